@@ -1,131 +1,153 @@
-//! What comes out of the machine.
+//! Actions that the machine hands to the program driving it (the driver).
 
 use crate::{AppendSeq, EnsembleId, Epoch, LinkId, Message, ServerId, Zxid};
 
-/// What a server does in the protocol, as far as its clients are concerned.
+/// A server's role in the protocol, as its clients see it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Role {
     /// Knows no established leader.
     #[default]
     Looking,
-    /// Leads, and may propose: its epoch's first entry is committed.
+    /// Leads and may propose: its epoch's first entry is committed.
     Leading,
-    /// Follows an established leader, and knows that its epoch's first entry is committed. It votes.
+    /// Follows an established leader and votes.
+    ///
+    /// It knows that the first entry of the leader's epoch is committed.
     Following(ServerId),
-    /// The same of a server that does not count as a voter.
+    /// The same as `Following`, for a server that does not count as a voter.
     Observing(ServerId),
 }
 
-/// Which question of [`crate::Zab::confirm`] is answered. Never reused in one process.
+/// Identifies a question of [`crate::Zab::confirm`]; never reused in one process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Round(pub u64);
 
-/// What a link to a peer is dropped for.
+/// Why a link to a peer is dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fault {
-    /// Its disk belongs to another ensemble.
+    /// The peer's disk belongs to another ensemble.
     WrongEnsemble,
-    /// Nothing: it has fallen behind what the log still has, and shall ask again for a snapshot.
+    /// No fault: a learner needs entries or state that can no longer be read.
+    ///
+    /// It must rejoin to get a snapshot.
     Behind,
-    /// It knows as committed what this leader does not have, or has entries of this leader's epoch that this leader did not give it. No correct disk
-    /// comes to that: one of the two was put back to an older copy of itself.
+    /// The learner's or the leader's disk was put back to an older copy.
+    ///
+    /// The learner knows of a commit that this leader lacks, or holds entries of this leader's
+    /// epoch that this leader did not give it. No correct disk reaches this state.
     WentBack,
-    /// It said what no correct server says in this state; what that was.
+    /// The peer said something that no correct server says in this state.
+    ///
+    /// The text names it.
     Protocol(&'static str),
 }
 
-/// What the protocol wants done, in order.
+/// A step the driver has to carry out, in the order polled.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(clippy::large_enum_variant, reason = "nothing is allocated, so nothing is boxed")]
 pub enum Action {
-    /// Append a fact to the log: this server will follow no leader of an older epoch.
+    /// Append a fact to the log: this server follows no leader of an older epoch.
     Promise {
-        /// The number of this append.
+        /// Number of this append.
         seq: AppendSeq,
         /// The promised epoch.
         epoch: Epoch,
     },
-    /// Append a fact to the log: this server holds the initial history of this epoch.
+    /// Append a fact to the log: this server holds this epoch's initial history.
     Epoch {
-        /// The number of this append.
+        /// Number of this append.
         seq: AppendSeq,
         /// The epoch.
         epoch: Epoch,
     },
     /// Append a fact to the log: this disk belongs to this ensemble.
     Birth {
-        /// The number of this append.
+        /// Number of this append.
         seq: AppendSeq,
         /// The ensemble.
         ensemble: EnsembleId,
     },
-    /// Append a fact to the log: this history is not what it should be. Until a SnapEnd this server starts as one that is not
-    /// [whole](crate::Recovered::is_whole).
+    /// Append a fact to the log: this history is wrong.
+    ///
+    /// Until a SnapEnd, this server starts as one that is not [whole](crate::Recovered::is_whole).
     Damaged {
-        /// The number of this append.
+        /// Number of this append.
         seq: AppendSeq,
     },
-    /// Append a fact to the log: the configurations are now [`crate::Zab::config`] and [`crate::Zab::pending_config`].
+    /// Append a fact to the log: the current configurations.
+    ///
+    /// They are [`crate::Zab::config`] and [`crate::Zab::pending_config`].
     Configs {
-        /// The number of this append.
+        /// Number of this append.
         seq: AppendSeq,
     },
-    /// Append a fact to the log: the history ends at `to`; entries after it go.
+    /// Append a fact to the log: entries after `to` are removed from the history.
     Truncate {
-        /// The number of this append.
+        /// Number of this append.
         seq: AppendSeq,
-        /// The last entry that stays.
+        /// Last entry that stays.
         to: Zxid,
     },
-    /// Append a fact to the log: the snapshot that was received, complete and durable, is the history up to `zxid` and replaces all state.
+    /// Append a fact to the log: the received snapshot replaces all state.
+    ///
+    /// The snapshot is complete and durable, and is the history up to `zxid`.
     SnapEnd {
-        /// The number of this append.
+        /// Number of this append.
         seq: AppendSeq,
-        /// Its last entry.
+        /// Last entry of the snapshot.
         zxid: Zxid,
     },
-    /// Append these entries, all of one epoch. Each takes one append number and `seq` is the last one's. A leader's own first entry of
-    /// an epoch (counter 0) is made by whoever drives the machine: the birth of the ensemble when `config().version` is that zxid, else a no-op. A learner's entries are
-    /// those that came with the Proposal just handled.
+    /// Append these entries, all of one epoch.
+    ///
+    /// Each entry takes one append number. The driver supplies the entries:
+    /// - A leader's first entry of an epoch (counter 0) is the birth of the ensemble if
+    ///   `config().version` is its zxid, else a no-op.
+    /// - A learner's entries are the ones that came with the Proposal just handled.
     Append {
-        /// The number of the last of these appends.
+        /// Number of the last of these appends.
         seq: AppendSeq,
         /// First entry.
         from: Zxid,
         /// Last entry.
         to: Zxid,
     },
-    /// Entries up to here are committed and durable here: apply them.
+    /// Apply entries up to `to`; they are committed and durable here.
     Commit {
-        /// The watermark.
+        /// The commit watermark.
         to: Zxid,
     },
-    /// The role changed. Whatever was asked of a former leader and is not answered has an unknown outcome.
+    /// The role changed.
+    ///
+    /// Requests to a former leader without an answer have an unknown outcome.
     Become(Role),
-    /// The answer to [`crate::Zab::confirm`].
+    /// Answers [`crate::Zab::confirm`].
     Confirmed {
-        /// Which question.
+        /// The question; every earlier one is answered too.
         round: Round,
-        /// A read that has applied this much is linearizable; `None`: this server lost its leader, ask again.
+        /// A read that has applied this entry is linearizable.
+        ///
+        /// `None`: this server's role changed first; ask again.
         up_to: Option<Zxid>,
     },
-    /// Say this to a peer. Of a [`Message::Proposal`] the bytes are added: entries of its range, and the chain hash before the first. Of a
-    /// [`Message::Snap`] a snapshot is sent as well.
+    /// Send this message to a peer.
+    ///
+    /// The driver adds the bytes of a [`Message::Proposal`]: the entries of its range, and the
+    /// chain hash before the first one. With a [`Message::Snap`] it also sends a snapshot.
     Send {
-        /// To whom.
+        /// The receiver.
         peer: ServerId,
-        /// On which link.
+        /// The link to use.
         link: LinkId,
-        /// What.
+        /// The message.
         message: Message,
     },
     /// Drop the link to a peer.
     Close {
-        /// Whose.
+        /// The peer.
         peer: ServerId,
-        /// Which.
+        /// The link.
         link: LinkId,
-        /// Why.
+        /// The reason.
         fault: Fault,
     },
 }

@@ -1,35 +1,39 @@
-//! What was appended and is not durable yet.
+//! Appends that are not durable yet.
 
 use crate::{AppendSeq, Zxid};
 use heapless::Deque;
 
-/// Runs that are told apart. When there are more, the newest count only when all of them are durable.
+/// Maximum number of runs tracked separately.
+///
+/// Beyond it, new entries join the newest run. That run then counts only when all of it is durable.
 const RUNS_MAX: usize = 16;
 
-/// Consecutive appends of consecutive entries. Facts between them have numbers and no run.
+/// Consecutive appends of consecutive entries.
+///
+/// Facts appended between entries have append numbers but no run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
     first: AppendSeq,
     last: AppendSeq,
-    /// The last entry; `None` when a truncation took them all.
+    /// Last entry; `None` when a truncation removed all of them.
     to: Option<Zxid>,
-    /// Entries of it are durable one by one as their numbers are; otherwise only all at once.
+    /// Whether each append number stands for one entry; if not, the run counts only as a whole.
     is_exact: bool,
 }
 
-/// Which entry is durable when which append is.
+/// Maps durable append numbers to durable entries.
 #[derive(Debug)]
 pub(crate) struct Appends {
-    /// The newest number given out.
+    /// Newest append number given out.
     pub(crate) last: AppendSeq,
-    /// Everything up to here is durable.
+    /// Every append up to this number is durable.
     pub(crate) durable: AppendSeq,
-    /// The newest entry of the history that is durable.
+    /// Newest durable entry of the history.
     pub(crate) persisted: Zxid,
     runs: Deque<Run, RUNS_MAX>,
-    /// Since when the log owes progress.
+    /// When the log last made progress, while appends are pending.
     waiting_since_ms: Option<u64>,
-    /// Since when the disk takes nothing, as it was told, whether or not the log owes anything.
+    /// Since when the disk refuses appends, whether or not any are pending.
     refused_since_ms: Option<u64>,
     room: Room,
 }
@@ -37,11 +41,10 @@ pub(crate) struct Appends {
 /// Whether the disk has room for writes, and since when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Room {
-    /// It never lacked any since the start.
+    /// The disk has had room since the start.
     Always,
-    /// It lacks room.
     LackedSince(u64),
-    /// It has room again.
+    /// The disk has room again.
     BackSince(u64),
 }
 
@@ -64,7 +67,7 @@ impl Appends {
         self.last
     }
 
-    /// Entries from `from` to `to`, of one epoch.
+    /// Appends the entries `from` to `to`, all of one epoch.
     pub(crate) fn entries(&mut self, now: u64, from: Zxid, to: Zxid) -> AppendSeq {
         let first = self.last.next();
         self.last = AppendSeq(self.last.0 + (to.to_bits() - from.to_bits()) + 1);
@@ -84,7 +87,9 @@ impl Appends {
         self.last
     }
 
-    /// Entries above `to` go: completions of their appends, which come all the same, say nothing any more.
+    /// Removes entries above `to` from the runs.
+    ///
+    /// Completions of their appends still arrive, but make no entry durable any more.
     pub(crate) fn truncate(&mut self, to: Zxid) {
         self.persisted = self.persisted.min(to);
         for run in self.runs.iter_mut() {
@@ -95,7 +100,7 @@ impl Appends {
             let first = Zxid::from_bits(last.to_bits() - (run.last.0 - run.first.0));
             let keeps = run.is_exact && last.epoch() == to.epoch() && first.is_some_and(|first| first <= to);
             if keeps {
-                // What is left of it ends earlier; the numbers after that have no entry.
+                // The run now ends earlier; the append numbers after it have no entry.
                 run.last = AppendSeq(run.last.0 - (last.to_bits() - to.to_bits()));
                 run.to = Some(to);
             } else {
@@ -104,8 +109,10 @@ impl Appends {
         }
     }
 
-    /// The history is a snapshot that ends at `zxid` when append `seq` is durable; until then the old history is there. Of entries that it has beyond
-    /// the snapshot, `committed` at most stays.
+    /// Replaces the history by a snapshot ending at `zxid`, durable with append `seq`.
+    ///
+    /// Until then a crash brings the old history back. If the old history reaches beyond the
+    /// snapshot, only its part up to `committed` counts as persisted.
     pub(crate) fn replace(&mut self, seq: AppendSeq, zxid: Zxid, committed: Zxid) {
         self.runs.clear();
         if self.persisted > zxid {
@@ -138,12 +145,10 @@ impl Appends {
         }
     }
 
-    /// Whether the disk takes nothing.
     pub(crate) fn set_refused(&mut self, now: u64, is_refused: bool) {
         self.refused_since_ms = is_refused.then(|| self.refused_since_ms.unwrap_or(now));
     }
 
-    /// Whether the disk has room for writes.
     pub(crate) fn set_room(&mut self, now: u64, has_room: bool) {
         self.room = match (self.room, has_room) {
             (Room::LackedSince(_), true) => Room::BackSince(now),
@@ -152,7 +157,7 @@ impl Appends {
         };
     }
 
-    /// For how long the disk has lacked room; `None` while it has some.
+    /// Returns how long the disk has lacked room; `None` while it has some.
     pub(crate) fn lacks_room_ms(&self, now: u64) -> Option<u64> {
         match self.room {
             Room::LackedSince(since) => Some(now.saturating_sub(since)),
@@ -160,7 +165,7 @@ impl Appends {
         }
     }
 
-    /// Whether the disk has room that has lasted for `room_ms`.
+    /// Returns whether the disk has had room for at least `room_ms`.
     pub(crate) fn has_lasting_room(&self, now: u64, room_ms: u32) -> bool {
         match self.room {
             Room::Always => true,
@@ -169,7 +174,9 @@ impl Appends {
         }
     }
 
-    /// For how long the log has made no progress although it owes some, or could make none.
+    /// Returns how long the log has made no progress, in milliseconds.
+    ///
+    /// 0 while no append is pending and the disk does not refuse appends.
     pub(crate) fn age_ms(&self, now: u64) -> u64 {
         let since = [self.waiting_since_ms, self.refused_since_ms].into_iter().flatten().min();
         since.map_or(0, |since| now.saturating_sub(since))

@@ -1,22 +1,28 @@
-//! Phase 3: entries in order, committed when a quorum holds them durably; and what an established leader does besides.
+//! Phase 3: entries in order, each committed when a quorum holds it durably.
+//!
+//! Also the other duties of an established leader: membership changes and hand-overs.
 
 use crate::peer::{Learner, Peer, Stage, Stream};
 use crate::zab::State;
 use crate::{Attempt, Config, Epoch, Fault, Member, Mutation, Refused, Role, ServerId, Zab, Zxid, mutation};
 
-/// Entries that a learner may be sent beyond those it acknowledged.
+/// Maximum entries sent to a learner beyond its last acknowledged one.
 pub(crate) const WINDOW: u64 = 4096;
 
-/// A learner that lacks no more entries than this is caught up: it can become a voter.
+/// Maximum lag of a caught-up learner, in entries; only such a learner can become a voter.
 const CAUGHT_UP: u64 = 64;
 
 /// Commands of a leader.
 impl Zab {
-    /// Command: the next entry. Its zxid comes back at once; it is to be applied when [`crate::Action::Commit`] says so. It goes to the
+    /// Command: proposes the next entry and returns its zxid.
+    ///
+    /// The driver applies the entry when [`crate::Action::Commit`] says so. The entry goes to the
     /// learners before it is durable here.
     ///
     /// # Errors
-    /// [`Refused::NotLeading`] before the epoch's first entry is committed, [`Refused::HandingOver`], [`Refused::EpochFull`] after 2^40 entries.
+    /// - [`Refused::NotLeading`] before the epoch's first entry is committed.
+    /// - [`Refused::HandingOver`] during a hand-over.
+    /// - [`Refused::EpochFull`] after 2^40 entries.
     pub fn propose(&mut self, now: u64) -> Result<Zxid, Refused> {
         let State::Leading(prospect) = &self.state else { return Err(Refused::NotLeading) };
         if !prospect.is_established {
@@ -30,11 +36,18 @@ impl Zab {
         Ok(zxid)
     }
 
-    /// Command: another membership. Its entry is the zxid that comes back, and is made from [`Zab::pending_config`]. Until it is committed, a quorum of the old and one
-    /// of the new configuration decide.
+    /// Command: proposes another membership and returns its entry's zxid.
+    ///
+    /// The driver makes the entry from [`Zab::pending_config`]. Until the entry is committed, every
+    /// decision needs a quorum of the old and one of the new configuration.
     ///
     /// # Errors
-    /// [`Refused`]: one change at a time; new voters, and a quorum of the new configuration, are caught up.
+    /// - [`Refused::NotLeading`], [`Refused::HandingOver`] and [`Refused::EpochFull`] as for
+    ///   [`Zab::propose`].
+    /// - [`Refused::ConfigPending`]: another change is in progress.
+    /// - [`Refused::ConfigInvalid`]: the members form no configuration.
+    /// - [`Refused::NotCaughtUp`]: a new voter is not caught up.
+    /// - [`Refused::NoQuorum`]: no majority of the new voters is caught up.
     pub fn reconfigure(&mut self, now: u64, members: &[Member]) -> Result<Zxid, Refused> {
         let State::Leading(prospect) = &self.state else { return Err(Refused::NotLeading) };
         if !prospect.is_established {
@@ -69,7 +82,9 @@ impl Zab {
         Ok(zxid)
     }
 
-    /// Heard lately, too: who died a moment ago still has a link, and what it had may be gone.
+    /// Returns whether this member is on the stream, caught up, and heard lately.
+    ///
+    /// Being heard matters: a server that just died still has a link, and its entries may be gone.
     fn is_caught_up(&self, now: u64, member: &Member) -> bool {
         let live = self.peer(member.id).filter(|peer| peer.disk == member.disk);
         let is_heard = |learner: &&Learner| now.saturating_sub(learner.heard_ms) <= u64::from(self.timing.fresh_ms);
@@ -82,13 +97,16 @@ impl Zab {
         })
     }
 
-    /// Command: let another voter lead, before this server stops. Proposals are refused until it does, or until that took too long ([`Zab::is_handing_over`]).
+    /// Command: lets another voter lead before this server stops.
+    ///
+    /// Proposals are refused until that voter leads or the hand-over times out
+    /// ([`Zab::is_handing_over`]). Without a suitable voter nothing happens.
     pub fn hand_over(&mut self, now: u64) {
         let Some(target) = self.successor(now, u64::MAX) else { return };
         self.hand_over_to(now, target);
     }
 
-    /// Whether this leader takes no proposals, because another voter shall lead.
+    /// Returns whether this leader refuses proposals because it is handing over.
     pub fn is_handing_over(&self) -> bool {
         matches!(&self.state, State::Leading(prospect) if prospect.handing_over.is_some())
     }
@@ -103,13 +121,15 @@ impl Zab {
         self.reconsider(now);
     }
 
-    /// The voter that should lead next, among those whose log is not older than this: one with room that has caught up if there is any,
-    /// and of these the furthest.
+    /// Returns the voter that should lead next.
+    ///
+    /// Its log must have made progress within `disk_age_max_ms`. Caught-up voters with disk room
+    /// come first, then the voter with the most entries.
     pub(crate) fn successor(&self, now: u64, disk_age_max_ms: u64) -> Option<ServerId> {
         self.next_leader(now, disk_age_max_ms).map(|(id, _)| id)
     }
 
-    /// The same, if its disk has room and makes progress, and it has caught up.
+    /// Returns the next leader if it has room, makes progress and is caught up.
     pub(crate) fn successor_with_room(&self, now: u64) -> Option<ServerId> {
         let disk_age_max_ms = u64::from(self.timing.disk_stall_ms) / 4;
         self.next_leader(now, disk_age_max_ms).filter(|(_, has_room)| *has_room).map(|(id, _)| id)
@@ -127,7 +147,8 @@ impl Zab {
         };
         let merit = |peer: &Peer| {
             let learner = peer.learner.as_ref()?;
-            // One that lags would take its time to get everything, and nothing is written until then.
+            // A lagging successor would need time to catch up, and no write is accepted until it
+            // has.
             let lags = self.history.distance(learner.acked(), self.history.last()) > CAUGHT_UP;
             Some((learner.has_room && !lags, learner.acked(), peer.id))
         };
@@ -159,7 +180,7 @@ impl Zab {
                     return Err(Fault::Protocol("a snapshot that this leader did not send"));
                 }
                 learner.stage = if !is_mine || to < floor {
-                    // The log has moved on meanwhile.
+                    // The log's floor has passed the snapshot, so the learner needs another one.
                     Stage::Snapping { at_least: to, is_told: false }
                 } else {
                     Stage::Streaming(Stream { opening: None, sent: to, acked: to, told: Zxid::ZERO, is_led: false })
@@ -174,8 +195,9 @@ impl Zab {
         Ok(())
     }
 
-    /// An entry of this epoch that a quorum holds durably commits all before it. Entries of older epochs are committed by this epoch's
-    /// first alone.
+    /// Commits everything up to the newest entry of this epoch that a quorum holds durably.
+    ///
+    /// Entries of older epochs are committed only together with this epoch's first entry.
     pub(crate) fn maybe_commit(&mut self, now: u64) {
         let State::Leading(prospect) = &self.state else { return };
         let Some(epoch) = prospect.epoch.filter(|_| prospect.is_closed) else { return };
@@ -192,7 +214,7 @@ impl Zab {
         if let Some(held) = held.max() {
             self.commit(now, held);
         } else {
-            // Its own log may have come up to what was committed without it.
+            // This server's log may just have reached entries that the others committed.
             self.commit(now, self.committed);
         }
         if self.committed >= Zxid::first_of(epoch) {
@@ -220,7 +242,7 @@ impl Zab {
         }
     }
 
-    /// A leader that is no voter any more, by a configuration that is committed, stops when its learners know.
+    /// Hands over once a committed configuration no longer makes this leader a voter.
     fn maybe_retire(&mut self, now: u64) {
         let is_retired = self.voters.pending().is_none() && !self.voters.counts(self.id, self.disk);
         let is_led = matches!(&self.state, State::Leading(prospect) if prospect.is_established);
@@ -235,7 +257,9 @@ impl Zab {
         }
     }
 
-    /// A member that came back with another disk, and has been caught up, counts again: a leader has a quorum without it, and its old disk is gone.
+    /// Re-admits a member that came back with another disk and has caught up.
+    ///
+    /// This is safe: the leader has a quorum without that member, and the old disk is gone.
     pub(crate) fn maybe_readmit(&mut self, now: u64) {
         let State::Leading(prospect) = &self.state else { return };
         if !prospect.is_established || prospect.handing_over.is_some() || self.voters.pending().is_some() {
@@ -254,11 +278,13 @@ impl Zab {
             let pushed = members.push(member);
             debug_assert!(pushed.is_ok(), "as many as there were");
         }
-        // Refused only for what passes: it is tried again at the next event.
+        // Only a temporary condition refuses this; the next event tries again.
         let _ = self.reconfigure(now, &members);
     }
 
-    /// The one that shall lead has everything: it is told, and everybody else.
+    /// Sends HandOver to all learners on the stream once the successor has every entry.
+    ///
+    /// Ends the hand-over if the successor's link is lost or time runs out.
     pub(crate) fn maybe_hand_over(&mut self, now: u64) {
         let State::Leading(prospect) = &self.state else { return };
         let Some((target, until_ms)) = prospect.handing_over else { return };
@@ -280,8 +306,10 @@ impl Zab {
         }
     }
 
-    /// Once the hand-over is said to everybody this server looks for a leader, and does not stand for a while. Called when nothing is left
-    /// to be said.
+    /// Stops leading after the last HandOver message; returns whether it did.
+    ///
+    /// Called when no message is left to poll. This server then looks for a leader, and does not
+    /// stand for `fresh_ms`.
     pub(crate) fn maybe_step_aside(&mut self, now: u64) -> bool {
         let is_done = matches!(&self.state, State::Leading(prospect) if prospect.is_handed_over);
         if is_done {
@@ -294,7 +322,9 @@ impl Zab {
 
 /// Learner.
 impl Zab {
-    /// The leader stops. The one it wants leads without an election; phase 1 is not skipped.
+    /// Handles the leader's hand-over.
+    ///
+    /// The successor leads without an election, but phase 1 is not skipped.
     pub(crate) fn on_hand_over(
         &mut self,
         now: u64,

@@ -1,4 +1,6 @@
-//! Phase 1: the prospective leader picks an epoch that a quorum promises, and makes sure that nobody in that quorum has more history.
+//! Phase 1: the prospective leader picks an epoch that a quorum promises.
+//!
+//! It gives up if a voter that promised has more history.
 
 use crate::given::Given;
 use crate::peer::{Learner, Stage};
@@ -8,27 +10,29 @@ use crate::{
     Zab, Zxid, mutation,
 };
 
-/// A server that was elected.
+/// An elected server.
 #[derive(Debug)]
 pub(crate) struct Prospect {
-    /// The epoch it chose; `None` before a quorum said what it promised.
+    /// Chosen epoch; `None` before a quorum has reported its promises.
     pub(crate) epoch: Option<Epoch>,
-    /// A quorum promised the epoch and none of it has more: the initial history is this server's.
+    /// A quorum promised the epoch, and no server of it has more history than this one.
+    ///
+    /// So the epoch's initial history is this server's.
     pub(crate) is_closed: bool,
     /// The epoch's first entry is committed.
     pub(crate) is_established: bool,
-    /// When it gives up, unless there is progress.
+    /// When this server gives up, unless there is progress.
     pub(crate) give_up_at_ms: u64,
     pub(crate) ping_at_ms: u64,
-    /// How many heartbeats in a row have announced the idle interval.
+    /// Number of heartbeats in a row that announced the idle interval.
     pub(crate) idle_pings: u64,
-    /// It wants this voter to lead, until then.
+    /// The voter that should lead next, and when the hand-over times out.
     pub(crate) handing_over: Option<(ServerId, u64)>,
-    /// That voter has everything, and everybody is being told.
+    /// That voter has every entry, and the learners are being told.
     pub(crate) is_handed_over: bool,
 }
 
-/// What a learner says with its promise.
+/// A learner's report in AckEpoch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promise {
     pub(crate) credentials: Credentials,
@@ -36,8 +40,10 @@ pub(crate) struct Promise {
     pub(crate) is_damaged: bool,
 }
 
-/// Whether phase 1 looks at histories again. As long as it does an election in the wrong order costs time and nothing else, so that and this are
-/// broken together.
+/// Returns whether phase 1 compares histories again.
+///
+/// While it does, an election in the wrong order costs only time. So a mutation of the election's
+/// order disables this check too.
 pub(crate) fn compares_histories() -> bool {
     let broken = [Mutation::IgnoreBetterHistory, Mutation::ElectionByLengthAlone, Mutation::ElectionByIdAlone];
     !broken.into_iter().any(mutation::is_on)
@@ -64,7 +70,7 @@ impl Zab {
         now + u64::from(self.timing.give_up_ms) + u64::from(self.backoff_ms)
     }
 
-    /// Leader: a learner asks to join.
+    /// Leader: handles a learner's request to join.
     pub(crate) fn on_follower_info(
         &mut self,
         now: u64,
@@ -74,17 +80,19 @@ impl Zab {
     ) -> Result<(), Fault> {
         let busy_ms = u64::from(self.timing.heartbeat_busy_ms);
         let State::Leading(prospect) = &mut self.state else {
-            // It heard of a leadership that is over.
+            // The learner heard of a leadership that is over.
             self.owe_notification(from);
             return Ok(());
         };
         let is_behind_promise = prospect.epoch.is_some_and(|epoch| accepted > epoch);
         if is_behind_promise && !mutation::is_on(Mutation::FollowOlderEpoch) {
-            // It promised a newer epoch to somebody who did not make it, and can never follow this one.
+            // The learner promised a newer epoch to a server that did not establish it. It can
+            // never follow this epoch.
             self.become_looking(now);
             return Ok(());
         }
-        // The idle interval is new to it, and one heartbeat that announces it may be lost.
+        // This learner does not know the idle interval yet, and a heartbeat that announces it may
+        // be lost.
         prospect.idle_pings = 0;
         prospect.ping_at_ms = prospect.ping_at_ms.min(now + busy_ms);
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == from) {
@@ -99,7 +107,7 @@ impl Zab {
         }
     }
 
-    /// Leader: the learner promised.
+    /// Leader: handles a learner's promise.
     pub(crate) fn on_ack_epoch(
         &mut self,
         now: u64,
@@ -123,8 +131,10 @@ impl Zab {
         Ok(())
     }
 
-    /// The last entry that this history and a learner's have in common: in the part that it sent, else what it knows to be committed, which
-    /// every later leader has. `None` when this server does not remember so far back.
+    /// Returns the last entry that this history and a learner's share.
+    ///
+    /// It lies in the tail that the learner sent. Otherwise it is the learner's last known commit,
+    /// which every later leader has. `None` if this server does not remember that far back.
     fn common(&self, committed: Zxid, tail: &Spans) -> Option<Zxid> {
         if let Some(common) = self.history.last_common(tail) {
             return Some(common.max(committed));
@@ -133,7 +143,9 @@ impl Zab {
         is_remembered.then_some(committed)
     }
 
-    /// Whether a message is of the attempt that this leader knows of, and of its epoch.
+    /// Returns whether a message belongs to the learner's current attempt and this epoch.
+    ///
+    /// If so, the learner counts as heard.
     pub(crate) fn is_my_learner(&mut self, now: u64, from: ServerId, attempt: Attempt, epoch: Epoch) -> bool {
         let State::Leading(prospect) = &self.state else { return false };
         let is_epoch = prospect.epoch == Some(epoch);
@@ -152,7 +164,7 @@ impl Zab {
         }
     }
 
-    /// What a leader does when anything changed.
+    /// Takes the leader's next step; called after every change.
     pub(crate) fn lead(&mut self, now: u64) {
         let State::Leading(prospect) = &self.state else { return };
         match (prospect.epoch, prospect.is_closed) {
@@ -168,7 +180,7 @@ impl Zab {
         }
     }
 
-    /// A quorum has said what it promised: the epoch is above all of that.
+    /// Picks an epoch above every promise, once a quorum has reported its promises.
     fn maybe_choose_epoch(&mut self, now: u64) {
         let asked = |peer: &crate::peer::Peer| peer.learner.as_ref().map(|learner| learner.stage);
         let is_quorum = self.is_quorum(true, |peer| asked(peer).is_some())
@@ -199,7 +211,8 @@ impl Zab {
             }
             Stage::Asked { .. } | Stage::Invited { .. } | Stage::Snapping { .. } | Stage::Streaming(_) => None,
         };
-        // Alone, nothing is sent to anybody before it is durable, because there is nobody: promise, epoch and first entry are one batch.
+        // A lone voter may continue before its promise is durable, because no peer waits for it.
+        // Promise, epoch and first entry form one batch.
         let is_alone = self.is_quorum(true, |_| false);
         let is_quorum = is_alone
             || is_promised && self.is_quorum(true, |peer| promised(peer).is_some())
@@ -210,11 +223,12 @@ impl Zab {
         if self.ensemble == EnsembleId::UNBORN
             && self.peers.iter().any(|peer| promised(peer).is_some() && is_born(peer))
         {
-            // An ensemble was born and this server has not heard of it: whoever has can lead.
+            // This server does not know of an ensemble that was born; a server that knows it can
+            // lead.
             return self.become_looking(now);
         }
         if is_less && compares_histories() {
-            // Adopting that history would take a transfer; whoever has it can lead.
+            // Adopting the longer history would take a transfer; a server that holds it can lead.
             return self.become_looking(now);
         }
         if !is_quorum {
@@ -224,8 +238,9 @@ impl Zab {
             prospect.is_closed = true;
         }
         self.enter_epoch(now, epoch);
-        // Of a birth a crash may have left the fact without the entry: then it is proposed again, under the same name.
-        // A server alone may have a history from before memberships were entries: nobody else can know another name for it.
+        // A crash during a birth may leave its record without the entry. The birth is then proposed
+        // again under the same name. A lone server's history may predate membership entries. No
+        // other server can know that ensemble under another name.
         if self.history == Spans::EMPTY || (is_alone && !self.config().is_born()) {
             self.give_birth(now, epoch);
         }
@@ -236,8 +251,10 @@ impl Zab {
         self.maybe_commit(now);
     }
 
-    /// The ensemble's first entry names it, and every disk. It is a configuration that is committed at once: everybody was asked and is empty, so no
-    /// other can come to be while this entry is anywhere.
+    /// Adopts the configuration that becomes the ensemble's first entry.
+    ///
+    /// It names the ensemble and every disk, and is committed at once. Every voter was asked and is
+    /// empty, so no other ensemble can be born while a disk holds this entry.
     fn give_birth(&mut self, now: u64, epoch: Epoch) {
         let halves = [self.random_below(u32::MAX), self.random_below(u32::MAX), self.random_below(u32::MAX)];
         let minted = halves.iter().fold(self.disk.0, |id, &half| (id ^ u128::from(half)).rotate_left(32));
@@ -256,7 +273,7 @@ impl Zab {
         }
     }
 
-    /// This configuration is committed, and says which ensemble this is.
+    /// Adopts a committed configuration and the ensemble id that it names.
     pub(crate) fn adopt(&mut self, now: u64, config: Config) {
         if self.ensemble == EnsembleId::UNBORN {
             self.ensemble = config.ensemble;

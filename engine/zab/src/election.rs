@@ -1,8 +1,15 @@
-//! Phase 0: who should lead. Nothing in safety depends on it; phase 1 checks again.
+//! Phase 0: selects the server that should lead.
 //!
-//! There are no rounds: what a peer said last on its live link is what counts, while it is fresh. A vote is for a server that is heard
-//! directly, that hears the voter, and that is heard by a quorum that it hears: so nobody waits for a leader it cannot reach. Whoever has the votes of a quorum
-//! leads, provisionally; the others join a server when they hear *from it* that it leads.
+//! Safety does not depend on it; phase 1 checks again.
+//!
+//! There are no rounds: a peer's last notification on its live link counts while it is fresh. A
+//! server gets a vote under three conditions, so no voter waits for a leader it cannot reach:
+//! - the voter hears it directly;
+//! - it hears the voter;
+//! - it hears a quorum, and that quorum hears it.
+//!
+//! A server with the votes of a quorum leads, provisionally. The others join a server when they
+//! hear *from it* that it leads.
 
 use crate::discovery::compares_histories;
 use crate::peer::Peer;
@@ -11,10 +18,11 @@ use crate::{Credentials, EnsembleId, Epoch, Fault, Mutation, Notification, Role,
 use core::cmp::Ordering;
 
 impl Zab {
-    /// What this server says of itself.
+    /// Returns this server's notification to its peers.
     pub(crate) fn notification(&self, now: u64) -> Notification {
         let (stance, epoch) = match &self.state {
-            // Who cannot lead says so by voting for nobody: else the others would wait for the best history on a disk that hangs or is damaged.
+            // A server that cannot lead gives no vote. Otherwise the others would wait for its
+            // history, the best one, on a disk that hangs or is damaged.
             State::Looking { .. } => {
                 (Stance::Looking { vote: self.vote(now).filter(|_| self.is_fit(now)) }, self.accepted)
             }
@@ -29,9 +37,11 @@ impl Zab {
         Notification { ensemble, stance, epoch, credentials, config: self.config().version, hears: self.hears(now) }
     }
 
-    /// Whom this server wants to lead: the best of those that stand and that it hears directly, itself perhaps. Whether somebody may
-    /// stand is for its own configuration to say, which may be newer than the one here: a server that was promoted, re-admitted or not yet born
-    /// with the others must be of use to those who know.
+    /// Returns the best of the servers that stand, possibly this one.
+    ///
+    /// Only peers heard directly qualify. Each peer decides by its own configuration whether it may
+    /// stand, because that configuration may be newer than the one here. So a server that does not
+    /// know yet that it was promoted, re-admitted or born can still vote for a server that knows.
     pub(crate) fn vote(&self, now: u64) -> Option<ServerId> {
         let stands = |peer: &Peer| {
             let said = peer.fresh(now, self.timing.fresh_ms)?;
@@ -42,11 +52,13 @@ impl Zab {
         self.peers.iter().filter_map(stands).chain(myself).max_by(|a, b| better(*a, *b)).map(|(_, id)| id)
     }
 
-    /// A server stands when it is a voter and hears a quorum that hears it.
+    /// Returns whether this server may stand for election.
+    ///
+    /// It must be a voter, be fit, and hear a quorum that hears it.
     fn can_stand(&self, now: u64) -> bool {
         let hears_me =
             |peer: &Peer| peer.fresh(now, self.timing.fresh_ms).is_some_and(|said| said.hears.contains(self.id));
-        // Nobody gives birth to an ensemble that exists.
+        // A server without an ensemble does not lead while it hears one that has an ensemble.
         let is_born =
             |peer: &Peer| peer.fresh(now, self.timing.fresh_ms).is_some_and(|said| said.ensemble != EnsembleId::UNBORN);
         let may_lead = self.ensemble != EnsembleId::UNBORN || !self.peers.iter().any(is_born);
@@ -65,7 +77,8 @@ impl Zab {
         if is_stranger {
             return Err(Fault::WrongEnsemble);
         }
-        // Else it might wait for a quorum of servers that know themselves to be members no more.
+        // Otherwise this server might wait for a quorum of servers that know they are no longer
+        // members.
         if let Some(pending) = self.voters.pending().filter(|pending| pending.version == said.config).cloned() {
             self.voters.commit(pending);
             self.record_configs(now);
@@ -74,7 +87,8 @@ impl Zab {
         let is_settled = !matches!(self.state, State::Looking { .. });
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == from) {
             peer.said = Some((said, now));
-            // Who looks is told where to go, and who does not know that it is heard, that it is.
+            // A settled server tells a looking peer where to go. A looking peer that has not heard
+            // this server yet gets a notification in any case.
             let looks = matches!(said.stance, Stance::Looking { .. });
             peer.owes_notification |= looks && (is_settled || !hears_me);
         }
@@ -87,12 +101,12 @@ impl Zab {
         Ok(())
     }
 
-    /// A leader hears where another server stands.
+    /// Leader: handles another server's notification.
     fn meet_as_leader(&mut self, now: u64, from: ServerId, said: &Notification) {
         let State::Leading(prospect) = &self.state else { return };
         let is_newer = said.epoch > prospect.epoch.unwrap_or(self.accepted);
         match said.stance {
-            // It left; if it comes back it asks again.
+            // The learner left; if it comes back, it asks again.
             Stance::Looking { .. } => self.drop_learner(from),
             // A quorum promised a newer epoch: this one is over.
             Stance::Leading { established: true } if is_newer => self.become_looking(now),
@@ -112,7 +126,7 @@ impl Zab {
         }
     }
 
-    /// What follows from all that is known now. Called after every event.
+    /// Draws the consequences of the current state; called after every event.
     pub(crate) fn reconsider(&mut self, now: u64) {
         if !self.is_started {
             return;
@@ -125,7 +139,8 @@ impl Zab {
         }
         let says = self.notification(now);
         if self.stood != Some(says) {
-            // Whom a settled server hears is news only for those who look; they ask.
+            // A settled server's set of heard peers matters only to looking servers, and those ask
+            // for it.
             let is_news = match (self.stood, &self.state) {
                 (Some(said), State::Leading(_) | State::Learning(_)) => {
                     (said.stance, said.epoch, said.ensemble) != (says.stance, says.epoch, says.ensemble)
@@ -160,7 +175,7 @@ impl Zab {
         }
     }
 
-    /// A server that said itself that it leads, and that this one may follow.
+    /// Returns a peer that says it leads and that this server may follow.
     fn leader_to_join(&self, now: u64) -> Option<ServerId> {
         let mine = self.credentials();
         let fresh_ms = self.timing.fresh_ms;
@@ -168,8 +183,9 @@ impl Zab {
             let said = peer.fresh(now, fresh_ms)?;
             match said.stance {
                 Stance::Leading { established: true } => Some((said.epoch, peer.id)),
-                // Whoever has more would only make it give up. Whether this server counts is for the leader's configuration to say, which may be
-                // newer than the one here.
+                // A learner with more history would only make the leader give up. The leader's
+                // configuration decides whether this server counts, because it may be newer than
+                // the one here.
                 Stance::Leading { established: false } => {
                     let has_enough = said.credentials >= mine || !compares_histories();
                     (has_enough && self.is_whole).then_some((said.epoch, peer.id))
@@ -180,7 +196,9 @@ impl Zab {
         leaders.max().map(|(_, id)| id)
     }
 
-    /// Back to the election; a leader that was, or might have been, waits before it stands again if its epoch committed nothing.
+    /// Returns to the election.
+    ///
+    /// A prospective leader whose epoch committed nothing backs off before it stands again.
     pub(crate) fn become_looking(&mut self, now: u64) {
         let mut stand_at_ms = now;
         if let State::Leading(prospect) = &self.state
@@ -199,7 +217,7 @@ impl Zab {
         self.set_role(Role::Looking);
     }
 
-    /// Said again and again, because the one it is for may not have been listening.
+    /// Repeats the notification while looking: its receiver may have missed it.
     pub(crate) fn repeat_notification(&mut self, now: u64) {
         if let State::Looking { retry_at_ms, .. } = &mut self.state
             && *retry_at_ms <= now
@@ -210,7 +228,7 @@ impl Zab {
     }
 }
 
-/// The order of the election: newest epoch, then longest history, then greatest id.
+/// Election order: newest epoch, then longest history, then greatest id.
 fn better(a: (Credentials, ServerId), b: (Credentials, ServerId)) -> Ordering {
     if mutation::is_on(Mutation::ElectionByIdAlone) {
         return a.1.cmp(&b.1);

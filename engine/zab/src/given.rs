@@ -1,24 +1,29 @@
-//! What a leader has given of its epoch, and to which disk: nobody can have more of it, unless a disk went back in time.
+//! Tracks the entries of the current epoch that a leader gave each disk.
+//!
+//! A disk that holds more of the epoch shows that it, or the leader's disk, was put back to an
+//! older copy.
 
 use crate::zab::{PEERS_MAX, State};
 use crate::{Incarnation, ServerId, Zab, Zxid};
 use heapless::Vec;
 
-/// To one disk, whichever server it was in: people move cards, and copy them.
+/// Entries given to one disk, in whichever server: operators move and copy SD cards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Part {
     disk: Incarnation,
-    /// The last entry; `None` once a snapshot went out, which may hold whatever is committed.
+    /// Last entry given.
+    ///
+    /// `None` once a snapshot was sent, which may hold anything committed.
     to: Option<Zxid>,
 }
 
-/// To all of them, over all links of one leadership.
+/// Entries given to every disk, over all links of one leadership.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Given {
     parts: Vec<Part, PEERS_MAX>,
-    /// There were more disks than are remembered: of others nothing is known.
+    /// More disks were served than fit; nothing is known of the rest.
     is_full: bool,
-    /// Who was refused last, and has not been taken in since.
+    /// The server refused last, until it is taken in.
     refused: Option<ServerId>,
 }
 
@@ -41,22 +46,27 @@ impl Given {
 
 /// Leader.
 impl Zab {
-    /// Entries up to `to` went out to the peer in this place; `None`: a snapshot.
+    /// Notes that the peer at this index was sent entries up to `to`.
+    ///
+    /// `None` stands for a snapshot.
     pub(crate) fn note_given(&mut self, at: usize, to: Option<Zxid>) {
         self.given.note(self.peers[at].disk, to);
     }
 
-    /// Whether the peer in this place can have a history that ends at `last`: of this leader's epoch only what this leader gave it. More of it comes
-    /// from another leader of an epoch with the same number, which one of the two disks has forgotten.
+    /// Returns whether the peer at this index can have a history ending at `last`.
+    ///
+    /// It can have only those entries of this leader's epoch that this leader gave it. Others come
+    /// from another leader with the same epoch number. The peer's or this leader's disk has
+    /// forgotten that leadership.
     pub(crate) fn can_have(&self, at: usize, last: Zxid) -> bool {
         let State::Leading(prospect) = &self.state else { return true };
         let is_of_epoch = prospect.epoch == Some(last.epoch());
-        // A copy of this leader's own disk, in another server, has what is here.
+        // A copy of this leader's disk, in another server, has this leader's entries.
         let is_own = self.peers[at].disk == self.disk;
         !is_of_epoch || is_own || self.given.may_have(self.peers[at].disk, last)
     }
 
-    /// A peer is refused, or it is taken in: emptied, it may be.
+    /// Notes that a peer was refused, or taken in (perhaps with an emptied disk).
     pub(crate) fn note_refusal(&mut self, id: ServerId, is_refused: bool) {
         if is_refused {
             self.given.refused = Some(id);
@@ -65,12 +75,15 @@ impl Zab {
         }
     }
 
-    /// Whom this leader refuses since a disk went back in time ([`Fault::WentBack`](crate::Fault::WentBack)); `None` once it has been taken in.
+    /// Returns the server that this leader refuses with
+    /// [`Fault::WentBack`](crate::Fault::WentBack).
+    ///
+    /// `None` once that server has been taken in, or if this server does not lead.
     pub fn refused(&self) -> Option<ServerId> {
         if matches!(self.state, State::Leading(_)) { self.given.refused } else { None }
     }
 
-    /// Whether an entry that is committed is not in this history, although all of its time is remembered.
+    /// Returns whether this history should contain the committed entry, but does not.
     pub(crate) fn lacks(&self, committed: Zxid) -> bool {
         let is_remembered = self.history.oldest().is_none_or(|oldest| committed >= oldest);
         committed != Zxid::ZERO && is_remembered && !self.history.contains(committed)

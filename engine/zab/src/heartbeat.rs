@@ -1,12 +1,14 @@
-//! Who is alive. Heartbeats never wait for a disk; they carry how long the disk has been silent.
+//! Failure detection by heartbeats.
+//!
+//! Heartbeats never wait for a disk; they carry how long the disk has made no progress.
 
 use crate::peer::{Learner, Peer};
 use crate::zab::State;
 use crate::{Attempt, Epoch, Fault, Mutation, Notification, ServerId, Stance, Zab, mutation};
 
-/// A heartbeat may be lost twice before its sender is suspected.
+/// Missed heartbeat intervals before the sender is suspected: two may be lost.
 const MISSED_MAX: u64 = 3;
-/// And be late by so many times what it usually is off by.
+/// Further delay allowed, in mean deviations of the heartbeats' arrival.
 const JITTERS: u64 = 4;
 
 impl Zab {
@@ -27,11 +29,11 @@ impl Zab {
         let Some(learning) = self.learning(now, from, attempt) else { return Ok(()) };
         if let Some(pinged) = learning.pinged_ms {
             let (gap_ms, announced_ms) = (now.saturating_sub(pinged), u64::from(learning.interval_ms));
-            // The leader sends its first announcements of the idle interval, and its questions, at the busy pace. Such heartbeats are early on purpose and
-            // say nothing about the link.
+            // A leader sends its questions, and its first announcements of the idle interval, at
+            // the busy pace. Such heartbeats are early on purpose and say nothing about the link.
             let is_early = learning.interval_ms > busy_ms && gap_ms < announced_ms / 2;
             if !is_early {
-                // An eighth of what is new: a smoothed mean deviation, as in TCP.
+                // A smoothed mean deviation, as in TCP: each new sample weighs one eighth.
                 let off_8ms = gap_ms.abs_diff(announced_ms).min(1000) * 8;
                 learning.jitter_8ms = (learning.jitter_8ms * 7 + off_8ms) / 8;
             }
@@ -68,26 +70,29 @@ impl Zab {
         Ok(())
     }
 
-    /// Pings that were planned for later go out with the next poll.
+    /// Makes planned pings go out with the next poll.
     pub(crate) fn hasten_pings(&mut self, now: u64) {
         if let State::Leading(prospect) = &mut self.state {
             prospect.ping_at_ms = now;
         }
     }
 
-    /// What this learner's leader says of itself.
+    /// Handles a notification from this learner's leader.
     pub(crate) fn meet_leader(&mut self, now: u64, said: &Notification) {
         let State::Learning(learning) = &mut self.state else { return };
         learning.heard_ms = now;
         let is_settled = learning.epoch != Epoch::ZERO;
         let leads = matches!(said.stance, Stance::Leading { .. });
-        // A leader that led, stopped and leads again has another epoch; what this server began with the former one is forgotten there.
+        // A leader that stopped and leads again has another epoch and knows nothing of the attempt
+        // that this server began in the former one.
         if !leads || (is_settled && said.epoch != learning.epoch) {
             self.become_looking(now);
         }
     }
 
-    /// A server that was late itself heard nobody in that time: silence is counted without it.
+    /// Excludes this server's own pauses from the silence of its peers.
+    ///
+    /// If its deadline was handled more than `late_ms` late, it heard no peer in that time.
     pub(crate) fn excuse_lateness(&mut self, now: u64) {
         let Some(late_ms) = self.next_deadline().and_then(|due| now.checked_sub(due)) else { return };
         if late_ms <= u64::from(self.timing.late_ms) {
@@ -105,7 +110,7 @@ impl Zab {
         }
     }
 
-    /// Silence, judged after everything readable was handled.
+    /// Judges the silence of peers, after everything readable was handled.
     pub(crate) fn judge_silence(&mut self, now: u64) {
         self.repeat_notification(now);
         match &self.state {
@@ -116,13 +121,14 @@ impl Zab {
     }
 
     fn judge_as_leader(&mut self, now: u64) {
-        // Waiting for answers: datagrams may be lost.
+        // Datagrams may be lost, so open questions are repeated at the busy pace.
         let is_asking = self.answered < self.asked;
         let (is_busy, timing) = (self.is_busy, self.timing);
         let State::Leading(prospect) = &mut self.state else { return };
         if prospect.ping_at_ms <= now {
             prospect.idle_pings = if is_busy { 0 } else { prospect.idle_pings.saturating_add(1) };
-            // The idle interval is announced several times at the busy pace: a learner that loses the first of them hears another before it suspects.
+            // The idle interval is announced several times at the busy pace. A learner that misses
+            // the first announcement hears another one before it suspects the leader.
             let is_announcing = prospect.idle_pings < MISSED_MAX;
             let is_hurried = is_busy || is_asking || is_announcing;
             let interval_ms = if is_hurried { timing.heartbeat_busy_ms } else { timing.heartbeat_idle_ms };
@@ -150,7 +156,8 @@ impl Zab {
         {
             return self.hand_over_to(now, faster);
         }
-        // Without a voter that has room the lead stays: another leader would refuse the same writes.
+        // If no voter has room, this server keeps leading: another leader would refuse the same
+        // writes.
         let is_full = self.appends.lacks_room_ms(now).is_some_and(|ms| ms >= u64::from(self.timing.disk_stall_ms));
         if is_full && let Some(roomy) = self.successor_with_room(now) {
             self.hand_over_to(now, roomy);
@@ -174,7 +181,7 @@ impl Zab {
             return;
         }
         if !is_settled || mutation::is_on(Mutation::LeaveAlone) {
-            // It was not taken in yet: nothing is lost by looking again.
+            // This server has not settled yet, so returning to the election loses nothing.
             return self.become_looking(now);
         }
         if !learning.suspects || learning.retry_at_ms <= now {
@@ -189,7 +196,7 @@ impl Zab {
         self.role != crate::Role::Looking
     }
 
-    /// When the silence of the leader becomes suspect.
+    /// Returns when the leader's silence becomes suspect.
     fn suspect_at_ms(&self) -> u64 {
         let State::Learning(learning) = &self.state else { return u64::MAX };
         let patience_ms = MISSED_MAX * u64::from(learning.interval_ms) + JITTERS * learning.jitter_8ms / 8;
@@ -197,8 +204,9 @@ impl Zab {
         learning.heard_ms + patience_ms
     }
 
-    /// A follower leaves a leader that it does not hear only together with a quorum that does not hear it either: so nobody whose link alone is
-    /// bad disturbs the others.
+    /// Leaves a suspected leader if a quorum misses it too.
+    ///
+    /// So a follower whose own link is bad does not disturb the others.
     pub(crate) fn maybe_leave(&mut self, now: u64) {
         let State::Learning(learning) = &self.state else { return };
         if !learning.suspects {
@@ -213,7 +221,8 @@ impl Zab {
                     Stance::Leading { .. } => true,
                 })
         };
-        // One that does not vote goes as soon as somebody else leads.
+        // A follower also leaves for another established leader; a server that does not vote leaves
+        // at once.
         let is_led_elsewhere = self.peers.iter().any(|peer| {
             let said = peer.fresh(now, fresh_ms);
             peer.id != leader && said.is_some_and(|said| said.stance == Stance::Leading { established: true })
@@ -223,7 +232,7 @@ impl Zab {
         }
     }
 
-    /// When [`Zab::handle_deadline`] wants to be called; `None` when only something else can happen.
+    /// Returns when to call [`Zab::handle_deadline`]; `None` if only other events matter.
     pub fn next_deadline(&self) -> Option<u64> {
         if !self.is_started {
             return None;

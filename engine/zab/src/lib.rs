@@ -1,9 +1,11 @@
 //! The Zab broadcast protocol alone: sans-IO, `no_std`, no allocation.
 //!
-//! Events go in through `handle_*` methods and commands, [`Action`]s come out of [`Zab::poll_action`]. Bytes never pass
-//! through: actions name entries by zxid and appends by number, and whoever drives the machine keeps the bytes.
+//! Events go in through `handle_*` methods and commands; [`Action`]s come out of
+//! [`Zab::poll_action`]. Bytes never pass through the machine. Actions name entries by zxid and
+//! appends by number, and the program that drives the machine (the driver) keeps the bytes.
 //!
-//! One file per phase: election, discovery, synchronization, broadcast; beside them heartbeats and linearizable reads.
+//! Each phase has its file: election, discovery, synchronization, broadcast. Heartbeats and
+//! linearizable reads have their own.
 #![no_std]
 
 mod action;

@@ -1,17 +1,17 @@
-//! Who belongs to an ensemble.
+//! Members and configurations of an ensemble.
 
 use crate::{EnsembleId, Incarnation, ServerId, Zxid};
 use heapless::Vec;
 
-/// Members of one configuration at most, voters and observers together.
+/// Maximum members of one configuration, voters and observers together.
 pub const MEMBERS_MAX: usize = 16;
 
-/// What a member is there for.
+/// A member's kind.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     /// It counts in quorums and may lead.
     Voter,
-    /// It learns what is committed.
+    /// It learns committed entries only.
     Observer,
 }
 
@@ -20,30 +20,35 @@ pub enum Kind {
 pub struct Member {
     /// Its id.
     pub id: ServerId,
-    /// What it is there for.
+    /// Whether it votes.
     pub kind: Kind,
-    /// The disk that counts; [`Incarnation`] 0 in a configuration file, which knows no disks: before birth every disk counts.
+    /// The disk that counts.
+    ///
+    /// [`Incarnation`] 0 in a configuration file, which names no disks: before birth every disk
+    /// counts.
     pub disk: Incarnation,
 }
 
 /// A configuration of an ensemble.
 ///
-/// Invariants: ids are distinct, at least one member votes.
+/// Invariants: ids are distinct, and at least one member votes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Which ensemble; [`EnsembleId::UNBORN`] in a configuration file.
+    /// The ensemble; [`EnsembleId::UNBORN`] in a configuration file.
     pub ensemble: EnsembleId,
-    /// The entry that proposed it; [`Zxid::ZERO`] of a configuration file.
+    /// The entry that proposed it; [`Zxid::ZERO`] for a configuration file.
     pub version: Zxid,
     members: Vec<Member, MEMBERS_MAX>,
 }
 
-/// Bytes of an encoded configuration at most.
+/// Maximum bytes of an encoded configuration.
 pub const CONFIG_BYTES_MAX: usize = 16 + 8 + 1 + MEMBERS_MAX * MEMBER_BYTES;
 const MEMBER_BYTES: usize = 18;
 
 impl Config {
-    /// `None` when there is no voter, an id appears twice, or there are more than [`MEMBERS_MAX`].
+    /// Creates a configuration.
+    ///
+    /// `None` without a voter, with a duplicate id, or with more than [`MEMBERS_MAX`] members.
     pub fn new(ensemble: EnsembleId, version: Zxid, members: &[Member]) -> Option<Self> {
         let distinct = members.iter().enumerate().all(|(i, member)| members[..i].iter().all(|m| m.id != member.id));
         let votes = members.iter().any(|member| member.kind == Kind::Voter);
@@ -51,7 +56,9 @@ impl Config {
         (distinct && votes).then_some(Self { ensemble, version, members })
     }
 
-    /// As a configuration file gives it: voters whose disks nobody knows yet.
+    /// Creates a configuration file's configuration: voters whose disks are not known yet.
+    ///
+    /// `None` as for [`Config::new`].
     pub fn of_voters(ids: &[ServerId]) -> Option<Self> {
         let mut members: Vec<Member, MEMBERS_MAX> = Vec::new();
         for &id in ids {
@@ -60,7 +67,7 @@ impl Config {
         Self::new(EnsembleId::UNBORN, Zxid::ZERO, &members)
     }
 
-    /// A server alone.
+    /// Creates the configuration of a standalone server.
     pub fn standalone(id: ServerId) -> Self {
         let mut members = Vec::new();
         let pushed = members.push(Member { id, kind: Kind::Voter, disk: Incarnation(0) });
@@ -68,33 +75,35 @@ impl Config {
         Self { ensemble: EnsembleId::UNBORN, version: Zxid::ZERO, members }
     }
 
-    /// Whether an entry made it, and not a file.
+    /// Returns whether an entry made this configuration, and not a file.
     pub fn is_born(&self) -> bool {
         self.ensemble != EnsembleId::UNBORN
     }
 
-    /// Its members.
+    /// Returns its members.
     pub fn members(&self) -> &[Member] {
         &self.members
     }
 
-    /// One member.
+    /// Returns the member with this id.
     pub fn member(&self, id: ServerId) -> Option<&Member> {
         self.members.iter().find(|member| member.id == id)
     }
 
-    /// Ids of its voters.
+    /// Returns its voters.
     pub fn voters(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(|member| member.kind == Kind::Voter)
     }
 
-    /// Whether `disk` of server `id` counts as a voter.
+    /// Returns whether `disk` of server `id` counts as a voter.
     pub fn counts(&self, id: ServerId, disk: Incarnation) -> bool {
         self.member(id).is_some_and(|m| m.kind == Kind::Voter && (m.disk == disk || m.disk == Incarnation(0)))
     }
 
-    /// Its bytes, little-endian: ensemble u128, version u64, number of members u8, then of each id u8, kind u8 (0 voter, 1 observer),
-    /// disk u128.
+    /// Encodes the configuration, little-endian.
+    ///
+    /// The layout is ensemble u128, version u64, number of members u8. Then for each member: id u8,
+    /// kind u8 (0 voter, 1 observer), disk u128.
     pub fn encode(&self) -> Vec<u8, CONFIG_BYTES_MAX> {
         let mut bytes = Vec::new();
         let mut put = |part: &[u8]| {
@@ -111,7 +120,7 @@ impl Config {
         bytes
     }
 
-    /// What [`Config::encode`] wrote; `None` for anything else.
+    /// Decodes the output of [`Config::encode`]; `None` for anything else.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (ensemble, bytes) = bytes.split_first_chunk()?;
         let (version, bytes) = bytes.split_first_chunk()?;

@@ -1,56 +1,74 @@
-//! What servers say to each other. Names are those of the Zab papers; docs/ARCHITECTURE.md maps them.
+//! Messages between servers.
+//!
+//! Names are those of the Zab papers; docs/ARCHITECTURE.md maps them.
 
 use crate::{Attempt, Config, EnsembleId, Epoch, ServerId, Spans, Zxid};
 
-/// How much history a server holds durably. The greater one wins an election: newest epoch first, then the last entry.
+/// How much history a server holds durably.
+///
+/// The greater value wins an election: the newest epoch first, then the last entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Credentials {
-    /// The newest epoch whose initial history it holds (f.a).
+    /// Newest epoch whose initial history the server holds (f.a).
     pub current: Epoch,
-    /// Its last durable entry.
+    /// The server's last durable entry.
     pub last: Zxid,
 }
 
-/// What the sender of a [`Notification`] does.
+/// The activity of a [`Notification`]'s sender.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Stance {
-    /// It knows no leader and wants this server to lead, itself perhaps. `None`: it cannot vote, or nobody is fit.
+    /// Looking for a leader.
     Looking {
-        /// Whom.
+        /// The server it votes for, possibly itself.
+        ///
+        /// `None`: the sender cannot vote, or no server is fit to lead.
         vote: Option<ServerId>,
     },
-    /// It was elected; `established` once its epoch's first entry is committed.
+    /// Elected.
     Leading {
-        /// Whether it is established.
+        /// Whether its epoch's first entry is committed.
         established: bool,
     },
-    /// It follows or observes this server.
+    /// Following or observing a leader.
     Following {
-        /// Whom.
+        /// The leader.
         leader: ServerId,
-        /// It has not heard that leader for too long, and would leave it together with a quorum.
+        /// Whether the leader has been silent for too long.
+        ///
+        /// The sender leaves a suspected leader together with a quorum.
         suspects: bool,
     },
 }
 
-/// Where the sender stands. Said whenever it changes, again and again while looking, and in answer to one who is looking.
+/// The sender's view of the election.
+///
+/// A server sends it when its view changes, repeatedly while looking, and in answer to a looking
+/// server.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Notification {
-    /// The ensemble its disk belongs to.
+    /// Ensemble that the sender's disk belongs to.
     pub ensemble: EnsembleId,
-    /// What it does.
+    /// The sender's activity.
     pub stance: Stance,
-    /// The newest epoch it promised; of one that leads or follows, the epoch it does that in.
+    /// Newest epoch the sender promised; for a leader or learner, its current leadership's epoch.
     pub epoch: Epoch,
-    /// What it holds.
+    /// The sender's durable history.
     pub credentials: Credentials,
-    /// The version of the newest configuration that it knows to be committed: whoever has that one proposed knows it too then.
+    /// Version of the newest configuration the sender knows to be committed.
+    ///
+    /// A receiver with this configuration proposed learns that it is committed.
     pub config: Zxid,
-    /// Whom it hears, and would hear as leader or follower.
+    /// Peers the sender has heard lately.
+    ///
+    /// Election and data share a link, so the sender can hear these peers as leader or follower
+    /// too.
     pub hears: Servers,
 }
 
-/// A message from one server to another. Everything but Ping and Pong travels on the link's ordered streams.
+/// A message from one server to another.
+///
+/// All messages except Ping and Pong travel on the link's ordered streams.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(clippy::large_enum_variant, reason = "nothing is allocated, so nothing is boxed")]
 pub enum Message {
@@ -58,79 +76,91 @@ pub enum Message {
     Notification(Notification),
     /// A learner asks to join (CEPOCH).
     FollowerInfo {
-        /// Its number; all that follows carries it.
+        /// Number of this join attempt; every message that follows carries it.
         attempt: Attempt,
-        /// The newest epoch it promised (f.p).
+        /// Newest epoch the learner promised (f.p).
         accepted: Epoch,
-        /// What it holds.
+        /// The learner's durable history.
         credentials: Credentials,
     },
-    /// The leader's epoch (NEWEPOCH).
+    /// The leader announces its epoch (NEWEPOCH).
     LeaderInfo {
-        /// As asked.
+        /// The join attempt.
         attempt: Attempt,
         /// The epoch to promise.
         epoch: Epoch,
     },
-    /// The learner promised it, durably (ACK-E); everything said here is durable.
+    /// The learner has promised the epoch (ACK-E).
+    ///
+    /// The promise and everything else in this message are durable.
     AckEpoch {
-        /// As begun.
+        /// The join attempt.
         attempt: Attempt,
         /// The promised epoch.
         epoch: Epoch,
-        /// What it holds.
+        /// The learner's durable history.
         credentials: Credentials,
-        /// What it knows to be committed.
+        /// Last entry the learner knows to be committed.
         committed: Zxid,
-        /// Its history above that: one span for each epoch that has an entry there.
+        /// The learner's history above `committed`: one span for each epoch with an entry there.
         tail: Spans,
-        /// Its history is damaged, or differs from a leader's where it should not: it counts in no quorum and gets a snapshot.
+        /// Whether the learner's history is damaged or wrongly differs from a leader's.
+        ///
+        /// Such a learner counts in no quorum and gets a snapshot.
         is_damaged: bool,
     },
-    /// The learner's history, up to `from`, is a prefix of the leader's: what is missing follows as Proposals. After a Trunc it keeps
-    /// entries up to `from` only.
+    /// The learner's history is a prefix of the leader's; Proposals complete it.
     Diff {
-        /// As begun.
+        /// The join attempt.
         attempt: Attempt,
         /// The leader's epoch.
         epoch: Epoch,
-        /// The learner's last entry that both have.
+        /// The learner's last entry, which the leader has too.
         from: Zxid,
     },
-    /// The learner has entries that the leader does not have: they go, all after `to`. What is missing follows as Proposals.
+    /// The learner must drop all entries after `to`, which the leader does not have.
+    ///
+    /// Proposals then complete its history.
     Trunc {
-        /// As begun.
+        /// The join attempt.
         attempt: Attempt,
         /// The leader's epoch.
         epoch: Epoch,
-        /// The last entry that both have.
+        /// Last entry that both have.
         to: Zxid,
     },
-    /// A snapshot follows, outside this machine, on a stream of its own. Nothing else is sent before its Ack.
+    /// A snapshot follows on a separate stream, outside this machine.
+    ///
+    /// The leader sends nothing else of the synchronization before the learner's Ack.
     Snap {
-        /// As begun.
+        /// The join attempt.
         attempt: Attempt,
         /// The leader's epoch.
         epoch: Epoch,
-        /// The snapshot must hold at least everything up to here.
+        /// The snapshot must hold everything up to this entry.
         at_least: Zxid,
-        /// The configuration the leader knows to be committed.
+        /// Configuration the leader knows to be committed.
         config: Config,
     },
-    /// The initial history of the epoch is complete (NEWLEADER); the epoch's first entry comes next, and its Ack is ACK-LD.
+    /// The initial history of the epoch is complete (NEWLEADER).
+    ///
+    /// The epoch's first entry comes next, unless the learner has it already. The learner's Ack of
+    /// that entry is ACK-LD.
     NewLeader {
-        /// As begun.
+        /// The join attempt.
         attempt: Attempt,
         /// The epoch.
         epoch: Epoch,
-        /// The leader's commit watermark: the learner serves nothing older.
+        /// The leader's commit watermark; the learner serves nothing older.
         committed: Zxid,
     },
-    /// Entries, of one epoch, directly after what was sent before. Whoever carries the message adds their bytes.
+    /// Entries of one epoch, directly after the ones sent before.
+    ///
+    /// The driver adds their bytes.
     Proposal {
-        /// As begun.
+        /// The join attempt.
         attempt: Attempt,
-        /// The leader's epoch, not that of the entries.
+        /// The leader's epoch, not the entries' epoch.
         epoch: Epoch,
         /// First entry.
         from: Zxid,
@@ -141,83 +171,89 @@ pub enum Message {
     },
     /// Everything up to `to` is committed.
     Commit {
-        /// As begun.
+        /// The join attempt.
         attempt: Attempt,
         /// The leader's epoch.
         epoch: Epoch,
-        /// The watermark.
+        /// The commit watermark.
         to: Zxid,
     },
-    /// Everything up to `to` is durable at the learner. `to` in the leader's epoch counts for the commit rule.
+    /// Everything up to `to` is durable at the learner.
+    ///
+    /// The commit rule counts it if `to` is in the leader's epoch.
     Ack {
-        /// As begun.
+        /// The join attempt.
         attempt: Attempt,
         /// The leader's epoch.
         epoch: Epoch,
         /// The learner's last durable entry.
         to: Zxid,
     },
-    /// A learner asks for a point that a linearizable read must have applied.
+    /// A learner asks which entry a linearizable read must have applied.
     Sync {
-        /// As begun.
+        /// The join attempt.
         attempt: Attempt,
         /// The leader's epoch.
         epoch: Epoch,
-        /// The learner's number for it.
+        /// The learner's number for the question.
         round: u64,
     },
-    /// The answer; it follows the Commit of `up_to`.
+    /// Answers Sync; the Commit of `up_to` precedes it.
     Synced {
-        /// As begun.
+        /// The join attempt.
         attempt: Attempt,
         /// The leader's epoch.
         epoch: Epoch,
-        /// As asked.
+        /// The learner's number for the question.
         round: u64,
-        /// The point.
+        /// A read that has applied this entry is linearizable.
         up_to: Zxid,
     },
-    /// The leader stops and wants this voter, which has everything, to lead.
+    /// The leader stops and names a voter with its whole history as successor.
     HandOver {
-        /// As begun.
+        /// The join attempt.
         attempt: Attempt,
         /// The leader's epoch.
         epoch: Epoch,
-        /// Who should lead.
+        /// The voter that should lead.
         to: ServerId,
         /// The leader's last entry.
         last: Zxid,
     },
-    /// A heartbeat, a datagram.
+    /// A heartbeat, sent as a datagram.
     Ping {
-        /// As begun.
+        /// The join attempt.
         attempt: Attempt,
         /// The leader's epoch.
         epoch: Epoch,
-        /// The newest confirmation asked for; 0 before the first.
+        /// Newest confirmation round the leader asks for; 0 before the first.
         round: u64,
-        /// Until the next one, milliseconds at most.
+        /// Maximum time until the next Ping, in milliseconds.
         interval_ms: u32,
-        /// How long the leader's oldest append that is not durable has waited, milliseconds.
+        /// Time for which the leader's log has made no progress, in milliseconds.
+        ///
+        /// 0 if no append is pending and the disk does not refuse appends.
         disk_age_ms: u32,
     },
-    /// The answer, a datagram.
+    /// Answers a Ping, as a datagram.
     Pong {
-        /// As begun.
+        /// The join attempt.
         attempt: Attempt,
         /// The leader's epoch.
         epoch: Epoch,
-        /// That of the ping.
+        /// Newest round of the Pings it answers.
         round: u64,
-        /// How long the learner's oldest append that is not durable has waited, milliseconds.
+        /// Time for which the learner's log has made no progress, in milliseconds.
+        ///
+        /// 0 if no append is pending and the disk does not refuse appends.
         disk_age_ms: u32,
-        /// Whether the learner would admit writes if it led: its disk has room.
+        /// Whether the learner's disk has room, so it could admit writes as leader.
         has_room: bool,
     },
 }
 
 impl Message {
-    /// Whether it may be lost, repeated and overtaken.
+    /// Returns whether the message may be lost, repeated or overtaken.
     pub fn is_datagram(&self) -> bool {
         matches!(self, Self::Ping { .. } | Self::Pong { .. })
     }
@@ -228,15 +264,15 @@ impl Message {
 pub struct Servers([u64; 4]);
 
 impl Servers {
-    /// Nobody.
+    /// The empty set.
     pub const NOBODY: Self = Self([0; 4]);
 
-    /// Adds one.
+    /// Adds a server.
     pub fn insert(&mut self, id: ServerId) {
         self.0[usize::from(id.as_u8() >> 6)] |= 1 << (id.as_u8() & 63);
     }
 
-    /// Whether it is in.
+    /// Returns whether the set contains this server.
     pub fn contains(&self, id: ServerId) -> bool {
         self.0[usize::from(id.as_u8() >> 6)] & (1 << (id.as_u8() & 63)) != 0
     }

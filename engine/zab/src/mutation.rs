@@ -1,9 +1,9 @@
-//! Rules that can be broken on purpose: a test of the tests.
+//! Rules that can be broken on purpose, to test the tests.
 //!
-//! Compiled in only with the feature `mutations`, which nothing but the simulator's tests asks for; without it every check is the constant
-//! `false` and costs nothing.
+//! They are compiled in only with the feature `mutations`, which only tests enable. Without it
+//! every check is the constant `false` and costs nothing.
 
-/// Whether rules can be broken in this build: a binary that serves anybody refuses to be built so.
+/// Whether this build can break rules; the server binary refuses to compile if so.
 pub const ARE_COMPILED_IN: bool = cfg!(feature = "mutations");
 
 macro_rules! mutations {
@@ -15,10 +15,10 @@ macro_rules! mutations {
         }
 
         impl Mutation {
-            /// All of them.
+            /// Every mutation.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// Its name.
+            /// Returns the mutation's name.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => stringify!($name),)*
@@ -29,87 +29,103 @@ macro_rules! mutations {
 }
 
 mutations! {
-    /// D1: a leader announces its epoch before its own promise of it is durable.
+    /// D1: a leader announces its epoch before its own promise is durable.
     LeaderInfoBeforePromise,
     /// D2: a learner answers LeaderInfo before its promise is durable.
     AckEpochBeforePromise,
-    /// D3: votes and reports name entries that are appended and not durable.
+    /// D3: votes and reports name entries that are appended but not durable.
     ReportUnpersisted,
-    /// D4: the epoch is recorded before the history that goes with it.
+    /// D4: the epoch is recorded before the history that belongs to it.
     EpochBeforeHistory,
-    /// D4: the epoch is acknowledged, and counts, without being recorded.
+    /// D4: the epoch is acknowledged, and counts, without a record.
     EpochNotRecorded,
     /// D5, D7: a leader counts its own entries before they are durable.
     LeaderCountsUnpersisted,
-    /// D6: a learner acknowledges what it has appended and not persisted.
+    /// D6: a learner acknowledges entries before they are durable.
     AckBeforePersist,
-    /// D9: a configuration is not recorded before its entry.
+    /// D9: a configuration is never recorded.
     ConfigNotRecorded,
-    /// An entry is committed when one less than a quorum has it.
+    /// An entry is committed when one voter less than a quorum has it.
     CommitWithoutQuorum,
     /// An entry of an older epoch is committed because a quorum has it.
     CommitOldEpoch,
-    /// The longest history wins an election, whatever its epoch; and phase 1, which makes up for that, does not look at histories again.
+    /// The longest history wins an election, even from an older epoch.
+    ///
+    /// Phase 1 would make up for that, so its comparison of histories is off too.
     ElectionByLengthAlone,
-    /// The greatest id wins an election; and phase 1 as before.
+    /// The greatest id wins an election.
+    ///
+    /// Phase 1 would make up for that, so its comparison of histories is off too.
     ElectionByIdAlone,
-    /// A server joins a prospective leader that has less history, which goes on all the same: each of the two rules suffices alone.
+    /// A server joins a prospective leader with less history, and the leader accepts it.
+    ///
+    /// Each of the two rules suffices alone, so both are broken.
     IgnoreBetterHistory,
-    /// A learner with entries that its leader does not have keeps them.
+    /// A learner keeps entries that its leader does not have.
     NoTrunc,
-    /// A learner that is below the log's beginning gets a Diff.
+    /// A learner below the log's floor gets a Diff.
     DiffBelowFloor,
-    /// A snapshot for a learner that is below the log's beginning may end below it too.
+    /// A snapshot for a learner below the log's floor may end below it too.
     SnapBelowFloor,
-    /// A promise that may have been given to another leader counts.
+    /// A promise counts although it may have been given to another leader.
     CountOldPromise,
-    /// A learner follows a leader of an epoch below its promise.
+    /// A learner follows a leader whose epoch is below its promise.
     FollowOlderEpoch,
-    /// Only the committed configuration decides, while another one is proposed.
+    /// Only the committed configuration decides while another one is proposed.
     JointDropped,
-    /// A disk counts whatever its incarnation.
+    /// A disk counts whether or not its incarnation is the configured one.
     IncarnationIgnored,
-    /// An ensemble is born by a majority.
+    /// A majority suffices for the birth of an ensemble.
     BirthByMajority,
     /// A confirmation counts answers to earlier rounds.
     RoundReused,
-    /// A read is confirmed without asking anybody.
+    /// A read is confirmed without asking a quorum.
     ConfirmWithoutQuorum,
-    /// What belongs to an attempt that is over is taken, by the leader and by the learner.
+    /// Leader and learner accept messages of an attempt that is over.
     StaleAttemptCounts,
     /// A late completion counts for an entry appended again after a truncation.
     CompletionAba,
     /// A follower leaves its leader as soon as it suspects it.
     LeaveAlone,
-    /// A reply leaves before its entry is persisted.
+    /// A reply leaves before its entry is durable.
     ReplyBeforePersist,
     /// A recovered tail is applied before it is committed.
     ApplyUncommittedTail,
-    /// A watch event is queued behind everything that is still undetermined.
+    /// A watch event is queued behind replies that it should precede.
     EventAtTail,
-    /// Sessions expire, and are continued or refused, by a leader that does not ask a quorum whether it leads.
+    /// A leader expires, continues or refuses sessions without asking a quorum whether it leads.
     ExpireWithoutQuorum,
-    /// A new leader goes on with old timeouts.
+    /// A new leader does not give sessions a full timeout again.
     NoFullTimeout,
-    /// A session that comes back with another timeout has it at its leader alone: the next leader grants the one that it began with.
+    /// A returning session's new timeout is known to the present leader only.
+    ///
+    /// The next leader grants the timeout that the session began with.
     RenewalNotReplicated,
-    /// A recycled segment does not restate the facts.
+    /// A new segment's restated facts omit a promise newer than the current epoch.
     FactsNotRestated,
-    /// The watermark of an append counts from its first record on, and not behind the truncations among its records.
+    /// The watermark of an append counts from its first record on.
+    ///
+    /// It should count behind the truncations among the append's records.
     WatermarkAtFirstRecord,
-    /// Neither a page of the base nor a record in it is verified.
+    /// Neither pages of the base nor their records are verified.
     PageUnverified,
     /// A session is continued at another server before its earlier writes are applied there.
     ReadBeforeOwnWrites,
-    /// A session's old connection goes on after the session has moved.
+    /// A session's old connection keeps working after the session has moved.
     OldOwnerGoesOn,
-    /// A client that has seen more than this server is taken, and only its own writes are waited for.
+    /// A server accepts a client that has seen newer entries than it has applied.
+    ///
+    /// Only the client's own writes are waited for.
     ClientAheadTaken,
-    /// Each record of an ephemeral that an entry touches counts as its birth or its death, whether or not it was there before.
+    /// A write to an ephemeral's record always raises its owner's count, and a delete lowers it.
+    ///
+    /// Whether the record existed before the entry is ignored.
     EphemeralsDrift,
-    /// A session's end is forwarded however much waits for the leader already.
+    /// A session's end is forwarded however many requests are already waiting for the leader.
     EndsUnbounded,
-    /// A client that is coming back to the leader is sent away when a write of its former connection is applied there.
+    /// A leader closes the connection of a returning client.
+    ///
+    /// It does so when it applies a write of the client's former connection.
     ReturningSentAway,
 }
 
@@ -124,12 +140,14 @@ mod switch {
         static ON: Cell<Option<Mutation>> = const { Cell::new(None) };
     }
 
-    /// Breaks one rule, for whatever this thread runs, until it is called again.
+    /// Breaks one rule, for code run by this thread, until the next call.
+    ///
+    /// `None` puts every rule back in force.
     pub fn set(mutation: Option<Mutation>) {
         ON.set(mutation);
     }
 
-    /// Whether this rule is broken.
+    /// Returns whether this rule is broken.
     pub fn is_on(mutation: Mutation) -> bool {
         ON.get() == Some(mutation)
     }
@@ -138,7 +156,7 @@ mod switch {
 #[cfg(feature = "mutations")]
 pub use switch::{is_on, set};
 
-/// Whether this rule is broken: never, without the feature.
+/// Returns whether this rule is broken: never, without the feature.
 #[cfg(not(feature = "mutations"))]
 pub const fn is_on(_: Mutation) -> bool {
     false

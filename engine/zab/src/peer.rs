@@ -1,4 +1,4 @@
-//! What a server knows of another one.
+//! A server's knowledge of its peers.
 
 use crate::{Attempt, Credentials, Epoch, Incarnation, LinkId, Notification, ServerId, Zxid};
 
@@ -8,13 +8,13 @@ pub(crate) struct Peer {
     pub(crate) id: ServerId,
     pub(crate) link: LinkId,
     pub(crate) disk: Incarnation,
-    /// When anything came from it.
+    /// When any message last came from it.
     pub(crate) heard_ms: Option<u64>,
-    /// The last notification, and when it came.
+    /// Its last notification, and when that came.
     pub(crate) said: Option<(Notification, u64)>,
-    /// A notification has to go to it.
+    /// A notification to this peer is due.
     pub(crate) owes_notification: bool,
-    /// What it is to this server as a leader; `None` while it has not asked to join.
+    /// Its state as a learner of this server; `None` until it asks to join.
     pub(crate) learner: Option<Learner>,
 }
 
@@ -27,7 +27,7 @@ impl Peer {
         self.heard_ms.is_some_and(|heard| now.saturating_sub(heard) <= u64::from(fresh_ms))
     }
 
-    /// What it said, if that was not long ago.
+    /// Returns its last notification if that is at most `fresh_ms` old.
     pub(crate) fn fresh(&self, now: u64, fresh_ms: u32) -> Option<&Notification> {
         let (said, at) = self.said.as_ref()?;
         (now.saturating_sub(*at) <= u64::from(fresh_ms)).then_some(said)
@@ -39,48 +39,56 @@ impl Peer {
 pub(crate) struct Learner {
     pub(crate) attempt: Attempt,
     pub(crate) stage: Stage,
-    /// When it last said anything in this attempt.
+    /// When its last message in this attempt came.
     pub(crate) heard_ms: u64,
-    /// The newest confirmation it answered.
+    /// Newest confirmation round it answered.
     pub(crate) ponged: u64,
     pub(crate) owes_ping: bool,
     pub(crate) disk_age_ms: u32,
-    /// Its last Pong said that its disk has room for writes.
+    /// Whether its disk has room for writes, by its last Pong.
     pub(crate) has_room: bool,
-    /// Its oldest question for a point to read at that is not answered, with the round that answers it, and its newest: one that comes meanwhile does
-    /// not put off the answer.
+    /// Its oldest unanswered question: its own number, and the round that answers it.
+    ///
+    /// `sync_next` is its newest question. Both are kept, so that new questions do not delay the
+    /// answer to the oldest one.
     pub(crate) sync: Option<(u64, u64)>,
     pub(crate) sync_next: Option<(u64, u64)>,
-    /// The answer that has to go to it.
+    /// Number of the question to answer.
     pub(crate) owes_synced: Option<u64>,
     pub(crate) owes_hand_over: bool,
 }
 
-/// How far a learner has come.
+/// A learner's progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// It asked; LeaderInfo goes out when the epoch's promise is durable here.
+    /// It asked to join. LeaderInfo goes out when the epoch's promise is durable here.
     Asked { accepted: Epoch },
-    /// LeaderInfo went out. Its promise counts only if it is new: an old one may have been given to another leader of this epoch number.
+    /// LeaderInfo went out.
+    ///
+    /// Its promise counts only if it is new. An old promise may have been given to another leader
+    /// with the same epoch number.
     Invited { counts: bool },
-    /// It promised, durably. `committed`: what it knows to be. `common`: the last entry both have; `None` when that was too long ago to tell.
+    /// Its promise is durable.
+    ///
+    /// `committed` is its last known commit. `common` is the last entry both histories have; `None`
+    /// if that is too old to be remembered.
     Promised { counts: bool, credentials: Credentials, committed: Zxid, common: Option<Zxid>, is_damaged: bool },
-    /// It receives a snapshot that must hold at least so much.
+    /// It receives a snapshot that must hold everything up to `at_least`.
     Snapping { at_least: Zxid, is_told: bool },
     /// It is on the stream.
     Streaming(Stream),
 }
 
-/// Where a learner is on the stream of entries.
+/// A learner's position on the stream of entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stream {
-    /// Diff or Trunc has to go first, and which.
+    /// The message to send first: Diff or Trunc.
     pub(crate) opening: Option<Opening>,
-    /// The last entry sent.
+    /// Last entry sent.
     pub(crate) sent: Zxid,
-    /// The last one it has, durably.
+    /// Last entry it holds durably.
     pub(crate) acked: Zxid,
-    /// The commit watermark it was told.
+    /// Commit watermark it was told.
     pub(crate) told: Zxid,
     /// NewLeader went out.
     pub(crate) is_led: bool,
@@ -113,7 +121,7 @@ impl Learner {
         matches!(self.stage, Stage::Snapping { .. })
     }
 
-    /// The last entry it is known to have durably.
+    /// Returns the last entry it is known to hold durably.
     pub(crate) fn acked(&self) -> Zxid {
         if let Stage::Streaming(stream) = &self.stage { stream.acked } else { Zxid::ZERO }
     }

@@ -1,15 +1,15 @@
-//! Which sets of voters decide.
+//! Quorums: the sets of voters that decide.
 
 use crate::{Config, Incarnation, Mutation, ServerId, mutation};
 
 /// How the voters of one configuration decide.
 ///
-/// Majorities alone for now; weights, groups and a witness are further variants.
+/// Only majorities and unanimity for now; weights, groups and a witness would be further variants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rule {
     /// More than half of the voters.
     Majority,
-    /// All of them: nothing is born without everybody.
+    /// All voters: an ensemble is born only by all of them.
     Unanimous,
 }
 
@@ -31,7 +31,10 @@ impl Rule {
     }
 }
 
-/// Who decides: the voters of the committed configuration and, while a change is under way, those of the configuration last seen as well.
+/// The voters that decide.
+///
+/// They are the voters of the committed configuration. While a change is in progress, the voters of
+/// the last seen configuration must decide as well.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Voters {
     committed: Config,
@@ -40,34 +43,39 @@ pub struct Voters {
 }
 
 impl Voters {
-    /// As a log or a file says.
+    /// Creates the voters from the configurations of a log or a file.
     pub fn new(committed: Config, pending: Option<Config>) -> Self {
         Self { committed, pending }
     }
 
-    /// The newest configuration known to be committed.
+    /// Returns the newest configuration known to be committed.
     pub fn committed(&self) -> &Config {
         &self.committed
     }
 
-    /// The one that is proposed.
+    /// Returns the proposed configuration, if a change is in progress.
     pub fn pending(&self) -> Option<&Config> {
         self.pending.as_ref()
     }
 
-    /// Another one is proposed. Whoever proposed it had committed the one before, which this server may hear of later only.
+    /// Sets the pending configuration.
+    ///
+    /// A configuration that was pending becomes the committed one. The leader committed it before
+    /// proposing the next, though this server may not have heard of that yet.
     pub fn propose(&mut self, config: Config) {
         if let Some(former) = self.pending.replace(config) {
             self.commit(former);
         }
     }
 
-    /// The one that was proposed is not in the history any more.
+    /// Drops the pending configuration, whose entry is no longer in the history.
     pub fn withdraw(&mut self) {
         self.pending = None;
     }
 
-    /// This one is committed, whatever was proposed before it.
+    /// Sets the committed configuration.
+    ///
+    /// A pending one of the same or an older version is dropped.
     pub fn commit(&mut self, config: Config) {
         if self.pending.as_ref().is_some_and(|pending| pending.version <= config.version) {
             self.pending = None;
@@ -75,12 +83,14 @@ impl Voters {
         self.committed = config;
     }
 
-    /// Whether those that `holds` is true of decide, in every configuration that counts.
+    /// Returns whether the voters for which `holds` is true form a quorum.
+    ///
+    /// They must do so in every configuration that counts.
     pub fn is_quorum(&self, mut holds: impl FnMut(ServerId, Incarnation) -> bool) -> bool {
         self.configs().all(|config| Rule::of(config).agrees(config, &mut holds))
     }
 
-    /// Whether this disk counts as a voter in any of them.
+    /// Returns whether this disk counts as a voter in any configuration that counts.
     pub fn counts(&self, id: ServerId, disk: Incarnation) -> bool {
         self.configs().any(|config| config.counts(id, disk))
     }
@@ -120,8 +130,9 @@ mod tests {
         assert!(voters.is_quorum(|id, _| [2, 3, 4].contains(&id.as_u8())));
     }
 
-    /// A learner may get two changes of membership before it hears that the first is committed. With the oldest and the newest alone 1 and 2
-    /// would decide beside 3 and 4.
+    /// A learner may get two membership changes before it hears that the first is committed. If it
+    /// used only the oldest and the newest configuration, voters 1 and 2 would decide beside 3 and
+    /// 4.
     #[test]
     fn a_change_is_proposed_behind_committed_ones_only() {
         let version = |counter, ids: &[u8]| {

@@ -1,15 +1,19 @@
-//! Linearizable reads by quorum confirmation: who asks gets a commit watermark, and a quorum said after the question that this server still
-//! leads.
+//! Linearizable reads by quorum confirmation.
+//!
+//! The caller gets a commit watermark once a quorum has confirmed that the leader still leads. Only
+//! confirmations sent after the question count.
 
 use crate::zab::{State, Todo};
 use crate::{Attempt, Epoch, Fault, Mutation, Refused, Role, Round, ServerId, Zab, Zxid, mutation};
 
 impl Zab {
-    /// Command: from now on, does this server, or the one it follows, still lead, and what is committed? [`crate::Action::Confirmed`] answers this question and
-    /// every earlier one.
+    /// Command: asks whether the leader still leads, and for its commit watermark.
+    ///
+    /// The leader is this server or the one it follows. [`crate::Action::Confirmed`] answers this
+    /// question and every earlier one.
     ///
     /// # Errors
-    /// [`Refused::NotLeading`] when there is no established leader.
+    /// [`Refused::NotLeading`] without an established leader.
     pub fn confirm(&mut self, now: u64) -> Result<Round, Refused> {
         if self.role == Role::Looking {
             return Err(Refused::NotLeading);
@@ -27,7 +31,10 @@ impl Zab {
         Ok(Round(self.asked))
     }
 
-    /// Whether a question of [`Zab::confirm`] has its answer, told by [`crate::Action::Confirmed`] or about to be: one voter need ask nobody.
+    /// Returns whether a question of [`Zab::confirm`] has its answer.
+    ///
+    /// [`crate::Action::Confirmed`] has delivered the answer or is about to. A lone voter answers
+    /// at once.
     pub fn is_answered(&self, round: Round) -> bool {
         round.0 <= self.answered
     }
@@ -38,7 +45,9 @@ impl Zab {
         learners.for_each(|learner| learner.owes_ping = true);
     }
 
-    /// Leader: a learner asks. Its question gets a round of its own, so that no answer given before it counts.
+    /// Leader: handles a learner's question.
+    ///
+    /// The question gets a new round, so an answer given before it does not count.
     pub(crate) fn on_sync(
         &mut self,
         now: u64,
@@ -62,7 +71,7 @@ impl Zab {
         Ok(())
     }
 
-    /// Leader: the newest round that a quorum answered.
+    /// Leader: answers all questions up to the newest round that a quorum answered.
     pub(crate) fn confirm_rounds(&mut self) {
         let State::Leading(prospect) = &self.state else { return };
         if !prospect.is_established || self.answered == self.asked {

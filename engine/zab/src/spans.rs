@@ -3,30 +3,35 @@
 use crate::{Epoch, Zxid};
 use heapless::Deque;
 
-/// How many epochs of history are told apart.
+/// Maximum number of epochs a history remembers.
 pub const SPANS_MAX: usize = 64;
 
-/// One epoch's part of a history: every counter from 0 to `last` is in it.
+/// One epoch's part of a history: every counter from 0 to `last`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
     /// The epoch.
     pub epoch: Epoch,
-    /// Its last counter in this history.
+    /// Last counter of the epoch in this history.
     pub last: u64,
 }
 
-/// A history, oldest epoch first. Counters of an epoch are consecutive and start at its no-op (0), so two numbers tell
-/// all there is to know of an epoch. Beyond [`SPANS_MAX`] the oldest is forgotten: whoever is that far behind gets a snapshot.
+/// A history as one span per epoch, oldest first.
 ///
-/// Invariant: epochs strictly grow.
+/// Counters of an epoch are consecutive and start at its no-op (0), so two numbers describe an
+/// epoch. Beyond [`SPANS_MAX`] epochs the oldest is forgotten: a learner that far behind gets a
+/// snapshot.
+///
+/// Invariant: epochs strictly increase.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Spans(Deque<Span, SPANS_MAX>);
 
 impl Spans {
-    /// A history of nothing.
+    /// The empty history.
     pub const EMPTY: Self = Self(Deque::new());
 
-    /// What a snapshot that ends at `zxid` stands for: its epoch is known, those before it are not.
+    /// Returns the history of a snapshot that ends at `zxid`.
+    ///
+    /// Only the epoch of `zxid` is remembered.
     pub fn snapshot(zxid: Zxid) -> Self {
         let mut spans = Self::EMPTY;
         if zxid != Zxid::ZERO {
@@ -35,26 +40,28 @@ impl Spans {
         spans
     }
 
-    /// Entries up to here may be of epochs that are not remembered any more.
+    /// Returns the last zxid that may belong to a forgotten epoch.
+    ///
+    /// [`Zxid::ZERO`] while fewer than [`SPANS_MAX`] spans are in use.
     pub fn forgotten(&self) -> Zxid {
         let oldest = self.oldest().filter(|_| self.0.is_full());
         oldest.and_then(|oldest| Zxid::from_bits(oldest.to_bits() - 1)).unwrap_or(Zxid::ZERO)
     }
 
-    /// The newest entry; [`Zxid::ZERO`] of an empty history.
+    /// Returns the newest entry; [`Zxid::ZERO`] if the history is empty.
     pub fn last(&self) -> Zxid {
         self.0.back().and_then(|span| Zxid::new(span.epoch, span.last)).unwrap_or(Zxid::ZERO)
     }
 
-    /// The spans, oldest first.
+    /// Returns the spans, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = Span> + '_ {
         self.0.iter().copied()
     }
 
-    /// Adds the entry that follows [`Spans::last`]: its successor, or the no-op of a later epoch.
+    /// Adds the entry after [`Spans::last`]: its successor or a later epoch's no-op.
     ///
     /// # Panics
-    /// When `zxid` does not follow: a gap in the history would be lost data.
+    /// If `zxid` does not follow: a gap in the history would be lost data.
     pub fn push(&mut self, zxid: Zxid) {
         match self.0.back_mut() {
             Some(span) if span.epoch == zxid.epoch() => {
@@ -69,10 +76,10 @@ impl Spans {
         }
     }
 
-    /// Adds entries of one epoch, the first of which follows [`Spans::last`].
+    /// Adds entries of one epoch; the first must follow [`Spans::last`].
     ///
     /// # Panics
-    /// As [`Spans::push`].
+    /// Like [`Spans::push`], and if the range spans two epochs or is empty.
     pub fn push_range(&mut self, from: Zxid, to: Zxid) {
         assert!(from.epoch() == to.epoch() && from <= to, "a range is of one epoch");
         self.push(from);
@@ -81,13 +88,17 @@ impl Spans {
         }
     }
 
-    /// Whether `zxid` can come directly after [`Spans::last`]: its successor, or the no-op of a later epoch. Nothing is of epoch 0.
+    /// Returns whether `zxid` can come directly after [`Spans::last`].
+    ///
+    /// It can as the successor, or as the no-op of a later epoch. Epoch 0 has no entries.
     pub fn is_next(&self, zxid: Zxid) -> bool {
         let last = self.last();
         if zxid.epoch() > last.epoch() { zxid.counter() == 0 } else { last != Zxid::ZERO && last.next() == Some(zxid) }
     }
 
-    /// How many entries lie after `from` up to `to`, both in this history or [`Zxid::ZERO`].
+    /// Returns the number of entries after `from` up to `to`.
+    ///
+    /// Both must be in this history or [`Zxid::ZERO`].
     pub fn distance(&self, from: Zxid, to: Zxid) -> u64 {
         let upper = |span: &Span| if span.epoch == to.epoch() { to.counter().min(span.last) } else { span.last };
         let counted = |span: &Span| if span.epoch == from.epoch() { from.counter() + 1 } else { 0 };
@@ -95,10 +106,10 @@ impl Spans {
         between.map(|span| (upper(span) + 1).saturating_sub(counted(span))).sum()
     }
 
-    /// Adds a whole epoch's run, as a log restates it.
+    /// Adds a whole epoch's span, as a log restates it.
     ///
     /// # Panics
-    /// When its epoch is not newer than the newest.
+    /// If its epoch is not newer than the newest.
     pub fn push_span(&mut self, span: Span) {
         assert!(self.0.back().is_none_or(|newest| newest.epoch < span.epoch), "epochs grow");
         if self.0.is_full() {
@@ -108,17 +119,19 @@ impl Spans {
         debug_assert!(pushed.is_ok(), "room was made");
     }
 
-    /// The oldest entry that is remembered; `None` of nothing.
+    /// Returns the first entry of the oldest remembered epoch; `None` if empty.
     pub fn oldest(&self) -> Option<Zxid> {
         self.0.front().map(|span| Zxid::first_of(span.epoch))
     }
 
-    /// Whether `zxid` is an entry of this history, as far as it is remembered.
+    /// Returns whether the remembered history contains `zxid`.
     pub fn contains(&self, zxid: Zxid) -> bool {
         self.0.iter().any(|span| span.epoch == zxid.epoch() && zxid.counter() <= span.last)
     }
 
-    /// The entry after `zxid`, which is in this history or [`Zxid::ZERO`]; `None` after the last.
+    /// Returns the entry after `zxid`; `None` after the last.
+    ///
+    /// `zxid` must be in this history or [`Zxid::ZERO`].
     pub fn after(&self, zxid: Zxid) -> Option<Zxid> {
         let mut spans = self.0.iter();
         if let Some(span) = spans.find(|span| span.epoch >= zxid.epoch()) {
@@ -132,12 +145,12 @@ impl Spans {
         spans.next().map(|span| Zxid::first_of(span.epoch))
     }
 
-    /// The last entry of the epoch of `zxid`.
+    /// Returns the last entry in the epoch of `zxid`; `None` for an unknown epoch.
     pub fn last_of_epoch(&self, zxid: Zxid) -> Option<Zxid> {
         self.0.iter().find(|span| span.epoch == zxid.epoch()).and_then(|span| Zxid::new(span.epoch, span.last))
     }
 
-    /// The part above `zxid`: one span for each epoch that has an entry there.
+    /// Returns one span for each epoch with an entry above `zxid`.
     pub fn above(&self, zxid: Zxid) -> Self {
         let mut above = Self::EMPTY;
         let parts = self.iter().filter(|span| Zxid::new(span.epoch, span.last).is_some_and(|last| last > zxid));
@@ -145,8 +158,10 @@ impl Spans {
         above
     }
 
-    /// The last entry that is in both. Only one server ever proposes in an epoch, after it has agreed on all that comes before: so two
-    /// histories that have an epoch in common are the same up to there.
+    /// Returns the last entry that both histories contain, if any.
+    ///
+    /// Only one server ever proposes in an epoch, after agreeing on everything before it. So two
+    /// histories with a common epoch are equal up to their last common entry.
     pub fn last_common(&self, other: &Self) -> Option<Zxid> {
         let in_both = |span: &Span| {
             let also = other.0.iter().find(|also| also.epoch == span.epoch)?;
@@ -155,13 +170,17 @@ impl Spans {
         self.0.iter().rev().find_map(in_both)
     }
 
-    /// Whether the history may have the entry `zxid`: it is remembered, or of an epoch that may be forgotten.
+    /// Returns whether the history may contain `zxid`.
+    ///
+    /// True for a remembered entry, an entry of an epoch that may be forgotten, and [`Zxid::ZERO`].
     pub fn may_contain(&self, zxid: Zxid) -> bool {
         zxid == Zxid::ZERO || self.contains(zxid) || zxid <= self.forgotten()
     }
 
-    /// Removes every entry above `to`, which is an entry of this history or [`Zxid::ZERO`]. When all that is remembered goes, `to` is of a forgotten epoch: that
-    /// one is known again, and those before it are not.
+    /// Removes every entry above `to`, an entry of this history or [`Zxid::ZERO`].
+    ///
+    /// If no remembered epoch is left, `to` lies in a forgotten one. That epoch is then remembered
+    /// again, and earlier ones are not.
     pub fn truncate(&mut self, to: Zxid) {
         while self.0.back().is_some_and(|span| span.epoch > to.epoch()) {
             self.0.pop_back();

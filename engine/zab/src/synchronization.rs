@@ -1,6 +1,6 @@
 //! Phase 2: a learner's history becomes the leader's.
 //!
-//! Diff, catch-up and live stream are one cursor per learner, so there is no seam between what was cut and what is subscribed to.
+//! Diff, catch-up and live stream use one cursor per learner, so no entry is lost between them.
 
 use crate::broadcast::WINDOW;
 use crate::peer::{Opening, Stage, Stream};
@@ -10,7 +10,7 @@ use crate::{
     mutation,
 };
 
-/// A server that joins a leader, or has joined it.
+/// A server that is joining a leader or has joined it.
 #[derive(Debug)]
 pub(crate) struct Learning {
     pub(crate) leader: ServerId,
@@ -19,49 +19,58 @@ pub(crate) struct Learning {
     /// The leader's epoch; [`Epoch::ZERO`] before LeaderInfo.
     pub(crate) epoch: Epoch,
     pub(crate) step: Step,
-    /// When anything came from the leader in this attempt.
+    /// When the leader was last heard in this attempt.
     pub(crate) heard_ms: u64,
-    /// When it last pinged, and what it said of the next one.
+    /// When the leader last pinged, and its announced interval to the next ping.
     pub(crate) pinged_ms: Option<u64>,
     pub(crate) interval_ms: u32,
-    /// How much heartbeats are off, eighths of a millisecond.
+    /// Mean deviation of heartbeats from their interval, in eighths of a millisecond.
     pub(crate) jitter_8ms: u64,
     pub(crate) suspects: bool,
-    /// When it repeats that it suspects.
+    /// When this server repeats that it suspects the leader.
     pub(crate) retry_at_ms: u64,
-    /// What was last acknowledged.
+    /// Last entry acknowledged.
     pub(crate) told: Zxid,
-    /// What was committed when the leader took it in: before that is known here, this server may be as old as its absence was long.
+    /// This learner serves once its commit watermark reaches this entry.
+    ///
+    /// It is the leader's watermark at NewLeader, and at least the epoch's first entry. Before
+    /// that, this server's state may be as old as its absence was long.
     pub(crate) settles_at: Zxid,
-    /// Nothing is acknowledged before this append is durable: the last one before the promise, then the snapshot that replaced the history.
+    /// Append that must be durable before any acknowledgement.
+    ///
+    /// It is the last append when LeaderInfo came, the promise included; later the snapshot that
+    /// replaced the history.
     pub(crate) ack_after: AppendSeq,
-    /// The round of the ping that has to be answered.
+    /// Round of the ping to answer.
     pub(crate) owes_pong: Option<u64>,
-    /// The newest question sent to the leader.
+    /// Newest question sent to the leader.
     pub(crate) sync_sent: u64,
 }
 
-/// How far it has come.
+/// A learner's progress in joining.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(clippy::large_enum_variant, reason = "nothing is allocated, so nothing is boxed")]
 pub(crate) enum Step {
-    /// FollowerInfo has to go out, or did.
+    /// FollowerInfo has been sent if `is_told`, else it is due.
     Asking { is_told: bool },
     /// AckEpoch goes out when the promise is durable.
     Promising { is_told: bool },
-    /// It receives a snapshot that must hold at least so much.
+    /// Receiving a snapshot that must hold everything up to `at_least`.
     Snapping { at_least: Zxid, config: Config },
-    /// It receives the initial history.
+    /// Receiving the initial history.
     Syncing,
-    /// It has it, and is on the live stream.
+    /// On the live stream, with the whole initial history.
     Led,
 }
 
 /// Leader.
 impl Zab {
-    /// Learners whose promise was waited for go on the stream. One that knows of a commit that this history lacks goes nowhere, nor one with entries of this
-    /// epoch that this leader did not give it: a stream that begins after them would count it for entries that it does not hold, and one that begins before
-    /// would undo what is committed.
+    /// Puts learners that promised on the stream, or refuses them.
+    ///
+    /// A learner is refused if it knows of a commit that this history lacks. It is also refused if
+    /// it has entries of this epoch that this leader did not give it. A stream that begins after
+    /// such entries would count them as this leader's; one that begins before them would undo
+    /// committed entries.
     pub(crate) fn begin_streams(&mut self) {
         let mut at = 0;
         while let Some(peer) = self.peers.get(at) {
@@ -89,11 +98,12 @@ impl Zab {
     fn first_stage(&self, last: Zxid, common: Option<Zxid>, is_damaged: bool) -> Stage {
         let snap = |at_least| Stage::Snapping { at_least, is_told: false };
         if is_damaged {
-            // It may have acknowledged, to this very leader, what it does not have any more: only with all of that it is whole again.
+            // The learner may have lost entries that it acknowledged to this very leader. It is
+            // whole again only with all of them.
             return snap(self.history.last());
         }
         let Some(common) = common else {
-            // All that the learner has is of epochs before those that are remembered.
+            // The learner's entries are all of epochs that this server no longer remembers.
             return snap(self.history.oldest().unwrap_or(Zxid::ZERO));
         };
         if common < self.diff_floor() && !mutation::is_on(Mutation::DiffBelowFloor) {
@@ -109,12 +119,13 @@ impl Zab {
         })
     }
 
-    /// A learner whose history ends before this cannot go on the stream: the log, or what is remembered of its epochs, begins after that.
+    /// Returns the lowest zxid from which the stream can start.
+    ///
+    /// Below it, the log or the remembered epochs are incomplete, so a learner needs a snapshot.
     pub(crate) fn diff_floor(&self) -> Zxid {
         self.floor.max(self.history.forgotten())
     }
 
-    /// The next thing to say to a learner.
     pub(crate) fn message_to_learner(&mut self, now: u64, at: usize) -> Option<Message> {
         let State::Leading(prospect) = &self.state else { return None };
         let (epoch, is_closed) = (prospect.epoch, prospect.is_closed);
@@ -138,8 +149,9 @@ impl Zab {
             }),
             Stage::Invited { .. } | Stage::Promised { .. } => None,
             Stage::Snapping { is_told: true, .. } => None,
-            // A snapshot is made of what is applied: this much has to be, and the configuration that goes with it. One that ends below the floor
-            // of the log would be followed by another, and that by another.
+            // A snapshot is made from applied state, so `at_least` and the committed configuration
+            // must be applied. It must also reach the log's floor, or the learner would need
+            // snapshots without end.
             Stage::Snapping { at_least, .. }
                 if self.applied < at_least.max(snap_floor).max(self.voters.committed().version) =>
             {
@@ -176,7 +188,8 @@ impl Zab {
             Some(Opening::Trunc) => return Some(Message::Trunc { attempt, epoch, to: stream.sent }),
             None => {}
         }
-        // NewLeader stands before the first entry of the epoch that goes to this learner, or after all it was sent if that is of the epoch already.
+        // NewLeader precedes the epoch's first entry sent to this learner. If the learner already
+        // has entries of the epoch, NewLeader follows them.
         let next = history.after(stream.sent);
         let is_complete = stream.sent.epoch() == epoch || (stream.sent < goal && next == Some(Zxid::first_of(epoch)));
         if is_complete && !core::mem::replace(&mut stream.is_led, true) {
@@ -235,7 +248,9 @@ impl Zab {
         });
     }
 
-    /// The learning that a message belongs to.
+    /// Returns the current attempt to join, if a message belongs to it.
+    ///
+    /// If so, the leader counts as heard.
     pub(crate) fn learning(&mut self, now: u64, from: ServerId, attempt: Attempt) -> Option<&mut Learning> {
         match &mut self.state {
             State::Learning(learning)
@@ -249,7 +264,7 @@ impl Zab {
         }
     }
 
-    /// The same, of a message that names the epoch.
+    /// Like `learning`, for a message that names the epoch.
     pub(crate) fn learning_in(
         &mut self,
         now: u64,
@@ -260,15 +275,16 @@ impl Zab {
         self.learning(now, from, attempt).filter(|learning| learning.epoch == epoch)
     }
 
-    /// Whether a Proposal that begins at `first` continues this history in the attempt that is under way: the chain hash it begins with must then be this
-    /// history's.
+    /// Returns whether a Proposal starting at `first` continues this history.
+    ///
+    /// The Proposal must belong to the current attempt. If so, its chain hash must match this
+    /// history.
     pub fn is_awaited(&self, from: ServerId, attempt: Attempt, epoch: Epoch, first: Zxid) -> bool {
         let State::Learning(learning) = &self.state else { return false };
         let is_mine = learning.leader == from && learning.attempt == attempt && learning.epoch == epoch;
         is_mine && matches!(learning.step, Step::Syncing | Step::Led) && self.history.is_next(first)
     }
 
-    /// The next thing to say to the leader.
     pub(crate) fn message_to_leader(&mut self, now: u64) -> Option<Message> {
         let (accepted, credentials) = (self.accepted, self.credentials());
         let is_promised = self.is_promise_durable() || mutation::is_on(Mutation::AckEpochBeforePromise);
@@ -293,7 +309,8 @@ impl Zab {
                 if !is_promised || !is_reportable || core::mem::replace(is_told, true) {
                     return None;
                 }
-                // The promise is behind everything that was appended before it: all of the history is durable (D3).
+                // The promise was appended after all entries, so the whole history is durable too
+                // (D3).
                 let (committed, tail) = (self.committed, self.history.above(self.committed));
                 Some(Message::AckEpoch { attempt, epoch, credentials, committed, tail, is_damaged: !is_whole })
             }
@@ -333,7 +350,8 @@ impl Zab {
         if epoch > accepted {
             self.promise(now, epoch);
         }
-        // All that is said of the history in AckEpoch counts at the leader as acknowledged: it is durable first, also when the promise was before.
+        // The leader counts the history in AckEpoch as acknowledged. So the history must be durable
+        // first, even if the promise was durable before.
         let appended = self.appends.last;
         if let State::Learning(learning) = &mut self.state {
             learning.ack_after = appended;
@@ -398,7 +416,8 @@ impl Zab {
         }
         let seq = self.appends.fact(now);
         self.push(Todo::Truncate(seq, to));
-        // After the history: else a crash in between leaves a history with a change of membership that nobody knows of.
+        // The configuration is withdrawn after the truncation. In the other order, a crash in
+        // between would leave a membership change in the history without a record of it.
         if self.voters.pending().is_some_and(|pending| pending.version > to) {
             self.voters.withdraw();
             self.record_configs(now);
@@ -422,13 +441,15 @@ impl Zab {
         Ok(())
     }
 
-    /// Whether a snapshot that this server announced in this attempt is what is waited for.
+    /// Returns whether this learner waits for a snapshot of this attempt.
     pub fn awaits_snapshot(&self, from: ServerId, attempt: Attempt) -> bool {
         let State::Learning(learning) = &self.state else { return false };
         learning.leader == from && learning.attempt == attempt && matches!(learning.step, Step::Snapping { .. })
     }
 
-    /// The snapshot that was announced is received, verified and durable: it becomes the history.
+    /// Reports that the announced snapshot is received, verified and durable.
+    ///
+    /// It becomes the history.
     pub fn handle_snapshot(&mut self, now: u64, zxid: Zxid) {
         let State::Learning(learning) = &mut self.state else { return };
         let Step::Snapping { at_least, config } = &learning.step else { return };
@@ -440,15 +461,18 @@ impl Zab {
         }
         learning.step = Step::Syncing;
         learning.told = Zxid::ZERO;
-        // What is committed goes before the history, and what is withdrawn after it (poll_action): a crash in between leaves no history that
-        // says more of the membership than is known. A birth that is under way is learned from its own entry.
+        // After a crash, the history must not contain a membership change that the log has no
+        // record of. So a committed configuration is recorded before the new history, and a
+        // withdrawn one after it (poll_action). A birth in progress is learned from its entry
+        // instead.
         let is_born = config.version <= zxid || self.ensemble != EnsembleId::UNBORN;
         if config.version > self.config().version && is_born {
             self.adopt(now, config);
         }
         self.history = Spans::snapshot(zxid);
         let seq = self.appends.fact(now);
-        // Until that fact is durable a crash brings the old history back; what is committed is in both.
+        // Until the SnapEnd is durable, a crash brings the old history back; both contain the
+        // committed entries.
         self.appends.replace(seq, zxid, self.committed);
         self.floor = self.floor.max(zxid);
         self.committed = self.committed.max(zxid);
@@ -461,7 +485,7 @@ impl Zab {
         self.reconsider(now);
     }
 
-    /// The snapshot that was announced did not come, or was not right.
+    /// Reports that the announced snapshot did not arrive or was invalid.
     pub fn handle_snapshot_failed(&mut self, now: u64) {
         if let State::Learning(Learning { leader, link, step: Step::Snapping { .. }, .. }) = self.state {
             self.push(Todo::Close(leader, link, Fault::Protocol("its snapshot could not be received")));
@@ -469,12 +493,15 @@ impl Zab {
         }
     }
 
-    /// The chain hash that a Proposal starts with is not this history's: this server and its leader differ where they should be equal. It counts
-    /// nowhere until it has a snapshot.
+    /// Reports that a Proposal's chain hash does not match this history.
+    ///
+    /// This server and its leader differ where they should be equal. So this server counts in no
+    /// quorum until it has a snapshot, and asks for one on a new link.
     pub fn handle_diverged(&mut self, now: u64) {
         if let State::Learning(Learning { leader, link, .. }) = self.state {
             if core::mem::replace(&mut self.is_whole, false) {
-                // Durable: after a restart it would vote by this history, and might lead with it.
+                // Durable: otherwise, after a restart, this server would vote with this history and
+                // might lead.
                 let seq = self.appends.fact(now);
                 self.push(Todo::Damaged(seq));
             }
@@ -483,8 +510,11 @@ impl Zab {
         }
     }
 
-    /// What was applied can no longer be read, though the history is what it was. Nothing of it can be applied, so whoever waited for this server would
-    /// wait for ever: it counts nowhere until it has a snapshot, and asks for one on a new link.
+    /// Reports that the applied state can no longer be read.
+    ///
+    /// The history is intact, but nothing more can be applied, so clients of this server would wait
+    /// for ever. It counts in no quorum until it has a snapshot. A learner asks for the snapshot on
+    /// a new link; a leader steps down first.
     pub fn handle_state_lost(&mut self, now: u64) {
         self.is_whole = false;
         match self.state {
@@ -512,7 +542,8 @@ impl Zab {
         }
         learning.step = Step::Led;
         learning.settles_at = committed.max(Zxid::first_of(epoch));
-        // History first, epoch after: of a crash in between is left a server that claims less than it has.
+        // History first, epoch after it: a crash in between leaves a server that claims less than
+        // it has.
         if self.current != epoch {
             self.enter_epoch(now, epoch);
         }
@@ -552,10 +583,10 @@ impl Zab {
         Ok(())
     }
 
-    /// A configuration is in the history from the entry that follows. The fact goes first (D9).
+    /// Records a configuration before its entry is appended (D9).
     fn see_config(&mut self, now: u64, config: Config) {
         if config.version <= self.config().version {
-            // It was learned with a snapshot.
+            // Already learned with a snapshot.
         } else if self.ensemble == EnsembleId::UNBORN {
             self.adopt(now, config);
         } else {
@@ -582,7 +613,10 @@ impl Zab {
         Ok(())
     }
 
-    /// Once it knows that the epoch's first entry is committed, and all that was when it joined, it serves (UPTODATE).
+    /// Starts serving when both its conditions are met (UPTODATE).
+    ///
+    /// This server must know that the epoch's first entry is committed, and have caught up with the
+    /// commits at the time it joined.
     pub(crate) fn maybe_settle(&mut self) {
         let State::Learning(learning) = &self.state else { return };
         if learning.step == Step::Led && self.committed >= learning.settles_at {

@@ -1,34 +1,51 @@
-//! How long things may take, milliseconds.
+//! Durations of the protocol, in milliseconds.
 
-/// Every duration of the protocol. Only liveness depends on them.
+/// Every duration of the protocol; only liveness depends on them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timing {
-    /// Between heartbeats while writes or short sessions are live.
+    /// Heartbeat interval while writes or short sessions are live.
     pub heartbeat_busy_ms: u32,
-    /// Between heartbeats otherwise: a fixed 50 ms would cost an idle site of three servers 982 MB a day.
+    /// Heartbeat interval otherwise.
+    ///
+    /// A fixed 50 ms would cost an idle site of three servers 982 MB a day.
     pub heartbeat_idle_ms: u32,
-    /// A server that looks for a leader repeats itself after this long.
+    /// Delay before a server repeats that it is looking, or that it suspects its leader.
     pub retry_ms: u32,
-    /// What a peer said last counts in an election for so long.
+    /// How long a peer's last message or notification counts.
+    ///
+    /// Elections, hand-overs and membership changes use it. It is also how long a server that hands
+    /// over does not stand for election.
     pub fresh_ms: u32,
-    /// A learner that was not taken in leaves after so long a silence.
+    /// Minimum silence before a learner that has not settled leaves its leader.
     pub join_ms: u32,
-    /// A leader that cannot complete discovery or synchronization, without progress for so long, gives up; doubled by back-off.
+    /// Time without progress before a leader gives up discovery or synchronization.
+    ///
+    /// The current back-off is added to it.
     pub give_up_ms: u32,
-    /// A leader that hears no quorum for so long steps down.
+    /// Time without hearing a quorum before a leader steps down.
     pub quorum_ms: u32,
-    /// The first back-off after an epoch that committed nothing; then doubled up to `backoff_max_ms`.
+    /// First back-off of a leader whose epoch committed nothing.
+    ///
+    /// It doubles with each further one, up to `backoff_max_ms`. A random delay of up to the same
+    /// length is added.
     pub backoff_ms: u32,
-    /// The longest back-off.
+    /// Maximum back-off, without the random delay.
     pub backoff_max_ms: u32,
-    /// A leader whose log makes no progress for so long hands over, if another voter is clearly faster.
+    /// How long a leader's log may make no progress before it hands over.
+    ///
+    /// It hands over only to a voter that is clearly faster. A leader without disk room waits as
+    /// long. A server whose log has stalled this long does not stand for election.
     pub disk_stall_ms: u32,
-    /// A member whose disk was full tells its leader of room only after it has lasted this long. Two members that are full whenever they lead
-    /// thus exchange the lead at most once in this time.
+    /// How long room on a once full disk must last before a member reports it.
+    ///
+    /// So two members whose disks fill whenever they lead exchange the lead at most once in this
+    /// time.
     pub room_ms: u32,
-    /// For so long at most a leader that hands over takes no proposals.
+    /// Maximum time for which a leader that hands over refuses proposals.
     pub hand_over_ms: u32,
-    /// Lateness of a deadline that is taken for a pause of this server: silence in that time is nobody's fault.
+    /// Lateness of a deadline above which this server counts as paused.
+    ///
+    /// Peers are not blamed for silence in that time.
     pub late_ms: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The protocol as one state machine: what it is made of, and who decides what comes in.
+//! The protocol as one state machine: its state, and the routing of events to phases.
 
 use crate::appends::Appends;
 use crate::discovery::{Promise, Prospect};
@@ -11,41 +11,47 @@ use crate::{
 };
 use heapless::{Deque, Vec};
 
-/// Peers with a live link at most.
+/// Maximum number of peers with a live link.
 pub const PEERS_MAX: usize = 16;
-/// Actions that may wait to be polled, messages apart: the most that one call can cause.
+/// Maximum actions waiting to be polled, messages excluded; one call can cause this many.
 const TODO_MAX: usize = 32;
 
-/// What this server's log says when it starts.
+/// State that a server recovers from its log at start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recovered {
-    /// This disk's own number.
+    /// This disk's incarnation number.
     pub disk: Incarnation,
-    /// The ensemble it belongs to.
+    /// Ensemble that this disk belongs to.
     pub ensemble: EnsembleId,
-    /// The newest epoch this server promised (f.p of the paper).
+    /// Newest epoch this server promised (f.p of the paper).
     pub accepted: Epoch,
-    /// The newest epoch whose initial history it holds (f.a).
+    /// Newest epoch whose initial history this server holds (f.a).
     pub current: Epoch,
-    /// The newest configuration known to be committed; that of the configuration file before there is one.
+    /// Newest configuration known to be committed.
+    ///
+    /// Before the log has one, it is the one from the configuration file.
     pub config: Config,
-    /// A newer one that was seen.
+    /// A newer configuration whose commit is not known.
     pub pending: Option<Config>,
-    /// Every entry in the log, committed or not. They are durable: a log reports no tail that it did not sync.
+    /// Every entry in the log, committed or not.
+    ///
+    /// All entries are durable: a log reports no tail that it did not sync.
     pub history: Spans,
-    /// Entries up to here are known to be committed.
+    /// Last entry known to be committed.
     pub committed: Zxid,
-    /// The number of the last append; the next one is one more.
+    /// Number of the last append; the next append takes the number after it.
     pub appended: AppendSeq,
-    /// Entries above it can be read from the log.
+    /// Entries above this zxid can be read from the log.
     pub floor: Zxid,
-    /// Whether it is what it says: false of a server whose log is damaged below what it acknowledged. Then it counts nowhere until a leader has
-    /// repaired it.
+    /// Whether the log holds everything that this server acknowledged.
+    ///
+    /// False if the log is damaged below an acknowledged entry. Such a server counts in no quorum
+    /// until a leader has repaired it.
     pub is_whole: bool,
 }
 
 impl Recovered {
-    /// Of a new disk.
+    /// Returns the state of a new disk.
     pub fn empty(disk: Incarnation, config: Config) -> Self {
         Self {
             disk,
@@ -66,15 +72,17 @@ impl Recovered {
 /// Why a command was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// Only an established leader proposes; only one, or a learner of one, confirms.
+    /// This server has no established leader, or the command needs it to lead.
+    ///
+    /// Only an established leader proposes. An established leader and its learners can confirm.
     NotLeading,
-    /// The zxids of this epoch are used up; a new epoch must begin.
+    /// All zxids of this epoch are used; a new epoch must begin.
     EpochFull,
-    /// The leader is handing over: ask the next one.
+    /// The leader is handing over; ask the next leader.
     HandingOver,
-    /// A change of membership is under way.
+    /// A change of membership is already in progress.
     ConfigPending,
-    /// It would be no configuration.
+    /// The members do not form a valid configuration.
     ConfigInvalid,
     /// This new voter is not caught up.
     NotCaughtUp(ServerId),
@@ -98,7 +106,7 @@ impl core::fmt::Display for Refused {
 
 impl core::error::Error for Refused {}
 
-/// What has to be polled before any message: small, because there is a queue of it.
+/// An action to poll before any message; small, because a queue holds many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Todo {
     Promise(AppendSeq, Epoch),
@@ -115,36 +123,42 @@ pub(crate) enum Todo {
     Close(ServerId, LinkId, Fault),
 }
 
-/// What this server does.
+/// The server's current activity.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "nothing is allocated, so nothing is boxed")]
 pub(crate) enum State {
-    /// Elections: election.rs.
+    /// Taking part in an election: election.rs.
     Looking {
-        /// It does not stand before that: back-off.
+        /// Back-off: the server does not stand for election before this time.
         stand_at_ms: u64,
-        /// When it repeats itself.
+        /// When the server repeats its notification.
         retry_at_ms: u64,
     },
-    /// discovery.rs and broadcast.rs.
+    /// Leading: discovery.rs and broadcast.rs.
     Leading(Prospect),
-    /// synchronization.rs and heartbeat.rs.
+    /// Joining or following a leader: synchronization.rs and heartbeat.rs.
     Learning(Learning),
 }
 
-/// One server's part in Zab.
+/// One server's part in Zab, as a state machine.
 ///
-/// Four kinds of methods; `now` is milliseconds of a clock that never goes back:
-/// 1. **handle**: what happened. [`Zab::handle_deadline`] comes last, after everything readable was handled.
-/// 2. **commands**: [`Zab::start`], [`Zab::propose`], [`Zab::confirm`], [`Zab::reconfigure`], [`Zab::hand_over`], [`Zab::set_busy`].
-/// 3. **poll**: [`Zab::poll_action`] until it says `None`, after every call.
+/// It has four kinds of methods. `now` is in milliseconds of a clock that never goes back.
+/// 1. **handle**: report an event. Call [`Zab::handle_deadline`] last, after every readable
+///    message.
+/// 2. **commands**: [`Zab::start`], [`Zab::propose`], [`Zab::confirm`], [`Zab::reconfigure`],
+///    [`Zab::hand_over`], [`Zab::set_busy`], [`Zab::set_disk_refuses`], [`Zab::set_has_room`].
+/// 3. **poll**: after every call, call [`Zab::poll_action`] until it returns `None`.
 /// 4. **getters**: the rest; they change nothing.
 ///
-/// There is no state per entry: a history is [`Spans`], a peer is a few cursors, what is in flight is a few runs. Messages are made when they
-/// are polled, from what is then true.
+/// The machine keeps no state per entry. A history is [`Spans`], a peer is a few cursors, and
+/// appends in flight are a few runs. Each message is made when it is polled, from the state at that
+/// moment.
 ///
-/// Invariants: `applied <= persisted <= history.last()`, `applied <= committed`; `current <= accepted`; what this server says of itself to others is
-/// durable.
+/// Invariants:
+/// - `applied <= persisted <= history.last()`, except that `applied` may exceed `persisted` until
+///   an installed snapshot is durable.
+/// - `applied <= committed` and `current <= accepted`.
+/// - The credentials and acks that this server sends describe durable state only.
 #[derive(Debug)]
 pub struct Zab {
     pub(crate) id: ServerId,
@@ -154,15 +168,17 @@ pub struct Zab {
     pub(crate) voters: Voters,
     pub(crate) accepted: Epoch,
     pub(crate) current: Epoch,
-    /// The newest current epoch whose record is durable, as far as it was looked at; and the append that made `current`.
+    /// Newest epoch whose record was durable when `current` last changed.
+    ///
+    /// `epoch_seq` is the append that records `current`.
     pub(crate) current_durable: Epoch,
     pub(crate) epoch_seq: AppendSeq,
     pub(crate) history: Spans,
     pub(crate) appends: Appends,
-    /// The append that made `accepted`.
+    /// Append that records `accepted`.
     pub(crate) promise_seq: AppendSeq,
     pub(crate) committed: Zxid,
-    /// What was last told to be applied.
+    /// Last entry the driver was told to apply.
     pub(crate) applied: Zxid,
     pub(crate) floor: Zxid,
     pub(crate) is_whole: bool,
@@ -173,21 +189,23 @@ pub struct Zab {
     pub(crate) todo: Deque<Todo, TODO_MAX>,
     pub(crate) is_started: bool,
     pub(crate) is_busy: bool,
-    /// The last attempt to join somebody.
+    /// Number of the last attempt to join a leader.
     pub(crate) attempt: u32,
-    /// Doubled by each epoch that committed nothing.
+    /// Current back-off; doubles with each leadership that commits nothing.
     pub(crate) backoff_ms: u32,
-    /// The newest question of [`Zab::confirm`].
+    /// Newest round asked for with [`Zab::confirm`].
     pub(crate) asked: u64,
-    /// The newest one that is answered.
+    /// Newest round that has its answer.
     pub(crate) answered: u64,
-    /// What was last said in a notification.
+    /// Notification after the last event; a different one is a change to announce.
     pub(crate) stood: Option<crate::Notification>,
     pub(crate) random: u64,
 }
 
 impl Zab {
-    /// A server as its log left it. `seed` is entropy, for back-off and for the ensemble's id.
+    /// Creates a server from its recovered log.
+    ///
+    /// `seed` is entropy for back-off and for the ensemble's id.
     pub fn new(id: ServerId, timing: Timing, recovered: Recovered, seed: u64) -> Self {
         let Recovered { disk, ensemble, accepted, current, config, pending, history, committed, appended, .. } =
             recovered;
@@ -195,7 +213,9 @@ impl Zab {
         let committed = if mutation::is_on(Mutation::ApplyUncommittedTail) { last } else { committed };
         assert!(committed <= last, "a log holds what it says is committed");
         assert!(current <= accepted, "an epoch is promised before it is entered");
-        // The fact goes before the entry: of a crash in between only the fact is left, and other entries may have come after it.
+        // The Configs record precedes its entry in the log. A crash between the two leaves the
+        // record alone, and other entries may follow the record. So a pending configuration needs
+        // its entry in the history.
         let pending = pending.filter(|pending| pending.version > config.version && history.contains(pending.version));
         let (config, pending) = match pending {
             Some(pending) if pending.version <= committed => (pending, None),
@@ -237,17 +257,19 @@ impl Zab {
 
 /// Getters.
 impl Zab {
-    /// This server.
+    /// Returns this server's id.
     pub fn id(&self) -> ServerId {
         self.id
     }
 
-    /// What it does now, as far as clients are concerned.
+    /// Returns this server's role as clients see it.
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// Whom it follows or observes, itself when it leads; established or not.
+    /// Returns the leader, established or not; itself while it leads.
+    ///
+    /// `None` while this server is looking.
     pub fn leader(&self) -> Option<ServerId> {
         match &self.state {
             State::Looking { .. } => None,
@@ -256,27 +278,27 @@ impl Zab {
         }
     }
 
-    /// How long things may take.
+    /// Returns the configured durations.
     pub fn timing(&self) -> &Timing {
         &self.timing
     }
 
-    /// The newest epoch whose initial history it holds.
+    /// Returns the newest epoch whose initial history this server holds.
     pub fn epoch(&self) -> Epoch {
         self.current
     }
 
-    /// The newest epoch it promised.
+    /// Returns the newest epoch this server promised.
     pub fn accepted(&self) -> Epoch {
         self.accepted
     }
 
-    /// The commit watermark, as far as this server knows.
+    /// Returns the commit watermark known to this server.
     pub fn committed(&self) -> Zxid {
         self.committed
     }
 
-    /// The newest entry that is to be applied: committed, and durable here.
+    /// Returns the newest entry that is both committed and durable here.
     pub fn applicable(&self) -> Zxid {
         if mutation::is_on(Mutation::ReplyBeforePersist) && self.role == Role::Leading {
             return self.history.last();
@@ -284,52 +306,55 @@ impl Zab {
         self.committed.min(self.appends.persisted)
     }
 
-    /// The newest durable entry.
+    /// Returns the newest durable entry.
     pub fn persisted(&self) -> Zxid {
         self.appends.persisted
     }
 
-    /// The newest entry, durable or not.
+    /// Returns the newest entry, durable or not.
     pub fn last(&self) -> Zxid {
         self.history.last()
     }
 
-    /// All of the history that is remembered.
+    /// Returns the remembered part of the history.
     pub fn history(&self) -> &Spans {
         &self.history
     }
 
-    /// The ensemble this disk belongs to.
+    /// Returns the ensemble this disk belongs to.
     pub fn ensemble(&self) -> EnsembleId {
         self.ensemble
     }
 
-    /// This disk.
+    /// Returns this disk's incarnation.
     pub fn disk(&self) -> Incarnation {
         self.disk
     }
 
-    /// The newest configuration known to be committed.
+    /// Returns the newest configuration known to be committed.
     pub fn config(&self) -> &Config {
         self.voters.committed()
     }
 
-    /// The one that is proposed.
+    /// Returns the proposed configuration, if a change is in progress.
     pub fn pending_config(&self) -> Option<&Config> {
         self.voters.pending()
     }
 
-    /// Whether this server counts as a voter.
+    /// Returns whether this server counts as a voter.
     pub fn is_voter(&self) -> bool {
         self.is_whole && self.voters.counts(self.id, self.disk)
     }
 
-    /// When anything was last heard of the leader; `None` while there is none. A leader hears itself.
+    /// Returns when this server last heard its leader, in milliseconds.
+    ///
+    /// `None` without a leader; `now` while this server leads.
     pub fn leader_heard_ms(&self, now: u64) -> Option<u64> {
         match &self.state {
             State::Looking { .. } => None,
             State::Leading(_) => Some(now),
-            // Not what silence is judged by, which excuses this server's own pauses: what was not heard was not heard.
+            // Silence is judged by `learning.heard_ms`, which excuses this server's own pauses.
+            // Staleness is not excused, so the earlier of the two times counts.
             State::Learning(learning) => {
                 let heard_ms = self.peer(learning.leader).and_then(|peer| peer.heard_ms);
                 Some(heard_ms.map_or(learning.heard_ms, |heard_ms| heard_ms.min(learning.heard_ms)))
@@ -337,13 +362,17 @@ impl Zab {
         }
     }
 
-    /// When anything came from a peer that has a link; `None` before it said anything.
+    /// Returns when a linked peer was last heard, in milliseconds.
+    ///
+    /// `None` without a link or before the peer's first message.
     pub fn heard_ms(&self, peer: ServerId) -> Option<u64> {
         self.peer(peer)?.heard_ms
     }
 
-    /// Who learns from this server, if it leads: its id, the last entry that it is known to have durably, and whether it has come as far as the
-    /// stream of new entries.
+    /// Returns the learners of this server; empty unless it leads.
+    ///
+    /// Each item is the learner's id, its last entry known to be durable, and whether it has
+    /// reached the stream of new entries.
     pub fn learners(&self) -> impl Iterator<Item = (ServerId, Zxid, bool)> {
         let leads = self.role == Role::Leading;
         let learners =
@@ -354,29 +383,34 @@ impl Zab {
         })
     }
 
-    /// The disk of this server, or of a peer with a live link.
+    /// Returns the disk of this server, or of a peer with a live link.
     pub fn disk_of(&self, id: ServerId) -> Option<Incarnation> {
         if id == self.id { Some(self.disk) } else { self.peer(id).map(|peer| peer.disk) }
     }
 
-    /// Whether a server that it hears belongs to an ensemble: then there is one, whatever is on this disk.
+    /// Returns whether a linked peer belongs to an ensemble.
+    ///
+    /// An ensemble then exists, even if this disk belongs to none.
     pub fn meets_born(&self) -> bool {
         self.peers.iter().any(|peer| peer.said.as_ref().is_some_and(|(said, _)| said.ensemble != EnsembleId::UNBORN))
     }
 
-    /// What this server tells of its history: only what is durable.
+    /// Returns this server's durable history, as reported to other servers.
     pub fn credentials(&self) -> Credentials {
         let last =
             if mutation::is_on(Mutation::ReportUnpersisted) { self.history.last() } else { self.appends.persisted };
-        // An epoch that is not recorded yet is not claimed: its history might be lost with it.
+        // An epoch without a durable record is not claimed: a crash could lose its history as well.
         let current = if self.appends.durable >= self.epoch_seq { self.current } else { self.current_durable };
         Credentials { current, last }
     }
 }
 
-/// Handle: what happened.
+/// Handle: events.
 impl Zab {
-    /// A peer proved who it is on a new link, which replaces an older one to the same peer. More than [`PEERS_MAX`] peers are not heard.
+    /// Reports a new link to a peer that has proved its identity.
+    ///
+    /// The link replaces an older one to the same peer. Beyond [`PEERS_MAX`] peers, the new link is
+    /// closed.
     pub fn handle_link_up(&mut self, now: u64, peer: ServerId, link: LinkId, disk: Incarnation) {
         if peer == self.id {
             return;
@@ -390,19 +424,22 @@ impl Zab {
         self.reconsider(now);
     }
 
-    /// A link is gone.
+    /// Reports that a link is gone.
     pub fn handle_link_down(&mut self, now: u64, peer: ServerId, link: LinkId) {
         let Some(at) = self.peers.iter().position(|known| known.id == peer && known.link == link) else { return };
         self.peers.swap_remove(at);
         match &self.state {
-            // The stream is broken: nothing more of it comes, and what was under way is lost.
+            // The stream is broken: nothing more of it arrives, and messages in flight are lost.
             State::Learning(learning) if learning.leader == peer => self.become_looking(now),
             State::Looking { .. } | State::Leading(_) | State::Learning(_) => {}
         }
         self.reconsider(now);
     }
 
-    /// A message from a peer. `config`: the Proposal is one entry, and that entry is this configuration.
+    /// Handles a message from a peer.
+    ///
+    /// `config` is given if the message is a Proposal of a single entry and that entry is this
+    /// configuration.
     pub fn handle_message(&mut self, now: u64, from: ServerId, link: LinkId, message: Message, config: Option<Config>) {
         let Some(peer) = self.peers.iter_mut().find(|known| known.id == from && known.link == link) else { return };
         peer.heard_ms = Some(now);
@@ -444,20 +481,25 @@ impl Zab {
         self.reconsider(now);
     }
 
-    /// Everything appended up to `seq` is durable. Completions may be coalesced, late or repeated.
+    /// Reports that every append up to `seq` is durable.
+    ///
+    /// Completions may be coalesced, late or repeated.
     pub fn handle_persisted(&mut self, now: u64, seq: AppendSeq) {
         self.appends.persisted(now, seq);
         self.on_persisted(now);
         self.reconsider(now);
     }
 
-    /// Entries at or below `floor` can no longer be read from the log.
+    /// Reports that entries at or below `floor` can no longer be read from the log.
     pub fn handle_log_floor(&mut self, floor: Zxid) {
         self.floor = self.floor.max(floor);
     }
 
-    /// Entries of a Proposal to this peer can no longer be read. It asks again, in a new attempt, so that no Ack on its way from this one is taken
-    /// for that of a snapshot; by then [`Zab::handle_log_floor`] has said what the log still has.
+    /// Reports that entries of a Proposal to `peer` can no longer be read.
+    ///
+    /// The link is closed, so the learner asks again in a new attempt. Otherwise an Ack in flight
+    /// from this attempt could pass for the Ack of a snapshot. Before the learner asks again, the
+    /// new floor must have been reported with [`Zab::handle_log_floor`].
     pub fn handle_unreadable(&mut self, now: u64, peer: ServerId) {
         if let Some(Peer { id, link, learner: Some(_), .. }) = self.peer(peer) {
             let (id, link) = (*id, *link);
@@ -466,7 +508,7 @@ impl Zab {
         }
     }
 
-    /// Everything readable was handled: judge what time has passed.
+    /// Judges elapsed time; call it after everything readable was handled.
     pub fn handle_deadline(&mut self, now: u64) {
         self.excuse_lateness(now);
         self.judge_silence(now);
@@ -474,9 +516,9 @@ impl Zab {
     }
 }
 
-/// Commands of every server; the others stand with what they are about.
+/// Commands of every server; the other commands are in the files of their phases.
 impl Zab {
-    /// Command: take part.
+    /// Command: starts taking part in the protocol.
     pub fn start(&mut self, now: u64) {
         assert!(!self.is_started, "started once");
         self.is_started = true;
@@ -484,7 +526,9 @@ impl Zab {
         self.reconsider(now);
     }
 
-    /// Command: whether heartbeats should be frequent, because writes or short sessions are live.
+    /// Command: sets whether heartbeats are frequent.
+    ///
+    /// They should be while writes or short sessions are live.
     pub fn set_busy(&mut self, now: u64, is_busy: bool) {
         if is_busy && !self.is_busy {
             self.hasten_pings(now);
@@ -492,15 +536,21 @@ impl Zab {
         self.is_busy = is_busy;
     }
 
-    /// Command: whether the disk takes nothing at all. Whoever is told so stands in no election and lets another lead, as one whose appends wait for
-    /// long; but it need not owe an append first.
+    /// Command: sets whether the disk refuses all appends.
+    ///
+    /// Once that has lasted [`Timing::disk_stall_ms`](crate::Timing::disk_stall_ms), this server
+    /// does not stand for election, and as leader it hands over to a faster voter. A server whose
+    /// appends stall behaves the same, but a refusing disk counts even without a pending append.
     pub fn set_disk_refuses(&mut self, now: u64, refuses: bool) {
         self.appends.set_refused(now, refuses);
         self.reconsider(now);
     }
 
-    /// Command: whether the disk has room for writes. A leader that has had none for [`Timing::disk_stall_ms`](crate::Timing::disk_stall_ms) lets a voter
-    /// with room lead; while no voter has room it goes on. It still votes, acknowledges entries and may be elected.
+    /// Command: sets whether the disk has room for writes.
+    ///
+    /// A leader without room for [`Timing::disk_stall_ms`](crate::Timing::disk_stall_ms) hands over
+    /// to a voter with room. If no voter has room, it keeps leading. A server without room still
+    /// votes, acknowledges entries and may be elected.
     pub fn set_has_room(&mut self, now: u64, has_room: bool) {
         self.appends.set_room(now, has_room);
     }
@@ -508,7 +558,7 @@ impl Zab {
 
 /// Poll.
 impl Zab {
-    /// The next thing to do.
+    /// Returns the next action; `None` when nothing is left to do.
     pub fn poll_action(&mut self, now: u64) -> Option<Action> {
         if let Some(todo) = self.todo.pop_front() {
             return Some(match todo {
@@ -520,7 +570,8 @@ impl Zab {
                 Todo::Truncate(seq, to) => Action::Truncate { seq, to },
                 Todo::SnapEnd(seq, zxid) => {
                     if self.voters.pending().is_some() {
-                        // Its entry, if it still is in the leader's history, comes again.
+                        // If the leader's history still holds the entry of this change, the entry
+                        // arrives again.
                         self.voters.withdraw();
                         self.record_configs(now);
                     }
@@ -561,10 +612,10 @@ impl Zab {
     }
 }
 
-/// What all phases use.
+/// Shared by all phases.
 impl Zab {
     pub(crate) fn push(&mut self, todo: Todo) {
-        // Consecutive entries of one call go out as one append, commits as one.
+        // Consecutive entries of one call become one append, and consecutive commits one commit.
         match (self.todo.back_mut(), todo) {
             (Some(Todo::Append(last_seq, _, to)), Todo::Append(seq, first, last)) if to.next() == Some(first) => {
                 (*last_seq, *to) = (seq, last);
@@ -588,12 +639,14 @@ impl Zab {
         self.peers.iter_mut().find(|peer| peer.id == id)?.learner.as_mut()
     }
 
-    /// Whether the peer counts as a voter.
+    /// Returns whether the peer counts as a voter.
     pub(crate) fn counts(&self, peer: &Peer) -> bool {
         mutation::is_on(Mutation::IncarnationIgnored) || self.voters.counts(peer.id, peer.disk)
     }
 
-    /// Whether voters for which `holds` is true are a quorum; `me` is whether this server is one of them.
+    /// Returns whether the voters for which `holds` is true form a quorum.
+    ///
+    /// `me` says whether this server is one of them.
     pub(crate) fn is_quorum(&self, me: bool, holds: impl Fn(&Peer) -> bool) -> bool {
         self.voters.is_quorum(|id, disk| {
             let is_disk = |live: Incarnation| {
@@ -606,7 +659,7 @@ impl Zab {
         })
     }
 
-    /// Whom this server has heard lately, itself apart.
+    /// Returns the peers heard within `fresh_ms`.
     pub(crate) fn hears(&self, now: u64) -> Servers {
         let mut hears = Servers::NOBODY;
         let fresh = self.peers.iter().filter(|peer| peer.is_fresh(now, self.timing.fresh_ms));
@@ -623,7 +676,7 @@ impl Zab {
             return;
         }
         if self.answered < self.asked {
-            // Whoever asked a former leader must ask the next one.
+            // Callers with an open confirmation must ask again under the next role.
             self.answered = self.asked;
             self.push(Todo::Confirmed(self.asked, None));
         }
@@ -631,7 +684,9 @@ impl Zab {
         self.push(Todo::Become(role));
     }
 
-    /// Commits what the leader, or a quorum, says is committed. Configurations follow at once.
+    /// Raises the commit watermark and queues newly applicable entries.
+    ///
+    /// A pending configuration at or below `to` is committed at once.
     pub(crate) fn commit(&mut self, now: u64, to: Zxid) {
         if to > self.committed {
             self.committed = to;
@@ -681,9 +736,9 @@ impl Zab {
         self.push(Todo::Append(seq, from, to));
     }
 
-    /// A number below `bound`, from the seed.
+    /// Returns a pseudo-random number below `bound`.
     pub(crate) fn random_below(&mut self, bound: u32) -> u64 {
-        // SplitMix64: enough for back-off, and it needs no state but one number.
+        // SplitMix64: good enough for back-off, with one number as its whole state.
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

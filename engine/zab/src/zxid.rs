@@ -1,4 +1,4 @@
-//! The identifiers of the protocol: who, when, and in which order.
+//! Identifiers of the protocol: servers, epochs, entries, appends, disks and links.
 
 use core::fmt;
 
@@ -10,18 +10,18 @@ impl ServerId {
     /// The id of a standalone server, as in ZooKeeper.
     pub const STANDALONE: Self = Self(1);
 
-    /// `None` for 0, which names nobody.
+    /// Creates an id; `None` for 0, which names no server.
     pub const fn new(id: u8) -> Option<Self> {
         if id == 0 { None } else { Some(Self(id)) }
     }
 
-    /// The number as configured, 1 to 255.
+    /// Returns the number as configured, 1 to 255.
     pub const fn as_u8(self) -> u8 {
         self.0
     }
 }
 
-/// A generation of leadership: at most one server ever leads in it. 23 usable bits.
+/// A generation of leadership, 23 bits: at most one server leads in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Epoch(u32);
 
@@ -31,72 +31,75 @@ impl Epoch {
     /// The last epoch that fits the zxid layout.
     pub const MAX: Self = Self((1 << 23) - 1);
 
-    /// `None` beyond 23 bits.
+    /// Creates an epoch; `None` beyond 23 bits.
     pub const fn new(epoch: u32) -> Option<Self> {
         if epoch > Self::MAX.0 { None } else { Some(Self(epoch)) }
     }
 
-    /// The epoch as a number, 0 to 2^23 - 1.
+    /// Returns the epoch as a number, 0 to 2^23 - 1.
     pub const fn as_u32(self) -> u32 {
         self.0
     }
 
-    /// The next epoch; `None` when the 23 bits are used up.
+    /// Returns the next epoch; `None` when the 23 bits are used up.
     pub const fn next(self) -> Option<Self> {
         Self::new(self.0 + 1)
     }
 }
 
-/// The only order: epoch in the high 23 usable bits, counter in the low 40. Always a non-negative i64.
+/// Position of an entry in the total order; always a non-negative i64.
 ///
-/// Forty counter bits because ZooKeeper's 32 force an election every 49.7 days at 1,000 writes/s.
+/// The epoch is in the high 23 usable bits, the counter in the low 40. ZooKeeper's 32 counter bits
+/// force an election every 49.7 days at 1,000 writes/s.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Zxid(u64);
 
 impl Zxid {
     /// Before every entry.
     pub const ZERO: Self = Self(0);
-    /// Bits of the counter.
+    /// Number of counter bits.
     pub const COUNTER_BITS: u32 = 40;
     /// The last counter of an epoch.
     pub const COUNTER_MAX: u64 = (1 << Self::COUNTER_BITS) - 1;
 
-    /// `None` when `counter` needs more than 40 bits.
+    /// Creates a zxid; `None` when `counter` needs more than 40 bits.
     pub const fn new(epoch: Epoch, counter: u64) -> Option<Self> {
         if counter > Self::COUNTER_MAX { None } else { Some(Self(((epoch.0 as u64) << Self::COUNTER_BITS) | counter)) }
     }
 
-    /// The entry that opens `epoch`: its no-op.
+    /// Returns the entry that opens `epoch`: its no-op.
     pub const fn first_of(epoch: Epoch) -> Self {
         Self((epoch.0 as u64) << Self::COUNTER_BITS)
     }
 
-    /// From the 64 bits of a format or of the wire; `None` when the sign bit is set.
+    /// Creates a zxid from its 64 bits in a format or on the wire.
+    ///
+    /// `None` when the sign bit is set.
     pub const fn from_bits(bits: u64) -> Option<Self> {
         if bits >> 63 == 0 { Some(Self(bits)) } else { None }
     }
 
-    /// The 64 bits, sign bit clear.
+    /// Returns the 64 bits, sign bit clear.
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// As the wire carries it.
+    /// Returns the zxid as the wire carries it.
     pub const fn as_i64(self) -> i64 {
         self.0 as i64
     }
 
-    /// The epoch this entry belongs to.
+    /// Returns the epoch of this entry.
     pub const fn epoch(self) -> Epoch {
         Epoch((self.0 >> Self::COUNTER_BITS) as u32)
     }
 
-    /// The position in its epoch; 0 is the opening no-op.
+    /// Returns the position in the epoch; 0 is the opening no-op.
     pub const fn counter(self) -> u64 {
         self.0 & Self::COUNTER_MAX
     }
 
-    /// The next entry of the same epoch; `None` when its counters are used up.
+    /// Returns the next entry of the same epoch; `None` when its counters are used up.
     pub const fn next(self) -> Option<Self> {
         if self.counter() == Self::COUNTER_MAX { None } else { Some(Self(self.0 + 1)) }
     }
@@ -114,38 +117,47 @@ impl fmt::Display for Zxid {
     }
 }
 
-/// The physical number of an append. It never repeats, while a zxid can be appended, truncated and appended again.
+/// The physical number of an append.
+///
+/// It never repeats, while a zxid can be appended, truncated and appended again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct AppendSeq(pub u64);
 
 impl AppendSeq {
-    /// The number of the append after this one.
+    /// Returns the number of the append after this one.
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }
 
-/// One life of a disk: drawn when the log is created. A server that lost its disk comes back with its id and another of these, and counts in
-/// no quorum until the membership names the new one.
+/// One life of a disk, drawn when its log is created.
+///
+/// A server that lost its disk comes back with its id and another incarnation. It counts in no
+/// quorum until the membership names that incarnation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Incarnation(pub u128);
 
-/// Which ensemble a disk belongs to; minted by the entry that gives birth to it. 0 before that.
+/// The ensemble that a disk belongs to.
+///
+/// The entry that gives birth to the ensemble mints this id; before that it is 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct EnsembleId(pub u128);
 
 impl EnsembleId {
-    /// Of a disk that belongs to none yet.
+    /// Of a disk that belongs to no ensemble yet.
     pub const UNBORN: Self = Self(0);
 }
 
-/// A link to a peer, numbered by whoever drives the machine; never reused in one process. Streams are FIFO within one link, and nothing of
-/// an old link is delivered on a new one.
+/// A link to a peer, numbered by the driver; never reused in one process.
+///
+/// Streams are FIFO within one link. Nothing of an old link is delivered on a new one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct LinkId(pub u64);
 
-/// A learner's attempt to join a leader, numbered by the learner; every message of synchronization and broadcast carries it, so that
-/// what belongs to an earlier attempt is dropped.
+/// A learner's attempt to join a leader, numbered by the learner.
+///
+/// Every message of synchronization and broadcast carries it, so messages of earlier attempts are
+/// dropped.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Attempt(pub u32);
 

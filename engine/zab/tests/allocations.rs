@@ -1,5 +1,7 @@
-//! Nothing is allocated, whatever the machine does: counted by the allocator over a million proposals and over thousands of elections, Diffs,
-//! Truncs and Snaps. And it fits where there is little.
+//! The machine never allocates, and its size is bounded.
+//!
+//! The allocator counts over a million proposals and thousands of elections, Diffs, Truncs and
+//! Snaps. The machine must fit in 32 KiB.
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
@@ -17,19 +19,19 @@ fn id(at: usize) -> ServerId {
     ServerId::new(at as u8 + 1).expect("ids start at 1")
 }
 
-/// Three machines wired so that nothing of the wiring allocates once it runs.
+/// Three connected machines; the wiring itself does not allocate once it runs.
 struct Wired {
     now: u64,
     zabs: Vec<Zab>,
-    /// By receiver, then sender.
+    /// Indexed by receiver, then sender.
     queues: Vec<Vec<VecDeque<Message>>>,
     links: [[Option<LinkId>; SERVERS]; SERVERS],
     newest_link: u64,
     appended: [AppendSeq; SERVERS],
-    /// The log of this one hangs.
+    /// The server whose log hangs.
     hangs: Option<usize>,
     birth: Option<Config>,
-    /// A snapshot has to be made for this one, by that one.
+    /// A pending snapshot: its receiver and its sender.
     snapshot: Option<(usize, usize)>,
     leads: Option<usize>,
     epochs: u64,
@@ -151,7 +153,7 @@ impl Wired {
     fn hear(&mut self, to: usize, from: usize, message: Message) {
         let Some(link) = self.links[to][from] else { return };
         if let Message::Proposal { attempt, epoch, from: first, to: last, committed } = message {
-            // A membership entry comes alone.
+            // A membership entry is handled alone.
             let birth = self.birth.as_ref().filter(|birth| birth.version == first).cloned();
             if birth.is_some() && first < last {
                 let one = Message::Proposal { attempt, epoch, from: first, to: first, committed };
@@ -169,7 +171,7 @@ impl Wired {
         self.drain(to);
     }
 
-    /// Until nothing is on its way any more.
+    /// Delivers and persists until nothing is in flight.
     fn settle(&mut self) {
         loop {
             let mut moved = false;
@@ -181,7 +183,7 @@ impl Wired {
                     }
                 }
             }
-            // The stream says what it is first.
+            // The Snap message must arrive before the snapshot.
             if !moved && let Some((to, from)) = self.snapshot.take() {
                 let zxid = self.zabs[from].applicable();
                 self.zabs[to].handle_snapshot(self.now, zxid);
@@ -197,7 +199,7 @@ impl Wired {
         }
     }
 
-    /// Time passes until the next deadline.
+    /// Lets time pass until the next deadline.
     fn tick(&mut self) {
         let next = self.zabs.iter().filter_map(Zab::next_deadline).min().unwrap_or(self.now + 1);
         self.now = self.now.max(next);
@@ -254,7 +256,7 @@ fn main() {
 
     for round in 0..3000 {
         let old = wired.leads.expect("somebody leads");
-        // The old leader's proposals get nowhere: it has them to remove later.
+        // The old leader's proposals reach no other server, so it must truncate them later.
         if round % 3 == 0 {
             wired.propose(2);
         }

@@ -1,4 +1,6 @@
-//! INV-ACK<=DURABLE: who acknowledges an entry has it, and all before it, on its disk; and it is the entry that its leader has.
+//! INV-ACK<=DURABLE: a server acknowledges only entries on its disk.
+//!
+//! Everything before the entry must be there too, and the leader must have the same entry.
 
 use super::{Fact, Invariant};
 use crate::net::World;

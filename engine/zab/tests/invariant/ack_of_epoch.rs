@@ -1,4 +1,6 @@
-//! INV-ACKLD-DURABLE: who acknowledges an epoch's first entry has the epoch, and all of its initial history, on its disk.
+//! INV-ACKLD-DURABLE: an Ack of an epoch's first entry needs a durable epoch.
+//!
+//! The sender's disk holds the record of the epoch and its whole initial history.
 
 use super::{Fact, Invariant};
 use crate::net::World;
@@ -14,8 +16,8 @@ impl Invariant for AckOfEpoch {
         }
         let state = &world.server(*by).log.durable;
         if *to == state.floor && *to <= world.last_committed() {
-            // A snapshot that reaches into the epoch: a quorum of others holds all of it already, and this Ack adds nothing. What is
-            // proposed after it comes behind NewLeader.
+            // A snapshot can reach into the epoch. A quorum of other servers then holds all of it
+            // already, and this Ack adds nothing. Later proposals come after NewLeader.
             return;
         }
         assert_eq!(state.current, *epoch, "server {by} acknowledges {to:?} before its epoch is durable");

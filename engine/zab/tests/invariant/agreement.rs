@@ -1,4 +1,4 @@
-//! Agreement, Total order, INV-PREFIX: of what two servers delivered, one is the beginning of the other.
+//! Agreement, Total order, INV-PREFIX: delivered sequences are prefixes of each other.
 
 use super::{Fact, Invariant};
 use crate::net::World;

@@ -1,4 +1,6 @@
-//! INV-COMMIT-QUORUM: what is declared committed is held durably by a quorum of every configuration that decides, counted on the disks.
+//! INV-COMMIT-QUORUM: a committed entry is durable on a quorum of every deciding configuration.
+//!
+//! The quorum is counted on the disks.
 
 use super::{Fact, Invariant, deciding, is_majority};
 use crate::net::World;
@@ -14,7 +16,8 @@ impl Invariant for CommitQuorum {
             let is_quorum = is_majority(&config, |id, disk| world.held(id, disk, &entry));
             assert!(is_quorum, "server {by} commits {:?} without a quorum of {config:?}", entry.zxid);
         }
-        // Only entries of the leader's own epoch are counted; what is older is committed by them.
+        // The commit rule counts only entries of the leader's own epoch; these commit older entries
+        // too.
         let epoch = world.server(*by).zab().epoch();
         assert!(entry.zxid.epoch() <= epoch, "server {by} commits {:?} in {epoch:?}", entry.zxid);
         let Some(primary) = world.primaries.get(&epoch) else { return };

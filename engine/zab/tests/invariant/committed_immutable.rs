@@ -1,4 +1,4 @@
-//! Committed immutable: what was committed once stays on the disks of a quorum, whatever crashes.
+//! Committed immutable: committed entries never change, and the newest is never lost.
 
 use super::{Fact, Invariant};
 use crate::net::World;
@@ -18,7 +18,8 @@ impl Invariant for CommittedImmutable {
                 self.seen.extend_from_slice(&world.committed[self.seen.len()..]);
             }
             Fact::Persisted { .. } | Fact::Crashed { .. } => {
-                // Nothing that is newer than the wiped disks remember has left all of the living ones.
+                // Some current disk must hold the newest committed entry, unless a lost disk held
+                // it.
                 let Some(last) = world.committed.last() else { return };
                 let held = world.servers.values().any(|server| server.log.durable.holds(last));
                 let was_held = world.lost.iter().any(|(_, _, state)| state.holds(last));

@@ -1,4 +1,6 @@
-//! A confirmed point covers all that was committed, anywhere, when it was asked for: a read that has applied it is linearizable.
+//! A confirmed point covers every entry committed anywhere when it was asked for.
+//!
+//! So a read that has applied it is linearizable.
 
 use super::{Fact, Invariant};
 use crate::net::World;

@@ -1,4 +1,4 @@
-//! INV-CONTINUITY: a history has no gaps, and an epoch in it begins with counter 0.
+//! INV-CONTINUITY: a history has no gaps, and each of its epochs begins with counter 0.
 
 use super::{Fact, Invariant};
 use crate::net::World;
@@ -13,7 +13,7 @@ impl Invariant for Continuity {
             return;
         };
         let entries = &world.server(*by).log.written.entries;
-        // What is older was looked at when it came, except of a snapshot.
+        // Older pairs were checked when they were appended. A snapshot is checked whole.
         let look_at = if matches!(fact, Fact::Appended { record: Record::SnapEnd(_), .. }) { entries.len() } else { 3 };
         for pair in entries[entries.len().saturating_sub(look_at)..].windows(2) {
             let (one, next) = (pair[0].zxid, pair[1].zxid);

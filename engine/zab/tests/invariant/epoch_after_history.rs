@@ -1,5 +1,8 @@
-//! INV-EPOCH-AFTER-HISTORY: a disk that says it is in an epoch has all that was committed in older epochs; and the whole initial history
-//! of the epoch, unless a later leader, of an epoch that was promised since, has not got it and takes it away.
+//! INV-EPOCH-AFTER-HISTORY: a disk in an epoch holds the history that the epoch requires.
+//!
+//! It has everything committed in older epochs, and the whole initial history of its epoch. It may
+//! lack a part of the initial history if it has promised a newer epoch since: that epoch's leader
+//! may have truncated it.
 
 use super::{Fact, Invariant};
 use crate::net::World;

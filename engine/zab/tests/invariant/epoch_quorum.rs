@@ -1,5 +1,8 @@
-//! INV-EPOCH-QUORUM: the epoch a leader picks is above what a quorum reported to it, and it starts only when a quorum has promised it durably,
-//! each for the first time, and nobody of that quorum has more history than the leader.
+//! INV-EPOCH-QUORUM: a leader picks and begins an epoch only with a quorum.
+//!
+//! The epoch is above every promise that a quorum reported to the leader. It begins once a quorum
+//! has promised it durably, each server for the first time, and none of them has more history than
+//! the leader.
 
 use super::{Fact, Invariant, is_majority};
 use crate::net::World;
@@ -7,18 +10,18 @@ use crate::net::log::Record;
 use std::collections::BTreeMap;
 use zoolet_zab::{Attempt, Config, Credentials, Epoch, Incarnation, LinkId, Message};
 
-/// Who promised, on which disk, and what that held.
+/// Servers that promised, with their disks and the history they reported.
 type Promised = Vec<(u8, Incarnation, Credentials)>;
 
 #[derive(Default)]
 pub(super) struct EpochQuorum {
-    /// What each server told a process when it asked to join: (process, server) -> attempt, link, disk, accepted.
+    /// Requests to join, by (process, server): attempt, link, disk, accepted epoch.
     asked: BTreeMap<(u64, u8), (Attempt, LinkId, Incarnation, Epoch)>,
-    /// Who promised a process its epoch anew: (process, epoch) -> disks.
+    /// First-time promises of an epoch to a process.
     promised: BTreeMap<(u64, Epoch), Promised>,
-    /// The epoch that a process was in before the one that it is in.
+    /// Previous and present epoch of each process.
     left: BTreeMap<u64, (Epoch, Epoch)>,
-    /// The epoch that a process announced.
+    /// The epoch that each process announced.
     announced: BTreeMap<u64, Epoch>,
 }
 
@@ -27,7 +30,7 @@ impl EpochQuorum {
         let server = world.server(by);
         let zab = server.zab();
         let state = &server.log.written;
-        // A birth is recorded in the very moment that the epoch begins.
+        // A birth is recorded in the same step in which the epoch begins.
         let is_born = state.entries.iter().any(|entry| entry.config.is_some()) || state.current > Epoch::ZERO;
         let mut configs: Vec<&Config> = vec![zab.config()];
         configs.extend(zab.pending_config());

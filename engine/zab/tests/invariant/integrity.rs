@@ -1,4 +1,4 @@
-//! Integrity: what is delivered was proposed by a primary, and is what it proposed.
+//! Integrity: a delivered entry is exactly the one that its primary proposed.
 
 use super::{Fact, Invariant};
 use crate::net::World;

@@ -1,4 +1,7 @@
-//! INV-LASTZXID-DURABLE: what a server says of its history is what its disk has: no more, and of what it ever acknowledged no less.
+//! INV-LASTZXID-DURABLE: a server reports no more history than its disk holds.
+//!
+//! It reports no less than it acknowledged; and while no append is in flight, exactly the disk's
+//! history.
 
 use super::{Fact, Invariant};
 use crate::net::World;
@@ -8,7 +11,7 @@ use zoolet_zab::{Message, Zxid};
 
 #[derive(Default)]
 pub(super) struct LastZxidDurable {
-    /// By process: the newest entry that it acknowledged and that no leader has taken away since.
+    /// By process: newest acknowledged entry that no leader has removed since.
     acked: BTreeMap<u64, Zxid>,
 }
 
@@ -29,7 +32,8 @@ impl Invariant for LastZxidDurable {
                 return;
             }
             Fact::Appended { by, record: Record::SnapEnd(_), .. } => {
-                // Until that is durable a crash brings the old history back: only what is committed is certain.
+                // Until the snapshot is durable, a crash brings the old history back: only commits
+                // are certain.
                 self.acked.insert(world.server(*by).process, world.server(*by).log.durable.watermark);
                 return;
             }
@@ -39,7 +43,7 @@ impl Invariant for LastZxidDurable {
         let last = server.log.durable.last();
         assert!(said.last <= last, "server {by} says it holds {:?}, and durable is {last:?}", said.last);
         assert!(said.current <= server.log.durable.current, "server {by} says it is in {:?}", said.current);
-        // Where facts stand between many entries in flight, it may know of less than its disk has.
+        // With facts between many entries in flight, a server may know of less than its disk holds.
         let is_still = server.log.in_flight().next().is_none();
         let least = if is_still { last } else { self.acked.get(&server.process).copied().unwrap_or_default() };
         assert!(said.last >= least, "server {by} says it holds only {:?}, and durable is {last:?}", said.last);

@@ -1,4 +1,4 @@
-//! Leader completeness: the initial history of an established epoch has all that was committed before.
+//! Leader completeness: an established epoch's initial history holds all earlier commits.
 
 use super::{Fact, Invariant};
 use crate::net::World;

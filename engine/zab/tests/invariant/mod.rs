@@ -1,4 +1,6 @@
-//! What must hold whatever happens, one file each. Everything is recomputed here from what was seen, never taken from the core's own counters.
+//! Invariants of the protocol, one file each.
+//!
+//! Each recomputes its facts from observed events, never from the core's own counters.
 
 mod ack_is_durable;
 mod ack_of_epoch;
@@ -29,7 +31,7 @@ use super::log::{Entry, Record};
 use std::rc::Rc;
 use zoolet_zab::{Config, Fault, Incarnation, LinkId, Message, Role, Round, Zxid};
 
-/// Something that just happened.
+/// An observed event.
 #[derive(Debug)]
 pub(crate) enum Fact<'a> {
     Started {
@@ -41,26 +43,26 @@ pub(crate) enum Fact<'a> {
     Wiped {
         by: u8,
     },
-    /// Before it is told that its link to this peer is gone, or replaced.
+    /// Seen before the server is told that its link to this peer is gone or replaced.
     Parted {
         by: u8,
         peer: u8,
     },
-    /// Before the message leaves.
+    /// Seen before the message leaves.
     Sent {
         by: u8,
         to: u8,
         link: LinkId,
         message: &'a Message,
     },
-    /// Before the message is handled.
+    /// Seen before the message is handled.
     Heard {
         by: u8,
         from: u8,
         link: LinkId,
         message: &'a Message,
     },
-    /// `is_own`: an entry that this server proposed.
+    /// `is_own`: this server proposed the entry.
     Appended {
         by: u8,
         record: &'a Record,
@@ -69,7 +71,9 @@ pub(crate) enum Fact<'a> {
     Persisted {
         by: u8,
     },
-    /// This server is the first to commit what comes after `before`; `history` is its history up to there.
+    /// This server is the first to commit entries after `before`.
+    ///
+    /// `history` is its history up to the new commit watermark.
     Declared {
         by: u8,
         before: Zxid,
@@ -84,7 +88,7 @@ pub(crate) enum Fact<'a> {
         by: u8,
         role: Role,
     },
-    /// `least`: what was committed anywhere when it was asked.
+    /// `least`: last entry committed anywhere when the confirmation was asked for.
     Confirmed {
         by: u8,
         round: Round,
@@ -102,9 +106,11 @@ pub(crate) enum Fact<'a> {
     },
 }
 
-/// One of them.
 pub(crate) trait Invariant {
-    /// Panics when it does not hold.
+    /// Checks one event.
+    ///
+    /// # Panics
+    /// If the invariant does not hold.
     fn see(&mut self, world: &World, fact: &Fact<'_>);
 }
 
@@ -139,7 +145,9 @@ impl Checks {
         ])
     }
 
-    /// Of a world in which a disk lied, where none of them can hold: the script shows what became of it.
+    /// Returns no checks, for a world in which a disk lied.
+    ///
+    /// No invariant can hold there; the script shows the outcome.
     pub(crate) fn none() -> Self {
         Self(Vec::new())
     }
@@ -149,13 +157,16 @@ impl Checks {
     }
 }
 
-/// The configurations whose quorums decide about the last entry of `history`, when all up to `before` is committed already, and what each quorum
-/// has to hold: while a change is not committed, the old configuration has to hold the change and the new one everything.
+/// Returns the configurations that decide about the last entry of `history`.
+///
+/// Each comes with the entry that its quorum must hold. Entries up to `before` are committed
+/// already. While a change is not committed, the old configuration must hold the change, and the
+/// new one must hold everything.
 fn deciding(history: &[Entry], before: Zxid, file: &Config) -> Vec<(Rc<Config>, Entry)> {
     let Some(last) = history.last() else { return Vec::new() };
     let mut changes = history.iter().rev().filter(|entry| entry.config.is_some());
     let Some(newest) = changes.next() else {
-        // Its birth was recorded, and the entry of its birth never was.
+        // The log has the record of a birth, but its entry was never appended.
         return vec![(Rc::new(file.clone()), last.clone())];
     };
     let config_of = |entry: &Entry| entry.config.clone().unwrap_or_else(|| Rc::new(file.clone()));
@@ -168,7 +179,6 @@ fn deciding(history: &[Entry], before: Zxid, file: &Config) -> Vec<(Rc<Config>, 
     deciding
 }
 
-/// Whether the voters for which `holds` is true are a majority.
 fn is_majority(config: &Config, holds: impl Fn(u8, Incarnation) -> bool) -> bool {
     let all = config.voters().count();
     let held = config.voters().filter(|voter| holds(voter.id.as_u8(), voter.disk)).count();

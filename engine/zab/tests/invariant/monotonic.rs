@@ -1,4 +1,4 @@
-//! Monotonic: what a process commits and applies never goes back.
+//! Monotonic: a process's commit watermark and applied entry never go back.
 
 use super::{Fact, Invariant};
 use crate::net::World;
@@ -7,7 +7,7 @@ use zoolet_zab::Zxid;
 
 #[derive(Default)]
 pub(super) struct Monotonic {
-    /// By process.
+    /// Commit watermark and applied entry, by process.
     known: BTreeMap<u64, (Zxid, Zxid)>,
 }
 

@@ -1,4 +1,6 @@
 //! No correct server ever finds fault with another correct one.
+//!
+//! A snapshot that failed in transfer is no fault.
 
 use super::{Fact, Invariant};
 use crate::net::World;

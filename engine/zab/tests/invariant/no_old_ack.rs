@@ -1,4 +1,4 @@
-//! INV-NO-OLD-ACK: who promised an epoch acknowledges nothing of an older one.
+//! INV-NO-OLD-ACK: a server that promised an epoch acknowledges nothing of an older one.
 
 use super::{Fact, Invariant};
 use crate::net::World;

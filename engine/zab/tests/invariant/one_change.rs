@@ -1,5 +1,7 @@
-//! One change of membership at a time: none is proposed while another one is not committed, and an epoch that inherits one completes it before
-//! its leader serves.
+//! One change of membership at a time.
+//!
+//! No change is proposed while another one is not committed. An epoch that inherits a change
+//! completes it before its leader serves.
 
 use super::{Fact, Invariant};
 use crate::net::World;
@@ -28,7 +30,7 @@ impl Invariant for OneChange {
                 }
             }
             Fact::Turn { by } => {
-                // What it takes for the membership is what its history says.
+                // A server's view of the membership must match its history.
                 let server = world.server(*by);
                 let (zab, state) = (server.zab(), &server.log.written);
                 let mut changes = state.entries.iter().rev().filter_map(|entry| entry.config.as_ref());

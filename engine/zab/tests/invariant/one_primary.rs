@@ -14,14 +14,16 @@ pub(super) struct OnePrimary {
 impl Invariant for OnePrimary {
     fn see(&mut self, world: &World, fact: &Fact<'_>) {
         let (by, epoch) = match fact {
-            // One voter alone promises, begins the epoch and proposes in one batch: nobody hears of it before that is durable.
+            // A lone voter promises, begins the epoch and proposes in one batch. No other server
+            // hears of it before the batch is durable.
             Fact::Appended { by, record: Record::Entry(entry), is_own: true }
                 if world.server(*by).log.durable.accepted == entry.zxid.epoch() =>
             {
                 (*by, entry.zxid.epoch())
             }
             Fact::Became { by, role: Role::Leading } => (*by, world.server(*by).zab().epoch()),
-            // LeaderInfo is not among them: two may ask for the same epoch; only one gets it.
+            // LeaderInfo is not checked: two servers may propose the same epoch, but only one gets
+            // it.
             Fact::Sent { by, message: Message::NewLeader { epoch, .. }, .. }
             | Fact::Sent { by, message: Message::Proposal { epoch, .. }, .. } => (*by, *epoch),
             _ => return,

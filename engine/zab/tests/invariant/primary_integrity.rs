@@ -1,4 +1,6 @@
-//! Primary integrity: a primary proposes only after it has, in its history, all that any server ever delivers of older epochs.
+//! Primary integrity: a primary proposes on top of everything delivered from older epochs.
+//!
+//! Its history holds every such entry that any server ever delivers.
 
 use super::{Fact, Invariant};
 use crate::net::World;
@@ -11,7 +13,8 @@ impl Invariant for PrimaryIntegrity {
         for entry in history.iter().filter(|entry| entry.zxid > *before) {
             for (epoch, primary) in world.primaries.iter().filter(|(epoch, _)| **epoch > entry.zxid.epoch()) {
                 let has = primary.initial.binary_search_by_key(&entry.zxid, |e| e.zxid).map(|at| &primary.initial[at]);
-                // A primary whose epoch never counts may have begun without it; it must not get anywhere.
+                // A primary whose epoch never counts may lack the entry, but it must commit
+                // nothing.
                 let is_alive = primary.proposed.iter().any(|e| world.committed.contains(e));
                 assert!(has == Ok(entry) || !is_alive, "the primary of {epoch:?} proposed without {:?}", entry.zxid);
             }

@@ -1,4 +1,6 @@
-//! Local and global primary order: a server delivers what came earlier, by epoch and then as proposed, earlier; and skips nothing.
+//! Local and global primary order: servers deliver by epoch, then in proposal order.
+//!
+//! They skip nothing.
 
 use super::{Fact, Invariant};
 use crate::net::World;

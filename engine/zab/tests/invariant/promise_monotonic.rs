@@ -1,5 +1,7 @@
-//! INV-PROMISE-MONOTONIC: accepted and current epochs of a disk never go back, not even across a crash below what the server told others;
-//! current is never beyond accepted.
+//! INV-PROMISE-MONOTONIC: accepted and current epochs of a disk never go back.
+//!
+//! A crash must not take them below the values that the server told others. The current epoch never
+//! exceeds the accepted one.
 
 use super::{Fact, Invariant};
 use crate::net::World;
@@ -8,9 +10,9 @@ use zoolet_zab::{Epoch, Message};
 
 #[derive(Default)]
 pub(super) struct PromiseMonotonic {
-    /// By disk: the newest epochs it told anybody of.
+    /// By disk: newest accepted and current epochs told to any peer.
     told: BTreeMap<u128, (Epoch, Epoch)>,
-    /// By process: the newest it knew.
+    /// By process: newest accepted and current epochs known to it.
     known: BTreeMap<u64, (Epoch, Epoch)>,
 }
 
@@ -20,7 +22,8 @@ impl Invariant for PromiseMonotonic {
             Fact::Sent { by, message, .. } => {
                 let told = self.told.entry(world.server(*by).log.disk.0).or_default();
                 match message {
-                    // What it is about to promise it may tell of before: the leader's choice gets greater, and nothing is built on it.
+                    // A server may mention an accepted epoch that is not durable yet. The leader
+                    // then picks a greater epoch, and nothing is built on the promise.
                     Message::FollowerInfo { credentials, .. } => told.1 = told.1.max(credentials.current),
                     Message::LeaderInfo { epoch, .. } => told.0 = told.0.max(*epoch),
                     Message::AckEpoch { epoch, credentials, .. } => {

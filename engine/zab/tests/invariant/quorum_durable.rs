@@ -1,4 +1,6 @@
-//! INV-QUORUM-DURABLE: when a leader may serve, the initial history of its epoch, with the epoch itself, is on the disks of a quorum.
+//! INV-QUORUM-DURABLE: when a leader may serve, a quorum holds its epoch durably.
+//!
+//! The quorum's disks also hold the epoch's initial history.
 
 use super::{Fact, Invariant, deciding, is_majority};
 use crate::net::World;

@@ -1,4 +1,7 @@
-//! State order: floor <= applied <= durable <= appended, and nobody applies what is not committed.
+//! State order: a server applies only committed entries that are durable on its disk.
+//!
+//! Its commit watermark never exceeds the newest commit anywhere. While a snapshot is in flight,
+//! applied may exceed durable.
 
 use super::{Fact, Invariant};
 use crate::net::World;

@@ -1,5 +1,7 @@
-//! Stickiness: a follower that still has its leader leaves it only together with a quorum that misses it too, so nobody whose own link is bad, or
-//! whose leader is only slow, ends an epoch or its clients' connections.
+//! Stickiness: a follower leaves a live leader only with a quorum that misses it too.
+//!
+//! So a server whose own link is bad, or whose leader is only slow, ends neither an epoch nor its
+//! clients' connections.
 
 use super::{Fact, Invariant, is_majority};
 use crate::net::World;
@@ -8,9 +10,11 @@ use zoolet_zab::{Message, Notification, Role, Stance};
 
 #[derive(Default)]
 pub(super) struct Stickiness {
-    /// Whom a server follows, and whether it was sent away since: its link is gone, or the leader handed over.
+    /// The leader of each follower, and whether the follower was sent away since.
+    ///
+    /// It was if its link is gone or the leader handed over.
     follows: BTreeMap<u8, (u8, bool)>,
-    /// What a server was last told by another on the link that they have.
+    /// Last notification on the present link, by (receiver, sender).
     said: BTreeMap<(u8, u8), Notification>,
 }
 
@@ -69,7 +73,7 @@ impl Invariant for Stickiness {
                     self.must_have_left_with_others(world, *by, leader);
                 }
             }
-            // Another membership may make it an observer of the same leader.
+            // A change of membership may make the server an observer of the same leader.
             Fact::Became { by, role: Role::Leading | Role::Observing(_) } => drop(self.follows.remove(by)),
             _ => {}
         }

@@ -1,19 +1,19 @@
-//! A link between two servers: a stream in each direction that keeps its order until it breaks.
+//! A link between two servers, with an ordered stream in each direction until it breaks.
 
 use super::log::Entry;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use zoolet_zab::{Attempt, Incarnation, LinkId, Message};
 
-/// What travels on a stream: a message, and of a Proposal its entries.
+/// A message on a stream, with the entries of a Proposal.
 #[derive(Clone, Debug)]
 pub(crate) struct Letter {
     pub(crate) message: Message,
-    /// Of a Proposal.
+    /// Empty unless the message is a Proposal.
     pub(crate) entries: Vec<Entry>,
 }
 
-/// What the end of a stream gives, in order.
+/// Item that an end of a stream receives.
 #[allow(clippy::large_enum_variant, reason = "there are few of them")]
 #[derive(Clone, Debug)]
 pub(crate) enum Item {
@@ -22,37 +22,37 @@ pub(crate) enum Item {
     Down,
 }
 
-/// A snapshot under way, on a stream of its own.
+/// A snapshot in flight, on a separate stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Parcel {
     pub(crate) attempt: Attempt,
     pub(crate) entries: Rc<Vec<Entry>>,
 }
 
-/// What one end knows.
+/// One end's knowledge of the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// It was not told yet.
+    /// The end was not told of the link yet.
     Coming,
     Up,
-    /// It closed it, was told that it broke, has a newer one, or is another process by now.
+    /// The end closed the link, learned that it broke, has a newer one, or was another process.
     Gone,
 }
 
-/// A link, with an index of 0 or 1 for each of its two ends.
+/// A link; its two ends have the indices 0 and 1.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) id: LinkId,
     pub(crate) ids: [u8; 2],
-    /// The disks they had when it came up.
+    /// Disks of both servers when the link came up.
     pub(crate) disks: [Incarnation; 2],
     pub(crate) ends: [End; 2],
-    /// What is on its way to each end.
+    /// Items in flight to each end.
     pub(crate) streams: [VecDeque<Item>; 2],
     pub(crate) parcels: [VecDeque<Parcel>; 2],
-    /// Nothing arrives at this end.
+    /// Whether this end receives nothing.
     pub(crate) cut: [bool; 2],
-    /// It ends, or one of the two processes has: nothing new gets through.
+    /// The link or one of its processes has ended: nothing new gets through.
     pub(crate) broken: bool,
 }
 
@@ -71,12 +71,12 @@ impl Link {
         }
     }
 
-    /// Which end `id` is.
+    /// Returns the index of the end that belongs to `id`.
     pub(crate) fn end_of(&self, id: u8) -> Option<usize> {
         self.ids.iter().position(|end| *end == id)
     }
 
-    /// Whether it still carries something both ways.
+    /// Returns whether the link can still carry items both ways.
     pub(crate) fn is_whole(&self) -> bool {
         !self.broken && self.ends.iter().all(|end| *end != End::Gone)
     }

@@ -1,22 +1,24 @@
-//! A model of a server's log: numbered records, and a mark up to which they survive a crash.
+//! A model of a server's log: numbered records, durable up to a mark.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 use zoolet_zab::{AppendSeq, Config, EnsembleId, Epoch, Incarnation, Recovered, Span, Spans, Zxid};
 
-/// An entry. Two entries that differ in anything, or in anything before them, differ in their chain hash.
+/// An entry of a history.
+///
+/// Entries that differ, or that follow different histories, have different chain hashes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Entry {
     pub(crate) zxid: Zxid,
-    /// Which proposal of the whole run it is; stands for its bytes.
+    /// Number of the proposal in the whole run; stands for the entry's bytes.
     pub(crate) payload: u64,
-    /// The hash of this entry and all before it.
+    /// Hash of this entry and all entries before it.
     pub(crate) chain: u128,
-    /// Of a membership entry.
+    /// The configuration, if this is a membership entry.
     pub(crate) config: Option<Rc<Config>>,
 }
 
-/// FNV-1a over 128 bits: enough to tell histories apart that nobody forges.
+/// FNV-1a over 128 bits: tells histories apart, but does not resist forgery.
 pub(crate) fn chain_after(chain: u128, zxid: Zxid, payload: u64) -> u128 {
     let mut hash = chain ^ 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     for byte in zxid.to_bits().to_le_bytes().into_iter().chain(payload.to_le_bytes()) {
@@ -25,7 +27,6 @@ pub(crate) fn chain_after(chain: u128, zxid: Zxid, payload: u64) -> u128 {
     hash
 }
 
-/// What a log is made of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Record {
     Promise(Epoch),
@@ -38,19 +39,19 @@ pub(crate) enum Record {
     Entry(Entry),
 }
 
-/// What records add up to.
+/// State that the records add up to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct State {
     pub(crate) accepted: Epoch,
     pub(crate) current: Epoch,
     pub(crate) ensemble: EnsembleId,
-    /// `None` until a Configs record: then the configuration file holds.
+    /// `None` until the first Configs record; the configuration file counts until then.
     pub(crate) config: Option<Rc<Config>>,
     pub(crate) pending: Option<Rc<Config>>,
-    /// The whole history; a real log has only what is above the floor.
+    /// The whole history; a real log keeps only the part above the floor.
     pub(crate) entries: Vec<Entry>,
     pub(crate) spans: Spans,
-    /// Entries above it can be read.
+    /// Entries above this zxid can be read.
     pub(crate) floor: Zxid,
     pub(crate) watermark: Zxid,
 }
@@ -83,17 +84,16 @@ impl State {
         self.entries.get(at)
     }
 
-    /// Everything up to `zxid`.
     pub(crate) fn up_to(&self, zxid: Zxid) -> &[Entry] {
         &self.entries[..self.entries.partition_point(|entry| entry.zxid <= zxid)]
     }
 
-    /// Whether this very entry, and so all before it, is here.
+    /// Returns whether this exact entry, and so everything before it, is here.
     pub(crate) fn holds(&self, entry: &Entry) -> bool {
         self.entry(entry.zxid).is_some_and(|own| own.chain == entry.chain)
     }
 
-    /// Lets one record pass, by the rules of the engine's log.
+    /// Applies one record by the rules of the engine's log.
     fn pass(&mut self, record: &Record, watermark: Zxid) {
         match record {
             Record::Promise(epoch) => {
@@ -110,7 +110,7 @@ impl State {
                 assert!(same, "this disk belongs to another ensemble already");
                 self.ensemble = *ensemble;
             }
-            // Of the log as a whole: `Log::persist`.
+            // Concerns the log as a whole: see `Log::persist`.
             Record::Damaged => {}
             Record::Configs { committed, pending } => {
                 (self.config, self.pending) = (Some(committed.clone()), pending.clone());
@@ -148,19 +148,18 @@ impl State {
     }
 }
 
-/// One disk.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     pub(crate) disk: Incarnation,
-    /// What would survive a crash now.
+    /// State that would survive a crash now.
     pub(crate) durable: State,
-    /// What was appended.
+    /// State with every appended record.
     pub(crate) written: State,
     pub(crate) appended: AppendSeq,
     pub(crate) persisted: AppendSeq,
-    /// Whether it lost something that was durable, and no leader has brought it up to date since.
+    /// Whether the log ever lost a durable entry or recorded damage; never cleared.
     pub(crate) damaged: bool,
-    /// Appended and not durable, each with the commit watermark its batch carries.
+    /// Records that are not durable yet, each with its batch's commit watermark.
     in_flight: VecDeque<(Record, Zxid)>,
 }
 
@@ -184,7 +183,7 @@ impl Log {
         self.appended
     }
 
-    /// What is appended and not durable, oldest first.
+    /// Returns the records that are not durable yet, oldest first.
     pub(crate) fn in_flight(&self) -> impl Iterator<Item = &Record> {
         self.in_flight.iter().map(|(record, _)| record)
     }
@@ -198,7 +197,7 @@ impl Log {
         }
     }
 
-    /// The process ends. What is durable stays, and `keep` records of what is not.
+    /// Ends the process; `keep` of the records in flight survive with the durable ones.
     pub(crate) fn crash(&mut self, keep: usize) {
         let kept = self.persisted.0 + keep.min(self.in_flight.len()) as u64;
         self.persist(AppendSeq(kept));
@@ -207,13 +206,13 @@ impl Log {
         self.appended = self.persisted;
     }
 
-    /// Entries up to `to` are not kept any more: a snapshot has them.
+    /// Removes entries up to `to` from the log; a snapshot holds them.
     pub(crate) fn raise_floor(&mut self, to: Zxid) {
         self.written.floor = self.written.floor.max(to);
         self.durable.floor = self.durable.floor.max(to);
     }
 
-    /// Reading it found damage: the last entries that were durable are lost.
+    /// Loses the last `entries` durable entries above the floor, as damage found at a read.
     pub(crate) fn rot(&mut self, entries: usize) {
         let stay = self.durable.entries.len().saturating_sub(entries).max(self.durable.up_to(self.durable.floor).len());
         self.durable.entries.truncate(stay);
@@ -228,7 +227,7 @@ impl Log {
         self.damaged = true;
     }
 
-    /// What a server learns from it when it starts.
+    /// Returns the state that a server recovers from this log.
     pub(crate) fn recovered(&self, file: &Config) -> Recovered {
         let state = &self.durable;
         Recovered {

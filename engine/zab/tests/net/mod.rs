@@ -1,7 +1,9 @@
-//! A network of protocol machines, one step at a time: who drives it decides what is delivered, lost, made durable or crashes next, and
-//! when. After every step the invariants are checked.
+//! A network of protocol machines that runs one step at a time.
+//!
+//! The test's driver decides which message is delivered or lost, which append becomes durable, and
+//! which server crashes. The invariants are checked after every step.
 
-// Each test binary uses a part of it.
+// Each test binary uses only a part of this module.
 #![allow(dead_code)]
 
 #[path = "../invariant/mod.rs"]
@@ -27,28 +29,27 @@ pub(crate) fn server_id(id: u8) -> ServerId {
     ServerId::new(id).expect("ids start at 1")
 }
 
-/// One server: a disk that lasts, and a process that does not.
+/// One server: a disk that lasts, and a process that may end.
 pub(crate) struct Server {
     pub(crate) id: u8,
     pub(crate) log: Log,
-    /// What its configuration file says.
+    /// Content of its configuration file.
     pub(crate) file: Config,
     /// The process, while it runs.
     pub(crate) zab: Option<Box<Zab>>,
-    /// Which process of the whole run it is.
+    /// Number of the process in the whole run.
     pub(crate) process: u64,
-    /// What it applied.
     pub(crate) applied: Zxid,
     pub(crate) role: Role,
-    /// Entries of the Proposal that is being handled.
+    /// Entries of the Proposal being handled.
     arrived: Vec<Entry>,
-    /// Which snapshot was announced last: whoever drives the machine drops every other.
+    /// Snapshot announced last; a driver drops every other one.
     announced: Option<(LinkId, Attempt)>,
-    /// The snapshot that is being handled.
+    /// Snapshot being handled.
     received: Option<Rc<Vec<Entry>>>,
-    /// Confirmations asked for, with what was committed anywhere when they were.
+    /// Open confirmations, each with the last entry committed anywhere when it was asked for.
     pub(crate) questions: BTreeMap<Round, Zxid>,
-    /// Its clock: what it says when the world's says 0, and how fast it runs, in thousandths.
+    /// Its clock: the reading at world time 0, and the speed in thousandths.
     pub(crate) clock: (u64, u64),
 }
 
@@ -61,45 +62,45 @@ impl Server {
         self.zab.is_some()
     }
 
-    /// What its clock says.
+    /// Returns its clock's reading at world time `now`.
     pub(crate) fn now(&self, now: u64) -> u64 {
         self.clock.0 + now * self.clock.1 / 1000
     }
 
-    /// What it delivered: the part of its history that it applied.
+    /// Returns the delivered entries: the applied part of its history.
     pub(crate) fn delivered(&self) -> &[Entry] {
         self.log.written.up_to(self.applied)
     }
 }
 
-/// Who proposed in an epoch, and what.
+/// The server that proposed in an epoch, and its proposals.
 #[derive(Clone, Debug)]
 pub(crate) struct Primary {
     pub(crate) server: u8,
     pub(crate) process: u64,
-    /// Its history when the epoch began: the epoch's initial history.
+    /// The epoch's initial history: the primary's history when the epoch began.
     pub(crate) initial: Vec<Entry>,
-    /// In this order.
+    /// Its proposals, in order.
     pub(crate) proposed: Vec<Entry>,
-    /// What it had delivered when it proposed the first.
+    /// Last entry it had delivered at its first proposal.
     pub(crate) delivered: Zxid,
 }
 
-/// Something that a driver may want to plan for.
+/// An event that a driver may want to schedule.
 #[allow(clippy::large_enum_variant, reason = "there are few of them")]
 #[derive(Clone, Debug)]
 pub(crate) enum Wake {
-    /// One more item is on its way to this end of a link.
+    /// One more item is in flight to this end of a link.
     Stream { link: LinkId, end: usize },
-    /// A datagram was sent to this end of a link: the driver has the only copy.
+    /// A datagram was sent to this end of a link; the driver has the only copy.
     Datagram { link: LinkId, end: usize, message: Message },
-    /// A snapshot was sent to this end.
+    /// A snapshot was sent to this end of a link.
     Parcel { link: LinkId, end: usize },
-    /// Something was appended.
+    /// A record was appended.
     Append { server: u8, process: u64, seq: AppendSeq },
 }
 
-/// Everything that exists, without who checks it.
+/// The simulated world, without its checks.
 pub(crate) struct World {
     pub(crate) now: u64,
     pub(crate) timing: Timing,
@@ -107,11 +108,11 @@ pub(crate) struct World {
     pub(crate) servers: BTreeMap<u8, Server>,
     pub(crate) links: BTreeMap<LinkId, Link>,
     pub(crate) primaries: BTreeMap<Epoch, Primary>,
-    /// All that anybody ever committed.
+    /// Every entry that any server ever committed.
     pub(crate) committed: Vec<Entry>,
-    /// In which epoch each of them was.
+    /// Epoch in which each of these entries was committed.
     pub(crate) committed_in: Vec<Epoch>,
-    /// What wiped and damaged disks held before.
+    /// Durable states of disks before they were wiped or damaged.
     pub(crate) lost: Vec<(u8, Incarnation, State)>,
     disks: u128,
     processes: u64,
@@ -123,30 +124,30 @@ impl World {
         &self.servers[&id]
     }
 
-    /// The last of all that was ever committed.
+    /// Returns the last entry ever committed.
     pub(crate) fn last_committed(&self) -> Zxid {
         self.committed.last().map_or(Zxid::ZERO, |entry| entry.zxid)
     }
 
-    /// Whether this disk of this server holds this very entry durably, or did before it was lost.
+    /// Returns whether this disk holds this exact entry durably, or did before it was lost.
     pub(crate) fn held(&self, id: u8, disk: Incarnation, entry: &Entry) -> bool {
         let is_it = |other: Incarnation| disk == Incarnation(0) || disk == other;
         self.servers.get(&id).is_some_and(|server| is_it(server.log.disk) && server.log.durable.holds(entry))
             || self.lost.iter().any(|(server, lost, state)| *server == id && is_it(*lost) && state.holds(entry))
     }
 
-    /// The link between two servers that both ends have, or will have.
+    /// Returns the newest link between two servers that neither end has left.
     pub(crate) fn link_between(&self, a: u8, b: u8) -> Option<&Link> {
         self.links.values().rev().find(|link| link.is_whole() && link.end_of(a).is_some() && link.end_of(b).is_some())
     }
 }
 
-/// A world and what is checked of it.
+/// A world and its checks.
 pub(crate) struct Net {
     pub(crate) world: World,
     pub(crate) checks: Checks,
     pub(crate) wakes: Vec<Wake>,
-    /// What happened, when it is written down.
+    /// Events so far, if a trace is recorded.
     pub(crate) trace: Option<Vec<String>>,
     links: u64,
 }
@@ -182,7 +183,7 @@ impl Net {
 
     // ---- servers
 
-    /// A server with an empty disk, not running.
+    /// Adds a server with an empty disk; it does not run yet.
     pub(crate) fn add(&mut self, id: u8, file: Config) {
         let disk = self.new_disk(id);
         let server = Server {
@@ -217,7 +218,7 @@ impl Net {
         &mut server.log
     }
 
-    /// Appends an entry to the log of a server that does not run, as if an earlier epoch had left it there.
+    /// Appends an entry to a stopped server's log, as if left by an earlier epoch.
     pub(crate) fn preset(&mut self, id: u8, zxid: Zxid, payload: u64, config: Option<Rc<Config>>) {
         let log = self.log_mut(id);
         let chain = chain_after(log.written.chain(), zxid, payload);
@@ -242,7 +243,9 @@ impl Net {
         self.turn(id, |zab, now| zab.start(now));
     }
 
-    /// The process ends. Of what it appended and had not made durable `keep` records stay. Its peers are told, or have to find out.
+    /// Ends the process of a server.
+    ///
+    /// `keep` of its records in flight survive. If `is_told` is false, its peers have to find out.
     pub(crate) fn crash(&mut self, id: u8, keep: usize, is_told: bool) {
         self.say(|_| format!("{id} crashes"));
         let server = self.server_mut(id);
@@ -259,7 +262,7 @@ impl Net {
         self.check(&Fact::Crashed { by: id });
     }
 
-    /// Its disk is replaced by an empty one.
+    /// Replaces the disk of a stopped server by an empty one.
     pub(crate) fn wipe(&mut self, id: u8) {
         self.say(|_| format!("{id} gets an empty disk"));
         let disk = self.new_disk(id);
@@ -270,7 +273,7 @@ impl Net {
         self.check(&Fact::Wiped { by: id });
     }
 
-    /// Its log lost its last entries, and it knows.
+    /// Makes a log lose its last entries; the server knows of the loss.
     pub(crate) fn rot(&mut self, id: u8, entries: usize) {
         self.say(|_| format!("the log of {id} lost {entries} entries"));
         let log = self.log_mut(id);
@@ -279,7 +282,7 @@ impl Net {
         self.world.lost.push((id, disk, before));
     }
 
-    /// Appends up to `seq` are durable.
+    /// Makes appends up to `seq` durable.
     pub(crate) fn persist(&mut self, id: u8, seq: AppendSeq) {
         self.say(|_| format!("{id} has #{} durable", seq.0));
         let log = &mut self.server_mut(id).log;
@@ -288,7 +291,7 @@ impl Net {
         self.turn(id, |zab, now| zab.handle_persisted(now, seq));
     }
 
-    /// A checkpoint holds everything up to `to`: the log forgets it.
+    /// Drops log entries up to `to`, as if a checkpoint held them.
     pub(crate) fn raise_floor(&mut self, id: u8, to: Zxid) {
         let to = to.min(self.world.server(id).log.durable.watermark);
         if to > self.world.server(id).log.written.floor {
@@ -300,7 +303,7 @@ impl Net {
 
     // ---- time
 
-    /// When the world's clock will say so.
+    /// Returns a server's next deadline in world time.
     pub(crate) fn next_deadline(&self, id: u8) -> Option<u64> {
         let server = self.world.server(id);
         let deadline = server.zab.as_ref().and_then(|zab| zab.next_deadline())?;
@@ -308,7 +311,7 @@ impl Net {
         Some((deadline.saturating_sub(offset).saturating_mul(1000)).div_ceil(rate))
     }
 
-    /// Everything readable was handled, and a deadline may have passed.
+    /// Reports a possible deadline, after everything readable was handled.
     pub(crate) fn deadline(&mut self, id: u8) {
         self.turn(id, |zab, now| zab.handle_deadline(now));
     }
@@ -358,7 +361,7 @@ impl Net {
 
     // ---- links
 
-    /// A new link. Both ends learn of it with the first item of their stream.
+    /// Connects two servers; each end learns of the link from its stream's first item.
     pub(crate) fn connect(&mut self, a: u8, b: u8) -> LinkId {
         self.links += 1;
         let id = LinkId(self.links);
@@ -371,7 +374,9 @@ impl Net {
         id
     }
 
-    /// The link breaks: of what is on its way to each end so many items still arrive, then its end.
+    /// Breaks a link.
+    ///
+    /// At each end, the first `arrive` items in flight still arrive, then the break.
     pub(crate) fn reset(&mut self, link: LinkId, arrive: [usize; 2]) {
         let Some(it) = self.world.links.get_mut(&link) else { return };
         if it.broken {
@@ -388,7 +393,9 @@ impl Net {
         self.say(|_| format!("the link between {} and {} breaks", ids[0], ids[1]));
     }
 
-    /// One end closes it, or is no more. What it sent still arrives.
+    /// Drops one end of a link, because it closed or its process ended.
+    ///
+    /// Items it sent still arrive. The other end learns of it if `is_told`.
     fn hang_up(&mut self, link: LinkId, by: u8, is_told: bool) {
         let Some(it) = self.world.links.get_mut(&link) else { return };
         let Some(end) = it.end_of(by) else { return };
@@ -405,7 +412,7 @@ impl Net {
         }
     }
 
-    /// One end has heard nothing for too long.
+    /// Makes one end give up a link because it heard nothing for too long.
     pub(crate) fn time_out(&mut self, link: LinkId, end: usize) {
         let Some(it) = self.world.links.get_mut(&link) else { return };
         if it.ends[end] != End::Up {
@@ -418,7 +425,9 @@ impl Net {
         self.turn(me, |zab, now| zab.handle_link_down(now, server_id(peer), link));
     }
 
-    /// Delivers the next item on its way to this end. False: there is none, or this direction is cut.
+    /// Delivers the next item to this end.
+    ///
+    /// Returns false if no item is in flight or this direction is cut.
     pub(crate) fn deliver(&mut self, link: LinkId, end: usize) -> bool {
         let Some(it) = self.world.links.get_mut(&link) else { return false };
         if it.cut[end] {
@@ -458,7 +467,7 @@ impl Net {
         true
     }
 
-    /// Delivers a datagram, perhaps for the second time.
+    /// Delivers a datagram, possibly a duplicate.
     pub(crate) fn datagram(&mut self, link: LinkId, end: usize, message: Message) {
         let Some(it) = self.world.links.get(&link) else { return };
         let (me, peer) = (it.ids[end], it.ids[1 - end]);
@@ -468,7 +477,7 @@ impl Net {
         self.hear(me, peer, link, Letter { message, entries: Vec::new() });
     }
 
-    /// The snapshot on its way to this end is complete, or failed.
+    /// Completes or fails the snapshot in flight to this end.
     pub(crate) fn parcel(&mut self, link: LinkId, end: usize, is_complete: bool) {
         let Some(it) = self.world.links.get_mut(&link) else { return };
         if it.cut[end] || it.ends[end] != End::Up {
@@ -493,7 +502,7 @@ impl Net {
         }
     }
 
-    /// Drops links that both ends have left.
+    /// Removes a link that both ends have left.
     fn sweep(&mut self, link: LinkId) {
         if self.world.links.get(&link).is_some_and(|link| link.ends == [End::Gone; 2]) {
             self.world.links.remove(&link);
@@ -513,7 +522,7 @@ impl Net {
             self.turn(me, |zab, now| zab.handle_message(now, server_id(peer), link, message, None));
             return;
         };
-        // A membership entry comes alone.
+        // A membership entry is handled alone.
         for part in entries.chunk_by(|one, next| one.config.is_none() && next.config.is_none()) {
             let (Some(first), Some(last)) = (part.first(), part.last()) else { continue };
             let config = first.config.as_ref().map(|config| Config::clone(config));
@@ -550,7 +559,10 @@ impl Net {
         self.check(&Fact::Turn { by: id });
     }
 
-    /// A leader may know that something is committed before it is durable, and so applied, at home.
+    /// Records a commit as soon as any server knows of it.
+    ///
+    /// A leader may know of a commit before its own disk has the entry, and so before it can apply
+    /// it.
     fn declare(&mut self, id: u8) {
         let server = self.world.server(id);
         let (known, committed) = (self.world.last_committed(), server.zab().committed());
@@ -601,7 +613,7 @@ impl Net {
                     Some(up_to) => format!("{id}: confirmation {} up to {up_to:?}", round.0),
                     None => format!("{id}: no confirmation {}", round.0),
                 });
-                // It answers every earlier question as well.
+                // This answers every earlier question as well.
                 let later = self.server_mut(id).questions.split_off(&Round(round.0 + 1));
                 let answered = std::mem::replace(&mut self.server_mut(id).questions, later);
                 let least = answered.into_values().max();
@@ -653,7 +665,8 @@ impl Net {
                 proposed: Vec::new(),
                 delivered: server.applied,
             };
-            // One voter alone promises, begins the epoch and proposes in one batch; what a crash leaves nothing of never was.
+            // A lone voter promises, begins the epoch and proposes in one batch. If a crash loses
+            // the whole batch, that primary is forgotten.
             let servers = &self.world.servers;
             self.world.primaries.retain(|epoch, old| {
                 *epoch != zxid.epoch()
@@ -683,7 +696,8 @@ impl Net {
         if let Message::Snap { attempt, at_least, config, .. } = &message {
             let applied = self.world.server(id).applied;
             assert!(applied >= *at_least, "{id} announces a snapshot of what it applied");
-            // A server's newest checkpoint may hold no more than it has to.
+            // A server's newest checkpoint may hold only the required minimum, so half of the links
+            // send that.
             let held = if link.0.is_multiple_of(2) { applied } else { config.version.max(*at_least) };
             parcel = Some(Parcel { attempt: *attempt, entries: Rc::new(state.up_to(held).to_vec()) });
         }

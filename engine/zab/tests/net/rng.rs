@@ -1,6 +1,6 @@
-//! Numbers of a seed.
+//! Pseudo-random numbers from a seed.
 
-/// SplitMix64: small, and the same everywhere.
+/// SplitMix64: small, and the same on every platform.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
@@ -17,17 +17,17 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// One of 0 to `bound - 1`.
+    /// Returns a number from 0 to `bound - 1`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }
 
-    /// One of `from` to `to`, both included.
+    /// Returns a number from `from` to `to`, both included.
     pub(crate) fn between(&mut self, from: u64, to: u64) -> u64 {
         from + self.below(to - from + 1)
     }
 
-    /// True once in `of` times.
+    /// Returns true once in `of` calls on average.
     pub(crate) fn once_in(&mut self, of: u64) -> bool {
         self.below(of) == 0
     }

@@ -1,4 +1,4 @@
-//! Everything in a short readable form: traces are made of it.
+//! Short readable forms of messages, roles and records, for traces.
 
 use super::log::Record;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! A network that does what it is told, and what is left to it in a fixed order and without delay.
+//! A network that follows commands; everything else happens in a fixed order, without delay.
 
 use super::link::End;
 use super::log::Record;
@@ -9,14 +9,14 @@ use zoolet_zab::{Config, EnsembleId, Epoch, Kind, LinkId, Member, Message, Timin
 
 pub(crate) struct Stage {
     pub(crate) net: Net,
-    /// Their disks take nothing.
+    /// Servers whose disks make nothing durable.
     pub(crate) hung: BTreeSet<u8>,
     pub(crate) loses_datagrams: bool,
     datagrams: Vec<(LinkId, usize, Message)>,
 }
 
 impl Stage {
-    /// Voters as a configuration file names them, with empty disks.
+    /// Creates the voters of a configuration file, with empty disks.
     pub(crate) fn new(voters: &[u8]) -> Self {
         let mut net = Net::new(7, Timing::default());
         net.trace = Some(Vec::new());
@@ -26,13 +26,16 @@ impl Stage {
         Self { net, hung: BTreeSet::new(), loses_datagrams: false, datagrams: Vec::new() }
     }
 
-    /// A server that the configuration file does not name.
+    /// Adds a server that the configuration file does not name.
     pub(crate) fn spare(&mut self, id: u8) {
         let file = self.net.world.servers.values().next().expect("there are voters").file.clone();
         self.net.add(id, file);
     }
 
-    /// A disk of an ensemble that was born long ago: so many entries of each epoch, and what is known to be committed.
+    /// Fills a disk as if its ensemble was born long ago.
+    ///
+    /// Each `(epoch, last)` adds the entries 0 to `last` of an epoch. `committed` is the disk's
+    /// watermark.
     pub(crate) fn history(&mut self, id: u8, epochs: &[(u32, u64)], committed: Zxid) {
         let zxid = |epoch, counter| Zxid::new(Epoch::new(epoch).expect("an epoch"), counter).expect("a zxid");
         let Some(&(newest, _)) = epochs.last() else { return };
@@ -69,7 +72,7 @@ impl Stage {
         ids.iter().for_each(|id| self.net.start(*id));
     }
 
-    /// Links between all that run and have none.
+    /// Connects all running servers that have no link yet.
     pub(crate) fn connect_all(&mut self) {
         let ids: Vec<u8> = self.net.world.servers.values().filter(|server| server.runs()).map(|s| s.id).collect();
         for (at, &a) in ids.iter().enumerate() {
@@ -86,7 +89,7 @@ impl Stage {
         (link.id, link.end_of(to).expect("it is an end"))
     }
 
-    /// Delivers the next items from the one to the other.
+    /// Delivers the next `count` items from one server to another.
     pub(crate) fn deliver(&mut self, from: u8, to: u8, count: usize) {
         let (link, end) = self.link(from, to);
         for _ in 0..count {
@@ -95,7 +98,7 @@ impl Stage {
         self.collect();
     }
 
-    /// Delivers from the one to the other until `is_it` was delivered.
+    /// Delivers items until a message that satisfies `is_it` was delivered.
     pub(crate) fn deliver_until(&mut self, from: u8, to: u8, is_it: impl Fn(&Message) -> bool) {
         let (link, end) = self.link(from, to);
         loop {
@@ -109,7 +112,7 @@ impl Stage {
         }
     }
 
-    /// The next items from the one to the other are lost, with the link.
+    /// Breaks the link of two servers; all items in flight on it are lost.
     pub(crate) fn reset(&mut self, a: u8, b: u8) {
         let (link, _) = self.link(a, b);
         self.net.reset(link, [0, 0]);
@@ -148,7 +151,7 @@ impl Stage {
         }
     }
 
-    /// Delivers the datagrams that are on their way; what they cause comes after them.
+    /// Delivers the datagrams in flight; datagrams they cause come later.
     pub(crate) fn deliver_datagrams(&mut self) {
         self.collect();
         for (link, end, message) in std::mem::take(&mut self.datagrams) {
@@ -157,7 +160,7 @@ impl Stage {
         self.collect();
     }
 
-    /// Delivers and persists everything, now. No time passes.
+    /// Delivers and persists everything, without letting time pass.
     pub(crate) fn settle(&mut self) {
         for _ in 0..100_000 {
             self.collect();
@@ -195,7 +198,7 @@ impl Stage {
         panic!("it goes on for ever");
     }
 
-    /// Lets so much time pass. Nothing is delivered.
+    /// Lets `ms` milliseconds pass without delivering anything.
     pub(crate) fn tick(&mut self, ms: u64) {
         let end = self.net.world.now + ms;
         while let Some((at, id)) = self.next_deadline().filter(|(at, _)| *at <= end) {
@@ -206,7 +209,7 @@ impl Stage {
         self.net.world.now = end;
     }
 
-    /// Lets so much time pass, and delivers and persists everything at once.
+    /// Lets `ms` milliseconds pass, delivering and persisting everything at once.
     pub(crate) fn run(&mut self, ms: u64) {
         let end = self.net.world.now + ms;
         self.settle();

@@ -1,10 +1,17 @@
-//! Random runs of whole ensembles of protocol machines, every invariant checked after every step.
+//! Random runs of whole ensembles; every invariant is checked after every step.
 //!
-//! Each seed draws its own size, latencies and mix of faults: crashes at any step of the log, with and without word to the peers, wiped and
-//! damaged disks, resets, one-way cuts, partitions, pauses, clocks that run apart, changes of membership, hand-overs. Then a part of it that can decide is
-//! healed: it must elect, commit, and stay quiet when nothing is asked of it.
+//! Each seed draws its own size, latencies and mix of faults:
+//! - crashes at any step of the log, with and without word to the peers;
+//! - wiped and damaged disks;
+//! - resets, one-way cuts, partitions, pauses, drifting clocks;
+//! - changes of membership and hand-overs.
 //!
-//! `ZAB_SEEDS` says how many seeds (and `ZAB_SEED` which first); a failure prints its trace and the command that repeats it. `ZAB_TRACE=FILE` keeps all of it.
+//! Then a part of the ensemble that can decide is healed. It must elect a leader, commit, and stay
+//! quiet while idle.
+//!
+//! `ZAB_SEEDS` sets the number of seeds, `ZAB_SEED` the first one. `ZAB_GO_ON=1` continues after a
+//! failing seed. A failure prints the end of its trace and the command that repeats it;
+//! `ZAB_TRACE=FILE` writes the whole trace.
 
 use crate::net::rng::Rng;
 use crate::net::{Net, Wake, server_id};
@@ -13,20 +20,20 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use zoolet_zab::{AppendSeq, Config, Incarnation, Kind, LinkId, Member, Message, Role, Timing, Zxid};
 
-/// What a seed draws once.
+/// Parameters that a seed draws once.
 #[derive(Clone, Debug)]
 struct Mix {
     voters: u8,
-    /// Servers in no configuration file, that may be added.
+    /// Servers in no configuration file that may be added.
     spares: u8,
     stream_ms: (u64, u64),
     disk_ms: (u64, u64),
-    /// One of so many datagrams is lost; the same of those repeated.
+    /// One in `lost` datagrams is lost; one in `repeated` arrives twice.
     lost: u64,
     repeated: u64,
-    /// One of so many appends hangs for seconds.
+    /// One in `hangs` appends hangs, for up to 4 s.
     hangs: u64,
-    /// Between two faults, on average.
+    /// Mean time between two faults.
     fault_ms: u64,
     faults: Vec<Fault>,
     propose_ms: u64,
@@ -95,12 +102,12 @@ enum Event {
     Stream(LinkId, usize),
     Datagram(LinkId, usize, Message),
     Parcel(LinkId, usize),
-    /// To a process of a server.
+    /// Completion of an append, for one process of a server.
     Persist(u8, u64, AppendSeq),
     Deadline(u8),
     Start(u8),
     Resume(u8),
-    /// Nothing from the one to the other is held any more.
+    /// Ends the cuts from the first server of each pair to the second.
     Mend(Vec<(u8, u8)>),
     Connect,
     Client,
@@ -108,7 +115,9 @@ enum Event {
 }
 
 impl Event {
-    /// Of events of one moment deadlines come last: they are judged when everything readable was handled.
+    /// Returns the rank among events of one moment.
+    ///
+    /// Deadlines come last: they are judged after everything readable was handled.
     fn class(&self) -> u8 {
         u8::from(matches!(self, Self::Deadline(_)))
     }
@@ -121,15 +130,16 @@ struct Explorer {
     queue: BinaryHeap<Reverse<(u64, u8, u64)>>,
     events: BTreeMap<u64, Event>,
     numbers: u64,
-    /// When the newest item of a stream arrives, and the newest completion of a log.
+    /// Arrival time of the newest item of each stream; `disks` has the newest completion of each
+    /// log.
     streams: BTreeMap<(LinkId, usize), u64>,
     disks: BTreeMap<u8, u64>,
     held: Vec<Event>,
     cuts: BTreeSet<(u8, u8)>,
     paused: BTreeMap<u8, u64>,
-    /// It crashes with its append after so many more.
+    /// Appends left before the server crashes.
     armed: BTreeMap<u8, u64>,
-    /// The deadline that is in the queue.
+    /// Deadline of each server that is in the queue.
     deadlines: BTreeMap<u8, u64>,
     calm: bool,
     core: BTreeSet<u8>,
@@ -222,7 +232,7 @@ impl Explorer {
         self.run_until(end, |_| false);
     }
 
-    /// True: it came to be so in time.
+    /// Runs until `done` holds (true) or the time is up (false).
     fn run_until(&mut self, end: u64, done: impl Fn(&Self) -> bool) -> bool {
         loop {
             if done(self) {
@@ -242,7 +252,7 @@ impl Explorer {
         }
     }
 
-    /// Whose turn it is to be held up by a pause.
+    /// Returns the server whose pause delays this event.
     fn receiver(&self, event: &Event) -> Option<u8> {
         match event {
             Event::Stream(link, end) | Event::Datagram(link, end, _) | Event::Parcel(link, end) => {
@@ -270,7 +280,7 @@ impl Explorer {
             Event::Datagram(link, end, message) => self.net.datagram(link, end, message),
             Event::Parcel(link, end) => {
                 let is_cut = self.net.world.links.get(&link).is_some_and(|link| link.cut[end]);
-                // The stream says what it is first.
+                // The Snap message must arrive before the snapshot.
                 let is_early = self.net.world.links.get(&link).is_some_and(|link| !link.streams[end].is_empty());
                 if is_cut {
                     self.held.push(event);
@@ -291,7 +301,7 @@ impl Explorer {
                 self.deadlines.remove(&id);
                 let is_due = self.net.next_deadline(id).is_some_and(|at| at <= self.now());
                 if self.runs(id) && is_due {
-                    // What it decides may be due at once again, but not for ever.
+                    // A handled deadline may set another one that is due at once, but not for ever.
                     for _ in 0..10 {
                         self.net.deadline(id);
                         if self.net.next_deadline(id).is_none_or(|at| at > self.now()) {
@@ -318,7 +328,7 @@ impl Explorer {
         }
     }
 
-    /// Plans for what the last step caused.
+    /// Schedules the consequences of the last step.
     fn after(&mut self) {
         let mut crash = None;
         for wake in std::mem::take(&mut self.net.wakes) {
@@ -352,7 +362,7 @@ impl Explorer {
                             crash = Some(server);
                         }
                     }
-                    // Of a burst only the last completion may be heard.
+                    // In a burst of appends, only the last completion may be reported.
                     if self.net.world.server(server).log.appended != seq && self.rng.once_in(2) {
                         continue;
                     }
@@ -414,7 +424,7 @@ impl Explorer {
                 }
             }
         }
-        // Who hears nothing gives up, sooner or later.
+        // A server that hears nothing on a link gives it up sooner or later.
         let silent: Vec<_> = self
             .net
             .world
@@ -503,7 +513,9 @@ impl Explorer {
         self.plan_in(delay, Event::Start(id));
     }
 
-    /// Whether a majority stays that can repair this server, and knows that it has to.
+    /// Returns whether a majority without this server could repair it.
+    ///
+    /// Each server of that majority must know the newest committed configuration.
     fn may_lose(&self, id: u8) -> bool {
         let world = &self.net.world;
         let Some(config) = world.committed.iter().rev().find_map(|entry| entry.config.clone()) else { return false };
@@ -569,12 +581,12 @@ impl Explorer {
                 if self.runs(id) && !self.paused.contains_key(&id) {
                     let until = self.now() + self.rng.between(20, 4000);
                     self.paused.insert(id, until);
-                    // Before anything else of that moment.
+                    // The server resumes before any event that its pause delays to the same moment.
                     self.plan(until, Event::Resume(id));
                 }
             }
             Fault::Wipe => {
-                // A file that names one voter makes an ensemble of its own on any empty disk.
+                // A file with a single voter starts a new ensemble on any empty disk.
                 let is_alone = self.mix.voters == 1 && id == 1;
                 if !is_alone && self.may_lose(id) && self.rng.once_in(2) {
                     self.crash(id);
@@ -635,7 +647,9 @@ impl Explorer {
 
     // ---- afterwards
 
-    /// A part that can decide, and that is all there is from now on. None: too much was lost.
+    /// Picks the servers that run from now on; together they can decide.
+    ///
+    /// `None` if too much was lost.
     fn choose_core(&mut self) -> Option<BTreeSet<u8>> {
         let all: BTreeSet<u8> = self.ids().into_iter().collect();
         let mut some = all.clone();
@@ -648,13 +662,14 @@ impl Explorer {
 
     fn can_decide(&self, core: &BTreeSet<u8>) -> bool {
         let world = &self.net.world;
-        // Whatever configuration anybody in it may believe in, it has a quorum of that.
+        // The core needs a quorum of every configuration that one of its servers may use.
         let servers = || core.iter().map(|id| world.server(*id));
         let born = servers().any(|server| server.log.durable.config.is_some());
         if !born {
             return (1..=self.mix.voters).all(|id| core.contains(&id));
         }
-        // Of what was committed, the newest; and of whoever has a change proposed and does not know its fate, both.
+        // These are the newest committed configuration, and both configurations of each server with
+        // a pending change. Such a server does not know the outcome of the change.
         let mut configs: Vec<_> =
             world.committed.iter().rev().find_map(|entry| entry.config.clone()).into_iter().collect();
         if configs.is_empty() {
@@ -681,7 +696,7 @@ impl Explorer {
         self.mend(&cuts);
         self.armed.clear();
         self.calm = true;
-        // What waits for somebody who sleeps comes when it wakes.
+        // Events delayed by a pause arrive when the server wakes.
         let awake = self.paused.values().copied().max().unwrap_or_default().max(self.now());
         self.run_until(awake, |_| false);
         let Some(core) = self.choose_core() else { return };
@@ -706,7 +721,7 @@ impl Explorer {
         let end = self.now() + 10_000;
         let is_done = self.run_until(end, Self::converged);
         assert!(is_done, "LIVENESS: the core {:?} did not converge within 10 s", self.core);
-        // And nothing at all happens any more, however long.
+        // From now on the core is idle. It must stay as it is, however long.
         self.run_until(self.now() + 3_000, |_| false);
         let epochs: Vec<_> = self.core.iter().map(|id| self.net.world.server(*id).zab().epoch()).collect();
         self.run_until(self.now() + 20_000, |_| false);
@@ -722,7 +737,7 @@ impl Explorer {
         }
     }
 
-    /// Whether everybody follows, or observes, this leader; or has been told that it is no member.
+    /// Returns whether every server of the core follows or observes this leader.
     fn settled(&self, leader: u8) -> bool {
         self.core.iter().all(|id| match self.net.world.server(*id).role {
             Role::Leading => *id == leader,
@@ -802,7 +817,7 @@ fn no_seed_breaks_an_invariant_or_ends_without_a_leader() {
     );
 }
 
-/// `ZAB_MUTATION` names a rule of the core that is broken on purpose: a test of this test.
+/// Breaks the rule that `ZAB_MUTATION` names: a test of this test.
 fn break_a_rule() {
     #[cfg(feature = "mutations")]
     if let Ok(name) = std::env::var("ZAB_MUTATION") {
@@ -811,7 +826,9 @@ fn break_a_rule() {
     }
 }
 
-/// The seeds that docs/SAFETY.md names for rules of the core: each finds its rule broken, and nothing otherwise.
+/// Each seed that docs/SAFETY.md names for a rule of the core finds that rule broken.
+///
+/// With the rule in force, the same seed passes.
 #[cfg(feature = "mutations")]
 #[test]
 fn every_broken_rule_of_the_core_is_found() {

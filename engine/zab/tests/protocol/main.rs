@@ -1,4 +1,4 @@
-//! The protocol core: sentences of the papers, scripted traces, and random runs.
+//! Tests of the protocol core: sentences of the papers, scripted traces, and random runs.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod explore;

@@ -1,5 +1,9 @@
-//! One test for each sentence of the Zab papers (Junqueira, Reed, Serafini, DSN 2011; Medeiros 2012) that the core alone can show, as a claim,
-//! with the phase or rule it stands for. D1 to D9 are the durability contract: what is on disk before what is said.
+//! One test for each sentence of the Zab papers that the core alone can show.
+//!
+//! The papers are Junqueira, Reed, Serafini (DSN 2011) and Medeiros (2012). Each test is a claim,
+//! with the phase or rule it stands for. D1 to D9 are the durability contract: each names data that
+//! must be on disk before a certain message. Numbers such as 1.5 are sections of the project's
+//! protocol notes, facts/zab.md.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -20,14 +24,16 @@ fn zxid(number: u32, counter: u64) -> Zxid {
     Zxid::new(epoch(number), counter).unwrap()
 }
 
-/// Voters of an ensemble born long ago, all with entries 1.0 to 1.5 of which 1.2 is known to be committed. None runs.
+/// Returns voters of an ensemble born long ago; none of them runs.
+///
+/// Each has the entries 1.0 to 1.5 and knows that 1.2 is committed.
 fn born(voters: &[u8]) -> Stage {
     let mut stage = Stage::new(voters);
     voters.iter().for_each(|id| stage.history(*id, &[(1, 5)], zxid(1, 2)));
     stage
 }
 
-/// The same, led by the last one in epoch 2.
+/// Like `born`, but running, with the last voter leading in epoch 2.
 fn led(voters: &[u8]) -> Stage {
     let mut stage = born(voters);
     stage.start(voters);
@@ -37,7 +43,7 @@ fn led(voters: &[u8]) -> Stage {
     stage
 }
 
-/// What went from the one to the other so far.
+/// Returns how many messages that start with `what` one server has sent another.
 fn sent(stage: &Stage, from: u8, to: u8, what: &str) -> usize {
     let start = format!("{from} -> {to} {what}");
     let trace = stage.net.trace.as_ref().unwrap();
@@ -81,7 +87,7 @@ fn the_latest_history_wins_whatever_the_ids() {
     assert_eq!(role(&stage, 1), Role::Leading);
 }
 
-// 1.2: votes and reports come from the durable end of the log, never from what was applied.
+// 1.2: votes and reports name the durable end of the log, never the last applied entry.
 #[test]
 fn a_vote_tells_of_the_durable_end_of_the_log() {
     let mut stage = led(&[1, 2, 3]);
@@ -92,12 +98,13 @@ fn a_vote_tells_of_the_durable_end_of_the_log() {
     assert_eq!((zab.last(), zab.credentials().last), (zxid(2, 1), zxid(2, 0)));
 }
 
-// 2.5: nobody votes for a server that it does not hear itself.
+// 2.5: a server votes only for a server that it hears itself.
 #[test]
 fn a_server_that_is_only_heard_of_gets_no_vote() {
     let mut stage = born(&[1, 2, 3]);
     stage.start(&[1, 2, 3]);
-    // 3 has the greatest id, and 1 and 3 do not hear each other: with 2 alone 3 is a quorum, and 1 does not wait for it.
+    // Server 3 has the greatest id, but 1 and 3 do not hear each other. Servers 2 and 3 are a
+    // quorum, and 1 does not wait for 3.
     stage.net.connect(1, 2);
     stage.net.connect(2, 3);
     stage.run(1000);
@@ -105,7 +112,7 @@ fn a_server_that_is_only_heard_of_gets_no_vote() {
     assert_eq!(stage.net.world.servers.values().filter(|server| server.role == Role::Leading).count(), 1);
 }
 
-// 2.5: a server that was alone for long, and comes back, deposes nobody.
+// 2.5: a server that was isolated for long deposes no leader when it comes back.
 #[test]
 fn who_comes_back_from_isolation_disturbs_no_leader() {
     let mut stage = led(&[1, 2, 3]);
@@ -159,7 +166,8 @@ fn a_follower_answers_after_its_promise_is_durable() {
     assert_eq!(sent(&stage, 1, 3, "AckEpoch"), 1);
 }
 
-// D3: what ACK-E says of the history is durable, also in a second attempt in one epoch, when the promise was durable before.
+// D3: the history in ACK-E is durable. This holds for a second attempt in one epoch too, when the
+// promise was durable before.
 #[test]
 fn a_follower_reports_no_entry_that_it_could_lose() {
     let mut stage = led(&[1, 2, 3]);
@@ -216,28 +224,29 @@ fn joined(first: &[(u32, u64)], others: &[(u32, u64)], floor: Option<Zxid>) -> S
     stage
 }
 
-// 1.5, rows 2 and 4: a history that is a prefix gets what is missing.
+// 1.5, rows 2 and 4: a learner whose history is a prefix gets the missing entries.
 #[test]
 fn a_prefix_gets_a_diff_from_its_end() {
     let stage = joined(&[(1, 3)], &[(1, 5)], None);
     assert_eq!(sent(&stage, 3, 1, "Diff 2 from 1.3"), 1);
 }
 
-// 1.5, row 3: what the leader does not have goes.
+// 1.5, row 3: a learner removes entries that the leader does not have.
 #[test]
 fn a_longer_history_is_truncated_to_the_common_end() {
     let stage = joined(&[(1, 9)], &[(1, 5)], None);
     assert_eq!(sent(&stage, 3, 1, "Trunc 2 to 1.5"), 1);
 }
 
-// 1.5, row 4: parted in an older epoch, it is truncated to there and completed, across epochs.
+// 1.5, row 4: a history that diverged in an older epoch is truncated to the common end. Then it is
+// completed, across epochs.
 #[test]
 fn a_parted_history_is_truncated_across_epochs_and_completed() {
     let stage = joined(&[(1, 7), (2, 3)], &[(1, 9), (3, 4)], None);
     assert_eq!(sent(&stage, 3, 1, "Trunc 4 to 1.7"), 1);
 }
 
-// 1.5, row 6: below the beginning of the leader's log there is only a snapshot.
+// 1.5, row 6: a learner below the start of the leader's log gets a snapshot.
 #[test]
 fn a_history_that_ends_before_the_log_begins_gets_a_snapshot() {
     let stage = joined(&[(1, 3)], &[(1, 9)], Some(zxid(1, 8)));
@@ -245,7 +254,8 @@ fn a_history_that_ends_before_the_log_begins_gets_a_snapshot() {
     assert_eq!(sent(&stage, 3, 1, "Snap 2 at least 1.8"), 1, "the log goes on where it ends");
 }
 
-// D4: "f accepts the history and sets f.a" before ACK-LD: history first, then the epoch, then its first entry, and all of it durable.
+// D4: "f accepts the history and sets f.a" before ACK-LD. The history is recorded first, then the
+// epoch, then its first entry, and all of them are durable.
 #[test]
 fn ack_ld_follows_the_history_and_the_epoch_to_the_disk() {
     let mut stage = Stage::new(&[1, 2, 3]);
@@ -270,7 +280,8 @@ fn ack_ld_follows_the_history_and_the_epoch_to_the_disk() {
     assert_eq!(sent(&stage, 1, 3, "Ack 2.0"), 1);
 }
 
-// D5, "upon receiving ACK-LD from a quorum": the leader serves then, and the whole initial history is committed with it, not before.
+// D5, "upon receiving ACK-LD from a quorum": only then the leader serves, and the whole initial
+// history is committed.
 #[test]
 fn the_initial_history_is_committed_when_a_quorum_holds_it_in_the_new_epoch() {
     let mut stage = born(&[1, 2, 3]);
@@ -281,7 +292,7 @@ fn the_initial_history_is_committed_when_a_quorum_holds_it_in_the_new_epoch() {
     stage.persist_all(1);
     stage.persist_all(2);
     stage.settle();
-    // All three have 1.5, and 3 has 2.0.
+    // All three servers have 1.5, and server 3 has 2.0.
     assert_eq!((durable(&stage, 1), durable(&stage, 2), durable(&stage, 3)), (zxid(1, 5), zxid(1, 5), zxid(2, 0)));
     assert_eq!((committed(&stage), role(&stage, 3)), (zxid(1, 2), Role::Looking));
     assert_eq!(stage.net.propose(3), Err(Refused::NotLeading));
@@ -292,7 +303,7 @@ fn the_initial_history_is_committed_when_a_quorum_holds_it_in_the_new_epoch() {
 
 // ---- Phase 3: broadcast.
 
-// "Zxids of an epoch are consecutive", and they are delivered in that order by all.
+// "Zxids of an epoch are consecutive", and every server delivers them in that order.
 #[test]
 fn proposals_are_numbered_without_gaps_and_delivered_in_order() {
     let mut stage = led(&[1, 2, 3]);
@@ -306,7 +317,8 @@ fn proposals_are_numbered_without_gaps_and_delivered_in_order() {
     }
 }
 
-// D6: "a follower acknowledges once the proposal is on stable storage", and one Ack is for all before it.
+// D6: "a follower acknowledges once the proposal is on stable storage". One Ack covers all entries
+// before it.
 #[test]
 fn a_follower_acknowledges_what_is_durable_and_all_before_it() {
     let mut stage = led(&[1, 2, 3]);
@@ -322,7 +334,8 @@ fn a_follower_acknowledges_what_is_durable_and_all_before_it() {
     assert_eq!((sent(&stage, 1, 3, "Ack 2.2"), sent(&stage, 1, 3, "Ack 2.3")), (1, 1));
 }
 
-// D7: the leader proposes before its own disk has the entry, and is then one of the quorum only when it does.
+// D7: the leader proposes an entry before its own disk has it. It counts itself in the quorum only
+// once its disk has the entry.
 #[test]
 fn a_leader_counts_itself_when_its_own_disk_has_the_entry() {
     let mut stage = led(&[1, 2, 3]);
@@ -334,7 +347,8 @@ fn a_leader_counts_itself_when_its_own_disk_has_the_entry() {
     assert_eq!(committed(&stage), zxid(2, 1));
 }
 
-// 1.6: "acks need not include the leader's"; it applies nothing that is not durable at home.
+// 1.6: "acks need not include the leader's". The leader applies an entry only once its own disk has
+// it.
 #[test]
 fn followers_alone_commit_and_the_leader_applies_later() {
     let mut stage = led(&[1, 2, 3]);
@@ -346,7 +360,7 @@ fn followers_alone_commit_and_the_leader_applies_later() {
     assert_eq!(applied(&stage, 3), zxid(2, 1));
 }
 
-// "Upon receiving acknowledgements from a quorum": two of five are none.
+// "Upon receiving acknowledgements from a quorum": two of five are no quorum.
 #[test]
 fn two_of_five_commit_nothing() {
     let mut stage = led(&[1, 2, 3, 4, 5]);
@@ -417,14 +431,14 @@ fn an_observer_is_told_what_is_committed_and_counts_nowhere() {
     stage.hung.insert(2);
     stage.net.propose(3).unwrap();
     stage.settle();
-    // 3 and 4 are two, and only one of them votes.
+    // Only servers 3 and 4 have working disks, and only 3 votes.
     assert_eq!((committed(&stage), stage.net.world.server(4).log.written.last()), (zxid(2, 0), zxid(2, 0)));
     stage.persist_all(2);
     stage.settle();
     assert_eq!(applied(&stage, 4), zxid(2, 1));
 }
 
-// A server that lost entries which it had acknowledged gets all that its leader has, however long ago they parted.
+// A server that lost acknowledged entries gets everything its leader has, however far it is behind.
 #[test]
 fn a_damaged_server_that_is_far_behind_gets_everything() {
     let mut stage = Stage::new(&[1, 2, 3]);
@@ -441,7 +455,7 @@ fn a_damaged_server_that_is_far_behind_gets_everything() {
     assert_eq!(durable(&stage, 1), zxid(101, 0));
 }
 
-// What an earlier leader sent is not taken for what this one asked to be held.
+// A snapshot from an earlier leader does not pass for one that holds this leader's minimum.
 #[test]
 fn a_snapshot_that_is_older_than_it_has_to_be_is_refused() {
     let stage = Stage::new(&[1, 2, 3]);
@@ -493,7 +507,7 @@ fn a_confirmation_is_answered_by_a_quorum_that_was_asked_after_it() {
     assert_eq!(role(&stage, 3), Role::Leading);
 }
 
-// Reads that are asked for faster than the peers answer are answered all the same.
+// Reads that are asked for faster than the peers answer are still answered.
 #[test]
 fn questions_that_keep_coming_do_not_put_off_the_answer() {
     let mut stage = led(&[1, 2, 3]);
@@ -502,7 +516,7 @@ fn questions_that_keep_coming_do_not_put_off_the_answer() {
         stage.deliver_until(1, 3, |message| matches!(message, Message::Sync { .. }));
     };
     for _ in 0..10 {
-        // Before the answers to the pings of one question arrive another question is there.
+        // The next question arrives before the answers to the pings of the previous one.
         ask(&mut stage);
         stage.deliver_datagrams();
     }
@@ -511,7 +525,7 @@ fn questions_that_keep_coming_do_not_put_off_the_answer() {
 
 // ---- 1.11: membership.
 
-// D9: whoever has the entry of a change has the change recorded before it.
+// D9: a server records a membership change before it appends the change's entry.
 #[test]
 fn a_membership_is_recorded_before_its_entry() {
     let mut stage = led(&[1, 2, 3]);
@@ -526,7 +540,8 @@ fn a_membership_is_recorded_before_its_entry() {
     assert!(matches!(&records[recorded + 1], Record::Entry(entry) if entry.zxid == change));
 }
 
-// Whoever was not heard lately may be dead: a change that needs it could never be committed, nor taken back.
+// A voter not heard lately may be dead. A change that needs it could be neither committed nor taken
+// back.
 #[test]
 fn a_change_that_needs_silent_voters_is_refused() {
     let mut stage = led(&[1, 2, 3, 4, 5]);
@@ -551,7 +566,7 @@ fn a_change_of_membership_needs_quorums_of_both() {
     let change = stage.net.reconfigure(3, &members(&stage, &[3, 4, 5], &[])).unwrap();
     let next = stage.net.propose(3).unwrap();
     stage.settle();
-    // The old quorum has both entries; the new one has not.
+    // The old quorum has both entries; the new one does not.
     assert!(durable(&stage, 1) >= next && committed(&stage) < change);
     assert_eq!(stage.net.reconfigure(3, &members(&stage, &[1, 2, 3], &[])), Err(Refused::ConfigPending));
     stage.persist_all(4);
@@ -571,7 +586,7 @@ fn a_new_voter_is_caught_up_before_it_is_one() {
     assert!(stage.net.reconfigure(3, &members(&stage, &[1, 2, 3, 4], &[])).is_ok());
 }
 
-// Birth: all voters of the file, all empty, in one epoch.
+// An ensemble is born in one epoch by all voters of the file, all with empty disks.
 #[test]
 fn an_ensemble_is_born_by_all_or_not_at_all() {
     let mut stage = Stage::new(&[1, 2, 3]);
@@ -589,7 +604,7 @@ fn an_ensemble_is_born_by_all_or_not_at_all() {
     }
 }
 
-// A message that is on its way when its sender crashes still arrives: nothing depends on its not arriving.
+// A message in flight when its sender crashes still arrives; no rule depends on its loss.
 #[test]
 fn what_a_crashed_leader_proposed_last_may_live_or_die() {
     let mut stage = led(&[1, 2, 3]);
@@ -600,6 +615,6 @@ fn what_a_crashed_leader_proposed_last_may_live_or_die() {
         on_its_way.filter(|item| matches!(item, Item::Letter(l) if matches!(l.message, Message::Proposal { .. })));
     assert_eq!(proposals.count(), 2);
     stage.run(3000);
-    // It arrived at both, so here it lives: the next leader has it in its initial history.
+    // The proposal reached both followers, so it lives: the next leader's initial history holds it.
     assert!(committed(&stage) == zxid(3, 0) && stage.net.world.committed.iter().any(|entry| entry.zxid == zxid(2, 1)));
 }

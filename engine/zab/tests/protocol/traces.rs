@@ -1,11 +1,25 @@
-//! Scripted traces: `traces/*.txt` are commands with what the machines did, indented below. `ZAB_REGENERATE=1` writes that part anew, so that a
-//! change of behaviour is a readable change of a text.
+//! Scripted traces: `traces/*.txt` hold commands, and indented below them the machines' reactions.
 //!
-//! Commands: `servers ID...` (voters of the file), `spare ID`, `history ID EPOCH:LAST... [committed ZXID]` (a disk of a born ensemble), `start ID...`,
-//! `crash ID [KEEP]`, `wipe ID`, `rot ID ENTRIES`, `connect [A B]`, `reset A B`, `cut A B` and `mend A B` (one way), `deliver A B [COUNT]`,
-//! `persist ID [COUNT]`, `hang ID` and `unhang ID` (its disk), `lose datagrams`, `keep datagrams`, `settle` (deliver and persist everything now), `run MS` (and let
-//! time pass), `tick MS` (time alone), `propose ID [COUNT]`, `confirm ID`, `reconfigure ID MEMBER...` (`o4`: an observer), `handover ID`, `full ID` and `room ID` (its disk),
-//! `floor ID ZXID`, `disks lie` (no invariant is judged), `status`, `show notifications`, `show disk`.
+//! `ZAB_REGENERATE=1` rewrites the reactions, so a change of behaviour is a readable text diff.
+//! `ZAB_TRACES=PREFIX` plays only the scripts whose names start with the prefix.
+//!
+//! Commands:
+//! - `servers ID...`: the voters of the configuration file
+//! - `spare ID`: a server that the file does not name
+//! - `history ID EPOCH:LAST... [committed ZXID]`: a disk of an ensemble born long ago
+//! - `start ID...`, `crash ID [KEEP]`, `wipe ID`, `rot ID ENTRIES`
+//! - `connect [A B]`, `reset A B`; `cut A B` and `mend A B` (one way)
+//! - `deliver A B [COUNT]`, `persist ID [COUNT]`
+//! - `hang ID` and `unhang ID`: the server's disk
+//! - `lose datagrams`, `keep datagrams`
+//! - `settle`: deliver and persist everything now
+//! - `run MS`: like `settle`, while time passes; `tick MS`: only time passes
+//! - `propose ID [COUNT]`, `confirm ID`, `handover ID`
+//! - `reconfigure ID MEMBER...`: `o4` is an observer
+//! - `full ID` and `room ID`: the server's disk lacks or has room
+//! - `floor ID ZXID`: the log drops entries up to there
+//! - `disks lie`: no invariant is checked
+//! - `status`, `show notifications`, `show disk`
 
 use crate::net::invariant::Checks;
 use crate::net::server_id;
@@ -157,7 +171,7 @@ impl Player {
     }
 }
 
-/// A script with what happens, as it should be written.
+/// Plays a script and returns its text with the reactions it should contain.
 fn played(script: &str) -> String {
     let mut player = Player::default();
     let mut text = String::new();

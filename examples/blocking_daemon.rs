@@ -1,8 +1,9 @@
-//! A device daemon without an executor: it says that it is alive with an ephemeral, and follows a part of the tree.
-//! Other processes of the box reach the same tree on a port, with any ZooKeeper client.
+//! A device daemon without an executor. It shows with an ephemeral that it is alive, and follows a
+//! part of the tree. Other processes of the box reach the same tree on a port, with any ZooKeeper
+//! client.
 //!
-//! `cargo run --example blocking_daemon -- DIRECTORY`, then `set /config/interval 5` from zkCli; it ends when
-//! `/config/stop` is created.
+//! Run `cargo run --example blocking_daemon -- DIRECTORY`, then `set /config/interval 5` from
+//! zkCli. It ends when `/config/stop` is created.
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Tells every change below `/config` until `/config/stop` appears.
+/// Reports every change below `/config` until `/config/stop` appears.
 pub fn follow(session: &Session, mut tell: impl FnMut(String)) -> Result<(), zoolet::Error> {
     if session.exists(path!("/config")).wait()?.is_none() {
         session.create(path!("/config"), None).wait()?;
@@ -32,7 +33,7 @@ pub fn follow(session: &Session, mut tell: impl FnMut(String)) -> Result<(), zoo
         match item {
             WatchItem::Event(event) if event.kind == EventKind::NodeCreated && event.path == "/config/stop" => break,
             WatchItem::Event(event) => tell(format!("{:?} {}", event.kind, event.path)),
-            // Somebody wrote faster than we read: only the state itself is certain.
+            // Another client wrote faster than this one reads: only the state itself is certain.
             WatchItem::Gap => tell(format!("now {:?}", session.children(path!("/config")).wait()?)),
         }
     }

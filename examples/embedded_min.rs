@@ -1,4 +1,4 @@
-//! The least an embedder writes: a node in this process, a session of it, a znode.
+//! The minimum for an embedder: a node in this process, a session and a znode.
 //!
 //! `cargo run --example embedded_min -- DIRECTORY`
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Counts how often it was started; the count is kept in the znode's version.
+/// Counts the starts of this program in the znode's version.
 pub fn run(data: PathBuf) -> Result<String, Box<dyn std::error::Error>> {
     let node = Node::start(Config::new(data))?;
     node.ready().wait()?;

@@ -1,7 +1,10 @@
-//! One of several gateways polls the field bus and writes what it reads. The writer is fenced: a gateway that was stopped for a while cannot write
-//! over what its successor wrote. On SIGTERM it resigns, so that another one leads within one commit and not after a session timeout.
+//! One of several gateways polls the field bus and writes the readings.
 //!
-//! `cargo run --example gateway_leader -- DIRECTORY`, and SIGTERM or Ctrl-C.
+//! The writer is fenced: a gateway that was stopped for a while cannot overwrite its successor's
+//! readings. On SIGTERM the leader resigns, so that another gateway leads within one commit, and
+//! not after a session timeout.
+//!
+//! Run `cargo run --example gateway_leader -- DIRECTORY`, then send SIGTERM or press Ctrl-C.
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
 use std::future::Future;
@@ -27,12 +30,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Between two readings: flash has so many writes and no more, and each of these is one on every server.
+/// Pause between two readings. Flash wears out, and each reading is one write on every server.
 const READS_EVERY: Duration = Duration::from_secs(5);
-/// Without a quorum nobody can be told that it resigns; the end of its session says so in the end.
+/// Maximum time to resign. Without a quorum a resignation cannot be sent; the leadership then ends
+/// with the session.
 const RESIGNS_WITHIN: Duration = Duration::from_secs(2);
 
-/// Leads whenever it can, until `stop`. Gives how much it has written.
+/// Leads whenever it can, until `stop` is ready; returns the number of readings written.
 pub async fn gateway(session: Session, name: &'static str, stop: impl Future<Output = ()>) -> Result<u64, Error> {
     let election = Election::new(session.clone(), path!("/field/leader")).described(name);
     let (mut stop, mut written) = (pin!(stop), 0);
@@ -46,7 +50,7 @@ pub async fn gateway(session: Session, name: &'static str, stop: impl Future<Out
                 drop(tokio::time::timeout(RESIGNS_WITHIN, leadership.resign()).await);
                 return Ok(written);
             }
-            // Ends as soon as nobody can say whether this is still the leader: then it stands again.
+            // Ends as soon as it is in doubt whether this gateway leads. Then it campaigns again.
             _ = leadership.run(poll_the_bus(&leadership, &mut written)) => {}
         }
     }

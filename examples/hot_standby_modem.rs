@@ -1,5 +1,8 @@
-//! Two boxes share one radio channel: whoever holds the lock transmits. A radio cannot check a fencing token, so it is told until when it may transmit,
-//! and stops by itself: a box that stands still cannot tell it to. The other box is not granted the lock before that instant.
+//! Two boxes share one radio channel: the box that holds the lock transmits.
+//!
+//! A radio cannot check a fencing token. So it is told the instant until which it may transmit, and
+//! then stops by itself, because a box that stands still cannot stop it. The other box is not
+//! granted the lock before that instant.
 //!
 //! `cargo run --example hot_standby_modem -- DIRECTORY`; it ends when `/modem/off` is created.
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
@@ -12,10 +15,11 @@ use zoolet::recipes::{Coordinator, Error, EventHandle, Instant, Lock, Reset};
 use zoolet::{Config, Node, Session, Wait, path};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Before all else: when the node of a process that died is back, what that process held is free at once.
+    // First of all: once the node of a process that died is back, the locks of that process are
+    // free.
     println!("{:?}", Link::Down);
     let node = Node::start(Config::new(std::env::args().nth(1).unwrap_or_else(|| "zoolet-data".into())))?;
-    // Its session may end: then the box stands by again with another one.
+    // If its session ends, the box stands by again with another one.
     while let Err(error) = standby(node.session().wait()?, |link| println!("{link:?}")).wait() {
         println!("{error}");
     }
@@ -23,21 +27,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What the modem is told.
+/// A command to the modem.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Link {
-    /// It transmits, and stops by itself at this instant of the session's clock unless it is told again.
+    /// Transmit, and stop at this instant of the session's clock unless there is another `Up`.
     Up(Instant),
-    /// It does not.
+    /// Do not transmit.
     Down,
 }
 
-/// Transmits whenever this box holds the lock, and never else, until `/modem/off` is there.
+/// Transmits only while this box holds the lock, until `/modem/off` exists.
 ///
 /// # Errors
 /// The session is over.
 pub async fn standby(session: Session, modem: impl FnMut(Link)) -> Result<(), Error> {
-    // Off is a signal that stays, though the session may be suspended when it comes.
+    // The signal to switch off stays, so that a suspended session does not miss it.
     let off = EventHandle::new(session.clone(), path!("/modem/off"), Reset::Manual);
     either(off.wait(), transmit(session, modem)).await
 }
@@ -55,12 +59,14 @@ async fn transmit(session: Session, mut modem: impl FnMut(Link)) -> Result<(), E
                 session.timer(session.now() + session.timeout() / 16).await;
             }
         };
-        // Ends as soon as it is in doubt whether the lock is still held; then the box stands in line again.
+        // Ends as soon as it is in doubt whether the lock is held. Then the box stands in line
+        // again.
         let _: Result<(), Error> = grant.run(transmitting).await;
     }
 }
 
-/// Goes down however it ends, and before the lock is given up: what was declared last is dropped first.
+/// Switches the modem off however the transmission ends, and before the lock is given up: the value
+/// declared last is dropped first.
 struct Radio<'a, M: FnMut(Link)>(&'a mut M);
 
 impl<M: FnMut(Link)> Drop for Radio<'_, M> {
@@ -69,7 +75,7 @@ impl<M: FnMut(Link)> Drop for Radio<'_, M> {
     }
 }
 
-/// What is ready first.
+/// Returns the output of the future that is ready first.
 async fn either<T>(one: impl Future<Output = T>, other: impl Future<Output = T>) -> T {
     let (mut one, mut other) = (pin!(one), pin!(other));
     poll_fn(|context| match one.as_mut().poll(context) {

@@ -1,6 +1,10 @@
-//! A daemon that is one of three servers: each box runs it with its own number, and whichever two are up serve.
+//! A daemon that is one of three servers.
 //!
-//! `zoolet keygen --out site.key` once, and the same file (mode 0600) on every box; then, on each,
+//! Each box runs it with a different number. The ensemble serves while any two boxes are up.
+//!
+//! Run `zoolet keygen --out site.key` once, and copy the file (mode 0600) to every box. Then run
+//! this on each box:
+//!
 //! `cargo run --example one_of_three -- NUMBER DIRECTORY site.key HOST1 HOST2 HOST3`
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
@@ -14,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("one_of_three NUMBER DIRECTORY KEY HOST...".into());
     };
     let node = member(number.parse()?, directory, key, hosts)?;
-    // Waits until two of them have found each other, however long that takes.
+    // Waits until two servers have found each other, however long that takes.
     node.ready().wait()?;
     let session = node.session().wait()?;
     println!("started {} times, all boxes together", count_start(&session)?);
@@ -30,7 +34,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Starts server `number` of those at `hosts`: names or addresses, with `:PORT` (UDP) where it is not 2888. All boxes say the same of all.
+/// Starts server `number` of the servers at `hosts`.
+///
+/// A host is a name or an address, with `:PORT` (UDP) where the port is not 2888. All boxes must
+/// list the same hosts.
 pub fn member(number: u8, directory: &str, key: &str, hosts: &[String]) -> Result<Node, zoolet::StartError> {
     let members: Vec<_> = (1..).zip(hosts).map(|(id, host)| Member::new(id, host)).collect();
     let mut config = Config::new(directory);
@@ -39,7 +46,7 @@ pub fn member(number: u8, directory: &str, key: &str, hosts: &[String]) -> Resul
     Node::start(config)
 }
 
-/// Whichever box starts: the znode is everybody's.
+/// Counts a start; the znode belongs to all boxes.
 pub fn count_start(session: &Session) -> Result<i32, zoolet::Error> {
     for path in [path!("/boxes"), path!("/starts")] {
         match session.create(path, Bytes::new()).wait() {

@@ -1,5 +1,5 @@
-//! Boxes restart one after the other: the next one goes down when the one before has said that it is well again. A box that does not come back stops
-//! the others.
+//! Boxes restart one after the other. The next box goes down once the one before has reported that
+//! it is well again. A box that does not come back stops the others.
 //!
 //! `cargo run --example rolling_restart -- DIRECTORY`
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
@@ -22,16 +22,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What a box does that is told to restart: when this is done it exits, and whoever looks after it starts it again.
+/// Called on a box that is told to restart. Afterwards the box exits, and its supervisor starts it
+/// again.
 pub async fn goes_down(session: &Session, name: &str) -> Result<Permit, Error> {
     RollingRestart::new(session.clone(), path!("/restarts"), 1)?.begin(name).await
 }
 
-/// What it does when it starts, for whatever reason. Gives whether it is well; if it is not, nobody else restarts.
+/// Called on a box whenever it starts; returns whether it is well.
+///
+/// A box that was told to restart and is not well keeps its permit, so no other box restarts.
 pub async fn comes_up(session: &Session, name: &str, is_well: impl FnOnce() -> bool) -> Result<bool, Error> {
     let gate = RollingRestart::new(session.clone(), path!("/restarts"), 1)?;
     let was_told = gate.down().await?.iter().any(|down| down == name);
-    // Asked once: what is told is what was acted upon.
+    // Asked once, so that the result returned is the one that was acted upon.
     let is_well = is_well();
     if was_told && is_well {
         gate.done(name).await?;

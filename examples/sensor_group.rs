@@ -1,4 +1,4 @@
-//! Sensors announce themselves and what they measure; everybody sees who is there, who has gone, and who came again.
+//! Sensors announce themselves and their readings. A panel sees which sensors come, go and return.
 //!
 //! `cargo run --example sensor_group -- DIRECTORY`; it ends when a sensor named `stop` has come.
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
@@ -26,10 +26,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A sensor is there whatever becomes of its sessions, until `measure` gives nothing.
+/// Keeps a sensor in the group across sessions, until `measure` returns `None`.
 ///
 /// # Errors
-/// No session could be had.
+/// No session could be opened.
 pub fn stay(
     mut session: impl FnMut() -> Result<Session, zoolet::Error>,
     mut measure: impl FnMut() -> Option<String>,
@@ -38,12 +38,12 @@ pub fn stay(
     Ok(())
 }
 
-/// As long as its session lives.
+/// Keeps the sensor in the group while its session lives.
 async fn announce(session: Session, measure: &mut impl FnMut() -> Option<String>) -> Result<(), Error> {
     let mut own = Group::new(session.clone(), path!("/sensors")).member("thermometer-4", "")?;
     while let Some(reading) = measure() {
         own.set(reading).await?;
-        // Meanwhile it is made again if somebody deletes it.
+        // Until the next reading, the znode is created again if another client deletes it.
         let (mut keep, mut next) = (pin!(own.keep()), session.timer(session.now() + MEASURES_EVERY));
         poll_fn(|context| match keep.as_mut().poll(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -54,7 +54,7 @@ async fn announce(session: Session, measure: &mut impl FnMut() -> Option<String>
     Ok(())
 }
 
-/// Tells who comes, measures and goes.
+/// Reports the sensors that come, measure and go.
 pub async fn watch(session: Session, mut tell: impl FnMut(String)) -> Result<(), Error> {
     let mut sensors = Group::new(session, path!("/sensors")).watch().await?;
     loop {
@@ -62,7 +62,7 @@ pub async fn watch(session: Session, mut tell: impl FnMut(String)) -> Result<(),
             Change::Put { name, .. } if name == "stop" => return Ok(()),
             Change::Put { name, content: (data, stat) } => {
                 let reading = String::from_utf8_lossy(data.as_deref().unwrap_or_default()).into_owned();
-                // A sensor that came again has another czxid; one that measured again has another version.
+                // A sensor that came again has another czxid; a new reading has another version.
                 tell(format!("{name}: {reading} (since {:x}, reading {})", stat.czxid, stat.version));
             }
             Change::Gone { name } => tell(format!("{name} has gone")),

@@ -1,5 +1,8 @@
-//! Three devices switch to new firmware, or none does. The coordinator is killed before it has decided and again after that, and each device restarts when
-//! it has voted: whoever comes next finishes what was begun, and a device knows from its own log what it has promised.
+//! Three devices switch to new firmware, or none does.
+//!
+//! Two coordinators are killed: the first before a decision, the second after it. The third
+//! finishes the transaction. Each device restarts after it has voted, and knows from its log how it
+//! voted.
 //!
 //! `cargo run --example two_phase_firmware -- DIRECTORY`
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
@@ -22,11 +25,14 @@ fn main() -> Result<(), Failure> {
     Ok(node.shutdown(Duration::from_secs(5))?)
 }
 
-/// Gives what each device did. Each firmware has a path of its own: devices' logs know the transaction by that.
+/// Rolls out one firmware; returns the outcome on each device.
+///
+/// Each firmware has a separate path, because the devices' logs identify the transaction by its
+/// path.
 pub fn roll_out(node: &Node, logs: &FilePath, name: &str, objector: Option<&str>) -> Result<Vec<Outcome>, Failure> {
     let path = &Path::new(format!("/firmware/{name}").into()).map_err(zoolet::Error::Refused)?;
     drop(Transaction::begin(node.session().wait()?, path, name.to_owned(), &DEVICES).wait()?);
-    // Here the coordinator is killed: nothing is decided.
+    // The coordinator is killed here, before a decision.
     std::thread::scope(|scope| {
         let devices = DEVICES.map(|device| {
             let vote = if objector == Some(device) { Vote::Abort } else { Vote::Commit };
@@ -35,13 +41,14 @@ pub fn roll_out(node: &Node, logs: &FilePath, name: &str, objector: Option<&str>
         let open =
             || Transaction::open(node.session().wait()?, path).wait()?.ok_or(Failure::from("it is over already"));
         open()?.decide(Some(Duration::from_secs(60))).wait()?;
-        // Here the next one is killed: it is decided, and not carried out. The one after that waits until it is.
+        // The second coordinator is killed here: the decision is made and not carried out. The
+        // third waits until it is.
         open()?.finish().wait()?;
         devices.into_iter().map(|device| device.join().map_err(|_| "a device died")?).collect()
     })
 }
 
-/// One device: votes when it has the image, waits for the outcome, switches or stays.
+/// One device: votes once it has the image, waits for the outcome, and switches or stays.
 fn switch(node: &Node, path: &Path, device: &str, vote: Vote, log: PathBuf) -> Result<Outcome, Failure> {
     let join = |path: &Path| {
         let (session, journal) = (node.session().wait()?, Journal(log.clone()));
@@ -49,19 +56,20 @@ fn switch(node: &Node, path: &Path, device: &str, vote: Vote, log: PathBuf) -> R
         joined.ok_or(Failure::from("it is over already"))
     };
     join(path)?.vote(vote).wait()??;
-    // Here the device restarts. It may do nothing else until it knows what became of what its log says.
+    // The device restarts here. It may do nothing else until it knows the outcome of the
+    // transaction in its log.
     let participant = join(&Journal(log.clone()).promised().ok_or("it has promised nothing")?)?;
     let outcome = participant.outcome().wait()?;
-    // Here it switches its boot slot, or does not.
+    // The device switches its boot slot here, or does not.
     participant.acknowledge(outcome).wait()??;
     Ok(outcome)
 }
 
-/// A device's own log: a file that is synced before anybody hears of what is in it.
+/// A device's log: a file that is synced before any other process learns of an entry.
 struct Journal(PathBuf);
 
 impl Journal {
-    /// The transaction in which it has voted, and which it has not carried out.
+    /// Returns the transaction that the device voted in and has not carried out.
     fn promised(&self) -> Option<Path> {
         let logged = std::fs::read_to_string(&self.0).ok()?;
         let (path, _vote) = logged.lines().last()?.split_once(" Voting")?;

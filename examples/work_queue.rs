@@ -1,5 +1,8 @@
-//! Jobs that must not be lost: a worker claims one, and if it dies the job is there for others. A job that kills its workers is buried after three
-//! attempts. What came of a job and its end are one transaction, so each result is there once.
+//! A work queue whose jobs are not lost.
+//!
+//! A worker claims a job. If the worker dies, the job is free for other workers. A job that kills
+//! its workers is buried after three attempts. One transaction writes a job's result and removes
+//! the job, so each result is written once.
 //!
 //! `cargo run --example work_queue -- DIRECTORY`
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
@@ -8,7 +11,7 @@ use std::time::Duration;
 use zoolet::recipes::{Change, ChildrenCache, Error, Queue};
 use zoolet::{Bytes, Config, CreateOptions, ErrorCode, Node, Path, Session, Wait, path};
 
-/// After so many attempts somebody has to look at it.
+/// Maximum attempts at a job; after that an operator has to look at it.
 const ATTEMPTS_MAX: u32 = 3;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,11 +31,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn weld(job: &[u8]) -> Option<Bytes> {
-    // A worker that this one kills would not come here at all; giving the claim up is the same to the queue.
+    // A job that kills its worker would not get this far. To the queue, giving up the claim is the
+    // same.
     (job != b"poison").then(|| Bytes::copy_from_slice(job))
 }
 
-/// Does jobs until it finds one that is `stop`. Gives how many it has done.
+/// Does jobs until a job is `stop`; returns the number of jobs done.
 pub async fn worker(session: Session, work: impl Fn(&[u8]) -> Option<Bytes>) -> Result<u32, Error> {
     let queue = Queue::new(session.clone(), path!("/jobs"))?;
     match session.create(path!("/results"), None).await {
@@ -52,11 +56,12 @@ pub async fn worker(session: Session, work: impl Fn(&[u8]) -> Option<Bytes>) -> 
             let path = Path::new(format!("/results/{}", claim.token()).into()).map_err(zoolet::Error::Refused)?;
             match claim.complete([CreateOptions::default().request(&path, Some(result))]).await {
                 Ok(()) => done += 1,
-                // The session was away for too long, and somebody else has the job: nothing was written.
+                // The session was away for too long and another worker has the job: nothing was
+                // written.
                 Err(Error::Lost) => {}
                 Err(error) => return Err(error),
             }
         }
-        // Otherwise the claim is dropped here, and the job is there again.
+        // Otherwise the claim is dropped here, and the job is free again.
     }
 }

@@ -1,4 +1,5 @@
-//! A daemon creates the znode that says that it is there, and the reply is lost: it looks whether the znode is its own before it tries again.
+//! A daemon creates a znode that shows its presence, and the reply is lost. It checks whether the
+//! znode is its own before it tries again.
 //!
 //! `cargo run --example testing_lost_reply --features testing`
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
@@ -12,12 +13,12 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// The daemon: `path` is there and its own when this returns. Says how often it asked for that.
+/// The daemon: creates `path` as its own; returns the number of attempts.
 async fn be_there(session: &Session, path: &Path) -> Result<u32, Error> {
     for attempts in 1.. {
         match session.create_with(path, None, &CreateOptions::ephemeral()).await {
             Ok(_) => return Ok(attempts),
-            // It may be there or not: nobody knows.
+            // The create may have been done or not.
             Err(Error::ConnectionLoss) => {}
             Err(Error::Refused(ErrorCode::NodeExists)) => match session.exists(path).await {
                 Ok(Some(stat)) if stat.ephemeral_owner == session.id().0 => return Ok(attempts),
@@ -43,7 +44,7 @@ async fn connected(session: &Session) -> Result<(), Error> {
     Err(Error::of(session.state()))
 }
 
-/// The test.
+/// Loses the reply to the daemon's create; returns the number of attempts as text.
 pub fn run() -> Result<String, Error> {
     let mut ensemble = Ensemble::in_memory(3);
     let (daemon, other) = (ensemble.session(), ensemble.session());
@@ -52,7 +53,7 @@ pub fn run() -> Result<String, Error> {
     ensemble.run(other.sync())?;
     let stat = ensemble.run(other.exists(path!("/alive")))?.ok_or(Error::Refused(ErrorCode::NoNode))?;
     assert_eq!(stat.ephemeral_owner, daemon.id().0, "found again, and not taken for somebody else's");
-    // It is really the daemon's: without him it goes.
+    // The znode belongs to the daemon's session: when that ends, the znode goes.
     drop(daemon);
     ensemble.advance(Duration::from_secs(1));
     assert_eq!(ensemble.run(other.exists(path!("/alive")))?, None);

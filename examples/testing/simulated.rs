@@ -1,4 +1,5 @@
-//! A little protocol of one's own, over a lock, under everything that may go wrong: gateways take turns at a valve, and each turn is written down with the next number.
+//! A small protocol over a lock, tested under simulated faults. Gateways take turns at a valve, and
+//! each turn is written with the next number.
 //!
 //! `cargo run --example testing_simulated --features testing`
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
@@ -14,7 +15,7 @@ fn main() {
     println!("{} seeds went well", run());
 }
 
-/// One turn: the number of turns so far is raised by one, under the lock and only while it is held.
+/// Takes one turn: adds 1 to the number of turns, under the lock and only while it is held.
 async fn turn(seat: &Seat<u64>) -> Result<u64, Error> {
     let lock = Lock::new(seat.session.clone(), path!("/locks/valve"));
     let grant = lock.acquire().await?;
@@ -36,7 +37,7 @@ fn number(data: Option<&[u8]>) -> u64 {
     data.and_then(|data| std::str::from_utf8(data).ok()).and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// A gateway: three turns that it knows of.
+/// A gateway, which takes turns until three of them are known to be written.
 async fn gateway(seat: Seat<u64>) {
     let mut turns = 0;
     while turns < 3 && !seat.session.state().is_over() {
@@ -50,14 +51,14 @@ async fn gateway(seat: Seat<u64>) {
     }
 }
 
-/// No turn was anybody else's too.
+/// Checks that no two turns have the same number.
 fn each_turn_is_one_gateways(facts: &[Fact<u64>]) {
     let mut turns: Vec<u64> = facts.iter().map(|fact| fact.what).collect();
     turns.sort_unstable();
     assert!(turns.windows(2).all(|two| two[0] < two[1]), "{turns:?}");
 }
 
-/// Twenty seeds; says how many.
+/// Runs twenty seeds; returns their number.
 pub fn run() -> u64 {
     for seed in 0..20 {
         simulate(seed, |world: &mut World<u64>| {

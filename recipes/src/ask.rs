@@ -1,4 +1,4 @@
-//! Requests of recipes: what to do when a connection ends before the answer.
+//! Requests of recipes, repeated when a connection ends before the answer.
 
 use crate::{Coordinator, Error};
 use bytes::Bytes;
@@ -11,13 +11,13 @@ use zoolet_model::{
     Watched, WriteOp,
 };
 
-/// An answer that the request cannot have.
+/// The error for an answer that does not fit its request.
 pub(crate) const UNEXPECTED: Error = Error::Session(zoolet_model::Error::Refused(ErrorCode::SystemError));
 
-/// Waits until requests are answered.
+/// Waits until the session is connected.
 ///
 /// # Errors
-/// The session is over.
+/// [`Error::Session`] if the session is over.
 pub(crate) async fn connected<C: Coordinator>(coordinator: &C) -> Result<(), Error> {
     let mut states = coordinator.states();
     loop {
@@ -32,10 +32,10 @@ pub(crate) async fn connected<C: Coordinator>(coordinator: &C) -> Result<(), Err
     }
 }
 
-/// Runs `work`, and drops it when the session loses its connection; for `try_*` calls.
+/// Runs `work`, and drops it when the session is disconnected; for `try_*` calls.
 ///
 /// # Errors
-/// [`Error::Disconnected`] when there is no connection, or it ends before `work` is ready.
+/// [`Error::Disconnected`] if there is no connection, or it ends before `work` is ready.
 pub(crate) async fn at_once<C: Coordinator, T>(
     coordinator: &C,
     work: impl Future<Output = Result<T, Error>>,
@@ -46,7 +46,8 @@ pub(crate) async fn at_once<C: Coordinator, T>(
     }
 }
 
-/// Waits until the session has no connection. The end of a session is for its requests to tell.
+/// Waits until the session has no connection. If the session ends, this waits for ever: its
+/// requests report the end.
 async fn disconnected<C: Coordinator>(coordinator: &C) {
     let mut states = coordinator.states();
     while let Some(state) = next(&mut states).await {
@@ -61,7 +62,8 @@ async fn disconnected<C: Coordinator>(coordinator: &C) {
 
 /// Brings the session's server up to date with every write before this call.
 ///
-/// A write and not `sync`: a leader of Apache ZooKeeper answers `sync` without asking a quorum, and may have been replaced since.
+/// It sends a write, not a `sync`: a leader of Apache ZooKeeper answers `sync` without asking a
+/// quorum, and may have been replaced since.
 ///
 /// # Errors
 /// [`Error::Session`] if the session ends or a request is refused.
@@ -69,13 +71,13 @@ pub(crate) async fn write_through<C: Coordinator>(coordinator: &C) -> Result<(),
     let check = Request::Multi(vec![WriteOp::Check { path: Text::from("/"), version: -1 }]);
     match ask(coordinator, &check).await? {
         Reply::Multi(results) if zoolet_model::first_failure(&results).is_none() => Ok(()),
-        // The root forbids this session to look, and the refusal need not be a write.
+        // The session may not look at the root, and the refusal need not have been a write.
         Reply::Multi(_) => crate::catch_up(coordinator).await,
         _ => Err(UNEXPECTED),
     }
 }
 
-/// Whether there was no answer, and may be one at the next server.
+/// Whether the request got no answer, and the next server may give one.
 pub(crate) const fn is_disconnection(error: zoolet_model::Error) -> bool {
     use zoolet_model::Error as E;
     match error {
@@ -84,10 +86,10 @@ pub(crate) const fn is_disconnection(error: zoolet_model::Error) -> bool {
     }
 }
 
-/// Sends until a server answers: for what may be carried out any number of times.
+/// Sends a request until a server answers. The request must be idempotent.
 ///
 /// # Errors
-/// The server's answer, or the session is over.
+/// [`Error::Session`] if the server refuses the request or the session is over.
 pub(crate) async fn ask<C: Coordinator>(coordinator: &C, request: &Request) -> Result<Reply, Error> {
     loop {
         match coordinator.submit(request.clone()).await {
@@ -97,7 +99,7 @@ pub(crate) async fn ask<C: Coordinator>(coordinator: &C, request: &Request) -> R
     }
 }
 
-/// [`ask`], where there may be no such znode.
+/// Does [`ask`]; `None` if there is no such znode.
 pub(crate) async fn ask_existing<C: Coordinator>(coordinator: &C, request: &Request) -> Result<Option<Reply>, Error> {
     match ask(coordinator, request).await {
         Ok(reply) => Ok(Some(reply)),
@@ -106,7 +108,7 @@ pub(crate) async fn ask_existing<C: Coordinator>(coordinator: &C, request: &Requ
     }
 }
 
-/// The children; none when there is no such znode.
+/// Returns the names of the children; empty if there is no such znode.
 pub(crate) async fn children<C: Coordinator>(coordinator: &C, path: &Text) -> Result<Names, Error> {
     match ask_existing(coordinator, &Request::GetChildren { path: path.clone(), watch: false, with_stat: false })
         .await?
@@ -117,7 +119,7 @@ pub(crate) async fn children<C: Coordinator>(coordinator: &C, path: &Text) -> Re
     }
 }
 
-/// The data and stat; `None` when there is no such znode.
+/// Returns the data and stat; `None` if there is no such znode.
 pub(crate) async fn data<C: Coordinator>(coordinator: &C, path: &Text) -> Result<Option<(Option<Bytes>, Stat)>, Error> {
     match ask_existing(coordinator, &Request::GetData { path: path.clone(), watch: false }).await? {
         None => Ok(None),
@@ -126,7 +128,7 @@ pub(crate) async fn data<C: Coordinator>(coordinator: &C, path: &Text) -> Result
     }
 }
 
-/// The stat; `None` when there is no such znode.
+/// Returns the stat; `None` if there is no such znode.
 pub(crate) async fn stat<C: Coordinator>(coordinator: &C, path: &Text) -> Result<Option<Stat>, Error> {
     match ask_existing(coordinator, &Request::Exists { path: path.clone(), watch: false }).await? {
         None => Ok(None),
@@ -135,10 +137,12 @@ pub(crate) async fn stat<C: Coordinator>(coordinator: &C, path: &Text) -> Result
     }
 }
 
-/// Sends a watching read until a server answers. `None` when there is no such znode: only of `Exists` the watch then hears.
+/// Sends a watching read until a server answers.
+///
+/// The reply is `None` if there is no such znode. Then only an `Exists` has registered the watch.
 ///
 /// # Errors
-/// The server's answer, or the session is over.
+/// [`Error::Session`] if the server refuses the request or the session is over.
 pub(crate) async fn ask_watching<C: Coordinator>(
     coordinator: &C,
     request: &Request,
@@ -154,21 +158,21 @@ pub(crate) async fn ask_watching<C: Coordinator>(
     }
 }
 
-/// Waits for a one-shot watch.
+/// Waits for the event of a one-shot watch.
 ///
 /// # Errors
-/// The session is over.
+/// [`Error::Session`] if the session is over.
 pub(crate) async fn fired<C: Coordinator>(coordinator: &C, watch: C::Watch) -> Result<Watched, Error> {
     watch.await.ok_or_else(|| zoolet_model::Error::of(coordinator.state()).into())
 }
 
-/// Waits for one of several watches.
+/// Waits until one of several watches has fired.
 pub(crate) async fn any_fired<C: Coordinator>(coordinator: &C, watches: &mut [C::Watch]) -> Result<(), Error> {
     let has_fired = poll_fn(|context| poll_any(watches, context)).await;
     if has_fired { Ok(()) } else { Err(zoolet_model::Error::of(coordinator.state()).into()) }
 }
 
-/// Ready when one of them is: false when that is so because the session is over.
+/// Ready when one of the watches is: true if it fired, false if the session is over.
 pub(crate) fn poll_any<W: Future<Output = Option<Watched>> + Unpin>(
     watches: &mut [W],
     context: &mut Context<'_>,
@@ -180,7 +184,7 @@ pub(crate) fn poll_any<W: Future<Output = Option<Watched>> + Unpin>(
     ready.next().map_or(Poll::Pending, Poll::Ready)
 }
 
-/// A create that answers with the stat.
+/// Returns a create that is answered with the stat.
 pub(crate) fn create(path: Text, data: Option<Bytes>, kind: CreateKind, sequential: bool) -> WriteOp {
     WriteOp::Create(Create {
         path,
@@ -191,25 +195,27 @@ pub(crate) fn create(path: Text, data: Option<Bytes>, kind: CreateKind, sequenti
     })
 }
 
-/// The path of a child that somebody named.
+/// Returns the path of the child called `name`.
 ///
 /// # Errors
-/// BadArguments when no child can have that name: a slash in it would make it somebody else's.
+/// BadArguments if no child can have that name. A slash would lead to another znode's child.
 pub(crate) fn named(parent: &Path, name: &str) -> Result<Path, Error> {
     let path = if name.contains('/') { Text::default() } else { zoolet_model::path::child(parent.as_str(), name) };
     Ok(Path::new(path).map_err(zoolet_model::Error::Refused)?)
 }
 
-/// Makes sure that a znode is there, and what is above it. What is made is persistent, and the last of it a container, which the ensemble reaps
-/// some time after its last child is gone.
+/// Makes sure that a container and its ancestors exist.
+///
+/// Ancestors are created persistent. The ensemble deletes a container some time after its last
+/// child is gone.
 ///
 /// # Errors
-/// The server's answer, or the session is over.
+/// [`Error::Session`] if the server refuses a request or the session is over.
 pub(crate) async fn make_container<C: Coordinator>(coordinator: &C, path: &Path) -> Result<(), Error> {
     make(coordinator, path, CreateKind::Container).await
 }
 
-/// The same, with the last of it persistent as well.
+/// Makes sure that a persistent znode and its ancestors exist.
 pub(crate) async fn make_persistent<C: Coordinator>(coordinator: &C, path: &Path) -> Result<(), Error> {
     make(coordinator, path, CreateKind::Persistent).await
 }
@@ -233,7 +239,7 @@ async fn ensure<C: Coordinator>(coordinator: &C, path: Text, kind: CreateKind) -
     use zoolet_model::Error as E;
     match ask(coordinator, &Request::Write(create(path.clone(), None, kind, false))).await {
         Ok(_) | Err(Error::Session(E::Refused(ErrorCode::NodeExists))) => Ok(()),
-        // A server from before there were containers.
+        // The server is too old for containers.
         Err(Error::Session(E::Refused(ErrorCode::Unimplemented))) if kind == CreateKind::Container => {
             let request = Request::Write(create(path, None, CreateKind::Persistent, false));
             match ask(coordinator, &request).await {
@@ -245,20 +251,20 @@ async fn ensure<C: Coordinator>(coordinator: &C, path: Text, kind: CreateKind) -
     }
 }
 
-/// The next item.
+/// Returns the stream's next item.
 pub(crate) async fn next<S: Stream + Unpin>(stream: &mut S) -> Option<S::Item> {
     poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
 }
 
-/// What was ready first.
+/// The output of the future that was ready first.
 pub(crate) enum First<A, B> {
-    /// The one that is preferred when both are.
+    /// The first future's, which is preferred if both are ready.
     Left(A),
-    /// The other one.
+    /// The second future's.
     Right(B),
 }
 
-/// Waits for one of two.
+/// Waits for the first of two futures.
 pub(crate) async fn first<A: Future, B: Future>(left: A, right: B) -> First<A::Output, B::Output> {
     let (mut left, mut right) = (pin!(left), pin!(right));
     poll_fn(|context| {

@@ -1,26 +1,29 @@
-//! Barriers: many wait until somebody lets them go on.
+//! Barriers: participants wait until another participant lets them continue.
 //!
 //! # Guarantees
 //! - A waiter continues only after the barrier was open at some moment since [`Barrier::wait`] was
 //!   called. The call begins with a write, so that this also holds against Apache ZooKeeper, where
 //!   `sync` asks no quorum.
-//! - Opening wakes all who wait, once.
-//! - Each call of [`Barrier::close`] or [`Barrier::open`] changes it once at most, also when its reply is lost, and tells whether it did.
+//! - Opening wakes each waiter once.
+//! - Each call of [`Barrier::close`] or [`Barrier::open`] changes the barrier at most once, even if
+//!   its reply is lost, and tells whether it did.
 //!
 //! # Does not guarantee
-//! - That a barrier which is opened and closed again at once lets everybody through: each who waits goes on, because its watch has fired, but one that asks anew finds it closed.
-//! - That whoever closed it lives: the znode is persistent.
+//! - That a barrier which is opened and closed again at once lets every participant through. A
+//!   waiter continues, because its watch has fired. A participant that asks afterwards finds the
+//!   barrier closed.
+//! - That the participant that closed the barrier lives: the znode is persistent.
 //!
 //! # Znodes
-//! The path, persistent: there while the barrier is closed. `path-receipts` has an ephemeral for each participant that closed or opened it, by which a lost reply is resolved.
+//! The path, persistent, which exists while the barrier is closed. `path-receipts` has an ephemeral
+//! for each participant that closed or opened it, which resolves lost replies.
 //!
 //! # Failures
-//! | what happens | what comes of it |
-//! |---|---|
-//! | the session is suspended while it waits | an opening meanwhile is told by the next server |
-//! | the session ends | whoever waits gets its error; the barrier stays as it is |
-//! | the reply to close or open is lost | it is found out whether it was done: what somebody else has closed or opened since stays so |
-//! | a future of close or open is dropped | it may be done, or not |
+//! - **The session is suspended while it waits**: the next server reports an opening meanwhile.
+//! - **The session ends**: waiting calls return its error. The barrier stays as it is.
+//! - **The reply to close or open is lost**: the call finds out whether it was done. A later change
+//!   by another participant stays.
+//! - **The future of a close or open is dropped**: it may have been done or not.
 //!
 //! # Example
 //! ```
@@ -37,7 +40,9 @@ use crate::once::Once;
 use crate::{Coordinator, Error};
 use zoolet_model::{CreateKind, ErrorCode, EventKind, Path, Request, WriteOp};
 
-/// A barrier that is closed while its znode exists. Whoever closes it need not be there for it to stay closed.
+/// A barrier that is closed while its znode exists.
+///
+/// It stays closed even if the participant that closed it is gone.
 #[derive(Debug)]
 pub struct Barrier<C: Coordinator> {
     coordinator: C,
@@ -46,15 +51,15 @@ pub struct Barrier<C: Coordinator> {
 }
 
 impl<C: Coordinator> Barrier<C> {
-    /// The barrier at `path`.
+    /// Returns the barrier at `path`.
     pub fn new(coordinator: C, path: &Path) -> Self {
         Self { once: Once::new(coordinator.clone(), path), coordinator, path: path.clone() }
     }
 
-    /// Closes it; says whether it was open.
+    /// Closes the barrier; returns whether it was open.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn close(&self) -> Result<bool, Error> {
         let op = create(self.path.text().clone(), None, CreateKind::Persistent, false);
         loop {
@@ -67,10 +72,10 @@ impl<C: Coordinator> Barrier<C> {
         }
     }
 
-    /// Opens it: all who wait go on. Says whether it was closed.
+    /// Opens the barrier, so that all waiters continue; returns whether it was closed.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn open(&self) -> Result<bool, Error> {
         let delete = WriteOp::Delete { path: self.path.text().clone(), version: -1 };
         match self.once.transact(&[delete]).await? {
@@ -80,18 +85,18 @@ impl<C: Coordinator> Barrier<C> {
         }
     }
 
-    /// Waits until it is open. Dropping the future leaves nothing behind.
+    /// Waits until the barrier is open. Dropping the future leaves nothing behind.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn wait(&self) -> Result<(), Error> {
-        // A server that is behind would show open a barrier that was closed before.
+        // A lagging server would show as open a barrier that was closed before.
         write_through(&self.coordinator).await?;
         crate::line::wait_gone(&self.coordinator, self.path.text()).await
     }
 }
 
-/// Makes sure that there is a parent.
+/// Makes sure that the parent of `path` exists.
 pub(crate) async fn make_parent<C: Coordinator>(coordinator: &C, path: &Path) -> Result<(), Error> {
     match path.parent().map(|parent| Path::new(parent.into())) {
         Some(Ok(parent)) => make_persistent(coordinator, &parent).await,
@@ -99,7 +104,7 @@ pub(crate) async fn make_parent<C: Coordinator>(coordinator: &C, path: &Path) ->
     }
 }
 
-/// Waits until there is such a znode.
+/// Waits until the znode exists.
 pub(crate) async fn wait_there<C: Coordinator>(coordinator: &C, path: &zoolet_model::Text) -> Result<(), Error> {
     let request = Request::Exists { path: path.clone(), watch: true };
     loop {

@@ -1,43 +1,44 @@
-//! What is written in the data of a line's own znode: lines of text of several kinds, by whoever has something to tell to all others.
+//! The data of the parent znode of a line: lines of text that participants share.
 //!
-//! | line | says | by |
+//! | text | meaning | written by |
 //! |---|---|---|
 //! | `session 0x.. of <name>: why` | a place or a grant was taken away | an operator |
-//! | `held r <number>`, `held w <number>` | who holds a lock of which one kind overtakes the other | whoever takes it |
-//! | `next=<name>` | who leads next | a leader that hands over |
+//! | `held r <number>`, `held w <number>` | a holder of a lock with a preference | the holder |
+//! | `next=<name>` | the next leader | a leader that hands over |
 //!
-//! Whoever writes reads it, changes its own lines and names the version that it has read. What holders and leaders rely on stays whole, whatever else is
-//! written: only the audit has a bound. A lock of whose holder the line was gone would be taken by a second one.
+//! A writer reads the data, changes its lines and names the version that it has read. The lines
+//! that holders and leaders rely on are never cut: only the audit has a bound. If a holder's line
+//! were lost, a second participant would take the lock.
 
 use crate::Mode;
 use bytes::Bytes;
 use std::fmt::Write;
 
-/// The start of a line of the audit.
+/// The start of an audit line.
 const AUDIT: &str = "session ";
-/// The start of a line about a holder: then `r` or `w`, and its number.
+/// The start of a holder's line. `r` or `w` and the holder's number follow.
 const HELD: &str = "held ";
-/// The start of the line that says who leads next.
+/// The start of the line that names the next leader.
 const NEXT: &str = "next=";
 
-/// Lines of the audit are kept up to so many bytes, the newest.
+/// Maximum bytes of audit lines. The newest are kept.
 const AUDIT_BYTES_MAX: usize = 1024;
 
 /// The lines, by kind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Board {
-    /// Who holds a lock of which one kind overtakes the other, and some who did.
+    /// Holders, present or former, of a lock with a preference.
     pub(crate) holders: Vec<(u32, Mode)>,
-    /// The name of the znode that was named to lead next.
+    /// The name of the znode that is to lead next.
     pub(crate) next: Option<String>,
-    /// The oldest first.
+    /// Audit lines, oldest first.
     audit: Vec<String>,
-    /// Of somebody else.
+    /// Lines of other programs.
     others: Vec<String>,
 }
 
 impl Board {
-    /// What this data says.
+    /// Parses the data of the znode.
     pub(crate) fn of(data: &[u8]) -> Self {
         let mut board = Self::default();
         for line in String::from_utf8_lossy(data).lines() {
@@ -54,7 +55,7 @@ impl Board {
         board
     }
 
-    /// The data that says it.
+    /// Returns the data with these lines.
     pub(crate) fn data(&self) -> Bytes {
         let mut text = String::new();
         for line in self.others.iter().chain(&self.audit) {
@@ -70,7 +71,8 @@ impl Board {
         text.into()
     }
 
-    /// One more line of the audit, and the oldest go if that is too much.
+    /// Adds an audit line with at most 200 characters of `why`. Drops the oldest lines beyond the
+    /// bound.
     pub(crate) fn audit(&mut self, session: i64, name: &str, why: &str) {
         let why: String = why.chars().filter(|c| !c.is_control()).take(200).collect();
         self.audit.push(format!("{AUDIT}{session:#x} of {name}: {why}"));

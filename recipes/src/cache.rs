@@ -1,25 +1,27 @@
-//! Copies of parts of the tree that follow it.
+//! Caches: copies of parts of the tree that follow its changes.
 //!
 //! # Guarantees
-//! - What is there in the end is told, whatever happened in between.
-//! - Where changes may have been missed (the session was suspended, or the reader was slow) [`Change::Gap`] or [`NodeChange::Gap`] says so, everything
-//!   is read again, and what is different is told.
-//! - Nothing is told twice: the same zxid is the same state.
+//! - The final state is always reported, even if intermediate ones were missed.
+//! - If changes may have been missed, [`Change::Gap`] or [`NodeChange::Gap`] reports it. The cache
+//!   then reads everything again and reports the differences. This happens when the session was
+//!   suspended or the reader was slow.
+//! - No state is reported twice: the same zxid is the same state.
 //!
 //! # Does not guarantee
-//! - Each intermediate state: what changed several times before it was read is told once. Use versions.
-//! - That it is newer than what others have seen: the server may be behind. [`catch_up`] waits until it is not; against Apache ZooKeeper almost always, see there.
-//! - Room: a cache of the children holds all of them in memory.
+//! - Every intermediate state: several changes before a read are reported as one. Compare versions
+//!   to notice skipped states.
+//! - Freshness: the server may lag behind what others have seen. [`catch_up`] brings it up to date;
+//!   its page tells the limit against Apache ZooKeeper.
+//! - A memory bound: a cache of children holds all of them.
 //!
 //! # Znodes
-//! Only what is watched: one persistent watch on the server for each cache.
+//! None. Each cache has one persistent watch at the server.
 //!
 //! # Failures
-//! | what happens | what comes of it |
-//! |---|---|
-//! | the session is suspended | what was told stays; after the reconnect a gap and the difference |
-//! | the session ends | an error; what was told stays readable |
-//! | the server has as many watches as it may | SystemError when the cache is made |
+//! - **The session is suspended**: the last state stays. After the reconnect a gap and the
+//!   differences are reported.
+//! - **The session ends**: an error. The last state stays readable.
+//! - **The server's limit of watches is reached**: SystemError when the cache is created.
 //!
 //! # Example
 //! ```
@@ -43,15 +45,15 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use zoolet_model::{AddWatchMode, EventKind, Names, Path, Reply, Request, Stat, Text, WatchItem};
 
-/// What one znode holds.
+/// Data and stat of one znode.
 pub type Content = (Option<Bytes>, Stat);
 
-/// What a node cache tells.
+/// A report of a [`NodeCache`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NodeChange {
-    /// What there is; `None`: no znode.
+    /// The present state; `None` if there is no znode.
     Now(Option<Content>),
-    /// Changes may have been missed. If something else is there than what was told, it is told next.
+    /// Changes may have been missed. If the state is not the last one reported, it follows next.
     Gap,
 }
 
@@ -62,29 +64,33 @@ pub struct NodeCache<C: Coordinator> {
     path: Path,
     events: C::Events,
     told: Option<Option<Content>>,
-    /// Nothing has happened since it was read last.
+    /// Whether nothing has happened since the last read.
     is_read: bool,
 }
 
 impl<C: Coordinator> NodeCache<C> {
-    /// Of the znode at `path`.
+    /// Returns a cache of the znode at `path`.
     ///
     /// # Errors
-    /// SystemError when the server has as many watches as it may; the session's.
+    /// [`Error::Session`] if the session ends or the request is refused, with SystemError if the
+    /// server's limit of watches is reached.
     pub async fn new(coordinator: C, path: &Path) -> Result<Self, Error> {
         let events = watch(&coordinator, path, AddWatchMode::Persistent).await?;
         Ok(Self { coordinator, path: path.clone(), events, told: None, is_read: false })
     }
 
-    /// What was told last; `None` when there was no znode, or nothing was told yet.
+    /// Returns the last state reported; `None` if there was no znode, or before the first report.
     pub fn current(&self) -> Option<&Content> {
         self.told.as_ref().and_then(Option::as_ref)
     }
 
-    /// What there is, at once when it is asked first, and then each time that it is something else, or may have been meanwhile. Cancel-safe.
+    /// Waits for the next report. Cancel-safe.
+    ///
+    /// The first call reports the present state at once. Each later call waits until the state has
+    /// changed, or may have changed meanwhile.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn next(&mut self) -> Result<NodeChange, Error> {
         loop {
             if self.is_read {
@@ -109,24 +115,25 @@ impl<C: Coordinator> NodeCache<C> {
     }
 }
 
-/// What changed below a znode.
+/// A report of a [`ChildrenCache`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// This child is there, or has other data than before.
+    /// A child that is new, or that has new data.
     Put {
-        /// Its name.
+        /// The child's name.
         name: Text,
-        /// Its data and stat.
+        /// The child's data and stat.
         content: Content,
     },
-    /// This child is gone.
+    /// A child that is gone.
     Gone {
-        /// Its name.
+        /// The child's name.
         name: Text,
     },
-    /// Changes may have been missed; what follows, up to [`Change::Complete`], is the difference between what was told and what is.
+    /// Changes may have been missed. The differences to the last reports follow, up to
+    /// [`Change::Complete`].
     Gap,
-    /// Everything that was there when this began, or after a gap, has been told.
+    /// All children present at the start, or after a gap, have been reported.
     Complete,
 }
 
@@ -137,19 +144,20 @@ pub struct ChildrenCache<C: Coordinator> {
     path: Path,
     events: C::Events,
     children: BTreeMap<String, Content>,
-    /// Changes that are known and not told.
+    /// Changes that are known and not yet reported.
     changes: VecDeque<Change>,
-    /// Children that are to be read again.
+    /// Children to read again.
     stale: VecDeque<String>,
     must_list: bool,
     is_complete: bool,
 }
 
 impl<C: Coordinator> ChildrenCache<C> {
-    /// Of the children of `path`.
+    /// Returns a cache of the children of `path`.
     ///
     /// # Errors
-    /// SystemError when the server has as many watches as it may; the session's.
+    /// [`Error::Session`] if the session ends or the request is refused, with SystemError if the
+    /// server's limit of watches is reached.
     pub async fn new(coordinator: C, path: &Path) -> Result<Self, Error> {
         let events = watch(&coordinator, path, AddWatchMode::PersistentRecursive).await?;
         Ok(Self {
@@ -164,20 +172,20 @@ impl<C: Coordinator> ChildrenCache<C> {
         })
     }
 
-    /// The children as they were told, by name.
+    /// Returns the children as known to the cache, in byte order of their names.
     pub fn children(&self) -> impl Iterator<Item = (&str, &Content)> {
         self.children.iter().map(|(name, content)| (name.as_str(), content))
     }
 
-    /// One of them.
+    /// Returns one child as known to the cache; `None` if it is absent.
     pub fn child(&self, name: &str) -> Option<&Content> {
         self.children.get(name)
     }
 
-    /// The next change. Cancel-safe.
+    /// Waits for the next report. Cancel-safe.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn next(&mut self) -> Result<Change, Error> {
         loop {
             if let Some(change) = self.changes.pop_front() {
@@ -203,7 +211,9 @@ impl<C: Coordinator> ChildrenCache<C> {
         }
     }
 
-    /// Something happened to this znode: to one of the children, to the parent, or further below, which is not followed. Nor is the parent's data.
+    /// Notes an event of the parent, a child or a descendant.
+    ///
+    /// The cache does not follow the parent's data, nor znodes below the children.
     fn hear(&mut self, kind: EventKind, path: &str) {
         if path == self.path.as_str() {
             self.must_list |= kind != EventKind::NodeDataChanged;
@@ -215,7 +225,7 @@ impl<C: Coordinator> ChildrenCache<C> {
         }
     }
 
-    /// Which children there are: those that are gone, and all others are to be read.
+    /// Lists the children. Children that are gone are reported; all others are read again.
     async fn list(&mut self) -> Result<(), Error> {
         let names = crate::ask::children(&self.coordinator, self.path.text()).await?;
         let is_there = |name: &str, names: &Names| names.iter().any(|other| other == name);
@@ -264,15 +274,17 @@ async fn watch<C: Coordinator>(coordinator: &C, path: &Path, mode: AddWatchMode)
     }
 }
 
-/// Brings the session's server up to date with every write before this call: a cache then hears of
-/// nothing older.
+/// Brings the session's server up to date with every write before this call.
 ///
-/// It sends a `sync`. A leader of zoolet asks a quorum before it answers one, and the promise holds always. A leader of Apache ZooKeeper answers without asking:
-/// one that was replaced, and has not noticed yet, answers with what it knows. Over [`Remote`](crate::remote) against Apache ZooKeeper, a reader that must not
-/// miss an earlier write has to write something itself first.
+/// A cache then hears of nothing older. The call sends a `sync`. A leader of zoolet asks a quorum
+/// before it answers one, so the promise always holds.
+///
+/// A leader of Apache ZooKeeper answers without asking. If it was replaced and has not noticed yet,
+/// it answers from an outdated state. So over [`Remote`](crate::remote) against Apache ZooKeeper, a
+/// reader that must not miss an earlier write has to write something first.
 ///
 /// # Errors
-/// The session's.
+/// [`Error::Session`] if the session ends or the request is refused.
 pub async fn catch_up<C: Coordinator>(coordinator: &C) -> Result<(), Error> {
     ask(coordinator, &Request::Sync { path: None }).await.map(drop)
 }

@@ -1,23 +1,29 @@
-//! Configuration: one znode, typed, with the last good value for when there is no ensemble or somebody wrote nonsense.
+//! Configuration: one typed znode, with a last good value to fall back on.
+//!
+//! The fallback serves while there is no ensemble, or the znode does not parse.
 //!
 //! # Guarantees
-//! - Each final state is told. What does not parse is told as well, and the value from before goes on being the value.
-//! - Without an ensemble, or before it has answered, the value is the last good one that was handed in.
+//! - Each final state is reported. Data that does not parse is reported too, and the previous value
+//!   stays.
+//! - Without an ensemble, or before its first answer, the value is the last good one that the
+//!   caller handed in.
 //!
 //! # Does not guarantee
-//! - Each intermediate state. That all participants have the same value at the same moment.
-//! - Keeping the last good value: [`Update::Accepted`] has the bytes, and where to keep them is up to the caller. A node in the same process does it
-//!   for a whole subtree: `Config::last_known_good` says where, and `zoolet::last_known_good` reads the file without a node and without a quorum.
+//! - Every intermediate state.
+//! - That all participants have the same value at the same moment.
+//! - Storage of the last good value. [`Update::Accepted`] has its bytes, and the caller keeps them.
+//!   A node in the same process can do it for a whole subtree. `Config::last_known_good` names the
+//!   file. `zoolet::last_known_good` reads it without a node and without a quorum.
 //!
 //! # Znodes
-//! The path. Small data only: a znode holds 1 MiB at most, and each change is sent whole to everybody who follows it.
+//! The path. Keep the data small: a znode holds at most 1 MiB, and each change is sent whole to
+//! every follower.
 //!
 //! # Failures
-//! | what happens | what comes of it |
-//! |---|---|
-//! | the znode does not parse | [`Update::Rejected`]; the value stays |
-//! | the znode is deleted | [`Update::Absent`]; the value stays |
-//! | the session is suspended or ends | the value stays; what changed meanwhile is told after a reconnect |
+//! - **The znode does not parse**: [`Update::Rejected`]; the value stays.
+//! - **The znode is deleted**: [`Update::Absent`]; the value stays.
+//! - **The session is suspended or ends**: the value stays. After a reconnect, changes made
+//!   meanwhile are reported.
 //!
 //! # Example
 //! ```
@@ -41,43 +47,52 @@ use crate::{Coordinator, Error, NodeCache, NodeChange};
 use bytes::Bytes;
 use zoolet_model::Path;
 
-/// Follows a configuration. It tells each final state and not every intermediate one, and never gives up a good value for one that does not parse.
+/// Follows a configuration.
+///
+/// It reports each final state, not every intermediate one. A value that does not parse never
+/// replaces a good one.
 pub struct Configuration<C: Coordinator, T, F> {
     coordinator: C,
     path: Path,
-    /// `None` until the ensemble was asked.
+    /// `None` until the ensemble is first asked.
     cache: Option<NodeCache<C>>,
     parse: F,
     good: Option<T>,
 }
 
-/// What there is to know of a configuration.
+/// A report about a configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Update<E> {
-    /// There is a new value, which parses. Its bytes are what to keep for a start without an ensemble.
+    /// A new value that parses. Keep its bytes for a start without an ensemble.
     Accepted(Bytes),
-    /// There are new bytes that do not parse; the value from before goes on being the value.
+    /// New bytes that do not parse; the previous value stays.
     Rejected(E),
-    /// There is no znode; the value from before goes on being the value.
+    /// There is no znode; the previous value stays.
     Absent,
 }
 
 impl<C: Coordinator, T, E, F: FnMut(&[u8]) -> Result<T, E>> Configuration<C, T, F> {
-    /// Of the znode at `path`. `last_good` is the value until the ensemble has told another one: what was kept at the last [`Update::Accepted`]. It asks
-    /// nobody before [`Configuration::next`].
+    /// Returns a configuration for the znode at `path`. It sends nothing before
+    /// [`Configuration::next`].
+    ///
+    /// `last_good` is the value until the ensemble reports another one: parse the bytes kept at the
+    /// last [`Update::Accepted`].
     pub fn new(coordinator: C, path: &Path, last_good: Option<T>, parse: F) -> Self {
         Self { coordinator, path: path.clone(), cache: None, parse, good: last_good }
     }
 
-    /// The value: the newest one that parsed.
+    /// Returns the newest value that parsed; `None` if there was no value yet.
     pub fn value(&self) -> Option<&T> {
         self.good.as_ref()
     }
 
-    /// What the ensemble says, at once when it is asked first, and then each time that it says something else. Cancel-safe.
+    /// Waits for the next report. Cancel-safe.
+    ///
+    /// The first call reports the present state at once. Each later call waits until the state has
+    /// changed.
     ///
     /// # Errors
-    /// As [`NodeCache::new`]. The value stays what it is.
+    /// As [`NodeCache::new`]. The value stays.
     pub async fn next(&mut self) -> Result<Update<E>, Error> {
         let cache = match &mut self.cache {
             Some(cache) => cache,

@@ -1,28 +1,40 @@
-//! Looking at a line from outside: who has a lock or an office, who waits, and what can be done about that.
+//! Contention: lists holders and waiters, and revokes grants.
+//!
+//! The participants of a lock, a read-write lock or an election stand in a line. Each has a place:
+//! a sequential znode below the path. The holders come first, then the waiters.
 //!
 //! # Guarantees
-//! - [`Contention::contenders`] lists who stands in line, the first first, with session, age and what each says of itself.
-//! - [`Contention::break_grant`] deletes the place, the office of a leader with it, and writes a line of audit in one transaction. From then on the fenced
-//!   writes of that grant are refused.
-//! - [`Contention::revoke`] asks first, and takes the grant away when the holder has not given it up in time.
-//! - [`Contention::revoke_safely`] does the same, but breaks the grant only after every
-//!   `safe_until` that the holder has read has passed, so hardware that obeys it has stopped.
+//! - [`Contention::contenders`] lists the participants in their order in the line, with session,
+//!   age and description.
+//! - [`Contention::break_grant`] deletes a place, and a leader's office with it, and writes an
+//!   audit line, in one transaction. From then on the grant's fenced writes are refused.
+//! - [`Contention::revoke`] asks first, and breaks the grant if the holder has not released it in
+//!   time.
+//! - [`Contention::revoke_safely`] does the same, but waits before it breaks the grant. It waits
+//!   until every `safe_until` that the holder has read has passed, so hardware that obeys it has
+//!   stopped.
 //!
 //! # Does not guarantee
-//! - That the list is still true when it is read. That a holder which was broken stops: only what it writes fenced is prevented.
-//! - That a holder listens when it is asked: it has to wait for [`Grant::asked_to_release`](crate::Grant::asked_to_release).
+//! - The list may be outdated when the caller reads it.
+//! - A broken holder may go on. Only its fenced writes are prevented.
+//! - A holder that is asked may not listen: it has to wait for
+//!   [`Grant::asked_to_release`](crate::Grant::asked_to_release).
 //!
 //! # Znodes
-//! No own. A request is written into the holder's znode: `unlock`, or `__REVOKE__` where its name is Curator's; holders take both. To a writer that became a reader it is `downgraded unlock`. A grant that
-//! is going to be broken safely says `withdrawn`, or `downgraded withdrawn`. What a znode was created with is never taken for a request, whatever it says. Lines of audit are in the data of the line's own
-//! znode, the newest 1 KiB of them.
+//! Contention creates no znodes. It writes one of these words into the holder's znode:
+//! - `unlock` asks for the release, or `__REVOKE__` if the znode has a name of Curator's. Holders
+//!   accept both.
+//! - `downgraded unlock` asks a writer that became a reader.
+//! - `withdrawn` or `downgraded withdrawn` announces that the grant will be broken safely.
+//!
+//! The data with which a znode was created is never taken for a request, even if it is one of these
+//! words. Audit lines are in the data of the path itself; the newest 1 KiB are kept.
 //!
 //! # Failures
-//! | what happens | what comes of it |
-//! |---|---|
-//! | the holder goes meanwhile | [`Revoked::Released`] |
-//! | the reply to a break is lost | it is tried again, and finds the place gone: [`Revoked::Released`], with the line of audit written |
-//! | two operators break two grants at once | both lines of audit are kept |
+//! - **The holder goes meanwhile**: [`Revoked::Released`].
+//! - **The reply to a break is lost**: the retry finds the place gone and returns
+//!   [`Revoked::Released`]. The audit line is written.
+//! - **Two operators break two grants at once**: both audit lines are kept.
 //!
 //! # Example
 //! ```
@@ -51,40 +63,45 @@ use std::sync::Arc;
 use std::time::Duration;
 use zoolet_model::{ErrorCode, Path, Reply, Request, SessionId, Stat, Text, WriteOp};
 
-/// What a holder finds in its znode when somebody asks for what it has, in the words of the documentation.
+/// Asks the holder for a release, in the documentation's word.
 const UNLOCK: &[u8] = b"unlock";
-/// The same in Curator's.
+/// The same in Curator's word.
 const REVOKE: &[u8] = b"__REVOKE__";
 
-/// The same for a writer that became a reader, whose znode goes on saying that.
+/// The same for a downgraded writer, whose znode keeps saying so.
 const DOWNGRADED_UNLOCK: &[u8] = b"downgraded unlock";
-/// Tells a holder that its grant will be broken: `safe_until` no longer advances.
+/// Tells a holder that its grant will be broken.
+///
+/// Its `safe_until` then no longer advances.
 const WITHDRAWN: &[u8] = b"withdrawn";
-/// The same for a writer that became a reader.
+/// The same for a downgraded writer.
 const DOWNGRADED_WITHDRAWN: &[u8] = b"downgraded withdrawn";
 
-/// Whether somebody has written this into a place after it was taken. What its owner says of itself may be any of these words, and is there from the
-/// creation on.
+/// Whether one of `words` was written into a znode after its creation.
+///
+/// An owner's description, there from the creation on, may be any of these words.
 fn is_written(content: Option<&Bytes>, stat: &Stat, words: &[&[u8]]) -> bool {
     stat.version > 0 && content.is_some_and(|content| words.contains(&&content[..]))
 }
 
-/// Whether a place says that its owner is asked to give up what it has.
+/// Whether a znode asks its owner to release its grant.
 pub(crate) fn asks(content: Option<&Bytes>, stat: &Stat) -> bool {
     is_written(content, stat, &[UNLOCK, REVOKE, DOWNGRADED_UNLOCK]) || is_withdrawn(content, stat)
 }
 
-/// Whether a place says that it is going to be broken.
+/// Whether a znode tells its owner that the grant will be broken.
 pub(crate) fn is_withdrawn(content: Option<&Bytes>, stat: &Stat) -> bool {
     is_written(content, stat, &[WITHDRAWN, DOWNGRADED_WITHDRAWN])
 }
 
-/// Whether a place says that a writer only reads.
+/// Whether a znode shows that its writer has become a reader.
 pub(crate) fn is_downgraded(content: Option<&Bytes>, stat: &Stat) -> bool {
     is_written(content, stat, &[DOWNGRADED, DOWNGRADED_UNLOCK, DOWNGRADED_WITHDRAWN])
 }
 
-/// What a writer that becomes a reader writes there: it may have been asked before.
+/// Returns the data for a writer that becomes a reader.
+///
+/// The data keeps an earlier request.
 pub(crate) fn downgraded(content: Option<&Bytes>, stat: &Stat) -> &'static [u8] {
     if is_withdrawn(content, stat) {
         DOWNGRADED_WITHDRAWN
@@ -95,45 +112,51 @@ pub(crate) fn downgraded(content: Option<&Bytes>, stat: &Stat) -> &'static [u8] 
     }
 }
 
-/// One who stands in a line.
+/// A participant in a line: a holder or a waiter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Contender {
-    /// Its znode.
+    /// Path of its znode.
     pub path: Text,
-    /// Whether it has what it stands for: nobody whom it minds is before it.
+    /// Whether it holds: no conflicting participant is before it.
+    ///
+    /// If one kind [overtakes](crate::Preference) the other, the list of holders decides instead.
     pub holds: bool,
-    /// Whether it shares it.
+    /// Whether it is exclusive or shares with others.
     pub mode: Mode,
-    /// Whose it is.
+    /// The session that owns it.
     pub session: SessionId,
-    /// When it came, by the ensemble's wall clock: milliseconds since 1970.
+    /// Creation time by the ensemble's wall clock, in milliseconds since 1970.
     pub since_ms: i64,
-    /// What it says of itself.
+    /// Data of its znode: its description, or the last request.
+    ///
+    /// A request overwrites the description.
     pub content: Option<Bytes>,
 }
 
-/// What became of a request to give up a grant.
+/// Result of a revocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Revoked {
-    /// Its holder gave it up, or was not there any more.
+    /// The holder gave up the grant, or was gone already.
     Released,
-    /// It was taken away.
+    /// The grant was broken.
     Broken,
 }
 
-/// The line of a lock, of readers and writers, or of an election, seen from outside.
+/// Operator's view of a line: a lock, read-write lock or election.
 #[derive(Debug)]
 pub struct Contention<C: Coordinator> {
     line: Arc<Line<C>>,
 }
 
 impl<C: Coordinator> Contention<C> {
-    /// Of the line at `path`.
+    /// Returns the view of the line at `path`.
     pub fn new(coordinator: C, path: &Path) -> Self {
         Self { line: Line::new(coordinator, path, Naming::default(), Stands::Lock, 0, Bytes::new()) }
     }
 
-    /// Everybody in the line, the first first. Those who left while it was looked at are not in it.
+    /// Lists the participants in their order in the line.
+    ///
+    /// Participants that leave during the call are omitted.
     ///
     /// # Errors
     /// [`Error::Session`] if the session ends or a request is refused.
@@ -147,7 +170,7 @@ impl<C: Coordinator> Contention<C> {
                 mode = Mode::Shared;
             }
             let holds = match mode {
-                // Where one kind overtakes the other there is a list of the holders.
+                // If one kind overtakes the other, the data of the line's path lists the holders.
                 _ if !listed.is_empty() => listed.iter().any(|(holder, _)| *holder == number),
                 Mode::Exclusive => contenders.is_empty(),
                 Mode::Shared => contenders.iter().all(|before| before.mode == Mode::Shared),
@@ -158,7 +181,9 @@ impl<C: Coordinator> Contention<C> {
         Ok(contenders)
     }
 
-    /// Asks a holder to give up what it has, in words that Curator and the documentation both define. Whether it does is up to it
+    /// Asks a holder to release its grant.
+    ///
+    /// The request is the documentation's or Curator's word. The holder decides
     /// ([`Grant::asked_to_release`](crate::Grant::asked_to_release)).
     ///
     /// # Errors
@@ -166,7 +191,7 @@ impl<C: Coordinator> Contention<C> {
     pub async fn ask_to_release(&self, contender: &Contender) -> Result<(), Error> {
         let name = contender.path.rsplit('/').next().unwrap_or_default();
         self.tell(contender, |content, stat| match is_downgraded(content, stat) {
-            // This asks for it as well, and must stay.
+            // A withdrawal also asks for the release, and must stay.
             _ if is_withdrawn(content, stat) => None,
             true => Some(DOWNGRADED_UNLOCK),
             false if name.starts_with("_c_") => Some(REVOKE),
@@ -175,29 +200,34 @@ impl<C: Coordinator> Contention<C> {
         .await
     }
 
-    /// Writes a word into a contender's znode, for its owner to read. `word` chooses it by what stands there; `None` leaves that.
+    /// Writes a word into a contender's znode, for its owner to read.
+    ///
+    /// `word` chooses it by the present data; `None` writes nothing.
     async fn tell(
         &self,
         contender: &Contender,
         word: impl Fn(Option<&Bytes>, &Stat) -> Option<&'static [u8]>,
     ) -> Result<(), Error> {
         loop {
-            // Nobody is there to be told any more.
+            // The contender is gone.
             let Some((content, stat)) = data(self.line.coordinator(), &contender.path).await? else { return Ok(()) };
             let Some(word) = word(content.as_ref(), &stat) else { return Ok(()) };
             let data = Some(Bytes::from_static(word));
             let op = WriteOp::SetData { path: contender.path.clone(), data, version: stat.version };
             match ask(self.line.coordinator(), &Request::Write(op)).await {
                 Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => return Ok(()),
-                // It became a reader in this moment, or this was done and its reply lost.
+                // The contender has just become a reader, or this write was done and its reply
+                // lost.
                 Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::BadVersion))) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Asks a holder, and takes the grant away if it has not given it up within `patience`. What it writes fenced from then on is not done;
-    /// what it does otherwise nobody can prevent.
+    /// Asks a holder; breaks a grant not released within `patience`.
+    ///
+    /// Fenced writes of a broken grant are not done. Other actions of its holder cannot be
+    /// prevented.
     ///
     /// # Errors
     /// [`Error::Session`] if the session ends or a request is refused.
@@ -209,17 +239,20 @@ impl<C: Coordinator> Contention<C> {
         }
     }
 
-    /// Takes a grant away so that its holder's hardware cannot overlap with that of the next holder.
+    /// Revokes a grant so that the hardware of two holders cannot overlap.
     ///
-    /// Asks first, as [`Contention::revoke`]. A grant that is not released within `patience` is
+    /// First asks, like [`Contention::revoke`]. A grant that is not released within `patience` is
     /// withdrawn: once its holder hears of that, [`Grant::safe_until`](crate::Grant::safe_until) no
     /// longer advances. The grant is broken `timeout_max` after the withdrawal, when every instant
-    /// that the holder has read has passed. Until then the grant stands, and nobody else is granted
-    /// the same.
+    /// that the holder has read has passed. Until then the grant stands, and no other participant
+    /// is granted the same.
     ///
-    /// `timeout_max` is the longest session timeout that a holder may have negotiated: the servers' `maxSessionTimeout`. Holders must take their instants
-    /// from [`Grant::safe_until`](crate::Grant::safe_until) and not from their session. Followers of Apache ZooKeeper may lag by `syncLimit` ticks: add
-    /// those to `timeout_max` there. Dropping the future after the withdrawal leaves the grant standing and withdrawn.
+    /// `timeout_max` is the longest session timeout that a holder may have negotiated: the servers'
+    /// `maxSessionTimeout`. Followers of Apache ZooKeeper may lag by `syncLimit` ticks: add those
+    /// to `timeout_max` there. Holders must take their instants from
+    /// [`Grant::safe_until`](crate::Grant::safe_until), not from their session.
+    ///
+    /// If the future is dropped after the withdrawal, the grant stays in place and withdrawn.
     ///
     /// # Errors
     /// [`Error::Session`] if the session ends or a request is refused.
@@ -238,7 +271,8 @@ impl<C: Coordinator> Contention<C> {
             Some(if is_downgraded(content, stat) { DOWNGRADED_WITHDRAWN } else { WITHDRAWN })
         })
         .await?;
-        // From here on: the answer to that write came after it.
+        // The wait begins at the answer to the withdrawal, which is later than the withdrawal
+        // itself.
         let timeout_max = if is_on(Mutation::WithdrawnAtOnce) { Duration::ZERO } else { timeout_max };
         match self.is_gone_within(contender, timeout_max).await? {
             true => Ok(Revoked::Released),
@@ -255,8 +289,10 @@ impl<C: Coordinator> Contention<C> {
         }
     }
 
-    /// Takes a place or a grant away, and leaves a line in the data of the line's own znode that says so: `session 0x.. of <name>: why`.
-    /// The newest lines are kept, up to 1 KiB; the znode's mtime is when.
+    /// Deletes a place or a grant, and writes an audit line.
+    ///
+    /// The audit line is `session 0x.. of <name>: why`, in the data of the path itself. The newest
+    /// audit lines are kept, up to 1 KiB. The time of the newest is the path's mtime.
     ///
     /// # Errors
     /// [`Error::Session`] if the session ends or a request is refused.
@@ -265,7 +301,7 @@ impl<C: Coordinator> Contention<C> {
         let parent = self.line.parent().text();
         let name = contender.path.rsplit('/').next().unwrap_or_default();
         loop {
-            // Before its office: if it takes that meanwhile, the version is another one.
+            // Read before the office: taking office meanwhile raises this version.
             let Some((written, stat)) = data(coordinator, parent).await? else { return Ok(Revoked::Released) };
             let mut board = Board::of(written.as_deref().unwrap_or_default());
             board.audit(contender.session.0, name, why);
@@ -279,7 +315,7 @@ impl<C: Coordinator> Contention<C> {
             match zoolet_model::first_failure(&results) {
                 None => return Ok(Revoked::Broken),
                 Some((0, ErrorCode::NoNode)) => return Ok(Revoked::Released),
-                // Somebody else wrote a line, or took office.
+                // Another process has written a line, or the contender took office.
                 Some((1, ErrorCode::BadVersion)) => {}
                 Some((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
             }
@@ -288,7 +324,9 @@ impl<C: Coordinator> Contention<C> {
 }
 
 impl<C: Coordinator> Contention<C> {
-    /// The office of an election, if it is this one's. As long as its place stands nobody else takes it.
+    /// Returns the path of the election's office if the contender holds it.
+    ///
+    /// No other candidate takes the office while the contender's place stands.
     async fn office_of(&self, contender: &Contender) -> Result<Option<Text>, Error> {
         let office = office_of(self.line.parent());
         let Some((Some(content), _)) = data(self.line.coordinator(), &office).await? else { return Ok(None) };
@@ -299,7 +337,9 @@ impl<C: Coordinator> Contention<C> {
 }
 
 impl Contender {
-    /// How long it has stood there at this time of the ensemble's wall clock, which a fresh znode's ctime tells.
+    /// Returns the age in milliseconds at `now_ms`, at least 0.
+    ///
+    /// `now_ms` is the ensemble's wall clock, which the ctime of a new znode shows.
     pub fn age_ms(&self, now_ms: i64) -> u64 {
         u64::try_from(now_ms.saturating_sub(self.since_ms)).unwrap_or(0)
     }

@@ -1,25 +1,26 @@
-//! A number that everybody adds to.
+//! A counter that many participants add to.
 //!
 //! # Guarantees
-//! - Each addition is done once, also when its reply is lost, and gives the value that was there before: no two get the same.
-//! - [`Counter::compare_and_set`] compares with what the ensemble knows, also where its server is behind.
+//! - Each addition is done once, even if its reply is lost, and returns the value before it. If all
+//!   amounts are positive, no two additions return the same value.
+//! - [`Counter::compare_and_set`] compares with the latest value, even if its server lags behind.
 //!
 //! # Does not guarantee
-//! - Speed under contention: who meets others tries again. A [lock](crate::lock) around it is faster where many always add.
-//! - Once for the additions of other libraries, which do not know whether theirs were done.
+//! - Speed under contention: an addition that meets another one is retried. Where many participants
+//!   add all the time, a [lock](crate::lock) around the counter is faster.
+//! - Exactly-once additions of other libraries, which do not know whether theirs were done.
 //!
 //! # Znodes
-//! The path, whose data is decimal text, as kazoo's `Counter` has it; `path-receipts` has an ephemeral for each participant by which a lost reply is resolved.
+//! The path, whose data is decimal text, as in kazoo's `Counter`. `path-receipts` has an ephemeral
+//! for each participant, which resolves lost replies.
 //!
 //! # Failures
-//! | what happens | what comes of it |
-//! |---|---|
-//! | the reply is lost | it is found out whether it was done |
-//! | the session is suspended | the addition is done when there is a server again |
-//! | the session ends | its error: the addition was done or not |
-//! | a future of an addition is dropped | it may have been done |
-//! | the sum is none of 64 bits | [`Error::Full`], nothing was changed |
-//! | the znode has other data | [`Error::Malformed`], nothing was changed |
+//! - **The reply is lost**: the call finds out whether the addition was done.
+//! - **The session is suspended**: the addition is done once there is a server again.
+//! - **The session ends**: its error. The addition was done or not.
+//! - **The future of an addition is dropped**: the addition may have been done.
+//! - **The sum does not fit 64 bits**: [`Error::Full`], and nothing was changed.
+//! - **The znode has other data**: [`Error::Malformed`], and nothing was changed.
 //!
 //! # Example
 //! ```
@@ -38,7 +39,10 @@ use crate::{Coordinator, Error};
 use bytes::Bytes;
 use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, WriteOp, first_failure};
 
-/// A number at a path, as decimal text, which kazoo's `Counter` reads and writes too. Each addition is done once, also when its reply is lost.
+/// A counter at a path, kept as decimal text.
+///
+/// kazoo's `Counter` reads and writes the same text. Each addition is done once, even if its reply
+/// is lost.
 #[derive(Debug)]
 pub struct Counter<C: Coordinator> {
     coordinator: C,
@@ -47,24 +51,29 @@ pub struct Counter<C: Coordinator> {
 }
 
 impl<C: Coordinator> Counter<C> {
-    /// The counter at `path`, 0 until it is added to.
+    /// Returns the counter at `path`. It is 0 until it is added to.
     pub fn new(coordinator: C, path: &Path) -> Self {
         Self { once: Once::new(coordinator.clone(), path), coordinator, path: path.clone() }
     }
 
-    /// Its value, as this server knows it.
+    /// Returns the value, as this server knows it.
     ///
     /// # Errors
-    /// [`Error::Malformed`] when there is something else; the session's.
+    /// - [`Error::Malformed`] if the znode has other data.
+    /// - [`Error::Session`] if the session ends or a request is refused.
     pub async fn value(&self) -> Result<i64, Error> {
         self.read().await.map(|(value, _)| value)
     }
 
-    /// Adds, and gives the value before. Others who add at the same moment make it try again; where many always do, a [`Lock`](crate::Lock) around
-    /// it is faster.
+    /// Adds `amount`; returns the value before.
+    ///
+    /// The call retries when another participant changes the value at the same moment. Where that
+    /// happens all the time, a [`Lock`](crate::Lock) around the counter is faster.
     ///
     /// # Errors
-    /// [`Error::Full`] when the sum is none of 64 bits; [`Error::Malformed`]; the session's.
+    /// - [`Error::Full`] if the sum does not fit 64 bits.
+    /// - [`Error::Malformed`] if the znode has other data.
+    /// - [`Error::Session`] if the session ends or a request is refused.
     pub async fn add(&self, amount: i64) -> Result<i64, Error> {
         loop {
             let (value, version) = self.read().await?;
@@ -75,10 +84,11 @@ impl<C: Coordinator> Counter<C> {
         }
     }
 
-    /// Sets the value if it is `expected`; says whether it was.
+    /// Sets the value if it is `expected`; returns whether it was.
     ///
     /// # Errors
-    /// As [`Counter::add`].
+    /// - [`Error::Malformed`] if the znode has other data.
+    /// - [`Error::Session`] if the session ends or a request is refused.
     pub async fn compare_and_set(&self, expected: i64, value: i64) -> Result<bool, Error> {
         loop {
             let (now, version) = self.read().await?;
@@ -94,7 +104,9 @@ impl<C: Coordinator> Counter<C> {
         }
     }
 
-    /// Whether the znode has this version: asked by a write, because a server that is behind knows a value that it had.
+    /// Whether the znode has this version.
+    ///
+    /// It sends a write: a lagging server would answer a read with an earlier value.
     async fn is_at(&self, version: i32) -> Result<bool, Error> {
         let check = Request::Multi(vec![WriteOp::Check { path: self.path.text().clone(), version }]);
         match ask(&self.coordinator, &check).await? {
@@ -107,7 +119,7 @@ impl<C: Coordinator> Counter<C> {
         }
     }
 
-    /// Says whether nobody else was faster.
+    /// Sets the value; false if another participant changed it first.
     async fn set(&self, value: i64, version: i32) -> Result<bool, Error> {
         let data = Some(Bytes::from(value.to_string()));
         let op = WriteOp::SetData { path: self.path.text().clone(), data, version };
@@ -118,7 +130,7 @@ impl<C: Coordinator> Counter<C> {
         }
     }
 
-    /// The value and its version. Makes the znode if it is not there.
+    /// Returns the value and its version. Creates the znode if it does not exist.
     async fn read(&self) -> Result<(i64, i32), Error> {
         loop {
             if let Some((data, stat)) = data(&self.coordinator, self.path.text()).await? {
@@ -136,7 +148,7 @@ impl<C: Coordinator> Counter<C> {
     }
 }
 
-/// No text at all is 0, as for kazoo.
+/// Parses the value. Empty text is 0, as for kazoo.
 fn parse(text: &[u8]) -> Result<i64, Error> {
     if text.is_empty() {
         return Ok(0);

@@ -1,27 +1,30 @@
-//! A double barrier: so many begin together, and end together.
+//! A double barrier: parties begin together and end together.
 //!
 //! # Guarantees
-//! - Nobody who entered goes on before at least so many were there at once. Who dies before that does not count.
-//! - [`Meeting::leave`] returns when all who entered have left, or their sessions have ended.
-//! - It can be used again at once: each meeting has a znode of its own, and whoever comes when one has begun waits for the next.
-//! - The beginning wakes everybody once; in leaving each departure wakes one, and the last wakes whoever is left.
+//! - [`DoubleBarrier::enter`] returns only after the required number of parties was present at the
+//!   same time. A party that died before that does not count.
+//! - [`Meeting::leave`] returns when every party has left or its session has ended.
+//! - The barrier is reusable at once, because each meeting has a separate znode. A party that comes
+//!   after a meeting has begun waits for the next one.
+//! - The beginning wakes every waiting party once. Each departure wakes one party, and the last
+//!   departure wakes all parties that remain.
 //!
 //! # Does not guarantee
-//! - That not more than so many meet: several may come at the same moment.
-//! - That those who met are still there: a session can end between.
+//! - An upper bound: more parties than required may enter at the same moment.
+//! - That the parties are still present: a session can end during the meeting.
 //!
 //! # Znodes
-//! The path, whose data is the number of the meeting that takes parties now. Below it a container for each meeting, with an ephemeral of each party and `ready` once it has begun. The last one to
-//! leave deletes them, and where nobody was left to do that, whoever begins a later meeting.
+//! The path, whose data is the number of the meeting that accepts parties now. Below it each
+//! meeting has a container, with an ephemeral for each party and `ready` once the meeting has
+//! begun. The last party to leave deletes the container. If every party died or was dropped, a
+//! party that begins a later meeting deletes it.
 //!
 //! # Failures
-//! | what happens | what comes of it |
-//! |---|---|
-//! | a party dies while others wait for more | it does not count; they go on waiting |
-//! | a party dies in the meeting | the others do not wait for it in leaving |
-//! | all of a meeting die, or drop it | what says that it had begun stays until the next meeting begins |
-//! | the reply to entering is lost | the party's znode has its GUID: it is recognised |
-//! | a meeting is dropped and not left | its party has left, without waiting |
+//! - **A party dies while others wait to begin**: it does not count; the others go on waiting.
+//! - **A party dies in the meeting**: the others do not wait for it when they leave.
+//! - **All parties die, or drop the meeting**: `ready` stays until a later meeting begins.
+//! - **The reply to entering is lost**: the party recognises its znode by its GUID.
+//! - **A meeting is dropped and not left**: its party leaves without waiting for the others.
 //!
 //! # Example
 //! ```
@@ -43,11 +46,13 @@ use crate::{Coordinator, Errand, Error, Guid};
 use bytes::Bytes;
 use zoolet_model::{CreateKind, ErrorCode, Names, Path, Reply, Request, Text, WriteOp};
 
-/// The child that says that enough have come. It counts for nobody.
+/// The child that marks a meeting as begun. It does not count as a party.
 const READY: &str = "ready";
 
-/// A double barrier that can be used again and again: each meeting has a znode of its own, and whoever comes when the parties of one are complete
-/// waits for those of the next.
+/// A reusable double barrier at a path.
+///
+/// Each meeting has a separate znode. A party that finds a meeting already begun waits for the next
+/// one.
 #[derive(Debug)]
 pub struct DoubleBarrier<C> {
     coordinator: C,
@@ -55,27 +60,35 @@ pub struct DoubleBarrier<C> {
     parties: usize,
 }
 
-/// A participant between [`DoubleBarrier::enter`] and [`Meeting::leave`]. Dropped, it leaves without waiting for the others.
+/// A party's presence between [`DoubleBarrier::enter`] and [`Meeting::leave`].
+///
+/// Dropping it leaves without waiting for the others.
 #[derive(Debug)]
 #[must_use = "whoever drops it has left"]
 pub struct Meeting<C: Coordinator> {
     coordinator: C,
     /// The znode of this meeting.
     room: Text,
-    /// The own znode below it, until it was deleted.
+    /// The party's znode below it, until it is deleted.
     own: Option<Text>,
 }
 
 impl<C: Coordinator> DoubleBarrier<C> {
-    /// The barrier at `path` for so many parties. It begins when at least so many are there, and who dies before does not count.
+    /// Returns the barrier at `path` for `parties` parties.
+    ///
+    /// A meeting begins when at least that number is present; a party that died before does not
+    /// count.
     pub fn new(coordinator: C, path: &Path, parties: usize) -> Self {
         Self { coordinator, path: path.clone(), parties }
     }
 
-    /// Waits until all parties have entered. Dropping the future leaves nothing behind.
+    /// Enters, and waits until enough parties have entered.
+    ///
+    /// Dropping the future leaves nothing behind.
     ///
     /// # Errors
-    /// [`Error::Malformed`] when something else is at the path; the session's.
+    /// - [`Error::Malformed`] if the path holds other data.
+    /// - [`Error::Session`] if the session ends or a request is refused.
     pub async fn enter(&self) -> Result<Meeting<C>, Error> {
         let guid = Guid::from_random_bits(self.coordinator.random_bits());
         loop {
@@ -90,11 +103,11 @@ impl<C: Coordinator> DoubleBarrier<C> {
                 self.begin(&meeting, number, version).await?;
                 return Ok(meeting);
             }
-            // Its parties are complete: the next one.
+            // This meeting has begun already: try the next one.
         }
     }
 
-    /// The meeting that takes parties now, and the version of the znode that says so.
+    /// Returns the number of the meeting that accepts parties, and the path's version.
     async fn meeting(&self) -> Result<(u64, i32), Error> {
         loop {
             let Some((data, stat)) = data(&self.coordinator, self.path.text()).await? else {
@@ -106,13 +119,13 @@ impl<C: Coordinator> DoubleBarrier<C> {
                 return Ok((0, stat.version));
             }
             let number: Option<u64> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-            // One after which there is none was not counted up to.
+            // `u64::MAX` has no successor, so no barrier has counted up to it.
             let number = number.filter(|number| *number < u64::MAX).ok_or(Error::Malformed)?;
             return Ok((number, stat.version));
         }
     }
 
-    /// Says whether it was early enough.
+    /// Enters the meeting; returns false if it had begun already.
     async fn join(&self, meeting: &Meeting<C>, version: i32) -> Result<bool, Error> {
         let (c, Some(own)) = (&self.coordinator, &meeting.own) else { return Err(UNEXPECTED) };
         let room = Request::Write(create(meeting.room.clone(), None, CreateKind::Container, false));
@@ -135,7 +148,7 @@ impl<C: Coordinator> DoubleBarrier<C> {
             match zoolet_model::first_failure(&results) {
                 None => return Ok(true),
                 Some((1, ErrorCode::NodeExists)) => return Ok(true),
-                // An attempt before the last may have been early enough.
+                // An earlier attempt, whose reply was lost, may have been in time.
                 Some((0, ErrorCode::BadVersion)) if is_doubtful => {
                     return Ok(crate::ask::stat(c, own).await?.is_some());
                 }
@@ -149,7 +162,7 @@ impl<C: Coordinator> DoubleBarrier<C> {
         }
     }
 
-    /// Waits for the others, or tells them that this was the last one to come.
+    /// Waits for the others, or begins the meeting if this party completes it.
     async fn begin(&self, meeting: &Meeting<C>, number: u64, version: i32) -> Result<(), Error> {
         let ready = zoolet_model::path::child(&meeting.room, READY);
         if parties(&children(&self.coordinator, &meeting.room).await?).count() < self.parties {
@@ -165,7 +178,7 @@ impl<C: Coordinator> DoubleBarrier<C> {
                 if zoolet_model::first_failure(&results).is_none() && !is_on(Mutation::FormerRoomsStay) {
                     self.tidy_before(number).await?;
                 }
-                // Or somebody else came as late, and told them.
+                // If the write failed, another party has begun the meeting.
                 wait_there(&self.coordinator, &ready).await
             }
             _ => Err(UNEXPECTED),
@@ -174,7 +187,7 @@ impl<C: Coordinator> DoubleBarrier<C> {
 }
 
 impl<C: Coordinator> DoubleBarrier<C> {
-    /// Rooms of former meetings whose parties are all gone without having left: nobody comes into them any more.
+    /// Deletes the rooms of former meetings whose parties all died. No party enters them any more.
     async fn tidy_before(&self, number: u64) -> Result<(), Error> {
         let c = &self.coordinator;
         for name in children(c, self.path.text()).await?.iter() {
@@ -190,12 +203,13 @@ impl<C: Coordinator> DoubleBarrier<C> {
 }
 
 impl<C: Coordinator> Meeting<C> {
-    /// Waits until all have left. The last one tidies up.
+    /// Leaves, and waits until all parties have left. The last party deletes the meeting's znode.
     ///
-    /// Each departure wakes one: whoever has the smallest name waits for the largest to go, everybody else goes and waits for the smallest.
+    /// Each departure wakes one party. The party with the smallest name waits for the largest to
+    /// go. Every other party leaves and waits for the smallest.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn leave(mut self) -> Result<(), Error> {
         let coordinator = self.coordinator.clone();
         loop {
@@ -232,7 +246,7 @@ impl<C: Coordinator> Meeting<C> {
     }
 }
 
-/// Nobody is in the room, and nobody will be. All who left try it, and one succeeds.
+/// Deletes a room that is empty for good. All parties that left try it; one succeeds.
 fn tidy<C: Coordinator>(coordinator: &C, room: &Text) {
     coordinator.run_errand(Errand::delete(zoolet_model::path::child(room, READY)));
     coordinator.run_errand(Errand::delete(room.clone()));

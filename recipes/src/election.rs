@@ -1,34 +1,44 @@
-//! An election: one leader at a time, whom everybody can see.
+//! Leader election: one leader at a time, visible to every participant.
 //!
-//! Candidates stand in line. Whoever comes first leads, but that it has nobody before it does not mean that others know: it takes office by
-//! creating the znode `leader` below the election's own, and that is what observers look at.
+//! Candidates wait in a line. The first candidate leads, but the others do not know it yet. So it
+//! takes office: it creates the znode `leader` below the election's path, which observers watch.
 //!
 //! # Guarantees
-//! - Nobody takes office while another candidate's place before it stands.
-//! - The leader has a [fencing token](Leadership::token), larger than that of every earlier leader, and [writes that check it](Leadership::fenced).
-//! - A leader that goes wakes one candidate; a candidate that goes wakes one other, or nobody.
-//! - Of candidates with [ranks](Election::rank) the one of the lowest rank that is there leads next; with [`Leadership::hand_over`] the one that was named.
-//! - [`Election::observe`] tells who is in office in the end, whatever happened in between.
+//! - No candidate takes office while an earlier candidate's place stands.
+//! - The leader has a [fencing token](Leadership::token), larger than the token of every earlier
+//!   leader, and [writes that check the office](Leadership::fenced).
+//! - When the leader goes, one candidate wakes. When another candidate goes, at most one wakes.
+//! - Among candidates with [ranks](Election::rank), the one with the lowest rank leads next. After
+//!   [`Leadership::hand_over`], the named candidate does.
+//! - [`Election::observe`] always reports the latest leader, even if it skips short terms.
 //!
 //! # Does not guarantee
-//! - What a [lock](crate::lock) does not guarantee: a leader that was stopped may believe for a while that it leads.
-//! - That somebody is in office: between two leaders nobody is, for as long as a session lives after its process died.
-//! - Ranks and hand-over among candidates of other libraries: those do not know of them.
+//! - Anything that a [lock](crate::lock) does not guarantee: a leader that was stopped may believe
+//!   for a while that it leads.
+//! - A leader at all times: the office is vacant while the session of a dead leader has not
+//!   expired.
+//! - Ranks and hand-over for candidates of other libraries, which do not know them.
 //!
 //! # Znodes
-//! The path, and below it one ephemeral sequential znode for each candidate and, ephemeral, `leader`: the token on a line of its own, and what the leader says of itself. The path's data
-//! names who leads next after a hand-over; whoever takes office writes it as it is, so that its version grows, and somebody who breaks a place in that moment looks for its office again.
+//! - The path, with one ephemeral sequential child for each candidate. The path's data names the
+//!   next leader after a hand-over.
+//! - `leader`, an ephemeral child of the path: the token on the first line, then the leader's
+//!   description.
+//!
+//! A candidate that takes office rewrites the path's data unchanged, which raises its version. An
+//! operator that breaks a place at that moment then looks for its office again.
 //!
 //! # Failures
 //! Those of a [lock](crate::lock), and:
-//! | what happens | what comes of it |
-//! |---|---|
-//! | the leader is [broken](crate::Contention::break_grant) | it is out of office at once |
-//! | it is broken while it takes office | it never was in office, or is out of it at once |
-//! | somebody else deletes the leader's place | the next one replaces `leader`, which is the former one's and stands until then |
-//! | somebody else deletes `leader`, or puts something of his own there that is no office | the leader leads on, its writes are fenced by its place; observers hear that nobody is in office until it [says so](Leadership::proclaim) |
-//! | the reply to taking office is lost | it is looked up by the token |
-//! | who was named to lead next is gone | the next one in line leads |
+//! - **The leader is [broken](crate::Contention::break_grant)**: it is out of office at once.
+//! - **A candidate is broken while it takes office**: it never was in office, or is out at once.
+//! - **A foreign client deletes the leader's place**: the former leader's `leader` znode stands
+//!   until the next leader replaces it.
+//! - **A foreign client deletes `leader`, or replaces it by data of another form**: the leader
+//!   still leads, and its place fences its writes. Observers see a vacant office until the leader
+//!   calls [`Leadership::proclaim`].
+//! - **The reply to taking office is lost**: the candidate finds its office by the token.
+//! - **The candidate that was named to lead next is gone**: the next one in line leads.
 //!
 //! # Example
 //! ```
@@ -61,29 +71,31 @@ use std::pin::Pin;
 use std::sync::Arc;
 use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, SessionId, Text, WriteOp};
 
-/// The name of the znode that says who is in office.
+/// Name of the znode that shows the leader in office.
 const OFFICE: &str = "leader";
 
-/// An election. One value is one candidate or observer.
+/// An election, as one candidate or observer sees it.
 #[derive(Debug)]
 pub struct Election<C: Coordinator> {
     line: Arc<Line<C>>,
     office: Text,
 }
 
-/// Who is in office.
+/// The leader in office.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Office {
-    /// What the leader says of itself.
+    /// The leader's description; `None` if it is empty.
     pub content: Option<Bytes>,
-    /// Whose session it is.
+    /// The leader's session.
     pub session: SessionId,
-    /// The fencing token of the leader's term.
+    /// Fencing token of the leader's term.
     pub token: FencingToken,
 }
 
 impl<C: Coordinator> Election<C> {
-    /// The election at `path`, with the names of the documentation, no data and rank 0.
+    /// Returns the election at `path`.
+    ///
+    /// It uses the documentation's znode names, no description and rank 0.
     pub fn new(coordinator: C, path: &Path) -> Self {
         Self::over(Line::new(coordinator, path, Naming::default(), Stands::Election, 0, Bytes::new()))
     }
@@ -92,30 +104,37 @@ impl<C: Coordinator> Election<C> {
         Self { office: office_of(line.parent()), line }
     }
 
-    /// With other names.
+    /// Uses the znode names of another library.
     #[must_use]
     pub fn naming(self, naming: Naming) -> Self {
         Self::over(self.line.with(naming, self.line.rank(), self.line.content().clone()))
     }
 
-    /// With data in the znodes of this candidate: who it is and where.
+    /// Describes this candidate in its znodes: its name and address, for example.
     #[must_use]
     pub fn described(self, content: impl Into<Bytes>) -> Self {
         Self::over(self.line.with(self.line.naming(), self.line.rank(), content.into()))
     }
 
-    /// A candidate of a higher rank lets those of a lower one go first: 0, the default, for the gateway on mains power, 1 for that on batteries.
-    /// Who leads already is not put out of office by it, and who has let somebody go first and is on its way back into the line is not waited for. Only
-    /// zoolet's candidates know of ranks.
+    /// Sets this candidate's rank; candidates with lower ranks go first.
+    ///
+    /// The default is 0. For example, use 0 for a gateway on mains power and 1 for one on
+    /// batteries. A rank does not remove a leader from office. A candidate that lets another one go
+    /// first leaves the line and enters it again. Meanwhile, no candidate waits for it. Only
+    /// zoolet's candidates know ranks.
     #[must_use]
     pub fn rank(self, rank: u8) -> Self {
         Self::over(self.line.with(self.line.naming(), rank, self.line.content().clone()))
     }
 
-    /// Stands for election, waits until it is won, and takes office. Dropping the future leaves the line.
+    /// Stands for election, waits for its turn, and takes office.
+    ///
+    /// Dropping the future leaves the line.
     ///
     /// # Errors
-    /// [`Error::Broken`] when somebody deleted the own znode meanwhile; [`Error::Exhausted`]; the session's.
+    /// - [`Error::Broken`] if another client deleted this candidate's znode meanwhile.
+    /// - [`Error::Exhausted`] if the sequence numbers below the path are nearly used up.
+    /// - [`Error::Session`] if the session ends or a request is refused.
     pub async fn campaign(&self) -> Result<Leadership<C>, Error> {
         loop {
             let (place, is_alone) = self.line.enter().await?;
@@ -128,11 +147,13 @@ impl<C: Coordinator> Election<C> {
             {
                 return Ok(leadership);
             }
-            // Given up, and to the end of the line.
+            // The place was given up. Enter again at the end of the line.
         }
     }
 
-    /// Whether a candidate whose turn it is has to let somebody go first: one that was named for it, or one of a lower rank.
+    /// Whether a candidate with its turn must let another one go first.
+    ///
+    /// That is the candidate named by a hand-over, or else one with a lower rank.
     async fn must_yield(&self, grant: &Grant<C>) -> Result<bool, Error> {
         let standing = self.line.standing().await?;
         let (written, _) = data(self.line.coordinator(), self.line.parent().text()).await?.unwrap_or_default();
@@ -144,7 +165,7 @@ impl<C: Coordinator> Election<C> {
         Ok(standing.iter().any(|other| other.rank < self.line.rank()))
     }
 
-    /// `None` when the grant was broken before.
+    /// Takes office; `None` if the grant was broken before.
     async fn take_office(&self, grant: Grant<C>) -> Result<Option<Leadership<C>>, Error> {
         let grant = grant.with_companion(self.office.clone());
         let coordinator = self.line.coordinator();
@@ -156,7 +177,8 @@ impl<C: Coordinator> Election<C> {
             let checked = if is_on(Mutation::OfficeUnchecked) { election } else { grant.path() };
             let mut ops = vec![
                 WriteOp::Check { path: checked.clone(), version: -1 },
-                // Whoever breaks the place has looked whether it is in office, and names the version that this had before.
+                // `break_grant` reads this version, then looks for the office, and requires the
+                // same version in its write. So this write makes a concurrent break look again.
                 WriteOp::SetData { path: election.clone(), data: lines, version: stat.version },
             ];
             if is_taken {
@@ -176,14 +198,15 @@ impl<C: Coordinator> Election<C> {
             match zoolet_model::first_failure(&results) {
                 None => return Ok(Some(self.in_office(grant))),
                 Some((0, ErrorCode::NoNode)) => return Ok(None),
-                // The predecessor's, whose place was broken, or the own one of an attempt whose reply was lost.
+                // A predecessor's office whose place was deleted, or this candidate's own if a
+                // reply was lost.
                 Some((_, ErrorCode::NodeExists)) => {
                     if was_lost && self.office().await?.is_some_and(|office| office.token == grant.token()) {
                         return Ok(Some(self.in_office(grant)));
                     }
                     is_taken = true;
                 }
-                // Somebody wrote a line, or this was done and its reply lost.
+                // The election's data has changed, or this write was done and its reply lost.
                 Some((1, ErrorCode::BadVersion)) => {}
                 Some((2, ErrorCode::NoNode)) if is_taken => is_taken = false,
                 Some((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
@@ -195,29 +218,31 @@ impl<C: Coordinator> Election<C> {
         Leadership { grant, office: self.office.clone(), line: Arc::clone(&self.line) }
     }
 
-    /// Who is in office now; `None` when nobody is.
+    /// Returns the leader in office; `None` if the office is vacant.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn office(&self) -> Result<Option<Office>, Error> {
         read_office(self.line.coordinator(), &self.office).await
     }
 
-    /// Watches who is in office.
+    /// Returns an observer of the office.
     pub fn observe(&self) -> Observer<C> {
         Observer { coordinator: self.line.coordinator().clone(), office: self.office.clone(), told: None, watch: None }
     }
 
-    /// Everybody in the line, the leader first.
+    /// Lists the candidates in line, the leader first.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn candidates(&self) -> Result<Vec<Contender>, Error> {
         crate::Contention::new(self.line.coordinator().clone(), self.line.parent()).contenders().await
     }
 }
 
-/// Tells who is in office, each time that it is somebody else. Who led for a moment only may be left out; who leads in the end never is.
+/// Reports each change of the office.
+///
+/// A short term may be skipped, but the latest leader is always reported.
 #[derive(Debug)]
 pub struct Observer<C: Coordinator> {
     coordinator: C,
@@ -227,10 +252,12 @@ pub struct Observer<C: Coordinator> {
 }
 
 impl<C: Coordinator> Observer<C> {
-    /// Who is in office, at once when it is asked first, and then when it is somebody else. Cancel-safe.
+    /// Returns the office: at once first, then after each change.
+    ///
+    /// `None` if the office is vacant. Cancel-safe.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn next(&mut self) -> Result<Option<Office>, Error> {
         loop {
             if let Some(watch) = &mut self.watch {
@@ -250,14 +277,17 @@ impl<C: Coordinator> Observer<C> {
     }
 
     async fn look(&self) -> Result<(Option<Office>, C::Watch), Error> {
-        // Exists and not getData, because it hears of the next one to take office as well.
+        // The watch of `Exists`, unlike that of `GetData`, also fires when the next leader takes
+        // office.
         let exists = Request::Exists { path: self.office.clone(), watch: true };
         let (_, watch) = ask_watching(&self.coordinator, &exists).await?;
         Ok((read_office(&self.coordinator, &self.office).await?, watch))
     }
 }
 
-/// The office of a leader, from the moment it was taken. Dropped, it is given up without waiting.
+/// A leader's term, from the moment when it took office.
+///
+/// Dropping it resigns without waiting.
 #[derive(Debug)]
 #[must_use = "whoever drops it resigns"]
 pub struct Leadership<C: Coordinator> {
@@ -267,65 +297,71 @@ pub struct Leadership<C: Coordinator> {
 }
 
 impl<C: Coordinator> Leadership<C> {
-    /// The fencing token of this term.
+    /// Returns the fencing token of this term.
     pub fn token(&self) -> FencingToken {
         self.grant.token()
     }
 
-    /// How it is now, as far as is known without asking.
+    /// Returns the present state, without asking the ensemble.
     pub fn holding(&self) -> Holding {
         self.grant.holding()
     }
 
-    /// How it is and becomes.
+    /// Returns a stream of the present state and each change.
     pub fn holdings(&self) -> Holdings<C> {
         self.grant.holdings()
     }
 
-    /// [`Grant::doubted`].
+    /// As [`Grant::doubted`].
     pub async fn doubted(&self) {
         self.grant.doubted().await;
     }
 
-    /// [`Grant::ended`].
+    /// As [`Grant::ended`].
     pub async fn ended(&self) {
         self.grant.ended().await;
     }
 
-    /// [`Grant::run`]: leads as long as the office is held.
+    /// Runs `work` while the office is held, as [`Grant::run`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Grant::run`].
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Error> {
         self.grant.run(work).await
     }
 
-    /// [`Grant::asked_to_release`]: waits until somebody asks for the office to be given up, with
-    /// [`Contention::ask_to_release`](crate::Contention::ask_to_release) or [`Contention::revoke`](crate::Contention::revoke). Cancel-safe.
+    /// Waits until the leader is asked to give up the office. Cancel-safe.
+    ///
+    /// As [`Grant::asked_to_release`].
+    /// [`Contention::ask_to_release`](crate::Contention::ask_to_release) and
+    /// [`Contention::revoke`](crate::Contention::revoke) ask for it.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Grant::asked_to_release`].
     pub async fn asked_to_release(&self) -> Result<(), Error> {
         self.grant.asked_to_release().await
     }
 
-    /// Writes that are done only if this is still the leader when they are.
+    /// Returns a writer whose writes are done only while this leader leads.
     pub fn fenced(&self) -> FencedWriter<'_, C> {
         self.grant.fenced()
     }
 
-    /// Tells observers something else than what the candidate said of itself; also that there is a leader, where somebody else has deleted or replaced
-    /// `leader`.
+    /// Replaces the description that observers see.
+    ///
+    /// Also creates `leader` again if a foreign client has deleted or replaced it.
     ///
     /// # Errors
-    /// [`Error::Lost`]; the session's.
+    /// - [`Error::Lost`] if the office is lost.
+    /// - [`Error::Doubtful`] if the session has no connection. Nothing was sent.
+    /// - [`Error::Session`] if the session ends meanwhile or a request is refused.
     pub async fn proclaim(&self, content: impl Into<Bytes>) -> Result<(), Error> {
         let data = Some(office_content(self.token(), &content.into()));
         let delete = WriteOp::Delete { path: self.office.clone(), version: -1 };
         let create = create(self.office.clone(), data, CreateKind::Ephemeral, false);
         let mut is_there = true;
         loop {
-            // Anew, because what is there need not be this leader's.
+            // Delete and create anew: the znode there may be another client's.
             let ops = is_there.then(|| delete.clone()).into_iter().chain([create.clone()]);
             match self.grant.fenced().multi(ops).await.map(drop) {
                 Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) if is_there => is_there = false,
@@ -337,18 +373,23 @@ impl<C: Coordinator> Leadership<C> {
         }
     }
 
-    /// Gives the office up, and waits until that is done.
+    /// Gives up the office, and waits until its place is deleted.
     ///
     /// # Errors
-    /// The session is over; then the office is given up as well.
+    /// As [`Grant::release`]. The office is given up in any case.
     pub async fn resign(self) -> Result<(), Error> {
         self.grant.release().await
     }
 
-    /// Gives the office up to this candidate: everybody before it in the line lets it go first. If it leaves the line meanwhile, the next one leads.
+    /// Gives up the office to `successor`: earlier candidates let it go first.
+    ///
+    /// If it leaves the line meanwhile, the next candidate leads.
     ///
     /// # Errors
-    /// [`Error::Lost`]; the session's. Then the office is given up all the same, and anybody may lead next.
+    /// After an error the office is given up as well, and any candidate may lead next.
+    /// - [`Error::Lost`] if the office is lost.
+    /// - [`Error::Doubtful`] if the session has no connection.
+    /// - [`Error::Session`] if the session ends or a request is refused.
     pub async fn hand_over(self, successor: &Contender) -> Result<(), Error> {
         let name = name_of(&successor.path);
         let election = self.line.parent();
@@ -358,7 +399,7 @@ impl<C: Coordinator> Leadership<C> {
             board.next = Some(name.to_owned());
             match self.grant.fenced().set(election, board.data(), stat.version).await {
                 Ok(_) => return self.resign().await,
-                // Somebody wrote a line of the audit.
+                // An operator has written an audit line.
                 Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::BadVersion))) => {}
                 Err(error) => return Err(error),
             }
@@ -368,22 +409,22 @@ impl<C: Coordinator> Leadership<C> {
 
 async fn read_office<C: Coordinator>(coordinator: &C, path: &Text) -> Result<Option<Office>, Error> {
     let Some((content, stat)) = data(coordinator, path).await? else { return Ok(None) };
-    // A leader's is an ephemeral of its own; anything else is somebody's who is not in this line.
+    // A leader's znode is an ephemeral. A persistent one is from a foreign client.
     let of_leader = content.as_ref().filter(|_| stat.ephemeral_owner != 0).and_then(parse_office);
     Ok(of_leader.map(|(token, content)| Office { content, session: SessionId(stat.ephemeral_owner), token }))
 }
 
-/// The znode that says who is in office.
+/// Returns the path of the znode that shows the leader in office.
 pub(crate) fn office_of(election: &Path) -> Text {
     zoolet_model::path::child(election.as_str(), OFFICE)
 }
 
-/// The token of whoever is in office, where this is what an office says.
+/// Returns the token in a `leader` znode's data; `None` if malformed.
 pub(crate) fn token_in(content: &Bytes) -> Option<FencingToken> {
     parse_office(content).map(|(token, _)| token)
 }
 
-/// The token on a line of its own, and what the leader says of itself.
+/// Builds the data of `leader`: the token's line, then the description.
 fn office_content(token: FencingToken, content: &Bytes) -> Bytes {
     [token.to_string().as_bytes(), b"\n", content].concat().into()
 }

@@ -1,29 +1,35 @@
-//! Why a recipe did not do what was asked.
+//! The error type of recipes.
 
 use std::fmt;
 
 /// Why a recipe did not do what was asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// The session's, or the server's answer. After `ConnectionLoss` nobody knows whether a write happened; recipes find it out themselves where
-    /// they can, so this is what is left: a write of the caller's own.
+    /// The session's error, or the server's refusal.
+    ///
+    /// After `ConnectionLoss` a write may have been done or not. Recipes resolve that themselves
+    /// where they can. It remains for a caller's write, such as a fenced one.
     Session(zoolet_model::Error),
-    /// The own znode was deleted by somebody else: an operator broke the place in the line.
+    /// Another client deleted this participant's znode: an operator broke its place in the line.
     Broken,
-    /// Nothing was sent: the session is not connected, and nobody knows whether the grant still stands.
+    /// The grant is in doubt.
+    ///
+    /// A fenced write was not sent, because the session has no connection. Or
+    /// [`Grant::run`](crate::Grant::run) has dropped its work.
     Doubtful,
     /// A `try_*` call has no answer: the session has no connection, or lost it. The call holds
     /// nothing, and leaves nothing behind.
     Disconnected,
     /// The grant is over. A fenced write was not done.
     Lost,
-    /// The parent's numbers are nearly used up: equal ones would mean two holders. Use another parent.
+    /// The parent's numbers are nearly used up. Use another parent: equal numbers would mean two
+    /// holders.
     Exhausted,
-    /// More than the bound.
+    /// A bound is reached: a queue is full, or a sum does not fit 64 bits.
     Full,
-    /// Something else is where the recipe keeps its data.
+    /// The path holds data that is not the recipe's.
     Malformed,
-    /// Another participant uses another size, number of parties or preference for the same path.
+    /// Another participant uses another size, count or preference for the same path.
     Disagreement,
 }
 

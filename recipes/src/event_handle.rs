@@ -1,25 +1,32 @@
-//! An event handle: many wait for a signal; one that stays, or one that the first to take it uses up.
+//! An event handle: participants wait for a signal.
+//!
+//! The signal stays until it is reset ([`Reset::Manual`]), or the first waiter to take it uses it
+//! up ([`Reset::Auto`]).
 //!
 //! # Guarantees
 //! - [`Reset::Manual`]: waiters continue once the handle is signalled, until it is reset. A signal
 //!   that was reset before [`EventHandle::wait`] was called does not count. The call begins with a
 //!   write, so that this also holds against Apache ZooKeeper, where `sync` asks no quorum.
-//! - [`Reset::Auto`]: one goes on for each signal that was not there already, also when a reply is lost.
+//! - [`Reset::Auto`]: one waiter continues for each new signal, even if a reply is lost.
 //!
 //! # Does not guarantee
-//! - Order among those who wait. With [`Reset::Auto`] each signal wakes all of them, and one takes it.
-//! - A count: signals that nobody took yet are one. A [semaphore](crate::semaphore) counts.
+//! - Order among the waiters. With [`Reset::Auto`] each signal wakes all of them, and one takes it.
+//! - A count: signals that were not taken yet are one signal. A [semaphore](crate::semaphore)
+//!   counts.
 //!
 //! # Znodes
-//! The path, persistent: there while it is signalled; `path-receipts` has an ephemeral for each participant by which a lost reply is resolved.
+//! The path, persistent, which exists while the handle is signalled. `path-receipts` has an
+//! ephemeral for each participant, which resolves lost replies.
 //!
 //! # Failures
-//! | what happens | what comes of it |
-//! |---|---|
-//! | the reply to a signal, to taking it or to taking it back is lost | it is found out whether it was done: a signal that somebody else has given since stays |
-//! | the session is suspended while it waits | a signal meanwhile is told by the next server |
-//! | the session ends | its error; a signal stays, whoever gave it |
-//! | a future is dropped while it takes a signal | it may have used it up; one that gives a signal or takes it back may have done so |
+//! - **The reply to a set, reset or take is lost**: the call finds out whether it was done. A
+//!   signal that another participant has given since stays.
+//! - **The session is suspended while it waits**: the next server reports a signal given meanwhile.
+//! - **The session ends**: its error. A signal stays, whichever session gave it.
+//! - **A future of [`EventHandle::wait`] is dropped while it takes a signal**: the signal may be
+//!   used up.
+//! - **A future of [`EventHandle::set`] or [`EventHandle::reset`] is dropped**: it may have been
+//!   done.
 //!
 //! # Example
 //! ```
@@ -38,12 +45,14 @@ use crate::once::Once;
 use crate::{Coordinator, Error};
 use zoolet_model::{CreateKind, ErrorCode, Path, WriteOp};
 
-/// What becomes of the signal when somebody has waited for it.
+/// How a signal ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reset {
-    /// It stays until somebody resets it: all who wait go on.
+    /// The signal stays until it is reset: all waiters continue.
     Manual,
-    /// Whoever takes it first uses it up: one goes on for each signal. All who wait wake, because any of them may be the one.
+    /// The first waiter to take the signal uses it up: one waiter continues for each signal.
+    ///
+    /// Every waiter wakes, because any of them may be first.
     Auto,
 }
 
@@ -57,15 +66,17 @@ pub struct EventHandle<C: Coordinator> {
 }
 
 impl<C: Coordinator> EventHandle<C> {
-    /// The handle at `path`. All who use it say the same of its reset.
+    /// Returns the handle at `path`. All participants must use the same `reset`.
     pub fn new(coordinator: C, path: &Path, reset: Reset) -> Self {
         Self { once: Once::new(coordinator.clone(), path), coordinator, path: path.clone(), reset }
     }
 
-    /// Signals; says whether it was not signalled already. Signals that nobody took yet are one.
+    /// Signals; returns false if the handle was signalled already.
+    ///
+    /// Signals that were not taken yet are one signal.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn set(&self) -> Result<bool, Error> {
         let op = crate::ask::create(self.path.text().clone(), None, CreateKind::Persistent, false);
         loop {
@@ -81,7 +92,7 @@ impl<C: Coordinator> EventHandle<C> {
     /// Takes the signal back.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn reset(&self) -> Result<(), Error> {
         let delete = WriteOp::Delete { path: self.path.text().clone(), version: -1 };
         match self.once.transact(&[delete]).await? {
@@ -90,22 +101,24 @@ impl<C: Coordinator> EventHandle<C> {
         }
     }
 
-    /// Whether it is signalled, as this server knows it.
+    /// Whether the handle is signalled, as this server knows it.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or the request is refused.
     pub async fn is_set(&self) -> Result<bool, Error> {
         Ok(data(&self.coordinator, self.path.text()).await?.is_some())
     }
 
-    /// Waits for the signal, and uses it up if it resets itself. Dropping the future leaves nothing behind; one that was dropped while it took a
-    /// signal may have used it up.
+    /// Waits for the signal, and uses it up with [`Reset::Auto`].
+    ///
+    /// Dropping the future leaves nothing behind. If it is dropped while it takes a signal, the
+    /// signal may be used up.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn wait(&self) -> Result<(), Error> {
         if self.reset == Reset::Manual {
-            // A server that is behind would show a signal that was taken back before.
+            // A lagging server would show a signal that was reset before.
             write_through(&self.coordinator).await?;
         }
         loop {
@@ -122,10 +135,10 @@ impl<C: Coordinator> EventHandle<C> {
         }
     }
 
-    /// Waits until it is not signalled.
+    /// Waits until the handle is not signalled.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn wait_reset(&self) -> Result<(), Error> {
         write_through(&self.coordinator).await?;
         wait_gone(&self.coordinator, self.path.text()).await

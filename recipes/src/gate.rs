@@ -1,31 +1,47 @@
-//! A gate: everybody tries to create one znode, and whoever does may pass; the others wait until it is gone and race again.
+//! A gate: one participant passes, and the others race when it leaves.
 //!
-//! This circulates as "barrier" and as "exclusive lock". It is a herd by design: each release wakes everybody who waits, and one of them wins, in no
-//! order. A [`Lock`](crate::Lock) wakes one, in the order in which they came.
+//! Every participant tries to create one znode, and the participant that creates it may pass. The
+//! others wait until the znode is gone and race again.
+//!
+//! This recipe circulates as "barrier" and as "exclusive lock". It is a herd by design: each
+//! release wakes every waiter, and one of them wins, in no order. A [`Lock`](crate::Lock) wakes one
+//! waiter, in order of arrival.
 //!
 //! # Guarantees
-//! - Nobody passes while another one's znode is there. It is ephemeral: a process that dies frees the gate when its session ends.
+//! - No participant passes while another one's znode exists. The znode is ephemeral: if a process
+//!   dies, the gate is free when its session ends.
 //! - Each passage has a fencing token, and [writes that check it](Passage::fenced).
 //!
 //! # Does not guarantee
-//! - Any order, or that everybody passes some time.
-//! - That a passage whose znode somebody else deleted is found out, but by a [fenced write](Passage::fenced). When it is dropped it deletes the znode only if that is its own, in one transaction with the check that nobody has
-//!   passed since it looked; a program of another library that passes without writing to `path-passages` is not seen by that check.
+//! - Order or fairness: a waiter may never pass.
+//! - That a passage notices when another client deletes its znode. Only a [fenced
+//!   write](Passage::fenced) does.
+//! - Protection of programs that pass without writing to `path-passages`. A dropped passage deletes
+//!   the znode only if it is its own. The same transaction checks that there was no passage since,
+//!   and that check does not see such programs.
 //!
 //! # Znodes
-//! The path, ephemeral, with the GUID of whoever passed for its data; and `path-passages`, persistent, whose version counts passages. What is above them is persistent.
+//! - The path: an ephemeral, whose data is the GUID of the participant that passed.
+//! - `path-passages`: persistent; its version counts passages.
+//!
+//! Their ancestors are persistent.
 //!
 //! # Failures
-//! | what happens | what comes of it |
-//! |---|---|
-//! | the reply to the create is lost | the znode is recognised by its GUID and its owner |
-//! | the reply to the deletion is lost | it is looked up whose znode is there before anything is deleted again: whoever has passed since stays |
-//! | the session is suspended while it waits | the next server tells that the gate is free; it races again |
-//! | the session is suspended when [`Gate::try_pass`] is called, or before its answer | [`Error::Disconnected`] at once; nothing stays |
-//! | the session is suspended behind the gate | the passage does not tell: act only before [`Coordinator::safe_until`], or let what is written to compare [tokens](Passage::token) |
-//! | the session ends | the gate is free, whatever whoever is behind it believes |
-//! | a passage is dropped without a connection | the gate is free as soon as there is one, or with the session |
-//! | somebody deletes the znode, and another one passes | whoever had passed before ends nothing of the other one's |
+//! - **The reply to the create is lost**: the znode is recognised by its GUID and its owner.
+//! - **The reply to the deletion is lost**: before it deletes again, the session looks whose znode
+//!   is there. A later passage stays.
+//! - **The session is suspended while it waits**: the next server tells when the gate is free, and
+//!   the participant races again.
+//! - **The session is suspended in [`Gate::try_pass`]**: [`Error::Disconnected`] at once, and
+//!   nothing stays.
+//! - **The session is suspended behind the gate**: the passage does not tell. Act only before
+//!   [`Coordinator::safe_until`], or let the resource compare [tokens](Passage::token).
+//! - **The session ends**: the gate is free, even if its process still believes it is behind the
+//!   gate.
+//! - **A passage is dropped without a connection**: the gate is free after the reconnect, or when
+//!   the session ends.
+//! - **Another client deletes the znode, and a second participant passes**: dropping the first
+//!   passage does not end the second one.
 //!
 //! # Example
 //! ```
@@ -58,7 +74,7 @@ pub struct Gate<C: Coordinator> {
     passages: Path,
 }
 
-/// The right to be behind the gate. Dropped, the gate is free, without waiting for that.
+/// The right to be behind the gate. Dropping it frees the gate without waiting.
 #[derive(Debug)]
 #[must_use = "it is given up when it is dropped"]
 pub struct Passage<C: Coordinator> {
@@ -68,27 +84,27 @@ pub struct Passage<C: Coordinator> {
     guid: Guid,
     /// `None` until the create was answered.
     czxid: Option<i64>,
-    /// The version that `passages` has since.
+    /// The version of `passages` since this passage.
     turn: i32,
-    /// Whether its znode is there, or may be.
+    /// Whether the passage's znode exists, or may exist.
     is_through: bool,
-    /// Whether a fenced write found that it is not.
+    /// Whether a fenced write found that the znode is gone.
     is_gone: AtomicBool,
 }
 
 impl<C: Coordinator> Gate<C> {
-    /// The gate at `path`.
+    /// Returns the gate at `path`.
     pub fn new(coordinator: C, path: &Path) -> Self {
         let passages = Path::new(format!("{path}-passages").into()).unwrap_or_else(|_| path.clone());
         Self { coordinator, path: path.clone(), passages }
     }
 
-    /// Passes if nobody else is behind it. Waits for no connection.
+    /// Passes if the gate is free; `None` if it is not. Does not wait for a connection.
     ///
     /// # Errors
-    /// [`Error::Disconnected`] if the session has no connection, or loses it before the answer: the
-    /// call cannot tell whether the gate is free. [`Error::Session`] if the session ends or a
-    /// request is refused.
+    /// - [`Error::Disconnected`] if the session has no connection, or loses it before the answer:
+    ///   the call cannot tell whether the gate is free.
+    /// - [`Error::Session`] if the session ends or a request is refused.
     pub async fn try_pass(&self) -> Result<Option<Passage<C>>, Error> {
         at_once(&self.coordinator, self.pass_if_free()).await
     }
@@ -100,7 +116,7 @@ impl<C: Coordinator> Gate<C> {
             create(self.path.text().clone(), Some(content.clone()), CreateKind::Ephemeral, false),
             WriteOp::SetData { path: self.passages.text().clone(), data: None, version: -1 },
         ]);
-        // From here on, so that it goes also if the reply is lost.
+        // Created before the request, so that a drop also deletes the znode after a lost reply.
         let mut passage = Passage {
             coordinator: self.coordinator.clone(),
             path: self.path.text().clone(),
@@ -122,7 +138,7 @@ impl<C: Coordinator> Gate<C> {
                     continue;
                 }
                 Err(error) => {
-                    // What was refused is not there.
+                    // A refused create leaves no znode.
                     passage.is_through = is_doubtful || !matches!(error, zoolet_model::Error::Refused(_));
                     return Err(error.into());
                 }
@@ -134,14 +150,15 @@ impl<C: Coordinator> Gate<C> {
                     return Ok(Some(passage));
                 }
                 Some((0, ErrorCode::NodeExists)) => {
-                    // Before whose the znode is: whoever passes from here on makes that another number.
+                    // Read before the owner: every passage from here on changes this version.
                     let turn = stat(&self.coordinator, self.passages.text()).await?;
                     let own = data(&self.coordinator, self.path.text()).await?;
                     let own = own.filter(|(there, stat)| {
                         there.as_ref() == Some(&content) && stat.ephemeral_owner == self.coordinator.session().0
                     });
                     let Some(((_, stat), turn)) = own.zip(turn) else {
-                        // Nothing to clear away: no create of it was carried out before, and none will be.
+                        // Nothing to clear away: no create of this call was carried out, and none
+                        // will be.
                         passage.is_through = false;
                         return Ok(None);
                     };
@@ -149,7 +166,8 @@ impl<C: Coordinator> Gate<C> {
                     return Ok(Some(passage));
                 }
                 Some((missing, ErrorCode::NoNode)) => {
-                    // None was made. If what is missing cannot be made either, nothing is to be cleared away.
+                    // Nothing was created. If the missing znode cannot be created, nothing is to be
+                    // cleared away.
                     passage.is_through = is_doubtful;
                     match missing {
                         0 => make_parent(&self.coordinator, &self.path).await?,
@@ -165,7 +183,7 @@ impl<C: Coordinator> Gate<C> {
         }
     }
 
-    /// Waits until it could pass. Dropping the future leaves nothing behind.
+    /// Waits until it passes. Dropping the future leaves nothing behind.
     ///
     /// # Errors
     /// [`Error::Session`] if the session ends or a request is refused.
@@ -180,12 +198,12 @@ impl<C: Coordinator> Gate<C> {
 }
 
 impl<C: Coordinator> Passage<C> {
-    /// The fencing token.
+    /// Returns the fencing token.
     pub fn token(&self) -> FencingToken {
         FencingToken(self.czxid.unwrap_or_default())
     }
 
-    /// Writes that are done only if nobody has deleted its znode when they are.
+    /// Returns a writer whose writes are done only while the passage's znode exists.
     pub fn fenced(&self) -> FencedWriter<'_, C> {
         let fence = Fence { znode: &self.path, turn: Some((&self.passages, self.turn)) };
         FencedWriter::new(&self.coordinator, fence, &self.is_gone)

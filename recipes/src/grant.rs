@@ -1,45 +1,66 @@
-//! What somebody has who was granted something: a token that only grows, and the knowledge whether it still stands.
+//! Grants: a fencing token that only grows, and the present state.
 //!
-//! Holding is not having. A lock tells its holder that nobody else was granted it; it cannot tell whether that is still so a moment later, when the process may have been stopped for longer than
-//! its session lives. So a grant has three things for three needs:
+//! A lock tells its holder that no other participant was granted it. The lock cannot tell whether
+//! that is still so a moment later: the process may have been stopped for longer than its session
+//! lives. So a grant offers one means for each kind of resource:
 //!
-//! | need | use |
+//! | the resource | use |
 //! |---|---|
-//! | what is written is in the ensemble | [`Grant::fenced`]: the write and the check that the grant stands are one transaction |
-//! | it is elsewhere, and can compare numbers | [`Grant::token`]: whoever is written to refuses tokens smaller than the largest that it has seen |
-//! | it is a motor | [`Grant::doubted`], [`Grant::run`]: stop as soon as it is in doubt; [`Holding::Doubtful`] says until when nobody else can have it |
+//! | a znode | [`Grant::fenced`] writes and checks the grant in one transaction |
+//! | a store elsewhere that compares numbers | [`Grant::token`]; it refuses outdated tokens |
+//! | hardware, such as a motor | [`Grant::doubted`] or [`Grant::run`] stops it when in doubt |
+//!
+//! An outdated token is smaller than the largest one that the store has seen. [`Holding::Doubtful`]
+//! tells until when no other participant can have the grant.
 //!
 //! # Guarantees
-//! - The token of a later grant of a path is larger, also after the path was deleted and made again.
-//! - A fenced write is done only while the grant stands, however late it comes.
-//! - [`Grant::safe_until`] and [`Holding::Doubtful`] say until when no server can have ended the session. While this process lives, and nobody [breaks](crate::contention) the grant at once, nobody
-//!   else is granted the same before that instant. A [safe revocation](crate::Contention::revoke_safely) waits for it.
-//! - A grant that is over is found out: [`Holdings`] watches the own znode, and ends with [`Holding::Lost`].
-//! - Dropped, it is given up without waiting.
+//! - A later grant of a path has a larger token, even after the path was deleted and created again.
+//! - A fenced write is done only while the grant stands, however late it arrives.
+//! - No server can have ended the session before the instant in [`Grant::safe_until`] and
+//!   [`Holding::Doubtful`]. No other participant is granted the same before that instant, as long
+//!   as this process lives and nothing [breaks](crate::contention) the grant at once. A [safe
+//!   revocation](crate::Contention::revoke_safely) waits for it.
+//! - The holder learns that its grant is over: [`Holdings`] watches the grant's znode, and ends
+//!   with [`Holding::Lost`].
+//! - Dropping a grant gives it up without waiting.
 //!
 //! # Does not guarantee
-//! - That what is not fenced, and carries no token, stops in time: nothing can stop a process that stands still. Hardware needs an instant at which it stops by itself:
-//!   [`Grant::safe_until`], told again while the grant is held.
-//! - That instant for a process that dies: when the server is back in whose process a session was, the session ends at once, and what it held is free. Tell the hardware to stop before the node is
-//!   started.
-//! - That a fenced write whose reply is lost was done, or was not: it is not sent again. Read, or write with a version.
-//! - That what is written fenced is there: [`FencedWriter::set`] makes no znode.
+//! - Work that is neither fenced nor carries a token may not stop in time: a stopped process cannot
+//!   react. Hardware needs an instant at which it stops by itself. Pass [`Grant::safe_until`] to
+//!   the hardware repeatedly while the grant is held.
+//! - The instant does not hold once the process has died. If the session ran inside a server's
+//!   process, that server ends it as soon as it restarts, which frees its grants. Stop the hardware
+//!   before the node starts.
+//! - A fenced write whose reply is lost may or may not have been done; it is not sent again. Read
+//!   the znode, or write with a version.
+//! - [`FencedWriter::set`] does not create the znode.
 //!
 //! # Znodes
-//! The one of the place that was granted, an ephemeral: [`Grant::path`]. Where one kind [overtakes](crate::Preference) the other, also a line in the data of its parent.
+//! [`Grant::path`] is an ephemeral: the participant's place in the line of its lock, semaphore or
+//! election. Where one kind [overtakes](crate::Preference) the other, the data of its parent also
+//! has a line for each holder.
 //!
 //! # Failures
-//! | what happens | holding | fenced writes | who waits for it to end |
-//! |---|---|---|---|
-//! | the connection is lost | [`Holding::Doubtful`] | [`Error::Doubtful`], not sent | [`Grant::doubted`], [`Grant::run`] |
-//! | it comes back in time | [`Holding::Held`] | done | |
-//! | the process stands still beyond that instant | [`Holding::Doubtful`], once it goes on | done if the grant stands, else [`Error::Lost`] | [`Grant::ended`] |
-//! | the session ends | [`Holding::Lost`] | [`Error::Lost`] | all of them |
-//! | somebody revokes the grant safely | [`Holding::Doubtful`] with an instant that stays, then [`Holding::Lost`] | done until it is broken | [`Grant::doubted`], [`Grant::run`], then all of them |
-//! | the server has no room for the watch of the own znode | as it is; [`Grant::safe_until`] moves on by checks of the znode, each a write | done | |
-//! | somebody breaks the grant | [`Holding::Lost`] as soon as it is heard | [`Error::Lost`] from that moment on | all of them |
-//! | the reply to a fenced write is lost | as it is | `ConnectionLoss`: done or not | |
-//! | it is dropped without a connection | | | its znode goes as soon as there is one, or with the session |
+//! - **The connection is lost**: [`Holding::Doubtful`]. Fenced writes fail with [`Error::Doubtful`]
+//!   and are not sent. [`Grant::doubted`] and [`Grant::run`] return.
+//! - **The connection returns in time**: [`Holding::Held`]. Fenced writes are done.
+//! - **The process stops beyond the safe instant**: [`Holding::Doubtful`], once the process
+//!   continues. Fenced writes are done if the grant stands, and otherwise fail with
+//!   [`Error::Lost`]. [`Grant::ended`] returns as well.
+//! - **The session ends**: [`Holding::Lost`]. Fenced writes fail with [`Error::Lost`]. All waiting
+//!   calls return.
+//! - **The grant is revoked safely**: [`Holding::Doubtful`] with an instant that no longer moves,
+//!   then [`Holding::Lost`]. Fenced writes are done until the grant is broken. [`Grant::doubted`]
+//!   and [`Grant::run`] return at once, and the other waiting calls at the end.
+//! - **The server has no room for the watch of the grant's znode**: the holding is unchanged.
+//!   Checks of the znode, each of them a write, move [`Grant::safe_until`] on. Fenced writes are
+//!   done.
+//! - **The grant is broken**: [`Holding::Lost`] as soon as the holder hears of it. Fenced writes
+//!   fail with [`Error::Lost`] from the break on. All waiting calls return.
+//! - **The reply to a fenced write is lost**: the holding is unchanged. The write fails with
+//!   `ConnectionLoss` and may or may not have been done.
+//! - **The grant is dropped without a connection**: its znode is deleted as soon as there is a
+//!   connection, or with the session.
 //!
 //! # Example
 //! ```
@@ -72,8 +93,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use zoolet_model::{ErrorCode, EventKind, OpResult, Path, Reply, Request, SessionState, Stat, Text, WriteOp};
 
-/// A number that is larger for each later grant of the same path, also after the path was deleted and made again. Whoever is written to and
-/// remembers the largest one that it has seen can refuse everybody whose grant is over, however late their writes come.
+/// Number that is larger for each later grant of the same path.
+///
+/// It also grows when the path is deleted and created again. A store that remembers the largest
+/// token it has seen can refuse every holder whose grant is over, however late its write arrives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FencingToken(pub i64);
 
@@ -83,28 +106,35 @@ impl fmt::Display for FencingToken {
     }
 }
 
-/// How a grant is.
+/// State of a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holding {
-    /// It stands, as far as its session knows.
+    /// The grant stands, as far as its session knows.
     Held,
+    /// The grant may be over.
+    ///
     /// The session has no connection, or has heard nothing for too long. Or the grant is withdrawn
-    /// and will be broken ([`Contention::revoke_safely`](crate::Contention::revoke_safely));
-    /// `safe_until` then no longer moves. Nobody else is granted the same before `safe_until`,
-    /// unless somebody [breaks](crate::Contention::break_grant) it.
+    /// and will be broken ([`Contention::revoke_safely`](crate::Contention::revoke_safely)); then
+    /// `safe_until` no longer moves. No other participant is granted the same before `safe_until`,
+    /// unless the grant is [broken](crate::Contention::break_grant) at once.
     Doubtful {
-        /// By the clock of the session. It may lie beyond a withdrawal that the holder has not heard of: hardware that obeys safe
-        /// revocations stops at [`Grant::safe_until`] instead.
+        /// End of the safe time, by the session's clock.
+        ///
+        /// It may lie beyond a withdrawal that the holder has not heard of. Hardware that obeys
+        /// safe revocations stops at [`Grant::safe_until`] instead.
         safe_until: Instant,
     },
-    /// It is over. Somebody else may have been granted the same.
+    /// The grant is over. Another participant may have been granted the same.
     Lost,
 }
 
-/// Something that is granted to this participant until it is released or dropped, which gives it up without waiting.
+/// A lock, permit or office that this participant holds.
 ///
-/// Holding is not having: between two looks at [`Grant::holding`] a process may be stopped for longer than its session lives. What must never be
-/// done by two at once is written through [`Grant::fenced`], or carries [`Grant::token`].
+/// Dropping it gives it up without waiting for the deletion of its znode.
+///
+/// Between two calls of [`Grant::holding`], a process may be stopped for longer than its session
+/// lives. Anything that two processes must never do at once has to be written through
+/// [`Grant::fenced`], or carry [`Grant::token`].
 #[derive(Debug)]
 #[must_use = "it is given up when it is dropped"]
 pub struct Grant<C: Coordinator> {
@@ -124,57 +154,73 @@ impl<C: Coordinator> Grant<C> {
         &mut self.place
     }
 
-    /// With another znode that goes when this grant goes, and not when somebody else has broken it.
+    /// Adds a znode that is deleted together with this grant's own.
+    ///
+    /// It is not deleted if the grant was broken before.
     pub(crate) fn with_companion(mut self, companion: Text) -> Self {
         self.place.set_companion(companion);
         self
     }
 
-    /// The fencing token: the zxid of the creation of the own znode, or of the write by which the grant was given where some overtake others.
+    /// Returns the fencing token.
+    ///
+    /// It is the zxid of the creation of the grant's znode. Where some participants overtake
+    /// others, it is the zxid of the write that gave the grant.
     pub fn token(&self) -> FencingToken {
         FencingToken(self.place.token())
     }
 
-    /// The own znode.
+    /// Returns the path of the grant's znode.
     pub fn path(&self) -> &Text {
         self.place.path()
     }
 
-    /// How it is now, as far as is known without asking: [`Holding::Lost`] as well once a fenced write or [`Grant::holdings`] has found that somebody broke it.
+    /// Returns the present state, without asking the ensemble.
+    ///
+    /// It is [`Holding::Lost`] as well once a fenced write or [`Grant::holdings`] has found the
+    /// grant broken.
     pub fn holding(&self) -> Holding {
         holding(self.coordinator(), self.coordinator().state(), self.place.known_fate())
     }
 
     /// Returns the instant until which hardware may act on this grant.
     ///
-    /// It holds while this process lives, even if the process stands still. If the process dies,
-    /// its session may end earlier: stop the hardware before the node is started again.
+    /// The instant holds while this process lives, even if the process is stopped. If the process
+    /// dies, its session may end earlier: stop the hardware before the node starts again.
     ///
-    /// Nobody else is granted the same before it, even if the grant is [revoked safely](crate::Contention::revoke_safely); a grant that is
-    /// [broken](crate::Contention::break_grant) at once ends earlier. The instant moves on only while a listener is polled: [`Grant::holdings`], [`Grant::run`],
-    /// [`Grant::doubted`] or [`Grant::ended`]. [`Instant::START`] before the first of them has heard of the znode.
+    /// No other participant is granted the same before this instant, even if the grant is [revoked
+    /// safely](crate::Contention::revoke_safely). A grant that is
+    /// [broken](crate::Contention::break_grant) at once ends earlier.
+    ///
+    /// The instant moves on only while one of these is polled: [`Grant::holdings`], [`Grant::run`],
+    /// [`Grant::doubted`] or [`Grant::ended`]. It is [`Instant::START`] until the first of them has
+    /// read the grant's znode.
     pub fn safe_until(&self) -> Instant {
         self.place.known_fate().map_or(Instant::START, Fate::safe_until)
     }
 
-    /// Whether a listener heard that it is going to be broken.
+    /// Whether a listener heard that the grant is going to be broken.
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.place.known_fate().is_some_and(|fate| fate.is_withdrawn.load(Relaxed))
     }
 
-    /// How it is and becomes. This watches the own znode as well, so that a grant which somebody breaks is found to be lost; and when pings alone
-    /// would leave it in doubt, it checks the znode by a write.
+    /// Returns a stream of the present state and each change.
+    ///
+    /// The stream also watches the grant's znode, and so detects that the grant was broken. If
+    /// pings alone would leave the grant in doubt, it checks the znode by a write.
     pub fn holdings(&self) -> Holdings<C> {
         Holdings::new(self.coordinator().clone(), self.path().clone(), Arc::clone(self.place.fate()))
     }
 
-    /// Waits until it is not [`Holding::Held`] any more. Cancel-safe.
+    /// Waits until the grant is no longer [`Holding::Held`]. Cancel-safe.
     pub async fn doubted(&self) {
         let mut holdings = self.holdings();
         while next(&mut holdings).await == Some(Holding::Held) {}
     }
 
-    /// Waits until somebody else may have been granted the same: it is lost, or the instant until which it was safe has passed. Cancel-safe.
+    /// Waits until another participant may have been granted the same. Cancel-safe.
+    ///
+    /// That is so once the grant is lost, or its safe instant has passed.
     pub async fn ended(&self) {
         let mut holdings = self.holdings();
         let mut now = next(&mut holdings).await;
@@ -192,10 +238,10 @@ impl<C: Coordinator> Grant<C> {
         }
     }
 
-    /// Does `work` as long as the grant is held, and drops it as soon as that is in doubt.
+    /// Runs `work`, and drops it once the grant is in doubt.
     ///
     /// # Errors
-    /// [`Error::Doubtful`] when it was dropped.
+    /// [`Error::Doubtful`] if `work` was dropped.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Error> {
         match first(self.doubted(), work).await {
             First::Left(()) => Err(Error::Doubtful),
@@ -203,10 +249,14 @@ impl<C: Coordinator> Grant<C> {
         }
     }
 
-    /// Waits until somebody asks for it to be given up, in the words of the documentation (`unlock`) or Curator's (`__REVOKE__`). Cancel-safe.
+    /// Waits until the holder is asked to release the grant. Cancel-safe.
+    ///
+    /// The request is the documentation's `unlock`, Curator's `__REVOKE__`, or a withdrawal by
+    /// [`Contention::revoke_safely`](crate::Contention::revoke_safely).
     ///
     /// # Errors
-    /// [`Error::Lost`] when it is over; the session's.
+    /// [`Error::Lost`] if the grant is over. [`Error::Session`] if the session ends or a request is
+    /// refused.
     pub async fn asked_to_release(&self) -> Result<(), Error> {
         let request = Request::GetData { path: self.path().clone(), watch: true };
         loop {
@@ -220,21 +270,24 @@ impl<C: Coordinator> Grant<C> {
         }
     }
 
-    /// Writes that are done only if the grant stands when they are.
+    /// Returns a writer whose writes are done only while the grant stands.
     pub fn fenced(&self) -> FencedWriter<'_, C> {
-        // The path is not given to another grant before this one is dropped.
+        // No turn to check: no other grant gets the path before this one is dropped.
         let fence = Fence { znode: self.path(), turn: None };
         FencedWriter::new(self.coordinator(), fence, &self.place.fate().is_gone)
     }
 
-    /// Gives it up, and waits until that is done. Dropping it does the same without waiting.
+    /// Gives the grant up, and waits until its znode is deleted.
+    ///
+    /// Dropping the grant does the same without waiting.
     ///
     /// # Errors
-    /// The session is over; then the grant is as well.
+    /// [`Error::Session`] if the session ends, and the grant with it, or if the read that confirms
+    /// the deletion is refused. The grant is given up in either case.
     pub async fn release(self) -> Result<(), Error> {
         let (coordinator, path) = (self.coordinator().clone(), self.path().clone());
         drop(self);
-        // Behind the errand: once this is answered, that is done.
+        // The session sends this read after the deletion that the drop asked for.
         crate::line::wait_gone(&coordinator, &path).await
     }
 
@@ -251,48 +304,52 @@ fn holding<C: Coordinator>(coordinator: &C, state: SessionState, fate: Option<&F
     let safe_until = withdrawn.map_or_else(|| coordinator.safe_until(), Fate::safe_until);
     match state {
         SessionState::Lost(_) | SessionState::AuthFailed | SessionState::Closed => Holding::Lost,
-        // A process that was stopped finds itself connected, and its time is over.
+        // A process that was stopped may find itself connected although its safe time has passed.
         SessionState::Connected if withdrawn.is_none() && coordinator.now() < safe_until => Holding::Held,
         SessionState::Connected | SessionState::Suspended | SessionState::ReadOnly => Holding::Doubtful { safe_until },
     }
 }
 
-/// How a grant is, and becomes: each change, until it is [`Holding::Lost`]. A slow reader misses intermediate ones, never the last.
+/// Stream of a grant's states that ends after [`Holding::Lost`].
+///
+/// A slow reader may miss intermediate states, but never the last.
 #[derive(Debug)]
 pub struct Holdings<C: Coordinator> {
     coordinator: C,
     znode: Text,
     states: C::States,
     state: SessionState,
-    /// The answer to the look at the own znode that arms the watch.
+    /// Read of the grant's znode, in flight. It arms the watch.
     looking: Option<C::Ticket>,
-    /// Also `None` once the session may have missed its event.
+    /// Also `None` once the session may have missed the watch's event.
     watch: Option<C::Watch>,
-    /// The session's gaps when the watch was asked for.
+    /// [`Coordinator::gaps`] when the watch was requested.
     gaps: u64,
-    /// The version of the own znode that was read last and is not withdrawn. A later one may be.
+    /// Version at which the last read found no withdrawal. A later version may be withdrawn.
     version: Option<i32>,
-    /// A check of the own znode: as a write it shows for certain that the session lives.
+    /// Check of the grant's znode, in flight. As a write it proves that the session lives.
     confirming: Option<Confirming<C::Ticket>>,
-    /// It is not confirmed again before.
+    /// Earliest instant for the next check.
     confirms_at: Instant,
     timer: Option<(Instant, C::Timer)>,
-    /// The grant's as well.
+    /// Shared with the grant.
     fate: Arc<Fate>,
     told: Option<Holding>,
 }
 
-/// A check of the own znode that is not answered.
+/// A check of the grant's znode that has no answer yet.
 #[derive(Debug)]
 struct Confirming<T> {
     ticket: T,
-    /// The version that it checks; `None` is any.
+    /// Version that the check requires; `None` is any.
     version: Option<i32>,
-    /// Until when the grant is safe if the version is that one.
+    /// End of the safe time if the znode has that version.
     safe_until: Instant,
 }
 
-/// Two clocks drift apart by at most one part in so many: NTP corrects up to 500 millionths, and each may be off by that.
+/// Bounds the drift between two clocks: 1 part in 1,000.
+///
+/// NTP corrects up to 500 ppm, and each of the two clocks may be off by that.
 const DRIFT_ONE_IN: u32 = 1000;
 
 impl<C: Coordinator> Holdings<C> {
@@ -317,12 +374,15 @@ impl<C: Coordinator> Holdings<C> {
         holdings
     }
 
-    /// Whether a withdrawal would have been heard of before whatever the session was answered.
+    /// Whether a withdrawal's event would arrive before any later answer.
     fn is_told_of_changes(&self) -> bool {
         self.looking.is_none() && self.watch.is_some()
     }
 
-    /// For a caller that knows that the grant stood, not withdrawn, when the session sent the sign of life that makes it safe until then.
+    /// Moves the safe instant on, unless the grant is withdrawn or gone.
+    ///
+    /// `safe_until` follows from a sign of life of the session. The caller knows that the grant
+    /// stood and was not withdrawn when the session sent that sign of life.
     fn extend(&self, safe_until: Instant) {
         if !self.fate.is_withdrawn.load(Relaxed) && !self.fate.is_gone.load(Relaxed) {
             self.fate.extend(safe_until);
@@ -336,12 +396,17 @@ impl<C: Coordinator> Holdings<C> {
         (self.looking, self.watch) = (Some(ticket), Some(watch));
     }
 
-    /// A read shows only what was known to the ensemble some time before it, and so do pings: a session with a short timeout that does nothing else
-    /// would come into doubt between two of them.
+    /// Sends a check of the grant's znode, as a write.
     ///
-    /// It also shows that the grant is not withdrawn, where no watch does. A check succeeds only if the znode still has the version that was read. So a
-    /// withdrawal comes behind it in the order of writes, and is answered later than the check was sent. The grant is broken `timeout_max` after that
-    /// answer. The holder may count on its own timeout, which is no longer, from the moment before it sent the check, less the drift of the two clocks.
+    /// Reads and pings show only an earlier state of the ensemble. With these alone, an idle
+    /// session with a short timeout would come into doubt between two pings.
+    ///
+    /// Without a watch, the check also shows that the grant is not withdrawn. It succeeds only if
+    /// the znode still has the version that was read. Any withdrawal is then ordered after the
+    /// check, and is answered after the check was sent. The revoker breaks the grant `timeout_max`
+    /// after that answer. The holder's own timeout is no longer than `timeout_max`. So the grant is
+    /// safe for that timeout from the moment before the check was sent, less the drift of the two
+    /// clocks.
     fn confirm(&mut self) {
         let (now, timeout, version) = (self.coordinator.now(), self.coordinator.timeout(), self.version);
         let check = WriteOp::Check { path: self.znode.clone(), version: version.unwrap_or(-1) };
@@ -351,7 +416,7 @@ impl<C: Coordinator> Holdings<C> {
         self.confirms_at = now.saturating_add(timeout / 8);
     }
 
-    /// Hears what became of a check.
+    /// Handles the answer to a check.
     fn confirmed(
         &mut self,
         answer: &Result<Reply, zoolet_model::Error>,
@@ -361,10 +426,12 @@ impl<C: Coordinator> Holdings<C> {
     ) {
         let Ok(Reply::Multi(results)) = answer else { return };
         match zoolet_model::first_failure(results) {
-            // The session may be safe for less, for example at a server elsewhere, whose leader hears late of what it was asked.
+            // The session may be safe for less, for example if its server's leader hears late of
+            // requests.
             None if version.is_some() => self.extend(safe_until.min(self.coordinator.safe_until())),
             Some((_, ErrorCode::NoNode)) => self.fate.is_gone.store(true, Relaxed),
-            // The next look reads the later one. It may be under way already, because of the event of the same change.
+            // Read the later version. That read may be in flight already, because of the event of
+            // the same change.
             Some((_, ErrorCode::BadVersion)) if self.version == version => {
                 self.version = None;
                 if self.looking.is_none() && self.watch.take().is_some() {
@@ -375,7 +442,10 @@ impl<C: Coordinator> Holdings<C> {
         }
     }
 
-    /// Hears of everything that has happened. `gaps` is how many the session had when the caller had read the time to which it may extend the grant.
+    /// Processes pending states, answers and events.
+    ///
+    /// `gaps` is the session's count when the caller had read the instant to which it may extend
+    /// the grant.
     fn hear(&mut self, gaps: u64, context: &mut Context<'_>) {
         while let Poll::Ready(Some(state)) = Pin::new(&mut self.states).poll_next(context) {
             self.state = state;
@@ -395,7 +465,8 @@ impl<C: Coordinator> Holdings<C> {
                 Ok(Reply::Data(_, stat)) => self.version = Some(stat.version),
                 Ok(_) => {}
                 Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => self.fate.is_gone.store(true, Relaxed),
-                // The server has no room for the watch, and then it does not read either. Checks need a version.
+                // The server has no room for the watch, so it refused the read as well. Checks need
+                // a version: read without a watch.
                 Err(zoolet_model::Error::Refused(ErrorCode::SystemError))
                     if self.version.is_none() && self.watch.take().is_some() =>
                 {
@@ -403,7 +474,7 @@ impl<C: Coordinator> Holdings<C> {
                     self.looking = Some(self.coordinator.submit(request));
                     context.waker().wake_by_ref();
                 }
-                // It is looked at again once there is a connection, and that may be so already.
+                // The read is retried once there is a connection, which may be so already.
                 Err(error) => {
                     self.watch = None;
                     if is_disconnection(error) && self.coordinator.state() == SessionState::Connected {
@@ -412,7 +483,8 @@ impl<C: Coordinator> Holdings<C> {
                 }
             }
         }
-        // A server that has no room for the watch refuses to register it again. The next look finds out, and reads what was missed.
+        // After a gap the watch may be gone: a server without room refuses to register it again.
+        // The next read finds out, and shows any missed change.
         if self.looking.is_none() && self.gaps != gaps && !is_on(Mutation::GapUnheard) && self.watch.take().is_some() {
             context.waker().wake_by_ref();
         }
@@ -435,27 +507,30 @@ impl<C: Coordinator> Holdings<C> {
                     self.look();
                     context.waker().wake_by_ref();
                 }
-                // The session is over, and says so itself.
+                // The session is over, as its states will show.
                 None => {}
             }
         }
     }
 
-    /// While it is held, doubt comes by time alone when nothing is heard: it is asked for before, and again after.
+    /// Schedules the checks that keep the grant out of doubt.
+    ///
+    /// If nothing is heard, a held grant comes into doubt by time alone. So one check is sent
+    /// before that instant, and another one after it.
     fn arm(&mut self, context: &mut Context<'_>) {
         let (now, safe_until) = (self.coordinator.now(), self.coordinator.safe_until());
-        // Without a watch checks alone extend the grant.
+        // Without a watch, only checks extend the grant.
         let is_extended_by_checks = !self.is_told_of_changes() && self.version.is_some();
         let extended = if is_extended_by_checks { safe_until.min(self.fate.safe_until()) } else { safe_until };
         let soon = extended.saturating_sub(self.coordinator.timeout() / 4).max(self.confirms_at);
         if self.confirming.is_none() && now >= soon {
             self.confirm();
-            // Polled, so that its answer is heard.
+            // Poll again, so that the answer to the check wakes this task.
             context.waker().wake_by_ref();
             return;
         }
         let next = if self.confirming.is_some() { safe_until } else { soon };
-        // Doubt has come, and its answer wakes.
+        // The grant is in doubt already. The answer to the check will wake this task.
         if next <= now {
             return;
         }
@@ -481,8 +556,10 @@ impl<C: Coordinator> Stream for Holdings<C> {
         if self.told == Some(Holding::Lost) {
             return Poll::Ready(None);
         }
-        // Both are read before the news. Outside a gap the event of a withdrawal is delivered before every answer that was given after the withdrawal. The
-        // gaps are read last, so that one which begins now counts although `safe_until` does not depend on answers behind it.
+        // Read both before the pending events. Outside a gap, the event of a withdrawal is
+        // delivered before every answer given after the withdrawal. The gap count is read last, so
+        // a gap that begins between the two reads counts. That is conservative: `safe_until` does
+        // not depend on answers after such a gap.
         let (safe_until, gaps) = (self.coordinator.safe_until(), self.coordinator.gaps());
         self.hear(gaps, context);
         if self.is_told_of_changes() {
@@ -495,7 +572,7 @@ impl<C: Coordinator> Stream for Holdings<C> {
         }
         match now {
             Holding::Held => self.arm(context),
-            // Time alone made it doubtful, and the answer to a write dispels that.
+            // Only time made the grant doubtful. The answer to a write removes that doubt.
             Holding::Doubtful { .. } if self.state == SessionState::Connected => self.arm(context),
             Holding::Doubtful { .. } | Holding::Lost => {}
         }
@@ -504,7 +581,7 @@ impl<C: Coordinator> Stream for Holdings<C> {
 }
 
 impl<C: Coordinator> Holdings<C> {
-    /// The next one; `None` after [`Holding::Lost`]. Cancel-safe.
+    /// Returns the next state; `None` after [`Holding::Lost`]. Cancel-safe.
     #[allow(
         clippy::should_implement_trait,
         reason = "a stream's next, as futures name it: what it returns is a future"
@@ -514,12 +591,16 @@ impl<C: Coordinator> Holdings<C> {
     }
 }
 
-/// What a fenced writer checks.
+/// Checks that a fenced writer adds to its transactions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fence<'a> {
-    /// The znode of the grant. Not its version: a request to release it is written into it.
+    /// The grant's znode, at any version.
+    ///
+    /// A request to release the grant changes its version.
     pub(crate) znode: &'a Text,
-    /// Where others may make that znode anew: another one that each of them writes to, and its version.
+    /// Second znode and version to check, if others may recreate `znode`.
+    ///
+    /// Each creation of `znode` writes to the second znode in the same transaction.
     pub(crate) turn: Option<(&'a Text, i32)>,
 }
 
@@ -530,8 +611,10 @@ impl Fence<'_> {
     }
 }
 
-/// Writes that check the grant in the transaction that does them. So they are done only while the grant stands, whatever the one who holds it
-/// believes and however long they were under way.
+/// Writes that check the grant in the same transaction.
+///
+/// They are done only while the grant stands, however late they arrive and even if the holder is
+/// mistaken.
 #[derive(Clone, Copy, Debug)]
 pub struct FencedWriter<'a, C> {
     coordinator: &'a C,
@@ -546,13 +629,20 @@ impl<'a, C> FencedWriter<'a, C> {
 }
 
 impl<C: Coordinator> FencedWriter<'_, C> {
-    /// All operations or none, and none if the grant is over. The results are those of `ops`.
+    /// Does all operations, or none if one fails; returns their results.
+    ///
+    /// None is done if the grant is over.
     ///
     /// # Errors
-    /// [`Error::Lost`]: the grant is over, nothing was done. [`Error::Doubtful`]: there is no connection, and nothing was sent. [`Error::Session`]: the server's answer to the
-    /// first operation that failed, or, as `ConnectionLoss` or because the session ended meanwhile, nobody knows whether they were done.
+    /// - [`Error::Lost`] if the grant is over. Nothing was done.
+    /// - [`Error::Doubtful`] if the session has no connection. Nothing was sent.
+    /// - [`Error::Session`] with the server's answer to the first operation that failed. Nothing
+    ///   was done.
+    /// - [`Error::Session`] with `ConnectionLoss`, or because the session ended meanwhile: the
+    ///   operations may or may not have been done.
     pub async fn multi(&self, ops: impl IntoIterator<Item = WriteOp>) -> Result<Vec<OpResult>, Error> {
-        // Connected and doubtful: the check says what is so, and its answer dispels the doubt.
+        // A doubtful grant may write while connected: the check decides, and its answer removes the
+        // doubt.
         match self.coordinator.state() {
             SessionState::Connected => {}
             SessionState::Suspended | SessionState::ReadOnly => return Err(Error::Doubtful),
@@ -576,7 +666,7 @@ impl<C: Coordinator> FencedWriter<'_, C> {
         }
     }
 
-    /// Sets the data of a znode; version -1 is any.
+    /// Sets the data of a znode; version -1 matches any.
     ///
     /// # Errors
     /// As [`FencedWriter::multi`].
@@ -597,7 +687,7 @@ impl<C: Coordinator> FencedWriter<'_, C> {
         let op = crate::ask::create(path.text().clone(), data.into(), kind, false);
         match self.multi([op]).await?.pop() {
             Some(OpResult::CreateStat(_, stat)) => Ok(stat),
-            // Apache ZooKeeper has no stat for it inside a multi, up to 3.8.0 at least.
+            // Apache ZooKeeper returns no stat for a create in a multi, up to 3.8.0 at least.
             Some(OpResult::Create(path)) => crate::ask::stat(self.coordinator, &path)
                 .await?
                 .ok_or(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))),
@@ -605,7 +695,7 @@ impl<C: Coordinator> FencedWriter<'_, C> {
         }
     }
 
-    /// Deletes a znode; version -1 is any.
+    /// Deletes a znode; version -1 matches any.
     ///
     /// # Errors
     /// As [`FencedWriter::multi`].
@@ -614,11 +704,13 @@ impl<C: Coordinator> FencedWriter<'_, C> {
     }
 }
 
-/// What a writer is told: the connection may have gone between the look at the session and the submit.
+/// Maps the session's error to a writer's.
+///
+/// The connection may have ended after the state was read and before the request was submitted.
 fn not_sent_or(error: zoolet_model::Error) -> Error {
     match error {
         zoolet_model::Error::Suspended => Error::Doubtful,
-        // A session that ends leaves what was under way undecided.
+        // A request in flight when the session ends may or may not have been done.
         other => Error::Session(other),
     }
 }

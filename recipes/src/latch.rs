@@ -1,24 +1,25 @@
-//! A countdown latch: many wait until something has happened so many times.
+//! A countdown latch: participants wait until a count has reached 0.
 //!
 //! # Guarantees
-//! - It opens when it was counted down as often as it was set to, and stays open. Each [`Latch::count_down`] counts once, also when its reply is lost.
-//! - Whoever waits goes on when nothing is left to count.
+//! - The latch opens once it was counted down as often as it was set to, and stays open. Each
+//!   [`Latch::count_down`] counts once, even if its reply is lost.
+//! - Waiters continue once the count is 0.
 //!
 //! # Does not guarantee
-//! - Who counted: a process that counts twice counts for two.
-//! - Few wake-ups: each count wakes everybody who waits, because it changes the one znode. For many who wait, use a [barrier](crate::barrier) that the last one opens.
+//! - That different processes count: a process that counts twice counts for two.
+//! - Few wake-ups: each count changes the one znode and so wakes every waiter. For many waiters use
+//!   a [barrier](crate::barrier) that the last participant opens.
 //!
 //! # Znodes
-//! The path, whose data is `left/total`, persistent; `path-receipts` has an ephemeral for each participant by which a lost reply is resolved.
+//! The path, persistent, whose data is `left/total`. `path-receipts` has an ephemeral for each
+//! participant, which resolves lost replies.
 //!
 //! # Failures
-//! | what happens | what comes of it |
-//! |---|---|
-//! | the reply to a count is lost | it is found out whether it was done |
-//! | the session is suspended while it waits | the next server tells how much is left |
-//! | the session ends | its error; what it has counted stays counted |
-//! | a future of a count is dropped | it may have counted |
-//! | the znode has other data | [`Error::Malformed`] |
+//! - **The reply to a count is lost**: the call finds out whether it counted.
+//! - **The session is suspended while it waits**: the next server tells the remaining count.
+//! - **The session ends**: its error. Its counts stay.
+//! - **The future of a count is dropped**: it may have counted.
+//! - **The znode has other data**: [`Error::Malformed`].
 //!
 //! # Example
 //! ```
@@ -41,7 +42,7 @@ use crate::{Coordinator, Error};
 use bytes::Bytes;
 use zoolet_model::{CreateKind, ErrorCode, Path, Request, WriteOp};
 
-/// A latch that opens for good when it was counted down as often as it was set to.
+/// A latch that opens for good once its count is 0.
 #[derive(Debug)]
 pub struct Latch<C: Coordinator> {
     coordinator: C,
@@ -50,15 +51,17 @@ pub struct Latch<C: Coordinator> {
 }
 
 impl<C: Coordinator> Latch<C> {
-    /// The latch at `path`.
+    /// Returns the latch at `path`.
     pub fn new(coordinator: C, path: &Path) -> Self {
         Self { once: Once::new(coordinator.clone(), path), coordinator, path: path.clone() }
     }
 
-    /// Makes it, with so many to count; nothing if it is there already.
+    /// Creates the latch with `count`; does nothing if it exists already.
     ///
     /// # Errors
-    /// [`Error::Disagreement`] when it was made with another count; the session's.
+    /// - [`Error::Disagreement`] if it was created with another count.
+    /// - [`Error::Malformed`] if the znode has other data.
+    /// - [`Error::Session`] if the session ends or a request is refused.
     pub async fn set(&self, count: u32) -> Result<(), Error> {
         let content = Some(Bytes::from(format!("{count}/{count}")));
         let op = create(self.path.text().clone(), content, CreateKind::Persistent, false);
@@ -78,18 +81,23 @@ impl<C: Coordinator> Latch<C> {
         }
     }
 
-    /// How often it is still to be counted down; `None` when there is no such latch.
+    /// Returns the remaining count; `None` if there is no such latch.
     ///
     /// # Errors
-    /// [`Error::Malformed`]; the session's.
+    /// - [`Error::Malformed`] if the znode has other data.
+    /// - [`Error::Session`] if the session ends or a request is refused.
     pub async fn count(&self) -> Result<Option<u32>, Error> {
         Ok(self.read().await?.map(|(left, ..)| left))
     }
 
-    /// Counts down once, also when the reply is lost; gives what is left. At 0 it stays there.
+    /// Counts down once; returns the remaining count.
+    ///
+    /// It counts once even if the reply is lost. A count of 0 stays 0.
     ///
     /// # Errors
-    /// NoNode when there is no such latch; [`Error::Malformed`]; the session's.
+    /// - [`Error::Malformed`] if the znode has other data.
+    /// - [`Error::Session`] if the session ends, a request is refused, or there is no such latch
+    ///   (NoNode).
     pub async fn count_down(&self) -> Result<u32, Error> {
         loop {
             let Some((left, total, version)) = self.read().await? else {
@@ -107,10 +115,11 @@ impl<C: Coordinator> Latch<C> {
         }
     }
 
-    /// Waits until nothing is left to count, also for the latch to be made.
+    /// Waits until the count is 0. Waits also for the latch to be created.
     ///
     /// # Errors
-    /// [`Error::Malformed`]; the session's.
+    /// - [`Error::Malformed`] if the znode has other data.
+    /// - [`Error::Session`] if the session ends or a request is refused.
     pub async fn wait(&self) -> Result<(), Error> {
         let request = Request::Exists { path: self.path.text().clone(), watch: true };
         loop {
@@ -122,7 +131,7 @@ impl<C: Coordinator> Latch<C> {
         }
     }
 
-    /// What is left, of how many, and the version.
+    /// Returns the remaining count, the total and the version; `None` if there is no such latch.
     async fn read(&self) -> Result<Option<(u32, u32, i32)>, Error> {
         let Some((data, stat)) = data(&self.coordinator, self.path.text()).await? else { return Ok(None) };
         let (left, total) = parse(data.as_deref().unwrap_or_default()).ok_or(Error::Malformed)?;

@@ -1,25 +1,30 @@
-//! The recipes of ZooKeeper, safe by default, over any session that implements [`Coordinator`].
+//! ZooKeeper's recipes, safe by default, over any [`Coordinator`] session.
 //!
-//! | for | see |
+//! | to | see |
 //! |---|---|
-//! | one at a time | [`lock`]: [`Lock`], [`ReentrantLock`]; [`gate`] for the one without an order |
-//! | readers and writers | [`read_write_lock`] |
-//! | so many at a time | [`semaphore`], [`rolling_restart`] for what has to outlive its process |
-//! | one who decides | [`election`] |
-//! | what a holder has, and how it writes | [`grant`]: [`Grant`], [`FencingToken`], [`FencedWriter`], [`Holding`] |
-//! | who holds and waits, asking and breaking | [`contention`] |
-//! | waiting for others | [`barrier`], [`double_barrier`], [`latch`], [`event_handle`] |
-//! | work for one of many | [`queue`]: [`Queue`], [`PriorityQueue`] |
-//! | all or none | [`two_phase_commit`] |
-//! | who is there | [`persistent`]: [`Group`], [`PersistentZnode`]; [`names`] |
-//! | what others say | [`cache`], [`configuration`] |
-//! | a number | [`counter`] |
-//! | all of it over TCP, also against Apache ZooKeeper | `remote`, with the feature of that name |
+//! | let one participant in at a time | [`lock`]: [`Lock`], [`ReentrantLock`] |
+//! | the same, in no order | [`gate`] |
+//! | coordinate readers and writers | [`read_write_lock`] |
+//! | let a limited number in at a time | [`semaphore`] |
+//! | the same, for permits that outlive a process | [`rolling_restart`] |
+//! | elect a leader | [`election`] |
+//! | act while holding | [`grant`]: [`Grant`], [`FencingToken`], [`FencedWriter`], [`Holding`] |
+//! | list holders and waiters, revoke grants | [`contention`] |
+//! | wait for others | [`barrier`], [`double_barrier`], [`latch`], [`event_handle`] |
+//! | hand each item of work to one consumer | [`queue`]: [`Queue`], [`PriorityQueue`] |
+//! | decide together: all or none | [`two_phase_commit`] |
+//! | find members and names | [`persistent`]: [`Group`], [`PersistentZnode`]; [`names`] |
+//! | follow data of others | [`cache`], [`configuration`] |
+//! | share a number | [`counter`] |
+//! | use recipes over TCP, also with Apache ZooKeeper | `remote`, with the feature of that name |
 //!
-//! Each page says what the recipe guarantees and what not, which znodes it uses, and what comes of failures.
+//! Each page states the recipe's guarantees and their limits, its znodes, and how it handles
+//! failures.
 //!
-//! Nothing here does IO, reads a clock, spawns or needs a runtime: futures are polled by whoever waits for them, and what a dropped one leaves
-//! behind is cleared away by its session ([`Errand`]). Only the feature `remote` brings a runtime. No protocol step depends on a timer; only what a caller says he has patience for does.
+//! Recipes do no IO, read no clock, spawn no tasks and need no runtime. The caller polls the
+//! futures. If a future is dropped, its session cleans up after it ([`Errand`]). Only the feature
+//! `remote` brings a runtime. No protocol step depends on a timer, except for a time limit that the
+//! caller sets.
 
 mod ask;
 pub mod barrier;

@@ -1,8 +1,11 @@
-//! Standing in line: what locks and elections have in common.
+//! Lines: the queueing that locks and elections have in common.
 //!
-//! Each participant creates a sequential ephemeral znode below one parent; the number that the server appends says who came first. Whoever has
-//! nobody before it that it minds has its turn; everybody else watches the nearest one before it, so that each departure wakes one participant.
-//! A reply that is lost leaves a znode of which its creator does not know: it is found again by the GUID in its name.
+//! Each participant creates a sequential ephemeral znode below one parent. The server appends a
+//! number that tells the order of arrival. A participant has its turn once no conflicting
+//! participant is before it. Until then it watches the nearest one, so each departure wakes one
+//! participant.
+//!
+//! If the reply to the create is lost, the participant finds its znode by the GUID in the name.
 
 use crate::ask::{
     UNEXPECTED, ask, ask_watching, children, connected, create, data, fired, is_disconnection, make_container,
@@ -17,7 +20,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use zoolet_model::{CreateKind, ErrorCode, EventKind, Names, OpResult, Path, Reply, Request, Stat, Text, WriteOp};
 
-/// Numbers that are left over: at the last one the server stops counting, and two participants would have the same.
+/// Numbers kept in reserve below `i32::MAX`, where the server stops counting. Beyond it two
+/// participants would get the same number.
 const NUMBERS_LEFT_MIN: u32 = 1 << 16;
 
 /// One participant's side of a line.
@@ -28,19 +32,23 @@ pub(crate) struct Line<C> {
     naming: Naming,
     stands: Stands,
     rank: u8,
-    /// Which kind overtakes the other. All participants of a line must say the same: see [`Line::refuse_another_preference`].
+    /// Whether readers or writers overtake the other kind. All participants of a line must use the
+    /// same preference: see [`Line::refuse_another_preference`].
     preference: Preference,
     mode: Mode,
     content: Bytes,
     guid: Guid,
-    /// The path of the own znodes, without the number.
+    /// The path of this participant's znodes, without the number.
     prefix: Text,
-    /// Whether a place with this GUID is taken, or being taken: a second one needs another GUID, or a lost reply could not be told from it. After an
-    /// attempt that was given up it stays so, because whatever has this GUID is going to be deleted.
+    /// Whether a place with this GUID is taken or being taken.
+    ///
+    /// A second place needs another GUID: after a lost reply, a search by GUID must not find the
+    /// first one. After an abandoned attempt the flag stays set, because every znode with this GUID
+    /// is going to be deleted.
     is_taken: AtomicBool,
-    /// The same line with another GUID, for when this one is taken.
+    /// A copy of this line with another GUID, for use while this GUID is taken.
     spare: Mutex<Option<Arc<Self>>>,
-    /// The newest czxid that a znode with this GUID is known to have had.
+    /// The largest known czxid of a znode with this GUID.
     newest: AtomicI64,
 }
 
@@ -84,28 +92,30 @@ impl<C: Coordinator> Line<C> {
         })
     }
 
-    /// The same with other words.
+    /// Returns a copy of this line with another naming, rank and content.
     pub(crate) fn with(&self, naming: Naming, rank: u8, content: Bytes) -> Arc<Self> {
         let c = self.coordinator.clone();
         Self::preferring(c, &self.parent, naming, self.stands, rank, self.preference, content)
     }
 
-    /// Returns the same line for a participant that stands for something else.
+    /// Returns a copy of this line for another purpose, such as writing instead of reading.
     pub(crate) fn standing_for(&self, stands: Stands) -> Arc<Self> {
         let (c, content) = (self.coordinator.clone(), self.content.clone());
         Self::preferring(c, &self.parent, self.naming, stands, self.rank, self.preference, content)
     }
 
-    /// Returns the same line for a participant with this preference.
+    /// Returns a copy of this line for a participant with this preference.
     pub(crate) fn with_preference(&self, preference: Preference) -> Arc<Self> {
         let (c, content) = (self.coordinator.clone(), self.content.clone());
         Self::preferring(c, &self.parent, self.naming, self.stands, self.rank, preference, content)
     }
 
-    /// Refuses a participant that came after one with another preference: by different rules both could hold the lock.
+    /// Refuses to queue behind a participant with another preference.
     ///
-    /// Each participant creates its znode before it lists the others, and its name tells its preference. So of any two the later one finds the
-    /// earlier one, for as long as that stands in the line, and only the later one is refused.
+    /// If the two followed different rules, both could hold the lock. Each participant creates its
+    /// znode before it lists the others, and the znode's name tells its preference. So the later of
+    /// two participants finds the earlier one while that still stands in the line. Only the later
+    /// one is refused.
     pub(crate) fn refuse_another_preference(&self, names: &Names, own: u32) -> Result<(), Error> {
         if !matches!(self.stands, Stands::Read | Stands::Write) || is_on(Mutation::PreferenceUnchecked) {
             return Ok(());
@@ -136,7 +146,7 @@ impl<C: Coordinator> Line<C> {
         &self.content
     }
 
-    /// Whoever stands in the line, the first first.
+    /// Returns the participants in the line, in order of arrival.
     pub(crate) async fn standing(&self) -> Result<Vec<Standing>, Error> {
         let names = children(&self.coordinator, self.parent.text()).await?;
         let mut standing: Vec<_> = names.iter().filter_map(|name| Standing::of(self.parent.as_str(), name)).collect();
@@ -144,7 +154,7 @@ impl<C: Coordinator> Line<C> {
         Ok(standing)
     }
 
-    /// This line, or one like it with another GUID; taken now.
+    /// Returns this line, or a copy with another GUID if this GUID is taken. Marks the GUID taken.
     fn untaken(self: &Arc<Self>) -> Arc<Self> {
         if !self.is_taken.swap(true, SeqCst) {
             return Arc::clone(self);
@@ -159,7 +169,7 @@ impl<C: Coordinator> Line<C> {
         line
     }
 
-    /// Takes a place, and says whether nobody else stood there.
+    /// Takes a place; also returns whether the line was empty before.
     pub(crate) async fn enter(self: &Arc<Self>) -> Result<(Place<C>, bool), Error> {
         let line = self.untaken();
         let entering = Entering { line: Some(line) };
@@ -169,7 +179,7 @@ impl<C: Coordinator> Line<C> {
     }
 }
 
-/// A place that is being taken. Dropped, it sees to it that nothing of it stays.
+/// A place that is being taken. Dropping it deletes any znode it may have created.
 struct Entering<C: Coordinator> {
     /// `None` once there is a [`Place`].
     line: Option<Arc<Line<C>>>,
@@ -186,7 +196,8 @@ impl<C: Coordinator> Entering<C> {
                 CreateKind::Ephemeral,
                 true,
             )));
-            // Sent along, and answered in the same moment: usually nobody else is there, and then nothing needs to be listed.
+            // Pipelined with the create. Usually the line is empty, and then this answer saves
+            // listing the children.
             let parent = c.submit(Request::Exists { path: line.parent.text().clone(), watch: false });
             match created.await {
                 Ok(Reply::PathStat(path, stat)) => {
@@ -237,13 +248,13 @@ impl<C: Coordinator> Drop for Entering<C> {
 }
 
 impl<C: Coordinator> Line<C> {
-    /// The znode of a create whose reply was lost, if there is one.
+    /// Returns the znode whose create was carried out but not answered, if there is one.
     async fn find_own(&self) -> Result<Option<(Text, Stat)>, Error> {
         let Some(names) = self.settled_children().await? else { return Ok(None) };
         for name in names.iter().filter(|name| self.guid.is_in(name)) {
             let path = zoolet_model::path::child(self.parent.as_str(), name);
-            // A name alone proves nothing: what a former session left behind will go when that session does, and what this one gave up may
-            // still be there.
+            // The name alone proves nothing. A znode of a former session disappears with that
+            // session, and a place that this line gave up may still exist.
             let owner = self.coordinator.session().0;
             let is_own = |stat: &Stat| stat.ephemeral_owner == owner || is_on(Mutation::OwnerUnchecked);
             let is_new = |stat: &Stat| stat.czxid > self.newest.load(SeqCst);
@@ -255,8 +266,9 @@ impl<C: Coordinator> Line<C> {
         Ok(None)
     }
 
-    /// The children, after a write: a create of a left connection that is still under way comes before it, or not at all. `None` when there is no
-    /// parent.
+    /// Returns the children, after a write; `None` if there is no parent.
+    ///
+    /// A create still in flight on an old connection is carried out before the write, or never.
     async fn settled_children(&self) -> Result<Option<Names>, Error> {
         let c = &self.coordinator;
         let check = Request::Multi(vec![WriteOp::Check { path: self.parent.text().clone(), version: -1 }]);
@@ -268,7 +280,7 @@ impl<C: Coordinator> Line<C> {
     }
 }
 
-/// A place in the line. Dropped, it is given up, without waiting for that.
+/// A place in the line. Dropping it gives the place up without waiting.
 #[derive(Debug)]
 pub(crate) struct Place<C: Coordinator> {
     line: Arc<Line<C>>,
@@ -276,9 +288,9 @@ pub(crate) struct Place<C: Coordinator> {
     number: u32,
     /// The fencing token.
     token: i64,
-    /// Another znode that stands for as long as this one.
+    /// Another znode that is deleted together with this one.
     companion: Option<Text>,
-    /// Made for the first listener, so that a lock that is only taken allocates nothing.
+    /// Created for the first listener, so that merely taking a lock allocates nothing.
     fate: OnceLock<Arc<Fate>>,
 }
 
@@ -292,14 +304,16 @@ impl<C: Coordinator> Drop for Place<C> {
     }
 }
 
-/// What the listeners of a place have heard of its znode.
+/// State of a place's znode, as its listeners know it.
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
     /// The znode was deleted: the place was broken.
     pub(crate) is_gone: AtomicBool,
-    /// The place is going to be broken: see [`Contention::revoke_safely`](crate::Contention::revoke_safely).
+    /// The place is going to be broken: see
+    /// [`Contention::revoke_safely`](crate::Contention::revoke_safely).
     pub(crate) is_withdrawn: AtomicBool,
-    /// The latest instant that a listener may have told, in nanoseconds from the start of the session's clock.
+    /// The latest instant that a listener may have reported, in nanoseconds since the start of the
+    /// session's clock.
     safe_until_ns: AtomicU64,
 }
 
@@ -308,21 +322,22 @@ impl Fate {
         Instant::at(Duration::from_nanos(self.safe_until_ns.load(SeqCst)))
     }
 
-    /// The place stands, and nobody had withdrawn it when the session was known to be safe until then.
+    /// Extends the safe instant. The place must have stood, and not have been withdrawn, when the
+    /// session was known to be safe until `safe_until`.
     pub(crate) fn extend(&self, safe_until: Instant) {
         let ns = u64::try_from(safe_until.since_start().as_nanos()).unwrap_or(u64::MAX);
         self.safe_until_ns.fetch_max(ns, SeqCst);
     }
 }
 
-/// Whether it is somebody's turn.
+/// Whether a place has its turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Turn<'a> {
-    /// It is.
+    /// It has its turn.
     Now,
-    /// This one is the nearest before.
+    /// The participant with this name is the nearest conflicting one before it.
     Behind(&'a str),
-    /// The own znode is not there.
+    /// The place's own znode does not exist.
     Gone,
 }
 
@@ -335,13 +350,17 @@ impl<C: Coordinator> Place<C> {
         self.number
     }
 
-    /// Whether the parent's children `names` include this place. The whole name counts: after the parent was deleted and created anew, numbers begin again, and
-    /// another participant may have the number of this place.
+    /// Whether the parent's children `names` include this place.
+    ///
+    /// The whole name counts. Numbers begin again after the parent was deleted and recreated, so
+    /// another participant may have this place's number.
     pub(crate) fn is_among(&self, names: &Names) -> bool {
         names.iter().any(|name| name == naming::name_of(&self.path))
     }
 
-    /// Asks the ensemble whether the place still stands. A write, because a server that is behind answers a read from the past.
+    /// Asks the ensemble whether the place still stands.
+    ///
+    /// It sends a write, because a lagging server would answer a read from the past.
     pub(crate) async fn stands(&self) -> Result<bool, Error> {
         let check = Request::Multi(vec![WriteOp::Check { path: self.path.clone(), version: -1 }]);
         let Reply::Multi(results) = ask(&self.line.coordinator, &check).await? else { return Err(UNEXPECTED) };
@@ -355,7 +374,7 @@ impl<C: Coordinator> Place<C> {
         }
     }
 
-    /// Where grants are not given in the order of creations.
+    /// Replaces the token, where grants do not follow the order of creation.
     pub(crate) fn set_token(&mut self, zxid: i64) {
         self.token = zxid;
     }
@@ -364,12 +383,12 @@ impl<C: Coordinator> Place<C> {
         self.companion = Some(companion);
     }
 
-    /// Returns what is known of the own znode, if anything ever listened for news of it.
+    /// Returns the state that listeners have recorded; `None` before the first listener.
     pub(crate) fn known_fate(&self) -> Option<&Fate> {
         self.fate.get().map(|fate| &**fate)
     }
 
-    /// Returns the place where a listener notes what it hears of the own znode.
+    /// Returns the state that listeners record, creating it for the first one.
     pub(crate) fn fate(&self) -> &Arc<Fate> {
         self.fate.get_or_init(Arc::default)
     }
@@ -382,7 +401,7 @@ impl<C: Coordinator> Place<C> {
         &self.line
     }
 
-    /// Whether it is this place's turn now.
+    /// Whether this place has its turn now.
     pub(crate) async fn has_turn(&self) -> Result<bool, Error> {
         let mut tolerated = Vec::new();
         loop {
@@ -397,7 +416,7 @@ impl<C: Coordinator> Place<C> {
         }
     }
 
-    /// Waits for its turn.
+    /// Waits until this place has its turn.
     pub(crate) async fn wait_turn(&self) -> Result<(), Error> {
         let mut tolerated = Vec::new();
         while let Some(name) = self.blocked_by(&tolerated).await? {
@@ -408,7 +427,7 @@ impl<C: Coordinator> Place<C> {
         Ok(())
     }
 
-    /// The nearest one before it that it minds.
+    /// Returns the nearest conflicting participant before this place.
     async fn blocked_by(&self, tolerated: &[u32]) -> Result<Option<String>, Error> {
         let names = children(&self.line.coordinator, self.line.parent.text()).await?;
         self.line.refuse_another_preference(&names, self.number)?;
@@ -419,7 +438,8 @@ impl<C: Coordinator> Place<C> {
         }
     }
 
-    /// Waits until somebody before has gone, or shares.
+    /// Waits until an earlier participant is gone, or has become a reader that this place
+    /// tolerates.
     async fn wait_for(&self, path: &Text) -> Result<Waited, Error> {
         let c = &self.line.coordinator;
         let request = Request::GetData { path: path.clone(), watch: true };
@@ -447,18 +467,24 @@ impl<C: Coordinator> Place<C> {
     }
 }
 
-/// What became of somebody who stood before.
+/// How a wait for an earlier participant ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Waited {
     Gone,
-    /// It was exclusive, and shares now.
+    /// It was a writer and became a reader.
     Tolerated,
 }
 
-/// What a writer that became a reader writes into its znode. Its name still says that it is a writer, and so whoever does not know this waits for it to go.
+/// Data that a writer writes into its znode when it becomes a reader.
+///
+/// The znode's name still says writer, so a participant that does not know this word waits for the
+/// znode to go.
 pub(crate) const DOWNGRADED: &[u8] = b"downgraded";
 
-/// Waits until there is no such znode. `GetData` and not `Exists`: if it has gone already, no watch for one that never comes again is left.
+/// Waits until the znode does not exist.
+///
+/// It uses `GetData`, not `Exists`: if the znode is already gone, `Exists` would leave a watch on a
+/// path that may never be used again.
 pub(crate) async fn wait_gone<C: Coordinator>(coordinator: &C, path: &Text) -> Result<(), Error> {
     let request = Request::GetData { path: path.clone(), watch: true };
     loop {
@@ -469,7 +495,7 @@ pub(crate) async fn wait_gone<C: Coordinator>(coordinator: &C, path: &Text) -> R
     }
 }
 
-/// Whether it is the turn of the place with the name `own` among `names`.
+/// Whether the place named `own` has its turn among `names`.
 fn turn<'a>(names: &'a Names, own: &str, mode: Mode, tolerated: &[u32]) -> Turn<'a> {
     if is_on(Mutation::NamesComparedAsStrings) {
         return turn_by_names(names, own);
@@ -481,7 +507,7 @@ fn turn<'a>(names: &'a Names, own: &str, mode: Mode, tolerated: &[u32]) -> Turn<
     let mut is_there = false;
     for name in names.iter() {
         let Some(number) = naming::number(name) else { continue };
-        // Its number alone may be another participant's: [`Place::is_among`].
+        // The number alone may belong to another participant: see [`Place::is_among`].
         is_there |= name == own || (is_on(Mutation::PlaceKnownByNumber) && number == own_number);
         let minds = mode == Mode::Exclusive || naming::mode(name) == Mode::Exclusive;
         if number < own_number
@@ -499,14 +525,14 @@ fn turn<'a>(names: &'a Names, own: &str, mode: Mode, tolerated: &[u32]) -> Turn<
     }
 }
 
-/// What it is when names are compared, with whatever stands before the number.
+/// The faulty variant of [`turn`] that compares whole names, prefix included.
 fn turn_by_names<'a>(names: &'a Names, own: &str) -> Turn<'a> {
     let Some(mine) = names.iter().find(|name| *name == own) else { return Turn::Gone };
     let before = names.iter().filter(|name| naming::number(name).is_some() && *name < mine);
     before.max().map_or(Turn::Now, Turn::Behind)
 }
 
-/// Somebody who stands in a line.
+/// A participant that stands in a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Standing {
     pub(crate) path: Text,
@@ -537,7 +563,7 @@ mod tests {
 
     #[test]
     fn each_waits_for_the_nearest_before_it_whatever_the_names_begin_with() {
-        // As strings they are in another order.
+        // As strings these names sort in another order.
         let all = names(&["z-lock-0000000001", "_c_b-lock-0000000002", "a__lock__0000000010", "x-1-0000000009"]);
         let turn = |own| turn(&all, own, Mode::Exclusive, &[]);
         assert_eq!(turn("z-lock-0000000001"), Turn::Now);
@@ -546,7 +572,7 @@ mod tests {
         assert_eq!(turn("a__lock__0000000011"), Turn::Gone);
     }
 
-    /// The parent was deleted and created anew: another participant has the number now.
+    /// The parent was deleted and recreated, so another participant now has this number.
     #[test]
     fn a_place_is_known_by_its_whole_name() {
         let all = names(&["z-lock-0000000000", "other-lock-0000000001"]);

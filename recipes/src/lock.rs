@@ -1,40 +1,57 @@
-//! A lock: one holder at a time, the others in the order in which they came.
+//! A lock: one holder at a time, granted in arrival order.
 //!
 //! # Guarantees
-//! - Nobody is granted the lock while another grant stands in the ensemble's order of events: the ensemble, and not any clock, says whose turn it is.
+//! - No participant is granted the lock while another grant stands in the ensemble's order of
+//!   writes. The ensemble decides the turns, not any clock.
 //! - First come, first served. A release wakes one participant.
-//! - Each grant has a [fencing token](crate::Grant::token), larger than that of every earlier grant of the path, and [writes that check it](crate::Grant::fenced).
-//! - An attempt that times out, is cancelled or loses a reply leaves no znode behind while its session lives.
+//! - Each grant has a [fencing token](crate::Grant::token), larger than the token of every earlier
+//!   grant of the path, and [writes that check the grant](crate::Grant::fenced).
+//! - An attempt that times out, is cancelled or loses a reply leaves no znode behind while its
+//!   session lives.
 //!
 //! # Does not guarantee
-//! - That the holder *knows* that it holds. A process that is stopped, or cut off, goes on believing it until it looks again: what two must never do at once goes
-//!   through [`Grant::fenced`](crate::Grant::fenced), or carries the token.
-//! - That others follow the protocol: whoever may write below the path can break it. Locks of Curator and kazoo stand in line only with [their names](Lock::naming): with zoolet's
-//!   default they do not see this holder, and have the lock beside it.
-//! - Re-entrancy: whoever holds it and asks again waits for itself. [`ReentrantLock`] is for that.
+//! - A holder may not *know* that it no longer holds. A process that was stopped or cut off still
+//!   believes that it holds until it looks again. Anything that two processes must never do at once
+//!   has to go through [`Grant::fenced`](crate::Grant::fenced), or carry the token.
+//! - Clients that may write below the path can break the protocol. Locks of Curator and kazoo wait
+//!   in the same line only with [their names](Lock::naming). With zoolet's default names they do
+//!   not see this holder, and acquire the lock at the same time.
+//! - The lock is not re-entrant: a holder that acquires it again waits for itself. Use a
+//!   [`ReentrantLock`] for that.
 //!
 //! # See also
-//! - [`Grant`](crate::grant): what a holder has, and what becomes of it.
-//! - [`Naming`]: which other libraries may stand in the same line, and with which names.
-//! - [`Contention`](crate::contention): who holds and waits, asking a holder to give it up, breaking.
-//! - [`ReadWriteLock`](crate::read_write_lock) for readers and writers, [`Preference`](crate::Preference) for which of them goes first.
+//! - [`Grant`](crate::grant): the means that a holder has, and how a grant ends.
+//! - [`Naming`]: the libraries that may wait in the same line, and the names for them.
+//! - [`Contention`](crate::contention): lists the holder and the waiters, asks for a release,
+//!   breaks a grant.
+//! - [`ReadWriteLock`](crate::read_write_lock) for readers and writers,
+//!   [`Preference`](crate::Preference) for which of them goes first.
 //!
 //! # Znodes
-//! The path, a container (reaped by the ensemble when nobody has used it for a while), and below it one ephemeral sequential znode for each participant, named as [`Naming`] says.
+//! The path is a container, which the ensemble reaps when it has been empty for a while. Below it
+//! each participant has one ephemeral sequential znode, named by [`Naming`]. These znodes are the
+//! line: the one with the smallest number holds the lock.
 //!
 //! # Failures
-//! | what happens | what comes of it |
-//! |---|---|
-//! | the reply to the create is lost | the znode is found again by its GUID and its owner |
-//! | the session is suspended while it waits | it goes on waiting; its place stays |
-//! | the session is suspended when [`Lock::try_acquire`] is called, or before its answer | [`Error::Disconnected`] at once; nothing is left in the line |
-//! | the session is suspended, or the grant may be broken, when a [`ReentrantLock`] is taken again | a write asks whether the grant stands; a broken one is not given again |
-//! | somebody deletes the path with everybody in it | as if each znode was deleted: places of a new line are not taken for the own one, though numbers begin again |
-//! | the session is suspended while it holds | [`Holding::Doubtful`], with the instant until which nobody else can hold |
-//! | the session ends | [`Holding::Lost`]; the next one is granted the lock |
-//! | the grant is dropped without a connection | the znode is deleted as soon as there is one, or with the session |
-//! | somebody deletes the znode | a waiting one gets [`Error::Broken`], a holder is `Lost` and its fenced writes are refused |
-//! | 2,147,418,111 acquisitions under one path | [`Error::Exhausted`]: the server's numbers end soon after |
+//! - **The reply to the create is lost**: the participant finds its znode by the GUID and the
+//!   owner.
+//! - **The session is suspended while it waits**: it continues to wait, and keeps its place.
+//! - **The session is suspended when [`Lock::try_acquire`] is called, or before its answer**:
+//!   [`Error::Disconnected`] at once. Nothing is left in the line.
+//! - **The session is suspended, or the grant may be broken, when a [`ReentrantLock`] is acquired
+//!   again**: a write asks whether the grant stands. A broken grant is not returned again.
+//! - **A client deletes the path with all znodes below it**: this is as if each znode was deleted.
+//!   Numbers begin again in the new line, but no participant mistakes a place there for its former
+//!   one.
+//! - **The session is suspended while it holds**: [`Holding::Doubtful`], with the instant until
+//!   which no other participant can hold the lock.
+//! - **The session ends**: [`Holding::Lost`]. The next participant is granted the lock.
+//! - **The grant is dropped without a connection**: its znode is deleted as soon as there is a
+//!   connection, or with the session.
+//! - **A client deletes a znode**: a waiter gets [`Error::Broken`]. A holder is `Lost`, and its
+//!   fenced writes are refused.
+//! - **2,147,418,111 acquisitions under one path**: [`Error::Exhausted`], because the server's
+//!   numbers end soon after.
 //!
 //! # Example
 //! ```
@@ -61,25 +78,32 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use zoolet_model::Path;
 
-/// A lock that is not re-entrant: whoever holds it and asks for it again waits for itself.
+/// A lock that is not re-entrant.
+///
+/// A holder that acquires it again waits for itself.
 #[derive(Debug)]
 pub struct Lock<C: Coordinator> {
     line: Arc<Line<C>>,
 }
 
 impl<C: Coordinator> Lock<C> {
-    /// The lock at `path`, with the names of the documentation and no data.
+    /// Returns the lock at `path`.
+    ///
+    /// It uses the documentation's znode names and no description.
     pub fn new(coordinator: C, path: &Path) -> Self {
         Self { line: Line::new(coordinator, path, Naming::default(), Stands::Lock, 0, Bytes::new()) }
     }
 
-    /// With the names of another library, whose locks on the path then count this one; with the default they do not. See [`Naming`].
+    /// Uses the znode names of another library.
+    ///
+    /// That library's locks on the path then see this one; with the default names they do not. See
+    /// [`Naming`].
     #[must_use]
     pub fn naming(self, naming: Naming) -> Self {
         Self { line: self.line.with(naming, 0, self.line.content().clone()) }
     }
 
-    /// With data in the znode of whoever stands in line: who it is, for people who look.
+    /// Describes this participant in its znodes, for operators.
     #[must_use]
     pub fn described(self, content: impl Into<Bytes>) -> Self {
         Self { line: self.line.with(self.line.naming(), 0, content.into()) }
@@ -88,12 +112,17 @@ impl<C: Coordinator> Lock<C> {
     /// Waits for the lock. Dropping the future leaves the line.
     ///
     /// # Errors
-    /// [`Error::Broken`] when somebody deleted the own znode meanwhile; [`Error::Exhausted`]; the session's.
+    /// - [`Error::Broken`] if another client deleted this participant's znode meanwhile.
+    /// - [`Error::Exhausted`] if the sequence numbers below the path are nearly used up.
+    /// - [`Error::Session`] if the session ends or a request is refused.
     pub async fn acquire(&self) -> Result<Grant<C>, Error> {
         acquire(&self.line).await
     }
 
-    /// The lock if nobody has it or waits for it. Waits for no connection.
+    /// Returns the lock if it is free; `None` otherwise.
+    ///
+    /// The lock is free if no participant holds it or waits for it. The call does not wait for a
+    /// connection.
     ///
     /// # Errors
     /// [`Error::Disconnected`] if the session has no connection, or loses it before the answer: the
@@ -111,7 +140,9 @@ impl<C: Coordinator> Lock<C> {
         Ok(has_turn.then(|| Grant::new(place)))
     }
 
-    /// Waits for the lock at most so long; `None` when that was not enough, and nothing is left in the line.
+    /// Waits for the lock for at most `patience`.
+    ///
+    /// After that it returns `None`, and nothing is left in the line.
     ///
     /// # Errors
     /// As [`Lock::acquire`].
@@ -119,15 +150,18 @@ impl<C: Coordinator> Lock<C> {
         acquire_within(&self.line, patience).await
     }
 
-    /// The same lock for an owner who may take it again while he has it.
+    /// Converts this lock into a re-entrant one.
     pub fn reentrant(self) -> ReentrantLock<C> {
         ReentrantLock { lock: self, held: Mutex::new(Weak::new()) }
     }
 }
 
-/// A lock whose owner may take it again while he has it; it is released when his last grant is dropped.
+/// A lock that its owner may acquire again while it holds it.
 ///
-/// The owner is whoever has this value: there are no threads to tell owners by where futures move between them. Two who share it share the lock.
+/// The lock is released when the owner's last grant is dropped.
+///
+/// The owner is the code that has this value. Futures move between threads, so a thread cannot
+/// identify the owner. Two tasks that share the value share the lock.
 #[derive(Debug)]
 pub struct ReentrantLock<C: Coordinator> {
     lock: Lock<C>,
@@ -135,12 +169,14 @@ pub struct ReentrantLock<C: Coordinator> {
 }
 
 impl<C: Coordinator> ReentrantLock<C> {
-    /// The grant that this owner has, or waits for it.
+    /// Returns the grant that this owner holds, or waits for one.
     ///
-    /// A grant that it has is given again once a write has shown that it stands. If somebody broke it, this stands in line anew; while the session has no
-    /// connection, this waits for one.
+    /// A grant that is held is returned again once a write has shown that it stands. If it was
+    /// broken, this call waits in the line anew. While the session has no connection, this call
+    /// waits for one.
     ///
-    /// Two calls at once, with none held, stand in line twice, and the second waits for the first to be released.
+    /// If the lock is not held, two concurrent calls take two places in the line. The second waits
+    /// until the first is released.
     ///
     /// # Errors
     /// As [`Lock::acquire`].
@@ -151,7 +187,9 @@ impl<C: Coordinator> ReentrantLock<C> {
         Ok(self.hold(self.lock.acquire().await?))
     }
 
-    /// The same without waiting for others or for a connection.
+    /// Returns a grant without waiting for other participants or for a connection.
+    ///
+    /// `None` if the lock is not free.
     ///
     /// # Errors
     /// As [`Lock::try_acquire`].
@@ -165,7 +203,7 @@ impl<C: Coordinator> ReentrantLock<C> {
         .await
     }
 
-    /// The same within this time.
+    /// Acquires the lock within `patience`; `None` after that.
     ///
     /// # Errors
     /// As [`Lock::acquire`].
@@ -178,7 +216,7 @@ impl<C: Coordinator> ReentrantLock<C> {
         }
     }
 
-    /// The grant that this owner has, once it is known to stand.
+    /// Returns this owner's grant, once it is known to stand.
     async fn regain(&self) -> Result<Option<Arc<Grant<C>>>, Error> {
         while let Some(grant) = self.held() {
             let is_known = is_on(Mutation::GrantUnconfirmed)
@@ -186,12 +224,15 @@ impl<C: Coordinator> ReentrantLock<C> {
             if is_known {
                 return Ok(Some(grant));
             }
-            // Broken, and so not held any more; or in doubt again since the answer.
+            // The grant was broken and is no longer held, or it has come into doubt since the
+            // answer.
         }
         Ok(None)
     }
 
-    /// The grant that this owner has and that is not known to be over. One that is withdrawn is going to be: whoever wants the lock again stands in line.
+    /// Returns the owner's grant unless known to be over or withdrawn.
+    ///
+    /// A withdrawn grant is about to end, so the owner waits in the line for another.
     fn held(&self) -> Option<Arc<Grant<C>>> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         held.filter(|grant| grant.holding() != Holding::Lost && !grant.is_withdrawn())

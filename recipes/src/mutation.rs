@@ -1,7 +1,7 @@
-//! Rules that can be broken on purpose: a test of the tests.
+//! Rules that can be broken on purpose, to test the tests.
 //!
-//! Compiled in only with the feature `mutations`, which nothing but these tests asks for; without it every check is the constant `false` and costs
-//! nothing.
+//! Compiled in only with the feature `mutations`, which only these tests use. Without it every
+//! check is the constant `false` and costs nothing.
 
 macro_rules! mutations {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -12,70 +12,70 @@ macro_rules! mutations {
         }
 
         impl Mutation {
-            /// All of them.
+            /// All mutations.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
         }
     };
 }
 
 mutations! {
-    /// Everybody in a line watches the first one and not the nearest before it: a herd.
+    /// A herd: every participant in a line watches the first one, not the nearest before it.
     WatchSmallest,
-    /// The order of a line is that of whole names and not of numbers.
+    /// A line is ordered by whole names, not by numbers.
     NamesComparedAsStrings,
-    /// A place is taken for the own one when it has the number of that.
+    /// A place counts as the participant's own if only its number matches.
     PlaceKnownByNumber,
-    /// The item that a dropped attempt was about is not on the list of the next one.
+    /// The next attempt does not list the item of a dropped attempt again.
     DroppedAttemptForgotten,
-    /// The owner of a re-entrant lock gets its grant again without a look whether that stands.
+    /// A re-entrant lock gives its owner the grant again without checking that it stands.
     GrantUnconfirmed,
-    /// The znode of a create whose reply was lost is not looked for.
+    /// A znode whose create was not answered is not looked for.
     OwnNotSought,
-    /// A znode with the own GUID is taken for the own one, whatever session it is of.
+    /// A znode with the participant's GUID counts as its own, whichever session owns it.
     OwnerUnchecked,
-    /// An attempt that is given up while it takes its place leaves what it has created.
+    /// An attempt that is given up while it takes its place leaves its znode behind.
     CancelLeavesPlace,
     /// A fenced writer writes without its check.
     FencedUnchecked,
-    /// The GUID of an attempt that was given up is given to the next one.
+    /// The next attempt reuses the GUID of an attempt that was given up.
     GuidReused,
-    /// A transaction whose reply was lost is done again, whatever its receipt says.
+    /// A transaction whose reply was lost is repeated, even if its receipt exists.
     ReceiptIgnored,
-    /// What is taken from a queue is not claimed with that.
+    /// A take from a queue does not claim the item in its transaction.
     ClaimNotInTake,
-    /// A site votes before its log has that.
+    /// A site votes before its log has the vote.
     VoteBeforeLog,
-    /// A transaction is committed when one vote is missing.
+    /// A transaction is committed although one vote is missing.
     CommitWithoutAll,
     /// A transaction is deleted although a dismissed site may come back and ask for the outcome.
     DismissedForgotten,
-    /// What says that a meeting has begun counts as a party.
+    /// The `ready` child of a meeting counts as a party.
     ReadyCountsAsParty,
     /// Rooms of meetings whose parties have died stay.
     FormerRoomsStay,
-    /// Whoever waits for a permit counts who waits behind it.
+    /// A participant that waits for a permit also counts those waiting behind it.
     SemaphoreCountsLater,
-    /// The list of holders is written whatever others wrote since it was read.
+    /// The list of holders is written even if it has changed since it was read.
     PreferenceListUnversioned,
     /// A participant stands in line with others that have another preference.
     PreferenceUnchecked,
     /// A grant is broken as soon as it is withdrawn.
     WithdrawnAtOnce,
-    /// A withdrawn grant goes on telling later instants.
+    /// A withdrawn grant goes on reporting later instants.
     WithdrawalUnheard,
     /// A holder trusts a watch that its server may have refused to register again.
     GapUnheard,
     /// A candidate whose place is gone takes office.
     OfficeUnchecked,
-    /// A gate is opened without a look who is behind it.
+    /// A dropped passage opens its gate without checking which participant is behind it.
     GateOpenedBlindly,
-    /// A latch is counted down from what it was when it was read.
+    /// A latch is counted down even if it has changed since it was read.
     LatchUnversioned,
-    /// A member deletes its znode without a look whose it is.
+    /// A member deletes its znode without checking which session owns it.
     MemberDeletedBlindly,
-    /// A name is given up without a look who has it.
+    /// A name is given up without checking which session has it.
     NameGivenUpBlindly,
-    /// A cache does not say that it may have missed something.
+    /// A cache does not report that it may have missed changes.
     GapNotTold,
 }
 
@@ -88,12 +88,12 @@ mod switch {
         static ON: Cell<Option<Mutation>> = const { Cell::new(None) };
     }
 
-    /// Breaks one rule, for whatever this thread runs, until it is called again.
+    /// Breaks one rule for everything that this thread runs, until the next call.
     pub fn set(mutation: Option<Mutation>) {
         ON.set(mutation);
     }
 
-    /// Whether this rule is broken.
+    /// Whether this rule is broken on this thread.
     pub fn is_on(mutation: Mutation) -> bool {
         ON.get() == Some(mutation)
     }

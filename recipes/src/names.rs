@@ -1,25 +1,28 @@
-//! A name service: names that nobody else has, and what is behind them.
+//! A name service: unique names, and the data registered under them.
 //!
 //! # Guarantees
-//! - A name is given to one only, also when the reply is lost.
-//! - [`Names::unique`] gives a name that nobody had before.
-//! - A [claimed](Names::claim) name is free again when its session ends or the registration is dropped; a [bound](Names::bind) one stays.
+//! - A name is given to one participant only, even if a reply is lost.
+//! - [`Names::unique`] gives a name that was never given before.
+//! - A [claimed](Names::claim) name is free again when its session ends or the registration is
+//!   dropped. A [bound](Names::bind) name stays.
 //!
 //! # Does not guarantee
-//! - That what is behind a name is there: it says what was registered.
+//! - That a registered service is present: a name only leads to the registered data.
 //!
 //! # Znodes
-//! A path for each name, and what is above it. So a registry with a layout of its own is read and written as it is, as Dubbo's
-//! (`/dubbo/<service>/providers/<encoded URL>`, ephemerals, with a watch on the children). `root-receipts` has an ephemeral for each participant by which a lost reply is resolved.
+//! A path for each name, and its ancestors. So registries with other layouts can be read and
+//! written unchanged. Dubbo's is one: `/dubbo/<service>/providers/<encoded URL>`, ephemerals, with
+//! a watch on the children. `root-receipts` has an ephemeral for each participant, which resolves
+//! lost replies.
 //!
 //! # Failures
-//! | what happens | what comes of it |
-//! |---|---|
-//! | the reply is lost | it is found out whether the name was given |
-//! | somebody deletes the name at once | [`Error::Broken`] |
-//! | the session is suspended | claimed names stay; requests are asked again at the next server |
-//! | the session ends | claimed names are free, bound ones stay; its error for whoever waits. Claim again with another session |
-//! | a registration is dropped without a connection | the name is free as soon as there is one, or with the session |
+//! - **A reply is lost**: the call finds out whether the name was given.
+//! - **Another client deletes the name at once**: [`Error::Broken`].
+//! - **The session is suspended**: claimed names stay; requests are repeated at the next server.
+//! - **The session ends**: claimed names are free and bound names stay. Waiting calls return the
+//!   session's error. Claim again with another session.
+//! - **A registration is dropped without a connection**: the name is free after the reconnect, or
+//!   when the session ends.
 //!
 //! # Example
 //! ```
@@ -43,8 +46,10 @@ use crate::{Coordinator, Errand, Error, NodeCache};
 use bytes::Bytes;
 use zoolet_model::{CreateKind, ErrorCode, Path, Text};
 
-/// Names below one znode. A name is a path: `door/3` is below `door`. `providers/http%3A%2F%2Fgw-a` is one too, so registries of other programs are
-/// read and written with it as they are.
+/// Names below one znode.
+///
+/// A name is a path: `door/3` is below `door`. `providers/http%3A%2F%2Fgw-a` is a name too, so
+/// registries of other programs can be read and written unchanged.
 #[derive(Debug)]
 pub struct Names<C: Coordinator> {
     coordinator: C,
@@ -52,18 +57,20 @@ pub struct Names<C: Coordinator> {
     once: Once<C>,
 }
 
-/// A name that this session has. Dropped, it is free again; it is as well when the session ends.
+/// A name that this session has claimed.
+///
+/// The name is free again when this is dropped or the session ends.
 #[derive(Debug)]
 #[must_use = "dropped, the name is free again"]
 pub struct Registration<C: Coordinator> {
     coordinator: C,
     path: Text,
-    /// `None` while nobody knows whether it was created.
+    /// `None` until the new znode's czxid has been read.
     czxid: Option<i64>,
 }
 
 impl<C: Coordinator> Names<C> {
-    /// Names below `root`.
+    /// Returns the names below `root`.
     pub fn new(coordinator: C, root: &Path) -> Self {
         Self { once: Once::new(coordinator.clone(), root), coordinator, root: root.clone() }
     }
@@ -72,10 +79,11 @@ impl<C: Coordinator> Names<C> {
         Ok(Path::new(zoolet_model::path::child(self.root.as_str(), name)).map_err(zoolet_model::Error::Refused)?)
     }
 
-    /// Gives a name for good, if nobody has it; says whether.
+    /// Registers a name for good; returns false if it is taken.
     ///
     /// # Errors
-    /// BadArguments for what is no name; the session's.
+    /// [`Error::Session`] if the session ends or a request is refused, with BadArguments if `name`
+    /// is not a valid path.
     pub async fn bind(&self, name: &str, content: impl Into<Bytes>) -> Result<bool, Error> {
         let path = self.path(name)?;
         let op = create(path.text().clone(), Some(content.into()), CreateKind::Persistent, false);
@@ -89,15 +97,18 @@ impl<C: Coordinator> Names<C> {
         }
     }
 
-    /// Gives this session a name, if nobody has it.
+    /// Claims a name for this session; `None` if it is taken.
     ///
     /// # Errors
-    /// BadArguments for what is no name; the session's.
+    /// - [`Error::Broken`] if another client deletes the name at once.
+    /// - [`Error::Session`] if the session ends or a request is refused, with BadArguments if
+    ///   `name` is not a valid path.
     pub async fn claim(&self, name: &str, content: impl Into<Bytes>) -> Result<Option<Registration<C>>, Error> {
         let path = self.path(name)?;
         let op = create(path.text().clone(), Some(content.into()), CreateKind::Ephemeral, false);
         loop {
-            // Given up under way, the name goes only if this has made it: another one of the same session may have it.
+            // If the future is dropped, the name is deleted only if this transaction created it:
+            // another registration of the same session may have it.
             match self.once.transact_or_undo(std::slice::from_ref(&op), Some(path.text().clone())).await? {
                 Ok(()) => {
                     let coordinator = self.coordinator.clone();
@@ -117,10 +128,13 @@ impl<C: Coordinator> Names<C> {
         }
     }
 
-    /// Gives a name that nobody has and nobody had: `prefix` and a number.
+    /// Registers and returns a name never used before: `prefix`, a GUID and a number.
     ///
     /// # Errors
-    /// BadArguments for what is no name; [`Error::Exhausted`]; the session's.
+    /// - [`Error::Exhausted`] if the parent's numbers are used up.
+    /// - [`Error::Broken`] if another client deletes the name at once.
+    /// - [`Error::Session`] if the session ends or a request is refused, with BadArguments if
+    ///   `prefix` makes no valid path.
     pub async fn unique(&self, prefix: &str, content: impl Into<Bytes>) -> Result<Text, Error> {
         let guid = crate::Guid::from_random_bits(self.coordinator.random_bits());
         let path = self.path(&format!("{prefix}{guid}-"))?;
@@ -141,19 +155,20 @@ impl<C: Coordinator> Names<C> {
         Ok(below.get(root..).unwrap_or_default().into())
     }
 
-    /// What is behind a name; `None` when nobody has it.
+    /// Returns the data registered under a name; `None` if the name is free.
     ///
     /// # Errors
-    /// BadArguments for what is no name; the session's.
+    /// [`Error::Session`] if the session ends or a request is refused, with BadArguments if `name`
+    /// is not a valid path.
     pub async fn resolve(&self, name: &str) -> Result<Option<Bytes>, Error> {
         let found = data(&self.coordinator, self.path(name)?.text()).await?;
         Ok(found.map(|(content, _)| content.unwrap_or_default()))
     }
 
-    /// Follows what is behind a name.
+    /// Follows the data registered under a name.
     ///
     /// # Errors
-    /// BadArguments for what is no name; as [`NodeCache::new`].
+    /// As [`NodeCache::new`], and BadArguments if `name` is not a valid path.
     pub async fn watch(&self, name: &str) -> Result<NodeCache<C>, Error> {
         NodeCache::new(self.coordinator.clone(), &self.path(name)?).await
     }

@@ -1,13 +1,15 @@
-//! How the znodes of participants are named, and what the names of others say.
+//! The names of participants' znodes, including names that other libraries give.
 
 use crate::{Guid, Preference};
 use heapless::String;
 use std::fmt::Write as _;
 use zoolet_model::Text;
 
-/// Whose names the znodes of a lock or an election have, so that programs in other languages stand in the same line.
+/// The library whose znode names a lock or an election uses.
 ///
-/// zoolet counts every child that ends in a number, whatever else is in its name. What others count is what matters:
+/// With matching names, programs in other languages stand in the same line. zoolet counts every
+/// child whose name ends in ten digits. Other libraries count fewer names, so safety depends on
+/// them:
 ///
 /// | on one path | is safe |
 /// |---|---|
@@ -15,29 +17,30 @@ use zoolet_model::Text;
 /// | zoolet and Curator | with `Curator` |
 /// | zoolet and kazoo | with `Kazoo` |
 /// | zoolet, Curator and kazoo | with `Curator`, and in kazoo the subclasses of `Lock` below |
-/// | Curator and kazoo as they are | **never**: kazoo ignores Curator's names, and there are two holders |
+/// | unmodified Curator and kazoo | **never**: kazoo ignores Curator's names, so both may hold |
 ///
 /// | in kazoo | `_NODE_NAME` | `_EXCLUDE_NAMES` | stands in line with |
 /// |---|---|---|---|
 /// | a lock | `"-lock-"` | `["-lock-"]` | `Lock`, `InterProcessMutex` |
 /// | a reader | `"-__READ__"` | `["-__WRIT__"]` | `ReadWriteLock`, `InterProcessReadWriteLock` |
 /// | a writer | `"-__WRIT__"` | `["-__READ__", "-__WRIT__"]` | the same |
-/// | a candidate: the `lock` of a kazoo `Election` | `"-latch-"` | `["-latch-"]` | `Election`, `LeaderLatch` |
+/// | the `lock` of an `Election` | `"-latch-"` | `["-latch-"]` | `Election`, `LeaderLatch` |
 ///
-/// Curator's `LeaderSelector` is a mutex: it excludes a `Lock` and no `Election`. kazoo's `Election` as it is is a `Lock` of kazoo's. All of this but the
-/// selector is run, with members and clients killed: `tests/foreign/mixed`.
+/// Curator's `LeaderSelector` is a mutex: it excludes a `Lock` and no `Election`. An unmodified
+/// kazoo `Election` is a `Lock` of kazoo. `tests/foreign/mixed` runs all of this except the
+/// selector, with members and clients killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Naming {
-    /// As ZooKeeper's documentation has them: `GUID-lock-0000000001`.
+    /// As in ZooKeeper's documentation: `GUID-lock-0000000001`.
     #[default]
     Documented,
-    /// As Apache Curator 5: `_c_GUID-lock-0000000001`.
+    /// As in Apache Curator 5: `_c_GUID-lock-0000000001`.
     Curator,
-    /// As kazoo 2: `HEX__lock__0000000001`.
+    /// As in kazoo 2: `HEX__lock__0000000001`.
     Kazoo,
 }
 
-/// What a participant stands in the line for.
+/// The purpose for which a participant stands in a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stands {
     Lock,
@@ -48,7 +51,9 @@ pub(crate) enum Stands {
 }
 
 impl Naming {
-    /// Returns the name before the number. A rank other than 0 and a preference other than fair stand before the marker.
+    /// Returns the name without the number.
+    ///
+    /// A rank other than 0 and a preference other than fair precede the marker.
     pub(crate) fn prefix(self, guid: Guid, stands: Stands, rank: u8, preference: Preference) -> String<64> {
         let (before, marker) = match (self, stands) {
             (Self::Documented, Stands::Lock) => ("", "-lock-"),
@@ -66,7 +71,7 @@ impl Naming {
             (Self::Kazoo, Stands::Lock | Stands::Write | Stands::Election) => ("", "__lock__"),
         };
         let mut name = String::new();
-        // At most 3, 36, 5, 3 and 9 characters.
+        // At most 3, 36, 5, 3 and 9 characters: 56 of 64.
         let mut fits = match self {
             Self::Documented | Self::Curator => write!(name, "{before}{guid}"),
             Self::Kazoo => write!(name, "{before}{}", guid.hex()),
@@ -81,35 +86,37 @@ impl Naming {
     }
 }
 
-/// Whom a participant tolerates.
+/// Which other participants may hold at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Nobody.
+    /// No other participant.
     Exclusive,
-    /// Others who are shared.
+    /// Other shared participants.
     Shared,
 }
 
-/// The number at the end of a sequential znode's name: ten digits, because the server writes so many. Only it says who came first: what stands
-/// before it differs.
+/// Returns the number at the end of a sequential znode's name; `None` without one.
+///
+/// The server writes ten digits. Only the number tells the order of arrival: the text before it
+/// differs.
 pub(crate) fn number(name: &str) -> Option<u32> {
     let digits = name.get(name.len().checked_sub(10)?..)?;
     if digits.bytes().all(|digit| digit.is_ascii_digit()) { digits.parse().ok() } else { None }
 }
 
-/// The name of the znode at a path.
+/// Returns the name of the znode at `path`.
 pub(crate) fn name_of(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-/// How a participant of this name wants what it stands for. Whoever is not known to share does not.
+/// Returns the mode that a participant's name tells; exclusive unless it is known to be shared.
 pub(crate) fn mode(name: &str) -> Mode {
     let marked = name.get(..name.len().saturating_sub(10)).unwrap_or_default();
     let is_shared = ["-read-", "__READ__", "__rlock__"].iter().any(|marker| marked.ends_with(marker));
     if is_shared { Mode::Shared } else { Mode::Exclusive }
 }
 
-/// The rank in a participant's name; 0 when it says none.
+/// Returns the rank in a participant's name; 0 if the name has none.
 pub(crate) fn rank(name: &str) -> u8 {
     let before = ["-n_", "-latch-", "__lock__"].iter().find_map(|marker| {
         let marked = name.get(..name.len().saturating_sub(10))?;
@@ -119,7 +126,7 @@ pub(crate) fn rank(name: &str) -> u8 {
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// Stands before the marker in the name of a participant that prefers one kind.
+/// Returns the part of a name that tells the preference. It precedes the marker.
 const fn preference_marker(preference: Preference) -> &'static str {
     match preference {
         Preference::Fair => "",
@@ -128,7 +135,9 @@ const fn preference_marker(preference: Preference) -> &'static str {
     }
 }
 
-/// Returns the preference that a participant's name tells. Names of other libraries tell none: those participants are fair.
+/// Returns the preference that a participant's name tells.
+///
+/// Names of other libraries tell none, so those participants are fair.
 pub(crate) fn preference(name: &str) -> Preference {
     let marked = name.get(..name.len().saturating_sub(10)).unwrap_or_default();
     let markers = ["-read-", "-write-", "-__READ__", "-__WRIT__", "__rlock__", "__lock__"];
@@ -139,7 +148,7 @@ pub(crate) fn preference(name: &str) -> Preference {
         .unwrap_or_default()
 }
 
-/// The path before the number.
+/// Returns the path without the number.
 pub(crate) fn path_prefix(
     parent: &str,
     naming: Naming,

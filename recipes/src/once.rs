@@ -1,7 +1,9 @@
-//! Transactions that are done once, although the reply of one may be lost.
+//! Transactions that are done once, even if a reply is lost.
 //!
-//! A write whose reply was lost may have been done or not, and what it did may have been changed by others since. So each of these transactions
-//! also creates an ephemeral znode of its own name, the receipt: if that is there, it was done. The next transaction takes the last receipt away.
+//! A write whose reply was lost may have been done or not, and others may have changed its result
+//! since. So each of these transactions also creates an ephemeral znode with a unique name, the
+//! receipt. If the receipt exists, the transaction was done. The next transaction deletes the last
+//! receipt.
 
 use crate::ask::{UNEXPECTED, connected, create, is_disconnection, make_container};
 use crate::mutation::{Mutation, is_on};
@@ -9,21 +11,23 @@ use crate::{Coordinator, Errand, Error, Guid};
 use std::sync::{Mutex, PoisonError};
 use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, Text, WriteOp};
 
-/// Makes transactions that are done once.
+/// Runs transactions that are done once.
 #[derive(Debug)]
 pub(crate) struct Once<C: Coordinator> {
     coordinator: C,
-    /// Where the receipts are: beside the recipe's own znode, because others read the children of that.
+    /// The parent of the receipts. It stands beside the recipe's znode, because others read that
+    /// znode's children.
     receipts: Path,
     /// The receipt of the last transaction.
     last: Mutex<Option<Text>>,
 }
 
-/// What came of a transaction: it was done, or this operation failed and nothing was done.
+/// The outcome of a transaction: done, or the index and error of the operation that failed. Then
+/// nothing was done.
 pub(crate) type Outcome = Result<(), (usize, ErrorCode)>;
 
 impl<C: Coordinator> Once<C> {
-    /// For the recipe at `path`, with the receipts below `path-receipts`.
+    /// Returns the transactions of the recipe at `path`, with receipts below `path-receipts`.
     pub(crate) fn new(coordinator: C, path: &Path) -> Self {
         let receipts = if path.as_str() == "/" { "/receipts".to_owned() } else { format!("{path}-receipts") };
         let receipts = Path::new(receipts.into()).unwrap_or_else(|_| path.clone());
@@ -35,7 +39,9 @@ impl<C: Coordinator> Once<C> {
         self.transact_or_undo(ops, None).await
     }
 
-    /// The same; when the future is dropped and they were done, this znode, which they have created, goes again.
+    /// Does [`Once::transact`], and undoes it if the future is dropped.
+    ///
+    /// Undoing deletes the znode `created`, which the operations have created.
     pub(crate) async fn transact_or_undo(&self, ops: &[WriteOp], created: Option<Text>) -> Result<Outcome, Error> {
         let c = &self.coordinator;
         let guid = Guid::from_random_bits(c.random_bits());
@@ -75,7 +81,7 @@ impl<C: Coordinator> Once<C> {
                     make_container(c, &self.receipts).await?;
                     continue;
                 }
-                // Somebody tidied up.
+                // Another client deleted the last receipt.
                 Some((1, ErrorCode::NoNode)) if before == 2 => {
                     under_way.former = None;
                     continue;
@@ -92,7 +98,9 @@ impl<C: Coordinator> Once<C> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// For the next one to take away. Two at once leave two: one of them goes now.
+    /// Keeps a receipt for the next transaction to delete.
+    ///
+    /// Two transactions at the same time leave two receipts: one of them is deleted now.
     fn keep(&self, receipt: Option<Text>) {
         let Some(receipt) = receipt else { return };
         if let Some(other) = self.last.lock().unwrap_or_else(PoisonError::into_inner).replace(receipt) {
@@ -109,23 +117,26 @@ impl<C: Coordinator> Drop for Once<C> {
     }
 }
 
-/// A transaction that is under way. Dropped, its receipt goes if it is there, and the one before, which stays if it was not done.
+/// A transaction in flight.
+///
+/// Dropping it deletes its receipt, if that exists, and the one before, which still exists if the
+/// transaction was not done.
 struct UnderWay<'a, C: Coordinator> {
     coordinator: &'a C,
-    /// `None` when nothing is left to be cleared away.
+    /// `None` once nothing is left to clear away.
     receipt: Option<Text>,
     former: Option<Text>,
     created: Option<Text>,
 }
 
 impl<C: Coordinator> UnderWay<'_, C> {
-    /// Its receipt, for the next one to take away.
+    /// Ends a transaction that was done; returns its receipt.
     fn done(mut self) -> Option<Text> {
         self.former = None;
         self.receipt.take()
     }
 
-    /// The receipt before, which is still there.
+    /// Ends a transaction that was not done; returns the receipt before it, which still exists.
     fn failed(mut self) -> Option<Text> {
         self.receipt = None;
         self.former.take()
@@ -135,7 +146,7 @@ impl<C: Coordinator> UnderWay<'_, C> {
 impl<C: Coordinator> Drop for UnderWay<'_, C> {
     fn drop(&mut self) {
         if let Some(receipt) = self.receipt.take() {
-            // As long as there is a receipt, what it is for was created by it and by nobody else.
+            // While the receipt exists, the znode `created` is this transaction's and no other's.
             self.coordinator.run_errand(match self.created.take() {
                 Some(created) => Errand::delete_both(receipt, created),
                 None => Errand::delete(receipt),

@@ -1,24 +1,27 @@
-//! Znodes that are kept there, and groups of them.
+//! Znodes that are kept in existence, and groups of them.
 //!
 //! # Guarantees
-//! - While [`PersistentZnode::keep`] is polled and the session lives, the znode is made again each time that somebody deleted it.
-//! - An ephemeral of a former session is waited for, and replaced when it goes; a [member](Member) that came again has a larger incarnation.
-//! - Dropped, an ephemeral goes; and only if it is the own one.
+//! - While [`PersistentZnode::keep`] is polled and the session lives, the znode is created again
+//!   each time another client deletes it.
+//! - If an ephemeral of a former session is there, the call waits until it goes and then replaces
+//!   it. A [member](Member) that came again has a larger incarnation.
+//! - Dropping a [`PersistentZnode`] deletes its ephemeral, and never another one.
 //!
 //! # Does not guarantee
-//! - That it outlives the session: whoever wants that opens another session and makes another of these.
-//! - That a member works: it says that its session lives.
+//! - That the znode outlives the session. For that, open another session and make another
+//!   [`PersistentZnode`].
+//! - That a member works: its znode shows only that its session lives.
 //!
 //! # Znodes
-//! The path; of a group the path, and an ephemeral below it for each member, with what it says of itself for its data.
+//! The path. A group also has an ephemeral below it for each member, with the member's data.
 //!
 //! # Failures
-//! | what happens | what comes of it |
-//! |---|---|
-//! | somebody deletes it | it is made again |
-//! | another one of the same session is put at the same path | it takes the place over; this one comes back when that has gone |
-//! | a persistent znode of others is there | its data is set; it is not deleted in the end |
-//! | the session ends | `keep` ends with an error |
+//! - **Another client deletes the znode**: it is created again.
+//! - **Another [`PersistentZnode`] of the session is put at the same path**: it takes the place
+//!   over. The first one comes back when the second has gone.
+//! - **Another client's persistent znode is there**: its data is set, and it is not deleted in the
+//!   end.
+//! - **The session ends**: `keep` ends with an error.
 //!
 //! # Example
 //! ```
@@ -46,8 +49,10 @@ use zoolet_model::{
     CreateKind, ErrorCode, EventKind, OpResult, Path, Reply, Request, Stat, Text, WriteOp, first_failure,
 };
 
-/// A znode that is made again when somebody deletes it, for as long as [`PersistentZnode::keep`] is polled and the session lives. Dropped, it stays, or
-/// goes if it is ephemeral.
+/// A znode that is created again when another client deletes it.
+///
+/// This holds while [`PersistentZnode::keep`] is polled and the session lives. When the value is
+/// dropped, an ephemeral is deleted and any other znode stays.
 #[derive(Debug)]
 pub struct PersistentZnode<C: Coordinator> {
     coordinator: C,
@@ -57,35 +62,38 @@ pub struct PersistentZnode<C: Coordinator> {
     own: Own,
 }
 
-/// What is known of the znode that is to go when its owner is dropped.
+/// The state of the znode that is to be deleted on drop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Own {
-    /// None was made.
+    /// No znode was created.
     Never,
-    /// One is being made, and nobody knows its zxid.
+    /// A create is in flight, and its zxid is unknown.
     UnderWay,
-    /// It was created with this zxid.
+    /// The znode was created with this zxid.
     Made(i64),
 }
 
 impl<C: Coordinator> PersistentZnode<C> {
-    /// Of the znode at `path`, ephemeral unless it is told otherwise.
+    /// Returns a znode for `path`. It is ephemeral unless [`PersistentZnode::kind`] says otherwise.
     pub fn new(coordinator: C, path: &Path, content: impl Into<Bytes>) -> Self {
         Self { coordinator, path: path.clone(), content: content.into(), kind: CreateKind::Ephemeral, own: Own::Never }
     }
 
-    /// Of another kind.
+    /// Sets the kind of the znode.
     #[must_use]
     pub fn kind(mut self, kind: CreateKind) -> Self {
         self.kind = kind;
         self
     }
 
-    /// Makes the znode if it is not there, or is an ephemeral of another session, which is waited for; then sets its data. An ephemeral that another
-    /// one of this session has made is replaced, and that one then waits until this one goes.
+    /// Creates the znode if it does not exist, and sets its data.
+    ///
+    /// If an ephemeral of another session is there, the call waits until it goes. An ephemeral that
+    /// another [`PersistentZnode`] of this session has created is replaced; that one then waits
+    /// until this one goes.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn put(&mut self) -> Result<Stat, Error> {
         let c = self.coordinator.clone();
         let make = create(self.path.text().clone(), Some(self.content.clone()), self.kind, false);
@@ -102,14 +110,15 @@ impl<C: Coordinator> PersistentZnode<C> {
                     let Some((content, stat)) = data(&c, self.path.text()).await? else { continue };
                     let is_of_this_session = stat.ephemeral_owner == c.session().0;
                     if stat.ephemeral_owner != 0 && !is_of_this_session {
-                        // The own former session's, most likely: it goes with that.
+                        // Most likely it is of the client's former session, and goes with it.
                         wait_gone(&c, self.path.text()).await?;
                         continue;
                     }
                     if is_of_this_session && before != Own::Made(stat.czxid) {
                         match before {
                             Own::Made(_) if !is_doubtful => {
-                                // A later one has replaced it. Nothing there is its own, whenever it is dropped.
+                                // A later [`PersistentZnode`] has replaced the znode. If this one
+                                // is dropped now, it must delete nothing.
                                 self.own = before;
                                 wait_gone(&c, self.path.text()).await?;
                                 self.own = Own::UnderWay;
@@ -133,7 +142,8 @@ impl<C: Coordinator> PersistentZnode<C> {
                     self.own = Own::UnderWay;
                 }
                 Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => {
-                    // None was made. If the parent cannot be made either, nothing is to be cleared away.
+                    // No znode was created. If the parent cannot be created either, nothing is to
+                    // be cleared away.
                     if !is_doubtful {
                         self.own = before;
                     }
@@ -146,7 +156,8 @@ impl<C: Coordinator> PersistentZnode<C> {
                 }
                 Err(error) => {
                     if matches!(error, zoolet_model::Error::Refused(_)) && !is_doubtful {
-                        // None was made, and nothing is to be cleared away: what a server refuses again and again would be more with each attempt.
+                        // No znode was created. An errand for each attempt would pile up if the
+                        // server refuses again and again.
                         self.own = before;
                     }
                     return Err(error.into());
@@ -155,26 +166,28 @@ impl<C: Coordinator> PersistentZnode<C> {
         }
     }
 
-    /// Makes the znode anew where this session has one already: whoever made that would delete it when he is dropped. `None` when something came between.
+    /// Replaces an ephemeral of this session with a new one; `None` if it was changed meanwhile.
+    ///
+    /// The [`PersistentZnode`] that created the old one would delete it when dropped.
     async fn replace(&self, make: &WriteOp, version: i32) -> Result<Option<Stat>, Error> {
         let delete = WriteOp::Delete { path: self.path.text().clone(), version };
-        // A lost reply is found out by trying again: it is replaced once more.
+        // After a lost reply the retry replaces the znode once more.
         let Reply::Multi(results) = ask(&self.coordinator, &Request::Multi(vec![delete, make.clone()])).await? else {
             return Err(UNEXPECTED);
         };
         match (first_failure(&results), results.last()) {
             (None, Some(OpResult::CreateStat(_, stat))) => Ok(Some(*stat)),
-            // Apache ZooKeeper has no stat for it inside a multi, up to 3.8.0 at least.
+            // Apache ZooKeeper gives no stat for a create in a multi, up to 3.8.0 at least.
             (None, _) => crate::ask::stat(&self.coordinator, self.path.text()).await,
             (Some((0, ErrorCode::NoNode | ErrorCode::BadVersion)), _) => Ok(None),
             (Some((_, code)), _) => Err(zoolet_model::Error::Refused(code).into()),
         }
     }
 
-    /// Sets other data, which is also that of the znode when it is made again.
+    /// Sets other data, which is also used when the znode is created again.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn set(&mut self, content: impl Into<Bytes>) -> Result<Stat, Error> {
         self.content = content.into();
         match self.write().await? {
@@ -183,7 +196,7 @@ impl<C: Coordinator> PersistentZnode<C> {
         }
     }
 
-    /// `None` when there is no znode.
+    /// Sets the data of the znode; `None` if it does not exist.
     async fn write(&self) -> Result<Option<Stat>, Error> {
         let data = Some(self.content.clone());
         let op = WriteOp::SetData { path: self.path.text().clone(), data, version: -1 };
@@ -195,10 +208,11 @@ impl<C: Coordinator> PersistentZnode<C> {
         }
     }
 
-    /// Makes it, and makes it again each time that it was deleted; ends only with the session. Cancel-safe.
+    /// Creates the znode, and again after each deletion, until the session ends. Cancel-safe.
     ///
     /// # Errors
-    /// The session's. Whoever wants the znode to outlive the session opens another one and makes another of these.
+    /// [`Error::Session`] if the session ends or a request is refused. To go on, open another
+    /// session and make another [`PersistentZnode`].
     pub async fn keep(&mut self) -> Result<std::convert::Infallible, Error> {
         loop {
             self.put().await?;
@@ -229,43 +243,46 @@ impl<C: Coordinator> Drop for PersistentZnode<C> {
     }
 }
 
-/// A group: its members are the children of a znode.
+/// A group, whose members are the children of a znode.
 #[derive(Debug)]
 pub struct Group<C: Coordinator> {
     coordinator: C,
     path: Path,
 }
 
-/// One who is in a group.
+/// A member of a group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// Its name in the group.
+    /// The member's name in the group.
     pub name: Text,
-    /// What it says of itself.
+    /// The member's data; `None` if it has none.
     pub content: Option<Bytes>,
-    /// Larger each time that the member came again: the zxid of its coming.
+    /// The zxid at which the member's znode was created. It grows each time the member comes again.
     pub incarnation: FencingToken,
 }
 
 impl<C: Coordinator> Group<C> {
-    /// The group at `path`.
+    /// Returns the group at `path`.
     pub fn new(coordinator: C, path: &Path) -> Self {
         Self { coordinator, path: path.clone() }
     }
 
-    /// A membership, which begins when it is put or kept, and ends when it is dropped or its session ends.
+    /// Returns a membership with this name.
+    ///
+    /// It begins with [`PersistentZnode::put`] or [`PersistentZnode::keep`]. It ends when it is
+    /// dropped or its session ends.
     ///
     /// # Errors
-    /// BadArguments for a name that no znode can have.
+    /// BadArguments if no znode can have that name.
     pub fn member(&self, name: &str, content: impl Into<Bytes>) -> Result<PersistentZnode<C>, Error> {
         let path = crate::ask::named(&self.path, name)?;
         Ok(PersistentZnode::new(self.coordinator.clone(), &path, content))
     }
 
-    /// Who is in it now, by name.
+    /// Returns the present members, in order of their names.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn members(&self) -> Result<Vec<Member>, Error> {
         let mut members = Vec::new();
         for name in crate::ask::children(&self.coordinator, self.path.text()).await?.iter() {
@@ -279,7 +296,7 @@ impl<C: Coordinator> Group<C> {
         Ok(members)
     }
 
-    /// Who comes and goes.
+    /// Follows the members: which come, change their data, and go.
     ///
     /// # Errors
     /// As [`ChildrenCache::new`].

@@ -1,8 +1,10 @@
-//! Readers and writers where one kind goes first.
+//! Locks for readers and writers where one kind goes first.
 //!
-//! Where everybody waits for those before it, the numbers of the znodes decide, and nothing else needs to be agreed on. Where one kind overtakes the
-//! other, two could take the lock at the same moment, each by what it saw. So here to take it is a write: the lock's own znode lists the holders, one
-//! line each, and whoever changes that list names the version that it has read. What a former holder left in it counts only while its znode is there.
+//! In a fair line the numbers of the znodes decide, and the participants need to agree on nothing
+//! else. Where one kind overtakes the other, two participants could both take the lock at the same
+//! moment, each judging by its own view. So taking the lock is a write here: the lock's znode lists
+//! the holders. A participant that changes the list names the version it has read. The entry of a
+//! former holder counts only while that holder's znode exists.
 
 use crate::ask::{UNEXPECTED, ask, ask_watching, children, data, fired};
 use crate::board::Board;
@@ -14,40 +16,44 @@ use crate::{Coordinator, Error};
 use bytes::Bytes;
 use zoolet_model::{ErrorCode, Names, OpResult, Reply, Request, Text, WriteOp, first_failure};
 
-/// Which kind goes first when both wait.
+/// Which kind goes first when readers and writers wait.
 ///
-/// All participants of a lock must say the same: one that finds another preference before it in the line gets [`Error::Disagreement`].
+/// All participants of a lock must use the same preference. A participant that finds another
+/// preference before it in the line gets [`Error::Disagreement`].
 ///
-/// Of a [`ReadWriteLock`](crate::ReadWriteLock::prefer). Where one kind overtakes the other, it may overtake for ever: nobody promises that those who wait have their turn. Each holder then is a line in the data of the
-/// lock's znode, and its token is the zxid of the write that put it there.
+/// The preference is set by [`ReadWriteLock::prefer`](crate::ReadWriteLock::prefer). The preferred
+/// kind may overtake without end, so the other kind can starve. With a preference each holder has a
+/// line in the data of the lock's znode. A holder's token is the zxid of the write that added its
+/// line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Preference {
-    /// Neither: in the order in which they came. Others' libraries know only this.
+    /// Neither goes first: participants are served in order of arrival. Other libraries support
+    /// only this.
     #[default]
     Fair,
-    /// Readers: a writer waits until no reader holds it or waits.
+    /// Readers go first: a writer waits until no reader holds the lock or waits for it.
     Readers,
-    /// Writers: a reader waits until no writer holds it or waits.
+    /// Writers go first: a reader waits until no writer holds the lock or waits for it.
     Writers,
 }
 
-/// Who holds the lock, and who waits for it.
+/// The participants that hold a lock, and those that wait for it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Census {
     holders: Vec<(u32, Mode)>,
     waiting: Vec<(u32, Mode)>,
 }
 
-/// What a participant does next.
+/// The next step of a participant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Move {
     Take,
-    /// Wait for the znode of this number to go, or to become a reader.
+    /// Wait until the znode with this number is deleted or its writer becomes a reader.
     WaitFor(u32),
 }
 
 impl Census {
-    /// From what is written on the lock's znode and the names of its children.
+    /// Reads the holders from the data of the lock's znode, and the waiters from its children.
     fn of(board: &Board, names: &Names) -> Self {
         let standing: Vec<_> =
             names.iter().filter_map(|name| Some((naming::number(name)?, naming::mode(name)))).collect();
@@ -58,7 +64,7 @@ impl Census {
         Self { holders, waiting }
     }
 
-    /// The board on which those holders are who are there, and one more.
+    /// Returns the board with the holders whose znodes exist, and one more.
     fn with_holder(self, mut board: Board, own: u32, mode: Mode) -> Board {
         board.holders = self.holders;
         board.holders.retain(|(number, _)| *number != own);
@@ -67,7 +73,8 @@ impl Census {
     }
 
     fn next_move(&self, own: u32, mode: Mode, preference: Preference) -> Move {
-        // The reply to an earlier write of the list was lost. Those that wait do so for this participant: it must not wait for them.
+        // This participant is listed already: the reply to an earlier write of the list was lost.
+        // The waiters wait for this participant, so it must not wait for them.
         if self.holders.contains(&(own, mode)) {
             return Move::Take;
         }
@@ -75,7 +82,7 @@ impl Census {
             of.iter().filter(|(number, mode)| *number != own && is_it(*mode)).map(|(number, _)| *number).max()
         };
         let minds = |other: Mode| mode == Mode::Exclusive || other == Mode::Exclusive;
-        // One of the holders: when it goes, those that are left are looked at.
+        // Any conflicting holder will do: when it goes, the remaining holders are checked.
         if let Some(holder) = largest(&self.holders, &minds) {
             return Move::WaitFor(holder);
         }
@@ -84,7 +91,7 @@ impl Census {
             (Mode::Exclusive, Preference::Readers) => largest(&self.waiting, &|other| other == Mode::Shared),
             (Mode::Shared, Preference::Readers | Preference::Fair) | (Mode::Exclusive, _) => None,
         };
-        // Those of one kind stay in their order.
+        // Writers keep their order among themselves.
         let before = || {
             let same = self.waiting.iter().filter(|(number, kind)| *number < own && *kind == Mode::Exclusive);
             same.map(|(number, _)| *number).max().filter(|_| mode == Mode::Exclusive)
@@ -93,7 +100,9 @@ impl Census {
     }
 }
 
-/// Waits for its turn, and takes the lock. The token is the zxid of that write: numbers do not say who was granted it first.
+/// Waits for its turn, and takes the lock.
+///
+/// The token becomes the zxid of that write: znode numbers do not tell the order of the grants.
 pub(crate) async fn take<C: Coordinator>(
     place: &mut Place<C>,
     mode: Mode,
@@ -105,7 +114,7 @@ pub(crate) async fn take<C: Coordinator>(
     Ok(())
 }
 
-/// Takes the lock if nothing is to be waited for.
+/// Takes the lock if nothing blocks it; returns whether it did.
 pub(crate) async fn try_take<C: Coordinator>(
     place: &mut Place<C>,
     mode: Mode,
@@ -114,7 +123,7 @@ pub(crate) async fn try_take<C: Coordinator>(
     Ok(attempt(place, mode, preference).await?.is_none())
 }
 
-/// Takes the lock, or says whose znode is to be waited for.
+/// Takes the lock, or returns the path of the znode to wait for.
 async fn attempt<C: Coordinator>(
     place: &mut Place<C>,
     mode: Mode,
@@ -143,7 +152,7 @@ async fn attempt<C: Coordinator>(
     }
 }
 
-/// Makes a writer that holds the lock a reader that does.
+/// Turns a writer that holds the lock into a reader that holds it.
 pub(crate) async fn downgrade<C: Coordinator>(place: &mut Place<C>) -> Result<(), Error> {
     let (c, lock) = (place.line().coordinator().clone(), place.line().parent().text().clone());
     loop {
@@ -151,7 +160,8 @@ pub(crate) async fn downgrade<C: Coordinator>(place: &mut Place<C>) -> Result<()
         let (content, own) = data(&c, place.path()).await?.ok_or(Error::Lost)?;
         let board = Board::of(written.as_deref().unwrap_or_default());
         let board = Census::of(&board, &children(&c, &lock).await?).with_holder(board, place.number(), Mode::Shared);
-        // Whoever waits for this writer to go hears that it shares.
+        // This write wakes participants that wait for the writer to go, and shows that it now
+        // reads.
         let content = Bytes::from_static(downgraded(content.as_ref(), &own));
         let told = WriteOp::SetData { path: place.path().clone(), data: Some(content), version: own.version };
         match write(&c, told, &lock, &board, stat.version).await {
@@ -166,7 +176,10 @@ pub(crate) async fn downgrade<C: Coordinator>(place: &mut Place<C>) -> Result<()
     }
 }
 
-/// Writes the list of holders, if nobody else has and `own` is done, which fails without the own znode. Gives the zxid.
+/// Writes the list of holders in one transaction with `own`; returns the zxid.
+///
+/// `own` must fail if the participant's znode is gone: then the result is [`Error::Broken`]. `None`
+/// if another participant has changed the list since `version`.
 async fn write<C: Coordinator>(
     coordinator: &C,
     own: WriteOp,
@@ -176,7 +189,8 @@ async fn write<C: Coordinator>(
 ) -> Result<Option<i64>, Error> {
     let version = if is_on(Mutation::PreferenceListUnversioned) { -1 } else { version };
     let list = WriteOp::SetData { path: lock.clone(), data: Some(board.data()), version };
-    // A lost reply is found out by trying again: it was done, and the version is another one. Then it is done once more, with a newer token.
+    // After a lost reply the retry meets a new version, if the write was carried out. The caller
+    // then writes the list once more, with a newer token.
     let Reply::Multi(results) = ask(coordinator, &Request::Multi(vec![own, list])).await? else {
         return Err(UNEXPECTED);
     };
@@ -191,7 +205,7 @@ async fn write<C: Coordinator>(
     }
 }
 
-/// Waits until a znode goes, or has other data.
+/// Waits until the znode is deleted or its data changes.
 async fn wait_changed<C: Coordinator>(coordinator: &C, path: Text) -> Result<(), Error> {
     let request = Request::GetData { path, watch: true };
     let (there, watch) = ask_watching(coordinator, &request).await?;
@@ -233,7 +247,7 @@ mod tests {
         assert_eq!(free.next_move(4, WRITER, Preference::Writers), Move::WaitFor(3));
     }
 
-    /// The two waited for each other (seed 39 of the calls that are dropped).
+    /// The reader and the writer waited for each other (seed 39 of the dropped calls).
     #[test]
     fn a_reader_that_is_on_the_list_already_does_not_wait_for_a_writer_that_waits_for_it() {
         let lost = census(&[(1, READER)], &[(2, WRITER)]);

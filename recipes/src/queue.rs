@@ -1,41 +1,55 @@
-//! Queues: producers put items in, each item is worked on by one consumer, in order.
+//! Queues: each item goes to one consumer, in put order.
 //!
-//! These are small work queues: every consumer lists all items, so a queue has a bound ([`ITEMS_MAX`]).
+//! These are small work queues. Every consumer lists all items, so a queue has a bound
+//! ([`ITEMS_MAX`]).
 //!
 //! # Guarantees
-//! - An item that was put in is there once, also when the reply is lost.
-//! - [`Queue::take`]: at most one consumer gets it, and nobody a second time (at most once).
-//! - [`Queue::claim`]: one consumer at a time works on it, and it stays until [`Claim::complete`] (at least once). Completing it and what came of it are
-//!   one transaction, so that what is in the ensemble happens once.
-//! - Nobody takes an item that somebody works on.
-//! - Items are tried in the order in which they were put in; in a [`PriorityQueue`] lower priorities first. A claim that is given up puts its item back
-//!   where it was, and consumers come to it with their next list: when the last one is used up, or with priorities each time.
-//! - Dropping a `take` or `claim` keeps the order: the next call on the same [`Queue`] value tries
+//! - An item that was put is there once, even if the reply is lost.
+//! - [`Queue::take`] gives an item to at most one consumer, at most once.
+//! - [`Queue::claim`] processes an item at least once. One consumer at a time works on the item,
+//!   which stays until [`Claim::complete`]. That call removes the item and writes its results in
+//!   one transaction, so the results in the ensemble are written once.
+//! - No consumer takes an item that another consumer has claimed.
+//! - Items are tried in the order in which they were put; in a [`PriorityQueue`], lower priorities
+//!   come first. A dropped claim returns its item to its former place. Consumers find it when they
+//!   next list the items: once their list is used up, or at each call in a [`PriorityQueue`].
+//! - Dropping a `take` or `claim` keeps the order. The next call on the same [`Queue`] value tries
 //!   the same item first, unless the dropped `take` removed it.
-//! - [`Claim::attempts`] counts, so that an item that kills whoever works on it can be [buried](Claim::bury).
+//! - [`Claim::attempts`] counts claims, so that an item that kills its consumers can be
+//!   [buried](Claim::bury).
 //!
 //! # Does not guarantee
-//! - With several consumers, that items are *finished* in order.
-//! - That an item which was taken and not claimed is worked on: it is lost if its consumer dies.
-//! - Anything against whoever may write below the path and `path-claims`: an item with a child can be neither taken nor completed (NotEmpty), and a
-//!   foreign znode in place of a claim keeps its item from everybody.
-//! - No herd: an item put into an empty queue wakes every consumer that waits, and one gets it, as in the published recipe.
-//! - The exact bound: those who put in at the same moment may exceed it by as many as they are.
+//! - Several consumers may *finish* items out of order.
+//! - An item that was taken rather than claimed is lost if its consumer dies.
+//! - Clients that may write below the path and `path-claims` can interfere. An item with a child
+//!   can be neither taken nor completed (NotEmpty). A foreign znode in place of a claim blocks its
+//!   item for every consumer.
+//! - There is a herd: an item put into an empty queue wakes every waiting consumer, and one gets
+//!   it, as in the published recipe.
+//! - The bound is not exact: each concurrent put may exceed it by one item.
 //!
 //! # Znodes
-//! The path, and below it `queue-NNNNNNNNNN`, or `queue-YYNNNNNNNNNN` with the priority in two digits: persistent, or as ephemerals of their producer
-//! ([`Lifetime::Producer`], as published). `path-claims` has an ephemeral for each claimed item, also for the moment in which one is taken, and is what
-//! Curator's `lockPath` is; `path-dead` the buried ones; `path-receipts` an ephemeral for each participant by which a lost reply is resolved.
+//! - The path, with a child `queue-NNNNNNNNNN` for each item, or `queue-YYNNNNNNNNNN` with a
+//!   priority of two digits. Items are persistent, or ephemerals of their producer
+//!   ([`Lifetime::Producer`], as published).
+//! - `path-claims`: an ephemeral for each claimed item, and for an item at the moment when it is
+//!   taken. It is Curator's `lockPath`.
+//! - `path-dead`: the buried items.
+//! - `path-receipts`: an ephemeral for each participant, which resolves lost replies.
 //!
 //! # Failures
-//! | what happens | what comes of it |
-//! |---|---|
-//! | the reply to put, take or complete is lost | it is found out whether it was done |
-//! | a consumer dies with a claim | the item is there for others when its session ends |
-//! | a claim is broken, or its session ended | [`Claim::complete`] is [`Error::Lost`], and nothing was done |
-//! | a claim is broken and given up at once | it ends nobody else's: its end is one transaction with the check that nobody has claimed the item since |
-//! | a future is dropped in [`Queue::take`] | the first item may be lost; use [`Queue::claim`] where that matters |
-//! | a future is dropped in [`Queue::claim`] | its item is there as before; the claim, if it was made, is cleared away first |
+//! - **The reply to a put, take or complete is lost**: the call finds out whether it was done.
+//! - **A consumer dies with a claim**: other consumers get the item once the session ends.
+//! - **A claim is broken, or its session ended**: [`Claim::complete`] fails with [`Error::Lost`],
+//!   and nothing was done.
+//! - **The session ends during [`Claim::complete`]**: the call fails with [`Error::Lost`]. The item
+//!   may or may not have been completed.
+//! - **A claim is broken while its owner gives it up**: no other claim is deleted. The deletion
+//!   checks, in the same transaction, that the item has not been claimed since.
+//! - **A future of [`Queue::take`] is dropped**: the first item may be lost. Use [`Queue::claim`]
+//!   where that matters.
+//! - **A future of [`Queue::claim`] is dropped**: its item stays in the queue. Its claim, if it was
+//!   created, is deleted before the item is tried again.
 //!
 //! # Example
 //! ```
@@ -68,39 +82,43 @@ use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use zoolet_model::{CreateKind, ErrorCode, Names, OpResult, Path, Reply, Request, Text, WriteOp};
 
-/// Items that a queue takes unless it is told otherwise: clients list all of them, and 10,000 break every queue on ZooKeeper.
+/// Default bound on the items in a queue.
+///
+/// Clients list all items, and 10,000 items break every queue on ZooKeeper.
 pub const ITEMS_MAX: u32 = 1_000;
 
-/// How long an item that nobody took lives.
+/// Lifetime of an item that no consumer takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Lifetime {
-    /// Until it is taken.
+    /// Until the item is taken.
     #[default]
     Persistent,
-    /// As long as the session of its producer, as in the published recipe.
+    /// Until its producer's session ends, as in the published recipe.
     Producer,
 }
 
-/// An item's place before the others: 0 to 99, lower ones first, as in UNIX.
+/// Priority from 0 to 99; lower ones come first, as in UNIX.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Priority(u8);
 
 impl Priority {
-    /// `None` beyond 99: two digits of the name are for it.
+    /// Returns `None` above 99: the name reserves two digits.
     pub const fn new(priority: u8) -> Option<Self> {
         if priority < 100 { Some(Self(priority)) } else { None }
     }
 }
 
-/// A queue in the order in which items were put in.
+/// A queue that tries items in the order of the puts.
 #[derive(Debug)]
 pub struct Queue<C: Coordinator>(Items<C>);
 
-/// A queue in the order of priorities, and of items of the same priority in the order in which they were put in.
+/// A queue that tries items by priority.
+///
+/// Items of the same priority keep the order of their puts.
 #[derive(Debug)]
 pub struct PriorityQueue<C: Coordinator>(Items<C>);
 
-/// What both are.
+/// Shared implementation of both queues.
 #[derive(Debug)]
 struct Items<C: Coordinator> {
     coordinator: C,
@@ -110,64 +128,73 @@ struct Items<C: Coordinator> {
     lifetime: Lifetime,
     items_max: u32,
     once: Once<C>,
-    /// Names that were listed and not tried yet.
+    /// Names that were listed and not yet tried.
     listed: Mutex<VecDeque<String>>,
-    /// Claims that were dropped, and whose znodes may still stand until the session has deleted them.
+    /// Dropped claims that the session may not have deleted yet.
     dropped: Mutex<Vec<(Text, Guid)>>,
     is_prioritized: bool,
 }
 
 impl<C: Coordinator> Queue<C> {
-    /// The queue at `path`. Claims are below `path-claims`, buried items below `path-dead`.
+    /// Returns the queue at `path`.
+    ///
+    /// Claims are below `path-claims`, buried items below `path-dead`.
     ///
     /// # Errors
-    /// BadArguments for `/`.
+    /// [`Error::Session`] with `BadArguments` if `path` is `/`.
     pub fn new(coordinator: C, path: &Path) -> Result<Self, Error> {
         Items::new(coordinator, path, false).map(Self)
     }
 
-    /// With items of another lifetime.
+    /// Sets the lifetime of items put by this value.
     #[must_use]
     pub fn lifetime(self, lifetime: Lifetime) -> Self {
         Self(Items { lifetime, ..self.0 })
     }
 
-    /// With another bound than [`ITEMS_MAX`].
+    /// Sets the bound on items, instead of [`ITEMS_MAX`].
     #[must_use]
     pub fn items_max(self, items_max: u32) -> Self {
         Self(Items { items_max, ..self.0 })
     }
 
-    /// Puts an item in, once, also when the reply is lost.
+    /// Puts an item once, even if the reply is lost.
     ///
     /// # Errors
-    /// [`Error::Full`] at the bound, which those who put in at the same moment may exceed; [`Error::Exhausted`]; the session's.
+    /// - [`Error::Full`] at the bound. Each concurrent put may exceed the bound by one item.
+    /// - [`Error::Exhausted`] if the sequence numbers below the path are used up.
+    /// - [`Error::Session`] if the session ends or a request is refused.
     pub async fn put(&self, item: impl Into<Bytes>) -> Result<(), Error> {
         self.0.put("queue-", item.into()).await
     }
 
-    /// Waits for the first item and takes it out: whoever gets it is the only one, and if he dies with it, it is lost. Dropping the future leaves
-    /// nothing behind; one that was dropped while it took an item may have taken it.
+    /// Waits for the first item and takes it out.
+    ///
+    /// The caller is the only consumer that gets the item. If the caller dies with it, the item is
+    /// lost. Dropping the future leaves nothing behind. A future dropped while it took an item may
+    /// have taken it.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn take(&self) -> Result<Bytes, Error> {
         self.0.take().await
     }
 
-    /// Waits for the first item that nobody works on, and claims it: it stays in the queue until it is done, and is there for others again if the
-    /// claim is dropped or its session ends.
+    /// Waits for the first item that is not claimed, and claims it.
+    ///
+    /// The item stays in the queue until the claim is completed or buried. If the claim is dropped
+    /// or its session ends, other consumers can claim the item again.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn claim(&self) -> Result<Claim<'_, C>, Error> {
         self.0.claim().await
     }
 
-    /// Items in the queue, claimed ones among them.
+    /// Returns the number of items in the queue, claimed ones included.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn size(&self) -> Result<u32, Error> {
         self.0.size().await
     }
@@ -177,7 +204,7 @@ impl<C: Coordinator> PriorityQueue<C> {
     /// As [`Queue::new`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Queue::new`].
     pub fn new(coordinator: C, path: &Path) -> Result<Self, Error> {
         Items::new(coordinator, path, true).map(Self)
     }
@@ -197,7 +224,7 @@ impl<C: Coordinator> PriorityQueue<C> {
     /// As [`Queue::put`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Queue::put`].
     pub async fn put(&self, priority: Priority, item: impl Into<Bytes>) -> Result<(), Error> {
         self.0.put(&format!("queue-{:02}", priority.0), item.into()).await
     }
@@ -205,7 +232,7 @@ impl<C: Coordinator> PriorityQueue<C> {
     /// As [`Queue::take`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Queue::take`].
     pub async fn take(&self) -> Result<Bytes, Error> {
         self.0.take().await
     }
@@ -213,7 +240,7 @@ impl<C: Coordinator> PriorityQueue<C> {
     /// As [`Queue::claim`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Queue::claim`].
     pub async fn claim(&self) -> Result<Claim<'_, C>, Error> {
         self.0.claim().await
     }
@@ -221,7 +248,7 @@ impl<C: Coordinator> PriorityQueue<C> {
     /// As [`Queue::size`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Queue::size`].
     pub async fn size(&self) -> Result<u32, Error> {
         self.0.size().await
     }
@@ -269,7 +296,7 @@ impl<C: Coordinator> Items<C> {
             match self.once.transact(std::slice::from_ref(&op)).await? {
                 Ok(()) => return Ok(()),
                 Err((_, ErrorCode::NoNode)) => make_persistent(&self.coordinator, &self.path).await?,
-                // The parent gives the same number again and again.
+                // At the end of its range, the parent assigns the same number again and again.
                 Err((_, ErrorCode::NodeExists)) => return Err(Error::Exhausted),
                 Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
             }
@@ -306,14 +333,19 @@ impl<C: Coordinator> Items<C> {
         }
     }
 
-    /// A more urgent item may have come since the list.
+    /// Discards the list of a priority queue.
+    ///
+    /// A more urgent item may have come since the listing.
     fn begin(&self) {
         if self.is_prioritized {
             self.set_listed(Vec::new());
         }
     }
 
-    /// Tries an item. If that is dropped or fails, the next attempt lists the items anew and finds this one where it was.
+    /// Tries an item.
+    ///
+    /// If the attempt is dropped or fails, the next one lists the items again and finds this item
+    /// in its former place.
     async fn attempt<T>(&self, tries: impl Future<Output = Result<Tried<T>, Error>>) -> Result<Tried<T>, Error> {
         let attempt = Attempt { items: self, is_over: is_on(Mutation::DroppedAttemptForgotten) };
         let tried = tries.await?;
@@ -321,7 +353,9 @@ impl<C: Coordinator> Items<C> {
         Ok(tried)
     }
 
-    /// A claim that ends with the item, so that nobody takes what another one works on.
+    /// Takes an item, unless another consumer has claimed it.
+    ///
+    /// The transaction creates a claim and deletes it together with the item.
     async fn try_take(&self, name: &str) -> Result<Tried<Bytes>, Error> {
         let c = &self.coordinator;
         let (path, claim) = (self.child(name), zoolet_model::path::child(self.claims.as_str(), name));
@@ -349,7 +383,7 @@ impl<C: Coordinator> Items<C> {
         let c = &self.coordinator;
         let guid = Guid::from_random_bits(c.random_bits());
         let content = Bytes::from(guid.to_string());
-        // From here on, so that the claim goes also if its reply is lost.
+        // Built before the first write: its drop deletes the claim even if the reply is lost.
         let mut claim = Claim {
             items: self,
             item: self.child(name),
@@ -365,7 +399,7 @@ impl<C: Coordinator> Items<C> {
             let Some((item, stat)) = data(c, &claim.item).await? else { return Ok(Tried::Gone) };
             let ops = vec![
                 create(claim.path.clone(), Some(content.clone()), CreateKind::Ephemeral, false),
-                // The item's version counts how often it was claimed.
+                // The item's version counts its claims.
                 WriteOp::SetData { path: claim.item.clone(), data: item.clone(), version: stat.version },
             ];
             claim.is_over = false;
@@ -378,7 +412,7 @@ impl<C: Coordinator> Items<C> {
                     continue;
                 }
                 Err(error) => {
-                    // What was refused is not there.
+                    // A refused request created no claim.
                     claim.is_over = !is_doubtful && matches!(error, zoolet_model::Error::Refused(_));
                     return Err(error.into());
                 }
@@ -392,7 +426,9 @@ impl<C: Coordinator> Items<C> {
                     return Ok(Tried::Got(claim.made(item.unwrap_or_default(), stat)));
                 }
                 Some((0, ErrorCode::NodeExists)) => {
-                    // The item before its claim: if that is the own one, whose reply was lost, nobody else has claimed it in between.
+                    // Read the item before its claim. If the claim turns out to be this one, whose
+                    // reply was lost, no other consumer can have claimed the item between the two
+                    // reads.
                     let found = data(c, &claim.item).await?;
                     let Some((there, _)) = data(c, &claim.path).await? else { continue };
                     if there != Some(content.clone()) {
@@ -413,7 +449,9 @@ impl<C: Coordinator> Items<C> {
         }
     }
 
-    /// Waits until the claim at this path is gone, if this queue has dropped it: nobody works on its item. `false` when it is another one.
+    /// Waits until this queue's dropped claim at `path` is gone.
+    ///
+    /// The item is then free. Returns `false` if the claim there is another consumer's.
     async fn dropped_is_gone(&self, path: &Text) -> Result<bool, Error> {
         let guids: Vec<Bytes> = lock(&self.dropped)
             .iter()
@@ -438,12 +476,15 @@ impl<C: Coordinator> Items<C> {
         Ok(is_gone)
     }
 
-    /// The next name to try.
+    /// Removes and returns the next name to try.
     fn next_listed(&self) -> Option<String> {
         lock(&self.listed).pop_front()
     }
 
-    /// Lists the items; if there is none that was not found claimed, waits until there are others or a claim is gone, and lists again.
+    /// Lists the items again.
+    ///
+    /// If all of them are in `claimed`, waits first for a change of the items or the end of a
+    /// claim.
     async fn wait_listed(&self, claimed: Vec<String>) -> Result<(), Error> {
         let c = &self.coordinator;
         loop {
@@ -455,7 +496,7 @@ impl<C: Coordinator> Items<C> {
             };
             let sorted = self.sorted(&names);
             if sorted.iter().any(|name| !claimed.contains(name)) {
-                // Claims on items that are gone are gone as well.
+                // A removed item is not tried again: forget its dropped claims.
                 lock(&self.dropped).retain(|(path, _)| names.iter().any(|name| name == name_of(path)));
                 self.set_listed(sorted);
                 return Ok(());
@@ -487,7 +528,9 @@ impl<C: Coordinator> Items<C> {
         places.into_iter().map(|(_, name)| name.to_owned()).collect()
     }
 
-    /// Where an item stands: by priority, then by number. `None` for what is no item of this queue.
+    /// Returns an item's rank: its priority, then its number.
+    ///
+    /// `None` if the name is not that of an item of this queue.
     fn place(&self, name: &str) -> Option<(u8, u32)> {
         let number = crate::naming::number(name)?;
         let before = name.get(..name.len() - 10)?.strip_prefix("queue-")?;
@@ -503,7 +546,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An item that is being tried: its name is not on the list.
+/// An item that is being tried. Its name has left the list.
 struct Attempt<'a, C: Coordinator> {
     items: &'a Items<C>,
     is_over: bool,
@@ -529,7 +572,7 @@ enum Tried<T> {
     Gone,
 }
 
-/// An item that one consumer works on. Dropped, it is there for others again.
+/// An item that one consumer works on. Dropping it frees the item.
 #[derive(Debug)]
 #[must_use = "dropped, the item is there for others again"]
 pub struct Claim<'a, C: Coordinator> {
@@ -538,7 +581,7 @@ pub struct Claim<'a, C: Coordinator> {
     path: Text,
     guid: Guid,
     content: Bytes,
-    /// The item's: it counts claims.
+    /// The item's version, which counts its claims.
     version: i32,
     zxid: i64,
     is_over: bool,
@@ -552,33 +595,41 @@ impl<C: Coordinator> Claim<'_, C> {
         self
     }
 
-    /// The item.
+    /// Returns the item.
     pub fn item(&self) -> &Bytes {
         &self.content
     }
 
-    /// How often it was claimed, this time included: an item that kills whoever works on it is one to [bury](Claim::bury).
+    /// Returns the number of claims of the item, this one included.
+    ///
+    /// [Bury](Claim::bury) an item that kills each of its consumers.
     pub fn attempts(&self) -> u32 {
         self.version.unsigned_abs()
     }
 
-    /// The fencing token: the zxid of the claim.
+    /// Returns the fencing token: the zxid of the claim.
     pub fn token(&self) -> FencingToken {
         FencingToken(self.zxid)
     }
 
-    /// The item is done, and taken out: in one transaction with `also`, so that what came of it and its end happen together.
+    /// Removes the item as done, in one transaction with `also`.
+    ///
+    /// Put the writes of the item's results into `also`, so that the results and the removal happen
+    /// together.
     ///
     /// # Errors
-    /// [`Error::Lost`] when the claim is over, and somebody else may work on the item; then nothing was done. The server's answer to the first
-    /// operation of `also` that failed; the session's.
+    /// - [`Error::Lost`] if the claim is over. Another consumer may work on the item. Nothing was
+    ///   done, unless the session ended during this call: then the transaction may have been done.
+    /// - [`Error::Session`] with the server's answer to the first operation of `also` that failed.
+    ///   Nothing was done.
+    /// - [`Error::Session`] if a request is refused.
     pub async fn complete(mut self, also: impl IntoIterator<Item = WriteOp>) -> Result<(), Error> {
         let mut ops = self.end();
         ops.extend(also);
         self.transact(&ops).await
     }
 
-    /// The item cannot be done: it is moved below `path-dead`, for people to look at.
+    /// Moves an item that cannot be done below `path-dead`, for inspection.
     ///
     /// # Errors
     /// As [`Claim::complete`].
@@ -593,13 +644,14 @@ impl<C: Coordinator> Claim<'_, C> {
 
     fn end(&self) -> Vec<WriteOp> {
         let delete = |path: &Text, version| WriteOp::Delete { path: path.clone(), version };
-        // If the claim was broken and somebody else has claimed the item since, the claim that is there is not this one.
+        // The version check fails if this claim was broken and another consumer has claimed the
+        // item since.
         vec![delete(&self.path, -1), delete(&self.item, self.version)]
     }
 
     async fn transact(&mut self, ops: &[WriteOp]) -> Result<(), Error> {
         let done = self.items.once.transact(ops).await;
-        // The claim was the session's.
+        // The claim ended with its session.
         if done.is_err() && self.items.coordinator.state().is_over() {
             return Err(Error::Lost);
         }
@@ -617,13 +669,13 @@ impl<C: Coordinator> Claim<'_, C> {
 impl<C: Coordinator> Drop for Claim<'_, C> {
     fn drop(&mut self) {
         if !self.is_over {
-            // The next list has it where it was.
+            // The next list has the item in its former place.
             self.items.set_listed(Vec::new());
             lock(&self.items.dropped).push((self.path.clone(), self.guid));
-            // Each claim sets the item's data.
+            // Each claim writes to its item, so the item's version tells claims apart.
             let (path, item) = (self.path.clone(), self.item.clone());
             self.items.coordinator.run_errand(match self.zxid {
-                // Nobody has seen the answer.
+                // No reply to the claim was seen.
                 0 => Errand::find_and_delete_claim(path, item, self.guid),
                 _ => Errand::delete_claim(path, item, self.guid),
             });

@@ -1,40 +1,53 @@
-//! A lock that many readers share, or one writer has.
+//! A lock that many readers share, or one writer holds.
 //!
 //! # Guarantees
-//! - While a writer holds it, nobody else does; readers may hold it together.
-//! - First come, first served: a reader waits for the writers before it, a writer for everybody before it. A writer is not starved by readers who come later.
-//! - A release wakes those who can go on: one writer, or the readers behind a writer, who all go on.
-//! - With a [preference](ReadWriteLock::prefer) one kind overtakes the other; then nobody promises that those who wait have their turn some time.
-//! - A writer can become a reader without anybody in between ([`ReadWriteLock::downgrade`]).
-//! - Everything a [`Grant`] has: token, fenced writes, three states.
+//! - While a writer holds the lock, no other participant does. Readers may hold it together.
+//! - First come, first served: a reader waits for earlier writers, a writer for every earlier
+//!   participant. Readers that come later do not starve a writer.
+//! - A release wakes only participants that can go on: one writer, or all readers behind a writer.
+//! - With a [preference](ReadWriteLock::prefer), one kind overtakes the other. Waiters of the other
+//!   kind may then wait for ever.
+//! - A writer can become a reader without releasing the lock ([`ReadWriteLock::downgrade`]).
+//! - Everything that a [`Grant`] has: token, fenced writes, three states.
 //!
 //! # Does not guarantee
-//! - What a [lock](crate::lock) does not guarantee.
-//! - An upgrade: two readers who both wanted to write would wait for each other for ever.
+//! - Anything that a [lock](crate::lock) does not guarantee.
+//! - An upgrade: two readers that both want to write would wait for each other for ever.
+//! - Re-entrancy, of either side.
 //!
 //! # Znodes
-//! As those of a [lock](crate::lock), with names that say who reads and who writes. A writer that became a reader writes `downgraded` into its znode; one that is created with that word for its data is a writer like
-//! any other. With a preference the path's data has a line for each holder, and `-pr` (readers first) or `-pw` (writers first) stands in the name
-//! before what tells readers from writers.
+//! Those of a [lock](crate::lock), with names that tell readers from writers. A writer that becomes
+//! a reader writes `downgraded` into its znode. A znode that was created with that word as its data
+//! is still a writer's.
+//!
+//! With a preference, the path's data has a line for each holder. Each name then has `-pr` (readers
+//! first) or `-pw` (writers first) before the part that tells readers from writers.
 //!
 //! # Failures
-//! | what happens | what comes of it |
-//! |---|---|
-//! | the reply to the create is lost | the znode is found again by its GUID and its owner |
-//! | the session is suspended while it waits | it goes on waiting; its place stays |
-//! | the session is suspended when [`ReadWriteLock::try_read`] or [`ReadWriteLock::try_write`] is called, or before its answer | [`Error::Disconnected`] at once; nothing stays |
-//! | the session is suspended while it holds | [`Holding::Doubtful`](crate::Holding::Doubtful), with the instant until which no writer, or nobody else, can hold |
-//! | the session ends | [`Holding::Lost`](crate::Holding::Lost); those behind go on |
-//! | somebody deletes the znode | a waiting one gets [`Error::Broken`], a holder is `Lost`; readers behind a broken writer go on |
-//! | the reply to a downgrade is lost | it is looked up: a writer is a reader then, once |
-//! | somebody asks for the lock while it is downgraded | both are kept: the request is there for the reader |
-//! | the writer is broken before it is a reader | [`Error::Lost`] |
-//! | with a preference, the reply to taking it is lost | the list of holders is read again; what a holder left in it counts while its znode is there |
-//! | two participants say different [preferences](Preference) | the one that came later gets [`Error::Disagreement`]; the other goes on. The names of the znodes tell the preference |
-//! | numbers are used up | [`Error::Exhausted`], as of a [lock](crate::lock) |
+//! - **The reply to the create is lost**: the participant finds its znode by the GUID and the
+//!   owner.
+//! - **The session is suspended while it waits**: it continues to wait, and keeps its place.
+//! - **The session is suspended when [`ReadWriteLock::try_read`] or [`ReadWriteLock::try_write`] is
+//!   called, or before its answer**: [`Error::Disconnected`] at once. No znode is left.
+//! - **The session is suspended while it holds**: [`Holding::Doubtful`](crate::Holding::Doubtful),
+//!   with the instant until which no conflicting participant can hold the lock.
+//! - **The session ends**: [`Holding::Lost`](crate::Holding::Lost). The participants behind it go
+//!   on.
+//! - **A client deletes a znode**: a waiter gets [`Error::Broken`], and a holder is `Lost`. Readers
+//!   behind a broken writer go on.
+//! - **The reply to a downgrade is lost**: the writer looks it up. It is downgraded once.
+//! - **A request to release the lock comes during a downgrade**: both are kept, and the reader
+//!   finds the request.
+//! - **The writer is broken before it has become a reader**: [`Error::Lost`].
+//! - **With a preference, the reply to taking the lock is lost**: the list of holders is read
+//!   again. A holder's line counts only while its znode exists.
+//! - **Two participants use different [preferences](Preference)**: the later one gets
+//!   [`Error::Disagreement`], and the other goes on. The names of the znodes show the preference.
+//! - **The sequence numbers are used up**: [`Error::Exhausted`], as for a [lock](crate::lock).
 //!
 //! # See also
-//! [`Grant`](crate::grant), [`Naming`], [`Preference`], [`Contention`](crate::contention) for asking and breaking. Neither side is re-entrant.
+//! - [`Grant`](crate::grant), [`Naming`] and [`Preference`].
+//! - [`Contention`](crate::contention) asks for a release or breaks a grant.
 //!
 //! # Example
 //! ```
@@ -62,10 +75,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use zoolet_model::{ErrorCode, Path, Request, WriteOp};
 
-/// A lock for readers and writers, in the order in which they came: a reader waits for writers before it, a writer for everybody before it.
+/// A lock for readers and writers, in arrival order.
 ///
-/// Neither is re-entrant, and a reader cannot become a writer: two who tried would wait for each other. A writer can become a reader
-/// ([`ReadWriteLock::downgrade`]).
+/// A reader waits for earlier writers, a writer for every earlier participant. Neither is
+/// re-entrant. A reader cannot become a writer: two readers that tried would wait for each other. A
+/// writer can become a reader ([`ReadWriteLock::downgrade`]).
 #[derive(Debug)]
 pub struct ReadWriteLock<C: Coordinator> {
     readers: Arc<Line<C>>,
@@ -74,42 +88,52 @@ pub struct ReadWriteLock<C: Coordinator> {
 }
 
 impl<C: Coordinator> ReadWriteLock<C> {
-    /// The lock at `path`, with the names of the documentation and no data.
+    /// Returns the lock at `path`.
+    ///
+    /// It uses the documentation's znode names and no description.
     pub fn new(coordinator: C, path: &Path) -> Self {
         let readers = Line::new(coordinator, path, Naming::default(), Stands::Read, 0, Bytes::new());
         Self { writers: readers.standing_for(Stands::Write), readers, preference: Preference::Fair }
     }
 
-    /// With other names.
+    /// Uses the znode names of another library.
     #[must_use]
     pub fn naming(self, naming: Naming) -> Self {
         let readers = self.readers.with(naming, 0, self.readers.content().clone());
         Self { writers: readers.standing_for(Stands::Write), readers, preference: self.preference }
     }
 
-    /// With data in the znode of whoever stands in line: who it is, for people who look.
+    /// Describes this participant in its znodes, for operators.
     #[must_use]
     pub fn described(self, content: impl Into<Bytes>) -> Self {
         let readers = self.readers.with(self.readers.naming(), 0, content.into());
         Self { writers: readers.standing_for(Stands::Write), readers, preference: self.preference }
     }
 
-    /// Where one kind overtakes the other. Not for locks that others' libraries use as well: those know only [`Preference::Fair`].
+    /// Lets one kind overtake the other.
+    ///
+    /// Other libraries know only [`Preference::Fair`]: use no other preference on a lock that they
+    /// share.
     #[must_use]
     pub fn prefer(self, preference: Preference) -> Self {
         let readers = self.readers.with_preference(preference);
         Self { writers: readers.standing_for(Stands::Write), readers, preference }
     }
 
-    /// Waits until no writer is before it. Dropping the future leaves the line.
+    /// Waits until no earlier writer is left. Dropping the future leaves the line.
+    ///
+    /// With a [`Preference`], that decides instead of the arrival order.
     ///
     /// # Errors
-    /// As [`Lock::acquire`](crate::Lock::acquire). [`Error::Disagreement`]: a participant that came earlier has another [`Preference`].
+    /// As [`Lock::acquire`](crate::Lock::acquire). [`Error::Disagreement`] if an earlier
+    /// participant has another [`Preference`].
     pub async fn read(&self) -> Result<Grant<C>, Error> {
         self.acquire(&self.readers, Mode::Shared).await
     }
 
-    /// Waits until nobody is before it. Dropping the future leaves the line.
+    /// Waits until no earlier participant is left. Dropping the future leaves the line.
+    ///
+    /// With a [`Preference`], that decides instead of the arrival order.
     ///
     /// # Errors
     /// As [`ReadWriteLock::read`].
@@ -117,43 +141,51 @@ impl<C: Coordinator> ReadWriteLock<C> {
         self.acquire(&self.writers, Mode::Exclusive).await
     }
 
-    /// [`ReadWriteLock::read`] if nothing is to be waited for.
+    /// Returns a read grant if no wait is needed; `None` otherwise.
     ///
     /// # Errors
-    /// As [`Lock::try_acquire`](crate::Lock::try_acquire).
+    /// As [`Lock::try_acquire`](crate::Lock::try_acquire). [`Error::Disagreement`] as for
+    /// [`ReadWriteLock::read`].
     pub async fn try_read(&self) -> Result<Option<Grant<C>>, Error> {
         at_once(self.readers.coordinator(), self.try_acquire(&self.readers, Mode::Shared)).await
     }
 
-    /// [`ReadWriteLock::write`] if nothing is to be waited for.
+    /// Returns a write grant if no wait is needed; `None` otherwise.
     ///
     /// # Errors
-    /// As [`Lock::try_acquire`](crate::Lock::try_acquire).
+    /// As [`ReadWriteLock::try_read`].
     pub async fn try_write(&self) -> Result<Option<Grant<C>>, Error> {
         at_once(self.writers.coordinator(), self.try_acquire(&self.writers, Mode::Exclusive)).await
     }
 
-    /// [`ReadWriteLock::read`] within this time, or `None`, and nothing is left in the line.
+    /// As [`ReadWriteLock::read`], for at most `patience`.
+    ///
+    /// After that it returns `None`, and nothing is left in the line.
     ///
     /// # Errors
-    /// As [`Lock::acquire`](crate::Lock::acquire).
+    /// As [`ReadWriteLock::read`].
     pub async fn read_within(&self, patience: Duration) -> Result<Option<Grant<C>>, Error> {
         within(self.readers.coordinator(), patience, self.read()).await
     }
 
-    /// [`ReadWriteLock::write`] within this time, or `None`, and nothing is left in the line.
+    /// As [`ReadWriteLock::write`], for at most `patience`.
+    ///
+    /// After that it returns `None`, and nothing is left in the line.
     ///
     /// # Errors
-    /// As [`Lock::acquire`](crate::Lock::acquire).
+    /// As [`ReadWriteLock::read`].
     pub async fn write_within(&self, patience: Duration) -> Result<Option<Grant<C>>, Error> {
         within(self.writers.coordinator(), patience, self.write()).await
     }
 
-    /// Makes a writer a reader without letting anybody in between: the readers up to the next writer come in as well. Readers of other libraries
-    /// go on waiting until this grant is released, because its name still says that it writes.
+    /// Makes a writer a reader, without releasing the lock in between.
+    ///
+    /// The readers up to the next writer are granted the lock as well. Readers of other libraries
+    /// wait until this grant is released, because its znode's name is still a writer's.
     ///
     /// # Errors
-    /// [`Error::Lost`] when it is none any more; the session's.
+    /// [`Error::Lost`] if the grant is over. [`Error::Session`] if the session ends or a request is
+    /// refused.
     pub async fn downgrade(&self, mut writer: Grant<C>) -> Result<Grant<C>, Error> {
         if self.preference != Preference::Fair {
             preference::downgrade(writer.place_mut()).await?;
@@ -170,7 +202,8 @@ impl<C: Coordinator> ReadWriteLock<C> {
             match ask(coordinator, &Request::Write(op)).await {
                 Ok(_) => return Ok(writer),
                 Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => return Err(Error::Lost),
-                // Somebody asked for it in this moment, or this was done and its reply lost.
+                // A request was written at the same moment, or this write was done and its reply
+                // lost.
                 Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::BadVersion))) => {}
                 Err(error) => return Err(error),
             }
@@ -212,7 +245,7 @@ pub(crate) async fn acquire_within<C: Coordinator>(
     within(line.coordinator(), patience, acquire(line)).await
 }
 
-/// What `acquire` gives within this time.
+/// Returns the result of `acquire`, or `None` once `patience` has passed.
 pub(crate) async fn within<C: Coordinator>(
     coordinator: &C,
     patience: Duration,

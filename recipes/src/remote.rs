@@ -1,44 +1,52 @@
-//! Recipes over TCP: a session of the crate `zookeeper-client`, at zoolet or at Apache ZooKeeper.
+//! Recipes over TCP, through a session of the crate `zookeeper-client`.
 //!
-//! It runs on tokio: a [`Remote`] is made inside a runtime with time enabled, which lives for at least as long. Grants and other guards may be dropped
-//! anywhere.
+//! The server is zoolet or Apache ZooKeeper. The session runs on tokio: make a [`Remote`] inside a
+//! runtime with time enabled, and keep the runtime alive for at least as long. Grants and other
+//! guards may be dropped anywhere.
 //!
 //! # Guarantees
-//! - What [`Coordinator`] says: requests in their order, watches that outlive connections, errands until they are done.
-//! - What a lost connection left of an errand is done before anything that is asked on the next one.
-//! - Until when the session is safe is said from answers that came through the leader, and allows for clocks that go at different speeds.
+//! - All that [`Coordinator`] promises: requests in order, watches that outlive connections, and
+//!   errands that run until they are done.
+//! - Errands that a lost connection left unfinished are sent on the next connection before any new
+//!   request.
+//! - [`Coordinator::safe_until`] relies only on answers that came through the leader, and allows
+//!   for clocks that run at different speeds.
 //!
 //! # Does not guarantee
-//! - That a request whose connection went away was done, or was not.
-//! - As much time in which nothing is in doubt as a session in a server's process has: it is about a third of the timeout less.
+//! - That a request whose connection was lost was carried out, or was not.
+//! - As much safe time as a session in a server's process has. It is shorter here by about a third
+//!   of the timeout.
 //!
 //! # Znodes
-//! None of its own.
+//! None.
 //!
 //! # Failures
-//! | what happens | what comes of it |
-//! |---|---|
-//! | the connection goes away | `Suspended`; requests under way get `ConnectionLoss`, later ones `Suspended` until there is another connection |
-//! | the session ends at the server | `Lost`; watches and timers end, ephemerals are gone |
-//! | the runtime ends | `Closed`; nothing is cleared away any more but by the end of the session |
-//! | the last clone is dropped | errands are done, then the session is closed |
+//! - **The connection is lost**: `Suspended`; requests in flight get `ConnectionLoss`.
+//! - **A request is made without a connection**: it is not sent and gets `Suspended`.
+//! - **The session ends at the server**: `Lost`; watches end, and ephemerals are gone.
+//! - **The runtime ends**: `Closed`, and timers are ready at once. Only the end of the session
+//!   still clears anything away.
+//! - **The last clone is dropped**: errands are done, then the session is closed.
 //!
-//! # What the client leaves out
-//! - Null data and empty data are one: `None` is written as empty, and empty is read as `None`. No recipe tells them apart.
-//! - Of a failed multi it gives the operation that failed; what a server says of the others follows from that.
-//! - Requests that no recipe sends are refused as Unimplemented: getACL, getEphemerals, getAllChildrenNumber, multiRead, whoAmI, auth and those
-//!   of the watches themselves; so are permission bits beyond the five.
-//! - One-shot watches on more than 128 KiB of paths do not survive a reconnect: the client then fails to reconnect at all.
+//! # Limits of the client
+//! - Null data and empty data are the same: `None` is written as empty, and empty data is read as
+//!   `None`. No recipe tells them apart.
+//! - For a failed multi the client reports only the operation that failed. The results of the other
+//!   operations follow from its position.
+//! - Requests that no recipe sends are refused as Unimplemented: getACL, getEphemerals,
+//!   getAllChildrenNumber, multiRead, whoAmI, auth and the requests about watches. So are
+//!   permission bits beyond the five.
+//! - One-shot watches on more than 128 KiB of paths do not survive a reconnect: the client then
+//!   fails to reconnect at all.
+//! - A request whose connection was lost gets `ConnectionLoss`, whether it was written or not.
+//! - [`Coordinator::timeout`] stays that of the first connection.
+//! - A client that may begin at a read-only server (`with_readonly`) gets a new session when it
+//!   finds a writable server. Use such a client for reads only.
 //!
-//! # What Apache ZooKeeper leaves out
-//! Before 3.9 a session has one persistent watch on a path, and the later one takes its place: of a [`NodeCache`](crate::NodeCache) and a
-//! [`ChildrenCache`](crate::ChildrenCache) on one path the earlier one may hear nothing. Give them sessions of their own.
-//!
-//! # What it does not tell
-//! - A request of a connection that went away gets `ConnectionLoss`, whether it was written or not. While there is no connection requests are not
-//!   taken and get `Suspended`.
-//! - The timeout is that of the first connection.
-//! - A client that may begin at a read-only server (`with_readonly`) is given a new session when it finds a writable one: use it for reads.
+//! # Limits of Apache ZooKeeper
+//! Before 3.9 a session has one persistent watch on a path, and a later watch replaces it. So of a
+//! [`NodeCache`](crate::NodeCache) and a [`ChildrenCache`](crate::ChildrenCache) on one path the
+//! earlier one may hear nothing. Give each a separate session.
 //!
 //! # Example
 //! ```no_run
@@ -82,10 +90,14 @@ use tokio::time::Sleep;
 use zookeeper_client::{Client, Connector};
 use zoolet_model::{AddWatchMode, Error, Path, Reply, Request, SessionId, SessionState};
 
-/// A timer looks at the clock at least this often: tokio's does not go on while the machine sleeps.
+/// Maximum time between two looks at the clock by a timer. Tokio's timer stops while the machine
+/// sleeps.
 const TIMER_SLICE: Duration = Duration::from_secs(1);
 
-/// A session at a server. Clones are the same session; it is closed once the last one is dropped and its errands are done.
+/// A session at a server.
+///
+/// Clones are the same session. It is closed once the last clone is dropped and its errands are
+/// done.
 #[derive(Clone)]
 pub struct Remote {
     inner: Arc<Inner>,
@@ -97,7 +109,8 @@ struct Inner {
     errands: Arc<Errands>,
     life: Arc<Mutex<Life>>,
     gaps: Arc<Mutex<Gaps>>,
-    /// Closed when the tasks of this session are gone: with the session, or with their runtime.
+    /// Closed when the session's tasks have ended: after the last clone and all errands, or with
+    /// their runtime.
     runtime: watch::Receiver<()>,
 }
 
@@ -111,26 +124,29 @@ impl Remote {
     /// Connects, and opens a session.
     ///
     /// # Errors
-    /// The client's.
+    /// The client's error if it cannot open a session.
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// If called outside of a tokio runtime.
     pub async fn connect(connector: Connector, servers: &str) -> Result<Self, zookeeper_client::Error> {
         let began = now();
         let client = connector.connect(servers).await?;
-        // Its creation went through the leader.
+        // The creation of the session went through the leader.
         let life = Life::new(client.session_timeout(), Some(began), None);
         Ok(Self::with(client, life))
     }
 
-    /// Over a session that is connected already. Made at best right after it was: until half of the timeout later, [`Coordinator::safe_until`]
-    /// takes for granted that this process was not stopped before.
+    /// Uses a session that is connected already; call it right after connecting.
+    ///
+    /// For the first half of a timeout, [`Coordinator::safe_until`] takes for granted that this
+    /// process was not stopped before the call.
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// If called outside of a tokio runtime.
     pub fn new(client: Client) -> Self {
         let timeout = client.session_timeout();
-        // The client pings when a fifth of the timeout has passed in silence, at the latest; a quarter may pass until the leader hears of it.
+        // The client pings after at most a fifth of the timeout without traffic. The leader hears
+        // of the ping at most a quarter of the timeout later.
         let pinged =
             matches!(states::state(client.state()), SessionState::Connected).then(|| now().checked_sub(timeout / 2));
         Self::with(client, Life::new(timeout, None, pinged.flatten()))
@@ -152,8 +168,10 @@ impl Remote {
     }
 }
 
-/// Asks for something through the leader every twelfth of the timeout: the client pings by itself, but only its server hears that, and nobody is told of
-/// the answer. It is a sync, which costs a server neither a write nor a zxid.
+/// Sends a sync through the leader every twelfth of the timeout.
+///
+/// The client also pings by itself, but only its server hears the pings and no answer to them is
+/// reported. A sync costs a server neither a write nor a zxid.
 async fn keep_known(session: Weak<Inner>) {
     while let Some(inner) = session.upgrade() {
         let pause = inner.client.session_timeout() / 12;
@@ -170,13 +188,13 @@ impl Inner {
     fn state(&self) -> SessionState {
         match states::state(self.client.state()) {
             state if state.is_over() => state,
-            // Nobody changes it any more.
+            // The tasks of the session have ended, so nothing updates the state any more.
             _ if self.runtime.has_changed().is_err() => SessionState::Closed,
             state => state,
         }
     }
 
-    /// Why a request is not sent.
+    /// Returns the reason not to send `request`, if there is one.
     fn refusal(&self, request: &Request) -> Option<Error> {
         match self.state() {
             SessionState::Connected | SessionState::ReadOnly => {
@@ -186,7 +204,9 @@ impl Inner {
         }
     }
 
-    /// Sends what `asking` asks: the client does when it is called, and it is called when this is polled for the first time.
+    /// Sends the request of `asking`, behind all errands.
+    ///
+    /// The client sends the request when it is called, and the first poll calls it.
     fn begin<T: Send + 'static>(&self, mut asking: Asking<T>) -> Asking<T> {
         let mut context = Context::from_waker(Waker::noop());
         match self.errands.behind(|| asking.as_mut().poll(&mut context)) {
@@ -291,7 +311,8 @@ impl Coordinator for Remote {
     }
 
     /// # Panics
-    /// If the system gives no random numbers: with any others two participants could take each other for themselves.
+    /// If the system gives no random numbers. With predictable numbers two participants could take
+    /// each other's znodes for their own.
     fn random_bits(&self) -> u128 {
         let mut bits = [0; 16];
         let given = rustix::rand::getrandom(&mut bits, rustix::rand::GetRandomFlags::empty());
@@ -305,7 +326,7 @@ fn now() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// The answer to one request. Dropping it cancels the waiting, not the request.
+/// The answer to one request. Dropping it does not cancel the request.
 #[must_use = "the answer comes when this is awaited"]
 pub struct Ticket(Asking<Result<Reply, Error>>);
 
@@ -315,7 +336,7 @@ impl Ticket {
     }
 
     fn waiting(answer: oneshot::Receiver<Result<Reply, Error>>) -> Self {
-        // The task that would answer went with its runtime.
+        // The task that would answer has ended with its runtime.
         Self(Box::pin(async { answer.await.unwrap_or(Err(Error::Closed)) }))
     }
 }
@@ -334,7 +355,10 @@ impl Future for Ticket {
     }
 }
 
-/// Ready at its instant, or when there is no runtime any more that could tell of it.
+/// Ready at its instant.
+///
+/// It is ready earlier if the session's tasks have ended: without their runtime nothing would wake
+/// it.
 #[derive(Debug)]
 pub struct Timer {
     at: Duration,

@@ -1,26 +1,31 @@
-//! A gate for rolling restarts: so many boxes at a time are down, and a box that does not come back stops the others.
+//! A gate for rolling restarts: it bounds how many boxes are down.
+//!
+//! A box that does not come back stops the others.
 //!
 //! # Guarantees
-//! - Never more boxes have a permit than may be down at once, in the order in which they came. A permit that comes back wakes one.
-//! - A permit that was given back before [`RollingRestart::begin`] was called is not kept: `begin` starts with a write, so that this also holds against
-//!   Apache ZooKeeper, where `sync` asks no quorum.
-//! - A permit outlives the process that took it: after the restart [`RollingRestart::begin`] says [`Permit::Kept`].
+//! - No more boxes have a permit than may be down at once. Boxes get permits in order of arrival,
+//!   and each returned permit wakes one box.
+//! - A permit that was returned before [`RollingRestart::begin`] was called is not reported as
+//!   kept. The call starts with a write, so this also holds against Apache ZooKeeper, where `sync`
+//!   asks no quorum.
+//! - A permit outlives the process that took it: after the restart [`RollingRestart::begin`]
+//!   returns [`Permit::Kept`].
 //!
 //! # Does not guarantee
-//! - That a box with a permit is down, or that one without is well. A box that never says [`RollingRestart::done`] stops the others, on purpose; an operator says it for it.
+//! - That a box with a permit is down, or that a box without one is well. A box that never calls
+//!   [`RollingRestart::done`] stops the others, on purpose. An operator can call it for the box.
 //!
 //! # Znodes
-//! The path; below it `line`, a [lock](crate::lock), and `boxes` with a persistent znode for each permit. `path-receipts` has an ephemeral for each participant by which a lost reply is
-//! resolved.
+//! The path. Below it are `line`, a [lock](crate::lock), and `boxes`, with a persistent znode for
+//! each permit. `path-receipts` has an ephemeral for each participant, which resolves lost replies.
 //!
 //! # Failures
-//! | what happens | what comes of it |
-//! |---|---|
-//! | the process dies with the permit | it has it after the restart |
-//! | the reply is lost | it is found out whether the permit was given, or given back |
-//! | the session is suspended while it waits for a permit | its place in the line stays |
-//! | the session ends while it waits | its error, and its place is gone; whoever has a permit keeps it |
-//! | the future is dropped in that moment | the permit may have been given: [`Permit::Kept`] the next time, or [`RollingRestart::done`] gives it back |
+//! - **The process dies with the permit**: the box has the permit after the restart.
+//! - **A reply is lost**: the call finds out whether the permit was given or returned.
+//! - **The session is suspended while it waits for a permit**: its place in the line stays.
+//! - **The session ends while it waits**: its error, and its place is gone. Permits stay.
+//! - **The future is dropped just when the permit is given**: the next call returns
+//!   [`Permit::Kept`], or [`RollingRestart::done`] returns the permit.
 //!
 //! # Example
 //! ```
@@ -46,8 +51,10 @@ use crate::once::Once;
 use crate::{Coordinator, Error, Lock};
 use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, Text, WriteOp};
 
-/// The gate at a path. A box's permit is a persistent znode with its name below `boxes`: it outlives the session of whoever took it, because what is to
-/// be restarted is often that process.
+/// The gate at a path.
+///
+/// A box's permit is a persistent znode with the box's name, below `boxes`. It outlives the session
+/// that took it, because often the process that owns the session is to be restarted.
 #[derive(Debug)]
 pub struct RollingRestart<C: Coordinator> {
     coordinator: C,
@@ -57,20 +64,23 @@ pub struct RollingRestart<C: Coordinator> {
     once: Once<C>,
 }
 
-/// How a box came to its permit.
+/// How a box got its permit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Permit {
-    /// It was given now: restart.
+    /// The permit was given now: restart.
     Given,
-    /// It had it already: this is the process after the restart, or after a crash on the way to it.
+    /// The box had the permit already. This is the process after the restart, or after a crash on
+    /// the way to the restart.
     Kept,
 }
 
 impl<C: Coordinator> RollingRestart<C> {
-    /// The gate at `path` for so many at once, at least one. All who use it say the same.
+    /// Returns the gate at `path` for `at_once` boxes, at least one.
+    ///
+    /// All participants must use the same number.
     ///
     /// # Errors
-    /// BadArguments when nothing can be below that path.
+    /// BadArguments if no znode can be below `path`.
     pub fn new(coordinator: C, path: &Path, at_once: usize) -> Result<Self, Error> {
         Ok(Self {
             boxes: named(path, "boxes")?,
@@ -81,19 +91,24 @@ impl<C: Coordinator> RollingRestart<C> {
         })
     }
 
-    /// Waits until this box may go down, in the order in which boxes came, and takes its permit. Dropping the future leaves nothing behind, or the
-    /// permit if it was given in that moment; [`RollingRestart::done`] gives that back.
+    /// Waits until this box may go down, and takes its permit.
+    ///
+    /// Boxes are served in order of arrival. Dropping the future leaves nothing behind, except a
+    /// permit given in that moment; [`RollingRestart::done`] returns it.
     ///
     /// # Errors
-    /// BadArguments for a name that no znode can have; the session's.
+    /// - [`Error::Session`] if the session ends or a request is refused, with BadArguments if no
+    ///   znode can have that name.
+    /// - The errors of [`Lock::acquire`] on the line.
     pub async fn begin(&self, name: &str) -> Result<Permit, Error> {
         let own = self.permit(name)?;
         let c = &self.coordinator;
         crate::ask::make_persistent(c, &self.boxes).await?;
-        // A server that is behind would show the permit that a former process has given back.
+        // A lagging server would show a permit that an earlier process has returned.
         write_through(c).await?;
-        // It may also come while this waits, of an attempt whose reply was lost or that was dropped: then who is before this one in the line waits for
-        // that very permit to come back.
+        // The permit may also appear during the wait: an earlier attempt, whose reply was lost or
+        // whose future was dropped, has taken it. Then the box ahead in the line waits for that
+        // very permit to come back.
         let _turn = match first(wait_there(c, &own), self.lock.acquire()).await {
             First::Left(there) => return there.map(|()| Permit::Kept),
             First::Right(turn) => turn?,
@@ -106,7 +121,8 @@ impl<C: Coordinator> RollingRestart<C> {
                 fired(c, watch).await?;
                 continue;
             }
-            // The list may have changed since, if two say different sizes or a former holder of the turn is late: its version counts.
+            // The list may have changed if two boxes use different numbers, or a former holder of
+            // the turn is late. So the write names the list's version.
             let ops = [
                 WriteOp::SetData { path: self.boxes.text().clone(), data: None, version: stat.version },
                 create(own.clone(), None, CreateKind::Persistent, false),
@@ -120,12 +136,13 @@ impl<C: Coordinator> RollingRestart<C> {
         }
     }
 
-    /// This box is up and well again: the next one may go down.
+    /// Returns the permit: this box is well again, and the next may go down.
     ///
     /// # Errors
-    /// BadArguments for a name that no znode can have; the session's.
+    /// [`Error::Session`] if the session ends or a request is refused, with BadArguments if no
+    /// znode can have that name.
     pub async fn done(&self, name: &str) -> Result<(), Error> {
-        // Once: by the time that a lost reply is noticed, the box may have another permit.
+        // Once: when a lost reply is noticed, the box may already have another permit.
         let delete = WriteOp::Delete { path: self.permit(name)?, version: -1 };
         match self.once.transact(&[delete]).await? {
             Ok(()) | Err((_, ErrorCode::NoNode)) => Ok(()),
@@ -133,10 +150,10 @@ impl<C: Coordinator> RollingRestart<C> {
         }
     }
 
-    /// Which boxes have a permit: those that are down, or have not said that they are well again.
+    /// Returns the boxes that have a permit: they are down, or have not called `done` yet.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or the request is refused.
     pub async fn down(&self) -> Result<Vec<String>, Error> {
         let names = crate::ask::children(&self.coordinator, self.boxes.text()).await?;
         Ok(names.iter().map(str::to_owned).collect())

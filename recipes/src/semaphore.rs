@@ -1,36 +1,48 @@
-//! A semaphore: so many at a time, the others in the order in which they came.
+//! A semaphore: a limited number of permits, granted in arrival order.
 //!
-//! The layout is Curator's: whoever wants a permit first takes the lock at `locks`, and only the one who has it looks at the permits that are out,
-//! below `leases`. So a permit that comes back wakes one participant, and nobody overtakes.
+//! The layout is Curator's. A participant that wants a permit first acquires the lock at `locks`.
+//! Only the holder of that lock looks at the permits that are out, below `leases`. So a returned
+//! permit wakes one participant, and none overtakes another.
 //!
 //! # Guarantees
-//! - Never more grants stand than the size says; the size is in the tree, and a participant that says another one gets [`Error::Disagreement`].
-//! - First come, first served, and one participant wakes for each permit that comes back.
-//! - Everything a [`Grant`] has. The token is larger than that of every earlier grant.
+//! - Grants never exceed the size. The size is in the tree, and a participant with another one gets
+//!   [`Error::Disagreement`].
+//! - First come, first served. Each returned permit wakes one participant.
+//! - Everything that a [`Grant`] has. The token is larger than the token of every earlier grant.
 //!
 //! # Does not guarantee
-//! - After [`Semaphore::resize`] to less, that permits which are out come back: it holds for those that are given from then on.
-//! - Curator does not read the size: all programs that use it with Curator have to agree by themselves.
+//! - A [`Semaphore::resize`] to a smaller size does not take permits back. The new size applies to
+//!   permits granted from then on.
+//! - Curator does not read the size. Programs that share a semaphore with Curator have to agree on
+//!   it themselves.
 //!
 //! # Znodes
-//! The path, persistent, whose data is the size in decimal; `locks` (a [lock](crate::lock)) and `leases` below it: containers with an ephemeral
-//! sequential znode for each participant. `path-receipts` has an ephemeral for each participant that has [resized](Semaphore::resize) it, by which a
-//! lost reply is resolved.
+//! - The path, persistent, with the size in decimal as its data.
+//! - `locks` (a [lock](crate::lock)) and `leases` below it: containers with an ephemeral sequential
+//!   znode for each participant.
+//! - `path-receipts`: an ephemeral for each participant that has [resized](Semaphore::resize) the
+//!   semaphore, which resolves lost replies.
 //!
 //! # Failures
-//! | what happens | what comes of it |
-//! |---|---|
-//! | the reply to a create is lost | the own place is looked for by its GUID, in `locks` as in `leases` |
-//! | the session is suspended while it waits | the next server tells what happened; the place is kept |
-//! | the session is suspended when [`Semaphore::try_acquire`] is called, or before its answer | [`Error::Disconnected`] at once; nothing stays |
-//! | the session ends | its permit is free; whoever waits gets its error |
-//! | a holder is [Doubtful](crate::Holding) | as of a [lock](crate::lock): its permit may be somebody else's as soon as its session is over |
-//! | somebody breaks a permit | the grant is lost, the next one gets it |
-//! | somebody breaks the place of one who waits | [`Error::Broken`]; the next in the line waits for a permit instead |
-//! | [`Semaphore::resize`] to more | whoever waits for a permit hears of it and gets one |
-//! | to less | nobody new gets one until enough came back |
-//! | the reply to resize is lost | it is found out whether it was done: a size that somebody else has set since stays |
-//! | nobody said a size | NoNode or [`Error::Malformed`] |
+//! - **The reply to a create is lost**: the participant finds its place by the GUID, in `locks` and
+//!   in `leases`.
+//! - **The session is suspended while it waits**: the next server reports missed changes, and the
+//!   place is kept.
+//! - **The session is suspended when [`Semaphore::try_acquire`] is called, or before its answer**:
+//!   [`Error::Disconnected`] at once. No znode is left.
+//! - **The session ends**: its permit is free. A waiting call returns the session's error.
+//! - **A holder is [doubtful](crate::Holding)**: as for a [lock](crate::lock), another participant
+//!   may get the permit as soon as the session is over.
+//! - **A permit is broken**: its grant is lost, and the next participant gets the permit.
+//! - **The place of a waiter is broken**: [`Error::Broken`]. The next participant in the line waits
+//!   for a permit instead.
+//! - **[`Semaphore::resize`] to a larger size**: the participant that waits for a permit is
+//!   notified and gets one.
+//! - **[`Semaphore::resize`] to a smaller size**: no further permits are granted until enough have
+//!   been returned.
+//! - **The reply to a resize is lost**: the call finds out whether it was done. A size that another
+//!   participant has set since stays.
+//! - **No size was set**: NoNode or [`Error::Malformed`].
 //!
 //! # Example
 //! ```
@@ -57,21 +69,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use zoolet_model::{ErrorCode, Names, Path, Reply, Request, WriteOp};
 
-/// A semaphore, whose size everybody reads from the tree: participants cannot disagree.
+/// A semaphore whose size is in the tree.
+///
+/// So its participants cannot disagree about the size.
 #[derive(Debug)]
 pub struct Semaphore<C: Coordinator> {
     path: Path,
     locks: Arc<Line<C>>,
     leases: Arc<Line<C>>,
-    /// For sizes, which anybody may change.
+    /// Resizes exactly once: any participant may change the size meanwhile.
     once: Once<C>,
 }
 
 impl<C: Coordinator> Semaphore<C> {
-    /// The semaphore at `path`.
+    /// Returns the semaphore at `path`.
     ///
     /// # Errors
-    /// BadArguments when nothing can be below that path.
+    /// [`Error::Session`] with `BadArguments` if no znode can be below `path`.
     pub fn new(coordinator: C, path: &Path) -> Result<Self, Error> {
         let below = |name: &str| {
             Path::new(zoolet_model::path::child(path.as_str(), name)).map_err(zoolet_model::Error::Refused)
@@ -86,24 +100,31 @@ impl<C: Coordinator> Semaphore<C> {
         })
     }
 
-    /// With other names. `Curator` mixes with its `InterProcessSemaphoreV2` of the same number of leases.
+    /// Uses the znode names of another library.
+    ///
+    /// [`Naming::Curator`] works together with Curator's `InterProcessSemaphoreV2` of the same
+    /// number of leases.
     #[must_use]
     pub fn naming(self, naming: Naming) -> Self {
         let with = |line: &Arc<Line<C>>| line.with(naming, 0, line.content().clone());
         Self { locks: with(&self.locks), leases: with(&self.leases), ..self }
     }
 
-    /// With data in the znode of whoever has a permit.
+    /// Describes this participant in the znodes of its permits.
     #[must_use]
     pub fn described(self, content: impl Into<Bytes>) -> Self {
         let leases = self.leases.with(self.leases.naming(), 0, content.into());
         Self { leases, ..self }
     }
 
-    /// Says how many permits there are. The first one makes the semaphore with that size.
+    /// Sets the number of permits, or confirms the present one.
+    ///
+    /// The first call creates the semaphore with that size.
     ///
     /// # Errors
-    /// [`Error::Disagreement`] when it has another size; [`Error::Malformed`]; the session's.
+    /// - [`Error::Disagreement`] if the semaphore has another size.
+    /// - [`Error::Malformed`] if the path's data is not a size.
+    /// - [`Error::Session`] if the session ends or a request is refused.
     pub async fn set_size(&self, size: u32) -> Result<(), Error> {
         let coordinator = self.locks.coordinator();
         loop {
@@ -112,7 +133,7 @@ impl<C: Coordinator> Semaphore<C> {
                 continue;
             };
             match data.as_deref().unwrap_or_default() {
-                // Made as somebody's parent only.
+                // The znode was created only as a parent.
                 [] => {}
                 text if parse(text)? == size => return Ok(()),
                 _ => return Err(Error::Disagreement),
@@ -120,17 +141,19 @@ impl<C: Coordinator> Semaphore<C> {
             let data = Some(Bytes::from(size.to_string()));
             let op = WriteOp::SetData { path: self.path.text().clone(), data, version: stat.version };
             match ask(coordinator, &Request::Write(op)).await {
-                // Or somebody else was faster: what there is now decides.
+                // On `BadVersion` another participant was faster. Check the size that is set now.
                 Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::BadVersion))) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Changes how many permits there are. Those that are out stay out; whoever waits hears of it.
+    /// Changes the number of permits.
+    ///
+    /// Permits that are out stay out. A waiting participant learns the new size.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn resize(&self, size: u32) -> Result<(), Error> {
         let data = Some(Bytes::from(size.to_string()));
         let op = WriteOp::SetData { path: self.path.text().clone(), data, version: -1 };
@@ -145,15 +168,20 @@ impl<C: Coordinator> Semaphore<C> {
         }
     }
 
-    /// How many permits are out.
+    /// Returns the number of participants below `leases`.
+    ///
+    /// These are the permits that are out, and at times a participant that still waits for its
+    /// permit.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn taken(&self) -> Result<usize, Error> {
         Ok(self.leases.standing().await?.len())
     }
 
-    /// A permit if one is free and nobody waits for it. Waits for no connection.
+    /// Returns a permit if one is free; `None` otherwise.
+    ///
+    /// None is free while another participant waits. The call does not wait for a connection.
     ///
     /// # Errors
     /// [`Error::Disconnected`] if the session has no connection, or loses it before the answer: the
@@ -176,7 +204,9 @@ impl<C: Coordinator> Semaphore<C> {
         Ok(is_free.then(|| Grant::new(place)))
     }
 
-    /// Waits for a permit at most so long; `None` when that was not enough, and nothing is left in the lines.
+    /// Waits for a permit for at most `patience`.
+    ///
+    /// After that it returns `None`, and nothing is left in the lines.
     ///
     /// # Errors
     /// As [`Semaphore::acquire`].
@@ -184,7 +214,7 @@ impl<C: Coordinator> Semaphore<C> {
         within(self.locks.coordinator(), patience, self.acquire()).await
     }
 
-    /// Without a watch.
+    /// Whether `place` has a permit now; sets no watch.
     async fn has_permit_now(&self, place: &Place<C>) -> Result<bool, Error> {
         let coordinator = self.leases.coordinator();
         let names = children(coordinator, self.leases.parent().text()).await?;
@@ -195,7 +225,8 @@ impl<C: Coordinator> Semaphore<C> {
     /// Waits for a permit. Dropping the future leaves nothing behind.
     ///
     /// # Errors
-    /// NoNode when nobody has said how many there are; [`Error::Malformed`]; as [`Lock::acquire`](crate::Lock::acquire).
+    /// - [`Error::Session`] with `NoNode`, or [`Error::Malformed`], if the path's data is no size.
+    /// - Otherwise as [`Lock::acquire`](crate::Lock::acquire).
     pub async fn acquire(&self) -> Result<Grant<C>, Error> {
         let turn = acquire(&self.locks).await?;
         let (place, _) = self.leases.enter().await?;
@@ -204,7 +235,7 @@ impl<C: Coordinator> Semaphore<C> {
         let leases = Request::GetChildren { path: path.clone(), watch: true, with_stat: false };
         let size = Request::GetData { path: self.path.text().clone(), watch: true };
         loop {
-            // Without a watch first: whoever need not wait leaves none behind.
+            // Look without a watch first: a call that need not wait leaves no watch behind.
             if self.has_permit_now(&place).await? {
                 break;
             }
@@ -224,10 +255,14 @@ impl<C: Coordinator> Semaphore<C> {
     }
 }
 
-/// Whether fewer stand before this place than there are permits, when those were `names` and then there were `size`. In this order: while the list
-/// grows old it only gets shorter, because nobody else comes in; a size that grows old may have become less.
+/// Whether this place has a permit.
 ///
-/// Whoever stands behind does not count: it waits too, after somebody broke a place in the other line.
+/// It has one if fewer participants are before it than there are permits. The caller reads `names`
+/// before `size`. A list that has aged can only have become shorter, because only the holder of the
+/// lock at `locks` adds places. A size that has aged may have become smaller.
+///
+/// Participants behind this place do not count. They wait as well, after a place in the line of
+/// `locks` was broken.
 fn has_permit<C: Coordinator>(place: &Place<C>, names: &Names, size: Option<Option<Bytes>>) -> Result<bool, Error> {
     let size = size.ok_or(zoolet_model::Error::Refused(ErrorCode::NoNode))?;
     let size = parse(size.as_deref().unwrap_or_default())?;

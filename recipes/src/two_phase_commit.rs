@@ -1,47 +1,87 @@
-//! Two-phase commit: all sites switch, or none.
+//! Two-phase commit: every site carries out the payload, or none does.
 //!
 //! # Guarantees
-//! - There is one outcome, whoever crashes and whoever decides: the decision is a znode that is created once, and to create it is to decide.
-//! - It is to commit only if every site has voted to.
-//! - A site's vote is in its [log](ParticipantLog) before the ensemble hears of it, and stands: it cannot be changed.
-//! - One vote to abort decides at once. So does a site that was here and has gone without a vote, also while no coordinator was there, and the end of the coordinator's patience.
-//! - Everything but the presence of sites outlives all processes: whoever [opens](Transaction::open) the transaction again goes on where it stands, until all sites have said that they have
-//!   carried the outcome out.
-//! - A transaction that follows at the same path is another one: what was asked for the one before, and comes late, is not done.
+//! - There is one outcome, whichever processes crash. The decision is a znode that is created once,
+//!   and creating it is the decision.
+//! - The outcome is commit only if every site voted to commit.
+//! - A site's vote is in its [log](ParticipantLog) before the ensemble hears of it. A vote cannot
+//!   be changed.
+//! - Each of these aborts the transaction without waiting for further votes:
+//!   - one vote to abort;
+//!   - a site that joined and left without a vote, even if no coordinator was running then;
+//!   - the end of the coordinator's patience.
+//! - All state except the presence of sites outlives all processes. A coordinator that
+//!   [opens](Transaction::open) the transaction again continues it, until every site has
+//!   acknowledged the outcome.
+//! - A late request of one transaction has no effect on the next transaction at the same path.
 //!
 //! # Does not guarantee
-//! The classical drawbacks of two-phase commit stay:
-//! - A site that has voted to commit is blocked until it hears the outcome. With [`Notification::Coordinator`] nobody decides while no coordinator is there; with
-//!   [`Notification::Everyone`] the sites decide by themselves once all have voted or one of them has a reason to abort, and are blocked only while a vote is missing.
-//! - It takes the slowest site's time.
-//! - A site that never joins is waited for: only patience ends that.
-//! - The sites carry the outcome out one after the other: for a while some have switched and others not. What must not be seen half done has to wait for [`Transaction::finish`].
-//! - A site that votes to commit and then cannot do it breaks its promise; nothing here can mend that. The transaction stays open until somebody [dismisses](Transaction::dismiss) the site.
-//! - That a dismissed site learns the outcome after [`Transaction::forget`]. Nothing forgets by itself: no age ends what is kept.
-//! - That a site's log tells transactions of the same path apart: a new path for each is better.
+//! The classical drawbacks of two-phase commit remain:
+//! - A site that voted to commit blocks until it learns the outcome. With
+//!   [`Notification::Coordinator`], only a coordinator decides. With [`Notification::Everyone`],
+//!   the sites decide once all have voted or one has a reason to abort. They block only while a
+//!   vote is missing.
+//! - A transaction takes as long as its slowest site.
+//! - A site that never joins delays the decision until the coordinator's patience ends.
+//! - Sites carry out the outcome at different times, so for a while only some have switched. Work
+//!   that must not see a half-finished switch has to wait for [`Transaction::finish`].
+//! - A site that votes to commit and then cannot do it breaks its promise. The recipe cannot repair
+//!   that. The transaction stays open until a coordinator [dismisses](Transaction::dismiss) the
+//!   site.
+//! - A dismissed site cannot learn the outcome after [`Transaction::forget`]. A kept decision never
+//!   expires by age.
+//! - A site's log identifies a transaction by its path alone. Use a new path for each transaction.
 //!
 //! # Znodes
-//! The path, with the payload for its data. Below it `id-GUID`, which every write of the transaction checks and no other transaction has; for each site `s`: `vote-s`, without content until the site
-//! has voted, and of version 0 until it joins; `here-s`, an ephemeral of the site with a GUID for its data; `done-s`, when it has carried out what was decided; `dismissed-s`, when it is not awaited. And `decision`.
-//! [`Transaction::finish`] deletes all of them. While a dismissed site has not acknowledged, it keeps the path, `id-GUID`, `decision` and the znodes of those sites, and creates `finished`. From then on, a site without `vote-s` has acknowledged.
-//! `path-receipts` has an ephemeral while the transaction is begun. All but `here-s` and the receipt are persistent.
+//! For a transaction at `path` and each of its sites `s`:
+//! - `path`: its data is the payload.
+//! - `id-GUID`: unique to this transaction. Every write of the transaction checks it.
+//! - `vote-s`: the vote of site `s`. Its version is 0 until the site joins, and it has no content
+//!   until the site votes.
+//! - `here-s`: site `s` takes part. Its data is a GUID.
+//! - `done-s`: site `s` has carried out the outcome.
+//! - `dismissed-s`: the transaction does not wait for site `s`.
+//! - `decision`: `commit` or `abort`.
+//! - `finished`: the transaction waits only for dismissed sites.
+//! - `path-receipts`: a container that holds an ephemeral while [`Transaction::begin`] runs.
+//!
+//! All but `path-receipts` are children of `path`. All but `here-s`, an ephemeral of the site, are
+//! persistent.
+//!
+//! [`Transaction::finish`] deletes all of them except `path-receipts`, which the ensemble reaps.
+//! While a dismissed site has not acknowledged, `finish` creates `finished` and keeps the path,
+//! `id-GUID`, `decision` and the znodes of each such site. Once `finished` exists, a missing
+//! `vote-s` means that site `s` has acknowledged.
 //!
 //! # Failures
-//! | what happens | what comes of it |
-//! |---|---|
-//! | the coordinator dies before the decision | sites wait; whoever opens the transaction decides |
-//! | the coordinator dies after it | sites read the decision; whoever opens the transaction finishes it |
-//! | a site dies before it joins | everybody waits for it, or until the coordinator's patience ends |
-//! | a site that has joined dies before its vote | abort, as soon as its session ends: by a coordinator, or whoever opens the transaction later, or by the sites with [`Notification::Everyone`] |
-//! | a site dies after its vote | the outcome does not depend on it; it reads it when it joins again, which it has to as long as its log does not say that it has carried it out |
-//! | a site that was dismissed comes back, its vote in its log | it joins, reads the decision and acknowledges it, also after [`Transaction::finish`]; the last dismissed site to acknowledge ends the transaction |
-//! | the last dismissed site acknowledges while a coordinator finishes the transaction | one of the two ends it; if that one dies first, the next coordinator to open the transaction can finish it |
-//! | a dismissed site never comes back | the decision stays until somebody says [`Transaction::forget`] |
-//! | two coordinators decide at once | the first one decides; the other one is told so |
-//! | a coordinator or a site is cut off, and the transaction ends and another one begins at the path | what it asked is not done, and it hears NoNode |
-//! | the session is suspended | requests are asked again at the next server, and watches go on there |
-//! | the session ends | its error; open or join again with another one |
-//! | a reply is lost | a vote and a decision are read back: what is there is what counts |
+//! - **The coordinator dies before the decision**: the sites wait. The next coordinator to open the
+//!   transaction decides. With [`Notification::Everyone`], the sites may decide themselves.
+//! - **The coordinator dies after the decision**: the sites read it. The next coordinator to open
+//!   the transaction finishes it.
+//! - **A site dies before it joins**: the decision waits for it, until the coordinator's patience
+//!   ends.
+//! - **A site dies after it joined and before it votes**: the transaction aborts as soon as the
+//!   site's session ends. A coordinator decides that, now or when it opens the transaction. With
+//!   [`Notification::Everyone`], the sites do.
+//! - **A site dies after its vote**: the outcome does not depend on the site. It has to join again
+//!   and read the outcome, unless its log says that it has carried the outcome out.
+//! - **A dismissed site comes back with its vote in its log**: it joins, reads the decision and
+//!   acknowledges it, even after [`Transaction::finish`]. The last dismissed site to acknowledge
+//!   ends the transaction.
+//! - **The last dismissed site acknowledges while a coordinator finishes**: one of the two ends the
+//!   transaction. If that process dies first, the next coordinator to open the transaction can
+//!   finish it.
+//! - **A dismissed site never comes back**: the decision stays until a coordinator calls
+//!   [`Transaction::forget`].
+//! - **Two coordinators decide at once**: the first one decides, and the other one returns that
+//!   outcome.
+//! - **A process is cut off while its transaction ends and another one begins at the path**: its
+//!   late writes are not done. [`Transaction::decide`], [`Participant::vote`] and
+//!   [`Participant::outcome`] fail with NoNode.
+//! - **The session is suspended**: the next server gets the requests again, and the watches
+//!   continue there.
+//! - **The session ends**: calls return its error. Open or join again with another session.
+//! - **A reply is lost**: a vote or a decision is read back, and the one in the ensemble counts.
 //!
 //! # Example
 //! ```
@@ -98,74 +138,88 @@ const DISMISSED: &str = "dismissed-";
 const FINISHED: &str = "finished";
 const ID: &str = "id-";
 
-/// There is no such transaction any more.
+/// Error of a transaction that has ended.
 const OVER: Error = Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode));
 
-/// What a site says to the payload.
+/// A site's vote on the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Vote {
-    /// It can do it, and will if all can.
+    /// The site can carry it out, and will if every site can.
     Commit,
-    /// It cannot.
+    /// The site cannot carry it out.
     Abort,
 }
 
-/// What was decided.
+/// The decision on a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// All do it.
+    /// Every site carries out the payload.
     Committed,
-    /// Nobody does.
+    /// No site carries it out.
     Aborted,
 }
 
-/// Who looks at the votes.
+/// Selects the processes that watch the votes and decide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Notification {
-    /// The coordinator, who tells the sites: n watches for n sites. While no coordinator is there, nothing is decided.
+    /// The coordinator, with n watches for n sites. The sites watch for its decision.
+    ///
+    /// Without a coordinator nothing is decided.
     #[default]
     Coordinator,
-    /// Every site, as in the published recipe: n times n watches, and no coordinator is needed once all have voted.
+    /// Every site, with n times n watches, as in the published recipe.
+    ///
+    /// No coordinator is needed once all sites have voted.
     Everyone,
 }
 
-/// The site's own record of a transaction, made durable before the ensemble hears of it: after a crash the site must know what it has promised.
+/// A site's durable log of its transactions.
+///
+/// A record is durable before the ensemble hears of it: after a crash the site must know its
+/// promises.
 pub trait ParticipantLog {
-    /// Why it cannot be made durable.
+    /// Reason that a record cannot be made durable.
     type Error;
 
     /// Returns when the record is durable.
     ///
     /// # Errors
-    /// Nothing is said to the ensemble then.
+    /// If the record cannot be made durable. The site then sends nothing to the ensemble.
     fn record(&mut self, transaction: &Path, record: Record) -> Result<(), Self::Error>;
 }
 
-/// What a site must remember.
+/// Entry of a site's log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// It is about to vote so. After a vote to commit it may do nothing else until it knows the outcome.
+    /// The site is about to vote.
+    ///
+    /// After a vote to commit it may do nothing else until it knows the outcome.
     Voting(Vote),
-    /// It has heard the outcome, and is about to say that it has carried it out.
+    /// The site has carried out this outcome and will acknowledge it next.
     CarriedOut(Outcome),
 }
 
-/// A transaction, as its coordinator sees it, or whoever takes over from it.
+/// A coordinator's handle to a transaction.
 #[derive(Debug)]
 pub struct Transaction<C: Coordinator> {
     coordinator: C,
     path: Path,
-    /// A znode that is there as long as this transaction, and in no other one: others may follow at the same path.
+    /// Path of the `id-GUID` znode, which exists as long as this transaction.
+    ///
+    /// A later transaction at the same path has another one.
     id: Text,
     sites: Vec<String>,
 }
 
 impl<C: Coordinator> Transaction<C> {
-    /// Begins a transaction: `path` names it, and there must be none of that name. Sites' logs know it by that name: better use each once.
+    /// Begins a transaction at `path`, where no znode may exist yet.
+    ///
+    /// The logs of the sites identify a transaction by its path, so use each path once.
     ///
     /// # Errors
-    /// NodeExists when there is such a transaction already: [open](Transaction::open) it. BadArguments for a site that no znode can be named for, or
-    /// that is named twice; the session's.
+    /// [`Error::Session`], among others with:
+    /// - `NodeExists` if the transaction exists already: [open](Transaction::open) it;
+    /// - `BadArguments` if a site's name cannot be part of a znode's name, or is listed twice.
     pub async fn begin(coordinator: C, path: &Path, payload: impl Into<Bytes>, sites: &[&str]) -> Result<Self, Error> {
         let id = below(path, ID, &Guid::from_random_bits(coordinator.random_bits()).to_string());
         let persistent = |path: Text, data| create(path, data, CreateKind::Persistent, false);
@@ -188,10 +242,10 @@ impl<C: Coordinator> Transaction<C> {
         Ok(Self { coordinator, path: path.clone(), id, sites })
     }
 
-    /// Takes a transaction over that somebody began; `None` when there is none, because it is over or never was.
+    /// Takes over a transaction; `None` if it has ended or never began.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn open(coordinator: C, path: &Path) -> Result<Option<Self>, Error> {
         let list = Request::GetChildren { path: path.text().clone(), watch: false, with_stat: false };
         let names = match ask_existing(&coordinator, &list).await? {
@@ -199,23 +253,33 @@ impl<C: Coordinator> Transaction<C> {
             Some(Reply::Names(names)) => names,
             Some(_) => return Err(UNEXPECTED),
         };
-        // From one list, so that both are of one transaction.
+        // One listing gives both the id and the sites, so they belong to the same transaction.
         let Some(id) = names.iter().find(|name| name.starts_with(ID)) else { return Ok(None) };
         let id = zoolet_model::path::child(path.as_str(), id);
         let sites = names.iter().filter_map(|name| name.strip_prefix(VOTE)).map(str::to_owned).collect();
         Ok(Some(Self { coordinator, path: path.clone(), id, sites }))
     }
 
-    /// The sites, by name.
+    /// Returns the names of the sites.
     pub fn sites(&self) -> &[String] {
         &self.sites
     }
 
-    /// Waits for the votes and decides: to commit when all want to, to abort as soon as one does not, or one was here and has gone without a vote,
-    /// or not all have voted within `patience`. If it was decided before, or somebody else decides, that is the outcome.
+    /// Waits for the votes, then decides.
+    ///
+    /// The outcome is commit if every site votes to commit. It is abort as soon as one of these
+    /// happens:
+    /// - a site votes to abort;
+    /// - a site that joined leaves without a vote;
+    /// - `patience` ends before all sites have voted. `None` waits without limit.
+    ///
+    /// If another process decides first, this call returns its outcome.
     ///
     /// # Errors
-    /// NoNode when somebody else has ended the transaction; the session's, and the transaction is then as it was, and can be opened again.
+    /// - [`Error::Session`] with `NoNode` if another process has ended the transaction.
+    /// - [`Error::Session`] if the session ends or a request is refused. The transaction is
+    ///   unchanged and can be opened again.
+    /// - [`Error::Malformed`] if a vote or the decision is neither `commit` nor `abort`.
     pub async fn decide(&self, patience: Option<Duration>) -> Result<Outcome, Error> {
         let Some(patience) = patience else { return self.outcome(true).await };
         let timer = self.coordinator.timer(self.coordinator.now().saturating_add(patience));
@@ -227,24 +291,30 @@ impl<C: Coordinator> Transaction<C> {
 
     /// Finishes the transaction once every site has acknowledged or is dismissed.
     ///
-    /// If every site has acknowledged the outcome, this call ends the transaction: it deletes every znode except an empty `path-receipts`, a
-    /// container that the ensemble reaps.
+    /// If every site has acknowledged the outcome, this call ends the transaction. It deletes every
+    /// znode except an empty `path-receipts`, a container that the ensemble reaps.
     ///
-    /// A dismissed site that has not acknowledged may come back with a vote to commit in its log, and must learn the outcome then. While there is such
-    /// a site, this call keeps the decision and returns. The last dismissed site to acknowledge ends the transaction, or a coordinator that
-    /// [forgets](Transaction::forget) it. Until then the path is taken: [`Transaction::begin`] fails there with NodeExists.
+    /// A dismissed site that has not acknowledged may come back with a vote to commit in its log.
+    /// It must then learn the outcome, so this call keeps the decision and returns. The transaction
+    /// ends when the last dismissed site acknowledges, or when a coordinator
+    /// [forgets](Transaction::forget) it. Until then [`Transaction::begin`] fails at this path with
+    /// NodeExists.
     ///
-    /// This call does not wait if another coordinator has finished the transaction before. It waits for ever for a site that neither acknowledges nor is
-    /// [dismissed](Transaction::dismiss).
+    /// This call does not wait if another coordinator has finished the transaction before. It waits
+    /// without limit for a site that neither acknowledges nor is [dismissed](Transaction::dismiss).
     ///
     /// # Errors
-    /// NotEmpty when somebody has put znodes of his own below the transaction's; the session's.
+    /// [`Error::Session`], with `NotEmpty` if a foreign client has created znodes below the
+    /// transaction's.
     pub async fn finish(self) -> Result<(), Error> {
         let kept = if is_on(Mutation::DismissedForgotten) { Kept::Nothing } else { Kept::ForDismissed };
         self.end(kept).await
     }
 
-    /// [`Transaction::finish`], also for dismissed sites: for those that are scrapped. A site that comes back all the same cannot learn the outcome.
+    /// Finishes the transaction without keeping the decision for dismissed sites.
+    ///
+    /// Use it when dismissed sites are scrapped: a site that comes back later cannot learn the
+    /// outcome. Otherwise this call does the same as [`Transaction::finish`].
     ///
     /// # Errors
     /// As [`Transaction::finish`].
@@ -263,11 +333,12 @@ impl<C: Coordinator> Transaction<C> {
                 None => return Ok(()),
             };
             if !self.is_in(&names) {
-                // Another one ended it, and this is the next of its name.
+                // Another process ended this transaction, and a later one uses the path.
                 return Ok(());
             }
             let is_over = |site: &String| has(&names, DONE, site) || has(&names, DISMISSED, site);
-            // The write that creates `finished` deletes the znodes of the sites that had acknowledged: do not wait for them to appear again.
+            // The write that creates `finished` deletes the znodes of the sites that had
+            // acknowledged. Do not wait for those znodes to appear again.
             if !is_finished(&names) && !self.sites.iter().all(is_over) {
                 crate::ask::fired(c, watch).await?;
                 continue;
@@ -278,10 +349,13 @@ impl<C: Coordinator> Transaction<C> {
         }
     }
 
-    /// Deletes the transaction with these children, but for what is kept. `false`: the children have changed, and the caller must list them again.
+    /// Deletes the transaction, whose children are `names`, except for the `kept` znodes.
+    ///
+    /// Returns `false` if the caller must list the children and try again.
     async fn delete(&self, names: &Names, kept: Kept) -> Result<bool, Error> {
-        // Dismissed sites that may still come back to ask for the outcome. A site without a vote is not one of them: it had acknowledged when
-        // the transaction was finished, and a late call has dismissed it since.
+        // A dismissed site that may still come back for the outcome. A site without a vote is not
+        // awaited: it had acknowledged when the transaction was finished, and a late call has
+        // dismissed it since.
         let awaited = |site: &str| {
             kept == Kept::ForDismissed
                 && has(names, VOTE, site)
@@ -292,7 +366,7 @@ impl<C: Coordinator> Transaction<C> {
         let is_theirs =
             |name: &str| [VOTE, HERE, DISMISSED].iter().any(|kind| name.strip_prefix(kind).is_some_and(awaited));
         let stays = |name: &str| is_awaited && (name == DECISION || name.starts_with(ID) || is_theirs(name));
-        // What somebody else has put there stays, and with it the path.
+        // Znodes of foreign clients stay, and the path with them.
         let own = names.iter().filter(|name| {
             [ID, VOTE, HERE, DONE, DISMISSED].iter().any(|own| name.starts_with(own))
                 || [DECISION, FINISHED].contains(name)
@@ -307,32 +381,35 @@ impl<C: Coordinator> Transaction<C> {
             ops.insert(0, WriteOp::Check { path: self.id.clone(), version: -1 });
             ops.push(create(self.below(FINISHED), None, CreateKind::Persistent, false));
         } else {
-            // The id among the others: what is deleted is this transaction, or nothing.
+            // `ops` deletes the id as well, so the multi deletes this transaction or nothing.
             ops.push(WriteOp::Delete { path: self.path.text().clone(), version: -1 });
         }
         let (last, owned) = (ops.len() - 1, own.len());
         let Reply::Multi(results) = ask(&self.coordinator, &Request::Multi(ops)).await? else { return Err(UNEXPECTED) };
         match zoolet_model::first_failure(&results) {
-            // The last awaited site may have acknowledged after `names` was listed and before `finished` was created. That site has not seen
-            // `finished`, so only this coordinator is left to end the transaction.
+            // The last awaited site may have acknowledged after `names` was listed and before
+            // `finished` was created. That site has not seen `finished`, so only this coordinator
+            // is left to end the transaction.
             None => Ok(!is_awaited),
-            // Another one ended it, or a site has just come or gone: as it is now.
+            // Another process ended the transaction, or a site has just come or gone.
             Some((_, ErrorCode::NoNode | ErrorCode::NodeExists)) => Ok(false),
             Some((at, ErrorCode::NotEmpty)) if at == last && names.len() == owned => Ok(false),
             Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
         }
     }
 
-    /// Takes the outcome for carried out by a site that is not awaited any more. If it has voted it should come back all the same: until it has
-    /// acknowledged the outcome, the decision [stays](Transaction::finish).
+    /// Stops waiting for the acknowledgement of `site`.
+    ///
+    /// A dismissed site that has voted should still join again. Until it acknowledges the outcome,
+    /// the decision [stays](Transaction::finish). Has no effect if the transaction has ended.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn dismiss(&self, site: &str) -> Result<(), Error> {
         self.note(DISMISSED, site).await
     }
 
-    /// Waits until it is decided. Whoever looks at the votes decides as soon as they allow it; others wait for whoever does.
+    /// Waits for the decision; if `looks`, also tallies the votes and decides.
     async fn outcome(&self, looks: bool) -> Result<Outcome, Error> {
         let c = &self.coordinator;
         let watching = |path: Text| Request::Exists { path, watch: true };
@@ -340,7 +417,7 @@ impl<C: Coordinator> Transaction<C> {
             self.sites.iter().filter(|_| looks).map(|site| Missing { site, watches: Vec::new() }).collect();
         loop {
             let (_, decided) = ask_watching(c, &watching(self.decision())).await?;
-            // Without the transaction there will be no decision.
+            // Watch the id as well: a transaction that has ended gets no decision.
             let (_, ended) = ask_watching(c, &watching(self.id.clone())).await?;
             if let Some(outcome) = self.decided().await? {
                 return Ok(outcome);
@@ -350,7 +427,7 @@ impl<C: Coordinator> Transaction<C> {
             }
             let mut watches = [decided, ended];
             let lives = poll_fn(|context| {
-                // All of them: each one that has changed is looked at again.
+                // Polls every watch, so that the next tally reads every vote that has changed.
                 let mut changed = poll_any(&mut watches, context);
                 for missing in &mut missing {
                     if let Poll::Ready(lives) = missing.poll(context) {
@@ -365,7 +442,10 @@ impl<C: Coordinator> Transaction<C> {
         }
     }
 
-    /// Looks at the votes that are missing and may not be any more: each vote is read as often as something happens to it, and not at each vote of another.
+    /// Reads the missing votes whose watches have fired, and counts.
+    ///
+    /// A vote is read again only after a change to it, not after each change to another site's
+    /// vote. Returns `None` while votes are missing and nothing demands an abort.
     async fn tally(&self, missing: &mut Vec<Missing<'_, C::Watch>>) -> Result<Option<Outcome>, Error> {
         let mut at = 0;
         while let Some(Missing { site, watches }) = missing.get_mut(at) {
@@ -385,7 +465,9 @@ impl<C: Coordinator> Transaction<C> {
         Ok(is_unanimous.then_some(Outcome::Committed))
     }
 
-    /// Reads a vote, and if there is none, watches for it and for the end of the site that owes it.
+    /// Reads a vote.
+    ///
+    /// If it is missing, watches for the vote and for the departure of the site.
     async fn look_at(&self, site: &str) -> Result<Seen<C::Watch>, Error> {
         let c = &self.coordinator;
         let path = below(&self.path, VOTE, site);
@@ -402,12 +484,13 @@ impl<C: Coordinator> Transaction<C> {
         if here.is_some() {
             return Ok(Seen::Nothing(vec![voted, gone]));
         }
-        // It may have voted since, and gone then: that is no reason.
+        // The site may have voted after the first read and left then. Such a vote counts, and the
+        // departure is no reason to abort.
         let content = data(c, &path).await?.and_then(|(content, _)| content);
         Ok(cast(content)?.map_or(Seen::Gone, Seen::Vote))
     }
 
-    /// Decides, if nobody has; the outcome is what was decided first.
+    /// Creates the decision; returns the existing outcome if another process decided first.
     async fn say(&self, outcome: Outcome) -> Result<Outcome, Error> {
         let content = Some(Bytes::from_static(match outcome {
             Outcome::Committed => b"commit",
@@ -432,7 +515,8 @@ impl<C: Coordinator> Transaction<C> {
 
     async fn acknowledge(&self, site: &str) -> Result<(), Error> {
         self.note(DONE, site).await?;
-        // A finished transaction waits only for dismissed sites. The last one to acknowledge ends it.
+        // A finished transaction waits only for dismissed sites. The last one to acknowledge ends
+        // it.
         loop {
             let names = crate::ask::children(&self.coordinator, self.path.text()).await?;
             let is_finished = self.is_in(&names) && is_finished(&names);
@@ -442,18 +526,21 @@ impl<C: Coordinator> Transaction<C> {
         }
     }
 
-    /// Writes down that a site has done its part, or is not awaited.
+    /// Records that a site has acknowledged or is dismissed.
     async fn note(&self, what: &str, site: &str) -> Result<(), Error> {
         match self.write(create(below(&self.path, what, site), None, CreateKind::Persistent, false)).await {
-            // The transaction is over, so it was written down before.
+            // `NodeExists`: an earlier attempt wrote it. `OVER`: an ended transaction needs no
+            // record.
             Ok(Ok(()) | Err(ErrorCode::NodeExists)) | Err(OVER) => Ok(()),
             Ok(Err(code)) => Err(zoolet_model::Error::Refused(code).into()),
             Err(error) => Err(error),
         }
     }
 
-    /// Writes in this transaction and in no later one of its name, however late: a writer may have been cut off since it read, and a write whose answer was
-    /// lost is sent again. Inside, why it was not done.
+    /// Applies `op` if this transaction still exists; the inner error refuses `op`.
+    ///
+    /// The check protects a later transaction at the same path. A writer may have been cut off
+    /// since its read, and a write whose reply was lost is sent again.
     async fn write(&self, op: WriteOp) -> Result<Result<(), ErrorCode>, Error> {
         let check = WriteOp::Check { path: self.id.clone(), version: -1 };
         match ask(&self.coordinator, &Request::Multi(vec![check, op])).await? {
@@ -466,7 +553,7 @@ impl<C: Coordinator> Transaction<C> {
         }
     }
 
-    /// That what was read before this was of this transaction.
+    /// Confirms that earlier reads belong to this transaction; otherwise fails with [`OVER`].
     async fn still_is(&self) -> Result<(), Error> {
         crate::ask::stat(&self.coordinator, &self.id).await?.map(drop).ok_or(OVER)
     }
@@ -485,20 +572,22 @@ impl<C: Coordinator> Transaction<C> {
     }
 }
 
-/// What stays of a transaction that is finished.
+/// Znodes that outlive the end of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kept {
     Nothing,
-    /// What a dismissed site needs to learn the outcome.
+    /// Znodes from which a dismissed site learns the outcome.
     ForDismissed,
 }
 
-/// Whether a coordinator has finished the transaction with these children. Then only its dismissed sites may still need them.
+/// Whether a coordinator has finished the transaction with these children.
+///
+/// Then only its dismissed sites may still need them.
 fn is_finished(names: &Names) -> bool {
     names.iter().any(|name| name == FINISHED)
 }
 
-/// Whether there is a znode of this kind for a site.
+/// Whether a site has a znode of this kind.
 fn has(names: &Names, kind: &str, site: &str) -> bool {
     names.iter().any(|name| name.strip_prefix(kind) == Some(site))
 }
@@ -506,7 +595,7 @@ fn has(names: &Names, kind: &str, site: &str) -> bool {
 /// A site whose vote is missing.
 struct Missing<'a, W> {
     site: &'a str,
-    /// What tells that this may have changed; empty when it may have.
+    /// Fire when the vote may have come; empty: read it now.
     watches: Vec<W>,
 }
 
@@ -520,16 +609,19 @@ impl<W: Future<Output = Option<Watched>> + Unpin> Missing<'_, W> {
     }
 }
 
-/// What there is of a site's vote.
+/// State of a site's vote.
 enum Seen<W> {
     Vote(Vote),
-    /// The site was here, and has gone without one.
+    /// The site joined and left without a vote.
     Gone,
-    /// It is still to come: what tells that this may have changed.
+    /// The vote is missing; these watches fire when that may have changed.
     Nothing(Vec<W>),
 }
 
-/// A site's part in a transaction. Dropped, it is not here any more; if it has not voted, the transaction is aborted.
+/// A site's part in a transaction.
+///
+/// Dropping it withdraws the site's presence. If the site has not voted, the transaction is then
+/// aborted.
 #[derive(Debug)]
 pub struct Participant<C: Coordinator, L> {
     transaction: Transaction<C>,
@@ -537,17 +629,23 @@ pub struct Participant<C: Coordinator, L> {
     payload: Bytes,
     notification: Notification,
     log: L,
-    /// The data of the znode that says that it is here: another participant of the same session and site makes one of its own.
+    /// Data of this site's `here-` znode.
+    ///
+    /// Another participant of the same session and site has a different one.
     guid: Guid,
-    /// Whether that znode is known to have been made.
+    /// Whether the `here-` znode is known to have been created.
     is_here: bool,
 }
 
 impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
-    /// Takes part, for the first time or again; `None` when there is no such transaction, or not for this site.
+    /// Joins the transaction, for the first time or again.
+    ///
+    /// `None` if the transaction does not exist, or does not include `site`. Waits while another
+    /// participant of the site is present, for example one of a former session that has not expired
+    /// yet.
     ///
     /// # Errors
-    /// The session's.
+    /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn join(
         coordinator: C,
         path: &Path,
@@ -558,7 +656,8 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
         let Some(transaction) = Transaction::open(coordinator.clone(), path).await? else { return Ok(None) };
         let (payload, site) = (Bytes::new(), site.to_owned());
         let guid = Guid::from_random_bits(coordinator.random_bits());
-        // From here on, so that its presence goes also if the reply is lost.
+        // Built before the first write: its drop deletes the `here-` znode even if the reply is
+        // lost.
         let mut participant = Self { transaction, site, payload, notification, log, guid, is_here: false };
         while !participant.enter().await? {
             match Transaction::open(coordinator.clone(), path).await? {
@@ -573,8 +672,11 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
         Ok(Some(participant))
     }
 
-    /// Says that it is here, and for ever that it was: who finds the first without the second need not wait for the vote. `false` when
-    /// something came between: look again.
+    /// Creates `here-s`, and raises the version of `vote-s` for good.
+    ///
+    /// A raised version without `here-s` shows that the site has joined and left, so a missing vote
+    /// need not be awaited. Returns `false` if the transaction changed meanwhile and the caller
+    /// must try again.
     async fn enter(&mut self) -> Result<bool, Error> {
         let Transaction { coordinator, path, .. } = &self.transaction;
         let (here, own) = (below(path, HERE, &self.site), Bytes::from(self.guid.to_string()));
@@ -586,7 +688,8 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
             create(here.clone(), Some(own.clone()), CreateKind::Ephemeral, false),
         ];
         if stat.version == 0 {
-            // Still without content, and no longer untouched.
+            // Raises the version to 1: the site has joined. The content stays undefined until it
+            // votes.
             ops.push(WriteOp::SetData { path: vote, data: None, version: 0 });
         }
         self.payload = payload.unwrap_or_default();
@@ -595,7 +698,8 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
             None => Ok(true),
             Some((1, ErrorCode::NodeExists)) => match data(coordinator, &here).await? {
                 Some((Some(there), _)) if there == own => Ok(true),
-                // The site's former session's, and it goes with that; or one that was dropped.
+                // The znode belongs to the site's former session and goes with it, or to a dropped
+                // participant.
                 Some(_) => crate::line::wait_gone(coordinator, &here).await.map(|()| false),
                 None => Ok(false),
             },
@@ -604,15 +708,20 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
         }
     }
 
-    /// What is to be done.
+    /// Returns the payload, which the sites are to carry out.
     pub fn payload(&self) -> &Bytes {
         &self.payload
     }
 
-    /// Votes, after the log has it. A vote stands: if there is one already, that is given back.
+    /// Logs the vote, then casts it; returns the vote that stands.
+    ///
+    /// A vote cannot be changed: if this site has voted before, that vote is returned.
     ///
     /// # Errors
-    /// The log's, inside; NoNode when the transaction is over; the session's.
+    /// - The inner error is the log's.
+    /// - [`Error::Session`] with `NoNode` if the transaction has ended.
+    /// - [`Error::Session`] if the session ends or a request is refused.
+    /// - [`Error::Malformed`] if the existing vote is neither `commit` nor `abort`.
     pub async fn vote(&mut self, vote: Vote) -> Result<Result<Vote, L::Error>, Error> {
         let transaction = &self.transaction;
         let path = below(&transaction.path, VOTE, &self.site);
@@ -623,7 +732,8 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
             if cast.is_some() {
                 transaction.still_is().await?;
             }
-            // Also the one that is there: an attempt of a former process may have cast it, and the log may say something else since.
+            // Log an existing vote as well. A former process of the site may have cast it, and the
+            // log may hold a different vote since then.
             let stands = cast.unwrap_or(vote);
             if !is_on(Mutation::VoteBeforeLog)
                 && logged != Some(stands)
@@ -642,26 +752,32 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
             let op = WriteOp::SetData { path: path.clone(), data, version: stat.version };
             match transaction.write(op).await? {
                 Ok(()) => return Ok(Ok(vote)),
-                // What is there now is the vote: of an attempt whose reply was lost, too.
+                // The znode has changed, perhaps by this very write if its reply was lost. Read the
+                // vote.
                 Err(ErrorCode::BadVersion) => {}
                 Err(code) => return Err(zoolet_model::Error::Refused(code).into()),
             }
         }
     }
 
-    /// Waits for the outcome. Until it is known, a site that voted to commit can do nothing but wait: if the coordinator is gone, somebody has to open
-    /// the transaction again.
+    /// Waits for the outcome.
+    ///
+    /// A site that voted to commit can only wait. If the coordinator is gone, another one has to
+    /// open the transaction.
     ///
     /// # Errors
-    /// NoNode when the transaction is over; the session's.
+    /// - [`Error::Session`] with `NoNode` if the transaction has ended.
+    /// - [`Error::Session`] if the session ends or a request is refused.
+    /// - [`Error::Malformed`] if a vote or the decision is neither `commit` nor `abort`.
     pub async fn outcome(&self) -> Result<Outcome, Error> {
         self.transaction.outcome(self.notification == Notification::Everyone).await
     }
 
-    /// Says that the outcome was carried out, after the log has it.
+    /// Acknowledges the outcome, after logging that it was carried out.
     ///
     /// # Errors
-    /// The log's, inside; the session's.
+    /// The inner error is the log's. [`Error::Session`] if the session ends or a request is
+    /// refused.
     pub async fn acknowledge(mut self, outcome: Outcome) -> Result<Result<(), L::Error>, Error> {
         if let Err(error) = self.log.record(&self.transaction.path, Record::CarriedOut(outcome)) {
             return Ok(Err(error));
@@ -680,7 +796,9 @@ impl<C: Coordinator, L> Drop for Participant<C, L> {
     }
 }
 
-/// The vote in a vote's znode. Without content, or empty, there is none: some clients cannot leave it undefined.
+/// Parses a vote znode's data; `None` if the site has not voted.
+///
+/// Empty data counts as no vote, because some clients cannot write null data.
 fn cast(content: Option<Bytes>) -> Result<Option<Vote>, Error> {
     content.filter(|content| !content.is_empty()).map(|content| parse_vote(&content)).transpose()
 }

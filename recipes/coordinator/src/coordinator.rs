@@ -1,4 +1,4 @@
-//! What a recipe needs of a session.
+//! The trait through which recipes use a session.
 
 use crate::{Errand, Instant};
 use futures_core::Stream;
@@ -6,71 +6,89 @@ use std::future::Future;
 use std::time::Duration;
 use zoolet_model::{AddWatchMode, Error, Path, Reply, Request, SessionId, SessionState, WatchItem, Watched};
 
-/// One session of an ensemble. Clones are the same session, and it is one session for its whole life: after `Lost`, `AuthFailed` or `Closed` it
-/// never comes back, and whoever wants to go on opens another.
+/// One session of an ensemble, as recipes use it.
 ///
-/// Requests are carried out in the order in which they were submitted. A watch outlives its connection: whoever implements this registers it
-/// again at the next server, which tells what happened meanwhile.
+/// Clones are handles to the same session. A session that is `Lost`, `AuthFailed` or `Closed` never
+/// comes back; to go on, open another one.
+///
+/// Requests are carried out in the order of their submission. A watch outlives its connection: the
+/// implementation registers it again at the next server, which reports what happened meanwhile.
 pub trait Coordinator: Clone {
-    /// The answer to one request. Dropping it cancels the waiting, not the request.
+    /// The answer to one request. Dropping it does not cancel the request.
     type Ticket: Future<Output = Result<Reply, Error>> + Unpin;
-    /// The first event of a one-shot watch; `None` when the session ended before. Dropping it ends the watch.
+    /// The first event of a one-shot watch; `None` if the session ended before. Dropping it ends
+    /// the watch.
     type Watch: Future<Output = Option<Watched>> + Unpin;
     /// The events of a persistent watch, until the session ends. Dropping it ends the watch.
     type Events: Stream<Item = WatchItem> + Unpin;
-    /// The state now and then each later one; a slow reader misses intermediate ones, never the last, after which it ends.
+    /// The present state, then each later one.
+    ///
+    /// A slow reader may miss intermediate states, never the last one. The stream ends after the
+    /// last one.
     type States: Stream<Item = SessionState> + Unpin;
-    /// Ready at its instant.
+    /// A future that is ready at its instant.
     type Timer: Future<Output = ()> + Unpin;
 
-    /// Sends `request`, before this returns if the session has room for one more, else when there is room, unless the ticket was dropped by then.
+    /// Sends `request`.
     ///
-    /// The answer to a multi that failed is its results; to anything else that failed, [`Error::Refused`]. [`Error::Suspended`]: it was not
-    /// sent. [`Error::ConnectionLoss`]: nobody knows whether a write happened.
+    /// The request is sent before this returns if the session has room for it. Otherwise it is sent
+    /// once there is room, unless the ticket was dropped by then.
+    ///
+    /// A failed multi is answered with its results, any other failed request with
+    /// [`Error::Refused`]. [`Error::Suspended`] means that the request was not sent. After
+    /// [`Error::ConnectionLoss`] a write may have been carried out or not.
     fn submit(&self, request: Request) -> Self::Ticket;
 
-    /// The same for `Exists`, `GetData` or `GetChildren` with `watch: true`: the watch hears if the request succeeds, and `Exists` also if there
-    /// is no znode.
+    /// Sends an `Exists`, `GetData` or `GetChildren` that has `watch: true`.
+    ///
+    /// The watch is registered if the request succeeds, and for `Exists` also if there is no znode.
     fn submit_watching(&self, request: Request) -> (Self::Ticket, Self::Watch);
 
-    /// Watches a znode or a subtree; the ticket says whether.
+    /// Watches a znode or a subtree. The ticket tells whether the watch was registered.
     fn watch(&self, path: &Path, mode: AddWatchMode) -> (Self::Ticket, Self::Events);
 
-    /// Clears something away although nobody waits: in the order of submits, and again after each reconnect until it is done or the session is
-    /// over. Called from destructors: it neither blocks nor needs room.
+    /// Runs a cleanup for a caller that does not wait for it.
+    ///
+    /// It is sent in order with submitted requests, and again after each reconnect until it is done
+    /// or the session is over. Destructors call this: it neither blocks nor needs room.
     fn run_errand(&self, errand: Errand);
 
-    /// The session's number, the owner of its ephemerals.
+    /// Returns the session's id, which is the owner of its ephemerals.
     fn session(&self) -> SessionId;
 
-    /// The negotiated timeout.
+    /// Returns the negotiated session timeout.
     fn timeout(&self) -> Duration;
 
-    /// How the session is.
+    /// Returns the present state of the session.
     fn state(&self) -> SessionState;
 
-    /// How it is and becomes.
+    /// Returns a stream of the present state and each later one.
     fn states(&self) -> Self::States;
 
-    /// Returns the instant before which no server can have ended the session, even if it hears nothing more of it.
+    /// Returns the instant before which no server can have ended the session.
     ///
-    /// That is the timeout after the newest answered request was sent, less the delay with which servers tell each other. [`Instant::START`] before the
-    /// first answer.
+    /// That holds even if no server hears from the session again. It is one timeout after the
+    /// newest answered request was sent, less the delay with which servers tell each other of
+    /// sessions. [`Instant::START`] before the first answer.
     fn safe_until(&self) -> Instant;
 
-    /// Returns how many times the session may have missed the event of a one-shot watch.
+    /// Counts the times the session may have missed a one-shot watch event.
     ///
-    /// The count grows when a connection begins, because its server may refuse to register watches again, and when the session drops an event. It grows
-    /// before any later answer is delivered. So while it is what it was when a watch was asked for, the event of a change is delivered before every answer
-    /// that was given after that change.
+    /// The count grows when a connection begins, because its server may refuse to register watches
+    /// again. It also grows when the session drops an event. It grows before any later answer is
+    /// delivered.
+    ///
+    /// So while the count is the same as when a watch was requested, events are in order. The event
+    /// of a change is then delivered before every answer that was given after that change.
     fn gaps(&self) -> u64;
 
-    /// Returns the present instant. The clock never goes back, and it goes on while the machine sleeps.
+    /// Returns the present instant. The clock never goes back, and it runs while the machine
+    /// sleeps.
     fn now(&self) -> Instant;
 
-    /// Ready once [`Coordinator::now`] has reached `at`.
+    /// Returns a future that is ready once [`Coordinator::now`] has reached `at`.
     fn timer(&self, at: Instant) -> Self::Timer;
 
-    /// 128 bits that nobody else has.
+    /// Returns 128 random bits, which no other participant gets.
     fn random_bits(&self) -> u128;
 }

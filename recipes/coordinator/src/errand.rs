@@ -1,61 +1,70 @@
-//! What is left to do when the one who wanted something no longer waits.
+//! Cleanups that a session runs for a caller that no longer waits.
 //!
-//! A lock that is dropped is released, and an attempt that is cancelled leaves no znode behind, although nobody is there to wait for an answer
-//! or to try again. So the session does it: it sends [`Errand::request`], hands the answer to [`Errand::answered`], and sends again whatever a
-//! lost connection left unanswered.
+//! A dropped lock is released, and a cancelled attempt leaves no znode behind. In both cases no
+//! caller is left to wait for the answer or to retry, so the session does both. It sends
+//! [`Errand::request`], passes the answer to [`Errand::answered`], and sends again any request that
+//! a lost connection left unanswered.
 
 use crate::Guid;
 use zoolet_model::path::child;
 use zoolet_model::{ErrorCode, Reply, Request, SessionId, Text, WriteOp, first_failure};
 
-/// What is left of an errand.
+/// The remaining work of an errand.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Left {
-    /// It is done, or cannot be done.
+    /// The errand is done, or cannot be done.
     Nothing,
-    /// This, to be sent at once.
+    /// Send this errand's request at once.
     Now(Errand),
-    /// This, to be sent some time later: the server could not.
+    /// Send this errand's request after a pause: the server could not carry out the last one.
     Later(Errand),
 }
 
-/// Something to clear away: a machine without IO. Its requests may be carried out any number of times.
+/// A cleanup, as a state machine without IO.
+///
+/// Its requests may be carried out any number of times.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Errand(Step);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Step {
-    /// Delete this znode, which nobody can have made again.
+    /// Delete this znode, which no participant can have created again.
     Delete(Text),
-    /// Delete this znode and its companion, whose path others may use once the first is gone.
+    /// Delete this znode and its companion. Once the znode is gone, others may use the companion's
+    /// path.
     DeleteBoth { path: Text, companion: Text },
-    /// A write, so that what is still under way on a left connection comes before what follows, or not at all.
+    /// Send a write and await its answer. Any request still in flight on an old connection is
+    /// carried out before that write, or never.
     Settle(Sought),
-    /// Look whether it is there.
+    /// Look whether the znode exists.
     Look(Sought),
-    /// It was there: delete it.
+    /// The znode exists: delete it.
     DeleteFound(Sought, Text),
     /// As [`Step::Settle`].
     SettleClaim(Claim),
-    /// Look how often the path was claimed. Before whose it is: whoever claims it from here on makes that another number.
+    /// Read how often the path was claimed. This precedes the look at the claim: every claim made
+    /// from here on changes that number.
     LookAtTurn(Claim),
-    /// Look whose it is.
+    /// Look whether the claim is this errand's.
     LookAtClaim(Claim, Turn),
-    /// It was the own one: delete it, unless somebody has claimed the path since.
+    /// The claim is this errand's: delete it, unless the path was claimed again since.
     DeleteClaim(Claim, Turn),
 }
 
-/// A znode that others may make too once it is gone. Whoever makes it sets the data of `turns` in the same transaction, so that the version of that
-/// tells one claim from the next: their own are all alike.
+/// A znode that others may create too once it is gone.
+///
+/// Each claimant sets the data of `turns` in the same transaction, so the version of `turns` tells
+/// one claim from the next. The claims' own versions are all alike.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Claim {
     path: Text,
     turns: Text,
-    /// Its data.
+    /// The data of the claim.
     guid: Guid,
 }
 
-/// The version of a claim's `turns`; `None` when there is no such znode, and so nobody can claim.
+/// The version of a claim's `turns`; `None` if that znode does not exist, so that no claim can be
+/// made.
 type Turn = Option<i32>;
 
 impl Claim {
@@ -64,21 +73,23 @@ impl Claim {
     }
 }
 
-/// A request that is the same for many errands, and whose answer serves all of them that had begun before it was sent.
+/// A request that is the same for many errands.
+///
+/// Its answer serves every errand that had begun before the request was sent.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Shared {
     parent: Text,
     is_list: bool,
 }
 
-/// What is to be looked for before it is deleted.
+/// The znodes that an errand looks for before it deletes them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Sought {
     /// Every child whose name begins with this GUID.
     Named { parent: Text, guid: Guid },
     /// This znode, if its data is this GUID.
     Saying { path: Text, guid: Guid },
-    /// This znode, if it is of this session and was created with this zxid, where that is known.
+    /// This znode, if this session owns it and it was created with this zxid, where that is known.
     Owned { path: Text, owner: SessionId, czxid: Option<i64> },
 }
 
@@ -98,7 +109,7 @@ impl Sought {
         }
     }
 
-    /// The path of what is to be deleted.
+    /// Returns the path to delete, if the answer shows such a znode.
     fn found(&self, answer: &Result<Reply, ErrorCode>) -> Option<Text> {
         match (self, answer) {
             (Self::Named { parent, guid }, Ok(Reply::Names(names))) => {
@@ -115,57 +126,72 @@ impl Sought {
 }
 
 impl Errand {
-    /// Deletes a znode with a GUID in its name, whose path is known.
+    /// Deletes the znode at `path`, whose name contains a GUID.
     pub const fn delete(path: Text) -> Self {
         Self(Step::Delete(path))
     }
 
-    /// Deletes a znode with a GUID in its name, and another one whose path is nobody else's as long as the first one is there.
+    /// Deletes a znode whose name contains a GUID, together with its companion.
+    ///
+    /// The companion's path belongs to no other participant while the znode exists.
     pub const fn delete_both(path: Text, companion: Text) -> Self {
         Self(Step::DeleteBoth { path, companion })
     }
 
-    /// Deletes a znode that others may make too, if its data is this GUID. Only where the create was answered: a server that is behind would show nothing
-    /// of one that is under way. Should somebody else delete it and another one make it between the look and the deletion, it is deleted all the same: where
-    /// others do that, [`Errand::delete_claim`].
+    /// Deletes the znode at `path` if its data is this GUID.
+    ///
+    /// Other participants may create the znode too. Use this only if the create was answered: a
+    /// lagging server would not show a create in flight. The errand first looks and then deletes.
+    /// If others can replace the znode in between, their znode is deleted; in that case use
+    /// [`Errand::delete_claim`].
     pub const fn delete_saying(path: Text, guid: Guid) -> Self {
         Self(Step::Look(Sought::Saying { path, guid }))
     }
 
-    /// The same of a znode that nobody makes without setting the data of `turns` in the same transaction: whatever others do meanwhile, nothing of theirs
-    /// is deleted.
+    /// Deletes a claim if its data is this GUID, and never another participant's claim.
+    ///
+    /// Every claimant must set the data of `turns` in the transaction that creates the claim.
     pub const fn delete_claim(path: Text, turns: Text, guid: Guid) -> Self {
         Self(Step::LookAtTurn(Claim { path, turns, guid }))
     }
 
-    /// Deletes an ephemeral that others may make too, if it is of this session and was created with this zxid, which was in the answer to the create. As
-    /// with [`Errand::delete_saying`].
+    /// Deletes an ephemeral if this session created it with this czxid.
+    ///
+    /// Others may create the path too. The czxid comes from the answer to the create. The limits of
+    /// [`Errand::delete_saying`] apply.
     pub const fn delete_owned(path: Text, owner: SessionId, czxid: i64) -> Self {
         Self(Step::Look(Sought::Owned { path, owner, czxid: Some(czxid) }))
     }
 
-    /// Deletes every child of `parent` whose name begins with this GUID, or with `_c_` and this GUID: for a create whose reply nobody has seen.
+    /// Deletes every child of `parent` whose name begins with this GUID.
+    ///
+    /// `_c_` may precede the GUID. This is for a create whose reply was not seen.
     pub const fn find_and_delete(parent: Text, guid: Guid) -> Self {
         Self(Step::Settle(Sought::Named { parent, guid }))
     }
 
-    /// [`Errand::delete_saying`], for a create whose reply nobody has seen.
+    /// Does [`Errand::delete_saying`] for a create whose reply was not seen.
     pub const fn find_and_delete_saying(path: Text, guid: Guid) -> Self {
         Self(Step::Settle(Sought::Saying { path, guid }))
     }
 
-    /// [`Errand::delete_claim`], for a create whose reply nobody has seen.
+    /// Does [`Errand::delete_claim`] for a create whose reply was not seen.
     pub const fn find_and_delete_claim(path: Text, turns: Text, guid: Guid) -> Self {
         Self(Step::SettleClaim(Claim { path, turns, guid }))
     }
 
-    /// Deletes an ephemeral that others may make too, if it is of this session: for a create whose reply nobody has seen.
+    /// Deletes an ephemeral if this session owns it.
+    ///
+    /// This is for a create whose reply was not seen. Others may create the same path.
     pub const fn find_and_delete_owned(path: Text, owner: SessionId) -> Self {
         Self(Step::Settle(Sought::Owned { path, owner, czxid: None }))
     }
 
-    /// The same on another connection than the one on which it was begun, or on which what it is to clear away was made. Both may still be under
-    /// way there: a deletion that was carried out is not to be sent again, because others may have made the znode anew.
+    /// Returns the errand to send after a change of connection.
+    ///
+    /// The errand's last request, or the create that it cleans up, may still be in flight on the
+    /// old connection. A deletion that was carried out must not be sent again, because others may
+    /// have created the znode again.
     #[must_use]
     pub fn on_another_connection(self) -> Self {
         Self(match self.0 {
@@ -177,7 +203,8 @@ impl Errand {
         })
     }
 
-    /// The same after a while, in which what was found may have gone and others may have made it anew.
+    /// Returns the errand to send after a pause. Meanwhile the znode may have been deleted, and
+    /// created again by others.
     fn later(self) -> Self {
         Self(match self.0 {
             Step::DeleteFound(sought, _) => Step::Look(sought),
@@ -192,7 +219,9 @@ impl Errand {
         })
     }
 
-    /// What to send now, and [on another connection](Errand::on_another_connection) if there was no answer.
+    /// Returns the request to send now.
+    ///
+    /// If it gets no answer, go on with [`Errand::on_another_connection`].
     pub fn request(&self) -> Request {
         match &self.0 {
             Step::Delete(path) | Step::DeleteFound(_, path) => Request::Write(delete(path)),
@@ -210,7 +239,9 @@ impl Errand {
         }
     }
 
-    /// If others may have the same [request](Errand::request): what they share. Ten thousand attempts given up at once would list their parent ten thousand
+    /// Returns the part of the [request](Errand::request) that many errands can share, if any.
+    ///
+    /// Without sharing, 10,000 attempts that are given up at once would list their parent 10,000
     /// times.
     pub fn shared(&self) -> Option<Shared> {
         match &self.0 {
@@ -220,8 +251,10 @@ impl Errand {
         }
     }
 
-    /// The same answer to many errands that [share](Errand::shared) their request: what is left of each, in their order. The names of a list are gone through
-    /// once, and not once for each of them.
+    /// Applies one answer to all errands that [share](Errand::shared) its request.
+    ///
+    /// Yields what remains of each errand, in their order. A list of names is scanned once, not
+    /// once per errand.
     pub fn all_answered(
         errands: impl IntoIterator<Item = Self>,
         answer: &Result<Reply, ErrorCode>,
@@ -242,16 +275,17 @@ impl Errand {
         })
     }
 
-    /// The server's answer to [`Errand::request`]; what is left to do.
+    /// Applies the server's answer to [`Errand::request`]; returns what remains to be done.
     pub fn answered(self, answer: &Result<Reply, ErrorCode>) -> Left {
         if matches!(answer, Err(ErrorCode::SystemError | ErrorCode::NotReadOnly)) {
-            // A full disk, a bound of the server, or a server without its ensemble: it may well be over soon, and nobody else would do this.
+            // The disk is full, a limit of the server is reached, or the server has no ensemble.
+            // That may soon be over, and no other participant would run this errand.
             return Left::Later(self.later());
         }
         match self.0 {
             Step::Delete(_) => Left::Nothing,
             Step::DeleteBoth { path, .. } => match answer {
-                // The first was there and the companion was not.
+                // The znode existed and its companion did not.
                 Ok(Reply::Multi(results)) if matches!(first_failure(results), Some((1, _))) => {
                     Left::Now(Self(Step::Delete(path)))
                 }
@@ -262,7 +296,7 @@ impl Errand {
                 Some(path) => Left::Now(Self(Step::DeleteFound(sought, path))),
                 None => Left::Nothing,
             },
-            // There may be several.
+            // Several children may match.
             Step::DeleteFound(sought @ Sought::Named { .. }, _) => match answer {
                 Ok(_) | Err(ErrorCode::NoNode) => Left::Now(Self(Step::Look(sought))),
                 Err(_) => Left::Nothing,
@@ -277,7 +311,7 @@ impl Errand {
             Step::LookAtClaim(claim, turn) if claim.is_own(answer) => Left::Now(Self(Step::DeleteClaim(claim, turn))),
             Step::LookAtClaim(..) => Left::Nothing,
             Step::DeleteClaim(claim, _) => match answer {
-                // Somebody else has claimed the path since, or only written to the other znode.
+                // Another participant has claimed the path since, or only wrote to `turns`.
                 Ok(Reply::Multi(results))
                     if matches!(first_failure(results), Some((0, ErrorCode::BadVersion | ErrorCode::NoNode))) =>
                 {
@@ -356,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_deletion_without_an_answer_looks_again_whose_it_is_before_it_deletes() {
-        // It was carried out, and somebody else has passed the gate since.
+        // The deletion was carried out, and another participant has passed the gate since.
         let found = Sought::Saying { path: "/gate".into(), guid: GUID };
         let errand = Errand(Step::DeleteFound(found, "/gate".into())).on_another_connection();
         assert!(matches!(errand.request(), Request::Multi(_)), "{errand:?}");
@@ -366,7 +400,8 @@ mod tests {
         assert_eq!(errand.answered(&answer), Left::Nothing);
     }
 
-    /// Between the look and the deletion an operator broke the claim and another consumer claimed the item: his claim was deleted.
+    /// Regression: between the look and the deletion an operator broke the claim and another
+    /// consumer claimed the item. The errand then deleted the other consumer's claim.
     #[test]
     fn a_claim_is_deleted_in_one_transaction_with_the_check_that_nobody_has_claimed_since() {
         let step = |errand: Errand, answer: Result<Reply, ErrorCode>| match errand.answered(&answer) {
@@ -394,7 +429,7 @@ mod tests {
         assert_eq!(step(looks, turn(5)).answered(&claimed(other)), Left::Nothing);
         let done = Ok(Reply::Multi(vec![OpResult::Check, OpResult::Delete]));
         assert_eq!(deletes.clone().answered(&done), Left::Nothing);
-        // On another connection it begins again, behind a write.
+        // On another connection the errand starts again, with a write first.
         let settles = deletes.on_another_connection();
         assert!(matches!(settles.request(), Request::Multi(ops) if ops.len() == 1));
         assert!(is_at(&step(settles, Ok(Reply::Multi(vec![OpResult::Check]))), "/jobs/a"));
@@ -428,7 +463,8 @@ mod tests {
         assert!(!deletes(5, Some(8)) && !deletes(4, None));
     }
 
-    /// A server that is behind shows nothing of a create that is under way or whose reply was lost, and the znode would stay for as long as the session.
+    /// A lagging server does not show a create that is in flight or whose reply was lost. Without
+    /// the write first, the znode would stay until the session ends.
     #[test]
     fn whoever_has_not_seen_its_create_answered_settles_it_before_it_looks() {
         let guid = Errand::find_and_delete_saying("/gate".into(), GUID);
@@ -448,7 +484,7 @@ mod tests {
         }
     }
 
-    /// Others may have made it anew in the meantime.
+    /// Others may have created the znode again meanwhile.
     #[test]
     fn a_deletion_that_the_server_could_not_do_looks_again_whose_it_is() {
         let found = Sought::Owned { path: "/n".into(), owner: SessionId(5), czxid: Some(9) };

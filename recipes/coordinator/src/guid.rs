@@ -1,34 +1,38 @@
-//! Names that nobody else gives.
+//! GUIDs: unique parts of znode names.
 
 use heapless::String;
 use std::fmt::{self, Write as _};
 
-/// What tells the znodes of one participant from those of others, whatever became of the reply that would have named them.
+/// Identifies the znodes of one participant, even if the reply to a create was lost.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Guid(u128);
 
 impl Guid {
-    /// From 128 random bits, six of which say that it is a UUID of version 4: Curator looks for one.
+    /// Makes a GUID from 128 random bits.
+    ///
+    /// Six of the bits are replaced to mark a UUID of version 4, because Curator looks for one.
     pub const fn from_random_bits(bits: u128) -> Self {
         let version = 0xf << 76;
         let variant = 0x3 << 62;
         Self(bits & !version & !variant | 0x4 << 76 | 0x2 << 62)
     }
 
-    /// Whether it is part of a name, in either form.
+    /// Whether `name` contains this GUID, with or without hyphens.
     pub fn is_in(self, name: &str) -> bool {
         let (mut hyphened, mut plain) = (String::<36>::new(), String::<32>::new());
         write!(hyphened, "{self}").is_ok() && name.contains(hyphened.as_str())
             || write!(plain, "{}", self.hex()).is_ok() && name.contains(plain.as_str())
     }
 
-    /// The one that a name begins with, in either form; Curator puts `_c_` before it.
+    /// Returns the GUID at the start of `name`, with or without hyphens.
+    ///
+    /// Curator's prefix `_c_` is skipped. `None` if the name does not begin with a GUID.
     pub fn of_name(name: &str) -> Option<Self> {
         let name = name.strip_prefix("_c_").unwrap_or(name);
         let mut digits = String::<32>::new();
         for (at, character) in name.chars().enumerate() {
             match character {
-                // Where Curator's have one, and nowhere else.
+                // Hyphens are accepted only where Curator writes them.
                 '-' if matches!(at, 8 | 13 | 18 | 23) && digits.len() < 32 => {}
                 '0'..='9' | 'a'..='f' => digits.push(character).ok()?,
                 _ => return None,
@@ -40,7 +44,7 @@ impl Guid {
         if digits.len() < 32 { None } else { u128::from_str_radix(&digits, 16).ok().map(Self) }
     }
 
-    /// 32 lower-case hexadecimal digits, as kazoo writes it.
+    /// Formats the GUID as kazoo does: 32 lower-case hexadecimal digits.
     pub const fn hex(self) -> impl fmt::Display {
         Hex(self.0)
     }
@@ -54,7 +58,7 @@ impl fmt::Display for Hex {
     }
 }
 
-/// 36 characters with hyphens, as Curator writes it.
+/// Formats the GUID as Curator does: 36 characters with hyphens.
 impl fmt::Display for Guid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = |from: u32, digits: u32| self.0 >> (128 - 4 * (from + digits)) & ((1 << (4 * digits)) - 1);

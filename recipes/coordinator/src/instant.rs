@@ -1,12 +1,13 @@
-//! A point in time by the clock of one session.
+//! Points in time on the clock of one session.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
 /// An instant of a [`Coordinator`](crate::Coordinator)'s clock.
 ///
-/// It is no length of time: `sleep(instant)` does not compile. [`Instant::remaining`] says how long to wait for it. Two clocks have different starts,
-/// so compare only instants of one session, or of sessions of one process.
+/// It is not a duration: `sleep(instant)` does not compile. [`Instant::remaining`] tells how long
+/// to wait for it. Clocks have different starts, so compare only instants of one session, or of
+/// sessions in one process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Instant(Duration);
 
@@ -24,18 +25,18 @@ impl Instant {
         self.0
     }
 
-    /// Returns the time that is left from `now` until this instant; zero once it has passed.
+    /// Returns the time left from `now` until this instant; zero once it has passed.
     pub const fn remaining(self, now: Self) -> Duration {
         self.0.saturating_sub(now.0)
     }
 
-    /// Returns the later instant, or the last that the clock can tell.
+    /// Returns the instant `duration` later, or the last one that the clock can represent.
     #[must_use]
     pub const fn saturating_add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(duration))
     }
 
-    /// Returns the earlier instant, or the start of the clock.
+    /// Returns the instant `duration` earlier, or the start of the clock.
     #[must_use]
     pub const fn saturating_sub(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(duration))
@@ -53,7 +54,7 @@ impl Add<Duration> for Instant {
 impl Sub for Instant {
     type Output = Duration;
 
-    /// The time from `earlier` to this instant; zero if `earlier` is the later one.
+    /// Returns the time from `earlier` to this instant; zero if `earlier` is the later one.
     fn sub(self, earlier: Self) -> Duration {
         self.remaining(earlier)
     }

@@ -1,6 +1,8 @@
-//! What the recipes need of a session: [`Coordinator`], and the [`Errand`]s that it runs for whoever no longer waits.
+//! The interface between recipes and a session: [`Coordinator`] and [`Errand`].
 //!
-//! A crate of its own, so that sessions, and the simulator that drives them, know nothing of the recipes.
+//! An errand is a cleanup that the session runs for a caller that no longer waits. This is a
+//! separate crate, so that sessions and the simulator that drives them do not depend on the
+//! recipes.
 
 mod coordinator;
 mod errand;

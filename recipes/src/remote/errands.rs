@@ -1,4 +1,4 @@
-//! What a session does for owners who no longer wait.
+//! Errands of a session: cleanups for callers that no longer wait.
 
 use super::request::perform;
 use crate::{Errand, Left};
@@ -13,13 +13,15 @@ use tokio::time::Sleep;
 use zookeeper_client::Client;
 use zoolet_model::{Error, Reply, Request};
 
-/// How long a server that could not is left alone.
+/// Pause before a request is sent again to a server that could not carry it out.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) type Asking<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Errands that are not done, in the order in which they were given. Whatever the session sends goes past here, so that what a lost connection left
-/// unanswered is sent again before anything that its owner asks then.
+/// Unfinished errands, in the order in which they were given.
+///
+/// Every request of the session passes through here. So the errands that a lost connection left
+/// unanswered are sent again before any new request.
 #[derive(Debug)]
 pub(super) struct Errands {
     state: Mutex<State>,
@@ -28,15 +30,15 @@ pub(super) struct Errands {
 #[derive(Debug)]
 struct State {
     entries: VecDeque<Entry>,
-    /// Of the task that waits for answers.
+    /// Wakes the task that waits for answers.
     waker: Waker,
-    /// Whether there is nobody left who could give more.
+    /// Whether the session's last clone was dropped, so that no errand can be added.
     is_closed: bool,
 }
 
 struct Entry {
     errand: Errand,
-    /// The session lives until this is done.
+    /// Keeps the session open until the errand is done.
     client: Arc<Client>,
     stage: Stage,
 }
@@ -58,7 +60,7 @@ impl Errands {
         Arc::new(Self { state: Mutex::new(state) })
     }
 
-    /// Sends its first request before this returns.
+    /// Adds an errand, and sends its first request before returning.
     pub(super) fn run(&self, client: &Arc<Client>, errand: Errand) {
         let mut state = self.lock();
         let stage = Stage::Sent(send(client, errand.request()));
@@ -67,7 +69,7 @@ impl Errands {
         state.waker.wake_by_ref();
     }
 
-    /// Does `begin` behind the errands that were given before, and before those that are given later.
+    /// Calls `begin` after the errands given before it and ahead of those given later.
     pub(super) fn behind<T>(&self, begin: impl FnOnce() -> T) -> T {
         let mut state = self.lock();
         if !state.entries.is_empty() {
@@ -77,7 +79,7 @@ impl Errands {
         begin()
     }
 
-    /// There will be no more.
+    /// Marks that no more errands will be added.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -90,7 +92,9 @@ impl Errands {
 }
 
 impl State {
-    /// Takes the answers that have come, and sends what follows from them. Gives how long to wait at most for more.
+    /// Takes the answers that have come and sends the requests that follow from them.
+    ///
+    /// Returns the time until the next retry; `None` if no errand waits for one.
     fn advance(&mut self) -> Option<Duration> {
         let mut context = Context::from_waker(&self.waker);
         let now = super::now();
@@ -104,7 +108,7 @@ impl State {
 }
 
 impl Entry {
-    /// Whether it is done.
+    /// Continues the errand; returns whether it is done.
     fn advance(&mut self, context: &mut Context<'_>, now: Duration) -> bool {
         let mut is_sent_again = false;
         loop {
@@ -122,7 +126,8 @@ impl Entry {
             let answer = match answer {
                 Ok(reply) => Ok(reply),
                 Err(Error::Refused(code)) => Err(code),
-                // The client keeps it until it is connected. If it does not, there is nobody to keep it.
+                // The client keeps the request until it is connected. If the request fails at once
+                // instead, it is sent again after a pause.
                 Err(Error::ConnectionLoss | Error::Suspended) if !is_sent_again => {
                     is_sent_again = true;
                     self.errand = self.errand.clone().on_another_connection();
@@ -152,13 +157,13 @@ impl Entry {
     }
 }
 
-/// A request that is sent when this is polled for the first time.
+/// Returns a request that is sent when the future is first polled.
 fn send(client: &Arc<Client>, request: Request) -> Asking<Result<Reply, Error>> {
     let client = Arc::clone(client);
     Box::pin(async move { perform(&client, &request).await.answer })
 }
 
-/// Waits for the answers. Over when all errands are done and there will be no more.
+/// The task that waits for answers. It ends when all errands are done and no more can be added.
 pub(super) struct Driver {
     errands: Arc<Errands>,
     pause: Option<Pin<Box<Sleep>>>,

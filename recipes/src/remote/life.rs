@@ -1,31 +1,37 @@
-//! Until when a session surely lives, at a server of which only the protocol is known.
+//! How long a session is certain to live, at a server of which only the protocol is known.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Signs of life that are remembered, at most.
+/// Maximum number of signs of life kept.
 const SIGNS_MAX: usize = 16;
 
-/// By so much two clocks may differ in speed, one in: each is off by 500 millionths at most, which is what NTP corrects.
+/// Two clocks may differ in speed by one part in this number. Each is off by at most 500 parts per
+/// million, which is the most that NTP corrects.
 const DRIFT_ONE_IN: u32 = 1000;
 
-/// Signs of life that were answered, and what they show.
+/// Answered signs of life, and the time until which they keep the session safe.
 ///
-/// The leader ends sessions, and the client may be at a follower. Apache ZooKeeper's follower tells its leader of the sessions that it heard with the
-/// answer to the leader's pings, which come every half tick; the shortest timeout is two ticks, so that is a quarter of any timeout at most. It goes on
-/// answering reads while it is cut off from its leader, and nobody who decides hears of those. A write or a sync goes through the leader, on the
-/// same connection as the pings: once it is answered, the leader has also been told of whatever was answered a quarter of the timeout before it was sent.
-/// It is not a sign of life itself: a leader checks the session of what followers forward, and does not touch it.
+/// The leader ends sessions, and the client may be connected to a follower. A follower of Apache
+/// ZooKeeper reports the sessions that it heard from in its answers to the leader's pings. Those
+/// come every half tick. The shortest timeout is two ticks, so the report is late by at most a
+/// quarter of any timeout.
 ///
-/// This takes for granted that a server's `minSessionTimeout` is two ticks or more, as it is by default.
+/// A follower that is cut off from its leader still answers reads, of which the leader does not
+/// hear. A write or a sync goes through the leader, on the same connection as the pings. Its answer
+/// proves that the leader has been told of all requests answered a quarter of the timeout before it
+/// was sent. The write or sync itself is no sign of life: the leader checks the session of a
+/// forwarded request, and does not touch it.
+///
+/// This assumes that a server's `minSessionTimeout` is two ticks or more, as it is by default.
 #[derive(Debug)]
 pub(super) struct Life {
     timeout: Duration,
-    /// When the newest sign was sent of which the leader surely knows.
+    /// When the newest sign was sent of which the leader certainly knows.
     told: Option<Duration>,
-    /// Something sent then is taken to be known once the first answer has come through the leader.
+    /// When a sign was sent that the first answer through the leader will confirm.
     presumed: Option<Duration>,
-    /// Later ones, when sent and when answered, some way apart.
+    /// Later signs, some time apart: when each was sent and when it was answered.
     signs: VecDeque<(Duration, Duration)>,
 }
 
@@ -34,12 +40,12 @@ impl Life {
         Self { timeout, told, presumed, signs: VecDeque::new() }
     }
 
-    /// By how much later than its follower the leader may hear of a session.
+    /// Maximum delay before the leader learns that a follower heard from the session.
     fn told_late(&self) -> Duration {
         self.timeout / 4
     }
 
-    /// What went through the leader was answered.
+    /// Notes the answer to a request that went through the leader.
     pub(super) fn answered(&mut self, sent: Duration, now: Duration) {
         self.told = self.told.max(self.presumed.take());
         while let Some((first, _)) = self.signs.front().filter(|(_, answered)| *answered + self.told_late() <= sent) {
@@ -52,7 +58,7 @@ impl Life {
         }
     }
 
-    /// Zero before there is anything to say.
+    /// Returns the time until which the session is safe; zero before anything is known.
     pub(super) fn safe_until(&self) -> Duration {
         self.told.map_or(Duration::ZERO, |told| told + self.timeout - self.timeout / DRIFT_ONE_IN)
     }
@@ -66,7 +72,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// Of a timeout of 4 s so much is counted on.
+    /// The part of a timeout of 4 s that counts as safe.
     const SAFE: Duration = ms(3996);
 
     #[test]
@@ -78,7 +84,7 @@ mod tests {
         assert_eq!(life.safe_until(), Duration::ZERO, "its follower may not have told of it yet");
         life.answered(ms(1150), ms(1200));
         assert_eq!(life.safe_until(), ms(100) + SAFE);
-        // Stopped for a long time: what was sent before is what its leader last heard of.
+        // The process was stopped for long. The leader last heard of a sign sent before that.
         life.answered(ms(5000), ms(5010));
         assert_eq!(life.safe_until(), ms(1149) + SAFE);
         life.answered(ms(6010), ms(6020));

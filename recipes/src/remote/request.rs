@@ -1,4 +1,4 @@
-//! Requests as calls of the client, and its answers as replies.
+//! Translates requests to calls of the client, and its answers to replies.
 
 use bytes::Bytes;
 use std::time::Duration;
@@ -8,13 +8,17 @@ use zoolet_model::{
     WriteOp,
 };
 
-/// What a server takes in one request, by default: ZooKeeper closes the connection of who sends more, and would again after every reconnect.
+/// Default limit of a server for one request, in bytes.
+///
+/// ZooKeeper closes the connection of a client that exceeds it, and would again after every
+/// reconnect.
 const REQUEST_BYTES_MAX: usize = 0xf_ffff;
 
-/// Beside path and data: lengths, version, flags and the header of an operation; its ACL is counted apart.
+/// Bytes of an operation besides path and data: lengths, version, flags and header. The ACL is
+/// counted apart.
 const OP_BYTES: usize = 64;
 
-/// Whether no server with the usual bound takes it.
+/// Whether the request exceeds a server's default limit.
 pub(super) fn is_too_large(request: &Request) -> bool {
     let bytes = |op: &WriteOp| {
         OP_BYTES
@@ -37,14 +41,15 @@ fn acl_bytes(acl: &[RequestedAcl]) -> usize {
     acl.iter().map(|entry| 12 + text(&entry.scheme) + text(&entry.id)).sum()
 }
 
-/// What came of a request.
+/// The outcome of a request.
 pub(super) struct Performed {
     pub(super) answer: Result<Reply, Error>,
-    /// Whether it went through the leader. What the client refuses itself says nothing of any server.
+    /// Whether the answer came through the leader. A refusal by the client proves nothing about a
+    /// server.
     pub(super) is_leaders: bool,
 }
 
-/// One request. It is handed to the client before this is pending for the first time.
+/// Performs one request. It is handed to the client before this is pending for the first time.
 pub(super) async fn perform(client: &zk::Client, request: &Request) -> Performed {
     let (answer, is_through_leader) = match request {
         Request::Write(op) => (write(client, op).await, true),
@@ -53,7 +58,7 @@ pub(super) async fn perform(client: &zk::Client, request: &Request) -> Performed
             Err(refused) => (refused.map(Reply::Multi), false),
         },
         Request::Sync { path } => {
-            // The path is only echoed, and the client has no null.
+            // The server only echoes the path, and the client cannot send null.
             let synced = client.sync(path.as_deref().unwrap_or("/")).await.map_err(error);
             (synced.map(|()| Reply::Synced(path.clone())), true)
         }
@@ -103,7 +108,9 @@ async fn read(client: &zk::Client, request: &Request) -> Result<Reply, Error> {
 
 const UNIMPLEMENTED: Error = Error::Refused(ErrorCode::Unimplemented);
 
-/// The same for a read that watches. There is a watch if it succeeded, and of `Exists` also if there is no znode.
+/// Performs a read that watches.
+///
+/// The watch is registered if the read succeeded, and for `Exists` also if there is no znode.
 pub(super) async fn perform_watching(
     client: &zk::Client,
     request: &Request,
@@ -158,12 +165,13 @@ async fn write(client: &zk::Client, op: &WriteOp) -> Result<Reply, Error> {
             let acls = acls(acl.as_deref())?;
             client.set_acl(path, &acls, Some(*version)).await.map(|there| Reply::Stat(stat(&there))).map_err(error)
         }
-        // As a server answers to a check that is alone.
+        // A server answers the same to a check that is alone.
         WriteOp::Check { .. } => Err(UNIMPLEMENTED),
     }
 }
 
-/// The operations, to be sent; or why the client does not send them, which is the same as the server would find.
+/// Collects the operations for sending. If the client refuses one, returns the same results as a
+/// server would.
 fn collected<'a>(client: &'a zk::Client, ops: &[WriteOp]) -> Result<zk::MultiWriter<'a>, Result<Vec<OpResult>, Error>> {
     let mut writer = client.new_multi_writer();
     for (at, op) in ops.iter().enumerate() {
@@ -185,7 +193,7 @@ async fn multi(mut writer: zk::MultiWriter<'_>, ops: &[WriteOp]) -> Result<Vec<O
         },
     };
     let result = |(op, result): (&WriteOp, zk::MultiWriteResult)| match (op, result) {
-        // Apache ZooKeeper has no stat for it, up to 3.8.0 at least.
+        // Apache ZooKeeper gives no stat for a create in a multi, up to 3.8.0 at least.
         (WriteOp::Create(create), zk::MultiWriteResult::Create { path, stat: made })
             if create.with_stat && !made.is_invalid() =>
         {
@@ -200,7 +208,9 @@ async fn multi(mut writer: zk::MultiWriter<'_>, ops: &[WriteOp]) -> Result<Vec<O
     ops.iter().zip(results).map(result).collect()
 }
 
-/// What a server says of a multi whose operation `at` failed. The client tells of that one alone, and what stands beside it follows from it.
+/// Returns the results that a server gives for a multi whose operation `at` failed.
+///
+/// The client reports that operation alone. The results of the others follow from its position.
 fn failed(ops: usize, at: usize, code: ErrorCode) -> Vec<OpResult> {
     let result = |op: usize| match op.cmp(&at) {
         std::cmp::Ordering::Less => None,
@@ -248,7 +258,7 @@ fn options<'a>(create: &Create, acls: &'a [zk::Acl]) -> Result<zk::CreateOptions
     })
 }
 
-/// A null vector and an empty one are refused alike, and so are a null scheme and an empty one.
+/// A null vector is refused like an empty one, and a null scheme like an empty one.
 fn acls(acl: Option<&[RequestedAcl]>) -> Result<Vec<zk::Acl>, Error> {
     let text = |text: &Option<Text>| text.as_ref().map_or(String::new(), |text| text.as_str().to_owned());
     let entry = |entry: &RequestedAcl| {
@@ -258,7 +268,7 @@ fn acls(acl: Option<&[RequestedAcl]>) -> Result<Vec<zk::Acl>, Error> {
     acl.unwrap_or_default().iter().map(entry).collect()
 }
 
-/// The client knows no other bits than those that mean something.
+/// Translates permission bits. The client knows only the five bits that have a meaning.
 fn permission(perms: Perms) -> Result<zk::Permission, Error> {
     if perms.0 & !Perms::ALL.0 != 0 {
         return Err(UNIMPLEMENTED);
@@ -274,13 +284,15 @@ fn permission(perms: Perms) -> Result<zk::Permission, Error> {
     Ok(asked.fold(zk::Permission::NONE, |sum, (_, permission)| sum | permission))
 }
 
-/// The client reads null as empty. Recipes that look for the difference leave data undefined, and none leaves it empty.
+/// Reads empty data as `None`, because the client reads null as empty.
+///
+/// Recipes that look for the difference leave data undefined, and no recipe leaves it empty.
 fn data(content: Vec<u8>) -> Option<Bytes> {
     (!content.is_empty()).then(|| content.into())
 }
 
 fn names(mut children: Vec<String>) -> Names {
-    // ZooKeeper gives them in the order of a hash table.
+    // ZooKeeper lists children in the order of a hash table.
     children.sort_unstable();
     children.iter().collect()
 }
@@ -301,10 +313,11 @@ fn stat(stat: &zk::Stat) -> Stat {
     }
 }
 
-/// Why the client has no answer.
+/// Translates the client's error.
 ///
-/// Whatever ends a connection the client gives to every request that it had taken for it, also those of which no byte was written, and in many words:
-/// all of them mean that nobody knows. What it had not taken yet it sends on the next connection.
+/// When a connection ends, the client fails every request that it had accepted for that connection.
+/// The errors differ, and some of the requests were never written. All such errors mean that the
+/// outcome is unknown. A request that it had not accepted yet is sent on the next connection.
 pub(super) fn error(error: zk::Error) -> Error {
     use zk::Error as E;
     Error::Refused(match error {
@@ -323,9 +336,9 @@ pub(super) fn error(error: zk::Error) -> Error {
         E::ReconfigDisabled => ErrorCode::ReconfigDisabled,
         E::RuntimeInconsistent => ErrorCode::RuntimeInconsistency,
         E::BadArguments(_) => ErrorCode::BadArguments,
-        // What the client has no name for, such as SYSTEMERROR, or nobody.
+        // Codes that the client does not name, such as SYSTEMERROR; unknown codes become that.
         E::UnexpectedErrorCode(code) => ErrorCode::from_code(code).unwrap_or(ErrorCode::SystemError),
-        // The server threw it away because it has too much to do.
+        // The server is overloaded and dropped the request.
         E::Throttled => return Error::Busy,
         E::SessionExpired => return Error::Lost(zoolet_model::LostReason::Expired),
         E::AuthFailed => return Error::AuthFailed,

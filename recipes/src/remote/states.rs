@@ -1,4 +1,4 @@
-//! How a session at a server is, and becomes.
+//! The states of a session at a server.
 
 use crate::ask::{First, first};
 use futures_core::Stream;
@@ -22,10 +22,13 @@ pub(super) fn state(state: zk::SessionState) -> SessionState {
     }
 }
 
-/// Counts connections. The client does not tell whether the next server registered its watches, and does not ask again where that was refused.
+/// Counts connections: each may mean that the event of a one-shot watch was missed.
+///
+/// The client does not tell whether the next server registered its watches. It does not ask again
+/// after a refusal.
 pub(super) struct Gaps {
     watcher: zk::StateWatcher,
-    /// Whether the state changed, and no connection was counted since.
+    /// Whether the state changed since a connection was last counted.
     has_changed: bool,
     count: u64,
 }
@@ -43,7 +46,8 @@ impl Gaps {
         self.count
     }
 
-    /// Something was answered. A connection may have begun for it and ended again, and only the last state is known.
+    /// Notes an answer. A connection may have begun before it and ended after it, and only the last
+    /// state is known.
     pub(super) fn answered(&mut self) {
         self.look();
         if self.has_changed {
@@ -56,9 +60,11 @@ impl Gaps {
         self.count += 1;
     }
 
-    /// The client tells its state before it reads any answer of the connection.
+    /// Looks for a change. The client publishes its state before it reads any answer of the
+    /// connection.
     fn look(&mut self) {
-        // Without tokio's budget for one task: once that is used up, a change would not be seen.
+        // Polled outside of tokio's budget for one task: once that is used up, a change would not
+        // be seen.
         let changed = pin!(unconstrained(self.watcher.changed()));
         self.has_changed |= changed.poll(&mut Context::from_waker(Waker::noop())).is_ready();
     }
@@ -66,7 +72,8 @@ impl Gaps {
 
 type Changed = Pin<Box<dyn Future<Output = (SessionState, zk::StateWatcher)> + Send>>;
 
-/// The state now and then each later one. A slow reader misses intermediate ones, never the last.
+/// The present state, then each later one. A slow reader may miss intermediate states, never the
+/// last.
 pub struct States {
     told: Option<SessionState>,
     now: Option<SessionState>,
@@ -81,7 +88,7 @@ impl fmt::Debug for States {
 }
 
 impl States {
-    /// `watcher` was made before it was found out how the session is `now`.
+    /// `watcher` must have been made before the state `now` was read.
     pub(super) fn new(watcher: zk::StateWatcher, now: SessionState, runtime: watch::Receiver<()>) -> Self {
         Self { told: None, now: Some(now), changed: wait(watcher, runtime.clone()), runtime }
     }
@@ -92,7 +99,7 @@ fn wait(mut watcher: zk::StateWatcher, mut runtime: watch::Receiver<()>) -> Chan
         let changed = first(watcher.changed(), async { while runtime.changed().await.is_ok() {} }).await;
         let now = match changed {
             First::Left(now) => state(now),
-            // With its runtime the client is gone, and says nothing more.
+            // The client has ended with its runtime, and reports nothing more.
             First::Right(()) if watcher.peek_state().is_terminated() => state(watcher.peek_state()),
             First::Right(()) => SessionState::Closed,
         };

@@ -13,16 +13,19 @@ use tokio::sync::{mpsc, oneshot};
 use zookeeper_client as zk;
 use zoolet_model::{AddWatchMode, Error, EventKind, Path, Reply, SessionState, WatchItem, Watched};
 
-/// Events of one watch that wait for its reader; beyond it he gets a gap.
+/// Maximum events of one watch buffered for its reader. Beyond it the reader gets a gap.
 const EVENTS_MAX: usize = 256;
 
-/// A one-shot watch. The client registers it again at the next server, which tells what happened meanwhile. Dropping it ends it.
+/// A one-shot watch.
+///
+/// The client registers it again at the next server, which reports what happened meanwhile.
+/// Dropping it ends the watch.
 #[derive(Debug)]
 #[must_use = "the watch ends when this is dropped"]
 pub struct Watch(Option<oneshot::Receiver<Watched>>);
 
 impl Watch {
-    /// Of a request that was not sent.
+    /// Returns the watch of a request that was not sent.
     pub(super) fn of_nothing() -> Self {
         Self(None)
     }
@@ -39,7 +42,7 @@ impl Future for Watch {
     }
 }
 
-/// Hands on the answer to a watching read, and then what its watch hears.
+/// Hands on the answer to a watching read, and then the event of its watch.
 pub(super) fn follow(
     inner: &Arc<Inner>,
     asking: Asking<(Result<Reply, Error>, Option<zk::OneshotWatcher>)>,
@@ -50,8 +53,8 @@ pub(super) fn follow(
         let (answer, watcher) = asking.await;
         let _ = answered.send(answer);
         let Some(watcher) = watcher else { return };
-        // A task of its own, because it goes on if the ticket is dropped, and because the client panics when it is asked after the end of its
-        // runtime: then this is gone as well.
+        // A separate task goes on when the ticket is dropped. The client panics when it is asked
+        // after its runtime has ended, but then this task is gone too.
         if let First::Left(event) = first(watcher.changed(), heard.closed()).await
             && let Some(event) = watched(event)
         {
@@ -61,7 +64,7 @@ pub(super) fn follow(
     (Ticket::waiting(answer), Watch(Some(event)))
 }
 
-/// `None` for what says only how the session is.
+/// Translates an event; `None` if it reports only the state of the session.
 fn watched(event: zk::WatchedEvent) -> Option<Watched> {
     let kind = match event.event_type {
         zk::EventType::NodeCreated => EventKind::NodeCreated,
@@ -73,13 +76,13 @@ fn watched(event: zk::WatchedEvent) -> Option<Watched> {
     Some(Watched { state: SessionState::Connected, kind, path: event.path.into(), zxid: event.zxid })
 }
 
-/// The events of a persistent watch. Dropping it ends it.
+/// The events of a persistent watch. Dropping it ends the watch.
 #[derive(Debug)]
 #[must_use = "the watch ends when this is dropped"]
 pub struct Events(mpsc::Receiver<WatchItem>);
 
 impl Events {
-    /// Of a request that was not sent.
+    /// Returns the events of a request that was not sent.
     pub(super) fn of_nothing() -> Self {
         Self(mpsc::channel(1).1)
     }
@@ -93,7 +96,7 @@ impl Stream for Events {
     }
 }
 
-/// Asks for a persistent watch. The client is held only until the answer.
+/// Requests a persistent watch. The client is held only until the answer.
 pub(super) fn add(
     client: Arc<zk::Client>,
     path: &Path,
@@ -138,7 +141,7 @@ struct Follower {
     mode: AddWatchMode,
     watcher: zk::PersistentWatcher,
     events: mpsc::Sender<WatchItem>,
-    /// Whether events were left out since the last that was handed on.
+    /// Whether events were dropped since the last one that was handed on.
     has_gap: bool,
 }
 
@@ -171,8 +174,11 @@ impl Follower {
         }
     }
 
-    /// At the next server, where the client registers one-shot watches alone (its 0.11.2 leaves the others out), and no server tells what
-    /// happened meanwhile. The former one goes only then: it is what hears of the next connection if this one is lost again. Whether the session goes on.
+    /// Registers the watch at the next server; returns whether the session goes on.
+    ///
+    /// The client registers only one-shot watches again (0.11.2 leaves out the others), and no
+    /// server reports the events in between. The old watcher is dropped only after a success: it
+    /// hears of the next connection if this one is lost again.
     async fn register_again(&mut self) -> bool {
         loop {
             let Some(session) = self.session.upgrade() else { return false };
@@ -184,9 +190,9 @@ impl Follower {
                     self.has_gap = true;
                     return true;
                 }
-                // The former one hears when there is a connection again.
+                // The old watcher hears of the next connection.
                 Err(Error::ConnectionLoss | Error::Suspended) => return true,
-                // Nothing else would have it registered on this connection.
+                // Without a retry the watch would stay unregistered on this connection.
                 Err(Error::Busy) => {
                     if let First::Right(()) = first(tokio::time::sleep(PAUSE), self.events.closed()).await {
                         return false;
@@ -198,7 +204,7 @@ impl Follower {
     }
 }
 
-/// Tells of a gap if there is one, once there is room; false when there is nobody to tell.
+/// Reports a gap, if there is one, once there is room; false if the reader is gone.
 async fn told(events: &mpsc::Sender<WatchItem>, has_gap: bool) -> bool {
     if !has_gap {
         events.closed().await;

@@ -1,4 +1,6 @@
-//! Messages a second: the codecs alone, then the client port over loopback in front of a machine that answers at once.
+//! Messages per second of the codecs alone, and of the client port over loopback.
+//!
+//! Behind the port, an engine stand-in answers at once.
 //!
 //! `cargo bench -p zoolet-transport`
 
@@ -21,7 +23,7 @@ use zoolet_transport::wire::client::{encode_connect, encode_request};
 use zoolet_transport::wire::*;
 use zoolet_zab::{Attempt, Epoch};
 
-/// Requests in one read, as 64 outstanding ones of one client are.
+/// Requests per read, as sent by a client with 64 outstanding requests.
 const BATCH: usize = 64;
 const CODEC_TIME: Duration = Duration::from_millis(700);
 const PORT_TIME: Duration = Duration::from_secs(2);
@@ -56,7 +58,8 @@ fn decode(what: &str, request: &Request) {
     let (start, mut messages) = (Instant::now(), 0);
     let mut buffer = BytesMut::with_capacity(64 << 10);
     while start.elapsed() < CODEC_TIME {
-        // As the port does: what was read is appended to a buffer whose earlier frames may still be in use.
+        // As in the port: new bytes are appended to a buffer whose earlier frames may still be in
+        // use.
         buffer.reserve(stream.len());
         buffer.extend_from_slice(&stream);
         while let Some(frame) = split_frame(&mut buffer, 1 << 20).unwrap() {
@@ -82,7 +85,9 @@ fn encode(what: &str, reply: &Reply) {
     report(what, messages, start.elapsed());
 }
 
-/// What a leader says to each learner for 64 writes, and what the learner makes of it. `tests/peer_memory.rs` counts the allocations.
+/// Measures a leader's message to a learner for 64 writes, encoded and decoded.
+///
+/// `tests/peer_memory.rs` counts the allocations.
 fn entries() {
     let from = Zxid::first_of(Epoch::new(1).unwrap());
     let mut next = from;
@@ -104,7 +109,7 @@ fn entries() {
         black_box(&out);
     }
     report("encode an entry of 100 bytes for a peer", messages, start.elapsed());
-    // As QUIC hands it over: in packets.
+    // QUIC delivers a stream in packets.
     let packets: Vec<_> = out.chunks(1400).map(Bytes::copy_from_slice).collect();
     let mut frames = Frames::new(Lane::Log, 1 << 20);
     let (start, mut messages, mut kept) = (Instant::now(), 0, VecDeque::new());
@@ -116,7 +121,7 @@ fn entries() {
                 messages += BATCH;
             }
         }
-        // The machine keeps some until they are durable and applied.
+        // The engine keeps some messages until they are durable and applied.
         if kept.len() > 16 {
             black_box(kept.pop_front());
         }
@@ -124,7 +129,7 @@ fn entries() {
     report("decode an entry of 100 bytes of a peer", messages, start.elapsed());
 }
 
-/// Answers at once, on the port's own thread.
+/// Answers at once, on the port's thread.
 struct Echo(Arc<Outbox>);
 
 impl EventSink for Echo {
@@ -171,7 +176,7 @@ fn port(what: &str, request: &Request) {
         runtime.block_on(port.serve(Arc::new(Echo(outbox.clone())), outbox, stopped)).unwrap();
     });
     let start = Instant::now();
-    // One thread plays all clients: a round is one write and one read of each.
+    // One thread plays all clients. A round is one write and one read per client.
     let mut batch = BytesMut::new();
     (0..BATCH).for_each(|xid| encode_request(xid as i32 + 1, request, &mut batch));
     let reply_bytes = 4 + 16 + 68 + if matches!(request, Request::GetData { .. }) { 104 } else { 0 };

@@ -1,8 +1,8 @@
-//! JSON, written in the order of its fields, for programs that ask how a server is.
+//! A JSON writer that keeps the order of fields, for status reports.
 
 use std::fmt::{Display, Write};
 
-/// One object.
+/// A JSON object under construction.
 #[derive(Clone, Debug)]
 pub struct Object(String);
 
@@ -13,12 +13,14 @@ impl Default for Object {
 }
 
 impl Object {
-    /// An empty one.
+    /// Begins an empty object.
     pub fn new() -> Self {
         Self("{".to_owned())
     }
 
-    /// A number, a truth, `null`, or anything else that is JSON already.
+    /// Adds a field whose value is already JSON.
+    ///
+    /// Numbers, booleans and `null` are.
     #[must_use]
     pub fn raw(mut self, name: &str, value: impl Display) -> Self {
         if self.0.len() > 1 {
@@ -29,13 +31,13 @@ impl Object {
         self
     }
 
-    /// Text, quoted.
+    /// Adds a string field; quotes and escapes `value`.
     #[must_use]
     pub fn text(self, name: &str, value: &str) -> Self {
         self.raw(name, string(value))
     }
 
-    /// `null`, or as [`Object::raw`].
+    /// Adds `value` as [`Object::raw`] does, or `null` for `None`.
     #[must_use]
     pub fn optional<T: Display>(self, name: &str, value: Option<T>) -> Self {
         match value {
@@ -44,7 +46,7 @@ impl Object {
         }
     }
 
-    /// The whole object.
+    /// Closes the object and returns its text.
     #[must_use]
     pub fn end(mut self) -> String {
         self.0.push('}');
@@ -52,12 +54,12 @@ impl Object {
     }
 }
 
-/// A list of what is JSON already.
+/// Returns a JSON array of items that are already JSON.
 pub fn list(items: impl IntoIterator<Item = String>) -> String {
     format!("[{}]", items.into_iter().collect::<Vec<_>>().join(","))
 }
 
-/// Text as a string of JSON.
+/// Returns `text` as a quoted JSON string.
 pub fn string(text: &str) -> String {
     let mut quoted = String::new();
     quote(text, &mut quoted);

@@ -1,4 +1,4 @@
-//! Everything of zoolet that moves bytes.
+//! Network code of zoolet: the client port, ZooKeeper's codec, and links between servers.
 
 #[cfg(feature = "port")]
 pub mod json;

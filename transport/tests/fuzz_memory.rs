@@ -1,4 +1,6 @@
-//! What the codec takes is bounded by the frame. In a file of its own: the counting allocator sees all threads.
+//! Bounds the codec's memory by the length of the frame.
+//!
+//! In a separate file, because the counting allocator sees all threads.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 mod random;
@@ -17,7 +19,9 @@ use zoolet_transport::wire::{DecodeOptions, decode_connect, decode_request};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// What one byte of a frame may take: an empty string is 4 bytes there and one `Text` here; bad UTF-8 grows threefold.
+/// Maximum bytes of memory per byte of a frame.
+///
+/// An empty string is 4 bytes on the wire and one `Text` in memory. Invalid UTF-8 triples in size.
 const PER_BYTE: usize = 16;
 const BESIDES: usize = 1024;
 
@@ -52,7 +56,7 @@ fn what_is_decoded_takes_no_more_than_its_frame_justifies() {
             let region = Region::new(ALLOCATOR);
             decode(target.name, frame);
             let taken = region.change().bytes_allocated;
-            // A reply's frame is read once for each shape.
+            // A reply's frame is decoded once per shape.
             let times = if target.name == "wire_reply" { targets::SHAPES.len() } else { 1 };
             assert!(taken <= times * (PER_BYTE * length + BESIDES), "{}: {taken} bytes for {length}", target.name);
         }

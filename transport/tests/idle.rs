@@ -1,4 +1,4 @@
-//! What an idle connection costs. Alone in its process, so that nothing else moves the numbers.
+//! Memory of an idle connection. Alone in its process, so that nothing else changes the figures.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops at the first surprise")]
 
@@ -21,7 +21,7 @@ fn resident_bytes() -> Option<usize> {
 fn an_idle_connection_takes_at_most_8_kib() {
     let limits = Limits { connections_per_address_max: 0, ..Limits::default() };
     let server = Server::with(PortSettings { limits, ..PortSettings::default() }, 30_000);
-    // Everything that is there once is there before the first measurement.
+    // Allocates everything that exists once, before the first measurement.
     let mut first: Vec<Client> = (0..20).map(|_| server.client()).collect();
     first.iter_mut().for_each(busy_then_idle);
     let Some(before) = resident_bytes() else { return };
@@ -33,11 +33,11 @@ fn an_idle_connection_takes_at_most_8_kib() {
     assert!(each <= 8192, "{each} bytes");
 }
 
-/// A connection that has read and written, some of it large.
+/// Leaves a connection idle after it carried requests and answers, some of them large.
 fn busy_then_idle(client: &mut Client) {
     client.get(1, "/size/100000");
     client.send(2, &Request::WhoAmI);
     assert_eq!((client.xid(), client.xid()), (1, 2));
-    // The test's own buffer is none of the server's.
+    // The client's buffer is no memory of the server.
     client.forget_buffer();
 }

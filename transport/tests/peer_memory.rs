@@ -1,4 +1,6 @@
-//! What decoding takes is bounded by what came, and small. One test in a file of its own: the counting allocator sees all threads.
+//! Bounds the memory of decoding by the bytes received.
+//!
+//! One test in a separate file, because the counting allocator sees all threads.
 #![cfg(feature = "peer")]
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
@@ -27,16 +29,16 @@ fn counted(work: impl FnOnce()) -> Stats {
     region.change()
 }
 
-/// Above anything that is decoded here.
+/// Longer than any frame decoded here.
 const FRAME_MAX: usize = 64 << 20;
 
-/// As QUIC hands a stream over. To clone one of them allocates nothing.
+/// Splits a stream into packets, as QUIC delivers it. Cloning a packet allocates nothing.
 fn packets(stream: Vec<u8>) -> Vec<Bytes> {
     let mut stream = Bytes::from(stream);
     std::iter::from_fn(|| (!stream.is_empty()).then(|| stream.split_to(stream.len().min(1452)))).collect()
 }
 
-/// Says how many messages there were.
+/// Decodes the pieces; returns the number of messages.
 fn read(lane: Lane, pieces: &[Bytes]) -> usize {
     let (mut frames, mut messages) = (Frames::new(lane, FRAME_MAX), 0);
     for piece in pieces {
@@ -58,7 +60,7 @@ fn what_servers_say_takes_no_more_than_it_justifies() {
     an_ack_costs_its_box();
 }
 
-/// An entry of 12 bytes is one `PeerEntry`.
+/// Maximum bytes of memory per byte received: an entry of 12 bytes becomes one `PeerEntry`.
 const PER_BYTE: usize = 4;
 
 fn what_is_decoded_takes_no_more_than_what_came_justifies() {
@@ -75,7 +77,7 @@ fn what_is_decoded_takes_no_more_than_what_came_justifies() {
             let pieces = [pieces[0].slice(pieces[0].len().min(1)..)];
             let mut messages = 0;
             let taken = counted(|| messages = read(lane, &pieces)).bytes_allocated;
-            // The protocol's messages are boxed. The last one may be begun.
+            // Protocol messages are boxed. The last message may be incomplete.
             let justified = PER_BYTE * input.len() + (messages + 1) * size_of::<Message>() + 2 * SHARED_BYTES;
             assert!(taken <= justified, "{taken} bytes for {messages} messages in {}", input.len());
         }
@@ -91,7 +93,7 @@ fn a_length_alone_costs_no_more_than_one_shared_buffer() {
             assert!(taken <= SHARED_BYTES + 256, "{taken} bytes for {came} of {length}");
         }
     }
-    // Only what is too long is refused at once: then nothing more is taken either.
+    // A length above the maximum is refused at once, and costs no more memory either.
     let pieces = [Bytes::from_static(&[0xff; 8])];
     assert!(counted(|| assert_eq!(read(Lane::Log, &pieces), 0)).bytes_allocated <= SHARED_BYTES + 256);
 }
@@ -112,11 +114,13 @@ fn a_long_frame_has_one_buffer_of_its_own_and_shares_it_with_nobody() {
     });
     let Some(PeerMessage::Entries(mut decoded)) = decoded else { panic!("it came whole") };
     assert!(taken.bytes_allocated <= bytes + 2 * SHARED_BYTES, "{taken:?}");
-    // So whoever stamps it does so in place.
+    // The payload is the only user of its buffer.
     assert!(decoded.entries.pop().unwrap().payload.try_into_mut().is_ok());
 }
 
-/// The most that entries take on their way: what `benches/messages.rs` measures the time of.
+/// Bounds the allocations for entries, the largest traffic between servers.
+///
+/// `benches/messages.rs` measures their time.
 fn a_frame_of_entries_costs_at_most_two_allocations_and_its_encoding_none() {
     const ROUNDS: usize = 1000;
     let message = entries(64, 100);
@@ -132,7 +136,7 @@ fn a_frame_of_entries_costs_at_most_two_allocations_and_its_encoding_none() {
     assert_eq!((written.allocations, written.reallocations), (0, 0));
     let received = out.freeze();
     let mut frames = Frames::new(Lane::Log, FRAME_MAX);
-    // Kept as a machine keeps them, until others take their place.
+    // Keeps the last 16 messages, as the engine does.
     let mut kept: Vec<Option<PeerMessage>> = (0..16).map(|_| None).collect();
     let read = counted(|| {
         for round in 0..ROUNDS {
@@ -161,7 +165,7 @@ fn an_ack_costs_its_box() {
             }
         }
     });
-    // The box of each, and a buffer that is used again and again.
+    // One box per message, and a buffer that is reused.
     assert!(read.allocations <= 10 * ROUNDS + 3, "{read:?}");
 }
 

@@ -1,4 +1,4 @@
-//! One client connection: what is queued to it, and what it still waits for.
+//! One client connection: its send queue and its unanswered requests.
 
 use super::ending::Why;
 use super::lock;
@@ -18,13 +18,13 @@ use zoolet_engine::ConnId;
 use zoolet_engine::budget::Part;
 use zoolet_model::{ConnectReply, ErrorCode, Reply, Request, WatchEvent};
 
-/// Bytes that are written before more is encoded.
+/// Flush threshold: queued bytes not yet charged before a write starts.
 const WRITE_BYTES: u64 = 64 << 10;
-/// What a reply takes that is no list and no data.
+/// Assumed size of a reply without a list or data, bytes.
 const SMALL_REPLY_BYTES: u32 = 128;
-/// What the answers to a client's reads are taken to be before there was one.
+/// Assumed size of a connection's first reply to a read, bytes.
 const FIRST_READ_BYTES: u32 = 64 << 10;
-/// A client that has more than its share waiting and took nothing for this long does not read.
+/// Maximum pause in reading of a client over its outbound limit.
 pub(super) const STALL: Duration = Duration::from_millis(500);
 
 /// A connection that has sent Connect.
@@ -33,7 +33,7 @@ pub(super) struct Connection {
     pub(super) id: ConnId,
     pub(super) peer: SocketAddr,
     pub(super) write: OwnedWriteHalf,
-    /// Something changed that the connection's task must look at.
+    /// Wakes the connection's task after a state change.
     pub(super) wake: Notify,
     pub(super) state: Mutex<State>,
 }
@@ -44,21 +44,23 @@ pub(super) struct State {
     pub(super) out: Outgoing,
     /// Bytes of `out` charged to the budget.
     out_charged: u64,
-    /// The socket takes no more; the task waits for it.
+    /// Whether the socket is full; the task waits until it is writable.
     pub(super) write_blocked: bool,
-    /// Requests submitted and not answered, in order.
+    /// Requests submitted but not answered, in order.
     pub(super) waiting: VecDeque<Waiting>,
-    /// Bytes their answers will take, as far as one can tell.
+    /// Estimated bytes of the answers to `waiting`.
     pub(super) expected_bytes: u64,
-    /// What an answer to a read took lately.
+    /// Estimated bytes of the next answer to a read.
     read_bytes: u32,
-    /// The client is not listened to, because too much of it waits already.
+    /// Whether reading is suspended because too much is waiting already.
     pub(super) paused: bool,
-    /// Since when the next whole request has to wait.
+    /// When the next complete request began to wait for admission.
     pub(super) held_up: Option<Instant>,
-    /// Since when it is its turn to read on while all together have too much, until its request is whole.
+    /// When this connection got the turn to finish its request above the outstanding limit.
+    ///
+    /// `None` without the turn, and once the request is complete.
     pub(super) turn: Option<Instant>,
-    /// In the list of those whose output is to be written.
+    /// Whether the connection is in the courier's list of connections to write.
     touched: bool,
     /// When the client last took bytes, or when bytes began to wait.
     pub(super) progress: Instant,
@@ -68,23 +70,24 @@ pub(super) struct State {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
-    /// Connect is with the machine. `excused` once we ourselves were the reason that it took too long.
+    /// Connect is submitted. `excused` once the deadline was extended after a stall of this
+    /// process.
     Connecting { since: Instant, excused: bool },
-    /// It has a session.
+    /// The client has a session.
     Established,
-    /// What is queued is sent, then it closes.
+    /// Sends the queue, then closes.
     Closing { since: Instant },
-    /// Nothing is sent or read any more.
+    /// Neither sends nor reads any more.
     Over(Why),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
-    /// Microseconds since the port's start.
+    /// When the request was decoded, in microseconds since the port's start.
     pub(super) decoded_us: u64,
-    /// Charged to the budget.
+    /// Bytes charged to the budget.
     pub(super) bytes: u32,
-    /// Part of `expected_bytes`.
+    /// This request's part of `expected_bytes`.
     pub(super) expected: u32,
 }
 
@@ -110,28 +113,28 @@ impl Connection {
         Self { id, peer, write, wake: Notify::new(), state: Mutex::new(state) }
     }
 
-    /// What `cons` shows.
+    /// Returns the figures that `cons` shows.
     pub(super) fn record(&self) -> Record {
         let state = lock(&self.state);
         Record { queued: state.waiting.len() as u64, paused: state.paused, ..state.record.clone() }
     }
 
-    /// Counts anew what `cons` shows.
+    /// Resets the figures that `cons` shows.
     pub(super) fn reset_record(&self) {
         lock(&self.state).record.reset();
     }
 
-    /// Bytes waiting to be sent, as charged.
+    /// Returns the bytes of the send queue, as charged.
     pub(super) fn out_charged(&self) -> u64 {
         lock(&self.state).out_charged
     }
 
-    /// Makes the task look again.
+    /// Makes the connection's task look at the state again.
     pub(super) fn wake(&self) {
         self.wake.notify_one();
     }
 
-    /// The answer to Connect.
+    /// Queues the answer to Connect.
     pub(super) fn on_connected(&self, port: &Port, now: Instant, reply: &ConnectReply) -> Touched {
         let mut state = lock(&self.state);
         if let (Phase::Connecting { .. }, Ok(timeout_ms @ 1..)) = (state.phase, u32::try_from(reply.timeout_ms)) {
@@ -140,7 +143,7 @@ impl Connection {
             state.record.session = reply.session;
             state.record.timeout_ms = reply.timeout_ms;
             state.record.last_operation = "SESS";
-            // What came behind the handshake may be decoded now.
+            // Requests that arrived behind the handshake may be decoded now.
             self.wake();
         }
         self.push(&mut state, port, now, |out| {
@@ -149,7 +152,7 @@ impl Connection {
         })
     }
 
-    /// The answer to a request.
+    /// Queues the answer to a request.
     pub(super) fn on_reply(
         &self,
         port: &Port,
@@ -167,7 +170,7 @@ impl Connection {
         touched
     }
 
-    /// A watch event.
+    /// Queues a watch event.
     pub(super) fn on_event(&self, port: &Port, now: Instant, event: &WatchEvent) -> Touched {
         self.push(&mut lock(&self.state), port, now, |out| {
             out.event(|bytes| encode_event(event, bytes));
@@ -175,7 +178,7 @@ impl Connection {
         })
     }
 
-    /// An answer that comes later.
+    /// Reserves the place of an answer that arrives later.
     pub(super) fn on_pending(&self, ticket: u64) {
         let mut state = lock(&self.state);
         if state.phase == Phase::Established {
@@ -183,7 +186,7 @@ impl Connection {
         }
     }
 
-    /// An answer that was to come later.
+    /// Fills the reserved place `ticket` with its answer.
     pub(super) fn on_filled(
         &self,
         port: &Port,
@@ -196,14 +199,14 @@ impl Connection {
         state.record.last_zxid = zxid;
         let mut size = 0;
         let touched = self.push(&mut state, port, now, |out| {
-            // A connection that is closing keeps no place for what comes later.
+            // A closing connection reserves no places, so the ticket can be unknown.
             out.fill(ticket, |bytes| size = encode_and_measure(xid, zxid, result, bytes)).unwrap_or_default()
         });
         state.learn(port, size, result);
         touched
     }
 
-    /// Send what is queued, then close.
+    /// Begins the close: the queue is sent first.
     pub(super) fn on_close(&self, now: Instant) -> Touched {
         let mut state = lock(&self.state);
         match state.phase {
@@ -216,31 +219,31 @@ impl Connection {
         }
     }
 
-    /// Drops the connection and what is queued to it.
+    /// Drops the connection and its send queue.
     pub(super) fn give_up(&self, port: &Port, why: Why) {
         self.over(&mut lock(&self.state), port, why);
     }
 
-    /// Writes what was queued, after all outputs of a batch were appended.
+    /// Writes the queue, after a whole batch of outputs was appended.
     pub(super) fn write_out(&self, port: &Port, now: Instant) {
         let mut state = lock(&self.state);
         state.touched = false;
         self.flush(&mut state, port, now);
         let may_go_on = state.paused && !state.is_congested(&port.settings.limits);
-        // With too much queued there is an earlier deadline.
+        // With too much queued, the task must set an earlier deadline.
         if may_go_on || state.has_too_much(port) {
             self.wake();
         }
     }
 
-    /// The socket has room again.
+    /// Resumes writing: the socket has room again.
     pub(super) fn unblock(&self, port: &Port) {
         let mut state = lock(&self.state);
         state.write_blocked = false;
         self.flush(&mut state, port, Instant::now());
     }
 
-    /// The end: nothing is owed to the budget any more.
+    /// Ends the connection and releases everything it charged to the budget.
     pub(super) fn end(&self, port: &Port) {
         let mut state = lock(&self.state);
         self.over(&mut state, port, Why::Asked);
@@ -250,7 +253,7 @@ impl Connection {
         port.budget.release(Part::Outstanding, waiting.iter().map(|request| u64::from(request.bytes)).sum());
     }
 
-    /// Appends, and settles the requests that are answered by it.
+    /// Appends to the send queue, and settles the requests that this answers.
     fn push(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -260,7 +263,7 @@ impl Connection {
     ) -> Touched {
         match state.phase {
             Phase::Connecting { .. } | Phase::Established => {}
-            // Fillings of holes that were there before the close still go out.
+            // A reply for a place reserved before the close still goes out.
             Phase::Closing { .. } if !state.out.is_empty() => {}
             Phase::Closing { .. } | Phase::Over(_) => return Touched(false),
         }
@@ -275,10 +278,10 @@ impl Connection {
         port.traffic.on_sent();
         state.settle(port, now, answered);
         if state.turn.is_none() && state.waiting.is_empty() && port.has_turn(self.id) {
-            // Whoever brought the answer feeds the starved.
+            // The courier wakes the starved connections after the delivery.
             let _ = port.pass_turn(self.id);
         }
-        // Held bytes count too: they must be charged before there are many.
+        // Bytes behind a reserved place count too: they must be charged before they add up.
         if state.out.queued() as u64 >= state.out_charged + WRITE_BYTES {
             self.flush(state, port, now);
         }
@@ -290,7 +293,7 @@ impl Connection {
         state.touch()
     }
 
-    /// Writes until all is written or the socket takes no more; mostly one system call.
+    /// Writes until the queue is empty or the socket is full; mostly one system call.
     fn flush(&self, state: &mut MutexGuard<'_, State>, port: &Port, now: Instant) {
         while !state.out.ready().is_empty() && !state.write_blocked {
             match self.write.try_write(state.out.ready()) {
@@ -317,7 +320,7 @@ impl Connection {
         }
     }
 
-    /// From here on nothing is sent, and nothing waits.
+    /// Discards the send queue and marks the connection as over.
     fn over(&self, state: &mut MutexGuard<'_, State>, port: &Port, why: Why) {
         if !matches!(state.phase, Phase::Over(_)) {
             state.phase = Phase::Over(why);
@@ -329,7 +332,7 @@ impl Connection {
     }
 }
 
-/// Whether the caller has to see that the connection's output is written.
+/// Whether the caller must write the connection's output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(super) struct Touched(pub(super) bool);
@@ -341,7 +344,7 @@ impl State {
         Touched(first)
     }
 
-    /// The oldest `answered` requests have their answers.
+    /// Removes the oldest `answered` requests from `waiting`.
     fn settle(&mut self, port: &Port, now: Instant, answered: usize) {
         if answered == 0 {
             return;
@@ -353,7 +356,8 @@ impl State {
             bytes += u64::from(request.bytes);
             self.expected_bytes -= u64::from(request.expected);
             port.traffic.on_settled(1);
-            // The batch's time can be a little before a request that was decoded while the batch was on its way.
+            // The batch's time can precede the decoding of a request: the batch was already on its
+            // way.
             let latency_us = now_us.saturating_sub(request.decoded_us);
             port.traffic.on_answered(latency_us);
             self.record.on_answered(now_us, latency_us);
@@ -364,8 +368,10 @@ impl State {
         }
     }
 
-    /// What the answer to a request will take. Only reads can be answered with much, and a thousand of them can come
-    /// in one segment: guessing is what keeps a client that reads everything from being dropped as one that does not.
+    /// Estimates the bytes of the answer to a request.
+    ///
+    /// Only reads can have large answers, and one segment can carry a thousand reads. Without the
+    /// estimate, a client that sends many reads would be dropped for not reading the answers.
     pub(super) fn expect(&self, request: &Request) -> u32 {
         match request {
             Request::GetData { .. }
@@ -393,11 +399,12 @@ impl State {
         }
     }
 
-    /// An answer took so much. If it was to a read, that is believed at once when it is more than before, and slowly
-    /// when it is less.
+    /// Updates the estimate for reads from an answer of `bytes`.
+    ///
+    /// The estimate grows at once, and shrinks by at most a sixteenth per answer.
     fn learn(&mut self, port: &Port, bytes: usize, result: &Result<Reply, ErrorCode>) {
         if bytes == 0 {
-            // It came too late for a connection that is over.
+            // The connection was over before the answer came.
             return;
         }
         port.traffic.on_response(bytes);
@@ -413,25 +420,26 @@ impl State {
         }
     }
 
-    /// Whether more is queued than one client may have, and it is the client that does not take it.
+    /// Whether the send queue exceeds the client's limit while its socket is full.
     pub(super) fn has_too_much(&self, port: &Port) -> bool {
         self.write_blocked && self.out.queued() > port.settings.limits.outbound_bytes_max as usize
     }
 
-    /// How much is queued, when that is too much and the client took none of it for a while. One large answer to a
-    /// client that reads is no offence.
+    /// Returns the queued bytes when a client over its limit took none for [`STALL`].
+    ///
+    /// One large answer to a client that keeps reading is within the rules.
     pub(super) fn stalled(&self, port: &Port, now: Instant) -> Option<usize> {
         let stalled = self.has_too_much(port) && now.duration_since(self.progress) >= STALL;
         stalled.then(|| self.out.queued())
     }
 
-    /// Charges what is queued now.
+    /// Charges the bytes queued now.
     fn charge_out(&mut self, port: &Port) {
         port.budget.recharge(Part::Outbound, &mut self.out_charged, self.out.bytes() as u64);
     }
 }
 
-/// Appends a reply; says how many bytes it took.
+/// Appends a reply; returns its length in bytes.
 fn encode_and_measure(xid: i32, zxid: i64, result: &Result<Reply, ErrorCode>, out: &mut BytesMut) -> usize {
     let before = out.len();
     encode_reply(xid, zxid, result, out);

@@ -1,4 +1,4 @@
-//! Brings outputs to connections.
+//! Delivery of engine outputs to connections.
 
 use super::connection::{Connection, Touched};
 use super::lock;
@@ -8,7 +8,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Encodes outputs and writes them to their sockets, on whatever thread has them.
+/// Encodes outputs and writes them to their sockets, on the calling thread.
 #[derive(Debug)]
 pub(super) struct Courier {
     port: Arc<Port>,
@@ -21,13 +21,13 @@ impl Courier {
         Self { port, outputs: Vec::new(), touched: Vec::new() }
     }
 
-    /// Takes what waits.
+    /// Takes all queued outputs.
     pub(super) fn take(&mut self, queue: &mut Vec<Output>) {
         debug_assert!(self.outputs.is_empty());
         mem::swap(queue, &mut self.outputs);
     }
 
-    /// Encodes every output that it took into its connection's queue, then writes each queue once.
+    /// Encodes the outputs taken into their connections' queues, then writes each queue once.
     pub(super) fn deliver(&mut self) {
         let Self { port, outputs, touched } = self;
         let now = Instant::now();
@@ -45,7 +45,7 @@ impl Courier {
                     continue;
                 }
             };
-            // A connection that is gone needs nothing any more.
+            // The connection is gone: its output is discarded.
             let Some(connection) = connections.get(&conn) else { continue };
             let touch = match output {
                 Output::Connected { reply, .. } => connection.on_connected(port, now, &reply),

@@ -1,7 +1,8 @@
-//! The four-letter word `dump` (surface 9.1): sessions and connections by the moment at which silence ends them, and what sessions own.
+//! The four-letter word `dump` (surface 9.1): sessions, connections and ephemerals.
 //!
-//! Everything goes out in pieces. What sessions own may be in the base alone, so it is asked for one session at a time, twice: ZooKeeper says
-//! first how many there are.
+//! Sessions and connections are grouped by the second at which they expire. The answer is sent in
+//! pieces. A session's ephemerals may be in the base alone, so the port asks for one session at a
+//! time. It asks twice, because ZooKeeper prints first how many sessions own ephemerals.
 
 use super::port::Port;
 use super::words::{NOT_SERVING, send, serving};
@@ -11,20 +12,20 @@ use tokio::net::tcp::OwnedWriteHalf;
 use zoolet_engine::event::List;
 use zoolet_model::SessionId;
 
-/// A piece of the answer, bytes, about.
+/// Approximate bytes of one piece of the answer.
 const PIECE: usize = 64 << 10;
 
-/// The client went, or the machine did not answer.
+/// The client left, or the engine did not answer.
 struct Broken;
 
-/// Answers and leaves.
+/// Answers `dump`; the caller closes the socket.
 pub(super) async fn answer(port: &Port, write: &OwnedWriteHalf) {
     if serving(port).await.is_none() {
         send(port, write, NOT_SERVING).await;
         return;
     }
     let mut out = Out { port, write, text: String::new() };
-    // Who is gone hears nothing more.
+    // A client that left, or an engine that is silent, ends the answer.
     let _ = dump(port, &mut out).await;
 }
 
@@ -47,7 +48,7 @@ impl Out<'_> {
         if sent { Ok(()) } else { Err(Broken) }
     }
 
-    /// Things by the second at which they end, and how many seconds and things there are.
+    /// Writes `sets` by second of expiry, after the number of seconds and of items.
     async fn sets<T>(
         &mut self,
         what: &str,
@@ -109,7 +110,7 @@ async fn ephemerals(port: &Port, out: &mut Out<'_>, sessions: &[(u64, SessionId)
     Ok(())
 }
 
-/// As Java writes a date, in UTC: `Sat Nov 21 08:23:51 UTC 2026`.
+/// Formats Unix seconds as Java does, in UTC: `Sat Nov 21 08:23:51 UTC 2026`.
 fn date(second: u64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];

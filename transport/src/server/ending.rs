@@ -1,4 +1,4 @@
-//! Why connections end.
+//! Reasons for which a connection ends.
 
 use crate::wire::{FrameError, TooShort};
 use std::fmt;
@@ -7,34 +7,35 @@ use std::io::ErrorKind;
 /// Why a connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Why {
-    /// The machine, or the server's end, asked for it.
+    /// The engine, or the shutdown of the server, closed it.
     Asked,
-    /// The client closed.
+    /// The client closed it.
     Left,
     /// The socket failed.
     Broken(ErrorKind),
-    /// No session within the time for it.
+    /// The client made no session in time.
     Sessionless,
-    /// What was queued could not be sent in time.
+    /// The last queued bytes could not be sent in time.
     Lingered,
-    /// The bytes make no sense.
+    /// The client sent an invalid frame length.
     BadFrame(FrameError),
-    /// A frame without room for a request.
+    /// A frame is too short for a request.
     TooShort,
-    /// A first message that is none.
+    /// The first message is not a handshake.
     BadHandshake,
-    /// It began with TLS.
+    /// The client began with TLS.
     SpeaksTls,
-    /// More waits for it than one client may have.
+    /// The client does not read: this many bytes are queued for it.
     DoesNotRead(usize),
-    /// A part of a request takes room that others wait for, and the rest of it does not come.
+    /// The connection blocks others: its unfinished request holds this many bytes, and its time is
+    /// up.
     HoldsUp(usize),
-    /// It had most waiting when all clients together had too much.
+    /// It had the most bytes queued when all clients together exceeded the limit.
     Greediest(usize),
 }
 
 impl Why {
-    /// Whether the client is to blame, so that an operator should know.
+    /// Whether the client is at fault, so that an operator should know.
     pub(super) fn is_refusal(self) -> bool {
         match self {
             Self::Asked | Self::Left | Self::Broken(_) | Self::Lingered => false,

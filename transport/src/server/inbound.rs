@@ -1,4 +1,4 @@
-//! What a connection has sent and was not decoded yet.
+//! Bytes that a connection has received and not yet decoded.
 
 use super::port::Port;
 use crate::wire::{FrameError, Opcode, announced};
@@ -14,37 +14,43 @@ use tokio::net::tcp::OwnedReadHalf;
 use zoolet_engine::budget::Part;
 use zoolet_engine::{Budget, ConnId};
 
-/// Bytes of one connection that may wait undecoded and count as part of the connection: what is read ahead of one that
-/// is not listened to, so that its pings are seen.
+/// Undecoded bytes that a connection may hold within its fixed budget.
+///
+/// A paused connection is read ahead by this much, so that its pings are seen.
 pub(super) const LOOKAHEAD_BYTES: usize = 4096;
-/// Bytes of one read. More would let one connection hold the thread, less would cost system calls.
+/// Maximum bytes of one read. More would let one connection hold the thread, less would cost system
+/// calls.
 pub(super) const READ_BYTES_MAX: usize = 32 << 10;
 
-/// Undecoded bytes. A connection owns a buffer only while a part of a frame waits in it; reading itself happens in a
-/// buffer that all connections share, and small leftovers are copied out of it.
+/// A connection's undecoded bytes.
+///
+/// Reads go into one buffer that all connections share, and small leftovers are copied out of it. A
+/// connection owns a buffer only while part of a frame waits in it.
 #[derive(Debug)]
 pub(super) struct Inbound {
     budget: Arc<Budget>,
-    /// What all connections together charge for requests that have begun to arrive.
+    /// Bytes that all connections charge for incomplete requests.
     begun: Arc<AtomicU64>,
     buffer: BytesMut,
-    /// `buffer` is the shared one, to be given back before anything is awaited.
+    /// Whether `buffer` is the shared one, which must be returned before any await.
     borrowed: bool,
-    /// A frame was taken out of `buffer`, and may keep its memory alive.
+    /// Whether a frame was taken out of `buffer`; the frame may keep the memory alive.
     taken_from: bool,
-    /// Bytes charged to the budget as requests, and as part of the connection.
+    /// Bytes charged to the budget: as requests, and as part of the connection.
     charged: u64,
     charged_ahead: u64,
-    /// Up to here, frames were searched for pings while the first of them could not be admitted.
+    /// End of the bytes already searched for pings.
+    ///
+    /// The search runs while the first frame is held back. Pings before this offset are answered.
     searched: usize,
 }
 
-/// The frame that comes next.
+/// The next frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Next {
-    /// Its bytes, the length included.
+    /// Length in bytes, the length field included.
     pub(super) bytes: usize,
-    /// Whether it is a ping, and whether that ping was answered already.
+    /// Whether the frame is a ping, and whether it was answered already.
     pub(super) ping: Ping,
 }
 
@@ -56,7 +62,7 @@ pub(super) enum Ping {
 }
 
 impl Inbound {
-    /// What the handshake left over.
+    /// Starts with the bytes that followed the handshake.
     pub(super) fn new(port: &Port, buffer: BytesMut) -> Self {
         Self {
             budget: port.budget.clone(),
@@ -74,8 +80,11 @@ impl Inbound {
         self.buffer.len()
     }
 
-    /// Reads once, at most `limit` bytes, or what others have left of it meanwhile: so many bytes, 0 at the end of the stream, `None` when it has to be
-    /// planned anew. Allocates nothing before there is something.
+    /// Reads once, at most `limit` bytes.
+    ///
+    /// Other connections may have used up part of the room meanwhile. Returns the bytes read, 0 at
+    /// the end of the stream, or `None` when the caller must plan anew. Allocates nothing until
+    /// bytes arrive.
     pub(super) async fn fill(
         &mut self,
         read: &mut OwnedReadHalf,
@@ -103,8 +112,10 @@ impl Inbound {
         .await
     }
 
-    /// What may be read now. All connections wait with the same room before them, and each that reads leaves less of it: once there is none, there is
-    /// still the look-ahead of each, so that a small request arrives whole.
+    /// Returns the bytes that may be read now.
+    ///
+    /// All connections wait for the same room, and each read reduces it. When the room is used up,
+    /// each connection still has its look-ahead, so that a small request arrives whole.
     fn room(&self, port: &Port, conn: ConnId) -> usize {
         if port.has_turn(conn) || !self.budget.is_full(Part::Outstanding) {
             READ_BYTES_MAX
@@ -113,7 +124,7 @@ impl Inbound {
         }
     }
 
-    /// The first frame, if it is whole.
+    /// Returns the first frame if it is complete.
     pub(super) fn next(&self, frame_bytes_max: usize) -> Result<Option<Next>, FrameError> {
         let next = frame_at(&self.buffer, frame_bytes_max)?;
         Ok(next.map(|next| match next.ping {
@@ -122,7 +133,7 @@ impl Inbound {
         }))
     }
 
-    /// Takes the first frame, which is whole, without its length.
+    /// Takes the first frame, which must be complete, without its length field.
     pub(super) fn take(&mut self, next: Next) -> Bytes {
         self.searched = self.searched.saturating_sub(next.bytes);
         self.taken_from = true;
@@ -130,11 +141,13 @@ impl Inbound {
         self.buffer.split_to(next.bytes - 4).freeze()
     }
 
-    /// Finds the next unanswered ping behind a frame that has to wait, and gives its xid.
+    /// Returns the xid of the next unanswered ping behind the first frame.
+    ///
+    /// Called while the first frame is held back.
     pub(super) fn take_ping(&mut self, frame_bytes_max: usize) -> Option<i32> {
         loop {
             let rest = &self.buffer[self.searched..];
-            // A bad length here is found again when its turn comes.
+            // An invalid length is reported when its frame becomes the first.
             let next = frame_at(rest, frame_bytes_max).ok().flatten()?;
             let xid = rest[4..].first_chunk().copied().map(i32::from_be_bytes);
             self.searched += next.bytes;
@@ -144,12 +157,14 @@ impl Inbound {
         }
     }
 
-    /// Whether more than the look-ahead is needed to go on, so that the budget must allow it.
+    /// Whether the next read exceeds the look-ahead, so that the budget must allow it.
     pub(super) fn wants_much(&self) -> bool {
         self.buffer.len() >= LOOKAHEAD_BYTES
     }
 
-    /// Charges what stays, and gives back what was borrowed. Nothing may be awaited between a read and this.
+    /// Charges the bytes left and returns the shared buffer.
+    ///
+    /// Must be called after a read, before any await.
     pub(super) fn settle(&mut self, port: &Port) {
         if self.buffer.is_empty() || self.borrowed || self.taken_from {
             let rest = BytesMut::from(&self.buffer[..]);
@@ -168,7 +183,7 @@ impl Inbound {
         }
     }
 
-    /// Stops charging: what is decoded next is charged as requests.
+    /// Stops charging: the bytes decoded next are charged as requests.
     pub(super) fn uncharge(&mut self) {
         self.charge(0, 0);
     }
@@ -179,8 +194,11 @@ impl Inbound {
         self.budget.recharge(Part::ConnectionBytes, &mut self.charged_ahead, ahead);
     }
 
-    /// Makes room: in the shared buffer while little waits, in an own one that grows with what arrived otherwise. What
-    /// a frame announces is not a reason to allocate.
+    /// Makes room for a read.
+    ///
+    /// With at most the look-ahead waiting, the read goes into the shared buffer. Otherwise it goes
+    /// into the connection's buffer, which grows with the bytes that arrived. An announced frame
+    /// length alone allocates nothing.
     fn prepare(&mut self, port: &Port, limit: usize) {
         if self.buffer.len() <= LOOKAHEAD_BYTES && !self.borrowed {
             let mut shared = port.take_reading();
@@ -200,7 +218,7 @@ impl Drop for Inbound {
     }
 }
 
-/// The frame at the start of `bytes`, if it is whole.
+/// Returns the frame at the start of `bytes` if it is complete.
 fn frame_at(bytes: &[u8], frame_bytes_max: usize) -> Result<Option<Next>, FrameError> {
     let Some(length) = announced(bytes, frame_bytes_max)? else { return Ok(None) };
     let frame = &bytes[4..];

@@ -1,4 +1,4 @@
-//! The life of a connection: its task, from the first byte to the last.
+//! The task of a connection, from the first byte to the last.
 
 use super::connection::Connection;
 use super::ending::Why;
@@ -19,19 +19,24 @@ use tokio::time::{sleep_until, timeout, timeout_at};
 use zoolet_engine::Event;
 use zoolet_model::ConnectRequest;
 
-/// A handshake is 45 bytes; this leaves room for any password and none for abuse.
+/// Maximum bytes of a handshake. A usual one is 45 bytes; this leaves room for any password.
 const HANDSHAKE_BYTES_MAX: usize = 4096;
-/// How long a closed connection is read on, so that the peer sees our last bytes and not a reset.
+/// Maximum time to read on after a close.
+///
+/// Otherwise the peer could see a reset instead of our last bytes.
 const DRAIN: Duration = Duration::from_secs(1);
 const DRAIN_BYTES_MAX: usize = 256 << 10;
-/// How long a connection that may ask words only takes to ask one, so that silent ones do not keep the few places for them.
+/// Maximum wait for the word of a words-only connection. A silent client must not keep one of the
+/// few places.
 const WORD: Duration = Duration::from_secs(1);
-/// Timers are noticed within milliseconds by a process that runs.
+/// Timer delay from which the process counts as having stood still.
+///
+/// A running process notices its timers within milliseconds.
 const LATE: Duration = Duration::from_millis(200);
 
 /// Serves an accepted socket to its end.
 pub(super) async fn run(port: Arc<Port>, stream: TcpStream, peer: SocketAddr, slot: Slot) {
-    // Without it a reply can wait 40 ms for the acknowledgement of the one before.
+    // With Nagle's algorithm, a reply could wait 40 ms for the acknowledgement of the previous one.
     let _ = stream.set_nodelay(true);
     let (mut read, write) = stream.into_split();
     let words_only = slot.words_only();
@@ -51,7 +56,7 @@ pub(super) async fn run(port: Arc<Port>, stream: TcpStream, peer: SocketAddr, sl
         Some(Ok(First::Connect(request, rest))) => {
             let registered = Registered::new(port.clone(), write, peer, request);
             let why = talk(&port, &registered.connection, &mut read, Inbound::new(&port, rest)).await;
-            // Only now is the write half gone, and the client sees the end of our stream.
+            // Drops the write half, so the client sees the end of the stream.
             drop(registered);
             why
         }
@@ -64,7 +69,7 @@ pub(super) async fn run(port: Arc<Port>, stream: TcpStream, peer: SocketAddr, sl
     }
 }
 
-/// What the task of a connection takes, bytes.
+/// Returns the bytes of a connection's task.
 pub(super) fn task_bytes() -> usize {
     fn output<T, F: Future>(_: impl FnOnce(T) -> F) -> usize {
         size_of::<F>()
@@ -91,8 +96,9 @@ enum First {
     Connect(ConnectRequest, BytesMut),
 }
 
-/// What `work` gives within `allowed`. If the end is noticed late, it was we who stood still, and it has the whole time
-/// once more.
+/// Runs `work`; returns `None` after `allowed`.
+///
+/// If the deadline is noticed late, this process stood still, and `work` gets the whole time again.
 async fn in_time<T>(allowed: Duration, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     let deadline = Instant::now() + allowed;
@@ -103,15 +109,18 @@ async fn in_time<T>(allowed: Duration, work: impl Future<Output = T>) -> Option<
     }
 }
 
-/// Whether a deadline is noticed so late that the whole process must have stood still: a suspended machine, SIGSTOP, a
-/// debugger. What peers sent meanwhile may not have been looked at yet.
+/// Whether a deadline was noticed so late that this process stood still.
+///
+/// Causes are a suspended host, SIGSTOP or a debugger. Bytes that peers sent meanwhile may still be
+/// unread.
 pub(super) fn is_late(deadline: Instant, now: Instant) -> bool {
     now > deadline + LATE
 }
 
-/// Reads up to the end of the first message. A four-letter word outranks the length it would be (surface 13.46).
+/// Reads the first message. A four-letter word takes precedence over a length (surface 13.46).
 ///
-/// Of a connection that may ask words only, anything else ends it at its fourth byte: a client without a place learns so at once.
+/// A words-only connection ends at its fourth byte if it sends anything else, so a client without a
+/// place learns that at once.
 async fn first_message(port: &Port, read: &mut OwnedReadHalf, words_only: bool) -> Result<First, Why> {
     let mut buffer = BytesMut::new();
     loop {
@@ -130,7 +139,7 @@ async fn first_message(port: &Port, read: &mut OwnedReadHalf, words_only: bool) 
         if words_only {
             return Err(Why::BadHandshake);
         }
-        // The record of a TLS handshake, which would be a frame of 350 MiB.
+        // The record header of a TLS handshake. As a frame length it would be 350 MiB.
         if first.starts_with(&[0x16, 0x03]) {
             return Err(Why::SpeaksTls);
         }
@@ -141,8 +150,10 @@ async fn first_message(port: &Port, read: &mut OwnedReadHalf, words_only: bool) 
     }
 }
 
-/// Reads on for a while after our last byte: closing with unread bytes makes the system send a reset, which can destroy
-/// what the client has not read yet.
+/// Reads on for a while after our last byte.
+///
+/// Closing a socket with unread bytes makes the kernel send a reset, which can destroy bytes that
+/// the client has not read yet.
 async fn drain(read: &mut OwnedReadHalf) {
     let _ = timeout(DRAIN, async {
         let mut left = DRAIN_BYTES_MAX;
@@ -160,7 +171,7 @@ async fn drain(read: &mut OwnedReadHalf) {
     .await;
 }
 
-/// The machine knows the connection exactly as long as this lives, however the task ends.
+/// Registers a connection with the engine for exactly as long as this guard lives.
 struct Registered {
     port: Arc<Port>,
     connection: Arc<Connection>,
@@ -170,7 +181,7 @@ impl Registered {
     fn new(port: Arc<Port>, write: OwnedWriteHalf, peer: SocketAddr, request: ConnectRequest) -> Self {
         let connection = Arc::new(Connection::new(port.ids.next_conn(), peer, write));
         let conn = connection.id;
-        // Before the event: its answer must find the connection.
+        // Must precede the event: its answer must find the connection.
         port.register(connection.clone());
         port.traffic.on_received(1);
         port.submit(|events| {
@@ -201,7 +212,8 @@ async fn talk(port: &Port, connection: &Connection, read: &mut OwnedReadHalf, mu
             Ok(plan) => plan,
             Err(why) => return why,
         };
-        // Deadlines mostly move away; the timer is touched only when it is due or too late.
+        // Deadlines mostly move later. The timer is reset only when it has fired or is set too
+        // late.
         if let Some(deadline) = plan.deadline.map(Into::into)
             && (timer.is_elapsed() || deadline < timer.deadline())
         {

@@ -1,11 +1,12 @@
-//! The client port: sockets, their bounds, and the seam to the machine.
+//! The client port: sockets, their bounds, and the interface to the engine.
 //!
-//! Everything runs on the tasks of one tokio runtime, meant to be of one thread. A connection's task reads: it decodes all
-//! that one read brought and submits it in one call. Outputs come through the [`Outbox`]; whoever takes them encodes
-//! all that is for one connection into one buffer and writes it with one system call; only when the socket takes no
-//! more does the connection's task wait to write the rest. Buffers belong to connections only while bytes wait in them.
+//! Everything runs on tasks of one tokio runtime, which is meant to have one thread. A connection's
+//! task decodes all that one read brought and submits it in one call. Outputs come through the
+//! [`Outbox`]. The thread that takes them encodes all outputs for one connection into one buffer
+//! and writes it with one system call. Only when the socket is full does the connection's task wait
+//! to write the rest. A connection owns a buffer only while bytes wait in it.
 //!
-//! What a client does wrong closes that client's connection and no other; every bound is charged to the
+//! A client's mistake closes that client's connection and no other. Every bound is charged to the
 //! [`zoolet_engine::Budget`].
 
 mod connection;
@@ -32,7 +33,10 @@ pub use words::{Whitelist, Word};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks. What these locks protect is whole after every statement, so a thread that died with one leaves it usable.
+/// Locks `mutex`, poisoned or not.
+///
+/// The guarded data is consistent after every statement, so it stays usable after a thread
+/// panicked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

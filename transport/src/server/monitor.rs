@@ -1,4 +1,4 @@
-//! The four-letter word `mntr` (surface 9.3): ZooKeeper's gauges, and our own.
+//! The four-letter word `mntr` (surface 9.3): ZooKeeper's gauges and zoolet's additions.
 
 use super::port::Port;
 use super::words::{Average, version, znode_count};
@@ -9,7 +9,7 @@ use zoolet_engine::budget::Part;
 use zoolet_engine::status::LearnerStatus;
 use zoolet_zab::Kind;
 
-/// What `mntr` prints.
+/// Writes the answer to `mntr`.
 pub(super) fn mntr(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
     let traffic = port.traffic.read();
     let mut line = |key: &str, value: &dyn fmt::Display| writeln!(out, "zk_{key}\t{value}");
@@ -17,7 +17,7 @@ pub(super) fn mntr(out: &mut String, port: &Port, status: &Status) -> fmt::Resul
     line("server_state", &status.role)?;
     if status.role != "standalone" {
         line("peer_state", &peer_state(status.role))?;
-        // As the metrics of ZooKeeper that are there in every role of an ensemble.
+        // ZooKeeper has this metric in every role of an ensemble.
         line("quorum_size", &voters(status))?;
     }
     if status.role == "leader" {
@@ -56,7 +56,7 @@ pub(super) fn mntr(out: &mut String, port: &Port, status: &Status) -> fmt::Resul
         ("sessions_refused_of_address", status.sessions_refused_of_address),
         ("super_guesses", status.super_guesses),
         ("commit_count", status.writes_acknowledged),
-        // Ours.
+        // Metrics that only zoolet has.
         ("unapplied_entries", status.unapplied),
         ("checkpoints", status.checkpoints),
         ("checkpoints_failed", status.checkpoints_failed),
@@ -65,7 +65,7 @@ pub(super) fn mntr(out: &mut String, port: &Port, status: &Status) -> fmt::Resul
     ] {
         line(key, &value)?;
     }
-    // As in a line of ZooKeeper's `hash`: after which entry, and what.
+    // As in ZooKeeper's `hash`: the zxid, then the digest of the state after it.
     line("digest", &format_args!("{:x}: {:032x}", status.zxid.to_bits(), status.digest))?;
     for (key, value) in &status.disk {
         line(key, value)?;
@@ -76,7 +76,8 @@ pub(super) fn mntr(out: &mut String, port: &Port, status: &Status) -> fmt::Resul
     }
     for reading in port.budget.snapshot() {
         let name = reading.part.name();
-        // What the machine holds it counts itself, and its answer is newer than its last account.
+        // The engine counts these parts itself. Its answer is newer than its last update of the
+        // budget.
         let held = status.held.iter().find(|(part, _)| *part == reading.part);
         line(&format!("budget_{name}"), &held.map_or(reading.current, |(_, amount)| *amount))?;
         line(&format!("budget_{name}_peak"), &reading.peak)?;
@@ -85,7 +86,7 @@ pub(super) fn mntr(out: &mut String, port: &Port, status: &Status) -> fmt::Resul
     Ok(())
 }
 
-/// How many are open, and how many may be; where the system tells.
+/// Returns the open file descriptors and their maximum; `None` where the system does not tell.
 fn file_descriptors() -> Option<(usize, u64)> {
     let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
@@ -93,7 +94,7 @@ fn file_descriptors() -> Option<(usize, u64)> {
     Some((open, line.split_whitespace().next()?.parse().unwrap_or(u64::MAX)))
 }
 
-/// A server that serves has come through the other phases.
+/// Returns ZooKeeper's `peer_state`. A serving server is always in the broadcast phase.
 fn peer_state(role: &str) -> &'static str {
     match role {
         "leader" => "leading - broadcast",
@@ -106,7 +107,7 @@ fn voters(status: &Status) -> usize {
     status.members.iter().filter(|(_, kind)| *kind == Kind::Voter).count()
 }
 
-/// What only a leader knows.
+/// Writes the lines that only a leader has.
 fn leader(line: &mut impl FnMut(&str, &dyn fmt::Display) -> fmt::Result, status: &Status) -> fmt::Result {
     let synced = |votes: bool| {
         let counted = |learner: &&LearnerStatus| learner.is_synced && learner.votes == votes;
@@ -116,7 +117,7 @@ fn leader(line: &mut impl FnMut(&str, &dyn fmt::Display) -> fmt::Result, status:
         let kind = status.members.iter().find(|(id, _)| *id == learner.id).map(|(_, kind)| *kind);
         kind == Some(Kind::Voter)
     };
-    // A voter whose disk does not count yet: what ZooKeeper calls a non-voting follower.
+    // Voters whose disk does not count yet; ZooKeeper calls them non-voting followers.
     let waiting = status.learners.iter().filter(|learner| learner.is_synced && !learner.votes && is_voter(learner));
     let waiting = waiting.count();
     line("learners", &status.learners.len())?;

@@ -1,69 +1,69 @@
-//! What waits to be sent on one connection, in order.
+//! The ordered send queue of one connection.
 
 use bytes::{Buf, BytesMut};
 use std::collections::VecDeque;
 
-/// Encoded messages, some of them behind the place of an answer that is still being put together.
+/// Encoded messages, with holes for answers that are completed later.
 ///
-/// Invariant: only `ready` may be written; everything after the first hole is in `held`, in order.
+/// Invariant: only `ready` may be written. Everything after the first hole is in `held`, in order.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     ready: BytesMut,
-    /// Bytes before `ready` that are written and whose memory it still has.
+    /// Bytes written from the front of `ready`'s buffer, still allocated.
     spent: usize,
     held: VecDeque<Held>,
     held_bytes: usize,
 }
 
-/// A hole, and what waits behind it.
+/// A hole, and the bytes that wait behind it.
 #[derive(Debug)]
 struct Held {
     ticket: u64,
-    /// What goes into the hole, once it is there and while an earlier hole is open.
+    /// The hole's answer, kept here while an earlier hole is open.
     filling: Option<BytesMut>,
     after: BytesMut,
-    /// Answers in `after`.
+    /// Number of answers in `after`.
     answers: usize,
 }
 
-/// How many answers may now be written: the requests they belong to are no longer outstanding.
+/// Number of answers that became writable. Their requests are no longer outstanding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[must_use]
 pub(super) struct Answered(pub(super) usize);
 
 impl Outgoing {
-    /// Bytes waiting, held ones included.
+    /// Returns the queued bytes, those behind holes included.
     pub(super) fn queued(&self) -> usize {
         self.ready.len() + self.held_bytes
     }
 
-    /// Bytes of memory that what waits takes.
+    /// Returns the bytes of memory that the queue takes.
     pub(super) fn bytes(&self) -> usize {
         self.queued() + self.spent
     }
 
-    /// What may be written now.
+    /// Returns the bytes that may be written now.
     pub(super) fn ready(&self) -> &[u8] {
         &self.ready
     }
 
-    /// Whether nothing waits, neither bytes nor holes.
+    /// Whether neither bytes nor holes are queued.
     pub(super) fn is_empty(&self) -> bool {
         self.ready.is_empty() && self.held.is_empty()
     }
 
-    /// Whether a buffer is needed before the next append.
+    /// Whether the next append needs a buffer first.
     pub(super) fn has_no_buffer(&self) -> bool {
         self.ready.capacity() == 0
     }
 
-    /// Gives it one.
+    /// Lends the queue a buffer.
     pub(super) fn lend(&mut self, buffer: BytesMut) {
         debug_assert!(buffer.is_empty() && self.ready.is_empty());
         self.ready = buffer;
     }
 
-    /// Takes the buffer back once all is written.
+    /// Returns the lent buffer once everything in it is written.
     pub(super) fn give_back(&mut self) -> Option<BytesMut> {
         (self.ready.is_empty() && !self.has_no_buffer()).then(|| {
             self.spent = 0;
@@ -73,13 +73,15 @@ impl Outgoing {
         })
     }
 
-    /// `bytes` of `ready` are written.
+    /// Marks the first `bytes` of `ready` as written.
     pub(super) fn advance(&mut self, bytes: usize) {
         self.ready.advance(bytes);
         self.spent += bytes;
     }
 
-    /// Gives the memory of written bytes back when it is much, compared with what still waits and must be moved for it.
+    /// Frees the memory of written bytes if that is worth the copy.
+    ///
+    /// It is when they exceed a quarter of the unwritten bytes, which must be moved.
     pub(super) fn compact(&mut self) {
         if self.spent > self.ready.len() / 4 {
             self.ready = BytesMut::from(&self.ready[..]);
@@ -98,7 +100,7 @@ impl Outgoing {
         }
     }
 
-    /// Appends what answers no request.
+    /// Appends a message that answers no request.
     pub(super) fn event(&mut self, write: impl FnOnce(&mut BytesMut)) {
         self.append(write);
     }
@@ -108,7 +110,7 @@ impl Outgoing {
         self.held.push_back(Held { ticket, filling: None, after: BytesMut::new(), answers: 0 });
     }
 
-    /// Fills a hole; `None` if there is no such hole.
+    /// Fills the hole `ticket`; `None` if that hole does not exist.
     pub(super) fn fill(&mut self, ticket: u64, write: impl FnOnce(&mut BytesMut)) -> Option<Answered> {
         let position = self.held.iter().position(|held| held.ticket == ticket && held.filling.is_none())?;
         if position > 0 {
@@ -129,24 +131,24 @@ impl Outgoing {
         Some(Answered(answered))
     }
 
-    /// Moves the first hole's bytes to `ready`; says how many answers that makes, its own included.
+    /// Moves the first hole's bytes to `ready`; returns the number of answers, the hole's included.
     fn release_first(&mut self) -> usize {
         let Some(held) = self.held.pop_front() else { return 0 };
         for bytes in held.filling.iter().chain([&held.after]) {
             self.held_bytes -= bytes.len();
             self.ready.extend_from_slice(bytes);
         }
-        // A filling written straight to `ready` was never counted.
+        // The caller wrote this filling to `ready` directly, so `held_bytes` never included it.
         1 + held.answers
     }
 
-    /// Appends at the end; the hole it ended up behind, if there is one.
+    /// Appends at the end; returns the last hole if the bytes are behind one.
     fn append(&mut self, write: impl FnOnce(&mut BytesMut)) -> Option<&mut Held> {
         let Some(held) = self.held.back_mut() else {
             let before = self.ready.as_ptr();
             write(&mut self.ready);
             if self.ready.as_ptr() != before {
-                // It has moved, and left written bytes behind.
+                // The buffer was reallocated, which freed the written bytes.
                 self.spent = 0;
             }
             return None;

@@ -1,4 +1,4 @@
-//! The listening sockets, and what all connections share.
+//! The listening sockets and the state that all connections share.
 
 use super::connection::{Connection, Touched};
 use super::courier::Courier;
@@ -28,34 +28,40 @@ use zoolet_engine::event::List;
 use zoolet_engine::network::network;
 use zoolet_engine::{Budget, ConnId, Event, Limits, Status};
 
-/// Bytes of the buffer all connections are read into.
+/// Bytes of the shared read buffer.
 const READING_BYTES: usize = 64 << 10;
-/// Buffers for writing that are kept for the next connection, and how large one may be.
+/// Write buffers kept for reuse, and the maximum bytes of one.
 const WRITING_BUFFERS_MAX: usize = 8;
 const WRITING_BYTES: usize = 64 << 10;
-/// How long a question to the machine, or to the disk, may take.
+/// Maximum wait for an answer of the engine or of the disk.
 pub(super) const QUESTION: Duration = Duration::from_secs(2);
-/// What a connection takes beside its task, bytes: its state, the runtime's registration of its socket, its places in this port's tables, and
-/// its pipeline in the machine. `tests/bounds/connections.rs` holds it to what the process takes.
+/// Bytes of a connection without its task.
+///
+/// The figure covers its state, its entries in this port's tables and its pipeline in the engine.
+/// It also covers the runtime's registration of its socket. The test `tests/bounds/connections.rs`
+/// compares the figure with the memory used.
 const CONNECTION_BYTES: u64 = 2816;
-/// Connections from this machine that are taken although a bound is reached. They may ask four-letter words and nothing else: an operator must be
-/// able to ask a full server how it is.
+/// Words-only connections accepted from this host above a limit.
+///
+/// They may ask four-letter words and nothing else: an operator must be able to query a full
+/// server.
 const WORDS_MAX: u32 = 4;
-/// How long nothing is accepted after accepting failed: mostly there are no file descriptors left.
+/// Pause after a failed accept. The usual cause is a lack of file descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// What an operator decides about the client port.
+/// The operator's settings of the client port.
 #[derive(Clone, Debug)]
 pub struct PortSettings {
-    /// The bounds; of them the port uses those of frames, connections, outstanding and outbound.
+    /// The limits. The port uses those of frames, connections, outstanding requests and outbound
+    /// bytes.
     pub limits: Limits,
-    /// How long a connection may live without a session (nio.sessionlessCnxnTimeout), milliseconds.
+    /// Maximum time without a session (nio.sessionlessCnxnTimeout), milliseconds.
     pub handshake_timeout_ms: u32,
-    /// How long a closing connection may take for what is still queued to it, milliseconds.
+    /// Maximum time to send the queued bytes of a closing connection, milliseconds.
     pub linger_ms: u32,
     /// The four-letter words that are answered.
     pub four_letter_words: Whitelist,
-    /// What `srvr`, `envi` and `conf` tell.
+    /// The texts of `srvr`, `envi` and `conf`.
     pub about: About,
 }
 
@@ -71,29 +77,31 @@ impl Default for PortSettings {
     }
 }
 
-/// What the server tells about itself.
+/// The server's description of itself.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// zoolet's own version; clients see `3.9.5-zoolet-<version>`.
+    /// zoolet's version; clients see `3.9.5-zoolet-<version>`.
     pub version: String,
-    /// When and from what it was built; empty when not known.
+    /// Date and source of the build; empty when unknown.
     pub built_on: String,
-    /// `key=value` lines of `conf`, in order: clientPort, dataDir, tickTime...
+    /// The `key=value` lines of `conf`, in order: clientPort, dataDir, tickTime...
     pub conf: Vec<(String, String)>,
-    /// The number of this server.
+    /// The id of this server.
     pub server_id: u8,
-    /// Where servers of the ensemble are, as far as this one was told; none of a server alone. `conf` shows those that are members.
+    /// Addresses of the ensemble's servers, as far as configured; empty for a standalone server.
+    ///
+    /// `conf` shows those that are members.
     pub servers: Vec<ServerAddresses>,
 }
 
-/// Where a server is, as `conf` shows it.
+/// A server's addresses, as `conf` shows them.
 #[derive(Clone, Debug)]
 pub struct ServerAddresses {
-    /// Its number.
+    /// The server's id.
     pub id: u8,
-    /// `host:port:port` each: of links between servers, and of ZooKeeper's elections.
+    /// Each is `host:port:port`: the port of links between servers, then ZooKeeper's election port.
     pub addresses: Vec<String>,
-    /// Where clients reach it, `host:port`; shown when it is known of every member.
+    /// The client address, `host:port`; shown only when it is known for every member.
     pub client: Option<String>,
 }
 
@@ -109,17 +117,20 @@ pub struct ClientPort {
 }
 
 impl ClientPort {
-    /// Binds every address, so that an address in use is known before the server starts. Needs no runtime.
+    /// Binds every address.
+    ///
+    /// An address in use is thus reported before the server starts. Needs no runtime.
     ///
     /// # Errors
-    /// What the system says to one of the addresses.
+    /// The error of the first address that could not be bound.
     pub fn bind(
         addresses: &[SocketAddr],
         settings: PortSettings,
         ids: Arc<ConnIds>,
         budget: Arc<Budget>,
     ) -> io::Result<Self> {
-        // The standard library sets SO_REUSEADDR: a restarted server must not wait for old connections to fade away.
+        // The standard library sets SO_REUSEADDR: a restarted server must not wait until old
+        // connections time out.
         let listeners = addresses.iter().map(TcpListener::bind).collect::<io::Result<Vec<_>>>()?;
         for listener in &listeners {
             listener.set_nonblocking(true)?;
@@ -128,21 +139,25 @@ impl ClientPort {
         Ok(Self { listeners, addresses, settings, ids, budget, traffic: Arc::default() })
     }
 
-    /// Where it listens, in the order of `bind`; port 0 is replaced by the port the system chose.
+    /// Returns the bound addresses, in the order of `bind`.
+    ///
+    /// Port 0 is replaced by the port that the system chose.
     pub fn local_addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// What it counts, from now on.
+    /// Returns the port's counters, which keep counting.
     pub fn traffic(&self) -> Arc<Traffic> {
         self.traffic.clone()
     }
 
-    /// Serves until `stop` is ready; then accepts no more, sends what is queued, closes every connection and returns,
-    /// at the latest after the time to linger. Runs inside a tokio runtime with IO and time, best of one thread.
+    /// Serves until `stop` is ready, then closes every connection and returns.
+    ///
+    /// After `stop`, the port accepts no more and sends what is queued, for `linger_ms` at most.
+    /// Runs inside a tokio runtime with IO and time, preferably of one thread.
     ///
     /// # Errors
-    /// When the runtime cannot take the sockets.
+    /// The runtime cannot take the sockets.
     pub async fn serve(
         self,
         sink: Arc<dyn EventSink>,
@@ -181,7 +196,7 @@ impl ClientPort {
                 () = &mut stop => break,
                 () = outbox.arrived() => {
                     outbox.deliver();
-                    // Readers get their turn, however much the machine has to say.
+                    // Lets the reading tasks run, however many outputs the engine produces.
                     tokio::task::consume_budget().await;
                 }
                 accepted = accept(&listeners, accept_after) => match accepted {
@@ -205,13 +220,13 @@ impl ClientPort {
             }
         })
         .await;
-        // Whoever is left has no session, or does not read.
+        // The tasks left have no session, or their clients do not read.
         tasks.shutdown().await;
         Ok(())
     }
 }
 
-/// Accepts on whichever socket has somebody waiting.
+/// Accepts from whichever listener has a connection waiting, not before `after`.
 async fn accept(listeners: &[tokio::net::TcpListener], after: Instant) -> io::Result<(TcpStream, SocketAddr)> {
     if Instant::now() < after {
         sleep_until(after.into()).await;
@@ -226,7 +241,7 @@ async fn accept(listeners: &[tokio::net::TcpListener], after: Instant) -> io::Re
     .await
 }
 
-/// A connection's task has ended. Its guard told the machine, whatever happened.
+/// Logs a panic of a connection's task. Its guard has already told the engine.
 fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
@@ -235,7 +250,7 @@ fn report(ended: Result<(), JoinError>) {
     }
 }
 
-/// What all connections share.
+/// The state that all connections share.
 pub(super) struct Port {
     pub(super) settings: PortSettings,
     pub(super) ids: Arc<ConnIds>,
@@ -245,17 +260,17 @@ pub(super) struct Port {
     pub(super) started: Instant,
     sink: Arc<dyn EventSink>,
     pub(super) connections: Mutex<HashMap<ConnId, Arc<Connection>>>,
-    /// Connections of each network.
+    /// Number of connections of each network.
     networks: Mutex<HashMap<IpAddr, u32>>,
-    /// Connections that may ask words only.
+    /// Number of words-only connections.
     words: AtomicU32,
     questions: Mutex<HashMap<u64, oneshot::Sender<Box<Status>>>>,
-    /// Connections that wait for requests of others to be answered.
+    /// Connections that wait until requests of others are answered.
     starved: Mutex<BTreeSet<ConnId>>,
     deliveries: AtomicU64,
-    /// The part of the outstanding bytes that is of requests which are not whole yet.
+    /// Bytes of incomplete requests; a part of the outstanding bytes.
     pub(super) begun: Arc<AtomicU64>,
-    /// The one connection of those that may read its large request to the end, by its number; 0 is none.
+    /// The connection that may finish its large request above the limit, by id; 0 for none.
     turn: AtomicU64,
     reading: Mutex<BytesMut>,
     writing: Mutex<Vec<BytesMut>>,
@@ -268,27 +283,27 @@ impl fmt::Debug for Port {
     }
 }
 
-/// A count of deliveries, to tell whether there was one meanwhile.
+/// A count of deliveries, compared to detect a delivery in between.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Deliveries(u64);
 
-/// A connection's place among those that are allowed.
+/// A connection's place within the limits, given back when dropped.
 pub(super) struct Slot {
     port: Arc<Port>,
     place: Place,
     bytes: u64,
 }
 
-/// Which bound a connection counts against.
+/// The limit that a connection counts against.
 enum Place {
-    /// Those of all connections and of its network.
+    /// The limits of all connections and of its network.
     Full(IpAddr),
-    /// Neither, for this limit is reached: it may ask words only.
+    /// None: the limit named here is reached, so the connection may ask words only.
     Words(&'static str),
 }
 
 impl Slot {
-    /// The limit that leaves this connection nothing but four-letter words.
+    /// Returns the limit that restricts this connection to four-letter words.
     pub(super) fn words_only(&self) -> Option<&'static str> {
         match self.place {
             Place::Full(_) => None,
@@ -319,10 +334,11 @@ impl Drop for Slot {
 }
 
 impl Port {
-    /// Gives an accepted socket its task, or closes it because of a limit.
+    /// Starts the task of an accepted socket, or closes it at a limit.
     fn welcome(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr, tasks: &mut JoinSet<()>) {
         self.traffic.on_accepted();
-        // On a socket for both families an IPv4 client looks like an IPv6 one; limits and ACLs mean the former.
+        // A dual-stack socket shows an IPv4 client as an IPv6 one; limits and ACLs mean the IPv4
+        // address.
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let slot = self.slot(peer.ip()).or_else(|limit| {
             let own = stream.local_addr().ok().map(|own| own.ip().to_canonical());
@@ -336,13 +352,13 @@ impl Port {
         }
     }
 
-    /// Notes that a connection is closed because of a limit.
+    /// Counts and logs a connection closed because of a limit.
     pub(super) fn reject(&self, peer: SocketAddr, limit: &'static str) {
         self.traffic.on_rejected();
         self.refusals.log(peer.ip(), limit, limit);
     }
 
-    /// The server's end: every connection sends what it has and closes.
+    /// Begins the close of every connection, for the shutdown of the server.
     fn close_all(&self) {
         let connections: Vec<_> = lock(&self.connections).values().cloned().collect();
         for connection in connections {
@@ -367,7 +383,7 @@ impl Port {
         Ok(self.charged(Place::Full(network)))
     }
 
-    /// A place for words, because `limit` is reached; the limit again when those are taken too.
+    /// Returns a words-only place; `limit`, which caused the request, when all of them are taken.
     fn words_slot(self: &Arc<Self>, limit: &'static str) -> Result<Slot, &'static str> {
         let one_more = |taken: u32| (taken < WORDS_MAX).then_some(taken + 1);
         self.words.fetch_update(Relaxed, Relaxed, one_more).map_err(|_| limit)?;
@@ -387,18 +403,18 @@ impl Port {
     pub(super) fn unregister(&self, conn: ConnId) {
         lock(&self.connections).remove(&conn);
         lock(&self.starved).remove(&conn);
-        // Its end feeds the starved anyway.
+        // The caller wakes the starved connections in any case.
         let _ = self.pass_turn(conn);
     }
 
-    /// Every connection that has sent Connect, oldest first.
+    /// Returns every connection that has sent Connect, oldest first.
     pub(super) fn connections(&self) -> Vec<Arc<Connection>> {
         let mut connections: Vec<_> = lock(&self.connections).values().cloned().collect();
         connections.sort_unstable_by_key(|connection| connection.id);
         connections
     }
 
-    /// Collects events in a buffer that is used again, and hands them to the machine.
+    /// Collects events in a reused buffer and submits them to the engine.
     pub(super) fn submit(&self, collect: impl FnOnce(&mut Vec<Event>)) {
         let mut events = mem::take(&mut *lock(&self.events));
         collect(&mut events);
@@ -409,12 +425,12 @@ impl Port {
         *lock(&self.events) = events;
     }
 
-    /// Asks the machine how it is; `None` when it does not answer.
+    /// Asks the engine for its status; `None` when it does not answer within [`QUESTION`].
     pub(super) async fn ask(&self) -> Option<Box<Status>> {
         self.question(|ticket| Event::Status { ticket }).await
     }
 
-    /// Asks for a part of what would be too much for a status.
+    /// Asks for a list, or a page of one, that is too long for the status.
     pub(super) async fn ask_for(&self, list: List) -> Option<Box<Status>> {
         self.question(|ticket| Event::List { ticket, list }).await
     }
@@ -433,13 +449,15 @@ impl Port {
         if let Output::Status { ticket, status } = output
             && let Some(question) = lock(&self.questions).remove(&ticket)
         {
-            // Whoever asked may have given up.
+            // The asker may have timed out.
             let _ = question.send(status);
         }
     }
 
-    /// Whether a request of so many bytes may be taken in. While the sum of all is reached, a client that has nothing
-    /// in flight may still send a small one: nobody is shut out by others.
+    /// Whether a request of `bytes` may be admitted.
+    ///
+    /// When all connections together reach the limit, a client with nothing in flight may still
+    /// send a small request. Otherwise other clients could shut it out.
     pub(super) fn may_hold(&self, bytes: usize, nothing_in_flight: bool) -> bool {
         let held = self.budget.current(Part::Outstanding);
         held + bytes as u64 <= self.budget.limit(Part::Outstanding)
@@ -447,31 +465,36 @@ impl Port {
             || nothing_in_flight && bytes <= super::inbound::LOOKAHEAD_BYTES
     }
 
-    /// Wakes this connection when requests of others are answered. False if some were answered since `seen`, on another thread: it looks again
-    /// at once, for nobody may be left to wake it.
+    /// Registers the connection to be woken when requests of others are answered.
+    ///
+    /// Returns false if another thread delivered answers since `seen`. The connection must then
+    /// look again at once, because no later delivery may come to wake it.
     #[must_use]
     pub(super) fn starve(&self, conn: ConnId, seen: Deliveries) -> bool {
         lock(&self.starved).insert(conn);
         seen == self.deliveries()
     }
 
-    /// How often answers were delivered.
+    /// Returns the number of deliveries.
     pub(super) fn deliveries(&self) -> Deliveries {
         Deliveries(self.deliveries.load(Relaxed))
     }
 
-    /// Answers were delivered: who waited for that looks again.
+    /// Counts a delivery, and wakes the connections that waited for one.
     pub(super) fn on_delivered(&self) {
         self.deliveries.fetch_add(1, Relaxed);
         self.feed_starved();
     }
 
-    /// Whether it is this connection's turn to go on although the sum is reached. Otherwise the halves of many large requests could fill it,
-    /// and none of them would ever be whole. It is over when that request is answered, so one request exceeds the sum at a time.
+    /// Whether this connection may go on above the limit of outstanding bytes.
+    ///
+    /// Without turns, the halves of many large requests could fill the limit and none would ever be
+    /// complete. A turn ends when its request is answered, so only one request at a time exceeds
+    /// the limit.
     pub(super) fn take_turn(&self, conn: ConnId) -> bool {
         let limits = &self.settings.limits;
         let whole = self.budget.current(Part::Outstanding).saturating_sub(self.begun.load(Relaxed));
-        // Answers to what is whole will make room.
+        // While complete requests fill the limit, no turn is needed: their answers will make room.
         let may = whole == 0 || whole + u64::from(limits.frame_bytes_max) <= limits.outstanding_bytes_max.into();
         self.has_turn(conn) || may && self.turn.compare_exchange(0, conn.0, Relaxed, Relaxed).is_ok()
     }
@@ -480,13 +503,16 @@ impl Port {
         self.turn.load(Relaxed) == conn.0
     }
 
-    /// Its request is answered, or needs no turn any more. If true is said, the caller feeds the starved.
+    /// Ends the connection's turn; returns whether it had the turn.
+    ///
+    /// Called when its request is answered or needs the turn no longer. If true, the caller must
+    /// wake the starved connections.
     #[must_use]
     pub(super) fn pass_turn(&self, conn: ConnId) -> bool {
         self.turn.compare_exchange(conn.0, 0, Relaxed, Relaxed).is_ok()
     }
 
-    /// Wakes those who waited for requests of others, if there is room now, or it could be their turn.
+    /// Wakes the starved connections if there is room or the turn is free.
     pub(super) fn feed_starved(&self) {
         let starved = {
             let mut starved = lock(&self.starved);
@@ -502,7 +528,9 @@ impl Port {
         }
     }
 
-    /// When too much waits for all clients together, the one with most of it goes, not the one that came last.
+    /// Drops the clients with the most queued bytes while all together exceed the limit.
+    ///
+    /// So the latest client does not pay for the greediest.
     pub(super) fn drop_greediest(&self, connections: &HashMap<ConnId, Arc<Connection>>) {
         while self.budget.current(Part::Outbound) > self.budget.limit(Part::Outbound) {
             let Some(greediest) = connections.values().max_by_key(|connection| connection.out_charged()) else {
@@ -516,7 +544,7 @@ impl Port {
         }
     }
 
-    /// The buffer all connections are read into; to be given back before anything is awaited.
+    /// Takes the shared read buffer, which must be returned before any await.
     pub(super) fn take_reading(&self) -> BytesMut {
         let buffer = mem::take(&mut *lock(&self.reading));
         if buffer.capacity() == 0 { BytesMut::with_capacity(READING_BYTES) } else { buffer }
@@ -526,7 +554,7 @@ impl Port {
         *lock(&self.reading) = buffer;
     }
 
-    /// An empty buffer to encode into.
+    /// Returns an empty buffer to encode into.
     pub(super) fn take_writing(&self) -> BytesMut {
         lock(&self.writing).pop().unwrap_or_default()
     }
@@ -546,13 +574,13 @@ impl Port {
         Duration::from_millis(self.settings.linger_ms.into())
     }
 
-    /// Microseconds from the port's start to `now`.
+    /// Returns the microseconds from the port's start to `now`.
     pub(super) fn us_since_start(&self, now: Instant) -> u64 {
         u64::try_from(now.duration_since(self.started).as_micros()).unwrap_or(u64::MAX)
     }
 }
 
-/// Milliseconds since 1970, only ever shown.
+/// Returns the milliseconds since 1970, for display only.
 pub(super) fn wall_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(0))
 }

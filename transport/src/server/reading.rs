@@ -1,4 +1,4 @@
-//! What is read from a connection, and when: flow control.
+//! Flow control: what is read from a connection, and when.
 
 use super::connection::{Connection, Phase, STALL, State, Waiting};
 use super::ending::Why;
@@ -13,30 +13,30 @@ use zoolet_engine::budget::Part;
 use zoolet_engine::{Event, Limits};
 use zoolet_model::{AskedAcl, Request, Text, WriteOp};
 
-/// A large request must be whole within this time when it is its turn while others wait for room.
+/// Time limit for a large request to become complete during its turn.
 const TURN: Duration = Duration::from_secs(1);
 
-/// What the task waits for next.
+/// The next wait of a connection's task.
 pub(super) struct Plan {
-    /// Bytes to read at most; 0 to read nothing.
+    /// Maximum bytes to read; 0 to read nothing.
     pub(super) read_bytes: usize,
-    /// Whether to wait for room in the socket.
+    /// Whether to wait until the socket is writable.
     pub(super) write: bool,
-    /// When to look again although nothing happened.
+    /// When to look again even if nothing happens.
     pub(super) deadline: Option<Instant>,
 }
 
 /// How far the decoding came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Decoded {
-    /// What is left is no whole frame.
+    /// No complete frame is left.
     All,
-    /// The next frame is whole and may not be admitted now.
+    /// The next frame is complete but may not be admitted now.
     OneMustWait,
 }
 
 impl Connection {
-    /// Decodes what may be decoded, and submits it in one call.
+    /// Decodes the requests that may be admitted, and submits them in one call.
     pub(super) fn decode(&self, port: &Port, inbound: &mut Inbound) -> Result<Decoded, Why> {
         let mut result = Ok(Decoded::All);
         if inbound.len() == 0 {
@@ -83,8 +83,10 @@ impl Connection {
                 }
             };
             if !admitted {
-                // Its turn comes when there is room; who only pings must not lose its session meanwhile. Until then pings keep their
-                // place among the requests, as in ZooKeeper.
+                // The frame is admitted when there is room. Until then, a client that only pings
+                // must not lose its session. Pings keep their place among the requests, as in
+                // ZooKeeper, until the frame has been held back for too long. Then they are
+                // submitted ahead of it.
                 state.held_up.get_or_insert(now);
                 while state.is_held_up(now)
                     && state.waiting.len() < 2 * limits.outstanding_max as usize
@@ -99,7 +101,7 @@ impl Connection {
                 break Err(Why::TooShort);
             };
             state.admit(port, decoded_us, held_bytes(next.bytes, &request), &request);
-            // What is whole has no deadline any more.
+            // A complete request has no deadline any more.
             state.turn = None;
             state.held_up = None;
             state.record.last_operation = operation(&request);
@@ -115,9 +117,9 @@ impl Connection {
         result
     }
 
-    /// What to wait for, or why it is over.
+    /// Returns what to wait for next, or why the connection is over.
     ///
-    /// `seen` is from before the decoding.
+    /// `seen` was taken before the decoding.
     pub(super) fn plan(&self, port: &Port, inbound: &Inbound, decoded: Decoded, seen: Deliveries) -> Result<Plan, Why> {
         let mut state = lock(&self.state);
         let now = Instant::now();
@@ -128,17 +130,19 @@ impl Connection {
             Phase::Over(why) => return Err(why),
             Phase::Closing { .. } if state.out.is_empty() => return Err(Why::Asked),
             Phase::Closing { since } => (0, Some((since + port.linger(), Why::Lingered))),
-            // Nothing is decoded before the answer; reading shows when the client leaves.
+            // Nothing is decoded before the answer to Connect. Reading shows when the client
+            // leaves.
             Phase::Connecting { since, .. } => (lookahead, Some((since + port.handshake_timeout(), Why::Sessionless))),
             Phase::Established => {
                 passed = state.listen(port, self, inbound, decoded, seen);
                 if decoded == Decoded::OneMustWait && state.turn.is_some() {
-                    // It is whole, and may be admitted now.
+                    // The frame is complete, and the turn permits its admission now.
                     self.wake();
                 }
                 let read_bytes = if state.paused { lookahead } else { READ_BYTES_MAX };
-                // Who does not take what is queued to it is gone, whatever it still says. Who says nothing is not ours to
-                // judge: the machine closes it when its session expires, and knows when a pause of ours is the reason.
+                // A client that takes no bytes is dropped, even if it still sends. The port does
+                // not judge a silent client. The engine closes that one when its session expires,
+                // and knows whether a stall of this process was the reason.
                 let unread = || (state.progress + state.timeout, Why::DoesNotRead(state.out.queued()));
                 let unfinished = state.turn.map(|since| (since + TURN, Why::HoldsUp(inbound.len())));
                 (read_bytes, state.write_blocked.then(unread).or(unfinished))
@@ -166,8 +170,9 @@ impl Connection {
 }
 
 impl State {
-    /// When it was we who stood still, the client has the whole time once more: for its session, for taking what is queued to it, for the
-    /// rest of a request.
+    /// Restarts the client's deadlines if this process stood still.
+    ///
+    /// The deadlines are for the session, for taking queued bytes and for the rest of a request.
     pub(super) fn excuse(&mut self, port: &Port, now: Instant) {
         let to_take_some = if self.has_too_much(port) { STALL } else { self.timeout };
         if self.write_blocked && is_late(self.progress + to_take_some, now) {
@@ -183,18 +188,20 @@ impl State {
         }
     }
 
-    /// How long a request may have to wait before the pings behind it are answered: half the time between two pings of a client, which
-    /// gives its server up after two unanswered ones.
+    /// Maximum time to hold back a frame before later pings are answered.
+    ///
+    /// That is half a client's ping interval. A client gives up its server after two unanswered
+    /// pings.
     fn ping_patience(&self) -> Duration {
         self.timeout / 6
     }
 
-    /// Whether the next request has waited for so long that the session needs its pings answered.
+    /// Whether a frame was held back for longer than [`State::ping_patience`].
     fn is_held_up(&self, now: Instant) -> bool {
         self.held_up.is_some_and(|since| now >= since + self.ping_patience())
     }
 
-    /// A request is submitted.
+    /// Charges a submitted request and adds it to `waiting`.
     fn admit(&mut self, port: &Port, decoded_us: u64, bytes: usize, request: &Request) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let expected = self.expect(request);
@@ -203,8 +210,10 @@ impl State {
         self.waiting.push_back(Waiting { decoded_us, bytes, expected });
     }
 
-    /// Whether this client has so much waiting that its requests are not read. Once paused, it has to come down well
-    /// below the bounds before it is listened to again. What its requests will be answered with counts as queued.
+    /// Whether so much waits for this client that its requests are not read.
+    ///
+    /// The expected bytes of answers count as queued. A paused connection must come well below the
+    /// bounds before it is read again.
     pub(super) fn is_congested(&self, limits: &Limits) -> bool {
         let (requests, bytes) = (limits.outstanding_max as usize, limits.outbound_bytes_max as usize / 4);
         let (requests, bytes) = if self.paused { (requests * 3 / 4, bytes / 2) } else { (requests, bytes) };
@@ -212,7 +221,7 @@ impl State {
         self.waiting.len() >= requests.max(1) || queued > bytes as u64
     }
 
-    /// Decides whether to read it, or only to look ahead for pings. Whether it has passed its turn on.
+    /// Decides between reading and looking ahead for pings; returns whether it passed on its turn.
     fn listen(
         &mut self,
         port: &Port,
@@ -223,16 +232,17 @@ impl State {
     ) -> bool {
         let id = connection.id;
         let congested = self.is_congested(&port.settings.limits);
-        // Everybody may have a small request in flight; more only while the sum allows it.
+        // Each connection may have a small request in flight. More needs room in the limit of all.
         let mut starved = decoded == Decoded::OneMustWait
             || port.budget.is_full(Part::Outstanding) && (!self.waiting.is_empty() || inbound.wants_much());
-        // Who has requests in flight goes on when they are answered.
+        // Only a connection without requests in flight needs the turn. Any other goes on when its
+        // requests are answered.
         let mut passed = false;
         if starved && !congested && self.waiting.is_empty() && port.take_turn(id) {
             self.turn.get_or_insert_with(Instant::now);
             starved = false;
         } else if self.turn.take().is_some() {
-            // There is room for everybody again.
+            // The connection does not need the turn any more.
             passed = port.pass_turn(id);
         }
         if starved && !congested && !port.starve(id, seen) {
@@ -243,10 +253,10 @@ impl State {
     }
 }
 
-/// What one read of a multiRead holds while the records of all of them are gathered.
+/// Bytes held per read of a multiRead until all its records are gathered.
 const READ_BYTES: usize = 128;
 
-/// What a decoded request holds: its frame, the vectors made from it, and what it takes to carry out.
+/// Returns the bytes held for a decoded request: frame, vectors and working memory.
 fn held_bytes(frame_bytes: usize, request: &Request) -> usize {
     let acl = |acl: &Option<AskedAcl>| acl.as_deref().map_or(0, size_of_val);
     let write = |operation: &WriteOp| match operation {

@@ -1,9 +1,9 @@
-//! What is remembered of a connection for people: `cons` and `stat` show it.
+//! Figures of a connection for operators, shown by `cons` and `stat`.
 
 use super::port::wall_ms;
 use zoolet_model::{Request, SessionId, WriteOp};
 
-/// What `cons` shows of a connection.
+/// The figures of one connection.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub(super) session: SessionId,
@@ -26,7 +26,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Of a connection that sent its handshake now.
+    /// Returns the record of a connection that has just sent its handshake.
     pub(super) fn new() -> Self {
         Self {
             session: SessionId(0),
@@ -48,7 +48,7 @@ impl Record {
         }
     }
 
-    /// Forgets counts and latencies; who it is stays.
+    /// Resets counts and latencies; keeps the session.
     pub(super) fn reset(&mut self) {
         (self.received, self.sent, self.answered) = (0, 0, 0);
         (self.latency_us_last, self.latency_us_min, self.latency_us_max, self.latency_us_sum) = (0, 0, 0, 0);
@@ -65,7 +65,7 @@ impl Record {
     }
 }
 
-/// The code by which `cons` calls a request.
+/// Returns the code by which `cons` shows a request.
 pub(super) fn operation(request: &Request) -> &'static str {
     match request {
         Request::Write(WriteOp::Create(_)) => "CREA",

@@ -1,4 +1,4 @@
-//! A log line for whom is refused and why, and a bound on lines: a flood of bad clients must not fill a disk.
+//! Rate-limited log lines about refused clients, so that bad clients cannot fill a disk.
 
 use super::lock;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 use zoolet_engine::notices::Notices;
 
-/// Writes the lines.
+/// The rate-limited log.
 #[derive(Debug)]
 pub(super) struct Refusals {
     began: Instant,
@@ -21,7 +21,9 @@ impl Refusals {
         Self { began: now, said: Mutex::default() }
     }
 
-    /// Says who was refused and why, unless that was said of him lately: of this `cause`, which is the reason without its figures.
+    /// Logs that `peer` was refused, unless it was logged lately for the same `cause`.
+    ///
+    /// `cause` is the reason without its figures.
     pub(super) fn log(&self, peer: IpAddr, cause: impl Hash, reason: impl fmt::Display) {
         match self.admit((peer, cause)) {
             None => {}
@@ -30,7 +32,7 @@ impl Refusals {
         }
     }
 
-    /// Says that nobody could be accepted.
+    /// Logs a failed accept.
     pub(super) fn log_accept(&self, error: &io::Error) {
         match self.admit(("accept", error.kind())) {
             None => {}

@@ -1,4 +1,6 @@
-//! The four-letter word `zool`, which is our own: how the server is, as one JSON object. docs/OPERATIONS.md says what each field means.
+//! The four-letter word `zool`, which only zoolet has: the server's status as a JSON object.
+//!
+//! docs/reference/status.md describes the fields.
 
 use super::port::Port;
 use crate::json::{self, Object};
@@ -10,10 +12,10 @@ use zoolet_engine::store::{Cause, DeviceWear};
 use zoolet_model::ServerId;
 use zoolet_zab::{Kind, Role};
 
-/// Raised when a field goes or changes its meaning, not when one is added.
+/// Format version. Raised when a field goes or changes its meaning, not when one is added.
 const VERSION: u32 = 1;
 
-/// What is shown of the disk: our name, and under which it is counted.
+/// Disk figures in the report: their name here, and their name in the status.
 const DISK: [(&str, &str); 6] = [
     ("fdatasyncs", "log_fdatasyncs"),
     ("fdatasync_p50_us", "fdatasync_us_p50"),
@@ -23,7 +25,9 @@ const DISK: [(&str, &str); 6] = [
     ("entries_per_batch", "writes_acknowledged_per_batch"),
 ];
 
-/// The object and a line feed; also when the machine does not answer.
+/// Returns the JSON object and a line feed.
+///
+/// It also reports an engine that does not answer.
 pub(super) async fn report(port: &Port) -> String {
     match port.ask().await {
         Some(status) => object(port, &status) + "\n",
@@ -41,7 +45,7 @@ fn head(port: &Port, role: &str) -> Object {
         .raw("uptime_ms", port.us_since_start(Instant::now()) / 1000)
 }
 
-/// Its threads do something that takes too long, or have failed.
+/// Reports an engine that does not answer: its threads are stuck or have failed.
 fn stuck(port: &Port) -> String {
     let alarm = Alarm {
         what: "the server does not answer its own question".to_owned(),
@@ -89,7 +93,7 @@ fn refused(status: &Status) -> String {
         .end()
 }
 
-/// What another server says of itself.
+/// Formats what another server reported about itself.
 fn said(member: &MemberStatus) -> String {
     let MemberStatus { id, health, said_ms } = member;
     let (role, leader) = match health.role {

@@ -1,4 +1,4 @@
-//! Where the client port meets the machine: events one way, outputs the other, both in batches.
+//! Batched queues between the client port and the engine: events in, outputs out.
 
 use super::courier::Courier;
 use super::lock;
@@ -9,76 +9,79 @@ use tokio::sync::Notify;
 use zoolet_engine::{ConnId, Event, Status};
 use zoolet_model::{ConnectReply, ErrorCode, Reply, WatchEvent};
 
-/// Takes events to the machine.
+/// Delivers events to the engine.
 pub trait EventSink: Send + Sync + 'static {
-    /// Drains `events`, in order. Never blocks: what may be outstanding is bounded before it gets here.
+    /// Drains `events`, in order. Never blocks: the port bounds outstanding requests before it
+    /// submits.
     fn submit(&self, events: &mut Vec<Event>);
 }
 
-/// What the machine has for the clients.
+/// An output of the engine for a client.
 #[derive(Debug)]
 pub enum Output {
-    /// The answer to Connect. When the session is refused a `Close` follows.
+    /// The answer to Connect. A `Close` follows when the session is refused.
     Connected {
-        /// To whom.
+        /// The connection.
         conn: ConnId,
-        /// What to send.
+        /// The message to send.
         reply: ConnectReply,
     },
-    /// The answer to a request; one for each, in the order of the requests.
+    /// The answer to a request: one per request, in the order of the requests.
     Reply {
-        /// To whom.
+        /// The connection.
         conn: ConnId,
-        /// As asked.
+        /// The request's xid.
         xid: i32,
-        /// What the reply header carries.
+        /// The zxid of the reply header.
         zxid: i64,
-        /// The body, or why not.
+        /// The body, or the error.
         result: Result<Reply, ErrorCode>,
     },
-    /// A watch fired.
+    /// A watch event.
     Notify {
-        /// For whom.
+        /// The connection.
         conn: ConnId,
-        /// What happened.
+        /// The event.
         event: WatchEvent,
     },
-    /// Send what is queued, then close. Event::Disconnected comes back.
+    /// Sends the queue, then closes. `Event::Disconnected` comes back.
     Close {
-        /// Which connection.
+        /// The connection.
         conn: ConnId,
     },
-    /// An answer is being put together elsewhere: keep its place. Must be pushed before its `Filled`.
+    /// Reserves the place of an answer that is completed elsewhere. Precedes its `Filled`.
     Pending {
-        /// To whom.
+        /// The connection.
         conn: ConnId,
-        /// Which `Filled` goes here; unique in one connection.
+        /// Names the place for its `Filled`; unique within the connection.
         ticket: u64,
     },
-    /// What goes into the place of a `Pending`.
+    /// The answer for the place of a `Pending`.
     Filled {
-        /// To whom.
+        /// The connection.
         conn: ConnId,
-        /// Which place.
+        /// The place's ticket.
         ticket: u64,
-        /// As asked.
+        /// The request's xid.
         xid: i32,
-        /// What the reply header carries.
+        /// The zxid of the reply header.
         zxid: i64,
-        /// The body, or why not.
+        /// The body, or the error.
         result: Result<Reply, ErrorCode>,
     },
-    /// The answer to Event::Status. Tickets that this port did not give out (see [`ConnIds::next_ticket`]) are ignored.
+    /// The answer to `Event::Status` or `Event::List`.
+    ///
+    /// The port ignores tickets that it did not issue (see [`ConnIds::next_ticket`]).
     Status {
-        /// Which question.
+        /// The question's ticket.
         ticket: u64,
-        /// How the machine is.
+        /// The engine's status.
         status: Box<Status>,
     },
 }
 
 impl Output {
-    /// Whether encoding and sending it takes next to nothing: no list, and little data.
+    /// Whether encoding and sending costs next to nothing: no list, and little data.
     fn is_small(&self) -> bool {
         match self {
             Self::Reply { result, .. } | Self::Filled { result, .. } => result.as_ref().map_or(true, is_small),
@@ -88,9 +91,9 @@ impl Output {
     }
 }
 
-/// Outputs that are little.
+/// Maximum outputs that a thread other than the port's delivers at once.
 const LITTLE: usize = 4;
-/// Bytes that are little.
+/// Maximum bytes of data in a small reply.
 const SMALL_BYTES: usize = 4 << 10;
 
 fn is_small(reply: &Reply) -> bool {
@@ -114,38 +117,45 @@ fn is_small(reply: &Reply) -> bool {
     }
 }
 
-/// Outputs on their way from other threads to the client port.
+/// Queue of outputs from other threads to the client port.
 #[derive(Debug, Default)]
 pub struct Outbox {
     queue: Mutex<Vec<Output>>,
     arrived: Notify,
-    /// Who brings them to their connections while the port is served. Outputs are taken from the queue with this held, so
-    /// whoever delivers, they stay in order.
+    /// Delivers the outputs while the port is served.
+    ///
+    /// Outputs leave the queue only under this lock, so they stay in order whichever thread
+    /// delivers.
     courier: Mutex<Option<Courier>>,
 }
 
 impl Outbox {
-    /// An empty one.
+    /// Returns an empty outbox.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Drains `outputs`, in order. Never blocks for longer than it takes to move them. The vector comes back empty and
-    /// with room in it, so that a caller who reuses it does not allocate.
+    /// Drains `outputs`, in order; blocks no longer than the move takes.
+    ///
+    /// The vector comes back empty but with capacity, so a caller that reuses it does not allocate.
     pub fn push(&self, outputs: &mut Vec<Output>) {
-        // One wake-up for all that is pushed until the port takes it.
+        // One wake-up covers all outputs pushed until the port takes them.
         if self.put(outputs) {
             self.arrived.notify_one();
         }
     }
 
-    /// As [`Outbox::push`], and wakes nobody: the caller calls [`Outbox::deliver_little`] soon, whatever happens.
+    /// Queues outputs like [`Outbox::push`], without waking the port.
+    ///
+    /// The caller must call [`Outbox::deliver_little`] soon, in every case.
     pub fn leave(&self, outputs: &mut Vec<Output>) {
         self.put(outputs);
     }
 
-    /// If all that waits is little, and no other thread is about it, it is encoded and written to the sockets here and now: waking the port's thread
-    /// takes longer. Never waits for a client.
+    /// Delivers a small queue on the calling thread.
+    ///
+    /// That is faster than waking the port's thread. If the queue is large, or another thread is
+    /// delivering, the call wakes the port's thread instead. Never waits for a client.
     pub fn deliver_little(&self) {
         if lock(&self.queue).is_empty() {
             return;
@@ -172,7 +182,7 @@ impl Outbox {
         true
     }
 
-    /// Drains `outputs` into the queue; says whether it was empty before and is not any more.
+    /// Drains `outputs` into the queue; returns whether the queue was empty and now is not.
     fn put(&self, outputs: &mut Vec<Output>) -> bool {
         if outputs.is_empty() {
             return false;
@@ -187,20 +197,20 @@ impl Outbox {
         was_empty
     }
 
-    /// Waits until there is something.
+    /// Waits until an output is queued.
     pub(crate) async fn arrived(&self) {
         while lock(&self.queue).is_empty() {
             self.arrived.notified().await;
         }
     }
 
-    /// From here on there is somebody to deliver, until the guard goes.
+    /// Installs the courier; the guard removes it.
     pub(super) fn served_by(&self, courier: Courier) -> Served<'_> {
         *lock(&self.courier) = Some(courier);
         Served(self)
     }
 
-    /// Brings all there is to its connections.
+    /// Delivers all queued outputs.
     pub(super) fn deliver(&self) {
         if let Some(courier) = &mut *lock(&self.courier) {
             courier.take(&mut lock(&self.queue));
@@ -209,7 +219,7 @@ impl Outbox {
     }
 }
 
-/// While this lives an outbox has a courier.
+/// Keeps the courier installed until dropped.
 pub(super) struct Served<'a>(&'a Outbox);
 
 impl Drop for Served<'_> {
@@ -218,23 +228,25 @@ impl Drop for Served<'_> {
     }
 }
 
-/// Gives out the numbers of connections, and of questions for the status. The client port and embedded sessions share
-/// one, so no number names two things in one process.
+/// Issues ids of connections and tickets of questions.
+///
+/// The client port and embedded sessions share one source, so no number names two things in one
+/// process.
 #[derive(Debug, Default)]
 pub struct ConnIds(AtomicU64);
 
 impl ConnIds {
-    /// Starts at 1.
+    /// Returns a source whose first number is 1.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A number not given out before.
+    /// Returns an unused connection id.
     pub fn next_conn(&self) -> ConnId {
         ConnId(self.next_ticket())
     }
 
-    /// A number not given out before, for Event::Status.
+    /// Returns an unused ticket for `Event::Status` or `Event::List`.
     pub fn next_ticket(&self) -> u64 {
         self.0.fetch_add(1, Relaxed) + 1
     }

@@ -1,8 +1,10 @@
-//! What the client port counts.
+//! Counters of the client port.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counters of one client port since its start. Latencies are from a request's decoding to its answer's queueing.
+/// Counters of one client port since its start.
+///
+/// A latency lasts from a request's decoding until its answer is queued.
 #[derive(Debug)]
 pub struct Traffic {
     received: AtomicU64,
@@ -26,7 +28,7 @@ pub struct Traffic {
     auth_failed: AtomicU64,
 }
 
-/// The counters at some moment.
+/// A snapshot of the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TrafficReading {
     /// Messages received, handshakes and pings included.
@@ -37,21 +39,21 @@ pub struct TrafficReading {
     pub bytes_received: u64,
     /// Bytes sent.
     pub bytes_sent: u64,
-    /// Requests read and not yet answered.
+    /// Requests read but not answered.
     pub outstanding: u64,
-    /// Connections accepted.
+    /// Connections accepted, those closed because of a limit included.
     pub accepted: u64,
-    /// Connections closed at accept, because of a limit.
+    /// Connections closed because a limit was reached.
     pub rejected: u64,
-    /// Connections closed because of what came, or of what did not go out.
+    /// Connections closed for a client's fault, such as invalid bytes or unread replies.
     pub dropped: u64,
-    /// Connections closed because they never made a session.
+    /// Connections closed because they made no session in time; part of `dropped`.
     pub sessionless_expired: u64,
-    /// Successful reads of a socket: one system call each.
+    /// Successful reads from sockets: one system call each.
     pub reads: u64,
-    /// Successful writes of a socket: one system call each.
+    /// Successful writes to sockets: one system call each.
     pub writes: u64,
-    /// Answers that the latencies are of.
+    /// Answers counted in the latencies.
     pub answered: u64,
     /// Shortest latency, microseconds; 0 before the first answer.
     pub latency_us_min: u64,
@@ -61,11 +63,11 @@ pub struct TrafficReading {
     pub latency_us_sum: u64,
     /// Bytes of the last reply; 0 before the first.
     pub response_bytes_last: u64,
-    /// Bytes of the smallest reply.
+    /// Bytes of the smallest reply; 0 before the first.
     pub response_bytes_min: u64,
     /// Bytes of the largest reply.
     pub response_bytes_max: u64,
-    /// Clients that could not prove who they are.
+    /// Replies that refused an authentication.
     pub auth_failed: u64,
 }
 
@@ -97,7 +99,7 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// All counters.
+    /// Returns all counters.
     pub fn read(&self) -> TrafficReading {
         let answered = self.answered.load(Relaxed);
         TrafficReading {
@@ -126,7 +128,7 @@ impl Traffic {
         }
     }
 
-    /// Counts messages and latencies anew (srst); what never resets in ZooKeeper goes on.
+    /// Resets message counts and latencies (srst). ZooKeeper never resets the other counters.
     pub(super) fn reset(&self) {
         for counter in [&self.received, &self.sent, &self.answered, &self.latency_us_sum, &self.latency_us_max] {
             counter.store(0, Relaxed);
@@ -186,7 +188,7 @@ impl Traffic {
     pub(super) fn on_response(&self, bytes: usize) {
         let bytes = bytes as u64;
         self.response_bytes_last.store(bytes, Relaxed);
-        // One thread writes these; most replies change neither.
+        // One thread writes these, and most replies change neither, so no atomic maximum is needed.
         if bytes < self.response_bytes_min.load(Relaxed) {
             self.response_bytes_min.store(bytes, Relaxed);
         }

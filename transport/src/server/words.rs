@@ -39,7 +39,7 @@ pub enum Word {
     Dirs,
     Crst,
     Srst,
-    /// Ours: how the server is, as JSON, for `zoolet status`.
+    /// zoolet's addition: the server's status as JSON, for `zoolet status`.
     Zool,
 }
 
@@ -64,7 +64,7 @@ impl Word {
         Self::Zool,
     ];
 
-    /// The word as it is sent.
+    /// Returns the word as sent by the client.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Ruok => "ruok",
@@ -87,7 +87,7 @@ impl Word {
     }
 }
 
-/// Which words are answered (4lw.commands.whitelist).
+/// The set of words that are answered (4lw.commands.whitelist).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Whitelist(u16);
 
@@ -97,7 +97,9 @@ impl Whitelist {
     /// Every word: `*`.
     pub const ALL: Self = Self(u16::MAX);
 
-    /// ZooKeeper's notation: words separated by commas, or `*`. Unknown words allow nothing, as in ZooKeeper.
+    /// Parses ZooKeeper's notation: words separated by commas, or `*`.
+    ///
+    /// Unknown words allow nothing, as in ZooKeeper.
     pub fn parse(list: &str) -> Self {
         if list.trim() == "*" {
             return Self::ALL;
@@ -106,7 +108,8 @@ impl Whitelist {
         Word::ALL.into_iter().filter(named).fold(Self::NONE, Self::with)
     }
 
-    /// This and `word`. A server with `readonlymode.enabled` also answers `isro`.
+    /// Returns this set with `word` added. A server with `readonlymode.enabled` also answers
+    /// `isro`.
     #[must_use]
     pub const fn with(self, word: Word) -> Self {
         Self(self.0 | 1 << word as u16)
@@ -119,20 +122,20 @@ impl Whitelist {
 }
 
 impl Default for Whitelist {
-    /// ZooKeeper's default: `srvr` alone.
+    /// Returns ZooKeeper's default: `srvr` alone.
     fn default() -> Self {
         Self::NONE.with(Word::Srvr)
     }
 }
 
-/// A four-letter word that came.
+/// A received four-letter word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Asked {
-    /// One this server knows.
+    /// A word that this server knows.
     Known(Word),
-    /// One that only ZooKeeper answers.
+    /// A word that only ZooKeeper answers.
     Foreign(&'static str),
-    /// What telnet sends when it is closed.
+    /// The bytes that telnet sends when it is closed.
     TelnetClose,
 }
 
@@ -140,7 +143,7 @@ pub(super) enum Asked {
 const FOREIGN: [&str; 3] = ["gtmk", "hash", "stmk"];
 
 impl Asked {
-    /// What the first four bytes of a connection ask; `None` when they are a length.
+    /// Interprets the first four bytes of a connection; `None` when they are a length.
     pub(super) fn from_bytes(bytes: [u8; 4]) -> Option<Self> {
         if bytes == [0xff, 0xf4, 0xff, 0xfd] {
             return Some(Self::TelnetClose);
@@ -151,7 +154,7 @@ impl Asked {
     }
 }
 
-/// Answers and leaves; the socket is closed by the caller.
+/// Answers a word; the caller closes the socket.
 pub(super) async fn answer(port: &Port, asked: Asked, peer: SocketAddr, write: &OwnedWriteHalf) {
     let own = write.local_addr().ok().map(|own| own.ip());
     let is_allowed = |word| is_allowed(word, port.settings.four_letter_words, peer.ip(), own);
@@ -169,23 +172,29 @@ pub(super) async fn answer(port: &Port, asked: Asked, peer: SocketAddr, write: &
     send(port, write, &text).await;
 }
 
-/// Whoever is on this machine may ask how its server is, whatever the list says: he comes from loopback, or from the address `own` that he has reached.
+/// Whether `word` is answered to `asker`.
+///
+/// A client on this host may always ask for the status (`zool`). `own` is the local address that it
+/// connected to.
 fn is_allowed(word: Word, list: Whitelist, asker: IpAddr, own: Option<IpAddr>) -> bool {
     list.allows(word) || (word == Word::Zool && is_here(asker, own))
 }
 
-/// Whether a client is on this machine. `own` is the address of this server that it has reached.
+/// Whether `client` is on this host: it comes from loopback or from `own`, the address it connected
+/// to.
 pub(super) fn is_here(client: IpAddr, own: Option<IpAddr>) -> bool {
     client.to_canonical().is_loopback() || own == Some(client)
 }
 
-/// Whether all of it went out.
+/// Sends `text`; returns whether all of it was sent.
 pub(super) async fn send(port: &Port, write: &OwnedWriteHalf, text: &str) -> bool {
     timeout(port.linger(), write_all(write, text.as_bytes())).await.is_ok_and(|written| written.is_ok())
 }
 
-/// A million watches are hundreds of megabytes of text: so they are asked for and sent a page at a time, and the next page is asked for when
-/// the client has taken this one.
+/// Sends the list of watches page by page.
+///
+/// A million watches are hundreds of megabytes of text. The next page is requested when the client
+/// has taken the last one.
 async fn watches(port: &Port, by: ListedBy, write: &OwnedWriteHalf) {
     if serving(port).await.is_none() {
         send(port, write, NOT_SERVING).await;
@@ -214,7 +223,7 @@ fn page(by: ListedBy, from: Mark) -> List {
     List::Watches { by, from, rows_max: ROWS_MAX }
 }
 
-/// What lines that follow one another have in common.
+/// The heading that consecutive lines share.
 #[derive(PartialEq, Eq)]
 enum Group {
     Session(SessionId),
@@ -258,10 +267,10 @@ pub(super) const NOT_SERVING: &str = "This ZooKeeper instance is not currently s
 
 async fn text(port: &Port, word: Word) -> String {
     match word {
-        // These two tell that the process lives and what it is, not how the server is.
+        // These two answer for the process, whether or not the server serves.
         Word::Ruok => return "imok".into(),
         Word::Envi => return envi(&port.settings.about),
-        // How it is when it does not serve is what one asks for.
+        // The report is needed most when the server does not serve.
         Word::Zool => return report::report(port).await,
         Word::Srvr
         | Word::Stat
@@ -304,12 +313,15 @@ async fn text(port: &Port, word: Word) -> String {
     out
 }
 
-/// How the machine is, if it serves.
+/// Returns the engine's status if the server serves.
 pub(super) async fn serving(port: &Port) -> Option<Box<Status>> {
     port.ask().await.filter(|status| !status.role.is_empty())
 }
 
-/// kazoo and others take the numbers before the first `-` for the release whose behaviour they may expect.
+/// Returns the version text.
+///
+/// Clients such as kazoo read the numbers before the first `-` as the release whose behaviour to
+/// expect.
 pub(super) fn version(about: &About) -> String {
     let built_on = if about.built_on.is_empty() { "unknown" } else { &about.built_on };
     format!("3.9.5-zoolet-{}, built on {built_on}", about.version)
@@ -375,15 +387,20 @@ fn cons(out: &mut String, port: &Port) -> fmt::Result {
     writeln!(out)
 }
 
-/// One connection, up to its closing parenthesis. The number in brackets is what the server waits for: 1 to read.
+/// Writes one connection, up to its closing parenthesis.
+///
+/// The number in brackets is 1 while the server reads the connection, otherwise 0.
 fn brief(out: &mut String, peer: SocketAddr, record: &Record) -> fmt::Result {
     let interest = u8::from(!record.paused);
     let Record { queued, received, sent, .. } = record;
     write!(out, " /{peer}[{interest}](queued={queued},recved={received},sent={sent}")
 }
 
-/// Counted from the list: as in ZooKeeper watches on children are not in it, and one connection's several watches of a path are one.
-/// `None` when the machine did not answer for a part: what was counted so far is no sum.
+/// Counts watches by paging through the list.
+///
+/// Watches on children are not listed, as in ZooKeeper. Several watches of one connection on a path
+/// count once. Returns `None` when the engine did not answer for a page: a partial count would be
+/// wrong.
 async fn wchs(port: &Port) -> Option<String> {
     let (mut watches, mut paths, mut sessions, mut last) = (0_u64, 0_u64, HashSet::new(), Text::EMPTY);
     let mut from = Some(Mark::default());
@@ -402,18 +419,19 @@ async fn wchs(port: &Port) -> Option<String> {
     Some(format!("{} connections watching {paths} paths\nTotal watches:{watches}\n", sessions.len()))
 }
 
-/// ZooKeeper ends the membership of an ensemble without a line feed.
+/// Writes the configuration. As in ZooKeeper, the membership ends without a line feed.
 fn conf(out: &mut String, about: &About, status: &Status) -> fmt::Result {
     about.conf.iter().try_for_each(|(key, value)| writeln!(out, "{key}={value}"))?;
     if about.servers.is_empty() {
         return Ok(());
     }
-    // Who is no member observes, whatever its file says.
+    // A server that is not a member is an observer, even if its configuration file says otherwise.
     let votes = status.members.iter().any(|&(id, kind)| status.id == Some(id) && kind == Kind::Voter);
     writeln!(out, "peerType={}", u8::from(!votes))?;
     writeln!(out, "membership: ")?;
     let place = |id: ServerId| about.servers.iter().find(|server| server.id == id.as_u8());
-    // Clients go by what stands there, so it is where all servers are reached, or nothing.
+    // Clients connect to the addresses listed here, so all members show a client address or none
+    // does.
     let shows_clients = status.members.iter().all(|(id, _)| place(*id).is_some_and(|server| server.client.is_some()));
     for &(id, kind) in &status.members {
         member(out, id, kind, place(id), shows_clients)?;
@@ -421,7 +439,7 @@ fn conf(out: &mut String, about: &About, status: &Status) -> fmt::Result {
     write!(out, "version={:x}", status.members_since.to_bits())
 }
 
-/// The line of a member. Where one is that the file does not name, this server was never told.
+/// Writes a member's line. A member that the configuration file does not name has no address.
 fn member(out: &mut String, id: ServerId, kind: Kind, at: Option<&ServerAddresses>, shows_client: bool) -> fmt::Result {
     let role = match kind {
         Kind::Voter => "participant",
@@ -435,7 +453,9 @@ fn member(out: &mut String, id: ServerId, kind: Kind, at: Option<&ServerAddresse
     }
 }
 
-/// Bytes of the data directory. A disk that hangs must not keep the sockets waiting, so another thread looks; `None` when it found no answer in time.
+/// Returns the bytes of the data directory; `None` when the disk did not answer in time.
+///
+/// Another thread reads the directory, so that a hanging disk does not stop the sockets.
 async fn dirs(about: &About) -> Option<String> {
     let directory = about.conf.iter().find(|(key, _)| key == "dataDir").map(|(_, directory)| PathBuf::from(directory));
     let sizes = spawn_blocking(move || directory.map_or((0, 0), |directory| sizes(&directory)));
@@ -443,7 +463,9 @@ async fn dirs(about: &About) -> Option<String> {
     Some(format!("datadir_size: {base}\nlogdir_size: {log}\n"))
 }
 
-/// Of the base, which is what ZooKeeper has snapshots for, and of the log's segments. The reserve is neither.
+/// Returns the bytes of the base and of the log's segments.
+///
+/// The base stands for ZooKeeper's snapshots. The reserve file counts as neither.
 fn sizes(directory: &Path) -> (u64, u64) {
     let (mut base, mut log) = (0, 0);
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -457,7 +479,9 @@ fn sizes(directory: &Path) -> (u64, u64) {
     (base, log)
 }
 
-/// ZooKeeper's keys. Those of a Java machine are there, because tools look for them, and say that there is none.
+/// Answers `envi` with ZooKeeper's keys.
+///
+/// Tools look for the Java keys, so these are present and say that this is not a Java server.
 fn envi(about: &About) -> String {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let first_line = |file: &str| std::fs::read_to_string(file).unwrap_or_default().trim().to_owned();
@@ -486,7 +510,7 @@ fn envi(about: &About) -> String {
     out
 }
 
-/// A mean in milliseconds as Java prints it: at most four decimals, at least one.
+/// A mean in milliseconds as Java prints it: one to four decimals.
 pub(super) struct Average {
     ten_thousandths: u64,
 }
@@ -527,7 +551,7 @@ mod tests {
             ["127.0.0.1", "::ffff:127.0.0.1", "10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().unwrap());
         let list = Whitelist::parse("srvr");
         let is_told = |asker| is_allowed(Word::Zool, list, asker, Some(own));
-        // A server that listens on 10.0.0.2 alone is asked there, from there.
+        // A server that listens on 10.0.0.2 alone is asked there, from that same host.
         assert!(is_told(here) && is_told(mapped) && is_told(own) && !is_told(there));
         assert!(!is_allowed(Word::Zool, list, there, None));
         assert!(is_allowed(Word::Zool, list.with(Word::Zool), there, Some(own)));

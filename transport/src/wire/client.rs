@@ -1,4 +1,4 @@
-//! The other side of the codec: what a client writes and reads. For measurements, tests and the shell.
+//! The client's side of the codec, for measurements, tests and the shell.
 
 use super::frame::{FrameError, announced};
 use super::opcode::Opcode;
@@ -25,10 +25,10 @@ pub fn encode_connect(request: &ConnectRequest, out: &mut BytesMut) {
     });
 }
 
-/// Decodes the answer to it.
+/// Decodes the answer to Connect.
 ///
 /// # Errors
-/// When a field is missing, or the password is not of 16 bytes.
+/// A field is missing, or the password does not have 16 bytes.
 pub fn decode_connect_reply(frame: Bytes) -> Result<ConnectReply, Malformed> {
     let mut reader = Reader::new(frame);
     let _protocol_version = reader.i32()?;
@@ -40,7 +40,9 @@ pub fn decode_connect_reply(frame: Bytes) -> Result<ConnectReply, Malformed> {
     })
 }
 
-/// Appends a request. [`Request::Malformed`] and [`Request::Unknown`] become bytes that a server reads as such.
+/// Appends a request.
+///
+/// [`Request::Malformed`] and [`Request::Unknown`] become bytes that a server decodes as such.
 pub fn encode_request(xid: i32, request: &Request, out: &mut BytesMut) {
     writer::frame(out, |out| {
         out.put_i32(xid);
@@ -49,7 +51,7 @@ pub fn encode_request(xid: i32, request: &Request, out: &mut BytesMut) {
     });
 }
 
-/// The opcode a client uses for a request; -1, which no client may send, for one that is unknown.
+/// Returns a request's opcode; -1, which no client may send, for an unknown request.
 fn opcode(request: &Request) -> i32 {
     let opcode = match request {
         Request::Write(operation) => write_opcode(operation),
@@ -234,25 +236,27 @@ fn acl(entries: Option<&[RequestedAcl]>, out: &mut BytesMut) {
     }
 }
 
-/// What every message of a server begins with, after the handshake.
+/// Header of every server message after the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// The request's, or -1 for a watch event, or -2 for a ping.
+    /// The request's xid; -1 for a watch event, -2 for a ping.
     pub xid: i32,
-    /// What the server had applied.
+    /// The last zxid that the server had applied.
     pub zxid: i64,
-    /// 0, or an error code; with an error there is no body, or none that a client reads.
+    /// 0 or an error code. With an error, clients read no body.
     pub error: i32,
 }
 
 impl Header {
-    /// Its length, bytes.
+    /// Length in bytes.
     pub const BYTES: usize = 16;
 
-    /// Reads the header that `frame` begins with: for clients that count answers and do not want their bodies.
+    /// Reads the header at the start of `frame`.
+    ///
+    /// For clients that count answers without decoding the bodies.
     ///
     /// # Errors
-    /// When it is cut short.
+    /// The header is cut short.
     pub fn of(frame: &[u8]) -> Result<Self, Malformed> {
         let bytes: &[u8; Self::BYTES] = frame.first_chunk().ok_or(Malformed)?;
         let [x0, x1, x2, x3, z0, z1, z2, z3, z4, z5, z6, z7, e0, e1, e2, e3] = *bytes;
@@ -264,7 +268,9 @@ impl Header {
     }
 }
 
-/// The frame that `bytes` begin with, without its length and left where it is; `None` while it is not whole.
+/// Returns the first frame of `bytes` without its length; `None` while it is incomplete.
+///
+/// `bytes` is left unchanged.
 ///
 /// # Errors
 /// As [`split_frame`](super::split_frame).
@@ -275,12 +281,12 @@ pub fn first_frame(bytes: &[u8], max: usize) -> Result<Option<&[u8]>, FrameError
 /// Reads the header and leaves the body.
 ///
 /// # Errors
-/// When it is cut short.
+/// The header is cut short.
 pub fn decode_header(reader: &mut Reader) -> Result<Header, Malformed> {
     Ok(Header { xid: reader.i32()?, zxid: reader.i64()?, error: reader.i32()? })
 }
 
-/// What the body of a successful reply looks like: the wire does not say, the request does.
+/// The form of a successful reply's body. It follows from the request; the wire does not name it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names are those of Reply's variants")]
 pub enum Shape {
@@ -302,7 +308,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// What a successful answer to `request` has for a body.
+    /// Returns the shape of a successful answer to `request`.
     pub fn of(request: &Request) -> Self {
         match request {
             Request::Write(WriteOp::Create(create)) if create_opcode(create) == Opcode::Create => Self::Path,
@@ -333,10 +339,12 @@ impl Shape {
     }
 }
 
-/// Decodes the reply to a request of the given shape. Error codes that only other servers know read as SYSTEMERROR.
+/// Decodes the reply to a request with the given shape.
+///
+/// Error codes that only other servers know become SYSTEMERROR.
 ///
 /// # Errors
-/// When the body is cut short or names what does not exist.
+/// The body is cut short or contains an unknown value.
 pub fn decode_reply(frame: Bytes, shape: Shape) -> Result<(Header, Result<Reply, ErrorCode>), Malformed> {
     let mut reader = Reader::new(frame);
     let header = decode_header(&mut reader)?;
@@ -347,7 +355,7 @@ pub fn decode_reply(frame: Bytes, shape: Shape) -> Result<(Header, Result<Reply,
 /// Decodes a watch event: a message whose xid is -1.
 ///
 /// # Errors
-/// When it is something else.
+/// The message is not a watch event.
 pub fn decode_event(frame: Bytes) -> Result<WatchEvent, Malformed> {
     let mut reader = Reader::new(frame);
     let header = decode_header(&mut reader)?;

@@ -1,15 +1,16 @@
-//! The handshake, which has no headers (surface 1.3, 1.4): the server's side.
+//! The server's side of the handshake, which has no headers (surface 1.3, 1.4).
 
 use super::reader::{Malformed, Reader};
 use super::writer;
 use bytes::{BufMut, Bytes, BytesMut};
 use zoolet_model::{ConnectReply, ConnectRequest, SessionId};
 
-/// Decodes the first frame of a connection. The protocol version is ignored, as ZooKeeper does; so is what follows the
-/// read-only byte.
+/// Decodes the first frame of a connection.
+///
+/// As in ZooKeeper, the protocol version and the bytes after the read-only byte are ignored.
 ///
 /// # Errors
-/// When a field is cut short: the connection must close.
+/// A field is cut short: the connection must close.
 pub fn decode_connect(frame: Bytes) -> Result<ConnectRequest, Malformed> {
     let mut reader = Reader::new(frame);
     let _protocol_version = reader.i32()?;
@@ -23,8 +24,10 @@ pub fn decode_connect(frame: Bytes) -> Result<ConnectRequest, Malformed> {
     })
 }
 
-/// Appends the answer to a connect request. Its last byte is there only if the client sent one; the C client reads the
-/// password as 16 bytes whatever the length says.
+/// Appends the answer to a connect request.
+///
+/// The read-only byte at the end is present only if the client sent one. The C client always reads
+/// 16 bytes of password and ignores the length field.
 pub fn encode_connect_reply(reply: &ConnectReply, out: &mut BytesMut) {
     writer::frame(out, |out| {
         out.put_i32(0);

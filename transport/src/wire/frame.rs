@@ -3,16 +3,16 @@
 use bytes::{Buf, Bytes, BytesMut};
 use core::fmt;
 
-/// A length after which the stream means nothing: the connection must close.
+/// An invalid length. The rest of the stream is meaningless, so the connection must close.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameError {
-    /// Less than nothing.
+    /// The length is negative.
     Negative(i32),
-    /// More than allowed.
+    /// The length exceeds the maximum.
     TooLong {
-        /// What the frame announced, bytes.
+        /// The announced length, bytes.
         length: usize,
-        /// What is allowed, bytes.
+        /// The maximum, bytes.
         max: usize,
     },
 }
@@ -28,10 +28,10 @@ impl fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
-/// Takes the first frame out of `buffer`, without its length; `None` while it is not whole.
+/// Takes the first frame from `buffer`, without its length; `None` while it is incomplete.
 ///
 /// # Errors
-/// A length that is negative or above `max`. A frame of exactly `max` bytes is accepted.
+/// The length is negative or above `max`. A frame of exactly `max` bytes is accepted.
 pub fn split_frame(buffer: &mut BytesMut, max: usize) -> Result<Option<Bytes>, FrameError> {
     let Some(length) = announced(buffer, max)? else { return Ok(None) };
     if buffer.len() - 4 < length {
@@ -41,7 +41,7 @@ pub fn split_frame(buffer: &mut BytesMut, max: usize) -> Result<Option<Bytes>, F
     Ok(Some(buffer.split_to(length).freeze()))
 }
 
-/// The length of the frame that `bytes` begin with; `None` before it is there.
+/// Returns the length of the first frame of `bytes`; `None` before the length has arrived.
 pub(crate) fn announced(bytes: &[u8], max: usize) -> Result<Option<usize>, FrameError> {
     let Some(length) = bytes.first_chunk().copied().map(i32::from_be_bytes) else { return Ok(None) };
     match usize::try_from(length) {

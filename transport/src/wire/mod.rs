@@ -1,11 +1,13 @@
-//! ZooKeeper's codec: bytes to requests, replies to bytes, and the same for clients. Pure.
+//! ZooKeeper's codec for servers and clients, without IO.
 //!
-//! Two ideas: a [`Reader`] that slices the frame it reads without copying, so that paths and data share the buffer the
-//! socket was read into; and writers that append to a [`bytes::BytesMut`] and go back to fill in lengths. "surface N" names a
-//! numbered section of ZooKeeper's client-visible behaviour, as docs/ARCHITECTURE.md lists them.
+//! A [`Reader`] slices its frame without copying, so paths and data share the buffer that the
+//! socket was read into. Writers append to a [`bytes::BytesMut`] and go back to fill in lengths.
+//! "surface N" names a section of docs/reference/zookeeper.md, which describes ZooKeeper's
+//! client-visible behaviour.
 //!
-//! What a decoder allocates is bounded by the frame: texts and data share it, and a vector is allocated only after its
-//! elements were seen to be there. The worst case is a vector of empty strings: 4 bytes on the wire, one `Text` here.
+//! The frame bounds a decoder's allocations: texts and data share the frame, and a vector is
+//! allocated only after its elements were seen. The worst case is a vector of empty strings: 4
+//! bytes each on the wire, one `Text` each in memory.
 
 pub mod client;
 mod connect;

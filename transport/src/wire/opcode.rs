@@ -1,7 +1,9 @@
-//! The numbers of requests (surface 2.1).
+//! Request opcodes (surface 2.1).
 
-/// A request a client may name. Numbers that only servers use among themselves (createSession, deleteContainer, error)
-/// are unknown here, so that a client's use of them is refused.
+/// A request that a client may send.
+///
+/// The opcodes that servers use among themselves (createSession, deleteContainer, error) are
+/// unknown here, so a client that sends one is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(i32)]
 #[allow(missing_docs, reason = "the names are ZooKeeper's own")]
@@ -38,12 +40,12 @@ pub enum Opcode {
 }
 
 impl Opcode {
-    /// The number on the wire.
+    /// Returns the opcode's number on the wire.
     pub const fn code(self) -> i32 {
         self as i32
     }
 
-    /// The reverse of [`Opcode::code`].
+    /// Returns the opcode with this number; the reverse of [`Opcode::code`].
     pub const fn from_code(code: i32) -> Option<Self> {
         Some(match code {
             1 => Self::Create,

@@ -1,10 +1,10 @@
-//! Reads jute's primitives (surface 1.2) from a frame.
+//! A reader of jute's primitives (surface 1.2).
 
 use bytes::Bytes;
 use core::fmt;
 use zoolet_model::{Stat, Text};
 
-/// Bytes that are not what the protocol says comes here.
+/// The bytes violate the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed;
 
@@ -16,10 +16,10 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// What a read gives.
+/// The result of one read.
 pub(super) type Read<T> = Result<T, Malformed>;
 
-/// A place in a frame. Texts and buffers it hands out share the frame.
+/// A read position in a frame. The texts and buffers it returns share the frame.
 #[derive(Clone, Debug)]
 pub struct Reader {
     frame: Bytes,
@@ -27,12 +27,12 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// At the start of `frame`.
+    /// Returns a reader at the start of `frame`.
     pub fn new(frame: Bytes) -> Self {
         Self { frame, at: 0 }
     }
 
-    /// Bytes not yet read.
+    /// Returns the number of unread bytes.
     pub fn left(&self) -> usize {
         self.frame.len() - self.at
     }
@@ -41,7 +41,7 @@ impl Reader {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    /// Any byte but zero is true.
+    /// Reads a bool: any byte but zero is true.
     pub(crate) fn bool(&mut self) -> Read<bool> {
         Ok(self.byte()? != 0)
     }
@@ -54,7 +54,7 @@ impl Reader {
         self.array().map(i64::from_be_bytes)
     }
 
-    /// A buffer; `None` is null, which is not empty.
+    /// Reads a buffer; `None` is null, which differs from empty.
     pub(crate) fn buffer(&mut self) -> Read<Option<Bytes>> {
         let Some(length) = self.length()? else { return Ok(None) };
         let start = self.at;
@@ -62,12 +62,14 @@ impl Reader {
         Ok(Some(self.frame.slice(start..self.at)))
     }
 
-    /// A string; `None` is null. Bad UTF-8 is text with replacement characters, not an error (surface 13.42).
+    /// Reads a string; `None` is null.
+    ///
+    /// Invalid UTF-8 becomes replacement characters, not an error (surface 13.42).
     pub(crate) fn nullable_text(&mut self) -> Read<Option<Text>> {
         Ok(self.buffer()?.map(Text::from_utf8_lossy))
     }
 
-    /// A string that must not be null.
+    /// Reads a string that must not be null.
     pub(crate) fn text(&mut self) -> Read<Text> {
         self.nullable_text()?.ok_or(Malformed)
     }
@@ -88,8 +90,10 @@ impl Reader {
         })
     }
 
-    /// A vector; `None` is null, any other negative count is an empty one. The elements are passed over once before
-    /// anything is allocated, so a count that promises more than the frame holds costs nothing.
+    /// Reads a vector; `None` is null, and any other negative count is an empty vector.
+    ///
+    /// The elements are skipped once before anything is allocated, so a count larger than the frame
+    /// costs nothing.
     pub(crate) fn vector<T>(
         &mut self,
         pass_over: fn(&mut Self) -> Read<()>,
@@ -112,12 +116,12 @@ impl Reader {
         Ok(Some(elements))
     }
 
-    /// A vector of strings, none of them null.
+    /// Reads a vector of strings that must not be null.
     pub(crate) fn texts(&mut self) -> Read<Option<Vec<Text>>> {
         self.vector(Self::skip_text, Self::text)
     }
 
-    /// Passes over a string or buffer.
+    /// Skips a string or buffer.
     pub(crate) fn skip_text(&mut self) -> Read<()> {
         match self.length()? {
             Some(length) => self.skip(length),
@@ -133,7 +137,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A length that fits what is left; `None` is null.
+    /// Reads a length that fits the rest of the frame; `None` is null.
     fn length(&mut self) -> Read<Option<usize>> {
         match self.i32()? {
             -1 => Ok(None),

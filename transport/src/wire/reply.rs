@@ -1,4 +1,4 @@
-//! Replies and watch events, as the server writes them (surface 2).
+//! The server's encoding of replies and watch events (surface 2).
 
 use super::XID_EVENT;
 use super::opcode::Opcode;
@@ -6,10 +6,12 @@ use super::writer::{self, Done};
 use bytes::{BufMut, BytesMut};
 use zoolet_model::{AclEntry, ErrorCode, OpResult, ReadResult, Reply, WatchEvent};
 
-/// KeeperState.SyncConnected: the only state a server ever sends (surface 5.1).
+/// KeeperState.SyncConnected, the only state that a server ever sends (surface 5.1).
 const SYNC_CONNECTED: i32 = 3;
 
-/// Appends the answer to one request. An error is a header and nothing else, but for a multiRead that broke off.
+/// Appends the answer to one request.
+///
+/// An error is a header without a body, except for a multiRead that broke off.
 pub fn encode_reply(xid: i32, zxid: i64, result: &Result<Reply, ErrorCode>, out: &mut BytesMut) {
     writer::frame(out, |out| match result {
         Ok(reply) => {
@@ -127,7 +129,7 @@ fn done(opcode: Opcode, out: &mut BytesMut) {
     writer::multi_header(out, opcode.code(), Done::No, 0);
 }
 
-/// The code stands twice: in the header, and as the body.
+/// Appends a failed result. Its code appears twice: in the header and as the body.
 fn failed(code: i32, out: &mut BytesMut) {
     writer::multi_header(out, -1, Done::No, code);
     out.put_i32(code);

@@ -1,4 +1,4 @@
-//! Requests, as the server reads them (surface 2).
+//! The server's decoding of requests (surface 2).
 
 use super::opcode::Opcode;
 use super::reader::{Malformed, Read, Reader};
@@ -9,17 +9,17 @@ use zoolet_model::{
     WatcherType, WriteOp,
 };
 
-/// The longest time to live, milliseconds: 40 bits.
+/// Maximum time to live, milliseconds: 40 bits.
 const TTL_MAX_MS: i64 = (1 << 40) - 1;
 
-/// What a server has switched on.
+/// Optional features of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DecodeOptions {
     /// Whether znodes with a time to live may be created (zookeeper.extendedTypesEnabled).
     pub extended_types: bool,
 }
 
-/// A frame that cannot hold a request's header: the connection must close.
+/// The frame is too short for a request's header: the connection must close.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooShort;
 
@@ -31,11 +31,13 @@ impl fmt::Display for TooShort {
 
 impl std::error::Error for TooShort {}
 
-/// Decodes one request and its xid. Whatever the body holds, there is a request to answer: a malformed body and an
-/// unknown opcode are requests too. Bytes after the body are ignored.
+/// Decodes one request and its xid.
+///
+/// A malformed body and an unknown opcode are requests too, which the server answers with an error.
+/// Bytes after the body are ignored.
 ///
 /// # Errors
-/// When not even the header is there.
+/// The header is cut short.
 pub fn decode_request(frame: Bytes, options: &DecodeOptions) -> Result<(i32, Request), TooShort> {
     let mut reader = Reader::new(frame);
     let (Ok(xid), Ok(code)) = (reader.i32(), reader.i32()) else { return Err(TooShort) };
@@ -44,7 +46,10 @@ pub fn decode_request(frame: Bytes, options: &DecodeOptions) -> Result<(i32, Req
     Ok((xid, request.unwrap_or(Request::Malformed { write: spends_a_zxid(opcode) })))
 }
 
-/// ZooKeeper takes a zxid for a write before it reads it, reconfig excepted (surface 2.4).
+/// Whether a malformed request of this type still consumes a zxid.
+///
+/// ZooKeeper assigns the zxid to a write before it parses the write, except for reconfig (surface
+/// 2.4).
 fn spends_a_zxid(opcode: Opcode) -> bool {
     matches!(
         opcode,
@@ -71,7 +76,8 @@ fn body(opcode: Opcode, reader: &mut Reader, options: &DecodeOptions) -> Read<Re
         Opcode::SetAcl => {
             Request::Write(WriteOp::SetAcl { path: path_or_none(reader)?, acl: acl(reader)?, version: reader.i32()? })
         }
-        // Alone it is refused since ZooKeeper 3.9.3; before, it was never answered.
+        // A check outside a multi is refused since ZooKeeper 3.9.3; earlier releases never answered
+        // it.
         Opcode::Check => Request::Unknown,
         Opcode::Multi => Request::Multi(multi(reader, options)?),
         Opcode::MultiRead => Request::MultiRead(multi_read(reader)?),
@@ -109,13 +115,13 @@ fn body(opcode: Opcode, reader: &mut Reader, options: &DecodeOptions) -> Read<Re
     })
 }
 
-/// What all four creates carry.
+/// The fields common to all four creates.
 struct CreateFields {
     path: Option<Text>,
     data: Option<Bytes>,
     acl: Option<AskedAcl>,
     flags: i32,
-    /// -1 unless the opcode has one.
+    /// -1 unless the opcode carries one.
     ttl_ms: i64,
 }
 
@@ -135,8 +141,10 @@ impl CreateFields {
         })
     }
 
+    /// Combines the fields and the mode into a create.
+    ///
     /// # Errors
-    /// Without a path, unless the mode is refused first.
+    /// The path is null and the mode is valid. An invalid mode is refused first.
     fn with(self, mode: CreateMode, with_stat: bool) -> Read<Create> {
         let path = match mode {
             CreateMode::Valid { .. } => self.path.ok_or(Malformed)?,
@@ -148,15 +156,17 @@ impl CreateFields {
     }
 }
 
-/// A create outside a multi: the opcode decides what is stored, the flags decide ephemeral and sequential, and the
-/// checks come in ZooKeeper's order: flags, then the switch for times to live, then their range (surface 2.2, 2.3).
+/// Returns the mode of a create outside a multi (surface 2.2, 2.3).
+///
+/// The opcode decides the stored type, the flags decide ephemeral and sequential. The checks come
+/// in ZooKeeper's order: flags, then whether times to live are enabled, then their range.
 fn single_mode(opcode: Opcode, fields: &CreateFields, options: &DecodeOptions) -> CreateMode {
     let Some(flags) = Flags::from_code(fields.flags) else { return CreateMode::BadArguments };
     if flags.ttl {
         return ttl_mode(flags, fields.ttl_ms, options);
     }
-    // The opcode for a time to live without a mode for it. ZooKeeper refuses it only when the time is not negative; the
-    // others stop its server for good (surface 13.6).
+    // CreateTtl with flags of another mode. ZooKeeper refuses this only if the time is not
+    // negative; a negative one stops its server for good (surface 13.6).
     if opcode == Opcode::CreateTtl {
         return CreateMode::BadArguments;
     }
@@ -168,11 +178,14 @@ fn single_mode(opcode: Opcode, fields: &CreateFields, options: &DecodeOptions) -
     CreateMode::Valid { kind, sequential: flags.sequential }
 }
 
-/// A create inside a multi: ZooKeeper 3.9 derives the opcode from the flags again.
+/// Returns the mode of a create inside a multi.
+///
+/// ZooKeeper 3.9 derives the opcode from the flags again.
 fn multi_mode(opcode: Opcode, fields: &CreateFields, options: &DecodeOptions) -> CreateMode {
     let Some(flags) = Flags::from_code(fields.flags) else { return CreateMode::BadArguments };
     match flags {
-        // Found out only when its turn comes: what fails before it hides it.
+        // ZooKeeper detects this only when the operation's turn comes, so an earlier failure hides
+        // it.
         Flags { ttl: true, .. } if opcode != Opcode::CreateTtl => CreateMode::Mismatched,
         Flags { ttl: true, .. } => ttl_mode(flags, fields.ttl_ms, options),
         Flags { container: true, .. } => CreateMode::Valid { kind: CreateKind::Container, sequential: false },
@@ -217,7 +230,10 @@ fn delete(reader: &mut Reader) -> Read<WriteOp> {
     Ok(WriteOp::Delete { path: reader.text()?, version: reader.i32()? })
 }
 
-/// A null path where ZooKeeper does not stumble over it: it is as good as the empty one, which is no path (surface 2.3).
+/// Reads a path; a null path becomes the empty one, which is invalid.
+///
+/// Used where ZooKeeper's parser tolerates a null path and the operation itself answers it (surface
+/// 2.3).
 fn path_or_none(reader: &mut Reader) -> Read<Text> {
     Ok(reader.nullable_text()?.unwrap_or_default())
 }
@@ -244,8 +260,10 @@ fn acl(reader: &mut Reader) -> Read<Option<AskedAcl>> {
     Ok(entries.map(AskedAcl::from))
 }
 
-/// Sub-requests up to the header that says done. Anything but a write makes all of it malformed, and so does any null path: ZooKeeper
-/// looks at all the paths before the first operation (surface 2.4).
+/// Reads the sub-requests of a multi, up to the header with `done`.
+///
+/// A sub-request that is not a write makes the whole multi malformed. So does a null path, because
+/// ZooKeeper inspects all paths before the first operation (surface 2.4).
 fn multi(reader: &mut Reader, options: &DecodeOptions) -> Read<Vec<WriteOp>> {
     let mut operations = Vec::new();
     while let Some(code) = multi_header(reader)? {
@@ -256,7 +274,8 @@ fn multi(reader: &mut Reader, options: &DecodeOptions) -> Read<Vec<WriteOp>> {
                     return Err(Malformed);
                 }
                 let mode = multi_mode(opcode, &fields, options);
-                // The opcode that the flags stand for decides, unless it was create2 that was asked for.
+                // The opcode derived from the flags decides whether the result has a Stat. A
+                // create2 always has one.
                 let flagged = matches!(
                     mode,
                     CreateMode::Valid { kind: CreateKind::Container | CreateKind::Ttl { .. }, .. }
@@ -274,9 +293,11 @@ fn multi(reader: &mut Reader, options: &DecodeOptions) -> Read<Vec<WriteOp>> {
     Ok(operations)
 }
 
-/// Sub-requests up to the header that says done; their watch flags mean nothing here. ZooKeeper reads all of them before it carries
-/// out the first, so what does not parse, or mixes reads and writes, is malformed; writes alone, and null paths, it comes to only
-/// then, and gives up there (surface 2.5).
+/// Reads the sub-requests of a multiRead, up to the header with `done`.
+///
+/// Their watch flags are ignored. ZooKeeper parses all of them before the first read, so a list
+/// that does not parse, or that mixes reads and writes, is malformed. ZooKeeper detects a list of
+/// writes alone, or a null path, only during execution, and breaks off there (surface 2.5).
 fn multi_read(reader: &mut Reader) -> Read<Vec<ReadOp>> {
     let mut reads = Vec::new();
     let mut writes = None;
@@ -310,7 +331,7 @@ fn multi_read(reader: &mut Reader) -> Read<Vec<ReadOp>> {
         if *writes.get_or_insert(write) != write {
             return Err(Malformed);
         }
-        // What comes behind it is never carried out.
+        // Sub-requests behind an unreadable one are never carried out.
         if reads.last() != Some(&ReadOp::Unreadable) {
             reads.push(read);
         }
@@ -318,7 +339,7 @@ fn multi_read(reader: &mut Reader) -> Read<Vec<ReadOp>> {
     Ok(reads)
 }
 
-/// The type of the next sub-request; `None` at the end.
+/// Reads a sub-request's header; returns its type, or `None` at the end.
 fn multi_header(reader: &mut Reader) -> Read<Option<i32>> {
     let code = reader.i32()?;
     let done = reader.bool()?;

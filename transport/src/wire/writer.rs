@@ -1,9 +1,9 @@
-//! Writes jute's primitives (surface 1.2).
+//! Writers of jute's primitives (surface 1.2).
 
 use bytes::{BufMut, BytesMut};
 use zoolet_model::{Names, Stat, Text};
 
-/// Appends one frame: room for the length, the body, then the length.
+/// Appends one frame: a placeholder, the body, then the length in the placeholder.
 pub(crate) fn frame(out: &mut BytesMut, body: impl FnOnce(&mut BytesMut)) {
     let start = out.len();
     out.put_i32(0);
@@ -45,14 +45,14 @@ pub(crate) fn texts(out: &mut BytesMut, elements: &[Text]) {
     vector(out, elements, text);
 }
 
-/// A vector of strings that is kept as it goes out.
+/// Appends a vector of strings that is stored in its wire encoding.
 pub(crate) fn names(out: &mut BytesMut, names: &Names) {
     out.put_i32(i32::try_from(names.len()).unwrap_or(i32::MAX));
     out.put_slice(names.encoded());
 }
 
 pub(crate) fn stat(out: &mut BytesMut, stat: &Stat) {
-    // Put together on the stack: one check for room instead of eleven.
+    // Assembled on the stack: one capacity check instead of eleven.
     let mut bytes = [0; 68];
     let mut rest = &mut bytes[..];
     rest.put_i64(stat.czxid);
@@ -69,7 +69,7 @@ pub(crate) fn stat(out: &mut BytesMut, stat: &Stat) {
     out.put_slice(&bytes);
 }
 
-/// MultiHeader (surface 2.4).
+/// Appends a MultiHeader (surface 2.4).
 pub(crate) fn multi_header(out: &mut BytesMut, kind: i32, done: Done, err: i32) {
     out.put_i32(kind);
     bool(out, matches!(done, Done::Yes));
@@ -83,12 +83,12 @@ pub(crate) enum Done {
     No,
 }
 
-/// The header that ends a multi, both ways.
+/// Appends the header that ends a multi, in requests and replies.
 pub(crate) fn multi_end(out: &mut BytesMut) {
     multi_header(out, -1, Done::Yes, -1);
 }
 
-/// A length as the wire carries it. Nothing we send comes near 2 GiB: what waits for a client is bounded far below.
+/// Returns a length as the wire carries it. The limits of outbound bytes are far below 2 GiB.
 fn length(bytes: usize) -> i32 {
     debug_assert!(i32::try_from(bytes).is_ok());
     i32::try_from(bytes).unwrap_or(i32::MAX)

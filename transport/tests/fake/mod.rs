@@ -1,4 +1,4 @@
-//! A machine that answers from a script, behind the real port, and clients on real sockets.
+//! A scripted engine stand-in behind the real client port, and clients on sockets.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -17,17 +17,18 @@ use zoolet_transport::server::*;
 use zoolet_transport::wire::client::*;
 use zoolet_transport::wire::split_frame;
 
-/// What a client gets when something that must happen does not.
+/// Maximum wait for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a server alone says of itself.
+/// Returns the status of a standalone server.
 pub(crate) fn alone() -> Status {
     Status { role: "standalone", znodes: 4, zxid: Zxid::from_bits(0x2a).unwrap(), ..Status::default() }
 }
 
-/// Answers at once, but for the paths that say otherwise:
-/// `/hold` is not answered before `release`, `/never` not at all, `/pending` leaves a hole that `fill` fills,
-/// `/size/N` has N bytes of data.
+/// A stand-in for the engine that answers at once, except for some paths.
+///
+/// `/hold` is answered by `release`, `/never` not at all. `/pending` leaves a hole that `fill`
+/// fills. `/size/N` has N bytes of data.
 pub(crate) struct Machine {
     outbox: Arc<Outbox>,
     seen: Mutex<Seen>,
@@ -35,21 +36,21 @@ pub(crate) struct Machine {
     stopped: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
-/// Who delivers the answers to a submit call.
+/// Which thread delivers the answers to a submit call.
 enum Delivery {
-    /// The port's thread, in its time.
+    /// The port's thread, at its next turn.
     Port,
-    /// Another thread, one after another.
+    /// Another thread, one answer at a time.
     Elsewhere(mpsc::Sender<Vec<Output>>),
-    /// Whoever it may be: they are delivered when the call returns.
+    /// The submitting thread, before the call returns.
     AtOnce,
 }
 
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Requests of each submit call.
+    /// Number of events in each submit call.
     pub(crate) batches: Vec<usize>,
-    /// Requests of all kinds but pings.
+    /// All requests except pings.
     pub(crate) requests: Vec<(ConnId, i32, Request)>,
     pub(crate) pings: usize,
     pub(crate) connects: Vec<(ConnId, Option<std::net::IpAddr>, ConnectRequest)>,
@@ -62,7 +63,7 @@ pub(crate) struct Seen {
     lists_break_off: bool,
 }
 
-/// As a thread does that has time to send a little.
+/// Delivers as a thread does that has a few small outputs.
 fn at_once(outbox: &Outbox, outputs: &mut Vec<Output>) {
     outbox.leave(outputs);
     outbox.deliver_little();
@@ -76,7 +77,7 @@ impl EventSink for Machine {
         for event in events.drain(..) {
             self.handle(event, &mut seen, &mut outputs);
         }
-        // Still locked: a hole must be on its way before anybody can fill it.
+        // Still locked: a hole must be submitted before another thread can fill it.
         match &*self.delivery.lock().unwrap() {
             Delivery::Port => self.outbox.push(&mut outputs),
             Delivery::Elsewhere(deliverer) => deliverer.send(outputs).unwrap(),
@@ -94,37 +95,39 @@ impl Machine {
         self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// From now on new sessions are refused.
+    /// Refuses new sessions from now on.
     pub(crate) fn refuse_sessions(&self) {
         self.seen().refuse = true;
     }
 
-    /// What `Status` says from now on.
+    /// Sets the role that the status reports.
     pub(crate) fn become_role(&self, role: &'static str) {
         self.seen().status.role = role;
     }
 
-    /// All that `Status` says from now on.
+    /// Sets the whole status.
     pub(crate) fn become_status(&self, status: Status) {
         self.seen().status = status;
     }
 
-    /// From now on a list of watches has one row and a second page, and nobody hears what is in that.
+    /// Breaks off lists of watches from now on.
+    ///
+    /// They have one row, and a second page that is never answered.
     pub(crate) fn break_off_lists(&self) {
         self.seen().lists_break_off = true;
     }
 
-    /// Sends outputs as the core would.
+    /// Sends outputs through the port's thread, as the core does.
     pub(crate) fn push(&self, outputs: impl IntoIterator<Item = Output>) {
         self.outbox.push(&mut outputs.into_iter().collect());
     }
 
-    /// Sends outputs as a thread does that has few.
+    /// Sends outputs on this thread, as a thread with few outputs does.
     pub(crate) fn deliver(&self, outputs: impl IntoIterator<Item = Output>) {
         at_once(&self.outbox, &mut outputs.into_iter().collect());
     }
 
-    /// From now on the answers to each submit call are delivered by another thread, one after another.
+    /// From now on, another thread delivers the answers, one at a time.
     pub(crate) fn deliver_elsewhere(&self) {
         let (deliverer, outputs) = mpsc::channel::<Vec<Output>>();
         *self.delivery.lock().unwrap() = Delivery::Elsewhere(deliverer);
@@ -134,19 +137,21 @@ impl Machine {
         });
     }
 
-    /// From now on the answers to each submit call are delivered before it returns.
+    /// From now on, the answers to a submit call are delivered before it returns.
     pub(crate) fn deliver_at_once(&self) {
         *self.delivery.lock().unwrap() = Delivery::AtOnce;
     }
 
-    /// The next call keeps the port's thread until what this gives is dropped.
+    /// Blocks the port's thread in its next submit call.
+    ///
+    /// The block ends when the returned sender is dropped.
     pub(crate) fn stop_the_port(&self) -> mpsc::Sender<()> {
         let (go_on, stopped) = mpsc::channel();
         *self.stopped.lock().unwrap() = Some(stopped);
         go_on
     }
 
-    /// Answers what was held; says how many there were.
+    /// Answers the held requests; returns their number.
     pub(crate) fn release(&self) -> usize {
         let held = std::mem::take(&mut self.seen().held);
         let count = held.len();
@@ -157,7 +162,7 @@ impl Machine {
         count
     }
 
-    /// Fills the holes, last one first.
+    /// Fills the holes, the last one first.
     pub(crate) fn fill(&self) {
         let holes = std::mem::take(&mut self.seen().holes);
         for (conn, ticket, xid) in holes.into_iter().rev() {
@@ -165,7 +170,7 @@ impl Machine {
         }
     }
 
-    /// Waits until something is true of what was seen.
+    /// Waits until `is_true` holds.
     pub(crate) fn wait(&self, what: &str, mut is_true: impl FnMut(&Seen) -> bool) {
         eventually(what, || is_true(&self.seen()));
     }
@@ -188,7 +193,7 @@ impl Machine {
             }
             Event::Request { conn, xid: _, request: Request::Ping } => {
                 seen.pings += 1;
-                // Answers leave in order, those to pings too.
+                // Answers leave in order, so a ping waits behind held requests.
                 if seen.held.iter().any(|(held, _)| *held == conn) {
                     seen.held.push((conn, -2));
                 } else {
@@ -204,7 +209,7 @@ impl Machine {
                 outputs.push(Output::Status { ticket, status: Box::new(seen.status.clone()) });
             }
             Event::List { ticket, list } => {
-                // Where the second page would begin.
+                // The mark at which the second page would begin.
                 let next = seen.lists_break_off.then(far);
                 if next.is_none() || matches!(list, List::Watches { from, .. } if Some(from) != next) {
                     let listed = next.iter().map(|_| (SessionId(1), Text::from("/a"))).collect();
@@ -251,7 +256,7 @@ impl Machine {
     }
 }
 
-/// The end of the first page of a long list.
+/// Returns the mark at the end of a long list's first page.
 fn far() -> Mark {
     let mut table = WatchTable::new(u32::MAX, usize::MAX, 1);
     table.add(ConnId(1), "/a", WatchKind::Data).unwrap();
@@ -266,7 +271,7 @@ pub(crate) fn data(bytes: Bytes) -> Reply {
     Reply::Data(Some(bytes), Stat::default())
 }
 
-/// Waits for something that must become true.
+/// Waits until `is_true` holds, [`PATIENCE`] at most.
 pub(crate) fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_true() {
@@ -275,7 +280,7 @@ pub(crate) fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-/// The port on a thread of its own.
+/// The client port on its own thread.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) machine: Arc<Machine>,
@@ -322,7 +327,7 @@ impl Server {
         drop(self.stop.take());
     }
 
-    /// Ends the port and waits for it.
+    /// Stops the port and waits for its end.
     pub(crate) fn stop(&mut self) {
         self.ask_to_stop();
         if let Some(thread) = self.thread.take() {
@@ -330,14 +335,14 @@ impl Server {
         }
     }
 
-    /// A client with a session.
+    /// Connects a client with a session.
     pub(crate) fn client(&self) -> Client {
         let mut client = self.stranger();
         assert!(client.handshake().timeout_ms > 0);
         client
     }
 
-    /// A socket that has said nothing yet.
+    /// Connects a socket that has sent nothing yet.
     pub(crate) fn stranger(&self) -> Client {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -345,7 +350,7 @@ impl Server {
         Client { stream, buffer: BytesMut::new() }
     }
 
-    /// What a four-letter word is answered with.
+    /// Returns the answer to a four-letter word.
     pub(crate) fn word(&self, word: &str) -> String {
         let mut client = self.stranger();
         client.write(word.as_bytes());
@@ -384,7 +389,7 @@ impl Client {
         self.send(xid, &get(path));
     }
 
-    /// The next frame; `None` when the server closed.
+    /// Returns the next frame; `None` when the server closed.
     pub(crate) fn frame(&mut self) -> Option<Bytes> {
         loop {
             if let Some(frame) = split_frame(&mut self.buffer, 1 << 30).unwrap() {
@@ -394,7 +399,7 @@ impl Client {
             match self.stream.read(&mut chunk) {
                 Ok(0) => return None,
                 Ok(bytes) => self.buffer.extend_from_slice(&chunk[..bytes]),
-                // A socket with a timeout is not restarted by the kernel after a signal.
+                // After a signal, the kernel does not restart a read from a socket with a timeout.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
                 Err(error) => panic!("{error}"),
@@ -402,24 +407,24 @@ impl Client {
         }
     }
 
-    /// The xid of the next reply.
+    /// Returns the xid of the next reply.
     pub(crate) fn xid(&mut self) -> i32 {
         let frame = self.frame().expect("a reply");
         i32::from_be_bytes(frame[..4].try_into().unwrap())
     }
 
-    /// Whether the server has closed.
+    /// Whether the server closed the connection.
     pub(crate) fn is_closed(&mut self) -> bool {
         self.frame().is_none()
     }
 
-    /// Gives back the memory of a buffer in which nothing waits.
+    /// Frees the buffer, which must be empty.
     pub(crate) fn forget_buffer(&mut self) {
         assert!(self.buffer.is_empty());
         self.buffer = BytesMut::new();
     }
 
-    /// Everything until the server closes, as text.
+    /// Returns everything up to the server's close, as text.
     pub(crate) fn rest(mut self) -> String {
         let mut text = String::new();
         self.stream.read_to_string(&mut text).unwrap();

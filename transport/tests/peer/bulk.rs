@@ -18,12 +18,12 @@ fn byte_at(offset: u64) -> u8 {
     (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// A snapshot that is made as it is read.
+/// A snapshot generated as it is read.
 struct Source {
     bytes: u64,
-    /// The first offset that was asked for.
+    /// The first offset requested.
     begun_at: Arc<AtomicU64>,
-    /// Fails there.
+    /// Reads at or above this offset fail.
     fails_at: u64,
 }
 
@@ -44,12 +44,12 @@ impl SnapshotBytes for Source {
         if offset >= self.fails_at {
             return Err("a bad sector".to_owned());
         }
-        // As a disk may, it gives less than it is asked for.
+        // A disk may return fewer bytes than requested.
         Ok((offset..self.bytes).take(bytes_max.min(100_000)).map(byte_at).collect())
     }
 }
 
-/// What is here of a snapshot, and stays when a transfer breaks off.
+/// The received bytes of a snapshot, kept when a transfer breaks off.
 #[derive(Clone, Default)]
 struct Store(Arc<Mutex<Vec<u8>>>);
 
@@ -70,7 +70,7 @@ impl Store {
     }
 }
 
-/// Of an empty tree; the links do not look at it.
+/// Returns the state of an empty tree; the links do not inspect it.
 fn state() -> BaseState {
     let meta = CheckpointMeta { zxid: Zxid::ZERO, digest: 0, totals: vec![0; 44].into() };
     BaseState::read(&meta, []).unwrap()
@@ -97,7 +97,7 @@ impl SnapshotTaker for Taker {
     }
 }
 
-/// A disk that takes nothing.
+/// A disk on which every write fails.
 struct Full;
 
 impl SnapshotTaker for Full {
@@ -174,7 +174,7 @@ fn a_snapshot_arrives_whole_and_is_told_once_on_each_side() {
     let (one, two) = linked(1 << 30);
     let (to_two, to_one) = (one.linked(2), two.linked(1));
     let store = Store::default();
-    // It is asked for before it is there.
+    // The receiver may ask before the sender has the snapshot.
     two.push(vec![receive(to_one, 1, store.taker(Duration::ZERO))]);
     sleep(Duration::from_millis(50));
     let (source, begun_at) = Source::new();
@@ -221,14 +221,14 @@ fn a_snapshot_that_is_dropped_is_told_to_its_sender_alone() {
     let store = Store::default();
     let (source, _) = Source::new();
     one.push(vec![send(to_two, 1, source)]);
-    // Slow enough for the sender to wait for it.
+    // Slow enough to make the sender wait.
     two.push(vec![receive(to_one, 1, store.taker(Duration::from_millis(300)))]);
     until("a part", || store.len() > 0);
     sleep(Duration::from_millis(150));
     two.push(vec![Instruction::DropSnapshot { peer: id(1), transfer: TransferId(1) }]);
-    // Nothing is wrong with the sender, whose machine would close the link.
+    // The sender reports success. On an error, its engine would close the link.
     assert_eq!(sent(&one, 1), Ok(()));
-    // The link is as it was.
+    // The link is unharmed.
     one.send(2, to_two, commit(1));
     assert_eq!(two.messages(1, to_one, 1), [commit(1)]);
     assert_eq!((ends(&one), ends(&two)), (1, 0));
@@ -253,7 +253,7 @@ fn a_slow_disk_at_the_receiver_holds_its_sender_back() {
     two.push(vec![receive(to_one, 1, store.taker(Duration::from_millis(20)))]);
     let mut most = 0;
     until("the end", || {
-        // In this order what is written meanwhile only lessens it.
+        // Loaded in this order, so that bytes written in between only reduce the difference.
         let (read, here) = (read.load(SeqCst), store.len());
         if read != u64::MAX {
             most = most.max(read.saturating_sub(here));
@@ -264,7 +264,7 @@ fn a_slow_disk_at_the_receiver_holds_its_sender_back() {
     assert!(most > 0 && most <= 2 << 20, "{most} bytes were on the way");
 }
 
-/// Keeps how far it was read.
+/// Records how far the source was read.
 struct Counting {
     source: Source,
     read: Arc<AtomicU64>,
@@ -296,7 +296,8 @@ fn a_disk_that_fails_at_the_sender_is_told_on_both_sides() {
     assert_eq!(two.messages(1, to_one, 1), [commit(1)]);
 }
 
-/// What a link brings that broke off is kept, and what a disk did not take is sent anew from its beginning.
+/// When a link breaks, the receiver keeps its bytes. When its disk fails, the transfer starts again
+/// from the beginning. So the engine must tell the two apart.
 #[test]
 fn a_disk_that_fails_at_the_receiver_is_told_apart_from_a_link_that_goes() {
     let (one, two) = linked(1 << 30);
@@ -354,13 +355,14 @@ fn a_snapshot_is_not_sent_faster_than_it_may() {
     one.push(vec![send(to_two, 1, source)]);
     two.push(vec![receive(to_one, 1, store.taker(Duration::ZERO))]);
     received(&two, 1).unwrap();
-    // However slow the machine is, it takes two seconds, but for the last chunk and what a pause earns.
+    // 20 MB at 10 MB/s take two seconds on any host, less the last chunk and the credit of a pause.
     assert!(begun.elapsed() > Duration::from_millis(1900), "{:?}", begun.elapsed());
 }
 
 #[test]
 fn each_snapshot_that_came_too_late_doubles_the_rate_of_the_next() {
-    // Five hours and a half, or 0.6 s.
+    // 20 MB at 1,000 bytes/s would take five and a half hours. With the rate doubled 15 times they
+    // take 0.6 s.
     let (one, two) = linked(1000);
     let (to_two, to_one) = (one.linked(2), two.linked(1));
     let store = Store::default();

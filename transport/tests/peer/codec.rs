@@ -1,4 +1,4 @@
-//! The bytes between servers: every message comes back as it went, and nothing else does.
+//! The codec between servers: every message round-trips, and nothing else decodes.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use bytes::{Bytes, BytesMut};
@@ -12,7 +12,7 @@ use zoolet_zab::{Attempt, Epoch, Message};
 
 const FRAME_MAX: usize = 4096;
 
-/// One frame, its length first.
+/// Returns the message's frame, with the length first.
 fn frame(message: &PeerMessage) -> Vec<u8> {
     let mut out = BytesMut::new();
     encode(message, &mut out);
@@ -25,7 +25,7 @@ fn datagram(message: &PeerMessage) -> Bytes {
     out.freeze()
 }
 
-/// Everything that a stream says, and how it ends, in pieces of `step` bytes.
+/// Decodes a stream in pieces of `step` bytes; returns the messages and the error at the end.
 fn read(lane: Lane, stream: &[u8], step: usize) -> (Vec<PeerMessage>, Option<CodecError>) {
     let (mut frames, mut messages) = (Frames::new(lane, FRAME_MAX), Vec::new());
     for piece in stream.chunks(step.max(1)) {
@@ -41,7 +41,7 @@ fn read(lane: Lane, stream: &[u8], step: usize) -> (Vec<PeerMessage>, Option<Cod
     (messages, None)
 }
 
-/// A message of every kind that has a lane, many times over.
+/// Returns 50 random messages of each kind that has a lane.
 fn messages() -> impl Iterator<Item = (Kind, PeerMessage)> {
     (0..50).flat_map(|seed| {
         let mut random = Random::new(seed);
@@ -121,12 +121,12 @@ fn a_cut_is_waited_for_and_a_byte_too_many_is_refused() {
                 continue;
             }
             assert_eq!(read(lane, &bytes[..end], usize::MAX), (vec![], None));
-            // The same with a length that fits what is there.
+            // The same cut, with a length field that matches it.
             if end >= 5 {
                 let short = [&(end as u32 - 4).to_le_bytes(), &bytes[4..end]].concat();
                 let (none, error) = read(lane, &short, usize::MAX);
                 if kind == Kind::Health && end + 1 == bytes.len() {
-                    // An earlier build says nothing of its disk.
+                    // An earlier build sends Health without the disk's troubles.
                     assert_eq!((none.len(), error), (1, None));
                     continue;
                 }
@@ -134,7 +134,7 @@ fn a_cut_is_waited_for_and_a_byte_too_many_is_refused() {
             }
         }
         if kind == Kind::Health {
-            // It is only shown: what a later release adds is passed over.
+            // Health is only displayed, so bytes added by a later release are skipped.
             continue;
         }
         let long = [&(bytes.len() as u32 - 3).to_le_bytes(), &bytes[4..], &[0]].concat();
@@ -146,10 +146,12 @@ fn a_cut_is_waited_for_and_a_byte_too_many_is_refused() {
     }
 }
 
-/// Every value has one form: a changed byte is refused, or is another message, whose bytes these are.
+/// Every value has one encoding.
+///
+/// A changed byte is refused, or yields another message with exactly these bytes.
 #[test]
 fn any_changed_byte_is_refused_or_another_message() {
-    // Of a Health what this release does not know is passed over, so several forms are read as one.
+    // Except Health: unknown parts are skipped, so several encodings decode to one value.
     for (_, message) in messages().filter(|(kind, _)| *kind != Kind::Health) {
         let bytes = frame(&message);
         for at in 0..bytes.len() {
@@ -201,7 +203,7 @@ fn the_longest_frame_is_accepted_and_one_byte_more_is_not() {
     let max = longest.len() - 4;
     for (max, is_accepted) in [(max, true), (max - 1, false)] {
         let mut frames = Frames::new(Lane::Log, max);
-        // The length is enough to tell.
+        // The length field alone is enough to refuse the frame.
         frames.push(Bytes::copy_from_slice(&longest[..4]));
         assert_eq!(frames.next().is_ok(), is_accepted);
     }

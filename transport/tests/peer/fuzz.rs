@@ -1,4 +1,4 @@
-//! Hostile bytes between servers: nothing panics, and what is read can be written.
+//! Hostile bytes between servers: no panic, and every decoded message can be encoded again.
 
 use std::path::Path;
 use zoolet_sim::fuzz::{exercise, replay};
@@ -10,7 +10,7 @@ fn any_bytes_are_messages_or_refused() {
     }
 }
 
-/// Each input is named for what it shows.
+/// The name of each corpus file describes its case.
 #[test]
 fn the_corpus_of_what_servers_say_breaks_nothing() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus");

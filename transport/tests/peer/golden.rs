@@ -1,4 +1,6 @@
-//! The bytes between servers, as docs/FORMATS.md describes them: a release must read what the one before says.
+//! Golden bytes between servers, as docs/reference/formats.md describes them.
+//!
+//! A release must read the messages of the previous one.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use bytes::{Bytes, BytesMut};
@@ -15,7 +17,7 @@ use zoolet_zab::{
 
 const GOLDEN: &str = include_str!("../golden/between_servers.txt");
 
-/// What has bytes of its own.
+/// A value with an encoding.
 #[derive(Clone, PartialEq, Debug)]
 enum Sample {
     Message(PeerMessage),
@@ -34,7 +36,7 @@ impl Sample {
         out
     }
 
-    /// What the bytes say, read as a sample like this one is.
+    /// Decodes the bytes as a value of this sample's type.
     fn decode(&self, mut bytes: BytesMut) -> Result<Option<Self>, CodecError> {
         match self {
             Self::Message(message) if message.lane() == Lane::Datagram => {
@@ -51,7 +53,7 @@ impl Sample {
     }
 }
 
-/// Some of each kind. The compiler asks for a new one.
+/// Returns samples of a kind. The exhaustive match demands samples for a new kind.
 fn samples(kind: Kind) -> Vec<Sample> {
     let (attempt, epoch, round) = (Attempt(0x0a), Epoch::new(0x0e).unwrap(), 0x77);
     let credentials = Credentials { current: Epoch::new(0x0c).unwrap(), last: zxid(0x0d, 0x1d) };
@@ -271,7 +273,8 @@ fn what_a_later_release_adds_to_a_health_is_passed_over() {
     }
 }
 
-/// What a later release adds to a Hello hides nothing of the rest from this one, and is kept as it came: the proof is made of it too.
+/// A later release may extend the Hello. This release must still read the rest, and keep the
+/// extension unchanged, because the proof covers it.
 #[test]
 fn an_extension_of_a_hello_is_passed_over_and_kept() {
     for sample in of_streams(Kind::Hello) {
@@ -286,7 +289,7 @@ fn an_extension_of_a_hello_is_passed_over_and_kept() {
         assert_eq!(read.extension, b"later"[..]);
         assert_eq!(Sample::Opening(Opening::Hello(read.clone())).encode(), longer);
         assert_eq!(Sample::Opening(Opening::Hello(Hello { extension: Bytes::new(), ..read })), sample);
-        // But nothing may follow it.
+        // Bytes after the extension are refused.
         longer.extend_from_slice(&[0]);
         longer[..4].copy_from_slice(&(length + 1).to_le_bytes());
         assert_eq!(sample.decode(longer), Err(CodecError::Trailing { kind: Kind::Hello, bytes: 1 }));

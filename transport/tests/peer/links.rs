@@ -1,4 +1,4 @@
-//! Links between servers over loopback: how they come about, what they carry, how they end.
+//! Links between servers over loopback: creation, traffic and end.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::servers::{Plan, Server, commit, entry, free_address, id, lines, ping, plans};
@@ -7,7 +7,7 @@ use zoolet_engine::Event;
 use zoolet_engine::peer::PeerMessage;
 use zoolet_transport::peer::Instruction;
 
-/// Two servers of which only the one with `dialler` as its id knows where the other is.
+/// Starts two servers, of which only `dialler` knows the other's address.
 fn pair(dialler: u8) -> (Server, Server) {
     let acceptor = 3 - dialler;
     let there = Plan::new(acceptor).knows(dialler, &[]).start();
@@ -40,7 +40,7 @@ fn a_name_is_resolved() {
 fn heartbeats_travel_outside_of_the_lanes() {
     let (one, two) = pair(1);
     let (to_two, to_one) = (one.linked(2), two.linked(1));
-    // One may be lost; not all of them.
+    // A datagram may be lost, but not all of them.
     for round in 1..=100 {
         one.send(2, to_two, ping(round));
     }
@@ -83,7 +83,7 @@ fn servers_that_dial_each_other_have_one_link() {
                 server.linked(peer);
             }
         }
-        // Whatever was begun beside them is over.
+        // Time for all other connection attempts to end.
         std::thread::sleep(Duration::from_millis(300));
         for server in &servers {
             let ups = server.told.count(|event| matches!(event, Event::PeerUp { .. }));
@@ -107,7 +107,7 @@ fn every_link_has_a_number_of_its_own_and_one_end() {
     two.unlinked(1, of_two);
     let second = one.linked(2);
     assert!(second > first);
-    // What is still said on the link that is gone is dropped.
+    // A message sent on the closed link is dropped.
     let of_two = two.linked(1);
     one.send(2, first, commit(1));
     one.send(2, second, commit(2));
@@ -171,7 +171,7 @@ fn an_address_that_was_learned_leads_back_when_the_configured_one_does_not() {
     let mut one = one;
     one.members = vec![(2, vec![nowhere], None)];
     one.hints = Some(file.clone());
-    // The other one knows the way, and is remembered.
+    // The other server dials, and its address is remembered.
     {
         let (one, two) = (one.start(), two.start());
         one.linked(2);
@@ -202,7 +202,7 @@ fn an_address_that_was_learned_leads_back_when_the_configured_one_does_not() {
 fn links_without_a_word_stay() {
     let (one, two) = pair(1);
     let (to_two, to_one) = (one.linked(2), two.linked(1));
-    // Longer than a silent connection lives.
+    // Longer than the idle timeout of a connection.
     std::thread::sleep(Duration::from_secs(8));
     assert_eq!((one.linked(2), two.linked(1)), (to_two, to_one));
     let figures = &one.table.figures()[&id(2)];

@@ -1,4 +1,4 @@
-//! Links between servers: their codec, their handshakes, and what they refuse.
+//! Links between servers: codec, handshakes and refusals.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![cfg(feature = "peer")]
 

@@ -1,4 +1,4 @@
-//! What streams between servers begin with: strangers say it too.
+//! The openings of streams between servers. Strangers can send them too.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use bytes::BytesMut;
@@ -24,7 +24,7 @@ fn hello(change: impl FnOnce(&mut Hello)) -> Hello {
     }
 }
 
-/// What the other side reads.
+/// Encodes and decodes a Hello, as the other side does.
 fn said(hello: Hello) -> Result<Hello, CodecError> {
     match Opening::take(&mut encoded(&Opening::Hello(hello), Opening::encode)) {
         Ok(Some(Opening::Hello(hello))) => Ok(hello),
@@ -43,7 +43,8 @@ fn comes_back_in_any_pieces<T: PartialEq + std::fmt::Debug>(of: T, encode: fn(&T
     received.extend_from_slice(b"what follows");
     assert_eq!(take(&mut received), Ok(Some(of)));
     assert_eq!(received, b"what follows"[..]);
-    // With any byte changed it is refused, waited for, or something else; a panic would end this test.
+    // With a changed byte it is refused, incomplete, or another value. A panic would fail this
+    // test.
     for at in 0..bytes.len() {
         for flip in [1, 0x80, 0xff] {
             let mut changed = bytes.clone();
@@ -69,7 +70,7 @@ fn a_stranger_makes_nobody_wait_for_more_than_a_beginning_may_have() {
     assert_eq!(Opening::take(&mut received), Err(refused));
     let mut received = BytesMut::from(&(OPENING_BYTES_MAX as u32).to_le_bytes()[..]);
     assert_eq!(Opening::take(&mut received), Ok(None));
-    // A web browser.
+    // A web browser connects.
     let mut received = BytesMut::from(&b"GET / HTTP/1.1\r\n\r\n"[..]);
     assert!(matches!(Opening::take(&mut received), Err(CodecError::TooLong { .. })));
 }
@@ -97,7 +98,7 @@ fn what_nobody_would_take_of_a_hello_is_not_said() {
     let read = said(long.clone()).unwrap();
     assert_eq!(read.site, "\u{fc}".repeat(SITE_BYTES_MAX / 2));
     assert_eq!(read.addresses, long.addresses.into_iter().filter(sayable).take(ADDRESSES_MAX).collect::<Vec<_>>());
-    // What ends up in a log shall not write there.
+    // Text that may reach a log must contain no control characters.
     assert_eq!(said(hello(|hello| hello.site = "a\r\nb\x1b[31m".to_owned())).unwrap().site, "ab[31m");
 }
 

@@ -1,4 +1,4 @@
-//! Who does not become a link, and what operators are told of it.
+//! Refused connections, and how they are reported to operators.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::servers::stranger::{Stranger, answer, say_go};
@@ -39,7 +39,7 @@ fn a_second_live_server_with_the_same_id_is_refused_and_both_sides_know_where_th
     (twin.listen, twin.process, twin.identity) = (free_address(), 5, Identity::generate().unwrap());
     let twin = twin.start();
     let (old, new) = (first.address.to_string(), twin.address.to_string());
-    // Whichever of them dialled.
+    // The line appears whichever side dialled.
     lines::wait(&[&new, "(server 2)", "is live at", &old]);
     let told = twin.refusal(1, "another live server");
     assert!(told.contains(&old), "{told}");
@@ -78,7 +78,8 @@ fn a_twin_that_keeps_the_last_word_back_displaces_nobody_who_came_meanwhile() {
     });
 }
 
-/// A copied data directory has the key of its original, and nothing is decided on two ids at a time.
+/// A copied data directory has its original's key. Each id is decided separately, so the key must
+/// be judged again when the connection becomes the link.
 #[test]
 fn of_two_servers_with_one_key_that_come_at_once_one_is_refused() {
     let server = Plan::new(1).knows(2, &[]).knows(3, &[]).start();
@@ -119,7 +120,7 @@ fn a_frozen_server_does_not_keep_its_successor_out() {
     let server = plan.start();
     on_a_runtime(async {
         let stranger = Stranger::new();
-        // It acknowledges on the level of QUIC, and does not answer.
+        // The stranger acknowledges packets, but does not answer probes.
         let (_connection, _say, _hear) = stranger.link(2, 1, address).await;
         let link = tokio::task::spawn_blocking(move || {
             let link = server.linked(2);
@@ -145,11 +146,11 @@ fn who_lived_beside_the_first_one_is_no_later_life_of_it_though_the_first_one_st
             process_age_ms: began.elapsed().as_millis() as u64,
             ..Stranger::hello(2, 1)
         };
-        // Older than the link. The first one says nothing.
+        // A process older than the link. The first server is silent.
         let before = begun.checked_sub(Duration::from_secs(10)).unwrap();
         let older = second.connect(address).await.unwrap();
         is_closed_with(LIVE_TWICE, Stranger::greet(&older, later(78, before)).await.unwrap_err());
-        // Younger than the link; and the first one answers, for a while.
+        // A process younger than the link, but the first server still answers for a while.
         let born = Instant::now();
         sleep(Duration::from_millis(500));
         let younger = third.connect(address).await.unwrap();
@@ -159,7 +160,7 @@ fn who_lived_beside_the_first_one_is_no_later_life_of_it_though_the_first_one_st
         }
         let again = third.connect(address).await.unwrap();
         is_closed_with(LIVE_TWICE, Stranger::greet(&again, later(79, born)).await.unwrap_err());
-        // One that began when nothing was heard of the first one any more.
+        // A process that began after the first server's last sign of life.
         let successor = second.connect(address).await.unwrap();
         Stranger::greet(&successor, later(80, Instant::now())).await.unwrap();
     });
@@ -176,7 +177,7 @@ fn who_answers_for_another_is_named_and_not_taken() {
     assert!(there.contains("wrong there"), "{there}");
     sleep(Duration::from_millis(500));
     assert_eq!(one.told.count(|_| true) + three.told.count(|_| true), 0);
-    // A condition that lasts fills no disk.
+    // A lasting condition is logged once, so it cannot fill a disk.
     assert_eq!(lines::with(&[&three.address.to_string(), "answers at the address"]).len(), 1);
 }
 
@@ -191,7 +192,7 @@ fn who_asks_for_another_hears_who_is_here_though_there_is_a_link() {
         }
         let other = three.connect(one.address).await.unwrap();
         let heard = async {
-            // An answer, and not that there is a link already.
+            // The server answers, although a link exists already.
             let _streams = Stranger::greet(&other, Stranger::hello(3, 2)).await.unwrap();
             other.closed().await
         };
@@ -214,7 +215,8 @@ fn another_site_key_is_refused_and_both_sides_know_why() {
     assert_eq!(one.told.count(|_| true) + two.told.count(|_| true), 0);
 }
 
-/// Anybody who reaches the port may say that it is server 2. What status would tell an operator to do is then what a stranger wants.
+/// Any host that reaches the port can claim to be server 2. Its words must not become the advice
+/// that the status gives to an operator.
 #[test]
 fn who_proves_nothing_gives_no_advice() {
     lines::keep();
@@ -226,7 +228,7 @@ fn who_proves_nothing_gives_no_advice() {
             let hello = Hello { proof, ..Stranger::hello(2, 1) };
             is_closed_with(PROOF, Stranger::be_answered(&connection, hello).await.unwrap_err());
         }
-        // Nor by the reason for which it leaves.
+        // The stranger's close reason must not be shown either.
         let connection = stranger.connect(one.address).await.unwrap();
         connection.close(LIVE_TWICE.into(), b"10.9.9.9:2888");
         stranger.endpoint.wait_idle().await;
@@ -240,7 +242,9 @@ fn who_proves_nothing_gives_no_advice() {
     assert_eq!(refusal, None);
 }
 
-/// Each costs a key exchange and two signatures, on the thread that answers heartbeats.
+/// Handshakes of strangers are rate-limited.
+///
+/// Each one costs a key exchange and two signatures, on the thread that answers heartbeats.
 #[test]
 fn a_stranger_that_loops_handshakes_is_heard_a_few_times_in_a_second() {
     const LOOPS: usize = 300;
@@ -250,7 +254,7 @@ fn a_stranger_that_loops_handshakes_is_heard_a_few_times_in_a_second() {
         let stranger = std::sync::Arc::new(Stranger::new());
         let mut heard = 0;
         for _ in 0..LOOPS {
-            // One that is not answered is given up, as a stranger in a hurry does.
+            // Abandons a handshake without an answer, as a hasty attacker does.
             let connecting = timeout(Duration::from_millis(20), stranger.connect(server.address));
             if let Ok(Ok(connection)) = connecting.await {
                 heard += 1;
@@ -337,7 +341,7 @@ fn a_learned_address_that_another_server_has_now_is_forgotten_and_hides_nothing(
     let one = one.start();
     let line = one.refusal(2, "no UDP reply");
     assert!(line.contains(&nobody.to_string()), "{line}");
-    // The operator did not write it.
+    // No warning: the address was learned, not configured by the operator.
     assert_eq!(lines::with(&[&three.address.to_string(), "answers at the address"]), [""; 0]);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("2 {nobody}\n"));
     drop(one);
@@ -350,8 +354,8 @@ fn members_that_are_linked_and_dropped_at_once_are_told_of_once_and_both_tables_
     const FLAPS_MAX: usize = 20;
     lines::keep();
     let [one, two] = plans::<2>().map(|plan| plan.start());
-    // Flaps after which a side was seen to know why. A machine that stands still for a second makes a link last
-    // before anybody looks.
+    // Counts the flaps after which each side was seen to know the reason. If the process stalls for
+    // a second, a link lasts, and the reason is erased before the test looks.
     let (mut known, mut flaps) = ([0; 2], 0);
     while known.iter().any(|&known| known < FLAPS) {
         flaps += 1;
@@ -371,7 +375,7 @@ fn members_that_are_linked_and_dropped_at_once_are_told_of_once_and_both_tables_
         assert_eq!(linked.len(), 1, "{linked:#?}");
         let gone = lines::with(&[&format!("the link to server {} at {}", other.id, other.address)]);
         assert!(gone.len() <= 2 + lasted, "{gone:#?}");
-        // One that stands is told.
+        // A link that lasts is logged.
         server.linked(other.id);
         lines::wait(&[&format!("linked to server {} at {} again", other.id, other.address)]);
         let figures = &server.table.figures()[&id(other.id)];
@@ -416,7 +420,7 @@ fn a_member_that_goes_wrong_again_and_again_is_told_once() {
     let remote = one.table.figures()[&id(2)].address.unwrap().to_string();
     assert_eq!(one.told.count(|event| matches!(event, Event::PeerDown { .. })), 10);
     assert_eq!(lines::with(&[&remote, "is closed"]).len(), 1);
-    // The machine's own reasons likewise.
+    // The engine's reasons are rate-limited in the same way.
     let three = Plan::new(3).knows(1, &[&one.address.to_string()]).start();
     for _ in 0..3 {
         let link = one.linked(3);
@@ -437,13 +441,13 @@ fn strangers_who_prove_nothing_are_dropped_and_shut_nobody_out() {
         for _ in 0..64 {
             let (stranger, address) = (stranger.clone(), server.address);
             open.spawn(async move {
-                // Some are not even heard.
+                // The server may ignore some attempts.
                 if let Ok(connection) = stranger.connect(address).await {
                     connection.closed().await;
                 }
             });
         }
-        // A member comes in while they are there.
+        // A member gets in while the strangers hold their places.
         let member = tokio::task::spawn_blocking(move || {
             let two = two.start();
             two.linked(1);

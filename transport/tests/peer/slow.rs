@@ -1,4 +1,4 @@
-//! A peer that does not read, and the others.
+//! A peer that does not read must not delay the others.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ fn a_peer_that_does_not_read_is_dropped_and_the_others_are_not_hurt() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let _link = Stranger::new().link(2, 1, address).await;
-            // Its QUIC is well and acknowledges, to the end of the test.
+            // Its QUIC stack keeps acknowledging until the test ends.
             std::future::pending::<()>().await;
         });
     });
@@ -38,7 +38,8 @@ fn a_peer_that_does_not_read_is_dropped_and_the_others_are_not_hurt() {
     while is_linked() {
         assert!(Instant::now() < until, "it is never dropped");
         number += 1;
-        // More than all windows together take, and then a little all the time, as heartbeats are.
+        // The first 11 entries exceed all windows together. Small ones follow at a steady pace,
+        // like heartbeats.
         let bytes = if number < 12 { 4 << 20 } else { 100 };
         one.send(2, to_two, entry(number, bytes));
         one.send(3, to_three, commit(number));
@@ -50,7 +51,7 @@ fn a_peer_that_does_not_read_is_dropped_and_the_others_are_not_hurt() {
     one.send(3, to_three, commit(number + 1));
     three.messages(1, of_three, number as usize + 1);
     assert_eq!(one.told.count(|event| matches!(event, Event::PeerDown { .. })), 1);
-    // What waited is given back with the link.
+    // The queued bytes are released with the link.
     while waiting() > 0 {
         assert!(Instant::now() < until, "{} bytes wait for nobody", waiting());
         std::thread::sleep(Duration::from_millis(20));
@@ -70,7 +71,9 @@ fn more_than_may_wait_for_one_lane_closes_the_link_at_once() {
     one.unlinked(2, link);
 }
 
-/// Lateness of heartbeats while a stranger begins 1,000 handshakes a second: docs/PERFORMANCE.md.
+/// Measures the delay of heartbeats while a stranger begins 1,000 handshakes a second.
+///
+/// docs/explanation/measurements.md has the results.
 ///
 /// `cargo test -p zoolet-transport --test peer slow:: -- --ignored --nocapture`
 #[test]
@@ -95,7 +98,7 @@ fn heartbeats_beside_a_stranger_that_loops_handshakes() {
     println!("{begun} handshakes were begun and {heard} completed in {took:?}");
 }
 
-/// Sends a heartbeat to server 2 after a pause, and says how long it was on its way.
+/// Sends a heartbeat to server 2 after a pause; returns the time until it arrived.
 fn round_trip(one: &Server, link: LinkId, two: &Server, round: u64) -> Duration {
     std::thread::sleep(Duration::from_millis(20));
     two.told.take();
@@ -107,7 +110,9 @@ fn round_trip(one: &Server, link: LinkId, two: &Server, round: u64) -> Duration 
     sent.elapsed()
 }
 
-/// Begins a handshake each millisecond and ends it when it is complete; how many, and how many were.
+/// Begins a handshake each millisecond, and closes each one that completes.
+///
+/// Returns the number begun, the number completed, and the time.
 fn knock(address: SocketAddr, over: tokio::sync::oneshot::Receiver<()>) -> (usize, usize, Duration) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let began = Instant::now();

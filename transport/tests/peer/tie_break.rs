@@ -1,4 +1,6 @@
-//! Of two connections that come about at the same time one becomes the link. A peer that is played by hand holds one of them open.
+//! Of two concurrent connections, one becomes the link.
+//!
+//! The test plays one peer by hand and keeps its connection open.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::servers::stranger::{Stranger, answer, say_hello};
@@ -7,10 +9,10 @@ use quinn::ConnectionError;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The code of a close because there is another link.
+/// The close code for a connection beside an existing link.
 const DUPLICATE: u32 = 2;
 
-/// Server `id`, which dials server `peer` there.
+/// Starts server `id`, which dials server `peer` at `there`.
 fn server_that_dials(id: u8, peer: u8, there: SocketAddr) -> Server {
     Plan::new(id).knows(peer, &[&there.to_string()]).start()
 }
@@ -28,7 +30,8 @@ fn the_larger_id_answers_while_it_dials_or_two_would_wait_for_each_other() {
         let (unanswered, _say, _hear) = one.dialled().await;
         let own = one.connect(two.address).await.unwrap();
         tokio::select! {
-            // What it dials may end once it has heard that this one is content, and not before.
+            // Server 2 may close the connection it dialled after it has received GO, not earlier.
+            // `biased` checks the close first.
             biased;
             end = unanswered.closed() => panic!("it answers only when its own dialling is over: {end}"),
             greeted = Stranger::greet(&own, Stranger::hello(1, 2)) => drop(greeted.unwrap()),

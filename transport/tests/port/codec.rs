@@ -1,4 +1,4 @@
-//! The codec against itself, against bytes written down by hand, and against garbage.
+//! The codec against itself, against bytes written by hand, and against garbage.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops at the first surprise")]
 
@@ -64,7 +64,7 @@ fn handshakes_and_events_come_back_as_they_went() {
     }
 }
 
-/// Bytes from hexadecimal with spaces.
+/// Decodes hexadecimal digits; ignores spaces.
 fn hex(text: &str) -> Bytes {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
@@ -145,7 +145,7 @@ fn request_bytes_are_zookeepers() {
         decoded(&format!("00000005 {PATH_A} 00000000 00000002")),
         Request::Write(WriteOp::SetData { path: a(), data: Some(Bytes::new()), version: 2 })
     );
-    // Any byte but zero is true, and what follows the body does not matter.
+    // Any byte but zero is true, and bytes after the body are ignored.
     assert_eq!(decoded(&format!("00000004 {PATH_A} 07 ffff")), Request::GetData { path: a(), watch: true });
     assert_eq!(
         decoded(&format!("0000000c {PATH_A} 00")),
@@ -228,7 +228,7 @@ fn bodies_that_do_not_parse_are_requests_to_be_refused() {
     ] {
         assert_eq!(decoded(body), refused, "{body}");
     }
-    // Only a multi costs a zxid when it does not parse.
+    // A malformed multi consumes a zxid, a malformed multiRead does not.
     for body in [
         "0000000e",
         "0000000e 00000004 00 ffffffff 000000022f61 00 ffffffff 01 ffffffff", // a read
@@ -262,7 +262,8 @@ fn opcodes_no_client_may_send_are_unknown() {
     assert_eq!(decode_request(Bytes::new(), &TTL_ON), Err(TooShort));
 }
 
-/// Surface 2.2 and 2.3: flags, then the switch, then the range.
+/// Surface 2.2 and 2.3. The checks come in this order: flags, enabled features, range of the time
+/// to live.
 #[test]
 fn create_modes_follow_opcode_and_flags() {
     let off = DecodeOptions::default();
@@ -299,7 +300,7 @@ fn create_modes_follow_opcode_and_flags() {
     for ttl in [0, -1, 1 << 40, i64::MIN] {
         assert_eq!(mode(21, 5, Some(ttl), &TTL_ON).0, CreateMode::BadArguments);
     }
-    // The second of these stops ZooKeeper's server, now and at every restart (surface 13.6).
+    // ZooKeeper's server stops at the second request, then and at every restart (surface 13.6).
     assert_eq!(mode(21, 0, Some(7), &off).0, CreateMode::BadArguments);
     assert_eq!(mode(21, 0, Some(-1), &off).0, CreateMode::BadArguments);
 }
@@ -320,7 +321,7 @@ fn inside_a_multi_the_flags_decide() {
         assert_eq!(multi(opcode, 5), one(CreateMode::Mismatched, opcode == 15));
         assert_eq!(multi(opcode, 6), one(CreateMode::Mismatched, opcode == 15));
     }
-    // What the flags make of it, and only a create2 keeps its Stat.
+    // The flags decide the mode, and only a create2 keeps its Stat.
     assert_eq!(multi(19, 0), one(valid(CreateKind::Persistent, false), false));
     assert_eq!(multi(19, 2), one(valid(CreateKind::Persistent, true), false));
     assert_eq!(multi(21, 0), one(valid(CreateKind::Persistent, false), false));
@@ -371,7 +372,7 @@ fn reply_bytes_are_zookeepers() {
              00000005 00 00000000 {stat_bytes} 0000000d 00 00000000 ffffffff 01 ffffffff"
         ))
     );
-    // A multi that failed is no error of the header (surface 13.4).
+    // A failed multi has no error in its header (surface 13.4).
     assert_eq!(
         reply(Ok(Reply::Multi(vec![
             OpResult::Failed(None),
@@ -396,7 +397,7 @@ fn reply_bytes_are_zookeepers() {
              ffffffff 00 ffffff9b ffffff9b ffffffff 01 ffffffff"
         ))
     );
-    // One that came to what is no read is an error with a body.
+    // A multiRead that reached an unreadable sub-request is an error with a body.
     assert_eq!(
         reply(Ok(Reply::MultiReadBroken(vec![]))),
         hex("00000019 00000007 0000000000000009 fffffffb ffffffff 01 ffffffff")
@@ -410,10 +411,10 @@ fn reply_bytes_are_zookeepers() {
     assert_eq!(out, hex(&format!("0000001e ffffffff 0000000000000005 00000000 00000003 00000003 {PATH_A}")));
 }
 
-/// Texts and data share the frame; only vectors allocate, and only for elements that are there.
+/// Texts and data share the frame. Only vectors allocate, and only for elements that arrived.
 #[test]
 fn decoding_allocates_no_more_than_the_frame_justifies() {
-    // The worst there is: nothing but empty strings, 4 bytes each.
+    // The worst case: nothing but empty strings, 4 bytes each.
     let count = 10_000_i32;
     let mut frame = hex("00000007 00000065 0000000000000000").to_vec();
     frame.extend(count.to_be_bytes());
@@ -424,7 +425,7 @@ fn decoding_allocates_no_more_than_the_frame_justifies() {
     assert_eq!((watches.data.len(), watches.data.capacity()), (10_000, 10_000));
     assert!(watches.data.capacity() * size_of::<Text>() <= 8 * frame.len());
 
-    // The same count with nothing behind it.
+    // The same count without the elements.
     frame.truncate(30);
     assert_eq!(decode_request(frame.into(), &TTL_ON).unwrap().1, Request::Malformed { write: false });
 
@@ -441,7 +442,7 @@ fn random_frames_never_panic() {
     for _ in 0..50_000 {
         let mut frame = random.bytes().to_vec();
         if random.bool() && frame.len() >= 8 {
-            // A known opcode, so that a body is looked for.
+            // A known opcode, so that the decoder goes on to the body.
             let code = [-11, 1, 2, 5, 7, 14, 15, 16, 19, 21, 22, 100, 101, 105, 106][random.below(15)];
             frame[4..8].copy_from_slice(&i32::to_be_bytes(code));
         }
@@ -468,7 +469,7 @@ fn mutated_frames_never_panic() {
     }
 }
 
-/// Every decoder sees the frame; nothing it returns holds more than the frame justifies.
+/// Runs every decoder on `frame`, and checks that the frame justifies the elements returned.
 fn swallow(frame: Bytes, random: &mut Random) {
     let _ = decode_connect(frame.clone());
     let _ = decode_connect_reply(frame.clone());

@@ -1,4 +1,4 @@
-//! Answers that are delivered by another thread than the port's.
+//! Delivery of answers by a thread other than the port's.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -19,7 +19,7 @@ fn an_answer_is_sent_while_the_ports_own_thread_is_busy() {
     let go_on = server.machine.stop_the_port();
     busy.get(2, "/a");
     server.machine.wait("the second request", |seen| seen.requests.len() == 2);
-    // Nobody else could send it: the port's thread stands in the machine.
+    // No other thread could deliver it: the port's thread is blocked in the submit call.
     server.machine.deliver([reply(conn, 1, Ok(data(Bytes::new())))]);
     assert_eq!(waiting.xid(), 1);
     drop(go_on);
@@ -38,7 +38,8 @@ fn what_is_much_waits_for_the_ports_own_thread() {
     busy.get(3, "/a");
     server.machine.wait("the third request", |seen| seen.requests.len() == 3);
     let written = server.traffic.read().bytes_sent;
-    // Somebody else's large answer lies there; the small one behind it is not worth sending both.
+    // A large answer is queued. The small one behind it does not justify sending both on this
+    // thread.
     server.machine.push([reply(conn, 1, Ok(data(vec![7; 100_000].into())))]);
     server.machine.deliver([reply(conn, 2, Ok(data(Bytes::new())))]);
     assert_eq!(server.traffic.read().bytes_sent, written);
@@ -60,7 +61,8 @@ fn whoever_delivers_a_connections_answers_stay_in_order() {
     (1..=500).for_each(|xid| assert_eq!(client.xid(), xid));
 }
 
-/// Decoding finds the bound reached; when the connection's task then lies down to wait for answers, all have been delivered.
+/// Decoding stops at the limit. All answers have been delivered before the connection's task begins
+/// to wait for them, and it must notice that.
 #[test]
 fn a_client_whose_last_answers_came_while_it_was_decoded_is_listened_to() {
     let server = Server::limited(Limits { outstanding_max: 4, ..Limits::default() });
@@ -72,7 +74,8 @@ fn a_client_whose_last_answers_came_while_it_was_decoded_is_listened_to() {
     (1..=9).for_each(|xid| assert_eq!(client.xid(), xid));
 }
 
-/// Each bound is met all the time; a client that waits for room when the last answer of all has just been delivered must see it.
+/// The limits are reached constantly. A client may wait for room just when the last answer has been
+/// delivered, and must still notice the delivery.
 #[test]
 fn nobody_is_left_waiting_when_answers_are_delivered_beside_the_ports_thread() {
     let limits = Limits {

@@ -1,4 +1,4 @@
-//! What four-letter words say of a server that is one of several.
+//! Four-letter words of a server in an ensemble.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -19,7 +19,7 @@ fn id(number: u8) -> ServerId {
     ServerId::new(number).unwrap()
 }
 
-/// Three voters and an observer; voter 3 has a new disk.
+/// Returns the status of a leader with three voters and an observer; voter 3 has a new disk.
 fn leading() -> Status {
     let learner =
         |number, votes, is_synced, behind| LearnerStatus { id: id(number), votes, is_synced, behind, behind_ms: 0 };
@@ -145,7 +145,8 @@ fn others_say_what_they_are_and_count_nobody() {
     assert!(!mntr.contains("zk_peer_state") && !mntr.contains("zk_quorum_size"), "{mntr}");
 }
 
-/// Who belongs to it was decided; where they are is what the file knows, in which 3 is missing and 5 is one that nobody decided on.
+/// The ensemble decides its members; the configuration file only knows addresses. In this file,
+/// server 3 is missing and server 5 is not a member.
 #[test]
 fn conf_ends_with_the_membership_that_was_decided_and_its_version() {
     let first = "server.1=gw-a:2888:3888:participant|10.0.0.1:2889:3888:participant";
@@ -154,14 +155,14 @@ fn conf_ends_with_the_membership_that_was_decided_and_its_version() {
     );
     let expected = format!("clientPort=2181\npeerType=0\nmembership: \n{lines}\nversion=10a");
     assert_eq!(server(leading()).word("conf"), expected);
-    // Clients learn where all members are reached, or nothing.
+    // Client addresses are shown for all members or for none.
     let members = vec![(id(1), Kind::Voter), (id(4), Kind::Observer)];
     let conf = server(Status { members, id: Some(id(4)), ..leading() }).word("conf");
     let lines = format!("{first};10.0.0.1:2181\nserver.4=gw-d:2888:3888:observer;10.0.0.4:2181");
     assert_eq!(conf, format!("clientPort=2181\npeerType=1\nmembership: \n{lines}\nversion=10a"));
 }
 
-/// docs/OPERATIONS.md lists these fields.
+/// docs/reference/status.md lists these fields.
 #[test]
 fn zool_is_one_object_also_for_those_who_are_not_in_the_list() {
     let server = server(leading());

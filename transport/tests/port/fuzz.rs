@@ -1,4 +1,6 @@
-//! Hostile bytes for the codec: nothing panics, nothing takes more than was sent, and what is read can be written.
+//! Hostile bytes for the codec.
+//!
+//! Nothing panics, memory is bounded by the input, and every decoded message can be encoded again.
 
 use std::path::Path;
 use zoolet_sim::fuzz::{exercise, replay};
@@ -10,7 +12,7 @@ fn any_bytes_are_a_message_or_refused() {
     }
 }
 
-/// Each input is named for what it shows.
+/// The name of each corpus file describes its case.
 #[test]
 fn the_corpus_of_the_codec_breaks_nothing() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus");

@@ -1,4 +1,4 @@
-//! The client port: its codec, its connections, and what it delivers.
+//! The client port: codec, connections and delivery.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod codec;
@@ -14,5 +14,5 @@ mod random;
 #[path = "../random/targets.rs"]
 mod targets;
 
-// The targets take it from the module above them, here as in tests/fuzz.
+// `targets` imports `Random` from its parent module, here and in tests/fuzz.
 use random::Random;

@@ -1,4 +1,4 @@
-//! The client port on real sockets, in front of a machine that answers from a script.
+//! The client port on real sockets, in front of a scripted engine stand-in.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops at the first surprise")]
 
@@ -17,7 +17,7 @@ use zoolet_transport::wire::client::decode_connect_reply;
 fn requests_of_one_read_are_submitted_in_one_call_and_answered_in_order() {
     let server = Server::start();
     let mut client = server.client();
-    // A new client's reads are taken to be large until some were answered.
+    // The port expects large answers to a new client's reads until it has answered some.
     for xid in 1..=64 {
         client.get(xid, "/a");
         assert_eq!(client.xid(), xid);
@@ -51,7 +51,7 @@ fn frames_may_arrive_byte_by_byte_and_in_large_pieces() {
         client.write(&[byte]);
     }
     assert_eq!(client.xid(), 1);
-    // A frame far larger than any buffer, with small ones before and behind it.
+    // A frame far larger than any buffer, between small ones.
     let set = WriteOp::SetData { path: Text::from("/a"), data: Some(vec![1; 900_000].into()), version: -1 };
     let mut stream = encoded(2, &get("/a"));
     stream.extend_from_slice(&encoded(3, &Request::Write(set.clone())));
@@ -100,7 +100,7 @@ fn a_reply_waits_for_the_completion_before_it() {
     let event = WatchEvent { kind: EventKind::NodeCreated, path: Text::from("/w"), zxid: 3 };
     server.machine.push([Output::Notify { conn, event }]);
     assert_eq!(server.traffic.read().outstanding, 4);
-    // The later hole is filled first.
+    // Fills the later hole first.
     server.machine.fill();
     assert_eq!([client.xid(), client.xid(), client.xid(), client.xid()], [2, 3, 4, 5]);
     assert_eq!(client.xid(), -1, "the event came last and stays last");
@@ -134,7 +134,7 @@ fn an_unknown_opcode_closes_and_a_malformed_body_does_not() {
     let mut client = server.client();
     client.send(1, &Request::Malformed { write: false });
     assert_eq!(client.xid(), 1);
-    // What the server never reads must not turn the close into a reset that eats the answer.
+    // The unread requests must not turn the close into a reset that destroys the answer.
     let mut stream = encoded(2, &Request::Unknown);
     (3..5000).for_each(|xid| stream.extend_from_slice(&encoded(xid, &get("/never"))));
     client.write(&stream);
@@ -166,7 +166,7 @@ fn random_traffic_keeps_its_order_and_leaves_nothing_behind() {
                         assert_eq!(client.xid(), received);
                     }
                 }
-                // Some leave with a word, some without.
+                // Some clients close their session, some only the connection.
                 if seed % 2 == 0 {
                     client.send(0, &Request::CloseSession);
                     assert_eq!(client.xid(), 0);
@@ -197,7 +197,7 @@ fn a_client_that_never_reads_does_not_hold_up_the_end() {
     assert_eq!(server.budget.current(Part::Outbound), 0);
 }
 
-/// Surface 1.1: what makes no sense closes the connection it came on.
+/// Surface 1.1: invalid bytes close the connection that carried them.
 #[test]
 fn bad_bytes_close_their_connection_and_no_other() {
     let server = Server::start();
@@ -268,7 +268,7 @@ fn garbage_never_takes_the_server_down() {
             stream.extend_from_slice(&frame);
         }
         stream.extend_from_slice(&random.bytes());
-        // The server may close before all is written.
+        // The server may close before everything is written.
         let _ = std::io::Write::write_all(&mut client.stream, &stream);
         if random.bool() {
             let _ = client.stream.shutdown(Shutdown::Both);
@@ -299,14 +299,14 @@ fn small() -> Limits {
     }
 }
 
-/// Its answers are paced, so it never holds much; but a session whose client takes nothing for its timeout is over, even
-/// if the client still talks.
+/// Answers are paced, so the client never has much queued. But if it takes nothing for its session
+/// timeout, it is dropped even if it still sends.
 #[test]
 fn a_client_that_never_reads_is_dropped_and_others_go_on() {
     let server = Server::with(PortSettings { limits: small(), ..PortSettings::default() }, 500);
     let mut bystander = server.client();
     let mut deaf = server.client();
-    // 32 MB of answers: more than the system buffers for a socket.
+    // 32 MB of answers, more than the system buffers for a socket.
     for xid in 1..=64 {
         deaf.get(xid, "/size/500000");
     }
@@ -324,7 +324,8 @@ fn a_client_that_never_reads_is_dropped_and_others_go_on() {
     assert_eq!(bystander.xid(), 2);
 }
 
-/// Watch events cannot be paced. Who has more of them waiting than its share, and takes none, goes soon.
+/// Watch events cannot be paced. A client that has more than its share queued and takes none is
+/// dropped soon.
 #[test]
 fn a_client_drowned_in_events_is_dropped_long_before_its_session_timeout() {
     let server = Server::limited(small());
@@ -349,12 +350,13 @@ fn answers_larger_than_the_bound_reach_a_client_that_reads() {
     }
 }
 
-/// A thousand reads fit one segment; their answers, a hundred megabytes, do not fit the bounds. They must be paced.
+/// A thousand reads fit into one segment. Their answers, 100 MB, exceed the limits and must be
+/// paced.
 #[test]
 fn a_burst_of_reads_is_paced_so_that_its_answers_fit() {
     let server = Server::limited(Limits { connections_per_address_max: 0, ..Limits::default() });
     let mut client = server.client();
-    // Small answers before must not lead to a wrong guess for long.
+    // A small answer before must not keep the estimate too low for long.
     client.get(0, "/a");
     assert_eq!(client.xid(), 0);
     let mut stream = BytesMut::new();
@@ -398,7 +400,8 @@ fn a_connection_with_too_much_unanswered_is_not_read_but_its_pings_are_when_it_h
     }
     stream.extend_from_slice(&encoded(-2, &Request::Ping));
     client.write(&stream);
-    // Forty requests before the ping wait unread; it does not, though nothing else happens.
+    // Forty requests before the ping are held back. The ping is still submitted in time, although
+    // nothing else happens.
     server.machine.wait("the ping", |seen| seen.pings == 1);
     assert_eq!(server.machine.seen().requests.len(), 10);
     client.send(-2, &Request::Ping);
@@ -420,7 +423,8 @@ fn a_connection_with_too_much_unanswered_is_not_read_but_its_pings_are_when_it_h
     assert_eq!((seen.requests.len(), seen.pings), (50, 2), "no ping is answered twice");
 }
 
-/// The size of the last answer is expected of the next one, so that one large read holds up what is behind the next.
+/// A request may be held back for a moment. For example, the next answer is expected to be as large
+/// as the last one. Pings behind the request must then keep their order.
 #[test]
 fn a_ping_keeps_its_place_behind_requests_that_wait_for_a_moment() {
     let server = Server::limited(Limits { outstanding_max: 10, ..Limits::default() });
@@ -445,13 +449,13 @@ fn a_ping_keeps_its_place_behind_requests_that_wait_for_a_moment() {
 #[test]
 fn the_sum_of_unanswered_bytes_is_bounded_and_shuts_nobody_out() {
     let server = Server::limited(Limits { outstanding_bytes_max: 1 << 20, ..small() });
-    // Ten requests of a hundred thousand bytes fill it.
+    // Ten requests of 100,000 bytes fill the limit.
     let mut holder = server.client();
     for xid in 1..=10 {
         holder.send(xid, &hold_with(100_000));
     }
     server.machine.wait("ten requests", |seen| seen.requests.len() == 10);
-    // A large one must wait, whether whole or begun; a small one and a ping need not.
+    // A large request must wait, complete or not. A small one and a ping need not.
     let mut large = server.client();
     large.send(1, &hold_with(100_000));
     let mut modest = server.client();
@@ -462,7 +466,7 @@ fn the_sum_of_unanswered_bytes_is_bounded_and_shuts_nobody_out() {
     holder.send(-2, &Request::Ping);
     server.machine.wait("the ping", |seen| seen.pings == 1);
     assert_eq!(server.machine.seen().requests.len(), 15);
-    // As soon as one is answered there is room for the next.
+    // As soon as one request is answered, there is room for the next.
     assert_eq!(server.machine.release(), 11);
     server.machine.wait("the large one", |seen| seen.requests.len() == 16);
     server.machine.release();
@@ -474,8 +478,8 @@ fn the_sum_of_unanswered_bytes_is_bounded_and_shuts_nobody_out() {
     assert!(peak <= (1 << 20) + 100_000, "{peak} bytes were held");
 }
 
-/// Frames that are begun and never finished may fill the bound, but not for longer than their sessions last: the machine
-/// does not hear of them.
+/// Incomplete frames may fill the limit, but only until their sessions expire: the engine never
+/// sees them, so they keep no session alive.
 #[test]
 fn begun_frames_do_not_hold_the_bound_for_ever() {
     let limits = Limits { outstanding_bytes_max: 256 << 10, ..small() };
@@ -501,7 +505,7 @@ fn begun_frames_do_not_hold_the_bound_for_ever() {
     assert_eq!(client.xid(), 1);
 }
 
-/// A request that the machine holds, of about so many bytes.
+/// A request of about `bytes` bytes that the stand-in holds back.
 fn hold_with(bytes: usize) -> Request {
     let data = Some(vec![0; bytes].into());
     Request::Multi(vec![WriteOp::SetData { path: Text::from("/hold"), data, version: -1 }])
@@ -536,7 +540,7 @@ fn a_full_port_still_tells_this_machine_how_the_server_is() {
         let mut with_session = server.stranger();
         with_session.write(&handshake());
         assert!(with_session.is_closed());
-        // Silent ones keep the few places only for a while.
+        // Silent connections keep the few words-only places only for a while.
         let mut silent: Vec<Client> = (0..8).map(|_| server.stranger()).collect();
         assert!(silent.iter_mut().all(Client::is_closed));
         assert!(server.word("zool").contains("\"version\""));
@@ -566,7 +570,8 @@ fn a_silent_connection_ends_when_the_machine_says_so_and_not_before() {
     let mut drip = server.client();
     let request = encoded(1, &get("/a"));
     drip.write(&request[..6]);
-    // Sessions are the machine's: the port's own clock must end none that the machine keeps.
+    // The engine owns the sessions. The port's own clock must not end a session that the engine
+    // keeps.
     std::thread::sleep(Duration::from_millis(400));
     assert!(server.machine.seen().disconnects.is_empty());
     drip.write(&request[6..]);
@@ -610,7 +615,7 @@ fn ipv6_clients_are_served_and_mapped_ipv4_ones_are_ipv4() {
         let addresses = [address.parse().unwrap()];
         ClientPort::bind(&addresses, PortSettings::default(), Default::default(), budget.clone())
     };
-    // A machine without IPv6 has nothing to show here.
+    // A host without IPv6 skips this part.
     if let Ok(port) = bind("[::1]:0") {
         assert!(port.local_addresses()[0].is_ipv6());
     }
@@ -678,7 +683,7 @@ fn four_letter_words_have_zookeepers_shapes() {
     for key in ["zk_avg_latency", "zk_open_file_descriptor_count", "zk_uptime", "zk_budget_outbound_bytes_peak"] {
         assert!(mntr.contains(&format!("{key}\t")), "{key} in {mntr}");
     }
-    // Words only ZooKeeper has.
+    // Words that only ZooKeeper has.
     assert_eq!(server.word("hash"), "hash is not executed because it is not in the whitelist.\n");
 }
 
@@ -716,13 +721,13 @@ fn words_are_answered_while_the_server_does_not_serve() {
     }
 }
 
-/// A monitor would take the sum of one page for the number of all watches.
+/// An incomplete list must not be counted. A monitor would take the sum of one page for the total.
 #[test]
 fn watches_that_could_not_all_be_counted_have_no_number() {
     let server = with_words("*");
     server.machine.break_off_lists();
     assert_eq!(server.word("wchs"), "This ZooKeeper instance is not currently serving requests\n");
-    // A list shows that it is not whole: the empty line at its end is missing.
+    // The list shows that it is incomplete: the empty line at its end is missing.
     assert_eq!(server.word("wchp"), "/a\n\t0x1\n");
 }
 

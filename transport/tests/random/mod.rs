@@ -1,11 +1,11 @@
-//! Random messages.
+//! Random messages of the client protocol.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
 use bytes::Bytes;
 use zoolet_model::*;
 
-/// Makes messages of numbers that a seed decides, or bytes.
+/// A generator of messages, driven by a seed or by scripted bytes.
 pub(crate) struct Random(zoolet_sim::workload::Random);
 
 impl Random {
@@ -13,7 +13,7 @@ impl Random {
         Self(zoolet_sim::workload::Random::new(seed))
     }
 
-    /// The same numbers for the same bytes.
+    /// Returns a generator that yields the same numbers for the same bytes.
     pub(crate) fn scripted(bytes: &[u8]) -> Self {
         Self(zoolet_sim::workload::Random::scripted(bytes))
     }
@@ -91,7 +91,8 @@ impl Random {
     }
 
     fn create(&mut self, in_multi: bool) -> Create {
-        // A sequential container cannot be said inside a multi; nor can an unknown kind of time to live anywhere.
+        // The wire has no sequential container inside a multi. `Unimplemented` and `Mismatched` are
+        // left out: they decode back only under some options or inside a multi.
         let sequential = self.bool();
         let mode = match self.below(6) {
             0 => CreateMode::Valid { kind: CreateKind::Persistent, sequential },
@@ -136,7 +137,7 @@ impl Random {
         }
     }
 
-    /// Any request that has bytes of its own.
+    /// Returns any request with a distinct encoding.
     pub(crate) fn request(&mut self) -> Request {
         let kinds = [
             WatcherType::Children,
@@ -190,7 +191,7 @@ impl Random {
         }
     }
 
-    /// A successful reply of the shape that answers `request`.
+    /// Returns a successful reply with the shape that answers `request`.
     pub(crate) fn reply_to(&mut self, request: &Request) -> Reply {
         match request {
             Request::Write(WriteOp::Create(create)) if create.with_stat => Reply::PathStat(self.text(), self.stat()),

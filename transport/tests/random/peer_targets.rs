@@ -1,4 +1,4 @@
-//! Hostile bytes between servers.
+//! Fuzz targets of the codec between servers.
 
 use super::peers;
 use bytes::{Bytes, BytesMut};
@@ -7,13 +7,13 @@ use zoolet_sim::fuzz::Target;
 use zoolet_sim::workload::Random;
 use zoolet_transport::peer::codec::*;
 
-/// Every target of what servers say.
+/// Every target.
 pub(crate) const TARGETS: &[Target] = &[FRAMES, OPENING];
 
-/// Frames are longer elsewhere; here they shall be too long now and then.
+/// Shorter than in a server, so that some frames are too long.
 const FRAME_MAX: usize = 20_000;
 
-/// What one lane carries, in pieces of any size. The first byte says which lane.
+/// The messages of one lane, in pieces of any size. The first byte selects the lane.
 const FRAMES: Target = Target { name: "peer_frames", valid: any_frames, check: check_frames };
 
 const LANES: [Lane; 3] = [Lane::Log, Lane::Forward, Lane::Datagram];
@@ -44,7 +44,7 @@ fn check_frames(bytes: &[u8]) {
     }
     let mut again = BytesMut::new();
     messages.iter().for_each(|message| encode(message, &mut again));
-    // A later release may add to Health, and this one reads over what it does not know.
+    // A later release may extend Health, and unknown parts are skipped.
     if messages.iter().any(|message| matches!(message, PeerMessage::Health(_))) {
         return assert_eq!(read(lane, &again, again.len()), (messages, None), "what is read can be written");
     }
@@ -66,7 +66,7 @@ fn read(lane: Lane, stream: &[u8], step: usize) -> (Vec<PeerMessage>, Option<Cod
     (messages, None)
 }
 
-/// What a stream begins with, and what a SnapshotRequest is answered. The first byte says which.
+/// Openings of streams and answers to a SnapshotRequest. The first byte selects between them.
 const OPENING: Target = Target { name: "peer_opening", valid: any_opening, check: check_opening };
 
 fn any_opening(random: &mut Random) -> Vec<u8> {
@@ -89,7 +89,9 @@ fn check_opening(bytes: &[u8]) {
 
 type Take<T> = fn(&mut BytesMut) -> Result<Option<T>, CodecError>;
 
-/// It is taken when it is whole and not before, what follows stays, and it has one form.
+/// Checks the decoding of the first value in `bytes`.
+///
+/// It is decoded as soon as it is complete, the bytes behind it stay, and it has one encoding.
 fn check_first<T: PartialEq + std::fmt::Debug>(bytes: &[u8], take: Take<T>, encode: fn(&T, &mut BytesMut)) {
     let mut received = BytesMut::from(bytes);
     let result = take(&mut received);

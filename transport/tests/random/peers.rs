@@ -16,7 +16,7 @@ use zoolet_zab::{
     Servers, Span, Spans, Stance,
 };
 
-/// The kind of a message. Written out, so that the compiler asks here for the kind of a new one.
+/// Returns a message's kind. The exhaustive match demands a kind for each new message.
 pub(crate) fn kind_of(message: &PeerMessage) -> Kind {
     match message {
         PeerMessage::Zab(message) => match &**message {
@@ -51,7 +51,9 @@ pub(crate) fn kind_of(message: &PeerMessage) -> Kind {
     }
 }
 
-/// A message of this kind; `None` of what is no message. Written out, so that the compiler asks for a new kind.
+/// Returns a message of this kind; `None` for a kind that is not a message.
+///
+/// The exhaustive match demands an arm for each new kind.
 pub(crate) fn message(random: &mut Random, kind: Kind) -> Option<PeerMessage> {
     Some(match kind {
         Kind::Notification
@@ -134,7 +136,7 @@ fn claim(random: &mut Random) -> Claim {
     Claim { session: session(random), conn: conn(random), since: since(random) }
 }
 
-/// Any message of a lane.
+/// Returns any message of a lane.
 pub(crate) fn on_lane(random: &mut Random, lane: Lane) -> PeerMessage {
     loop {
         let kind = *random.pick(Kind::ALL);
@@ -226,7 +228,7 @@ fn config(random: &mut Random) -> Config {
     Config::new(EnsembleId(wide(random)), zxid(random), &members).unwrap()
 }
 
-/// As the machine makes them: of one epoch, without gaps.
+/// Returns entries as the engine sends them: from one epoch and without gaps.
 pub(crate) fn entries(random: &mut Random) -> Entries {
     let count = 1 + random.below(6);
     let from = Zxid::new(epoch(random), random.bits() % (Zxid::COUNTER_MAX - count)).unwrap();
@@ -249,7 +251,7 @@ pub(crate) fn entries(random: &mut Random) -> Entries {
     }
 }
 
-/// What a stream may begin with.
+/// Returns any opening of a stream.
 pub(crate) fn opening(random: &mut Random) -> Opening {
     match random.below(3) {
         0 => Opening::Hello(hello(random)),
@@ -274,7 +276,7 @@ fn hello(random: &mut Random) -> Hello {
     }
 }
 
-/// What a SnapshotRequest may be answered.
+/// Returns any answer to a SnapshotRequest.
 pub(crate) fn reply(random: &mut Random) -> SnapshotReply {
     match random.below(2) {
         0 => SnapshotReply::Bytes { bytes: number(random) },

@@ -1,4 +1,4 @@
-//! Hostile bytes for the codec, both sides.
+//! Fuzz targets of the client codec, both sides.
 
 use super::Random;
 use bytes::{Bytes, BytesMut};
@@ -9,7 +9,7 @@ use zoolet_transport::server::{Whitelist, Word};
 use zoolet_transport::wire::client::*;
 use zoolet_transport::wire::*;
 
-/// Every target of the codec.
+/// Every target.
 pub(crate) const TARGETS: &[Target] = &[REQUEST, REPLY, CONNECT, EVENT, STREAM, WORDS];
 
 const SWITCHES: [DecodeOptions; 2] = [DecodeOptions { extended_types: true }, DecodeOptions { extended_types: false }];
@@ -27,7 +27,7 @@ fn frame(write: impl FnOnce(&mut BytesMut)) -> Bytes {
     out.freeze().slice(4..)
 }
 
-/// One request, as the server reads it.
+/// One request, decoded by the server.
 const REQUEST: Target = Target { name: "wire_request", valid: any_request, check: check_request };
 
 fn any_request(numbers: &mut Numbers) -> Vec<u8> {
@@ -53,7 +53,7 @@ fn check_request(bytes: &[u8]) {
     }
 }
 
-/// What the elements of a request take on the wire at least.
+/// Returns the minimum bytes on the wire of the request's elements.
 fn elements_bytes(request: &Request) -> usize {
     match request {
         Request::Multi(operations) => operations.len() * 17,
@@ -73,7 +73,10 @@ fn elements_bytes(request: &Request) -> usize {
     }
 }
 
-/// Our own client has one opcode for each kind of create and says no mode that does not exist; a server reads more.
+/// Whether our client's encoding of `request` decodes to the same request.
+///
+/// The client uses one opcode per kind of create, and cannot express every mode that a server
+/// decodes.
 fn can_be_said_again(request: &Request, options: &DecodeOptions) -> bool {
     let sayable = |create: &Create, in_multi: bool| match create.mode {
         CreateMode::Valid { kind: CreateKind::Persistent | CreateKind::Ephemeral, .. } | CreateMode::BadArguments => {
@@ -93,10 +96,10 @@ fn can_be_said_again(request: &Request, options: &DecodeOptions) -> bool {
     }
 }
 
-/// One reply, as a client reads it. The first byte says to what.
+/// One reply, decoded by a client. The first byte selects the shape.
 const REPLY: Target = Target { name: "wire_reply", valid: any_reply, check: check_reply };
 
-/// What a reply may look like.
+/// Every shape of a reply.
 pub(crate) const SHAPES: [Shape; 15] = [
     Shape::Empty,
     Shape::Path,
@@ -132,7 +135,7 @@ fn check_reply(bytes: &[u8]) {
     assert_eq!((again.xid, again.zxid, same), (header.xid, header.zxid, result));
 }
 
-/// Handshakes, both ways.
+/// Handshakes, both directions.
 const CONNECT: Target = Target { name: "wire_connect", valid: any_connect, check: check_connect };
 
 fn any_connect(numbers: &mut Numbers) -> Vec<u8> {
@@ -150,7 +153,7 @@ fn check_connect(bytes: &[u8]) {
     }
 }
 
-/// Watch events, as a client reads them.
+/// Watch events, decoded by a client.
 const EVENT: Target = Target { name: "wire_event", valid: any_event, check: check_event };
 
 fn any_event(numbers: &mut Numbers) -> Vec<u8> {
@@ -164,7 +167,7 @@ fn check_event(bytes: &[u8]) {
     }
 }
 
-/// Everything that one connection sends, in reads of any size: the frames are the same.
+/// The bytes of one connection. Reads of any size must yield the same frames.
 const STREAM: Target = Target { name: "wire_stream", valid: any_stream, check: check_stream };
 
 fn any_stream(numbers: &mut Numbers) -> Vec<u8> {

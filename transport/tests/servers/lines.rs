@@ -1,4 +1,4 @@
-//! What operators are told, as all servers of one test program say it.
+//! The log lines of all servers in one test process.
 
 use super::PATIENCE;
 use std::fmt::{Debug, Write as _};
@@ -11,19 +11,19 @@ use tracing::{Event, Level, Metadata, Subscriber};
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static CAME: Condvar = Condvar::new();
 
-/// Keeps lines from now on. Without this they are lost.
+/// Begins to collect lines. Earlier lines are lost.
 pub(crate) fn keep() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| tracing::subscriber::set_global_default(Keeper).unwrap());
 }
 
-/// Lines so far that have all these parts.
+/// Returns the lines so far that contain all parts.
 pub(crate) fn with(parts: &[&str]) -> Vec<String> {
     let lines = LINES.lock().unwrap();
     lines.iter().filter(|line| parts.iter().all(|part| line.contains(part))).cloned().collect()
 }
 
-/// Waits for such a line.
+/// Waits for a line that contains all parts, and returns it.
 #[track_caller]
 pub(crate) fn wait(parts: &[&str]) -> String {
     let until = Instant::now() + PATIENCE;

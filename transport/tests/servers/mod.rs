@@ -1,4 +1,6 @@
-//! Servers that are nothing but their links: each has the thread of its own that a real one gives them, and keeps what the links say.
+//! Servers that consist of their links alone.
+//!
+//! As in a real server, the links have their own thread. The events they submit are kept.
 
 #![allow(dead_code, reason = "each test needs a part of it")]
 
@@ -19,7 +21,9 @@ use zoolet_transport::peer::trust::{Identity, PublicKey, SiteKey, Trust};
 use zoolet_transport::peer::{Instruction, Outbox, PeerEvents, PeerMember, PeerPort, PeerSettings, PeerTable};
 use zoolet_zab::{Attempt, Message};
 
-/// An address that nobody else listens on. Every caller has a loopback address of its own, so the port stays free until it is bound.
+/// Returns a free address.
+///
+/// Each call uses another loopback address, so the port stays free until it is bound.
 pub(crate) fn free_address() -> SocketAddr {
     static CALLS: AtomicU8 = AtomicU8::new(1);
     let call = CALLS.fetch_add(1, Ordering::Relaxed);
@@ -28,7 +32,7 @@ pub(crate) fn free_address() -> SocketAddr {
     UdpSocket::bind((address, 0)).unwrap().local_addr().unwrap()
 }
 
-/// Servers that know each other's addresses.
+/// Returns plans of servers that know each other's addresses.
 pub(crate) fn plans<const N: usize>() -> [Plan; N] {
     let addresses = [(); N].map(|()| free_address());
     std::array::from_fn(|index| {
@@ -41,14 +45,14 @@ pub(crate) fn plans<const N: usize>() -> [Plan; N] {
     })
 }
 
-/// Nothing here takes so long on a machine that works.
+/// Longer than any step takes on a working host.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn id(id: u8) -> ServerId {
     ServerId::new(id).unwrap()
 }
 
-/// What the machine would have been told.
+/// The events submitted to the engine.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     events: Mutex<Vec<Event>>,
@@ -63,7 +67,7 @@ impl PeerEvents for Told {
 }
 
 impl Told {
-    /// Waits until `find` finds something in all that was told.
+    /// Waits until `find` finds a value in the events so far.
     #[track_caller]
     pub(crate) fn wait<T>(&self, what: &str, mut find: impl FnMut(&[Event]) -> Option<T>) -> T {
         let until = Instant::now() + PATIENCE;
@@ -82,7 +86,7 @@ impl Told {
         self.events.lock().unwrap().iter().filter(|event| of(event)).count()
     }
 
-    /// Everything so far, which is forgotten.
+    /// Takes the events so far.
     pub(crate) fn take(&self) -> Vec<Event> {
         std::mem::take(&mut self.events.lock().unwrap())
     }
@@ -96,7 +100,7 @@ fn summary(events: &[Event]) -> Vec<String> {
     events.iter().rev().take(20).rev().map(short).collect()
 }
 
-/// What one server is begun with.
+/// The settings with which a server starts.
 #[derive(Clone)]
 pub(crate) struct Plan {
     pub id: u8,
@@ -110,7 +114,7 @@ pub(crate) struct Plan {
     pub bulk_bytes_per_second: u64,
     pub lane_bytes_max: usize,
     pub window_bytes: u32,
-    /// Those who are begun with one plan share it.
+    /// Shared by all servers started from this plan.
     pub budget: Arc<Budget>,
 }
 
@@ -132,13 +136,13 @@ impl Plan {
         }
     }
 
-    /// Knows a member at these addresses.
+    /// Adds a member with these addresses.
     pub(crate) fn knows(mut self, id: u8, addresses: &[&str]) -> Self {
         self.members.push((id, addresses.iter().map(|address| (*address).to_owned()).collect(), None));
         self
     }
 
-    /// As another process on the same port.
+    /// Plans another process of the same server, at `at`.
     pub(crate) fn again(mut self, at: SocketAddr) -> Self {
         self.process += 1_000_000;
         self.listen = at;
@@ -185,7 +189,7 @@ impl Plan {
     }
 }
 
-/// Has its port, and does nothing with it.
+/// A server whose port is bound but not served.
 pub(crate) struct Bound {
     plan: Plan,
     port: PeerPort,
@@ -217,7 +221,8 @@ impl Bound {
                             stop.send(()).unwrap();
                             served.await
                         }
-                        // As kill -9: nobody is told. The runtime goes, and everything on it, before anything more is sent.
+                        // As after kill -9, no peer is told. The runtime and all its tasks are
+                        // dropped before anything more is sent.
                         End::Killed => Ok(()),
                     }
                 })
@@ -233,7 +238,7 @@ enum End {
     Killed,
 }
 
-/// A server that runs.
+/// A running server.
 pub(crate) struct Server {
     pub id: u8,
     pub address: SocketAddr,
@@ -260,12 +265,12 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// As kill -9 does.
+    /// Ends the server as kill -9 does.
     pub(crate) fn kill(mut self) {
         let _ = self.end.take().unwrap().send(End::Killed);
     }
 
-    /// The newest link to a peer that is up, once there is one.
+    /// Waits for a live link to the peer; returns the newest.
     #[track_caller]
     pub(crate) fn linked(&self, peer: u8) -> LinkId {
         let id = id(peer);
@@ -288,7 +293,7 @@ impl Server {
         self.push(vec![Instruction::Send { peer: id(peer), link, message }]);
     }
 
-    /// Waits until that many messages came on that link.
+    /// Waits for `count` messages on the link, and returns them.
     #[track_caller]
     pub(crate) fn messages(&self, from: u8, link: LinkId, count: usize) -> Vec<PeerMessage> {
         self.told.wait(&format!("{count} messages of {from} at {}", self.id), |events| {
@@ -303,7 +308,7 @@ impl Server {
         })
     }
 
-    /// Waits until the table says why there is no link.
+    /// Waits until the table shows a refusal that contains `part`.
     #[track_caller]
     pub(crate) fn refusal(&self, peer: u8, part: &str) -> String {
         let until = Instant::now() + PATIENCE;
@@ -319,8 +324,10 @@ impl Server {
         }
     }
 
-    /// Waits until the table says why there is no link (true), or until a link after the first `links` lasts, which
-    /// makes it forget why (false).
+    /// Waits for a refusal or for a lasting newer link.
+    ///
+    /// Returns true when the table shows a refusal with `part`. Returns false when a link after the
+    /// first `links` lasts, which erases the refusal.
     #[track_caller]
     pub(crate) fn refusal_or_newer_link(&self, peer: u8, part: &str, links: u64) -> bool {
         let until = Instant::now() + PATIENCE;
@@ -336,13 +343,13 @@ impl Server {
         }
     }
 
-    /// How many links there were to a peer.
+    /// Returns the number of links to the peer so far.
     pub(crate) fn links(&self, peer: u8) -> u64 {
         self.table.figures()[&id(peer)].links
     }
 }
 
-/// The newest link to a peer, if it is up.
+/// Returns the newest link to the peer, if it is up.
 pub(crate) fn link_of(events: &[Event], id: ServerId) -> Option<LinkId> {
     let up = events.iter().rev().find_map(|event| match event {
         Event::PeerUp { peer, link, .. } if *peer == id => Some(*link),
@@ -352,7 +359,7 @@ pub(crate) fn link_of(events: &[Event], id: ServerId) -> Option<LinkId> {
     (!events.iter().any(is_down)).then_some(up)
 }
 
-/// Something small on the log lane.
+/// A small message on the log lane.
 pub(crate) fn commit(number: u64) -> PeerMessage {
     let to = Zxid::from_bits(1 << 32 | number).unwrap();
     PeerMessage::Zab(Box::new(Message::Commit { attempt: Attempt(1), epoch: to.epoch(), to }))
@@ -364,7 +371,7 @@ pub(crate) fn ping(round: u64) -> PeerMessage {
     PeerMessage::Zab(Box::new(Message::Ping { attempt, epoch, round, interval_ms: 350, disk_age_ms: 0 }))
 }
 
-/// Something on the log lane with a payload.
+/// A message on the log lane with a payload of `bytes` bytes.
 pub(crate) fn entry(number: u64, bytes: usize) -> PeerMessage {
     let zxid = Zxid::from_bits(1 << 32 | number).unwrap();
     let payload = vec![number as u8; bytes].into();

@@ -1,4 +1,4 @@
-//! Somebody who speaks QUIC to a server, and says what he likes.
+//! A QUIC peer played by hand, which can send any bytes.
 
 use super::id;
 use bytes::{Bytes, BytesMut};
@@ -10,14 +10,14 @@ use zoolet_engine::peer::Incarnation;
 use zoolet_transport::peer::codec::{Hello, MINOR_VERSION, Opening};
 use zoolet_transport::peer::trust::{Gate, Identity, Pins, Trust};
 
-/// The dialler is content.
+/// The dialler accepts the acceptor's Hello.
 const GO: u8 = 0;
-/// Are you there?
+/// A probe: are you alive?
 const ASK: u8 = 1;
-/// I am.
+/// The answer to a probe.
 const ANSWERED: u8 = 2;
 
-/// An endpoint of his own. Only on a runtime.
+/// A QUIC endpoint with its own key. Must be created on a runtime.
 pub(crate) struct Stranger {
     pub(crate) endpoint: Endpoint,
     gate: Gate,
@@ -29,7 +29,7 @@ impl Stranger {
         Self { endpoint: Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap(), gate }
     }
 
-    /// One who is dialled, too.
+    /// Returns a stranger that also listens on `address`, so that a server can dial it.
     pub(crate) fn at(address: SocketAddr) -> Self {
         let gate = Gate::new(Identity::generate().unwrap(), Trust::Loopback, Pins::new());
         let mut config = gate.server_config().unwrap();
@@ -37,7 +37,7 @@ impl Stranger {
         Self { endpoint: Endpoint::server(config, address).unwrap(), gate }
     }
 
-    /// The next one who dials him, through TLS, and the stream of the Hellos. He has not answered.
+    /// Accepts the next connection through TLS, and reads the dialler's Hello without answering.
     pub(crate) async fn dialled(&self) -> (Connection, SendStream, RecvStream) {
         let connection = self.endpoint.accept().await.unwrap().await.unwrap();
         let (say, mut hear) = connection.accept_bi().await.unwrap();
@@ -45,14 +45,14 @@ impl Stranger {
         (connection, say, hear)
     }
 
-    /// Through TLS, and no further. What is opened stays open as far as it is up to him.
+    /// Connects through TLS and sends nothing. Keep-alive packets keep the connection open.
     pub(crate) async fn connect(&self, to: SocketAddr) -> Result<Connection, ConnectionError> {
         let mut config = self.gate.client_config(id(1)).unwrap();
         config.transport_config(Arc::new(transport()));
         self.endpoint.connect_with(config, to, &Gate::server_name(id(1))).unwrap().await
     }
 
-    /// As server `from` says it to server `to`.
+    /// Returns the Hello of server `from` to server `to`.
     pub(crate) fn hello(from: u8, to: u8) -> Hello {
         Hello {
             minor_version: MINOR_VERSION,
@@ -68,14 +68,16 @@ impl Stranger {
         }
     }
 
-    /// A link to server `to`, as server `from` makes one. What its peer says is not read, and it is not answered whether somebody is there.
+    /// Makes a link to server `to`, as server `from` would.
+    ///
+    /// Nothing reads the peer's messages or answers its probes.
     pub(crate) async fn link(&self, from: u8, to: u8, address: SocketAddr) -> (Connection, SendStream, RecvStream) {
         let connection = self.connect(address).await.unwrap();
         let (say, hear) = Self::greet(&connection, Self::hello(from, to)).await.unwrap();
         (connection, say, hear)
     }
 
-    /// Says Hello, and is content with the answer; how the connection ends, if there is none.
+    /// Sends Hello and accepts the answer; without an answer, returns how the connection ended.
     pub(crate) async fn greet(
         connection: &Connection,
         hello: Hello,
@@ -85,7 +87,7 @@ impl Stranger {
         Ok((say, hear))
     }
 
-    /// Says Hello and hears the answer, with which he may be content later.
+    /// Sends Hello and reads the answer, which the caller may accept later.
     pub(crate) async fn be_answered(
         connection: &Connection,
         hello: Hello,
@@ -106,19 +108,19 @@ fn transport() -> TransportConfig {
     transport
 }
 
-/// What is wrong with the stream is wrong with the connection, which says so.
+/// Sends Hello. An error of the stream is ignored, because the connection reports it.
 pub(crate) async fn say_hello(say: &mut SendStream, hello: Hello) {
     let mut bytes = BytesMut::new();
     Opening::Hello(hello).encode(&mut bytes);
     let _ = say.write_all(&bytes).await;
 }
 
-/// Says that he is content.
+/// Accepts the acceptor's Hello.
 pub(crate) async fn say_go(say: &mut SendStream) {
     let _ = say.write_all(&[GO]).await;
 }
 
-/// Waits for the other one's.
+/// Reads the peer's Hello.
 async fn hello_of(hear: &mut RecvStream) -> Result<(), ReadError> {
     let mut received = BytesMut::new();
     while Opening::take(&mut received).unwrap().is_none() {
@@ -128,7 +130,7 @@ async fn hello_of(hear: &mut RecvStream) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// Answers whether he lives, to the end of the connection.
+/// Answers probes until the connection ends.
 pub(crate) async fn answer(say: &mut SendStream, hear: &mut RecvStream) {
     let mut word = [0];
     while hear.read_exact(&mut word).await.is_ok() {

@@ -1,9 +1,10 @@
 //! The encoding of all messages between servers. Pure functions, no I/O.
 //!
-//! Everything is a frame of a length, a kind and a body (docs/FORMATS.md, "Between servers"). The
-//! one exception is a snapshot's bytes, which are the raw image. The first frame of a stream says
-//! how the stream is used ([`Opening`]). A lane is a sequence of messages ([`encode`], [`Frames`]).
-//! A datagram is one message without the length field ([`encode_datagram`], [`decode_datagram`]).
+//! Everything is a frame of a length, a kind and a body (docs/reference/formats.md, "Between
+//! servers"). The one exception is a snapshot's bytes, which are the raw image. The first frame of
+//! a stream says how the stream is used ([`Opening`]). A lane is a sequence of messages
+//! ([`encode`], [`Frames`]). A datagram is one message without the length field
+//! ([`encode_datagram`], [`decode_datagram`]).
 //!
 //! Every message except Health has exactly one encoding, so a decoded message encodes to the same
 //! bytes. Decoders reject invalid values and name the frame's kind in the error. A decoder

@@ -1,8 +1,11 @@
-//! What is going to happen, in order.
+//! Future events in the order of their times.
 
 use std::collections::BTreeMap;
 
-/// Whether something is heard or judged. At one moment everything is heard before anything is judged: silence is found out only after whatever was said.
+/// Whether an event brings news or is a deadline.
+///
+/// At one instant all news is heard before a deadline is judged. So a timeout never overlooks a
+/// message that arrived in time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Rank {
     /// It brings news.
@@ -11,7 +14,9 @@ pub enum Rank {
     Deadline,
 }
 
-/// What is going to happen, by time in microseconds since the run began; of things at one time, the one that was noted first comes first.
+/// Future events, by time in microseconds since the run began.
+///
+/// Events of equal time and rank happen in the order in which they were scheduled.
 #[derive(Debug)]
 pub struct Agenda<H> {
     now_us: u64,
@@ -26,33 +31,33 @@ impl<H> Default for Agenda<H> {
 }
 
 impl<H> Agenda<H> {
-    /// The time.
+    /// Returns the present time.
     pub fn now_us(&self) -> u64 {
         self.now_us
     }
 
-    /// Things that happened.
+    /// Returns the number of events that happened.
     pub fn happened(&self) -> u64 {
         self.noted - self.ahead.len() as u64
     }
 
-    /// When the next thing happens.
+    /// Returns the time of the next event.
     pub fn next_us(&self) -> Option<u64> {
         self.ahead.first_key_value().map(|(&(at_us, ..), _)| at_us)
     }
 
-    /// This happens at a time, or now if that has passed.
+    /// Schedules an event at `at_us`, or now if that has passed.
     pub fn at(&mut self, at_us: u64, rank: Rank, happening: H) {
         self.ahead.insert((at_us.max(self.now_us), rank, self.noted), happening);
         self.noted += 1;
     }
 
-    /// This happens after so many microseconds.
+    /// Schedules an event after `delay_us` microseconds, as news.
     pub fn after(&mut self, delay_us: u64, happening: H) {
         self.at(self.now_us.saturating_add(delay_us), Rank::News, happening);
     }
 
-    /// The next thing, if it happens no later than `until_us`; otherwise that becomes the time.
+    /// Takes the next event, if it is due by `until_us`; otherwise the time becomes `until_us`.
     pub fn next(&mut self, until_us: u64) -> Option<H> {
         match self.ahead.first_entry() {
             Some(entry) if entry.key().0 <= until_us => {

@@ -1,11 +1,13 @@
-//! What a test does to an ensemble by its own hand, one thing at a time: nothing is drawn, and nothing is mended by itself.
+//! Faults that a test orders one at a time.
+//!
+//! Nothing is drawn, and nothing but a disk hang heals by itself.
 
 use super::host::{Death, Host};
 use super::world::{Happening, World};
 use zoolet_zab::ServerId;
 
 impl World {
-    /// A server's process dies, as by SIGKILL, and stays away until [`World::start_server`].
+    /// Kills a server's process, as SIGKILL does, until [`World::start_server`].
     pub fn kill_server(&mut self, server: ServerId) {
         if self.hosts.get(&server).is_some_and(|host| host.process.is_some()) {
             self.with(server, |host, around| host.die(around, Death::Process));
@@ -13,26 +15,26 @@ impl World {
         }
     }
 
-    /// A server's process is started, if it has none.
+    /// Starts a server's process, if it has none.
     pub fn start_server(&mut self, server: ServerId) {
         self.with(server, Host::start);
     }
 
-    /// Two servers do not reach each other until [`World::join`]. Clients reach both.
+    /// Cuts two servers from each other until [`World::join`]; clients reach both.
     pub fn part(&mut self, one: ServerId, other: ServerId) {
         self.around.has_changed = true;
         self.cut(one, other);
         self.cut(other, one);
     }
 
-    /// They reach each other again, when this was said as often as [`World::part`].
+    /// Undoes one [`World::part`]; the cut ends when all are undone.
     pub fn join(&mut self, one: ServerId, other: ServerId) {
         self.around.has_changed = true;
         self.uncut(one, other);
         self.uncut(other, one);
     }
 
-    /// Nothing that a server asks of its disk ends for so long, microseconds.
+    /// Lets no disk operation of a server end for this many microseconds.
     pub fn hang_disk(&mut self, server: ServerId, for_us: u64) {
         self.around.has_changed = true;
         let until_us = self.now_us().saturating_add(for_us);

@@ -1,4 +1,7 @@
-//! Clients as ZooKeeper's libraries are: one connection at a time, a session kept from one to the next, pings, and patience that ends.
+//! Clients that behave as ZooKeeper's libraries do.
+//!
+//! A client has one connection at a time and keeps its session from one connection to the next. It
+//! pings, and gives up a connection that stays silent.
 
 use super::owners::Line;
 use super::wire::ToServer;
@@ -15,10 +18,10 @@ use zoolet_zab::ServerId;
 /// The xid of every ping.
 const PING_XID: i32 = -2;
 
-/// What reaches a client.
+/// Something that reaches a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToClient {
-    /// What the server says; never [`Sent::Close`].
+    /// A message of the server; never [`Sent::Close`].
     Sent(Sent),
     /// The server closed the connection.
     Fin,
@@ -26,18 +29,21 @@ pub enum ToClient {
     Reset,
 }
 
-/// Decides what a client asks for.
+/// Decides which requests a client sends.
 pub trait Asks: fmt::Debug {
-    /// The next request; `last_zxid` is the newest that the client has seen.
+    /// Returns the next request; `last_zxid` is the newest that the client has seen.
     fn next(&mut self, last_zxid: i64) -> Request;
 
-    /// It has a session on a new connection, which may be another session than before.
+    /// Tells that the client has a session on a new connection, possibly another session than
+    /// before.
     fn connected(&mut self, _reply: &ConnectReply) {}
 
-    /// The oldest request that it made on this connection and that was not answered yet was answered; pings are the client's own.
+    /// Tells that the oldest unanswered request of this connection was answered.
+    ///
+    /// Pings do not count: the client sends them itself.
     fn answered(&mut self, _zxid: i64, _result: &Result<Reply, ErrorCode>) {}
 
-    /// A watch fired.
+    /// Tells that a watch fired.
     fn notified(&mut self, _event: &WatchEvent) {}
 }
 
@@ -51,35 +57,40 @@ impl Asks for Workload {
     }
 }
 
-/// How a client behaves.
+/// The behaviour of a client.
 #[derive(Clone, Debug)]
 pub struct Habits {
-    /// The session timeout it asks for, milliseconds.
+    /// The session timeout that it requests, in milliseconds.
     pub timeout_ms: i32,
-    /// Requests it has under way at most.
+    /// Maximum number of requests in flight.
     pub window: usize,
-    /// Between two requests, on average, microseconds.
+    /// Mean time between two requests, in microseconds.
     pub think_us: u64,
-    /// One request in this many is followed by the next in the same moment; 0 is none.
+    /// One request in this many is followed by the next at once; 0 means never.
     pub at_once_one_in: u64,
-    /// One request in this many is followed by a new connection to another server; 0 is none.
+    /// One request in this many is followed by a move to a new connection; 0 means never.
+    ///
+    /// The same holds for answers with a newer zxid. The client draws the server of the new
+    /// connection from all its servers.
     pub moves_one_in: u64,
-    /// One request in this many is followed by silence that is longer than the timeout; 0 is none.
+    /// One request in this many is followed by silence for one or two timeouts; 0 means never.
     pub vanishes_one_in: u64,
-    /// How it changes its timeout when it comes back, if it does.
+    /// How the client changes its timeout when it reconnects; `None` keeps it.
     pub renews: Option<Renews>,
 }
 
-/// A client that now and then asks for another timeout when it comes back. Draws of its own: nothing else that a client does depends on them.
+/// Draws new session timeouts for a client that reconnects.
+///
+/// It has a separate generator, so that nothing else that the client does depends on it.
 #[derive(Clone, Debug)]
 pub struct Renews {
     random: Random,
-    /// One return in this many is with another timeout; 0 is none.
+    /// One reconnection in this many requests another timeout; 0 means never.
     one_in: u64,
 }
 
 impl Renews {
-    /// As somebody may do it, by the client's seed.
+    /// Draws the habit from the client's seed; half of all clients have it.
     pub(super) fn drawn(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0x4e4e5);
         let one_in = if random.one_in(2) { random.between(1, 5) } else { 0 };
@@ -93,7 +104,7 @@ impl Renews {
 }
 
 impl Habits {
-    /// As somebody may have them.
+    /// Draws the habits of a client.
     pub fn drawn(random: &mut Random) -> Self {
         Self {
             timeout_ms: random.logarithmic(2000, 16_000) as i32,
@@ -106,7 +117,7 @@ impl Habits {
         }
     }
 
-    /// Those of a client that asks for what futures say, when they say it.
+    /// Returns the habits of a client whose requests come from futures.
     fn owned(timeout_ms: i32) -> Self {
         Self {
             timeout_ms,
@@ -120,38 +131,38 @@ impl Habits {
     }
 }
 
-/// Who says what a client asks for.
+/// The source of a client's requests.
 #[derive(Debug)]
 enum Voice {
-    /// It is drawn, in the client's own time.
+    /// Requests are drawn, at times that the client chooses.
     Drawn(Box<dyn Asks>),
-    /// Somebody's futures, by the link of their session.
+    /// Requests come from futures, over the link of their session.
     Owned(Line),
 }
 
-/// Of an owned client: whether an answer gets lost.
+/// Whether a client with futures is to lose an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Loses {
     Nothing,
-    /// That to its next write.
+    /// The answer to its next write.
     NextWrite,
-    /// That to a write which is under way: so many other answers come before it.
+    /// The answer to a write in flight, after this many other answers.
     AnswerAfter(usize),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
-    /// Without a connection, until then.
+    /// Without a connection until this time.
     Away { until_us: u64 },
-    /// The first message is on its way, or its answer.
+    /// The connection request or its answer is in flight.
     Joining { conn: ConnId, since_us: u64 },
-    /// With a session.
+    /// Connected, with a session.
     Open { conn: ConnId },
-    /// For ever without a connection: its owner's session is over, or its owner is gone.
+    /// Without a connection for ever: its session is over, or its owner is dead.
     Gone,
 }
 
-/// One client.
+/// A simulated client.
 #[derive(Debug)]
 pub struct Client {
     id: ClientId,
@@ -169,9 +180,9 @@ pub struct Client {
     heard_us: u64,
     said_us: u64,
     asks_us: u64,
-    /// The server in whose process it lives.
+    /// The server in whose process the client lives.
     home: Option<ServerId>,
-    /// It asks for nothing any more, and keeps its session.
+    /// The client sends no more requests and keeps its session.
     pub(super) is_quiet: bool,
     wakes_us: Option<u64>,
     loses: Loses,
@@ -188,7 +199,7 @@ impl Client {
         Self::with_voice(id, servers, habits, Voice::Drawn(asks), random)
     }
 
-    /// One that asks for what futures say, with a session of theirs.
+    /// Creates a client that sends the requests of futures, with their session.
     pub(super) fn owned(id: ClientId, servers: Vec<ServerId>, timeout_ms: i32, line: Line, random: Random) -> Self {
         Self::with_voice(id, servers, Habits::owned(timeout_ms), Voice::Owned(line), random)
     }
@@ -219,18 +230,23 @@ impl Client {
         }
     }
 
-    /// The same in a server's process: it knows no other server, and ends with that process.
+    /// Moves the client into a server's process.
+    ///
+    /// It then knows no other server, and ends with that process.
     pub(super) fn in_process(self, home: ServerId) -> Self {
         let habits = Habits { moves_one_in: 0, ..self.habits };
         Self { servers: vec![home], server: home, habits, home: Some(home), ..self }
     }
 
-    /// The server in whose process it lives, if it does.
+    /// Returns the server in whose process the client lives, if any.
     pub fn home(&self) -> Option<ServerId> {
         self.home
     }
 
-    /// The process it lives in is gone, and with it everything that it knew. Another one like it begins in the next process.
+    /// Handles the end of the process that the client lives in.
+    ///
+    /// The client loses everything it knew. A client with drawn requests begins anew in the next
+    /// process.
     pub(super) fn on_process_end(&mut self, now_us: u64, witness: &mut Witness) {
         match self.place {
             Place::Joining { conn, .. } | Place::Open { conn } => self.on_end(now_us, conn, End::Lost, witness),
@@ -242,7 +258,7 @@ impl Client {
         }
     }
 
-    /// The connection with a session on which nothing is under way, and whose server it is to.
+    /// Returns an open connection with nothing in flight, and its server.
     pub(super) fn settled(&self) -> Option<(ServerId, ConnId)> {
         match self.place {
             Place::Open { conn } if self.outstanding + self.pings == 0 => Some((self.server, conn)),
@@ -250,7 +266,7 @@ impl Client {
         }
     }
 
-    /// When it does something next, if it was not said before.
+    /// Returns the time of the client's next action, unless it is already scheduled.
     pub(super) fn arm(&mut self) -> Option<u64> {
         let due_us = self.due_us();
         if due_us == u64::MAX || self.wakes_us.is_some_and(|wakes_us| wakes_us <= due_us) {
@@ -260,7 +276,7 @@ impl Client {
         Some(due_us)
     }
 
-    /// Its time has come.
+    /// Runs the client when its time has come.
     pub(super) fn on_time(&mut self, now_us: u64, wires: &mut Wires, witness: &mut Witness) {
         if self.wakes_us.is_none_or(|wakes_us| wakes_us > now_us) {
             return;
@@ -285,7 +301,7 @@ impl Client {
         }
     }
 
-    /// Something reached it.
+    /// Handles something that reached the client.
     pub(super) fn on_arrival(
         &mut self,
         now_us: u64,
@@ -319,14 +335,16 @@ impl Client {
                     Voice::Owned(line) => line.on_reply(xid, zxid, &result),
                 }
                 witness.recorder.answered(now_us, conn, xid, zxid, result);
-                // Who has just seen something new is most likely to find a server that has not.
+                // A client that has just seen something new is the likeliest to find a server that
+                // has not.
                 if is_news && self.habits.moves_one_in > 0 && self.random.one_in(self.habits.moves_one_in) {
                     self.leave(now_us, conn, wires, witness);
                     self.place = Place::Away { until_us: now_us };
                 }
             }
             ToClient::Sent(Sent::Event(event)) => {
-                // Not taken for something that was seen: more events of the same zxid may come, and as real clients do.
+                // An event does not raise `last_zxid`, as in real clients: more events of the same
+                // zxid may follow.
                 match &mut self.voice {
                     Voice::Drawn(asks) => asks.notified(&event),
                     Voice::Owned(line) => line.on_event(&event),
@@ -356,7 +374,9 @@ impl Client {
         self.session.map_or(self.habits.timeout_ms as u64 * MS, |(_, _, timeout_us)| timeout_us)
     }
 
-    /// When it gives the connection up if it hears nothing, as ZooKeeper's client does. One in the server's process waits: no network is between them.
+    /// Returns when the client gives up a silent connection, as ZooKeeper's client does.
+    ///
+    /// A client inside the server's process never gives up, because no network is between them.
     fn patience_us(&self) -> u64 {
         if self.home.is_some() { u64::MAX } else { self.heard_us + self.timeout_us() * 2 / 3 }
     }
@@ -432,7 +452,7 @@ impl Client {
         let is_next_at_once = one_in(&mut self.random, self.habits.at_once_one_in);
         self.asks_us = if is_next_at_once { now_us } else { now_us + self.random.exponential(self.habits.think_us) };
         if ends {
-            // It wants nothing more of this session, whatever comes of it.
+            // The client sends nothing more on this session, even if the close fails.
             self.session = None;
             self.asks_us = u64::MAX;
         } else if one_in(&mut self.random, self.habits.moves_one_in) {
@@ -448,7 +468,7 @@ impl Client {
         let xid = if request == Request::Ping { PING_XID } else { xid };
         witness.trace.note(now_us, format_args!("c{}", self.id.0), || format!("{conn:?} -> {xid} {request:?}"));
         *(if xid == PING_XID { &mut self.pings } else { &mut self.outstanding }) += 1;
-        // A session of this process is pinged whatever else it says.
+        // A session held by futures is pinged on schedule, even while it sends other requests.
         if xid == PING_XID || matches!(self.voice, Voice::Drawn(_)) {
             self.said_us = now_us;
         }
@@ -465,7 +485,8 @@ impl Client {
         witness.recorder.ended(now_us, conn, end);
         self.place = Place::Away { until_us: now_us + self.random.between(MS, 200 * MS) };
         if let Voice::Owned(line) = &self.voice {
-            // Nobody knows whether that write was carried out: another one is to be lost.
+            // The connection ended before the chosen answer, so the write may not have been carried
+            // out. The fate waits for the next write.
             self.loses = if let Loses::AnswerAfter(_) = self.loses { Loses::NextWrite } else { self.loses };
             if !line.on_closed() {
                 self.place = Place::Gone;
@@ -474,31 +495,31 @@ impl Client {
     }
 }
 
-/// What happens to a client whose requests come from futures.
+/// Methods for clients whose requests come from futures.
 impl Client {
-    /// Whether its requests come from futures.
+    /// Returns whether the client's requests come from futures.
     pub(super) fn is_owned(&self) -> bool {
         matches!(self.voice, Voice::Owned(_))
     }
 
-    /// Whether it never has a connection any more.
+    /// Returns whether the client will never have a connection again.
     pub(super) fn is_gone(&self) -> bool {
         self.place == Place::Gone
     }
 
-    /// The session that it has, as it believes.
+    /// Returns the session that the client believes it has.
     pub(super) fn session(&self) -> Option<SessionId> {
         self.session.map(|(session, ..)| session).filter(|_| !self.is_gone())
     }
 
-    /// Another life begins, with a session of its own.
+    /// Begins another life of the client, with a new session.
     pub(super) fn revive(&mut self, now_us: u64, line: Line) {
         self.voice = Voice::Owned(line);
         self.place = Place::Away { until_us: now_us };
         (self.session, self.last_zxid, self.loses) = (None, 0, Loses::Nothing);
     }
 
-    /// What its futures have said goes out, in order.
+    /// Sends the requests of the client's futures, in order.
     pub(super) fn send_said(&mut self, now_us: u64, wires: &mut Wires, witness: &mut Witness) {
         let Voice::Owned(line) = &self.voice else { return };
         for (of, xid, request) in line.take_said() {
@@ -513,12 +534,14 @@ impl Client {
         }
     }
 
-    /// Its next write is carried out, and its connection breaks before the answer.
+    /// Loses the answer to the next write: the connection breaks before it arrives.
     pub(super) fn lose_next_reply(&mut self) {
         self.loses = Loses::NextWrite;
     }
 
-    /// It is no more. Its kernel closes the connection, or, without power, nobody does.
+    /// Ends the client.
+    ///
+    /// Its kernel closes the connection; after a loss of power the connection stays open.
     pub(super) fn die(&mut self, now_us: u64, has_power: bool, wires: &mut Wires, witness: &mut Witness) {
         if let Place::Joining { conn, .. } | Place::Open { conn } = self.place {
             if has_power {

@@ -1,21 +1,25 @@
-//! The clocks of one box: one that only grows, one that people set.
+//! The two clocks of a box: a monotonic clock, and a wall clock that people set.
 
 use super::MS;
 use zoolet_engine::Now;
 
-/// 56 years, milliseconds: from a box without a battery (1970) to one that was asked the time.
+/// A step of the wall clock, in milliseconds: 56 years.
+///
+/// A box without a battery starts in 1970 and jumps to the true time.
 pub const WALL_STEP_MS: i64 = 56 * 365 * 24 * 3_600_000;
 
-/// Where a wall clock that is right starts, milliseconds since 1970.
+/// Start of a correct wall clock, in milliseconds since 1970.
 const WALL_START_MS: i64 = 1_700_000_000_000;
 
-/// How fast a clock may be wrong, parts of a million.
+/// Maximum drift of a clock, in parts per million.
 pub const DRIFT_PPM_MAX: i64 = 500;
 
-/// The two clocks of a box, as a function of the time of the run. The monotonic one counts while a process or the whole box sleeps.
+/// The two clocks of a box, as functions of the run's time.
+///
+/// The monotonic clock keeps counting while a process or the whole box sleeps.
 #[derive(Clone, Debug)]
 pub struct Clock {
-    /// What it showed at `since_us`, microseconds.
+    /// The value of the monotonic clock at `since_us`, in microseconds.
     shown_us: u64,
     since_us: u64,
     drift_ppm: i64,
@@ -24,24 +28,26 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that shows `shown_us` at `now_us`.
+    /// Returns a clock that shows `shown_us` at `now_us`.
     pub fn new(now_us: u64, shown_us: u64, drift_ppm: i64) -> Self {
         Self { shown_us, since_us: now_us, drift_ppm, frozen: false, wall_offset_ms: 0 }
     }
 
-    /// What both clocks show.
+    /// Returns the values of both clocks.
     pub fn now(&self, now_us: u64) -> Now {
         let wall_us = i64::try_from(now_us).unwrap_or(i64::MAX);
         let wall_ms = WALL_START_MS + wall_us / MS as i64 + self.wall_offset_ms;
         Now { mono_ms: self.mono_us(now_us) / MS, wall_ms }
     }
 
-    /// When the monotonic clock will show `mono_ms`; `None` while it stands still before that.
+    /// Returns the time at which the monotonic clock shows `mono_ms`.
+    ///
+    /// `None` while the clock is frozen before that value.
     pub fn when(&self, now_us: u64, mono_ms: u64) -> Option<u64> {
         self.when_us(now_us, mono_ms.saturating_mul(MS))
     }
 
-    /// The same for microseconds.
+    /// As [`Clock::when`], for a value in microseconds.
     pub(super) fn when_us(&self, now_us: u64, mono_us: u64) -> Option<u64> {
         let missing_us = mono_us.saturating_sub(self.mono_us(now_us));
         if missing_us == 0 {
@@ -52,28 +58,31 @@ impl Clock {
         }
         let rate = u128::from(self.rate());
         let real_us = (u128::from(missing_us) * 1_000_000).div_ceil(rate);
-        // One more: the division in `mono_us` rounds down.
+        // One microsecond more, because the division in `mono_us` rounds down.
         Some(now_us.saturating_add(u64::try_from(real_us).unwrap_or(u64::MAX)).saturating_add(1))
     }
 
-    /// From now on it is too fast by so many parts of a million, or too slow.
+    /// Sets the drift of the monotonic clock, in parts per million.
     pub fn drift(&mut self, now_us: u64, ppm: i64) {
         self.settle(now_us);
         self.drift_ppm = ppm;
     }
 
-    /// Whether the monotonic clock stands still.
+    /// Returns whether the monotonic clock is frozen.
     pub fn is_frozen(&self) -> bool {
         self.frozen
     }
 
-    /// It stands still from now on.
+    /// Freezes the monotonic clock.
     pub fn freeze(&mut self, now_us: u64) {
         self.settle(now_us);
         self.frozen = true;
     }
 
-    /// It goes on: from where it stood, or, if it `catches_up`, as if it had never stopped.
+    /// Ends a freeze.
+    ///
+    /// The clock continues from its frozen value. If it `catches_up`, it continues as if it had
+    /// never stopped.
     pub fn thaw(&mut self, now_us: u64, catches_up: bool) {
         if self.frozen {
             let stood_us = now_us.saturating_sub(self.since_us);
@@ -83,17 +92,17 @@ impl Clock {
         }
     }
 
-    /// Somebody sets the wall clock.
+    /// Steps the wall clock, as a person or NTP does.
     pub fn step_wall(&mut self, by_ms: i64) {
         self.wall_offset_ms += by_ms;
     }
 
-    /// The box was switched off and on: the monotonic clock starts again.
+    /// Restarts the monotonic clock after a power cycle.
     pub fn reboot(&mut self, now_us: u64) {
         (self.since_us, self.shown_us, self.frozen) = (now_us, MS, false);
     }
 
-    /// What the monotonic clock shows, microseconds.
+    /// Returns the value of the monotonic clock, in microseconds.
     pub(super) fn mono_us(&self, now_us: u64) -> u64 {
         if self.frozen {
             return self.shown_us;
@@ -106,7 +115,9 @@ impl Clock {
         1_000_000u64.saturating_add_signed(self.drift_ppm)
     }
 
-    /// What it shows counts from now on. A clock that stands still keeps the time since when it does: [`Clock::thaw`] needs it.
+    /// Moves the reference point of the clock to `now_us`.
+    ///
+    /// A frozen clock keeps the start of the freeze, which [`Clock::thaw`] needs.
     fn settle(&mut self, now_us: u64) {
         if !self.frozen {
             self.shown_us = self.mono_us(now_us);

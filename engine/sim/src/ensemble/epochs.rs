@@ -1,4 +1,4 @@
-//! Which epochs began, and whether the leader before named the next one or the others had to elect it.
+//! Epochs of a run, and whether each leader was elected or named by the previous one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,41 +7,44 @@ use zoolet_zab::{Epoch, ServerId};
 /// The epochs of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Epochs {
-    /// Who was established in each.
+    /// The established leader of each epoch.
     led: BTreeMap<Epoch, ServerId>,
-    /// Whom the leader of an epoch named for the next one.
+    /// The successor that the leader of an epoch named.
     named: BTreeMap<Epoch, ServerId>,
 }
 
 impl Epochs {
-    /// A server says that it leads, and is established.
+    /// Records that a server reports itself as the established leader.
     pub(super) fn leads(&mut self, epoch: Epoch, server: ServerId) {
         self.led.entry(epoch).or_insert(server);
     }
 
-    /// The leader of `epoch` stops, and wants another server to lead.
+    /// Records that the leader of `epoch` stops and names a successor.
     pub(super) fn hands_over(&mut self, epoch: Epoch, to: ServerId) {
         self.named.insert(epoch, to);
     }
 
-    /// Epochs in which a leader was established.
+    /// Returns the number of epochs with an established leader.
     pub fn established(&self) -> usize {
         self.led.len()
     }
 
-    /// Those of them whose leader was named by the leader of the epoch before, and got no further epoch than the next one for it.
+    /// Returns the number of epochs whose leader was named by the leader of the previous epoch.
+    ///
+    /// A named server that leads only a later epoch does not count.
     pub fn handed_over(&self) -> usize {
         let is_next = |&(named, _): &(&Epoch, &ServerId), epoch: Epoch| named.next() == Some(epoch);
         let by = |epoch: Epoch| self.named.range(..epoch).next_back().filter(|named| is_next(named, epoch));
         self.led.iter().filter(|&(&epoch, server)| by(epoch).is_some_and(|(_, to)| to == server)).count()
     }
 
-    /// The others: each needed an election, the first one too.
+    /// Returns the number of other established epochs: each needed an election, and so did the
+    /// first.
     pub fn elected(&self) -> usize {
         self.established() - self.handed_over()
     }
 
-    /// Epochs up to the last one that was established, whether or not anybody was established in them.
+    /// Returns the number of the last established epoch, which counts epochs without a leader too.
     pub fn begun(&self) -> u32 {
         self.led.last_key_value().map_or(0, |(epoch, _)| epoch.as_u32())
     }
@@ -68,7 +71,7 @@ mod tests {
         epochs.leads(epoch(2), server(2));
         epochs.leads(epoch(2), server(2));
         epochs.hands_over(epoch(2), server(3));
-        // The one that was named did not get it in time.
+        // Server 3 was named and missed epoch 3.
         epochs.leads(epoch(4), server(3));
         epochs.hands_over(epoch(4), server(1));
         epochs.leads(epoch(5), server(2));

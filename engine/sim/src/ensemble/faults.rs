@@ -1,78 +1,81 @@
-//! Which faults a run has.
+//! The faults of a run.
 
 use super::SECOND;
 use crate::workload::Random;
 use std::fmt;
 
-/// An ensemble that nothing hinders is born by then.
+/// An undisturbed ensemble is born by this time.
 const BORN_US: u64 = 2 * SECOND;
 
 /// Kinds of faults.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
-    /// A process dies; the page cache of its box lives.
+    /// A process dies; the page cache of its box survives.
     Crash,
-    /// A box loses power: what was not synced is lost, torn, or in any order.
+    /// A box loses power: unsynced writes are lost, torn or reordered.
     PowerLoss,
-    /// The same for all boxes at once.
+    /// All boxes lose power at once.
     PowerLossOfAll,
-    /// A process dies in the middle of a step of the disk.
+    /// A process dies in the middle of a disk step.
     CrashInStep,
-    /// The same, by a loss of power.
+    /// A box loses power in the middle of a disk step.
     PowerLossInStep,
-    /// A process stands still, its box goes on.
+    /// A process stands still while its box runs on.
     Pause,
-    /// A box sleeps, its disk too; its clocks count on.
+    /// A box sleeps while its clocks count on. Simulated like [`Kind::Pause`].
     Suspend,
-    /// A clock goes too fast or too slow.
+    /// The monotonic clock of a box runs fast or slow.
     Drift,
-    /// A wall clock is set, by 56 years.
+    /// A wall clock is set forward or back by 56 years.
     WallStep,
     /// A monotonic clock stands still.
     ClockFreeze,
-    /// The log's disk says EIO.
+    /// Writes and other changes of log files fail.
     LogError,
-    /// The base's says it.
+    /// Every operation on a file outside the log fails.
     BaseError,
     /// The disk is full.
     DiskFull,
     /// No write to the log ends any more.
     LogHang,
-    /// No read of the base ends any more.
+    /// No job ends any more except the log thread's: no read or write of the base, no log read for
+    /// a peer.
     BaseHang,
     /// The disk is many times slower.
     DiskSlow,
-    /// A box reaches nobody and is reached by nobody.
+    /// A server reaches no other server and is reached by none.
     Isolate,
     /// One box does not reach another.
     CutOneWay,
-    /// The ensemble falls into two parts.
+    /// The ensemble splits into two parts.
     Partition,
-    /// Links break, and both ends find out.
+    /// A link breaks, and both ends notice.
     Reset,
-    /// Packets take longer, and many are lost.
+    /// Packets from one box to another take longer, and many are lost.
     BadPath,
-    /// Connections of clients break.
+    /// The connections of a server's clients break.
     ClientReset,
     /// Clients and a server do not reach each other.
     ClientCut,
     /// A box comes back with an empty disk.
     Wipe,
-    /// A box comes back with a copy of another's disk, or with the disk that it had before.
+    /// A box comes back with a copy of another box's disk, or with its previous disk.
     Clone,
     /// Bits flip on a disk.
     Rot,
-    /// A server is stopped as an operator stops it: if it leads, another one does first.
+    /// An operator stops a server; a leader hands over first.
     GracefulStop,
-    /// A voter becomes an observer or the other way, or a member leaves.
+    /// A voter becomes an observer or the reverse, or a member leaves.
     Reconfigure,
-    /// A leader reaches nobody. The server that is elected in its place loses power as soon as somebody has promised it its epoch, and the leader
-    /// reaches that one again.
+    /// A leader is isolated, and its elected successor dies.
+    ///
+    /// The successor loses power as soon as a server has promised its epoch to it. Then the old
+    /// leader reaches that server again.
     ProspectDies,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 29] = [
         Self::Crash,
         Self::PowerLoss,
@@ -105,7 +108,7 @@ impl Kind {
         Self::ProspectDies,
     ];
 
-    /// Whether it makes sense with one server.
+    /// Returns whether the fault makes sense with one server.
     pub fn is_for_one(self) -> bool {
         !matches!(
             self,
@@ -122,11 +125,12 @@ impl Kind {
         )
     }
 
-    /// How long it lasts until it is mended, microseconds; `None` for what happens in a moment.
+    /// Draws the time until the fault is healed, in microseconds; `None` for an instantaneous
+    /// fault.
     fn duration_us(self, random: &mut Random) -> Option<u64> {
         let (from_us, to_us) = match self {
             Self::WallStep | Self::Drift | Self::Reset | Self::ClientReset | Self::Rot => return None,
-            // How long a box stays away.
+            // For a process that dies at once, the time it stays away.
             Self::Crash | Self::CrashInStep | Self::GracefulStop => (SECOND / 20, 8 * SECOND),
             Self::PowerLoss | Self::PowerLossOfAll | Self::PowerLossInStep => (SECOND / 5, 15 * SECOND),
             Self::Wipe | Self::Clone | Self::Reconfigure | Self::ProspectDies => (SECOND, 10 * SECOND),
@@ -147,26 +151,28 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A fault, when, and how long. Whom it strikes is decided when its time has come.
+/// A fault with its time and duration. The victim is chosen when the fault strikes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// Microseconds since the run began.
     pub at_us: u64,
-    /// What.
+    /// The kind of fault.
     pub kind: Kind,
-    /// Until it is mended; `None` when there is nothing to mend.
+    /// Microseconds until the fault is healed; `None` if nothing is to be healed.
     pub lasts_us: Option<u64>,
 }
 
-/// The kinds of faults of one run. Each run has others: what never fails lets the rest get further.
+/// The kinds of faults of one run.
+///
+/// Runs differ in their kinds: without some faults a run gets further under the others.
 #[derive(Clone, Debug)]
 pub struct Mix {
-    /// What may happen, and how much more often than others.
+    /// Possible kinds, with their relative frequencies.
     weights: Vec<(Kind, u64)>,
 }
 
 impl Mix {
-    /// Each of `kinds` is there or not.
+    /// Draws a third of `kinds`, on average, and at least one.
     pub fn drawn(kinds: &[Kind], random: &mut Random) -> Self {
         let chosen: Vec<_> = kinds.iter().copied().filter(|_| random.one_in(3)).collect();
         let mut weights: Vec<_> = chosen.into_iter().map(|kind| (kind, random.logarithmic(1, 16))).collect();
@@ -176,19 +182,19 @@ impl Mix {
         Self { weights }
     }
 
-    /// Only these.
+    /// Returns a mix of these kinds only, equally frequent.
     pub fn of(kinds: &[Kind]) -> Self {
         Self { weights: kinds.iter().map(|&kind| (kind, 1)).collect() }
     }
 
-    /// These too, so much more often than the rarest others.
+    /// Sets the weight of these kinds; drawn weights are from 1 to 16.
     pub fn with(mut self, kinds: &[Kind], weight: u64) -> Self {
         self.weights.retain(|(kind, _)| !kinds.contains(kind));
         self.weights.extend(kinds.iter().map(|&kind| (kind, weight)));
         self
     }
 
-    /// What may happen.
+    /// Returns the kinds that may strike.
     pub fn kinds(&self) -> impl Iterator<Item = Kind> + '_ {
         self.weights.iter().map(|&(kind, _)| kind)
     }
@@ -225,7 +231,7 @@ impl Mix {
     }
 }
 
-/// Faults seldom come alone: a quarter of them follows so soon on another that what is done about that one is not done.
+/// Moves a quarter of the faults so close to the preceding one that its effects are not over yet.
 fn crowd(faults: &mut [Fault], random: &mut Random) {
     for at in 1..faults.len() {
         if random.one_in(4) {

@@ -13,7 +13,7 @@ use zoolet_engine::store::{Meter, Written};
 use zoolet_engine::{ConnId, Event, Now};
 use zoolet_zab::ServerId;
 
-/// What a process works with.
+/// Everything that a process works with.
 pub(super) struct Context<'a> {
     pub(super) now_us: u64,
     pub(super) id: ServerId,
@@ -24,7 +24,7 @@ pub(super) struct Context<'a> {
     pub(super) speed: &'a mut Speed,
     pub(super) random: &'a mut Random,
     pub(super) around: &'a mut Around,
-    /// What is on the disk may be less than was durable, or something else.
+    /// The disk may hold less than was durable, or other bytes.
     pub(super) is_damaged: bool,
 }
 
@@ -37,7 +37,7 @@ impl Context<'_> {
         Who(self.id)
     }
 
-    /// Writes, and says how much longer that takes for the bytes that it made durable.
+    /// Runs `write`; returns its result and the extra time for the bytes it made durable.
     pub(super) fn timed<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> (T, u64) {
         let before = self.disk.counters().synced_bytes;
         let written = write(self);
@@ -46,7 +46,7 @@ impl Context<'_> {
     }
 }
 
-/// A server in a trace.
+/// The name of a server in a trace.
 pub(super) struct Who(pub(super) ServerId);
 
 impl fmt::Display for Who {
@@ -55,10 +55,13 @@ impl fmt::Display for Who {
     }
 }
 
-/// After a pause the threads of a process wake one after the other: the core finds in one turn what waited for all of them.
+/// Maximum delay of the core after a pause.
+///
+/// The threads of a process wake one after another. So the core finds the input of all of them in
+/// one turn.
 const WAKE_US: u64 = 1000;
 
-/// What comes to a process that does not run.
+/// Input of a process that does not run.
 enum Held {
     Job(Job),
     Client(ConnId, ToServer),
@@ -66,63 +69,67 @@ enum Held {
     Turn,
 }
 
-/// How a process ends.
+/// The way in which a process ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Death {
-    /// It alone: what it wrote is in the page cache.
+    /// Only the process ends: its writes stay in the page cache.
     Process,
-    /// Its box lost power: what was not synced is as this seed says (0 nothing of it, 1 all of it).
+    /// The box loses power, and the seed decides the fate of unsynced writes.
+    ///
+    /// Seed 0 loses all of them, seed 1 keeps all of them.
     Power(u64),
 }
 
-/// A box.
+/// A simulated machine.
 pub struct Host {
     pub(super) id: ServerId,
     pub(super) disk: SimDisk,
-    /// What its present process has written, as it counts that itself.
+    /// Bytes written by the present process, as it counts them itself.
     meter: Arc<Meter>,
     pub(super) clock: Clock,
     pub(super) speed: Speed,
     pub(super) random: Random,
     pub(super) configuration: Configuration,
     pub(super) process: Option<Process>,
-    /// Whether there is a kernel that answers for a process that is gone.
+    /// Whether a kernel runs that answers for an ended process.
     is_powered: bool,
     processes: u64,
     held: Option<Vec<Held>>,
-    /// Jobs of the log, or of the base, do not end.
+    /// Jobs of the log thread, or all other jobs, do not end.
     pub(super) log_hangs: bool,
     pub(super) base_hangs: bool,
     hung: Vec<Job>,
-    /// Until then they do not, if a test has said so.
+    /// End of the longest hang that a test ordered.
     pub(super) hangs_until_us: u64,
-    /// What happens if the process dies in a step of its disk.
+    /// The kind of death if the process dies in a step of its disk.
     pub(super) dies_in_step: Option<Death>,
-    /// The disk was made to fail since this process began: it may stop, and it may not start.
+    /// The disk was made to fail since this process began.
+    ///
+    /// The process may stop, and the next one may fail to start.
     pub(super) is_disk_blamed: bool,
     pub(super) is_disk_full: bool,
-    /// Bytes on it were changed, and no process has found everything as it should be since.
+    /// Bytes on the disk were changed, and no later process has found the store undamaged.
     pub(super) is_damaged: bool,
-    /// Which: of which file, where, and what they are now.
+    /// The changed bytes: file, offset and new value.
     pub(super) rot: Vec<(String, u64, u8)>,
-    /// Nothing has begun on this disk yet, and another one was here before.
+    /// The disk was exchanged, and no process has started on it yet.
     pub(super) has_new_disk: bool,
-    /// The disk that was here before, as it was when it was taken out.
+    /// The previous disk, in the state in which it was taken out.
     pub(super) former: Option<SimDisk>,
 }
 
 impl Host {
-    /// Bytes that were written to its disk, from the beginning.
+    /// Returns the bytes written to the disk since the run began.
     pub fn written_bytes(&self) -> u64 {
         self.disk.counters().written_bytes
     }
 
-    /// Blocks of 4 KiB of files that were synced, in bytes, from the beginning.
+    /// Returns the bytes that syncs of files made durable, counted in blocks of 4 KiB.
     pub fn synced_bytes(&self) -> u64 {
         self.disk.counters().synced_bytes
     }
 
-    /// What its process counts of what it writes.
+    /// Returns the bytes written by the present process, as it counts them itself.
     pub fn metered(&self) -> Written {
         self.meter.written()
     }
@@ -154,28 +161,28 @@ impl Host {
         }
     }
 
-    /// Whether a process is there and goes on.
+    /// Returns whether a process exists and is not stopped.
     pub fn is_running(&self) -> bool {
         self.process.is_some() && self.held.is_none()
     }
 
-    /// Whether nothing holds up its process, its clock or its disk.
+    /// Returns whether nothing delays the process, its clock or its disk.
     pub(super) fn is_sound(&self) -> bool {
         self.is_running() && !self.log_hangs && !self.base_hangs && !self.clock.is_frozen() && self.speed.slower == 1
     }
 
-    /// Whether its clock stands still, or its disk is not what disks are.
+    /// Returns whether the clock is frozen, or the disk is hung, full, failing or slow.
     pub(super) fn is_held_up(&self) -> bool {
         let is_disk_bad = self.log_hangs || self.base_hangs || self.is_disk_full || self.is_disk_blamed;
         is_disk_bad || self.clock.is_frozen() || self.speed.slower != 1
     }
 
-    /// Whether a process is there and stands still.
+    /// Returns whether a process exists and is stopped.
     pub fn is_asleep(&self) -> bool {
         self.held.is_some()
     }
 
-    /// Starts a process, or tries to; another attempt follows.
+    /// Starts a process if none exists; a failed start is followed by another attempt.
     pub(super) fn start(&mut self, around: &mut Around) {
         around.has_changed = true;
         if self.process.is_some() {
@@ -213,7 +220,7 @@ impl Host {
         }
     }
 
-    /// The process is gone; its successor finds the disk as `death` leaves it.
+    /// Ends the process; its successor finds the disk as `death` leaves it.
     pub(super) fn die(&mut self, around: &mut Around, death: Death) {
         let now_us = around.agenda.now_us();
         around.witness.trace.note(now_us, Who(self.id), || format!("dies: {death:?}"));
@@ -236,7 +243,7 @@ impl Host {
         }
     }
 
-    /// Its process stands still from now on.
+    /// Stops the process until [`Host::wake`].
     pub(super) fn sleep(&mut self, around: &mut Around) {
         if self.process.is_some() && self.held.is_none() {
             self.held = Some(Vec::new());
@@ -245,7 +252,7 @@ impl Host {
         }
     }
 
-    /// It goes on, and first hears what came meanwhile.
+    /// Lets a stopped process continue; it first hears everything that arrived meanwhile.
     pub(super) fn wake(&mut self, around: &mut Around) {
         let Some(held) = self.held.take() else { return };
         around.has_changed = true;
@@ -264,7 +271,7 @@ impl Host {
         self.rearm(around);
     }
 
-    /// Its clocks changed.
+    /// Reschedules the process's deadline after a change of the clocks.
     pub(super) fn rearm(&mut self, around: &mut Around) {
         self.run(around, |process, cx| {
             process.rearm(cx);
@@ -272,7 +279,7 @@ impl Host {
         });
     }
 
-    /// Jobs that hung end now.
+    /// Ends a hang: all hung jobs end now.
     pub(super) fn release(&mut self, around: &mut Around) {
         (self.log_hangs, self.base_hangs) = (false, false);
         for job in std::mem::take(&mut self.hung) {
@@ -296,7 +303,7 @@ impl Host {
         }
     }
 
-    /// The core's last turn is over.
+    /// Ends the core's last turn.
     pub(super) fn on_turn(&mut self, around: &mut Around) {
         if let Some(held) = &mut self.held {
             return held.push(Held::Turn);
@@ -304,7 +311,7 @@ impl Host {
         self.run(around, Process::turn);
     }
 
-    /// Something came from a client.
+    /// Handles something that arrived from a client.
     pub(super) fn on_client(&mut self, around: &mut Around, conn: ConnId, what: ToServer) {
         if let Some(held) = &mut self.held {
             return held.push(Held::Client(conn, what));
@@ -320,7 +327,7 @@ impl Host {
                 let peer = around.wires.address_of(conn);
                 self.run(around, |process, cx| process.event(cx, Event::Connect { conn, peer, request }));
             }
-            // Of a process before this one, or closed.
+            // The connection belonged to an earlier process, or is closed.
             ToServer::Request(..) if !process.has_connection(conn) => around.reset_client(conn),
             ToServer::Request(xid, request) => {
                 self.run(around, |process, cx| process.event(cx, Event::Request { conn, xid, request }));
@@ -336,7 +343,9 @@ impl Host {
         self.run(around, |process, cx| process.disconnected(cx, conn));
     }
 
-    /// A link came up or went down, or a peer said something. Links hold back what comes to a process that sleeps.
+    /// Handles a link that came up or went down, or a message from a peer.
+    ///
+    /// For a stopped process the links hold back everything that arrives.
     pub(super) fn on_landed(&mut self, around: &mut Around, landed: Landed<Said>) {
         around.has_changed |= !matches!(landed, Landed::Message { .. });
         self.run(around, |process, cx| {
@@ -345,7 +354,7 @@ impl Host {
         });
     }
 
-    /// What landed at one time is there: its process takes it.
+    /// Lets the process take everything that landed at this time.
     pub(super) fn settle(&mut self, around: &mut Around) {
         self.run(around, Process::settle);
     }
@@ -385,7 +394,9 @@ impl Host {
         }
     }
 
-    /// The process ended: in a step of its disk, as was decided before, or because it chose to.
+    /// Ends a process that stopped.
+    ///
+    /// It died in a step of its disk, as decided before, or it stopped by itself.
     fn on_stopped(&mut self, around: &mut Around, Stopped(why): &Stopped) {
         let now_us = around.agenda.now_us();
         around.witness.trace.note(now_us, Who(self.id), || format!("stops: {why}"));
@@ -393,14 +404,15 @@ impl Host {
             Some(death) if self.disk.crashed() => death,
             Some(_) | None => Death::Process,
         };
-        // A truncation reads what the log holds where it ends. If that has rotted the log can say nothing true any more, and the server stops: its successor
-        // finds the damage when it opens the log, and gets a snapshot.
+        // A truncation reads the end of the log. If those bytes have rotted, the log cannot answer
+        // truthfully, and the server stops. Its successor finds the damage when it opens the log,
+        // and receives a snapshot.
         let has_read_rot = self.is_rotten() && why.contains("the log is damaged");
         if !self.disk.crashed() && !self.is_disk_blamed && !has_read_rot {
             around.witness.violation(now_us, format!("server {} stopped by itself: {why}", self.id.as_u8()));
         }
         self.die(around, death);
-        // Whoever looks after it starts it again.
+        // A supervisor restarts the process.
         let delay_us = self.random.between(SECOND / 10, 3 * SECOND);
         around.agenda.after(delay_us, Happening::Start { server: self.id });
     }

@@ -1,8 +1,11 @@
-//! Something that arrives in order, over a path where each piece takes its own time and cuts hold pieces back.
+//! An ordered channel over a path that delays pieces differently and holds some back.
 
 use std::collections::BTreeMap;
 
-/// One direction of a stream: the sender's numbers, what waits for a cut to heal, and what arrived before something earlier.
+/// One direction of a stream.
+///
+/// It holds the sender's numbers, messages that wait for the end of a cut, and messages that
+/// arrived ahead of an earlier one.
 #[derive(Debug)]
 pub(super) struct Lane<T> {
     sent: u64,
@@ -18,33 +21,33 @@ impl<T> Default for Lane<T> {
 }
 
 impl<T> Lane<T> {
-    /// The number of the next thing that is sent.
+    /// Returns the number of the next message to send.
     pub(super) fn number(&mut self) -> u64 {
         self.sent += 1;
         self.sent - 1
     }
 
-    /// This did not get through; it is sent again when it can be.
+    /// Keeps a message that did not get through; it is sent again later.
     pub(super) fn park(&mut self, number: u64, what: T) {
         self.parked.insert(number, what);
     }
 
-    /// What is to be sent again now.
+    /// Takes the messages to send again.
     pub(super) fn take_parked(&mut self) -> BTreeMap<u64, T> {
         std::mem::take(&mut self.parked)
     }
 
-    /// This got through.
+    /// Takes in a message that got through.
     pub(super) fn arrive(&mut self, number: u64, what: T) {
         self.ahead.insert(number, what);
     }
 
-    /// Whether everything that was sent has been read.
+    /// Returns whether every sent message has been read.
     pub(super) fn is_empty(&self) -> bool {
         self.sent == self.next
     }
 
-    /// What can be read: everything before it was.
+    /// Returns the next message in order, if it has arrived.
     pub(super) fn read(&mut self) -> Option<T> {
         let what = self.ahead.remove(&self.next)?;
         self.next += 1;

@@ -1,36 +1,40 @@
-//! How long disks take.
+//! Simulated durations of disk operations.
 
 use super::{MS, SECOND};
 use crate::workload::Random;
 use zoolet_engine::store::log::BLOCK_BYTES;
 
-/// The mean time between two hangs of an SD card.
+/// Mean time between two hangs of an SD card.
 const HANGS_APART: u64 = 3600 * SECOND;
-/// How long such a hang lasts.
+/// Duration of such a hang.
 const HANG: u64 = 5 * SECOND;
-/// The longest that one thing takes of a disk that is kept busy; what takes longer is a hang, and ends when the hang does.
+/// Maximum duration of one operation on a busy disk, outside hangs.
 const SLOWEST_US: u64 = 5 * SECOND;
 
-/// What is known of a disk: how long one durable write takes, microseconds.
+/// Measured durations of one durable write, in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Latencies {
     /// The median.
     pub p50_us: u64,
-    /// The longest of a hundred.
+    /// The 99th percentile.
     pub p99_us: u64,
-    /// The longest while it does nothing unusual.
+    /// The longest without a hang.
     pub max_us: u64,
-    /// How long it stands still altogether, now and then; 0 if it never does.
+    /// Duration of an occasional hang; 0 if the disk never hangs.
     pub hang_us: u64,
-    /// Between two of those, on average.
+    /// Mean time between two hangs.
     pub hangs_apart_us: u64,
-    /// What it writes in a second; 0 if that takes no time.
+    /// Bytes written per second; 0 means that bytes take no time.
     pub bytes_per_second: u64,
 }
 
 impl Latencies {
-    /// A half of the median at least, and exponential above it; one in a hundred is about the 99th percentile, as of [`DiskModel::Sd`], and three in ten
-    /// thousand are between half of the longest and that, as of [`DiskModel::Nvme`].
+    /// Draws the duration of one durable write, without hangs.
+    ///
+    /// - Mostly it is half of the median plus an exponential part.
+    /// - One write in a hundred takes about the 99th percentile, as in [`DiskModel::Sd`].
+    /// - Three writes in ten thousand take between half of the longest duration and the longest, as
+    ///   in [`DiskModel::Nvme`].
     fn sync_us(self, random: &mut Random) -> u64 {
         if random.in_a_million(300) {
             return random.between(self.max_us / 2, self.max_us + 1).max(self.p99_us);
@@ -39,12 +43,14 @@ impl Latencies {
             let steep = self.p99_us / 100 * 99 + random.exponential(self.p99_us / 11);
             return steep.min(self.max_us);
         }
-        // The median of an exponential is 0.69 of its mean.
+        // The median of an exponential distribution is 0.69 of its mean.
         let half = self.p50_us / 2;
         (self.p50_us - half + random.exponential(half * 100 / 69)).min(self.p99_us)
     }
 
-    /// One block is in the figures of a sync, which were measured with one.
+    /// Returns the extra time for bytes beyond the first block.
+    ///
+    /// The measured durations of syncs include one block.
     fn write_us(self, bytes: u64) -> u64 {
         let more = bytes.saturating_sub(BLOCK_BYTES.into());
         more.saturating_mul(SECOND).checked_div(self.bytes_per_second).unwrap_or(0)
@@ -56,21 +62,21 @@ impl Latencies {
 pub enum DiskModel {
     /// Takes no time.
     Instant,
-    /// 40 to 400 us, 2 ms at worst, and now and then 50 to 108 ms: what an idle NVMe was seen to do.
+    /// 40 to 400 us, at most 2 ms, and sometimes 50 to 108 ms, as measured on an idle NVMe.
     Nvme,
-    /// 0.5 to 3 ms, one in a hundred 10 to 60 ms.
+    /// 0.5 to 3 ms; one write in a hundred takes 10 to 60 ms.
     Emmc,
-    /// Mean 1.3 ms, p99 100 ms, at most 500 ms, and a hang of 5 s each hour.
+    /// Mean 1.3 ms, p99 100 ms, at most 500 ms, and a hang of 5 s about once an hour.
     Sd,
-    /// One of which so much is known.
+    /// A disk with these measured durations.
     Like(Latencies),
 }
 
 impl DiskModel {
-    /// Those of runs that draw one.
+    /// The models among which runs draw.
     pub const ALL: [Self; 4] = [Self::Instant, Self::Nvme, Self::Emmc, Self::Sd];
 
-    /// How long one durable write takes, without hangs.
+    /// Draws the duration of one durable write, without hangs, in microseconds.
     fn sync_us(self, random: &mut Random) -> u64 {
         match self {
             Self::Instant => 0,
@@ -78,14 +84,17 @@ impl DiskModel {
             Self::Nvme => (40 + random.exponential(120)).min(2 * MS),
             Self::Emmc if random.in_a_million(10_000) => random.between(10 * MS, 60 * MS),
             Self::Emmc => (500 + random.exponential(700)).min(3 * MS),
-            // The tail begins just below the 99th percentile, and is steep: one per cent of the operations makes nearly all of the mean.
+            // The tail begins just below the 99th percentile and is steep. One per cent of the
+            // operations contributes nearly all of the mean.
             Self::Sd if random.in_a_million(10_500) => (99 * MS + random.exponential(9 * MS)).min(500 * MS),
             Self::Sd => 80 + random.exponential(110),
             Self::Like(latencies) => latencies.sync_us(random),
         }
     }
 
-    /// How much longer a sync takes that makes so many bytes durable. Of the kinds that are not measured nothing is known.
+    /// Returns the extra time of a sync that makes `bytes` durable.
+    ///
+    /// It is unknown, and taken as 0, for models that were not measured.
     fn write_us(self, bytes: u64) -> u64 {
         match self {
             Self::Instant | Self::Nvme | Self::Emmc | Self::Sd => 0,
@@ -93,7 +102,7 @@ impl DiskModel {
         }
     }
 
-    /// How long one durable write takes at worst, about, hangs included.
+    /// Returns the approximate maximum duration of one durable write, hangs included.
     fn longest_us(self) -> u64 {
         match self {
             Self::Instant => 0,
@@ -104,7 +113,8 @@ impl DiskModel {
         }
     }
 
-    /// How long it stands still now and then, and how long it is between two of those, if it ever does.
+    /// Returns the duration of a hang and the mean time between hangs; `None` if the disk never
+    /// hangs.
     fn hangs(self) -> Option<(u64, u64)> {
         match self {
             Self::Instant | Self::Nvme | Self::Emmc => None,
@@ -119,33 +129,33 @@ impl DiskModel {
             Self::Nvme => 10 + random.exponential(40),
             Self::Emmc => 100 + random.exponential(200),
             Self::Sd => 200 + random.exponential(500),
-            // Nothing waits for the cells to be written.
+            // A read does not wait until flash cells are written.
             Self::Like(Latencies { p50_us, .. }) => p50_us / 4 + random.exponential(p50_us / 4),
         }
     }
 }
 
-/// The speed of one disk: a model, its next hang, and a factor while somebody else keeps it busy.
+/// The speed of one disk: a model, its next hang, and a factor for other load.
 #[derive(Clone, Debug)]
 pub struct Speed {
     model: DiskModel,
     random: Random,
     next_hang_us: u64,
-    /// Until then nothing becomes durable.
+    /// Nothing becomes durable before this time.
     hangs_until_us: u64,
-    /// How many times slower than usual, 1 is usual.
+    /// Factor by which the disk is slower than usual; 1 is usual.
     pub slower: u64,
 }
 
 impl Speed {
-    /// Of a disk at `now_us`.
+    /// Creates the speed of a disk at `now_us`.
     pub fn new(model: DiskModel, mut random: Random, now_us: u64) -> Self {
         let apart_us = model.hangs().map_or(HANGS_APART, |(_, apart_us)| apart_us);
         let next_hang_us = now_us + random.exponential(apart_us);
         Self { model, random, next_hang_us, hangs_until_us: 0, slower: 1 }
     }
 
-    /// Until one durable write that begins now is done.
+    /// Returns the duration of a durable write that begins now, in microseconds.
     pub fn sync_us(&mut self, now_us: u64) -> u64 {
         let spent_us = self.model.sync_us(&mut self.random).saturating_mul(self.slower).min(SLOWEST_US);
         if let Some((hang_us, apart_us)) = self.model.hangs()
@@ -157,17 +167,17 @@ impl Speed {
         self.hangs_until_us.saturating_sub(now_us) + spent_us
     }
 
-    /// How much longer a sync takes that makes so many bytes durable.
+    /// Returns the extra time of a sync that makes `bytes` durable.
     pub fn write_us(&self, bytes: u64) -> u64 {
         self.model.write_us(bytes).saturating_mul(self.slower)
     }
 
-    /// How long a durable write may take while nobody keeps the disk busy.
+    /// Returns the maximum duration of a durable write while no other load slows the disk.
     pub fn longest_us(&self) -> u64 {
         self.model.longest_us()
     }
 
-    /// Until one read that begins now is done.
+    /// Returns the duration of a read that begins now, in microseconds.
     pub fn read_us(&mut self) -> u64 {
         self.model.read_us(&mut self.random).saturating_mul(self.slower).min(SLOWEST_US)
     }

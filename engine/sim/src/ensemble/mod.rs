@@ -1,8 +1,12 @@
-//! Whole ensembles on virtual time: servers of the real engine code with the real log and the real base, joined by links that lose, delay
-//! and cut, on disks that tear, stall and fail, with clocks that drift and jump, and clients that ask all of them.
+//! Whole ensembles on virtual time.
 //!
-//! A run is a function of one seed. Time is a number of microseconds since the run began ([`Agenda`]); nothing here reads a clock, spawns a
-//! thread or iterates in an order that the seed does not decide. So a failing seed is repeated exactly, with every event written down ([`Trace`]).
+//! The servers run the real engine code with the real log and the real base. Links lose, delay and
+//! cut messages. Disks tear writes, stall and fail. Clocks drift and jump. Clients send requests to
+//! all servers.
+//!
+//! A run is a function of one seed. Time is the number of microseconds since the run began
+//! ([`Agenda`]). Nothing here reads a clock, spawns a thread or iterates in an order that the seed
+//! does not decide. So a failing seed repeats exactly, with every event recorded ([`Trace`]).
 
 mod agenda;
 mod by_hand;
@@ -47,14 +51,14 @@ pub use wire::{WirePath, Wires};
 pub use witness::{State, Witness};
 pub use world::World;
 
-/// What one process says to another.
+/// A message from one process to another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Said {
-    /// Its machine said this.
+    /// A message of the sender's state machine.
     Message(zoolet_engine::peer::PeerMessage),
-    /// A part of a snapshot; `None` after the last.
+    /// A part of a snapshot; `None` after the last part.
     Chunk {
-        /// The sender's number.
+        /// The sender's number of the transfer.
         transfer: zoolet_engine::peer::TransferId,
         /// The next bytes.
         bytes: Option<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! What people do to an ensemble: they stop its servers in good order, and change who is a member of it.
+//! Actions of an operator: orderly stops of servers, and changes of the members.
 
 use super::host::{Context, Death, Host};
 use super::process::{Process, Stopped};
@@ -6,22 +6,22 @@ use super::world::{Happening, World};
 use super::{MS, SECOND};
 use zoolet_zab::{Config, Kind, Role, ServerId, Voters};
 
-/// For so long at most whoever stops a server waits for another one to lead; and how often he looks.
+/// Maximum wait for another leader before a stop, and the interval of the checks.
 const STOPPING_US: u64 = 2 * SECOND;
 const LOOKS_EVERY_US: u64 = 5 * MS;
-/// How often somebody tries to make everybody a member again.
+/// Interval at which the operator tries to restore the founding members.
 const RESTORES_EVERY_US: u64 = SECOND / 5;
 
-/// Who is a member, and what for.
+/// Members and their kinds.
 type Members = Vec<(ServerId, Kind)>;
 
 fn members_of(config: &Config) -> Members {
     config.members().iter().map(|member| (member.id, member.kind)).collect()
 }
 
-/// Stops.
+/// Orderly stops.
 impl World {
-    /// A server is told that it is about to be stopped: mostly the one that leads. Says which.
+    /// Tells a server that it is about to be stopped, mostly the leader; returns which one.
     pub(super) fn stop_gracefully(&mut self, victim: ServerId, lasts_us: u64) -> ServerId {
         let victim = self.leader().filter(|_| !self.random.one_in(3)).unwrap_or(victim);
         let until_us = self.now_us() + STOPPING_US;
@@ -32,7 +32,9 @@ impl World {
         victim
     }
 
-    /// Its process ends when it does not lead any more, or when that takes too long; it comes back when its time is over.
+    /// Ends the process once it no longer leads, or at `until_us`.
+    ///
+    /// It starts again after `lasts_us`.
     pub(super) fn stop(&mut self, server: ServerId, process: u64, until_us: u64, lasts_us: u64) {
         let leads = self.hosts.get(&server).and_then(|host| host.process.as_ref()).is_some_and(Process::leads);
         if leads && self.now_us() < until_us {
@@ -44,10 +46,12 @@ impl World {
     }
 }
 
-/// Members.
+/// Changes of the members.
 impl World {
-    /// A member changes what it is there for, or leaves. Says who, if its leader took that up. Nobody does that while a disk is lost: it may be
-    /// that of a voter whom the new members cannot do without.
+    /// Changes a member's kind, or removes a member.
+    ///
+    /// Returns the member, if the leader accepted the change. Nothing is changed while a disk is
+    /// lost, because the disk may belong to a voter that the new membership needs.
     pub(super) fn change_members(&mut self) -> Option<ServerId> {
         let leader = self.leader().filter(|_| !self.hosts.values().any(Host::lacks_its_disk))?;
         let mut members = self.members_at(leader)?;
@@ -61,14 +65,17 @@ impl World {
         self.reconfigure(leader, members).then_some(changed)
     }
 
-    /// Everybody shall be what he was founded as, from now on: what is proposed now, or by a leader that is away, may still make it otherwise.
+    /// Keeps restoring the founding membership from now on.
+    ///
+    /// One request is not enough: a change that was proposed before, or that an absent leader
+    /// proposed, may still win.
     pub(super) fn restore_members(&mut self) {
         if !std::mem::replace(&mut self.is_restoring, true) {
             self.on_restore();
         }
     }
 
-    /// Somebody looks whether that is so.
+    /// Requests the founding membership, unless it holds or a fault still changes it.
     pub(super) fn on_restore(&mut self) {
         if !self.struck.is_reconfigured()
             && !self.is_restored()
@@ -80,14 +87,14 @@ impl World {
         self.around.agenda.after(RESTORES_EVERY_US, Happening::Restore);
     }
 
-    /// Whether the members are those of the beginning.
+    /// Returns whether the members are the founding ones.
     pub(super) fn is_restored(&self) -> bool {
         let ghost = self.witness().ghost();
         let config = ghost.config_at(ghost.committed.last().zxid);
         members_of(config) == members_of(&self.founders)
     }
 
-    /// Who leads, and has a process that goes on.
+    /// Returns the leader of the newest epoch, among servers whose processes run.
     pub fn leader(&self) -> Option<ServerId> {
         let said = |server: &ServerId| self.witness().said(*server).filter(|state| state.role == Role::Leading);
         let running = self.hosts.values().filter(|host| host.is_running()).map(|host| host.id);
@@ -107,7 +114,9 @@ impl World {
         is_taken_up
     }
 
-    /// Whether these are a quorum, of the members as this leader knows them: of those that are proposed too.
+    /// Returns whether these servers are a quorum, as this leader knows the members.
+    ///
+    /// They must be a quorum of a proposed membership too.
     pub(super) fn is_quorum(&self, leader: ServerId, of: &[ServerId]) -> bool {
         let Some(process) = self.hosts.get(&leader).and_then(|host| host.process.as_ref()) else { return false };
         let zab = process.server().zab();
@@ -133,7 +142,8 @@ impl Process {
         let mut outcome = None;
         let done = self.command(cx, |server| outcome = Some(server.reconfigure(now, members)));
         cx.around.witness.trace.note(cx.now_us, cx.who(), || format!("is told its members {members:?}: {outcome:?}"));
-        // Also if it died in the step of its disk that follows: others may have the entry by then, and nobody else would know what is to be undone.
+        // True even if the leader died in the disk step that followed. Other servers may have the
+        // entry by then, so the change must be undone.
         *is_taken_up = matches!(outcome, Some(Ok(_)));
         done
     }

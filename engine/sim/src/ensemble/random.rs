@@ -1,4 +1,6 @@
-//! Draws that more than one part of the simulator needs. Integers alone: floating point need not agree between machines.
+//! Random draws that several parts of the simulator need.
+//!
+//! They use integers only: floating point may differ between machines.
 
 use crate::workload::Random;
 
@@ -6,29 +8,34 @@ use crate::workload::Random;
 const FRACTION_BITS: u32 = 20;
 
 impl Random {
-    /// A number from `from` up to, not including, `to`; `from` when there is none between.
+    /// Returns a number from `from` up to, not including, `to`; `from` if that range is empty.
     pub fn between(&mut self, from: u64, to: u64) -> u64 {
         if to > from { from + self.below(to - from) } else { from }
     }
 
-    /// True in so many of a million cases.
+    /// Returns true in `cases` of a million draws.
     pub fn in_a_million(&mut self, cases: u32) -> bool {
         cases > 0 && self.below(1_000_000) < u64::from(cases)
     }
 
-    /// Exponentially distributed, about, with this mean: the time until what may happen at any moment does.
+    /// Draws an approximately exponential number with this mean.
+    ///
+    /// It models the time until something that may happen at any moment.
     pub fn exponential(&mut self, mean: u64) -> u64 {
-        // -log2 of a uniform number: its leading zeroes, and between two powers of two a straight line, which is never wrong by more than 0.09.
+        // -log2 of a uniform number: its leading zeroes, and a straight line between two powers of
+        // two. The line is off by at most 0.09.
         let bits = self.bits() | 1;
         let zeroes = bits.leading_zeros();
         let mantissa = (bits << zeroes << 1) >> (64 - FRACTION_BITS);
         let log = (u64::from(zeroes + 1) << FRACTION_BITS) - mantissa;
-        // The mean of that log is 1.40 with the straight line, not 1.44.
+        // The mean of that logarithm is 1.40 with the straight line, not 1.44.
         let scaled = u128::from(mean) * u128::from(log) * 10 / 15;
         u64::try_from(scaled >> FRACTION_BITS).unwrap_or(u64::MAX)
     }
 
-    /// Between two numbers, each doubling of the smaller one as likely as the next: for what spans orders of magnitude.
+    /// Draws a number between two bounds for values that span orders of magnitude.
+    ///
+    /// Each doubling of the lower bound is equally likely.
     pub fn logarithmic(&mut self, from: u64, to: u64) -> u64 {
         let (from, to) = (from.max(1), to.max(1));
         let doublings = (to / from).checked_ilog2().unwrap_or(0);
@@ -36,7 +43,7 @@ impl Random {
         self.between(low, low.saturating_mul(2).min(to + 1))
     }
 
-    /// A generator of its own for one part: what that part draws changes nothing elsewhere.
+    /// Returns a separate generator for one part, whose draws change nothing elsewhere.
     pub fn fork(&mut self) -> Self {
         Self::new(self.bits())
     }

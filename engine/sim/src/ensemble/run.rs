@@ -1,4 +1,8 @@
-//! A run of one seed: faults, then a part that is healed and must get on, then peace, in which all must agree.
+//! A run of one seed, in three parts.
+//!
+//! 1. Faults strike.
+//! 2. A quorum is healed and must make progress.
+//! 3. Everything is healed, and all servers must reach the same state.
 
 use super::client::{Asks, Client, Renews};
 use super::host::Host;
@@ -20,65 +24,71 @@ use zoolet_engine::{Limits, Settings};
 use zoolet_model::Request;
 use zoolet_zab::{Config, EnsembleId, Incarnation, Member, ServerId, Timing, Zxid};
 
-/// How many faults strike before birth. Fewer would leave the rare pairs of birth and a fault to chance: some faults find nobody to strike.
+/// Faults that strike before birth.
+///
+/// With fewer, the rare combinations of birth and a fault would depend on chance, because some
+/// faults find no victim.
 const EARLY_FAULTS: usize = 4;
-/// How long a run with too little in it goes on before it is looked at again, and how often.
+/// Length of one extension of a run in which too little happened.
 const ROUND_US: u64 = 10 * SECOND;
 const ROUNDS_MAX: u32 = 60;
-/// After so many of these any fault may strike that one server can have.
+/// Extensions after which faults are drawn from every kind that can strike a single server.
 const OWN_ROUNDS: u32 = 20;
-/// How long a healed core may take to serve its clients.
+/// Time that a healed quorum has until it serves its clients.
 const LIVENESS_US: u64 = 40 * SECOND;
-/// What networks add to how old a state may be shown.
+/// Delay that networks may add to the age of a state that a server shows.
 const STALENESS_MARGIN_US: u64 = 2 * SECOND;
-/// A leader notices that its clock stood still when it jumps by an idle heartbeat and 200 ms. It has read the clock up to 50 ms before that.
+/// Longest stop of a leader's clock that no server notices.
+///
+/// A leader notices a jump of its clock by the idle heartbeat interval plus 200 ms. It has read the
+/// clock up to 50 ms before the stop.
 const UNNOTICED_US: u64 = 600 * MS;
-/// The largest lower bound of session timeouts that a server has, milliseconds.
+/// Largest minimum session timeout that a server is configured with, in milliseconds.
 const TIMEOUT_MIN_MS_MAX: u32 = 4000;
-/// How long it may take until everybody has everything.
+/// Time that all servers and clients have to catch up at the end.
 const CONVERGENCE_US: u64 = 60 * SECOND;
 
-/// What a run is like; the rest its seed decides.
+/// Parameters of a run; the seed decides the rest.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Servers that vote.
+    /// Number of voters.
     pub voters: u8,
-    /// Servers that do not.
+    /// Number of observers.
     pub observers: u8,
-    /// Clients.
+    /// Number of clients.
     pub clients: u32,
-    /// How long faults strike, microseconds.
+    /// Duration of the first part, in which faults strike, in microseconds.
     pub safety_us: u64,
-    /// How many faults are tried, at least and at most.
+    /// Bounds for the number of faults that are tried, both inclusive.
     pub faults: (u64, u64),
-    /// How many strike before birth, in every third run.
+    /// Faults that strike before birth, in about one run of three.
     pub early_faults: usize,
-    /// The fewest that must have struck, and the fewest requests: until then it goes on.
+    /// Faults that must have struck; the run is extended until then.
     pub faults_min: u64,
-    /// Requests.
+    /// Requests that clients must have sent; the run is extended until then.
     pub operations_min: u64,
-    /// Which kinds.
+    /// Kinds of faults, with weights.
     pub mix: Mix,
-    /// Every box's disk.
+    /// Model of the disk in every box.
     pub disk: DiskModel,
-    /// Every server's bounds.
+    /// Resource limits of every server.
     pub limits: Limits,
-    /// What clients ask for.
+    /// Requests that clients send.
     pub load: Load,
-    /// What its servers are connected by.
+    /// Network of the servers and their timing.
     pub site: Site,
 }
 
-/// What servers are connected by, and how long they wait for each other.
+/// The network of an ensemble, and its timeouts.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// How long.
+    /// Protocol timeouts between servers.
     pub timing: Timing,
-    /// A server that has not heard its leader for so long serves no clients.
+    /// A learner stops serving clients after this silence of its leader, in milliseconds.
     pub staleness_max_ms: u32,
-    /// Every link, in both directions; `None`: as any site may have it, each link drawn.
+    /// Path of every link in both directions; `None` draws each one.
     pub path: Option<Path>,
-    /// Every client is on the box of its server; otherwise as any site may have it.
+    /// Whether all clients run on the boxes of their servers. Otherwise their latency is drawn.
     pub clients_are_local: bool,
 }
 
@@ -94,7 +104,7 @@ impl Default for Site {
 }
 
 impl Plan {
-    /// One server, as a seed has it.
+    /// Returns a plan for one server, drawn from `seed`.
     pub fn standalone(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0x5ea);
         let kinds: Vec<_> = Kind::ALL.into_iter().filter(|kind| kind.is_for_one()).collect();
@@ -118,7 +128,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// Three or five voters, sometimes one, and up to two observers.
+    /// Returns a plan for one, three or five voters and up to two observers.
     pub fn ensemble(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0xe5e);
         let voters = *random.pick(&[1, 3, 3, 3, 3, 5, 5]);
@@ -127,7 +137,7 @@ impl Plan {
         Self { voters, observers, mix, ..Self::standalone(seed) }
     }
 
-    /// More than one voter, and disks that are lost more often than anything else.
+    /// Returns a plan for three or five voters whose likeliest fault is a lost disk.
     pub fn of_lost_disks(seed: u64) -> Self {
         let plan = Self::ensemble(seed);
         let mut random = Random::new(seed ^ 0xd15c);
@@ -136,13 +146,15 @@ impl Plan {
         Self { voters, mix, ..plan }
     }
 
-    /// The same in peace.
+    /// Returns the plan of [`Plan::ensemble`] without faults.
     pub fn peaceful(seed: u64) -> Self {
         Self { mix: Mix::of(&[]), faults_min: 0, ..Self::ensemble(seed) }
     }
 }
 
-/// Bounds so small that a few writes rotate the log, freeze the memtable and overflow the cache; larger in some runs.
+/// Draws limits at which a few writes rotate the log, freeze the memtable and overflow the cache.
+///
+/// Some runs get larger limits.
 fn limits(random: &mut Random) -> Limits {
     Limits {
         memtable_bytes: random.logarithmic(4 << 10, 64 << 10) as u32,
@@ -155,31 +167,31 @@ fn limits(random: &mut Random) -> Limits {
     }
 }
 
-/// What came of a run.
+/// Totals of one run or of several.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
     /// Runs.
     pub runs: u64,
-    /// Things that happened.
+    /// Events that were simulated.
     pub events: u64,
-    /// Simulated time, microseconds.
+    /// Simulated time, in microseconds.
     pub simulated_us: u64,
     /// Requests of clients.
     pub operations: u64,
-    /// Those that were answered.
+    /// Requests that were answered.
     pub answered: u64,
-    /// Those whose connection broke before the answer: nobody was told whether they were done.
+    /// Requests whose connection broke before the answer; their outcome is unknown to the client.
     pub lost: u64,
-    /// What struck, and what was seen meanwhile.
+    /// Faults that struck, and the features seen meanwhile.
     pub coverage: Coverage,
-    /// What struck clients whose requests come from futures, by name.
+    /// Fates that struck clients with futures, by name.
     pub fates: BTreeMap<&'static str, u64>,
-    /// The fewest requests of one run, and the fewest faults.
+    /// Smallest number of requests and smallest number of faults in any run.
     pub fewest: Option<(u64, u64)>,
 }
 
 impl Statistics {
-    /// Adds another's.
+    /// Adds the totals of `other`.
     pub fn add(&mut self, other: &Self) {
         self.runs += other.runs;
         self.events += other.events;
@@ -216,12 +228,12 @@ impl fmt::Display for Statistics {
     }
 }
 
-/// A run in which something was wrong.
+/// A run that violated an expectation.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Which.
+    /// The seed of the run.
     pub seed: u64,
-    /// What, the first first.
+    /// Descriptions of the violations, in order of occurrence.
     pub what: Vec<String>,
 }
 
@@ -237,10 +249,10 @@ impl fmt::Display for Failure {
     }
 }
 
-/// One run.
+/// Runs one seed.
 ///
 /// # Errors
-/// [`Failure`] when anything was wrong.
+/// [`Failure`] when the run violated an expectation.
 pub fn run(seed: u64, plan: &Plan, trace: Trace) -> Result<Statistics, Failure> {
     let mut world = plan.build(seed, trace);
     world.run_until(plan.safety_us);
@@ -249,10 +261,10 @@ pub fn run(seed: u64, plan: &Plan, trace: Trace) -> Result<Statistics, Failure> 
     conclude(seed, world).map(|(statistics, ..)| statistics)
 }
 
-/// The end of a run: everything is mended, everybody must come to the same, and all that was seen is judged.
+/// Ends a run: heals everything, waits for agreement and judges all observations.
 ///
 /// # Errors
-/// [`Failure`] when anything was wrong.
+/// [`Failure`] when the run violated an expectation, or the servers did not reach the same state.
 pub fn conclude(seed: u64, mut world: World) -> Result<(Statistics, History, Epochs), Failure> {
     let failed = |what: Vec<String>| Err(Failure { seed, what });
     settle(&mut world);
@@ -290,7 +302,8 @@ pub fn conclude(seed: u64, mut world: World) -> Result<(Statistics, History, Epo
 }
 
 fn judge(history: &History, disk_us: u64, silence_us: u64) -> Result<(), Violation> {
-    // What a learner hears when it goes on after a pause may have been said as long ago, and is not known to be older.
+    // Twice the permitted silence: a learner that resumes after a pause reads messages sent up to
+    // that long ago, and cannot tell their age.
     let staleness_us = Some(2 * silence_us + disk_us + STALENESS_MARGIN_US);
     let drift_ppm = DRIFT_PPM_MAX as u64;
     let promises = Promises { drift_ppm, staleness_us, unnoticed_us: UNNOTICED_US, ..Promises::default() };
@@ -298,7 +311,7 @@ fn judge(history: &History, disk_us: u64, silence_us: u64) -> Result<(), Violati
 }
 
 impl Plan {
-    /// The ensemble, its clients and its faults, before anything happens.
+    /// Builds the ensemble, its clients and its faults at time 0.
     pub fn build(&self, seed: u64, trace: Trace) -> World {
         let mut random = Random::new(seed);
         let servers: Vec<ServerId> = (1..=self.voters + self.observers).filter_map(ServerId::new).collect();
@@ -364,7 +377,9 @@ impl Plan {
 }
 
 impl Plan {
-    /// A run in which little happened, because its faults hindered each other or its clients, is made longer.
+    /// Extends a run in which too few faults struck or clients sent too few requests.
+    ///
+    /// Faults can hinder each other and the clients.
     fn go_on(&self, world: &mut World) {
         let mut random = world.random.fork();
         let any = Mix::of(&Kind::ALL.into_iter().filter(|kind| kind.is_for_one()).collect::<Vec<_>>());
@@ -376,7 +391,7 @@ impl Plan {
             }
             let now_us = world.now_us();
             let until_us = now_us + ROUND_US;
-            // Its own may all be such that they cannot strike: a partition of one server.
+            // The plan's own kinds may all be unable to strike, such as a partition of one server.
             let mix = if round < OWN_ROUNDS || self.faults_min == 0 { &self.mix } else { &any };
             for fault in mix.faults(3, now_us, until_us, &mut random) {
                 world.around.agenda.at(fault.at_us, Rank::News, Happening::Fault(fault));
@@ -395,7 +410,8 @@ impl Plan {
             return (habits, Box::new(Steady::new(seed, id, self.clients, only_reads, data_bytes)));
         }
         let renews = Renews::drawn(seed);
-        // Half of them ask for anything at all, half for what the oracles judge best.
+        // Half of the clients send any request at all. The others send requests that the oracles
+        // judge best.
         let asks: Box<dyn Asks> = if id.0.is_multiple_of(2) {
             Box::new(Workload::new(seed))
         } else {
@@ -405,11 +421,16 @@ impl Plan {
     }
 }
 
-/// The bounds of session timeouts, as each server of an ensemble may have its own. Drawn apart, so that nothing else that a seed draws depends on it.
+/// Draws the bounds of session timeouts, which each server may configure differently.
+///
+/// It has a separate generator, so that no other draw of a seed depends on it.
 struct Bounds(Option<Random>);
 
 impl Bounds {
-    /// They differ in half of all runs. Clients of a steady load, and those that futures own, rely on the timeout that they ask for.
+    /// Lets the bounds differ in half of the runs.
+    ///
+    /// They never differ under a steady load or with clients that run futures: those rely on the
+    /// timeout they request.
     fn new(seed: u64, plan: &Plan) -> Self {
         let mut random = Random::new(seed ^ 0xb07d5);
         let differ = plan.load == Load::Anything && plan.clients > 0 && random.one_in(2);
@@ -424,7 +445,7 @@ impl Bounds {
     }
 }
 
-/// A quorum is healed, the others stay as they are: it must serve.
+/// Heals a quorum, leaves the other servers as they are, and requires that the quorum serves.
 fn live(world: &mut World) {
     let core = world.draw_core();
     world.around.witness.trace.note(world.now_us(), "--", || format!("the core {core:?} is healed"));
@@ -436,7 +457,7 @@ fn live(world: &mut World) {
     });
 }
 
-/// Clients ask for nothing more, everything is mended: everybody must come to the same.
+/// Stops all requests, heals everything and requires that all servers agree in the end.
 fn settle(world: &mut World) {
     let servers = world.servers();
     world.mend_all(&servers);
@@ -455,14 +476,16 @@ fn settle(world: &mut World) {
         let is_equal = first.is_some_and(|first| {
             first.is_serving && states.all(|other| other.is_some_and(|other| other.applied == first.applied))
         });
-        // The last entry's events may be slower than everything else.
+        // The events of the last entry may arrive after everything else.
         let has_heard_all =
             world.clients.values().all(|client| is_served(world, client)) && world.around.wires.are_quiet();
         is_equal && world.is_restored() && world.all_count() && has_heard_all
     });
 }
 
-/// Whether nothing is under way between a client and a server that knows it. One that lost power has told nobody that their connections are gone.
+/// Returns whether nothing is in flight between a client and a server that knows its connection.
+///
+/// A server that lost power has not told its clients that their connections are gone.
 fn is_served(world: &World, client: &Client) -> bool {
     client.is_gone()
         || client.settled().is_some_and(|(server, conn)| {
@@ -484,7 +507,7 @@ fn wait(world: &mut World, until_us: u64, or: &str, is_done: impl Fn(&World) -> 
     }
 }
 
-/// A write that succeeded, or failed in order, has its place in the history.
+/// Finds a write that was acknowledged and has no entry in the history.
 fn lost_write(history: &History) -> Option<String> {
     let is_write = |request: &Request| matches!(request, Request::Write(_) | Request::Multi(_));
     history.operations.iter().filter(|operation| is_write(&operation.request)).find_map(|operation| {
@@ -494,7 +517,9 @@ fn lost_write(history: &History) -> Option<String> {
     })
 }
 
-/// Many runs, on so many threads: what came of those that went well, and the failures, the smallest seed first.
+/// Runs many seeds on `threads` threads.
+///
+/// Returns the totals of the successful runs, and the failures by ascending seed.
 pub fn run_seeds(
     seeds: std::ops::Range<u64>,
     threads: usize,
@@ -525,10 +550,10 @@ pub fn run_seeds(
     (statistics, failures)
 }
 
-/// A run in which a panic is a failure as any other.
+/// Runs one seed and turns a panic into a failure.
 ///
 /// # Errors
-/// [`Failure`].
+/// [`Failure`] when the run panicked or violated an expectation.
 pub fn run_guarded(seed: u64, plan: &Plan, trace: Trace) -> Result<Statistics, Failure> {
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, plan, trace)));
     outcome.unwrap_or_else(|panic| Err(Failure::of_panic(seed, panic.as_ref())))

@@ -1,5 +1,7 @@
-//! A load that goes on for ever: a few znodes that stay a few, and requests of every kind at one pace. It is what an ensemble that nothing
-//! disturbs, or one thing, is watched under for a long time.
+//! A load that can go on for ever: a fixed small set of znodes, and all kinds of requests at one
+//! pace.
+//!
+//! It serves long runs in which nothing, or one thing, disturbs the ensemble.
 
 use super::client::Asks;
 use super::{DiskModel, Habits, MS, Mix, Plan};
@@ -10,31 +12,31 @@ use std::collections::VecDeque;
 use zoolet_engine::Limits;
 use zoolet_model::{ConnectReply, Create, CreateKind, CreateMode, Request, RequestedAcl, Text, WriteOp};
 
-/// What clients ask for, and how.
+/// The load of the clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Load {
-    /// Anything, each client in its own way: [`Habits::drawn`].
+    /// Any requests; each client draws its behaviour: [`Habits::drawn`].
     Anything,
-    /// Writes, reads and syncs of a few znodes, by clients that leave no server by themselves.
+    /// Writes, reads and syncs of a few znodes, by clients that never leave a server by themselves.
     Steady {
-        /// Between two requests of one client, on average, microseconds.
+        /// Mean time between two requests of one client, in microseconds.
         think_us: u64,
-        /// The session timeouts of odd and of even clients, milliseconds.
+        /// Session timeouts of clients with odd and with even ids, in milliseconds.
         timeouts_ms: [i32; 2],
-        /// One client in so many only reads, and seldom; 0 is none.
+        /// One client in this many only reads, and seldom; 0 means none.
         readers_one_in: u32,
-        /// What is written at once; [`DATA_BYTES`] at least.
+        /// Size of one write's data, at least [`DATA_BYTES`].
         data_bytes: usize,
     },
 }
 
-/// What says which write it was, bytes.
+/// Bytes of data that identify a write.
 pub const DATA_BYTES: usize = 100;
-/// So many times longer such a client takes between two requests.
+/// Factor by which a reading client waits longer between two requests.
 const READER_THINKS: u64 = 50;
 
 impl Load {
-    /// The longest session timeout that servers must grant for it, milliseconds.
+    /// Returns the longest session timeout that servers must grant, in milliseconds.
     pub(super) fn timeout_ms_max(self) -> u32 {
         match self {
             Self::Anything => 20_000,
@@ -44,7 +46,9 @@ impl Load {
 }
 
 impl Plan {
-    /// Voters on disks of one kind, under a [`Load::Steady`], with nothing broken, for so long; its bounds are such that a checkpoint is written every minute or two.
+    /// Returns a plan for undisturbed voters under a [`Load::Steady`], for `for_us` microseconds.
+    ///
+    /// All disks are of one kind. The limits make a server write a checkpoint every minute or two.
     pub fn steady(voters: u8, disk: DiskModel, for_us: u64) -> Self {
         let limits = Limits {
             memtable_bytes: 128 << 10,
@@ -78,7 +82,7 @@ impl Plan {
 }
 
 impl Habits {
-    /// Those of a client of a [`Load::Steady`].
+    /// Returns the habits of a client of a [`Load::Steady`].
     pub(super) fn steady(think_us: u64, timeout_ms: i32, only_reads: bool) -> Self {
         let think_us = if only_reads { think_us * READER_THINKS } else { think_us };
         Self { timeout_ms, window: 8, think_us, at_once_one_in: 0, moves_one_in: 0, vanishes_one_in: 0, renews: None }
@@ -97,11 +101,11 @@ pub(super) struct Steady {
     first: VecDeque<Request>,
 }
 
-/// What is above all znodes of the load.
+/// The parent of all znodes of the load.
 const PARENT: &str = "/load";
 
 impl Steady {
-    /// One of so many.
+    /// Creates client `client` of `clients`.
     pub(super) fn new(seed: u64, client: ClientId, clients: u32, only_reads: bool, data_bytes: usize) -> Self {
         Self { random: Random::new(seed), client, clients, serial: 0, only_reads, data_bytes, first: VecDeque::new() }
     }
@@ -114,12 +118,12 @@ impl Steady {
         format!("{PARENT}/c{}/here", self.client.0).into()
     }
 
-    /// Anybody's.
+    /// Draws the znode of any client.
     fn any(&mut self) -> Text {
         format!("{PARENT}/c{}", 1 + self.random.below(u64::from(self.clients))).into()
     }
 
-    /// Never the same twice in a run.
+    /// Returns data that no other write of the run has.
     fn data(&mut self) -> Option<Bytes> {
         self.serial += 1;
         let mut data = format!("{:>60}:{:>39}", self.client.0, self.serial).into_bytes();
@@ -151,7 +155,7 @@ impl Asks for Steady {
         }
     }
 
-    /// Whoever is first makes the parents; after that they are there.
+    /// Creates the parents first, unless they exist.
     fn connected(&mut self, _reply: &ConnectReply) {
         if self.only_reads {
             return;

@@ -1,4 +1,4 @@
-//! Faults as they strike, and how they are mended.
+//! Strikes faults and heals them.
 
 use super::host::{Death, Host};
 use super::world::{Happening, World};
@@ -8,19 +8,19 @@ use std::collections::BTreeMap;
 use std::io;
 use zoolet_zab::{Role, ServerId};
 
-/// Which faults are there now, and how many there were.
+/// Active faults, and a record of all faults.
 #[derive(Debug, Default)]
 pub(super) struct Struck {
     made: u64,
     active: BTreeMap<u64, Active>,
-    /// What struck, from when to when.
+    /// Faults that struck, with their start and end times in microseconds.
     pub(super) spans: Vec<(Kind, u64, u64)>,
     cuts: BTreeMap<(ServerId, ServerId), u32>,
-    /// Until when each server may refuse for want of room, or because it cannot read.
+    /// Until when each server may still refuse for lack of space or because of failed reads.
     refusing_until_us: BTreeMap<ServerId, u64>,
 }
 
-/// A fault that is to be mended.
+/// A fault that will be healed.
 #[derive(Clone, Debug)]
 struct Active {
     kind: Kind,
@@ -28,11 +28,11 @@ struct Active {
     cuts: Vec<(ServerId, ServerId)>,
 }
 
-/// How long after a disk has room again, and can be read again, a server may go on to refuse.
+/// How long a server may go on refusing after its disk is healed.
 const REFUSING_US: u64 = 3 * SECOND;
 
 impl Struck {
-    /// Whether this server may refuse what it is asked for.
+    /// Returns whether this server may refuse requests.
     pub(super) fn may_refuse(&self, server: ServerId, now_us: u64) -> bool {
         let refuses = |active: &Active| {
             matches!(active.kind, Kind::BaseError | Kind::DiskFull) && active.victims.contains(&server)
@@ -41,19 +41,19 @@ impl Struck {
         lasts || self.active.values().any(refuses)
     }
 
-    /// Whether the members shall be others than at the beginning.
+    /// Returns whether an active fault has changed the members.
     pub(super) fn is_reconfigured(&self) -> bool {
         self.active.values().any(|active| active.kind == Kind::Reconfigure)
     }
 
-    /// Whether no fault lasts.
+    /// Returns whether no fault is active.
     pub(super) fn is_quiet(&self) -> bool {
         self.active.is_empty()
     }
 }
 
 impl World {
-    /// A fault strikes whoever it can; one that can strike nobody now does not happen.
+    /// Strikes a fault on a server that it can hit; without such a server nothing happens.
     pub(super) fn strike(&mut self, fault: Fault) {
         self.around.has_changed = true;
         let servers = self.servers();
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// Anybody, and every second time whoever leads: most depends on that one.
+    /// Draws a victim: in half of the cases the leader, on which most depends.
     fn victim(&mut self, servers: &[ServerId]) -> ServerId {
         let leader = self.leading(servers);
         let anybody = *self.random.pick(servers);
@@ -157,8 +157,11 @@ impl World {
         servers.iter().filter(leads).max_by_key(|server| said(server).map(|state| state.epoch)).copied()
     }
 
-    /// A server has said its promise to another one. Where a fault waits for that, the other dies before it hears it, and the leader that was cut
-    /// off reaches the one that promised: on a new link, so that nothing tells it what was said meanwhile.
+    /// Handles a server's promise to a prospective leader, for an active [`Kind::ProspectDies`].
+    ///
+    /// The prospective leader loses power before it hears the promise. The isolated old leader then
+    /// reaches the promising server again. Their link is new, so it delivers no message that was
+    /// sent meanwhile.
     pub(super) fn on_promised(&mut self, by: ServerId, to: ServerId) {
         let awaits = |active: &&mut Active| {
             active.kind == Kind::ProspectDies && active.victims.len() == 1 && ![by, to].contains(&active.victims[0])
@@ -174,7 +177,7 @@ impl World {
         between.into_iter().for_each(|(from, to)| self.uncut(from, to));
     }
 
-    /// The time of a fault is over.
+    /// Ends a fault.
     pub(super) fn mend(&mut self, number: u64) {
         self.around.has_changed = true;
         let Some(Active { kind, victims, cuts }) = self.struck.active.remove(&number) else { return };
@@ -187,7 +190,7 @@ impl World {
         }
     }
 
-    /// All faults of these servers are over.
+    /// Ends all faults of these servers.
     pub(super) fn mend_all(&mut self, of: &[ServerId]) {
         self.around.has_changed = true;
         let active = std::mem::take(&mut self.struck.active);
@@ -210,7 +213,8 @@ impl World {
             Kind::Crash | Kind::PowerLoss | Kind::PowerLossOfAll | Kind::Wipe | Kind::Clone | Kind::ProspectDies => {
                 self.with(victim, Host::start);
             }
-            // The process that died in the step comes back by itself; one that did not get there goes on.
+            // A process that died in the step comes back by itself. One that never reached the step
+            // goes on.
             Kind::CrashInStep | Kind::PowerLossInStep => self.with(victim, |host, _| {
                 if host.dies_in_step.take().is_some() {
                     host.disk.set_crash_at(u64::MAX);
@@ -218,7 +222,8 @@ impl World {
             }),
             Kind::Pause | Kind::Suspend => self.with(victim, Host::wake),
             Kind::ClockFreeze => {
-                // A server alone cannot tell a clock that stood still and then jumps from silence: nothing is promised then (docs/SAFETY.md).
+                // To a single server, a clock that stopped and then jumps looks like silence.
+                // Nothing is promised then (docs/explanation/safety.md).
                 let catches_up = self.random.one_in(2) && self.hosts.len() > 1;
                 self.with(victim, |host, around| {
                     host.clock.thaw(now_us, catches_up);
@@ -256,7 +261,7 @@ impl World {
 
     fn refuse_no_more(&mut self, server: ServerId) {
         self.struck.refusing_until_us.insert(server, self.now_us() + REFUSING_US);
-        // No fault has this number: it is looked at again who serves.
+        // No fault has this number: the event only makes the run look again which servers serve.
         self.around.agenda.after(REFUSING_US, Happening::Mend(0));
     }
 
@@ -272,7 +277,7 @@ impl World {
     }
 
     pub(super) fn death(&mut self, is_power_loss: bool) -> Death {
-        // Nothing or everything of what was not synced are the likeliest, and the two that hide most.
+        // Losing all or none of the unsynced writes is likeliest, and leaves the fewest traces.
         let fate = if self.random.one_in(2) { self.random.below(2) } else { self.random.bits() };
         if is_power_loss { Death::Power(fate) } else { Death::Process }
     }
@@ -328,7 +333,7 @@ impl World {
         });
     }
 
-    /// A hang ends, or whoever looks after the box resets it.
+    /// Ends a hang, or resets the hung box as its supervisor would.
     fn end_hang(&mut self, victim: ServerId) {
         if self.random.one_in(2) && self.is_alive(victim) {
             let death = self.death(true);

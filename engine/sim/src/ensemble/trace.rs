@@ -1,15 +1,17 @@
-//! What happened last, for people.
+//! The last events of a run, for people.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Longer lines are cut: they hold somebody's data.
+/// Maximum characters of a line; longer lines hold clients' data and are cut.
 const LINE_CHARS_MAX: usize = 240;
 
-/// The last lines of a run; clones share them, so that they outlive a run that panics.
+/// The last lines of a run.
 ///
-/// A run that is not watched writes nothing down and makes no text: since a seed repeats exactly, whoever wants to read what happened runs it again.
+/// Clones share the lines, so that they outlive a run that panics. A trace that is off records
+/// nothing and formats no text. A seed repeats exactly, so a reader can run it again with the trace
+/// on.
 #[derive(Clone, Debug, Default)]
 pub struct Trace(Option<Arc<Mutex<Ring>>>);
 
@@ -21,22 +23,22 @@ struct Ring {
 }
 
 impl Trace {
-    /// Nobody reads it.
+    /// Returns a trace that records nothing.
     pub fn off() -> Self {
         Self(None)
     }
 
-    /// Keeps the last `lines_max` lines.
+    /// Returns a trace that keeps the last `lines_max` lines.
     pub fn last(lines_max: usize) -> Self {
         Self(Some(Arc::new(Mutex::new(Ring { lines: VecDeque::new(), lines_max, forgotten: 0 }))))
     }
 
-    /// Whether anybody reads it.
+    /// Returns whether the trace records lines.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// One line: when, who, and what `text` makes of it, which is called only if somebody reads.
+    /// Records a line: time, actor and text. `text` is called only if the trace is on.
     pub fn note<T: fmt::Display>(&self, now_us: u64, who: impl fmt::Display, text: impl FnOnce() -> T) {
         let Some(mut ring) = self.ring() else { return };
         if ring.lines.len() == ring.lines_max {

@@ -1,4 +1,6 @@
-//! Connections between clients and servers: ordered both ways, and reset when a process dies while its box lives on.
+//! Connections between clients and servers.
+//!
+//! They keep the order in both directions, and are reset when a process dies while its box runs on.
 
 use super::SECOND;
 use super::client::ToClient;
@@ -11,14 +13,14 @@ use zoolet_engine::ConnId;
 use zoolet_model::{ConnectRequest, Request};
 use zoolet_zab::ServerId;
 
-/// What a client sends.
+/// A message of a client.
 #[derive(Clone, Debug)]
 pub(super) enum ToServer {
-    /// Its first message.
+    /// The connection request.
     Connect(ConnectRequest),
-    /// A later one.
+    /// A request with its xid.
     Request(i32, Request),
-    /// It closes the connection.
+    /// The client closes the connection.
     Fin,
 }
 
@@ -26,24 +28,24 @@ pub(super) enum ToServer {
 struct Wire {
     client: ClientId,
     server: ServerId,
-    /// Both ends are in one process: no network is between them.
+    /// Both ends are in one process, with no network between them.
     is_in_process: bool,
     up: Lane<ToServer>,
     down: Lane<ToClient>,
 }
 
-/// How a server's clients reach it.
+/// Network path between a server and its clients.
 #[derive(Clone, Debug)]
 pub struct WirePath {
-    /// The least a message takes, microseconds.
+    /// Minimum latency, in microseconds.
     pub latency_us: u64,
-    /// What it takes longer, on average, microseconds.
+    /// Mean additional latency, in microseconds.
     pub jitter_us: u64,
-    /// Nothing gets through, either way.
+    /// Nothing gets through in either direction.
     pub is_cut: bool,
 }
 
-/// What arrives, and when; of its direction the number.
+/// A message that reaches a box: connection, number in its direction, content.
 #[derive(Debug)]
 pub(super) enum Arrival {
     Server(ConnId, u64, ToServer),
@@ -56,7 +58,7 @@ pub struct Wires {
     random: Random,
     paths: BTreeMap<ServerId, WirePath>,
     wires: BTreeMap<ConnId, Wire>,
-    /// Clients that reach no server, and are reached by none.
+    /// Clients that are cut from all servers.
     cut_off: BTreeSet<ClientId>,
     made: u64,
     arrivals: Vec<(u64, Arrival)>,
@@ -72,18 +74,18 @@ impl Wires {
         Self { random, paths, wires: BTreeMap::new(), cut_off: BTreeSet::new(), made: 0, arrivals: Vec::new() }
     }
 
-    /// What was sent since this was asked last, and when it arrives.
+    /// Returns the messages sent since the last call, with their arrival times.
     pub(super) fn take_arrivals(&mut self) -> Vec<(u64, Arrival)> {
         std::mem::take(&mut self.arrivals)
     }
 
-    /// The address that the server sees; `None` in its own process.
+    /// Returns the client address that the server sees; `None` within its own process.
     pub(super) fn address_of(&self, conn: ConnId) -> Option<IpAddr> {
         let client = self.wires.get(&conn).filter(|wire| !wire.is_in_process)?.client;
         Some(IpAddr::from([127, 0, 0, 1 + (client.0 % 200) as u8]))
     }
 
-    /// A new connection; its number was never used.
+    /// Opens a connection with a new number.
     pub(super) fn open(&mut self, client: ClientId, server: ServerId, is_in_process: bool) -> ConnId {
         self.made += 1;
         let conn = ConnId(self.made);
@@ -105,7 +107,9 @@ impl Wires {
         }
     }
 
-    /// Something got as far as the server's box, or would have: what the process there reads now.
+    /// Handles a message that reached the server's box, or would have without a cut.
+    ///
+    /// Returns everything that the server can now read in order.
     pub(super) fn arrive_at_server(&mut self, conn: ConnId, number: u64, what: ToServer) -> Vec<(ServerId, ToServer)> {
         let is_cut = self.wires.get(&conn).is_some_and(|wire| self.is_cut(wire));
         let Some(wire) = self.wires.get_mut(&conn) else { return Vec::new() };
@@ -117,7 +121,7 @@ impl Wires {
         std::iter::from_fn(|| wire.up.read()).map(|what| (wire.server, what)).collect()
     }
 
-    /// The same for a client.
+    /// As [`Wires::arrive_at_server`], in the other direction.
     pub(super) fn arrive_at_client(&mut self, conn: ConnId, number: u64, what: ToClient) -> Vec<(ClientId, ToClient)> {
         let is_cut = self.wires.get(&conn).is_some_and(|wire| self.is_cut(wire));
         let Some(wire) = self.wires.get_mut(&conn) else { return Vec::new() };
@@ -134,18 +138,18 @@ impl Wires {
         read
     }
 
-    /// Whether nothing is on its way to a client.
+    /// Returns whether no message to a client is in flight.
     pub(super) fn are_quiet(&self) -> bool {
         self.wires.values().all(|wire| wire.down.is_empty())
     }
 
-    /// The connections to a server that go over a network.
+    /// Returns the connections to a server that use the network.
     pub(super) fn of(&self, server: ServerId) -> Vec<ConnId> {
         let networked = |wire: &Wire| wire.server == server && !wire.is_in_process;
         self.wires.iter().filter(|(_, wire)| networked(wire)).map(|(&conn, _)| conn).collect()
     }
 
-    /// A process is gone: of what its threads said to each other nothing arrives.
+    /// Removes the connections within a process that has ended; their messages are lost.
     pub(super) fn end_process(&mut self, server: ServerId) {
         self.wires.retain(|_, wire| wire.server != server || !wire.is_in_process);
     }
@@ -155,7 +159,7 @@ impl Wires {
         !wire.is_in_process && (is_path_cut || self.cut_off.contains(&wire.client))
     }
 
-    /// Clients and this server do not reach each other from now on, or do again.
+    /// Cuts a server from all clients, or ends that cut.
     pub(super) fn cut(&mut self, now_us: u64, server: ServerId, is_cut: bool) {
         if let Some(path) = self.paths.get_mut(&server) {
             path.is_cut = is_cut;
@@ -166,7 +170,7 @@ impl Wires {
         }
     }
 
-    /// This client and all servers do not reach each other from now on, or do again.
+    /// Cuts a client from all servers, or ends that cut.
     pub(super) fn cut_off(&mut self, now_us: u64, client: ClientId, is_cut: bool) {
         if is_cut {
             self.cut_off.insert(client);
@@ -177,7 +181,7 @@ impl Wires {
         }
     }
 
-    /// What cuts held back; what is cut in another way too is held back again.
+    /// Sends the messages again that a cut held back. Another cut may hold them back again.
     fn send_again(&mut self, now_us: u64, conns: Vec<ConnId>) {
         for conn in conns {
             let Some(wire) = self.wires.get_mut(&conn) else { continue };
@@ -240,7 +244,7 @@ mod tests {
         assert!(wires.take_arrivals().is_empty());
         wires.cut(100, server, false);
         let mut read = Vec::new();
-        // The later one overtakes.
+        // The later message overtakes the earlier one.
         for (_, arrival) in wires.take_arrivals().into_iter().rev() {
             if let Arrival::Server(conn, number, what) = arrival {
                 read.extend(wires.arrive_at_server(conn, number, what));

@@ -1,4 +1,4 @@
-//! Who writes down what happens: for oracles, for invariants, for people.
+//! Records what happens, for the oracles, the invariants and people.
 
 use super::coverage::Sightings;
 use super::{Epochs, Trace};
@@ -15,24 +15,23 @@ use zoolet_engine::store::log::Facts;
 use zoolet_model::SessionId;
 use zoolet_zab::{AppendSeq, Config, Epoch, Message, Role, ServerId, Zxid};
 
-/// Invariants recount everything after this many observations.
+/// Observations between two full recounts of the invariants.
 const RECOUNT_EVERY: u64 = 50_000;
-/// The numbers that do not follow from the applied entries are recounted after one entry in this
-/// many.
+/// One entry in this many recounts the numbers that do not follow from applied entries.
 const DERIVED_EVERY: u64 = 16;
 
-/// What a server says of itself.
+/// State of a server, as the server reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct State {
-    /// The last entry it applied.
+    /// The last entry that it applied.
     pub applied: Zxid,
-    /// The digest of its state after that.
+    /// The digest of its state after that entry.
     pub digest: u128,
     /// Whether it serves clients.
     pub is_serving: bool,
-    /// What it does in the protocol.
+    /// Its role in the protocol.
     pub role: Role,
-    /// In which epoch.
+    /// Its epoch.
     pub epoch: Epoch,
     /// Its commit watermark.
     pub committed: Zxid,
@@ -40,24 +39,24 @@ pub struct State {
     pub is_refusing: bool,
 }
 
-/// Sees everything, changes nothing.
+/// Observes everything and changes nothing.
 #[derive(Debug)]
 pub struct Witness {
-    /// The last events, if anybody reads them.
+    /// The last events, if the trace is on.
     pub trace: Trace,
-    /// What clients saw.
+    /// Observations of clients.
     pub recorder: Recorder,
     pub(super) sightings: Sightings,
-    /// Who led.
+    /// Leaders of the epochs.
     pub epochs: Epochs,
     states: BTreeMap<ServerId, State>,
-    /// Digests by entry, of whoever was there first.
+    /// The digest after each entry, from the first server that reported it.
     digests: BTreeMap<Zxid, (ServerId, u128)>,
     violations: Vec<String>,
     checks: Checks,
-    /// Violations of invariants that are in `violations`.
+    /// Violations of invariants that are already in `violations`.
     told: usize,
-    /// The last promise that was said since somebody looked: by whom, and to whom.
+    /// Sender and receiver of the last promise since the last look.
     pub(super) promised: Option<(ServerId, ServerId)>,
 }
 
@@ -77,28 +76,28 @@ impl Witness {
         }
     }
 
-    /// What was wrong, the first first.
+    /// Returns descriptions of the violations, in order.
     pub fn violations(&self) -> &[String] {
         &self.violations
     }
 
-    /// What each disk holds, and what is committed.
+    /// Returns the contents of every disk, and the committed entries.
     pub(super) fn ghost(&self) -> &Ghost {
         &self.checks.ghost
     }
 
-    /// What a running server last said of itself.
+    /// Returns the last reported state of a running server.
     pub fn said(&self, server: ServerId) -> Option<State> {
         self.states.get(&server).copied()
     }
 
-    /// Something must not be.
+    /// Records a violation.
     pub fn violation(&mut self, now_us: u64, what: String) {
         self.trace.note(now_us, "!!", || what.clone());
         self.violations.push(what);
     }
 
-    /// Everything is counted again, once more.
+    /// Makes every invariant recount everything.
     pub(super) fn recount(&mut self, now_us: u64) {
         self.checks.recount();
         self.judge(now_us);
@@ -108,7 +107,7 @@ impl Witness {
         self.recorder.finish(now_us, is_settled)
     }
 
-    /// Tells the invariants what happened.
+    /// Passes an observation to the invariants.
     fn see(&mut self, now_us: u64, server: ServerId, seen: Seen<'_>) {
         self.checks.see(server, seen);
         self.judge(now_us);
@@ -126,7 +125,7 @@ impl Witness {
         self.see(now_us, server, Seen::Started { process, facts, is_damaged });
     }
 
-    /// A store says that it is not what it was: that must be true.
+    /// Checks a store's report of damage against what was really damaged.
     pub(super) fn found_damage(&mut self, now_us: u64, server: ServerId, health: &Health, is_damaged: bool) {
         self.trace.note(now_us, super::host::Who(server), || format!("finds damage: {health:?}"));
         if !is_damaged {
@@ -182,12 +181,12 @@ impl Witness {
         }
     }
 
-    /// A link is gone, or is replaced.
+    /// Records that a link is gone or replaced.
     pub(super) fn parted(&mut self, now_us: u64, server: ServerId, peer: ServerId) {
         self.see(now_us, server, Seen::Parted { peer });
     }
 
-    /// A server closed a link of its own accord.
+    /// Records that a server closed a link by itself.
     pub(super) fn refused(&mut self, now_us: u64, server: ServerId, peer: ServerId, reason: &str) {
         self.see(now_us, server, Seen::Refused { peer, reason });
         self.parted(now_us, server, peer);
@@ -198,13 +197,13 @@ impl Witness {
         self.see(now_us, server, Seen::Checkpointed(zxid));
     }
 
-    /// A snapshot is the base from now on, of which the machine will hear.
+    /// Records that a snapshot is the base now; the machine will hear of it.
     pub(super) fn installed(&mut self, now_us: u64, server: ServerId, zxid: Zxid) {
         self.sightings.checkpointed(now_us);
         self.see(now_us, server, Seen::Installed(zxid));
     }
 
-    /// The machine was told so.
+    /// Records that the machine has heard of its new base.
     pub(super) fn heard_of_base(&mut self, now_us: u64, server: ServerId, zxid: Zxid) {
         self.see(now_us, server, Seen::Checkpointed(zxid));
     }
@@ -217,15 +216,17 @@ impl Witness {
         self.see(now_us, server, Seen::Holds { queue, held, limit });
     }
 
-    /// Another entry is applied: the numbers that the server keeps are judged.
+    /// Passes the numbers that a server maintains to the invariants, after another entry is
+    /// applied.
     pub(super) fn kept(&mut self, now_us: u64, server: ServerId, machine: &Server) {
         let (applied, counts) = (machine.applied(), machine.counts());
-        // These cost a look at all that the server holds, and one that has drifted stays wrong: now and then is often enough.
+        // Computing these visits everything that the server holds. A number that has drifted stays
+        // wrong, so an occasional check is enough.
         let derived = if applied.counter().is_multiple_of(DERIVED_EVERY) { machine.derived() } else { Vec::new() };
         self.see(now_us, server, Seen::Kept { applied, counts: &counts, derived: &derived });
     }
 
-    /// A leader sent a client away that was coming back to it.
+    /// Records that a leader sent a returning client away.
     pub(super) fn sent_away(&mut self, now_us: u64, server: ServerId, session: SessionId) {
         self.see(now_us, server, Seen::SentAway(session));
     }
@@ -234,8 +235,10 @@ impl Witness {
         self.recorder.committed(now_us, zxid, payload);
     }
 
-    /// What a server says after a turn: equal histories make equal states, and nothing that was applied is taken back.
-    /// Says whether its role, or whether it serves or refuses, is another than before.
+    /// Records and checks the state of a server after a turn.
+    ///
+    /// Equal histories must give equal states, and an applied entry is never taken back. Returns
+    /// whether the role, or whether the server serves or refuses writes, has changed.
     pub(super) fn state(&mut self, now_us: u64, server: ServerId, state: State) -> bool {
         let before = self.states.insert(server, state);
         if before == Some(state) {
@@ -263,7 +266,7 @@ impl Witness {
     }
 }
 
-/// What of a message is the protocol's.
+/// Returns the protocol part of a message, if it has one.
 fn protocol(message: &PeerMessage) -> Option<Cow<'_, Message>> {
     match message {
         PeerMessage::Zab(message) | PeerMessage::Snapshot { message, .. } => Some(Cow::Borrowed(message)),

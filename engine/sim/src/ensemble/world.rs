@@ -1,4 +1,4 @@
-//! Everything there is, and the loop that lets it happen.
+//! The state of a run, and the loop that executes its events.
 
 use super::client::{Client, ToClient};
 use super::host::Host;
@@ -15,13 +15,13 @@ use zoolet_engine::ConnId;
 use zoolet_engine::peer::LinkId;
 use zoolet_zab::{Config, Role, ServerId};
 
-/// Things that may happen at one moment before it counts as a livelock.
+/// Events at one instant before the run counts as a livelock.
 const AT_ONE_TIME_MAX: u64 = 200_000;
 
-/// How often a client looks whether its process goes on.
+/// Interval at which a client checks whether its stopped process runs again.
 const HELD_UP_US: u64 = 10 * MS;
 
-/// Something that happens at its time.
+/// An event that is scheduled for a time.
 #[derive(Debug)]
 pub(super) enum Happening {
     Flight(Flight<Said>),
@@ -36,18 +36,18 @@ pub(super) enum Happening {
         process: u64,
         at_us: u64,
     },
-    /// A core that was busy takes what came meanwhile.
+    /// A turn of a busy core ends, and the core takes the events that arrived meanwhile.
     Turn {
         server: ServerId,
         process: u64,
     },
-    /// A server closed a connection, and knows that it is gone.
+    /// A server that closed a connection learns that it is gone.
     Closed {
         server: ServerId,
         process: u64,
         conn: ConnId,
     },
-    /// A process closed a link, and is told that it is gone.
+    /// A process that closed a link learns that it is gone.
     LinkClosed {
         server: ServerId,
         process: u64,
@@ -58,36 +58,36 @@ pub(super) enum Happening {
     Start {
         server: ServerId,
     },
-    /// Whoever stops a server looks whether it has handed over.
+    /// A check whether a server that is being stopped has handed over.
     Stop {
         server: ServerId,
         process: u64,
         until_us: u64,
         lasts_us: u64,
     },
-    /// A disk that a test let hang may go on.
+    /// The end of a disk hang that a test ordered.
     HangOver {
         server: ServerId,
     },
-    /// Whoever wants the members of the beginning looks whether they are.
+    /// A check whether the members are the founding ones again.
     Restore,
     Fault(Fault),
     Mend(u64),
-    /// Of a client whose requests come from futures.
+    /// An event of a client whose requests come from futures.
     Owner(Due),
 }
 
-/// What is between the boxes.
+/// Everything outside the boxes.
 pub(super) struct Around {
     pub(super) agenda: Agenda<Happening>,
     pub(super) links: Links<Said>,
     pub(super) wires: Wires,
     pub(super) witness: Witness,
-    /// Who serves may have changed.
+    /// The set of servers that serve clients may have changed.
     pub(super) has_changed: bool,
-    /// Servers whose processes ended, and whose own clients do not know it yet.
+    /// Servers whose processes ended, unknown yet to the clients inside those processes.
     pub(super) ended: Vec<ServerId>,
-    /// Which disk each process of each server has.
+    /// The incarnation of the disk under each process of each server.
     pub(super) incarnations: BTreeMap<(ServerId, u64), u128>,
 }
 
@@ -102,12 +102,14 @@ impl Around {
         }
     }
 
-    /// The disk of a process, which its peers learn when a link to it comes up.
+    /// Returns the disk incarnation under a process.
+    ///
+    /// Its peers learn it when a link to the process comes up.
     pub(super) fn incarnation_of(&self, server: ServerId, process: u64) -> u128 {
         self.incarnations.get(&(server, process)).copied().unwrap_or_default()
     }
 
-    /// The kernel of a box answers for a process that does not know the connection.
+    /// Resets a connection that the process does not know, as the kernel of its box does.
     pub(super) fn reset_client(&mut self, conn: ConnId) {
         self.wires.send_to_client(self.agenda.now_us(), conn, ToClient::Reset);
     }
@@ -118,7 +120,7 @@ impl Around {
         }
     }
 
-    /// What was sent is on its way.
+    /// Schedules the arrival of everything that was sent.
     fn note_sent(&mut self) {
         while let Some((at_us, flight)) = self.links.poll_flight() {
             self.agenda.at(at_us, Rank::News, Happening::Flight(flight));
@@ -138,7 +140,7 @@ pub struct World {
     pub(super) random: Random,
     pub(super) struck: Struck,
     pub(super) founders: Config,
-    /// Somebody sees to it that everybody is a member again.
+    /// The operator is restoring the founding members.
     pub(super) is_restoring: bool,
     at_one_time: (u64, u64),
 }
@@ -182,51 +184,53 @@ impl World {
         world
     }
 
-    /// Microseconds since the run began.
+    /// Returns the microseconds since the run began.
     pub fn now_us(&self) -> u64 {
         self.around.agenda.now_us()
     }
 
-    /// Things that happened.
+    /// Returns the number of events that happened.
     pub fn happened(&self) -> u64 {
         self.around.agenda.happened()
     }
 
-    /// What was seen.
+    /// Returns the observations of the run.
     pub fn witness(&self) -> &Witness {
         &self.around.witness
     }
 
-    /// A box.
+    /// Returns the box of a server.
     pub fn host(&self, server: ServerId) -> Option<&Host> {
         self.hosts.get(&server)
     }
 
-    /// All boxes.
+    /// Returns the servers of all boxes.
     pub fn servers(&self) -> Vec<ServerId> {
         self.hosts.keys().copied().collect()
     }
 
-    /// A server's process stands still from now on, as by SIGSTOP; its box goes on to take what comes.
+    /// Stops a server's process as SIGSTOP does; its box still receives.
     pub fn pause(&mut self, server: ServerId) {
         self.with(server, Host::sleep);
     }
 
-    /// It goes on.
+    /// Lets a stopped process continue.
     pub fn resume(&mut self, server: ServerId) {
         self.with(server, Host::wake);
     }
 
-    /// Lets everything happen until then.
+    /// Runs all events up to `until_us`, or up to the first violation.
     ///
     /// # Panics
-    /// When time stands still.
+    /// When too many events happen at one instant.
     pub fn run_until(&mut self, until_us: u64) {
         self.note_sent();
         while self.step(until_us) && self.around.witness.violations().is_empty() {}
     }
 
-    /// The next thing happens, and what follows from it in that moment; if there is none until then, that becomes the time.
+    /// Runs the next event and its immediate consequences.
+    ///
+    /// Returns `false` if no event is due by `until_us`; the time is `until_us` then.
     pub(super) fn step(&mut self, until_us: u64) -> bool {
         let Some(happening) = self.around.agenda.next(until_us) else { return false };
         let now_us = self.now_us();
@@ -247,12 +251,14 @@ impl World {
         true
     }
 
-    /// What was sent is on its way.
+    /// Schedules the arrival of everything that was sent.
     pub(super) fn note_sent(&mut self) {
         self.around.note_sent();
     }
 
-    /// For oracles that judge by time: when in doubt nobody serves.
+    /// Reports which servers serve, for the oracles that judge by time.
+    ///
+    /// A server in doubt counts as one that does not serve.
     fn tell_who_serves(&mut self) {
         let now_us = self.now_us();
         let said = |server: &ServerId| self.around.witness.said(*server);
@@ -270,7 +276,8 @@ impl World {
             self.hosts.keys().filter(|server| serves(server) && follows(server)).copied().collect();
         let is_quiet = self.struck.is_quiet() && self.owners.are_sound();
         let is_quorum = leader.is_some_and(|leader| serving.contains(&leader) && self.is_quorum(leader, &serving));
-        // A base that hangs fills the log, and the log refuses as a full disk does.
+        // A hung base fills the log. Then the log refuses writes as it does on a full disk, and the
+        // server's state says so.
         let may_refuse = |server: &ServerId, host: &Host| {
             let says_so = said(server).is_some_and(|state| state.is_refusing);
             says_so || host.is_rotten() || self.struck.may_refuse(*server, now_us)
@@ -341,7 +348,7 @@ impl World {
         }
     }
 
-    /// Something reached a client's box.
+    /// Delivers something that reached a client's box.
     fn on_client_arrival(&mut self, id: ClientId, conn: ConnId, what: ToClient) {
         let now_us = self.now_us();
         let is_owned = self.clients.get(&id).is_some_and(Client::is_owned);
@@ -354,7 +361,10 @@ impl World {
         }
     }
 
-    /// A client's time has come. One in a server's process does nothing while that is away or stands still; nor does one that stands still itself.
+    /// Runs a client whose time has come.
+    ///
+    /// A client inside a server's process does nothing while that process is down or stopped. A
+    /// client that is stopped itself does nothing either.
     fn on_client_due(&mut self, id: ClientId) {
         let (now_us, reads) = (self.now_us(), self.reads(id));
         let Self { around, clients, .. } = self;
@@ -367,7 +377,7 @@ impl World {
         }
     }
 
-    /// Processes ended, and clients in them.
+    /// Ends the clients inside processes that ended.
     pub(super) fn end_clients(&mut self) {
         let now_us = self.now_us();
         for server in std::mem::take(&mut self.around.ended) {
@@ -392,7 +402,9 @@ impl World {
         }
     }
 
-    /// Processes hear what landed, all of it before they answer; what they say to that may land in the same moment.
+    /// Lets processes hear everything that landed before they answer.
+    ///
+    /// Their answers may land at the same instant.
     fn hear(&mut self) {
         let mut heard = Vec::new();
         loop {

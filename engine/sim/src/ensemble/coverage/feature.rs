@@ -1,21 +1,21 @@
-//! What servers can do, as far as it can be seen from outside.
+//! Features of servers, as far as they are visible from outside.
 
 use zoolet_model::{CreateKind, CreateMode, ErrorCode, Request, WriteOp};
 
-/// Makes the list of all from the list itself, so that none is forgotten.
+/// Derives the list of all features from the definitions, so that none is missing.
 macro_rules! features {
     ($($(#[$doc:meta])* $feature:ident = $name:literal,)*) => {
-        /// Something that servers do.
+        /// Something that servers can do.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
         pub enum Feature {
             $($(#[$doc])* $feature,)*
         }
 
         impl Feature {
-            /// All of them.
+            /// All features.
             pub const ALL: [Self; [$(Self::$feature),*].len()] = [$(Self::$feature),*];
 
-            /// For people.
+            /// Returns a readable name.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$feature => $name,)*
@@ -28,17 +28,19 @@ macro_rules! features {
 features! {
     /// A create that succeeded.
     Create = "create",
-    /// One with a number.
+    /// A sequential create.
     CreateSequential = "create sequential",
-    /// One that dies with its session.
+    /// An ephemeral create.
     CreateEphemeral = "create ephemeral",
-    /// Both.
+    /// An ephemeral and sequential create.
     CreateEphemeralSequential = "create ephemeral sequential",
-    /// One that goes when its last child does.
+    /// A create of a container, which goes when its last child does.
     CreateContainer = "create container",
-    /// One with a time to live; it is refused (UNIMPLEMENTED), as ZooKeeper does without its extended types.
+    /// A create with a time to live, refused with UNIMPLEMENTED.
+    ///
+    /// ZooKeeper refuses it too without its extended types.
     CreateTtl = "create ttl (refused)",
-    /// A container whose last child went was deleted.
+    /// A container was deleted after its last child.
     Reap = "container reaped",
     /// setData.
     SetData = "setData",
@@ -68,7 +70,7 @@ features! {
     Ping = "ping",
     /// auth.
     Auth = "auth",
-    /// A one-shot watch was left.
+    /// A read left a one-shot watch.
     Watch = "watch left",
     /// addWatch.
     AddWatch = "addWatch",
@@ -86,48 +88,50 @@ features! {
     SessionRenewed = "session renewed",
     /// A session was closed by its client.
     SessionClosed = "session closed",
-    /// A session ended that no client had closed.
+    /// A session ended without a close by its client.
     SessionExpired = "session expired",
     /// A client was told that its session is over.
     ToldExpired = "told expired",
-    /// Somebody in a server's own process was answered.
+    /// A client in a server's process was answered.
     InProcess = "in-process request",
     /// A session ended because its process did.
     FormerSession = "former in-process session ended",
-    /// A server was elected and its epoch established.
+    /// A server was elected, and its epoch was established.
     Election = "election",
-    /// The ensemble came to be.
+    /// The ensemble was founded.
     Birth = "birth",
-    /// A learner was brought up to date with entries alone.
+    /// A learner began to catch up with entries alone.
     Diff = "Diff",
-    /// A learner cut off what its leader has not.
+    /// A learner cut off entries that its leader does not have.
     Trunc = "Trunc",
-    /// A learner took a snapshot for its history.
+    /// A learner replaced its history by a snapshot.
     Snap = "Snap",
     /// A checkpoint is durable.
     Checkpoint = "checkpoint",
-    /// A leader made room for another one.
+    /// A server was named as successor by a leader that hands over.
     HandOver = "hand-over",
-    /// A member counts again with another disk.
+    /// A member counts again, with another disk.
     Readmission = "re-admission",
-    /// Who is a member, or votes, changed.
+    /// The members or their kinds changed.
     Reconfiguration = "reconfiguration",
     /// A quorum confirmed to a learner that its leader leads.
     ConfirmedRead = "confirmed read",
-    /// A learner had its leader propose.
+    /// A learner forwarded a write to its leader.
     ForwardedWrite = "forwarded write",
-    /// A learner had its leader say whether a session lives.
+    /// A leader confirmed to a learner that a session lives.
     Revalidation = "revalidation",
     /// An observer answered a read.
     ObserverRead = "observer read",
 }
 
 impl Feature {
-    /// What a request used that was answered with this error, or with none.
+    /// Returns the feature that a request used, given the error of its answer, if any.
+    ///
+    /// Returns `None` if the answer shows no feature at work.
     pub(super) fn of_request(request: &Request, error: Option<ErrorCode>) -> Option<Self> {
         match (request, error) {
             (Request::Write(WriteOp::Create(create)), error) => Self::of_create(create.mode, error),
-            // That there is no such znode is an answer, and leaves a watch.
+            // NoNode is a valid answer of exists, and leaves the watch.
             (Request::Exists { watch, .. }, None | Some(ErrorCode::NoNode)) => {
                 Some(if *watch { Self::Watch } else { Self::Exists })
             }
@@ -182,7 +186,7 @@ impl Feature {
         }
     }
 
-    /// Whether it shows a client what the state is.
+    /// Returns whether the feature shows the state to a client.
     pub(super) fn is_read(self) -> bool {
         matches!(
             self,

@@ -1,6 +1,7 @@
-//! Which features were seen to work while which faults struck: a feature that no fault ever met is one that nothing is known of.
+//! Counts which features were seen to work while which faults struck.
 //!
-//! What counts is what was seen, at clients and between servers, and not what was planned.
+//! Nothing is known of a feature that no fault ever met. Only observations at clients and between
+//! servers count, not plans.
 
 mod feature;
 mod sightings;
@@ -12,17 +13,20 @@ use super::{Kind, SECOND};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What happens so soon after a fault still belongs to it, microseconds.
+/// Time after a fault that still belongs to it, in microseconds.
 const AFTERWARDS_US: u64 = 2 * SECOND;
 
-/// During how many faults of each kind, or within two seconds after them, each feature was seen at any server.
+/// Faults of each kind, and how many of them met each feature.
+///
+/// A fault meets a feature that is seen at any server during the fault or within two seconds after
+/// it.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
     cells: BTreeMap<(Feature, Kind), u64>,
     faults: BTreeMap<Kind, u64>,
 }
 
-/// Why a cell is empty by nature. Every other cell must not be.
+/// Returns why a cell cannot be filled; all other cells must be filled.
 fn impossible(feature: Feature, kind: Kind) -> Option<&'static str> {
     match (feature, kind) {
         (Feature::Birth, Kind::Wipe | Kind::Clone | Kind::Rot) => {
@@ -35,7 +39,7 @@ fn impossible(feature: Feature, kind: Kind) -> Option<&'static str> {
 }
 
 impl Coverage {
-    /// Of a run: what was seen, and what struck from when to when.
+    /// Computes the coverage of a run; `spans` holds each fault's start and end.
     pub(super) fn of(sightings: &Sightings, spans: &[(Kind, u64, u64)]) -> Self {
         let mut coverage = Self::default();
         for &(kind, from_us, to_us) in spans {
@@ -47,7 +51,7 @@ impl Coverage {
         coverage
     }
 
-    /// Adds another's.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         for (&cell, count) in &other.cells {
             *self.cells.entry(cell).or_default() += count;
@@ -57,24 +61,24 @@ impl Coverage {
         }
     }
 
-    /// How many faults of each kind struck.
+    /// Returns how many faults of each kind struck.
     pub fn faults(&self) -> &BTreeMap<Kind, u64> {
         &self.faults
     }
 
-    /// How many faults of the kind met the feature.
+    /// Returns how many faults of the kind met the feature.
     pub fn cell(&self, feature: Feature, kind: Kind) -> u64 {
         self.cells.get(&(feature, kind)).copied().unwrap_or_default()
     }
 
-    /// The cells that are empty and need not be.
+    /// Returns the empty cells that could be filled.
     pub fn gaps(&self) -> Vec<(Feature, Kind)> {
         let all = Feature::ALL.into_iter().flat_map(|feature| Kind::ALL.map(|kind| (feature, kind)));
         all.filter(|&(feature, kind)| self.cell(feature, kind) == 0 && impossible(feature, kind).is_none()).collect()
     }
 }
 
-/// As a table of Markdown; below it why cells are empty that cannot be anything else.
+/// Writes a Markdown table, and below it the reasons for cells that must be empty.
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let row = |f: &mut fmt::Formatter<'_>, name: &str, cell: &dyn Fn(Kind) -> String| {

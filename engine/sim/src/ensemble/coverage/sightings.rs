@@ -1,4 +1,4 @@
-//! When which feature was seen.
+//! The times at which features were seen.
 
 use super::Feature;
 use crate::oracle::{Connection, History, Received};
@@ -9,11 +9,11 @@ use zoolet_engine::txn::{self, Txn};
 use zoolet_model::{Request, SessionId};
 use zoolet_zab::{Config, Message, Role, ServerId};
 
-/// Times, microseconds since the run began, of everything that was seen.
+/// Times of all sightings, in microseconds since the run began.
 #[derive(Debug, Default)]
 pub(in crate::ensemble) struct Sightings {
     at_us: BTreeMap<Feature, BTreeSet<u64>>,
-    /// From when on each server observes, or does not any more.
+    /// When each server began or ceased to observe.
     observing: BTreeMap<ServerId, BTreeMap<u64, bool>>,
 }
 
@@ -22,16 +22,16 @@ impl Sightings {
         self.at_us.entry(feature).or_default().insert(at_us);
     }
 
-    /// What was seen from a time up to another.
+    /// Returns the features seen in an interval, both ends included.
     pub(super) fn between(&self, from_us: u64, to_us: u64) -> impl Iterator<Item = Feature> + '_ {
         let seen = self.at_us.iter().filter(move |(_, at_us)| at_us.range(from_us..=to_us).next().is_some());
         seen.map(|(feature, _)| *feature)
     }
 }
 
-/// Between and in servers, as it happens.
+/// Sightings in and between servers, recorded as they happen.
 impl Sightings {
-    /// A server does something else than before, or is gone.
+    /// Records a change of a server's role, or its end.
     pub(in crate::ensemble) fn role(&mut self, at_us: u64, server: ServerId, role: Role) {
         self.observing.entry(server).or_default().insert(at_us, matches!(role, Role::Observing(_)));
         if role == Role::Leading {
@@ -39,7 +39,7 @@ impl Sightings {
         }
     }
 
-    /// A server wrote this to its log.
+    /// Records an append to a server's log.
     pub(in crate::ensemble) fn appended(&mut self, at_us: u64, append: &Append) {
         for record in &append.records {
             match record {
@@ -56,7 +56,7 @@ impl Sightings {
         }
     }
 
-    /// A peer's message arrived.
+    /// Records a message of a peer.
     pub(in crate::ensemble) fn received(&mut self, at_us: u64, at: ServerId, message: &PeerMessage) {
         let feature = match message {
             PeerMessage::Forward { .. } => Feature::ForwardedWrite,
@@ -86,7 +86,7 @@ impl Sightings {
     }
 }
 
-/// What clients saw and what was committed: known when the run is over.
+/// Sightings in the clients' history and the committed entries, known after the run.
 impl Sightings {
     pub(in crate::ensemble) fn judge(&mut self, history: &History) {
         self.judge_operations(history);

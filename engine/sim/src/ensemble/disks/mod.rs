@@ -1,8 +1,11 @@
-//! Disks that are lost, exchanged and rot. Of a majority of the voters everything that was durable stays, and knows what the others lost: more is
-//! not promised.
+//! Disks that are lost, exchanged or rot.
 //!
-//! A disk never comes back in a state that its own box has left behind: whoever counts on it could not tell. What comes back is the very disk that was
-//! taken out, in its last state, or the copy of a disk that another server has, which has a number that was never this server's.
+//! A majority of the voters keeps everything that was durable, and knows which disks of the others
+//! were lost. More is not promised.
+//!
+//! A disk never comes back in a state that its box has moved on from: a server that counts the disk
+//! could not tell. A box gets its previous disk in its last state, or a copy of another server's
+//! disk with an incarnation that this server never had.
 
 mod rot;
 
@@ -13,7 +16,9 @@ use crate::disk::SimDisk;
 use zoolet_zab::{Config, Incarnation, ServerId, Zxid};
 
 impl World {
-    /// What was durable at `victim` is not there any more, if the others can do without. Says whether it is so.
+    /// Loses the durable state of `victim`, if the other servers can do without it.
+    ///
+    /// Returns whether that happened.
     pub(super) fn lose_disk(&mut self, kind: Kind, victim: ServerId) -> bool {
         if !self.may_lose(victim) {
             return false;
@@ -28,7 +33,7 @@ impl World {
         }
     }
 
-    /// The box gets a disk that has a history already.
+    /// Gives the box a disk that already has a history.
     fn exchange(&mut self, victim: ServerId) -> bool {
         let former =
             if self.random.one_in(2) { self.hosts.get_mut(&victim).and_then(|host| host.former.take()) } else { None };
@@ -37,7 +42,7 @@ impl World {
         true
     }
 
-    /// What is durable on another server's disk now, and was never `victim`'s.
+    /// Copies the durable state of another server's disk that was never `victim`'s.
     fn draw_copy(&mut self, victim: ServerId) -> Option<SimDisk> {
         let ghost = self.witness().ghost();
         let is_new = |host: &Host| {
@@ -64,7 +69,7 @@ impl World {
         has_struck
     }
 
-    /// Some of the servers that can decide, and as many others as there is room for.
+    /// Draws servers that can form a quorum, if possible just more than half of all.
     pub(super) fn draw_core(&mut self) -> Vec<ServerId> {
         let mut core = self.servers();
         let size = core.len() / 2 + 1;
@@ -79,13 +84,15 @@ impl World {
         core
     }
 
-    /// Whether every voter has the disk that counts, and everything on it.
+    /// Returns whether every voter counts itself as a voter, with its complete disk.
     pub(super) fn all_count(&self) -> bool {
         let counts = |id| self.hosts.get(&id).is_some_and(Host::counts);
         self.config().is_none_or(|config| config.voters().all(|voter| counts(voter.id)))
     }
 
-    /// The members as they are now; nobody was lost before there was a membership with disks.
+    /// Returns the committed membership; `None` before the ensemble is born.
+    ///
+    /// No disk is lost before then.
     fn config(&self) -> Option<&Config> {
         let ghost = self.witness().ghost();
         Some(ghost.config_at(ghost.committed.last().zxid)).filter(|config| config.is_born())
@@ -93,14 +100,16 @@ impl World {
 
     fn may_lose(&self, victim: ServerId) -> bool {
         let is_alone = self.config().is_none_or(|config| config.voters().count() == 1);
-        // The victim may have proposed a membership that others append only later. That one may count the disk that goes, and then the others are no
-        // majority of it (seed 20000036 of the mix with turns of many events).
+        // The victim may have proposed a membership that others append only later. That membership
+        // may count the lost disk, and then the others are not a majority of it (seed 20000036 of
+        // the mix with turns of many events).
         let books = self.witness().ghost().hosts.get(&victim);
         let is_proposing = books.is_some_and(|books| books.tail.configs.pending.is_some());
         !is_alone && !is_proposing && self.decide_without(&self.servers(), victim)
     }
 
-    /// Whether those of `servers` that lost nothing, `other` not among them, are more than half of the voters.
+    /// Returns whether the sound servers among `servers`, without `other`, are a majority of the
+    /// voters.
     fn decide_without(&self, servers: &[ServerId], other: ServerId) -> bool {
         let Some(config) = self.config() else { return false };
         let is_sound = |id: ServerId, disk| servers.contains(&id) && self.is_sound(id, disk, config.version);
@@ -108,8 +117,10 @@ impl World {
         2 * sound.count() > config.voters().count()
     }
 
-    /// Whether a server has the disk that the membership names, all of it, and durably knows that membership: who knows an older one may still count
-    /// a disk that is gone.
+    /// Returns whether a server is sound under the membership `version`.
+    ///
+    /// A sound server has the complete disk that the membership names, and durably knows that
+    /// membership. A server that knows an older membership may still count a lost disk.
     fn is_sound(&self, server: ServerId, disk: Incarnation, version: Zxid) -> bool {
         let (Some(host), Some(books)) = (self.hosts.get(&server), self.witness().ghost().hosts.get(&server)) else {
             return false;
@@ -122,23 +133,25 @@ impl World {
 }
 
 impl Host {
-    /// Whether its process counts as a voter, as far as it knows.
+    /// Returns whether its process believes that it counts as a voter.
     fn counts(&self) -> bool {
         self.process.as_ref().is_some_and(|process| process.server().zab().is_voter())
     }
 
-    /// Whether something that was durable here is not, or may not be.
+    /// Returns whether durable state of this box is missing, or may be.
     pub(super) fn lacks_its_disk(&self) -> bool {
         self.has_new_disk || self.is_damaged || self.is_rotten()
     }
 
-    /// The box is away, and its disk is gone; it comes back with an empty one.
+    /// Ends the process with a loss of power and replaces the disk by an empty one.
     fn wipe(&mut self, around: &mut Around) {
         let empty = SimDisk::new(self.random.bits());
         self.exchange(around, empty);
     }
 
-    /// The box is away, and comes back with this disk. Nothing that was wrong with the old one is wrong with it.
+    /// Ends the process with a loss of power and replaces the disk.
+    ///
+    /// Faults of the old disk do not affect the new one.
     fn exchange(&mut self, around: &mut Around, disk: SimDisk) {
         self.die(around, Death::Power(0));
         disk.set_capacity(None);

@@ -1,22 +1,25 @@
-//! Where bits flip: anywhere in the files of the base, and in every batch of the log but the last, which if it rots cannot be told from a torn one.
+//! Flips bits in files.
+//!
+//! They flip anywhere in the files of the base, and in every batch of the log except the last one.
+//! Rot in the last batch cannot be told from a torn write.
 
 use crate::disk::SimDisk;
 use crate::ensemble::host::Host;
 use crate::workload::Random;
 use std::ops::Range;
 
-/// Blocks of the log, and what stands at the beginning of each batch (docs/FORMATS.md).
+/// The log's block size, and the header of each batch (docs/reference/formats.md).
 const BLOCK_BYTES: usize = 4096;
 const HEADER_BYTES: usize = 64;
 const MAGIC: &[u8] = b"zlog";
-/// How far bits that flip at once are from each other.
+/// Bits that flip together lie within this many bytes.
 const SPOT_BYTES: u64 = 512;
 
-/// A stretch of a file.
+/// A range of a file.
 type Place = (String, Range<u64>);
 
 impl Host {
-    /// Some bits flip; false when there is no place for it.
+    /// Flips some bits; returns `false` if no place is suitable.
     pub(super) fn rot(&mut self) -> bool {
         if self.is_damaged || self.is_disk_full || self.is_disk_blamed {
             return false;
@@ -34,7 +37,7 @@ impl Host {
         true
     }
 
-    /// Whether something of what flipped still is on the disk.
+    /// Returns whether a flipped byte is still on the disk.
     pub(in crate::ensemble) fn is_rotten(&self) -> bool {
         self.rot.iter().any(|(name, at, byte)| self.disk.byte(name, *at) == Some(*byte))
     }
@@ -50,7 +53,9 @@ fn base_files(disk: &SimDisk) -> Vec<Place> {
     files.map(|(name, bytes)| (name, 0..bytes)).collect()
 }
 
-/// Every batch of the log, of earlier lives of its segments too, but for the newest.
+/// Returns all batches of the log except the newest.
+///
+/// They include batches from earlier uses of recycled segments.
 fn batches(disk: &SimDisk) -> Vec<Place> {
     let mut found: Vec<(u64, u64, Place)> = Vec::new();
     for (name, _) in disk.files().into_iter().filter(|(name, _)| name.starts_with("seg-")) {

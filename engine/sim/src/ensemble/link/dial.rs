@@ -3,10 +3,10 @@
 use super::{End, Flight, Landed, Link, LinkId, Links, Side, State};
 use zoolet_zab::ServerId;
 
-/// What one process does to reach one peer.
+/// The attempts of one process to reach one peer.
 #[derive(Debug, Default)]
 pub(super) struct Dialler {
-    /// Tells the attempt that is due from those that no longer matter.
+    /// Number of the scheduled attempt; flights with an older number are ignored.
     attempt: u64,
     failures: u32,
     /// The link of the last attempt.
@@ -14,7 +14,7 @@ pub(super) struct Dialler {
 }
 
 impl<M: Clone> Links<M> {
-    /// A process begins on a box that has none. `process` is a number that this box never used.
+    /// Starts a process on a box without one; its number must be new on the box.
     pub fn start(&mut self, now_us: u64, server: ServerId, process: u64) {
         if let Some(there) = self.hosts.get_mut(&server) {
             (there.process, there.is_alive, there.is_asleep) = (process, true, false);
@@ -27,7 +27,7 @@ impl<M: Clone> Links<M> {
         self.listen(now_us);
     }
 
-    /// A process ends. Its peers are told nothing.
+    /// Ends a process; its peers are told nothing.
     pub fn stop(&mut self, now_us: u64, server: ServerId) {
         if let Some(there) = self.hosts.get_mut(&server) {
             (there.is_alive, there.is_asleep) = (false, false);
@@ -49,7 +49,7 @@ impl<M: Clone> Links<M> {
         self.links.iter().filter_map(|(&link, found)| found.side_of(server).map(|side| (link, side))).collect()
     }
 
-    /// The next attempt is made after `delay_us`, and no other.
+    /// Schedules the next attempt after `delay_us`, in place of any other.
     fn dial_in(&mut self, now_us: u64, from: ServerId, to: ServerId, delay_us: u64) {
         if self.paths.get(&(from, to)).is_none_or(|path| !path.is_dialled) {
             return;
@@ -94,7 +94,8 @@ impl<M: Clone> Links<M> {
         if let Some(path) = path.filter(|path| !path.is_cut) {
             self.flights.push_back((now_us + path.packet_us(&mut self.random), Flight::Dial { link }));
         }
-        // Not less than a handshake takes, or a slow path would never see one through.
+        // Wait at least as long as a handshake takes. Otherwise no handshake over a slow path would
+        // finish.
         let wait_us = wait_us.max(self.handshake_us(from, to));
         let wait_us = wait_us + self.random.below(wait_us / 2 + 1);
         self.dial_in(now_us, from, to, wait_us);
@@ -135,7 +136,7 @@ impl<M: Clone> Links<M> {
         }
     }
 
-    /// The dialler says that it is there, until the acceptor knows.
+    /// Sends the dialler's last handshake message, which is repeated after a cut.
     pub(super) fn confirm(&mut self, now_us: u64, link: LinkId) {
         let Some(path) = self.path_to(link, Side::Acceptor).cloned() else { return };
         if let Some(found) = self.links.get_mut(&link) {
@@ -148,7 +149,7 @@ impl<M: Clone> Links<M> {
 
     pub(super) fn on_confirm(&mut self, now_us: u64, link: LinkId) {
         if !self.reaches(link, Side::Acceptor) {
-            // It will be said again.
+            // A dialler that is up repeats the message after a cut.
             if let Some(found) = self.links.get_mut(&link) {
                 found.acceptor.is_confirm_parked = found.dialler.state == State::Up;
             }
@@ -160,8 +161,13 @@ impl<M: Clone> Links<M> {
         }
     }
 
-    /// An end has a link with its peer. If it had one already, both are young and were dialled from both sides, or the peer has lost the old one:
-    /// in the first case the one that the smaller id dialled stays, and so both ends choose alike.
+    /// Brings a link up at one end.
+    ///
+    /// The end may already have a link with this peer. There are two cases:
+    ///
+    /// - Both are young and were dialled from both sides. The link that the smaller id dialled
+    ///   stays, so both ends choose alike.
+    /// - The peer has lost the old link. The new one replaces it.
     fn come_up(&mut self, now_us: u64, link: LinkId, side: Side) {
         let Some(found) = self.links.get(&link) else { return };
         let (at, peer, process) =
@@ -194,12 +200,14 @@ impl<M: Clone> Links<M> {
         self.listen(now_us);
     }
 
-    /// An end gives the link up, and dials again if its process is there. What its peer sent stays lost.
+    /// Takes a link down at one end, which dials again if its process is alive.
+    ///
+    /// Messages in flight to this end are lost.
     pub(super) fn take_down(&mut self, now_us: u64, link: LinkId, side: Side, is_told: bool) {
         let Some(found) = self.links.get_mut(&link) else { return };
         let (at, peer) = (found.end(side).server, found.end(side.other()).server);
         let was = std::mem::replace(&mut found.end_mut(side).state, State::Down);
-        // Nobody sends that again.
+        // Messages that this end had parked are not sent again.
         found.end_mut(side.other()).lanes.iter_mut().for_each(|lane| drop(lane.take_parked()));
         let is_over = Side::BOTH.iter().all(|&side| matches!(found.end(side).state, State::Down | State::Absent));
         if was == State::Up {

@@ -1,12 +1,15 @@
-//! Links between the processes of an ensemble, as QUIC makes them.
+//! Links between the processes of an ensemble, modelled on QUIC.
 //!
-//! A link has streams, each first in, first out and independent of the others, and datagrams, which get lost, come twice and overtake. It has two
-//! *ends*, and each end learns by itself that the link came up or went down. A cut resets nothing: streams wait for its end, and only when an end
-//! has heard nothing for the idle timeout it gives up, silently. A process that dies or sleeps is silence too. What was sent on one link never
-//! arrives on another.
+//! A link has independent streams, each of which keeps its order. It also has datagrams, which may
+//! be lost, duplicated or reordered. A message that was sent on one link never arrives on another.
 //!
-//! Sans-IO like the engine: commands and [`Links::land`] change it, [`Links::poll_flight`] gives what lands later, and when, and
-//! [`Links::poll_landed`] what the processes hear.
+//! A link has two *ends*. Each end learns separately that the link came up or went down. A cut
+//! resets nothing: streams wait until it heals. An end that has heard nothing for the idle timeout
+//! gives up, and tells its peer nothing. A process that dies or sleeps is silent too.
+//!
+//! Sans-IO like the engine: commands and [`Links::land`] change the state. [`Links::poll_flight`]
+//! returns messages in flight with their arrival times, and [`Links::poll_landed`] returns the
+//! events of processes.
 
 mod dial;
 mod path;
@@ -21,36 +24,38 @@ use crate::workload::Random;
 use std::collections::{BTreeMap, VecDeque};
 use zoolet_zab::ServerId;
 
-/// Streams of a link, in each direction.
+/// Streams of a link in each direction.
 pub const STREAMS: usize = 4;
 
-/// A link; never used for another one.
+/// Identifies a link; never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LinkId(pub u64);
 
-/// What carries a message.
+/// The carrier of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Carrier {
     /// One of the [`STREAMS`]: everything arrives, in order.
     Stream(usize),
-    /// May be lost, come twice, or overtake.
+    /// May be lost, duplicated or reordered.
     Datagram,
 }
 
-/// What is the same for all links of a run, microseconds.
+/// Parameters of all links; times are in microseconds.
 #[derive(Clone, Debug)]
 pub struct Network {
     /// Silence after which an end gives up.
     pub idle_timeout_us: u64,
-    /// Between the first two attempts to reach a peer; doubled from one to the next.
+    /// Interval between the first two attempts to reach a peer; doubles with each attempt.
     pub dial_us: u64,
-    /// The most between two attempts.
+    /// Maximum interval between two attempts.
     pub dial_us_max: u64,
-    /// Whether a process says so when it gets packets of a link that it does not know.
+    /// Whether a process answers packets of an unknown link with a reset.
     pub has_stateless_resets: bool,
 }
 
-/// What is on its way, or will be looked at; to be handed to [`Links::land`] at its time.
+/// A message in flight, or a scheduled check.
+///
+/// The caller hands it to [`Links::land`] at its time.
 #[derive(Debug)]
 pub enum Flight<M> {
     #[doc(hidden)]
@@ -71,20 +76,20 @@ pub enum Flight<M> {
     Silence { link: LinkId, end: Side, mark: u64 },
 }
 
-/// What a process hears.
+/// An event at a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the fields are in every variant")]
 pub enum Landed<M> {
-    /// A peer proved who it is. `process` is the number of the peer's process.
+    /// A peer has proved its identity. `process` is the number of the peer's process.
     Up { at: ServerId, peer: ServerId, link: LinkId, process: u64 },
-    /// A peer said something.
+    /// A message from a peer.
     Message { at: ServerId, peer: ServerId, link: LinkId, carrier: Carrier, message: M },
-    /// Nothing more comes on this link.
+    /// The link is down.
     Down { at: ServerId, peer: ServerId, link: LinkId },
 }
 
 impl<M> Landed<M> {
-    /// Who hears it.
+    /// Returns the server at which the event happens.
     pub fn at(&self) -> ServerId {
         match self {
             Self::Up { at, .. } | Self::Message { at, .. } | Self::Down { at, .. } => *at,
@@ -115,7 +120,7 @@ impl Side {
 enum State {
     /// It has not heard of the link.
     Absent,
-    /// The handshake is under way.
+    /// The handshake is in progress.
     Joining,
     Up,
     Down,
@@ -126,15 +131,15 @@ struct End<M> {
     server: ServerId,
     process: u64,
     state: State,
-    /// What is sent to this end.
+    /// Messages to this end.
     lanes: [Lane<M>; STREAMS],
-    /// The end of the handshake waits for a cut to heal.
+    /// The last step of the handshake waits for a cut to heal.
     is_confirm_parked: bool,
-    /// Since when it cannot hear the other end.
+    /// Since when the other end cannot reach this one.
     silent_since_us: Option<u64>,
-    /// Tells a silence from an earlier one.
+    /// Number of the current silence, which distinguishes it from earlier ones.
     silence: u64,
-    /// It has given up, and does not know yet because its process sleeps.
+    /// The idle timeout passed while the process slept; the end gives up when it wakes.
     is_overdue: bool,
 }
 
@@ -170,7 +175,7 @@ struct Host<M> {
     process: u64,
     is_alive: bool,
     is_asleep: bool,
-    /// What came while it slept.
+    /// Events that arrived while it slept.
     held: VecDeque<Landed<M>>,
 }
 
@@ -182,7 +187,7 @@ pub struct Links<M> {
     paths: BTreeMap<(ServerId, ServerId), Path>,
     hosts: BTreeMap<ServerId, Host<M>>,
     links: BTreeMap<LinkId, Link<M>>,
-    /// The link that an end has with a peer: (end, peer).
+    /// The link that a server has with a peer: (server, peer).
     up: BTreeMap<(ServerId, ServerId), LinkId>,
     diallers: BTreeMap<(ServerId, ServerId), dial::Dialler>,
     made: u64,
@@ -191,7 +196,7 @@ pub struct Links<M> {
 }
 
 impl<M: Clone> Links<M> {
-    /// Boxes without processes. `path` says how packets fare from one to another.
+    /// Creates the links of boxes without processes; `path` gives the path between two boxes.
     pub fn new(
         servers: &[ServerId],
         network: Network,
@@ -220,34 +225,34 @@ impl<M: Clone> Links<M> {
         links
     }
 
-    /// How packets fare from one box to another; not for cuts.
+    /// Returns the path from one box to another. For cuts use [`Links::cut`].
     pub fn path_mut(&mut self, from: ServerId, to: ServerId) -> Option<&mut Path> {
         self.paths.get_mut(&(from, to))
     }
 
-    /// The link that a process has with a peer, as it knows.
+    /// Returns the link that a process has with a peer, as the process knows.
     pub fn link(&self, at: ServerId, peer: ServerId) -> Option<LinkId> {
         self.up.get(&(at, peer)).copied()
     }
 
-    /// Whether two processes have one link, and packets fare well on it.
+    /// Returns whether two processes share one link whose paths are both well.
     pub fn is_intact(&self, one: ServerId, other: ServerId) -> bool {
         let is_well = |way| self.paths.get(&way).is_some_and(Path::is_well);
         let link = self.link(one, other);
         link.is_some() && link == self.link(other, one) && is_well((one, other)) && is_well((other, one))
     }
 
-    /// Poll: what lands later, and when.
+    /// Poll: returns the next message in flight and its arrival time.
     pub fn poll_flight(&mut self) -> Option<(u64, Flight<M>)> {
         self.flights.pop_front()
     }
 
-    /// Poll: what a process hears now.
+    /// Poll: returns the next event of a process.
     pub fn poll_landed(&mut self) -> Option<Landed<M>> {
         self.landed.pop_front()
     }
 
-    /// A process says something. On a link that its end does not have it is lost.
+    /// Sends a message of a process; lost if the sender's end is not up.
     pub fn send(&mut self, now_us: u64, from: ServerId, link: LinkId, carrier: Carrier, message: M) {
         let Some((to, path)) = self.way(from, link) else { return };
         if let Carrier::Stream(stream) = carrier {
@@ -266,7 +271,9 @@ impl<M: Clone> Links<M> {
         }
     }
 
-    /// A process has enough of a link. It hears nothing more of it; its peer is told, if the message gets through.
+    /// Closes a link at a process.
+    ///
+    /// The process hears nothing more of the link. Its peer is told, if the message gets through.
     pub fn close(&mut self, now_us: u64, at: ServerId, link: LinkId) {
         if let Some(side) = self.links.get(&link).and_then(|found| found.side_of(at)) {
             self.take_down(now_us, link, side, false);
@@ -274,7 +281,9 @@ impl<M: Clone> Links<M> {
         }
     }
 
-    /// The link breaks: one end finds out at once, the other when it is told.
+    /// Breaks a link: one end notices at once, the other when the message arrives.
+    ///
+    /// Returns `false` if there is no such link.
     pub fn reset(&mut self, now_us: u64, at: ServerId, peer: ServerId) -> bool {
         let Some(&link) = self.up.get(&(at, peer)) else { return false };
         let Some(side) = self.links.get(&link).and_then(|found| found.side_of(at)) else { return false };
@@ -283,7 +292,7 @@ impl<M: Clone> Links<M> {
         true
     }
 
-    /// The time of a flight has come.
+    /// Handles a flight whose time has come.
     pub fn land(&mut self, now_us: u64, flight: Flight<M>) {
         match flight {
             Flight::Redial { from, to, attempt } => self.redial(now_us, from, to, attempt),
@@ -300,7 +309,7 @@ impl<M: Clone> Links<M> {
         }
     }
 
-    /// The end that a message from `server` goes to, and how it fares.
+    /// Returns the end that receives messages of `server`, and the path to it.
     fn way(&self, server: ServerId, link: LinkId) -> Option<(Side, Path)> {
         let found = self.links.get(&link)?;
         let from = found.side_of(server).filter(|&side| found.end(side).state == State::Up)?;
@@ -328,7 +337,7 @@ impl<M: Clone> Links<M> {
         let is_sender_there = matches!(found.end(to.other()).state, State::Up | State::Joining);
         let end = found.end_mut(to);
         match end.state {
-            // Lost on the way; it will be sent again, if its sender is still there to do so.
+            // The packet was lost in the cut. The sender repeats it, if the sender is still there.
             _ if is_cut && is_sender_there => end.lanes[stream].park(number, message),
             _ if is_cut => {}
             State::Up | State::Joining => {
@@ -339,7 +348,7 @@ impl<M: Clone> Links<M> {
         }
     }
 
-    /// What has arrived on the streams to an end, as far as it is up.
+    /// Delivers everything that has arrived on the streams to an end that is up.
     fn read(&mut self, now_us: u64, link: LinkId, to: Side) {
         for stream in 0..STREAMS {
             while let Some(message) = self.next_of(link, to, stream) {
@@ -365,7 +374,7 @@ impl<M: Clone> Links<M> {
         }
     }
 
-    /// Whether a packet that is about to arrive at an end does.
+    /// Returns whether a packet that arrives now reaches the end.
     fn reaches(&self, link: LinkId, to: Side) -> bool {
         let server = self.links.get(&link).map(|found| found.end(to).server);
         let is_there = server.and_then(|server| self.hosts.get(&server)).is_some_and(|there| there.is_alive);

@@ -3,30 +3,30 @@
 use crate::ensemble::MS;
 use crate::workload::Random;
 
-/// How packets fare in one direction.
+/// Behaviour of packets in one direction.
 #[derive(Clone, Debug)]
 pub struct Path {
-    /// The least they take, microseconds.
+    /// Minimum latency, in microseconds.
     pub latency_us: u64,
-    /// What they take longer, on average, microseconds.
+    /// Mean additional latency, in microseconds.
     pub jitter_us: u64,
-    /// How many of a million are lost. Of streams they are sent again, which takes a while.
+    /// Lost packets per million. A stream retransmits them, which takes time.
     pub loss_ppm: u32,
-    /// How many datagrams of a million arrive twice.
+    /// Duplicated datagrams per million.
     pub twice_ppm: u32,
-    /// Nothing gets through, and nobody is told.
+    /// Nothing gets through, and neither end is told.
     pub is_cut: bool,
-    /// Whether the sender knows where to find the receiver. Of two boxes at least one should.
+    /// Whether the sender knows the receiver's address. At least one of two boxes should.
     pub is_dialled: bool,
 }
 
 impl Path {
-    /// A cable between two boxes.
+    /// Returns the path of a cable between two boxes.
     pub fn lan() -> Self {
         Self { latency_us: 60, jitter_us: 40, loss_ppm: 0, twice_ppm: 0, is_cut: false, is_dialled: true }
     }
 
-    /// As any site may have: mostly cables, some radio.
+    /// Draws a path of any site: two in three are cables, the others resemble radio links.
     pub fn drawn(random: &mut Random) -> Self {
         let mut path = Self::lan();
         if random.one_in(3) {
@@ -38,17 +38,19 @@ impl Path {
         path
     }
 
-    /// Whether nothing disturbs it that a protocol would notice.
+    /// Returns whether no disturbance is large enough for a protocol to notice.
     pub(super) fn is_well(&self) -> bool {
         !self.is_cut && self.loss_ppm <= 20_000 && self.latency_us + 4 * self.jitter_us <= 100 * MS
     }
 
-    /// How long a packet takes.
+    /// Draws the latency of a packet, in microseconds.
     pub(super) fn packet_us(&self, random: &mut Random) -> u64 {
         self.latency_us + random.exponential(self.jitter_us)
     }
 
-    /// How long it takes until it arrived, though it may have to be sent again: probes begin after about two round trips and double.
+    /// Draws the latency of a stream packet, retransmissions included, in microseconds.
+    ///
+    /// The first probe follows after about two round trips, and the interval doubles up to 500 ms.
     pub(super) fn stream_us(&self, random: &mut Random) -> u64 {
         let (mut spent_us, mut probe_us) = (0, 4 * self.latency_us + 2 * self.jitter_us + 5 * MS);
         while random.in_a_million(self.loss_ppm.min(900_000)) {

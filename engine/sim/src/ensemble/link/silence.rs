@@ -1,16 +1,16 @@
-//! Cuts, sleep, and what an end makes of hearing nothing.
+//! Cuts, sleep and idle timeouts.
 
 use super::{Flight, Landed, LinkId, Links, Side, State};
 use zoolet_zab::ServerId;
 
 impl<M: Clone> Links<M> {
-    /// From now on nothing gets from one box to another.
+    /// Cuts the path from one box to another.
     pub fn cut(&mut self, now_us: u64, from: ServerId, to: ServerId) {
         self.set_cut(from, to, true);
         self.listen(now_us);
     }
 
-    /// It gets through again, and what streams had to keep is sent again.
+    /// Ends the cut and sends the parked messages of streams again.
     pub fn heal(&mut self, now_us: u64, from: ServerId, to: ServerId) {
         self.set_cut(from, to, false);
         let mut again = Vec::new();
@@ -35,7 +35,7 @@ impl<M: Clone> Links<M> {
         self.listen(now_us);
     }
 
-    /// The process on a box neither hears nor says anything until [`Links::wake`].
+    /// Makes the process on a box neither hear nor say anything until [`Links::wake`].
     pub fn sleep(&mut self, now_us: u64, server: ServerId) {
         if let Some(there) = self.hosts.get_mut(&server) {
             there.is_asleep = true;
@@ -43,8 +43,10 @@ impl<M: Clone> Links<M> {
         self.listen(now_us);
     }
 
-    /// It goes on. What came meanwhile it hears now; but a link that was silent for longer than the idle timeout it may give up before it
-    /// reads what had arrived on it.
+    /// Wakes the process, which now hears everything that arrived meanwhile.
+    ///
+    /// After a silence longer than the idle timeout, it may give a link up before it reads the
+    /// messages that had arrived on it.
     pub fn wake(&mut self, now_us: u64, server: ServerId) {
         let Some(there) = self.hosts.get_mut(&server) else { return };
         there.is_asleep = false;
@@ -73,7 +75,7 @@ impl<M: Clone> Links<M> {
         }
     }
 
-    /// Something changed that decides who hears whom: silences begin and end.
+    /// Begins and ends silences after a change in which ends can hear each other.
     pub(super) fn listen(&mut self, now_us: u64) {
         for (&link, found) in &mut self.links {
             for side in Side::BOTH {
@@ -91,7 +93,7 @@ impl<M: Clone> Links<M> {
                     end.silent_since_us = Some(now_us);
                     end.silence += 1;
                     let timeout_us = self.network.idle_timeout_us;
-                    // Each end counts from what it heard last.
+                    // Each end counts from the last packet it heard.
                     let at_us = now_us + timeout_us - self.random.below(timeout_us / 10 + 1);
                     self.flights.push_back((at_us, Flight::Silence { link, end: side, mark: end.silence }));
                 }

@@ -32,7 +32,7 @@ impl Net {
         Self::new(seed, |_, _, _| Path::lan())
     }
 
-    /// With a link that everything before is forgotten of.
+    /// Returns two linked servers, with all earlier events discarded.
     fn linked(seed: u64) -> Self {
         let mut net = Self::lan(seed);
         net.run(SECOND);

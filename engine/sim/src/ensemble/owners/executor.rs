@@ -1,4 +1,4 @@
-//! Futures of clients, polled when they were woken.
+//! Polls the woken futures of clients.
 
 use crate::oracle::ClientId;
 use crate::workload::Random;
@@ -14,7 +14,7 @@ use std::task::{Context, Wake, Waker};
 
 type Work = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Tasks by the order in which they were begun.
+/// The woken tasks, by number in the order of their start.
 #[derive(Clone, Debug, Default)]
 struct Woken(Arc<Mutex<BTreeSet<u64>>>);
 
@@ -39,7 +39,7 @@ impl Wake for Alarm {
     }
 }
 
-/// Whether a future that is no task was woken; at first it is.
+/// Whether a future outside all tasks was woken; initially true.
 pub(super) struct Bell(AtomicBool);
 
 impl Bell {
@@ -54,7 +54,7 @@ impl Wake for Bell {
     }
 }
 
-/// For a future that is no task.
+/// Returns the waker of a future that is not a task, and its flag.
 pub(super) fn alarm() -> (Arc<Bell>, Waker) {
     let bell = Arc::new(Bell(AtomicBool::new(true)));
     (Arc::clone(&bell), Waker::from(bell))
@@ -66,7 +66,7 @@ struct Task {
     waker: Waker,
 }
 
-/// Begins futures of a client from within its futures.
+/// Starts futures of a client from within its futures.
 #[derive(Clone, Default)]
 pub(super) struct Spawner(Rc<RefCell<Vec<(ClientId, Work)>>>);
 
@@ -82,7 +82,7 @@ impl fmt::Debug for Spawner {
     }
 }
 
-/// Polls tasks one by one: of those that were woken, one that the seed picks.
+/// Polls tasks one at a time; the seed picks one of the woken tasks.
 pub(super) struct Executor {
     random: Random,
     tasks: BTreeMap<u64, Task>,
@@ -108,7 +108,7 @@ impl Executor {
         self.spawner.clone()
     }
 
-    /// How often tasks of this client were polled.
+    /// Returns how often tasks of this client were polled.
     pub(super) fn polls_of(&self, client: ClientId) -> u64 {
         self.polls.get(&client).copied().unwrap_or_default()
     }
@@ -117,7 +117,7 @@ impl Executor {
         self.tasks.values().any(|task| task.client == client)
     }
 
-    /// Polls one of the tasks that were woken and whose client may go on; says whether there was one.
+    /// Polls one woken task whose client may run; returns whether one was found.
     pub(super) fn poll_one(&mut self, may_go_on: impl Fn(ClientId) -> bool) -> bool {
         self.take_spawned();
         let is_ready = |number: &u64| self.tasks.get(number).is_none_or(|task| may_go_on(task.client));
@@ -127,7 +127,8 @@ impl Executor {
         }
         let number = if ready.len() == 1 { ready[0] } else { *self.random.pick(&ready) };
         self.woken.tasks().remove(&number);
-        // It is away while it is polled: what it drops may wake others, or begin some.
+        // The task is out of the table during its poll, because its destructors may wake or start
+        // others.
         let Some(mut task) = self.tasks.remove(&number) else { return true };
         *self.polls.entry(task.client).or_default() += 1;
         let is_over = task.work.as_mut().poll(&mut Context::from_waker(&task.waker)).is_ready();
@@ -137,13 +138,13 @@ impl Executor {
         true
     }
 
-    /// Drops what a client was about.
+    /// Drops all tasks of a client.
     pub(super) fn drop_tasks_of(&mut self, client: ClientId) {
         self.take_spawned();
         let (theirs, others) = std::mem::take(&mut self.tasks).into_iter().partition(|(_, task)| task.client == client);
         self.tasks = others;
         drop(theirs);
-        // What destructors begin ends with them.
+        // Tasks that destructors start end here too.
         self.spawner.0.borrow_mut().retain(|(of, _)| *of != client);
     }
 

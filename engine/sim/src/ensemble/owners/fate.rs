@@ -1,4 +1,4 @@
-//! What happens to clients that hold sessions.
+//! Faults of clients that hold sessions.
 
 use super::super::host::{Death, Host};
 use super::super::world::{Happening, World};
@@ -7,33 +7,44 @@ use crate::oracle::ClientId;
 use zoolet_engine::txn::{self, Txn};
 use zoolet_model::SessionId;
 
-/// How often it is looked whether the ensemble has closed a session, and how long after its time at most.
+/// Interval of the checks whether the ensemble has closed a session, and their maximum duration.
 const LOOKS_EVERY_US: u64 = 50 * MS;
 const EXPIRES_US_MAX: u64 = 120 * SECOND;
 
-/// What may happen to a client. In a server's process some of it happens to that process, and so to everybody in it.
+/// A fault of a client.
+///
+/// For a client in a server's process, some faults hit that process, and so all clients in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Fate {
-    /// Its process dies. Its futures are dropped, and nothing that their destructors say leaves; the kernel closes its connection.
+    /// The client's process dies.
+    ///
+    /// Its futures are dropped, and no request of their destructors is sent. The kernel closes the
+    /// connection.
     Crash,
-    /// The same without a word: its machine lost power.
+    /// The client's machine loses power: as [`Fate::Crash`], but the connection stays open.
     PowerLoss,
-    /// It stands still for so long, microseconds: it neither polls nor pings nor reads. Then everything that came is there at once. In a server's
-    /// process its futures stand still, and nothing else: the server pings and reads.
+    /// The client stands still for this many microseconds.
+    ///
+    /// It neither polls nor pings nor reads, and then receives all missed input at once. In a
+    /// server's process only its futures stand still: the server pings and reads.
     Pause(u64),
-    /// It reaches no server for so long, microseconds. In a server's process there is nothing to cut.
+    /// The client reaches no server for this many microseconds. Impossible in a server's process.
     Cut(u64),
-    /// Its next write is carried out, and its connection breaks before the answer; its session lives on.
+    /// The next write succeeds, and the connection breaks before the answer. The session survives.
     LostReply,
-    /// It reaches no server, or stands still in its server's process, until the ensemble has closed its session, of which it knows nothing.
+    /// The session expires without the client's knowledge.
+    ///
+    /// The client reaches no server until the ensemble has closed the session. In a server's
+    /// process, the whole process stands still until then; impossible if that server is the only
+    /// one.
     Expiry,
 }
 
 impl Fate {
-    /// The names of all of them.
+    /// The names of all fates.
     pub const NAMES: [&'static str; 6] = ["Crash", "PowerLoss", "Pause", "Cut", "LostReply", "Expiry"];
 
-    /// Without how long it lasts.
+    /// Returns the name, without the duration.
     pub fn name(self) -> &'static str {
         Self::NAMES[match self {
             Self::Crash => 0,
@@ -46,19 +57,19 @@ impl Fate {
     }
 }
 
-/// What is to be looked at.
+/// A scheduled check of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::ensemble) enum Due {
-    /// The timers of a client.
+    /// The client's timers.
     Timer(ClientId),
     /// Whether its pause and its cut are over.
     End(ClientId),
-    /// Whether its session was closed, by an entry behind so many.
+    /// Whether its session was closed, by a committed entry after the first `seen` ones.
     Expiry { client: ClientId, session: SessionId, seen: usize, until_us: u64 },
 }
 
 impl World {
-    /// It happens to this client now; says whether it could.
+    /// Applies a fate to the client now; returns whether it was possible.
     pub fn strike_client(&mut self, client: ClientId, fate: Fate) -> bool {
         let now_us = self.now_us();
         let home = self.clients.get(&client).and_then(super::Client::home);
@@ -85,12 +96,12 @@ impl World {
         true
     }
 
-    /// A client stands still from now on, until [`World::resume_client`].
+    /// Pauses a client until [`World::resume_client`].
     pub fn pause_client(&mut self, client: ClientId) {
         self.strike_client(client, Fate::Pause(u64::MAX));
     }
 
-    /// It goes on, and first reads what came meanwhile.
+    /// Lets a paused client continue; it first reads the input that it missed.
     pub fn resume_client(&mut self, client: ClientId) {
         if let Some(owned) = self.owners.owned.get_mut(&client) {
             owned.paused_until_us = None;
@@ -98,12 +109,12 @@ impl World {
         }
     }
 
-    /// A client reaches no server from now on, until [`World::heal_client`].
+    /// Cuts a client from all servers until [`World::heal_client`].
     pub fn cut_client(&mut self, client: ClientId) {
         self.strike_client(client, Fate::Cut(u64::MAX));
     }
 
-    /// It reaches them again.
+    /// Ends a cut of the client.
     pub fn heal_client(&mut self, client: ClientId) {
         let now_us = self.now_us();
         if let Some(owned) = self.owners.owned.get_mut(&client) {
@@ -113,7 +124,7 @@ impl World {
         }
     }
 
-    /// Whatever lasts of what was done to clients is over; who is dead stays so.
+    /// Ends all lasting fates of clients; dead clients stay dead.
     pub fn spare_clients(&mut self) {
         let ids: Vec<_> = self.owners.owned.keys().copied().collect();
         for id in ids {
@@ -123,7 +134,7 @@ impl World {
         }
     }
 
-    /// A time has come.
+    /// Runs a scheduled check.
     pub(in crate::ensemble) fn on_owner_due(&mut self, due: Due) {
         let now_us = self.now_us();
         match due {
@@ -147,7 +158,7 @@ impl World {
         }
     }
 
-    /// Somebody who waited goes on, in this moment.
+    /// Schedules an event at this instant, so that a client that waited continues.
     fn wake_up(&mut self, client: ClientId) {
         self.around.has_changed = true;
         let now_us = self.now_us();

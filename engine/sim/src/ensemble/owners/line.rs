@@ -1,4 +1,4 @@
-//! Between a client and the session that its futures hold.
+//! Connects a simulated client with the session that its futures hold.
 
 use super::OwnClock;
 use std::collections::VecDeque;
@@ -7,11 +7,11 @@ use zoolet_engine::{Budget, ConnId, Limits};
 use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, WatchEvent};
 use zoolet_session::{Link, Outbox, Session};
 
-/// What futures said and their client has not sent yet.
+/// Requests of futures that their client has not sent yet.
 #[derive(Debug, Default)]
 struct Outgoing {
     said: VecDeque<(ConnId, i32, Request)>,
-    /// Whoever says something is dead.
+    /// The client is dead, and its requests are dropped.
     is_shut: bool,
 }
 
@@ -33,7 +33,7 @@ impl Outbox for Mouth {
     }
 }
 
-/// One session as production has it, and in the place of its machine a simulated client.
+/// A production session whose server side is a simulated client.
 #[derive(Clone, Debug)]
 pub(in crate::ensemble) struct Line {
     link: Arc<Link>,
@@ -49,30 +49,33 @@ impl Line {
         (Self { link: Arc::clone(&link), mouth }, Session::new(link))
     }
 
-    /// Nothing that is said from now on leaves, nor what was said and not sent.
+    /// Drops all unsent requests, and all later ones.
     pub(super) fn shut(&self) {
         let mut outgoing = self.mouth.outgoing();
         (outgoing.is_shut, outgoing.said) = (true, VecDeque::new());
     }
 
-    /// What was said since, in order.
+    /// Returns the requests since the last call, in order.
     pub(in crate::ensemble) fn take_said(&self) -> VecDeque<(ConnId, i32, Request)> {
         std::mem::take(&mut self.mouth.outgoing().said)
     }
 
-    /// The first message of a connection, if the session wants one.
+    /// Returns the connection request; `None` if the session wants no connection.
     pub(in crate::ensemble) fn dial(&self) -> Option<ConnectRequest> {
         self.link.dial()
     }
 
-    /// Its answer. What the session says first is said before anything that its owner says because of it.
+    /// Hands the answer to the session.
+    ///
+    /// The session's own first requests precede all requests that its owner makes because of the
+    /// answer.
     pub(in crate::ensemble) fn on_connected(&self, conn: ConnId, reply: &ConnectReply) {
         for (xid, request) in self.link.connected(conn, reply) {
             self.mouth.request(conn, xid, request);
         }
     }
 
-    /// A ping that goes out.
+    /// Returns a ping to send, if the session wants one.
     pub(in crate::ensemble) fn ping(&self) -> Option<Request> {
         self.link.ping().map(|(_, request)| request)
     }
@@ -85,7 +88,7 @@ impl Line {
         self.link.notify(event.clone());
     }
 
-    /// The connection is gone; whether the session wants another.
+    /// Tells the session that the connection is gone; returns whether it wants another.
     pub(in crate::ensemble) fn on_closed(&self) -> bool {
         self.link.closed()
     }

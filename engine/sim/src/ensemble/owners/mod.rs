@@ -1,8 +1,11 @@
-//! Clients whose requests come from futures: recipes, and what embedders write. They hold the very [`Session`] that production gives them; its
-//! requests go out by a simulated client, over the network or in a server's process, and its time is that of the client's own machine. What
-//! clients ask for is recorded as everything else is, so all oracles judge it.
+//! Clients whose requests come from futures: recipes, and code that embedders write.
 //!
-//! [`World::open`] gives a session and [`World::spawn`] runs what is done with it. [`Scenario`] does both for many clients, under faults.
+//! The futures hold the same [`Session`] type as in production. A simulated client sends its
+//! requests, over the network or within a server's process. Its time is the time of the client's
+//! machine. Requests are recorded like those of other clients, so all oracles judge them.
+//!
+//! [`World::open`] returns a session, and [`World::spawn`] runs the futures that use it.
+//! [`Scenario`] does both for many clients, under faults.
 
 mod executor;
 mod fate;
@@ -36,20 +39,20 @@ use zoolet_model::SessionId;
 use zoolet_session::Session;
 use zoolet_zab::ServerId;
 
-/// Polls at one moment before it counts as a livelock.
+/// Polls at one instant before the run counts as a livelock.
 const POLLS_AT_ONCE_MAX: u64 = 100_000;
 
-/// What a client with futures is beside its connection.
+/// State of a client with futures, beside its connection.
 #[derive(Debug)]
 struct Owned {
     line: Line,
     clock: OwnClock,
-    /// Until then it stands still.
+    /// The end of its pause.
     paused_until_us: Option<u64>,
-    /// Until then it reaches no server.
+    /// The end of its cut from all servers.
     cut_until_us: Option<u64>,
     is_expiring: bool,
-    /// What its kernel has taken while it stood still.
+    /// Input that its kernel took while the client was paused.
     held: Vec<(ConnId, ToClient)>,
     is_dead: bool,
 }
@@ -60,7 +63,9 @@ impl Owned {
     }
 }
 
-/// All such clients of a world. What they draw changes nothing elsewhere.
+/// All such clients of a world.
+///
+/// They draw from a separate generator, so that nothing else depends on them.
 pub(super) struct Owners {
     random: Random,
     executor: Executor,
@@ -75,19 +80,19 @@ impl Owners {
         Self { random, executor, owned: BTreeMap::new(), now_us: Arc::default() }
     }
 
-    /// The time goes on for them.
+    /// Sets the run's time for the clients' clocks.
     pub(super) fn set_time(&self, now_us: u64) {
         if !self.owned.is_empty() {
             self.now_us.store(now_us, Relaxed);
         }
     }
 
-    /// Whether nothing that was done to one of them lasts.
+    /// Returns whether no fate of a client still lasts.
     pub(super) fn are_sound(&self) -> bool {
         self.owned.values().all(Owned::is_sound)
     }
 
-    /// It is dead: what its futures' destructors say nobody hears.
+    /// Ends a dead client: nothing that the destructors of its futures request is sent.
     pub(super) fn bury(&mut self, id: ClientId) {
         let Some(owned) = self.owned.get_mut(&id) else { return };
         owned.line.shut();
@@ -96,7 +101,7 @@ impl Owners {
         self.executor.drop_tasks_of(id);
     }
 
-    /// Keeps what reached a client that stands still, until it goes on.
+    /// Holds back input of a paused client until it continues.
     pub(super) fn hold(&mut self, id: ClientId, conn: ConnId, what: ToClient) {
         if let Some(owned) = self.owned.get_mut(&id).filter(|owned| !owned.is_dead) {
             owned.held.push((conn, what));
@@ -112,10 +117,12 @@ impl Owners {
     }
 }
 
-/// Sessions, and futures.
+/// Sessions and futures of clients.
 impl World {
-    /// A client like those of ZooKeeper's libraries, or one in a server's process, and the session that it asks for: `Suspended` until it is served.
-    /// It closes when its last clone is dropped.
+    /// Adds a client, and returns it with a session.
+    ///
+    /// The client runs on a separate machine, or in the process of the server `home`. The session
+    /// is `Suspended` until it is served. It closes when its last clone is dropped.
     pub fn open(&mut self, timeout_ms: u32, home: Option<ServerId>) -> (ClientId, Session) {
         let now_us = self.now_us();
         self.owners.now_us.store(now_us, Relaxed);
@@ -143,10 +150,12 @@ impl World {
         (id, session)
     }
 
-    /// Another session of a client whose last one is over, or that died: then another life of it begins, on the same machine.
+    /// Returns another session of a client whose last session is over, or that died.
+    ///
+    /// After a death the client begins another life on the same machine.
     ///
     /// # Panics
-    /// When it still has one.
+    /// When the client still has a session, or its requests do not come from futures.
     pub fn reopen(&mut self, id: ClientId, timeout_ms: u32) -> Session {
         let now_us = self.now_us();
         let client = self.clients.get_mut(&id).filter(|client| client.is_gone()).expect("its session is over");
@@ -158,16 +167,17 @@ impl World {
         session
     }
 
-    /// Runs a future of a client, until it is over or the client dies. It need not be `Send`.
+    /// Runs a future of a client until it ends or the client dies. It need not be `Send`.
     pub fn spawn(&mut self, client: ClientId, future: impl Future<Output = ()> + 'static) {
         self.owners.executor.spawner().spawn(client, future);
-        // Looked at when anything happens: this does.
+        // The new task is polled with the next event, which is this one.
         let now_us = self.now_us();
         self.around.agenda.at(now_us, Rank::News, Happening::Owner(Due::Timer(client)));
     }
 
-    /// Polls a future that is in no client's process whenever it is woken, and lets everything else happen meanwhile; `None` if it is not ready by then,
-    /// or if something was seen that must not be.
+    /// Polls a future outside all clients whenever it is woken, and runs the world meanwhile.
+    ///
+    /// Returns `None` if the future is not ready by `until_us`, or after a violation.
     ///
     /// # Panics
     /// When the future wakes itself without end.
@@ -180,7 +190,7 @@ impl World {
                 assert!(polls < POLLS_AT_ONCE_MAX, "a future wakes itself without end at {} us", self.now_us());
                 self.owners.now_us.store(self.now_us(), Relaxed);
                 let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
-                // What it said goes out in this moment.
+                // Send the requests of this poll at this instant.
                 self.run_owners();
                 self.note_sent();
                 if let Poll::Ready(output) = polled {
@@ -194,31 +204,32 @@ impl World {
         }
     }
 
-    /// Who has this session.
+    /// Returns the client that has this session.
     pub fn client_of(&self, session: SessionId) -> Option<ClientId> {
         let mut owned = self.clients.iter().filter(|(_, client)| client.is_owned());
         owned.find(|(_, client)| client.session() == Some(session)).map(|(&id, _)| id)
     }
 
-    /// The clock of a client's machine.
+    /// Returns the clock of a client's machine.
     ///
     /// # Panics
-    /// When its requests do not come from futures.
+    /// When the client's requests do not come from futures.
     pub fn clock_of(&self, client: ClientId) -> OwnClock {
         self.owners.owned.get(&client).map(|owned| owned.clock.clone()).expect("its requests come from futures")
     }
 
-    /// Whether a client has futures that are not over.
+    /// Returns whether a client has unfinished futures.
     pub fn has_tasks_of(&self, client: ClientId) -> bool {
         self.owners.executor.has_tasks_of(client)
     }
 
-    /// How often a client's futures were polled.
+    /// Returns how often a client's futures were polled.
     pub fn polls_of(&self, client: ClientId) -> u64 {
         self.owners.executor.polls_of(client)
     }
 
-    /// Whether a client has no session any more and asks for none: it is over, or the client is dead.
+    /// Returns whether a client has no session and requests none: its session is over, or it is
+    /// dead.
     pub fn is_gone(&self, client: ClientId) -> bool {
         self.clients.get(&client).is_none_or(Client::is_gone)
     }
@@ -227,7 +238,9 @@ impl World {
         self.owners.executor.spawner()
     }
 
-    /// Whether a client pings and reads. In a server's process its threads do that for it.
+    /// Returns whether a client pings and reads.
+    ///
+    /// In a server's process, the threads of that process do so for the client.
     pub(super) fn reads(&self, id: ClientId) -> bool {
         match self.clients.get(&id).and_then(Client::home) {
             Some(home) => self.hosts.get(&home).is_some_and(Host::is_running),
@@ -235,7 +248,7 @@ impl World {
         }
     }
 
-    /// Futures hear what happened, and what they say goes out.
+    /// Polls the woken futures and sends their requests.
     pub(super) fn run_owners(&mut self) {
         if self.owners.owned.is_empty() {
             return;
@@ -260,7 +273,7 @@ impl World {
         self.send_said();
     }
 
-    /// What reached clients that stood still and go on: they read it before anything else.
+    /// Delivers held-back input to clients that run again, before anything else.
     fn read_held(&mut self) {
         let holding = self.owners.owned.iter().filter(|(_, owned)| !owned.held.is_empty());
         let holding: Vec<ClientId> = holding.map(|(&id, _)| id).collect();

@@ -1,5 +1,7 @@
-//! Many clients with futures, under faults of servers and fates of clients; then a part that is healed, in which all of them must finish; then the
-//! judgement of everything that was seen.
+//! Many clients with futures under faults of servers and fates of clients.
+//!
+//! After the faults everything is healed, and all clients must finish. Then all observations are
+//! judged.
 
 use super::seat::Journal;
 use super::{Fact, Fate, Next, Seat};
@@ -19,36 +21,41 @@ use zoolet_model::{Request, SessionId, SessionState};
 use zoolet_session::Session;
 use zoolet_zab::ServerId;
 
-/// How often it is looked whether clients are done.
+/// Interval of the checks whether clients are done.
 const LOOKS_EVERY_US: u64 = 20 * MS;
-/// An ensemble that nothing hinders is born by then.
+/// An undisturbed ensemble is born by this time.
 const BORN_US: u64 = 2 * SECOND;
-/// How long faults and fates that a seed draws strike, microseconds.
+/// Bounds for the drawn duration of faults and fates, in microseconds.
 const DRAWN_US: (u64, u64) = (18 * SECOND, 30 * SECOND);
-/// Lines of the trace of a failure that are shown.
+/// Lines of trace shown for a failure.
 const LINES: u64 = 400;
 
-/// What a run is like; the rest its seed decides.
+/// Parameters of a run; the seed decides the rest.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The servers, their faults, and how long they strike. Its clients are others, beside these.
+    /// The servers and their faults. The plan's own clients come in addition to those below.
     pub plan: Plan,
-    /// In which server's process each client is; `None`: in none.
+    /// The server in whose process each client lives; `None` for a client on its own machine.
     pub homes: Vec<Option<ServerId>>,
-    /// Session timeouts that clients ask for, milliseconds: the shortest and the longest.
+    /// Bounds of the session timeouts that clients request, in milliseconds.
     pub timeouts_ms: (u32, u32),
-    /// What happens to clients: when, microseconds, and what. To whom is decided then.
+    /// Fates of clients, with their times in microseconds. The victim is drawn when the fate
+    /// strikes.
     pub fates: Vec<(u64, Fate)>,
-    /// How long a client that died is away, microseconds: at least and at most.
+    /// Bounds of a dead client's absence, in microseconds.
     pub away_us: (u64, u64),
-    /// One in so many that died never comes back; 0 is none. In a server's process all do.
+    /// One dead client in this many never returns; 0 means that all return.
+    ///
+    /// Clients in a server's process always return.
     pub stays_away_one_in: u64,
-    /// How long all clients together may take to finish after everything is healed, microseconds.
+    /// Time that clients have to finish after everything is healed, in microseconds.
     pub finishes_us: u64,
 }
 
 impl Scenario {
-    /// So many clients and one to five servers, nothing broken; some of the clients may be in servers' processes.
+    /// Returns a scenario of `clients` clients and one to seven undisturbed servers.
+    ///
+    /// In half of the seeds, about half of the clients live in servers' processes.
     pub fn peaceful(seed: u64, clients: usize) -> Self {
         let mut random = Random::new(seed ^ 0x5ce4e);
         let plan = Plan { clients: 0, operations_min: 0, ..Plan::peaceful(seed) };
@@ -67,29 +74,29 @@ impl Scenario {
         }
     }
 
-    /// The same with faults of every kind that a seed may draw, or with fates of clients, or both.
+    /// Returns a scenario with the seed's faults of servers, fates of clients, or both.
     pub fn drawn(seed: u64, clients: usize) -> Self {
         let peaceful = Self::peaceful(seed, clients);
         let mut random = Random::new(seed ^ 0xfa7e5);
         let with_faults = Plan::ensemble(seed);
-        // Faults of servers alone, fates of clients alone, or both.
+        // One in four has only fates, one in four only faults, half have both.
         let which = random.below(4);
         let mix = if which == 0 { Mix::of(&[]) } else { with_faults.mix };
-        // So many in a time that clients fill with what they do ([`Seat::goes_on`]).
+        // The duration is short enough that clients fill it with work ([`Seat::goes_on`]).
         let safety_us = random.between(DRAWN_US.0, DRAWN_US.1);
-        // Four before birth would leave a short run without servers for most of its time.
+        // Four faults before birth would leave a short run without servers for most of its time.
         let plan = Plan { mix, faults: (4, 14), early_faults: 1, faults_min: 0, safety_us, ..peaceful.plan };
         let fates = if which == 1 { Vec::new() } else { Fate::drawn(plan.safety_us, &mut random) };
         Self { plan, fates, ..peaceful }
     }
 
-    /// One in four of the clients that die never comes back.
+    /// Makes one in four of the dead clients never return.
     #[must_use]
     pub fn where_some_stay_away(self) -> Self {
         Self { stays_away_one_in: 4, ..self }
     }
 
-    /// With no faults of servers of these kinds.
+    /// Removes these kinds of server faults.
     pub fn without(mut self, kinds: &[Kind]) -> Self {
         let rest: Vec<Kind> = self.plan.mix.kinds().filter(|kind| !kinds.contains(kind)).collect();
         self.plan.mix = Mix::of(&rest);
@@ -98,7 +105,7 @@ impl Scenario {
 }
 
 impl Fate {
-    /// Some of some kinds between two and `to_us` microseconds, in order.
+    /// Draws fates of some kinds between 0.5 s and `to_us` microseconds, in order.
     fn drawn(to_us: u64, random: &mut Random) -> Vec<(u64, Self)> {
         let weights: Vec<u64> = (0..6).map(|_| if random.one_in(2) { random.logarithmic(1, 8) } else { 0 }).collect();
         let all: u64 = weights.iter().sum();
@@ -128,16 +135,16 @@ impl Fate {
     }
 }
 
-/// What came of a run in which nothing was wrong with the ensemble.
+/// The outcome of a run in which the ensemble did nothing wrong.
 #[derive(Debug)]
 pub struct Ran<F> {
-    /// What clients wrote down, in order.
+    /// Facts that clients recorded, in order.
     pub facts: Vec<Fact<F>>,
-    /// What clients asked for and were told, and what was committed.
+    /// Requests and answers of clients, and committed entries.
     pub history: History,
-    /// What there was.
+    /// Totals of the run.
     pub statistics: Statistics,
-    /// How often the futures of each client were polled.
+    /// Polls of each client's futures.
     pub polls: Vec<u64>,
     /// Fates that struck.
     pub struck: Vec<Fate>,
@@ -146,43 +153,46 @@ pub struct Ran<F> {
 }
 
 impl<F> Ran<F> {
-    /// What this client asked for.
+    /// Returns the requests of this client.
     pub fn asked_by(&self, client: usize) -> impl Iterator<Item = &Operation> {
         let is_theirs = move |asked: &&Operation| self.history.connection_of(asked).client == self.clients[client];
         self.history.operations.iter().filter(is_theirs)
     }
 
-    /// How many requests of a kind this client sent.
+    /// Returns how many requests of a kind this client sent.
     pub fn requests_of(&self, client: usize, is_it: impl Fn(&Request) -> bool) -> usize {
         self.asked_by(client).filter(|asked| is_it(&asked.request)).count()
     }
 
-    /// Every change of a znode, in order.
+    /// Returns every change of a znode, in order.
     ///
     /// # Errors
-    /// The history cannot have been.
+    /// A violation, if the history is impossible.
     pub fn changed(&self) -> Result<Vec<Changed>, String> {
         changed(&self.history).map_err(|violation| violation.to_string())
     }
 
-    /// Whose session that was.
+    /// Returns the client that had this session.
     pub fn client_of(&self, session: SessionId) -> Option<usize> {
         let connection = self.history.connections.iter().find(|one| one.session() == Some(session))?;
         self.clients.iter().position(|client| *client == connection.client)
     }
 
-    /// How many lists of children it asked for.
+    /// Returns how many lists of children this client requested.
     pub fn lists_of(&self, client: usize) -> usize {
         self.requests_of(client, |request| matches!(request, Request::GetChildren { .. }))
     }
 
-    /// When the process of a server ended in which a session was, microseconds of the run: the session ends with it, whatever it was told before.
+    /// Returns when the server process around a session ended, in microseconds of the run.
+    ///
+    /// The session ends with that process, regardless of any answer before. `None` for other
+    /// sessions.
     pub fn orphaned_us(&self, session: SessionId) -> Option<u64> {
         let theirs = self.history.connections.iter().filter(|connection| connection.session() == Some(session));
         theirs.filter_map(|connection| connection.orphaned).map(|moment| moment.us).min()
     }
 
-    /// How many watch events reached it.
+    /// Returns how many watch events reached this client.
     pub fn events_of(&self, client: usize) -> usize {
         let theirs = self.history.connections.iter().filter(|connection| connection.client == self.clients[client]);
         let received = theirs.flat_map(|connection| &connection.received);
@@ -190,18 +200,18 @@ impl<F> Ran<F> {
     }
 }
 
-/// One client, as the run looks after it.
+/// One client, as the run supervises it.
 struct Looked {
     id: ClientId,
     timeout_ms: u32,
     life: u32,
     next: Rc<Cell<Option<Next>>>,
     is_done: bool,
-    /// When it begins another life.
+    /// The start of its next life.
     returns_us: Option<u64>,
 }
 
-/// A run that is under way.
+/// A run in progress.
 struct Run<'a, F, B> {
     scenario: &'a Scenario,
     body: &'a B,
@@ -214,10 +224,12 @@ struct Run<'a, F, B> {
     is_healed: bool,
 }
 
-/// One run of `body`, which each client does with each of its sessions.
+/// Runs `body` for each session of each client.
+///
+/// The caller judges the recorded facts.
 ///
 /// # Errors
-/// [`Failure`] when clients did not finish, or anything that was seen is wrong. What clients wrote down is for the caller to judge.
+/// [`Failure`] when clients did not finish, or an observation is wrong.
 pub fn run_with<F, B, W>(seed: u64, scenario: &Scenario, trace: Trace, body: &B) -> Result<Ran<F>, Failure>
 where
     F: fmt::Debug + 'static,
@@ -265,7 +277,7 @@ where
         run
     }
 
-    /// A life begins.
+    /// Begins a life of a client.
     fn live(&mut self, number: usize, session: Session) {
         let looked = &self.clients[number];
         let seat = Seat {
@@ -281,7 +293,8 @@ where
         };
         let (id, next) = (looked.id, Rc::clone(&looked.next));
         let served = served(seat.session.clone());
-        // Made before the session is served and polled after: a body does nothing before its first poll.
+        // The future is created before the session is served and polled afterwards. It does nothing
+        // before its first poll.
         let work = (self.body)(seat);
         self.world.spawn(id, async move {
             next.set(Some(if served.await { work.await } else { Next::AnotherSession }));
@@ -309,7 +322,7 @@ where
         }
     }
 
-    /// Until then, or until all are done.
+    /// Runs the world until `until_us`, or until all clients are done.
     fn run_until(&mut self, until_us: u64) {
         while self.world.now_us() < until_us && !self.is_done() && self.world.witness().violations().is_empty() {
             let next_us = (self.world.now_us() + LOOKS_EVERY_US).min(until_us);
@@ -331,7 +344,7 @@ where
         match looked.next.get() {
             Some(Next::Done) => looked.is_done = true,
             Some(Next::AnotherSession) => self.begin_again(number),
-            // Over for its futures, which have not heard of it yet.
+            // The session is over, but the client's futures have not heard of it yet.
             None if !self.world.owners.is_dead(looked.id) => {}
             None => match looked.returns_us {
                 Some(returns_us) if returns_us > now_us && !self.is_healed => {}
@@ -341,7 +354,7 @@ where
         }
     }
 
-    /// It died: it comes back, or does not.
+    /// Decides when a dead client returns, or that it does not.
     fn send_away(&mut self, number: usize) {
         let (now_us, stays_away_one_in) = (self.world.now_us(), self.scenario.stays_away_one_in);
         let away_us = self.random.logarithmic(self.scenario.away_us.0, self.scenario.away_us.1);
@@ -380,7 +393,7 @@ where
     }
 }
 
-/// Whether it is served; `false` when it is over before.
+/// Waits until the session is served; `false` if it ends before.
 async fn served(session: Session) -> bool {
     let mut states = session.states();
     while let Some(state) = states.next().await {
@@ -391,10 +404,12 @@ async fn served(session: Session) -> bool {
     false
 }
 
-/// One run, judged by `judge` after everything else was. A panic is a failure as any other.
+/// Runs a scenario, and lets `judge` judge it after all other checks.
+///
+/// A panic counts as a failure.
 ///
 /// # Errors
-/// [`Failure`] of [`run_with`], or of what `judge` says.
+/// [`Failure`] of [`run_with`], or with the text of `judge`.
 pub fn run_judged<F, B, W>(
     seed: u64,
     scenario: &Scenario,
@@ -419,11 +434,18 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|value| value.parse().ok())
 }
 
-/// Runs of `seeds` seeds, on two threads, each judged by `judge` after everything else was. `ENSEMBLE_SEEDS=N` makes it so many, `ENSEMBLE_FROM=N` says
-/// which is the first, and `ENSEMBLE_SEED=S` runs one, with its last events printed (`ENSEMBLE_LINES=N`: so many).
+/// Runs a scenario with `seeds` seeds on two threads and lets `judge` judge each run.
+///
+/// Environment variables:
+///
+/// - `ENSEMBLE_SEEDS=N`: number of seeds.
+/// - `ENSEMBLE_FROM=N`: first seed; the default is 0.
+/// - `ENSEMBLE_SEED=S`: runs only this seed and prints its last events if it fails.
+/// - `ENSEMBLE_LINES=N`: lines to print, 400 by default; with it a successful seed prints them too.
 ///
 /// # Panics
-/// With the trace of the first seed that failed, and the numbers of all.
+/// When a seed failed; the message has the trace of the first one. The list of failed seeds is
+/// printed before.
 #[allow(clippy::print_stderr, reason = "what a seed had in it, for people")]
 pub fn run_seeds_of<F, B, W>(
     seeds: u64,

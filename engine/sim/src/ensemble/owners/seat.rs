@@ -1,4 +1,4 @@
-//! Where the futures of one client are: what they may use.
+//! The environment of one client's futures.
 
 use super::OwnClock;
 use super::executor::Spawner;
@@ -12,29 +12,29 @@ use std::time::Duration;
 use zoolet_coordinator::Instant;
 use zoolet_session::{Session, Timer};
 
-/// What the futures of a client do after one of them is over.
+/// The client's next step after its future has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// Nothing: the client has done what it was there for.
+    /// Nothing: the client has finished its task.
     Done,
-    /// The same with another session, as a daemon does whose session was lost.
+    /// The same future with another session, as a daemon does after losing its session.
     AnotherSession,
 }
 
-/// Something that a client's futures have written down.
+/// A fact that a client's futures recorded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fact<F> {
-    /// The time of the run, microseconds.
+    /// The time of the run, in microseconds.
     pub at_us: u64,
-    /// Which client: 0 is the first.
+    /// The number of the client, from 0.
     pub client: usize,
-    /// In which of its lives: 0 is the first.
+    /// The life of the client, from 0.
     pub life: u32,
-    /// What.
+    /// The recorded value.
     pub what: F,
 }
 
-/// What all clients have written down, in order.
+/// The facts of all clients, in order.
 #[derive(Debug)]
 pub(super) struct Journal<F>(Rc<RefCell<Vec<Fact<F>>>>);
 
@@ -54,58 +54,65 @@ impl<F> Journal<F> {
     }
 }
 
-/// One life of one client: its session, its machine's clock, and a journal that all clients share. Clones are the same.
+/// One life of one client: its session, its machine's clock and the shared journal.
+///
+/// Clones refer to the same life.
 #[derive(Clone, Debug)]
 pub struct Seat<F> {
-    /// Which client: 0 is the first.
+    /// The number of the client, from 0.
     pub number: usize,
-    /// Which of its lives: 0 is the first. One ends when the client dies or asks for another session.
+    /// The life of the client, from 0. A life ends when the client dies or requests another
+    /// session.
     pub life: u32,
     /// Its session, which is served.
     pub session: Session,
     pub(super) client: ClientId,
     pub(super) clock: OwnClock,
     pub(super) journal: Journal<F>,
-    /// Time of the run, microseconds.
+    /// Time of the run until which the client has work, in microseconds.
     pub(super) goes_on_until_us: u64,
     pub(super) spawner: Spawner,
     pub(super) trace: Trace,
 }
 
 impl<F: fmt::Debug + 'static> Seat<F> {
-    /// Writes down a fact, with the time of the run.
+    /// Records a fact with the time of the run.
     pub fn record(&self, what: F) {
         let at_us = self.clock.run_us();
         self.trace.note(at_us, format_args!("c{}", self.client.0), || format!("notes {what:?}"));
         self.journal.0.borrow_mut().push(Fact { at_us, client: self.number, life: self.life, what });
     }
 
-    /// What the clock of its machine shows; it is too fast or too slow by [`crate::ensemble::DRIFT_PPM_MAX`] at most.
+    /// Returns the time of the client's machine.
+    ///
+    /// Its clock drifts by at most [`crate::ensemble::DRIFT_PPM_MAX`].
     pub fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    /// Ready after so long, by that clock.
+    /// Returns a timer that is ready after this duration on the client's clock.
     pub fn sleep(&self, for_so_long: Duration) -> Timer {
         self.clock.timer(self.clock.now() + for_so_long)
     }
 
-    /// Whether faults and fates strike for a good while yet: what clients do goes on until then, or it would be over before they came.
+    /// Returns whether clients are to continue their work.
+    ///
+    /// True while faults and fates still strike: they would miss clients that had finished.
     pub fn goes_on(&self) -> bool {
         self.clock.run_us() < self.goes_on_until_us
     }
 
-    /// The time of the run, microseconds, at which that clock shows `at`.
+    /// Returns the time of the run, in microseconds, at which the client's clock shows `at`.
     pub fn true_us(&self, at: Instant) -> u64 {
         self.clock.true_us(at)
     }
 
-    /// A number below `end`, drawn from the seed.
+    /// Draws a number below `end` from the seed.
     pub fn below(&self, end: u64) -> u64 {
         (self.clock.random_bits() % u128::from(end.max(1))) as u64
     }
 
-    /// Runs another future of this client; it dies with it.
+    /// Runs another future of this client, which dies with the client.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
         self.spawner.spawn(self.client, future);
     }

@@ -1,4 +1,4 @@
-//! The time of a client's own machine, and who waits for it.
+//! The clock of a client's machine, and the timers that wait for it.
 
 use super::super::Clock;
 use crate::workload::Random;
@@ -10,8 +10,10 @@ use zoolet_engine::{Settings, server};
 use zoolet_session::{Surroundings, Timer, Timers};
 use zoolet_zab::Timing;
 
-/// The clock of one client's machine: it counts from some instant of its own, a little too fast or too slow, and goes on while the client stands
-/// still. Clones are the same clock.
+/// The clock of one client's machine.
+///
+/// It counts from an arbitrary instant, runs a little fast or slow, and goes on while the client
+/// stands still. Clones are the same clock.
 #[derive(Clone, Debug)]
 pub struct OwnClock(Arc<Own>);
 
@@ -27,7 +29,7 @@ struct Shown {
     /// The time of the run.
     now_us: Arc<AtomicU64>,
     random: Random,
-    /// When the run is known to look at it.
+    /// When the run will next check the timers.
     armed_us: Option<u64>,
 }
 
@@ -36,7 +38,7 @@ impl Shown {
         self.clock.mono_us(self.now_us.load(Relaxed))
     }
 
-    /// The time of the run at which that is shown.
+    /// Returns the time of the run at which the clock shows `at_us`.
     fn when_us(&self, at_us: u64) -> Option<u64> {
         self.clock.when_us(self.now_us.load(Relaxed), at_us)
     }
@@ -52,46 +54,48 @@ impl OwnClock {
         self.0.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it shows.
+    /// Returns the time that the clock shows.
     pub fn now(&self) -> Instant {
         let shown = self.shown();
         Instant::at(Duration::from_micros(shown.shows_us()))
     }
 
-    /// Ready once it shows that.
+    /// Returns a timer that is ready once the clock shows `at`.
     pub fn timer(&self, at: Instant) -> Timer {
         Timer::new(Arc::new(self.clone()), at.since_start())
     }
 
-    /// The time of the run, microseconds, at which it shows that; at once when that has passed.
+    /// Returns the time of the run, in microseconds, at which the clock shows `at`.
+    ///
+    /// The present time if `at` has passed.
     pub fn true_us(&self, at: Instant) -> u64 {
         let shown = self.shown();
         let at_us = u64::try_from(at.since_start().as_micros()).unwrap_or(u64::MAX);
         shown.when_us(at_us).unwrap_or(u64::MAX)
     }
 
-    /// The time of the run, microseconds.
+    /// Returns the time of the run, in microseconds.
     pub fn run_us(&self) -> u64 {
         self.shown().now_us.load(Relaxed)
     }
 
-    /// Bits that are drawn on this machine.
+    /// Draws random bits on this machine.
     pub fn random_bits(&self) -> u128 {
         let random = &mut self.shown().random;
         u128::from(random.bits()) << 64 | u128::from(random.bits())
     }
 
-    /// Wakes everybody whose time has come.
+    /// Wakes all timers that are due.
     pub(super) fn ring(&self) {
         self.shown().armed_us = None;
         self.0.timers.wake_due(self.now().since_start());
     }
 
-    /// When the next timer is due, if that was not said before.
+    /// Returns when the next timer is due, unless that check is already scheduled.
     pub(super) fn arm(&self) -> Option<u64> {
         let at = self.0.timers.next()?;
         let mut shown = self.shown();
-        // Rounded up: it is never woken too early.
+        // Rounded up, so that a timer is never woken too early.
         let at_us = u64::try_from(at.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX);
         let due_us = shown.when_us(at_us)?;
         if shown.armed_us.is_some_and(|armed_us| armed_us <= due_us) {
@@ -111,7 +115,7 @@ impl Surroundings for OwnClock {
         OwnClock::random_bits(self)
     }
 
-    /// As servers of a world are set.
+    /// Assumes servers with default settings and timing.
     fn told_late(&self) -> Duration {
         Duration::from_millis(server::told_late_ms(&Settings::default(), &Timing::default()))
     }
@@ -120,7 +124,7 @@ impl Surroundings for OwnClock {
         &self.0.timers
     }
 
-    /// The run looks after each poll.
+    /// Does nothing: the run checks the timers after each poll.
     fn rouse(&self) {}
 }
 

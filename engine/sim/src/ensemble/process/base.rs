@@ -1,4 +1,8 @@
-//! The threads of the base: one answers the machine's questions, one puts answers for clients together, one writes checkpoints and merges.
+//! The threads of the base.
+//!
+//! - The first reads records for the machine.
+//! - The second completes answers for clients.
+//! - The third writes checkpoints and merges.
 
 use super::outbox::Place;
 use super::thread::Thread;
@@ -15,35 +19,37 @@ use zoolet_engine::store::base::{Base, BaseError, BaseReader};
 use zoolet_engine::store::key::end_of_prefix;
 use zoolet_model::{ErrorCode, Zxid};
 
-/// How often a disk that is short of space is looked at.
+/// Interval between checks of a disk that is short of space.
 const SPACE_PAUSE_US: u64 = SECOND;
-/// Syncs of a checkpoint, about: its file, its name, the manifest, its name.
+/// Approximate syncs per checkpoint: its file, its name, the manifest and the manifest's name.
 const CHECKPOINT_SYNCS: u64 = 4;
 
-/// What one of the threads is done with.
+/// A piece of work of one of the threads.
 #[derive(Debug)]
 pub(in crate::ensemble) enum Work {
     Fetch(Fetch),
     Complete(Place, Box<Completion>),
     Checkpoint(Checkpoint),
-    /// What became of the checkpoint at that zxid, when its bytes have taken their time.
+    /// The outcome of the checkpoint at that zxid, after the time that its bytes took.
     Written(Zxid, Result<(), BaseError>),
     Merge,
-    /// The bytes of a merge have taken their time.
+    /// A merge, after the time that its bytes took.
     Merged,
     Look,
-    /// Everything that was asked of generations below before this is fetched,
+    /// All earlier fetches from generations below this one are done.
     Release(Generation),
-    /// and completed.
+    /// All earlier completions from generations below this one are done too.
     Forget(Generation),
 }
 
-/// The base and everything that waits for it.
+/// The base and the work that waits for it.
 pub(super) struct BaseThreads {
     pub(super) base: Base,
     reserve: Reserve,
     readers: BTreeMap<Generation, BaseReader>,
-    /// What the machine calls a generation is this much more than what the present base does: a base that came in begins anew.
+    /// Offset from the current base's generation numbers to the machine's.
+    ///
+    /// A received base numbers its generations from the start again.
     before: u64,
     fetching: Thread<Work>,
     completing: Thread<Work>,
@@ -68,7 +74,7 @@ impl BaseThreads {
         }
     }
 
-    /// [`Reserve::make_way`].
+    /// See [`Reserve::make_way`].
     pub(super) fn make_way(&self, stalled: &std::io::Error) -> Option<Shortage> {
         self.reserve.make_way(stalled)
     }
@@ -83,13 +89,13 @@ impl BaseThreads {
         self.read_next(cx);
     }
 
-    /// After whatever was asked before this.
+    /// Releases the generations below `below`, after all work that was requested before.
     pub(super) fn release(&mut self, cx: &mut Context<'_>, below: Generation) {
         self.fetching.ask(Work::Release(below));
         self.read_next(cx);
     }
 
-    /// The next things for the threads that read.
+    /// Starts the next work of the two reading threads.
     fn read_next(&mut self, cx: &mut Context<'_>) {
         for thread in [&mut self.fetching, &mut self.completing] {
             if let Some(work) = thread.begin() {
@@ -105,7 +111,7 @@ impl BaseThreads {
         self.write_next(cx);
     }
 
-    /// The next thing for the thread that writes.
+    /// Starts the next work of the writing thread.
     fn write_next(&mut self, cx: &mut Context<'_>) {
         if self.is_writing {
             return;
@@ -149,7 +155,7 @@ impl BaseThreads {
         generation
     }
 
-    /// Another base is the current one.
+    /// Replaces the current base.
     pub(super) fn replace(&mut self, base: Base) -> Generation {
         let old = std::mem::replace(&mut self.base, base);
         self.before += old.generation().0 + 1;
@@ -248,7 +254,7 @@ impl Process {
         self.written(cx)
     }
 
-    /// The log may use segments again, and says so.
+    /// Reports that the log may reuse segments.
     pub(super) fn recycled(&mut self, cx: &mut Context<'_>, checkpoint: Zxid) {
         cx.around.witness.recycled(cx.now_us, cx.id, checkpoint);
         self.tell_persisted();
@@ -258,7 +264,8 @@ impl Process {
         let (merged, write_us) = cx.timed(|_| self.base.reserve.merge(&self.base.base));
         check_alive(cx)?;
         match merged {
-            // The same generation from other files: those that were merged go when nobody reads them.
+            // The generation stays the same, in other files. The merged files are deleted when
+            // their last reader is gone.
             Ok(true) => drop(self.base.serve()),
             Ok(false) => self.base.is_merging = false,
             Err(error) if self.base.base.sync_failed() => return Err(Stopped::because(error)),
@@ -274,7 +281,7 @@ impl Process {
         self.written(cx)
     }
 
-    /// The machine is told what only the base's threads see.
+    /// Tells the machine about damage that only the base's threads see.
     pub(super) fn note_damage(&mut self, error: &BaseError) {
         match error {
             BaseError::Damaged(what) => self.tell(Event::BaseDamaged { what: what.clone() }),
@@ -282,7 +289,7 @@ impl Process {
         }
     }
 
-    /// The thread that writes is free again.
+    /// Frees the writing thread for its next work.
     fn written(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
         self.settle_space(cx)?;
         self.base.is_writing = false;

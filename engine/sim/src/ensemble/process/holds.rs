@@ -1,4 +1,4 @@
-//! What a process holds, for the invariant that everything is bounded.
+//! Amounts that a process holds, for the invariant that everything is bounded.
 
 use super::Process;
 use crate::ensemble::host::Context;
@@ -7,12 +7,14 @@ use zoolet_engine::Limits;
 use zoolet_engine::budget::{Budget, Part};
 use zoolet_zab::PEERS_MAX;
 
-/// What one request may make the machine hold beyond a bound that is checked before it: hundreds of paths, and as many large records.
+/// Bytes that one request may add beyond a bound checked before it.
+///
+/// A request can carry hundreds of paths, or as many large records.
 const ONE_REQUEST_BYTES: u64 = 64 << 10;
-/// Entries for one peer in one message, and what is read of the log at once for it, at most.
+/// Maximum bytes of entries in one message to a peer, and of one read from the log for it.
 const ONE_MESSAGE_BYTES: u64 = 256 << 10;
 
-/// The most that was held of each part until now: only more than that is news.
+/// Highest amount of each part so far; only a higher one is reported.
 #[derive(Debug)]
 pub(super) struct Holds {
     budget: Budget,
@@ -28,15 +30,19 @@ impl Holds {
     }
 }
 
-/// What a part may hold beyond its bound, which is looked at before something is taken in, and what that will need known only later.
+/// Returns the amount that a part may hold beyond its bound.
+///
+/// The bound is checked before something is admitted. The memory that it needs becomes known only
+/// later.
 fn beyond(part: Part, limits: &Limits) -> u64 {
     match part {
         Part::Sessions | Part::Watches => 0,
-        // A full ring goes on taking what the protocol has to note.
+        // A full ring still takes the records that the protocol must write.
         Part::Log => limits.log_segment_bytes.into(),
-        // Room is looked for when an entry is proposed; those under way become records later, each larger than its entry.
+        // Room is checked when an entry is proposed. Entries in flight become records later, and
+        // each record is larger than its entry.
         Part::Memtable => 8 * (u64::from(limits.outstanding_bytes_max) + ONE_REQUEST_BYTES),
-        // Its tables, and what a single entry or request needs at once.
+        // The cache's tables, and the needs of a single entry or request.
         Part::RecordCache => 4 * ONE_REQUEST_BYTES,
         Part::Peers => 2 * ONE_MESSAGE_BYTES * PEERS_MAX as u64,
         _ => ONE_REQUEST_BYTES,
@@ -44,7 +50,7 @@ fn beyond(part: Part, limits: &Limits) -> u64 {
 }
 
 impl Process {
-    /// Tells what is held more than ever.
+    /// Reports each amount that is higher than ever before.
     pub(super) fn note_holds(&mut self, cx: &mut Context<'_>) {
         self.server.account(&self.holds.budget);
         for (at, part) in Part::ALL.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The log thread: one batch in flight, everything else waits for the next.
+//! The log thread: one batch in flight, everything else waits for the next batch.
 
 use super::{Job, Process, Stopped, check_alive};
 use crate::ensemble::MS;
@@ -8,19 +8,21 @@ use zoolet_engine::Event;
 use zoolet_engine::action::Append;
 use zoolet_engine::store::log::{AppendError, Log};
 
-/// How often a log that cannot write tries again.
+/// Interval at which a log that cannot write retries.
 const RETRY_US: u64 = 250 * MS;
 
-/// What is being written: what the disk said, if it was asked at the beginning of the time that it takes; otherwise it is asked at the end.
-/// Between the two lies everything that a crash can do to a batch of which nobody was told.
+/// A batch in flight, with the disk's answer if the disk was asked at the start.
+///
+/// Otherwise the disk is asked when the batch's time is over. So a crash may find an unreported
+/// batch already on the disk, or not yet written.
 #[derive(Debug)]
 pub(in crate::ensemble) struct Batch(Option<Result<(), AppendError>>);
 
-/// The log and what waits for it.
+/// The log and the appends that wait for it.
 pub(super) struct LogThread {
     pub(super) log: Log,
     waiting: Vec<Append>,
-    /// How many of `waiting` are in flight.
+    /// The number of `waiting` appends in flight.
     in_flight: usize,
     is_stalled: bool,
     is_retrying: bool,
@@ -35,7 +37,7 @@ impl LogThread {
         self.waiting.push(append);
     }
 
-    /// Begins with what waits, if nothing is in flight.
+    /// Starts a batch of all waiting appends, if none is in flight.
     pub(super) fn begin(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
         if self.in_flight > 0 || self.waiting.is_empty() || self.is_retrying {
             return Ok(());
@@ -68,12 +70,12 @@ impl LogThread {
         cx.around.agenda.after(spent_us, happening);
     }
 
-    /// Steps towards the next segment, while nobody waits.
+    /// Prepares the next segment while no append waits.
     fn prepare_ahead(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
         while self.waiting.is_empty() {
             match self.log.prepare_ahead() {
                 Ok(true) => {}
-                // An append that needs it will say so.
+                // An append that needs the segment will report the failure.
                 Ok(false) | Err(AppendError::Stalled(_)) => break,
                 Err(fatal) => return Err(Stopped::because(fatal)),
             }
@@ -110,7 +112,8 @@ impl Process {
                 self.log.in_flight = 0;
                 let appended = self.log.log.appended();
                 if self.log.waiting.first().is_some_and(|append| append.seq <= appended) {
-                    // A full ring has room again only when this is applied and in a checkpoint, and for that it has to be known.
+                    // A full ring has room again only after these entries are applied and in a
+                    // checkpoint. So the machine must learn that they are durable.
                     self.log.waiting.retain(|append| append.seq > appended);
                     self.tell_persisted();
                 }

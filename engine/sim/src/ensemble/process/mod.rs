@@ -1,4 +1,6 @@
-//! One server process: the real machine with its real log and base, its threads as jobs that take time.
+//! One server process: the real state machine, log and base, with simulated threads.
+//!
+//! A thread's work is a job that takes simulated time.
 
 mod base;
 mod holds;
@@ -30,7 +32,7 @@ use zoolet_engine::{Action, ConnId, Event, Limits, Server, Settings, Start};
 use zoolet_model::Zxid;
 use zoolet_zab::{Config, Timing};
 
-/// Why a process ended by itself.
+/// The reason why a process ended by itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stopped(pub String);
 
@@ -40,25 +42,27 @@ impl Stopped {
     }
 }
 
-/// A process that died in a step of its disk does nothing more, whatever that step's error would have made it do.
+/// Fails if the process died in a step of its disk.
+///
+/// Such a process does nothing more, regardless of the step's error.
 fn check_alive(cx: &Context<'_>) -> Result<(), Stopped> {
     if cx.disk.crashed() { Err(Stopped("it died in a step of its disk".into())) } else { Ok(()) }
 }
 
-/// What a process is started with.
+/// The parameters of a process.
 #[derive(Clone, Debug)]
 pub struct Configuration {
-    /// Its bounds.
+    /// Its resource limits.
     pub limits: Limits,
-    /// What its operator decided.
+    /// Its operator's settings.
     pub settings: Settings,
-    /// The members, as a configuration file names them.
+    /// The members, as a configuration file lists them.
     pub members: Config,
-    /// How long things may take among servers.
+    /// Protocol timeouts between servers.
     pub timing: Timing,
 }
 
-/// Something that a thread of the process is done with.
+/// Work that a thread of the process has finished.
 #[derive(Debug)]
 pub(super) enum Job {
     Log(log::Batch),
@@ -68,15 +72,15 @@ pub(super) enum Job {
 }
 
 impl Job {
-    /// Whether it waits for the disk that the log is on, and not for the base.
+    /// Returns whether the job is the log thread's; all others count as the base's.
     pub(super) fn is_of_log(&self) -> bool {
         matches!(self, Self::Log(_) | Self::RetryLog)
     }
 }
 
-/// A running server.
+/// A running server process.
 pub struct Process {
-    /// Its number, never used before on its box.
+    /// Its number, unique on its box.
     pub number: u64,
     server: Server,
     log: LogThread,
@@ -85,26 +89,26 @@ pub struct Process {
     peers: PeerThreads,
     holds: Holds,
     returns: Returns,
-    /// Events that the core has not taken.
+    /// Events that the core has not taken yet.
     inbox: VecDeque<Event>,
     pace: Pace,
-    /// The core's last turn lasts until then.
+    /// The end of the core's last turn.
     busy_until_us: u64,
-    /// [`Happening::Turn`] comes when it is over.
+    /// Whether [`Happening::Turn`] is scheduled for the end of that turn.
     is_turn_noted: bool,
-    /// A deadline passed meanwhile.
+    /// A deadline passed during that turn and is to be handled.
     owes_judgement: bool,
     limits: Limits,
-    /// Entries above it can be read from the log, as the machine knows.
+    /// Entries above it can be read from the log, as last reported to the machine.
     floor: Zxid,
-    /// The end of a snapshot that is the state from now on.
+    /// End of an installed snapshot that the machine has not made its state yet.
     installed: Option<Zxid>,
-    /// When [`Happening::Deadline`] comes next.
+    /// The time of the next [`Happening::Deadline`].
     wakes_us: Option<u64>,
-    /// Entries that were appended or found, and not yet seen to be applied.
+    /// Entries that were appended or recovered and not yet observed as applied.
     unapplied: BTreeMap<Zxid, Bytes>,
     applied: Zxid,
-    /// Whether its store had nothing to complain of.
+    /// Whether its store was undamaged when it opened.
     pub(super) found_whole: bool,
 }
 
@@ -115,10 +119,10 @@ impl std::fmt::Debug for Process {
 }
 
 impl Process {
-    /// Opens what the disk holds, hands the log's entries to the server, and lets it take part.
+    /// Opens the disk, replays the log and starts the server.
     ///
     /// # Errors
-    /// [`Stopped`] when it cannot be opened, or its process died meanwhile.
+    /// [`Stopped`] when the store cannot be opened or replayed, or the process died meanwhile.
     pub(super) fn start(
         number: u64,
         configuration: &Configuration,
@@ -193,24 +197,26 @@ impl Process {
         Ok(process)
     }
 
-    /// The machine.
+    /// Returns the state machine.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Something happened outside.
+    /// Handles an event from outside.
     ///
     /// # Errors
-    /// [`Stopped`] when the process ends by that.
+    /// [`Stopped`] when the event ends the process.
     pub(super) fn event(&mut self, cx: &mut Context<'_>, event: Event) -> Result<(), Stopped> {
         self.tell(event);
         self.settle(cx)
     }
 
-    /// Everything readable was read: what time has brought is judged. A core that is busy does so at the end of its next turn.
+    /// Handles a deadline, after all readable input was read.
+    ///
+    /// A busy core handles the deadline at the end of its current turn.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] when the deadline ends the process.
     pub(super) fn deadline(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
         self.wakes_us = None;
         if cx.now_us < self.busy_until_us {
@@ -231,10 +237,10 @@ impl Process {
         Ok(())
     }
 
-    /// The core's last turn is over.
+    /// Ends the core's last turn.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] when an event that the core takes ends the process.
     pub(super) fn turn(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
         self.is_turn_noted = false;
         if cx.now_us < self.busy_until_us {
@@ -248,15 +254,15 @@ impl Process {
         self.settle(cx)
     }
 
-    /// All that comes until then waits for one turn.
+    /// Lets all events before `until_us` wait for one turn.
     pub(super) fn be_busy(&mut self, until_us: u64) {
         self.busy_until_us = self.busy_until_us.max(until_us);
     }
 
-    /// A thread is done.
+    /// Handles the finished job of a thread.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] when the job ends the process.
     pub(super) fn job(&mut self, cx: &mut Context<'_>, job: Job) -> Result<(), Stopped> {
         match job {
             Job::Log(batch) => self.on_log(cx, batch)?,
@@ -267,10 +273,10 @@ impl Process {
         self.settle(cx)
     }
 
-    /// Somebody gives the machine a command.
+    /// Gives the machine a command.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] when the command ends the process.
     pub(super) fn command(&mut self, cx: &mut Context<'_>, command: impl FnOnce(&mut Server)) -> Result<(), Stopped> {
         self.take_turns(cx)?;
         command(&mut self.server);
@@ -278,15 +284,15 @@ impl Process {
         self.settle(cx)
     }
 
-    /// Whether the client's connection is one of this process.
+    /// Returns whether this process has the client's connection.
     pub(super) fn has_connection(&self, conn: ConnId) -> bool {
         self.outbox.has(conn)
     }
 
-    /// A connection is gone.
+    /// Handles the end of a connection.
     ///
     /// # Errors
-    /// [`Stopped`].
+    /// [`Stopped`] when the event ends the process.
     pub(super) fn disconnected(&mut self, cx: &mut Context<'_>, conn: ConnId) -> Result<(), Stopped> {
         if self.outbox.close(conn) {
             return self.event(cx, Event::Disconnected { conn });
@@ -294,13 +300,13 @@ impl Process {
         Ok(())
     }
 
-    /// The clocks changed, or the process goes on after a pause: its next deadline is another one.
+    /// Schedules the next deadline anew, after a change of the clocks or a pause.
     pub(super) fn rearm(&mut self, cx: &mut Context<'_>) {
         self.wakes_us = None;
         self.arm(cx);
     }
 
-    /// The core hears it in its next turn.
+    /// Queues an event for the core's next turn.
     fn tell(&mut self, event: Event) {
         if let Event::Connect { conn, .. } = &event {
             self.outbox.open(*conn);
@@ -308,7 +314,10 @@ impl Process {
         self.inbox.push_back(event);
     }
 
-    /// The core takes all that it was told. As in the binary its actions are carried out after so many events, and not after each.
+    /// Hands all queued events to the core.
+    ///
+    /// As in the binary, the actions are carried out after a batch of events rather than after each
+    /// event.
     fn take_turns(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
         while !self.inbox.is_empty() {
             let events = self.pace.events(cx.random).min(self.inbox.len());
@@ -323,12 +332,14 @@ impl Process {
                 hears_of_base |= matches!(event, Event::SnapshotInstalled { .. });
                 self.server.handle(cx.now(), event);
             }
-            // The turn's outcome is judged with what it heard.
+            // The witness judges a turn's actions together with the events heard in it. So it
+            // learns of the snapshot first.
             if let Some(zxid) = self.installed.filter(|_| hears_of_base) {
                 cx.around.witness.heard_of_base(cx.now_us, cx.id, zxid);
             }
             self.carry_out(cx)?;
-            // What is said in a turn may have been put together before this was heard in it.
+            // A message of this turn may have been built before the core heard `Persisted`. So the
+            // witness learns of that event after the actions.
             if let Some(seq) = durable {
                 cx.around.witness.told(cx.now_us, cx.id, seq);
             }
@@ -383,7 +394,7 @@ impl Process {
             match record {
                 LogRecord::Entry { zxid, payload } => drop(self.unapplied.insert(*zxid, payload.clone())),
                 LogRecord::Truncate { to } => self.unapplied.retain(|zxid, _| zxid <= to),
-                // Entries applied in this very turn are not noted yet.
+                // Entries applied in this very turn are not reported to the witness yet.
                 LogRecord::SnapEnd { zxid, .. } => {
                     let applied = self.server.applied();
                     self.unapplied.retain(|at, _| at > zxid || *at <= applied);
@@ -400,7 +411,8 @@ impl Process {
         self.log.push(append);
     }
 
-    /// A turn, unless the last one is not over, and what follows: the log's next batch, the next deadline.
+    /// Takes a turn, unless the last one still lasts, then starts the log's next batch and
+    /// schedules the next deadline.
     pub(super) fn settle(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
         if !self.inbox.is_empty() && cx.now_us < self.busy_until_us {
             self.note_turn(cx);
@@ -413,14 +425,17 @@ impl Process {
         Ok(())
     }
 
-    /// Whatever follows, and be it the end of the process, clients will hear of what was applied.
+    /// Reports the server's state to the witness, and first the entries it applied.
+    ///
+    /// This happens even if the process ends in this turn, because clients will hear of the applied
+    /// entries.
     fn note_state(&mut self, cx: &mut Context<'_>) {
         let applied = self.server.applied();
         let has_applied = applied > self.applied;
         if has_applied {
             let mut rest = self.unapplied.split_off(&applied);
             if self.installed.take_if(|installed| *installed <= applied).is_some() {
-                // What was in the snapshot this server never applied.
+                // The server never applied the entries that the snapshot holds.
                 self.unapplied.clear();
                 rest.retain(|zxid, _| *zxid > applied);
             }
@@ -463,7 +478,7 @@ impl Process {
         }
     }
 
-    /// Whether a deadline that was noted is still the next one.
+    /// Returns whether a scheduled deadline is still the next one.
     pub(super) fn wakes_at(&self, at_us: u64) -> bool {
         self.wakes_us == Some(at_us)
     }

@@ -1,10 +1,10 @@
-//! What waits to be sent to clients, in order: a completion keeps its place until it is put together.
+//! Messages to clients, in order: a completion keeps its place until it is ready.
 
 use crate::ensemble::Sent;
 use std::collections::{BTreeMap, VecDeque};
 use zoolet_engine::ConnId;
 
-/// A place kept in a connection's queue.
+/// A reserved place in a connection's queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::ensemble) struct Place {
     pub(super) conn: ConnId,
@@ -33,7 +33,7 @@ impl Outbox {
         self.queues.insert(conn, VecDeque::new());
     }
 
-    /// Whether it was open.
+    /// Closes a connection; returns whether it was open.
     pub(super) fn close(&mut self, conn: ConnId) -> bool {
         self.queues.remove(&conn).is_some()
     }
@@ -60,7 +60,7 @@ impl Outbox {
         }
     }
 
-    /// What can be sent now.
+    /// Returns the messages that can be sent now.
     pub(super) fn take_ready(&mut self, conn: ConnId) -> Vec<Sent> {
         let mut taken = Vec::new();
         let Some(queue) = self.queues.get_mut(&conn) else { return taken };

@@ -1,31 +1,34 @@
-//! How many events the core of a process takes in one turn, and how long a turn lasts.
+//! Events that a core takes in one turn, and the length of a turn.
 
 use crate::workload::Random;
 
-/// The most that the binary takes in one turn: `TURN_EVENTS` and `TURN` of src/runtime/core.rs.
+/// Bounds of a turn in the binary: `TURN_EVENTS` and `TURN` of src/runtime/core.rs.
 const TURN_EVENTS: u64 = 256;
 const TURN_US: u64 = 2000;
 
-/// The pace of a core. While a turn lasts events wait, and the next turn takes them together, whatever link or thread they are of.
+/// The pace of a core.
+///
+/// Events that arrive during a turn wait. The next turn takes them together, from all links and
+/// threads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// One turn in this many lasts for a while; the others take no time.
+    /// One turn in this many takes time.
     lasts_one_in: u64,
     turn_us_max: u64,
 }
 
 impl Pace {
-    /// That of one process: some have always much to do, some hardly ever.
+    /// Draws the pace of one process: some are always busy, some hardly ever.
     pub(super) fn drawn(random: &mut Random) -> Self {
         Self { lasts_one_in: random.logarithmic(1, 32), turn_us_max: random.logarithmic(1, TURN_US) }
     }
 
-    /// The most events of the next turn.
+    /// Draws the maximum number of events of the next turn.
     pub(super) fn events(self, random: &mut Random) -> usize {
         random.logarithmic(1, TURN_EVENTS).min(TURN_EVENTS) as usize
     }
 
-    /// How long the turn lasts that was just begun.
+    /// Draws the duration of the turn that has just begun, in microseconds.
     pub(super) fn busy_us(self, random: &mut Random) -> u64 {
         if random.one_in(self.lasts_one_in) { random.logarithmic(1, self.turn_us_max) } else { 0 }
     }

@@ -1,4 +1,4 @@
-//! What a process and its peers say to each other, what it reads from its log for them, and snapshots on their way.
+//! Messages between a process and its peers, log reads for them, and snapshot transfers.
 
 use super::thread::Thread;
 use super::{Job, Process, Stopped, check_alive};
@@ -20,14 +20,14 @@ use zoolet_engine::store::{MeteredDisk, SnapshotSink};
 use zoolet_engine::{Event, Limits};
 use zoolet_zab::ServerId;
 
-/// The streams of a link's two reliable lanes, and the one of snapshots.
+/// Streams of a link: one for each of the two reliable lanes, and one for snapshots.
 const LOG_STREAM: usize = 0;
 const FORWARD_STREAM: usize = 1;
 const BULK_STREAM: usize = 2;
-/// Bytes of a snapshot that travel as one message.
+/// Bytes of a snapshot in one message.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// Something for peers that takes time.
+/// Work for peers that takes time.
 #[derive(Debug)]
 pub(in crate::ensemble) enum PeerJob {
     Read(ReadLog),
@@ -37,40 +37,42 @@ pub(in crate::ensemble) enum PeerJob {
     Install { base: u64 },
 }
 
-/// A snapshot that comes in.
+/// A snapshot that is being received.
 #[derive(Debug, Default)]
 struct Incoming {
-    /// What came and is not written.
+    /// Parts that arrived and are not written yet.
     chunks: std::collections::VecDeque<Vec<u8>>,
-    /// Everything came, or nothing more will.
+    /// `None` while more may arrive, `Ok` once everything did, an error if the rest is lost.
     end: Option<Result<(), String>>,
-    /// The base that it becomes, and how far that is written.
+    /// The id of the base being built, and its writer.
     sink: Option<(u64, SnapshotSink)>,
     is_wanted: bool,
     is_writing: bool,
 }
 
-/// Links as this process knows them, and snapshots under way.
+/// The links of this process, and its snapshot transfers.
 #[derive(Debug, Default)]
 pub(super) struct PeerThreads {
     links: BTreeMap<ServerId, LinkId>,
-    /// Which process is at the other end.
+    /// The number of the process at the other end of each link.
     processes: BTreeMap<LinkId, u64>,
     incoming: BTreeMap<(ServerId, TransferId), Incoming>,
-    /// Whole, durable, and perhaps to become the base; which transfer brought it.
+    /// A complete and durable snapshot that may become the base, with its transfer.
     received: Option<((ServerId, TransferId), Base)>,
     reading: Thread<ReadLog>,
 }
 
 impl PeerThreads {
-    /// How many links there are.
+    /// Returns the number of links.
     pub(super) fn links(&self) -> usize {
         self.links.len()
     }
 }
 
 impl Process {
-    /// A link went up or down, or a peer said something: [`Process::settle`] follows.
+    /// Handles a link that went up or down, or a message from a peer.
+    ///
+    /// The caller calls [`Process::settle`] afterwards.
     pub(in crate::ensemble) fn landed(&mut self, cx: &mut Context<'_>, landed: Landed<Said>) {
         match landed {
             Landed::Up { peer, link, process, .. } => {
@@ -95,7 +97,9 @@ impl Process {
         }
     }
 
-    /// A link is gone, and with it whatever was on its way there: [`Process::settle`] follows.
+    /// Handles the end of a link, which breaks off the snapshots that arrive on it.
+    ///
+    /// The caller calls [`Process::settle`] afterwards.
     pub(in crate::ensemble) fn link_down(&mut self, cx: &mut Context<'_>, peer: ServerId, link: LinkId) {
         if self.peers.links.get(&peer) == Some(&link) {
             self.peers.links.remove(&peer);
@@ -110,7 +114,7 @@ impl Process {
         self.tell(Event::PeerDown { peer, link });
     }
 
-    /// The core hears it now.
+    /// Tells the witness about an event that the core hears now.
     pub(super) fn note_heard(&self, cx: &mut Context<'_>, event: &Event) {
         let witness = &mut cx.around.witness;
         match event {
@@ -125,7 +129,7 @@ impl Process {
 
     pub(super) fn say(&mut self, cx: &mut Context<'_>, peer: ServerId, link: LinkId, message: PeerMessage) {
         if self.peers.links.get(&peer) != Some(&link) {
-            // It went down in this turn.
+            // The link went down in this turn.
             return;
         }
         cx.around.witness.sent(cx.now_us, cx.id, peer, link, &message);
@@ -187,7 +191,7 @@ impl Process {
 
     pub(super) fn drop_snapshot(&mut self, peer: ServerId, transfer: TransferId) {
         self.peers.incoming.remove(&(peer, transfer));
-        // One that another transfer brought may be about to be installed.
+        // A snapshot that another transfer brought may be about to be installed.
         self.peers.received.take_if(|(of, _)| *of == (peer, transfer));
     }
 
@@ -250,7 +254,7 @@ impl Process {
         }
     }
 
-    /// Nothing more of a snapshot goes out.
+    /// Reports that a transfer to a peer failed.
     fn not_sent(&mut self, transfer: TransferId, error: ImageError) {
         self.tell(Event::SnapshotSent { transfer, result: Err(error.to_string()) });
         self.note_damage(&error.into());
@@ -288,7 +292,8 @@ impl Process {
 
     fn on_write(&mut self, cx: &mut Context<'_>, peer: ServerId, transfer: TransferId) -> Result<(), Stopped> {
         let Some(incoming) = self.peers.incoming.get_mut(&(peer, transfer)) else {
-            // It was dropped while it was written: that is heard after the machine has forgotten it.
+            // The machine dropped the snapshot during this write. It hears the outcome after it has
+            // forgotten the transfer.
             let result = Err(NotReceived::BrokeOff("it is not wanted any more".to_owned()));
             self.tell(Event::SnapshotReceived { peer, transfer, result });
             return Ok(());
@@ -342,7 +347,9 @@ impl Process {
     }
 }
 
-/// A base that comes in has an id that no other on this disk has: one that was lost is still there, and so may be what a crash left of another.
+/// Begins a base with an id that no other base on this disk has.
+///
+/// A lost base may still be on the disk, and so may the remains of another one after a crash.
 fn begin_base(cx: &Context<'_>, limits: &Limits) -> Result<(u64, SnapshotSink), String> {
     let ids = Base::list(cx.disk).map_err(|error| error.to_string())?;
     let id = ids.last().map_or(0, |id| id + 1);

@@ -1,4 +1,4 @@
-//! Returning clients whose connection a leader closes before it has answered.
+//! Detects returning clients whose connection a leader closes before it has answered.
 
 use super::Process;
 use crate::ensemble::host::Context;
@@ -12,7 +12,7 @@ use zoolet_zab::{Epoch, Role};
 #[derive(Debug)]
 struct Returning {
     session: SessionId,
-    /// It came in this turn: then it may be sent away at the door.
+    /// The client connected in this turn. The leader may refuse such a connection at once.
     is_new: bool,
 }
 
@@ -21,12 +21,12 @@ struct Returning {
 pub(super) struct Returns {
     coming: BTreeMap<ConnId, Returning>,
     sent_away: Vec<SessionId>,
-    /// The epoch in which the server led after its last turn.
+    /// The epoch that the server led at the end of its last turn.
     led: Option<Epoch>,
 }
 
 impl Returns {
-    /// The core hears it now.
+    /// Records an event that the core hears now.
     pub(super) fn note_heard(&mut self, event: &Event) {
         match event {
             Event::Connect { conn, request, .. } if request.session != SessionId(0) => {
@@ -37,7 +37,7 @@ impl Returns {
                 self.forget_session(*session)
             }
             Event::Disconnected { conn } => drop(self.coming.remove(conn)),
-            // All whose answer waits for the log are sent away.
+            // The server closes every connection whose answer waits for the log.
             Event::LogStalled { .. } => self.coming.clear(),
             _ => {}
         }
@@ -54,12 +54,14 @@ impl Returns {
         }
     }
 
-    /// Ends the turn. Returns the sessions of clients that were sent away by a leader that leads on.
+    /// Ends the turn.
+    ///
+    /// Returns the sessions whose clients were sent away by a leader that still leads.
     fn end_turn(&mut self, leads: Option<Epoch>) -> Vec<SessionId> {
         let sent_away = std::mem::take(&mut self.sent_away);
         let led = std::mem::replace(&mut self.led, leads);
         if leads.is_none() || led != leads {
-            // The end of a role drops all that was asked in it.
+            // A server that leaves its role drops all requests that it took in that role.
             self.coming.clear();
             return Vec::new();
         }
@@ -67,7 +69,7 @@ impl Returns {
         sent_away
     }
 
-    /// It goes to another connection, or went there before: one of the two is sent away.
+    /// Forgets a session that came to another connection; the server closes one of the two.
     fn forget_session(&mut self, session: SessionId) {
         self.coming.retain(|_, returning| returning.session != session);
         self.sent_away.retain(|of| *of != session);
@@ -75,7 +77,9 @@ impl Returns {
 }
 
 impl Process {
-    /// After the state is noted: by then the end of a session is known to be committed.
+    /// Reports sessions that were sent away.
+    ///
+    /// The state is noted before, so a committed end of a session is known by now.
     pub(super) fn note_returns(&mut self, cx: &mut Context<'_>) {
         let zab = self.server.zab();
         let leads = (zab.role() == Role::Leading).then(|| zab.epoch());

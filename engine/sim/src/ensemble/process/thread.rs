@@ -1,9 +1,11 @@
-//! A thread that does one thing after another. How long a thing takes is decided when it begins: what was asked of a slow disk does not stay
-//! slow when the disk is mended.
+//! A thread that does one piece of work after another.
+//!
+//! The duration of a piece of work is decided when it begins. So work that was requested from a
+//! slow disk does not stay slow once the disk is mended.
 
 use std::collections::VecDeque;
 
-/// What waits for it, and whether something is under way.
+/// Queued work, and whether some is in progress.
 #[derive(Debug)]
 pub(super) struct Thread<W> {
     waiting: VecDeque<W>,
@@ -17,19 +19,19 @@ impl<W> Default for Thread<W> {
 }
 
 impl<W> Thread<W> {
-    /// After whatever was asked before this.
+    /// Queues work behind everything requested before.
     pub(super) fn ask(&mut self, work: W) {
         self.waiting.push_back(work);
     }
 
-    /// What begins now.
+    /// Starts the next work, if the thread is idle.
     pub(super) fn begin(&mut self) -> Option<W> {
         let work = if self.is_busy { None } else { self.waiting.pop_front() };
         self.is_busy |= work.is_some();
         work
     }
 
-    /// What was under way is done.
+    /// Ends the work in progress.
     pub(super) fn end(&mut self) {
         self.is_busy = false;
     }

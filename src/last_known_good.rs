@@ -1,4 +1,4 @@
-//! What a node with [`Config::last_known_good`](crate::Config) has kept in a file, without a node.
+//! Reads the file of [`Config::last_known_good`](crate::Config), without a node.
 
 use crate::{Bytes, Path, Stat, Text, Zxid};
 use std::fmt;
@@ -6,18 +6,22 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use zoolet_engine::store::image::{Image, ImageError};
 
-/// A subtree as it was when a node wrote it down: for the time before there is an ensemble. The file is mapped, so several processes share one copy; a node
-/// that writes a newer one puts it in the place of the file, and what is open stays what it is.
+/// A subtree as a node last saved it, for use while no ensemble is reachable.
 ///
-/// Ephemerals are not in it, and nobody is refused by ACLs: who may read the file may read all of it.
+/// The file is mapped, so several processes share one copy. A node that saves a newer state
+/// replaces the file; an open image does not change.
+///
+/// The image has no ephemerals. ACLs do not apply: a process that may read the file may read all of
+/// it.
 #[derive(Clone, Debug)]
 pub struct LastKnownGood(Image);
 
-/// Opens what is kept in the file `path`, and checks all of it. A file on a disk with a bad sector may end the process when that is read, as with every
-/// file that is mapped.
+/// Opens the image in the file `path` and checks all of it.
+///
+/// If the disk has a bad sector, reading the image may end the process, as with every mapped file.
 ///
 /// # Errors
-/// There is none, it is damaged, or it cannot be read.
+/// The file is missing, damaged or unreadable.
 ///
 /// ```
 /// use zoolet::{LastKnownGoodError, last_known_good};
@@ -48,18 +52,20 @@ pub fn last_known_good(path: impl Into<PathBuf>) -> Result<LastKnownGood, LastKn
 }
 
 impl LastKnownGood {
-    /// The data of a znode, not copied; null data is empty. `None` when there is no such znode.
+    /// Returns a znode's data without copying it; null data becomes empty. `None`: no such znode.
     pub fn get(&self, path: &Path) -> Option<Bytes> {
         self.znode(path).map(|(data, _)| data.unwrap_or_default())
     }
 
-    /// The data of a znode, where null and empty are different, and its stat. Its counts of children are those of the file.
+    /// Returns a znode's data and stat; `None`: no such znode.
+    ///
+    /// The data distinguishes null from empty. The stat counts the children in the file.
     pub fn znode(&self, path: &Path) -> Option<(Option<Bytes>, Stat)> {
-        // What was sound when it was opened and is not any more is not there.
+        // Damage that appears after opening counts as absence.
         self.0.znode(path).ok().flatten()
     }
 
-    /// The names of its children, in order; none when there is no such znode.
+    /// Returns the names of a znode's children, in order; none if the znode does not exist.
     pub fn children(&self, path: &Path) -> Vec<Text> {
         let mut names = Vec::new();
         let scanned = self.0.children(path.as_str(), &mut |name| {
@@ -69,20 +75,20 @@ impl LastKnownGood {
         if scanned.is_ok() { names } else { Vec::new() }
     }
 
-    /// The newest change that it has.
+    /// Returns the zxid of the newest change in the image.
     pub fn zxid(&self) -> Zxid {
         self.0.meta().zxid
     }
 }
 
-/// Why a file of [`last_known_good`] cannot be had.
+/// Why [`last_known_good`] cannot open a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LastKnownGoodError {
-    /// There is no such file: no node has seen the subtree yet.
+    /// The file does not exist: no node has saved the subtree yet.
     Missing(PathBuf),
-    /// It is no image, or not what was written.
+    /// It is not an image, or its bytes are not those written.
     Damaged(PathBuf, String),
-    /// The system does not let it be read.
+    /// The system does not let the process read it.
     Unreadable(PathBuf, String),
 }
 

@@ -1,14 +1,21 @@
 //! zoolet: ZooKeeper's model in one small server that is also a library.
 //!
-//! A [`Node`] is a server in this process, with threads of its own; a [`Session`] is a client of it without a socket.
-//! Nothing here is global: no signal handler, no logger, no exit. Several nodes can live in one process.
+//! A [`Node`] is a server in this process, on separate threads. A [`Session`] is a client of it
+//! without a socket. Nothing is global: no signal handler, no logger, no exit. Several nodes can
+//! live in one process.
 //!
-//! Futures need no particular runtime: await them on any, or block with [`Wait`]. What the library has to say while it runs
-//! goes to `tracing`, for whoever subscribes.
+//! Futures need no particular runtime: await them on any, or block with [`Wait`]. The library logs
+//! to `tracing`.
 //!
-//! Features: `embed` is nodes and their sessions, and always there; `port` lets ZooKeeper clients connect too
-//! ([`Config::clients`]); `certificates` lets an operator's authority vouch for servers. `server` and `tools` are the binary, with its
-//! configuration files and its other commands; all these are the default, so embedders say `default-features = false`. `testing`, for `[dev-dependencies]`, is the module of that name: ensembles in memory, on virtual time.
+//! Features:
+//! - `embed`: nodes and their sessions, always present.
+//! - `port`: ZooKeeper clients can connect too ([`Config::clients`]).
+//! - `certificates`: an operator's authority can vouch for servers.
+//! - `server` and `tools`: the binary, with its configuration files and its other commands.
+//! - `testing`, for `[dev-dependencies]`: the module `testing`, with ensembles in memory on virtual
+//!   time.
+//!
+//! All except `testing` are enabled by default, so embedders set `default-features = false`.
 //!
 //! ```
 //! use zoolet::{Config, CreateOptions, Node, Version, Wait, path};
@@ -50,7 +57,10 @@ pub use runtime::{
     check_data_directory,
 };
 pub use zoolet_engine::store::Strategy;
-/// For the panic hook of a daemon: one of redb's panics may end it ([`PanicNote::due`]), and the next process should not try the same file again.
+/// For the panic hook of a daemon: a note to the next process not to open the same base file.
+///
+/// A panic of redb over a damaged file may end the process. Then [`PanicNote::due`] returns the
+/// note to leave.
 pub use zoolet_engine::store::base::PanicNote;
 pub use zoolet_engine::wear::Medium;
 pub use zoolet_engine::{Limits, Settings, Status};
@@ -66,7 +76,7 @@ pub use zoolet_session::{
     SessionState, States, Version, Wait, WatchItem, WatchStream, Watched, Znode,
 };
 
-/// The path of a znode as a `&'static Path`, checked when it is compiled.
+/// Returns a znode's path as a `&'static Path`, checked at compile time.
 ///
 /// ```
 /// let path = zoolet::path!("/locks/door");

@@ -1,8 +1,9 @@
-//! The binary: command line, signals, logs. Everything else is the library's.
+//! The binary: command line, signals, logs. The library does everything else.
 
 mod cli;
 
-// Tests break rules on purpose. Cargo unites the features of whatever is built together, so a binary that was built beside them would ship that.
+// Mutations break rules of the protocol, for tests. Cargo unites the features of everything it
+// builds together, so a binary built beside the tests would contain them.
 const _: () = assert!(!zoolet_zab::mutation::ARE_COMPILED_IN, "build the binary without the feature `mutations`");
 
 fn main() -> std::process::ExitCode {

@@ -1,9 +1,9 @@
-//! What the system refuses, in words that say what helps. Whatever else it says is left as it says it.
+//! Explains errors of the operating system with advice. Other errors keep the system's text.
 
 use std::fmt;
 use std::io::{Error, ErrorKind};
 
-/// A file that is only read.
+/// Explains an error of reading a file.
 #[cfg(feature = "server")]
 pub(crate) fn reading(error: &Error) -> impl fmt::Display {
     match error.kind() {
@@ -17,7 +17,7 @@ pub(crate) fn reading(error: &Error) -> impl fmt::Display {
     }
 }
 
-/// The data directory, or a file in it.
+/// Explains an error of the data directory or of a file in it.
 pub(crate) fn storing(error: &Error) -> impl fmt::Display {
     match error.kind() {
         ErrorKind::PermissionDenied => {
@@ -30,7 +30,7 @@ pub(crate) fn storing(error: &Error) -> impl fmt::Display {
     }
 }
 
-/// A port that is opened: `sockets` are those of its kind, as `ss` calls them.
+/// Explains an error of opening a port. `sockets` is the option of `ss` for its kind.
 pub(crate) fn listening(error: &Error, sockets: &str) -> impl fmt::Display {
     match error.kind() {
         ErrorKind::AddrInUse => {

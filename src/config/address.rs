@@ -1,16 +1,20 @@
-//! `host:port` as text: names are resolved when they are dialled, not when they are read.
+//! `host:port` as text. A name is resolved when it is dialled, not when it is read.
 
 use super::ensemble::DEFAULT_PEER_PORT;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Host and port; an IPv6 address comes without its brackets. `None` for anything that is not written `host:port`.
+/// Returns the host, without brackets of an IPv6 address, and the port.
+///
+/// `None` if `text` is not a valid `host:port`; port 0 is not valid.
 pub(super) fn split(text: &str) -> Option<(&str, u16)> {
     let (host, port) = text.rsplit_once(':')?;
     let port = port.parse().ok().filter(|&port: &u16| port != 0)?;
     Some((bare_host(host)?, port))
 }
 
-/// The same with the port of links between servers where there is none.
+/// Returns `host:port`, with the port for links between servers if `text` has none.
+///
+/// `None` if `text` is malformed.
 pub(super) fn with_port(text: &str) -> Option<String> {
     if split(text).is_some() {
         return Some(text.to_owned());
@@ -24,7 +28,7 @@ pub(super) fn with_port(text: &str) -> Option<String> {
     bare_host(text).map(|_| format!("{text}:{DEFAULT_PEER_PORT}"))
 }
 
-/// A name, an IPv4 address, or an IPv6 address in brackets; without them.
+/// Returns a name, an IPv4 address, or an IPv6 address without its brackets; `None` if malformed.
 fn bare_host(host: &str) -> Option<&str> {
     if let Some(inner) = host.strip_prefix('[') {
         let inner = inner.strip_suffix(']')?;
@@ -34,12 +38,12 @@ fn bare_host(host: &str) -> Option<&str> {
     (!host.is_empty() && host.len() <= 253 && host.bytes().all(is_name)).then_some(host)
 }
 
-/// Whether the host of `host:port` is this machine's loopback address, or `localhost`.
+/// Returns whether the host of `host:port` is a loopback address or `localhost`.
 pub(super) fn is_loopback(text: &str) -> bool {
     loopback(text).is_some()
 }
 
-/// The loopback address that the host of `host:port` is.
+/// Returns the loopback address that the host of `host:port` stands for.
 pub(super) fn loopback(text: &str) -> Option<IpAddr> {
     let (host, _) = split(text)?;
     if host.eq_ignore_ascii_case("localhost") {

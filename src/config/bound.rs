@@ -1,18 +1,18 @@
-//! Every number that a file may set, once: where it goes, what it may be.
+//! Every number that a file may set: its key, its range and the field that stores it.
 
 use super::{Config, ConfigError, Timing};
 use std::ops::RangeInclusive;
 use zoolet_engine::store::disk_bytes_min;
 
-/// One number of a `T`.
+/// A number in a `T` that a file may set.
 pub(super) struct Bound<T = Config> {
-    /// The key in its TOML table, unit last.
+    /// Key in its TOML table, unit last.
     pub(super) key: &'static str,
     pub(super) allowed: RangeInclusive<u64>,
     place: fn(&mut T) -> Place<'_>,
 }
 
-/// Where a number is kept.
+/// Field that stores a number.
 enum Place<'a> {
     Small(&'a mut u32),
     Large(&'a mut u64),
@@ -31,7 +31,7 @@ impl<'a> From<&'a mut u64> for Place<'a> {
 }
 
 impl<T> Bound<T> {
-    /// Stores `number` when it is allowed; `key` and `text` are what the author wrote.
+    /// Stores `number` if it is allowed. The error shows `key` and `text`, as written in the file.
     pub(super) fn set(&self, target: &mut T, key: &str, text: &str, number: Option<i128>) -> Result<(), ConfigError> {
         let number =
             number.and_then(|number| u64::try_from(number).ok()).filter(|number| self.allowed.contains(number));
@@ -45,7 +45,7 @@ impl<T> Bound<T> {
         if is_set { Ok(()) } else { Err(ConfigError::value(key, text, self.allowed_text())) }
     }
 
-    /// The number that `target` has.
+    /// Returns the number in `target`.
     pub(super) fn get(&self, target: &mut T) -> u64 {
         match (self.place)(target) {
             Place::Small(place) => (*place).into(),
@@ -109,14 +109,15 @@ pub(super) const LIMITS: &[Bound] = &[
         place: |c| (&mut c.limits.base_cache_bytes).into(),
     },
     Bound { key: "disk_reserve_bytes", allowed: 0..=4095 * MIB, place: |c| (&mut c.limits.disk_reserve_bytes).into() },
-    // 0, or enough for what is checked together below.
+    // 0, or at least the minimum that `check_together` computes.
     Bound { key: "disk_bytes_max", allowed: 0..=1 << 50, place: |c| (&mut c.limits.disk_bytes_max).into() },
     Bound {
         key: "log_segment_bytes",
         allowed: 64 << 10..=1024 * MIB,
         place: |c| (&mut c.limits.log_segment_bytes).into(),
     },
-    // Three are kept free and a checkpoint starts at half of them: with fewer than six, writes would wait for ever.
+    // Three segments are kept free, and a checkpoint starts when half of the ring is used. With
+    // fewer than six segments, writes would wait forever.
     Bound { key: "log_segments", allowed: 6..=1024, place: |c| (&mut c.limits.log_segments).into() },
 ];
 
@@ -158,16 +159,16 @@ pub(super) const TIMING: &[Bound<Timing>] = &[
     Bound { key: "fresh_ms", allowed: 100..=600_000, place: |t| (&mut t.fresh_ms).into() },
     Bound { key: "join_ms", allowed: 100..=600_000, place: |t| (&mut t.join_ms).into() },
     Bound { key: "quorum_ms", allowed: 200..=600_000, place: |t| (&mut t.quorum_ms).into() },
-    // Below a second a card that erases a block would look like one that hangs.
+    // Below one second, a card that erases a block would count as hanging.
     Bound { key: "disk_stall_ms", allowed: 1000..=600_000, place: |t| (&mut t.disk_stall_ms).into() },
 ];
 
-/// The bound of that name; the caller's key is one of the tables'.
+/// Returns the bound of that key in `[limits]` or `[settings]`.
 pub(super) fn named(key: &str) -> Option<&'static Bound> {
     LIMITS.iter().chain(SETTINGS).find(|bound| bound.key == key)
 }
 
-/// What no single key can see.
+/// Checks numbers that depend on each other.
 pub(super) fn check_together(config: &Config, names: &TogetherNames) -> Result<(), ConfigError> {
     let settings = &config.settings;
     if settings.session_timeout_min_ms > settings.session_timeout_max_ms {
@@ -204,10 +205,10 @@ pub(super) fn check_together(config: &Config, names: &TogetherNames) -> Result<(
     Ok(())
 }
 
-/// What the least bound of the disk is the sum of, beside the log's ring.
+/// Parts of the smallest disk bound beside the log's ring, for error messages.
 pub(super) const DISK_PARTS: &str = "nine eighths of disk_reserve_bytes, two bases of twice memtable_bytes, an eighth of one and 4 MiB, and the merge of one";
 
-/// As `zoolet.toml` calls them.
+/// The names in a `zoolet.toml`.
 pub(super) const OF_TOML: TogetherNames = TogetherNames {
     timeout_min: "settings.session_timeout_min_ms",
     timeout_max: "settings.session_timeout_max_ms",
@@ -215,7 +216,7 @@ pub(super) const OF_TOML: TogetherNames = TogetherNames {
     disk: "limits.disk_bytes_max",
 };
 
-/// How the file at hand calls the keys that are checked against each other.
+/// Names of keys that depend on each other, as the file at hand spells them.
 pub(super) struct TogetherNames {
     pub(super) timeout_min: &'static str,
     pub(super) timeout_max: &'static str,
@@ -227,7 +228,7 @@ pub(super) struct TogetherNames {
 mod tests {
     use super::*;
 
-    /// Fields that are no numbers are read by name.
+    /// Fields that are not numbers, read by name.
     const OTHERS: [&str; 2] = ["super_digest", "skip_acl"];
 
     #[test]

@@ -1,4 +1,4 @@
-//! Who belongs to an ensemble, how its servers reach each other, and why they believe each other.
+//! Members of an ensemble, their addresses, and how they authenticate each other.
 
 use super::ConfigError;
 use super::address;
@@ -8,25 +8,29 @@ use std::path::PathBuf;
 use zoolet_transport::server::ServerAddresses;
 use zoolet_zab::{MEMBERS_MAX, ServerId, Timing};
 
-/// The UDP port of links between servers, where an address names none.
+/// UDP port of links between servers, for addresses without a port.
 pub const DEFAULT_PEER_PORT: u16 = 2888;
 
-/// The servers of an ensemble, as the files of all of them say it. Which of them this server is says
-/// [`Config::server_id`](super::Config::server_id).
+/// The servers of an ensemble, listed alike in each server's file.
 ///
-/// Fields may be set freely; [`Node::start`](crate::Node::start) checks them together.
+/// [`Config::server_id`](super::Config::server_id) says which of them this server is. Fields may be
+/// set freely; [`Node::start`](crate::Node::start) checks them together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Ensemble {
-    /// All of them, 16 at most, in any order. It counts until the ensemble is born; afterwards who belongs to it is what the ensemble decided, and this
-    /// says only where its members are.
+    /// All members, at most 16, in any order.
+    ///
+    /// Until the ensemble is born, this list decides the membership. From then on the ensemble
+    /// itself does, and the list only gives members' addresses.
     pub members: Vec<Member>,
-    /// Why its members believe each other.
+    /// How members authenticate each other.
     pub trust: TrustSource,
-    /// Where links come in, UDP. `None`: the port of this member's first address, of every address of this machine, or of the loopback one
-    /// when all members are on it.
+    /// UDP address on which links come in.
+    ///
+    /// `None`: the port of this member's first address, on every address of this machine. If all
+    /// members are on loopback, only on that member's loopback address.
     pub listen: Option<SocketAddr>,
-    /// How often servers speak when they have nothing to say, and how long they wait. The same on all of them.
+    /// Heartbeat intervals and timeouts, the same on all servers.
     pub timing: Timing,
 }
 
@@ -34,50 +38,60 @@ pub struct Ensemble {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Member {
-    /// Its number, 1 to 255.
+    /// Id, 1 to 255.
     pub id: u8,
-    /// Where it is reached: `host:port`, UDP, tried in order and resolved at each attempt. The host is a name, an IPv4 address, or an IPv6 address in brackets.
+    /// UDP addresses for links to it, each `host:port`, tried in order.
+    ///
+    /// A host is a name, an IPv4 address, or an IPv6 address in brackets. Names are resolved at
+    /// each attempt.
     pub addresses: Vec<String>,
-    /// ZooKeeper's ports of elections, of each of these addresses, as a `zoo.cfg` names them. Nobody listens there; `conf` shows them.
+    /// ZooKeeper's election port of each address, from a `zoo.cfg`. No server listens there; `conf`
+    /// shows them.
     pub election_ports: Vec<u16>,
-    /// It learns what is decided and serves clients, and does not vote.
+    /// Whether it is an observer, which learns commits and serves clients but does not vote.
     pub is_observer: bool,
-    /// The public key that it must show, as `zoolet keygen --server` prints it (`zk1...`); `None`: whoever has the site key or a certificate may be it.
+    /// Public key that it must present (`zk1...`), as `zoolet keygen --server` prints it.
+    ///
+    /// `None`: any server with the site key or a certificate may be this member.
     pub key: Option<String>,
-    /// Where clients reach it, `host:port`, for those who ask `conf`. They go by what stands there, so it is shown only when every member has one.
+    /// Address `host:port` for clients, which `conf` shows.
+    ///
+    /// Clients connect to the addresses that `conf` shows, so it shows them only if every member
+    /// has one.
     pub client: Option<String>,
 }
 
-/// Why servers of an ensemble believe each other.
+/// How servers of an ensemble authenticate each other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TrustSource {
-    /// They are all on this machine's loopback address. Whoever may run programs here may join.
+    /// No authentication: all servers are on this machine's loopback address. Any program on the
+    /// machine may join.
     Loopback,
-    /// They know one secret, which is in this file (mode 0600), made by `zoolet keygen`.
+    /// One shared secret in this file (mode 0600), made by `zoolet keygen`.
     SiteKeyFile(PathBuf),
-    /// Every member's key is in [`Member::key`].
+    /// The keys in [`Member::key`], which every member has.
     Pinned,
-    /// An operator's authority vouches for them. All files are PEM.
+    /// Certificates of an operator's authority. All files are PEM.
     Ca {
         /// The authority's certificate.
         ca_file: PathBuf,
         /// This server's certificate.
         certificate_file: PathBuf,
-        /// Its private key.
+        /// Private key of that certificate.
         key_file: PathBuf,
     },
 }
 
 impl Member {
-    /// A voter at one address: `host:port`, or a host alone for the port 2888.
+    /// Returns a voter with one address: `host:port`, or a host for port 2888.
     pub fn new(id: u8, address: &str) -> Self {
-        // What is no address is found by Ensemble::check, which names it.
+        // `Ensemble::check` finds an invalid address, and names it.
         let address = address::with_port(address).unwrap_or_else(|| address.to_owned());
         let (addresses, election_ports) = (vec![address], Vec::new());
         Self { id, addresses, election_ports, is_observer: false, key: None, client: None }
     }
 
-    /// Where it is, as `conf` shows it.
+    /// Returns its addresses as `conf` shows them.
     #[cfg(feature = "port")]
     fn server_addresses(&self) -> ServerAddresses {
         let address = |(place, text): (usize, &String)| {
@@ -88,42 +102,46 @@ impl Member {
         ServerAddresses { id: self.id, addresses, client: self.client.clone() }
     }
 
-    /// ZooKeeper's clients refuse a server line whose two ports are one. Nobody listens here.
+    /// Returns the election port that `conf` shows. No server listens there.
+    ///
+    /// It differs from `port`, because ZooKeeper's clients refuse a server line with two equal
+    /// ports.
     #[cfg(feature = "port")]
     fn election_port(&self, place: usize, port: u16) -> u16 {
         let other = || port.checked_add(1000).unwrap_or_else(|| port - 1000);
         self.election_ports.get(place).copied().unwrap_or_else(other)
     }
 
-    /// Whether all its addresses are this machine's loopback ones. Names are not resolved but `localhost`: what they
-    /// mean may change tomorrow.
+    /// Returns whether all its addresses are loopback addresses.
+    ///
+    /// `localhost` is one. Other names are not resolved, because their addresses may change.
     fn is_on_loopback(&self) -> bool {
         self.addresses.iter().all(|address| address::is_loopback(address))
     }
 }
 
 impl Ensemble {
-    /// An ensemble of these servers.
+    /// Returns an ensemble of these servers, with the default timing.
     pub fn new(members: impl Into<Vec<Member>>, trust: TrustSource) -> Self {
         Self { members: members.into(), trust, listen: None, timing: Timing::default() }
     }
 
-    /// Whether all its servers are on one machine and nobody else is asked.
+    /// Returns whether all its servers have loopback addresses, without resolving names.
     pub fn is_on_loopback(&self) -> bool {
         self.members.iter().all(Member::is_on_loopback)
     }
 
-    /// The member of that number.
+    /// Returns the member with this id.
     pub fn member(&self, id: u8) -> Option<&Member> {
         self.members.iter().find(|member| member.id == id)
     }
 
-    /// How many vote.
+    /// Returns the number of voters.
     pub fn voters(&self) -> usize {
         self.members.iter().filter(|member| !member.is_observer).count()
     }
 
-    /// Where server `own` listens for links.
+    /// Returns the UDP address on which server `own` listens for links.
     pub fn listen_address(&self, own: u8) -> SocketAddr {
         if let Some(listen) = self.listen {
             return listen;
@@ -132,7 +150,7 @@ impl Ensemble {
         let port = of_own.and_then(|text| address::split(text)).map_or(DEFAULT_PEER_PORT, |(_, port)| port);
         let speaks_v6 = self.members.iter().flat_map(|member| &member.addresses).any(|text| text.starts_with('['));
         let all: IpAddr = match (self.is_on_loopback(), speaks_v6) {
-            // An address of its own may be any of 127.0.0.0/8.
+            // The member's address may be any of 127.0.0.0/8.
             (true, _) => of_own.and_then(|text| address::loopback(text)).unwrap_or(Ipv4Addr::LOCALHOST.into()),
             (false, false) => Ipv4Addr::UNSPECIFIED.into(),
             (false, true) => Ipv6Addr::UNSPECIFIED.into(),
@@ -140,13 +158,13 @@ impl Ensemble {
         (all, port).into()
     }
 
-    /// Where its servers are, as `conf` shows it of those that are members.
+    /// Returns all members' addresses, for `conf`.
     #[cfg(feature = "port")]
     pub(crate) fn server_addresses(&self) -> Vec<ServerAddresses> {
         self.members.iter().map(Member::server_addresses).collect()
     }
 
-    /// What `conf` shows of server `own` as a member, under ZooKeeper's names.
+    /// Returns ZooKeeper's `conf` lines about the ports of server `own`.
     #[cfg(feature = "port")]
     pub(crate) fn conf(&self, own: u8) -> [(&'static str, String); 2] {
         let port = self.listen_address(own).port();
@@ -154,7 +172,7 @@ impl Ensemble {
         [("electionPort", election.to_string()), ("quorumPort", port.to_string())]
     }
 
-    /// What its owner should know though it works: one line each.
+    /// Returns warnings about a valid ensemble, one line each.
     pub fn warnings(&self) -> Vec<String> {
         let voters = self.voters();
         let mut lines = Vec::new();
@@ -178,10 +196,14 @@ impl Ensemble {
         lines
     }
 
-    /// What no single field can see, for server `own`.
+    /// Checks the fields together, for server `own`.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first problem found:
+    /// - more than 16 servers, or no voter;
+    /// - a wrong or repeated id, key or address;
+    /// - no member with the id `own`;
+    /// - missing authentication outside loopback, or a missing pinned key.
     pub fn check(&self, own: u8) -> Result<(), ConfigError> {
         let refuse = |line: String| Err(ConfigError::new(line));
         if self.members.len() > MEMBERS_MAX {
@@ -304,7 +326,7 @@ mod tests {
             open.trust = site_key();
             open.check(1).unwrap();
         }
-        // What a name means is not asked.
+        // Names are not resolved.
         assert!(!ensemble(&["127.0.0.1.example.org:1"], TrustSource::Loopback).is_on_loopback());
     }
 

@@ -1,36 +1,43 @@
-//! A subtree that is kept in a file.
+//! A subtree that a node keeps in a file.
 
 use super::ConfigError;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often an image is written at most, when nothing else is said.
+/// Default of [`KeptImage::min_interval`].
 pub const DEFAULT_MIN_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Flash wears out, and a file that is never written is none.
+/// Bounds of the interval: flash wears out, and a file that is never written is useless.
 const MIN_INTERVAL_MIN: Duration = Duration::from_secs(1);
 const MIN_INTERVAL_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Which subtree a node keeps in which file: [`last_known_good`](crate::last_known_good()) reads it.
+/// A subtree and the file that a node keeps it in.
+///
+/// [`last_known_good`](crate::last_known_good()) reads the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeptImage {
-    /// The znode at its top. Znodes that not everybody may read are an obstacle, which the log tells.
+    /// Root of the subtree.
+    ///
+    /// All its znodes must be readable without authentication. Otherwise no file is written, and
+    /// the log says why.
     pub subtree: zoolet_model::Path,
-    /// The file, in a directory that is there and is not among the data.
+    /// The file, in an existing directory outside the data directory.
     pub path: PathBuf,
-    /// The file is written when the subtree has changed, but not sooner than so long after it was written last: 1 s to 7 days.
+    /// Minimum time between two writes of the file, 1 s to 7 days.
+    ///
+    /// The file is written only after a change of the subtree.
     pub min_interval: Duration,
 }
 
 impl KeptImage {
-    /// The directory and the name of the file.
+    /// Returns the directory and the name of the file.
     pub(crate) fn place(&self) -> Option<(&Path, &str)> {
         let name = self.path.file_name()?.to_str()?;
         let directory = self.path.parent()?;
         Some((if directory.as_os_str().is_empty() { Path::new(".") } else { directory }, name))
     }
 
-    /// For a node that keeps its data there.
+    /// Checks this configuration for a node with the data directory `data`.
     pub(crate) fn check(&self, data: &Path) -> Result<(), ConfigError> {
         let refuse = |line: String| Err(ConfigError::new(line));
         if !(MIN_INTERVAL_MIN..=MIN_INTERVAL_MAX).contains(&self.min_interval) {
@@ -40,7 +47,8 @@ impl KeptImage {
         let shown = self.path.display();
         match self.place() {
             None => refuse(format!("last_known_good.path = \"{shown}\": allowed is the name of a file")),
-            // Whoever it is for may not enter there, and a name that the log or the base has would be written over.
+            // The file's readers may not enter the data directory, and the kept file could
+            // overwrite a file of the log or the base.
             Some(_) if real(&self.path).starts_with(real(data)) => refuse(format!(
                 "last_known_good.path = \"{shown}\": allowed is a file outside the data directory (data = {}), which is the server's alone",
                 data.display()
@@ -58,14 +66,16 @@ impl KeptImage {
         }
     }
 
-    /// Whether there is nothing that somebody could miss. What cannot be read is somebody else's.
+    /// Returns whether replacing the file loses nothing: it is absent, empty or an image.
+    ///
+    /// A file that cannot be read counts as foreign.
     fn may_be_replaced(&self) -> bool {
         let Ok(found) = std::fs::symlink_metadata(&self.path) else { return true };
         found.is_file() && (found.len() == 0 || zoolet_engine::store::image::is_one(&self.path))
     }
 }
 
-/// Where it is, whatever leads there; of what is not there yet, where it would be made.
+/// Resolves the links in `path`. A part that does not exist yet stays as written.
 fn real(path: &Path) -> PathBuf {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let found =

@@ -1,4 +1,4 @@
-//! What a node is started with: built in code by an embedder, or read from `zoolet.toml` or ZooKeeper's `zoo.cfg`.
+//! A node's configuration, built in code or read from `zoolet.toml` or ZooKeeper's `zoo.cfg`.
 
 mod address;
 #[cfg(feature = "server")]
@@ -39,72 +39,79 @@ use zoolet_engine::store::Strategy;
 use zoolet_engine::wear::Medium;
 use zoolet_engine::{Limits, Settings};
 
-/// Everything that decides how a node behaves. Fields may be set freely between [`Config::new`] and
-/// [`Node::start`](crate::Node::start).
+/// All settings of a node.
+///
+/// Fields may be set freely between [`Config::new`] and [`Node::start`](crate::Node::start).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// The directory that holds the log and the base. One node at a time.
+    /// Data directory with the log and the base. Only one node at a time may use it.
     pub data: PathBuf,
-    /// Whether a directory that holds nothing of ours may become a data directory.
+    /// Whether a directory without zoolet data may become a data directory.
     pub populate: Populate,
-    /// How the log uses its segments; `None` leaves it to what the file system says of itself.
+    /// How the log uses its segments; `None`: chosen by the type of file system.
     pub log_strategy: Option<Strategy>,
-    /// Where ZooKeeper clients connect, in clear; `None` opens no port. Needs the feature `port`.
+    /// Unencrypted address for ZooKeeper clients; `None`: no port. Needs the feature `port`.
     pub clients: Option<SocketAddr>,
-    /// This server's number, as four-letter words show it; in an ensemble the id of its member.
+    /// This server's id, shown by four-letter words. In an ensemble, the id of its member.
     pub server_id: u8,
-    /// The servers that it is one of; `None` when it is alone.
+    /// Ensemble that this server belongs to; `None`: standalone.
     pub ensemble: Option<Ensemble>,
-    /// The four-letter words that are answered; `*` stands for all.
+    /// Four-letter words that the client port answers; `*` stands for all.
     pub four_letter_words: Vec<String>,
-    /// Every bound.
+    /// Bounds of memory, disk, connections and requests.
     pub limits: Limits,
-    /// What an operator decides beside the bounds.
+    /// Operator settings other than bounds.
     pub settings: Settings,
-    /// What the medium takes that the data is on, and how much of that a day may have: more raises an alarm, and slows nothing.
+    /// Endurance of the data's medium and its daily write budget.
+    ///
+    /// A server over budget raises an alarm, but does not slow down.
     pub medium: Medium,
-    /// A name for people; `None` when the file gives none.
+    /// Name of the site, for people; `None`: unnamed.
     pub site: Option<String>,
-    /// The profile that supplied the numbers which nothing else did, for people: [`Config::new`] begins with those of [`DEFAULT_PROFILE`], and another
-    /// name here changes none.
+    /// Name of the profile that supplied the default numbers, for people.
+    ///
+    /// [`Config::new`] uses [`DEFAULT_PROFILE`]. Setting another name changes no number.
     pub profile: String,
-    /// A subtree that is kept in a file, to be read before there is an ensemble.
+    /// Subtree to keep in a file, which processes can read before there is an ensemble.
     pub last_known_good: Option<KeptImage>,
-    /// What the servers of the site are connected by, for people: how long they wait for each other is [`Ensemble::timing`].
+    /// Network between the servers of the site, for people.
+    ///
+    /// Heartbeats and timeouts between servers are in [`Ensemble::timing`].
     pub network: Network,
-    /// What `conf` shows beside ZooKeeper's names: key and value.
+    /// Lines that the word `conf` shows after ZooKeeper's, as key and value.
     pub conf: Vec<(String, String)>,
 }
 
-/// Whether a directory that holds nothing of ours may become a data directory. A directory that holds something else
-/// never does.
+/// Whether a directory without zoolet data may become a data directory.
+///
+/// A directory with foreign files never does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Populate {
-    /// Yes, when it is absent or empty.
+    /// Yes, if it is absent or empty.
     IfEmpty,
-    /// No: an empty directory may be a mount point whose file system is missing, and a server that starts there has
-    /// forgotten everything.
+    /// No. An empty directory may be the mount point of a missing file system, and a server that
+    /// starts there has lost its data.
     Never,
 }
 
-/// What the servers of a site are connected by.
+/// Kind of network between the servers of a site.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Network {
-    /// Cables.
+    /// Wired.
     #[default]
     Lan,
-    /// Radio: losses and jitter.
+    /// Wireless: losses and jitter.
     Wifi,
-    /// Every byte is paid for.
+    /// Billed per byte.
     Metered,
 }
 
 impl Network {
-    /// Every one.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Lan, Self::Wifi, Self::Metered];
 
-    /// Its name in files.
+    /// Returns the name used in configuration files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Lan => "lan",
@@ -114,15 +121,16 @@ impl Network {
     }
 }
 
-/// The profile whose numbers a configuration begins with.
+/// Profile whose numbers [`Config::new`] uses.
 pub const DEFAULT_PROFILE: &str = "emmc/512m";
 
 /// ZooKeeper's client port.
 pub const DEFAULT_PORT: u16 = 2181;
 
 impl Config {
-    /// A standalone server that keeps its data in `data` (made on first start), listens nowhere, and has the bounds of the
-    /// profile `emmc/512m`.
+    /// Returns a standalone server without a client port, with data in `data`.
+    ///
+    /// The first start creates `data`. Bounds are those of the profile `emmc/512m`.
     pub fn new(data: impl Into<PathBuf>) -> Self {
         Self {
             data: data.into(),
@@ -144,8 +152,10 @@ impl Config {
     }
 }
 
-/// What is wrong with a configuration: one line that names the place, the key, the value and what is allowed; under it, indented, commands that help, if
-/// there are any.
+/// What is wrong with a configuration, as text for people.
+///
+/// The first line names the place, the key, the value and the allowed values. Commands that help,
+/// if any, follow on indented lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError {
     words: String,
@@ -153,24 +163,26 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// Free words. No secret of a private key is among them, whatever was read.
+    /// An error with these words. Secrets of private keys in them are hidden.
     pub(crate) fn new(words: impl Into<String>) -> Self {
         Self { words: stray_key::without_secrets(&words.into()), servers_here: Vec::new() }
     }
 
-    /// A value that is not allowed.
+    /// An error about a value that is not allowed.
     #[cfg(feature = "server")]
     pub(crate) fn value(key: &str, value: impl fmt::Display, allowed: impl fmt::Display) -> Self {
         Self::new(format!("{key} = {value}: allowed is {allowed}"))
     }
 
-    /// The servers of the file that are on this machine, when all that is wrong is that nobody said which of them is meant.
+    /// Returns the ids of the file's servers that run on this machine.
+    ///
+    /// Non-empty only if several do and the configuration does not say which of them is meant.
     #[cfg(feature = "server")]
     pub fn servers_here(&self) -> &[u8] {
         &self.servers_here
     }
 
-    /// The same, with `hint` at the end of its first line if that `helps`.
+    /// The same error, with `hint` at the end of its first line if that `helps`.
     #[cfg(feature = "server")]
     fn with_hint(self, helps: bool, hint: &str) -> Self {
         if !helps {
@@ -180,7 +192,7 @@ impl ConfigError {
         Self { words: format!("{line}; {hint}{commands}"), ..self }
     }
 
-    /// The same, with the file and line it was found at.
+    /// The same error, prefixed with its file and line.
     #[cfg(feature = "server")]
     fn at(self, file: &std::path::Path, line: Option<usize>) -> Self {
         let (file, words) = (file.display(), self.words);
@@ -200,34 +212,36 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// A configuration file as read: what it says, and what its author should know about it.
+/// A configuration file as read.
 #[cfg(feature = "server")]
 #[derive(Debug)]
 pub struct Loaded {
-    /// What it says.
+    /// The configuration.
     pub config: Config,
-    /// One line each.
+    /// Problems that do not prevent a start, one line each.
     pub warnings: Vec<String>,
-    /// What a server with it takes of memory at most, everything at its bound at once, bytes.
+    /// Maximum memory of the server, with everything at its bound at once, bytes.
     pub memory_bytes_max: u64,
 }
 
-/// What the command line says over a file: which server this is depends on it.
+/// Command line options that override a file.
+///
+/// They also help decide which of the file's servers this one is.
 #[cfg(feature = "server")]
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Overrides {
-    /// The data directory.
+    /// Data directory.
     pub data: Option<PathBuf>,
-    /// Which of the servers this is.
+    /// Id of this server.
     pub server_id: Option<u8>,
-    /// The profile.
+    /// Name of the profile.
     pub profile: Option<String>,
 }
 
-/// Reads `zoolet.toml`, or, when the name does not end in `.toml`, a `zoo.cfg`.
+/// Reads a `zoolet.toml`, or a `zoo.cfg` if the name does not end in `.toml`.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first problem found: an unreadable file, wrong syntax, or a wrong key or value.
 #[cfg(feature = "server")]
 pub fn load(file: &std::path::Path, over: &Overrides) -> Result<Loaded, ConfigError> {
     let bytes = std::fs::read(file)
@@ -239,7 +253,8 @@ pub fn load(file: &std::path::Path, over: &Overrides) -> Result<Loaded, ConfigEr
         })?;
         toml_file::read(file, text, over).map_err(|error| error.with_hint(looks_like_zoo_cfg(text), NAME_OF_ZOO_CFG))
     } else {
-        // ZooKeeper reads Latin-1, so a comment may have any byte; elsewhere the parser refuses the replacement.
+        // ZooKeeper reads Latin-1, so a comment may contain any byte. Elsewhere the parser refuses
+        // the replacement character.
         let text = String::from_utf8_lossy(&bytes);
         zoo_cfg::read(file, &text, over).map_err(|error| error.with_hint(looks_like_toml(&text), NAME_OF_TOML))
     }
@@ -250,14 +265,14 @@ const NAME_OF_TOML: &str = "this looks like a zoolet.toml, and the name of such 
 #[cfg(feature = "server")]
 const NAME_OF_ZOO_CFG: &str = "this looks like a zoo.cfg, and the name of such a file does not end in .toml";
 
-/// Whether a text has a table, or twice a value in quotes.
+/// Returns whether `text` has a table header, or at least two values in double quotes.
 #[cfg(feature = "server")]
 fn looks_like_toml(text: &str) -> bool {
     let in_quotes = |line: &&str| line.split_once('=').is_some_and(|(_, value)| value.trim_start().starts_with('"'));
     text.lines().any(|line| line.trim_start().starts_with('[')) || text.lines().filter(in_quotes).count() > 1
 }
 
-/// Whether a text has several of the keys that every `zoo.cfg` has, and nothing of a `zoolet.toml`.
+/// Returns whether `text` has at least two usual `zoo.cfg` keys and does not look like TOML.
 #[cfg(feature = "server")]
 fn looks_like_zoo_cfg(text: &str) -> bool {
     const USUAL: [&str; 6] = ["dataDir", "clientPort", "tickTime", "initLimit", "syncLimit", "server.1"];
@@ -265,10 +280,10 @@ fn looks_like_zoo_cfg(text: &str) -> bool {
     !looks_like_toml(text) && text.lines().filter(is_usual).count() > 1
 }
 
-/// A server that is alone on this machine's loopback address, with the numbers of the profile of that name.
+/// Returns a standalone server on loopback, with the numbers of a profile.
 ///
 /// # Errors
-/// What is wrong with the profile.
+/// The profile is unknown, unreadable or wrong.
 #[cfg(feature = "server")]
 pub fn alone(profile_name: &str) -> Result<Loaded, ConfigError> {
     let profile = profile::find(profile_name, None)?;
@@ -278,7 +293,7 @@ pub fn alone(profile_name: &str) -> Result<Loaded, ConfigError> {
     Ok(settled(&profile, config, Vec::new()))
 }
 
-/// What was read, with what `conf` shows of its numbers, and what their sum is beside the ceiling.
+/// Adds the lines of `conf` and the memory bound, and a warning above the profile's ceiling.
 #[cfg(feature = "server")]
 fn settled(profile: &zoolet_profiles::Profile, mut config: Config, mut warnings: Vec<String>) -> Loaded {
     config.conf = profile::conf(profile, &config);
@@ -287,9 +302,10 @@ fn settled(profile: &zoolet_profiles::Profile, mut config: Config, mut warnings:
     Loaded { config, warnings, memory_bytes_max }
 }
 
-/// Where clients may connect, as a file or a flag says it: `127.0.0.1:2181`, or with `plain://` before it.
+/// Parses the address for clients: `127.0.0.1:2181`, or with the prefix `plain://`.
 ///
-/// Off loopback the scheme must be written, so that nobody opens a port in clear without having said so.
+/// Outside loopback the prefix is required, so that no operator opens an unencrypted port by
+/// accident.
 ///
 /// # Errors
 /// Names `key`, the value and what is allowed.
@@ -321,7 +337,9 @@ pub fn client_address(key: &str, value: &str) -> Result<SocketAddr, ConfigError>
     Ok(address)
 }
 
-/// Where another server is reached, as a flag says it: `gw-a:2889`, or without a port for [`DEFAULT_PEER_PORT`]. The name is not resolved.
+/// Parses another server's address: `gw-a:2889`, or `gw-a` for port [`DEFAULT_PEER_PORT`].
+///
+/// The name is not resolved.
 ///
 /// # Errors
 /// Names `key`, the value and what is allowed.
@@ -359,11 +377,12 @@ mod tests {
         }
     }
 
-    /// What no line may show: a digest that is super, as ZooKeeper writes it, and the password that it is made of.
+    /// Secrets that no message may show: a super user's digest as ZooKeeper writes it, and the
+    /// password behind it.
     const SECRET: &str = "UdxDQl4f9v5oITwcAsO9bmWgHSI=";
     const PASSWORD: &str = "correct-horse";
 
-    /// Reads `text` as each of the two files, and gives every line that an operator would see.
+    /// Loads `text` as a file of this name, and returns every line that an operator would see.
     fn told(name: &str, text: &str) -> String {
         let file = std::env::temp_dir().join(format!("zoolet-secrets-{}-{name}", std::process::id()));
         std::fs::write(&file, text).unwrap();
@@ -380,7 +399,7 @@ mod tests {
 
     fn shows_no_secret(name: &str, text: &str) {
         let told = told(name, text);
-        // Halves as well: an escape or a line break may cut one in two.
+        // Also check halves: an escape or a line break may split a secret.
         for secret in [SECRET, PASSWORD, &SECRET[..14], &SECRET[14..], &PASSWORD[..7], &PASSWORD[7..]] {
             assert!(!told.contains(secret), "{name}: {text:?} is answered with {told}");
         }
@@ -404,7 +423,7 @@ mod tests {
                 format!("[[server]]\nsuper_digest = \"{secret}\""),
                 format!("[last_known_good]\nsuper_digest = \"{secret}\""),
                 format!("[timing]\nsuper_digest = \"{secret}\""),
-                // What is no TOML at all.
+                // Invalid TOML.
                 format!("[settings]\nsuper_digest = {secret}"),
                 format!("[settings]\nsuper_digest = \"{secret}"),
                 format!("[settings]\nsuper_digest = '{secret}"),
@@ -463,7 +482,7 @@ mod tests {
                     format!("{key} {secret}"),
                     format!("{key}={half}\\u{rest}"),
                     format!("{key}={secret}\nclientPort=x"),
-                    // Of a dynamic file that is none.
+                    // With a dynamic file that does not exist.
                     format!("{key}={secret}\ndynamicConfigFile={}", "/nowhere"),
                 ] {
                     shows_no_secret("zoo.cfg", &format!("{before}{line}\n"));
@@ -476,10 +495,10 @@ mod tests {
         }
     }
 
-    /// The secret part of a private key.
+    /// Secret part of a private key.
     const OF_KEY: &str = "OgVibmV2ZXItc2hvd24tdG8tYW55Ym9keS0wMTIzNDU2Nzg5";
 
-    /// Every line about a file with a private key says what it is and what to do, and does not show it.
+    /// Asserts that each message names the kind of key and the remedy, and hides the key.
     fn names_the_key_and_shows_none(name: &str, kind: &str, text: &str) {
         let told = told(name, text);
         for part in [OF_KEY, &OF_KEY[..12], &OF_KEY[12..]] {
@@ -514,7 +533,7 @@ mod tests {
                         format!("[\"{key}\"]"),
                         format!("{{ key = \"{key}\" }}"),
                         format!("\"\"\"\n{key}\n\"\"\""),
-                        // No TOML.
+                        // Invalid TOML.
                         key.clone(),
                         format!("\"{key}"),
                     ] {
@@ -538,7 +557,7 @@ mod tests {
         );
         let said = told("key.toml", &format!("site_key_file = \"zoolet-site-key-1:{OF_KEY}\"\n"));
         assert!(said.contains(":1: site_key_file: a site key stands where the name of its file belongs. "), "{said}");
-        // A comment is read by nobody, and a file may have such a name.
+        // The parser skips comments, and a file may have such a name.
         let said = told("key.toml", &format!("# zoolet-site-key-1:{OF_KEY}\nsite = \"zoolet-site-key-plant:7\"\n"));
         assert!(!said.contains("stands where") && said.contains("plant:7"), "{said}");
     }
@@ -585,7 +604,7 @@ mod tests {
         };
         let comments = b"# Anlage S\xfcd\ndataDir=/d\n  ! \xe9\nclientPort=1\n";
         assert_eq!(loaded("zoo.cfg", comments), Ok("/d".into()));
-        // A comment sign in a continued line begins no comment.
+        // In a continued line, a comment sign starts no comment.
         for (bytes, line) in [
             (&b"dataDir=/\xfc\nclientPort=1"[..], 1),
             (b"clientPort=1\r\n\r\ndataDir=/\\\r\n# \xfc", 4),

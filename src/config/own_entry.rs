@@ -1,14 +1,16 @@
-//! Which of the servers in a file this one is, when the same file is on every box.
+//! Finds this server among those of a file that is the same on every box.
 
 use super::{ConfigError, Member, address};
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 use zoolet_transport::peer::trust::Identity;
 
-/// The member whose key this data directory has, or else the one whose host is this machine: its name, or an address of it.
+/// Returns the member with this data directory's key, or else the one on this machine.
+///
+/// A member is on this machine if one of its hosts is the machine's name or one of its addresses.
 ///
 /// # Errors
-/// None is, or several are; says how to decide.
+/// No member matches, or several do. The message says how to decide.
 pub(super) fn find(members: &[Member], data: &Path) -> Result<u8, ConfigError> {
     match by_key(members, data)? {
         Some(id) => Ok(id),
@@ -16,7 +18,9 @@ pub(super) fn find(members: &[Member], data: &Path) -> Result<u8, ConfigError> {
     }
 }
 
-/// Nothing is made here: a data directory that has no key yet has none that somebody could have pinned.
+/// Returns the member with a pinned key that is the key of this data directory.
+///
+/// Creates no key: a key that does not exist yet cannot be pinned in a file.
 fn by_key(members: &[Member], data: &Path) -> Result<Option<u8>, ConfigError> {
     if members.iter().all(|member| member.key.is_none()) || !data.join("server.key").exists() {
         return Ok(None);
@@ -48,7 +52,7 @@ fn listed(ids: impl Iterator<Item = u8>) -> String {
     ids.map(|id| id.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// The name that this machine has for itself.
+/// Returns the name that this machine has for itself.
 pub(super) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
@@ -56,13 +60,16 @@ pub(super) fn host_name() -> String {
 fn is_here(text: &str, name: &str) -> bool {
     let Some((host, _)) = address::split(text) else { return false };
     match host.parse::<IpAddr>() {
-        // Only an address of this machine can be bound. The port is any: that of the links may be in use.
+        // Only an address of this machine can be bound. Any port will do: the one for links may be
+        // in use.
         Ok(ip) => !ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok(),
         Err(_) => is_named(host, name),
     }
 }
 
-/// Whether a host of a file is the machine of that name: a file may leave the domain out, and a machine may not know its own.
+/// Returns whether a file's host is the machine with this name.
+///
+/// A file may omit the domain, and a machine may not know its domain.
 fn is_named(host: &str, name: &str) -> bool {
     let short = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
     let is_short = |name: &str| !name.contains('.');
@@ -87,7 +94,7 @@ mod tests {
         let key = |directory: &Path| Identity::open(directory).unwrap().public_key().to_string();
         let mut members: Vec<_> = (1..=3).map(|id| Member::new(id, "127.0.0.1")).collect();
         members[0].key = Some("zk1somebody".to_owned());
-        // Without a key of its own it goes by hosts, and makes none.
+        // Without a key in the directory, hosts decide, and no key is created.
         assert!(find(&members, &data).is_err() && !data.join("server.key").exists());
         members[2].key = Some(key(&data));
         assert_eq!(find(&members, &data).unwrap(), 3);
@@ -111,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_server_finds_itself_by_name_and_by_address() {
-        // 203.0.113.0/24 is nobody's (RFC 5737), and so is .invalid (RFC 2606).
+        // No machine has an address in 203.0.113.0/24 (RFC 5737) or a name in .invalid (RFC 2606).
         assert_eq!(found(&["a.invalid", &host_name(), "b.invalid"]), Ok(2));
         assert_eq!(found(&["203.0.113.1", "203.0.113.2", "127.0.0.1:2890"]), Ok(3));
     }

@@ -1,4 +1,4 @@
-//! Where the numbers come from that a file does not give: a profile, mapped to what the engine and the links are told.
+//! Profiles: numbers for the engine and the links that a configuration file leaves out.
 
 use super::bound::{self, Bound, LIMITS, SETTINGS, TIMING};
 use super::{Config, ConfigError, Network, Timing};
@@ -10,17 +10,22 @@ use zoolet_engine::store::disk_bytes_min;
 use zoolet_engine::wear::Medium;
 use zoolet_profiles::{AtMost, Axis, Key, Number, ORDERS, Profile};
 
-/// The name of a profile as the configuration file `file` says it: a file is looked for beside that one.
+/// Returns the name to look up for a profile named in the configuration file `file`.
+///
+/// A name that ends in `.toml` is a path relative to that file's directory.
 pub(super) fn beside(file: &Path, name: &str) -> String {
     let is_file = name.ends_with(".toml");
     let beside = file.parent().filter(|_| is_file).map(|directory| directory.join(name));
     beside.as_deref().and_then(Path::to_str).unwrap_or(name).to_owned()
 }
 
-/// The profile of that name, or of the file if it ends in `.toml`.
+/// Returns the profile of that name, or reads it if the name ends in `.toml`.
 ///
 /// # Errors
-/// What is wrong with it, in one line that names it.
+/// One line that names the profile, if:
+/// - it is unknown or cannot be read,
+/// - one of its numbers is not allowed or contradicts another,
+/// - its parts exceed its memory ceiling.
 pub fn find(name: &str, network: Option<Network>) -> Result<Profile, ConfigError> {
     let network = network.map(Network::name);
     let found = if name.ends_with(".toml") {
@@ -48,7 +53,9 @@ pub fn find(name: &str, network: Option<Network>) -> Result<Profile, ConfigError
     Ok(profile)
 }
 
-/// What a server needs of the disk its engine knows, and no part of a profile.
+/// Checks that the disk bound is large enough for the engine.
+///
+/// Only the engine knows the minimum, so no part of a profile can check it.
 fn check_disk(profile: &Profile, limits: &Limits) -> Result<(), ConfigError> {
     let (least, most) = (disk_bytes_min(limits), limits.disk_bytes_max);
     if !(1..least).contains(&most) {
@@ -64,11 +71,15 @@ fn check_disk(profile: &Profile, limits: &Limits) -> Result<(), ConfigError> {
     Err(ConfigError::new(profile.contradiction(&ways).to_string()))
 }
 
-/// The orders of a profile, for what a file says over its numbers. A server that is alone elects nobody: its settings may be what they want. With limits out
-/// of their order a server works, if not as well: what its owner should know of them.
+/// Checks a file's numbers against the orders that profiles keep. Returns warnings.
+///
+/// An order bounds one number by a percentage of another.
+///
+/// A standalone server has no elections, so its settings may break the orders. With limits out of
+/// order a server still works, but less well: that is a warning.
 ///
 /// # Errors
-/// The first time that is out of its order.
+/// The first setting or time that is out of order.
 pub(super) fn check_orders(
     profile: &Profile,
     config: &mut Config,
@@ -98,12 +109,12 @@ pub(super) fn check_orders(
     Ok(warnings)
 }
 
-/// A number of an order, as it counts.
+/// One side of an order, with its effective value.
 struct Said {
     table: &'static str,
     key: String,
     value: u64,
-    /// The file says it, over the profile.
+    /// The file overrides the profile's value.
     is_of_file: bool,
 }
 
@@ -113,11 +124,13 @@ impl Said {
     }
 }
 
-/// Which of two numbers that contradict each other the file says, and what it would have to be.
+/// Returns which of two contradicting numbers to change, and its allowed range.
+///
+/// The number to change is one that the file sets, `less` if it sets both.
 fn out_of_order<'a>(order: &AtMost, less: &'a Said, more: &'a Said) -> Option<(&'a Said, String)> {
     let AtMost { percent, why, .. } = order;
     let most = more.value.saturating_mul(*percent) / 100;
-    // No reserve at all is nobody's mistake.
+    // A `more` of 0 is a choice, such as to have no reserve.
     if less.value <= most || more.value == 0 {
         return None;
     }
@@ -129,7 +142,7 @@ fn out_of_order<'a>(order: &AtMost, less: &'a Said, more: &'a Said) -> Option<(&
     Some((more, format!("at least {least} ({} is {}: {why})", less.key, less.value)))
 }
 
-/// A configuration with the numbers of a profile, and how long its servers wait for each other.
+/// Returns a configuration and the timing of its servers, with a profile's numbers.
 ///
 /// # Errors
 /// A number that is not allowed.
@@ -170,14 +183,16 @@ fn medium(profile: &Profile) -> Medium {
     }
 }
 
-/// What a server with these limits takes at most in an ensemble of `servers`, everything at its bound at once, bytes.
+/// Returns the maximum memory of a server in an ensemble of `servers`, in bytes.
+///
+/// It is the profile's fixed part plus all other parts, each at its bound.
 pub fn memory_bytes_max(profile: &Profile, limits: &Limits, servers: u64) -> u64 {
     let peers = usize::try_from(servers.saturating_sub(1)).unwrap_or(usize::MAX);
     let parts: u64 = parts(limits, peers).iter().map(|(_, bytes)| bytes).sum();
     profile.get(Key::FixedBytes) + parts
 }
 
-/// The limits of a server with this profile.
+/// Returns the limits of a server with this profile.
 ///
 /// # Errors
 /// A number that is not allowed.
@@ -185,17 +200,17 @@ pub fn limits(profile: &Profile) -> Result<Limits, ConfigError> {
     numbers(profile).map(|(config, _)| config.limits)
 }
 
-/// What each part of a server with these limits may take in an ensemble with so many others, bytes.
+/// Returns the maximum memory of each part of a server with `peers` others, in bytes.
 pub fn parts(limits: &Limits, peers: usize) -> Vec<(Part, u64)> {
     let budget = Budget::new(limits);
     budget.allow(Part::Links, zoolet_transport::peer::link_bytes_max(limits, peers));
     Part::ALL.into_iter().filter(|part| part.is_memory()).map(|part| (part, budget.limit(part))).collect()
 }
 
-/// What the alarm of the flash budget and the forecast of the medium's life go by.
+/// Numbers of the flash budget's alarm and of the forecast of the medium's life.
 const OF_FLASH: [Key; 3] = [Key::FlashBudget, Key::Endurance, Key::DeviceAmplification];
 
-/// What `conf` shows: the profile, and every number with where it comes from.
+/// Returns the lines for `conf`: the profile, and each number with its source.
 pub(super) fn conf(profile: &Profile, config: &Config) -> Vec<(String, String)> {
     let mut lines = vec![
         ("zoolet.profile".to_owned(), profile.name().to_owned()),
@@ -211,8 +226,9 @@ pub(super) fn conf(profile: &Profile, config: &Config) -> Vec<(String, String)> 
     lines
 }
 
-/// What a server with this configuration takes of memory at most; and what its owner should know if that is more than the ceiling of its profile: a file
-/// gave larger parts, or the site has more servers.
+/// Returns a server's maximum memory, in bytes, and a warning above the profile's ceiling.
+///
+/// The ceiling is exceeded if a file sets larger parts or the site has more servers.
 pub(super) fn most(profile: &Profile, config: &Config) -> (u64, Option<String>) {
     let servers = config.ensemble.as_ref().map_or(1, |ensemble| ensemble.members.len() as u64);
     let (most, ceiling) = (memory_bytes_max(profile, &config.limits, servers), profile.get(Key::CeilingBytes));
@@ -228,7 +244,7 @@ pub(super) fn most(profile: &Profile, config: &Config) -> (u64, Option<String>) 
     (most, over)
 }
 
-/// Each number that a configuration file may say, and how it came about.
+/// Returns each number that a configuration file may set, with its source.
 fn effective(profile: &Profile, config: &Config) -> Vec<Effective> {
     let Ok((mut of_profile, mut timing_of_profile)) = numbers(profile) else { return Vec::new() };
     let mut config = config.clone();
@@ -257,12 +273,13 @@ fn effective(profile: &Profile, config: &Config) -> Vec<Effective> {
     all
 }
 
-/// A number as it is, and where it comes from.
+/// An effective number and its source.
 struct Effective {
     /// Table and key, as in `zoolet.toml`.
     key: String,
     value: u64,
-    /// The evidence and the file of a profile; `configured` where a file said something else; `default` of what no profile says.
+    /// Evidence and file of the profile; `configured` if a file sets another value; `default` if no
+    /// profile has the number.
     from: String,
 }
 
@@ -301,7 +318,8 @@ mod tests {
         assert_eq!(config.profile, DEFAULT_PROFILE);
     }
 
-    /// Every composition, so every sum: the parts of all of them are below their ceilings.
+    /// Combines every medium, memory and network, and takes every board: [`find`] refuses a profile
+    /// above its ceiling.
     #[test]
     fn everything_at_its_bound_at_once_is_below_the_ceiling_of_every_profile() {
         for media in zoolet_profiles::parts(Axis::Media).unwrap() {
@@ -356,10 +374,10 @@ mod tests {
         read("disk_bytes_max", "154 MiB").unwrap();
     }
 
-    /// What a profile says and nothing is told would be no profile.
+    /// A number that nothing reads would have no effect in a profile.
     #[test]
     fn every_number_of_a_profile_is_told_to_somebody() {
-        /// What the machine is, and what the rest is checked against.
+        /// Numbers that describe the machine, and numbers that others are checked against.
         const OF_THE_BOX: [Key; 17] = [
             Key::SyncP50,
             Key::SyncP99,

@@ -2,7 +2,7 @@
 
 use super::ConfigError;
 
-/// One `key = value`, with the line it starts on (from 1).
+/// A `key = value`, with the line that it starts on (from 1).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Property {
     pub(super) line: usize,
@@ -10,25 +10,26 @@ pub(super) struct Property {
     pub(super) value: String,
 }
 
-/// Every property in the order of the file; keys may repeat.
+/// Returns every property in file order; keys may repeat.
 ///
 /// # Errors
-/// The line of a malformed `\u` escape, the only thing that is not valid in this syntax; or of a replacement character outside a
-/// comment, where a byte was that is not UTF-8.
+/// The line of the problem, which is one of:
+/// - a malformed `\u` escape, the only invalid text in this syntax;
+/// - a replacement character outside a comment, which stands for a byte that is not UTF-8.
 pub(super) fn parse(text: &str) -> Result<Vec<Property>, (usize, ConfigError)> {
-    // Some editors put one before everything.
+    // Some editors write a byte order mark.
     logical_lines(text.strip_prefix('\u{feff}').unwrap_or(text))?
         .into_iter()
         .map(|(line, text)| {
             let (key, value) = split(&text);
             let unescaped = |text| unescape(text).map_err(|error| (line, error));
-            // ZooKeeper trims what the syntax would keep.
+            // ZooKeeper trims white space that the syntax would keep.
             Ok(Property { line, key: unescaped(key)?.trim().to_owned(), value: unescaped(value)?.trim().to_owned() })
         })
         .collect()
 }
 
-/// Lines joined over continuations, without blanks and comments.
+/// Joins continued lines, and drops blank lines and comments.
 fn logical_lines(text: &str) -> Result<Vec<(usize, String)>, (usize, ConfigError)> {
     let mut lines = Vec::new();
     let mut open: Option<(usize, String)> = None;
@@ -57,7 +58,10 @@ fn not_utf_8() -> ConfigError {
     ConfigError::new("has a byte that is not UTF-8 text: save the file as UTF-8, or write such a letter as in \\u00e9")
 }
 
-/// The key ends at the first unescaped `=`, `:` or white space; white space and one `=` or `:` before the value go.
+/// Splits a line into its key and value.
+///
+/// The key ends at the first unescaped `=`, `:` or white space. White space and one `=` or `:`
+/// before the value are dropped.
 fn split(line: &str) -> (&str, &str) {
     let mut escaped = false;
     let end = line.find(|c| {
@@ -94,7 +98,9 @@ fn unescape(text: &str) -> Result<String, ConfigError> {
     Ok(String::from_utf16_lossy(&out))
 }
 
-/// Four hexadecimal digits: one UTF-16 unit, so that a pair of escapes makes one character, as in Java.
+/// Reads four hexadecimal digits as one UTF-16 unit.
+///
+/// Two escapes can form one character, as in Java.
 fn unicode_escape(chars: &mut std::str::Chars<'_>) -> Result<u16, ConfigError> {
     let digits: String = chars.by_ref().take(4).collect();
     if digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -104,7 +110,7 @@ fn unicode_escape(chars: &mut std::str::Chars<'_>) -> Result<u16, ConfigError> {
     }
 }
 
-/// Without the characters that follow: they may be part of a password.
+/// The error omits the characters that follow: they may be part of a password.
 fn malformed() -> ConfigError {
     ConfigError::new("allowed are four hexadecimal digits after \\u")
 }

@@ -1,16 +1,19 @@
-//! ZooKeeper's settings that protect and are not built. A `zoo.cfg` that asks for one is refused: a server that started
-//! without it would serve clients that its operator meant to keep out.
+//! ZooKeeper's security settings that are not implemented.
+//!
+//! A `zoo.cfg` that enables one is refused: a server that ignored it would serve clients that its
+//! operator meant to keep out.
 
 use super::ConfigError;
 use std::sync::LazyLock;
 use zoolet_profiles::{changes, changes_of_beginning};
 
-/// A setting that protects, or several whose keys begin alike.
+/// A security setting, or several whose keys have a common prefix.
 pub(super) struct Protection {
     key: Name,
-    /// Values that ask for nothing which is missing here, upper and lower case being one. An empty value never does.
+    /// Accepted values, compared without case: they need nothing that is missing here. An empty
+    /// value is always accepted.
     accepted: &'static [&'static str],
-    /// What is missing, and what helps.
+    /// Error text: what is missing, and what to do.
     refusal: &'static str,
 }
 
@@ -19,15 +22,15 @@ enum Name {
     Prefix(&'static str),
 }
 
-/// Every one that ZooKeeper 3.9 has. The first that fits a key counts.
+/// All security settings of ZooKeeper 3.9. The first that matches a key counts.
 const PROTECTIONS: &[Protection] = &[
     switch("enforce.auth.enabled", CLIENTS_UNPROVED),
     switch("sessionRequireClientSASLAuth", CLIENTS_UNPROVED),
-    // No release reads it, and many guides have it: its author asks for the same.
+    // No release reads this key, but many guides name it: its author wants the same protection.
     Protection { key: Name::Whole("requireClientAuthScheme"), accepted: &["none"], refusal: CLIENTS_UNPROVED },
     Protection {
         key: Name::Prefix("authProvider."),
-        // These two are here, and ZooKeeper has them without the line as well.
+        // Both are implemented, and ZooKeeper enables them without this line too.
         accepted: &[
             "org.apache.zookeeper.server.auth.DigestAuthenticationProvider",
             "org.apache.zookeeper.server.auth.IPAuthenticationProvider",
@@ -66,14 +69,14 @@ const fn switch(key: &'static str, refusal: &'static str) -> Protection {
 }
 
 impl Protection {
-    /// The protection that a line of a `zoo.cfg` asks for, if it asks for one. `key` is without its `zookeeper.`.
+    /// Returns the protection that a line enables, if any. `key` has no `zookeeper.` prefix.
     pub(super) fn asked_for(key: &str, value: &str) -> Option<&'static Self> {
         let found = PROTECTIONS.iter().find(|protection| protection.is_named(key))?;
         let is_off = value.is_empty() || found.accepted.iter().any(|accepted| accepted.eq_ignore_ascii_case(value));
         (!is_off).then_some(found)
     }
 
-    /// Why the server does not start. The value is left out: some of these are passwords.
+    /// Returns the error that prevents the start, without the value, which may be a password.
     pub(super) fn refusal(&self, written: &str) -> ConfigError {
         ConfigError::new(format!("{written}: {}", self.refusal))
     }
@@ -86,7 +89,7 @@ impl Protection {
     }
 }
 
-/// Keys of which [`PROTECTIONS`] has only the beginning, for a key that is nearly one of them.
+/// Ends of keys that [`PROTECTIONS`] knows only by prefix, for recognizing misspelt keys.
 const OF_PREFIXES: &[&str] = &[
     "allowReverseDnsLookup",
     "authProvider",
@@ -109,7 +112,9 @@ const OF_PREFIXES: &[&str] = &[
     "trustStore.type",
 ];
 
-/// Whatever begins nearly so asks for a protection: the letters, how many may be wrong, and a key to suggest.
+/// Stems of protection keys: a key that begins almost like a stem means a protection.
+///
+/// Each entry has the stem's letters, how many of them may be wrong, and a key to suggest.
 const FAMILIES: &[(&str, usize, &str)] = &[
     ("authprovider", 2, "authProvider.1"),
     ("enforceauth", 2, "enforce.auth.enabled"),
@@ -118,18 +123,21 @@ const FAMILIES: &[(&str, usize, &str)] = &[
     ("ssl", 0, "ssl.*"),
 ];
 
-/// A mistake in a whole key weighs no more than one in the beginning of a family.
+/// Distance counted for a key that begins like a family's stem. A whole key at the same distance
+/// wins.
 const CHANGES_OF_FAMILY: usize = 2;
 
-/// The whole keys, each with its letters alone.
+/// Every known key, as a pair of its letters (see `letters`) and itself.
 static LETTERS: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
     let of_prefixes =
         ["ssl.", "ssl.quorum."].iter().flat_map(|prefix| OF_PREFIXES.iter().map(move |key| format!("{prefix}{key}")));
     keys().map(str::to_owned).chain(of_prefixes).map(|key| (letters(&key), key)).collect()
 });
 
-/// The protection's key, or a server line's, that the author of an unknown `key` meant, unless one of the `harmless` keys
-/// is nearer. `None` when the value asks for nothing.
+/// Returns the protection key or server line that an unknown `key` probably means.
+///
+/// Returns `None` for a protection if one of the `harmless` keys is nearer, or if the value enables
+/// nothing.
 pub(super) fn meant<'k>(key: &str, value: &str, harmless: impl Iterator<Item = &'k str>) -> Option<String> {
     let written = letters(key);
     if let Some(line) = meant_server(&written) {
@@ -146,47 +154,51 @@ pub(super) fn meant<'k>(key: &str, value: &str, harmless: impl Iterator<Item = &
     (Protection::asked_for(meant, value).is_some() && !harmless.into_iter().any(is_harmless)).then(|| meant.to_owned())
 }
 
-/// Whether `key` has the letters of a protection's key, and other dots or capitals.
+/// Returns whether `key` equals a protection's key except for dots and case.
 pub(super) fn is_respelt(key: &str) -> bool {
     let written = letters(key);
     LETTERS.iter().any(|(known, _)| *known == written)
 }
 
-/// The server line that is meant. A file that leaves a server out has another majority than the others.
+/// Returns the server line that is meant, if any.
+///
+/// A misspelt server line must not be ignored: a file without that server has another majority than
+/// the others.
 fn meant_server(written: &str) -> Option<String> {
     let stem = written.trim_end_matches(|c: char| c.is_ascii_digit());
     let id = &written[stem.len()..];
     (!id.is_empty() && changes(stem, "server", 1).is_some()).then(|| format!("server.{id}"))
 }
 
-/// How many letters of a key may be wrong: a word may be missing in a long one.
+/// Returns how many letters of a key may be wrong. A long key may lack a whole word.
 fn forgiven(letters: &str) -> usize {
     (letters.len() / 4).min(6)
 }
 
-/// More than any key has, so that what a longer one is compared with costs no more.
+/// Maximum number of letters compared, more than any known key has. Bounds the cost of a
+/// comparison.
 const LETTERS_MAX: usize = 100;
 
-/// The letters and digits of a key in lower case, without the prefix that ZooKeeper gives every key.
+/// Returns the letters and digits of a key in lower case, without the `zookeeper.` prefix.
 fn letters(key: &str) -> String {
     let letters = key.chars().filter(|c| c.is_alphanumeric()).take(LETTERS_MAX);
     let all: String = letters.map(|c| c.to_ascii_lowercase()).collect();
     all.strip_prefix("zookeeper").map(str::to_owned).unwrap_or(all)
 }
 
-/// Whether `key` is one of these, whatever its value.
+/// Returns whether `key` is one of these, whatever its value.
 pub(super) fn is_known(key: &str) -> bool {
     PROTECTIONS.iter().any(|protection| protection.is_named(key))
 }
 
-/// The whole keys, and the beginnings.
+/// Returns the whole keys and the prefixes.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     PROTECTIONS.iter().map(|protection| match protection.key {
         Name::Whole(name) | Name::Prefix(name) => name,
     })
 }
 
-/// The whole keys, for a key that is nearly one of them.
+/// Returns the whole keys, to suggest one for a misspelt key.
 pub(super) fn keys() -> impl Iterator<Item = &'static str> {
     PROTECTIONS.iter().filter_map(|protection| match protection.key {
         Name::Whole(name) => Some(name),
@@ -267,7 +279,8 @@ mod tests {
             assert_eq!(loaded.map(|loaded| loaded.warnings), Ok(vec![]), "{key}={off}");
         }
         assert!(parse("enforce.auth.enabled=FALSE").is_ok());
-        // What only says how, or gives more rights, or is a protection that every server here has.
+        // Lines that only configure a protection, grant more rights, or name a protection that
+        // every server here has.
         for line in [
             "enforce.auth.schemes=sasl",
             "secureClientPortAddress=127.0.0.1",
@@ -370,7 +383,7 @@ mod tests {
         let is_whole = |key: &&str| !key.ends_with(['.', '_']);
         let listed: Vec<&str> = zoo_cfg::listed_keys().filter(is_whole).collect();
         for key in listed.iter().chain(HARMLESS) {
-            // As other people write it, and with a typing mistake.
+            // Other people's spellings, and a typing mistake.
             let typo = format!("{key}x");
             for written in [(*key).to_owned(), key.to_lowercase(), key.to_uppercase(), key.replace('.', "_"), typo] {
                 if listed.contains(&&*written) || written == "PORTUNIFICATION" {

@@ -4,26 +4,31 @@ use super::{ConfigError, Member, address, own_entry};
 
 const ALLOWED: &str = "host:port:port[:participant|observer][|host:port:port...][;[address:]clientPort]";
 
-/// One such line. The first port is that of links between servers, which is UDP here; the second is of elections, which need no port of their own.
+/// A `server.N` line.
+///
+/// Its first port is for links between servers, UDP here. Its second is for elections, which use
+/// the same links here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ServerLine {
     pub(super) id: u8,
     /// `host:port`, at least one.
     pub(super) addresses: Vec<String>,
-    /// ZooKeeper's ports of elections, of each address.
+    /// ZooKeeper's election port of each address.
     pub(super) election_ports: Vec<u16>,
     pub(super) is_observer: bool,
     pub(super) clients: Option<ClientPart>,
 }
 
-/// What stands behind the semicolon.
+/// The part after the semicolon.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ClientPart {
-    /// `None` where any address of the server is meant.
+    /// `None`: any address of the server.
     pub(super) host: Option<String>,
     pub(super) port: u16,
 }
 
+/// Parses the value of a server line.
+///
 /// # Errors
 /// Names the key, the value and what is allowed.
 pub(super) fn parse(key: &str, id: &str, value: &str) -> Result<ServerLine, ConfigError> {
@@ -48,7 +53,7 @@ pub(super) fn parse(key: &str, id: &str, value: &str) -> Result<ServerLine, Conf
     Ok(ServerLine { id, addresses, election_ports, is_observer: roles[0], clients })
 }
 
-/// `host:port`, the port of elections, and whether it is an observer's.
+/// Parses one address; returns `host:port`, the election port, and whether it is an observer.
 fn peer_address(text: &str) -> Option<(String, u16, bool)> {
     let ports_at = text.find("]:").map_or_else(|| text.find(':'), |bracket| Some(bracket + 1))?;
     let (host, ports) = text.split_at(ports_at);
@@ -64,7 +69,7 @@ fn peer_address(text: &str) -> Option<(String, u16, bool)> {
     (parts.next().is_none() && address::split(&address).is_some()).then_some((address, election, is_observer))
 }
 
-/// `None` when it is not written as one; `Some(None)` for the port 0, ZooKeeper's "not set".
+/// Parses the client part: `None` if malformed, `Some(None)` for port 0, "not set" in ZooKeeper.
 #[allow(clippy::option_option, reason = "what is wrong, what is absent, what is there")]
 fn client_part(text: &str) -> Option<Option<ClientPart>> {
     let (host, port) = text.rsplit_once(':').unwrap_or(("0.0.0.0", text));
@@ -77,10 +82,10 @@ fn client_part(text: &str) -> Option<Option<ClientPart>> {
 }
 
 impl ServerLine {
-    /// As a member of the ensemble of server `own`.
+    /// Returns the line as a member of server `own`'s ensemble.
     ///
     /// # Errors
-    /// Nobody can reach another server at "any address".
+    /// The unspecified address (0.0.0.0 or ::) in the line of another server.
     pub(super) fn to_member(&self, own: u8) -> Result<Member, ConfigError> {
         let addresses: Result<Vec<_>, _> = self.addresses.iter().map(|text| self.reachable(text, own)).collect();
         let addresses = addresses?;
@@ -93,7 +98,10 @@ impl ServerLine {
         Ok(Member { addresses, election_ports, is_observer: self.is_observer, client, ..Member::new(self.id, "") })
     }
 
-    /// People write 0.0.0.0 in a server's own line to have it listen everywhere; others know it by another name.
+    /// Returns the address at which servers reach this one.
+    ///
+    /// Operators write 0.0.0.0 in a server's own line to make it listen everywhere. The machine's
+    /// name replaces it.
     fn reachable(&self, text: &str, own: u8) -> Result<String, ConfigError> {
         match text.strip_prefix("0.0.0.0:").or_else(|| text.strip_prefix("[::]:")) {
             None => Ok(text.to_owned()),

@@ -1,15 +1,15 @@
-//! Where a file's servers get their trust from, and what is said when there is none.
+//! The site key of a file's servers, and the message when it is missing.
 
 use super::{ConfigError, Member, TrustSource, address};
 use std::path::Path;
 
-/// The site key in `file`, which must be there.
+/// Returns the site key in `file` as trust source.
 ///
 /// # Errors
-/// It is not; says how to make it.
+/// The file does not exist. The message says how to make it.
 pub(super) fn at(file: &Path, own: u8, members: &[Member]) -> Result<TrustSource, ConfigError> {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    // One that may not be looked at is there, as far as anybody knows; why, says whoever reads it.
+    // If the process may not look, the file counts as present. Reading it later gives the reason.
     if file.try_exists().unwrap_or(true) {
         Ok(TrustSource::SiteKeyFile(file))
     } else {
@@ -17,7 +17,7 @@ pub(super) fn at(file: &Path, own: u8, members: &[Member]) -> Result<TrustSource
     }
 }
 
-/// What an operator reads whose servers have no secret in common: the two commands that give them one.
+/// Returns the message about a missing site key, with the commands to create and copy it.
 pub(super) fn missing(file: &Path, own: u8, members: &[Member]) -> ConfigError {
     let file = file.display();
     let mut lines = format!(

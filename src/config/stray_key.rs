@@ -1,16 +1,16 @@
-//! Private keys that stand where none belongs: every one is refused, and no line shows its secret.
+//! Refuses private keys in the wrong place, without showing their secrets.
 
 #[cfg(feature = "server")]
 use super::ConfigError;
 
 /// A kind of private key.
 struct Kind {
-    /// The beginning of its text. The number of a version and a colon follow.
+    /// Start of its text. The digits of a version and a colon follow.
     label: &'static str,
-    /// What people call it.
+    /// Name for people.
     #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "only files and options are refused"))]
     name: &'static str,
-    /// What helps.
+    /// What to do.
     #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "only files and options are refused"))]
     remedy: &'static str,
 }
@@ -34,7 +34,7 @@ const KINDS: [Kind; 2] = [
 /// Refuses a private key in `text`, which stands at `place`.
 ///
 /// # Errors
-/// Says which kind of key it is, what belongs there, and what to do; never the key.
+/// Names the kind of key, what belongs at `place`, and what to do; never shows the key.
 #[cfg(feature = "server")]
 pub fn refuse_stray_key(place: &str, text: &str) -> Result<(), ConfigError> {
     let Some((kind, _)) = first(text) else { return Ok(()) };
@@ -42,13 +42,15 @@ pub fn refuse_stray_key(place: &str, text: &str) -> Result<(), ConfigError> {
     Err(ConfigError::new(format!("{place}: {} stands where {belongs}. {}", kind.name, kind.remedy)))
 }
 
-/// The same of a key of a file and its value: the two may be one private key that was taken apart at its colon.
+/// Refuses a private key in a file's key or value.
+///
+/// The colon of a private key may have split it into a key and a value.
 ///
 /// # Errors
 /// As [`refuse_stray_key`].
 #[cfg(feature = "server")]
 pub(super) fn refuse_in_line(key: &str, value: &str) -> Result<(), ConfigError> {
-    // A key that is a private key, or its beginning, is no place that a line may name.
+    // A key that contains a private key must not appear in the message as its place.
     refuse_stray_key("this line", &format!("{key}="))?;
     refuse_stray_key(key, value)
 }
@@ -70,7 +72,7 @@ pub fn without_secrets(line: &str) -> String {
         let (before, behind) = rest.split_at(secret);
         let secret = behind.trim_start().trim_start_matches(['"', '\'']);
         let after = secret.trim_start_matches(|c: char| !c.is_whitespace() && !"\"'`".contains(c));
-        // A line may say how a key begins.
+        // A line may only mention how a key begins.
         let has_secret = after.len() < secret.len();
         shown = shown + before + if has_secret { "(hidden)" } else { "" };
         rest = if has_secret { after } else { behind };
@@ -78,9 +80,10 @@ pub fn without_secrets(line: &str) -> String {
     shown + rest
 }
 
-/// The first private key in `text`: its kind, and where its secret begins.
+/// Returns the first private key in `text`: its kind, and the offset of its secret.
 ///
-/// A colon or an equals sign follows the version of a key. So a file named `zoolet-site-key-plant:7` is none.
+/// In a key, a version and then a colon or an equals sign follow the label. So a file named
+/// `zoolet-site-key-plant:7` is not a key.
 fn first(text: &str) -> Option<(&'static Kind, usize)> {
     let lower = text.to_ascii_lowercase();
     let found =

@@ -1,4 +1,6 @@
-//! `zoolet.toml`. An unknown key is an error: a limit with a typing mistake in its name must not pass for set.
+//! `zoolet.toml`.
+//!
+//! An unknown key is an error: a limit with a misspelt name must not seem to be set.
 
 mod kept;
 mod servers;
@@ -17,7 +19,7 @@ use toml::de::{DeTable, DeValue};
 use zoolet_engine::store::Strategy;
 use zoolet_profiles::Profile;
 
-/// The four-letter words that are built; a zoo.cfg may name others, with a warning.
+/// Four-letter words that are implemented. A `zoo.cfg` may name others, with a warning.
 pub(super) const WORDS: [&str; 16] = [
     "ruok", "srvr", "stat", "mntr", "isro", "envi", "conf", "cons", "dump", "wchs", "wchc", "wchp", "dirs", "crst",
     "srst", "zool",
@@ -45,7 +47,7 @@ pub(super) const TOP_KEYS: &[&str] = &[
     "timing",
 ];
 
-/// The keys of `[settings]` that are no numbers.
+/// Keys of `[settings]` that are not numbers.
 const OTHER_SETTINGS: [&str; 2] = ["super_digest", "skip_acl"];
 
 pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, ConfigError> {
@@ -61,9 +63,9 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
     })?;
     let source = Source { text };
     let wrong = |(at, error): Wrong| error.at(file, Some(line_of(text, at)));
-    // Before any value is looked at, since most lines show the value that is wrong.
+    // Before all other checks, because most messages show the wrong value.
     refuse_stray_keys("", document.get_ref()).map_err(wrong)?;
-    // First of the keys, whatever the order in the file: everything else is said over it.
+    // The profile comes first, wherever it stands in the file: the other keys override its numbers.
     let profile = profile_of(file, source, document.get_ref(), over).map_err(wrong)?;
     let (config, timing) = profile::numbers(&profile).map_err(|error| error.at(file, None))?;
     let clients = Some((Ipv4Addr::LOCALHOST, DEFAULT_PORT).into());
@@ -84,7 +86,7 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
     Ok(settled(&profile, reader.config, warnings))
 }
 
-/// Refuses a private key among the keys and values of `table`, itself the value of `key`.
+/// Refuses a private key among the keys and values of `table`, the value of `key`.
 fn refuse_stray_keys(key: &str, table: &DeTable<'_>) -> Result<(), Wrong> {
     table.iter().try_for_each(|(name, value)| {
         let is_top = key.is_empty();
@@ -103,13 +105,15 @@ fn refuse_in_value(key: &str, value: &Value<'_>) -> Result<(), Wrong> {
     }
 }
 
-/// The key that a line sets. A line may be part of a secret that was broken in two, so only a known key is shown.
+/// Returns the key that a line sets, if it is known.
+///
+/// A line may be part of a secret with a line break, so only a known key may be shown.
 fn known_key(line: &str) -> Option<&str> {
     let key = line.split('=').next()?.trim();
     home(key).map(|_| key)
 }
 
-/// What the file or the command line says where the numbers come from.
+/// Returns the profile for the default numbers, from the file or the command line.
 fn profile_of(file: &Path, source: Source<'_>, document: &DeTable<'_>, over: &Overrides) -> Result<Profile, Wrong> {
     let said = |name: &str| document.iter().find(|(key, _)| key.get_ref() == name).map(|(_, value)| value);
     let network = said("network").map(|value| network(source, value)).transpose()?;
@@ -141,11 +145,12 @@ impl<'i> Reader<'i> {
     fn top(&mut self, key: &str, value: &Value<'i>) -> Result<(), Wrong> {
         match key {
             "site" => self.config.site = Some(self.source.string(key, value, "a name in quotes")?.to_owned()),
-            // Already.
+            // Already read.
             "profile" | "network" => {}
             "data" => {
                 self.config.data = self.source.non_empty(key, value, "a directory in quotes")?.into();
-                // Written for a box that has a disk to mount: an empty directory is not told from a missing one.
+                // A box with this key may have a disk to mount, and an empty directory looks like a
+                // missing disk.
                 self.config.populate = Populate::Never;
             }
             "log_strategy" => self.config.log_strategy = self.log_strategy(key, value)?,
@@ -199,7 +204,7 @@ impl<'i> Reader<'i> {
         match name {
             "super_digest" => {
                 let key = "settings.super_digest";
-                // Not by `Source::string`, whose error shows the value.
+                // Not through `Source::string`, whose error shows the value.
                 let digest = if let DeValue::String(digest) = value.get_ref() { digest.as_ref() } else { "" };
                 self.config.settings.super_digest = Some(super_digest(key, digest).map_err(at(value))?);
             }
@@ -217,7 +222,7 @@ impl<'i> Reader<'i> {
     }
 }
 
-/// A digest identity that is super, as ZooKeeper writes it: `user:base64(sha1(user:password))`.
+/// Checks a super user's digest as ZooKeeper writes it: `user:base64(sha1(user:password))`.
 pub(super) fn super_digest(key: &str, value: &str) -> Result<String, ConfigError> {
     let is_digest = |hash: &str| {
         hash.len() == 28

@@ -1,5 +1,8 @@
-//! ZooKeeper's `zoo.cfg` as it is: what means something here is obeyed, what cannot be obeyed yet is an error or a
-//! warning, and an unknown key is a warning, as in ZooKeeper.
+//! ZooKeeper's `zoo.cfg`, unchanged.
+//!
+//! Keys with a meaning here take effect. Keys that cannot take effect yet give an error or a
+//! warning. An unknown key gives a warning, as in ZooKeeper, or an error if it resembles a security
+//! setting or a server line.
 
 use super::bound::{self, TogetherNames};
 use super::profile;
@@ -18,10 +21,10 @@ use std::{
 };
 use zoolet_profiles::{Profile, nearest};
 
-/// ZooKeeper's tickTime when the file names none.
+/// ZooKeeper's default of `tickTime`, milliseconds.
 const TICK_MS: u32 = 3000;
 
-/// Keys that mean something here.
+/// Keys with a meaning here.
 const OBEYED: &[&str] = &[
     "dataDir",
     "dataLogDir",
@@ -53,9 +56,9 @@ const OBEYED: &[&str] = &[
     "reconfigEnabled",
 ];
 
-/// Keys that tune what this server does not have, or does without being told.
+/// Keys that tune parts which this server lacks, or which need no tuning here.
 const NOTHING_TO_DO: &[&str] = &[
-    // How long servers wait for each other does not depend on ticks.
+    // Timeouts between servers do not depend on ticks.
     "initLimit",
     "syncLimit",
     "connectToLearnerMasterLimit",
@@ -95,15 +98,17 @@ const NOTHING_TO_DO: &[&str] = &[
     // Links between servers are always encrypted.
     "sslQuorum",
     "sslQuorumReloadCertFiles",
-    // ZooKeeper reads these only beside a setting that is refused here (`protection.rs`).
+    // ZooKeeper reads these only together with a setting that is refused here (`protection.rs`).
     "enforce.auth.schemes",
     "secureClientPortAddress",
 ];
 
-/// The same, by the beginning of the key.
+/// Prefixes of such keys.
 const NOTHING_TO_DO_PREFIXES: &[&str] = &["jvm.pause.", "multiAddress.", "nio.", "netty.", "leader.", "learner."];
 
-/// Keys whose features do not exist yet, by the beginning of the key; the server runs without them and says so.
+/// Keys and prefixes of features that are not implemented. The server starts without them, with a
+/// warning.
+///
 /// None of them protects: without it, no client may do or read more than with it.
 const NOT_BUILT: &[&str] = &[
     "admin.",
@@ -155,7 +160,9 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
     Ok(settled(&profile, config, warnings))
 }
 
-/// Warns of each key that stands twice: the later line counts, as in ZooKeeper, which does not say so. Servers are refused.
+/// Returns a warning for each repeated key except server lines.
+///
+/// The later line counts, as in ZooKeeper, which gives no warning. A repeated server is an error.
 fn repeated(properties: &[Property]) -> impl Iterator<Item = String> {
     let mut lines = HashMap::new();
     properties.iter().filter(|property| !property.key.starts_with("server.")).filter_map(move |property| {
@@ -165,7 +172,7 @@ fn repeated(properties: &[Property]) -> impl Iterator<Item = String> {
     })
 }
 
-/// What `zoolet.profile` and `zoolet.network`, or the command line, say where the numbers come from.
+/// Returns the profile for the default numbers, from the file or the command line.
 fn profile_of(file: &Path, properties: &[Property], over: &Overrides) -> Result<Profile, (Option<usize>, ConfigError)> {
     let last = |key: &str| {
         let is_it = |property: &&Property| property.key.strip_prefix("zookeeper.").unwrap_or(&property.key) == key;
@@ -183,7 +190,7 @@ fn profile_of(file: &Path, properties: &[Property], over: &Overrides) -> Result<
     profile::find(&name, network.transpose()?).map_err(|error| (line, error))
 }
 
-/// What was read; what depends on other keys is put together in [`Reader::finish`].
+/// The values read so far. [`Reader::finish`] combines those that depend on each other.
 struct Reader {
     config: Config,
     timing: Timing,
@@ -221,7 +228,8 @@ impl Reader {
     }
 
     fn property(&mut self, Property { key: written, value, .. }: &Property) -> Result<(), ConfigError> {
-        // In ZooKeeper an unknown key becomes the system property `zookeeper.<key>`; people write it either way.
+        // ZooKeeper turns an unknown key into the system property `zookeeper.<key>`, so files use
+        // either form.
         let key = written.strip_prefix("zookeeper.").unwrap_or(written);
         if let Some(protection) = Protection::asked_for(key, value) {
             return Err(protection.refusal(written));
@@ -241,7 +249,7 @@ impl Reader {
             "minSessionTimeout" => self.session_timeout_min_ms = self.timeout(written, value)?,
             "maxSessionTimeout" => self.session_timeout_max_ms = self.timeout(written, value)?,
             "maxClientCnxns" => self.number("connections_per_address_max", written, value)?,
-            // 0 is ZooKeeper's "no bound"; here everything has one, so the default stays.
+            // In ZooKeeper 0 means no bound. Here everything has a bound, so the default stays.
             "maxCnxns" if value == "0" => {}
             "maxCnxns" => self.number("connections_max", written, value)?,
             "jute.maxbuffer" => self.number("frame_bytes_max", written, value)?,
@@ -269,7 +277,7 @@ impl Reader {
                 self.config.populate = if create { Populate::IfEmpty } else { Populate::Never };
             }
             "peerType" => self.servers.is_observer = Some(peer_type(written, value)?),
-            // Already.
+            // Already read.
             "zoolet.profile" | "zoolet.network" => {}
             "zoolet.siteKeyFile" if !value.is_empty() => self.servers.site_key_file = Some(value.into()),
             "dynamicConfigFile" => self.servers.read_dynamic(written, Path::new(value))?,
@@ -278,7 +286,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Keys that change nothing, or only under some values.
+    /// Handles keys that change nothing, or only with some values.
     fn rest(&mut self, key: &str, written: &str, value: &str) -> Result<(), ConfigError> {
         if let Some(id) = key.strip_prefix("server.") {
             self.servers.lines.push(server_line::parse(written, id, value)?);
@@ -298,7 +306,7 @@ impl Reader {
             "extendedTypesEnabled" | "enforceQuota" | "reconfigEnabled" if boolean(written, value)? => {
                 self.warn(format!("{written} = {value}: not built yet, ignored"));
             }
-            // As it is without them.
+            // These values match what the server does anyway.
             "forceSync" | "extendedTypesEnabled" | "enforceQuota" | "reconfigEnabled" => {}
             _ if protection::is_known(key) => {}
             _ if key.starts_with("group.") || key.starts_with("weight.") => {
@@ -315,8 +323,10 @@ impl Reader {
         Ok(())
     }
 
-    /// Warns of a key that is none, and refuses one that is nearly a protection's: its author believes to be protected.
-    /// The value stays unsaid, since a mistyped key may have a password behind it.
+    /// Warns of an unknown key, and refuses one that resembles a protection's key.
+    ///
+    /// The author of such a key expects protection. The message omits the value: behind a mistyped
+    /// key it may be a password.
     fn unknown(&mut self, key: &str, written: &str, value: &str) -> Result<(), ConfigError> {
         let harmless = OBEYED.iter().chain(NOTHING_TO_DO).chain(NOT_BUILT).copied();
         if let Some(near) = protection::meant(key, value, harmless) {
@@ -324,7 +334,8 @@ impl Reader {
         }
         let known = OBEYED.iter().chain(NOTHING_TO_DO).copied().chain(protection::keys());
         match nearest(key, known) {
-            // Whoever writes the beginning of a protection's key relies on the protection.
+            // The key is the beginning of a protection's key, so its author relies on the
+            // protection.
             Some(near) if Protection::asked_for(near, value).is_some() => {
                 return Err(ConfigError::new(format!("{written}: no such key; did you mean {near}?")));
             }
@@ -334,7 +345,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The line that sets the client port to 0, ZooKeeper's "not set", where nothing else names one.
+    /// Returns the line with client port 0, "not set" in ZooKeeper, if no other line names a port.
     fn port_zero(&self, properties: &[Property]) -> Option<usize> {
         let is_named = self.client_port.is_some() || self.servers.lines.iter().any(|line| line.clients.is_some());
         let bare =
@@ -362,7 +373,7 @@ impl Reader {
         }
         self.session_timeouts();
         if self.read_only_mode && !self.words_given {
-            // Alone it is never read-only, but clients of such a site ask.
+            // A standalone server is never read-only, but clients of such a site send `isro`.
             self.config.four_letter_words.push("isro".to_owned());
         }
         if !self.nothing_to_do.is_empty() {
@@ -379,7 +390,7 @@ impl Reader {
         Ok((self.config, self.warnings))
     }
 
-    /// What only means something to several servers.
+    /// Refuses or ignores settings that need several servers.
     fn alone(&mut self) -> Result<(), ConfigError> {
         if self.servers.is_observer == Some(true) || self.servers.lines.iter().any(|line| line.is_observer) {
             return Err(ConfigError::new("observer: one server alone cannot be one"));
@@ -417,7 +428,7 @@ impl Reader {
         }
     }
 
-    /// `None` for -1, ZooKeeper's "as many ticks as usual".
+    /// Reads a session timeout; `None` for -1, ZooKeeper's "default number of ticks".
     fn timeout(&mut self, written: &str, value: &str) -> Result<Option<u32>, ConfigError> {
         if value == "-1" {
             return Ok(None);
@@ -435,7 +446,7 @@ fn has_prefix(key: &str, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| key.starts_with(prefix))
 }
 
-/// `None` for 0, ZooKeeper's "not set".
+/// Reads a port; `None` for 0, ZooKeeper's "not set".
 fn port(key: &str, value: &str) -> Result<Option<u16>, ConfigError> {
     let port: u16 = value.parse().map_err(|_| ConfigError::value(key, value, "a port, 1 to 65535"))?;
     Ok((port != 0).then_some(port))
@@ -477,7 +488,7 @@ fn peer_type(key: &str, value: &str) -> Result<bool, ConfigError> {
     }
 }
 
-/// Every key of the lists, and each beginning of a key that they have.
+/// Returns all keys and prefixes of the lists.
 pub(super) fn listed_keys() -> impl Iterator<Item = &'static str> {
     OBEYED.iter().chain(NOTHING_TO_DO).chain(NOTHING_TO_DO_PREFIXES).chain(NOT_BUILT).copied()
 }
@@ -578,7 +589,7 @@ mod tests {
         assert!(!twice.contains("again"), "{twice}");
     }
 
-    /// What is suggested is taken.
+    /// A suggested key must be accepted.
     #[test]
     fn every_key_of_the_list_is_one() {
         for key in OBEYED {
@@ -630,7 +641,7 @@ mod tests {
         }
     }
 
-    /// Whatever is searched for each of them: a search of all lines before it would take minutes here.
+    /// A search of all earlier lines for each key would take minutes here.
     #[test]
     fn a_huge_file_of_unknown_keys_is_read_in_time_linear_in_its_lines() {
         let lines: String = (0..20_000).map(|number| format!("an.unknown.key.of.somebody.{number}=1\n")).collect();

@@ -1,4 +1,4 @@
-//! The ensemble of a `zoo.cfg`: its server lines, `myid`, and where the site key is.
+//! The ensemble of a `zoo.cfg`: its server lines, `myid`, and the site key's file.
 
 use super::server_line::ServerLine;
 use super::stray_key::refuse_in_line;
@@ -8,23 +8,23 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What the keys of an ensemble said.
+/// The values of an ensemble's keys.
 #[derive(Default)]
 pub(super) struct Servers {
-    /// In the order of the file.
+    /// In file order.
     pub(super) lines: Vec<ServerLine>,
-    /// peerType: what this server takes itself for.
+    /// `peerType`, this server's role.
     pub(super) is_observer: Option<bool>,
-    /// `group.N` and `weight.N`, as written.
+    /// Key of a `group.N` or `weight.N` line, as written.
     pub(super) weighted: Option<String>,
     /// `zoolet.siteKeyFile`.
     pub(super) site_key_file: Option<PathBuf>,
-    /// Where the lines came from, if not from the file itself.
+    /// The file that the server lines are from, if not from the `zoo.cfg` itself.
     pub(super) dynamic_file: Option<PathBuf>,
 }
 
 impl Servers {
-    /// The server lines of a `dynamicConfigFile`, which has nothing else.
+    /// Reads a `dynamicConfigFile`: server lines, groups, weights and a version, but no other keys.
     pub(super) fn read_dynamic(&mut self, key: &str, file: &Path) -> Result<(), ConfigError> {
         if !self.lines.is_empty() {
             return Err(ConfigError::new(format!("{key} = {}: servers are in this file already", file.display())));
@@ -49,17 +49,19 @@ impl Servers {
         Ok(())
     }
 
-    /// Whether they are several; one server is alone, as in ZooKeeper.
+    /// Returns whether there are several. A single server is standalone, as in ZooKeeper.
     pub(super) fn are_several(&self) -> bool {
         self.lines.len() > 1
     }
 
-    /// The line of server `own`.
+    /// Returns the line of server `own`.
     pub(super) fn own(&self, own: u8) -> Option<&ServerLine> {
         self.lines.iter().find(|line| line.id == own)
     }
 
-    /// Which of the servers this is: `dataDir/myid` says so, or the command line, and both the same if both do.
+    /// Returns this server's id, from `dataDir/myid` or from the command line.
+    ///
+    /// If both give an id, they must agree. `None`: neither does, and there are no server lines.
     pub(super) fn number(&self, data: &Path, given: Option<u8>) -> Result<Option<u8>, ConfigError> {
         let file = data.join("myid");
         let text = match fs::read_to_string(&file) {
@@ -100,7 +102,7 @@ impl Servers {
         self.lines.iter().map(|line| line.id.to_string()).collect::<Vec<_>>().join(", ")
     }
 
-    /// The ensemble that server `own` is a member of, and what its owner should know.
+    /// Returns the ensemble that server `own` belongs to, and warnings.
     pub(super) fn ensemble(&self, own: u8, data: &Path) -> Result<(Ensemble, Vec<String>), ConfigError> {
         if let Some(key) = &self.weighted {
             return Err(ConfigError::new(format!(
@@ -141,7 +143,7 @@ mod tests {
     use super::super::{Config, Loaded, Overrides, zoo_cfg};
     use super::*;
 
-    /// A data directory with what an operator puts there first.
+    /// A data directory with the files that an operator prepares.
     struct Data(PathBuf);
 
     impl Data {
@@ -213,13 +215,14 @@ mod tests {
             fs::write(data.0.join("myid"), text).unwrap();
             assert_eq!(data.config(LOCAL).unwrap().server_id, 2);
         }
-        // What some machines write as text: it is there, and nobody is told that it is missing.
+        // UTF-16, which some machines write as text. The error must not say that the file is
+        // missing.
         fs::write(data.0.join("myid"), [0xff, 0xfe, b'2', 0]).unwrap();
         let unreadable = data.config(LOCAL).unwrap_err();
         assert!(unreadable.contains("myid: ") && unreadable.contains("UTF-8"), "{unreadable}");
         fs::write(data.0.join("myid"), "2").unwrap();
         assert!(data.load(LOCAL, &of_flag).unwrap_err().contains("myid = 2: allowed is 3, as --id says"));
-        // The data directory of the command line is the one that counts.
+        // The data directory of the command line wins.
         let elsewhere = Data::new("myid-elsewhere", &[("myid", "1")]);
         let over = Overrides { data: Some(elsewhere.0.clone()), ..Overrides::default() };
         let config = data.load(LOCAL, &over).unwrap().config;

@@ -1,4 +1,4 @@
-//! What reads the base, on two threads: questions of the core, and answers to clients that are still to be put together.
+//! Reads the base, on two threads: one for the core's fetches, one for answers to assemble.
 
 use super::figures::AtDisk;
 #[cfg(feature = "port")]
@@ -17,22 +17,23 @@ use zoolet_engine::store::key::end_of_prefix;
 use zoolet_model::{ErrorCode, Reply};
 use zoolet_session::Link;
 
-/// What such a thread is told, in order: a generation is served before anybody can ask for it.
+/// Work of such a thread, in order. A generation is served before the first read from it.
 pub(super) enum BaseWork {
     Fetch(Fetch),
     Complete(Box<Completion>, Destination),
-    /// A state of the base, under the number that the core knows it by.
+    /// A state of the base, with the core's number for it.
     Serve(Generation, BaseReader),
-    /// Somebody reads a generation on a thread of its own.
+    /// Lend a reader of this generation to another thread.
     Lend(Generation, Arc<LentReader>),
-    /// Dropping what a checkpoint made superfluous takes milliseconds, which the core does not have.
+    /// Drop what a checkpoint made superfluous. That takes milliseconds, which the core does not
+    /// have.
     Release {
         below: Generation,
         garbage: Option<Arc<Changes>>,
     },
 }
 
-/// Where a completed answer goes.
+/// Where an assembled answer goes.
 pub(super) enum Destination {
     Link(Arc<Link>),
     #[cfg(feature = "port")]
@@ -42,10 +43,15 @@ pub(super) enum Destination {
     },
 }
 
-/// Answers that are handed over together, at most: each handing over may wake the core. They wait for at most a millisecond and one question.
+/// Maximum number of answers per hand-over. Each hand-over may wake the core.
+///
+/// An answer waits for at most a millisecond and one fetch.
 const ANSWERS: usize = 256;
 
-/// Runs until its mailbox is closed. `at_disk` tells of the core's questions alone: an answer to a client may take seconds because it is long.
+/// Runs until its mailbox is closed.
+///
+/// `at_disk` times the core's fetches only: an answer to a client may take seconds because it is
+/// long.
 pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox, at_disk: &AtDisk) {
     let mut readers = BTreeMap::new();
     let (mut batch, mut answers) = (Vec::new(), Vec::new());
@@ -57,7 +63,7 @@ pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox, at_disk: &AtDisk) {
                 BaseWork::Fetch(fetch) => {
                     let now_ms = at_disk.begin();
                     if now_ms != handed_over_ms {
-                        // The next question may take long, and whoever asked the ones before waits for their answers.
+                        // This fetch may take long, so the earlier answers go out first.
                         handed_over_ms = now_ms;
                         core.push_all(answers.drain(..));
                     }
@@ -75,7 +81,8 @@ pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox, at_disk: &AtDisk) {
                     {
                         error!(?failure, left_out, "a read was answered with SYSTEMERROR");
                     }
-                    // At once: the next in this batch may take a second, and others wait for the room that this one had.
+                    // At once: the next completion of this batch may take a second, and other
+                    // requests wait for this one's room.
                     core.push(Input::Event(Event::Completed { bytes: completion.bytes }));
                     if let Some(BaseFailure::Damaged(what)) = failure {
                         core.push(Input::Event(Event::BaseDamaged { what }));
@@ -115,7 +122,7 @@ fn read(reader: &BaseReader, what: &FetchWhat) -> Result<Fetched, BaseFailure> {
     }
 }
 
-/// Says why the answer is an error, if the base is at fault.
+/// Answers a completion. Returns the failure of the base, if that is the reason for an error.
 fn complete(readers: &Readers, completion: &Completion, destination: Destination) -> Option<BaseFailure> {
     let (result, failure) = match reader(readers, completion.generation) {
         Ok(reader) => completion.run(reader),
@@ -155,7 +162,7 @@ mod tests {
         BaseWork::Fetch(Fetch { id: FetchId(id), what, generation: Generation(0) })
     }
 
-    /// The second question of a batch waits for the disk until the answer to the first has been handed over.
+    /// The second fetch of a batch hangs until the answer to the first has been handed over.
     #[test]
     fn an_answer_does_not_wait_for_a_slow_question_behind_it() {
         let disk = SimDisk::new(1);
@@ -175,7 +182,7 @@ mod tests {
         disk.fail_with(move |operation| {
             if operation.kind == OperationKind::Read && operation.name.starts_with("base-") {
                 match reads.fetch_add(1, Relaxed) {
-                    // A disk that is slow once.
+                    // The disk is slow once.
                     0 => std::thread::sleep(Duration::from_millis(5)),
                     // Until the other end is dropped.
                     _ => drop(hangs.lock().unwrap().recv()),

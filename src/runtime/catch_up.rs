@@ -1,4 +1,4 @@
-//! Reads entries back from the log for peers that lack them, while the log thread goes on appending.
+//! Reads log entries back for peers that lack them, while the log thread goes on appending.
 
 use super::{Inbox, Input, Mailbox};
 use zoolet_engine::Event;
@@ -6,7 +6,7 @@ use zoolet_engine::action::ReadLog;
 use zoolet_engine::peer::{LogRange, LogReadFailure};
 use zoolet_engine::store::log::{LogReader, ReadError};
 
-/// A question to the log, and the log as it was when the question came to it.
+/// A request to read the log, and the log as it was when the request arrived.
 pub(super) struct CatchUp {
     pub(super) reader: LogReader,
     pub(super) read: ReadLog,

@@ -1,4 +1,7 @@
-//! The checkpoint thread: makes frozen memtables durable in the base, and merges its files between them, while everything else goes on.
+//! The checkpoint thread: makes frozen memtables durable in the base, and merges the base's files
+//! in between.
+//!
+//! All other threads go on meanwhile.
 
 use super::base::BaseWork;
 use super::current::CurrentBase;
@@ -21,30 +24,30 @@ use zoolet_engine::store::Reserve;
 use zoolet_engine::store::base::{Base, BaseError, BaseReader, Patrol};
 use zoolet_engine::store::disk::Disk;
 
-/// How often a disk that is short of space is looked at.
+/// Interval between looks at a disk that is short of space.
 const SPACE_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether the data directory is still there, milliseconds.
+/// Interval between checks whether the data directory is in place, milliseconds.
 const PRESENCE_MS: u64 = 5_000;
 
-/// What the checkpoint thread is told, in order.
+/// Work of the checkpoint thread, in order.
 pub(super) enum CheckpointWork {
     Write(Checkpoint),
-    /// The log names this base now: the one that was received takes the place of the present one.
+    /// The log now names this received base: it replaces the current one.
     Install {
         base: u64,
     },
-    /// A base that came in, and that nobody wants.
+    /// A received base that is not wanted.
     Remove(Base),
-    /// The log has taken the reserve.
+    /// The log has used the reserve.
     LookForSpace,
 }
 
-/// What the thread works with.
+/// State of the checkpoint thread, mostly shared with other threads.
 pub(super) struct CheckpointThread<'a> {
     pub(super) disk: &'a dyn Disk,
     pub(super) base: &'a CurrentBase,
-    /// A base that came in from a peer, until it is installed.
+    /// A base that a peer sent, until it is installed.
     pub(super) received: &'a Received,
     pub(super) reserve: &'a Reserve,
     pub(super) readers: [&'a Mailbox<BaseWork>; 2],
@@ -59,7 +62,7 @@ pub(super) struct CheckpointThread<'a> {
     pub(super) is_over: Cell<bool>,
 }
 
-/// What came of passes over the whole base.
+/// Counts of scrubs, which read the whole base.
 #[derive(Debug, Default)]
 pub(super) struct Scrubs {
     sound: AtomicU64,
@@ -67,13 +70,13 @@ pub(super) struct Scrubs {
 }
 
 impl Scrubs {
-    /// Sound ones, and those that were not.
+    /// Returns the numbers of scrubs that found the base sound, and of other scrubs.
     pub(super) fn figures(&self) -> (u64, u64) {
         (self.sound.load(Relaxed), self.failed.load(Relaxed))
     }
 }
 
-/// Whether the next start will find what is written now: see [`Disk::is_in_place`].
+/// Whether the next start will find the data written now: see [`Disk::is_in_place`].
 #[derive(Debug, Default)]
 pub(super) struct Presence {
     is_gone: AtomicBool,
@@ -81,7 +84,7 @@ pub(super) struct Presence {
 }
 
 impl Presence {
-    /// Whether it was gone at the last look.
+    /// Returns whether the directory was gone at the last check.
     pub(super) fn is_gone(&self) -> bool {
         self.is_gone.load(Relaxed)
     }
@@ -90,7 +93,7 @@ impl Presence {
         Duration::from_millis(self.look_at_ms.load(Relaxed).saturating_sub(clock::mono_ms()))
     }
 
-    /// Looks, if it is time. A disk that fails says nothing of this.
+    /// Checks, if a check is due. After an error of the disk the answer stays as it was.
     fn look(&self, disk: &dyn Disk) {
         let now_ms = clock::mono_ms();
         if now_ms < self.look_at_ms.load(Relaxed) {
@@ -112,7 +115,8 @@ impl CheckpointThread<'_> {
     /// Runs until the mailbox is closed.
     ///
     /// # Errors
-    /// After a failed sync nobody knows what the device holds: the node must stop, unless the disk is read-only.
+    /// A sync failed, so the device's content is unknown and the node must stop. On a read-only
+    /// disk the thread goes on.
     pub(super) fn run(&self, mailbox: &Mailbox<CheckpointWork>) -> Result<(), String> {
         let (mut batch, mut merging) = (Vec::new(), true);
         let mut patrol = Patrol::new(clock::now().mono_ms);
@@ -133,7 +137,7 @@ impl CheckpointThread<'_> {
                     CheckpointWork::Write(checkpoint) => self.write(checkpoint)?,
                     CheckpointWork::Install { base } => {
                         self.install(base)?;
-                        // What was looked at until now is not the base any more.
+                        // So far the patrol has read the replaced base.
                         patrol = Patrol::new(clock::now().mono_ms);
                     }
                     CheckpointWork::Remove(base) => base.retire(),
@@ -151,7 +155,7 @@ impl CheckpointThread<'_> {
             self.core.push(Input::Event(Event::Space { shortage: self.reserve.shortage() }));
             self.note_space();
         } else if self.reserve.is_short() {
-            // Also when it has come back within the minute in which nothing is said anew.
+            // Also logs a shortage that ended and returned within a minute of its last log line.
             self.note_space();
         }
     }
@@ -194,20 +198,21 @@ impl CheckpointThread<'_> {
         let (zxid, changes) = (checkpoint.meta.zxid, checkpoint.changes.len());
         let base = self.base.base();
         let written = self.reserve.checkpoint(&base, &checkpoint);
-        // If it took the reserve, writes that wait for this checkpoint must not go in before the core has heard of that.
+        // If the checkpoint used the reserve, the core must know before it admits writes that wait
+        // for this checkpoint.
         self.settle_space();
         match written {
             Ok(()) => {
                 debug!(%zxid, changes, "checkpoint");
                 let generation = self.serve();
-                // In this order: what the log says after it has recycled is about this generation.
+                // In this order: the log's next report, after recycling, refers to this generation.
                 self.core.push(Input::Event(Event::Checkpointed { generation }));
                 self.log.push(LogWork::Recycle { checkpoint: zxid });
                 self.received.forget_part();
             }
             Err(error) if self.must_end(&base) => return Err(error.to_string()),
             Err(error) => {
-                // The core takes the changes back, and need not copy them if it is the only one that has them.
+                // The core takes the changes back. As their only owner it need not copy them.
                 drop(checkpoint);
                 if !self.is_over.get()
                     && let Some(left_out) = self.admit("checkpoint")
@@ -222,7 +227,7 @@ impl CheckpointThread<'_> {
         Ok(())
     }
 
-    /// One step of what there is to merge, between two checkpoints; whether there may be more.
+    /// Does one step of a merge between two checkpoints; returns whether there may be more.
     fn merge(&self) -> Result<bool, String> {
         let base = self.base.base();
         if self.is_over.get() {
@@ -230,7 +235,8 @@ impl CheckpointThread<'_> {
         }
         match self.reserve.merge(&base) {
             Ok(true) => {
-                // The same generation from other files: those that were merged go when nobody reads them.
+                // The same generation from other files. Merged files go when they have no more
+                // readers.
                 self.serve();
                 Ok(true)
             }
@@ -249,8 +255,11 @@ impl CheckpointThread<'_> {
         }
     }
 
-    /// After a failed sync nothing is written to the base any more. A server that ends is started again and reads from the device what there is; on a
-    /// disk that has become read-only it would wait there and serve nobody, so it goes on reading.
+    /// Returns whether the node must end, because a sync of the base failed.
+    ///
+    /// After a failed sync the thread writes nothing more to the base. A server that ends is
+    /// restarted, and reads what the device really holds. On a disk that has become read-only, a
+    /// restarted server would only wait. So this server goes on, and serves reads.
     fn must_end(&self, base: &Base) -> bool {
         if !base.sync_failed() || self.is_over.get() {
             return false;
@@ -262,14 +271,16 @@ impl CheckpointThread<'_> {
         !self.is_over.get()
     }
 
-    /// A disk that takes nothing should be known before there is something for the log.
+    /// Makes the log thread check the disk after an I/O error.
+    ///
+    /// A disk that takes no writes should be known before the log needs one.
     fn have_the_disk_looked_at(&self, error: &BaseError) {
         if matches!(error, BaseError::Io(_)) && !self.is_over.get() {
             self.log.push(LogWork::Look);
         }
     }
 
-    /// A member gets a snapshot in the place of a base that is damaged.
+    /// Reports damage of the base. A member gets a snapshot to replace it.
     fn note_damage(&self, error: BaseError) {
         if let BaseError::Damaged(what) = error {
             self.core.push(Input::Event(Event::BaseDamaged { what }));
@@ -299,7 +310,7 @@ impl CheckpointThread<'_> {
         generation
     }
 
-    /// Whether a line may be written, and how many like it were not.
+    /// Returns whether a line may be logged, and how many like it were left out.
     fn admit(&self, matter: impl Hash) -> Option<u64> {
         lock(&self.notices).admit(matter, clock::mono_ms())
     }

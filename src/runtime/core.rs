@@ -1,4 +1,4 @@
-//! The machine's turns: events in, actions out.
+//! The core: passes events to the machine and carries out its actions, in turns.
 
 use super::Input;
 use super::base::{BaseWork, Destination};
@@ -25,28 +25,34 @@ use zoolet_transport::peer::Instruction;
 use zoolet_transport::server::Output;
 use zoolet_zab::Role;
 
-/// A turn ends after this many events or this long; then its actions are carried out, so that the disk and the clients never
-/// wait for a long queue.
+/// Bounds of a turn, in events and in time.
+///
+/// A turn's actions are carried out at its end, so that the disk and the clients never wait for a
+/// long queue.
 const TURN_EVENTS: usize = 256;
 const TURN: Duration = Duration::from_millis(2);
 
-/// How many events share one look at the clocks: some are handled in a fraction of the time that looking takes.
+/// Events per reading of the clocks. Some events take a fraction of the time of a reading.
 const CLOCK_EVENTS: usize = 16;
 
-/// Entries of the log handled at start between two looks at the clocks and at what is to be done.
+/// Log entries handled at start before the next reading of the clocks and check for due work.
 const RECOVERY_TURN: u64 = 32;
-/// Entries of the log that may wait for records at start: their records are fetched in batches of about this many.
+/// Maximum number of log entries that wait for records at start.
+///
+/// Their records are fetched in batches of about this size.
 const RECOVERY_WINDOW: usize = 2048;
-/// The same for large ones, bytes.
+/// The same bound for large entries, in bytes.
 const RECOVERY_WINDOW_BYTES: usize = 4 << 20;
 
-/// How long the other servers may not know what has gone wrong with the disk.
+/// Interval between checks of the disk's health, milliseconds.
+///
+/// For about this long, other servers may not know of a problem.
 const DISK_LOOK_MS: u64 = 5_000;
 
-/// How long a session of this process waits before it connects again.
+/// Delay before a session of this process connects again, milliseconds.
 const REDIAL_MS: u64 = 100;
 
-/// How far a count that only grows was told, so that the log says it once a minute.
+/// The logged part of a growing count, which limits its log lines to one a minute.
 #[derive(Default)]
 struct Told {
     count: u64,
@@ -54,7 +60,7 @@ struct Told {
 }
 
 impl Told {
-    /// How much `count` has grown since it was told, if that is to be told now.
+    /// Returns the growth of `count` since its last log line, if a new line is due.
     fn news(&mut self, count: u64) -> Option<u64> {
         if count == self.count {
             return None;
@@ -67,10 +73,10 @@ impl Told {
     }
 }
 
-/// The machine with everything that carries out its actions.
+/// The machine, and everything that carries out its actions.
 pub(super) struct Core {
     server: Server,
-    /// As of the last look at the clocks.
+    /// The last reading of the clocks.
     now: Now,
     shared: Arc<Shared>,
     links: Links,
@@ -82,7 +88,9 @@ pub(super) struct Core {
     is_handing_over: bool,
     role: Role,
     serving: bool,
-    /// What was taken from the inbox and is not handled; if a turn breaks off, whoever waits for one of these still hears of the end.
+    /// Inputs that are taken from the inbox but not handled.
+    ///
+    /// If a turn is cut short, the senders of these inputs still learn of the end.
     batch: VecDeque<Input>,
     log_work: Vec<LogWork>,
     base_work: Vec<BaseWork>,
@@ -90,20 +98,21 @@ pub(super) struct Core {
     #[cfg(feature = "port")]
     outputs: Vec<Output>,
     instructions: Vec<Instruction>,
-    /// Whose turn it is.
+    /// The thread that runs this turn.
     driver: Driver,
-    /// Sessions refused for all, sessions refused for one address, guesses of the super user: as far as the log says it.
+    /// Logged refusals of sessions in total, of sessions for one address, and of guesses of the
+    /// super user's password.
     told: [Told; 3],
-    /// What is wrong with the disk, as the machine was told, and when that is looked at again.
+    /// The disk's troubles as last reported to the machine, and when to check again.
     disk_troubles: DiskTroubles,
     disk_look_at_ms: u64,
     disk_notices: Notices,
-    /// Questions to the base, and checkpoints, that are not answered yet.
+    /// Fetches and checkpoints in flight.
     under_way: usize,
     budget: Arc<Budget>,
-    /// Entries that were handed in at start.
+    /// Log entries passed to the machine at start.
     recovered: u64,
-    /// Bytes of each of those that are not applied, and their sum.
+    /// Bytes of each such entry that is not applied yet, and their sum.
     recovering: VecDeque<usize>,
     recovering_bytes: usize,
 }
@@ -149,7 +158,9 @@ impl Core {
         }
     }
 
-    /// Hands in one entry of the log; waits when memory would otherwise fill with entries that wait for records.
+    /// Passes one log entry to the machine at start.
+    ///
+    /// Waits while many entries wait for records, because they would fill the memory.
     pub(super) fn recover(&mut self, zxid: Zxid, payload: Bytes) -> Result<(), Failure> {
         self.recovering.push_back(payload.len());
         self.recovering_bytes += payload.len();
@@ -159,7 +170,8 @@ impl Core {
             self.carry_out()?;
             self.judge()?;
         }
-        // With nothing under way, what waits is above the watermark: the new epoch will commit it.
+        // With nothing in flight, the waiting entries are above the watermark. The new epoch will
+        // commit them.
         while self.many_wait_for_records() && self.under_way > 0 {
             if let Flow::End = self.wait_and_handle()? {
                 let why = self.shared.failure();
@@ -176,7 +188,7 @@ impl Core {
         self.recovering.len() > RECOVERY_WINDOW || self.recovering_bytes > RECOVERY_WINDOW_BYTES
     }
 
-    /// Every entry was handed in: take part.
+    /// Lets the machine take part, after its last log entry.
     pub(super) fn start(&mut self) -> Result<(), Failure> {
         self.recovering = VecDeque::new();
         self.now = clock::now();
@@ -184,12 +196,12 @@ impl Core {
         self.carry_out()
     }
 
-    /// Entries that a turn may have to apply.
+    /// Returns how many entries a turn may have to apply.
     pub(super) fn unapplied(&self) -> usize {
         self.server.unapplied()
     }
 
-    /// Handles all there is, then judges what time has passed.
+    /// Handles all waiting inputs, then all work that has become due.
     pub(super) fn turn(&mut self, by: Driver) -> Result<Flow, Failure> {
         self.driver = by;
         let mut batch = Vec::from(std::mem::take(&mut self.batch));
@@ -202,7 +214,7 @@ impl Core {
         Ok(flow)
     }
 
-    /// Tells the sessions of this process that it is over.
+    /// Tells the sessions of this process that the node has ended.
     pub(super) fn end(mut self, reason: LostReason) {
         self.links.lost(reason);
         self.shared.here.timers().end();
@@ -226,7 +238,7 @@ impl Core {
         }
     }
 
-    /// Waits for something, and handles all there is.
+    /// Waits for an input, and handles all that wait.
     fn wait_and_handle(&mut self) -> Result<Flow, Failure> {
         let mut batch = Vec::from(std::mem::take(&mut self.batch));
         if !self.shared.inbox.take(&mut batch, None) {
@@ -294,13 +306,16 @@ impl Core {
         self.server.handle(self.now, event);
     }
 
-    /// Reading fills its caches, and merges change its tables, without a word to the core: so it is asked now and then.
+    /// Accounts for the base's memory and disk space.
+    ///
+    /// Reads fill the base's caches and merges change its tables without notice to the core. So the
+    /// core asks now and then.
     fn account_base(&self) {
         self.budget.set(Part::Base, self.shared.base_memory_bytes());
         self.budget.set(Part::Disk, self.shared.disk_bytes());
     }
 
-    /// Sessions that waited for a server that serves need not wait any longer.
+    /// Connects the sessions that waited until the server serves.
     fn on_serving_changed(&mut self) {
         if self.serving {
             self.shared.tell_serving();
@@ -318,7 +333,7 @@ impl Core {
         }
     }
 
-    /// What time has brought: pings first, so that no session of this process expires by its own process's delay.
+    /// Handles due work, pings first: a delay of this process must not expire a session in it.
     fn judge(&mut self) -> Result<(), Failure> {
         self.now = clock::now();
         let now = self.now.mono_ms;
@@ -343,7 +358,9 @@ impl Core {
         self.carry_out()
     }
 
-    /// The other servers show it. Nobody wakes up for it alone: a member's heartbeats come more often.
+    /// Reports changes of the disk's health to the machine. Other servers show them.
+    ///
+    /// The core does not wake up for this check, since a member's heartbeats come more often.
     fn look_at_disk(&mut self) {
         if self.now.mono_ms < self.disk_look_at_ms {
             return;
@@ -354,7 +371,7 @@ impl Core {
         if troubles == before {
             return;
         }
-        // The thread that waits for the disk cannot say so.
+        // The thread that waits for the disk cannot log it.
         if troubles.contains(DiskTrouble::Hangs)
             && !before.contains(DiskTrouble::Hangs)
             && let Some(left_out) = self.disk_notices.admit("hangs", self.now.mono_ms)
@@ -364,11 +381,11 @@ impl Core {
         self.handle(Event::DiskTroubles(troubles));
     }
 
-    /// When there is something to do even if nothing arrives, on [`Now::mono_ms`].
+    /// Returns when work becomes due without any input, on [`Now::mono_ms`].
     pub(super) fn due_ms(&self) -> Option<u64> {
         let redial = self.redial.iter().map(|(due, _)| *due).min();
         let timer = self.shared.here.timers().next();
-        // Not before its instant.
+        // Rounded up: the timer must not wake before its instant.
         let timer = timer.map(|at| at.as_secs() * 1000 + u64::from(at.subsec_nanos().div_ceil(1_000_000)));
         [self.server.next_deadline(), self.next_ping_ms, redial, timer].into_iter().flatten().min()
     }
@@ -377,12 +394,13 @@ impl Core {
         while let Some(action) = self.server.poll_action() {
             self.route(action)?;
         }
-        // First what has the longest way: a peer makes an entry durable while this server does.
+        // Peers come first, since they take longest: they make an entry durable while this server
+        // does.
         if let Some(links) = &self.shared.links {
             links.push(&mut self.instructions);
         }
         self.shared.log.push_all(self.log_work.drain(..));
-        // Before the base thread is told: a place must be there when it is filled.
+        // Before the threads that read the base: an answer's place must exist when it is filled.
         #[cfg(feature = "port")]
         if let Some(sockets) = &self.shared.sockets {
             sockets.push(&mut self.outputs, self.driver);
@@ -402,7 +420,7 @@ impl Core {
         Ok(())
     }
 
-    /// Who leads is what an operator looks for first.
+    /// Logs a change of role, because operators look for the leader first.
     fn tell_role(&mut self) {
         let role = self.server.zab().role();
         if role == self.role || self.shared.links.is_none() {
@@ -418,7 +436,10 @@ impl Core {
         }
     }
 
-    /// An operator whose clients cannot get sessions should find out why; a flood of them must not fill a disk.
+    /// Logs refusals, at most once a minute each.
+    ///
+    /// An operator learns why clients get no sessions, but a flood of refusals does not fill a
+    /// disk.
     fn tell_refusals(&mut self) {
         let Refusals { sessions, sessions_of_address, super_guesses } = self.server.refusals();
         let [told_all, told_address, told_guesses] = &mut self.told;
@@ -454,7 +475,7 @@ impl Core {
             }
             Action::ReleaseGenerations { below, garbage } => {
                 self.base_work.push(BaseWork::Release { below, garbage: None });
-                // Dropping it takes milliseconds, for which no entry should wait.
+                // Dropping the garbage takes milliseconds, and no entry should wait for that.
                 self.completion_work.push(BaseWork::Release { below, garbage });
             }
             Action::Fail(reason) => return Err(Failure::Failed(reason)),
@@ -501,7 +522,7 @@ impl Core {
         Ok(())
     }
 
-    /// What only whoever drives the machine knows.
+    /// Adds the parts of a status that the machine does not know.
     fn fill_in(&self, status: &mut Status) {
         self.account_base();
         self.shared.fill_in(status);
@@ -518,7 +539,7 @@ impl Core {
 
     #[cfg(not(feature = "port"))]
     fn send_to_socket(&mut self, action: Action) {
-        // Without a port there is no such connection.
+        // Without a client port no such connection exists.
         debug_assert!(false, "{action:?} for a socket");
     }
 
@@ -527,15 +548,15 @@ impl Core {
         for (xid, request) in link.connected(conn, reply) {
             self.handle(Event::Request { conn, xid, request });
         }
-        // Its timeout may be shorter than those before.
+        // Its timeout may be shorter than all others.
         self.next_ping_ms = self.next_ping_ms.map(|_| clock::mono_ms());
     }
 
-    /// The answer keeps its place in the connection's order here; the completion thread fills it.
+    /// Keeps the answer's place in its connection's order; the completion thread fills it.
     fn complete(&mut self, completion: Box<Completion>) {
         match self.keep_place(completion.conn, completion.xid) {
             Some(destination) => self.completion_work.push(BaseWork::Complete(completion, destination)),
-            // Its connection is gone.
+            // The connection is gone.
             None => self.handle(Event::Completed { bytes: completion.bytes }),
         }
     }
@@ -572,5 +593,5 @@ impl Core {
     }
 }
 
-/// Tells tickets of this process's questions from the client port's.
+/// Marks tickets of this process's requests, apart from those of the client port.
 const OWN_TICKET: u64 = 1 << 63;

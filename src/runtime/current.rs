@@ -1,16 +1,18 @@
-//! The base that the log names, and what the machine calls its states.
+//! The base that the log names, and the machine's numbers for its generations.
 
 use super::lock;
 use std::sync::Mutex;
 use zoolet_engine::action::Generation;
 use zoolet_engine::store::base::{Base, BaseReader};
 
-/// The current base. A snapshot that came in takes its place.
+/// The current base. A received snapshot takes its place.
 pub(super) struct CurrentBase(Mutex<Current>);
 
 struct Current {
     base: Base,
-    /// What the machine calls a generation is this much more than what the base does: a base that came in begins anew.
+    /// Difference between the machine's number of a generation and the base's number.
+    ///
+    /// A received base counts its generations anew.
     before: u64,
 }
 
@@ -23,12 +25,12 @@ impl CurrentBase {
         lock(&self.0).base.clone()
     }
 
-    /// Its state now, under the number that the machine knows it by.
+    /// Returns a reader of the current state, with the machine's number for it.
     pub(super) fn reader(&self) -> (Generation, BaseReader) {
         lock(&self.0).reader()
     }
 
-    /// Another base is current: the old one's files go when nobody reads them any more.
+    /// Makes another base current. The old base's files go when they have no more readers.
     pub(super) fn replace(&self, base: Base) -> (Generation, BaseReader) {
         let mut current = lock(&self.0);
         let old = std::mem::replace(&mut current.base, base);

@@ -1,4 +1,4 @@
-//! The data directory: which one may be used, and what is refused with one line.
+//! The data directory: which one a node may use, and the one-line refusals.
 
 use super::threads::Failure;
 use crate::config::{Config, ConfigError, Populate};
@@ -14,39 +14,44 @@ use tracing::warn;
 use zoolet_engine::store::disk::Disk;
 use zoolet_engine::store::{FsDisk, MARKER, MARKER_UNFINISHED, Marker, Opened, make_private};
 
-/// What may lie in a directory that counts as empty: a fresh file system's own, and what an operator puts there first.
-/// Nor does what `zoolet probe` left when the power failed under it.
+/// Files that a directory may contain and still count as empty.
+///
+/// A new file system has some, and an operator prepares some before a first start. Others are left
+/// by a start or by `zoolet probe` when the power fails.
 const NOT_DATA: [&str; 8] =
     ["lost+found", "myid", "site.key", "server.key", "server.key.new", "LOCK", MARKER_UNFINISHED, "zoolet-probe.tmp"];
 
-/// Files that [`close_to_others`] leaves as they are. A key that others could read is no secret any more: to make it look
-/// like one would hide that, so whoever reads it refuses it.
+/// Key files, which [`close_to_others`] leaves as they are.
+///
+/// A key that others could read is not secret any more, and a private mode would hide that. So the
+/// code that reads such a key refuses it.
 const KEYS: [&str; 3] = ["site.key", "server.key", "server.key.new"];
 
-/// Mode bits of a directory that let the group, or everybody, reach its files.
+/// Mode bits that let the group or others reach a directory's files.
 const OTHERS_MAY_ENTER: u32 = 0o011;
 
-/// Mode bits of a directory that let the group, or everybody, put files there.
+/// Mode bits that let the group or others put files into a directory.
 const OTHERS_MAY_WRITE: u32 = 0o022;
 
-/// How long a start waits for an earlier node of this process that was dropped and still finishes its last write.
+/// Maximum wait of a start for a dropped node of this process, which may still finish its last
+/// write.
 const OWN_LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Why a node did not start: one line each.
+/// Why a node did not start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
     /// The configuration is wrong.
     Config(ConfigError),
-    /// The data directory is not one to start with.
+    /// The data directory is unsuitable.
     Directory(String),
-    /// Another process, or another node of this one, uses the data directory.
+    /// Another process, or another node of this process, uses the data directory.
     InUse(String),
     /// The disk could not be read or written.
     Disk(String),
-    /// The disk takes no writes. It may again, and then another attempt helps.
+    /// The disk takes no writes. It may recover, so another attempt can succeed.
     ReadOnly(String),
-    /// What is stored is damaged.
+    /// The stored data is damaged.
     Damaged(String),
     /// The node failed while it read its log.
     Failed(Failure),
@@ -54,12 +59,12 @@ pub enum StartError {
     Port(String),
     /// The port for links to other servers could not be opened.
     Peers(String),
-    /// The system gives no more threads.
+    /// The system starts no more threads.
     Thread(io::Error),
 }
 
 impl StartError {
-    /// Whether another configuration or directory helps, and not another attempt.
+    /// Returns whether a new attempt needs another configuration or directory first.
     pub fn is_for_the_operator(&self) -> bool {
         matches!(self, Self::Config(_) | Self::Directory(_))
     }
@@ -84,15 +89,16 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// The directory, checked, made when it may be, and locked.
+/// Checks the directory, creates it if allowed, and locks it.
 pub(super) fn open(config: &Config) -> Result<(PathBuf, FsDisk), StartError> {
     let path = std::path::absolute(&config.data)
         .map_err(|error| StartError::Directory(format!("data = {}: {error}", config.data.display())))?;
     prepare(&path, config.populate)?;
     let disk = open_locked(&path)?;
-    // Behind the lock: a start that is refused changes nothing, and no other node removes a file meanwhile.
+    // With the lock held: a start that is refused changes nothing, and no other node removes files
+    // meanwhile.
     close_to_others(&path)?;
-    // A crash from here on leaves a directory that is ours.
+    // A crash after this leaves a directory that counts as ours.
     Marker::claim(&disk).map_err(|error| disk_error(&path, &error))?;
     Ok((path, disk))
 }
@@ -123,19 +129,21 @@ fn create(path: &Path, populate: Populate) -> Result<(), StartError> {
         return Err(refused(path, &format!("{} does not exist; is its file system mounted?", parent.display())));
     }
     may_populate(path, populate, "does not exist.")?;
-    // What access control lists keep from clients is not for everybody who has an account on the box.
+    // Private, because not every user of the machine may read data that ACLs protect from clients.
     let made = fs::DirBuilder::new().mode(0o700).create(path);
     made.map_err(|error| cannot_create(path, parent, &error))?;
-    // A umask may have taken rights from its owner as well.
+    // A umask may have removed rights of the owner as well.
     let settled = fs::set_permissions(path, Permissions::from_mode(0o700)).or_else(|error| match error.kind() {
-        // Where a file system has no modes.
+        // The file system has no modes.
         io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported => Ok(()),
         _ => Err(error),
     });
     settled.and_then(|()| File::open(parent)?.sync_all()).map_err(|error| disk_error(path, &error))
 }
 
-/// Where permission is denied, the directory does not exist yet: the parent is not writable.
+/// Returns the error for a directory that could not be created.
+///
+/// It does not exist yet, so denied permission means that the parent is not writable.
 fn cannot_create(path: &Path, parent: &Path, error: &io::Error) -> StartError {
     if error.kind() != io::ErrorKind::PermissionDenied {
         return disk_error(path, error);
@@ -147,7 +155,7 @@ fn cannot_create(path: &Path, parent: &Path, error: &io::Error) -> StartError {
     ))
 }
 
-/// Takes a directory of ours from other users of the machine, with a warning if they could reach data in it.
+/// Makes a directory of ours private, with a warning if other users could reach data in it.
 fn close_to_others(path: &Path) -> Result<(), StartError> {
     if let Some(line) = take_from_others(path).map_err(|error| disk_error(path, &error))? {
         warn!("{line}");
@@ -155,8 +163,10 @@ fn close_to_others(path: &Path) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Sets the modes. The directory may have been made by `mkdir`, or by a release that left modes to the umask. Returns the line
-/// for its owner, if other users could reach data in it or still can.
+/// Makes the modes private. Returns a warning if other users could or still can reach data.
+///
+/// Modes may be open because `mkdir` made the directory, or because an earlier release left them to
+/// the umask.
 fn take_from_others(path: &Path) -> io::Result<Option<String>> {
     let Some(Opened { mode, files, is_still_open }) = make_private(path, &KEYS)? else { return Ok(None) };
     let shown = path.display();
@@ -166,7 +176,8 @@ fn take_from_others(path: &Path) -> io::Result<Option<String>> {
              run `chmod -R go= {shown}` as its owner, or mount its file system with umask=077"
         )));
     }
-    // Nobody reaches a file through a directory that lets nobody enter; an empty one has nothing to reach.
+    // Other users reach no file in a directory that they may not enter, and an empty directory has
+    // no files.
     let could_read = mode & OTHERS_MAY_ENTER != 0 && files > 0;
     let could_replace = mode & OTHERS_MAY_WRITE != 0 && fs::read_dir(path)?.next().is_some();
     let line = format!(
@@ -177,7 +188,7 @@ fn take_from_others(path: &Path) -> io::Result<Option<String>> {
     Ok((could_read || could_replace).then_some(line))
 }
 
-/// Names the keys that stay open, for the line that says what does not.
+/// Returns text about the keys that stay open, for the warning.
 fn open_keys(path: &Path) -> String {
     let open = KEYS.iter().filter_map(|name| {
         let mode =
@@ -187,7 +198,7 @@ fn open_keys(path: &Path) -> String {
     open.collect()
 }
 
-/// A directory that is ours, or may become so.
+/// Accepts a directory that is ours, or that may become ours.
 fn adopt(path: &Path, populate: Populate) -> Result<(), StartError> {
     let is_ours = is_ours(path).map_err(|unfit| match unfit {
         Unfit::Content(why) => refused(path, &why),
@@ -196,10 +207,14 @@ fn adopt(path: &Path, populate: Populate) -> Result<(), StartError> {
     if is_ours { Ok(()) } else { may_populate(path, populate, "is empty; is its file system mounted?") }
 }
 
-/// Whether a node would keep its data in the directory `path`: it has its data already, or has nothing but what operators put there before a first start.
+/// Checks whether a node could keep its data in the directory `path`.
+///
+/// It could if the directory has a node's data, or only files that operators put there before a
+/// first start.
 ///
 /// # Errors
-/// It is another's, or cannot be read; one line, which begins with the directory.
+/// The directory has other content or cannot be read. The error is one line that begins with the
+/// directory.
 pub fn check_data_directory(path: &Path) -> Result<(), String> {
     let line = |what: &dyn fmt::Display| format!("{}: {what}", path.display());
     match is_ours(path) {
@@ -209,7 +224,7 @@ pub fn check_data_directory(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Why a directory is not one for data.
+/// Why a directory cannot be a data directory.
 enum Unfit {
     Content(String),
     Disk(io::Error),
@@ -221,7 +236,7 @@ impl From<io::Error> for Unfit {
     }
 }
 
-/// False when it is empty.
+/// Returns whether the directory has our data; false if it counts as empty.
 fn is_ours(path: &Path) -> Result<bool, Unfit> {
     match fs::read(path.join(MARKER)) {
         Ok(bytes) => {
@@ -275,7 +290,7 @@ fn open_locked(path: &Path) -> Result<FsDisk, StartError> {
     }
 }
 
-/// A node of this process that was dropped may still be finishing its last write.
+/// Returns whether this process holds the lock, for a dropped node that finishes its last write.
 fn is_held_by_this_process(path: &Path) -> bool {
     fs::read_to_string(path.join("LOCK")).is_ok_and(|holder| holder.trim() == std::process::id().to_string())
 }
@@ -289,7 +304,7 @@ fn disk_error(path: &Path, error: &io::Error) -> StartError {
     if is_refusal(error) { StartError::ReadOnly(line) } else { StartError::Disk(line) }
 }
 
-/// What the disk refused in the data directory `path`, and what helps.
+/// Returns the line about an error in the data directory `path`, with advice.
 pub(super) fn explained(path: &Path, error: &io::Error) -> String {
     let shown = path.display();
     if error.kind() == io::ErrorKind::PermissionDenied && is_own(path) {
@@ -301,29 +316,33 @@ pub(super) fn explained(path: &Path, error: &io::Error) -> String {
     format!("data = {shown}: {}", obstacle::storing(error))
 }
 
-/// Whether the user of this process owns the directory and every file in it, as far as it may look.
+/// Returns whether this process's user owns the directory and every file that it can list there.
 fn is_own(path: &Path) -> bool {
     let owner = |metadata: io::Result<fs::Metadata>| metadata.map(|metadata| metadata.uid()).ok();
     let user = owner(fs::metadata("/proc/self"));
     if user.is_none() || owner(fs::metadata(path)) != user {
         return false;
     }
-    // An owner without the right to list it has nothing else to be told.
+    // If the owner may not list the directory, the advice about the owner's rights is the right
+    // one.
     let mut files = fs::read_dir(path).into_iter().flatten().flatten();
     files.all(|entry| owner(fs::symlink_metadata(entry.path())).is_none_or(|of_file| Some(of_file) == user))
 }
 
-/// Whether a disk takes no writes: tried, because a file system that has shut itself off after an error may be mounted for writing all the same. The file is
-/// the one that a first start leaves when it is cut short, so nobody wonders about one that stays.
+/// Tests whether a disk refuses writes, by writing a small file.
+///
+/// Its mount options do not tell: a file system that shut down after an error may still be mounted
+/// for writing. A leftover of the probe does no harm, because an interrupted first start leaves the
+/// same file.
 pub(super) fn is_read_only(disk: &dyn Disk) -> bool {
-    // One at a time: log and base may both have failed, and the file of one would be in the way of the other.
+    // One probe at a time. Log and base may both have failed, and their probes use the same file.
     static TRYING: Mutex<()> = Mutex::new(());
     let _trying = TRYING.lock().unwrap_or_else(PoisonError::into_inner);
     match try_to_write(disk) {
         Ok(()) => false,
         Err(error) if is_refusal(&error) => true,
-        // After an error of the device this may be the sync at which its file system notices, and which fails as the one before it did: the next one
-        // tells.
+        // After a device error, the file system may notice only at this sync, which then fails with
+        // the device's error. The next sync tells.
         Err(_) => try_to_write(disk).is_err_and(|error| is_refusal(&error)),
     }
 }
@@ -337,7 +356,7 @@ fn try_to_write(disk: &dyn Disk) -> io::Result<()> {
     tried.and_then(|()| disk.remove(MARKER_UNFINISHED))
 }
 
-/// The same of the directory with this path, or of the one that it is to be made in.
+/// Like [`is_read_only`], for the directory `path`, or for its parent if it does not exist.
 #[cfg(feature = "port")]
 pub(super) fn is_on_read_only_disk(path: &Path) -> bool {
     match FsDisk::open(path) {
@@ -349,7 +368,7 @@ pub(super) fn is_on_read_only_disk(path: &Path) -> bool {
     }
 }
 
-/// Whether a disk says that it takes no writes.
+/// Returns whether an error says that the disk takes no writes.
 pub(super) fn is_refusal(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ReadOnlyFilesystem
 }
@@ -407,7 +426,7 @@ mod tests {
         for path in [&data, &key] {
             fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
         }
-        // One that is refused is somebody else's, and stays as it is.
+        // A refused directory is foreign, so its modes stay.
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert!(refusal(&data, Populate::Never).contains("is empty"));
         assert_eq!(mode(&data), 0o755);
@@ -444,7 +463,7 @@ mod tests {
             assert_eq!(closed, 0o700);
             told
         };
-        // Made by `mkdir -p`, or a file behind a directory that lets nobody in.
+        // Others could reach no data: the directory is empty or closed, or the file is closed.
         assert_eq!(told(0o755, &[]), None);
         assert_eq!(told(0o777, &[]), None);
         assert_eq!(told(0o700, &[("myid", 0o644)]), None);
@@ -456,10 +475,10 @@ mod tests {
             )
         };
         assert_eq!(told(0o755, &[("myid", 0o644)]), Some(could("0755", 1) + " (0700, and 0600 for files)"));
-        // A key stays as it is, and is refused where it is read.
+        // A key's mode stays. Reading the key fails instead.
         let but_key = " (0700, and 0600 for files, but server.key stays 0644)";
         assert_eq!(told(0o755, &[("myid", 0o644), ("server.key", 0o644)]), Some(could("0755", 1) + but_key));
-        // Others could have put another file in its place.
+        // Others could have replaced the file.
         assert_eq!(told(0o777, &[("myid", 0o600)]), Some(could("0777", 0) + " (0700, and 0600 for files)"));
         fs::remove_dir_all(root).unwrap();
     }

@@ -1,4 +1,6 @@
-//! A whole node, with all its threads, over a disk that fails in the middle of a checkpoint or of a merge: at each of its steps in turn.
+//! A whole node, with all its threads, over a disk that fails in a checkpoint or merge.
+//!
+//! The tests let the disk fail at each step in turn.
 
 use super::{Failure, Node};
 use crate::{Bytes, Config, Error, ErrorCode, Path, Session, Version, Wait};
@@ -16,17 +18,19 @@ use zoolet_sim::disk::{Operation, OperationKind, SimDisk};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const KEYS: usize = 20;
-/// Several checkpoints, and a merge of them.
+/// Enough for several checkpoints, and a merge of them.
 const WRITES: usize = 300;
 
-/// What a disk does from some step of the base on.
+/// How the disk fails, from a chosen step of the base on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     /// It is mounted read-only.
     ReadOnly,
-    /// The device fails once, and its file system makes itself read-only for that.
+    /// The device fails once, and its file system turns read-only because of that.
     FailsFirst,
-    /// The same, and the file system does so only when it is asked to make a name durable: what overwrites blocks in place does not tell it.
+    /// Like `FailsFirst`, but the file system notices late.
+    ///
+    /// It notices when it must make a name durable. Overwriting blocks in place does not tell it.
     NoticedLate,
     /// It is full.
     Full,
@@ -35,7 +39,7 @@ enum Fault {
 }
 
 impl Fault {
-    /// What this operation is answered, the first one or a later one.
+    /// Returns the error of an operation. `is_first`: the fault begins with this operation.
     fn answer(self, operation: &Operation<'_>, is_first: bool, is_noticed: &AtomicBool) -> Option<ErrorKind> {
         use OperationKind::{Allocate, Create, Open, Read, Rename, SetLen, Sync, SyncDirectory, Write};
         match (self, operation.kind) {
@@ -49,7 +53,7 @@ impl Fault {
             (Self::NoticedLate, _) => None,
             (_, Read) | (Self::Full | Self::Fails, Open) => None,
             (Self::FailsFirst, _) if is_first => Some(ErrorKind::Other),
-            // Who opens a file opens it for writing.
+            // Every open is for writing.
             (Self::ReadOnly | Self::FailsFirst, _) => Some(ErrorKind::ReadOnlyFilesystem),
             (Self::Full, Write | SetLen | Allocate | Create | Rename) => Some(ErrorKind::StorageFull),
             (Self::Full, _) => None,
@@ -58,14 +62,17 @@ impl Fault {
     }
 }
 
-/// What the base is asked for, but for reads.
+/// Returns whether an operation is a step of the base, which opens and reads are not.
+///
+/// Every sync of the directory counts as a step.
 fn is_of_the_base(operation: &Operation<'_>) -> bool {
     use OperationKind::{Open, Read, SyncDirectory};
     let changes = !matches!(operation.kind, Open | Read);
     changes && (operation.name.starts_with("base-") || operation.kind == SyncDirectory)
 }
 
-/// From the base's step `from` on, counted from now, the disk does that. How many steps there have been.
+/// Makes the disk fail from the base's step `from` on, counted from now. Returns the count of
+/// steps.
 fn fail_from(disk: &SimDisk, from: u64, fault: Fault) -> Arc<AtomicU64> {
     let steps = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&steps);
@@ -78,7 +85,7 @@ fn fail_from(disk: &SimDisk, from: u64, fault: Fault) -> Arc<AtomicU64> {
     steps
 }
 
-/// Where a server keeps what is not stored: gone when dropped.
+/// Directory for a server's files that are not on the simulated disk; removed when dropped.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -89,7 +96,7 @@ impl Directory {
         Self(path)
     }
 
-    /// With bounds so small that a few writes make a checkpoint, and a few of those a merge.
+    /// Starts a node with small bounds: a few writes make a checkpoint, a few checkpoints a merge.
     fn start(&self, disk: &SimDisk) -> Node {
         self.start_with(disk, |_| {})
     }
@@ -129,7 +136,7 @@ fn write(session: &Session, number: usize) -> Result<(), Error> {
     set.wait_timeout(PATIENCE).expect("an answer").map(drop)
 }
 
-/// Which write is seen at the key of this one.
+/// Returns the number of the write that is visible at this write's key.
 fn seen(session: &Session, number: usize) -> usize {
     let key = key(number);
     let read = session.get(&key).wait_timeout(PATIENCE).expect("an answer");
@@ -137,7 +144,9 @@ fn seen(session: &Session, number: usize) -> usize {
     std::str::from_utf8(&data.unwrap()).unwrap().parse().unwrap()
 }
 
-/// That of each key the last write is seen that was acknowledged, or the one after them of which nobody knows.
+/// Asserts that each key shows the last acknowledged write.
+///
+/// The outcome of the write after these is unknown, so its key may show it.
 fn assert_whole(session: &Session, acknowledged: usize, context: &str) {
     for newest in (acknowledged + 1).saturating_sub(KEYS)..=acknowledged {
         let found = seen(session, newest);
@@ -158,7 +167,7 @@ fn wait_until(context: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A node with data in redb and in runs, on a disk that works.
+/// Returns a working disk with a node's data, in redb and in runs.
 fn begun(directory: &Directory) -> SimDisk {
     let disk = SimDisk::new(1);
     let node = directory.start(&disk);
@@ -171,8 +180,10 @@ fn begun(directory: &Directory) -> SimDisk {
     disk
 }
 
-/// Runs a node into the fault at each `stride`-th step, until there are no more. `judge` sees it after that, with a session that had no write under way, and
-/// the last write that was acknowledged.
+/// Runs a node into the fault at each `stride`-th step, until there are no more steps.
+///
+/// `judge` then sees the node, a session without a write in flight, and the number of the last
+/// acknowledged write.
 fn at_steps(name: &str, fault: Fault, stride: u64, judge: impl Fn(&SimDisk, &Node, &Session, usize, &str)) {
     let directory = Directory::new(name);
     let begun = begun(&directory);
@@ -225,12 +236,13 @@ fn a_node_whose_disk_fails_and_whose_file_system_notices_late_reads_on() {
     at_steps("noticed-late", Fault::NoticedLate, 1, reads_on);
 }
 
-/// A disk that hangs answers no error: without an alarm a server that acknowledges nothing passes for well.
+/// A disk that hangs returns no error. Without an alarm, a server that acknowledges nothing would
+/// seem healthy.
 #[test]
 fn a_node_whose_disk_hangs_raises_an_alarm_until_the_disk_answers() {
     let directory = Directory::new("hangs");
     let begun = begun(&directory);
-    // Of the log and of the base.
+    // First the log hangs, then the base.
     for (kind, prefix) in [(OperationKind::Sync, "seg-"), (OperationKind::Read, "base-")] {
         let disk = begun.after_process_crash();
         let node = directory.start(&disk);
@@ -258,7 +270,7 @@ fn a_node_whose_disk_hangs_raises_an_alarm_until_the_disk_answers() {
     }
 }
 
-/// The log of a young server needs room for its next segment before any checkpoint does.
+/// The log of a young server needs space for its next segment before any checkpoint does.
 #[test]
 fn a_node_whose_young_log_finds_the_disk_full_takes_deletes_from_the_reserve() {
     let directory = Directory::new("young");
@@ -281,7 +293,8 @@ fn a_node_whose_young_log_finds_the_disk_full_takes_deletes_from_the_reserve() {
     wait_until("writes are taken", || create(end).is_ok());
 }
 
-/// Its files stay open, so that without an alarm a server passes for well whose next start finds nothing.
+/// The server's files stay open. Without an alarm it would seem healthy, but its next start would
+/// find nothing.
 #[test]
 fn a_node_whose_data_directory_is_gone_raises_an_alarm_until_it_is_back() {
     let directory = Directory::new("gone");
@@ -300,7 +313,7 @@ fn a_node_whose_data_directory_is_gone_raises_an_alarm_until_it_is_back() {
 
 #[test]
 fn a_node_whose_disk_is_full_under_a_checkpoint_goes_on_when_there_is_room() {
-    // Room is looked for once a second.
+    // Each step takes a while, because the node looks for space once a second.
     at_steps("full", Fault::Full, 29, |disk, node, reader, acknowledged, context| {
         assert_whole(reader, acknowledged, context);
         disk.heal();
@@ -311,7 +324,7 @@ fn a_node_whose_disk_is_full_under_a_checkpoint_goes_on_when_there_is_room() {
 
 #[test]
 fn a_node_whose_disk_fails_under_a_checkpoint_loses_nothing() {
-    // It ends when a sync fails, sooner or later.
+    // The node ends when a sync fails, sooner or later.
     at_steps("fails", Fault::Fails, 1, |_, node, _, _, context| {
         assert!(!matches!(node.failed(), Some(Failure::Bug(_))), "{context}: {:?}", node.failed());
     });

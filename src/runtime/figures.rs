@@ -1,16 +1,16 @@
-//! What the threads have done, counted where it happens.
+//! Counters and durations of the threads' work.
 
 use super::clock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use zoolet_engine::store::{base, log};
 
-/// Buckets of one doubling.
+/// Buckets per doubling.
 const STEPS: u64 = 8;
-/// From 1 us to more than an hour.
+/// Doublings covered, from 1 us to more than an hour.
 const DOUBLINGS: u64 = 32;
 
-/// A histogram of durations with a relative error below 1/8, of fixed size.
+/// A histogram of durations, of fixed size, with a relative error of at most 1/8.
 #[derive(Debug)]
 pub(super) struct Histogram {
     buckets: Box<[AtomicU64]>,
@@ -47,7 +47,10 @@ impl Histogram {
     }
 }
 
-/// Below `STEPS` each microsecond has its own; above, each doubling is divided into `STEPS` equal ones.
+/// Returns the bucket of a duration in microseconds.
+///
+/// Below `STEPS` each microsecond has its bucket. Above, each doubling is divided into `STEPS`
+/// equal buckets.
 fn bucket_of(us: u64) -> usize {
     if us < STEPS {
         return us as usize;
@@ -58,7 +61,7 @@ fn bucket_of(us: u64) -> usize {
     bucket.min(STEPS * DOUBLINGS - 1) as usize
 }
 
-/// The largest duration that a bucket holds, microseconds.
+/// Returns the longest duration of a bucket, microseconds.
 fn upper_us(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < STEPS {
@@ -69,30 +72,30 @@ fn upper_us(bucket: usize) -> u64 {
     ((STEPS + step + 1) << (doubling - 3)) - 1
 }
 
-/// How long something took, over all times it was done.
+/// How long an operation took, over all its runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Percentiles {
-    /// How often.
+    /// Number of runs.
     pub count: u64,
-    /// Half of them took at most this, microseconds.
+    /// Half of the runs took at most this, microseconds.
     pub p50_us: u64,
-    /// 99 in 100 took at most this, microseconds.
+    /// 99 in 100 runs took at most this, microseconds.
     pub p99_us: u64,
-    /// 999 in 1,000 took at most this, microseconds.
+    /// 999 in 1,000 runs took at most this, microseconds.
     pub p999_us: u64,
-    /// The longest, microseconds.
+    /// The longest run, microseconds.
     pub max_us: u64,
 }
 
 /// Since when a thread has been waiting for the disk.
 #[derive(Debug, Default)]
 pub(super) struct AtDisk {
-    /// As [`clock::mono_ms`]; 0 of one that is not waiting.
+    /// Start of the wait, on [`clock::mono_ms`]; 0 while the thread does not wait.
     since_ms: AtomicU64,
 }
 
 impl AtDisk {
-    /// Gives the time of it, as [`clock::mono_ms`].
+    /// Begins a wait. Returns its beginning, on [`clock::mono_ms`].
     pub(super) fn begin(&self) -> u64 {
         let now_ms = clock::mono_ms();
         self.since_ms.store(now_ms, Relaxed);
@@ -111,27 +114,29 @@ impl AtDisk {
     }
 }
 
-/// What the disk has been asked for since the node started.
+/// Use of the disk since the node started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Figures {
-    /// How long writing and syncing took, for each turn of the log thread.
+    /// Time of writing and syncing, for each batch of the log thread.
     pub fdatasync: Percentiles,
-    /// For how long the log, or a question to the base, has been waiting for the disk, milliseconds; 0 when neither is.
+    /// How long the log, or a fetch from the base, has waited for the disk, milliseconds.
+    ///
+    /// 0 if neither waits.
     pub at_disk_ms: u64,
     /// Appends, batches, syncs and bytes by cause.
     pub log: log::Counters,
     /// Bytes and syncs of checkpoints, bytes of reads.
     pub base: base::Counters,
-    /// Passes over the whole base that found everything sound.
+    /// Scrubs of the whole base that found everything sound.
     pub scrubs_sound: u64,
-    /// Passes that found damage, or could not read.
+    /// Scrubs that found damage, or could not read.
     pub scrubs_failed: u64,
-    /// The data directory is not where it was any more.
+    /// Whether the data directory is not in its place any more.
     pub is_directory_gone: bool,
 }
 
 impl Figures {
-    /// Names, with units, and numbers, for metrics.
+    /// Returns names with units, and values, for metrics.
     pub(super) fn lines(&self, writes_acknowledged: u64) -> Vec<(&'static str, u64)> {
         let Self { fdatasync, at_disk_ms, log, base, scrubs_sound, scrubs_failed, is_directory_gone } = self;
         vec![

@@ -1,4 +1,4 @@
-//! What is written to the medium: who counts it, and what there is to say of it.
+//! Writes to the medium: their count, their budget, and the device's health.
 
 use super::{clock, lock};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(super) struct Flash {
 struct State {
     wear: Wear,
     device: Option<DeviceWear>,
-    /// What the device was last said to suffer from.
+    /// The device's trouble as last logged.
     told: Option<String>,
     look_at_ms: u64,
 }
@@ -32,12 +32,14 @@ impl Flash {
         Self { data: data.to_path_buf(), meter: Arc::default(), state: Mutex::new(state) }
     }
 
-    /// Counts what is written to it.
+    /// Returns the counter of bytes written to the medium.
     pub(super) fn meter(&self) -> &Arc<Meter> {
         &self.meter
     }
 
-    /// Counts what is written to the file `path`, if that is on the same file system.
+    /// Returns the counter for writes to the file `path`.
+    ///
+    /// It is the medium's if the file is on the same file system, otherwise a new one.
     pub(super) fn meter_of(&self, path: &Path) -> Arc<Meter> {
         use std::os::unix::fs::MetadataExt;
         let device = |path: &Path| std::fs::metadata(path).ok().map(|metadata| metadata.dev());
@@ -45,17 +47,17 @@ impl Flash {
         if is_here { Arc::clone(&self.meter) } else { Arc::default() }
     }
 
-    /// Until it is time to look.
+    /// Returns the time until the next check.
     pub(super) fn patience(&self) -> Duration {
         Duration::from_millis(lock(&self.state).look_at_ms.saturating_sub(clock::mono_ms()))
     }
 
-    /// Looks, if it is time: how much it was, and how the device is.
+    /// Checks the bytes written and the device's health, if a check is due.
     pub(super) fn look(&self, entry_bytes: u64) {
         if self.patience() > Duration::ZERO {
             return;
         }
-        // Not under the lock, which the core takes: nobody promises how long a kernel takes.
+        // Not under the lock, which the core takes: the kernel may take any time.
         let device = DeviceWear::below(&self.data);
         let trouble = device.as_ref().and_then(DeviceWear::trouble);
         let mut state = lock(&self.state);
@@ -70,7 +72,7 @@ impl Flash {
         self.status(entry_bytes);
     }
 
-    /// How it is now.
+    /// Returns the current status, and logs when the budget is exceeded or met again.
     pub(super) fn status(&self, entry_bytes: u64) -> FlashStatus {
         let written = self.meter.written();
         let mut state = lock(&self.state);
@@ -93,7 +95,7 @@ impl Flash {
     }
 }
 
-/// Names, with units, and numbers, for metrics; those that are not known are left out.
+/// Returns names with units, and values, for metrics. Unknown values are left out.
 pub(super) fn lines(flash: &FlashStatus) -> Vec<(&'static str, u64)> {
     use zoolet_engine::store::Cause;
     let of = |cause| flash.written.of(cause);

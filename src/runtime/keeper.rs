@@ -1,7 +1,8 @@
-//! Keeps a subtree in a file: an image that is written when the subtree has changed, and not too often.
+//! Keeps a subtree in a file: an image that is written after a change, but not too often.
 //!
-//! A session of this process like any other, on a thread that mostly waits for its watch. It reads the subtree until nothing changed while it did, so an image is
-//! one state. Nothing is written while nothing changes, and what a crash leaves is the image before or the one after.
+//! The keeper owns an ordinary session of this process, on a thread that mostly waits for its
+//! watch. It reads the subtree until nothing changes during a reading, so an image is one state.
+//! Without a change it writes nothing. A crash leaves the previous image or the new one.
 
 use super::node::Sessions;
 use crate::config::KeptImage;
@@ -17,31 +18,31 @@ use zoolet_model::{AddWatchMode, Path, Stat, Zxid};
 use zoolet_recipes::{Coordinator as _, Instant};
 use zoolet_session::{Error, LostReason, Session, SessionOptions, SessionState, Wait, WatchStream};
 
-/// A configuration is no larger; bytes of paths and data.
+/// Maximum size of the subtree, in bytes of paths and data. No configuration is larger.
 const BYTES_MAX: u64 = 16 << 20;
-/// Readings in a row that may be disturbed by changes.
+/// Maximum number of readings in a row that changes disturb.
 const READINGS: usize = 8;
-/// After something went wrong.
+/// Pause after a failure.
 const PAUSE: Duration = Duration::from_secs(10);
-/// The same when it was only that the session had no connection.
+/// Pause after a failure that was only a lack of connection.
 const SHORT_PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) struct Keeper {
     kept: KeptImage,
-    /// Of what the file is on.
+    /// Counts bytes written to the file's medium.
     meter: Arc<Meter>,
-    /// What the file holds, as far as that is known.
+    /// Digest of the file's content, if known.
     digest: Option<u128>,
-    /// When it was written last, by this process.
+    /// When this process last began to write the file.
     written: Option<Instant>,
-    /// What was told last, so that it is told once.
+    /// The last logged problem, so that it is logged once.
     told: Option<String>,
 }
 
 /// Why there is no new image.
 enum Trouble {
     Session(Error),
-    /// In words.
+    /// Text for the log.
     Other(String),
 }
 
@@ -60,9 +61,9 @@ impl Keeper {
         Self { digest: image.ok().map(|image| image.meta().digest), kept, meter, written: None, told: None }
     }
 
-    /// Until the node ends.
+    /// Runs until the node ends.
     pub(super) fn run(mut self, sessions: &Sessions) {
-        // One whose session the ensemble has closed begins another one.
+        // If the ensemble has closed the session, another one begins.
         while let Ok(session) = sessions.open(&SessionOptions::default()).wait() {
             self.follow(&session);
             if session.state() != SessionState::Lost(LostReason::Expired) {
@@ -71,7 +72,7 @@ impl Keeper {
         }
     }
 
-    /// Until the session is over.
+    /// Follows the subtree until the session is over.
     fn follow(&mut self, session: &Session) {
         let mut watching = None;
         while !session.state().is_over() {
@@ -103,7 +104,7 @@ impl Keeper {
         PAUSE
     }
 
-    /// The file is what the subtree is.
+    /// Makes the file equal to the subtree.
     fn keep(&mut self, session: &Session, watching: &mut Option<WatchStream>) -> Result<(), Trouble> {
         let changes = match watching {
             Some(changes) => changes,
@@ -113,11 +114,12 @@ impl Keeper {
             }
         };
         let (subtree, zxid) = undisturbed(changes, || read(session, &self.kept.subtree))?;
-        // One that is gone was perhaps deleted by mistake: what was good is kept.
+        // A missing subtree was perhaps deleted by mistake, so the good image stays.
         if subtree.is_empty() || self.digest == Some(subtree.digest()) {
             return Ok(());
         }
-        // However it ends: a disk that fails is not tried more often than one that works.
+        // Before the outcome is known, so that a failing disk is not tried more often than a
+        // working one.
         self.written = Some(session.now());
         let (directory, name) = self.kept.place().ok_or_else(|| Trouble::Other("the file has no name".to_owned()))?;
         let disk = FsDisk::shared(directory).map_err(|error| Trouble::Other(error.to_string()))?;
@@ -129,7 +131,7 @@ impl Keeper {
     }
 }
 
-/// The directory on the way to the file that lets only some pass.
+/// Returns the nearest directory above the file that other users may not enter.
 fn closed(kept: &KeptImage) -> Option<PathBuf> {
     let whole = kept.place()?.0.canonicalize().ok()?;
     let closed = whole
@@ -138,7 +140,9 @@ fn closed(kept: &KeptImage) -> Option<PathBuf> {
     closed.map(Into::into)
 }
 
-/// What `read` gives when nothing changed meanwhile: an event is there before any answer that shows its change.
+/// Returns the result of a `read` during which nothing changed.
+///
+/// A watch event arrives before any answer that shows its change.
 fn undisturbed<T>(changes: &mut WatchStream, read: impl Fn() -> Result<T, Trouble>) -> Result<T, Trouble> {
     for _ in 0..READINGS {
         while changes.next().wait_timeout(Duration::ZERO).flatten().is_some() {}
@@ -150,7 +154,7 @@ fn undisturbed<T>(changes: &mut WatchStream, read: impl Fn() -> Result<T, Troubl
     Err(Trouble::Other("the subtree changes too often to be read".to_owned()))
 }
 
-/// The whole subtree without ephemerals, and the zxid of its newest change.
+/// Reads the subtree without ephemerals, and the zxid of its newest change.
 fn read(session: &Session, top: &Path) -> Result<(Subtree, Zxid), Trouble> {
     let (mut todo, mut found, mut newest) = (vec![top.clone()], Vec::new(), 0);
     let mut bytes = 0;
@@ -192,7 +196,7 @@ fn subtree(found: &[(Path, Option<bytes::Bytes>, Stat)]) -> Subtree {
     subtree
 }
 
-/// What is not there is nothing; whoever saw that it went hears of it.
+/// Turns the error about a missing znode into `None`. A watch event reports its deletion.
 fn existing<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Ok(there) => Ok(Some(there)),

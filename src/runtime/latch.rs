@@ -1,4 +1,4 @@
-//! A value that is set once and waited for, by futures and by threads.
+//! A value that is set once, and that futures and threads wait for.
 
 use super::lock;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Set at most once; later values are ignored.
+/// A value that is set at most once. Later values are ignored.
 #[derive(Debug)]
 pub(crate) struct Latch<T> {
     state: Mutex<State<T>>,
@@ -48,7 +48,7 @@ impl<T: Clone> Latch<T> {
         lock(&self.state).value.clone()
     }
 
-    /// Blocks until it is set, at most until `deadline`.
+    /// Blocks until the value is set; `None` if that takes longer than `deadline`.
     pub(crate) fn wait_until(&self, deadline: Instant) -> Option<T> {
         let mut state = lock(&self.state);
         loop {
@@ -60,7 +60,7 @@ impl<T: Clone> Latch<T> {
         }
     }
 
-    /// A future of the value.
+    /// Returns a future of the value.
     pub(crate) fn wait(self: &Arc<Self>) -> Set<T> {
         let mut state = lock(&self.state);
         state.numbers += 1;

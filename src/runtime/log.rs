@@ -1,4 +1,4 @@
-//! The log thread: all that waits becomes durable with one fdatasync.
+//! The log thread: makes all waiting appends durable with one fdatasync.
 
 use super::catch_up::CatchUp;
 use super::checkpoint::CheckpointWork;
@@ -16,37 +16,38 @@ use zoolet_engine::notices::Notices;
 use zoolet_engine::store::log::{AppendError, Counters, Log};
 use zoolet_model::Zxid;
 
-/// How often a log that cannot write tries again.
+/// Interval between attempts of a log that cannot write.
 const RETRY: Duration = Duration::from_millis(250);
 
 const SYNC_FAILED: &str = "a sync of the log failed: nothing is written any more before a restart";
 const BASE_SYNC_FAILED: &str = "a sync of the base failed: nothing is written any more before a restart";
 
-/// What the log thread is told.
+/// Work of the log thread.
 pub(super) enum LogWork {
     Append(Append),
     /// Entries up to here are durable in the base.
     Recycle {
         checkpoint: Zxid,
     },
-    /// Entries above it are wanted by peers.
+    /// Peers need the entries above; `None`: no peer needs any.
     Hold {
         above: Option<Zxid>,
     },
-    /// A write of the base failed: the disk may take nothing.
+    /// A write of the base failed, so the disk may take no writes.
     Look,
     /// A sync of the base failed, because the disk became read-only.
     Cease,
-    /// A peer lacks these. The log says where they are; reading them is another thread's work.
+    /// A peer lacks these entries. The log locates them, and the catch-up thread reads them.
     Read(ReadLog),
 }
 
-/// What the log thread tells about itself.
+/// Counters of the log thread.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     fdatasync: Histogram,
     log: Mutex<Counters>,
-    /// Not of appends alone: one may wait behind the preparation of a segment.
+    /// Wait for the disk, also outside appends: an append may wait behind the preparation of a
+    /// segment.
     at_disk: AtDisk,
 }
 
@@ -57,10 +58,10 @@ impl Counts {
     }
 }
 
-/// Runs until its mailbox is closed and what was in it is durable.
+/// Runs until its mailbox is closed and all work in it is durable.
 ///
 /// # Errors
-/// When nobody knows any more what the disk holds: the node must stop.
+/// The content of the disk is unknown, so the node must stop.
 pub(super) fn run(shared: &Shared, log: Log) -> Result<(), String> {
     let (mailbox, counts) = (&shared.log, &shared.log_counts);
     let floor = log.floor();
@@ -86,7 +87,7 @@ pub(super) fn run(shared: &Shared, log: Log) -> Result<(), String> {
         gone_on.map_err(|error| error.to_string())?;
         thread.pass_reads_on();
         if recycled {
-            // It may start a checkpoint.
+            // With more free segments the machine may start a checkpoint.
             thread.tell_persisted(false);
         }
         if !open {
@@ -99,18 +100,23 @@ struct LogThread<'a> {
     log: Log,
     shared: &'a Shared,
     counts: &'a Counts,
-    /// Appends that are not durable; more than those of one batch only while stalled. There may be none then: the base has met the disk.
+    /// Appends that are not durable yet.
+    ///
+    /// They exceed one batch only while the log is stalled. A stalled log may have none, if the
+    /// base met the disk's problem.
     waiting: Vec<Append>,
-    /// What the machine was told, while the log cannot write: whether the disk is read-only.
+    /// While the log cannot write: whether the machine was told that the disk is read-only.
     stalled: Option<bool>,
-    /// A sync failed, of the log or of the base, because the disk became read-only. What it left behind nobody knows, so nothing more is appended until a restart has looked.
+    /// A sync of the log or of the base failed, because the disk became read-only.
+    ///
+    /// The content of the disk is unknown, so nothing more is appended until a restart has read it.
     is_over: bool,
     notices: Notices,
-    /// Whether the next segment may need work.
+    /// Whether the next segment may need preparation.
     preparing: bool,
-    /// Questions for after what was appended before them.
+    /// Reads that must wait for the appends before them.
     reads: Vec<ReadLog>,
-    /// Entries above it can be read, as the core knows.
+    /// Oldest readable position that the core knows: entries above it can be read.
     floor: Zxid,
 }
 
@@ -133,7 +139,7 @@ impl LogThread<'_> {
         }
     }
 
-    /// Says whether a checkpoint made room.
+    /// Sorts the batch. Returns whether a checkpoint freed segments.
     fn sort(&mut self, batch: &mut Vec<LogWork>) -> bool {
         let mut recycled = false;
         for work in batch.drain(..) {
@@ -147,7 +153,7 @@ impl LogThread<'_> {
                 LogWork::Look if !self.is_over => self.look(),
                 LogWork::Look => {}
                 LogWork::Cease => self.cease(BASE_SYNC_FAILED, &io::ErrorKind::ReadOnlyFilesystem.into()),
-                // Entries that are asked for may be in this very batch.
+                // The requested entries may be in this same batch.
                 LogWork::Read(read) => self.reads.push(read),
             }
         }
@@ -167,7 +173,7 @@ impl LogThread<'_> {
         }
     }
 
-    /// Whether the disk takes anything, while the log has nothing for it.
+    /// Checks whether the disk takes writes while the log has none to make.
     fn look(&mut self) {
         if data::is_read_only(&*self.shared.disk) {
             self.note_stall(&io::ErrorKind::ReadOnlyFilesystem.into(), true, "the disk takes no writes");
@@ -176,7 +182,7 @@ impl LogThread<'_> {
         }
     }
 
-    /// Nothing more is written.
+    /// Stops all writing until a restart.
     fn cease(&mut self, why: &str, error: &io::Error) {
         self.is_over = true;
         self.note_stall(error, true, why);
@@ -197,15 +203,17 @@ impl LogThread<'_> {
             Err(AppendError::Stalled(error)) => {
                 let appended = self.log.appended();
                 if appended > before {
-                    // A full ring has room again only when this is applied and in a checkpoint, and for that it has to be known.
+                    // A full ring has room again only when these appends are applied and in a
+                    // checkpoint. So the machine must know them.
                     self.waiting.retain(|append| append.seq > appended);
                     self.tell_persisted(false);
                 }
                 if let Some(shortage) = self.shared.reserve.make_way(&error) {
-                    // Here: the checkpoint thread may be busy for long, and what is admitted meanwhile would take the space.
+                    // From this thread, because the checkpoint thread may be busy for long, and
+                    // writes admitted meanwhile would use the space.
                     self.shared.inbox.push(Input::Event(Event::Space { shortage: Some(shortage) }));
                     self.shared.checkpoint.push(CheckpointWork::LookForSpace);
-                    // So that the next turn tries again without a pause.
+                    // The next turn tries again without a pause.
                     self.preparing = true;
                     return Ok(());
                 }
@@ -216,8 +224,14 @@ impl LogThread<'_> {
         }
     }
 
-    /// A server that ends is started again and reads from the device what there is; on a disk that has become read-only it would wait there and serve nobody, so
-    /// it goes on reading. A device may fail first and its file system notice then: so the disk is asked, whatever the error was.
+    /// Stops writing if the disk is read-only, otherwise ends the node.
+    ///
+    /// A server that ends is restarted, and reads what the device really holds. On a disk that has
+    /// become read-only, a restarted server would only wait. So this server goes on, and serves
+    /// reads.
+    ///
+    /// A device may fail first, and its file system notice only then. So the disk is probed after
+    /// any error.
     fn cease_or_end(&mut self, error: io::Error) -> Result<(), AppendError> {
         let is_of_the_disk = error.kind() != io::ErrorKind::InvalidInput;
         if data::is_refusal(&error) || (is_of_the_disk && data::is_read_only(&*self.shared.disk)) {
@@ -227,7 +241,9 @@ impl LogThread<'_> {
         Err(AppendError::Fatal(error))
     }
 
-    /// The machine is told when it begins, and when the reason is another one; the operator again while it lasts.
+    /// Reports that the log cannot write.
+    ///
+    /// The machine is told at the beginning and when the reason changes, the operator repeatedly.
     fn note_stall(&mut self, error: &io::Error, is_read_only: bool, what: &str) {
         if let Some(left_out) = self.notices.admit(what, clock::mono_ms()) {
             warn!(%error, left_out, "{what}");
@@ -246,14 +262,14 @@ impl LogThread<'_> {
         }
     }
 
-    /// One step towards the next segment, while nobody waits.
+    /// Does one step of preparing the next segment, while no append waits.
     fn prepare_ahead(&mut self) -> Result<(), AppendError> {
         if !self.preparing {
             return Ok(());
         }
         self.preparing = match self.log.prepare_ahead() {
             Ok(more) => more,
-            // An append that needs it will say so.
+            // The append that needs the segment will report it.
             Err(AppendError::Stalled(_)) => false,
             Err(AppendError::Fatal(error)) => {
                 self.cease_or_end(error)?;

@@ -1,14 +1,16 @@
-//! How work crosses threads: many push, one takes all there is in one move.
+//! Queues between threads: many threads push, and one takes all items in one move.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Locks; a thread that panicked while it held the lock has been reported where it ran.
+/// Locks a mutex, poisoned or not: a panic under the lock was reported on its thread.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Work on its way to one thread. Its memory is reused, so that passing work on allocates nothing once it has grown.
+/// Work for one thread.
+///
+/// Its memory is reused, so passing work on allocates nothing once the memory has grown.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
     waiting: Mutex<Waiting<T>>,
@@ -18,9 +20,9 @@ pub(crate) struct Mailbox<T> {
 #[derive(Debug)]
 struct Waiting<T> {
     items: Vec<T>,
-    /// Whether the taker sleeps: waking costs a system call, so it is done only then.
+    /// Whether the taker sleeps. Only then does a push wake it, which costs a system call.
     asleep: bool,
-    /// The taker is to look around, though nothing may have arrived.
+    /// Whether the taker must return, even without an item.
     nudged: bool,
     closed: bool,
 }
@@ -33,7 +35,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Adds one; what comes after the end is dropped, and false is said.
+    /// Adds an item. Drops it and returns false if the mailbox is closed.
     pub(crate) fn push(&self, item: T) -> bool {
         let mut waiting = lock(&self.waiting);
         if waiting.closed {
@@ -44,7 +46,7 @@ impl<T> Mailbox<T> {
         true
     }
 
-    /// Drains `items` into it, in order.
+    /// Adds the items, in order. Drops them if the mailbox is closed.
     pub(crate) fn push_all(&self, items: impl ExactSizeIterator<Item = T>) {
         if items.len() == 0 {
             return;
@@ -63,7 +65,10 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Drains `items` into it, in order, and lets a sleeping taker sleep: says whether one does. Then the caller does its work, or nudges it.
+    /// Adds the items, in order, without waking the taker. Returns whether the taker sleeps.
+    ///
+    /// If it sleeps, the caller does the work or nudges it. A closed mailbox drops the items and
+    /// returns false.
     pub(crate) fn leave_all(&self, items: impl ExactSizeIterator<Item = T>) -> bool {
         let mut waiting = lock(&self.waiting);
         if waiting.closed {
@@ -73,15 +78,17 @@ impl<T> Mailbox<T> {
         waiting.asleep
     }
 
-    /// Wakes a sleeping taker; one that is about to sleep does not.
+    /// Wakes a sleeping taker, and keeps one awake that is about to sleep.
     pub(crate) fn nudge(&self) {
         let mut waiting = lock(&self.waiting);
         waiting.nudged = true;
         self.wake(waiting);
     }
 
-    /// Swaps all there is into `items`, which must be empty; waits for something, at most for `patience` when given.
-    /// False once the mailbox is closed and empty.
+    /// Swaps all items into `items`, which must be empty.
+    ///
+    /// Waits for an item, at most for `patience` if given. Returns false once the mailbox is closed
+    /// and empty.
     pub(crate) fn take(&self, items: &mut Vec<T>, patience: Option<Duration>) -> bool {
         debug_assert!(items.is_empty());
         let mut waiting = self.wait_locked(patience);
@@ -89,12 +96,12 @@ impl<T> Mailbox<T> {
         !(items.is_empty() && waiting.closed)
     }
 
-    /// Waits for something, at most for `patience` when given, and takes nothing.
+    /// Waits for an item, at most for `patience` if given, and takes nothing.
     pub(crate) fn wait(&self, patience: Option<Duration>) {
         drop(self.wait_locked(patience));
     }
 
-    /// Swaps what is there into `items`, which must be empty.
+    /// Swaps all items into `items`, which must be empty, without waiting.
     pub(crate) fn drain(&self, items: &mut Vec<T>) {
         debug_assert!(items.is_empty());
         std::mem::swap(&mut lock(&self.waiting).items, items);
@@ -118,13 +125,13 @@ impl<T> Mailbox<T> {
         waiting
     }
 
-    /// The taker gets what is there, then the end.
+    /// Closes the mailbox. The taker still gets its items.
     pub(crate) fn close(&self) {
         lock(&self.waiting).closed = true;
         self.arrived.notify_one();
     }
 
-    /// The taker gets the end at once.
+    /// Closes the mailbox and drops its items.
     pub(crate) fn close_and_clear(&self) {
         let mut waiting = lock(&self.waiting);
         waiting.closed = true;

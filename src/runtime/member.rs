@@ -1,4 +1,4 @@
-//! Which member of which ensemble a node is, and its port for links to the others.
+//! Which member of its ensemble a node is, and its port for links to the other members.
 
 use super::StartError;
 use crate::config::{Config, ConfigError, Ensemble, TrustSource};
@@ -13,17 +13,17 @@ use zoolet_transport::peer::trust::{Authority, Identity, PublicKey, SiteKey, Tru
 use zoolet_transport::peer::{PeerMember, PeerPort, PeerSettings, lane_bytes_max, window_bytes};
 use zoolet_zab::{EnsembleId, Incarnation, Kind, Member, Timing, Zxid};
 
-/// Where addresses are kept that peers were reached at, beside the configured ones.
+/// File with addresses at which peers were reached, beside the configured ones.
 const HINTS: &str = "peers";
 
-/// Bytes a second that a snapshot may take of the network and of both disks.
+/// Rate limit of outgoing snapshots, in bytes per second of the network and both disks.
 const BULK_BYTES_PER_SECOND: u64 = 20 << 20;
 
 pub(super) fn id(config: &Config) -> ServerId {
     ServerId::new(config.server_id).unwrap_or(ServerId::STANDALONE)
 }
 
-/// The members as the configuration names them; they count until the ensemble is born.
+/// Returns the configured members, which count until the ensemble is born.
 pub(super) fn members(config: &Config) -> Result<zoolet_zab::Config, StartError> {
     let Some(ensemble) = &config.ensemble else { return Ok(zoolet_zab::Config::standalone(id(config))) };
     let member = |member: &crate::config::Member| {
@@ -39,7 +39,10 @@ pub(super) fn timing(config: &Config) -> Timing {
     config.ensemble.as_ref().map_or_else(Timing::default, |ensemble| ensemble.timing)
 }
 
-/// Who belongs to an ensemble that was born is what it decided. Somebody who changed the file should know that this changes nothing.
+/// Warns if the configuration names other members than the ensemble.
+///
+/// A born ensemble decides on its members itself. The warning tells an operator that changing the
+/// file has no effect.
 pub(super) fn tell_differences(config: &Config, found: &zoolet_zab::Config) {
     let Ok(file) = members(config) else { return };
     let of = |config: &zoolet_zab::Config| {
@@ -56,10 +59,12 @@ pub(super) fn tell_differences(config: &Config, found: &zoolet_zab::Config) {
     }
 }
 
-/// Refuses the data of another member: this server would wait for ever to be taken in with them.
+/// Refuses the data of another member.
+///
+/// With these data, this server would wait forever for admission.
 ///
 /// # Errors
-/// `found`, the configuration that was decided, has this disk as another server's.
+/// `found`, the ensemble's configuration, assigns this disk to another server.
 pub(super) fn check_owner(
     data: &Path,
     own: ServerId,
@@ -83,14 +88,14 @@ fn list(config: &zoolet_zab::Config) -> String {
     config.members().iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether the keys and certificates that the port for links would need are there and fit.
+/// Checks the keys and certificates that the port for links would need.
 pub(super) fn check(config: &Config) -> Result<(), StartError> {
     let Some(ensemble) = &config.ensemble else { return Ok(()) };
     peers(ensemble)?;
     trust(ensemble, id(config)).map(drop)
 }
 
-/// Opens the port for links; `None` for a server that is alone.
+/// Opens the port for links; `None` for a standalone server.
 pub(super) fn bind(
     config: &Config,
     data: &Path,
@@ -168,7 +173,7 @@ mod tests {
                     the disk back into the box of server 3; empty it only if what is on it may be lost";
         assert_eq!(refusal(ids[1], 30, &born(&ids)), Err((true, line.to_owned())));
         assert_eq!(refusal(ids[2], 30, &born(&ids)), Ok(()));
-        // A new disk is nobody's, and so is one that only a file names.
+        // A new disk belongs to no server, and neither does a disk in an unborn ensemble.
         assert_eq!(refusal(ids[1], 40, &born(&ids)), Ok(()));
         assert_eq!(refusal(ids[1], 0, &zoolet_zab::Config::of_voters(&ids).unwrap()), Ok(()));
     }

@@ -1,5 +1,6 @@
-//! Drives `engine::Server` with real threads, sockets, disks and clocks. Nothing here decides: events go in, actions are
-//! carried out.
+//! Drives `engine::Server` with real threads, sockets, disks and clocks.
+//!
+//! The runtime decides nothing: it passes events in and carries out actions.
 //!
 //! | thread | owns | blocks on |
 //! |---|---|---|
@@ -8,13 +9,16 @@
 //! | peers | links to other servers | sockets |
 //! | log | the log | fdatasync |
 //! | catch-up | readers of the log, for peers that lack entries | reads |
-//! | base | readers of the base, for what entries and requests wait for | reads |
-//! | completion | readers of the base, for answers that are put together | reads |
+//! | base | readers of the base, for records that entries and requests wait for | reads |
+//! | completion | readers of the base, for answers assembled from it | reads |
 //! | checkpoint | writing the base | writes |
 //!
-//! A server that is alone has neither `peers` nor `catch-up`. One that keeps a subtree in a file has a thread more, [`keeper`], a session's owner like any. Snapshots are read and written on threads that last as long as they do.
+//! A standalone server has neither `peers` nor `catch-up`. A server that keeps a subtree in a file
+//! has one more thread, [`keeper`], which owns an ordinary session. The threads that read and write
+//! a snapshot end with its transfer.
 //!
-//! Work crosses threads in batches, through a [`Mailbox`] for each thread; no lock is held over IO.
+//! Work crosses threads in batches, through one [`Mailbox`] per thread. No thread holds a lock
+//! during IO.
 
 mod base;
 mod catch_up;
@@ -60,27 +64,27 @@ use zoolet_engine::{ConnId, Event};
 use zoolet_model::Request;
 use zoolet_session::{Link, Outbox};
 
-/// What the core thread is told.
+/// Input of the core thread.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// Something for the machine.
+    /// An event for the machine.
     Event(Event),
     /// A session of this process wants to be connected.
     Dial(Arc<Link>),
-    /// Somebody of this process wants to know how the machine is.
+    /// This process requests the machine's status.
     Ask(Arc<threads::Question>),
-    /// Close the sessions of this process, and tell when all are closed.
+    /// Close the sessions of this process, and report when all are closed.
     CloseSessions,
-    /// Another server shall lead, if this one does.
+    /// If this server leads, let another one lead.
     HandOver,
-    /// Carry out what is decided, then end.
+    /// Carry out pending actions, then end.
     Stop,
     /// Break an assertion.
     #[cfg(test)]
     Panic,
 }
 
-/// The way to the core thread.
+/// Mailbox of the core thread.
 pub(crate) type Inbox = Mailbox<Input>;
 
 impl Outbox for Inbox {

@@ -1,4 +1,4 @@
-//! A node: how it starts, what its owner holds of it, how it ends.
+//! A node: its start, its owner's handle, and its end.
 
 use super::core::Core;
 use super::figures::Figures;
@@ -24,21 +24,25 @@ use zoolet_engine::{Budget, Limits, Server, server};
 use zoolet_session::{Link, Session, SessionOptions};
 use zoolet_zab::Incarnation;
 
-/// How long a dropped node waits for its threads. What they still do afterwards is safe: they hold the directory until
-/// they end.
+/// Maximum wait of a dropped node for its threads.
+///
+/// Threads that need longer do no harm: they hold the directory's lock until they end.
 const DROP_PATIENCE: Duration = Duration::from_millis(80);
 
-/// How long a shutdown waits until another server leads. The protocol waits for less.
+/// Maximum wait of a shutdown for another server to lead. The protocol waits for less.
 const HAND_OVER_MAX: Duration = Duration::from_millis(1500);
 
-/// A century: what is asked for beyond it is not waited for, and clocks can count it.
+/// Longest deadline of a shutdown: a century, which every clock can count.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// A server in this process, with threads of its own: whatever the rest of the process does, its heartbeats and disk
-/// go on. Several can live in one process, each with its own directory.
+/// A server in this process, on separate threads.
 ///
-/// Dropping it ends it abruptly, as a power loss would, but within 100 ms and with nothing acknowledged lost; call
-/// [`Node::shutdown`] to let sessions of this process close and their ephemerals go.
+/// The rest of the process does not hold up its heartbeats or its disk. Several nodes can live in
+/// one process, each with a separate directory.
+///
+/// Dropping a node ends it abruptly, like a power loss, but within 100 ms and with no acknowledged
+/// write lost. In contrast, [`Node::shutdown`] closes sessions of this process, which deletes their
+/// ephemerals.
 pub struct Node {
     shared: Arc<Shared>,
     data: PathBuf,
@@ -46,13 +50,15 @@ pub struct Node {
     sessions: Sessions,
 }
 
-/// What makes sessions of this process.
+/// Opens sessions of this process.
 #[derive(Clone)]
 pub(super) struct Sessions {
     shared: Arc<Shared>,
     timeout_ms: u32,
     limits: Limits,
-    /// Of all sessions of this process. Apart from the client port's, which would not hear when there is room again.
+    /// Budget of all sessions of this process, apart from the client port's budget.
+    ///
+    /// The client port would not learn when a session here frees room.
     budget: Arc<Budget>,
 }
 
@@ -63,20 +69,24 @@ impl fmt::Debug for Node {
 }
 
 impl Node {
-    /// Whether [`Node::start`] would refuse this configuration, or the keys and certificates that it names. Looks at no data directory and binds no port.
+    /// Checks a configuration, and the keys and certificates that it names, like [`Node::start`].
+    ///
+    /// Reads no data directory and binds no port.
     ///
     /// # Errors
-    /// One line for people.
+    /// The first problem found, as text for people.
     pub fn check(config: &Config) -> Result<(), StartError> {
         check(config)?;
         member::check(config)
     }
 
-    /// Opens the data, binds the port, starts the threads. Returns when all that is done; does not wait until the server
-    /// serves (see [`Node::ready`]).
+    /// Opens the data, binds the ports and starts the threads.
+    ///
+    /// Returns when all this is done, but does not wait until the server serves (see
+    /// [`Node::ready`]).
     ///
     /// # Errors
-    /// One line for people.
+    /// The first problem found, as text for people.
     pub fn start(config: Config) -> Result<Self, StartError> {
         check(&config)?;
         let (path, disk) = data::open(&config)?;
@@ -84,7 +94,7 @@ impl Node {
         Self::start_on(disk, file_system, path, config)
     }
 
-    /// Keeps what is stored on `disk`; all else that a server has is in the directory `path`.
+    /// Starts a node with its log and base on `disk` and its other files in the directory `path`.
     pub(super) fn start_on(
         disk: impl Disk + 'static,
         file_system: Option<FileSystem>,
@@ -144,7 +154,8 @@ impl Node {
         shared.start_base_threads()?;
         let mut core = Core::new(Server::new(start, clock::now()), Arc::clone(shared), budget);
         let mut replayed = 0_u64;
-        // As `Store::replay`: what is left of a damaged log is no history, and a snapshot comes in its place.
+        // As in `Store::replay`: the rest of a damaged log is not a history, and a snapshot
+        // replaces it.
         if health.is_whole() {
             store::replay(&node.data, &log, checkpointed, &mut |zxid, payload| {
                 replayed += 1;
@@ -174,17 +185,19 @@ impl Node {
         Ok(node)
     }
 
-    /// The data directory, absolute.
+    /// Returns the absolute path of the data directory.
     pub fn data(&self) -> &Path {
         &self.data
     }
 
-    /// Where ZooKeeper clients connect; `None` without a client port.
+    /// Returns the address where ZooKeeper clients connect; `None`: no client port.
     pub fn client_address(&self) -> Option<SocketAddr> {
         self.client_address
     }
 
-    /// Ready once clients are served; the error is why they never will be.
+    /// Returns a future that is ready once clients are served.
+    ///
+    /// Its error says why they never will be.
     pub fn ready(&self) -> Ready {
         Ready { serving: self.shared.serving.wait(), ended: self.shared.ended.wait() }
     }
@@ -194,12 +207,12 @@ impl Node {
         self.shared.failure()
     }
 
-    /// Ready when the node fails.
+    /// Returns a future that is ready when the node fails or is stopped.
     pub fn stopped(&self) -> Stopped {
         Stopped(self.shared.ended.wait())
     }
 
-    /// How the machine is, and what the disk was asked for.
+    /// Returns the machine's status and the disk's figures.
     pub fn status(&self) -> StatusAnswer {
         let question = Question::new();
         if !self.shared.inbox.push(Input::Ask(Arc::clone(&question))) {
@@ -208,17 +221,21 @@ impl Node {
         StatusAnswer { answer: question.wait(), figures: self.figures() }
     }
 
-    /// What the disk has been asked for since the node started.
+    /// Returns the disk's figures since the node started.
     pub fn figures(&self) -> Figures {
         self.shared.figures()
     }
 
-    /// Opens a session of this process, with a timeout of 10 s (less when `session_timeout_max_ms` is).
+    /// Opens a session of this process, with a timeout of 10 s.
+    ///
+    /// The timeout is `session_timeout_max_ms` if that is less.
     pub fn session(&self) -> Opening {
         self.session_with(&SessionOptions::default())
     }
 
-    /// Opens a session of this process with another timeout, or with a watchdog that closes it when its owner hangs.
+    /// Opens a session of this process with other options.
+    ///
+    /// It can have another timeout, or a watchdog that closes it when its owner hangs.
     ///
     /// ```
     /// use std::time::Duration;
@@ -241,13 +258,19 @@ impl Node {
         self.sessions.open(options)
     }
 
-    /// Closes the sessions of this process, lets another server lead if this one does, sends clients what is queued, makes everything
-    /// durable, ends the threads.
-    /// Sessions of clients stay: they go on with whoever opens the directory next.
+    /// Ends the node in order.
+    ///
+    /// A shutdown
+    /// - closes the sessions of this process,
+    /// - lets another server lead, if this one does,
+    /// - sends clients all queued answers, makes everything durable and ends the threads.
+    ///
+    /// Sessions of clients survive. They continue with the next node that opens the directory.
     ///
     /// # Errors
-    /// When `deadline` passed first: then it ended abruptly, which is safe but leaves ephemerals of this process behind until
-    /// their sessions' timeouts; or when the node had failed.
+    /// - [`ShutdownError::Late`]: `deadline` passed, and the node ended abruptly. That is safe, but
+    ///   ephemerals of this process stay until their sessions time out.
+    /// - [`ShutdownError::Failed`]: the node had failed.
     pub fn shutdown(self, deadline: Duration) -> Result<(), ShutdownError> {
         let began = Instant::now();
         let deadline = deadline.min(SHUTDOWN_MAX);
@@ -257,10 +280,10 @@ impl Node {
             return Err(ShutdownError::Failed(failure));
         }
         shared.inbox.push(Input::CloseSessions);
-        // A log that cannot write must not take the time that the rest needs.
+        // A log that cannot write must not use up the time of the other steps.
         let closed = shared.sessions_closed.wait_until(began + deadline / 2).is_some();
         if shared.links.is_some() {
-            // The machine gives up by itself when nobody can take over.
+            // The machine gives up by itself if no other server can take over.
             shared.inbox.push(Input::HandOver);
             shared.handed_over.wait_until(until.min(Instant::now() + HAND_OVER_MAX));
         }
@@ -311,10 +334,10 @@ impl Drop for Node {
     }
 }
 
-/// The session timeout when an embedder names none, milliseconds.
+/// Session timeout if an embedder names none, milliseconds.
 const DEFAULT_TIMEOUT_MS: u32 = 10_000;
 
-/// What would otherwise be found out late.
+/// Finds problems of a configuration that would otherwise show late.
 fn check(config: &Config) -> Result<(), StartError> {
     let (settings, limits) = (&config.settings, &config.limits);
     let refuse = |line: String| Err(StartError::Config(ConfigError::new(line)));
@@ -347,7 +370,7 @@ fn check(config: &Config) -> Result<(), StartError> {
     Ok(())
 }
 
-/// The line about a disk of which this server can have no more than `reachable_bytes`, if that is too little for what it will need.
+/// Returns a warning if `reachable_bytes` of the disk are less than this server will need.
 fn small_disk(limits: &Limits, reachable_bytes: u64) -> Option<String> {
     let least = disk_bytes_min(limits);
     (reachable_bytes < least).then(|| {
@@ -360,11 +383,13 @@ fn small_disk(limits: &Limits, reachable_bytes: u64) -> Option<String> {
     })
 }
 
-/// Three segments are kept free and a checkpoint starts when half the ring is used: with fewer, writes would wait for a
-/// checkpoint that nothing starts.
+/// Fewest segments of the log.
+///
+/// Three segments are kept free, and a checkpoint starts when half the ring is used. With fewer,
+/// writes would wait for a checkpoint that never starts.
 const LOG_SEGMENTS_MIN: u32 = 6;
 
-/// Entropy of the operating system.
+/// Returns random bytes from the operating system.
 fn entropy<const BYTES: usize>() -> Result<[u8; BYTES], StartError> {
     let mut seed = [0; BYTES];
     let mut filled = 0;
@@ -421,7 +446,7 @@ mod tests {
         let root = std::env::temp_dir().join(format!("zoolet-timers-{}", std::process::id()));
         let node = Node::start(Config::new(&root)).unwrap();
         let session = node.session().wait().unwrap();
-        // Sooner than the next ping, which is seconds away.
+        // Before the next ping, which is seconds away.
         let at = session.now() + Duration::from_millis(20);
         session.timer(at).wait();
         assert!(session.now() >= at);
@@ -441,7 +466,7 @@ mod tests {
             (Node::start(Config::new(root.join("bad"))).unwrap(), Node::start(Config::new(root.join("good"))).unwrap());
         let (hurt, healthy) = (bad.session().wait().unwrap(), good.session().wait().unwrap());
         let mut watch = hurt.watch(path!("/"), crate::AddWatchMode::Persistent).wait().unwrap();
-        // What came together with it is not forgotten either.
+        // Inputs of the same batch are answered as well.
         let question = Question::new();
         let link = bad.sessions.new_link(1000);
         let together = [Input::Panic, Input::Ask(Arc::clone(&question)), Input::Dial(Arc::clone(&link))];
@@ -463,7 +488,7 @@ mod tests {
         assert!(matches!(bad.shutdown(Duration::from_secs(5)), Err(ShutdownError::Failed(Failure::Bug(_)))));
         assert!(healthy.exists(path!("/")).wait().unwrap().is_some());
         good.shutdown(Duration::from_secs(5)).unwrap();
-        // What was acknowledged before is there.
+        // Acknowledged writes survive.
         let again = Node::start(Config::new(root.join("bad"))).unwrap();
         assert!(again.session().wait().unwrap().exists(path!("/")).wait().unwrap().is_some());
         drop(again);

@@ -1,4 +1,6 @@
-//! The thread of the links to other servers: `zoolet-transport`'s, on a tokio runtime of its own, so that no flood of clients keeps a heartbeat waiting.
+//! The thread of the links to other servers, on a separate tokio runtime.
+//!
+//! Therefore a flood of clients does not delay heartbeats.
 
 use super::Input;
 use super::base::BaseWork;
@@ -15,17 +17,17 @@ use zoolet_engine::{Action, Event, Limits, PeerMessage};
 use zoolet_model::ServerId;
 use zoolet_transport::peer::{Instruction, Outbox, PeerEvents, PeerFigures, PeerPort, PeerTable};
 
-/// Threads that snapshots are read and written on, and names looked up: they last only while they are needed.
+/// Maximum number of threads that transfer snapshots and resolve names. Idle ones end.
 const BLOCKING_THREADS: usize = 8;
 
-/// The way to the thread of the links, and what a snapshot that comes in is written with.
+/// Access to the links' thread, with the disk and limits for incoming snapshots.
 pub(crate) struct Links {
     table: Arc<PeerTable>,
     outbox: Arc<Outbox>,
     stop: Notify,
     disk: Arc<dyn Disk>,
     limits: Limits,
-    /// Those that the file names.
+    /// Voters in the configuration file.
     voters: Vec<ServerId>,
 }
 
@@ -34,7 +36,7 @@ impl Links {
         Arc::new(Self { table, outbox: Arc::default(), stop: Notify::new(), disk, limits, voters })
     }
 
-    /// The voters that the file names.
+    /// Returns the voters in the configuration file.
     pub(super) fn file_voters(&self) -> Vec<ServerId> {
         self.voters.clone()
     }
@@ -43,12 +45,12 @@ impl Links {
         self.outbox.push(instructions);
     }
 
-    /// How each link is.
+    /// Returns the status of each link.
     pub(super) fn statuses(&self) -> Vec<PeerStatus> {
         self.table.figures().into_iter().map(|(id, figures)| status(id, figures)).collect()
     }
 
-    /// Say goodbye, and end.
+    /// Says goodbye to all peers, and ends the thread.
     pub(super) fn stop(&self) {
         self.stop.notify_one();
     }
@@ -67,8 +69,10 @@ fn status(id: ServerId, figures: PeerFigures) -> PeerStatus {
     }
 }
 
-/// What an action of the machine is for the links; `None` for actions that are not for peers, and where there are none. What the base has to do for it is added to
-/// `base_work`, in its order among the machine's other actions.
+/// Returns an action as instruction for the links.
+///
+/// `None` if it is not for peers, or if there are no links. Work for the base goes to `base_work`,
+/// in order with the machine's other actions.
 pub(super) fn instruction(shared: &Arc<Shared>, action: Action, base_work: &mut Vec<BaseWork>) -> Option<Instruction> {
     let links = shared.links.as_ref()?;
     Some(match action {
@@ -97,7 +101,7 @@ pub(super) fn instruction(shared: &Arc<Shared>, action: Action, base_work: &mut 
     })
 }
 
-/// How many things an event brings to the core.
+/// Returns how many items an event brings to the core.
 fn weight(event: &Event) -> usize {
     match event {
         Event::PeerMessage { message: PeerMessage::Entries(entries), .. } => entries.entries.len(),
@@ -105,7 +109,7 @@ fn weight(event: &Event) -> usize {
     }
 }
 
-/// Takes what peers say to the core.
+/// Passes peers' messages to the core.
 struct ToCore(Arc<Shared>);
 
 impl PeerEvents for ToCore {
@@ -115,14 +119,14 @@ impl PeerEvents for ToCore {
     }
 }
 
-/// Runs until [`Links::stop`]; the error is why it could not.
+/// Runs until [`Links::stop`]. The error says why it could not.
 pub(super) fn run(port: PeerPort, links: &Links, shared: Arc<Shared>) -> Result<(), String> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_io().enable_time().max_blocking_threads(BLOCKING_THREADS).build();
     let runtime = runtime.map_err(|error| format!("the thread of the links cannot start: {error}"))?;
     let outbox = Arc::clone(&links.outbox);
     let served = runtime.block_on(port.run(Arc::new(ToCore(shared)), outbox, links.stop.notified()));
-    // Whoever writes a snapshot may hang with its disk.
+    // A thread that writes a snapshot may hang with its disk.
     runtime.shutdown_background();
     served.map_err(|error| format!("the links to other servers failed: {error}"))
 }

@@ -1,4 +1,4 @@
-//! The io thread: the client port of `zoolet-transport` on a tokio runtime of its own.
+//! The io thread: the client port of `zoolet-transport` on a separate tokio runtime.
 
 use super::seat::{Driver, LITTLE};
 use super::threads::Shared;
@@ -11,7 +11,7 @@ use zoolet_engine::{Action, Budget, ConnId, Event};
 use zoolet_model::{ErrorCode, Reply};
 use zoolet_transport::server::{About, ClientPort, ConnIds, EventSink, Outbox, Output, PortSettings, Whitelist};
 
-/// The way to the io thread.
+/// Access to the io thread.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
     outbox: Arc<Outbox>,
@@ -19,7 +19,9 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Passes them on to the io thread; or leaves them for who took this turn, and has time to send: [`Sockets::after_turn`].
+    /// Passes outputs to the io thread, or leaves them for the driver of this turn.
+    ///
+    /// A driver with time to send delivers them in [`Sockets::after_turn`].
     pub(super) fn push(&self, outputs: &mut Vec<Output>, by: Driver) {
         match by {
             Driver::Persister | Driver::Peers => self.outbox.leave(outputs),
@@ -27,7 +29,10 @@ impl Sockets {
         }
     }
 
-    /// The turn is over, and the seat is free for whoever brings what clients ask next: they answer at once.
+    /// Delivers a few outputs after a turn of the log thread or the links' thread.
+    ///
+    /// The seat is free by then. So a thread that brings the clients' next requests, which come at
+    /// once, can take it.
     pub(super) fn after_turn(&self, by: Driver) {
         match by {
             Driver::Persister | Driver::Peers => self.outbox.deliver_little(),
@@ -35,18 +40,18 @@ impl Sockets {
         }
     }
 
-    /// An answer that was put together off the core.
+    /// Sends an answer that the completion thread assembled.
     pub(super) fn fill(&self, conn: ConnId, ticket: u64, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) {
         self.outbox.push(&mut vec![Output::Filled { conn, ticket, xid, zxid, result }]);
     }
 
-    /// Accept no more, send what is queued, close.
+    /// Makes the port accept no more clients, send what is queued, and close.
     pub(super) fn stop(&self) {
         self.stop.notify_one();
     }
 }
 
-/// What an action of the machine is for a socket; `None` for actions that are not for clients.
+/// Returns an action as output for a socket; `None` if it is not for clients.
 pub(super) fn output(action: Action) -> Option<Output> {
     Some(match action {
         Action::Connected { conn, reply } => Output::Connected { conn, reply },
@@ -71,7 +76,7 @@ pub(super) fn output(action: Action) -> Option<Output> {
     })
 }
 
-/// Takes the port's events to the core.
+/// Passes the port's events to the core.
 struct ToCore(Arc<Shared>);
 
 impl EventSink for ToCore {
@@ -81,7 +86,7 @@ impl EventSink for ToCore {
     }
 }
 
-/// Binds the port that `config` names.
+/// Binds the port that `config` names, if it names one.
 pub(super) fn bind(
     config: &Config,
     data: &std::path::Path,
@@ -100,7 +105,7 @@ pub(super) fn bind(
         .map_err(|error| StartError::Port(format!("clients = {address}: {}", obstacle::listening(&error, "t"))))
 }
 
-/// What `conf` shows, under ZooKeeper's names.
+/// Returns the data of the word `conf`, under ZooKeeper's names.
 fn about(config: &Config, data: &std::path::Path) -> About {
     let settings = &config.settings;
     let conf = [
@@ -129,15 +134,16 @@ fn about(config: &Config, data: &std::path::Path) -> About {
     }
 }
 
-/// Runs until [`Sockets::stop`]; the error is why it could not.
+/// Runs until [`Sockets::stop`]. The error says why it could not.
 pub(super) fn run(port: ClientPort, sockets: &Arc<Sockets>, shared: Arc<Shared>) -> Result<(), String> {
-    // The other thread lives only while somebody asks for the sizes of files. However many ask, and however long a disk hangs, it is one.
+    // A second thread lives only while clients request file sizes. It stays one thread, however
+    // many clients do and however long a disk hangs.
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build();
     let runtime = runtime.map_err(|error| format!("the io thread cannot start: {error}"))?;
     let outbox = Arc::clone(&sockets.outbox);
     let served = runtime.block_on(port.serve(Arc::new(ToCore(shared)), outbox, sockets.stop.notified()));
-    // Who looks at the directory for `dirs` may hang with its disk.
+    // The thread that reads the directory for `dirs` may hang with its disk.
     runtime.shutdown_background();
     served.map_err(|error| format!("the client port failed: {error}"))
 }

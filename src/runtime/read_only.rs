@@ -1,5 +1,7 @@
-//! A server whose disk takes nothing when it is to start. To end would be to be started again, for ever, and nobody would know why; so it says what is
-//! the matter where it would serve, until it can start.
+//! A server whose disk takes no writes when it starts.
+//!
+//! If the process ended, it would be restarted forever and no operator would know why. So it
+//! reports the problem on its client port until it can start.
 
 use super::data::{self, StartError};
 use super::port;
@@ -13,12 +15,14 @@ use zoolet_engine::{Budget, Event};
 use zoolet_model::ServerId;
 use zoolet_transport::server::{ClientPort, EventSink, Outbox, Output};
 
-/// The client port of a server that waits for its disk: it answers who asks how it is, and nobody else. Gone when dropped.
+/// Client port of a server that waits for its disk.
+///
+/// It answers requests for the status and refuses all others. Dropping it closes the port.
 #[derive(Debug)]
 pub struct ReadOnly {
     stop: Arc<Notify>,
     thread: Option<JoinHandle<()>>,
-    /// Whether there was data.
+    /// Whether the directory had data.
     had_data: bool,
 }
 
@@ -26,7 +30,7 @@ impl ReadOnly {
     /// Opens the port that `config` names, if it names one.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// The port cannot be opened, or its thread cannot start.
     pub fn tell(config: &Config) -> Result<Self, StartError> {
         let stop = Arc::new(Notify::new());
         let budget = Arc::new(Budget::new(&config.limits));
@@ -42,7 +46,10 @@ impl ReadOnly {
         Ok(Self { stop, thread, had_data: has_data(config) })
     }
 
-    /// Whether it is worth another attempt to start. It is not while the file system is taken away to be checked: what is below it is not the data.
+    /// Returns whether another attempt to start makes sense.
+    ///
+    /// It does not while the file system is unmounted for a check: the directory at the mount point
+    /// does not have the data.
     pub fn is_over(&self, config: &Config) -> bool {
         has_data(config) == self.had_data && !data::is_on_read_only_disk(&config.data)
     }
@@ -52,7 +59,7 @@ impl Drop for ReadOnly {
     fn drop(&mut self) {
         self.stop.notify_one();
         if let Some(thread) = self.thread.take() {
-            // The next one opens the same port.
+            // The next server opens the same port.
             let _ = thread.join();
         }
     }
@@ -74,7 +81,7 @@ fn serve(port: ClientPort, id: Option<ServerId>, stop: &Notify) {
     runtime.shutdown_background();
 }
 
-/// Stands where the machine would.
+/// Answers in place of the machine.
 struct Answers {
     outbox: Arc<Outbox>,
     id: Option<ServerId>,
@@ -87,7 +94,7 @@ impl EventSink for Answers {
             Event::Status { ticket } | Event::List { ticket, .. } => {
                 Some(Output::Status { ticket, status: Box::new(self.status()) })
             }
-            // Of connections that were not let in.
+            // From connections that were refused.
             _ => None,
         };
         self.outbox.push(&mut events.drain(..).filter_map(answer).collect());

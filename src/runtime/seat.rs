@@ -1,8 +1,11 @@
-//! Who drives the machine: the core thread; and, when that sleeps and there is little to do, whoever brings it.
+//! Runs the machine's turns on the core thread, or on a thread that brings it a little work.
 //!
-//! Waking a sleeping thread takes longer than most requests: one write, alone, would wait for the core thread twice. So a thread that brings a
-//! little and finds the core thread asleep takes the seat for one turn. There is one seat, so the machine still sees one event after
-//! another. Whoever brings more hands it over: what is long is done by the core thread, while the others read, persist and send.
+//! Waking a sleeping thread takes longer than most requests: a lone write would wait for the core
+//! thread twice. So a thread with a little work that finds the core thread asleep takes the seat
+//! for one turn. There is one seat, so the machine still handles one event after another.
+//!
+//! A thread with more work hands it over. The core thread does what is long, while the other
+//! threads read, persist and send.
 
 use super::Input;
 use super::core::{Core, Flow};
@@ -12,40 +15,44 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, TryLockError};
 use std::time::Duration;
 
-/// How many events, and entries persisted, are little.
+/// Maximum number of events, or of persisted entries, that count as little work.
 pub(super) const LITTLE: usize = 4;
 
-/// A turn may apply all entries that are not applied, and one event may let it: with more of them there is much to do.
+/// Maximum number of unapplied entries for a turn that counts as little work.
+///
+/// One event may let a turn apply all of them.
 const LITTLE_TO_APPLY: usize = 32;
 
-/// Whose turn it is.
+/// The thread that runs a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Driver {
-    /// The core thread's.
+    /// The core thread.
     Core,
-    /// Who reads what clients ask.
+    /// The io thread, which reads clients' requests.
     #[cfg(feature = "port")]
     Reader,
-    /// Who reads what peers say.
+    /// The links' thread, which reads peers' messages.
     Peers,
-    /// Who made entries durable. It has time to send a little: what comes next is on its way from the clients.
+    /// The log thread, after it has made entries durable.
+    ///
+    /// It has time to send a little: its next work is still on its way from the clients.
     Persister,
 }
 
-/// The machine's place, and what is known about its next turn.
+/// The machine, and when its next turn is due.
 #[derive(Default)]
 pub(super) struct Seat(Mutex<Option<Seated>>);
 
 struct Seated {
     core: Box<Core>,
-    /// When the core thread wakes by itself, on [`zoolet_engine::Now::mono_ms`]; `None` for never.
+    /// When the core thread wakes without input, on [`zoolet_engine::Now::mono_ms`]; `None`: never.
     wakes_ms: Option<u64>,
-    /// Set by the turn that was the last.
+    /// Set by the last turn.
     ended: Option<Result<(), Failure>>,
 }
 
 impl Seated {
-    /// Handles all there is, and judges what time has passed. A panic in the machine is the end of it, on whatever thread it happens.
+    /// Handles all waiting inputs and all due work. A panic in the machine ends it, on any thread.
     fn turn(&mut self, by: Driver) {
         if self.ended.is_some() {
             return;
@@ -59,7 +66,7 @@ impl Seated {
         };
     }
 
-    /// Whether the core thread must be up before it would wake.
+    /// Returns whether the core thread must wake earlier than planned.
     fn wants_the_core_thread(&self) -> bool {
         let due_ms = self.core.due_ms();
         self.ended.is_some() || due_ms.is_some_and(|due| self.wakes_ms.is_none_or(|wakes| due < wakes))
@@ -67,7 +74,7 @@ impl Seated {
 }
 
 impl Shared {
-    /// The core thread's life: turns until one of them was the last. Gives the machine back, and why it ended.
+    /// Runs turns on the core thread until the last one. Returns the machine and why it ended.
     pub(super) fn drive(&self, core: Core) -> (Core, Result<(), Failure>) {
         *lock(&self.seat.0) = Some(Seated { core: Box::new(core), wakes_ms: None, ended: None });
         loop {
@@ -82,7 +89,7 @@ impl Shared {
         }
     }
 
-    /// How long the core thread may sleep; or the machine, when a turn was its last.
+    /// Returns how long the core thread may sleep, or the machine after its last turn.
     #[allow(clippy::type_complexity, reason = "what drive gives, boxed")]
     fn before_sleep(&self) -> Result<Option<Duration>, (Box<Core>, Result<(), Failure>)> {
         let mut seat = lock(&self.seat.0);
@@ -98,7 +105,9 @@ impl Shared {
         }
     }
 
-    /// Brings something to the machine. `is_little`: it is handled here and now if the core thread sleeps.
+    /// Brings inputs to the machine.
+    ///
+    /// With `is_little`, and if the core thread sleeps, this thread handles them at once.
     pub(super) fn bring(&self, inputs: impl ExactSizeIterator<Item = Input>, is_little: bool, by: Driver) {
         if !is_little {
             self.inbox.push_all(inputs);
@@ -107,7 +116,9 @@ impl Shared {
         }
     }
 
-    /// One turn of the machine on this thread; false when another one drives it.
+    /// Runs one turn on this thread.
+    ///
+    /// Returns false if another thread has the seat or there may be much to apply.
     fn take_a_turn(&self, by: Driver) -> bool {
         let mut seat = match self.seat.0.try_lock() {
             Ok(seat) => seat,

@@ -1,7 +1,8 @@
-//! Snapshots on their way between disks: where the bytes of one that is sent come from, and where those of one that comes in go.
+//! Snapshots in transfer: the source of bytes to send, and the destination of received bytes.
 //!
-//! All of it is called on threads that may wait for a disk, never on the core's or the links'. A transfer that is not wanted any more may still be in the middle
-//! of a write: what it then leaves is removed, and never takes the place of what another one left.
+//! Everything that touches a disk runs on threads that may wait for it, never on the core's or the
+//! links' thread. A cancelled transfer may still be in the middle of a write. Its result is
+//! removed, and never replaces the result of another transfer.
 
 use super::threads::Shared;
 use super::{Input, Latch, lock};
@@ -18,19 +19,21 @@ use zoolet_engine::{Event, Limits};
 use zoolet_model::ServerId;
 use zoolet_transport::peer::{SnapshotBytes, SnapshotSize, SnapshotTaker};
 
-/// How long a transfer waits for the thread that reads the base.
+/// Maximum wait of a transfer for the thread that reads the base.
 const READER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What whoever still works at a transfer is told when its node has ended.
+/// Error of a transfer whose node has ended.
 const ENDED: &str = "the node has ended";
 
-/// A reader of one generation, on its way to a transfer. It is asked for when the transfer is decided on, so that the generation stays.
+/// A reader of one generation, on its way to a transfer.
+///
+/// It is requested when the transfer is decided on, so that the generation stays.
 pub(super) type LentReader = Latch<Result<BaseReader, BaseFailure>>;
 
-/// From whom, and the sender's number.
+/// The peer, and the sender's number of the transfer.
 pub(super) type Transfer = (ServerId, TransferId);
 
-/// The bytes of one generation.
+/// An outgoing snapshot: the bytes of one generation.
 pub(super) struct Outgoing {
     shared: Weak<Shared>,
     lent: Arc<LentReader>,
@@ -48,7 +51,9 @@ impl Outgoing {
         self.lent.wait_until(Instant::now() + READER_PATIENCE).unwrap_or_else(never)
     }
 
-    /// Damage is the machine's to know; the peer hears only that nothing more comes.
+    /// Returns the error's text, and reports damage to the machine.
+    ///
+    /// The peer only learns that no more bytes come.
     fn note(&self, failure: BaseFailure) -> String {
         match failure {
             BaseFailure::Damaged(what) => {
@@ -77,11 +82,13 @@ impl SnapshotBytes for Outgoing {
     }
 }
 
-/// A base that came in whole, until the log names it or nobody wants it; and the part of one that broke off.
+/// Received snapshots: a whole base, and a part of a snapshot that broke off.
+///
+/// The base stays here until the log names it or its transfer is cancelled.
 #[derive(Default)]
 pub(super) struct Received {
     held: Mutex<Held>,
-    /// Held while a base begins: two must not choose one id.
+    /// Held while a base begins, so that no two choose one id.
     beginning: Mutex<()>,
 }
 
@@ -93,7 +100,7 @@ struct Held {
     part: Option<Part>,
 }
 
-/// What came of a snapshot before its link went.
+/// The received part of a snapshot whose link broke.
 struct Part {
     meta: CheckpointMeta,
     base: u64,
@@ -101,13 +108,14 @@ struct Part {
 }
 
 impl Received {
-    /// From now on this one is wanted, and no other.
+    /// Makes this transfer the only one that is wanted.
     pub(super) fn want(&self, transfer: Transfer) {
         lock(&self.held).wanted = Some(transfer);
     }
 
-    /// This one is not wanted any more: gives back its base, if it came in, to be removed. What came of a snapshot that broke off stays: the next transfer may be
-    /// of the same.
+    /// Cancels a transfer, and returns its base for removal if it was whole.
+    ///
+    /// A part that broke off stays, because the next transfer may be of the same snapshot.
     #[must_use]
     pub(super) fn give_up(&self, transfer: Transfer) -> Option<Base> {
         let mut held = lock(&self.held);
@@ -115,24 +123,26 @@ impl Received {
         held.whole.take_if(|(whole, _)| *whole == transfer).map(|(_, base)| base)
     }
 
-    /// The base of this number, if it came in.
+    /// Returns the base with this id, if it was received.
     pub(super) fn take(&self, base: u64) -> Option<Base> {
         lock(&self.held).whole.take_if(|(_, whole)| whole.id() == base).map(|(_, base)| base)
     }
 
-    /// The history goes on without it.
+    /// Drops the part that broke off, since the history goes on without it.
     pub(super) fn forget_part(&self) {
         let part = lock(&self.held).part.take();
         drop(part);
     }
 
-    /// A part of a snapshot that is this one. Any other goes: two would take the disk of two.
+    /// Returns the part of this snapshot, and drops any other part.
+    ///
+    /// Two parts would take the disk space of two snapshots.
     fn take_part(&self, meta: &CheckpointMeta) -> Option<(u64, SnapshotSink)> {
         let part = lock(&self.held).part.take();
         part.filter(|part| part.meta == *meta).map(|part| (part.base, part.sink))
     }
 
-    /// Keeps a part unless another transfer has begun since.
+    /// Keeps a part, unless another transfer has begun since.
     fn keep_part(&self, transfer: Transfer, part: Part) {
         let mut held = lock(&self.held);
         let is_last = held.wanted.is_none_or(|wanted| wanted == transfer) && held.part.is_none();
@@ -141,7 +151,9 @@ impl Received {
         drop(unwanted);
     }
 
-    /// Keeps a whole base if it is wanted. Gives back what is not.
+    /// Keeps a whole base if its transfer is wanted.
+    ///
+    /// Returns whether the base is kept, and an unwanted base for removal.
     fn keep_whole(&self, transfer: Transfer, base: Base) -> (bool, Option<Base>) {
         let mut held = lock(&self.held);
         if held.wanted != Some(transfer) {
@@ -151,7 +163,7 @@ impl Received {
     }
 }
 
-/// A snapshot that comes in.
+/// An incoming snapshot.
 pub(super) struct Incoming {
     shared: Weak<Shared>,
     disk: Arc<dyn Disk>,
@@ -172,7 +184,9 @@ impl Incoming {
         Self { shared, disk, limits, transfer, meta, sink: None }
     }
 
-    /// A base that comes in has an id that no other on this disk has: one that was lost is still there, and so may be what a crash left of another.
+    /// Begins a base with an id that no other base on this disk has.
+    ///
+    /// A lost base is still on the disk, and so may be a crash's leftovers.
     fn begin(&self) -> Result<(u64, SnapshotSink), ImageError> {
         let id = Base::list(&*self.disk)?.last().map_or(0, |id| id + 1);
         Ok((id, SnapshotSink::begin(Arc::clone(&self.disk), id, &self.limits)?))
@@ -197,7 +211,7 @@ impl SnapshotTaker for Incoming {
         let (_, sink) = self.sink.as_mut().ok_or("it was never opened")?;
         let written = sink.write(bytes);
         if written.is_err() {
-            // What is damaged is not gone on with.
+            // After an error the part is not continued.
             self.sink = None;
         }
         written.map_err(|error| error.to_string())

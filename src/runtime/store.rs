@@ -1,4 +1,4 @@
-//! Opening what is stored, and handing the log's entries to the machine.
+//! Opens the stored data, and passes the log's entries to the machine.
 
 use super::threads::Failure;
 use super::{StartError, data};
@@ -14,8 +14,10 @@ use zoolet_engine::store::log::{Log, LogError, ReplayError};
 use zoolet_engine::store::{FileSystem, OpenError, Store, Strategy};
 use zoolet_model::Zxid;
 
-/// Opens log and base, or makes them in a directory that has none; then `incarnation` names this disk. What is damaged a server that is alone refuses; a
-/// member says it, and gets a snapshot of its peers.
+/// Opens log and base, or creates them in a directory without data.
+///
+/// A new directory gets `incarnation` as the name of this disk. A standalone server refuses damaged
+/// data. A member warns of damage, and gets a snapshot from its peers.
 pub(super) fn open(
     config: &Config,
     directory: &Path,
@@ -44,7 +46,7 @@ pub(super) fn open(
     Ok(store)
 }
 
-/// Hands every entry that the base does not have to `visit`, committed or not, in order.
+/// Passes every entry that the base lacks to `visit`, committed or not, in order.
 pub(super) fn replay(
     directory: &Path,
     log: &Log,
@@ -57,7 +59,7 @@ pub(super) fn replay(
     })
 }
 
-/// What helps a server that is alone. A member asks its peers, and refuses nothing.
+/// Advice for a standalone server. A member refuses nothing, and asks its peers.
 const DAMAGE_REMEDY: &str = "nobody else has what it held: put back a copy of the directory that was made while the server was stopped, or empty it and begin anew";
 
 fn start_error(directory: &Path, error: OpenError) -> StartError {
@@ -83,7 +85,7 @@ fn start_error(directory: &Path, error: OpenError) -> StartError {
     }
 }
 
-/// Whether which file it was matters less than what helps.
+/// Returns whether the advice matters more than the file's name.
 fn is_explained(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! What sessions of this process need beside the machine.
+//! Clock, timers and randomness for sessions of this process.
 
 use super::{Inbox, clock};
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use zoolet_session::{Surroundings, Timers};
 
-/// The clock, the timers that the core thread wakes, and entropy.
+/// The sessions' surroundings. The core thread wakes the timers.
 #[derive(Debug)]
 pub(super) struct Here {
     inbox: Arc<Inbox>,
     timers: Timers,
     told_late: Duration,
-    /// What makes numbers unique should the system refuse to give more of them; it gave these.
+    /// Random number from the start. It makes numbers unique if the system refuses to give more.
     seed: u128,
     numbers: AtomicU64,
 }
@@ -44,7 +44,7 @@ impl Surroundings for Here {
         &self.timers
     }
 
-    /// The core thread, which also pings, sleeps until the next of its deadlines.
+    /// Wakes the core thread, which sends pings and otherwise sleeps until its next deadline.
     fn rouse(&self) {
         self.inbox.nudge();
     }

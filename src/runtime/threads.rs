@@ -1,4 +1,4 @@
-//! The threads of a node, what they share, and how one of them ends all.
+//! The threads of a node, their shared state, and how a failure of one ends them all.
 
 use super::base::BaseWork;
 use super::catch_up::{self, CatchUp};
@@ -38,9 +38,9 @@ use zoolet_transport::server::ClientPort;
 /// Why a node failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// Going on could have broken a promise: the disk failed, or what it holds is damaged.
+    /// Going on could break a promise: the disk failed, or its data is damaged.
     Failed(String),
-    /// An assertion of zoolet's own did not hold.
+    /// An assertion in zoolet did not hold.
     Bug(String),
 }
 
@@ -69,19 +69,19 @@ impl End {
     }
 }
 
-/// A question for the machine's status; `None` when the node ended before it was answered.
+/// A request for the machine's status; `None`: the node ended before the answer.
 pub(crate) type Question = Latch<Option<Status>>;
 
-/// What all threads of a node share.
+/// State that all threads of a node share.
 pub(crate) struct Shared {
     pub(super) inbox: Arc<Inbox>,
-    /// Of the sessions of this process.
+    /// Clock, timers and randomness for sessions of this process.
     pub(super) here: Arc<Here>,
     pub(super) seat: Seat,
     pub(super) log: Mailbox<LogWork>,
-    /// Questions of the core, which entries wait for.
+    /// Reads for the core, which entries wait for.
     pub(super) base: Mailbox<BaseWork>,
-    /// Answers to put together, which only their clients wait for.
+    /// Answers to assemble, which only their clients wait for.
     pub(super) completions: Mailbox<BaseWork>,
     pub(super) checkpoint: Mailbox<CheckpointWork>,
     pub(super) catch_up: Mailbox<CatchUp>,
@@ -97,7 +97,7 @@ pub(crate) struct Shared {
     running: AtomicUsize,
     pub(super) all_ended: Arc<Latch<()>>,
     pub(super) log_counts: log::Counts,
-    /// Questions to the base.
+    /// Wait of the thread `base` for the disk.
     asking: AtDisk,
     scrubs: checkpoint::Scrubs,
     presence: checkpoint::Presence,
@@ -166,14 +166,14 @@ impl Shared {
         }
     }
 
-    /// What is wrong with the disk, but for a lack of room.
+    /// Returns the troubles of the disk, except a lack of space.
     pub(super) fn disk_troubles(&self) -> DiskTroubles {
         let mut status = Status::default();
         self.fill_in(&mut status);
         DiskTroubles::of(&status)
     }
 
-    /// What the disk is asked for, and what that makes of it.
+    /// Adds figures of the disk, wear of the medium and lack of space to a status.
     pub(super) fn fill_in(&self, status: &mut Status) {
         let figures = self.figures();
         let flash = self.flash.status(figures.log.entry_bytes);
@@ -187,7 +187,7 @@ impl Shared {
         self.store.base().memory_bytes()
     }
 
-    /// What all files of the data directory took of the disk when that was looked at last.
+    /// Returns the disk space of the data directory's files as of the last look, bytes.
     pub(super) fn disk_bytes(&self) -> u64 {
         self.reserve.taken_bytes()
     }
@@ -204,7 +204,7 @@ impl Shared {
         self.sessions_closed.set(());
     }
 
-    /// The node is poisoned: nothing more is promised or acknowledged.
+    /// Poisons the node: it promises and acknowledges nothing more.
     pub(super) fn fail(&self, failure: Failure) {
         tracing::error!(%failure, "the node has failed");
         self.ended.set(End::Failed(failure));
@@ -226,7 +226,7 @@ impl Shared {
         }
     }
 
-    /// The threads that answer the core, also while it reads its log.
+    /// Starts the threads that answer the core, even while it reads its log.
     pub(super) fn start_base_threads(self: &Arc<Self>) -> Result<(), StartError> {
         let (generation, reader) = self.store.reader();
         self.base.push(BaseWork::Serve(generation, reader.clone()));
@@ -235,7 +235,8 @@ impl Shared {
             base::run(&shared.base, &shared.inbox, &shared.asking);
             Ok(())
         })?;
-        // A thread of its own: one client's long listing must not stand before what another's write waits for.
+        // On a separate thread, because one client's long listing must not delay reads that another
+        // client's write waits for.
         self.spawn("completion", |shared| {
             base::run(&shared.completions, &shared.inbox, &AtDisk::default());
             Ok(())
@@ -260,7 +261,7 @@ impl Shared {
         })
     }
 
-    /// The threads of a machine that has read its log.
+    /// Starts the threads of a machine that has read its log.
     pub(super) fn start_core_threads(self: &Arc<Self>, log: Log, core: Core) -> Result<(), StartError> {
         if self.links.is_some() {
             self.spawn("catch-up", |shared| {
@@ -275,20 +276,20 @@ impl Shared {
         })
     }
 
-    /// The thread of the client port.
+    /// Starts the thread of the client port.
     #[cfg(feature = "port")]
     pub(super) fn start_port(self: &Arc<Self>, port: ClientPort) -> Result<(), StartError> {
         let Some(sockets) = self.sockets.clone() else { return Ok(()) };
         self.spawn("io", move |shared| port::run(port, &sockets, Arc::clone(shared)))
     }
 
-    /// The thread of the links to other servers.
+    /// Starts the thread of the links to other servers.
     pub(super) fn start_links(self: &Arc<Self>, port: PeerPort) -> Result<(), StartError> {
         let Some(links) = self.links.clone() else { return Ok(()) };
         self.spawn("peers", move |shared| peers::run(port, &links, Arc::clone(shared)))
     }
 
-    /// The thread that keeps a subtree in a file.
+    /// Starts the thread that keeps a subtree in a file.
     pub(super) fn start_keeper(self: &Arc<Self>, keeper: Keeper, sessions: Sessions) -> Result<(), StartError> {
         self.spawn("keeper", move |_| {
             keeper.run(&sessions);
@@ -296,7 +297,7 @@ impl Shared {
         })
     }
 
-    /// Runs `body` on a thread of its own; a panic in it poisons the node, and so does an error.
+    /// Runs `body` on a new thread. A panic or an error in it poisons the node.
     fn spawn(
         self: &Arc<Self>,
         name: &str,
@@ -325,7 +326,9 @@ impl Shared {
     }
 }
 
-/// The core's life, whole: a panic in the machine poisons the node and every session of the process hears of it.
+/// Runs the core until it ends.
+///
+/// A panic in the machine poisons the node, and every session of the process learns of it.
 fn run_core(core: Core, shared: &Shared) {
     let (core, ended) = shared.drive(core);
     let failure = ended.err();
@@ -335,7 +338,7 @@ fn run_core(core: Core, shared: &Shared) {
     }
     core.end(lost_reason(shared.failure().as_ref()));
     shared.stop_port();
-    // What was appended is still made durable; then each thread finds its mailbox closed.
+    // Waiting appends still become durable. Then each thread finds its mailbox closed.
     shared.log.close();
     shared.checkpoint.close();
     shared.base.close();
@@ -354,7 +357,7 @@ pub(super) fn lost_reason(failure: Option<&Failure>) -> LostReason {
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub(super) fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".to_owned())

@@ -1,4 +1,4 @@
-//! What a node's owner waits for. Every future here is cancel-safe and needs no particular runtime.
+//! Futures for a node's owner. All are cancel-safe and need no particular runtime.
 
 use super::Set;
 use super::figures::Figures;
@@ -28,7 +28,7 @@ impl Future for Ready {
     }
 }
 
-/// Waits until the node fails. Cancel-safe.
+/// Waits until the node fails or is stopped. Cancel-safe.
 #[derive(Debug)]
 pub struct Stopped(pub(super) Set<End>);
 
@@ -43,16 +43,16 @@ impl Future for Stopped {
     }
 }
 
-/// How a node is.
+/// Status of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeStatus {
-    /// The machine's part.
+    /// State of the server.
     pub server: Status,
-    /// The disk's part.
+    /// Use of the disk.
     pub disk: Figures,
 }
 
-/// Waits for a [`NodeStatus`]; `None` when the node has ended. Cancel-safe.
+/// Waits for a [`NodeStatus`]; `None`: the node has ended. Cancel-safe.
 #[derive(Debug)]
 pub struct StatusAnswer {
     pub(super) answer: Set<Option<Status>>,
@@ -68,7 +68,7 @@ impl Future for StatusAnswer {
     }
 }
 
-/// Waits until a session is served. Dropping it gives the session up.
+/// Waits until a session is served. Dropping it gives up the session.
 #[derive(Debug)]
 #[must_use = "the session comes when this is awaited"]
 pub struct Opening {

@@ -1,4 +1,4 @@
-//! An ensemble whose test says what happens to it.
+//! An ensemble whose faults the test chooses.
 
 use super::ServerId;
 use crate::{Limits, Session, SessionState};
@@ -8,18 +8,19 @@ use std::time::Duration;
 use zoolet_sim::ensemble::{DiskModel, Fate, Host, Plan, Trace};
 use zoolet_sim::oracle::ClientId;
 
-/// What is drawn of an ensemble, as how long its packets take: the same for each.
+/// Seed of random values such as packet delays, the same for each ensemble.
 const SEED: u64 = 1;
-/// Virtual time after which a future that is not ready counts as one that never will be.
+/// Virtual time after which a pending future counts as stuck.
 const RUN_MAX: Duration = Duration::from_secs(300);
-/// The session timeout when a test names none, as for a [`Node`](crate::Node)'s.
+/// Session timeout if a test names none, as for a [`Node`](crate::Node).
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is looked whether the servers serve.
+/// Interval between checks whether all servers serve, microseconds.
 const LOOKS_EVERY_US: u64 = 1000;
 
-/// Servers that are in memory and on virtual time. Time passes only in [`Ensemble::run`], [`Ensemble::advance`] and what says that it waits.
+/// Servers in memory, on virtual time.
 ///
-/// All of it is one thread's, and equal calls make equal runs.
+/// Time passes only in [`Ensemble::run`], [`Ensemble::advance`] and methods that say that they
+/// wait. Everything runs on one thread, and equal calls make equal runs.
 ///
 /// ```
 /// use zoolet::testing::Ensemble;
@@ -41,9 +42,11 @@ impl fmt::Debug for Ensemble {
     }
 }
 
-/// What there is.
+/// Creation and state.
 impl Ensemble {
-    /// So many servers, 1 to 7, which all serve. Their disks take no time; session timeouts are 1 to 20 s.
+    /// Returns an ensemble of 1 to 7 servers, all serving.
+    ///
+    /// Their disks take no time. Session timeouts are 1 to 20 s.
     ///
     /// # Panics
     /// With another number of servers.
@@ -56,7 +59,7 @@ impl Ensemble {
     pub fn in_memory(servers: u8) -> Self {
         assert!((1..=7).contains(&servers), "{servers} servers: allowed are 1 to 7");
         let steady = Plan::steady(servers, DiskModel::Instant, 0);
-        // As small as takes the largest request there may be.
+        // The smallest segment that holds the largest request.
         let limits = Limits { log_segment_bytes: 2 << 20, ..steady.limits };
         let world = Plan { clients: 0, limits, ..steady }.build(SEED, Trace::off());
         let mut ensemble = Self { world, parted: Vec::new() };
@@ -69,7 +72,7 @@ impl Ensemble {
         ensemble
     }
 
-    /// All servers, in the order of their numbers.
+    /// Returns all servers, in order of their numbers.
     ///
     /// ```
     /// # use zoolet::testing::Ensemble;
@@ -80,7 +83,7 @@ impl Ensemble {
         self.world.servers()
     }
 
-    /// Who leads, as far as that server knows.
+    /// Returns the leader of the newest epoch, as that server sees itself.
     ///
     /// ```
     /// # use zoolet::testing::Ensemble;
@@ -91,7 +94,7 @@ impl Ensemble {
         self.world.leader()
     }
 
-    /// The virtual time since the ensemble was made.
+    /// Returns the virtual time since the ensemble was created.
     ///
     /// ```
     /// # use zoolet::testing::Ensemble;
@@ -106,12 +109,14 @@ impl Ensemble {
     }
 }
 
-/// Sessions, and what is done with them.
+/// Sessions, and work with them.
 impl Ensemble {
-    /// A session of a client that is in no server's process, with a timeout of 10 s: it moves to another server when its own is gone. Waits until it is served.
+    /// Opens a session of a client outside the servers' processes, with a timeout of 10 s.
+    ///
+    /// Waits until it is served. The session moves to another server when its server is gone.
     ///
     /// # Panics
-    /// When it is not served after 300 s of virtual time.
+    /// The session is not served within 300 s of virtual time.
     ///
     /// ```
     /// # use zoolet::testing::Ensemble;
@@ -123,7 +128,7 @@ impl Ensemble {
         self.session_with(TIMEOUT)
     }
 
-    /// The same with another timeout.
+    /// Like [`Ensemble::session`], with another timeout.
     ///
     /// # Panics
     /// As [`Ensemble::session`].
@@ -137,7 +142,9 @@ impl Ensemble {
         self.open(timeout, None)
     }
 
-    /// A session in a server's own process, as [`Node::session`](crate::Node::session) gives it: it ends with that process.
+    /// Opens a session in a server's process, like [`Node::session`](crate::Node::session).
+    ///
+    /// It ends with that process.
     ///
     /// # Panics
     /// As [`Ensemble::session`].
@@ -162,10 +169,14 @@ impl Ensemble {
         session
     }
 
-    /// Lets time pass until the future is ready, and gives what it gives. It may borrow, and is dropped in time.
+    /// Lets time pass until a future is ready, and returns its output.
+    ///
+    /// The future may borrow: it is dropped before this returns.
     ///
     /// # Panics
-    /// When it is not ready after 300 s of virtual time: then it waits for something that does not happen here. When a server breaks a promise.
+    /// - The future is not ready within 300 s of virtual time: it waits for an event that does not
+    ///   happen here.
+    /// - A server breaks a promise.
     ///
     /// ```
     /// # use zoolet::testing::Ensemble;
@@ -185,10 +196,12 @@ impl Ensemble {
         })
     }
 
-    /// Runs a future beside everything else, while time passes. It is in the process of whoever has `session`, and ends with it.
+    /// Runs a future in the background while time passes.
+    ///
+    /// It runs in the process of the owner of `session`, and ends with that process.
     ///
     /// # Panics
-    /// When the session is over.
+    /// The session is over.
     ///
     /// ```
     /// # use zoolet::testing::Ensemble;
@@ -207,10 +220,10 @@ impl Ensemble {
         self.world.spawn(client, future);
     }
 
-    /// Lets so much time pass.
+    /// Lets `time` pass.
     ///
     /// # Panics
-    /// When a server breaks a promise.
+    /// A server breaks a promise.
     ///
     /// ```
     /// # use zoolet::testing::Ensemble;
@@ -228,9 +241,11 @@ impl Ensemble {
     }
 }
 
-/// What goes wrong with servers.
+/// Faults of servers.
 impl Ensemble {
-    /// The server's process dies, as by `kill -9`. Its disk stays; sessions in that process end with it.
+    /// Kills a server's process, as `kill -9` does.
+    ///
+    /// Its disk survives. Sessions in that process end with it.
     ///
     /// ```
     /// # use zoolet::testing::Ensemble;
@@ -252,7 +267,7 @@ impl Ensemble {
         self.world.kill_server(server);
     }
 
-    /// A process on that server's disk, if there is none.
+    /// Starts a process on a server's disk, if none is running.
     ///
     /// ```
     /// # use zoolet::testing::Ensemble;
@@ -266,7 +281,7 @@ impl Ensemble {
         self.world.start_server(server);
     }
 
-    /// The server's process stands still, as by SIGSTOP, and so do the sessions in it.
+    /// Suspends a server's process, as SIGSTOP does, and the sessions in it.
     ///
     /// ```
     /// # use zoolet::testing::Ensemble;
@@ -282,7 +297,9 @@ impl Ensemble {
         self.world.pause(server);
     }
 
-    /// It goes on, and finds what came meanwhile. [`Ensemble::pause`] has an example.
+    /// Resumes a suspended server, which then handles all that arrived meanwhile.
+    ///
+    /// [`Ensemble::pause`] has an example.
     ///
     /// ```
     /// # use zoolet::testing::Ensemble;
@@ -296,7 +313,7 @@ impl Ensemble {
         self.world.resume(server);
     }
 
-    /// No server of one side reaches one of the other until [`Ensemble::heal`]. Clients reach both.
+    /// Cuts all links between two sides, until [`Ensemble::heal`]. Clients reach both sides.
     ///
     /// ```
     /// # use zoolet::testing::Ensemble;
@@ -316,7 +333,7 @@ impl Ensemble {
         }
     }
 
-    /// All servers reach each other again.
+    /// Restores all links between servers.
     ///
     /// ```
     /// # use zoolet::testing::Ensemble;
@@ -332,7 +349,7 @@ impl Ensemble {
         }
     }
 
-    /// Nothing that the server asks of its disk ends for so long.
+    /// Hangs a server's disk: no operation completes for `time`.
     ///
     /// ```
     /// # use zoolet::testing::Ensemble;
@@ -349,12 +366,15 @@ impl Ensemble {
     }
 }
 
-/// What goes wrong with sessions.
+/// Faults of sessions.
 impl Ensemble {
-    /// The ensemble closes the session although its owner lives, because it does not hear of him. Returns when he knows that it is lost.
+    /// Makes the ensemble expire a session whose owner is alive, as if it did not hear from the
+    /// owner.
+    ///
+    /// Returns when the owner knows that the session is lost.
     ///
     /// # Panics
-    /// When that cannot be: the session is over already, it is in the process of the only server, or nobody serves.
+    /// The session is over already, it is in the process of the only server, or no server serves.
     ///
     /// ```
     /// # use zoolet::testing::Ensemble;
@@ -370,11 +390,13 @@ impl Ensemble {
         self.run(async { while states.next().await.is_some() {} });
     }
 
-    /// The session's next write is carried out, and its connection breaks before the answer: its owner hears
-    /// [`Error::ConnectionLoss`](crate::Error::ConnectionLoss). The session lives on.
+    /// Carries out the session's next write, but breaks the connection before the reply.
+    ///
+    /// The owner gets [`Error::ConnectionLoss`](crate::Error::ConnectionLoss). The session lives
+    /// on.
     ///
     /// # Panics
-    /// When the session is over.
+    /// The session is over.
     ///
     /// ```
     /// # use zoolet::testing::Ensemble;
@@ -403,13 +425,13 @@ impl Ensemble {
     }
 
     /// # Panics
-    /// When a server breaks a promise.
+    /// A server breaks a promise.
     fn check(&self) {
         let violations = self.world.witness().violations();
         assert!(violations.is_empty(), "a server has broken a promise, which is a fault of zoolet: {violations:?}");
     }
 
-    /// How it stands, for whoever waits in vain.
+    /// Returns the servers' state, for messages about a test that is stuck.
     fn told(&self) -> String {
         let is_running = |server: &ServerId| self.world.host(*server).is_some_and(Host::is_running);
         let running: Vec<_> = self.servers().into_iter().filter(is_running).map(ServerId::as_u8).collect();

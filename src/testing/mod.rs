@@ -1,11 +1,14 @@
-//! Whole ensembles in the memory of a test, on virtual time: the servers are the real ones, their disks, links and clocks are simulated.
+//! Whole ensembles in a test's memory, on virtual time. The servers are real; their disks, links
+//! and clocks are simulated.
 //!
-//! [`Ensemble`] is for tests that say themselves what goes wrong, and when: no port is opened, no thread started, and an hour passes in as long as its
-//! events take. [`simulate()`] runs an embedder's own code for several clients while a seed decides what goes wrong, judges all that zoolet promises, and
-//! repeats a seed that fails exactly.
+//! [`Ensemble`] is for tests that choose each fault and its moment. It opens no port and starts no
+//! thread. An hour of virtual time takes only as long as computing its events. [`simulate()`] runs
+//! an embedder's code for several clients while a seed chooses the faults. It checks all that
+//! zoolet promises, and repeats a failing seed exactly.
 //!
-//! Only code that takes its time and its chance from the session it works with can be run here: `session.timer(..)`, `session.now()` and
-//! `session.random_bits()` of [`Coordinator`](crate::recipes::Coordinator), or those of a [`Seat`], as every recipe does. A future that waits for
+//! Only code that takes time and randomness from its session can run here, as every recipe does.
+//! The calls are `session.timer(..)`, `session.now()` and `session.random_bits()` of
+//! [`Coordinator`](crate::recipes::Coordinator), or those of a [`Seat`]. A future that waits for
 //! another runtime, for a thread or for a socket is never ready.
 //!
 //! ```
@@ -29,7 +32,9 @@ mod simulate;
 
 pub use ensemble::Ensemble;
 pub use simulate::{World, simulate};
-/// Something that a client has written down with [`Seat::record`], when, and which client: what judges of a run are given.
+/// An entry that a client made with [`Seat::record`], with its time and its client.
+///
+/// Judges of a run receive all entries.
 ///
 /// ```
 /// use zoolet::testing::{Fact, World, simulate};
@@ -40,8 +45,10 @@ pub use simulate::{World, simulate};
 /// });
 /// ```
 pub use zoolet_sim::ensemble::Fact;
-/// One life of one client of a simulated world: its session, the clock of its machine, its chance, and a journal that all clients share. A life ends when
-/// its process dies or its session is lost; then another one begins, with the next number.
+/// One life of a simulated client: its session, clock, randomness and journal.
+///
+/// The clock is that of the client's machine. All clients share one journal. A life ends when the
+/// client's process dies or its session is lost. Then another life begins, with the next number.
 ///
 /// ```
 /// use std::time::Duration;
@@ -60,7 +67,7 @@ pub use zoolet_sim::ensemble::Fact;
 /// simulate(2, |world: &mut World<u32>| world.client(come_and_go));
 /// ```
 pub use zoolet_sim::ensemble::Seat;
-/// The number of a server, from 1 on.
+/// Number of a server, from 1.
 ///
 /// ```
 /// use zoolet::testing::{Ensemble, ServerId};

@@ -1,4 +1,4 @@
-//! An embedder's own code in the simulator.
+//! Runs an embedder's code in the simulator.
 
 use super::{Fact, Seat};
 use std::fmt;
@@ -6,13 +6,13 @@ use std::future::Future;
 use std::pin::Pin;
 use zoolet_sim::ensemble::{Next, Ran, Scenario, Trace, run_judged};
 
-/// Events of a seed that failed that are shown.
+/// Number of last events shown for a failing seed.
 const LINES: usize = 200;
 
 type Life<F> = Box<dyn Fn(Seat<F>) -> Pin<Box<dyn Future<Output = Next>>>>;
 type Judge<F> = Box<dyn Fn(&[Fact<F>])>;
 
-/// Who takes part in a simulated run, and who judges it. `F` is what clients write down.
+/// Clients of a simulated run, and its judges. `F` is the type of recorded facts.
 ///
 /// ```
 /// use zoolet::testing::{World, simulate};
@@ -34,8 +34,11 @@ impl<F> fmt::Debug for World<F> {
 }
 
 impl<F> World<F> {
-    /// One more client, which does this with its session. It is done when that returns while the session is not over; with a session that is, or when the process died,
-    /// it is begun again, as a daemon is. In some runs the client is in a server's own process.
+    /// Adds a client that runs `life` with its session.
+    ///
+    /// The client is done when `life` returns and the session is not over. If the session is over,
+    /// or the process died, `life` starts again, as a daemon does. In some runs the client lives in
+    /// a server's process.
     ///
     /// ```
     /// # use zoolet::testing::{World, simulate};
@@ -57,7 +60,9 @@ impl<F> World<F> {
         }));
     }
 
-    /// Judges what clients wrote down, by assertions, when all of them are done and everything that zoolet promises was found kept.
+    /// Adds a judge, which checks the recorded facts by assertions.
+    ///
+    /// It runs when all clients are done and all promises of zoolet were found kept.
     ///
     /// ```
     /// # use zoolet::testing::{World, simulate};
@@ -70,7 +75,7 @@ impl<F> World<F> {
         self.judges.push(Box::new(judge));
     }
 
-    /// Nothing goes wrong in this run: for code that is to work at all, first.
+    /// Disables all faults in this run, to see first whether the code works at all.
     ///
     /// ```
     /// # use zoolet::testing::{World, simulate};
@@ -85,14 +90,20 @@ impl<F> World<F> {
     }
 }
 
-/// One run, which its seed decides: one to five servers and the clients of `set_up`, for about a minute of virtual time under faults of servers, disks,
-/// links and clocks and under what befalls clients: their processes die or stand still, answers get lost, sessions expire. Then everything is healed, all clients must
-/// get done within two minutes, and everything seen is judged: by the oracles of zoolet's own tests, and by [`World::judge`].
+/// Runs clients under faults that a seed chooses.
 ///
-/// `set_up` must say the same each time it is called.
+/// A run has one to five servers and the clients of `set_up`. For about a minute of virtual time,
+/// servers, disks, links and clocks fail. Clients' processes die or stand still, replies are lost,
+/// and sessions expire.
+///
+/// Then all faults end, and all clients must be done within two minutes. Finally the oracles of
+/// zoolet's own tests and [`World::judge`] judge all that was observed.
+///
+/// `set_up` must do the same at each call.
 ///
 /// # Panics
-/// When a client does not get done, panics, or a judge does. The run is then repeated, and the last events before the failure are in the message.
+/// A client is not done in time or panics, a judge panics, or zoolet breaks a promise. The run is
+/// then repeated, and the message contains the last events before the failure.
 ///
 /// ```
 /// use std::time::Duration;

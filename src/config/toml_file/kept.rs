@@ -32,7 +32,7 @@ pub(super) fn read<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Resu
     })
 }
 
-/// A number and its unit.
+/// Parses a number with the unit `s`, `m` or `h`, from 1 second to 168 hours.
 fn interval(text: &str) -> Option<Duration> {
     let unit = text.chars().last()?;
     let seconds = match unit {

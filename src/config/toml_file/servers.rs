@@ -1,4 +1,4 @@
-//! The keys of an ensemble: who its servers are, which one this is, and why they believe each other.
+//! Keys of an ensemble: its servers, this server's id, and how servers authenticate each other.
 
 use super::super::bound::TIMING;
 use super::super::{
@@ -13,10 +13,10 @@ use zoolet_transport::peer::trust::PublicKey;
 pub(super) const MEMBER_KEYS: &[&str] = &["id", "host", "role", "key", "client"];
 const HOSTS: &str = "a host in quotes, \"host:port\", or a list of them";
 
-/// Where the messages put the site key that no file names.
+/// Path of the site key that messages suggest if the file names none.
 const USUAL_SITE_KEY: &str = "/etc/zoolet/site.key";
 
-/// What the keys said.
+/// The values of these keys.
 pub(super) struct Servers {
     members: Vec<Member>,
     id: Option<u8>,
@@ -30,7 +30,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Nothing yet, but how long servers wait for each other unless the file says something else.
+    /// Returns no servers yet, with the timing that holds unless the file overrides it.
     pub(super) fn new(timing: Timing) -> Self {
         Self {
             members: Vec::new(),
@@ -45,12 +45,12 @@ impl Servers {
         }
     }
 
-    /// How long they wait for each other.
+    /// Returns the heartbeat intervals and timeouts.
     pub(super) fn timing(&self) -> Timing {
         self.timing
     }
 
-    /// Whether `key` is one of these.
+    /// Reads `key` if it is one of these keys, and returns whether it is.
     pub(super) fn key<'i>(&mut self, source: Source<'i>, key: &str, value: &Value<'i>) -> Result<bool, Wrong> {
         let file = || source.non_empty(key, value, "a file in quotes").map(|text| Some(PathBuf::from(text)));
         match key {
@@ -80,7 +80,7 @@ impl Servers {
         Ok(true)
     }
 
-    /// Puts together what depends on other keys. Gives what the author should know.
+    /// Completes `config` with values that depend on each other. Returns warnings.
     pub(super) fn settle(mut self, config: &mut Config, over: &Overrides) -> Result<Vec<String>, ConfigError> {
         let given = over.server_id.or(self.id);
         if self.members.len() < 2 {
@@ -146,7 +146,7 @@ impl Servers {
     }
 }
 
-/// The file names no reason to believe anybody.
+/// Returns the error about a file that names no way to authenticate servers.
 fn no_trust(own: u8, members: &[Member]) -> ConfigError {
     let file = Path::new(USUAL_SITE_KEY);
     if file.exists() {
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(ensemble.trust, TrustSource::SiteKeyFile(file.clone()));
         assert_eq!(ensemble.listen_address(2).to_string(), "0.0.0.0:7");
         assert_eq!(ensemble.timing.heartbeat_idle_ms, 200);
-        // The command line counts more than the file's own word.
+        // The command line overrides the file.
         assert_eq!(parse(&format!("id = 1\n{text}"), None).unwrap().server_id, 1);
         assert_eq!(parse(&format!("id = 1\n{text}"), Some(7)).unwrap().server_id, 7);
         assert!(parse(&text, Some(3)).unwrap_err().contains("this is server 3, and the servers are 1, 2, 7"));
@@ -286,7 +286,7 @@ mod tests {
             let error = parse(&format!("{said}\n{LOCAL}"), Some(1)).unwrap_err();
             assert!(error.starts_with("zoolet.toml: ") && error.contains(expected), "{said} gave {error}");
         }
-        // Alone nobody waits for a quorum.
+        // A standalone server waits for no quorum.
         assert!(parse("[settings]\nsession_timeout_min_ms = 1000\nstaleness_max_ms = 1000", None).is_ok());
     }
 

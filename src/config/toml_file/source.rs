@@ -1,4 +1,4 @@
-//! A TOML document as its author wrote it: values with the place and the text they came from.
+//! A TOML document with its text: values with their offsets and original spelling.
 
 use super::super::bound::{Bound, LIMITS, SETTINGS, TIMING};
 use super::super::{ConfigError, protection, zoo_cfg};
@@ -9,7 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use zoolet_profiles::meant;
 
-/// The offset where it is wrong, and what is wrong.
+/// Offset of an error, and the error.
 pub(super) type Wrong = (usize, ConfigError);
 pub(super) type Value<'i> = Spanned<DeValue<'i>>;
 
@@ -20,7 +20,9 @@ pub(super) struct Source<'i> {
 }
 
 impl<'i> Source<'i> {
-    /// Stores a number of the table `[table]` where its bound says; `others` are the table's keys that are no numbers.
+    /// Stores a number of the table `table` in `target`.
+    ///
+    /// `others` are the table's keys that are not numbers, for the error about an unknown key.
     pub(super) fn number<T>(
         self,
         target: &mut T,
@@ -61,14 +63,14 @@ impl<'i> Source<'i> {
         (value.span().start, ConfigError::value(key, self.shown(value), allowed))
     }
 
-    /// The value as its author wrote it, on one line.
+    /// Returns the first line of the value as written.
     pub(super) fn shown(self, value: &Value<'i>) -> &'i str {
         let text = self.text.get(value.span()).unwrap_or_default();
         text.lines().next().unwrap_or_default()
     }
 }
 
-/// The number that a value is.
+/// Returns the integer that a value is, if it is one.
 pub(super) fn integer(value: &Value<'_>) -> Option<i128> {
     match value.get_ref() {
         DeValue::Integer(integer) => i128::from_str_radix(integer.as_str(), integer.radix()).ok(),
@@ -76,7 +78,7 @@ pub(super) fn integer(value: &Value<'_>) -> Option<i128> {
     }
 }
 
-/// The line of an offset, from 1.
+/// Returns the line of an offset, from 1.
 pub(super) fn line_of(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
 }
@@ -86,7 +88,9 @@ pub(super) fn at(value: &Value<'_>) -> impl FnOnce(ConfigError) -> Wrong {
     move |error| (start, error)
 }
 
-/// The value is left out: behind a mistyped `super_digest` it is a secret.
+/// Returns the error about an unknown key.
+///
+/// It omits the value: behind a mistyped `super_digest` it is a secret.
 pub(super) fn unknown(key: &str, value: &Value<'_>, known: &[&str]) -> Wrong {
     let name = key.rsplit('.').next().unwrap_or(key);
     let said = match (home(name), of_zookeeper(name)) {
@@ -100,7 +104,9 @@ pub(super) fn unknown(key: &str, value: &Value<'_>, known: &[&str]) -> Wrong {
     (value.span().start, ConfigError::new(format!("{key}: {said}")))
 }
 
-/// What a `zoolet.toml` has for a key of ZooKeeper's. Of a key with dots it is the part before the first one.
+/// Returns the `zoolet.toml` equivalent of ZooKeeper's key.
+///
+/// For a key with dots, `name` is the part before the first one.
 fn of_zookeeper(name: &str) -> Option<&'static str> {
     Some(match name {
         "clientPort" | "clientPortAddress" => "clients = \"127.0.0.1:2181\"",
@@ -121,12 +127,16 @@ fn of_zookeeper(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether a `zoo.cfg` has such a key. Of a key with dots it is the part before the first one.
+/// Returns whether a `zoo.cfg` may have this key.
+///
+/// For a key with dots, `name` is the part before the first one.
 fn is_of_zookeeper(name: &str) -> bool {
     zoo_cfg::listed_keys().chain(protection::names()).any(|key| key.split('.').next() == Some(name))
 }
 
-/// The table of a known key; `None` for any other name. Whatever follows a table's name is the table's.
+/// Returns where a known key belongs; `None` for any other name.
+///
+/// In TOML, all keys after a table's header belong to that table.
 pub(super) fn home(name: &str) -> Option<&'static str> {
     let limits = || LIMITS.iter().any(|bound| bound.key == name);
     let settings = || OTHER_SETTINGS.contains(&name) || SETTINGS.iter().any(|bound| bound.key == name);

@@ -1,4 +1,4 @@
-//! The files that come with the program.
+//! The profile files that are built into the program.
 
 use crate::key::Axis;
 
@@ -16,7 +16,7 @@ const NETWORK: &[File] = files!("network": "lan", "wifi", "metered");
 const BOARDS: &[File] = files!("boards": "raspberry-pi-zero-2-w", "raspberry-pi-4", "raspberry-pi-5", "beaglebone-black", "imx8m", "am62x",
     "openwrt-router", "intel-n100", "x86-gateway");
 
-/// Name and text of each part of this axis.
+/// Returns name and text of each built-in part of this axis.
 pub(crate) const fn parts(axis: Axis) -> &'static [File] {
     match axis {
         Axis::Media => MEDIA,
@@ -25,17 +25,17 @@ pub(crate) const fn parts(axis: Axis) -> &'static [File] {
     }
 }
 
-/// Name and text of each board.
+/// Returns name and text of each built-in board.
 pub(crate) const fn boards() -> &'static [File] {
     BOARDS
 }
 
-/// The text of that name.
+/// Returns the text of the file with this name.
 pub(crate) fn named(files: &'static [File], name: &str) -> Option<&'static str> {
     files.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
-/// The names, for whoever wrote another one.
+/// Returns the names as a list for error messages.
 pub(crate) fn names(files: &[File]) -> String {
     files.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }

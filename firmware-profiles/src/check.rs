@@ -1,32 +1,36 @@
-//! What no single number can see.
+//! Checks of a profile's numbers against each other.
 
 use crate::error::ProfileError;
 use crate::key::Key;
 use crate::profile::Profile;
 
-/// So long a medium is to last.
+/// Required life of a medium, in days.
 const LIFE_DAYS: u64 = 3650;
-/// The log's ring: three segments are kept free, and a checkpoint starts at half of them.
+/// Minimum number of segments in the log ring.
+///
+/// Three segments stay free, and a checkpoint starts when half are used.
 const SEGMENTS_MIN: u64 = 6;
-/// Servers of a site.
+/// Allowed number of servers in a site.
 const SERVERS: std::ops::RangeInclusive<u64> = 1..=16;
-/// Of a hundred datagrams.
+/// Largest loss, in lost datagrams per hundred.
 const LOSS_MAX: u64 = 50;
-/// What a server has resident of files, 9.6 MiB at every bound.
+/// Minimum of `fixed_bytes`, in bytes.
+///
+/// Files back 9.6 MiB of a server's resident memory, with everything at its bound.
 const FIXED_BYTES_MIN: u64 = 10 << 20;
-/// What the log writes at once.
+/// Write unit of the log, in bytes.
 const BLOCK: u64 = 4096;
 
-/// A number must be at most another one, so many hundredths of it.
+/// A rule: one number is at most `percent` hundredths of another.
 #[derive(Clone, Copy, Debug)]
 pub struct AtMost {
-    /// The one.
+    /// The number that is bounded.
     pub less: Key,
-    /// The other one.
+    /// The number that bounds it.
     pub more: Key,
-    /// The hundredths.
+    /// Hundredths of `more` that `less` may reach.
     pub percent: u64,
-    /// What would happen otherwise.
+    /// Reason for the rule, as errors show it.
     pub why: &'static str,
 }
 
@@ -34,7 +38,7 @@ const fn at_most(less: Key, more: Key, percent: u64, why: &'static str) -> AtMos
     AtMost { less, more, percent, why }
 }
 
-/// Every order that the numbers of a profile have to keep.
+/// Every [`AtMost`] rule for the numbers of a profile.
 pub const ORDERS: &[AtMost] = &[
     at_most(Key::SyncP50, Key::SyncP99, 100, "a median is not above the longest of a hundred"),
     at_most(Key::SyncP99, Key::SyncMax, 100, "the longest of a hundred is not above the longest of all"),
@@ -57,8 +61,10 @@ pub const ORDERS: &[AtMost] = &[
     at_most(Key::SessionTimeoutMin, Key::SessionTimeoutMax, 100, "it is the shortest"),
 ];
 
+/// Checks every rule.
+///
 /// # Errors
-/// The first thing that does not fit together.
+/// The first contradiction found.
 pub(crate) fn check(profile: &Profile) -> Result<(), ProfileError> {
     check_alone(profile)?;
     check_sessions(profile)?;
@@ -68,7 +74,7 @@ pub(crate) fn check(profile: &Profile) -> Result<(), ProfileError> {
     check_wear(profile)
 }
 
-/// What a number may be, whatever the others are.
+/// Checks the bounds that do not depend on other numbers.
 fn check_alone(profile: &Profile) -> Result<(), ProfileError> {
     let least = Key::FixedBytes.unit().show(FIXED_BYTES_MIN);
     let fixed = format!("at least {least}, which the program itself has resident");
@@ -103,12 +109,17 @@ fn check_orders(profile: &Profile) -> Result<(), ProfileError> {
     Ok(())
 }
 
-/// A session of the leader's own process lives on when its disk is back, and a leader found.
+/// Returns the shortest session timeout that outlasts a hanging disk, in milliseconds.
+///
+/// A session of the leader's own process survives until the disk is back and a leader is elected.
 pub(crate) fn session_timeout_min_ms(profile: &Profile) -> u64 {
     profile.get(Key::Hang).saturating_add(profile.get(Key::Quorum))
 }
 
-/// Before the orders: the shortest session may be one that no file says, and be in their way.
+/// Checks that sessions outlast a hang of the disk and an election.
+///
+/// Runs before the check of [`ORDERS`]: the shortest timeout may be derived from `hang_ms`, and an
+/// order would then name a number that no file sets.
 fn check_sessions(profile: &Profile) -> Result<(), ProfileError> {
     let (least, most) = (session_timeout_min_ms(profile), profile.get(Key::SessionTimeoutMax));
     let shown = |number| Key::SessionTimeoutMax.unit().show(number);
@@ -196,7 +207,7 @@ fn check_wear(profile: &Profile) -> Result<(), ProfileError> {
     Ok(())
 }
 
-/// Two numbers of which one is 0 and the other is not.
+/// Returns the error for two numbers of which exactly one is 0.
 fn both_or_none(profile: &Profile, one: Key, other: Key) -> ProfileError {
     let where_other = |key: Key, other: Key| {
         (key, format!("{} where {} is 0, and not where it is not", key.unit().show(0), other.name()))
@@ -204,7 +215,10 @@ fn both_or_none(profile: &Profile, one: Key, other: Key) -> ProfileError {
     wrong(profile, &[where_other(one, other), where_other(other, one)])
 }
 
-/// Numbers that contradict each other, and what each would have to be: the one that the box's own file says is told, since its author can mend it.
+/// Returns the error for numbers that contradict each other; `ways` lists what each may be.
+///
+/// It names the number that the box's own file sets, if there is one: the file's author can correct
+/// that number.
 pub(crate) fn wrong(profile: &Profile, ways: &[(Key, String)]) -> ProfileError {
     let own = ways.iter().find(|(key, _)| profile.is_own(*key));
     let Some((key, allowed)) = own.or(ways.first()) else { return ProfileError::new(profile.name()) };
@@ -233,7 +247,7 @@ mod tests {
         Profile::read("box.toml", &text, None)
     }
 
-    /// Whatever a file says, it is a profile or one line.
+    /// Every value gives either a profile or an error: extreme numbers overflow nothing.
     #[test]
     fn no_number_is_too_large_to_be_refused() {
         for key in Key::ALL {

@@ -1,8 +1,10 @@
-//! What is wrong with a profile.
+//! The error of a profile that cannot be used.
 
 use std::fmt;
 
-/// What is wrong with a profile, in one line that names the file, the place, the key, the value and what is allowed.
+/// A mistake in a profile, in one line.
+///
+/// The line names the file, the place, the key, the value and the allowed values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProfileError(String);
 
@@ -11,7 +13,7 @@ impl ProfileError {
         Self(line.into())
     }
 
-    /// The same, with where it was found.
+    /// Prefixes the error with its file and line.
     pub(crate) fn at(self, file: &str, line: usize) -> Self {
         Self(format!("{file}:{line}: {}", self.0))
     }

@@ -1,23 +1,23 @@
-//! What a profile says: every number, where it belongs, and what it counts.
+//! The keys of a profile: each number's name, axis and unit.
 
 use crate::unit::Unit;
 
-/// What a part of a profile describes.
+/// The aspect of a box that one part of a profile describes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Axis {
-    /// What the data directory is on.
+    /// The storage medium of the data directory.
     Media,
-    /// How much memory the box has, and what of it is for the server.
+    /// The memory of the box, and the server's share of it.
     Memory,
-    /// What the servers of a site are connected by.
+    /// The network between the servers of a site.
     Network,
 }
 
 impl Axis {
-    /// Every axis, in the order in which a profile's name has them.
+    /// Every axis, in the order of a profile's name.
     pub const ALL: [Self; 3] = [Self::Media, Self::Memory, Self::Network];
 
-    /// The name of its directory, and of the key that names its part.
+    /// Returns the name of the axis's directory, and of the key that names its part.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Media => "media",
@@ -26,7 +26,7 @@ impl Axis {
         }
     }
 
-    /// The file of the part of that name.
+    /// Returns the file name of a part of this axis.
     pub(crate) fn file(self, part: &str) -> String {
         format!("{}/{part}.toml", self.name())
     }
@@ -34,27 +34,32 @@ impl Axis {
 
 macro_rules! keys {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $axis:ident, $unit:ident;)+) => {
-        /// A number of a profile. Its name ends with the unit in which [`Profile::get`](crate::Profile::get) gives it, unless it counts things.
+        /// A number of a profile.
+        ///
+        /// Its name ends with the unit in which [`Profile::get`](crate::Profile::get) returns it. A
+        /// count has no unit.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum Key {
             $($(#[doc = $doc])+ $variant,)+
         }
 
         impl Key {
-            /// Every number, part by part.
+            /// Every key, grouped by axis.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// Its name in files. Those that a `zoolet.toml` has too are called the same there.
+            /// Returns the key's name in files.
+            ///
+            /// A key that `zoolet.toml` has too has the same name there.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),+ }
             }
 
-            /// The part that says it.
+            /// Returns the axis whose parts set this number.
             pub const fn axis(self) -> Axis {
                 match self { $(Self::$variant => Axis::$axis),+ }
             }
 
-            /// What it counts.
+            /// Returns the unit of the number.
             pub const fn unit(self) -> Unit {
                 match self { $(Self::$variant => Unit::$unit),+ }
             }
@@ -63,87 +68,100 @@ macro_rules! keys {
 }
 
 keys! {
-    /// One fdatasync after one block of the log was overwritten, the median.
+    /// Median duration of one fdatasync after one block of the log was overwritten.
     SyncP50 = "sync_p50_us", Media, Micros;
-    /// The longest of a hundred.
+    /// Duration of the slowest of 100 such syncs.
     SyncP99 = "sync_p99_us", Media, Micros;
-    /// The longest while the medium does nothing unusual.
+    /// Longest such sync while the medium does nothing unusual.
     SyncMax = "sync_max_us", Media, Micros;
-    /// The longest that it stands still altogether, cleaning up: 0 if it never does.
+    /// Longest complete stall of the medium while it cleans up; 0: it never stalls.
     Hang = "hang_ms", Media, Millis;
-    /// Between two of those, on average; 0 if it never does.
+    /// Average time between two such stalls; 0: the medium never stalls.
     HangInterval = "hang_interval_s", Media, Seconds;
-    /// What it writes in a second, one block behind the other.
+    /// Sequential write rate, in bytes per second.
     WriteRate = "write_bytes_per_second", Media, Bytes;
-    /// What reaches the cells for what is written to the device; 0 for what has none.
+    /// Bytes that reach the cells, in percent of the bytes written; 0: no cells.
     DeviceAmplification = "device_amplification_percent", Media, Percent;
-    /// What the cells of a small one take before they wear out; 0 for what does not.
+    /// Bytes that the cells of a small device endure; 0: the medium does not wear.
     Endurance = "endurance_bytes", Media, Bytes;
-    /// What may be written to the device in a day, so that it lasts ten years; 0 for what does not wear.
+    /// Daily write budget for a life of ten years; 0: the medium does not wear.
     FlashBudget = "flash_bytes_per_day", Media, Bytes;
-    /// The log's ring: everything since the last checkpoints.
+    /// Size of the log ring, which holds every entry since the last checkpoints.
     LogBytes = "log_bytes", Media, Bytes;
-    /// What the data directory may take: the log's ring, the reserve, and two bases; 0 where the medium itself is the bound.
+    /// Maximum size of the data directory: the log ring, the reserve and two bases.
+    ///
+    /// 0: only the medium itself bounds it.
     DiskBytesMax = "disk_bytes_max", Media, Bytes;
-    /// A leader whose log makes no progress for so long hands over to a voter whose disk is faster.
+    /// Time without progress of a leader's log before the leader hands over.
+    ///
+    /// It hands over to a voter with a faster disk.
     DiskStall = "disk_stall_ms", Media, Millis;
 
-    /// What the box has.
+    /// Memory of the box.
     BoxBytes = "box_bytes", Memory, Bytes;
-    /// What the server takes of it at most, everything at its bound at once.
+    /// Maximum memory of the server, with everything at its bound at once.
     CeilingBytes = "ceiling_bytes", Memory, Bytes;
-    /// What it takes with nothing in it: the binary, its threads' stacks, the endpoint of its links.
+    /// Memory of an empty server.
+    ///
+    /// It covers the binary, its threads' stacks, the endpoint of its links, and the frames that a
+    /// checkpoint and a merge hold.
     FixedBytes = "fixed_bytes", Memory, Bytes;
-    /// Servers of a site with which the ceiling holds: for each there may be something waiting.
+    /// Largest number of servers in a site for which the ceiling holds.
+    ///
+    /// Each server adds memory, because messages for it may be queued.
     ServersMax = "servers_max", Memory, Count;
-    /// Largest request frame (ZooKeeper's jute.maxbuffer); the same on all servers of a site.
+    /// Largest request frame (ZooKeeper's jute.maxbuffer); equal on all servers of a site.
     FrameBytesMax = "frame_bytes_max", Memory, Bytes;
-    /// One segment of the log's ring, which the largest entry fills.
+    /// Size of one segment of the log ring; the largest entry fills one segment.
     LogSegmentBytes = "log_segment_bytes", Memory, Bytes;
-    /// Open client connections.
+    /// Maximum open client connections.
     ConnectionsMax = "connections_max", Memory, Count;
-    /// Open client connections of one address.
+    /// Maximum open client connections from one address.
     ConnectionsPerAddressMax = "connections_per_address_max", Memory, Count;
-    /// Sessions, connected or not.
+    /// Maximum sessions, connected or not.
     SessionsMax = "sessions_max", Memory, Count;
-    /// Ephemerals of one session.
+    /// Maximum ephemerals of one session.
     EphemeralsPerSessionMax = "ephemerals_per_session_max", Memory, Count;
-    /// Watches, all connections together.
+    /// Maximum watches of all connections.
     WatchesMax = "watches_max", Memory, Count;
-    /// Requests of one connection that are read and not answered.
+    /// Maximum requests of one connection that are read but not answered.
     OutstandingMax = "outstanding_max", Memory, Count;
-    /// Bytes of requests read and not answered, all connections together; and of what is under way to each other server.
+    /// Maximum bytes of requests of all connections that are read but not answered.
+    ///
+    /// The same bound holds for the bytes in flight to each other server.
     OutstandingBytesMax = "outstanding_bytes_max", Memory, Bytes;
-    /// Bytes that wait to be sent to one client.
+    /// Maximum bytes waiting to be sent to one client.
     OutboundBytesMax = "outbound_bytes_max", Memory, Bytes;
-    /// The same, all clients together.
+    /// Maximum bytes waiting to be sent to all clients.
     OutboundBytesTotalMax = "outbound_bytes_total_max", Memory, Bytes;
-    /// Applied state newer than the base: a checkpoint starts beyond it, and admission waits beyond twice as much.
+    /// Size of the applied state newer than the base at which a checkpoint starts.
+    ///
+    /// Above twice this size, admission waits.
     MemtableBytes = "memtable_bytes", Memory, Bytes;
-    /// Recently used records.
+    /// Memory for recently used records.
     RecordCacheBytes = "record_cache_bytes", Memory, Bytes;
-    /// Blocks of the base.
+    /// Memory for blocks of the base.
     BaseCacheBytes = "base_cache_bytes", Memory, Bytes;
-    /// Disk space that only deletions use: four memtables, which is what a checkpoint may need.
+    /// Disk space reserved for deletions: four memtables, which a checkpoint may need.
     DiskReserveBytes = "disk_reserve_bytes", Memory, Bytes;
 
-    /// A datagram there and back, the median.
+    /// Median round-trip time of a datagram.
     RoundTrip = "round_trip_us", Network, Micros;
-    /// The longest of a hundred that are not lost.
+    /// Longest round-trip time of 100 datagrams that are not lost.
     RoundTripP99 = "round_trip_p99_us", Network, Micros;
-    /// Datagrams that are lost.
+    /// Share of datagrams that are lost.
     Loss = "loss_percent", Network, Percent;
-    /// Between heartbeats while writes or short sessions are live.
+    /// Interval between heartbeats while writes or short sessions are live.
     HeartbeatBusy = "heartbeat_busy_ms", Network, Millis;
-    /// Between heartbeats otherwise.
+    /// Interval between heartbeats otherwise.
     HeartbeatIdle = "heartbeat_idle_ms", Network, Millis;
-    /// What a peer said last counts in an election for so long.
+    /// How long a peer's last message counts in an election.
     Fresh = "fresh_ms", Network, Millis;
-    /// A learner that was not taken in leaves after so long a silence.
+    /// Silence after which a learner leaves a leader that has not admitted it yet.
     Join = "join_ms", Network, Millis;
-    /// A leader that hears no quorum for so long steps down.
+    /// Time without hearing a quorum after which a leader steps down.
     Quorum = "quorum_ms", Network, Millis;
-    /// A server that has not heard its leader for so long serves no clients.
+    /// Time without hearing its leader after which a server serves no clients.
     StalenessMax = "staleness_max_ms", Network, Millis;
     /// Shortest session timeout granted.
     SessionTimeoutMin = "session_timeout_min_ms", Network, Millis;
@@ -152,7 +170,7 @@ keys! {
 }
 
 impl Key {
-    /// The number of that name.
+    /// Returns the key with this name; `None` if no key has it.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|key| key.name() == name)
     }

@@ -1,7 +1,8 @@
-//! The numbers that a server needs to know of its box.
+//! The numbers that a server needs to know about its box.
 //!
-//! A profile is put together from a part of each [axis](Axis): what the data is kept on, how much memory there is, what the servers are connected by. A
-//! board is a file that names its parts, and what it has different. Every [number](Key) has a unit, a reason and an [evidence](Evidence).
+//! A profile combines one part of each [axis](Axis): storage medium, memory and network. A board is
+//! a file that names its parts and overrides some of their numbers. Every [number](Key) has a unit,
+//! a reason and its [evidence](Evidence).
 //!
 //! ```
 //! use zoolet_profiles::{Key, Profile};

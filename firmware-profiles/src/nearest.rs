@@ -1,16 +1,18 @@
-//! What somebody meant who wrote a name that there is not.
+//! Suggests the known name that a user probably meant.
 
-/// Letters that a name must have to be taken for the beginning of a longer one.
+/// Minimum length of a name that counts as an abbreviation, in characters.
 const BEGINNING_MIN: usize = 4;
 
-/// The one of `known` that `name` is but for a typing mistake, upper and lower case being one, or else the only one that
-/// begins with it; `None` when none is near.
+/// Returns the known name that `name` most likely means; `None` when none is close.
+///
+/// The known name differs from `name` by a typing mistake, ignoring case. Or it is the only known
+/// name that begins with `name`.
 pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let known: Vec<&str> = known.into_iter().collect();
     misspelt(name, &known).or_else(|| begun(name, &known))
 }
 
-/// The only name that begins with `name`.
+/// Returns the only known name that begins with `name`.
 fn begun<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let begins = |known: &&&str| known.get(..name.len()).is_some_and(|beginning| beginning.eq_ignore_ascii_case(name));
     let mut longer = known.iter().filter(begins);
@@ -20,7 +22,7 @@ fn begun<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
 
 fn misspelt<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let name: Vec<char> = name.to_lowercase().chars().collect();
-    // In a name of three letters two others make another name.
+    // In a name of three letters, two changes would make a different name.
     let most = (name.len() / 3).clamp(1, 3);
     let of_like_length = known.iter().filter(|known| has_like_length(&name, known, most));
     let near = of_like_length.filter_map(|known| {
@@ -30,7 +32,7 @@ fn misspelt<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     near.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
 }
 
-/// What to tell whoever wrote `name`: the one that is near, or else all there are.
+/// Returns the hint of an error message: the nearest name, or all names.
 pub fn meant(name: &str, known: &[&str]) -> String {
     match nearest(name, known.iter().copied()) {
         Some(near) => format!("did you mean {near}?"),
@@ -38,20 +40,22 @@ pub fn meant(name: &str, known: &[&str]) -> String {
     }
 }
 
-/// How many letters must be put in, left out, replaced, or change places with the next, to make one of the other; `None`
-/// if they are more than `most`. Costs no more than `most` rows where nothing is alike.
+/// Returns the edit distance between two names; `None` above `most`.
+///
+/// A change inserts, omits or replaces a letter, or swaps it with the next one. For names without
+/// resemblance it computes only about `most` rows of the distance table.
 pub fn changes(a: &str, b: &str, most: usize) -> Option<usize> {
     let a: Vec<char> = a.chars().collect();
     let b = has_like_length(&a, b, most).then(|| b.chars().collect::<Vec<_>>())?;
     distance(&a, &b, most)
 }
 
-/// Looked at first, since it costs nothing.
+/// Compares the lengths first, because that is cheap.
 fn has_like_length(a: &[char], b: &str, most: usize) -> bool {
     a.len().abs_diff(b.chars().count()) <= most
 }
 
-/// The same for the beginning of `name` that is nearest to `stem`.
+/// Returns the distance of `stem` to the nearest beginning of `name`; `None` above `most`.
 pub fn changes_of_beginning(name: &str, stem: &str, most: usize) -> Option<usize> {
     let stem: Vec<char> = stem.chars().collect();
     let beginning: Vec<char> = name.chars().take(stem.len() + most).collect();
@@ -62,7 +66,9 @@ fn distance(a: &[char], b: &[char], most: usize) -> Option<usize> {
     last_row(a, b, most)?.pop().filter(|changes| *changes <= most)
 }
 
-/// For each beginning of `b`, how many changes turn `a` into it; `None` once all of these are more than `most`.
+/// Returns the distance of `a` to each beginning of `b`.
+///
+/// `None` as soon as all distances exceed `most`.
 fn last_row(a: &[char], b: &[char], most: usize) -> Option<Vec<usize>> {
     let (mut above, mut last): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..=b.len()).collect());
     for i in 1..=a.len() {
@@ -75,7 +81,7 @@ fn last_row(a: &[char], b: &[char], most: usize) -> Option<Vec<usize>> {
             }
             row.push(least);
         }
-        // Two letters that change places skip a row.
+        // A swap of two letters uses the row before the last, so both rows must exceed `most`.
         if row.iter().chain(&last).all(|changes| *changes > most) {
             return None;
         }

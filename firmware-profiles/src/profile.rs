@@ -1,4 +1,4 @@
-//! A profile: one part of each axis, and what a box has different.
+//! A profile: one part of each axis, and the box's overrides.
 
 use crate::error::ProfileError;
 use crate::key::{Axis, Key};
@@ -7,7 +7,7 @@ use crate::read::{self, Document, Evidence, Number};
 use crate::{builtin, check};
 use std::collections::BTreeMap;
 
-/// The network of a profile that names none.
+/// Network of a profile that names none.
 pub const DEFAULT_NETWORK: &str = "lan";
 
 /// Every number of a box, with its reason and its evidence.
@@ -19,23 +19,25 @@ pub struct Profile {
     numbers: BTreeMap<Key, Number>,
 }
 
-/// What comes with the program.
+/// A part or a board that is built into the program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listed {
     /// Its name.
     pub name: &'static str,
-    /// What it is.
+    /// A short description.
     pub title: String,
-    /// Of a board: its parts, `sd-a1/2g`, and its network.
+    /// For a board: its parts, such as `sd-a1/2g`, and its network. `None` for a part.
     pub parts: Option<(String, String)>,
 }
 
 impl Profile {
-    /// The profile of that name: `media/memory`, such as `emmc/512m`, or a board's. `network` is what the servers are connected by; `None`: what the
-    /// board says, else [`DEFAULT_NETWORK`].
+    /// Returns the profile with this name: `media/memory`, such as `emmc/512m`, or a board.
+    ///
+    /// `network` is the network between the servers. `None` takes the board's network, else
+    /// [`DEFAULT_NETWORK`].
     ///
     /// # Errors
-    /// Names that are not known, and those that are.
+    /// The name or the network is unknown; the error suggests known names.
     pub fn named(name: &str, network: Option<&str>) -> Result<Self, ProfileError> {
         if let Some(text) = builtin::named(builtin::boards(), name) {
             return Self::of(name, read::of_box(&format!("boards/{name}.toml"), text)?, network);
@@ -45,10 +47,12 @@ impl Profile {
         Self::of(name, Document { title: String::new(), parts, numbers: BTreeMap::new() }, network)
     }
 
-    /// The profile that a file describes, as those of boards do. `file` names it in errors.
+    /// Returns the profile described by a box file, in the format of the boards' files.
+    ///
+    /// `file` is the file's name in errors.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first mistake in the text.
     pub fn read(file: &str, text: &str, network: Option<&str>) -> Result<Self, ProfileError> {
         Self::of(file, read::of_box(file, text)?, network)
     }
@@ -86,7 +90,10 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Two parts have a say in how short a session may be: what the network needs, and what its own server's disk may take before that is back.
+    /// Raises the shortest session timeout to outlast a hang of the disk.
+    ///
+    /// The network part sets that timeout, but a session must also survive until its own server's
+    /// disk answers again.
     fn outlive_hangs(&mut self) {
         let least_ms = check::session_timeout_min_ms(self);
         let file = self.file_of(Key::Hang).to_owned();
@@ -102,56 +109,59 @@ impl Profile {
         }
     }
 
-    /// As it was asked for.
+    /// Returns the name by which the profile was requested.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it is.
+    /// Returns a short description.
     pub fn title(&self) -> &str {
         &self.title
     }
 
-    /// The name of its part of that axis.
+    /// Returns the name of the profile's part on this axis.
     pub fn part(&self, axis: Axis) -> &str {
         &self.parts[axis as usize]
     }
 
-    /// A number, in the unit of its key.
+    /// Returns a number, in the unit of its key.
     pub fn get(&self, key: Key) -> u64 {
         self.numbers.get(&key).map_or(0, |number| number.value)
     }
 
-    /// Every number, part by part.
+    /// Returns every number, grouped by axis.
     pub fn numbers(&self) -> impl Iterator<Item = (Key, &Number)> {
         self.numbers.iter().map(|(key, number)| (*key, number))
     }
 
-    /// What nobody knows.
+    /// Returns the keys whose numbers are guesses.
     pub fn guesses(&self) -> impl Iterator<Item = Key> {
         self.numbers().filter(|(_, number)| number.evidence == Evidence::Guess).map(|(key, _)| key)
     }
 
-    /// Says of numbers that contradict each other, or what is made of them, what each would have to be: one of the box's own file, if there is one there.
+    /// Returns the error for numbers that contradict each other.
+    ///
+    /// `ways` lists each key with its allowed values. The error names the first key that the box's
+    /// own file sets, or else the first of `ways`.
     pub fn contradiction(&self, ways: &[(Key, String)]) -> ProfileError {
         check::wrong(self, ways)
     }
 
-    /// Which file says a number: `memory/512m.toml`, or that of the box.
+    /// Returns the file that sets a number, such as `memory/512m.toml`, or the box's file.
     pub(crate) fn file_of(&self, key: Key) -> &str {
         self.numbers.get(&key).map_or("", |number| &number.file)
     }
 
-    /// Whether the file of the box says it, and none of its parts.
+    /// Returns whether the box's own file sets this number, instead of a part.
     pub(crate) fn is_own(&self, key: Key) -> bool {
         Axis::ALL.into_iter().all(|axis| axis.file(self.part(axis)) != self.file_of(key))
     }
 }
 
-/// The parts of an axis that come with the program.
+/// Returns the built-in parts of an axis.
 ///
 /// # Errors
-/// None of theirs: they are read by the tests.
+/// None with the built-in files: the tests read all of them.
 pub fn parts(axis: Axis) -> Result<Vec<Listed>, ProfileError> {
     let listed = |(name, text): &(&'static str, &str)| {
         let document = read::part(axis, &axis.file(name), text)?;
@@ -160,10 +170,10 @@ pub fn parts(axis: Axis) -> Result<Vec<Listed>, ProfileError> {
     builtin::parts(axis).iter().map(listed).collect()
 }
 
-/// The boards that come with the program.
+/// Returns the built-in boards.
 ///
 /// # Errors
-/// None of theirs: they are read by the tests.
+/// None with the built-in files: the tests read all of them.
 pub fn boards() -> Result<Vec<Listed>, ProfileError> {
     let listed = |(name, _): &(&'static str, &str)| {
         let profile = Profile::named(name, None)?;
@@ -216,7 +226,7 @@ mod tests {
         }
     }
 
-    /// Half of what such a box has would be the ceiling of 2 GiB.
+    /// On a board with 1 GB, the ceiling of the part `2g` would exceed half of the memory.
     #[test]
     fn a_board_that_is_sold_with_less_memory_says_what_is_for_that() {
         for board in boards().unwrap() {

@@ -1,4 +1,4 @@
-//! The files of profiles, as text.
+//! Parses the TOML files of parts and boxes.
 
 use crate::error::ProfileError;
 use crate::key::{Axis, Key};
@@ -10,20 +10,20 @@ use toml::de::{DeTable, DeValue};
 /// How a number is known.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Evidence {
-    /// It was measured with zoolet; the source says where.
+    /// Measured with zoolet; the source says where.
     Measured,
-    /// Somebody else has published it; the source says who.
+    /// Published by another party; the source names it.
     Published,
-    /// It follows from other figures; the source says how.
+    /// Derived from other figures; the source says how.
     Modelled,
-    /// Nobody knows. No board's profile has one.
+    /// Unknown. No board's profile contains a guess.
     Guess,
 }
 
 impl Evidence {
     const ALL: [Self; 4] = [Self::Measured, Self::Published, Self::Modelled, Self::Guess];
 
-    /// Its name in files.
+    /// Returns its name in files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Measured => "measured",
@@ -34,26 +34,26 @@ impl Evidence {
     }
 }
 
-/// One number, and why it is what it is.
+/// A number with its reason and its evidence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Number {
-    /// In the unit of its [key](Key::unit).
+    /// The value, in the unit of its [key](Key::unit).
     pub value: u64,
-    /// Why this much and not more or less.
+    /// Why the value is not larger or smaller.
     pub reason: String,
-    /// How it is known.
+    /// How the value is known.
     pub evidence: Evidence,
-    /// Where it was measured or published, or what it follows from; empty for a guess.
+    /// Where it was measured or published, or its derivation; empty for a guess.
     pub source: String,
-    /// The file that says it: `memory/512m.toml`.
+    /// The file that sets it, such as `memory/512m.toml`.
     pub file: String,
 }
 
-/// A file: the part of one axis, or a box that names its parts.
+/// A parsed file: a part of one axis, or a box that names its parts.
 #[derive(Debug, Default)]
 pub(crate) struct Document {
     pub(crate) title: String,
-    /// The parts that it names, in the order of the axes.
+    /// The parts that a box names, in the order of the axes.
     pub(crate) parts: [Option<String>; Axis::ALL.len()],
     pub(crate) numbers: BTreeMap<Key, Number>,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Document {
 const BOX_KEYS: &[&str] = &["title", "media", "memory", "network", "overrides"];
 const NUMBER_KEYS: &[&str] = &["value", "reason", "evidence", "source"];
 
-/// The part of this axis. `file` names it in errors.
+/// Parses a part of this axis; `file` is its name in errors.
 pub(crate) fn part(axis: Axis, file: &str, text: &str) -> Result<Document, ProfileError> {
     let reader = Reader { file, text };
     let mut document = Document::default();
@@ -78,7 +78,7 @@ pub(crate) fn part(axis: Axis, file: &str, text: &str) -> Result<Document, Profi
     reader.titled(document)
 }
 
-/// A box: the parts that it is made of, and what is different.
+/// Parses a box: its parts and its overrides.
 pub(crate) fn of_box(file: &str, text: &str) -> Result<Document, ProfileError> {
     let reader = Reader { file, text };
     let mut document = Document::default();
@@ -205,7 +205,7 @@ impl<'i> Reader<'i> {
             .at(self.file, self.line(value.span().start))
     }
 
-    /// As its author wrote it, on one line.
+    /// Returns the first line of the value, as the author wrote it.
     fn shown(&self, value: &Value<'i>) -> &'i str {
         self.text.get(value.span()).and_then(|text| text.lines().next()).unwrap_or_default()
     }

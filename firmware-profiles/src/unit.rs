@@ -1,13 +1,14 @@
-//! Quantities as people write them: `4 MiB`, `1.3 ms`, `20 days`.
+//! Quantities as text: `4 MiB`, `1.3 ms`, `20 days`.
 
 use std::fmt;
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
-    /// Things: no unit is written.
+    /// A count, written without a unit.
     Count,
-    /// Bytes; written with `B`, `kB`, `MB`, `GB`, `TB` (powers of 1,000), `KiB`, `MiB`, `GiB` or `TiB` (of 1,024).
+    /// Bytes; written with `B`, `kB`, `MB`, `GB`, `TB` (powers of 1,000), `KiB`, `MiB`, `GiB` or
+    /// `TiB` (of 1,024).
     Bytes,
     /// Microseconds; durations are written with `us`, `ms`, `s`, `min`, `h` or `days`.
     Micros,
@@ -19,7 +20,7 @@ pub enum Unit {
     Percent,
 }
 
-/// Names of sizes, the largest first; one of 1,000s before one of 1,024s of nearly the same size.
+/// Names of sizes, in bytes, the largest first.
 const SIZES: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
     ("TB", 1_000_000_000_000),
@@ -32,14 +33,14 @@ const SIZES: [(&str, u64); 9] = [
     ("B", 1),
 ];
 
-/// Names of durations in microseconds, the longest first.
+/// Names of durations, in microseconds, the longest first.
 const DURATIONS: [(&str, u64); 6] =
     [("days", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1000), ("us", 1)];
 
 const PERCENT: [(&str, u64); 1] = [("%", 1)];
 
 impl Unit {
-    /// The number that `text` says; `None` for what is not written so, or is not a whole number of the unit.
+    /// Parses a quantity; `None` if it is malformed or not whole in this unit.
     pub fn parse(self, text: &str) -> Option<u64> {
         let text = text.trim();
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
@@ -62,7 +63,7 @@ impl Unit {
         smallest.is_multiple_of(own).then_some(smallest / own)
     }
 
-    /// As it is written, for whoever wrote something else.
+    /// Describes the accepted syntax, for error messages.
     pub const fn example(self) -> &'static str {
         match self {
             Self::Count => "a whole number, such as \"16\"",
@@ -78,7 +79,7 @@ impl Unit {
         }
     }
 
-    /// A number of this unit as people write it.
+    /// Formats a number of this unit for people.
     pub const fn show(self, value: u64) -> Quantity {
         Quantity { unit: self, value }
     }
@@ -92,7 +93,7 @@ impl Unit {
         }
     }
 
-    /// How many of the smallest that has a name it is.
+    /// Returns how many of the smallest named unit this unit is.
     const fn in_smallest(self) -> u64 {
         match self {
             Self::Millis => 1000,
@@ -102,7 +103,7 @@ impl Unit {
     }
 }
 
-/// A number with its unit.
+/// A number with its unit, which [`Display`](fmt::Display) writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quantity {
     unit: Unit,
@@ -112,7 +113,8 @@ pub struct Quantity {
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let smallest = self.value.saturating_mul(self.unit.in_smallest());
-        // Whole, or with one decimal; nothing in the unit itself.
+        // A name fits a value of at least 1 that is whole or has one decimal. Zero is written in
+        // the unit itself.
         let is_short = |of: u64| match smallest {
             0 => of == self.unit.in_smallest(),
             _ => smallest >= of && smallest.saturating_mul(10).is_multiple_of(of),

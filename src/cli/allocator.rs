@@ -1,17 +1,25 @@
-//! How much of what is free the C library's allocator may keep.
+//! Limits the free memory that the C library's allocator keeps.
 
-/// Arenas of glibc's allocator, which gives each thread its own by default: what one thread frees stays in the arena of the one that took it, and a
-/// server under load kept half as much again (docs/PERFORMANCE.md, "Where the memory is"). With one, threads wait for each other's allocations.
+/// Number of glibc's arenas.
+///
+/// By default each thread has an arena, and memory freed by another thread stays in the arena that
+/// allocated it. A server under load kept half as much memory again
+/// (docs/explanation/measurements.md, "Where the memory is"). With a single arena, threads wait for
+/// each other's allocations.
 #[cfg(target_env = "gnu")]
 const ARENAS: i32 = 2;
 
-/// Larger pieces are the kernel's, and go back when they are freed. By default that bound grows to the largest piece ever freed, and a server
-/// whose frames are large keeps the holes they leave.
+/// Size from which allocations are mapped from the kernel, and returned to it when freed.
+///
+/// By default this threshold grows to the largest piece ever freed. A server with large frames
+/// would then keep the holes that they leave.
 #[cfg(target_env = "gnu")]
 const MAPPED_FROM_BYTES: i32 = 128 << 10;
 
-/// Before there are other threads. What the environment says (`MALLOC_ARENA_MAX`, `GLIBC_TUNABLES`) is left as it is. Does nothing where the C
-/// library is another one: musl's has no arenas.
+/// Configures glibc's allocator; must run before the process has other threads.
+///
+/// Does nothing if the environment configures the allocator (`MALLOC_ARENA_MAX`,
+/// `MALLOC_MMAP_THRESHOLD_`, `GLIBC_TUNABLES`), or with another C library: musl has no arenas.
 pub(super) fn keep_little() {
     #[cfg(target_env = "gnu")]
     if !["MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"]
@@ -19,7 +27,8 @@ pub(super) fn keep_little() {
         .any(|name| std::env::var_os(name).is_some())
     {
         #[allow(unsafe_code, reason = "the C library's function has no safe interface")]
-        // SAFETY: it takes no memory of ours, and may be called whenever no other thread allocates; this is the only one.
+        // SAFETY: `mallopt` takes no memory of ours, and is safe while no other thread allocates.
+        // This is the only thread.
         unsafe {
             libc::mallopt(libc::M_ARENA_MAX, ARENAS);
             libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_FROM_BYTES);

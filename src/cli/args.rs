@@ -1,4 +1,4 @@
-//! The command line, parsed once.
+//! Parses the command line, once.
 
 #[cfg(feature = "tools")]
 mod bench;
@@ -23,10 +23,10 @@ use tracing::Level;
 use zoolet::config::refuse_stray_key;
 use zoolet_profiles::nearest;
 
-/// A day: long enough for a soak, short enough that every time of a run fits its counters.
+/// Longest accepted time: long enough for a soak, and short enough for a run's counters.
 const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What to do.
+/// A parsed command.
 pub(super) enum Command {
     Serve(ServeOptions),
     Status(status::Options),
@@ -49,9 +49,9 @@ pub(super) struct ServeOptions {
     pub(super) listen: Option<String>,
     pub(super) id: Option<u8>,
     pub(super) until_eof: bool,
-    /// What hinders a start is waited for.
+    /// Retries a failed start.
     pub(super) keep_trying: bool,
-    /// Says whether it would start, and starts nothing.
+    /// Checks the configuration, and starts nothing.
     pub(super) check: bool,
     pub(super) log: Level,
     pub(super) log_json: bool,
@@ -75,10 +75,12 @@ impl Default for ServeOptions {
     }
 }
 
+/// Parses the arguments into a command.
+///
 /// # Errors
-/// Names what is wrong and what is allowed.
+/// A wrong argument; the line lists the allowed values.
 pub(super) fn parse(mut parser: lexopt::Parser) -> Result<Command, Exit> {
-    // Before any argument is looked at, since most lines show the argument that is wrong.
+    // Runs first, because most error lines show the wrong argument.
     refuse_stray_keys(parser.clone())?;
     let first = parser.next().map_err(Exit::usage)?;
     let command = match first {
@@ -104,13 +106,15 @@ fn refuse_stray_keys(mut parser: lexopt::Parser) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Options that may be there several times.
+/// Options that may be repeated.
 const REPEATABLE: [&str; 1] = ["peer"];
 
-/// Refuses an option of the command `name` that is there twice, of which only the last would count, or that has an empty value.
+/// Refuses a repeated option of the command `name`, or one with an empty value.
+///
+/// Of a repeated option only the last value would count.
 fn check_options(name: &str, mut parser: lexopt::Parser) -> Result<(), Exit> {
     let (options, mut seen) = (help::options(name), Vec::new());
-    // What is no argument at all, the command itself refuses.
+    // The command's own parser reports malformed arguments.
     while let Ok(Some(argument)) = parser.next() {
         let Long(long) = argument else { continue };
         let known = options.iter().find(|option| option.name == long && !option.value.is_empty());
@@ -132,7 +136,8 @@ fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     let command = match name {
         #[cfg(feature = "tools")]
         MEASURE => return Ok(Command::Tool(Tool::Measure(value(parser)?.into()))),
-        // A command that the help does not name is none: nobody would find it, and no shell complete it.
+        // Commands must be in the help: otherwise users cannot find them and shells cannot complete
+        // them.
         _ if !OF_HELP_AND_VERSION.contains(&name) && !help::has(name) => return Err(unknown(name)),
         "serve" => return serve(parser),
         "status" => return site::status(parser),
@@ -149,7 +154,7 @@ fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     alone(name, command, parser)
 }
 
-/// Nothing may stand behind it.
+/// Accepts `command` only if no argument follows.
 fn alone(name: &str, command: Command, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     match next(parser, name)? {
         None => Ok(command),
@@ -158,11 +163,13 @@ fn alone(name: &str, command: Command, parser: &mut lexopt::Parser) -> Result<Co
     }
 }
 
-/// What `probe` starts itself as, with a directory. Nobody types it, so neither the help names it nor a shell completes it.
+/// The internal command with which `probe` starts itself for a directory.
+///
+/// Users do not type it, so neither the help nor the completions contain it.
 #[cfg(feature = "tools")]
 pub(super) const MEASURE: &str = "probe-disk";
 
-/// Commands beside those of the help: what the options of the same name do, and another spelling.
+/// Commands outside the help: the options of the same name, and another spelling.
 const OF_HELP_AND_VERSION: [&str; 3] = ["help", "version", "licenses"];
 
 fn unknown(name: &str) -> Exit {
@@ -179,7 +186,7 @@ fn unknown(name: &str) -> Exit {
     })
 }
 
-/// Options of other servers and tools, and what they are called here.
+/// Options of other servers and tools, with their names here.
 const OF_OTHERS: [(&str, &str); 6] = [
     ("port", "listen"),
     ("address", "listen"),
@@ -189,10 +196,10 @@ const OF_OTHERS: [(&str, &str); 6] = [
     ("host", "server"),
 ];
 
-/// The next argument of a command. An option that the help does not name for it is none.
+/// Returns the next argument of a command.
 ///
 /// # Errors
-/// Such an option, and what is no argument.
+/// A malformed argument, or an option that the help does not list for the command.
 fn next<'a>(parser: &'a mut lexopt::Parser, command: &str) -> Result<Option<lexopt::Arg<'a>>, Exit> {
     let argument = parser.next().map_err(Exit::usage)?;
     match &argument {
@@ -241,7 +248,7 @@ fn value(parser: &mut lexopt::Parser) -> Result<String, Exit> {
     }
 }
 
-/// A span, with its unit.
+/// Parses a time with its unit, from `least` to [`TIME_MAX`].
 fn time(option: &str, text: &str, least: Duration) -> Result<Duration, Exit> {
     let unit = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
     let (count, unit) = text.split_at(unit);

@@ -1,20 +1,25 @@
-//! What the control groups of this process allow, its own and all that it is in: of version 1 and of version 2, wherever they are mounted (cgroups(7)).
+//! Limits of the control groups of this process: its group and all groups around it.
+//!
+//! Supports versions 1 and 2, wherever they are mounted (cgroups(7)).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// No bound, as version 1 writes it: the largest that is whole pages.
+/// Values from here on mean that there is no limit.
+///
+/// Version 1 writes the largest multiple of the page size then.
 const UNBOUNDED: u64 = 1 << 62;
 
-/// Memory, bytes.
+/// Returns the memory limit in bytes; `None` without a limit.
 pub(super) fn memory_bytes(root: &Path) -> Option<u64> {
-    // Above the lower one of the two a process is slowed down until it stands still.
+    // Above `memory.high` the kernel throttles a process to a standstill, so the lower of the two
+    // counts.
     let second = ["memory.max", "memory.high"].into_iter().flat_map(|name| numbers(root, None, name));
     let first = numbers(root, Some("memory"), "memory.limit_in_bytes");
     second.chain(first).filter(|bytes| *bytes < UNBOUNDED).min()
 }
 
-/// Time on processors, hundredths of one.
+/// Returns the limit of processor time, in hundredths of a processor; `None` without a limit.
 #[cfg_attr(not(feature = "tools"), allow(dead_code, reason = "`probe` alone asks"))]
 pub(super) fn processor_percent(root: &Path) -> Option<u64> {
     let second = texts(root, None, "cpu.max").filter_map(|text| {
@@ -26,7 +31,7 @@ pub(super) fn processor_percent(root: &Path) -> Option<u64> {
     second.chain(first).min()
 }
 
-/// Neither `max` nor -1 is a number of microseconds.
+/// Returns quota / period in hundredths; `None` for no limit, written as `max` or -1.
 fn percent(quota: &str, period: &str) -> Option<u64> {
     let (quota, period): (u64, u64) = (quota.trim().parse().ok()?, period.trim().parse().ok()?);
     Some((quota.checked_mul(100)?.checked_div(period)?).max(1))
@@ -36,25 +41,27 @@ fn numbers(root: &Path, controller: Option<&str>, name: &'static str) -> impl It
     texts(root, controller, name).filter_map(|text| text.parse().ok())
 }
 
-/// That file of the group of this process, and of those it is in, where there is one.
+/// Returns the text of this file in each group around this process that has it.
 fn texts(root: &Path, controller: Option<&str>, name: &'static str) -> impl Iterator<Item = String> {
     let groups = groups(root, controller).unwrap_or_default();
     groups.into_iter().filter_map(move |group| Some(fs::read_to_string(group.join(name)).ok()?.trim().to_owned()))
 }
 
-/// The directories of the group of this process and of those it is in; `None` for a controller is version 2.
+/// Returns the directories of this process's group and the groups around it.
+///
+/// `controller` selects a hierarchy of version 1; `None` selects version 2.
 fn groups(root: &Path, controller: Option<&str>) -> Option<Vec<PathBuf>> {
     let text = |path: &str| fs::read_to_string(root.join(path)).ok();
     let mount = text("proc/self/mountinfo")?.lines().find_map(|line| Mount::read(line, controller))?;
     let own = text("proc/self/cgroup")?.lines().find_map(|line| own_path(line, controller))?;
     let top = root.join(mount.point.trim_start_matches('/'));
-    // In a container the path may be the host's, and the group itself is what is mounted.
+    // In a container the path may be the host's, although the group itself is mounted at the top.
     let below = Path::new(&own).strip_prefix(&mount.root).ok().filter(|below| top.join(below).is_dir());
     let own = top.join(below.unwrap_or(Path::new("")));
     Some(own.ancestors().take_while(|group| group.starts_with(&top)).map(Path::to_path_buf).collect())
 }
 
-/// `4:memory:/a/b` of version 1, `0::/a/b` of version 2.
+/// Parses the path of a group: `4:memory:/a/b` in version 1, `0::/a/b` in version 2.
 fn own_path(line: &str, controller: Option<&str>) -> Option<String> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (controllers, path) = (parts.next()?, parts.next()?);
@@ -62,15 +69,15 @@ fn own_path(line: &str, controller: Option<&str>) -> Option<String> {
     is_it.then(|| path.to_owned())
 }
 
-/// Where a hierarchy is.
+/// A mounted hierarchy.
 struct Mount {
-    /// What of it is mounted.
+    /// The path within the hierarchy that is mounted.
     root: String,
     point: String,
 }
 
 impl Mount {
-    /// A line of mountinfo (proc(5)), when it is one of that hierarchy.
+    /// Parses a line of mountinfo (proc(5)); `None` if it mounts another file system.
     fn read(line: &str, controller: Option<&str>) -> Option<Self> {
         let (mount, file_system) = line.split_once(" - ")?;
         let mut file_system = file_system.split(' ');
@@ -88,7 +95,7 @@ impl Mount {
 pub(super) mod tests {
     use super::*;
 
-    /// A kernel's files, as far as they are looked at.
+    /// A fake root with the kernel files that the code reads.
     pub(in crate::cli) struct Root(pub(in crate::cli) PathBuf);
 
     impl Root {
@@ -150,7 +157,8 @@ pub(super) mod tests {
         assert_eq!(allowed(&root), (Some(128 << 20), Some(50)));
     }
 
-    /// Its path is the host's, and what is mounted is the group itself or the whole hierarchy of its namespace.
+    /// The path in `/proc/self/cgroup` is the host's. The mount shows the group itself, or the
+    /// hierarchy of its namespace.
     #[test]
     fn in_a_container_the_group_that_is_mounted_counts() {
         for (name, mount_root, own) in [("bind", "/docker/17", "/docker/17"), ("namespace", "/", "/docker/17")] {

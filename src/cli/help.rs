@@ -1,25 +1,28 @@
-//! What `zoolet --help` prints, and what follows from it: which commands and options there are.
+//! The text of `zoolet --help`, and the commands and options derived from it.
 //!
-//! The text is the only table of them. The command line takes what stands there and nothing else, and shells complete what stands there.
+//! The text is their only table: the command line accepts, and shells complete, exactly the
+//! commands and options in it.
 
-/// A line `zoolet COMMAND  what it does` of each command, and one `  --option VALUE  what it is` of each of its options; between the columns
-/// are two spaces at least.
+/// One line `zoolet COMMAND  DESCRIPTION` per command, then `  --option VALUE  DESCRIPTION` per
+/// option.
+///
+/// At least two spaces separate the columns.
 const TEXT: &str = include_str!("help.txt");
 
-/// The first words of the commands of the feature `tools`.
+/// First words of the commands that need the feature `tools`.
 const TOOLS: [&str; 6] = ["ensemble", "probe", "profile", "bench", "config", "completions"];
 
-/// Whether it is a command that this build was made without.
+/// Returns whether this build lacks the command.
 pub(super) fn is_left_out(name: &str) -> bool {
     cfg!(not(feature = "tools")) && TOOLS.contains(&name)
 }
 
-/// What is printed: nobody should look for what is left out.
+/// Returns the help text, without the commands that this build lacks.
 pub(super) fn text() -> String {
     lines().flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Those of the commands that this build has.
+/// Returns the lines of the commands that this build has.
 fn lines() -> impl Iterator<Item = &'static str> {
     let mut is_left_out = false;
     TEXT.lines().filter(move |line| {
@@ -31,32 +34,33 @@ fn lines() -> impl Iterator<Item = &'static str> {
     })
 }
 
-/// A command.
+/// A command of the help text.
 #[cfg_attr(not(feature = "tools"), expect(dead_code, reason = "only `completions` tells what they are for"))]
 pub(super) struct Command {
-    /// `serve`, `profile show`.
+    /// Its words, such as `serve` or `profile show`.
     pub(super) words: String,
-    /// The noun of what may stand behind it, or nothing: `NAME`.
+    /// The placeholder of its argument, such as `NAME`; empty without an argument.
     pub(super) argument: &'static str,
     pub(super) options: Vec<Choice>,
     pub(super) says: &'static str,
 }
 
-/// An option.
+/// An option of a command.
 #[cfg_attr(not(feature = "tools"), expect(dead_code, reason = "only `completions` tells what `says` is for"))]
 #[derive(Clone, Copy)]
 pub(super) struct Choice {
-    /// Without the dashes.
+    /// Its name without the dashes.
     pub(super) name: &'static str,
-    /// The noun of its value, or nothing: `FILE`.
+    /// The placeholder of its value, such as `FILE`; empty for a flag.
     pub(super) value: &'static str,
     pub(super) says: &'static str,
 }
 
-/// In the order of the text.
+/// Returns all commands, in the order of the text.
 pub(super) fn commands() -> Vec<Command> {
     let mut all: Vec<Command> = Vec::new();
-    // A line for two, `unit systemd|procd`, is two commands with the same options.
+    // A line with alternatives, such as `unit systemd|procd`, defines several commands with the
+    // same options.
     let mut of_line = 0;
     for line in lines() {
         if let Some(command) = line.strip_prefix("zoolet ").filter(|rest| !rest.starts_with('-')) {
@@ -89,7 +93,7 @@ fn alternatives(words: &'static str) -> impl Iterator<Item = String> {
     last.split('|').map(move |last| format!("{before} {last}").trim_start().to_owned())
 }
 
-/// The first words of all commands, each once.
+/// Returns the distinct first words of all commands.
 pub(super) fn names() -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for command in commands() {
@@ -101,17 +105,17 @@ pub(super) fn names() -> Vec<String> {
     names
 }
 
-/// Whether there is this command, or one that begins with it.
+/// Returns whether a command equals or begins with these words.
 pub(super) fn has(words: &str) -> bool {
     commands().iter().any(|command| is_of(command, words))
 }
 
-/// The options of this command, or of all that begin with it.
+/// Returns the options of all commands that equal or begin with these words.
 pub(super) fn options(words: &str) -> Vec<Choice> {
     commands().into_iter().filter(|command| is_of(command, words)).flat_map(|command| command.options).collect()
 }
 
-/// Whether this command, or one that begins with it, has this option.
+/// Returns whether a command that equals or begins with these words has this option.
 pub(super) fn takes(words: &str, option: &str) -> bool {
     options(words).iter().any(|known| known.name == option)
 }
@@ -159,10 +163,11 @@ mod tests {
     fn every_line_is_a_command_an_option_or_continues_one() {
         let lines: Vec<&str> = TEXT.lines().collect();
         let known = lines.iter().filter(|line| line.starts_with("zoolet ") || line.starts_with("  --")).count();
-        // The title, two empty lines, exit codes.
+        // The 4 other lines are the title, two empty lines and the exit codes.
         let continued = lines.iter().filter(|line| line.starts_with(&" ".repeat(27))).count();
         assert_eq!(known + continued + 4, lines.len());
-        // `zoolet --version | --help`; `unit systemd|procd` is two.
+        // One line less for `zoolet --version | --help`, and one command more for `unit
+        // systemd|procd`.
         let commands = commands();
         assert_eq!(commands.len(), lines.iter().filter(|line| line.starts_with("zoolet ")).count() - 1 + 1);
         for command in &commands {

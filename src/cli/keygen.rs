@@ -1,4 +1,7 @@
-//! `zoolet keygen`: the secret that servers of a site know each other by, and the public keys that they may be pinned by.
+//! `zoolet keygen`: makes a site key, or shows a server's public key.
+//!
+//! Servers of a site authenticate each other with the site key. A configuration may pin public
+//! keys.
 
 use super::{Exit, complain, say};
 use std::fs::{self, File, OpenOptions};
@@ -7,13 +10,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use zoolet_transport::peer::trust::{Identity, SiteKey};
 
-/// What to make, or to show.
+/// The key to make or show.
 pub(super) enum Keygen {
-    /// A site key, on stdout.
+    /// Print a new site key on stdout.
     Print,
-    /// A site key, in a file that is not there yet.
+    /// Write a new site key to a file that must not exist yet.
     Write(PathBuf),
-    /// The public key of a data directory's server, whose pair is made if it has none.
+    /// Print the public key of this data directory's server, creating its key pair if necessary.
     OfServer(PathBuf),
 }
 
@@ -41,9 +44,9 @@ pub(super) fn keygen(what: &Keygen) -> Result<(), Exit> {
     }
 }
 
-/// Only the key goes to stdout, for scripts; what to do with it is for people.
+/// Prints the key on stdout, for scripts, and the instructions on stderr, for people.
 fn of_server(data: &Path) -> Result<(), Exit> {
-    // A key that lies where no server looks for it would be pinned, and nobody could show it.
+    // A key outside a data directory might be pinned, but no server could present it.
     zoolet::check_data_directory(data).map_err(|line| Exit::usage(format!("--server = {line}")))?;
     let is_new = !data.join("server.key").exists();
     let key = Identity::open(data).map_err(Exit::failed)?.public_key();
@@ -53,10 +56,11 @@ fn of_server(data: &Path) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Whoever makes a key over another one locks its servers out, so a file that is there stays.
+/// Writes a file that must not exist: overwriting a key would lock out its servers.
 fn create(file: &Path, text: &str) -> io::Result<()> {
     let mut created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
-    // The name lies in the directory: without its sync, a power cut could leave servers with a key that this file lost.
+    // Syncs the directory too, because it holds the name. Otherwise a power cut could lose this
+    // file, although servers already have copies of the key.
     let directory = match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -66,7 +70,7 @@ fn create(file: &Path, text: &str) -> io::Result<()> {
         .and_then(|()| created.sync_all())
         .and_then(|()| File::open(directory)?.sync_all());
     if written.is_err() {
-        // Half a key is none, and would be in the way of the next.
+        // A partial key is useless, and would block the next attempt.
         let _ = fs::remove_file(file);
     }
     written

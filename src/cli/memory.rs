@@ -1,15 +1,15 @@
-//! How much memory this process may have, beside how much it may take.
+//! Compares the memory that this process may have with its maximum use.
 
 use super::cgroup;
 use rustix::process::{Resource, getrlimit};
 use std::fs;
 use std::path::Path;
 
-/// What to tell the operator of a server that may take `most` bytes, when that is more than it may have.
+/// Returns a warning if the server's maximum, `most` bytes, exceeds the allowed memory.
 pub(super) fn too_little(most: u64, profile: &str) -> Option<String> {
     let (allowed, of) = allowed(Path::new("/"))?;
     (most > allowed).then(|| {
-        // Not to say that 64 MiB are more than 64 MiB.
+        // Rounded apart, so that the line never says that 64 MiB exceed 64 MiB.
         let (most, allowed) = (most.div_ceil(1 << 20), allowed >> 20);
         format!(
             "this server may take {most} MiB of memory, and {of} {allowed} MiB: take a profile for less (it has {profile}; see zoolet profile list), or lower [limits]"
@@ -17,7 +17,9 @@ pub(super) fn too_little(most: u64, profile: &str) -> Option<String> {
     })
 }
 
-/// The least of what the machine has, and what this process may have of it, with whose word that is.
+/// Returns the smallest limit on this process's memory, in bytes, and its origin.
+///
+/// The limits are the machine's memory, the control groups, and ulimits.
 pub(super) fn allowed(root: &Path) -> Option<(u64, &'static str)> {
     let limit = |resource| getrlimit(resource).current;
     let all = [
@@ -29,7 +31,7 @@ pub(super) fn allowed(root: &Path) -> Option<(u64, &'static str)> {
     all.into_iter().filter_map(|(bytes, of)| Some((bytes?, of))).min()
 }
 
-/// What the machine has. `None`: the kernel does not say.
+/// Returns the machine's memory in bytes; `None` if the kernel does not report it.
 pub(super) fn total_bytes(root: &Path) -> Option<u64> {
     let meminfo = fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

@@ -1,4 +1,4 @@
-//! `zoolet COMMAND ...`.
+//! The command line of `zoolet`: dispatches `zoolet COMMAND ...`.
 
 mod allocator;
 mod args;
@@ -29,30 +29,32 @@ use args::{Command, ServeOptions};
 use std::{fmt, process::ExitCode};
 use zoolet::config::without_secrets;
 
-/// A file with every key, its default and its reason.
+/// Example configuration with every key, its default and its reason.
 #[cfg(any(feature = "tools", test))]
 const EXAMPLE: &str = include_str!("example.toml");
-/// Every crate in the binary with its licence; a test holds it to Cargo's metadata.
+/// Licences of all crates in the binary; a test compares the list with Cargo's metadata.
 const LICENCES: &str = include_str!("licences.txt");
 
-/// Why the process ends with something else than 0.
+/// An error that ends the process: a nonzero exit code and a line for stderr.
 struct Exit {
     code: u8,
     line: String,
 }
 
 impl Exit {
-    /// It was tried, and did not come about.
+    /// The command was tried and failed: exit code 1.
     fn failed(line: impl fmt::Display) -> Self {
         Self::new(1, line)
     }
 
-    /// Nothing was done: what was asked for, or a file that it names, has to be another one.
+    /// The request, or a file that it names, is wrong: exit code 2.
+    ///
+    /// The command has done nothing.
     fn usage(line: impl fmt::Display) -> Self {
         Self::new(2, line)
     }
 
-    /// No secret of a private key is in the line, whatever was read.
+    /// Creates an exit, and removes the secret of any private key from the line.
     fn new(code: u8, line: impl fmt::Display) -> Self {
         Self { code, line: without_secrets(&line.to_string()) }
     }
@@ -96,7 +98,10 @@ fn run(tool: Tool) -> Result<(), Exit> {
     }
 }
 
-/// Prints to stdout; a reader that has gone away is not our failure. A file on a full disk is: who redirects a command to it goes on with half a text.
+/// Prints to stdout; a reader that is gone is not an error.
+///
+/// Any other failure is an error. If stdout is a file on a full disk, for example, the caller would
+/// continue with half a text.
 fn say(text: &str) -> Result<(), Exit> {
     use std::io::{ErrorKind, Write};
     let mut stdout = std::io::stdout().lock();
@@ -116,10 +121,11 @@ fn complain(line: &str) {
 mod tests {
     use std::io::Write;
 
-    /// Keys of `[limits]`, `[settings]` and `[timing]` that are numbers.
+    /// Number of numeric keys in `[limits]`, `[settings]` and `[timing]`.
     const NUMBERS: usize = 17 + 7 + 6;
 
-    /// With the numbers said that are those of the profile.
+    /// Uncommenting every number of the example must change nothing: each shows the profile's
+    /// value.
     #[test]
     fn the_example_is_the_defaults() {
         let is_number = |line: &str| {

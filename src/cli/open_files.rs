@@ -1,17 +1,23 @@
-//! Each connection is an open file, and most systems let a process have 1024 of them unless it asks for more.
+//! Raises the open-file limit of the process: each connection is an open file.
+//!
+//! Most systems allow 1,024 open files unless the process asks for more.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zoolet::config::Config;
 
-/// Open files that are not clients': the base's runs, of which there are 128 when a full disk keeps them from being merged, what redb and readers of
-/// former generations have open, sockets that listen, pipes.
+/// Open files that are not client connections and not log segments.
+///
+/// These are up to 128 runs of the base, when a full disk prevents merging; files of redb and of
+/// readers of earlier generations; listening sockets; and pipes.
 const OTHERS: u64 = 256;
 
-/// Lets this process have as many open files as it may. Where that is too few for every connection that the configuration allows, fewer are
-/// allowed: a log that cannot open its next segment because clients took every file would stop the server. Says so to the operator.
+/// Raises the limit to its maximum, and lowers `connections_max` if that is not enough.
+///
+/// If clients took every file, the log could not open its next segment, and the server would stop.
+/// Returns a warning if it lowered the bound.
 ///
 /// # Errors
-/// What to tell when there is not one file for a client.
+/// The line for the operator, if no file is left for a client.
 pub(super) fn raise(config: &mut Config) -> Result<Option<String>, String> {
     raise_to_maximum();
     if config.clients.is_none() {
@@ -23,14 +29,16 @@ pub(super) fn raise(config: &mut Config) -> Result<Option<String>, String> {
     if enough == 0 { Err(line) } else { Ok(Some(line)) }
 }
 
-/// As many as the system lets this process have without asking anybody. A system that refuses leaves the old limit.
+/// Raises the limit to the maximum that needs no privilege.
+///
+/// Keeps the old limit if the system refuses.
 pub(super) fn raise_to_maximum() {
     let before = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: before.maximum, maximum: before.maximum };
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
-/// For how many connections there are files, and the line that says so, when that is fewer than `connections`.
+/// Returns the affordable number of connections and a warning, if it is below `connections`.
 fn too_few(files: Option<u64>, connections: u32, segments: u32) -> Option<(u32, String)> {
     let files = files?;
     let enough = u32::try_from(files.saturating_sub(OTHERS + u64::from(segments))).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! `zoolet profile`: what the numbers of a box are, and why.
+//! `zoolet profile`: lists, shows and checks profiles.
 
 use super::{Exit, say};
 use serde_json::json;
@@ -6,18 +6,18 @@ use std::fmt::Write;
 use zoolet::config::{Network, profile};
 use zoolet_profiles::{Axis, Key, Profile};
 
-/// What to do with profiles.
+/// The action of the command.
 #[derive(Debug)]
 pub(super) enum What {
-    /// Which there are.
+    /// List the built-in parts and boards.
     List,
-    /// One of them, with every number.
+    /// Show every number of a profile.
     Show(Chosen),
-    /// Whether a file is one.
+    /// Check that a file is a valid profile.
     Check(Chosen),
 }
 
-/// One of them.
+/// The selected profile.
 #[derive(Debug)]
 pub(super) struct Chosen {
     /// `media/memory`, a board, or a file that ends in `.toml`.
@@ -58,7 +58,7 @@ fn list() -> Result<String, zoolet_profiles::ProfileError> {
     Ok(all)
 }
 
-/// Each number with its unit, where it comes from and why; then what the parts come to.
+/// Formats each number with unit, source and reason, then the memory of each part.
 fn shown(profile: &Profile) -> String {
     let mut text = heading(profile);
     let mut axis = None;
@@ -91,7 +91,7 @@ fn mebibytes(bytes: u64) -> String {
     format!("{:>5}.{} MiB", tenths / 10, tenths % 10)
 }
 
-/// What each part may take with as many servers as the profile is for, bytes.
+/// Returns the maximum memory of each part, in bytes, for the profile's number of servers.
 fn split(profile: &Profile) -> Vec<(&'static str, u64)> {
     let mut all = vec![("fixed_bytes", profile.get(Key::FixedBytes))];
     let peers = usize::try_from(profile.get(Key::ServersMax)).unwrap_or(1).saturating_sub(1);

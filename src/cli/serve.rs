@@ -1,4 +1,4 @@
-//! `zoolet serve`: a node, its signals and its logs.
+//! `zoolet serve`: starts a node and manages its signals and logs.
 
 use super::{Exit, ServeOptions, allocator, memory, notify, open_files, say, signals::Stop};
 use std::io::Read;
@@ -9,19 +9,21 @@ use tracing_subscriber::{filter::filter_fn, layer::SubscriberExt, util::Subscrib
 use zoolet::config::{self, Config, DEFAULT_PROFILE, Loaded, Overrides, Populate};
 use zoolet::{Failure, Node, PanicNote, ReadOnly, StartError, Wait};
 
-/// How long a clean shutdown may take. An init system waits 10 s before it kills (procd 5 s).
+/// Deadline of a clean shutdown.
+///
+/// An init system waits 10 s before it kills (procd 5 s).
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(4);
 
-/// How long the first line waits until clients are served.
+/// Maximum wait for clients to be served before the first line is printed.
 const READY_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often a read-only disk is tried, and what is to end a wait is looked for.
+/// Interval between probes of a read-only disk and checks for the end of a wait.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How often the log says what is waited for; and how long the pauses become between attempts to start.
+/// Interval between repeated log lines about a wait, and maximum back-off of start attempts.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 
-/// How long a process that a panic ends waits for a note of it to be on the disk.
+/// Maximum time that a panicking process waits for its note to reach the disk.
 const NOTE_PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
@@ -31,20 +33,25 @@ pub(super) fn serve(options: ServeOptions) -> Result<(), Exit> {
     if options.check {
         return check(&options);
     }
-    // Whoever creates a data directory, or holds the input open, waits for it to serve: to end before that is a failure.
+    // With `--create` or `--until-eof` the caller waits for the server to serve, so an earlier end
+    // is a failure.
     let stop = Stop::listen((options.create || options.until_eof).into())?;
     let mut end_of_input = EndOfInput::new(options.until_eof);
     let (node, membership) = started(&options, &mut end_of_input)?;
     stop.serves();
     notify::ready();
-    // So that the line is true when somebody reads it; but a disk that takes longer must not keep it back.
+    // The line says that the server serves, so it should be true when it is read. A slow disk
+    // delays the line by [`READY_PATIENCE`] at most.
     let _ = node.ready().wait_timeout(READY_PATIENCE);
-    // Nobody who reads it: no reason not to serve.
+    // If the line cannot be written, the server serves all the same.
     let _ = say(&first_line(&node, &membership));
     run(node, end_of_input, stop)
 }
 
-/// A panic of redb's over its file that ends this process is noted for the next one. A disk that hangs does not keep this one from ending.
+/// Installs a panic hook that records a fatal panic inside redb for the next process.
+///
+/// The hook waits at most [`NOTE_PATIENCE`], so a hanging disk does not keep this process from
+/// ending.
 fn note_panics() {
     let say = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -71,8 +78,11 @@ fn check(options: &ServeOptions) -> Result<(), Exit> {
     ))
 }
 
-/// With `--keep-trying` it ends only when the input does: much of what hinders a start passes by itself (an address or a disk that comes later), or is mended while
-/// nobody thinks of the init system, which would write a line for each attempt.
+/// Configures and starts the node; with `--keep-trying`, retries until the input ends.
+///
+/// Many obstacles vanish without a restart: an address or a disk appears later, or the operator
+/// mends the configuration. An init system that restarted the process would log a line for each
+/// attempt.
 fn started(options: &ServeOptions, end_of_input: &mut EndOfInput) -> Result<(Node, String), Exit> {
     let (mut warned, mut hindrance, mut pause) = (Vec::new(), Hindrance::default(), PAUSE);
     loop {
@@ -100,7 +110,9 @@ fn started(options: &ServeOptions, end_of_input: &mut EndOfInput) -> Result<(Nod
     }
 }
 
-/// A read-only disk is waited for: whoever ends is started again, and finds the same. `None` when the input has ended meanwhile.
+/// Starts the node, waiting while the disk is read-only; `None` if the input ended meanwhile.
+///
+/// A process that ended instead would be restarted and find the same disk.
 fn start(config: Config, end_of_input: &mut EndOfInput, hindrance: &mut Hindrance) -> Result<Option<Node>, Exit> {
     loop {
         let line = match Node::start(config.clone()) {
@@ -121,7 +133,9 @@ fn start(config: Config, end_of_input: &mut EndOfInput, hindrance: &mut Hindranc
     }
 }
 
-/// What keeps a server from starting. The log has a line of it when it is another one, and once a minute while it lasts.
+/// The current obstacle to a start.
+///
+/// It is logged when it changes, and once a minute while it lasts.
 #[derive(Default)]
 struct Hindrance {
     line: String,
@@ -129,7 +143,7 @@ struct Hindrance {
 }
 
 impl Hindrance {
-    /// Whether it is another one than before.
+    /// Logs the obstacle if it is due, and returns whether it changed.
     fn tell(&mut self, line: &str, meanwhile: &str) -> bool {
         let is_new = self.line != line;
         if is_new || self.said.is_none_or(|said| said.elapsed() >= SAY_AGAIN) {
@@ -140,7 +154,7 @@ impl Hindrance {
         is_new
     }
 
-    /// A second, with a word to the init system. Whether the input has ended by then.
+    /// Waits one second and tells the init system why; returns whether the input has ended.
     fn wait(&self, end_of_input: &mut EndOfInput) -> bool {
         notify::waiting(self.line.lines().next().unwrap_or_default());
         std::thread::sleep(PAUSE);
@@ -155,7 +169,8 @@ impl Hindrance {
 fn init_logs(options: &ServeOptions) {
     let level = options.log;
     let logs = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(std::io::stderr);
-    // A line that a full disk or a reader that is gone does not take is lost. To complain of it there would be a panic.
+    // Drops a line that cannot be written because the disk is full or the reader is gone. Reporting
+    // that error would panic.
     let logs = logs.log_internal_errors(false);
     let told = filter_fn(move |line| is_for_operators(line.target(), *line.level(), level)).with_max_level_hint(level);
     if options.log_json {
@@ -165,12 +180,14 @@ fn init_logs(options: &ServeOptions) {
     }
 }
 
-/// What QUIC's crates warn of, the links say in words of their own, once a minute for each peer.
+/// Filters out warnings of QUIC's crates.
+///
+/// The links log these problems themselves, once a minute per peer.
 fn is_for_operators(target: &str, of: Level, wanted: Level) -> bool {
     of == Level::ERROR || wanted >= Level::DEBUG || !target.starts_with("quinn")
 }
 
-/// What it is to start with. What is odd about it is said, unless it is among what was said before.
+/// Returns the effective configuration, logging each new warning once.
 fn configured(options: &ServeOptions, warned: &mut Vec<String>) -> Result<Config, Exit> {
     let mut warn = |line: String| {
         if !warned.contains(&line) {
@@ -184,7 +201,7 @@ fn configured(options: &ServeOptions, warned: &mut Vec<String>) -> Result<Config
     Ok(config)
 }
 
-/// The file, then the flags over it.
+/// Reads the configuration file and applies the flags over it.
 fn configure(options: &ServeOptions) -> Result<Loaded, Exit> {
     let mut loaded = match &options.config {
         Some(file) => {
@@ -217,7 +234,7 @@ fn refused(error: StartError) -> Exit {
     if error.is_for_the_operator() { Exit::usage(error) } else { Exit::failed(error) }
 }
 
-/// Which member of which ensemble it is; nothing of a server alone.
+/// Describes the server's place in its ensemble; empty for a standalone server.
 fn membership(config: &Config) -> String {
     let Some(ensemble) = &config.ensemble else { return String::new() };
     let ids: Vec<String> = ensemble.members.iter().map(|member| member.id.to_string()).collect();
@@ -225,7 +242,7 @@ fn membership(config: &Config) -> String {
     format!("; server {own} of {}, links on {} (UDP)", ids.join(", "), ensemble.listen_address(own))
 }
 
-/// Where it listens, who may connect, where the data is.
+/// Returns the line with the client address, its permitted clients, and the data directory.
 fn first_line(node: &Node, membership: &str) -> String {
     let data = node.data().display();
     let version = env!("CARGO_PKG_VERSION");
@@ -242,7 +259,9 @@ fn first_line(node: &Node, membership: &str) -> String {
     }
 }
 
-/// Until a signal, a failure, or the end of the input if that is waited for. The first signal shuts down cleanly, the second ends the process at once.
+/// Runs until a signal, a failure, or the awaited end of the input.
+///
+/// The first signal shuts down cleanly. The second ends the process at once.
 fn run(node: Node, end_of_input: EndOfInput, stop: Stop) -> Result<(), Exit> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(Exit::failed)?;
@@ -262,7 +281,9 @@ fn run(node: Node, end_of_input: EndOfInput, stop: Stop) -> Result<(), Exit> {
     node.shutdown(SHUTDOWN_DEADLINE).map_err(Exit::failed)
 }
 
-/// The end of standard input: whoever holds the other end of a pipe is gone then, however it went. It never comes if it is not waited for.
+/// The end of standard input, which never comes unless `--until-eof` awaits it.
+///
+/// It shows that the process at the other end of the pipe is gone, even if that process was killed.
 struct EndOfInput(Option<oneshot::Receiver<()>>);
 
 impl EndOfInput {
@@ -274,7 +295,7 @@ impl EndOfInput {
         std::thread::spawn(move || {
             let mut input = std::io::stdin().lock();
             let mut bytes = [0; 64];
-            // What is written there means nothing.
+            // The bytes themselves mean nothing.
             while input.read(&mut bytes).is_ok_and(|read| read > 0) {}
             let _ = ended.send(());
         });
@@ -295,7 +316,9 @@ impl EndOfInput {
     }
 }
 
-/// A broken assertion leaves a core dump where the system keeps them and the unit allows one; anything else is a line and exit code 1.
+/// Turns a failure into exit code 1; a broken assertion aborts the process instead.
+///
+/// The abort leaves a core dump, if the system and the unit permit one.
 fn failed(failure: &Failure) -> Exit {
     if let Failure::Bug(what) = failure {
         error!("a bug in zoolet: {what}");

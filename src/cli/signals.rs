@@ -1,4 +1,4 @@
-//! What ends a command that runs until it is told to.
+//! Signals that stop a long-running command.
 
 use super::Exit;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,17 +7,17 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing::info;
 
-/// Ctrl-C and `kill`.
+/// SIGINT (Ctrl-C) and SIGTERM (`kill`).
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    /// Inside a runtime.
+    /// Registers the handlers; must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// The system gives no signals.
+    /// The system refuses to register a handler.
     pub(super) fn new() -> Result<Self, Exit> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt()).map_err(Exit::failed)?,
@@ -25,7 +25,7 @@ impl Signals {
         })
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     pub(super) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -34,19 +34,24 @@ impl Signals {
     }
 }
 
-/// The signals of a server, which are heard on a thread of their own from before its start. The first process of a
-/// container ignores a signal that it does not handle: a server that waits for its disk there could not be stopped.
+/// The stop signals of a server, received on a separate thread from before its start.
+///
+/// The kernel does not deliver an unhandled signal to the first process of a container. Without
+/// this thread, a server waiting for its disk there could not be stopped.
 pub(super) struct Stop {
     is_serving: Arc<AtomicBool>,
     first: oneshot::Receiver<()>,
 }
 
 impl Stop {
-    /// Begins to hear. Until [`Stop::serves`] a signal ends the process at once, with exit code `early`: no client has been served,
-    /// and what is on the disk is as after a power cut. Later the first one is passed on, and the second ends the process.
+    /// Starts to receive signals.
+    ///
+    /// Before [`Stop::serves`], a signal ends the process at once with exit code `early`. No client
+    /// has been served yet, and the disk is as after a power cut. Afterwards the first signal is
+    /// passed on, and the second ends the process.
     ///
     /// # Errors
-    /// The system gives no signals, or no thread.
+    /// The system refuses the handlers or the thread.
     pub(super) fn listen(early: i32) -> Result<Self, Exit> {
         let (passed_on, first) = oneshot::channel();
         let (installed, are_installed) = mpsc::channel();
@@ -83,14 +88,14 @@ impl Stop {
         }
     }
 
-    /// From now on the first signal is passed on.
+    /// Passes the first signal on from now on, instead of ending the process.
     pub(super) fn serves(&self) {
         self.is_serving.store(true, Ordering::Release);
     }
 
-    /// The first signal.
+    /// Waits for the first signal.
     pub(super) async fn asked(self) {
-        // The thread ends with the process only.
+        // The sender cannot be dropped first: its thread lives as long as the process.
         let _ = self.first.await;
     }
 }

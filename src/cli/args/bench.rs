@@ -51,7 +51,7 @@ pub(super) fn bench(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     Ok(Command::Tool(Tool::Bench(options)))
 }
 
-/// An option that would change nothing is a misunderstanding about what is measured.
+/// Refuses options that would have no effect: the user misunderstands the measurement.
 fn fit_together(options: &Options, given: &[String]) -> Result<(), Exit> {
     let op = options.op;
     if let Some(name) = given.iter().find(|name| !op.takes(name)) {

@@ -21,7 +21,7 @@ pub(super) fn probe(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     Ok(Command::Tool(Tool::Probe(options)))
 }
 
-/// As many as an ensemble may have servers beside this one.
+/// Maximum number of peers: the most servers of an ensemble.
 const PEERS_MAX: usize = 16;
 
 fn peer(peers: &mut Vec<String>, address: &str) -> Result<(), Exit> {
@@ -32,7 +32,7 @@ fn peer(peers: &mut Vec<String>, address: &str) -> Result<(), Exit> {
     Ok(())
 }
 
-/// A profile that is a file is known by the end of its name.
+/// The output must end in `.toml`, because that suffix marks a profile as a file.
 fn out(text: &str) -> Result<std::path::PathBuf, Exit> {
     if text.ends_with(".toml") {
         Ok(text.into())

@@ -1,4 +1,4 @@
-//! The flags of what is about several servers: `status`, `keygen`.
+//! The flags of commands about several servers: `status` and `keygen`.
 
 use super::{Command, Exit, next, servers, time, value};
 use crate::cli::{keygen::Keygen, status};

@@ -1,4 +1,4 @@
-//! The commands that no server needs: they measure, try out, and print texts.
+//! The commands that no server needs: measurements, trials, and texts to print.
 
 use super::{Command, Exit, alone, bench, ensemble, next, probe, profile, unknown};
 use crate::cli::completions::Shell;
@@ -6,13 +6,13 @@ use lexopt::prelude::{Long, Short, Value};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// Which of them.
+/// A parsed command of the feature `tools`.
 pub(in crate::cli) enum Tool {
     Bench(crate::cli::bench::Options),
     Ensemble(crate::cli::ensemble::Options),
     Profile(crate::cli::profile::What),
     Probe(crate::cli::probe::Options),
-    /// The half of `probe` that writes.
+    /// The part of `probe` that writes, in a separate process.
     Measure(PathBuf),
     ConfigExample,
     Completions(Shell),

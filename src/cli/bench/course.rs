@@ -1,4 +1,4 @@
-//! The course of one run: what all its connections share.
+//! The state of one run that all its connections share.
 
 use super::measured::Measured;
 use super::options::{Options, Until};
@@ -11,17 +11,17 @@ use std::rc::Rc;
 use std::time::Instant;
 use zoolet_transport::wire::client::Header;
 
-/// Times are nanoseconds since `origin`.
+/// The course of a run; times are nanoseconds since `origin`.
 pub(super) struct Course {
     pub(super) options: Options,
     pub(super) servers: Rc<[SocketAddr]>,
     origin: Cell<Instant>,
-    /// What is sent from here on counts; before, the server warms up.
+    /// End of the warm-up: requests sent from here on count.
     begins: u64,
     ends: u64,
-    /// Requests that may still be sent, counted ones.
+    /// Counted requests that may still be sent.
     left: Cell<u64>,
-    /// When it was stopped before its end.
+    /// When the run was stopped early.
     stopped: Cell<Option<u64>>,
     pub(super) measured: RefCell<Measured>,
     pub(super) created: Rc<Created>,
@@ -35,17 +35,17 @@ pub(super) struct Created {
 }
 
 impl Created {
-    /// The number of one more.
+    /// Takes the number of one more znode.
     pub(super) const fn take_next(&self) -> u64 {
         self.next.replace(self.next.get() + 1)
     }
 
-    /// How many numbers were taken.
+    /// Returns how many numbers were taken.
     pub(super) const fn count(&self) -> u64 {
         self.next.get()
     }
 
-    /// Remembers which number a sequential znode was given: its path is all that the reply carries, and ends with it.
+    /// Remembers the number of a sequential znode, which ends the reply's only field, the path.
     pub(super) fn saw_sequence(&self, header: Header, frame: &[u8]) {
         let digits = frame.last_chunk::<NUMBER_DIGITS>().filter(|_| header.error == 0);
         let number = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok());
@@ -55,7 +55,9 @@ impl Created {
         }
     }
 
-    /// The numbers that the server gave to sequential ones, and to nobody else in between.
+    /// Returns the range of numbers that the server assigned to sequential znodes.
+    ///
+    /// Assumes that no other client created znodes under that parent in between.
     pub(super) fn sequence(&self) -> Range<u64> {
         self.sequence.get().map_or(0..0, |(first, end)| first..end)
     }
@@ -81,7 +83,7 @@ impl Course {
         }
     }
 
-    /// The clock runs from here.
+    /// Starts the clock.
     pub(super) fn start(&self) {
         self.origin.set(Instant::now());
     }
@@ -94,12 +96,12 @@ impl Course {
         self.begins
     }
 
-    /// Whether what was sent then is measured.
+    /// Returns whether a request sent at this time counts.
     pub(super) const fn counts(&self, sent: u64) -> bool {
         sent >= self.begins
     }
 
-    /// Whether one more request may be sent; if it counts, it is counted.
+    /// Returns whether one more request may be sent, and counts it after the warm-up.
     pub(super) fn admit(&self, sent: u64) -> bool {
         if self.is_over(sent) {
             return false;
@@ -115,14 +117,16 @@ impl Course {
         self.stopped.get().is_some() || now >= self.ends || self.left.get() == 0
     }
 
-    /// Nothing more is sent.
+    /// Stops the run: no more requests are sent.
     pub(super) fn stop(&self) {
         self.stopped.set(Some(self.stopped.get().unwrap_or_else(|| self.now())));
     }
 
-    /// How many requests of an open loop were due and never sent, in a run that was over at `finished`. Told from all that were sent, because
-    /// a connection that gives up, or is given up, tells nothing. Whoever interrupts a run wants no more requests; a failure does not end
-    /// what was due.
+    /// Returns how many requests of an open loop were due but not sent by `finished`.
+    ///
+    /// It is computed from all sent requests, because an abandoned connection reports nothing. If
+    /// the user interrupts the run, only requests due before that count; after a failure, later
+    /// ones count too.
     pub(super) fn unsent(&self, finished: u64, interrupted: bool) -> u64 {
         let Some(rate) = self.options.rate else { return 0 };
         let wanted_until = self.stopped.get().filter(|_| interrupted).unwrap_or(finished).min(self.ends);
@@ -130,8 +134,11 @@ impl Course {
         due.saturating_sub(self.measured.borrow().requests).min(self.left.get())
     }
 
-    /// Until when it has measured, once nothing more comes. A number of requests ends with its last answer; whatever was given up waits
-    /// for answers until now.
+    /// Returns the end of the measurement, when no more answers are expected.
+    ///
+    /// A clean run over a number of requests ends with its last answer. Any other run ends now,
+    /// because abandoned requests have waited until now, or at its planned end if that is earlier.
+    /// An answer after the planned end extends the run.
     pub(super) fn finished(&self, is_clean: bool, last_answer: u64) -> u64 {
         match self.options.until {
             Until::Requests(_) if is_clean => last_answer,
@@ -139,7 +146,7 @@ impl Course {
         }
     }
 
-    /// For how long it has measured.
+    /// Returns the nanoseconds measured so far.
     pub(super) fn measuring(&self) -> u64 {
         self.now().min(self.ends).saturating_sub(self.begins)
     }

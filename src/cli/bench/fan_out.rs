@@ -1,5 +1,7 @@
-//! Watch fan-out: every connection watches one znode, one more sets it. A round is from the set until the last watcher has its event;
-//! then all of them watch again and the next round begins.
+//! Watch fan-out: every connection watches one znode, which one more connection sets.
+//!
+//! A round lasts from the set until the last watcher has its event. Then all of them watch again,
+//! and the next round begins.
 
 use super::course::Course;
 use super::ground::Places;
@@ -13,10 +15,10 @@ use std::rc::Rc;
 use tokio::sync::{Notify, watch};
 use zoolet_model::{ErrorCode, Reply, Request};
 
-/// What the writer and its watchers know of each other.
+/// State of a round, shared by the writer and its watchers.
 pub(super) struct Round {
     watchers: usize,
-    /// Watchers that the writer still waits for: to watch, then to have their event.
+    /// Watchers that the writer still waits for: first until they watch, then until their event.
     missing: Cell<usize>,
     all_there: Notify,
     set_at: Cell<u64>,
@@ -24,7 +26,7 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// The first one.
+    /// Creates the first round, which waits for all watchers to watch.
     pub(super) fn new(watchers: usize) -> Self {
         let missing = Cell::new(watchers);
         Self { watchers, missing, all_there: Notify::new(), set_at: Cell::new(0), last_event: Cell::new(0) }
@@ -42,10 +44,12 @@ impl Round {
     }
 }
 
-/// Sets the znode, round after round. `rounds` counts them; when it is dropped the watchers leave.
+/// Sets the znode, round after round.
+///
+/// `rounds` counts them. When it is dropped, the watchers end.
 ///
 /// # Errors
-/// No server can be had any more, or it refuses.
+/// No server is reachable any more, or the server refuses.
 pub(super) async fn write(
     course: Rc<Course>,
     mut link: Link,
@@ -85,7 +89,9 @@ async fn all_there(course: &Course, link: &mut Link, round: &Round) -> Result<()
     }
 }
 
-/// Watchers wait for the event, so a set of unknown outcome is repeated. Whether one was.
+/// Sets the znode, and returns whether the outcome of an attempt was lost.
+///
+/// The watchers wait for the event, so a set with an unknown outcome is repeated.
 async fn set_surely(course: &Course, link: &mut Link, request: &Request) -> Result<bool, String> {
     let mut lost = false;
     loop {
@@ -98,10 +104,10 @@ async fn set_surely(course: &Course, link: &mut Link, request: &Request) -> Resu
     }
 }
 
-/// Watches until the writer leaves.
+/// Watches until the writer ends.
 ///
 /// # Errors
-/// No server can be had any more, or it refuses.
+/// No server is reachable any more, or the server refuses.
 pub(super) async fn watch(
     course: Rc<Course>,
     mut link: Link,
@@ -116,14 +122,15 @@ pub(super) async fn watch(
         loop {
             match link.event_or(rounds.changed()).await {
                 Ok(Some(_event)) => break,
-                // The writer has left.
+                // The writer has ended.
                 Ok(None) => {
                     link.close().await;
                     return Ok(());
                 }
                 Err(broken) => come_back(&course, &mut link, broken).await?,
             }
-            // Events are not repeated on a new connection; that the znode has changed says the same.
+            // A new connection does not repeat events, but a changed version proves that the event
+            // happened.
             if arm(&course, &mut link, &request).await? != version {
                 break;
             }
@@ -147,7 +154,7 @@ pub(super) async fn watch(
     }
 }
 
-/// Watches the znode and gives its version.
+/// Registers the watch and returns the version of the znode.
 async fn arm(course: &Course, link: &mut Link, request: &Request) -> Result<i32, String> {
     loop {
         match link.ask(request).await {

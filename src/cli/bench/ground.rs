@@ -1,4 +1,6 @@
-//! The znodes that a run needs, made before it and taken away after it: quickly, also a million of them.
+//! Creates the znodes of a run in advance, and deletes them afterwards.
+//!
+//! Batches keep this fast even for a million znodes.
 
 use super::course::Created;
 use super::link::{Link, expect, unasked};
@@ -13,16 +15,18 @@ use zoolet_model::path::parent_and_name;
 use zoolet_model::{CreateKind, ErrorCode, Reply, Request, WriteOp};
 use zoolet_transport::wire::client::{Header, encode_request};
 
-/// Operations in one multi, and the bytes of their values: far below what any server takes in a frame.
+/// Bounds of a multi: number of operations, and bytes of their values.
+///
+/// Both are far below every server's frame bound.
 const BATCH_OPS_MAX: usize = 250;
 const BATCH_BYTES_MAX: usize = 100_000;
-/// Multis under way: enough for a server to share its disk's syncs among them.
+/// Multis in flight: enough for a server to share disk syncs among them.
 const BATCHES_UNDER_WAY: usize = 16;
 
-/// What the root's data says, so that a root of somebody else's is never deleted.
+/// Data of our root znode, so that a root of another program is never deleted.
 const OURS: &[u8] = b"zoolet bench";
 
-/// Where everything lies.
+/// Paths of all znodes of a run.
 pub(super) struct Places {
     root: String,
 }
@@ -36,7 +40,7 @@ impl Places {
         format!("{}/keys", self.root)
     }
 
-    /// Of a key, before its digits.
+    /// Returns the path of a key up to its digits.
     pub(super) fn key_prefix(&self) -> String {
         format!("{}/keys/k", self.root)
     }
@@ -45,7 +49,7 @@ impl Places {
         format!("{}/new", self.root)
     }
 
-    /// Of a created znode, before its digits.
+    /// Returns the path of a created znode up to its digits.
     pub(super) fn created_prefix(&self) -> String {
         format!("{}/new/c", self.root)
     }
@@ -58,18 +62,20 @@ impl Places {
         format!("{}/locks", self.root)
     }
 
-    /// One of several locks.
+    /// Returns the path of a lock.
     pub(super) fn lock(&self, number: usize) -> String {
         format!("{}/locks/{number}", self.root)
     }
 }
 
-/// What there is to take away again.
+/// The znodes to delete after the run.
 pub(super) struct Ground {
     places: Places,
-    /// Above the root and made by us, in the order made.
+    /// Ancestors of the root that this run created, in order of creation.
     above: Vec<String>,
-    /// How many of the keys this run, or one before it that kept them, has made or begun to make.
+    /// Number of keys that may exist.
+    ///
+    /// This run created or attempted them, or an earlier run kept them.
     keys: Cell<u64>,
 }
 
@@ -78,10 +84,10 @@ impl Ground {
         Self { places: Places::of(options), above: Vec::new(), keys: Cell::new(0) }
     }
 
-    /// Makes everything that `options` need.
+    /// Creates every znode that `options` need.
     ///
     /// # Errors
-    /// Says what could not be made.
+    /// Names the znode that could not be created, and the reason.
     pub(super) async fn prepare(
         &mut self,
         link: &mut Link,
@@ -118,7 +124,9 @@ impl Ground {
         make(link, &self.places.root, OURS).await.map(|_| ())
     }
 
-    /// The parent's data says which keys are there already, so that a run after one with `--keep` begins at once.
+    /// Creates the keys that do not exist yet.
+    ///
+    /// The parent's data records how many exist, so a run after `--keep` starts at once.
     async fn make_keys(&self, link: &mut Link, options: &Options, progress: &mut Progress) -> Result<(), String> {
         let parent = self.places.keys();
         let (kept, size) = if make(link, &parent, b"0 0").await? { (0, 0) } else { kept(link, &parent).await? };
@@ -133,7 +141,7 @@ impl Ground {
         progress.begin("made", options.keys);
         let numbers = (0..options.keys).inspect(|number| self.keys.set(kept.max(number + 1)));
         let mut failed = in_batches(link, numbers, options.size, make, progress).await?;
-        // Left behind by a run that was killed, or kept with values of another size.
+        // Keys of a killed run, or kept keys with values of another size.
         let existing: Vec<_> = failed.extract_if(.., |(_, error)| *error == ErrorCode::NodeExists.code()).collect();
         if failed.is_empty() {
             progress.begin("set", existing.len() as u64);
@@ -148,10 +156,12 @@ impl Ground {
         refused(ask(link, Request::Write(set(&parent, &note))).await?, &parent).map(|_| ())
     }
 
-    /// Takes away what this run made, and what a run before it kept. What is not there is no error.
+    /// Deletes the znodes of this run and those that an earlier run kept.
+    ///
+    /// A znode that does not exist is no error.
     ///
     /// # Errors
-    /// Says what could not be deleted.
+    /// Names the znode that could not be deleted, and the reason.
     pub(super) async fn clear(
         &self,
         link: &mut Link,
@@ -192,7 +202,7 @@ impl Ground {
     }
 }
 
-/// How many keys there are, and of which size.
+/// Returns the number of kept keys and the size of their values in bytes.
 async fn kept(link: &mut Link, parent: &str) -> Result<(u64, u64), String> {
     let data = ask(link, Request::GetData { path: parent.into(), watch: false }).await?;
     let Reply::Data(Some(data), _) = refused(data, parent)? else { return Ok((0, 0)) };
@@ -200,7 +210,7 @@ async fn kept(link: &mut Link, parent: &str) -> Result<(u64, u64), String> {
     Ok((numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)))
 }
 
-/// Whether it was not there before.
+/// Creates a znode, and returns whether it was absent before.
 async fn make(link: &mut Link, path: &str, data: &[u8]) -> Result<bool, String> {
     let operation = create(path, &Bytes::copy_from_slice(data), CreateKind::Persistent, false);
     match ask(link, Request::Write(operation)).await? {
@@ -209,7 +219,7 @@ async fn make(link: &mut Link, path: &str, data: &[u8]) -> Result<bool, String> 
     }
 }
 
-/// Leaves alone what has children of somebody else's.
+/// Deletes a znode; the server refuses it if other programs left children there.
 async fn unmake(link: &mut Link, path: &str) -> Result<(), String> {
     match ask(link, Request::Write(delete(path))).await? {
         Err(error) if error == ErrorCode::NoNode.code() => Ok(()),
@@ -225,7 +235,7 @@ fn refused(outcome: Result<Reply, i32>, path: &str) -> Result<Reply, String> {
     outcome.map_err(|error| format!("{path}: the server answered {}", named(error)))
 }
 
-/// An error code's name.
+/// Returns the name of an error code.
 pub(super) fn named(error: i32) -> String {
     ErrorCode::from_code(error).map_or_else(|| format!("error {error}"), |code| format!("{code:?}"))
 }
@@ -234,8 +244,10 @@ fn lost(link: &Link, error: &io::Error) -> String {
     format!("lost {}: {error}", link.address())
 }
 
-/// Asks for one operation for each number, many in a multi, and again one by one for those whose multi failed. Gives the numbers
-/// that failed also alone, and why.
+/// Runs one operation for each number, in multis.
+///
+/// The operations of a failed multi are repeated singly. Returns each number that failed singly as
+/// well, with its error code.
 async fn in_batches(
     link: &mut Link,
     numbers: impl Iterator<Item = u64>,
@@ -268,7 +280,9 @@ async fn in_batches(
     Ok(failed)
 }
 
-/// Sends the requests of `work`, so many under way, and says for each with which error code it was answered.
+/// Sends a request per item of `work`, and passes each answer's error code to `answered`.
+///
+/// At most `under_way_max` requests are in flight.
 async fn pipeline<T>(
     link: &mut Link,
     mut work: impl Iterator<Item = T>,
@@ -296,8 +310,10 @@ async fn pipeline<T>(
     }
 }
 
-/// A multi that failed says so in its results: each of them is an error then, and its first four bytes -1. No other reply that we
-/// ask for here begins so.
+/// Returns the error code of a reply, also for a failed multi.
+///
+/// The header of a failed multi shows no error. Each of its results is an error, so its first four
+/// bytes are -1. No other reply to these requests begins with -1.
 fn outcome(header: Header, frame: &[u8]) -> i32 {
     let body = &frame[Header::BYTES.min(frame.len())..];
     let is_failed_multi = header.error == 0 && body.first_chunk() == Some(&(-1_i32).to_be_bytes());

@@ -1,12 +1,15 @@
-//! Latencies, counted in buckets whose width grows with the value: 1/128 of it at most, at any length of run.
+//! Histogram of latencies, with a relative error of at most 1/128.
+//!
+//! The width of a bucket grows with its values. The number of buckets is fixed, so a long run takes
+//! no more memory than a short one.
 
 /// Values below this have a bucket each.
 const EXACT: u64 = 256;
-/// Buckets for each doubling above.
+/// Buckets for each doubling above [`EXACT`].
 const PER_DOUBLING: usize = 128;
 const BUCKETS: usize = EXACT as usize + (u64::BITS as usize - 8) * PER_DOUBLING;
 
-/// How often each latency was seen, nanoseconds.
+/// Counts of latencies, in nanoseconds.
 #[derive(Clone)]
 pub(super) struct Histogram {
     counts: Box<[u64]>,
@@ -25,7 +28,7 @@ impl Histogram {
         self.count
     }
 
-    /// 0 while empty, as are the three below.
+    /// Returns 0 while empty, as do the three methods below.
     pub(super) fn min(&self) -> u64 {
         self.min.min(self.max)
     }
@@ -38,7 +41,9 @@ impl Histogram {
         u64::try_from(self.sum / u128::from(self.count.max(1))).unwrap_or(u64::MAX)
     }
 
-    /// The value that so many of a thousand do not exceed: the upper end of its bucket, and never more than the largest seen.
+    /// Returns the value that `rank` per mille of all values do not exceed.
+    ///
+    /// It is the upper end of that value's bucket, but at most the largest recorded value.
     pub(super) fn per_mille(&self, rank: u64) -> u64 {
         let wanted = u128::from(self.count) * u128::from(rank);
         let mut seen = 0;
@@ -70,7 +75,10 @@ impl Histogram {
     }
 }
 
-/// Below [`EXACT`] the value itself; above, the 7 bits after its leading one, in a row for each doubling.
+/// Returns the bucket of a value.
+///
+/// Below [`EXACT`] it is the value itself. Above, the 7 bits after the leading bit select a bucket
+/// in the row of that doubling.
 const fn bucket(value: u64) -> usize {
     if value < EXACT {
         return value as usize;
@@ -79,7 +87,7 @@ const fn bucket(value: u64) -> usize {
     EXACT as usize + doubling * PER_DOUBLING + ((value >> (doubling + 1)) as usize - PER_DOUBLING)
 }
 
-/// The largest value of a bucket.
+/// Returns the largest value of a bucket.
 const fn upper_end(bucket: usize) -> u64 {
     if bucket < EXACT as usize {
         return bucket as u64;

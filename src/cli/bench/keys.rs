@@ -1,9 +1,9 @@
-//! Which key comes next.
+//! Chooses the key of each request.
 
 use super::options::Distribution;
 use libm::pow;
 
-/// SplitMix64: small, quick, and the same everywhere for the same seed.
+/// SplitMix64: small, fast, and reproducible from its seed.
 pub(super) struct Random(u64);
 
 impl Random {
@@ -18,18 +18,18 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Less than `bound`, which is more than 0; the bias is 2^-64 of the bound.
+    /// Returns a number below `bound`, which must be positive; the bias is `bound` / 2^64.
     pub(super) const fn below(&mut self, bound: u64) -> u64 {
         ((self.next() as u128 * bound as u128) >> 64) as u64
     }
 
-    /// From 0 to less than 1.
+    /// Returns a number from 0 (inclusive) to 1 (exclusive).
     fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
-/// The keys of one connection, in the order it uses them.
+/// The keys of one connection, in order of use.
 pub(super) struct Keys {
     random: Random,
     choice: Choice,
@@ -43,7 +43,9 @@ enum Choice {
 }
 
 impl Keys {
-    /// For connection `number` of `connections`: sequential ones take turns, random ones are seeded apart.
+    /// Creates the keys of connection `number` of `connections`.
+    ///
+    /// Sequential connections take turns. Random ones get different seeds.
     pub(super) fn new(distribution: Distribution, keys: u64, seed: u64, number: usize, connections: usize) -> Self {
         let (number, connections) = (number as u64, connections as u64);
         let choice = match distribution {
@@ -71,10 +73,12 @@ impl Keys {
     }
 }
 
-/// How often the most popular keys are chosen: the exponent that YCSB uses.
+/// Skew of the popularity: the exponent that YCSB uses.
 const ZIPF_EXPONENT: f64 = 0.99;
 
-/// Zipf's law by rejection from its integral (Hörmann and Derflinger 1996, rejection-inversion): no table, any number of keys.
+/// Zipf's law by rejection-inversion (Hörmann and Derflinger 1996).
+///
+/// It needs no table for any number of keys.
 struct Zipf {
     keys: u64,
     integral_first: f64,
@@ -101,8 +105,8 @@ impl Zipf {
                 break rank as u64 - 1;
             }
         };
-        // Popular keys lie apart: next to each other they would share pages, which popularity does not promise. The factor is
-        // prime and larger than any number of keys, so each rank has a key of its own.
+        // Scatters popular keys, because neighbours would share pages. The factor is prime and
+        // larger than any number of keys, so each rank gets a different key.
         (u128::from(rank) * 2_305_843_009_213_693_951 % u128::from(self.keys)) as u64
     }
 }

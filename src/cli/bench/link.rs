@@ -1,4 +1,4 @@
-//! One connection to a server: its session, its buffers, and the way back after a break.
+//! One connection to a server, with its session, its buffers and its recovery.
 
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::VecDeque;
@@ -19,28 +19,32 @@ use zoolet_transport::wire::client::{
 };
 use zoolet_transport::wire::{XID_EVENT, XID_PING};
 
-/// No server sends more than it takes, and a list of a million children is 20 MB.
+/// Maximum frame of a server, in bytes; a list of a million children takes 20 MB.
 const FRAME_BYTES_MAX: usize = 64 << 20;
-/// Room for a read: a watcher's at first, and a loaded connection's after a few reads have filled it.
+/// Bounds of the read buffer, in bytes: the minimum suffices for a watcher.
+///
+/// The buffer doubles each time that a read fills it.
 const READ_BYTES_MIN: usize = 4 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
-/// A server that accepts and then says nothing is as good as gone.
+/// Maximum wait for a handshake; a server that accepts but never answers counts as gone.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
-/// It may be frozen: where there are others to ask, it has so long. When that is too little for all of them, they are slow, and have the whole.
+/// Handshake timeout of the first round over several servers, because one may be frozen.
+///
+/// If the round fails because of it, the next round uses [`HANDSHAKE_MAX`].
 const HANDSHAKE_MIN: Duration = Duration::from_secs(1);
-/// Between two rounds over the list of servers.
+/// Pause between two rounds over the list of servers.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 
-/// Everything is written in one call and read in one call for all that is there.
+/// A connection that batches: one call writes all pending requests, one call reads all answers.
 pub(super) struct Link {
     servers: Rc<[SocketAddr]>,
-    /// Where in the list it is, or was last.
+    /// Index of the current server, or of the last one.
     at: usize,
     stream: TcpStream,
-    /// What goes out with the next exchange.
+    /// Bytes that the next exchange sends.
     pub(super) out: BytesMut,
     input: BytesMut,
-    /// Bytes of `input` that the last reply occupies, which its reader may still look at.
+    /// Bytes of `input` that hold the last reply, which its reader may still use.
     taken: usize,
     read_bytes: usize,
     session: ConnectReply,
@@ -49,12 +53,12 @@ pub(super) struct Link {
     last_xid: i32,
     events: VecDeque<WatchEvent>,
     beat: Interval,
-    /// Since the last beat.
+    /// Whether anything was sent since the last beat.
     spoke: bool,
     beats_unheard: u32,
 }
 
-/// How a broken connection came back.
+/// How a broken connection recovered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Back {
     SameSession,
@@ -62,10 +66,10 @@ pub(super) enum Back {
 }
 
 impl Link {
-    /// Connects to the first server that answers, beginning with `first` and going round.
+    /// Connects to the first server that answers, starting at index `first`.
     ///
     /// # Errors
-    /// Names a server and why it could not be had.
+    /// Names a server and the reason for its failure.
     pub(super) async fn open(
         servers: &Rc<[SocketAddr]>,
         first: usize,
@@ -122,11 +126,13 @@ impl Link {
         }
     }
 
-    /// Comes back after a break, at the next server of the list or a later one, with the same session if it still lives. Tries for
-    /// as long as a session may be without a connection.
+    /// Reconnects after a break, to the next server that answers.
+    ///
+    /// It resumes the session if that still lives. It retries for one session timeout, since a
+    /// session survives that long without a connection.
     ///
     /// # Errors
-    /// Names a server and why it could not be had.
+    /// Names a server and the reason for its failure.
     async fn reopen(&mut self) -> Result<Back, String> {
         self.out.clear();
         self.input.clear();
@@ -170,15 +176,16 @@ impl Link {
         Ok(back)
     }
 
-    /// The server it is connected to, or was last.
+    /// Returns the current server, or the last one.
     pub(super) fn address(&self) -> SocketAddr {
         self.servers[self.at]
     }
 
-    /// Comes back after a break as [`Link::reopen`] does, unless the break was the server's fault in a way that would only repeat.
+    /// Recovers as [`Link::reopen`] does, unless the server broke the protocol, which would only
+    /// repeat.
     ///
     /// # Errors
-    /// The server does not speak the protocol, or none can be had any more.
+    /// The server does not speak the protocol, or no server is reachable.
     pub(super) async fn recover(&mut self, broken: io::Error) -> Result<Back, String> {
         if broken.kind() == ErrorKind::InvalidData {
             return Err(format!("{} does not speak the protocol: {broken}", self.address()));
@@ -186,7 +193,7 @@ impl Link {
         self.reopen().await
     }
 
-    /// Waits for something that happens elsewhere, and keeps the session alive meanwhile.
+    /// Waits for another future, and keeps the session alive meanwhile.
     ///
     /// # Errors
     /// The connection is broken.
@@ -201,24 +208,26 @@ impl Link {
         }
     }
 
-    /// The number of the next request: positive, and 1 again after the largest.
+    /// Returns the number of the next request: positive, and 1 after the largest.
     pub(super) const fn next_xid(&mut self) -> i32 {
         self.last_xid = if self.last_xid == i32::MAX { 1 } else { self.last_xid + 1 };
         self.last_xid
     }
 
-    /// Sends what is in `out` and waits until something has come, which may be less than a reply. Pings when there was nothing to
-    /// say. May be dropped at any time and called again.
+    /// Sends the bytes of `out`, and waits for input.
+    ///
+    /// The input may be less than a reply. Pings when there is nothing to send. Cancel-safe: the
+    /// future may be dropped at any time.
     ///
     /// # Errors
-    /// The connection is broken: it was closed, or silent for two thirds of the session's timeout.
+    /// The connection is closed, or was silent for two thirds of the session timeout.
     pub(super) async fn exchange(&mut self) -> io::Result<()> {
         poll_fn(|context| self.poll_exchange(context)).await
     }
 
     fn poll_exchange(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            // A write that does not go through must not keep us from reading: the server may wait for that.
+            // A blocked write must not prevent reads: the server may be waiting for us to read.
             while !self.out.is_empty() {
                 match Pin::new(&mut self.stream).poll_write(context, &self.out)? {
                     Poll::Ready(0) => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
@@ -254,7 +263,7 @@ impl Link {
         })
     }
 
-    /// Every third of the session's timeout.
+    /// Checks for silence, and pings; called every third of the session timeout.
     fn on_beat(&mut self) -> io::Result<()> {
         self.beats_unheard += 1;
         if self.beats_unheard > 2 {
@@ -266,10 +275,12 @@ impl Link {
         Ok(())
     }
 
-    /// The next reply that has come, with its bytes, header included. Watch events and answers to pings are kept apart.
+    /// Returns the next complete reply, as its header and its bytes with the header.
+    ///
+    /// Watch events are queued, and answers to pings are dropped.
     ///
     /// # Errors
-    /// What came is not the protocol.
+    /// The bytes violate the protocol.
     pub(super) fn next_reply(&mut self) -> io::Result<Option<(Header, &[u8])>> {
         loop {
             self.input.advance(std::mem::take(&mut self.taken));
@@ -290,7 +301,7 @@ impl Link {
         }
     }
 
-    /// One request and its reply, or the error code it was refused with.
+    /// Sends a request, and returns its reply or the error code of its refusal.
     ///
     /// # Errors
     /// The connection is broken.
@@ -308,7 +319,7 @@ impl Link {
         }
     }
 
-    /// The next watch event.
+    /// Waits for the next watch event.
     ///
     /// # Errors
     /// The connection is broken.
@@ -324,7 +335,7 @@ impl Link {
         }
     }
 
-    /// The next watch event, unless something else happens before.
+    /// Waits for the next watch event; `None` if the other future is ready first.
     ///
     /// # Errors
     /// The connection is broken.
@@ -336,31 +347,31 @@ impl Link {
         }
     }
 
-    /// Ends the session, so that its ephemerals go at once.
+    /// Ends the session, so that its ephemerals are deleted at once.
     pub(super) async fn close(mut self) {
         encode_request(1, &Request::CloseSession, &mut self.out);
         let all_said = async {
             self.stream.write_all(&self.out).await?;
-            // The server closes after its answer.
+            // The server closes the connection after its answer.
             while self.stream.read_buf(&mut self.input).await? > 0 {
                 self.input.clear();
             }
             io::Result::Ok(())
         };
-        // Whatever happens here, the session also ends by itself.
+        // If this fails, the session still expires.
         let _ = timeout(self.timeout_asked, all_said).await;
     }
 }
 
-/// Holds a reply to the order that ZooKeeper promises.
+/// Checks that a reply answers the expected request: ZooKeeper guarantees the order.
 ///
 /// # Errors
-/// It answers another request.
+/// The reply has another number.
 pub(super) fn expect(xid: i32, header: Header) -> io::Result<()> {
     if header.xid == xid { Ok(()) } else { Err(unasked(header)) }
 }
 
-/// A reply that no request is waiting for.
+/// Returns the error for a reply without a matching request.
 pub(super) fn unasked(header: Header) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("the reply {} comes out of its order", header.xid))
 }
@@ -373,17 +384,17 @@ fn beat(session: &ConnectReply) -> Interval {
     let timeout_ms = u64::try_from(session.timeout_ms).unwrap_or(0);
     let mut beat = interval(Duration::from_millis((timeout_ms / 3).max(10)));
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first one is due at once and says nothing.
+    // The interval's first tick is immediate; skip it.
     beat.reset();
     beat
 }
 
-/// For each of them in the first turn.
+/// Returns the handshake timeout of the first round over the servers.
 fn first_patience(servers: &[SocketAddr]) -> Duration {
     if servers.len() == 1 { HANDSHAKE_MAX } else { HANDSHAKE_MIN }
 }
 
-/// A connection and its handshake. A session that is refused has a timeout of 0.
+/// Connects and shakes hands; a refused session is returned with a timeout of 0.
 async fn greet(
     address: SocketAddr,
     session: Option<&ConnectReply>,
@@ -406,7 +417,7 @@ async fn greet(
         let mut out = BytesMut::new();
         encode_connect(&request, &mut out);
         stream.write_all(&out).await.map_err(turned_away)?;
-        // Byte for byte: what follows belongs to the connection.
+        // Reads exactly the reply, because later bytes belong to the connection.
         let length = stream.read_u32().await.map_err(turned_away)?;
         let mut frame = vec![0; (length as usize).min(1024)];
         stream.read_exact(&mut frame).await.map_err(turned_away)?;
@@ -420,7 +431,9 @@ async fn greet(
     Ok((stream, reply))
 }
 
-/// What a server does at its bounds, without a word: by when this end finds out decides what the system calls it.
+/// Explains a close during the handshake, which is how a server enforces its bounds.
+///
+/// The error kind depends only on when this side notices the close.
 fn turned_away(error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => io::Error::new(

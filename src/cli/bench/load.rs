@@ -1,4 +1,4 @@
-//! One connection under load: so many requests under way, answers taken in order, new ones sent in their place.
+//! One connection under load: keeps its window of requests full as answers arrive, in order.
 
 use super::course::Course;
 use super::ground::Places;
@@ -15,13 +15,14 @@ use std::rc::Rc;
 use tokio::select;
 use zoolet_model::{CreateKind, Request};
 
-/// A connection that waits for its next request to be due looks whether the run was ended this often.
+/// Maximum sleep before a waiting connection checks again whether the run has ended, in
+/// nanoseconds.
 const LOOK_AGAIN_NS: u64 = 100_000_000;
 
 /// Runs connection `number` to the end of the course.
 ///
 /// # Errors
-/// No server can be had any more, or one does not speak the protocol.
+/// No server is reachable any more, or a server does not speak the protocol.
 pub(super) async fn load(course: Rc<Course>, link: Link, number: usize) -> Result<(), String> {
     let options = &course.options;
     let pace = options.rate.map(|rate| Pace::new(rate, number, options.connections)).transpose();
@@ -52,21 +53,21 @@ pub(super) async fn load(course: Rc<Course>, link: Link, number: usize) -> Resul
 struct Load {
     course: Rc<Course>,
     link: Link,
-    /// In the order sent, which is the order answered.
+    /// Requests in flight, in the order sent, which is also the order of the answers.
     under_way: VecDeque<Sent>,
     requests: Requests,
     pace: Option<Pace>,
 }
 
 struct Sent {
-    /// When it was sent, or due.
+    /// When it was sent, or was due.
     at: u64,
     xid: i32,
     sort: Sort,
 }
 
 impl Load {
-    /// Encodes what may be sent now.
+    /// Encodes the requests that may be sent now.
     fn fill(&mut self) {
         let now = self.course.now();
         while self.under_way.len() < self.course.options.outstanding {
@@ -87,11 +88,11 @@ impl Load {
         }
     }
 
-    /// Sends, and waits for an answer or for the next request to be due.
+    /// Sends, and waits for an answer or until the next request is due.
     async fn turn(&mut self) -> io::Result<()> {
         let now = self.course.now();
-        // A request that is due and may not be sent any more must not be waited for: that wait is over at once, over and over, and this
-        // task would never let the answers in.
+        // After the end of the run, do not wait for due requests. That wait would end at once,
+        // again and again, and starve the reading of answers.
         let more = self.under_way.len() < self.course.options.outstanding && !self.course.is_over(now);
         match &mut self.pace {
             Some(pace) if more => {
@@ -106,7 +107,7 @@ impl Load {
         }
     }
 
-    /// Counts every answer that has come.
+    /// Counts every answer that has arrived.
     fn take(&mut self) -> io::Result<()> {
         let now = self.course.now();
         let note_sequence = self.course.options.sequential;
@@ -131,10 +132,10 @@ impl Load {
     }
 }
 
-/// Reconnects and counts it.
+/// Reconnects, and counts the break.
 ///
 /// # Errors
-/// No server can be had any more, or one does not speak the protocol.
+/// No server is reachable any more, or a server does not speak the protocol.
 pub(super) async fn come_back(course: &Course, link: &mut Link, broken: io::Error) -> Result<(), String> {
     let back = link.recover(broken).await?;
     let Measured { reconnects, sessions_lost, .. } = &mut *course.measured.borrow_mut();
@@ -143,7 +144,7 @@ pub(super) async fn come_back(course: &Course, link: &mut Link, broken: io::Erro
     Ok(())
 }
 
-/// Which request comes next.
+/// Generates the requests of a connection.
 struct Requests {
     keys: Keys,
     kind: Kind,
@@ -216,7 +217,7 @@ impl Kind {
                 delete: created(NUMBER_DIGITS, &delete),
                 to_delete: None,
             },
-            // Watchers and contenders for locks have files of their own.
+            // Watch and lock runs have separate modules, and never get here.
             Op::Get | Op::Watch | Op::Lock => Self::Read(keyed(&get)),
         }
     }

@@ -1,5 +1,8 @@
-//! Lock cycles by the published recipe: an ephemeral sequential znode, the children of the lock, a watch on the znode just before one's
-//! own; delete it when done. Whoever has no znode before its own holds the lock.
+//! Lock cycles by ZooKeeper's published recipe.
+//!
+//! A contender creates an ephemeral sequential znode, lists the children of the lock, and watches
+//! the znode just before its own. Without such a znode it holds the lock. It releases the lock by
+//! deleting its znode.
 
 use super::course::Course;
 use super::ground::Places;
@@ -13,10 +16,10 @@ use std::rc::Rc;
 use zoolet_model::path::parent_and_name;
 use zoolet_model::{CreateKind, ErrorCode, Names, Reply, Request};
 
-/// Takes and releases its lock to the end of the course.
+/// Takes and releases its lock until the end of the course.
 ///
 /// # Errors
-/// No server can be had any more, or one does not speak the protocol.
+/// No server is reachable any more, or a server does not speak the protocol.
 pub(super) async fn contend(course: Rc<Course>, link: Link, number: usize) -> Result<(), String> {
     let lock = Places::of(&course.options).lock(number % course.options.locks);
     let mut contender = Contender { link, prefix: format!("{lock}/{number}-"), lock };
@@ -50,15 +53,15 @@ pub(super) async fn contend(course: Rc<Course>, link: Link, number: usize) -> Re
 struct Contender {
     link: Link,
     lock: String,
-    /// Of its znodes' paths: tells them from those of other contenders.
+    /// Path prefix of this contender's znodes; other contenders have different ones.
     prefix: String,
 }
 
-/// What a request of a cycle was refused with.
+/// The error code of a refused request.
 type Refused = i32;
 
 impl Contender {
-    /// Takes the lock and gives it back. When it was held, or why not.
+    /// Takes and releases the lock; returns when it was held, or the error code.
     async fn cycle(&mut self, course: &Course) -> io::Result<Result<u64, Refused>> {
         let request = create(&self.prefix, &Bytes::new(), CreateKind::Ephemeral, true);
         let own = match self.link.ask(&Request::Write(request)).await? {
@@ -79,7 +82,8 @@ impl Contender {
                 Err(error) => return Ok(Err(error)),
             };
             let Some(before) = just_before(&names, own) else { return Ok(Ok(())) };
-            // The recipe says exists; a read does the same and leaves no watch behind when that znode has just gone.
+            // The recipe uses exists. A read is equivalent, and leaves no watch if that znode is
+            // already gone.
             let read = Request::GetData { path: format!("{}/{before}", self.lock).as_str().into(), watch: true };
             match self.link.ask(&read).await? {
                 Ok(_) => drop(self.link.event().await?),
@@ -89,7 +93,9 @@ impl Contender {
         }
     }
 
-    /// After a break the session may still own a znode, which would bar its owner's way for ever.
+    /// Recovers, and deletes a znode that the session may still own.
+    ///
+    /// That znode would block the lock for ever.
     async fn come_back(&mut self, course: &Course, mut broken: io::Error) -> Result<(), String> {
         loop {
             come_back(course, &mut self.link, broken).await?;
@@ -112,13 +118,13 @@ impl Contender {
     }
 }
 
-/// The name that the server's numbers put before the last of `own`.
+/// Returns the child with the highest sequence number below that of `own`.
 fn just_before<'a>(names: &'a Names, own: &str) -> Option<&'a str> {
     let own = sequence(parent_and_name(own).map_or(own, |(_, name)| name));
     names.iter().filter(|name| sequence(name) < own).max_by_key(|name| sequence(name))
 }
 
-/// All of one length, so their order as text is that of the numbers.
+/// Returns the sequence digits of a name; equal lengths make text order numeric.
 fn sequence(name: &str) -> &str {
     name.len().checked_sub(NUMBER_DIGITS).and_then(|start| name.get(start..)).unwrap_or(name)
 }

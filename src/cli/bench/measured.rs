@@ -1,22 +1,23 @@
-//! What a run has seen so far.
+//! The measurements of a run.
 
 use super::histogram::Histogram;
 use std::collections::BTreeMap;
 use zoolet_model::ErrorCode;
 
-/// Times are nanoseconds since the generator began.
+/// Measurements so far; times are nanoseconds since the start of the clock.
 pub(super) struct Measured {
-    /// Sent, or begun, while measuring: each ends as acknowledged or as an error.
+    /// Counted requests; each ends as acknowledged or as an error.
     pub(super) requests: u64,
     pub(super) reads: Histogram,
     pub(super) writes: Histogram,
-    /// A part of each request that matters by itself: until a lock is held, until each watcher has its event.
+    /// Latencies until a lock is held, or until each watcher has its event.
     pub(super) parts: Histogram,
     pub(super) errors: BTreeMap<i32, u64>,
-    /// Under way when their connection broke: done or not, nobody knows.
+    /// In flight when their connection broke; their outcome is unknown.
     pub(super) lost: u64,
-    /// Due on the schedule of an open loop, but never sent, because those before them waited for answers or no server
-    /// could be had.
+    /// Requests of an open loop that were due but never sent.
+    ///
+    /// Earlier requests waited for answers, or no server was reachable.
     pub(super) unsent: u64,
     pub(super) reconnects: u64,
     pub(super) sessions_lost: u64,
@@ -25,7 +26,7 @@ pub(super) struct Measured {
     pub(super) longest_write_gap: u64,
 }
 
-/// Reads and writes are counted apart; a lock cycle and a fan-out are writes.
+/// Kind of a request; a lock cycle and a fan-out count as writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sort {
     Read,
@@ -72,7 +73,9 @@ impl Measured {
         }
     }
 
-    /// No more comes. Silence at the end is a gap too, or a server that dies and stays dead would show none.
+    /// Ends the measurement; the silence at the end counts as a gap.
+    ///
+    /// Otherwise a server that dies and stays dead would show no gap.
     pub(super) fn end(&mut self, now: u64) {
         if let Some(before) = self.writes_seen {
             self.longest_write_gap = self.longest_write_gap.max(now.saturating_sub(before));
@@ -87,17 +90,17 @@ impl Measured {
         self.errors.values().sum()
     }
 
-    /// Still waiting when the run was ended.
+    /// Returns the number of requests without an answer at the end of the run.
     pub(super) fn unanswered(&self) -> u64 {
         self.requests.saturating_sub(self.acknowledged() + self.refused() + self.lost)
     }
 
-    /// Whatever was sent and not acknowledged.
+    /// Returns the number of requests that were sent but not acknowledged.
     pub(super) fn errors_of_all_kinds(&self) -> u64 {
         self.refused() + self.lost + self.unanswered()
     }
 
-    /// How often each kind of error was met, by name.
+    /// Returns the count of each kind of error, by name.
     pub(super) fn error_counts(&self) -> Vec<(String, u64)> {
         let named = |(code, count): (&i32, &u64)| {
             let name = ErrorCode::from_code(*code).map_or_else(|| code.to_string(), |code| format!("{code:?}"));

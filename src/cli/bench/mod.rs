@@ -1,7 +1,9 @@
 //! `zoolet bench`: a load generator for any server that speaks ZooKeeper's protocol.
 //!
-//! One thread, one task for each connection. A connection writes all that it may send in one call and reads all that has come in one; a
-//! request is a copy of bytes that were encoded once. So that on a small machine the server gets the processor, not its measure.
+//! It runs on one thread, with one task per connection. A connection batches all its pending
+//! requests into one write call, and reads all available answers in one call. A request is a copy
+//! of bytes that were encoded once. All of this leaves the processor of a small machine to the
+//! server.
 
 mod course;
 mod fan_out;
@@ -44,7 +46,9 @@ pub(super) fn bench(options: Options) -> Result<(), Exit> {
     LocalSet::new().block_on(&runtime, run(options, servers))
 }
 
-/// The first address of each name: a server that listens on one of several is named by that one.
+/// Resolves each name to its first address.
+///
+/// If a server listens on only one address of several, name it by that address.
 fn resolve(servers: &[String]) -> Result<Rc<[SocketAddr]>, Exit> {
     let resolved = servers.iter().map(|server| {
         let mut addresses = server.to_socket_addrs().map_err(|error| Exit::failed(format!("{server}: {error}")))?;
@@ -53,7 +57,7 @@ fn resolve(servers: &[String]) -> Result<Rc<[SocketAddr]>, Exit> {
     resolved.collect()
 }
 
-/// Makes what is needed, measures, reports, takes away what was made.
+/// Prepares the znodes, measures, reports, and deletes the znodes.
 async fn run(options: Options, servers: Rc<[SocketAddr]>) -> Result<(), Exit> {
     let mut interrupts = signal(SignalKind::interrupt()).map_err(Exit::failed)?;
     let mut progress = Progress::new(options.progress);
@@ -75,7 +79,7 @@ async fn run(options: Options, servers: Rc<[SocketAddr]>) -> Result<(), Exit> {
             cleared = clear(&ground, &options, &servers, &created, &mut progress) => cleared,
             _ = interrupts.recv() => Err("interrupted".to_owned()),
         };
-        // After a failure the same would only be said twice.
+        // If the run failed, the cleanup fails for the same reason, which needs no second line.
         if let (Err(line), Ok(())) = (cleared, &outcome) {
             complain(&format!("znodes are left under {}: {line}", options.path));
         }
@@ -83,7 +87,7 @@ async fn run(options: Options, servers: Rc<[SocketAddr]>) -> Result<(), Exit> {
     outcome.map_err(Exit::failed)
 }
 
-/// How long it took.
+/// Prepares the znodes and returns the time that it took.
 async fn prepare(
     ground: &mut Ground,
     options: &Options,
@@ -110,7 +114,7 @@ async fn clear(
     Ok(())
 }
 
-/// Runs every connection to the end of the course and says what came of it.
+/// Runs every connection to the end of the course, and prints the report.
 async fn measure(
     course: &Rc<Course>,
     prepared: Duration,
@@ -145,7 +149,7 @@ async fn measure(
 
 type Workers = JoinSet<Result<(), String>>;
 
-/// Connects all before the first begins, so that the clock runs over requests alone.
+/// Opens all connections before the first begins, so that the clock covers requests alone.
 async fn start(course: &Rc<Course>) -> Result<Workers, String> {
     let options = &course.options;
     let connections = options.connections + usize::from(options.op == Op::Watch);
@@ -176,14 +180,16 @@ async fn start(course: &Rc<Course>) -> Result<Workers, String> {
 
 /// How a run ended.
 struct End {
-    /// Of this process, since measuring began.
+    /// CPU time of this process since the end of the warm-up.
     cpu: Duration,
     interrupted: bool,
     failure: Option<String>,
 }
 
-/// Waits for the workers: shows progress, stops them at Ctrl-C or when one fails, and leaves behind those that wait for an answer for
-/// longer than a session would.
+/// Waits for the workers while it shows progress.
+///
+/// Stops them at Ctrl-C or when one fails. After the end of the run it waits for outstanding
+/// answers for one session timeout, then abandons the workers.
 async fn attend(course: &Course, workers: &mut Workers, interrupts: &mut Signal, progress: &Progress) -> End {
     let mut second = interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -233,7 +239,7 @@ async fn attend(course: &Course, workers: &mut Workers, interrupts: &mut Signal,
     end
 }
 
-/// What was answered until now.
+/// Shows the progress, and returns the number of answers so far.
 fn show(course: &Course, progress: &Progress, before: u64) -> u64 {
     let measured = course.measured.borrow();
     let (acknowledged, errors) = (measured.acknowledged(), measured.refused() + measured.lost);
@@ -247,7 +253,7 @@ fn show(course: &Course, progress: &Progress, before: u64) -> u64 {
     acknowledged + errors
 }
 
-/// What this process has used.
+/// Returns the CPU time that this process has used.
 fn cpu() -> Duration {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(used.tv_sec.unsigned_abs(), u32::try_from(used.tv_nsec).unwrap_or(0))

@@ -1,39 +1,41 @@
-//! What is to be measured, and how.
+//! The options of a run.
 
 use std::time::Duration;
 
 /// The flags of `bench`, with their defaults.
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct Options {
-    /// HOST:PORT, in the order given; connections are spread over them.
+    /// HOST:PORT, in the given order; connections are spread over them.
     pub(in crate::cli) servers: Vec<String>,
     pub(in crate::cli) op: Op,
     pub(in crate::cli) connections: usize,
-    /// Requests under way on each connection.
+    /// Requests in flight on each connection.
     pub(in crate::cli) outstanding: usize,
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     pub(in crate::cli) size: usize,
     pub(in crate::cli) keys: u64,
-    /// Of a mix.
+    /// Percentage of reads in a mix.
     pub(in crate::cli) read_percent: u64,
     pub(in crate::cli) distribution: Distribution,
     pub(in crate::cli) until: Until,
     pub(in crate::cli) warmup: Duration,
-    /// Requests a second over all connections, sent on a schedule; as fast as answers come without it.
+    /// Requests per second over all connections, sent on a schedule (open loop).
+    ///
+    /// `None`: each connection sends when answers arrive (closed loop).
     pub(in crate::cli) rate: Option<u64>,
-    /// Of created znodes.
+    /// Whether created znodes are ephemeral.
     pub(in crate::cli) ephemeral: bool,
-    /// Of created znodes.
+    /// Whether created znodes are sequential.
     pub(in crate::cli) sequential: bool,
-    /// Locks that the connections of a lock run share; as many as connections is no contention.
+    /// Locks that the connections of a lock run share; as many as connections: no contention.
     pub(in crate::cli) locks: usize,
     pub(in crate::cli) session_timeout: Duration,
-    /// The znode that everything is kept under.
+    /// The root znode of all znodes of a run.
     pub(in crate::cli) path: String,
     /// Leaves the znodes for the next run.
     pub(in crate::cli) keep: bool,
     pub(in crate::cli) json: bool,
-    /// A line a second on stderr also when that is no terminal.
+    /// Prints a line per second on stderr even if that is no terminal.
     pub(in crate::cli) progress: bool,
     pub(in crate::cli) seed: u64,
 }
@@ -65,7 +67,7 @@ impl Default for Options {
     }
 }
 
-/// What a connection does over and over.
+/// The operation that each connection repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::cli) enum Op {
     Set,
@@ -106,7 +108,7 @@ impl Op {
         }
     }
 
-    /// Whether it works on keys that are made beforehand.
+    /// Returns whether the operation uses keys that are created beforehand.
     pub(super) const fn uses_keys(self) -> bool {
         match self {
             Self::Set | Self::Get | Self::Exists | Self::Children | Self::Mix => true,
@@ -114,7 +116,7 @@ impl Op {
         }
     }
 
-    /// Whether an option, named without its dashes, changes anything about it.
+    /// Returns whether an option, named without its dashes, affects the operation.
     pub(in crate::cli) fn takes(self, option: &str) -> bool {
         match option {
             "outstanding" | "rate" => !matches!(self, Self::Watch | Self::Lock),
@@ -129,7 +131,7 @@ impl Op {
     }
 }
 
-/// Which key comes next.
+/// The order in which keys are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::cli) enum Distribution {
     Uniform,
@@ -149,7 +151,7 @@ impl Distribution {
     }
 }
 
-/// When a run ends; warming up is not part of it.
+/// The end of a run, not counting the warm-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::cli) enum Until {
     Elapsed(Duration),

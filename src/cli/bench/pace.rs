@@ -1,5 +1,8 @@
-//! The schedule of an open loop: requests leave when they are due, whatever the answers do, and their latency is counted from then.
-//! A closed loop sends less while the server stalls and so hides how many requests would have waited.
+//! The schedule of an open loop.
+//!
+//! A request is sent when it is due, regardless of outstanding answers, and its latency counts from
+//! then. A closed loop sends less while the server stalls, which hides how many requests would have
+//! waited.
 
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -8,19 +11,25 @@ use std::io;
 use std::os::fd::AsFd;
 use tokio::net::unix::pipe;
 
-/// When the requests of one connection are due.
+/// The due times of one connection's requests.
 pub(super) struct Pace {
     rate: u64,
-    /// Of all requests of all connections, which one is next here.
+    /// Index of its next request among the requests of all connections.
     turn: u64,
     connections: u64,
-    /// A timerfd: tokio's clock counts milliseconds, and a request that leaves half a millisecond late would be told as that much slower.
-    /// It is read as a pipe is, and tokio has no other safe owner for it.
+    /// A timerfd, because tokio's clock has a resolution of one millisecond.
+    ///
+    /// A request sent half a millisecond late would appear that much slower. The descriptor is read
+    /// like a pipe, since tokio has no other safe owner for it.
     timer: pipe::Receiver,
 }
 
 impl Pace {
-    /// For connection `number` of `connections` that share `rate` requests a second.
+    /// Creates the schedule of connection `number` of `connections`, which share `rate` requests
+    /// per second.
+    ///
+    /// # Errors
+    /// The system refuses a timer.
     pub(super) fn new(rate: u64, number: usize, connections: usize) -> io::Result<Self> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         Ok(Self {
@@ -31,7 +40,7 @@ impl Pace {
         })
     }
 
-    /// When the next request is due, nanoseconds since the beginning.
+    /// Returns when the next request is due, in nanoseconds since the start.
     pub(super) fn due(&self) -> u64 {
         due(self.turn, self.rate)
     }
@@ -40,11 +49,11 @@ impl Pace {
         self.turn += self.connections;
     }
 
-    /// Waits so many nanoseconds. May be dropped at any time.
+    /// Waits the given nanoseconds. Cancel-safe.
     pub(super) async fn wait(&mut self, nanoseconds: u64) -> io::Result<()> {
         let value = Timespec {
             tv_sec: (nanoseconds / 1_000_000_000) as i64,
-            // All zeroes would disarm it.
+            // A zero time would disarm the timer.
             tv_nsec: (nanoseconds % 1_000_000_000).max(1) as i64,
         };
         let once = Itimerspec { it_interval: Timespec::default(), it_value: value };
@@ -59,12 +68,12 @@ impl Pace {
     }
 }
 
-/// How many requests of all connections are due from `begin` until before `end`, at `rate` a second.
+/// Returns how many requests of all connections are due in `begin..end`, at `rate` per second.
 pub(super) fn due_between(begin: u64, end: u64, rate: u64) -> u64 {
     turns_before(end, rate).saturating_sub(turns_before(begin, rate))
 }
 
-/// How many requests of all connections are due before `end`.
+/// Returns how many requests of all connections are due before `end`.
 fn turns_before(end: u64, rate: u64) -> u64 {
     u64::try_from((u128::from(end) * u128::from(rate)).div_ceil(1_000_000_000)).unwrap_or(u64::MAX)
 }

@@ -1,9 +1,9 @@
-//! A line a second on stderr, for whoever waits.
+//! Progress on stderr, a line per second.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Says nothing unless somebody looks.
+/// Prints only on request or to a terminal.
 pub(super) struct Progress {
     wanted: bool,
     said: Instant,
@@ -18,7 +18,7 @@ impl Progress {
         Self { wanted, said: Instant::now(), what: "", done: 0, total: 0 }
     }
 
-    /// So many znodes are going to be made, set or deleted.
+    /// Begins a phase that creates, sets or deletes `total` znodes.
     pub(super) fn begin(&mut self, what: &'static str, total: u64) {
         (self.what, self.done, self.total) = (what, 0, total);
     }
@@ -31,7 +31,7 @@ impl Progress {
         }
     }
 
-    /// One line.
+    /// Prints a line.
     pub(super) fn say(&self, line: &str) {
         if self.wanted {
             let _ = writeln!(std::io::stderr(), "{line}");

@@ -1,4 +1,4 @@
-//! What a run has measured, for people and for programs.
+//! Formats the measurements as text for people and as JSON for programs.
 
 use super::histogram::Histogram;
 use super::measured::Measured;
@@ -7,16 +7,18 @@ use std::fmt::Write;
 use std::time::Duration;
 use zoolet_transport::json::Object;
 
-/// The version of the JSON object: raised when a field goes or changes its meaning, not when one is added.
+/// Version of the JSON object, raised when a field is removed or changes its meaning.
+///
+/// A new field does not raise it.
 const VERSION: u32 = 1;
 
 pub(super) struct Report<'a> {
     pub(super) options: &'a Options,
     pub(super) measured: &'a Measured,
-    /// From the first counted request to the end.
+    /// From the end of the warm-up to the end of the run, in nanoseconds.
     pub(super) measured_ns: u64,
     pub(super) prepared: Duration,
-    /// Of this process while it measured.
+    /// CPU time of this process during the measurement.
     pub(super) cpu: Duration,
     pub(super) interrupted: bool,
     pub(super) failure: Option<&'a str>,
@@ -37,7 +39,7 @@ impl Report<'_> {
         all
     }
 
-    /// What the parts of a request are, where it has any.
+    /// Returns the name of a request's measured part; `None` if the operation has no parts.
     fn parts(&self) -> Option<&'static str> {
         match self.options.op {
             Op::Lock => Some("acquire"),

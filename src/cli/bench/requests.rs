@@ -1,4 +1,4 @@
-//! Requests that are encoded once: each sending copies the bytes and writes its own number and key into them.
+//! Requests that are encoded once; sending copies the bytes and fills in number and key.
 
 use bytes::{Bytes, BytesMut};
 use std::ops::Range;
@@ -7,9 +7,11 @@ use zoolet_transport::wire::client::encode_request;
 
 /// Digits of a key in its path.
 pub(super) const KEY_DIGITS: usize = 8;
-/// Digits of a created znode's number in its path: as many as ZooKeeper gives a sequential one.
+/// Digits of a created znode's number: as many as ZooKeeper gives a sequential znode.
 pub(super) const NUMBER_DIGITS: usize = 10;
-/// Where the path begins in a frame: behind the frame's length, the xid, the opcode and the path's length.
+/// Offset of the path in a frame.
+///
+/// Before it stand the frame's length, the xid, the opcode and the path's length.
 const PATH_AT: usize = 16;
 const XID: Range<usize> = 4..8;
 
@@ -20,7 +22,7 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// `request` gets the path that ends with so many zeroes.
+    /// Encodes the request that `request` returns for the path with all digits zero.
     pub(super) fn new(prefix: &str, digits: usize, request: impl FnOnce(&str) -> Request) -> Self {
         let path = numbered(prefix, digits, 0);
         let mut bytes = BytesMut::new();
@@ -30,7 +32,7 @@ impl Template {
         Self { bytes: bytes.to_vec(), digits: end - digits..end }
     }
 
-    /// Appends the request with its number, for the path that ends with `number`.
+    /// Appends the request with this xid, for the path that ends with `number`.
     pub(super) fn append(&self, xid: i32, mut number: u64, out: &mut BytesMut) {
         let start = out.len();
         out.extend_from_slice(&self.bytes);
@@ -43,7 +45,7 @@ impl Template {
     }
 }
 
-/// The path that a template writes.
+/// Returns the path that a template writes.
 pub(super) fn numbered(prefix: &str, digits: usize, number: u64) -> String {
     if digits == 0 { prefix.to_owned() } else { format!("{prefix}{number:0digits$}") }
 }

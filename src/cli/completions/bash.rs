@@ -1,4 +1,4 @@
-//! What bash is given.
+//! The completion script for bash.
 
 use super::super::help::{self, Command};
 use super::{Candidates, families};
@@ -27,7 +27,7 @@ const END: &str = "    esac
 complete -F _zoolet zoolet
 ";
 
-/// What stands on the line before the word decides; the first pattern that fits.
+/// Generates the script: the words before the completed word select the first matching pattern.
 pub(super) fn text(commands: &[Command]) -> String {
     let mut text = format!("{BEGIN}{} --help --version') ;;\n", help::names().join(" "));
     for (first, seconds) in families(commands) {
@@ -45,7 +45,7 @@ pub(super) fn text(commands: &[Command]) -> String {
     text + END
 }
 
-/// What compgen is told.
+/// Returns the arguments of compgen for a placeholder, plus the words of `more`.
 fn ask(noun: &str, more: &str) -> String {
     let (kind, words) = match Candidates::of(noun) {
         Some(Candidates::Files) => ("-f ", Vec::new()),

@@ -1,4 +1,4 @@
-//! What fish is given.
+//! The completion script for fish.
 
 use super::super::help::{self, Command};
 use super::{Candidates, brief, families};
@@ -34,7 +34,7 @@ pub(super) fn text(commands: &[Command]) -> String {
     text
 }
 
-/// `-f` for no files, `-F` for files although the first line says that there are none.
+/// Returns the flags that offer values: `-f` suppresses files, and `-F` allows them again.
 fn offers(noun: &str) -> String {
     match Candidates::of(noun) {
         Some(Candidates::Files) => " -F".to_owned(),

@@ -1,4 +1,4 @@
-//! `zoolet completions`: what a shell needs to complete command lines. All of it follows from the help.
+//! `zoolet completions`: completion scripts for shells, generated from the help.
 
 mod bash;
 mod fish;
@@ -9,7 +9,7 @@ use super::{Exit, help, say};
 use zoolet::config::Network;
 use zoolet_profiles::Axis;
 
-/// Which shell.
+/// A shell for which there are completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Shell {
     Bash,
@@ -38,10 +38,10 @@ pub(super) fn completions(shell: Shell) -> Result<(), Exit> {
     })
 }
 
-/// What may stand where the help has a noun.
+/// Completions for a placeholder of the help.
 #[derive(PartialEq, Eq, Debug)]
 enum Candidates {
-    /// Only whoever types it knows.
+    /// Any text; nothing can be offered.
     Unknown,
     Files,
     Directories,
@@ -50,7 +50,7 @@ enum Candidates {
 }
 
 impl Candidates {
-    /// `None`: no such noun.
+    /// Returns the completions of a placeholder; `None` if it is unknown.
     fn of(noun: &str) -> Option<Self> {
         let words = |words: &[&str]| Self::Words(words.iter().map(|&word| word.to_owned()).collect());
         Some(match noun {
@@ -69,7 +69,7 @@ impl Candidates {
     }
 }
 
-/// Every `media/memory`, and the boards.
+/// Returns every `media/memory`, and the boards.
 fn profiles() -> Vec<String> {
     let parts = |axis| zoolet_profiles::parts(axis).unwrap_or_default();
     let memories = parts(Axis::Memory);
@@ -81,7 +81,7 @@ fn profiles() -> Vec<String> {
     all
 }
 
-/// Of commands of two words, the first word and what may follow it.
+/// Returns each first word of two-word commands, with the second words.
 fn families(commands: &[help::Command]) -> Vec<(String, Vec<String>)> {
     let seconds = |first: &str| -> Vec<String> {
         let pairs = commands.iter().filter_map(|command| command.words.split_once(' '));
@@ -91,7 +91,7 @@ fn families(commands: &[help::Command]) -> Vec<(String, Vec<String>)> {
     families.filter(|(seconds, _)| !seconds.is_empty()).map(|(seconds, first)| (first, seconds)).collect()
 }
 
-/// The beginning of what the help says: a menu has one line for it.
+/// Returns the beginning of a description, to fit one line of a menu.
 fn brief(says: &str) -> &str {
     let end = ["; ", ": "].iter().filter_map(|mark| says.find(mark)).min();
     &says[..end.unwrap_or(says.len())]
@@ -106,7 +106,8 @@ mod tests {
         args::parse(lexopt::Parser::from_args(words)).err().map(|exit| exit.line)
     }
 
-    /// That the command line takes nothing else is what [`args`] asks the help.
+    /// The converse, that the command line accepts nothing else, holds because [`args`] asks the
+    /// help.
     #[test]
     fn the_command_line_takes_every_command_and_option_of_the_help() {
         for command in help::commands() {

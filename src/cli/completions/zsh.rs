@@ -1,4 +1,4 @@
-//! What zsh is given.
+//! The completion script for zsh.
 
 use super::super::help::{self, Command};
 use super::{Candidates, brief, families};
@@ -54,7 +54,7 @@ pub(super) fn text(commands: &[Command]) -> String {
     text + END
 }
 
-/// The noun, and what offers its values.
+/// Returns the placeholder and the action that offers its values.
 fn action(noun: &str) -> String {
     let offers = match Candidates::of(noun) {
         Some(Candidates::Files) => "_files".to_owned(),

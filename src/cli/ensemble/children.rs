@@ -1,4 +1,4 @@
-//! The processes of an ensemble.
+//! The server processes of an ensemble.
 
 use super::plan::{Plan, Planned};
 use crate::cli::Exit;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// How often a process is asked whether it has ended.
+/// Interval between checks whether a process has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What a server has to say in one line, bytes; the end of its log is looked at for it.
+/// Bytes at the end of a log that are searched for its last line.
 const LINE_MAX: usize = 4096;
 
-/// Those that run. Dropping it ends their standard input, and they end with it.
+/// The running processes. Dropping it closes their standard input, which ends them.
 pub(super) struct Children(Vec<Running>);
 
 struct Running {
@@ -26,8 +26,10 @@ struct Running {
 }
 
 impl Children {
+    /// Starts all servers.
+    ///
     /// # Errors
-    /// A process cannot be started; those that were end.
+    /// A process cannot be started. The processes started before it end.
     pub(super) fn start(plan: &Plan) -> Result<Self, Exit> {
         let program = std::env::current_exe().map_err(Exit::failed)?;
         let mut children = Self(Vec::new());
@@ -43,12 +45,12 @@ impl Children {
         self.0.is_empty()
     }
 
-    /// The number of a server's process, while it runs.
+    /// Returns the process id of a server; `None` if it does not run.
     pub(super) fn process(&self, id: u8) -> Option<u32> {
         self.0.iter().find(|running| running.id == id).map(|running| running.child.id())
     }
 
-    /// Those that ended by themselves since the last call: a line each.
+    /// Removes the processes that ended since the last call, and returns a line for each.
     pub(super) fn ended(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         self.0.retain_mut(|running| match running.child.try_wait() {
@@ -65,11 +67,11 @@ impl Children {
         lines
     }
 
-    /// Asks all of them to end, and waits until they have.
+    /// Sends SIGTERM to all processes, and waits for their end.
     pub(super) async fn stop(&mut self) {
         for running in &self.0 {
             if let Some(pid) = i32::try_from(running.child.id()).ok().and_then(Pid::from_raw) {
-                // One that is gone already has ended.
+                // It fails only if the process has already ended.
                 let _ = kill_process(pid, Signal::TERM);
             }
         }
@@ -79,7 +81,7 @@ impl Children {
         }
     }
 
-    /// Ends them at once.
+    /// Kills all processes at once.
     pub(super) fn kill(&mut self) {
         for mut running in self.0.drain(..) {
             let _ = running.child.kill();
@@ -98,7 +100,7 @@ fn spawn(program: &Path, plan: &Plan, server: &Planned) -> io::Result<Child> {
         .stdin(Stdio::piped())
         .stdout(log.try_clone()?)
         .stderr(log)
-        // A terminal sends Ctrl-C to a whole group: only this process shall hear it, and tell them.
+        // A terminal sends Ctrl-C to a whole process group. Only this process should receive it.
         .process_group(0)
         .spawn()
 }
@@ -111,7 +113,9 @@ fn obituary(running: &Running, status: ExitStatus) -> String {
     }
 }
 
-/// The last line of a process's log. The first line of a server that serves says nothing about its end.
+/// Returns the last line of a log, but never a server's first line.
+///
+/// A server prints its first line when it serves, so that line explains no end.
 fn last_line(log: &Path) -> Option<String> {
     let bytes = fs::read(log).ok()?;
     let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LINE_MAX)..]).into_owned();

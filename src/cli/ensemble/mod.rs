@@ -1,7 +1,8 @@
-//! `zoolet ensemble`: several servers on this machine's loopback address, to try and to develop with.
+//! `zoolet ensemble`: runs several servers on the loopback address, for trials and development.
 //!
-//! Each is a process of its own, `zoolet serve` with one file for all, so that each can be killed and started again by hand. They end when
-//! this process does, however it ends: each reads its standard input, which nobody writes to, and goes when that ends.
+//! Each server is a separate `zoolet serve` process, and all share one configuration file. So you
+//! can kill and restart each one by hand. The servers end with this process, even if it is killed.
+//! Each reads its standard input, a pipe that nothing writes to, and ends when the pipe closes.
 
 mod children;
 mod plan;
@@ -16,14 +17,14 @@ use plan::Plan;
 use standing::Standing;
 use std::time::{Duration, Instant};
 
-/// How often children are looked after, and how often they are asked how they are.
+/// Intervals between checks of the processes, and between questions for their status.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// After so long without a leader somebody who waits should know where to look.
+/// Time without a leader after which the user is told where the logs are.
 const LEADER_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Servers have less time for a clean end; one that is frozen does not take it.
+/// Maximum wait for a clean end. A server needs less, unless it is frozen.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn ensemble(options: &Options) -> Result<(), Exit> {
@@ -46,7 +47,7 @@ pub(super) fn ensemble(options: &Options) -> Result<(), Exit> {
     })
 }
 
-/// Tells what happens to them. Ends when there is nothing left to watch.
+/// Reports events of the servers; ends when no server is left to watch.
 async fn watch(plan: &Plan, children: &mut Children) -> Exit {
     let started = Instant::now();
     let mut told: Option<Standing> = None;

@@ -1,4 +1,6 @@
-//! Which servers there are, where they listen and where their data is: all of it is in one `zoolet.toml`, which the first start writes.
+//! The servers of an ensemble with their ports and directories.
+//!
+//! All of it stands in one `zoolet.toml`, which the first start writes.
 
 use crate::cli::Exit;
 use std::fmt::Write;
@@ -8,16 +10,16 @@ use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use zoolet::config::{self, DEFAULT_PEER_PORT, DEFAULT_PORT, Overrides};
 
-/// Links have the ports of clients and so many more: with ZooKeeper's 2181 for clients they begin at ZooKeeper's 2888.
+/// Offset from client ports to link ports, so ZooKeeper's 2181 leads to ZooKeeper's 2888.
 const LINK_OFFSET: u16 = DEFAULT_PEER_PORT - DEFAULT_PORT;
 const SERVERS_MAX: u16 = 16;
 
-/// With it the ports of all links are ports.
+/// Largest base port with which every link port is valid.
 pub(in crate::cli) const BASE_PORT_MAX: u16 = u16::MAX - LINK_OFFSET - SERVERS_MAX;
 
 const VOTERS: u16 = 3;
 
-/// What the command line says.
+/// The options of the command line; `None` where the existing ensemble or the default decides.
 pub(in crate::cli) struct Options {
     pub(in crate::cli) voters: Option<u16>,
     pub(in crate::cli) observers: Option<u16>,
@@ -34,29 +36,29 @@ impl Default for Options {
 /// The servers of an ensemble on this machine.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// The `zoolet.toml` of all of them.
+    /// The `zoolet.toml` that all servers share.
     pub(super) file: PathBuf,
     pub(super) servers: Vec<Planned>,
 }
 
-/// One of them.
+/// One of the servers.
 #[derive(Debug)]
 pub(super) struct Planned {
     pub(super) id: u8,
     pub(super) is_observer: bool,
-    /// Where clients connect, `host:port`.
+    /// Address for clients, `host:port` (TCP).
     pub(super) client: String,
-    /// Where links come in, `host:port`, UDP.
+    /// Address for links from other servers, `host:port` (UDP).
     pub(super) link: String,
     pub(super) data: PathBuf,
     pub(super) log: PathBuf,
 }
 
 impl Plan {
-    /// What the directory holds already, or what the options ask for.
+    /// Returns the ensemble that the directory holds, or creates its file from the options.
     ///
     /// # Errors
-    /// It holds something else than the options ask for, or cannot be used.
+    /// The directory holds a different ensemble, or cannot be used.
     pub(super) fn make(options: &Options) -> Result<Self, Exit> {
         let file = options.data.join("zoolet.toml");
         let cannot = |error: io::Error| Exit::failed(format!("{}: {error}", file.display()));
@@ -70,7 +72,7 @@ impl Plan {
     }
 
     fn read(file: &Path, data: &Path) -> Result<Self, Exit> {
-        // Any of them will do: what is read is who they all are.
+        // Load the file as any server: only the list of members is used.
         let over = Overrides { server_id: Some(1), ..Overrides::default() };
         let ensemble = config::load(file, &over).map_err(Exit::usage)?.config.ensemble;
         let no_plan = |what: &str| Exit::usage(format!("{}: {what}", file.display()));
@@ -88,7 +90,7 @@ impl Plan {
         Ok(Self { file: file.to_owned(), servers })
     }
 
-    /// Who belongs to an ensemble was decided at its birth, so another number is another ensemble.
+    /// Refuses options that contradict the file: an ensemble's members are decided at its birth.
     fn agree(&self, options: &Options) -> Result<(), Exit> {
         let count = |is_observer: bool| {
             let counted = self.servers.iter().filter(|server| server.is_observer == is_observer).count();
@@ -112,7 +114,12 @@ impl Plan {
         Ok(())
     }
 
-    /// A port in use would be told by a child, in its log; here it is one line.
+    /// Checks that no port is in use.
+    ///
+    /// Otherwise only a server's log would show it.
+    ///
+    /// # Errors
+    /// Names a port that is in use.
     pub(super) fn check_ports(&self) -> Result<(), Exit> {
         for server in &self.servers {
             let client = TcpListener::bind(&server.client).map(drop).map_err(|error| (&server.client, "TCP", error));
@@ -127,30 +134,33 @@ impl Plan {
         Ok(())
     }
 
-    /// Nothing was ever started by this plan, so it binds nobody: the next attempt may name other ports. One that cannot be removed says so by itself then.
+    /// Deletes the file if no server ever started with it.
+    ///
+    /// A retry may then name other ports. If the file cannot be deleted, the next attempt reports
+    /// the conflict.
     pub(super) fn forget_unused(&self) {
         if !self.servers.iter().any(|server| server.data.exists()) {
             let _ = fs::remove_file(&self.file);
         }
     }
 
-    /// The number of each, and whether it votes; in the order of [`Plan::clients`].
+    /// Returns id and voting right of each server, in the order of [`Plan::clients`].
     pub(super) fn seats(&self) -> Vec<(u8, bool)> {
         self.servers.iter().map(|server| (server.id, !server.is_observer)).collect()
     }
 
-    /// Where clients connect to each.
+    /// Returns the client address of each server.
     pub(super) fn clients(&self) -> Vec<String> {
         self.servers.iter().map(|server| server.client.clone()).collect()
     }
 
-    /// Where their logs are, for people.
+    /// Returns the paths of the logs, for people.
     pub(super) fn logs(&self) -> String {
         self.servers.iter().map(|server| server.log.display().to_string()).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// The file of an ensemble that is made anew.
+/// Returns the text of the file for a new ensemble.
 fn text(options: &Options) -> Result<String, Exit> {
     let (voters, observers) = (options.voters.unwrap_or(VOTERS), options.observers.unwrap_or(0));
     let count = voters + observers;
@@ -215,7 +225,7 @@ mod tests {
             [4]
         );
         assert_eq!(plan.servers[2].data, dir.0.join("3"));
-        // The next start says nothing and finds the same.
+        // Another start without options finds the same ensemble.
         let again = dir.make(None, None, None).unwrap();
         assert_eq!(again.clients(), plan.clients());
     }
@@ -267,7 +277,7 @@ mod tests {
             if refused.line.contains("(UDP) of server 1") {
                 return;
             }
-            // Another process has the port for clients that belongs to it.
+            // Another process uses the matching client port.
             others.push(refused.line);
         }
         panic!("{others:#?}");

@@ -1,13 +1,13 @@
-//! What the servers of an ensemble say of themselves, put together.
+//! Combines the status of all servers of an ensemble.
 
 use crate::cli::status::Answer;
 
-/// Who leads whom, as they say.
+/// Roles and leaders as the servers report them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Standing {
-    /// All of them, whether they answer or not.
+    /// Every server, answering or not.
     servers: Vec<Seat>,
-    /// The last one that was seen to lead.
+    /// The last known leader.
     led_by: Option<u8>,
 }
 
@@ -15,12 +15,12 @@ pub(super) struct Standing {
 struct Seat {
     id: u8,
     votes: bool,
-    /// Its role, and whom it follows; `None` when it does not answer.
+    /// Its role and its leader; `None` if it does not answer.
     says: Option<(String, Option<u8>)>,
 }
 
 impl Standing {
-    /// Of servers with these numbers, which vote or do not; each has one answer.
+    /// Combines the answers of servers with these ids and voting rights, one answer per server.
     pub(super) fn of(seats: &[(u8, bool)], answers: &[Answer]) -> Self {
         let seat = |(&(id, votes), answer): (&(u8, bool), &Answer)| Seat { id, votes, says: says(answer) };
         let mut standing = Self { servers: seats.iter().zip(answers).map(seat).collect(), led_by: None };
@@ -28,12 +28,12 @@ impl Standing {
         standing
     }
 
-    /// The same, where nobody leads now: another one is news only when it is another.
+    /// Keeps the former leader while there is no leader now: its return is no news.
     pub(super) fn after(self, before: &Self) -> Self {
         Self { led_by: self.led_by.or(before.led_by), ..self }
     }
 
-    /// The one that leads and that a majority of the voters who answer follow.
+    /// Returns the leader that a majority of the answering voters follow.
     fn leader(&self) -> Option<u8> {
         let voters = || self.servers.iter().filter(|seat| seat.votes);
         let here = voters().filter(|seat| seat.says.is_some()).count();
@@ -45,7 +45,7 @@ impl Standing {
         self.servers.iter().find(leads).map(|seat| seat.id)
     }
 
-    /// Whether all follow one leader, and serve.
+    /// Returns whether all servers serve and follow one leader.
     pub(super) fn is_whole(&self) -> bool {
         let leader = self.leader();
         let serves = |seat: &Seat| {
@@ -61,7 +61,7 @@ impl Standing {
         says.map_or("silent", |(role, _)| role)
     }
 
-    /// A line for each that does not answer any more, or does again, with what is left; and one when another leads.
+    /// Returns a line per server that stopped or resumed answering, and one for a new leader.
     pub(super) fn news_since(&self, before: &Self) -> Vec<String> {
         let mut lines = Vec::new();
         for (now, then) in self.servers.iter().zip(&before.servers) {
@@ -78,7 +78,7 @@ impl Standing {
         lines
     }
 
-    /// How many of the voters answer, and whether that is enough.
+    /// Describes how many voters answer, and whether they are a majority.
     fn left(&self) -> String {
         let voters = || self.servers.iter().filter(|seat| seat.votes);
         let (count, here) = (voters().count(), voters().filter(|seat| seat.says.is_some()).count());
@@ -91,7 +91,7 @@ impl Standing {
     }
 }
 
-/// One that cannot answer its own question is none that is here.
+/// Parses an answer; a stuck server counts as silent.
 fn says(answer: &Answer) -> Option<(String, Option<u8>)> {
     let status = answer.status.as_ref().ok()?;
     let role = status["role"].as_str().filter(|role| *role != "stuck")?;
@@ -105,7 +105,7 @@ mod tests {
     use crate::cli::status::Unheard;
     use serde_json::json;
 
-    /// Servers 1, 2, .. that vote, and what they say: role and leader.
+    /// Combines voters 1, 2, ... that report these roles and leaders.
     fn standing(says: &[Option<(&str, Option<u8>)>]) -> Standing {
         let answer = |says: &Option<(&str, Option<u8>)>| Answer {
             address: String::new(),
@@ -146,7 +146,7 @@ mod tests {
             one.news_since(&two),
             ["server 2 does not answer: 1 of 3 voters are here, no majority: nothing is served"]
         );
-        // Its threads hang: it accepts, and that is all.
+        // A stuck server accepts connections, but its threads hang.
         let stuck = standing(&[FOLLOWS, LEADS, Some(("stuck", None))]);
         assert_eq!(stuck.news_since(&two), [""; 0]);
         assert_eq!(
@@ -169,7 +169,7 @@ mod tests {
         let other = Some(("follower", Some(1)));
         let after = standing(&[Some(("leader", Some(1))), None, other]).after(&nobody);
         assert_eq!(after.news_since(&nobody), ["server 1 leads now"]);
-        // A leader that was cut off and does not know it yet is none.
+        // A deposed leader may still claim to lead; it does not count.
         assert_eq!(standing(&[Some(("leader", Some(1))), LEADS, other]).leader(), Some(1));
     }
 }

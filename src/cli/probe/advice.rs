@@ -1,4 +1,4 @@
-//! What was found, in words, and the profile that is nearest to it.
+//! Warnings and explanations for the figures, and the choice of the nearest profile.
 
 use super::clock::Rtc;
 use super::disk::{DiskFound, Phase, SYNCS_MIN, Syncs};
@@ -8,14 +8,18 @@ use std::fmt::Write;
 use zoolet_engine::store::{DeviceWear, FileSystem};
 use zoolet_profiles::{Axis, Key, Profile, ProfileError};
 
-/// No device that keeps what it was given takes less.
+/// Minimum plausible time of a sync in microseconds: no medium that stores durably is faster.
 const PLAUSIBLE_US: u64 = 20;
-/// Below this a snapshot of some hundred megabytes takes a processor for longer than anybody wants to wait; bytes in a second.
+/// Minimum adequate encryption rate, in bytes per second.
+///
+/// Below it, a snapshot of some hundred megabytes takes too long.
 const CIPHER_SLOW: u64 = 20_000_000;
-/// What the kernel and the firmware keep of a box's memory, hundredths.
+/// Share of a box's memory that kernel and firmware keep, in hundredths.
 const KEPT_PERCENT: u64 = 15;
 
-/// The profile `media/memory` whose figures are nearest, each as many times off as the other way round. `None`: no sync says what medium it is.
+/// Returns the nearest profile, `media/memory`; `None` if no sync identifies the medium.
+///
+/// The distance is a ratio, so twice as fast is as far away as half as fast.
 pub(super) fn nearest(disk: &DiskFound, machine: &Machine) -> Result<Option<String>, ProfileError> {
     let memory = nearest_memory(machine)?;
     Ok(nearest_medium(disk)?.map(|medium| format!("{medium}/{memory}")))
@@ -43,13 +47,13 @@ fn nearest_medium(disk: &DiskFound) -> Result<Option<&'static str>, ProfileError
     Ok(Some(best.0))
 }
 
-/// How many times one is the other, whichever is more, thousandths.
+/// Returns the ratio of the larger to the smaller number, in thousandths.
 fn times_off(a: u64, b: u64) -> u64 {
     let (less, more) = (a.min(b).max(1), a.max(b).max(1));
     more.saturating_mul(1000) / less
 }
 
-/// The largest that is not larger than the box, and whose server takes no more than this process may have.
+/// Returns the largest memory part that fits the box and the limits of this process.
 fn nearest_memory(machine: &Machine) -> Result<&'static str, ProfileError> {
     let mut best = ("128m", 0);
     for part in zoolet_profiles::parts(Axis::Memory)? {
@@ -68,7 +72,7 @@ fn fits(machine: &Machine, profile: &Profile) -> bool {
     profile.get(Key::BoxBytes) * (100 - KEPT_PERCENT) / 100 <= has && profile.get(Key::CeilingBytes) <= may
 }
 
-/// What is wrong, or what its owner should know.
+/// Returns a line for each problem that the owner of the box should know.
 pub(super) fn warnings(disk: &DiskFound, machine: &Machine, profile: Option<&Profile>) -> Vec<String> {
     let mut lines: Vec<String> = disk.file_system.warning().map(str::to_owned).into_iter().collect();
     lines.extend(of_syncs(disk));
@@ -99,7 +103,9 @@ pub(super) fn warnings(disk: &DiskFound, machine: &Machine, profile: Option<&Pro
     lines
 }
 
-/// What the log and its reserve take is what a server needs before the first write.
+/// Warns if the log and its reserve do not fit.
+///
+/// A server needs that room before its first write.
 fn of_room(disk: &DiskFound, profile: &Profile) -> Option<String> {
     let (free, needs) = (disk.free_bytes?, profile.get(Key::LogBytes) + profile.get(Key::DiskReserveBytes));
     (free < needs).then(|| {
@@ -143,7 +149,7 @@ fn of_syncs(disk: &DiskFound) -> Vec<String> {
     lines
 }
 
-/// What it means for writes and for elections.
+/// Explains the effect of the figures on writes, elections and the life of the medium.
 pub(super) fn meaning(syncs: &Syncs, profile: &Profile) -> String {
     let mut text = String::new();
     _ = writeln!(
@@ -187,7 +193,7 @@ fn shown_rate(budget: u64) -> String {
     format!("{}.{}", tenths / 10, tenths % 10)
 }
 
-/// A profile of this box: the nearest one, with what was measured.
+/// Returns the nearest profile with the measurements as overrides, as text.
 pub(super) fn tuned(nearest: &str, network: &str, disk: &DiskFound, syncs: &Syncs) -> String {
     let (media, memory) = nearest.split_once('/').unwrap_or((nearest, "512m"));
     let mut text = format!(
@@ -209,7 +215,7 @@ pub(super) fn tuned(nearest: &str, network: &str, disk: &DiskFound, syncs: &Sync
     if let Some(rate) = disk.bytes_per_second {
         overrides(Key::WriteRate, rate);
     }
-    // What is usual for it is no reason to hand over.
+    // A stall that is usual for this disk must not cause a hand-over.
     let profile = Profile::named(nearest, None).ok();
     let said_ms = |key| profile.as_ref().map_or(0, |profile| profile.get(key));
     let longest_ms = syncs.max_us.div_ceil(1000);

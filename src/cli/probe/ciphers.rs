@@ -1,17 +1,17 @@
-//! What it costs to encrypt what servers say to each other.
+//! Measures the speed of the ciphers that links between servers use.
 
 use ring::aead::{AES_128_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use std::time::{Duration, Instant};
 use zoolet_transport::peer::trust;
 
-/// How long each is tried.
+/// Duration of each cipher's measurement.
 const TIME: Duration = Duration::from_millis(40);
-/// What a packet of a link has at most, without that anything on the way is asked for more (RFC 9000, section 14).
+/// Packet size that every path must carry, in bytes (RFC 9000, section 14).
 const PACKET: usize = 1200;
-/// The time is looked at once in so many.
+/// Packets encrypted between two looks at the clock.
 const BATCH: u64 = 16;
 
-/// Bytes that one processor encrypts in a second, each; 0 where it was not tried.
+/// Encryption rate of one processor for each cipher, bytes per second; 0: not measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Ciphers {
     pub(super) aes: u64,
@@ -23,21 +23,21 @@ impl Ciphers {
         Self { aes: bytes_per_second(&AES_128_GCM), chacha: bytes_per_second(&CHACHA20_POLY1305) }
     }
 
-    /// Of the one that links between boxes like this one use.
+    /// Returns name and rate of the cipher that links between boxes like this one use.
     pub(super) fn used(self) -> (&'static str, u64) {
         if trust::prefers_aes() { ("AES-128-GCM", self.aes) } else { ("ChaCha20-Poly1305", self.chacha) }
     }
 }
 
 fn bytes_per_second(algorithm: &'static Algorithm) -> u64 {
-    // Its bytes are no secret, nor is what is encrypted.
+    // A fixed key suffices, because the data is not secret.
     let Ok(key) = UnboundKey::new(algorithm, &[7; 32][..algorithm.key_len()]).map(LessSafeKey::new) else { return 0 };
     let (mut packet, mut done) = ([0_u8; PACKET], 0_u64);
     let began = Instant::now();
     while began.elapsed() < TIME {
         for _ in 0..BATCH {
             let nonce = Nonce::assume_unique_for_key([0; 12]);
-            // It refuses only what is too long.
+            // It fails only for a packet that is too long.
             let Ok(_) = key.seal_in_place_separate_tag(nonce, Aad::empty(), &mut packet) else { return 0 };
         }
         done += BATCH * PACKET as u64;

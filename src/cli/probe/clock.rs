@@ -1,44 +1,49 @@
-//! The clocks of the board that may go on without power.
+//! The real-time clocks of the board, which may keep the time without power.
 //!
-//! Whether one does no file says: many boards have the circuit and no battery. What is known is whether it says a time that can be, and whether the kernel
-//! took its own from it at the start.
+//! No file says whether they do, because many boards have the circuit but no battery. The kernel
+//! shows only whether a clock has a plausible time, and whether the system time was taken from it
+//! at the start.
 
 use std::fs;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-/// The first second of 2025. Nothing that runs this was built before, so what says an earlier time was never set, or lost it.
+/// The first second of 2025, in seconds since 1970.
+///
+/// This program is newer than that. A clock with an earlier time was never set, or lost the time.
 const EARLIEST_S: u64 = 1_735_689_600;
 
-/// One of them.
+/// A real-time clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Rtc {
-    /// `rtc0`.
+    /// Its device, such as `rtc0`.
     pub(super) device: String,
-    /// The driver and its place: `rtc-ds1307 1-0068`.
+    /// Its driver and place, such as `rtc-ds1307 1-0068`.
     pub(super) name: String,
-    /// What it says, seconds since 1970; `None` when it says nothing, as some do after their battery was empty.
+    /// Its time in seconds since 1970; `None` if it has none.
+    ///
+    /// Some clocks have none after their battery was empty.
     pub(super) says_s: Option<u64>,
-    /// What the system says beside it.
+    /// The system time when the clock was read, in seconds since 1970.
     pub(super) system_s: u64,
-    /// The kernel took its time from it at the start.
+    /// Whether the kernel took the system time from it at the start.
     pub(super) set_the_system: bool,
 }
 
 impl Rtc {
-    /// It says a time that can be.
+    /// Returns whether its time is plausible.
     pub(super) fn is_set(&self) -> bool {
         self.says_s.is_some_and(|says| says >= EARLIEST_S)
     }
 
-    /// What is known of it.
+    /// Describes the clock for people.
     pub(super) fn in_words(&self) -> String {
         let Self { device, name, .. } = self;
         let Some(says) = self.says_s else {
             return format!("{device} ({name}) says no time: its battery is empty or missing, or it was never set");
         };
         if !self.is_set() {
-            // To a day.
+            // Off by one day at most.
             let year = 1970 + (says / 86_400 + 1) * 400 / 146_097;
             return format!("{device} ({name}) says {year}: it was never set, or lost the time with the power");
         }
@@ -59,7 +64,7 @@ impl Rtc {
     }
 }
 
-/// All that there are, by their names.
+/// Returns all real-time clocks, sorted by device.
 pub(super) fn rtcs(root: &Path) -> Vec<Rtc> {
     let entries = fs::read_dir(root.join("sys/class/rtc")).into_iter().flatten().flatten();
     let mut found: Vec<Rtc> = entries.filter_map(|entry| look(&entry.path())).collect();
@@ -88,7 +93,7 @@ mod tests {
         let root = Root::new("rtc");
         assert_eq!(rtcs(&root.0), []);
         let now = UNIX_EPOCH.elapsed().unwrap().as_secs();
-        // After 2038 as a clock of 32 bits says it before 1970.
+        // rtc2: after 2038, a clock of 32 bits shows a time before 1970.
         for (device, since_epoch) in
             [("rtc0", "17\n"), ("rtc1", "946684800\n"), ("rtc2", "-5\n"), ("rtc3", &format!("{now}\n"))]
         {

@@ -1,4 +1,4 @@
-//! What the rest of the box is like, as far as the kernel shows it.
+//! Memory, processors and clocks of the box, as far as the kernel shows them.
 
 use super::ciphers::Ciphers;
 use super::clock::{self, Rtc};
@@ -6,26 +6,28 @@ use crate::cli::{cgroup, memory};
 use std::fs;
 use std::path::Path;
 
-/// What was found. `None`: the kernel does not say.
+/// The findings; `None` where the kernel does not say.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Machine {
     pub(super) memory_bytes: Option<u64>,
-    /// What this process may have of it, and with whose word, when that is less.
+    /// This process's memory limit in bytes, and its origin.
+    ///
+    /// `None` if the limit is not below the machine's memory.
     pub(super) memory_allowed: Option<(u64, &'static str)>,
-    /// Those that this process may use.
+    /// Number of processors that this process may use.
     pub(super) processors: usize,
-    /// All of their time that it may use, hundredths of one; `None` is all there is.
+    /// Usable processor time, in hundredths of a processor; `None`: all of it.
     pub(super) processor_percent: Option<u64>,
-    /// Whether they have instructions for AES.
+    /// Whether they have AES instructions.
     pub(super) has_aes: Option<bool>,
     pub(super) ciphers: Ciphers,
-    /// What the kernel tells the time by.
+    /// The kernel's clock source.
     pub(super) clock: Option<String>,
-    /// The clocks of the board.
+    /// The real-time clocks of the board.
     pub(super) rtcs: Vec<Rtc>,
 }
 
-/// Looks below `root`, which is `/` but in tests.
+/// Reads the kernel's files below `root`, which is `/` except in tests.
 pub(super) fn look(root: &Path) -> Machine {
     let text = |path: &str| fs::read_to_string(root.join(path)).ok();
     let memory_bytes = memory::total_bytes(root);
@@ -44,7 +46,7 @@ pub(super) fn look(root: &Path) -> Machine {
     }
 }
 
-/// x86 calls them flags, ARM features.
+/// Finds the AES flag: x86 lists it under `flags`, ARM under `Features`.
 fn has_aes(cpuinfo: &str) -> Option<bool> {
     let is_list = |name: &str| ["flags", "Features"].contains(&name.trim());
     let list = cpuinfo.lines().find_map(|line| line.split_once(':').filter(|(name, _)| is_list(name)))?.1;
@@ -69,7 +71,7 @@ mod tests {
         assert!(look(Path::new("/")).memory_bytes.is_some_and(|bytes| bytes > 1 << 20));
     }
 
-    /// A container of 64 MiB and half a processor on a large machine is a small box.
+    /// On a large machine, a container with 64 MiB and half a processor counts as a small box.
     #[test]
     fn what_a_group_allows_of_a_machine_is_found() {
         let root = Root::new("machine");

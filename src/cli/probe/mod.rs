@@ -1,4 +1,4 @@
-//! `zoolet probe`: what this box is like, what that means, and which profile is nearest.
+//! `zoolet probe`: measures this box, explains the figures, and names the nearest profile.
 
 mod advice;
 mod ciphers;
@@ -25,21 +25,23 @@ use std::time::{Duration, Instant};
 use zoolet::config::Network;
 use zoolet_profiles::Profile;
 
-/// The file that is written and removed.
+/// Name of the temporary file that the disk measurement writes.
 const NAME: &str = "zoolet-probe.tmp";
-/// The disk is waited for until then, from the start on: half a minute is promised for all of it.
+/// Deadline of the disk measurement, counted from the start of the probe.
+///
+/// The whole probe must end within 30 s.
 const DISK_UNTIL: Duration = Duration::from_secs(26);
-/// How long a profile is waited for that is written.
+/// Maximum wait for the profile to be written.
 const WRITING_MAX: Duration = Duration::from_secs(2);
 
-/// What to look at.
+/// The settings of a probe.
 #[derive(Debug)]
 pub(super) struct Options {
-    /// Where a server's data would be.
+    /// The data directory of the planned server.
     pub(super) data: PathBuf,
     pub(super) peers: Vec<String>,
     pub(super) network: Network,
-    /// Where to write a profile of this box.
+    /// Output file for a profile of this box.
     pub(super) out: Option<PathBuf>,
     pub(super) is_json: bool,
 }
@@ -50,7 +52,7 @@ impl Default for Options {
     }
 }
 
-/// All that was found.
+/// The results of a probe.
 struct Found {
     disk: DiskFound,
     machine: Machine,
@@ -58,11 +60,11 @@ struct Found {
     nearest: Option<Nearest>,
 }
 
-/// A profile, and what of it this box has different.
+/// The nearest profile, with this box's measured figures.
 struct Nearest {
     name: String,
     profile: Profile,
-    /// The text of `profile`.
+    /// The text from which `profile` was read.
     tuned: String,
 }
 
@@ -85,7 +87,7 @@ pub(super) fn probe(options: &Options) -> Result<(), Exit> {
     }
 }
 
-/// Asked before half a minute is spent on what would be in it.
+/// Checks the output file first, before half a minute is spent on its content.
 fn can_be_made(out: &Path) -> Result<(), Exit> {
     let cannot = |why| Err(Exit::usage(format!("--out = {}: {why}", out.display())));
     if out.exists() {
@@ -134,7 +136,7 @@ fn unfinished(stuck: disk::Stuck, directory: &Path, out: Option<&Path>) -> Strin
     )
 }
 
-/// It may be on the disk that was just measured, or on one that hangs.
+/// Writes a new file with a time limit: its disk may be the one that hangs.
 fn write_new(out: &Path, text: &str) -> std::io::Result<()> {
     let (sender, written) = mpsc::channel();
     let (place, text) = (out.to_path_buf(), text.to_owned());
@@ -144,6 +146,6 @@ fn write_new(out: &Path, text: &str) -> std::io::Result<()> {
 
 fn create(out: &Path, text: &str) -> std::io::Result<()> {
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(out)?;
-    // A part of a profile is none, and in the way of the next one.
+    // A partial profile is useless, and would block the next attempt.
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).inspect_err(|_| drop(std::fs::remove_file(out)))
 }

@@ -1,4 +1,4 @@
-//! How far away the other boxes are.
+//! Measures the round trip to other boxes.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -6,27 +6,30 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// So often each is asked.
+/// Round trips measured per box.
 const ROUNDS: usize = 10;
-/// How long all of them are waited for.
+/// Maximum wait for all boxes together.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A box, and how long a packet took there and back, microseconds: the median and the longest; or why nobody knows.
+/// A box with its round trip in microseconds, median and longest.
+///
+/// `Err` holds the reason for a missing answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Peer {
     pub(super) address: String,
     pub(super) round_trip_us: Result<(u64, u64), String>,
 }
 
-/// Asks all of them at once for connections: that one is refused takes a round trip as well, so nobody needs to listen there.
+/// Measures all boxes in parallel by the time that a TCP connection attempt takes.
 ///
-/// Those who ask for one that does not answer are left behind: a resolver that waits for its server cannot be told to stop.
+/// A refusal takes a round trip too, so the box needs no listener on that port. Threads without an
+/// answer are left behind, because a waiting resolver cannot be cancelled.
 pub(super) fn ask(addresses: &[String], patience: Duration) -> Vec<Peer> {
     let until = Instant::now() + patience;
     let (sender, answers) = mpsc::channel();
     for (number, address) in addresses.iter().cloned().enumerate() {
         let sender = sender.clone();
-        // Nobody listens when all of them were waited for long enough.
+        // The receiver is gone when the time is up.
         thread::spawn(move || _ = sender.send((number, round_trip(&address, until))));
     }
     drop(sender);
@@ -47,7 +50,7 @@ pub(super) fn ask(addresses: &[String], patience: Duration) -> Vec<Peer> {
 }
 
 fn round_trip(address: &str, until: Instant) -> io::Result<(u64, u64)> {
-    // A name may have an address that leads nowhere from here.
+    // A name may have an address that is unreachable from here.
     let mut last = io::Error::new(ErrorKind::AddrNotAvailable, "the name has no address");
     for to in address.to_socket_addrs()? {
         match rounds(to, until) {
@@ -86,7 +89,7 @@ fn in_words(error: &io::Error) -> String {
         ErrorKind::NetworkUnreachable => {
             "there is no way to that network: see the addresses and routes of this box".to_owned()
         }
-        // What the resolver says has a kind of its own, which nobody may name.
+        // The error kind of a failed lookup is unstable in std, so only its text identifies it.
         _ if error.to_string().starts_with("failed to lookup address information") => {
             "the name is not known here: see /etc/hosts, or say an address".to_owned()
         }
@@ -116,10 +119,10 @@ mod tests {
         assert!(0 < median && median <= longest);
     }
 
-    /// Sixteen that are off take no longer than one.
+    /// Sixteen boxes that are off take no longer than one.
     #[test]
     fn one_that_does_not_answer_keeps_nobody_waiting_who_does() {
-        // Whoever asks it waits: its queue is full, and it takes nobody out.
+        // A full accept queue lets further connection attempts wait.
         let full = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = full.local_addr().unwrap();
         let queued: Vec<TcpStream> =

@@ -1,11 +1,11 @@
-//! How far it is, on standard error: one line of a terminal that changes, elsewhere a line now and then.
+//! Shows progress on stderr: a changing line on a terminal, few lines elsewhere.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// On a terminal it changes no more often.
+/// Minimum time between two changes on a terminal.
 const CHANGE_EVERY: Duration = Duration::from_millis(100);
-/// Elsewhere a line comes no more often, and what is done sooner needs none.
+/// Minimum time before each line elsewhere; a shorter run prints none.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
 pub(super) struct Progress {
@@ -13,7 +13,7 @@ pub(super) struct Progress {
     is_terminal: bool,
     every: Duration,
     next: Instant,
-    /// The terminal's line is in use.
+    /// Whether the progress line is on the terminal.
     is_shown: bool,
 }
 
@@ -31,7 +31,8 @@ impl Progress {
         Self { to: Box::new(to), is_terminal, every, next: Instant::now(), is_shown: false }
     }
 
-    /// So many hundredths are done, and that is under way.
+    /// Shows the progress in hundredths, and the current activity, unless the last display is
+    /// recent.
     pub(super) fn show(&mut self, percent: u64, what: impl FnOnce() -> String) {
         let now = Instant::now();
         if now < self.next {
@@ -47,13 +48,13 @@ impl Progress {
         }
     }
 
-    /// A line that stays.
+    /// Prints a line that stays.
     pub(super) fn say(&mut self, line: &str) {
         self.end();
         let _ = writeln!(self.to, "zoolet: {line}");
     }
 
-    /// The line of a terminal is for what comes now.
+    /// Clears the progress line of a terminal.
     pub(super) fn end(&mut self) {
         if std::mem::take(&mut self.is_shown) {
             let _ = write!(self.to, "\r\x1b[K").and_then(|()| self.to.flush());

@@ -1,4 +1,4 @@
-//! What was found, for people and for programs.
+//! Formats the findings as text for people and as JSON for programs.
 
 use super::advice;
 use super::disk::DiskFound;
@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use zoolet_engine::store::SpareBlocks;
 
-/// Raised when a field goes or changes its meaning, not when one is added.
+/// Version of the JSON object, raised when a field is removed or changes its meaning.
+///
+/// A new field does not raise it.
 const VERSION: u32 = 2;
 
 fn unknown() -> String {
@@ -66,7 +68,7 @@ fn of_disk(disk: &DiskFound, row: &mut impl FnMut(&str, &str)) {
     row("written", &format!("{} bytes ({} MiB)", disk.written_bytes, disk.written_bytes.div_ceil(1 << 20)));
 }
 
-/// With a tenth where that says something.
+/// Divides, with one decimal if the result is below ten and not whole.
 fn with_tenths(value: u64, of: u64) -> String {
     match (value / of, value % of * 10 / of) {
         (whole @ 0..10, tenth @ 1..) => format!("{whole}.{tenth}"),
@@ -82,7 +84,7 @@ fn binary(bytes: u64) -> String {
     if bytes < 1 << 30 { format!("{} MiB", bytes >> 20) } else { format!("{} GiB", with_tenths(bytes, 1 << 30)) }
 }
 
-/// Microseconds, as exactly as anybody reads them.
+/// Formats microseconds, with one decimal below ten units.
 pub(super) fn duration(us: u64) -> String {
     match us {
         0..1000 => format!("{us} us"),
@@ -233,7 +235,7 @@ mod tests {
         Found { disk, machine, peers, nearest }
     }
 
-    /// What differs between machines that run this.
+    /// Masks the parts of the text that depend on the machine that runs the test.
     fn same_everywhere(text: &str) -> String {
         let cipher = Ciphers::default().used().0;
         text.replace(std::env::consts::ARCH, "ARCH").replace(&format!("links use {cipher}"), "links use CIPHER")
@@ -295,7 +297,7 @@ The nearest profile is emmc/512m: zoolet serve --profile emmc/512m; zoolet profi
         assert_eq!((&json["profile"], &json["sync_p50_us"], &json["syncs"]), (&Value::Null, &Value::Null, &json!(0)));
     }
 
-    /// Programs read it: a field that goes, or means something else, raises the version.
+    /// Programs read the object: removing a field or changing its meaning must raise the version.
     #[test]
     fn the_object_has_these_fields() {
         let json: Value = serde_json::from_str(&json(&found(disk()))).unwrap();

@@ -1,4 +1,4 @@
-//! Asks a server how it is: the four-letter word `zool`.
+//! Asks a server for its status with the four-letter word `zool`.
 
 use serde_json::Value;
 use std::fmt;
@@ -8,21 +8,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-/// How long a server may take, from the dialling to the last byte, unless `--wait` leaves less.
+/// Maximum time from connecting to the last byte of the answer, unless `--wait` leaves less.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
-/// More than any server has to say.
+/// Maximum bytes read; no server sends as many.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// The one version of the answer that is understood here.
+/// The only supported version of the answer.
 const VERSION: u64 = 1;
 
-/// Why nothing is known of a server, in one line.
+/// Why a server's status is unknown, in one line.
 #[derive(PartialEq, Eq, Debug)]
 pub(in crate::cli) enum Unheard {
-    /// It does not answer, or not as a zoolet server does.
+    /// The server does not answer, or is not zoolet.
     Silent(String),
-    /// It answers in words that this release does not know.
+    /// The answer is in a version that this release does not understand.
     NotUnderstood(String),
 }
 
@@ -37,7 +37,10 @@ impl fmt::Display for Unheard {
 const CLOSED: &str = "closes the connection without an answer: it is full (then ask on its own machine, for which it keeps places), or is \
                       no zoolet server";
 
-/// What a server at `host:port` says of itself within `patience`; otherwise why nothing is known of it.
+/// Returns the status of the server at `host:port`, waiting at most `patience`.
+///
+/// # Errors
+/// The status is unknown; the error says why.
 pub(super) async fn ask(server: &str, patience: Duration) -> Result<Value, Unheard> {
     let text = match timeout(patience, exchange(server)).await {
         Ok(Ok(text)) => text,
@@ -76,7 +79,8 @@ fn read(text: &str) -> Result<Value, Unheard> {
         Some(VERSION) => {
             Err(Unheard::NotUnderstood("answers with a status that lacks its role or its alarms".to_owned()))
         }
-        // What its fields mean is not known here, so nothing of it may pass for healthy.
+        // An unknown version may give its fields another meaning, so nothing in it may count as
+        // healthy.
         Some(version) => Err(Unheard::NotUnderstood(format!(
             "answers with version {version} of its status, and this zoolet understands {VERSION}: ask with the zoolet that runs there"
         ))),
@@ -84,7 +88,7 @@ fn read(text: &str) -> Result<Value, Unheard> {
     }
 }
 
-/// The same without characters that a terminal obeys: the answer goes to one, and any program may listen at an address.
+/// Escapes characters that control a terminal: any program may listen at the address.
 fn printable(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(escaped(&text)),
@@ -104,13 +108,15 @@ fn escaped(text: &str) -> String {
     shown
 }
 
-/// Control characters, and those that change the direction of a line or are not seen in it.
+/// Returns whether a terminal obeys the character.
+///
+/// These are control characters, characters that change the writing direction, and invisible ones.
 fn is_obeyed(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// Why there is no answer, and what helps.
+/// Explains a failed connection, with a remedy.
 fn silence(error: &Error) -> String {
     match error.kind() {
         ErrorKind::ConnectionRefused => {
@@ -120,7 +126,7 @@ fn silence(error: &Error) -> String {
         ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
             format!("no way leads there ({error}): see that the machine is on, and its network")
         }
-        // A server that closes a connection on which a word has come resets it.
+        // The server resets a connection that it closes before reading the word.
         ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => CLOSED.to_owned(),
         _ => error.to_string(),
     }

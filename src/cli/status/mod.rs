@@ -1,4 +1,4 @@
-//! `zoolet status`: how servers are, what is wrong with them, and what helps.
+//! `zoolet status`: shows the state of servers, their problems and the remedies.
 
 mod ask;
 mod readiness;
@@ -14,24 +14,28 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use zoolet::config::{self, Overrides};
 
-/// Raised when a field goes or changes its meaning, not when one is added.
+/// Version of the JSON object, raised when a field is removed or changes its meaning.
+///
+/// A new field does not raise it.
 const VERSION: u32 = 1;
 
-/// How often a server is asked that is waited for.
+/// Interval between two questions with `--wait`.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
-/// How long a server may take to answer at least, also when `--wait` ends earlier.
+/// Minimum time that a server gets to answer, even if `--wait` ends earlier.
 const ANSWER_LEAST: Duration = Duration::from_secs(1);
 
-/// What to ask, and how to show it.
+/// The servers to ask, and the form of the output.
 pub(super) struct Options {
     pub(super) servers: Vec<String>,
-    /// The servers that are started with this file on this machine, instead of those.
+    /// Asks the servers that run on this machine with this file, instead of `servers`.
     pub(super) config: Option<PathBuf>,
-    /// For how long at most it is waited until the next server may be restarted.
+    /// Maximum wait until the next server may be restarted.
     pub(super) wait: Option<Duration>,
     pub(super) json: bool,
-    /// Whether a server without a site is refused. What a member tells is of all boxes anyway.
+    /// Refuses a standalone server.
+    ///
+    /// The output needs no change: the status of a member covers all boxes anyway.
     pub(super) site: bool,
 }
 
@@ -41,7 +45,7 @@ impl Default for Options {
     }
 }
 
-/// A server as it was named, and what it says of itself or why it says nothing.
+/// A server's name as given, with its status or the reason for having none.
 pub(super) struct Answer {
     pub(super) address: String,
     pub(super) status: Result<Value, Unheard>,
@@ -74,8 +78,10 @@ pub(super) fn status(options: &Options) -> Result<(), Exit> {
     if options.site { of_a_site(&answers).and(outcome) } else { outcome }
 }
 
+/// Checks that every server that answered belongs to a site.
+///
 /// # Errors
-/// One of them is alone: what was shown is not a site.
+/// A server is standalone.
 fn of_a_site(answers: &[Answer]) -> Result<(), Exit> {
     let is_alone = |answer: &&Answer| answer.status.as_ref().is_ok_and(|status| status["role"] == "standalone");
     match answers.iter().find(is_alone) {
@@ -84,7 +90,9 @@ fn of_a_site(answers: &[Answer]) -> Result<(), Exit> {
     }
 }
 
-/// Where the servers of this file are asked, on their own machine: one mostly, and more of an ensemble to try and to develop with.
+/// Returns the client addresses of this file's servers that run on this machine.
+///
+/// That is usually one server. A development ensemble has more.
 fn servers_of(file: &Path) -> Result<Vec<String>, Exit> {
     let config = match config::load(file, &Overrides::default()) {
         Ok(loaded) => loaded.config,
@@ -95,7 +103,7 @@ fn servers_of(file: &Path) -> Result<Vec<String>, Exit> {
     Ok(vec![reached_at(address).to_string()])
 }
 
-/// `clients` is not the address of all of them.
+/// Returns the addresses of several servers: the key `clients` is the address of only one.
 fn several(file: &Path, here: &[u8]) -> Result<Vec<String>, Exit> {
     let as_one = Overrides { server_id: here.first().copied(), ..Overrides::default() };
     let ensemble = config::load(file, &as_one).map_err(Exit::usage)?.config.ensemble;
@@ -124,12 +132,12 @@ fn reached_at(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// Asks until nothing is to be waited for any more, or the time is over.
+/// Asks until all servers are ready or the time is over.
 async fn wait_for(servers: &[String], wait: Duration) -> (Vec<Answer>, Result<(), Exit>) {
     let begun = Instant::now();
     let until = begun + wait;
     loop {
-        // A link outlives its peer by 5 s: only a peer that was heard since the beginning is there.
+        // A link outlives its peer by 5 s, so only a peer heard since the start of the wait counts.
         let waited = begun.elapsed();
         let answers = ask_all_within(servers, wait.saturating_sub(waited).clamp(ANSWER_LEAST, PATIENCE)).await;
         let Some(missing) = readiness::missing(&answers, waited) else { return (answers, Ok(())) };
@@ -140,7 +148,7 @@ async fn wait_for(servers: &[String], wait: Duration) -> (Vec<Answer>, Result<()
     }
 }
 
-/// All at once: one that does not answer keeps the others waiting for no longer than itself.
+/// Asks all servers in parallel: silent ones delay the result by one timeout.
 pub(super) async fn ask_all(servers: &[String]) -> Vec<Answer> {
     ask_all_within(servers, PATIENCE).await
 }
@@ -173,11 +181,14 @@ fn to_json(answers: &[Answer]) -> String {
     format!("{}\n", json!({ "version": VERSION, "servers": servers }))
 }
 
-/// It does not answer, or does not tell how it is.
+/// Singular and plural for servers without a status.
 const UNTOLD: (&str, &str) = ("server does not say how it is", "servers do not say how they are");
 
+/// Turns the answers into the outcome of the command.
+///
 /// # Errors
-/// Something needs an operator; or nobody can tell, because this is not the tool to ask with.
+/// A server has an alarm or did not answer. Or, as bad usage, an answer is in a version that this
+/// release does not understand.
 fn verdict(answers: &[Answer]) -> Result<(), Exit> {
     for Answer { address, status } in answers {
         if let Err(Unheard::NotUnderstood(why)) = status {
@@ -202,7 +213,7 @@ fn verdict(answers: &[Answer]) -> Result<(), Exit> {
 pub(super) mod tests {
     use super::*;
 
-    /// What a healthy leader says, with the fields that are looked at.
+    /// The status of a healthy leader, with the fields that this module reads.
     pub(in crate::cli) fn leader() -> Value {
         json!({
             "version": 1, "server": 2, "role": "leader", "leader": 2, "epoch": 3, "zxid": "0x30000000010", "behind": 0, "znodes": 5,

@@ -1,4 +1,6 @@
-//! What `zoolet status --wait` waits for: that the next server may be restarted, or get a newer version, and clients notice nothing.
+//! The condition of `zoolet status --wait`.
+//!
+//! It holds when the next server may be restarted or upgraded without clients noticing.
 
 use super::Answer;
 use super::show::{items, word};
@@ -8,8 +10,10 @@ use std::time::Duration;
 /// Roles in which a server serves clients.
 const SERVING: [&str; 4] = ["leader", "follower", "observer", "standalone"];
 
-/// What is still to be waited for, in one line, which begins with the address that was asked; `None` when nothing is.
-/// A peer counts when it was heard within `waited`, the time from the beginning to this question.
+/// Returns the first unmet condition, in a line that begins with the server's address.
+///
+/// `None`: all servers are ready. A peer counts if it was heard within `waited`, the time since the
+/// wait began.
 pub(super) fn missing(answers: &[Answer], waited: Duration) -> Option<String> {
     answers.iter().find_map(|answer| {
         let why = match &answer.status {
@@ -20,10 +24,13 @@ pub(super) fn missing(answers: &[Answer], waited: Duration) -> Option<String> {
     })
 }
 
-/// A server is ready when it serves, reaches all voters (as a leader: they follow it), and has no alarm that holds up. What lasts, a disk that is worn or an
-/// even number of voters, was there before and will be there after.
+/// Returns the first condition that a server does not meet; `None` if it is ready.
+///
+/// A ready server serves clients, reaches all voters, and has no alarm that holds up a restart. If
+/// it leads, the voters also follow it. A permanent problem, such as a worn disk or an even number
+/// of voters, holds up nothing.
 fn of(status: &Value, waited: Duration) -> Option<String> {
-    // A release that does not say which of its alarms hold up means all of them.
+    // An older release does not mark its alarms; each of them holds up.
     let holds_up = |alarm: &&Value| alarm["holds_up"] != false;
     if let Some(alarm) = items(&status["alarms"]).iter().find(holds_up) {
         return Some(word(&alarm["what"]).to_owned());
@@ -37,7 +44,7 @@ fn of(status: &Value, waited: Duration) -> Option<String> {
     let is_in = |list: &str, id: &Value, what: &str| {
         items(&status[list]).iter().any(|one| one["id"] == *id && one[what] == true)
     };
-    // A release that does not say when it heard a peer is believed.
+    // An older release does not say when it heard a peer; the peer then counts as heard.
     let is_heard = |id: &Value| {
         let peer = items(&status["peers"]).iter().find(|peer| peer["id"] == *id);
         let heard_ms = peer.and_then(|peer| peer["heard_ms"].as_u64());
@@ -88,7 +95,7 @@ mod tests {
         ] {
             assert_eq!(after(change).as_deref(), Some(expected));
         }
-        // Whoever follows knows nothing of the others but their links; and nobody waits for one that observes.
+        // A follower knows only its links to the others. Nothing waits for an observer.
         assert_eq!(after(&|s| (s["role"], s["learners"]) = (json!("follower"), json!([]))), None);
         assert_eq!(after(&|s| add(s, "observer")), None);
     }

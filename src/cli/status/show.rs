@@ -1,4 +1,4 @@
-//! What servers say of themselves, for people.
+//! Formats the status of servers for people.
 
 use super::Answer;
 use serde_json::Value;
@@ -6,10 +6,10 @@ use std::fmt::Write;
 use zoolet_engine::store::Cause;
 use zoolet_engine::wear::shown_bytes;
 
-/// Bytes of entries from which on it says something how many times that was written: some hundred blocks of a log.
+/// Minimum bytes of entries for a meaningful write amplification: some hundred log blocks.
 const ENTRY_BYTES_MIN: u64 = 64 << 10;
 
-/// One paragraph a server: a line of its own, one for each peer, and the alarms.
+/// Formats one paragraph per server: its own line, a line per peer, and the alarms.
 pub(super) fn text(answers: &[Answer]) -> String {
     let mut out = String::new();
     for answer in answers {
@@ -25,7 +25,7 @@ pub(super) fn text(answers: &[Answer]) -> String {
 
 fn server(out: &mut String, address: &str, status: &Value) {
     let disk = &status["disk"];
-    // No sync takes no time at all: there was none yet.
+    // A maximum of 0 means that no sync has happened yet.
     let has_synced = disk["fdatasync_max_us"] != 0;
     let ms = |name: &str| if has_synced { milliseconds(&disk[name]) } else { "-".to_owned() };
     // Writing to a String cannot fail.
@@ -54,7 +54,7 @@ fn server(out: &mut String, address: &str, status: &Value) {
     }
 }
 
-/// What is written to the medium, if the server says so, and how long it lasts.
+/// Formats the bytes written to the medium and its life, if the server reports them.
 fn flash(out: &mut String, flash: &Value) {
     let Some(written) = flash["written_bytes"].as_object() else { return };
     let of = |cause: Cause| written.get(cause.name()).and_then(Value::as_u64).filter(|bytes| *bytes > 0);
@@ -63,7 +63,7 @@ fn flash(out: &mut String, flash: &Value) {
     let by_cause = by_cause.collect::<Vec<_>>().join(", ");
     let _ = write!(out, "  flash: {}", if by_cause.is_empty() { "nothing written yet" } else { &by_cause });
     let number = |name: &str| flash[name].as_u64();
-    // Of a few entries it says nothing: each was alone in its block.
+    // With few entries the figure is meaningless: each had a block for itself.
     let is_much = number("entry_bytes").is_some_and(|bytes| bytes >= ENTRY_BYTES_MIN);
     if let Some(percent) = number("amplification_percent").filter(|_| is_much) {
         let _ = write!(out, "; {}.{} times the changes themselves", percent / 100, percent / 10 % 10);
@@ -89,7 +89,7 @@ fn flash(out: &mut String, flash: &Value) {
     out.push('\n');
 }
 
-/// Whom it follows, of those who do.
+/// Returns the leader of a follower or an observer; empty for other roles.
 fn leader(status: &Value) -> String {
     match (word(&status["role"]), &status["leader"]) {
         ("follower" | "observer", leader) if !leader.is_null() => format!(" of server {leader}"),
@@ -97,16 +97,18 @@ fn leader(status: &Value) -> String {
     }
 }
 
-/// A round trip that was measured longer ago says nothing of now, milliseconds.
+/// Maximum age of a shown round trip, in milliseconds.
+///
+/// An older one may no longer hold.
 const FRESH_MS: u64 = 1_000;
 
-/// A link: what the other server says of itself, when it was heard, and how far it is behind.
+/// Formats a peer: its reported state, its link, and its lag.
 fn peer(out: &mut String, status: &Value, peer: &Value) {
     let of_peer = |list: &str| items(&status[list]).iter().find(|one| one["id"] == peer["id"]);
     let link = if peer["linked"] == true {
         let round_trip = format!("round trip {} ms", milliseconds(&peer["round_trip_us"]));
         match peer["heard_ms"].as_u64() {
-            // A release that does not say it.
+            // An older release does not report `heard_ms`.
             None => round_trip,
             Some(ms @ ..=FRESH_MS) => format!("heard {} s ago, {round_trip}", tenths(ms)),
             Some(ms) => format!("heard {} s ago", tenths(ms)),
@@ -123,7 +125,7 @@ fn peer(out: &mut String, status: &Value, peer: &Value) {
         Some(_) => ", catching up".to_owned(),
         None => String::new(),
     };
-    // Two learners say something every 2 s.
+    // Learners exchange messages only every 2 s, so a state of 3.5 s ago is recent.
     let said = of_peer("site").filter(|_| is_heard(3_500)).map_or(String::new(), |said| {
         let refusal = said["refusal"].as_str().map_or(String::new(), |why| format!(", {why}"));
         let disk: String = items(&said["disk"]).iter().map(|trouble| format!(", {}", word(trouble))).collect();
@@ -132,7 +134,7 @@ fn peer(out: &mut String, status: &Value, peer: &Value) {
     let _ = writeln!(out, "  server {} {}: {said}{link}{lag}", peer["id"], word(&peer["address"]));
 }
 
-/// Milliseconds as seconds with one digit.
+/// Formats milliseconds as seconds with one decimal.
 fn tenths(ms: u64) -> String {
     format!("{}.{}", ms / 1000, ms / 100 % 10)
 }
@@ -145,7 +147,7 @@ pub(super) fn word(value: &Value) -> &str {
     value.as_str().unwrap_or("-")
 }
 
-/// A server that is stuck has no numbers.
+/// Formats a number; a stuck server reports null.
 fn shown(value: &Value) -> String {
     if value.is_null() { "-".to_owned() } else { value.to_string() }
 }

@@ -1,40 +1,42 @@
-//! `zoolet unit`: what an init system needs to start the server.
+//! `zoolet unit`: prints what an init system needs to start the server.
 
 use super::{Exit, say};
 use zoolet::config;
 use zoolet_profiles::Key;
 
-/// Which init system.
+/// A supported init system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Init {
     Systemd,
     Procd,
 }
 
-/// What to print.
+/// The settings of the printed unit.
 #[derive(Debug)]
 pub(super) struct Options {
     pub(super) init: Init,
-    /// The configuration file that the server is started with.
+    /// The server's configuration file.
     pub(super) config: String,
-    /// The binary; `None`: this one.
+    /// The binary; `None` for the running one.
     pub(super) binary: Option<String>,
-    /// The data directory of that file.
+    /// The data directory in that configuration.
     pub(super) data: String,
-    /// The profile of that file.
+    /// The profile in that configuration.
     pub(super) profile: String,
 }
 
-/// Data directory that systemd creates and gives to the user.
+/// Data directory that systemd creates for the server's user.
 pub(super) const STATE: &str = "/var/lib/zoolet";
 
-/// Where files that others read may be: nobody else may enter the directory of the data.
+/// Directory for files that other users may read; they cannot enter the data directory.
 const IMAGES: &str = "/var/lib/zoolet-images";
 
-/// Tasks of the unit at most. A server has some 20 threads, of which none is made per client; what needs more is lost.
+/// Maximum tasks of the unit: a server has about 20 threads, and none per client.
+///
+/// A process that needs more is out of control.
 const TASKS_MAX: u32 = 128;
 
-/// So that systemd does.
+/// Lines that make systemd create [`STATE`].
 const STATE_LINES: &str = "StateDirectory=zoolet\nStateDirectoryMode=0700\n";
 
 const SYSTEMD: &str = include_str!("systemd.service");
@@ -55,8 +57,11 @@ pub(super) fn unit(options: &Options) -> Result<(), Exit> {
     ))
 }
 
-/// The memory that a server with this profile may have, as its control group counts it: the ceiling of the profile, and half
-/// of that for the kernel's own, most of it buffers of sockets. Cached files count too, and are given back first.
+/// Returns the memory limit of a server with this profile, in bytes.
+///
+/// Its control group also counts memory of the kernel and cached files. So the limit is the
+/// profile's ceiling and half of it for the kernel, mostly for socket buffers. The kernel evicts
+/// cached files first.
 fn memory_bytes_max(profile: &str) -> Result<u64, Exit> {
     let ceiling = config::profile::find(profile, None).map_err(Exit::usage)?.get(Key::CeilingBytes);
     Ok(ceiling + ceiling / 2)
@@ -76,7 +81,7 @@ fn text(init: Init, binary: &str, config: &str, data: &str, (profile, memory_byt
         .fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
 }
 
-/// The name of a profile, or the path of a file that is one.
+/// Returns a profile's name or file, if neither format needs to quote it.
 fn plain_profile(name: &str) -> Result<&str, Exit> {
     let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_.+".contains(&byte));
     if is_plain {
@@ -86,7 +91,7 @@ fn plain_profile(name: &str) -> Result<&str, Exit> {
     }
 }
 
-/// What both formats take as it is.
+/// Returns a path, if neither format needs to quote it.
 fn plain<'p>(key: &str, path: &'p str) -> Result<&'p str, Exit> {
     let is_plain =
         path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_.+".contains(&byte));
@@ -106,7 +111,8 @@ mod tests {
         let expected = "/usr/bin/zoolet serve --keep-trying --config /etc/zoolet/zoolet.toml\n";
         for init in [Init::Systemd, Init::Procd] {
             let text = text(init, "/usr/bin/zoolet", "/etc/zoolet/zoolet.toml", STATE, ("emmc/512m", 1));
-            // systemd's own words begin with one.
+            // More than one @ in a word is an unreplaced placeholder: words of systemd begin with
+            // one.
             let left = text.split_whitespace().any(|word| word.matches('@').count() > 1);
             assert!(text.contains(expected) && !left, "{text}");
         }

@@ -1,4 +1,4 @@
-//! What the process that writes tells the one that waits: a line each, through a pipe.
+//! Events from the writing process to the waiting one, a line each, through a pipe.
 
 use super::writer::Plan;
 use std::ffi::OsString;
@@ -6,23 +6,23 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use zoolet_engine::store::FileSystem;
 
-/// What is being done, and so what has not returned when nothing more is heard.
+/// The current step of the writer, which is stuck if no more events arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::cli::probe) enum Phase {
-    /// The directory is looked at, and a file made in it.
+    /// Inspecting the directory and creating the file in it.
     Preparing,
-    /// One block behind the other.
+    /// Writing sequentially, to lay out the file.
     LayingOut,
-    /// Block by block.
+    /// Writing and syncing single blocks.
     Syncing,
-    /// The file is removed.
+    /// Removing the file.
     Removing,
 }
 
 impl Phase {
     const ALL: [Self; 4] = [Self::Preparing, Self::LayingOut, Self::Syncing, Self::Removing];
 
-    /// Its name in the pipe and in JSON.
+    /// Returns its name in the pipe and in JSON.
     pub(in crate::cli::probe) const fn name(self) -> &'static str {
         match self {
             Self::Preparing => "preparing",
@@ -33,10 +33,10 @@ impl Phase {
     }
 }
 
-/// One line.
+/// An event: one line in the pipe.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Event {
-    /// Where it is written, and how much at most: the file is there, with nothing in it.
+    /// The empty file exists; `plan` bounds the bytes that will be written.
     Place {
         file_system: FileSystem,
         free_bytes: u64,
@@ -44,18 +44,18 @@ pub(super) enum Event {
         directory: PathBuf,
     },
     Began(Phase),
-    /// Bytes so far, and how long they took, microseconds.
+    /// Bytes written sequentially so far, and the time spent on them, in microseconds.
     LaidOut {
         bytes: u64,
         us: u64,
     },
-    /// One block was written and synced, microseconds.
+    /// One block was written and synced; the time in microseconds.
     Synced {
         us: u64,
     },
-    /// All is done, and nothing is left.
+    /// The measurement is complete, and the file is removed.
     Done,
-    /// It ends: an exit code and its line.
+    /// The measurement failed; the exit code and the line for stderr.
     Failed {
         code: u8,
         line: String,
@@ -63,7 +63,9 @@ pub(super) enum Event {
 }
 
 impl Event {
-    /// With the end of the line. A path may be any bytes but that.
+    /// Formats the event with a newline at its end.
+    ///
+    /// A path may contain any byte except a newline.
     pub(super) fn to_line(&self) -> Vec<u8> {
         let mut line = match self {
             Self::Place { file_system, free_bytes, plan, directory } => {
@@ -81,7 +83,7 @@ impl Event {
         line
     }
 
-    /// Of a line without its end. `None`: the process was ended in the middle of it.
+    /// Parses a line without its newline; `None` if the writer was killed within the line.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
         let mut words = line.splitn(6, |byte| *byte == b' ');
         let kind = words.next()?;

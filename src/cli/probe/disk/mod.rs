@@ -1,4 +1,4 @@
-//! What the disk takes: the pattern that the log writes, in the place where it would be.
+//! Measures the disk where the data would be, with the write pattern of the log.
 
 mod event;
 mod watch;
@@ -13,26 +13,28 @@ use std::path::PathBuf;
 use std::time::Duration;
 use zoolet_engine::store::{DeviceWear, FileSystem};
 
-/// What was found.
+/// The findings about the disk.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct DiskFound {
     pub(super) directory: PathBuf,
     pub(super) file_system: FileSystem,
-    /// Bytes that there was room for before; `None` when the file system has not answered.
+    /// Free bytes before the measurement; `None` if the file system did not answer.
     pub(super) free_bytes: Option<u64>,
-    /// Bytes in a second, one block behind the other.
+    /// Sequential write rate in bytes per second; `None` if nothing was written.
     pub(super) bytes_per_second: Option<u64>,
-    /// Of blocks that were written and synced, one by one; `None` when none was.
+    /// Times of the blocks that were written and synced singly; `None` if no sync returned.
     pub(super) syncs: Option<Syncs>,
-    /// All that was written.
+    /// Bytes written in total.
     pub(super) written_bytes: u64,
-    /// What the device says of its life.
+    /// The wear that the device reports.
     pub(super) wear: Option<DeviceWear>,
-    /// What had not returned when it was waited for no longer.
+    /// The operation that had not returned at the deadline.
     pub(super) stuck: Option<Stuck>,
 }
 
-/// How long they took, microseconds. One that has not returned counts with the time that it was waited for.
+/// Times of single syncs, in microseconds.
+///
+/// A sync that has not returned counts with the time waited for it so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Syncs {
     pub(super) count: u64,
@@ -50,7 +52,7 @@ impl Syncs {
     }
 }
 
-/// What the disk owes an answer to.
+/// An operation of the disk that has not returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stuck {
     pub(super) phase: Phase,
@@ -58,7 +60,7 @@ pub(super) struct Stuck {
 }
 
 impl Stuck {
-    /// In words.
+    /// Describes the operation.
     pub(super) fn what(self) -> &'static str {
         match self.phase {
             Phase::Preparing => "the file system has not answered",

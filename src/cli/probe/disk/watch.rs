@@ -1,4 +1,4 @@
-//! Waits for the process that writes, and no longer than is said.
+//! Starts the writing process and waits for its events until a deadline.
 
 use super::event::{Event, Phase};
 use super::writer::{LAYING_OUT_MAX, Plan, SYNCING_MAX};
@@ -15,15 +15,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 use zoolet_engine::store::{DeviceWear, FileSystem};
 
-/// So often whoever looks is told how far it is.
+/// Interval between looks at the deadline and the progress.
 const TELL_EVERY: Duration = Duration::from_millis(200);
-/// From then on a sync that does not return is worth a word.
+/// Silence after which the progress line mentions an operation that does not return.
 const LONG: Duration = Duration::from_secs(3);
 
-/// Measures the disk below a directory, or below the one that it would be made in, until then at most.
+/// Measures the disk of a directory, until the deadline.
+///
+/// If the directory does not exist, its parent is measured.
 ///
 /// # Errors
-/// There is no directory, no room, or the disk refuses something.
+/// There is no directory or no room, or the disk refuses an operation.
 pub(in crate::cli::probe) fn measure(data: &Path, until: Instant, progress: &mut Progress) -> Result<DiskFound, Exit> {
     let events = start(data).map_err(|error| Exit::failed(format!("the disk cannot be measured: {error}")))?;
     let mut found = watch(&events, until, data, progress)?;
@@ -33,8 +35,11 @@ pub(in crate::cli::probe) fn measure(data: &Path, until: Instant, progress: &mut
     Ok(found)
 }
 
-/// The other process, and what it says. It is not in the terminal's group: interrupted from there, it ends when it finds nobody listening, and nothing is left.
-/// Nor has it anything open of this one's, so that nobody waits for it who waits for this one.
+/// Starts the writing process and returns the receiver of its events.
+///
+/// The process is not in the terminal's process group, so an interrupt from the terminal does not
+/// end it. Its next write to the pipe fails instead: it removes its file and ends. It inherits no
+/// other open file, so a reader of this process's output does not wait for it.
 fn start(data: &Path) -> std::io::Result<Receiver<Event>> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(MEASURE).arg(data).process_group(0);
@@ -93,18 +98,18 @@ fn announcement(plan: Plan, directory: &Path) -> String {
     )
 }
 
-/// What was heard so far.
+/// The events so far.
 struct Seen {
     directory: PathBuf,
     file_system: FileSystem,
     free_bytes: Option<u64>,
     plan: Option<Plan>,
     phase: Phase,
-    /// Since when it is in that.
+    /// When the phase began.
     began: Instant,
-    /// When something was heard last.
+    /// When the last event arrived.
     heard: Instant,
-    /// Bytes, and how long they took, microseconds.
+    /// Bytes laid out, and the time spent on them, in microseconds.
     laid_out: (u64, u64),
     took: Vec<u64>,
 }
@@ -139,7 +144,7 @@ impl Seen {
         }
     }
 
-    /// Of all that is done with the disk, as far as bytes and time say.
+    /// Estimates the progress in hundredths, from bytes and time.
     fn percent(&self) -> u64 {
         let Some(plan) = self.plan else { return 0 };
         let of = |done: u64, most: u64, time: Duration| {
@@ -180,7 +185,7 @@ impl Seen {
     fn found(self, stuck: Option<Stuck>) -> DiskFound {
         let written_bytes = self.laid_out.0 + self.took.len() as u64 * super::writer::BLOCK;
         let mut took = self.took;
-        // It is a sync as others are, and took as long at least.
+        // A stuck sync counts too: it took at least this long.
         if let Some(Stuck { phase: Phase::Syncing, waited }) = stuck {
             took.push(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX));
         }
@@ -207,7 +212,7 @@ mod tests {
         Event::Place { file_system: FileSystem::Ext, free_bytes: 8 << 20, plan, directory: "/data".into() }
     }
 
-    /// What is found when the writer says that and nothing more, and is there still.
+    /// Returns the findings for a writer that sends these events and then hangs.
     fn after(events: impl IntoIterator<Item = Event>) -> DiskFound {
         let (sender, receiver) = mpsc::channel();
         events.into_iter().for_each(|event| sender.send(event).unwrap());
@@ -230,7 +235,7 @@ mod tests {
         assert_eq!(syncs.max_us, u64::try_from(found.stuck.unwrap().waited.as_micros()).unwrap());
         assert_eq!(found.written_bytes, (1 << 20) + 2 * 4096);
 
-        // One that only its removal waits for was measured.
+        // If only the removal hangs, the measurement is complete.
         told.push(Event::Began(Phase::Removing));
         let found = after(told);
         assert_eq!(found.syncs.unwrap().max_us, 300);

@@ -1,7 +1,8 @@
-//! Writes the pattern that the log writes, in the place where it would be, and tells how long that takes.
+//! Measures the write pattern of the log, in the directory where the log would be.
 //!
-//! It is a process of its own: a thread that waits for a disk that hangs cannot be ended, and its process stays until the disk answers. Whoever
-//! waits for this one goes when it has waited long enough; this one finds nobody listening, removes its file and ends too.
+//! Runs in a separate process. A thread that waits for a hanging disk cannot be ended, and its
+//! process stays until the disk answers. The waiting process can leave at its deadline. This
+//! process then finds its pipe closed, removes its file and ends.
 
 use super::event::{Event, Phase};
 use crate::cli::memory;
@@ -13,39 +14,43 @@ use std::time::{Duration, Instant};
 use zoolet_engine::store::disk::{Disk, DiskFile};
 use zoolet_engine::store::{FileSystem, FsDisk, Strategy};
 
-/// What the log writes at once.
+/// Write unit of the log, in bytes.
 pub(super) const BLOCK: u64 = 4096;
-/// What is written in one call while it is laid out.
+/// Bytes per write call while the file is laid out.
 const CHUNK: u64 = 256 << 10;
-/// All that is written, at most.
+/// Maximum bytes written in total.
 const BYTES_MAX: u64 = 40 << 20;
-/// Not more than this part of what is free: others write there too.
+/// Divisor of the free bytes; the quotient bounds the bytes written.
+///
+/// Other programs need room too.
 const PART_OF_FREE: u64 = 4;
-/// Of all that is written, for single blocks.
+/// Divisor of the bytes written; the quotient is the share of single blocks.
 const PART_SYNCED: u64 = 5;
-/// Blocks that are written and synced, at most.
+/// Maximum number of blocks written and synced singly.
 const SYNCS_MAX: u64 = 2000;
-/// The fewest that say anything about the longest of a hundred.
+/// Minimum number of syncs for a meaningful 99th percentile.
 pub(in crate::cli::probe) const SYNCS_MIN: u64 = 100;
-/// Below this there is no room for so many.
+/// Minimum free bytes; less has no room for [`SYNCS_MIN`] blocks.
 const FREE_MIN: u64 = 8 << 20;
-/// How long that takes at most.
+/// Time limits of the two writing phases.
 pub(super) const LAYING_OUT_MAX: Duration = Duration::from_secs(7);
 pub(super) const SYNCING_MAX: Duration = Duration::from_secs(12);
-/// So often while it is laid out the time is seen as it passes, and not all at the end.
+/// Intermediate syncs while the file is laid out, so that the reported time grows steadily.
+///
+/// A single sync would take most of the time at the end.
 const SYNCS_WHILE_LAYING_OUT: u64 = 4;
 
-/// How much is written at most.
+/// Bounds of the data to write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Plan {
-    /// One behind the other, so that blocks are there to be overwritten.
+    /// Bytes written sequentially first, so that there are blocks to overwrite.
     pub(super) laid_out_bytes: u64,
-    /// Blocks, one by one.
+    /// Blocks written and synced singly.
     pub(super) syncs: u64,
 }
 
 impl Plan {
-    /// `None`: so little room is no place for a server either.
+    /// Returns the plan for `free` bytes; `None` if a server would not fit either.
     fn within(free: u64) -> Option<Self> {
         let bytes = BYTES_MAX.min(free / PART_OF_FREE);
         let syncs = SYNCS_MAX.min(bytes / PART_SYNCED / BLOCK);
@@ -53,13 +58,13 @@ impl Plan {
         (free >= FREE_MIN).then_some(Self { laid_out_bytes, syncs })
     }
 
-    /// All of it.
+    /// Returns the bytes of both phases.
     pub(super) const fn bytes(self) -> u64 {
         self.laid_out_bytes + self.syncs * BLOCK
     }
 }
 
-/// The command that nobody types: measures below `data` and tells on standard output.
+/// Runs the internal command: measures below `data` and writes the events to stdout.
 pub(in crate::cli) fn run(data: &Path) {
     let mut stdout = io::stdout().lock();
     let mut tell = |event: &Event| {
@@ -81,7 +86,7 @@ enum Stopped {
     Failed(String),
 }
 
-/// Who waits is told; an error is that nobody does.
+/// Sends an event; an error means that the reader is gone.
 type Tell<'a> = dyn FnMut(&Event) -> io::Result<()> + 'a;
 
 fn measure(data: &Path, tell: &mut Tell<'_>) -> Result<(), Stopped> {
@@ -106,10 +111,11 @@ fn measure(data: &Path, tell: &mut Tell<'_>) -> Result<(), Stopped> {
     })
 }
 
-/// The directory itself, or the one that it would be made in.
+/// Returns the directory itself, or the parent in which it would be created.
 fn directory(data: &Path) -> Result<PathBuf, Stopped> {
     let whole = std::path::absolute(data).map_err(|error| Stopped::Failed(error.to_string()))?;
-    // A server makes its directory, and none on the way to it: what is further up may be another disk.
+    // A server creates its directory, but no ancestors. A more distant ancestor may be on another
+    // disk.
     let found = whole.ancestors().take(2).find(|place| place.exists());
     let refused = |why| Stopped::Refused(format!("--data = {}: {why}", data.display()));
     let found =
@@ -117,11 +123,11 @@ fn directory(data: &Path) -> Result<PathBuf, Stopped> {
     if found.is_dir() { Ok(found.to_path_buf()) } else { Err(refused("is no directory")) }
 }
 
-/// Bytes that may be taken for a moment.
+/// Returns the bytes that may be used temporarily.
 fn room(disk: &FsDisk, file_system: FileSystem) -> io::Result<u64> {
     let free = disk.free_bytes()?;
     let memory = memory::allowed(Path::new("/")).map(|(bytes, _)| bytes);
-    // What is written there is memory of this process's group.
+    // Files in tmpfs count as memory of this process's control group.
     Ok(if file_system == FileSystem::Tmpfs { free.min(memory.unwrap_or(free)) } else { free })
 }
 
@@ -129,7 +135,7 @@ fn mebibytes(bytes: u64) -> String {
     format!("{}.{} MiB", bytes >> 20, (bytes % (1 << 20) * 10) >> 20)
 }
 
-/// What the system refuses, with what helps.
+/// Describes an error of the disk, with a remedy.
 fn in_words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
@@ -165,8 +171,10 @@ impl Teller<'_, '_> {
     }
 }
 
-/// A file that goes whatever happens. It has its name while it is measured: a file without one some file systems sync in another way, btrfs not at all and
-/// f2fs with a checkpoint each time.
+/// A temporary file that is removed in any case.
+///
+/// It has a name during the measurement, because some file systems sync unnamed files differently:
+/// btrfs not at all, and f2fs with a checkpoint each time.
 struct Named<'a> {
     disk: &'a dyn Disk,
     file: Arc<dyn DiskFile>,
@@ -175,7 +183,7 @@ struct Named<'a> {
 impl<'a> Named<'a> {
     fn create(disk: &'a dyn Disk) -> io::Result<Self> {
         let file = match disk.create(NAME) {
-            // Of one that was killed, or whose disk hung until the power went.
+            // A leftover of a writer that was killed, or whose disk hung until the power failed.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 disk.remove(NAME)?;
                 disk.create(NAME)?
@@ -203,7 +211,7 @@ fn write(
     told.tell(place)?;
     let mut noise = Noise::new();
     told.tell(&Event::Began(Phase::LayingOut))?;
-    // Its name is there before a segment is used.
+    // The log too makes a segment's name durable before it uses the segment.
     named.file.sync()?;
     disk.sync_directory()?;
     let laid_out = lay_out(&*named.file, plan, &mut noise, &mut told)?;
@@ -214,12 +222,12 @@ fn write(
     Ok(())
 }
 
-/// How much was written. Only writing and syncing is timed.
+/// Lays the file out and returns its bytes; times only writing and syncing.
 fn lay_out(file: &dyn DiskFile, plan: Plan, noise: &mut Noise, told: &mut Teller<'_, '_>) -> Result<u64, Error> {
     let mut chunk = vec![0; CHUNK as usize];
     let sync_every = (plan.laid_out_bytes / SYNCS_WHILE_LAYING_OUT).next_multiple_of(CHUNK).max(CHUNK);
     let (began, mut written, mut took) = (Instant::now(), 0, Duration::ZERO);
-    // Something to be overwritten there is in any case.
+    // At least one chunk is written in any case, because later blocks overwrite it.
     while written < plan.laid_out_bytes && (written == 0 || began.elapsed() < LAYING_OUT_MAX) {
         noise.fill(&mut chunk);
         let began = Instant::now();
@@ -237,7 +245,7 @@ fn lay_out(file: &dyn DiskFile, plan: Plan, noise: &mut Noise, told: &mut Teller
     Ok(written)
 }
 
-/// What is overwritten or appended to.
+/// The part of the file that the single blocks overwrite or extend.
 struct Blocks {
     laid_out: u64,
     strategy: Strategy,
@@ -267,12 +275,16 @@ fn micros(took: Duration) -> u64 {
     u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Bytes that nothing on the way can make fewer of: file systems and controllers that compress, or keep the same block once, would look faster than they
-/// are (xorshift64*: Vigna, An experimental exploration of Marsaglia's xorshift generators, scrambled).
+/// Pseudorandom bytes that cannot be compressed or deduplicated.
+///
+/// File systems and controllers that do so would look faster than they are. The generator is
+/// xorshift64* (Vigna, An experimental exploration of Marsaglia's xorshift generators, scrambled).
 struct Noise(u64);
 
 impl Noise {
-    /// Another one each time: a second run must not find its blocks there.
+    /// Seeds from time and process id, for different blocks in each run.
+    ///
+    /// A second run must not find its blocks on the disk already.
     fn new() -> Self {
         let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
         Self((u64::from(since.subsec_nanos()) << 32 | u64::from(std::process::id())) | 1)
@@ -353,7 +365,7 @@ mod tests {
         }
     }
 
-    /// Who waited has gone: it had waited long enough, or was killed.
+    /// The waiting process has reached its deadline, or was killed.
     #[test]
     fn a_writer_that_nobody_listens_to_removes_its_file_and_ends() {
         let scratch = Scratch::new("gone");
@@ -367,7 +379,7 @@ mod tests {
         }
     }
 
-    /// A disk that compresses, or keeps equal blocks once, would write less than it is given.
+    /// A disk that compresses or deduplicates would write less than it was given.
     #[test]
     fn no_block_is_another_ones_and_none_can_be_made_shorter() {
         let scratch = Scratch::new("noise");
@@ -377,7 +389,8 @@ mod tests {
                 if *event == Event::Began(Phase::Removing) {
                     let file = fs::read(scratch.0.join(NAME))?;
                     for block in file.chunks(BLOCK as usize) {
-                        // Of 4096 drawn from 256 each is missed with a probability of e^-16.
+                        // In 4,096 random bytes, each of the 256 values is missing with a
+                        // probability of e^-16.
                         assert!(block.iter().collect::<HashSet<_>>().len() > 250);
                         let pairs: HashSet<_> = block.windows(4).collect();
                         assert!(pairs.len() > block.len() - 10, "it repeats itself");

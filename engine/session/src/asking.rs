@@ -1,4 +1,4 @@
-//! A request from its asking to its answer.
+//! A request, from its submission to its answer.
 
 use crate::link::{Answer, Link};
 use crate::slots::Ticket;
@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use zoolet_model::{Error, Reply, Request};
 
-/// Waits for the answer. It is sent at once if there is room, else in its turn.
+/// Waits for the answer to a request.
+///
+/// The request is sent at once if there is room, otherwise when its turn comes.
 #[derive(Debug)]
 pub(crate) struct Asking(Stage);
 
@@ -42,7 +44,9 @@ impl Future for Asking {
     }
 }
 
-/// The answer to one request of a recipe. Dropping it cancels only the waiting; if there was no room to send it yet, it is not sent.
+/// The answer to one request of a recipe.
+///
+/// Dropping it cancels only the waiting. A request that was still queued for room is not sent.
 #[derive(Debug)]
 #[must_use = "the answer comes when this is awaited"]
 pub struct Asked(pub(crate) Asking);

@@ -1,4 +1,4 @@
-//! A session as recipes see it.
+//! Implements the recipes' view of a session, [`Coordinator`].
 
 use crate::asking::{Asked, Asking};
 use crate::watch::Arm;

@@ -1,4 +1,4 @@
-//! What a session does for owners who no longer wait.
+//! Cleanup requests whose owners no longer wait for the answer.
 
 use crate::size::request_bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -8,13 +8,14 @@ use zoolet_engine::Budget;
 use zoolet_engine::budget::Part;
 use zoolet_model::{ErrorCode, Reply, Request};
 
-/// Their xids go down from here: below those of pings and of what nobody hears.
+/// First xid of an errand; later ones count down. They lie below the xids of other requests without
+/// a slot.
 const XID_FIRST: i32 = -1000;
 
 #[derive(Debug)]
 struct Entry {
     errand: Errand,
-    /// What it was charged with.
+    /// Bytes charged to the budget.
     bytes: u64,
 }
 
@@ -24,11 +25,11 @@ impl Entry {
     }
 }
 
-/// Whose request was sent.
+/// The errands that a sent request serves.
 #[derive(Debug)]
 enum Asked {
     One(Entry),
-    /// All that had begun when it was sent.
+    /// All errands with this shared request that existed when it was sent.
     All(Shared, Vec<Entry>),
 }
 
@@ -42,15 +43,17 @@ impl Asked {
     }
 }
 
-/// Errands that are not done. As many as there were guards and attempts of owners, and charged to the budget as requests are: so new requests wait
-/// while errands take the room.
+/// Unfinished errands of a session.
+///
+/// There are at most as many as there were guards and attempts of owners. Errands are charged to
+/// the budget like requests, so new requests wait while errands use it up.
 #[derive(Debug)]
 pub(crate) struct Errands {
-    /// Sent and not answered, in the order of sending.
+    /// Sent and unanswered requests, in the order of sending.
     sent: VecDeque<(i32, Asked)>,
-    /// What was sent for all that share it, and those who came since: they share the next one.
+    /// For each shared request in flight, the errands that came after it; they share the next one.
     shared: BTreeMap<Shared, Vec<Entry>>,
-    /// To be sent with the next ping, or when the session is connected again.
+    /// Errands to send with the next ping, or after a reconnect.
     left: VecDeque<Entry>,
     xid: i32,
     budget: Arc<Budget>,
@@ -61,20 +64,20 @@ impl Errands {
         Self { sent: VecDeque::new(), shared: BTreeMap::new(), left: VecDeque::new(), xid: XID_FIRST, budget }
     }
 
-    /// Whether an answer is to one of these.
+    /// Returns whether `xid` belongs to an errand.
     pub(crate) fn has_xid(xid: i32) -> bool {
         xid <= XID_FIRST
     }
 
-    /// Sends one now.
+    /// Sends an errand now.
     pub(crate) fn run(&mut self, errand: Errand, send: impl FnMut(i32, Request)) {
         let entry = self.charge(errand);
         self.send(entry, send);
     }
 
-    /// Keeps one until the session is connected.
+    /// Keeps an errand until the session is connected.
     pub(crate) fn keep(&mut self, errand: Errand) {
-        // What it is to clear away may still be under way on the connection that ended.
+        // The create that this errand cleans up may still be in flight on the old connection.
         let entry = self.charge(errand.on_another_connection());
         self.left.push_back(entry);
     }
@@ -111,7 +114,7 @@ impl Errands {
         self.xid = self.xid.checked_sub(1).unwrap_or(XID_FIRST);
     }
 
-    /// Everything that was left for later goes now.
+    /// Sends every errand that was left for later.
     pub(crate) fn send_left(&mut self, mut send: impl FnMut(i32, Request)) {
         let mut together: BTreeMap<Shared, Vec<Entry>> = BTreeMap::new();
         while let Some(entry) = self.left.pop_front() {
@@ -128,7 +131,7 @@ impl Errands {
         }
     }
 
-    /// An answer. What follows at once is sent, if that is still possible.
+    /// Handles an answer and sends the errand's next request, if `send` still allows it.
     pub(crate) fn answered(
         &mut self,
         xid: i32,
@@ -162,20 +165,22 @@ impl Errands {
         }
     }
 
-    /// All of them, those first that were sent.
+    /// Removes and returns all errands, sent ones first.
     fn take_all(&mut self) -> Vec<Entry> {
         let sent = self.sent.drain(..).flat_map(|(_, asked)| asked.into_entries());
         let shared = std::mem::take(&mut self.shared).into_values().flatten();
         sent.chain(shared).chain(self.left.drain(..)).collect()
     }
 
-    /// Nobody will answer any more: what was sent is to be sent again, before what was not.
+    /// Moves all errands back to the unsent ones: the connection is gone.
+    ///
+    /// Sent errands come first, so that they are sent again before the others.
     pub(crate) fn unsend(&mut self) {
         let unsent = self.take_all();
         self.left.extend(unsent.into_iter().map(Entry::on_another_connection));
     }
 
-    /// The session is over.
+    /// Drops all errands: the session is over.
     pub(crate) fn clear(&mut self) {
         self.take_all().iter().for_each(|entry| self.budget.release(Part::Outstanding, entry.bytes));
     }

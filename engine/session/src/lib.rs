@@ -1,11 +1,16 @@
-//! Sessions inside the process: the same requests, limits and order as over a socket, without the bytes.
+//! Sessions inside the process, without sockets or wire bytes.
 //!
-//! A part of zoolet, published with it: `Session` and what it gives is what embedders see, as the crate `zoolet` names it; [`Link`], [`Links`],
-//! [`Outbox`] and [`Surroundings`] are for whoever drives the machine, with threads or on virtual time, and change as that needs.
+//! In-process sessions have the same requests, limits and ordering as sessions over a socket.
 //!
-//! [`Link`] is where a session's owner and the machine meet: slots for replies, queues for watches, the
-//! state. Everything public is a thin handle to it. Wakers are called on the node's own threads, the one that syncs the log among them: a waker
-//! that blocks holds up everybody's writes.
+//! zoolet publishes this crate as part of itself. Embedders see `Session` and the types it returns,
+//! re-exported by the crate `zoolet`. [`Link`], [`Links`], [`Outbox`] and [`Surroundings`] are for
+//! drivers of the machine, which run it on threads or on virtual time. These four types change
+//! whenever a driver needs it.
+//!
+//! [`Link`] connects a session's owner with the machine. It holds the reply slots, the watch queues
+//! and the session state. [`Session`], its futures and its streams are thin handles to it. Wakers
+//! run on the node's own threads, including the log thread. A waker that blocks delays the writes
+//! of all clients.
 
 mod asking;
 mod coordinator;
@@ -48,26 +53,27 @@ use zoolet_model::{
     AclEntry, AddWatchMode, ErrorCode, Names, OpResult, Path, Reply, Request, SessionId, Stat, Text, WriteOp,
 };
 
-/// A znode as a read lends it, without copying.
+/// A znode borrowed by a read, without copying.
 #[derive(Clone, Copy, Debug)]
 pub struct Znode<'a> {
-    /// Its data; null and empty are different.
+    /// The znode's data. `None` (null) and empty data are different.
     pub data: Option<&'a [u8]>,
-    /// Its stat.
+    /// The znode's stat.
     pub stat: &'a Stat,
 }
 
-/// A session of this process. Clones are the same session; when the last one is dropped the session closes and its
-/// ephemerals are deleted.
+/// A session inside this process.
 ///
-/// Futures need a waker and no particular runtime. A request is sent when its future is first polled, and dropping the
-/// future later cancels only the waiting.
+/// Clones share the session. Dropping the last clone closes the session and deletes its ephemerals.
+///
+/// Futures need a waker but no particular runtime. A request is sent when its future is first
+/// polled. Dropping the future after that cancels only the waiting.
 #[derive(Clone, Debug)]
 pub struct Session {
     owner: Arc<Owner>,
 }
 
-/// Closes the session when the last handle goes.
+/// Closes the session when the last handle is dropped.
 #[derive(Debug)]
 struct Owner {
     link: Arc<Link>,
@@ -80,7 +86,7 @@ impl Drop for Owner {
 }
 
 impl Session {
-    /// The owner's handle to `link`.
+    /// Creates the owner's handle to `link`.
     pub fn new(link: Arc<Link>) -> Self {
         Self { owner: Arc::new(Owner { link }) }
     }
@@ -89,50 +95,64 @@ impl Session {
         &self.owner.link
     }
 
-    /// The session's number, the owner of its ephemerals.
+    /// Returns the session's id, which owns its ephemerals.
     pub fn id(&self) -> SessionId {
         self.link().id()
     }
 
-    /// The negotiated timeout, milliseconds.
+    /// Returns the negotiated timeout in milliseconds.
     pub fn timeout_ms(&self) -> u32 {
         self.link().timeout_ms()
     }
 
-    /// How the session is now.
+    /// Returns the current state of the session.
     pub fn state(&self) -> SessionState {
         self.link().session_state()
     }
 
-    /// The state now and then each later one; a slow reader misses intermediate ones, never the last.
+    /// Returns a stream of the current state and every later one.
+    ///
+    /// A slow reader may miss intermediate states, but never the last one.
     pub fn states(&self) -> States {
         States::new(Arc::clone(self.link()))
     }
 
-    /// Its owner is alive. What [`SessionOptions::watchdog`] waits for; without one it does nothing. To be called where the owner does his work, for
-    /// instance once in each round of his main loop, and not by a thread whose only work is this.
+    /// Resets the watchdog: the session's owner is alive.
+    ///
+    /// Without [`SessionOptions::watchdog`] this does nothing. Call it where the owner does its
+    /// work, for instance once per round of its main loop. Do not call it from a thread that does
+    /// nothing else.
     pub fn touch(&self) {
         self.link().touch();
     }
 
-    /// Sends `request` now, without waiting: the order of calls is the order of requests. For pipelining, and for requests
-    /// that have no method here. The answer to a multi that failed is its results; to anything else that failed, an error.
+    /// Sends `request` immediately, without waiting for a free slot.
+    ///
+    /// Requests are sent in the order of calls. Use this to pipeline requests, and for requests
+    /// without a method here. A failed multi resolves to its results, any other failed request to
+    /// an error.
     ///
     /// # Errors
-    /// [`Error::Busy`] when the session has `outstanding_max` requests under way; else why it cannot be sent.
+    /// [`Error::Busy`] if there is no room for it:
+    ///
+    /// - `outstanding_max` requests of the session are in flight,
+    /// - the server's byte budget for requests is used up, or
+    /// - other requests of the session already wait for room.
+    ///
+    /// Any other variant says why the request could not be sent.
     pub fn submit(&self, request: Request) -> Result<Pending, Error> {
         Ok(Pending(self.link().submit(request, None)?))
     }
 
-    /// Reads with another consistency than [`Consistency::Session`].
+    /// Returns a reader with another consistency than [`Consistency::Session`].
     pub fn reading(&self, consistency: Consistency) -> Reads<'_> {
         Reads::new(self, consistency)
     }
 
-    /// Creates a persistent znode that everybody may use.
+    /// Creates a persistent znode that every client may use.
     ///
     /// # Errors
-    /// The server's answer, or why there is none.
+    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
     pub async fn create(&self, path: &Path, data: impl Into<Option<Bytes>>) -> Result<Created, Error> {
         self.create_with(path, data, &CreateOptions::default()).await
     }
@@ -140,7 +160,7 @@ impl Session {
     /// Creates a znode.
     ///
     /// # Errors
-    /// The server's answer, or why there is none.
+    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
     pub async fn create_with(
         &self,
         path: &Path,
@@ -156,7 +176,7 @@ impl Session {
     /// Deletes a znode.
     ///
     /// # Errors
-    /// The server's answer, or why there is none.
+    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
     pub async fn delete(&self, path: &Path, version: Version) -> Result<(), Error> {
         let op = WriteOp::Delete { path: path.text().clone(), version: version.on_wire() };
         self.ask(Request::Write(op), None).await.map(drop)
@@ -165,26 +185,27 @@ impl Session {
     /// Sets the data of a znode.
     ///
     /// # Errors
-    /// The server's answer, or why there is none.
+    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
     pub async fn set(&self, path: &Path, data: impl Into<Option<Bytes>>, version: Version) -> Result<Stat, Error> {
         let op = WriteOp::SetData { path: path.text().clone(), data: data.into(), version: version.on_wire() };
         stat(self.ask(Request::Write(op), None).await?)
     }
 
-    /// Sets the ACL of a znode; `version` is compared with aversion.
+    /// Sets the ACL of a znode; `version` is compared with its aversion.
     ///
     /// # Errors
-    /// The server's answer, or why there is none.
+    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
     pub async fn set_acl(&self, path: &Path, acl: &[AclEntry], version: Version) -> Result<Stat, Error> {
         let op =
             WriteOp::SetAcl { path: path.text().clone(), acl: options::requested(acl), version: version.on_wire() };
         stat(self.ask(Request::Write(op), None).await?)
     }
 
-    /// All operations or none.
+    /// Carries out all operations or none.
     ///
     /// # Errors
-    /// [`Error::Refused`] with the first culprit's code when one of them failed; else why there is no answer.
+    /// [`Error::Refused`] with the code of the first operation that failed; another variant if no
+    /// answer arrived.
     pub async fn multi(&self, ops: Vec<WriteOp>) -> Result<Vec<OpResult>, Error> {
         match self.ask(Request::Multi(ops), None).await?.reply {
             Reply::Multi(results) => match zoolet_model::first_failure(&results) {
@@ -195,43 +216,43 @@ impl Session {
         }
     }
 
-    /// The data and stat of a znode.
+    /// Returns the data and stat of a znode.
     ///
     /// # Errors
-    /// The server's answer, or why there is none.
+    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
     pub async fn get(&self, path: &Path) -> Result<(Option<Bytes>, Stat), Error> {
         data(self.ask(get(path, false), None).await?)
     }
 
-    /// Lends a znode to `read`, in place.
+    /// Passes a znode to `read` without copying its data.
     ///
     /// # Errors
-    /// The server's answer, or why there is none.
+    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
     pub async fn get_with<R>(&self, path: &Path, read: impl FnOnce(Znode<'_>) -> R) -> Result<R, Error> {
         let (data, stat) = self.get(path).await?;
         Ok(read(Znode { data: data.as_deref(), stat: &stat }))
     }
 
-    /// The stat of a znode; `None` when there is none.
+    /// Returns the stat of a znode, or `None` if it does not exist.
     ///
     /// # Errors
-    /// The server's answer, or why there is none.
+    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
     pub async fn exists(&self, path: &Path) -> Result<Option<Stat>, Error> {
         existing(self.ask(exists(path, false), None).await)
     }
 
-    /// The names of the children, sorted.
+    /// Returns the names of the children, sorted.
     ///
     /// # Errors
-    /// The server's answer, or why there is none.
+    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
     pub async fn children(&self, path: &Path) -> Result<Names, Error> {
         names(self.ask(children(path, false), None).await?)
     }
 
-    /// The ACL of a znode.
+    /// Returns the ACL and stat of a znode.
     ///
     /// # Errors
-    /// The server's answer, or why there is none.
+    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
     pub async fn acl(&self, path: &Path) -> Result<(Vec<AclEntry>, Stat), Error> {
         match self.ask(Request::GetAcl { path: path.text().clone() }, None).await?.reply {
             Reply::Acl(acl, stat) => Ok((acl, stat)),
@@ -239,19 +260,21 @@ impl Session {
         }
     }
 
-    /// Waits until this server has seen everything that was acknowledged before.
+    /// Waits until this server has applied every write acknowledged before the call.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
     pub async fn sync(&self) -> Result<(), Error> {
         self.ask(Request::Sync { path: None }, None).await.map(drop)
     }
 
-    /// Adds an identity to the session, as `digest` with `user:password`: what it creates with an ACL of the scheme `auth` is for
-    /// that identity, and it may do what ACLs allow to that identity.
+    /// Adds an identity to the session, for example `digest` with `user:password`.
+    ///
+    /// The session gets the permissions that ACLs grant to this identity. In the ACL of a znode
+    /// that the session creates, an entry of the scheme `auth` stands for this identity.
     ///
     /// # Errors
-    /// [`Error::AuthFailed`], which ends the session; or why there is no answer.
+    /// [`Error::AuthFailed`], which ends the session; another variant if no answer arrived.
     pub async fn add_auth(&self, scheme: &str, auth: impl Into<Bytes>) -> Result<(), Error> {
         let auth = auth.into();
         let request = Request::Auth { scheme: Some(scheme.into()), auth: Some(auth.clone()) };
@@ -265,63 +288,74 @@ impl Session {
         }
     }
 
-    /// [`Session::get`], and the first change of the znode after it.
+    /// Reads like [`Session::get`] and watches for the znode's first change after it.
     ///
     /// # Errors
-    /// The server's answer, or why there is none; then nothing is watched.
+    /// [`Error::Refused`] with the server's code; another variant if no answer arrived. After an
+    /// error nothing is watched.
     pub async fn get_and_watch(&self, path: &Path) -> Result<((Option<Bytes>, Stat), OneShotWatch), Error> {
         let watch = OneShotWatch::new(self.link(), path.text().clone(), Arm::Data);
         let answer = self.ask(get(path, true), Some(watch.id())).await?;
         Ok((data(answer)?, watch))
     }
 
-    /// [`Session::exists`], and the first change after it: creation when there was none.
+    /// Reads like [`Session::exists`] and watches for the first change after it.
+    ///
+    /// If the znode does not exist, the watch fires when it is created.
     ///
     /// # Errors
-    /// The server's answer, or why there is none; then nothing is watched.
+    /// [`Error::Refused`] with the server's code; another variant if no answer arrived. After an
+    /// error nothing is watched.
     pub async fn exists_and_watch(&self, path: &Path) -> Result<(Option<Stat>, OneShotWatch), Error> {
         let watch = OneShotWatch::new(self.link(), path.text().clone(), Arm::Exist);
         let answer = self.ask(exists(path, true), Some(watch.id())).await;
         Ok((existing(answer)?, watch))
     }
 
-    /// [`Session::children`], and the first change of that list after it.
+    /// Reads like [`Session::children`] and watches for the list's first change after it.
     ///
     /// # Errors
-    /// The server's answer, or why there is none; then nothing is watched.
+    /// [`Error::Refused`] with the server's code; another variant if no answer arrived. After an
+    /// error nothing is watched.
     pub async fn children_and_watch(&self, path: &Path) -> Result<(Names, OneShotWatch), Error> {
         let watch = OneShotWatch::new(self.link(), path.text().clone(), Arm::Child);
         let answer = self.ask(children(path, true), Some(watch.id())).await?;
         Ok((names(answer)?, watch))
     }
 
-    /// Every change of a znode, or of a subtree, until the stream is dropped. The znode need not exist.
+    /// Watches every change of a znode or subtree until the stream is dropped.
+    ///
+    /// The znode need not exist.
     ///
     /// # Errors
-    /// The server's answer, as SystemError when it has `watches_max` of them, or why there is none; then nothing is watched.
+    /// [`Error::Refused`] with the server's code, which is SystemError if the server already has
+    /// `watches_max` watches; another variant if no answer arrived. After an error nothing is
+    /// watched.
     pub async fn watch(&self, path: &Path, mode: AddWatchMode) -> Result<WatchStream, Error> {
         let stream = WatchStream::new(self.link(), path, mode);
         self.ask(Request::AddWatch { path: path.text().clone(), mode }, Some(stream.id())).await?;
         Ok(stream)
     }
 
-    /// Closes the session and deletes its ephemerals. For its owner it is over at once: another server may give what was his to somebody else before this one
-    /// answers.
+    /// Closes the session and deletes its ephemerals.
+    ///
+    /// The session is over for its owner at once. Another server may grant the owner's locks to
+    /// another session before this server answers.
     ///
     /// # Errors
-    /// Why there is no answer; the session then ends when its timeout passes.
+    /// The reason why no answer arrived. The session then ends when its timeout expires.
     pub async fn close(self) -> Result<(), Error> {
         let asked = self.link().close()?;
         asked.await.map(drop)
     }
 
-    /// Waits for a slot, sends, waits for the answer.
+    /// Waits for a slot, sends the request, and waits for the answer.
     async fn ask(&self, request: Request, watch: Option<u64>) -> Result<Answer, Error> {
         Asking::new(self.link(), request, watch).await
     }
 }
 
-/// A request under way. Dropping it cancels only the waiting.
+/// A request in flight. Dropping it cancels only the waiting.
 #[derive(Debug)]
 #[must_use = "the answer comes when this is awaited"]
 pub struct Pending(Ticket);
@@ -375,13 +409,13 @@ fn names(answer: Answer) -> Result<Names, Error> {
     }
 }
 
-/// The machine answered another question than was asked.
+/// Returns the error for a reply of the wrong kind, which is a bug of the machine.
 fn unexpected(reply: &Reply) -> Error {
     debug_assert!(false, "unexpected reply {reply:?}");
     Error::Refused(ErrorCode::SystemError)
 }
 
-/// Locks; a thread that panicked while it held the lock has been reported where it ran.
+/// Locks `mutex`, ignoring poison: a panic was already reported by its own thread.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

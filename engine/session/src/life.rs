@@ -1,38 +1,45 @@
-//! Until when a session surely lives.
+//! The instant until which a session is certainly alive.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 use zoolet_model::Request;
 
-/// By so much two clocks may differ in speed, one in: each is off by 500 millionths at most, which is what NTP corrects.
+/// One part in this many by which the speeds of two clocks may differ.
+///
+/// Each clock is off by at most 500 parts per million, the limit of NTP's frequency correction.
 const DRIFT_ONE_IN: u32 = 1000;
 
-/// So many times in its timeout a session gives a sign of life.
+/// Signs of life that a session sends per timeout.
 pub(crate) const PINGS_IN_TIMEOUT: u32 = 3;
 
-/// Signs of life that are remembered, at most.
+/// Maximum number of remembered signs of life.
 const SIGNS_MAX: usize = 16;
 
-/// What went out, as far as it says something of the session's life when it is answered.
+/// A sent request, as evidence of the session's life once it is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sign {
     pub(crate) sent: Duration,
     pub(crate) shows: Shows,
 }
 
-/// What an answer shows.
+/// The evidence that an answer gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shows {
-    /// A write's, or that of a ping which goes to the leader: that its leader had it after it was sent, a sign of life to the one who judges silence.
+    /// The leader received the request after it was sent, which counts as a sign of life.
+    ///
+    /// Answers to writes show this, and answers to a ping that goes to the leader.
     Itself,
-    /// A ping's or a sync's: that the server leads or follows, so its leader had heard of what was sent some time before.
+    /// The answering server leads or follows, so the leader knows of earlier requests.
+    ///
+    /// Answers to pings and syncs show this. "Earlier" means some time before the answered request
+    /// was sent.
     Earlier,
-    /// Reads go on for a while where nobody leads.
+    /// Nothing: a server without a leader answers reads for a while.
     Nothing,
 }
 
 impl Shows {
-    /// What an answer to `request` will show.
+    /// Returns what an answer to `request` will show.
     pub(crate) fn of(request: &Request) -> Self {
         match request {
             Request::Write(_) | Request::Multi(_) => Self::Itself,
@@ -42,9 +49,12 @@ impl Shows {
     }
 }
 
-/// How a session gives a sign of life, and what the answer shows. A server answers a ping by itself; where that would say too little about a session with so
-/// short a timeout, because between two answers more of it passes than they show, a sync stands for it: its leader hears of that before it is asked, and a
-/// quorum says who leads. What is asked behind it waits for its answer.
+/// Returns the request to send as a sign of life, with the evidence of its answer.
+///
+/// A server answers a ping by itself. With a short timeout such answers prove too little:
+/// `told_late` exceeds the time between two pings. Such a session sends a sync instead. The leader
+/// then hears of the session before the sync is answered, and a quorum confirms that it leads.
+/// Requests behind the sync wait for its answer.
 pub(crate) fn ping(timeout: Duration, told_late: Duration) -> (Request, Shows) {
     if timeout / PINGS_IN_TIMEOUT < told_late {
         (Request::Sync { path: None }, Shows::Itself)
@@ -53,26 +63,32 @@ pub(crate) fn ping(timeout: Duration, told_late: Duration) -> (Request, Shows) {
     }
 }
 
-/// Signs of life that were answered, and what they show.
+/// Answered signs of life and their evidence.
 ///
-/// Silence is judged by the leader, and a session may be at another server. That server tells its leader within 200 ms whom it heard, and the leader
-/// waits 200 ms longer for those. But it goes on answering while it hears nothing of its leader, for `staleness_max_ms`; and a leader that
-/// was deposed goes on for 2 s until it misses its quorum. What is sent in that time is answered, and nobody who decides has heard of it. So an answer
-/// shows only that what was sent so much before it ([`crate::Surroundings::told_late`]) had been heard where it matters. An answered write shows it
-/// of itself.
+/// The leader expires silent sessions, but a session may be connected to another server. That
+/// server tells the leader within 200 ms which sessions it heard, and the leader waits 200 ms
+/// longer for them. Two cases delay the news further:
 ///
-/// This takes for granted that a link between two servers that works at all works both ways: a learner that hears its leader and is not heard by it is
-/// found out only when the link ends, 5 s after the last packet. And that clocks of servers do not stand still.
+/// - A server that hears nothing from its leader goes on answering for `staleness_max_ms`.
+/// - A deposed leader goes on answering for 2 s, until it misses its quorum.
+///
+/// Requests sent in that time are answered although the server that expires sessions never hears of
+/// them. So an answer shows only that the leader knew of requests sent
+/// [`crate::Surroundings::told_late`] earlier. An answered write shows it for the write itself.
+///
+/// This assumes that a link between two servers works in both directions or not at all. A leader
+/// that its learner hears, but that does not hear the learner, is noticed only when the link ends.
+/// That is 5 s after the last packet. It also assumes that the servers' clocks do not stand still.
 #[derive(Debug, Default)]
 pub(crate) struct Life {
-    /// When the newest sign was sent that was surely heard.
+    /// Send time of the newest sign that the leader certainly knows of.
     heard: Option<Duration>,
-    /// Later ones that were answered, in the order of sending and some way apart.
+    /// Send times of later answered signs, in order and spaced apart.
     signs: VecDeque<Duration>,
 }
 
 impl Life {
-    /// Something was answered.
+    /// Records an answer.
     pub(crate) fn answered(&mut self, sign: Sign, told_late: Duration) {
         if sign.shows == Shows::Itself {
             self.heard = self.heard.max(Some(sign.sent));
@@ -90,7 +106,7 @@ impl Life {
         }
     }
 
-    /// Zero before there is anything to say.
+    /// Returns the instant until which the session is certainly alive; zero before any evidence.
     pub(crate) fn safe_until(&self, timeout: Duration) -> Duration {
         self.heard.map_or(Duration::ZERO, |heard| heard + timeout - timeout / DRIFT_ONE_IN)
     }
@@ -101,7 +117,7 @@ mod tests {
     use super::*;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
-    /// Of which so much is counted on.
+    /// The part of `TIMEOUT` that remains after clock drift.
     const SAFE: Duration = Duration::from_millis(9990);
 
     fn at(ms: u64) -> Duration {

@@ -1,4 +1,4 @@
-//! The sessions of one node, as the machine sees them: by connection.
+//! The in-process sessions of one node, by connection.
 
 use super::Link;
 use super::life::PINGS_IN_TIMEOUT;
@@ -7,28 +7,30 @@ use std::sync::Arc;
 use zoolet_engine::{ConnId, Event};
 use zoolet_model::LostReason;
 
-/// The in-process sessions of a node, as the machine sees them.
+/// The in-process sessions of a node, by connection, for the machine's side.
 #[derive(Debug, Default)]
 pub struct Links {
     links: HashMap<ConnId, Arc<Link>>,
     numbers: u64,
 }
 
-/// The bit that tells connections of this process from sockets.
+/// Marks connection ids of in-process sessions, to tell them from sockets.
 const EMBEDDED: u64 = 1 << 63;
 
 impl Links {
-    /// Whether a connection is one of this process.
+    /// Returns whether a connection belongs to an in-process session.
     pub fn is_embedded(conn: ConnId) -> bool {
         conn.0 & EMBEDDED != 0
     }
 
-    /// The session on a connection.
+    /// Returns the session of a connection.
     pub fn find(&self, conn: ConnId) -> Option<&Arc<Link>> {
         self.links.get(&conn)
     }
 
-    /// Connects a session; the event goes to the machine.
+    /// Starts a connection for a session and returns the event for the machine.
+    ///
+    /// Returns `None` if the session is over and does not need a connection.
     pub fn dial(&mut self, link: Arc<Link>) -> Option<Event> {
         self.numbers += 1;
         let conn = ConnId(EMBEDDED | self.numbers);
@@ -37,13 +39,13 @@ impl Links {
         Some(Event::Connect { conn, peer: None, request })
     }
 
-    /// The machine closed it; gives the session when it wants to be connected again.
+    /// Ends a connection that the machine closed; returns the session if it wants to reconnect.
     pub fn close(&mut self, conn: ConnId) -> Option<Arc<Link>> {
         let link = self.links.remove(&conn)?;
         link.closed().then_some(link)
     }
 
-    /// A ping for each: a session of this process lives as long as the process runs.
+    /// Yields one ping per connected session, which keeps it alive while the process runs.
     pub fn pings(&self) -> impl Iterator<Item = Event> {
         self.links.iter().filter_map(|(&conn, link)| {
             let (xid, request) = link.ping()?;
@@ -51,22 +53,22 @@ impl Links {
         })
     }
 
-    /// How often to ping, milliseconds; `None` without a session.
+    /// Returns the ping interval in milliseconds; `None` without a session.
     pub fn ping_interval_ms(&self) -> Option<u64> {
         self.links.values().map(|link| u64::from(link.timeout_ms() / PINGS_IN_TIMEOUT).max(1)).min()
     }
 
-    /// Asks every session to close, as a clean shutdown does.
+    /// Asks every session to close, for a clean shutdown.
     pub fn close_all(&self) {
         self.links.values().for_each(|link| link.close_unheard());
     }
 
-    /// Whether no session is connected, or about to be.
+    /// Returns whether no session is connected or connecting.
     pub fn is_empty(&self) -> bool {
         self.links.is_empty()
     }
 
-    /// The node is gone.
+    /// Ends every session: the node is gone.
     pub fn lost(&mut self, reason: LostReason) {
         self.links.drain().for_each(|(_, link)| link.lost(reason));
     }

@@ -1,40 +1,51 @@
-//! What a write is given beside its path and data.
+//! Options of sessions and writes.
 
 use bytes::Bytes;
 use std::time::Duration;
 use zoolet_model::{AclEntry, AskedAcl, Create, CreateKind, CreateMode, Path, RequestedAcl, Stat, Text, WriteOp};
 
-/// How a session of this process is.
+/// Options for a session of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SessionOptions {
-    /// The timeout to ask for; `None` is 10 s. What the node does not grant it moves to the nearest that it does, 4 s to 40 s unless it is told otherwise:
-    /// [`Session::timeout`](zoolet_coordinator::Coordinator::timeout) says what it is. The node keeps the session alive: the timeout matters when the process dies, and is how long its
-    /// ephemerals then stay. In an ensemble a session of less than 9.6 s asks its leader three times in its timeout whether it is alive, and what it asks
-    /// behind that waits until it is answered: for one way to the leader and back.
+    /// The session timeout to request; `None` requests 10 s.
+    ///
+    /// The node moves a timeout outside its range to the nearest bound; by default the range is 4 s
+    /// to 40 s. [`Session::timeout`](zoolet_coordinator::Coordinator::timeout) returns the
+    /// negotiated value. The node keeps the session alive while the process lives. So the timeout
+    /// is how long ephemerals remain after the process dies.
+    ///
+    /// In an ensemble, a session with a timeout below 9.6 s sends three syncs to its leader per
+    /// timeout. Requests behind a sync wait for its answer, which takes one round trip to the
+    /// leader.
     pub timeout: Option<Duration>,
-    /// The session closes when its owner does not [touch](crate::Session::touch) it for so long; `None`: it lives as long as the process. For daemons
-    /// whose main loop may hang while the process, and so the node's threads, live on: their ephemerals and locks go then, and the state is
-    /// `Lost(`[`Untouched`](crate::LostReason::Untouched)`)`. It counts from when the session is first served.
+    /// Maximum time between calls of [`touch`](crate::Session::touch) before the session closes.
+    ///
+    /// `None` disables the watchdog: the session lives as long as the process. The watchdog is for
+    /// daemons whose main loop may hang while the process and the node's threads live on. Their
+    /// ephemerals and locks are then released, and the state becomes
+    /// `Lost(`[`Untouched`](crate::LostReason::Untouched)`)`. The time counts from the moment the
+    /// session is first connected.
     pub watchdog: Option<Duration>,
 }
 
-/// What a create made.
+/// The result of a create.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Created {
-    /// Its path: with the number appended when it is sequential.
+    /// The znode's path, including the number of a sequential znode.
     pub path: Text,
-    /// Its stat.
+    /// The znode's stat.
     pub stat: Stat,
 }
 
-/// What kind of znode to create, and for whom.
+/// The kind of znode to create, and its ACL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CreateOptions {
-    /// Persistent, ephemeral or container; a time to live is not built yet and refused with Unimplemented.
+    /// Persistent, ephemeral or container. A time to live is not implemented yet, and refused with
+    /// Unimplemented.
     pub kind: CreateKind,
     /// Whether the parent's counter is appended to the name.
     pub sequential: bool,
-    /// Who may do what.
+    /// The permissions of each identity.
     pub acl: Vec<AclEntry>,
 }
 
@@ -45,18 +56,18 @@ impl Default for CreateOptions {
 }
 
 impl CreateOptions {
-    /// A znode that dies with the session.
+    /// Returns options for a znode that is deleted when the session ends.
     pub fn ephemeral() -> Self {
         Self { kind: CreateKind::Ephemeral, ..Self::default() }
     }
 
-    /// The same kind, with a number appended.
+    /// Returns the same options, with a number appended to the name.
     #[must_use]
     pub fn sequential(self) -> Self {
         Self { sequential: true, ..self }
     }
 
-    /// The operation, also for a multi.
+    /// Returns the create operation, which can also be part of a multi.
     pub fn request(&self, path: &Path, data: Option<Bytes>) -> WriteOp {
         WriteOp::Create(Create {
             path: path.text().clone(),
@@ -68,12 +79,12 @@ impl CreateOptions {
     }
 }
 
-/// Which version a write expects.
+/// The version that a write expects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Version {
-    /// Whatever is there.
+    /// Any version.
     Any,
-    /// This one, or the write fails with BadVersion.
+    /// This version; otherwise the write fails with BadVersion.
     Is(i32),
 }
 

@@ -4,9 +4,11 @@ use std::fmt::Debug;
 use zoolet_engine::ConnId;
 use zoolet_model::Request;
 
-/// What takes the requests of sessions to the machine that serves them.
+/// Takes the requests of sessions to the machine that serves them.
 pub trait Outbox: Debug + Send + Sync {
-    /// Hands `request` over as [`zoolet_engine::Event::Request`], in the order of calls. Called under the session's lock, also from within what the
-    /// machine's side calls: it neither blocks nor calls back. What comes after the end of the machine is dropped.
+    /// Hands `request` over as [`zoolet_engine::Event::Request`], in the order of calls.
+    ///
+    /// It is called under the session's lock, and also from within calls of the machine's side. So
+    /// it must neither block nor call back. Requests after the end of the machine are dropped.
     fn request(&self, conn: ConnId, xid: i32, request: Request);
 }

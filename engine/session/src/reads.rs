@@ -1,22 +1,22 @@
-//! Reads that choose how much they must have seen.
+//! Reads with a chosen consistency.
 
 use super::{Error, Session, Znode};
 use bytes::Bytes;
 use zoolet_model::{Names, Path, Stat};
 
-/// What a read must at least have seen.
+/// The writes that a read is guaranteed to see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Consistency {
-    /// Whatever this server has applied.
+    /// All writes that this server has applied.
     Local,
-    /// Everything this session has seen or written.
+    /// All writes that this session has read or made.
     #[default]
     Session,
-    /// Everything that was acknowledged to anybody before the read began.
+    /// All writes acknowledged to any client before the read began.
     Linearizable,
 }
 
-/// Reads of a chosen consistency.
+/// A handle for reads of a chosen consistency.
 #[derive(Clone, Copy, Debug)]
 pub struct Reads<'a> {
     session: &'a Session,
@@ -28,37 +28,37 @@ impl<'a> Reads<'a> {
         Self { session, consistency }
     }
 
-    /// [`Session::get`].
+    /// Reads like [`Session::get`].
     ///
     /// # Errors
-    /// As there.
+    /// Like [`Session::get`].
     pub async fn get(self, path: &Path) -> Result<(Option<Bytes>, Stat), Error> {
         self.catch_up().await?;
         self.session.get(path).await
     }
 
-    /// [`Session::get_with`].
+    /// Reads like [`Session::get_with`].
     ///
     /// # Errors
-    /// As there.
+    /// Like [`Session::get_with`].
     pub async fn get_with<R>(self, path: &Path, read: impl FnOnce(Znode<'_>) -> R) -> Result<R, Error> {
         self.catch_up().await?;
         self.session.get_with(path, read).await
     }
 
-    /// [`Session::exists`].
+    /// Reads like [`Session::exists`].
     ///
     /// # Errors
-    /// As there.
+    /// Like [`Session::exists`].
     pub async fn exists(self, path: &Path) -> Result<Option<Stat>, Error> {
         self.catch_up().await?;
         self.session.exists(path).await
     }
 
-    /// [`Session::children`].
+    /// Reads like [`Session::children`].
     ///
     /// # Errors
-    /// As there.
+    /// Like [`Session::children`].
     pub async fn children(self, path: &Path) -> Result<Names, Error> {
         self.catch_up().await?;
         self.session.children(path).await
@@ -66,7 +66,7 @@ impl<'a> Reads<'a> {
 
     async fn catch_up(self) -> Result<(), Error> {
         match self.consistency {
-            // A session talks to one server, so what it has seen that server has.
+            // A session talks to one server, which has applied every write the session has seen.
             Consistency::Local | Consistency::Session => Ok(()),
             Consistency::Linearizable => self.session.sync().await,
         }

@@ -1,12 +1,12 @@
-//! How large a request is: what it would be on the wire, so that sessions in process obey the same bound.
+//! The size of a request on the wire. In-process sessions obey the same bound as sockets.
 
 use bytes::Bytes;
 use zoolet_model::{ReadOp, Request, RequestedAcl, Text, WriteOp};
 
-/// Bytes of the header every request has on the wire, and of the fixed part of its body, rounded up.
+/// Wire bytes of a request's header and the fixed part of its body, rounded up.
 const FIXED_BYTES: u64 = 32;
 
-/// Bytes of a request.
+/// Returns the size of a request in bytes.
 pub(super) fn request_bytes(request: &Request) -> u64 {
     FIXED_BYTES
         + match request {

@@ -1,4 +1,4 @@
-//! Slots for replies: one for each request under way, reused, so that a request allocates nothing.
+//! Reply slots, one per request in flight; reused, so a request allocates nothing.
 
 use super::life::Sign;
 use super::{Link, link::Answer};
@@ -11,7 +11,7 @@ use zoolet_engine::Budget;
 use zoolet_engine::budget::Part;
 use zoolet_model::{Error, Request};
 
-/// A slot's number; its xid on the way to the machine is one more.
+/// A slot's index. The request's xid is the index plus one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SlotId(u32);
 
@@ -20,7 +20,7 @@ impl SlotId {
         i32::try_from(self.0 + 1).unwrap_or(i32::MAX)
     }
 
-    /// `None` for the xids of requests that nobody waits for.
+    /// Returns `None` for the xids of requests without a slot.
     pub(super) fn of_xid(xid: i32) -> Option<Self> {
         u32::try_from(xid).ok()?.checked_sub(1).map(Self)
     }
@@ -29,18 +29,18 @@ impl SlotId {
 #[derive(Debug)]
 enum Slot {
     Free,
-    /// To be sent when there is room.
+    /// Not sent yet; waits for room.
     Queued {
         request: Request,
         waker: Option<Waker>,
         watch: Option<u64>,
     },
-    /// Sent; somebody waits, or will.
+    /// Sent; its ticket still exists.
     Waiting {
         waker: Option<Waker>,
         watch: Option<u64>,
     },
-    /// Sent; the one who waited is gone, the answer still comes.
+    /// Sent; its ticket was dropped, but the answer still arrives.
     Abandoned {
         watch: Option<u64>,
     },
@@ -49,12 +49,14 @@ enum Slot {
 
 /// The slots of one session.
 ///
-/// Invariant: `unanswered` is the number of Waiting and Abandoned slots, and what they were opened with is charged to the
-/// budget. `queue` has the Queued ones, which are none of `capacity`.
+/// Invariants:
+/// - `unanswered` is the number of Waiting and Abandoned slots, and their bytes are charged to the
+///   budget.
+/// - `queue` holds the Queued slots, which do not count against `capacity`.
 #[derive(Debug)]
 pub(super) struct Slots {
     slots: Vec<Slot>,
-    /// Bytes of the request in each slot, and what its answer will show.
+    /// Size of each slot's request in bytes. `signs` holds what each answer will show.
     bytes: Vec<u64>,
     signs: Vec<Sign>,
     free: Vec<SlotId>,
@@ -65,7 +67,9 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Grows up to `capacity` slots as they are needed.
+    /// Creates an empty table that allocates its slots as they are needed.
+    ///
+    /// At most `capacity` slots are in use at a time, besides queued requests.
     pub(super) fn new(capacity: u32, budget: Arc<Budget>) -> Self {
         let capacity = capacity.clamp(1, i32::MAX as u32 - 1) as usize;
         Self {
@@ -80,8 +84,11 @@ impl Slots {
         }
     }
 
-    /// A slot for a request of `bytes`, of this `sign` of life, that arms `watch` when it succeeds; `None` when all are in use, when requests of all
-    /// connections hold all the bytes they may, or when others wait already.
+    /// Opens a slot for a request of `bytes` that arms `watch` when it succeeds.
+    ///
+    /// `sign` is the request as a sign of life. Returns `None` in three cases: all slots are in
+    /// use, the requests of all connections use up the byte budget, or other requests of the
+    /// session are queued.
     pub(super) fn open(&mut self, watch: Option<u64>, bytes: u64, sign: Sign) -> Option<SlotId> {
         if !self.queue.is_empty() || !self.charge_if_room(bytes) {
             return None;
@@ -92,7 +99,7 @@ impl Slots {
         Some(id)
     }
 
-    /// A slot for a request that waits for room behind all that do.
+    /// Opens a slot for a request that waits for room, behind all queued requests.
     pub(super) fn queue(&mut self, request: Request, watch: Option<u64>, bytes: u64, sign: Sign) -> SlotId {
         let id = self.take_free(sign);
         self.slots[id.0 as usize] = Slot::Queued { request, waker: None, watch };
@@ -101,7 +108,9 @@ impl Slots {
         id
     }
 
-    /// The request that waits longest, to be sent now if there is room; `sign` says of what sign of life it is.
+    /// Dequeues the oldest queued request if there is room to send it now.
+    ///
+    /// `sign` returns the sign of life for the request.
     pub(super) fn next_queued(&mut self, sign: impl FnOnce(&Request) -> Sign) -> Option<(SlotId, Request)> {
         let id = *self.queue.front()?;
         let bytes = self.bytes[id.0 as usize];
@@ -118,14 +127,15 @@ impl Slots {
         Some((id, request))
     }
 
-    /// Counts one more that is sent.
+    /// Counts one more sent request; returns `false` if there is no room for it.
     fn charge_if_room(&mut self, bytes: u64) -> bool {
         let in_use = self.slots.len() - self.free.len() - self.queue.len();
         if in_use >= self.capacity {
             return false;
         }
         if self.unanswered == 0 {
-            // One request always goes: nobody would wake a session that waits for others only.
+            // With nothing in flight, one request is always sent. Otherwise no answer would wake
+            // the session.
             self.budget.charge(Part::Outstanding, bytes);
         } else if !self.budget.try_charge(Part::Outstanding, bytes) {
             return false;
@@ -145,10 +155,12 @@ impl Slots {
         SlotId(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
     }
 
-    /// Puts the answer in its slot; gives whom to wake. If nobody waits, the slot is free.
+    /// Stores the answer in its slot and returns the waker to wake.
+    ///
+    /// If the ticket was dropped, the slot becomes free.
     pub(super) fn fill(&mut self, id: SlotId, answer: Result<Answer, Error>) -> Option<Waker> {
         if !self.is_open(id) {
-            // An answer nobody asked for: not ours to repair here.
+            // Nothing asked for this answer. The machine has a bug that cannot be repaired here.
             debug_assert!(false, "slot {id:?} answered twice");
             return None;
         }
@@ -168,7 +180,7 @@ impl Slots {
         }
     }
 
-    /// Which watch the request in this slot arms.
+    /// Returns the watch that the request in this slot arms.
     pub(super) fn watch_of(&self, id: SlotId) -> Option<u64> {
         match self.slots.get(id.0 as usize)? {
             Slot::Waiting { watch, .. } | Slot::Abandoned { watch } => *watch,
@@ -176,19 +188,19 @@ impl Slots {
         }
     }
 
-    /// What the answer in this slot shows.
+    /// Returns what the answer in this slot will show; `None` if none is due.
     pub(super) fn sign_of(&self, id: SlotId) -> Option<Sign> {
         self.is_open(id).then(|| self.signs[id.0 as usize])
     }
 
-    /// Every slot without an answer gets this one; gives whom to wake.
+    /// Fails every unanswered request with `error`; returns the wakers to wake.
     pub(super) fn fail_all(&mut self, error: Error) -> Vec<Waker> {
         let open = (0..self.slots.len()).filter_map(|index| u32::try_from(index).ok().map(SlotId));
         let open: Vec<SlotId> = open.filter(|id| self.is_open(*id)).collect();
         open.into_iter().filter_map(|id| self.fill(id, Err(error))).collect()
     }
 
-    /// What waits for room is not sent; gives whom to wake.
+    /// Fails every queued request without sending it; returns the wakers to wake.
     pub(super) fn refuse_queued(&mut self, error: Error) -> Vec<Waker> {
         let refuse = |id: SlotId| match std::mem::replace(&mut self.slots[id.0 as usize], Slot::Done(Err(error))) {
             Slot::Queued { waker, .. } => waker,
@@ -221,7 +233,7 @@ impl Slots {
         }
     }
 
-    /// The one who waited is gone.
+    /// Records that the slot's ticket was dropped.
     fn abandon(&mut self, id: SlotId) {
         let Some(slot) = self.slots.get_mut(id.0 as usize) else { return };
         match std::mem::replace(slot, Slot::Free) {

@@ -1,4 +1,4 @@
-//! The states of a session, as they come.
+//! The states of a session, as a stream.
 
 use super::Link;
 use futures_core::Stream;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use zoolet_model::SessionState;
 
-/// The states of a session as a stream; ends after the last one.
+/// A stream of session states, which ends after the last one.
 #[derive(Debug)]
 pub struct States {
     link: Arc<Link>,
@@ -22,7 +22,7 @@ impl States {
         Self { link, reader, last: None }
     }
 
-    /// The next state; `None` when the session is over. Cancel-safe.
+    /// Returns the next state; `None` after the last one. Cancel-safe.
     #[allow(
         clippy::should_implement_trait,
         reason = "a stream's next, as futures name it: what it returns is a future"

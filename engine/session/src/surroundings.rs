@@ -1,4 +1,4 @@
-//! What a session needs of the world beside the machine: time, and numbers that nobody else has.
+//! A session's environment besides the machine: time and unique numbers.
 
 use crate::lock;
 use std::collections::BTreeMap;
@@ -10,31 +10,35 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// The world of whoever drives the machine. Shared by all sessions of one server.
+/// The environment provided by the machine's driver, shared by all sessions of a server.
 pub trait Surroundings: Debug + Send + Sync {
-    /// The time since some fixed instant. It never goes back, and goes on while the box sleeps.
+    /// Returns the time since some fixed instant. It never goes back, and it advances while the
+    /// host sleeps.
     fn now(&self) -> Duration;
 
-    /// 128 bits that nobody else has.
+    /// Returns 128 random bits, unique to this call.
     fn random_bits(&self) -> u128;
 
-    /// By how much later than the server of these sessions whoever ends sessions may hear of a sign of life, at most. Zero where that is the only
-    /// server.
+    /// Maximum delay before the leader learns that a session is alive.
+    ///
+    /// Zero on a single server.
     fn told_late(&self) -> Duration;
 
-    /// Who waits for an instant. Whoever drives the machine calls [`Timers::wake_due`] when [`Timers::next`] has come, and [`Timers::end`] when it
-    /// ends.
+    /// Returns the timers of all sessions.
+    ///
+    /// The driver calls [`Timers::wake_due`] once [`Timers::next`] has come, and [`Timers::end`]
+    /// when the driver stops.
     fn timers(&self) -> &Timers;
 
-    /// [`Timers::next`] is sooner than it was: whoever sleeps until then is to look again.
+    /// Called when [`Timers::next`] became earlier: a driver that sleeps must look again.
     fn rouse(&self);
 }
 
-/// Who waits for which instant. As many as there are [`Timer`]s under way: what is dropped is taken out.
+/// The wakers of all pending [`Timer`]s. Dropping a timer removes its waker.
 #[derive(Debug)]
 pub struct Timers {
     waiting: Mutex<Waiting>,
-    /// Nanoseconds; so that who only wants to know takes no lock.
+    /// The earliest instant in nanoseconds. Atomic, so that reading it takes no lock.
     next_ns: AtomicU64,
 }
 
@@ -54,12 +58,12 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// The soonest instant that somebody waits for.
+    /// Returns the earliest instant of any timer; `None` without timers.
     pub fn next(&self) -> Option<Duration> {
         Some(self.next_ns.load(SeqCst)).filter(|&ns| ns != NEVER).map(Duration::from_nanos)
     }
 
-    /// Wakes everybody whose instant has come.
+    /// Wakes every timer that is due at `now`.
     pub fn wake_due(&self, now: Duration) {
         if self.next().is_none_or(|next| now < next) {
             return;
@@ -72,7 +76,9 @@ impl Timers {
         due.into_values().for_each(Waker::wake);
     }
 
-    /// Nobody calls [`Timers::wake_due`] any more: every timer is ready, for a future that nobody would wake is worse.
+    /// Makes every timer ready, because [`Timers::wake_due`] will not be called again.
+    ///
+    /// A future that is never woken would be worse than one that is ready early.
     pub fn end(&self) {
         let mut waiting = lock(&self.waiting);
         waiting.ended = true;
@@ -87,7 +93,9 @@ impl Timers {
         self.next_ns.store(next.unwrap_or(NEVER), SeqCst);
     }
 
-    /// Wakes `waker` at `at`, in place of the one that waited under this number. Says whether it is now the soonest; `None` after the end.
+    /// Registers `waker` for `at`, replacing the waker of the same `number`.
+    ///
+    /// Returns whether `at` is now the earliest instant, or `None` after [`Timers::end`].
     fn set(&self, number: &mut Option<u64>, at: Duration, waker: &Waker) -> Option<bool> {
         let mut waiting = lock(&self.waiting);
         if waiting.ended {
@@ -97,7 +105,7 @@ impl Timers {
             waiting.numbers += 1;
             waiting.numbers
         });
-        // As in `forget`.
+        // Dropped only after the lock is released, as in `forget`.
         let former = waiting.wakers.insert((at, number), waker.clone());
         let is_sooner = self.next().is_none_or(|next| at < next);
         self.note_next(&waiting);
@@ -108,7 +116,8 @@ impl Timers {
 
     fn forget(&self, number: u64, at: Duration) {
         let mut waiting = lock(&self.waiting);
-        // Its waker may be all that keeps something else alive, whose end may come back here.
+        // Dropped after the lock is released: it may own the last reference to another timer, whose
+        // drop calls back here.
         let waker = waiting.wakers.remove(&(at, number));
         self.note_next(&waiting);
         drop(waiting);
@@ -116,18 +125,18 @@ impl Timers {
     }
 }
 
-/// Ready at its instant, or when the machine has ended.
+/// A future that is ready at its instant, or when the machine has ended.
 #[derive(Debug)]
 #[must_use = "time passes by itself; whoever awaits this waits for it"]
 pub struct Timer {
     surroundings: Arc<dyn Surroundings>,
     at: Duration,
-    /// Once somebody waits.
+    /// Set once the timer was polled while pending.
     number: Option<u64>,
 }
 
 impl Timer {
-    /// Ready at `at`, by the clock of `surroundings`.
+    /// Creates a timer that is ready at `at` on the clock of `surroundings`.
     pub fn new(surroundings: Arc<dyn Surroundings>, at: Duration) -> Self {
         Self { surroundings, at, number: None }
     }

@@ -1,4 +1,4 @@
-//! The blocking facade: any of our futures, waited for on this thread.
+//! The blocking facade: waits for a future on the calling thread.
 
 use std::future::Future;
 use std::pin::pin;
@@ -8,9 +8,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// Waits for a future on this thread. Works for every future that needs no particular runtime, as all of ours.
+/// Waits for a future on this thread.
 ///
-/// Do not call it on a thread that runs an executor: it blocks.
+/// It works for every future that needs no particular runtime, such as all futures of zoolet. Do
+/// not call it on a thread that runs an executor: it blocks the thread.
 pub trait Wait: Future {
     /// Blocks until the future is ready.
     fn wait(self) -> Self::Output
@@ -20,7 +21,9 @@ pub trait Wait: Future {
         block(self, None).unwrap_or_else(|| unreachable!("no deadline was set"))
     }
 
-    /// Blocks until the future is ready, at most for `timeout`; then it is dropped, which cancels only the waiting.
+    /// Blocks until the future is ready or `timeout` has passed.
+    ///
+    /// After the timeout it returns `None` and drops the future, which cancels only the waiting.
     fn wait_timeout(self, timeout: Duration) -> Option<Self::Output>
     where
         Self: Sized,
@@ -48,7 +51,7 @@ impl Wake for Parker {
 }
 
 thread_local! {
-    /// One waker for each thread, so that waiting allocates nothing.
+    /// One waker per thread, so that waiting allocates nothing.
     static PARKER: (Arc<Parker>, Waker) = {
         let parker = Arc::new(Parker { thread: thread::current(), woken: AtomicBool::new(false) });
         (Arc::clone(&parker), Waker::from(parker))
@@ -61,7 +64,8 @@ fn block<F: Future>(future: F, deadline: Option<Instant>) -> Option<F::Output> {
         let mut context = Context::from_waker(waker);
         loop {
             if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-                // A future that itself waited inside a poll may have taken the wake-up of the one around it.
+                // A future may call `wait` inside a poll. The inner wait may have consumed the
+                // wake-up of the outer one.
                 parker.woken.store(true, SeqCst);
                 return Some(output);
             }

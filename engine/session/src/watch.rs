@@ -1,4 +1,4 @@
-//! The watches of one session: which of them an event of the connection concerns, and their bounded queues.
+//! The watches of one session: matches events to watches and bounds their queues.
 
 use super::Link;
 use super::link::Wakers;
@@ -12,17 +12,17 @@ use zoolet_model::{
     AddWatchMode, EventKind, Path, Request, SessionState, SetWatches, Text, WatchEvent, WatchItem, Watched, WatcherType,
 };
 
-/// Items a stream holds for a reader that does not take them.
+/// Maximum number of undelivered items in a watch stream's queue.
 const QUEUE_MAX: usize = 64;
 
-/// What is watched, and how.
+/// The kind of a watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Arm {
-    /// Once: data of an existing znode.
+    /// One-shot: changes of an existing znode's data, or its deletion.
     Data,
-    /// Once: creation.
+    /// One-shot: creation of a missing znode.
     Exist,
-    /// Once: the list of children.
+    /// One-shot: changes of the list of children, or deletion of the znode.
     Child,
     Persistent,
     Recursive,
@@ -36,7 +36,9 @@ impl Arm {
         }
     }
 
-    /// Whether a watch of this kind on `watched` hears of `kind` on `path`.
+    /// Returns whether a watch of this kind hears an event of `kind`.
+    ///
+    /// `same_path` says that the event is on the watched path; otherwise it is on a descendant.
     const fn hears(self, kind: EventKind, same_path: bool) -> bool {
         match (self, kind) {
             (Self::Recursive, EventKind::NodeChildrenChanged) => false,
@@ -55,20 +57,20 @@ impl Arm {
 struct Entry {
     path: Text,
     arm: Arm,
-    /// Whether the machine has said that it watches.
+    /// Whether the machine has confirmed the registration.
     active: bool,
     queue: VecDeque<WatchItem>,
     waker: Option<Waker>,
 }
 
 impl Entry {
-    /// Never grows beyond its bound: what does not fit becomes a gap.
+    /// Queues `item`; an overflow replaces the queue's contents by a gap.
     fn push(&mut self, item: WatchItem) {
         if let (Some(WatchItem::Event(last)), WatchItem::Event(new)) = (self.queue.back_mut(), &item)
             && last.kind == new.kind
             && last.path == new.path
         {
-            // The same news again: a reader who has not seen the first loses nothing.
+            // The same change again: a reader that has not seen the first one loses nothing.
             last.zxid = new.zxid;
             return;
         }
@@ -97,7 +99,7 @@ impl Watches {
         self.entries.insert(id, Entry { path, arm, active: false, queue: VecDeque::new(), waker: None });
     }
 
-    /// The request that armed it succeeded. `exists`: there is a znode.
+    /// Activates a watch after its request succeeded. `exists` says that the znode exists.
     pub(super) fn activate(&mut self, id: u64, exists: bool) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.active = true;
@@ -107,7 +109,10 @@ impl Watches {
         }
     }
 
-    /// The reader is gone. Gives what to send so that the machine stops watching, when nobody else of the session does; and his waker.
+    /// Removes the watch of a dropped reader.
+    ///
+    /// Returns the request that ends the registration, if no other reader of the session shares it,
+    /// and the reader's waker.
     pub(super) fn remove(&mut self, id: u64) -> (Option<Request>, Option<Waker>) {
         let Some(mut entry) = self.entries.remove(&id) else { return (None, None) };
         let waker = entry.waker.take();
@@ -124,16 +129,17 @@ impl Watches {
         let kind = match entry.arm {
             Arm::Persistent => WatcherType::Persistent,
             Arm::Recursive => WatcherType::PersistentRecursive,
-            // It fires once and hits nobody, as in ZooKeeper's clients.
+            // The server fires it once and the session ignores the event, as in ZooKeeper's
+            // clients.
             Arm::Data | Arm::Exist | Arm::Child => return None,
         };
         let others = self.by_path.get(entry.path.as_str());
         let shared = others.is_some_and(|ids| ids.iter().any(|id| self.entries[id].arm == entry.arm));
-        // Also when its addWatch is still under way: requests are carried out in order.
+        // Correct even while its addWatch is in flight: the server carries out requests in order.
         (!shared).then_some(Request::RemoveWatches { path: entry.path, kind })
     }
 
-    /// An event of the connection: queued for every watch it concerns. Gives whom to wake.
+    /// Queues an event for every watch that hears it; returns the wakers to wake.
     pub(super) fn fire(&mut self, event: &WatchEvent, state: SessionState) -> Wakers {
         let mut wakers = Wakers::default();
         let mut ancestor = Some(event.path.as_str());
@@ -153,7 +159,7 @@ impl Watches {
         wakers
     }
 
-    /// What happened to persistent watches meanwhile is not known.
+    /// Queues a gap for every persistent watch: its events of the meantime are unknown.
     pub(super) fn gap(&mut self) -> Vec<Waker> {
         let persistent = self.entries.values_mut().filter(|entry| entry.active && !entry.arm.is_one_shot());
         persistent
@@ -164,13 +170,13 @@ impl Watches {
             .collect()
     }
 
-    /// No event will come any more.
+    /// Ends all watches: no further event will arrive.
     pub(super) fn end(&mut self) -> Vec<Waker> {
         self.over = true;
         self.entries.values_mut().filter_map(|entry| entry.waker.take()).collect()
     }
 
-    /// What to register again after a reconnect; `None` when nothing is watched.
+    /// Returns the watches to register after a reconnect; `None` if there are no watches.
     pub(super) fn registered(&self, relative_zxid: i64) -> Option<SetWatches> {
         let mut set = SetWatches { relative_zxid, ..SetWatches::default() };
         for entry in self.entries.values().filter(|entry| entry.active) {
@@ -199,7 +205,7 @@ impl Watches {
     }
 }
 
-/// One registration; dropping it ends it.
+/// One registration, which ends when this is dropped.
 #[derive(Debug)]
 struct Registration {
     link: Arc<Link>,
@@ -224,7 +230,9 @@ impl Drop for Registration {
     }
 }
 
-/// Every change of a znode or subtree. Bounded: a slow reader gets a [`WatchItem::Gap`], never growth.
+/// A stream of every change of a znode or subtree.
+///
+/// Its queue is bounded: a slow reader gets a [`WatchItem::Gap`] in place of the events it missed.
 #[derive(Debug)]
 pub struct WatchStream(Registration);
 
@@ -241,7 +249,7 @@ impl WatchStream {
         self.0.id
     }
 
-    /// The next item; `None` when the session is over. Cancel-safe.
+    /// Returns the next item; `None` once the session is over. Cancel-safe.
     #[allow(
         clippy::should_implement_trait,
         reason = "a stream's next, as futures name it: what it returns is a future"
@@ -259,7 +267,7 @@ impl Stream for WatchStream {
     }
 }
 
-/// The first change after a read: a future that gives `None` when the session ended before.
+/// A future of the first change after a read; `None` if the session ends before.
 #[derive(Debug)]
 #[must_use = "a watch tells only whoever awaits it"]
 pub struct OneShotWatch(Registration);
@@ -269,7 +277,7 @@ impl OneShotWatch {
         Self(Registration::new(link, path, arm))
     }
 
-    /// One that has ended.
+    /// Creates a watch that has already ended.
     pub(super) fn of_nothing(link: &Arc<Link>) -> Self {
         Self(Registration { link: Arc::clone(link), id: link.new_number() })
     }

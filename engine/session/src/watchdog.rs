@@ -1,4 +1,4 @@
-//! A session whose owner must show that he is alive.
+//! A watchdog that closes a session unless its owner shows that it is alive.
 
 use crate::link::Link;
 use crate::{Timer, lock};
@@ -9,16 +9,16 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-/// How long an owner may be silent, and when he was heard last.
+/// How long an owner may be silent, and when it last called `touch`.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     patience: Duration,
-    /// Nanoseconds.
+    /// Time of the last touch, in nanoseconds.
     touched: AtomicU64,
     timer: Mutex<Option<Timer>>,
 }
 
-/// Looks when the time has come. It does not keep the session alive.
+/// Wakes the watchdog check. Holds the link weakly: the session may end meanwhile.
 struct Alarm(Weak<Link>);
 
 impl Wake for Alarm {
@@ -34,18 +34,18 @@ impl Watchdog {
         Self { patience, touched: AtomicU64::new(0), timer: Mutex::new(None) }
     }
 
-    /// He is alive.
+    /// Records that the owner is alive.
     pub(crate) fn touch(&self, now: Duration) {
         self.touched.store(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// There is nothing to look after any more.
+    /// Stops the timer: there is nothing left to guard.
     pub(crate) fn rest(&self) {
         let timer = lock(&self.timer).take();
         drop(timer);
     }
 
-    /// Whether he was silent for too long. If not, it is looked at again when he may have been.
+    /// Returns whether the owner was silent for too long. If not, sets a timer for the next check.
     pub(crate) fn is_due_or_waits(&self, link: &Arc<Link>) -> bool {
         let surroundings = link.surroundings();
         let due = Duration::from_nanos(self.touched.load(Relaxed)).saturating_add(self.patience);
@@ -55,7 +55,9 @@ impl Watchdog {
         }
         let waker = Waker::from(Arc::new(Alarm(Arc::downgrade(link))));
         let mut timer = Timer::new(Arc::clone(surroundings), due);
-        // Ready here is one whose machine has ended, and with it the session; or it was due just now, as nobody has slept for so long: then the next wake-up would never come.
+        // The timer is ready at once in two cases. Either the machine has ended, and the session
+        // with it; then this returns `false`. Or `due` has passed since the check above; then no
+        // wake-up would follow, so this returns `true`.
         let is_over = Pin::new(&mut timer).poll(&mut Context::from_waker(&waker)).is_ready();
         let former = lock(&self.timer).replace(timer);
         drop(former);

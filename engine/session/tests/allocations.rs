@@ -1,4 +1,4 @@
-//! Requests and simple errands of a session allocate nothing once its queues have grown.
+//! Requests and simple errands allocate nothing once a session's queues have grown.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -15,7 +15,7 @@ use zoolet_session::{Link, Outbox, Session, Surroundings, Timers};
 #[global_allocator]
 static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// What was sent, and a world whose time stands still.
+/// Records the xids sent. Its clock stands still.
 #[derive(Debug, Default)]
 struct World {
     sent: Mutex<Vec<i32>>,

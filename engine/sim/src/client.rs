@@ -1,6 +1,7 @@
-//! One client of a [`Machine`]: what it asks for, and the answer as soon as there is one.
+//! A client of a [`Machine`] that sends one request at a time and waits for its answer.
 //!
-//! For tests of one claim at a time. They panic when the server stops or does not answer, because a test that cannot go on has failed.
+//! It is for tests of one claim at a time. Its methods panic when the server stops or does not
+//! answer, because the test has then failed.
 
 use crate::disk::SimDisk;
 use crate::machine::{Machine, Stopped, Told};
@@ -11,24 +12,25 @@ use zoolet_model::{
     WriteOp,
 };
 
-/// When a test begins.
+/// The time at which a test begins.
 pub const NOW: Now = Now { mono_ms: 1_000_000, wall_ms: 1_700_000_000_000 };
 
 /// The connection of a test that needs only one.
 pub const CONN: ConnId = ConnId(1);
 
-/// The session timeout that such a client asks for, milliseconds.
+/// The session timeout that this client requests, in milliseconds.
 pub const TIMEOUT_MS: i32 = 9000;
 
 impl Machine {
-    /// Starts on what the disk holds, at [`NOW`], with a client on [`CONN`] that has a session of its own.
+    /// Starts from the disk's contents at [`NOW`], with a client on [`CONN`] that has a new
+    /// session.
     pub fn connected(disk: &SimDisk, limits: Limits) -> Self {
         let mut machine = going_on(Self::start(disk, limits, NOW));
         machine.connect(CONN, ConnectRequest::for_new_session(TIMEOUT_MS));
         machine
     }
 
-    /// Opens a connection; everything said before is forgotten.
+    /// Opens a connection, and discards all earlier messages.
     pub fn connect(&mut self, conn: ConnId, request: ConnectRequest) -> ConnectReply {
         self.told.clear();
         going_on(self.handle(Event::Connect { conn, peer: Some([127, 0, 0, 1].into()), request }));
@@ -40,10 +42,11 @@ impl Machine {
         reply.expect("a session")
     }
 
-    /// Asks on [`CONN`] and gives the answer; a write may have waited for a checkpoint.
+    /// Sends a request on [`CONN`] and returns the answer. A write may have waited for a
+    /// checkpoint.
     ///
     /// # Errors
-    /// Whatever the server answered.
+    /// The server's error code.
     pub fn ask(&mut self, request: Request) -> Result<Reply, ErrorCode> {
         self.told.clear();
         going_on(self.handle(Event::Request { conn: CONN, xid: 1, request }));
@@ -55,10 +58,10 @@ impl Machine {
         result.expect("an answer")
     }
 
-    /// [`Machine::ask`] for a write.
+    /// As [`Machine::ask`], for a write.
     ///
     /// # Errors
-    /// Whatever the server answered.
+    /// The server's error code.
     pub fn write(&mut self, op: WriteOp) -> Result<Reply, ErrorCode> {
         self.ask(Request::Write(op))
     }
@@ -68,7 +71,7 @@ fn going_on<T>(done: Result<T, Stopped>) -> T {
     done.unwrap_or_else(|Stopped(why)| panic!("the server stopped: {why}"))
 }
 
-/// A znode with this many bytes of data, open to everybody.
+/// Returns the create of a znode with `bytes` bytes of data, open to every client.
 pub fn create(path: impl Into<Text>, bytes: usize, kind: CreateKind) -> WriteOp {
     WriteOp::Create(Create {
         path: path.into(),
@@ -79,12 +82,12 @@ pub fn create(path: impl Into<Text>, bytes: usize, kind: CreateKind) -> WriteOp 
     })
 }
 
-/// Other data for a znode, whatever its version.
+/// Returns a write of other data to a znode, for any version.
 pub fn set(path: impl Into<Text>, bytes: usize) -> WriteOp {
     WriteOp::SetData { path: path.into(), data: Some(Bytes::from(vec![b'y'; bytes])), version: -1 }
 }
 
-/// The end of a znode, whatever its version.
+/// Returns the delete of a znode, for any version.
 pub fn delete(path: impl Into<Text>) -> WriteOp {
     WriteOp::Delete { path: path.into(), version: -1 }
 }

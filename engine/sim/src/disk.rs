@@ -1,8 +1,9 @@
-//! A virtual disk that keeps what a process crash and what a power loss would leave apart.
+//! A virtual disk that distinguishes the effects of a process crash from those of a power loss.
 //!
-//! Every operation that changes something is a *step*, counted from 0. A test runs a history once to learn its number of steps,
-//! then again for every step with [`SimDisk::set_crash_at`], and reopens from [`SimDisk::after_process_crash`] or from
-//! [`SimDisk::after_power_loss`]. Everything follows from the seeds.
+//! Every operation that changes something is a *step*, counted from 0. A test runs a history once
+//! to learn its number of steps. Then it runs the history again for every step with
+//! [`SimDisk::set_crash_at`], and reopens from [`SimDisk::after_process_crash`] or
+//! [`SimDisk::after_power_loss`]. The seeds determine everything.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,22 +13,22 @@ use std::{
 use zoolet_engine::store::MARKER;
 use zoolet_engine::store::disk::{Disk, DiskFile};
 
-/// What a device writes whole or not at all, bytes.
+/// Bytes that a device writes atomically.
 const SECTOR: usize = 512;
-/// What a file system reserves at once, bytes.
+/// Bytes in a unit of space reservation.
 const BLOCK: usize = 4096;
 
-/// A small generator (splitmix64): the same seed gives the same numbers on every machine.
+/// A small random generator (splitmix64), which yields the same numbers on every machine.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Any seed is as good as any other.
+    /// Creates a generator. All seeds are equally good.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub const fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
@@ -36,12 +37,12 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which must not be 0.
     pub const fn below(&mut self, bound: u64) -> u64 {
         self.bits() % bound
     }
 
-    /// True in half of all cases.
+    /// Returns true in half of all cases.
     pub const fn coin(&mut self) -> bool {
         self.bits() >> 63 == 1
     }
@@ -50,9 +51,9 @@ impl Random {
 /// Kinds of operations, for fault hooks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OperationKind {
-    /// Opening a file; no step.
+    /// Opening a file; not a step.
     Open,
-    /// Reading from a file; no step.
+    /// Reading from a file; not a step.
     Read,
     /// Creating a file.
     Create,
@@ -66,7 +67,7 @@ pub enum OperationKind {
     Write,
     /// Syncing a file.
     Sync,
-    /// Cutting or extending a file.
+    /// Truncating or extending a file.
     SetLen,
     /// Reserving space.
     Allocate,
@@ -75,34 +76,34 @@ pub enum OperationKind {
 /// One operation, as a fault hook sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation<'a> {
-    /// What is done.
+    /// The kind of operation.
     pub kind: OperationKind,
-    /// To which file; the directory is "".
+    /// The file's name; "" for the directory.
     pub name: &'a str,
     /// First byte, for reads and writes.
     pub offset: u64,
-    /// Bytes, for reads and writes; the new length for SetLen and Allocate.
+    /// Number of bytes, for reads and writes; the new length for SetLen and Allocate.
     pub bytes: u64,
-    /// Which step this is, or, for Open and Read, which comes next.
+    /// The number of this step; for Open and Read, of the next step.
     pub step: u64,
 }
 
-/// What a disk has done.
+/// Counts of a disk's work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Writes.
+    /// Number of writes.
     pub writes: u64,
-    /// Bytes of them.
+    /// Bytes written.
     pub written_bytes: u64,
-    /// Blocks of 4 KiB that syncs made durable, each once a sync, in bytes.
+    /// Bytes made durable by syncs, in blocks of 4 KiB, each counted once per sync.
     pub synced_bytes: u64,
-    /// Reads.
+    /// Number of reads.
     pub reads: u64,
-    /// Bytes of them.
+    /// Bytes read.
     pub read_bytes: u64,
-    /// Syncs of files.
+    /// Number of file syncs.
     pub syncs: u64,
-    /// Syncs of the directory.
+    /// Number of directory syncs.
     pub directory_syncs: u64,
 }
 
@@ -114,20 +115,20 @@ pub struct SimDisk(Arc<Mutex<State>>);
 
 struct State {
     files: Vec<FileState>,
-    /// Places in `files` that nothing refers to.
+    /// Unused indices of `files`.
     vacant: Vec<usize>,
-    /// What the running process sees.
+    /// Names as the running process sees them.
     names: BTreeMap<String, usize>,
-    /// What a power loss leaves at least.
+    /// The names that remain after any power loss.
     durable_names: BTreeMap<String, usize>,
-    /// What has happened to names since the directory was synced.
+    /// Changes of names since the directory was last synced.
     name_changes: Vec<NameChange>,
     random: Random,
     step: u64,
     crash_at: Option<u64>,
     dead: bool,
     capacity: Option<u64>,
-    /// Space is reserved by writing zeroes, for want of another way.
+    /// Space is reserved by writing zeroes, as on file systems without another way.
     reserves_by_writing: bool,
     hook: Option<Hook>,
     counters: Counters,
@@ -135,22 +136,22 @@ struct State {
 
 #[derive(Clone)]
 struct FileState {
-    /// For fault hooks: its newest name.
+    /// The file's newest name, for fault hooks.
     name: String,
-    /// What the running process sees.
+    /// Contents as the running process sees them.
     cached: Vec<u8>,
     durable: Vec<u8>,
-    /// What has happened since the last sync.
+    /// Changes since the last sync.
     changes: Vec<Change>,
-    /// Which blocks have space reserved.
+    /// Whether space is reserved, by block.
     blocks: Vec<bool>,
-    /// How often it is open: a file that was removed is there until it is closed.
+    /// Number of open handles. A removed file exists until all are closed.
     open: usize,
 }
 
 #[derive(Clone)]
 enum Change {
-    /// Whole sectors as the page cache held them after the write.
+    /// Whole sectors, as the page cache held them after the write.
     Sectors {
         first: usize,
         bytes: Vec<u8>,
@@ -173,7 +174,10 @@ impl fmt::Debug for SimDisk {
 }
 
 impl SimDisk {
-    /// An empty disk. The seed decides how much of a write a crash in its middle leaves, and what a failed sync has done.
+    /// Creates an empty disk.
+    ///
+    /// The seed decides how much of a write remains after a crash within it, and the effect of a
+    /// failed sync.
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             files: Vec::new(),
@@ -192,90 +196,96 @@ impl SimDisk {
         })))
     }
 
-    /// Steps done so far.
+    /// Returns the number of steps done so far.
     pub fn steps(&self) -> u64 {
         self.state().step
     }
 
-    /// What has been done so far.
+    /// Returns the counts of work done so far.
     pub fn counters(&self) -> Counters {
         self.state().counters
     }
 
-    /// The process dies in step `step`: of a write some beginning may reach the page cache, any other operation does nothing, and
-    /// everything after it, reads included, fails.
+    /// Lets the process die in step `step`.
+    ///
+    /// If that step is a write, a prefix of it may reach the page cache. Any other operation has no
+    /// effect. Every later operation fails, including reads.
     pub fn set_crash_at(&self, step: u64) {
         self.state().crash_at = Some(step);
     }
 
-    /// The process dies now.
+    /// Lets the process die now.
     pub fn crash(&self) {
         self.state().dead = true;
     }
 
-    /// Whether the process is dead.
+    /// Returns whether the process is dead.
     pub fn crashed(&self) -> bool {
         self.state().dead
     }
 
-    /// Every operation for which `hook` names an error fails with it, until [`SimDisk::heal`]. A failed write has written an
-    /// arbitrary beginning; a failed sync has made an arbitrary part durable and forgotten the rest, as Linux does.
+    /// Fails every operation for which `hook` returns an error, until [`SimDisk::heal`].
+    ///
+    /// A failed write has written an arbitrary prefix. A failed sync has made an arbitrary part
+    /// durable and drops the rest, as Linux does.
     pub fn fail_with(&self, hook: impl Fn(&Operation<'_>) -> Option<io::ErrorKind> + Send + 'static) {
         self.state().hook = Some(Box::new(hook));
     }
 
-    /// Every operation of this kind fails, until [`SimDisk::heal`].
+    /// Fails every operation of this kind, until [`SimDisk::heal`].
     pub fn fail(&self, kind: OperationKind, error: io::ErrorKind) {
         self.fail_with(move |operation| (operation.kind == kind).then_some(error));
     }
 
-    /// No operation fails any more.
+    /// Lets all operations succeed again.
     pub fn heal(&self) {
         self.state().hook = None;
     }
 
-    /// Room for this many bytes in all, counted in blocks of 4 KiB; `None`: for any number.
+    /// Limits the disk to this many bytes, counted in blocks of 4 KiB; `None` removes the limit.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity = bytes;
     }
 
-    /// Space is reserved from now on by writing zeroes, as on UBIFS.
+    /// From now on reserves space by writing zeroes, as on UBIFS.
     pub fn reserve_by_writing(&self) {
         self.state().reserves_by_writing = true;
     }
 
-    /// Bytes reserved by the files that have a name.
+    /// Returns the bytes reserved by the named files.
     pub fn used_bytes(&self) -> u64 {
         self.state().used_bytes()
     }
 
-    /// What a file holds for the running process.
+    /// Returns a file's contents as the running process sees them.
     pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.state();
         state.names.get(name).map(|&file| state.files[file].cached.clone())
     }
 
-    /// What a power loss leaves of a file when it leaves the least.
+    /// Returns a file's contents after a power loss that loses as much as possible.
     pub fn durable_contents(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.state();
         state.durable_names.get(name).map(|&file| state.files[file].durable.clone())
     }
 
-    /// Names of all files as the running process sees them, and how many bytes they have.
+    /// Returns the names and sizes in bytes of all files, as the running process sees them.
     pub fn files(&self) -> Vec<(String, u64)> {
         let state = self.state();
         let bytes = |file: &usize| state.files[*file].cached.len() as u64;
         state.names.iter().map(|(name, file)| (name.clone(), bytes(file))).collect()
     }
 
-    /// One byte as the running process sees it; `None` when there is no such byte.
+    /// Returns one byte as the running process sees it; `None` beyond the end or without the file.
     pub fn byte(&self, name: &str, offset: u64) -> Option<u8> {
         let state = self.state();
         let file = &state.files[*state.names.get(name)?];
         file.cached.get(usize::try_from(offset).ok()?).copied()
     }
 
-    /// Flips the bits of `mask` in one byte, in memory and on the medium. False when there is no such byte.
+    /// Flips the bits of `mask` in one byte, in memory and on the medium.
+    ///
+    /// Returns false if the byte does not exist.
     pub fn corrupt(&self, name: &str, offset: u64, mask: u8) -> bool {
         let mut state = self.state();
         let Some(&file) = state.names.get(name) else { return false };
@@ -296,7 +306,9 @@ impl SimDisk {
         true
     }
 
-    /// A disk as the next process finds it when only the process died: the page cache is still there, and still not durable.
+    /// Returns the disk that the next process finds after a crash of the process alone.
+    ///
+    /// The page cache survives, and is still not durable.
     pub fn after_process_crash(&self) -> Self {
         let state = self.state();
         Self::found(State {
@@ -316,8 +328,10 @@ impl SimDisk {
         })
     }
 
-    /// A disk as the next process finds it after the power went: of everything that was not synced an arbitrary part is there,
-    /// in an arbitrary order, torn at sectors. Seed 0 leaves nothing of it, seed 1 everything.
+    /// Returns the disk that the next process finds after a power loss.
+    ///
+    /// An arbitrary part of the unsynced changes survives, in arbitrary order, torn at sectors.
+    /// Seed 0 keeps no unsynced change, seed 1 all of them.
     pub fn after_power_loss(&self, seed: u64) -> Self {
         let state = self.state();
         let mut fate = Fate::new(seed);
@@ -345,7 +359,7 @@ impl SimDisk {
         })
     }
 
-    /// What a process that begins finds: nothing is open.
+    /// Creates the disk for a new process, which has no open files.
     fn found(mut state: State) -> Self {
         state.files.iter_mut().for_each(|file| file.open = 0);
         state.forget_unreachable();
@@ -362,7 +376,7 @@ impl SimDisk {
     }
 }
 
-/// What a power loss does to each thing that was not synced.
+/// The effect of a power loss on each unsynced change.
 enum Fate {
     Nothing,
     Everything,
@@ -386,7 +400,7 @@ impl Fate {
         }
     }
 
-    /// How many of `count` changes, which a journal orders, are kept.
+    /// Returns how many of `count` journaled changes survive; the journal keeps their order.
     fn keeps_first(&mut self, count: usize) -> usize {
         match self {
             Self::Nothing => 0,
@@ -395,7 +409,7 @@ impl Fate {
         }
     }
 
-    /// Which sectors of one write are kept: none, all, or each by itself.
+    /// Chooses which sectors of one write survive: none, all, or each by itself.
     fn keeps_sectors(&mut self) -> SectorFate<'_> {
         match self {
             Self::Nothing => SectorFate::Same(false),
@@ -441,7 +455,7 @@ impl NameChange {
 }
 
 impl FileState {
-    /// Blocks that were written since the last sync.
+    /// Returns the number of blocks written since the last sync.
     fn changed_blocks(&self) -> u64 {
         let mut blocks = BTreeSet::new();
         for change in &self.changes {
@@ -464,7 +478,7 @@ impl FileState {
         }
     }
 
-    /// What is on the medium, which held `medium` at the last sync, when `fate` has struck.
+    /// Returns the contents of the medium after a power loss. It held `medium` at the last sync.
     fn survivor(&self, mut medium: Vec<u8>, fate: &mut Fate) -> Vec<u8> {
         let lengths = self.changes.iter().filter(|change| matches!(change, Change::Length(_))).count();
         let mut lengths_kept = fate.keeps_first(lengths);
@@ -493,7 +507,7 @@ impl FileState {
                 }
             }
         }
-        // A block behind the end of the file is nowhere.
+        // Blocks beyond the end of the file are lost.
         medium.resize(length, 0);
         medium
     }
@@ -550,7 +564,8 @@ impl State {
         usize::try_from(capacity.saturating_sub(self.used_bytes()) / BLOCK as u64).unwrap_or(usize::MAX)
     }
 
-    /// Fails if the process is dead, dies in this step, or the hook says so.
+    /// Begins an operation. Fails if the process is dead, dies in this step, or the hook returns an
+    /// error.
     fn enter(&mut self, kind: OperationKind, name: &str, offset: u64, bytes: u64) -> io::Result<()> {
         if self.dead {
             return Err(dead());
@@ -578,7 +593,9 @@ impl State {
         self.names.get(name).copied().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no file {name}")))
     }
 
-    /// Files that are closed, and have no name now and none after a power loss, are gone: a long run would keep every checkpoint otherwise.
+    /// Frees files that are closed and have no name, neither now nor after a power loss.
+    ///
+    /// Otherwise a long run would keep every checkpoint.
     fn forget_unreachable(&mut self) {
         let mut is_reachable: Vec<bool> = self.files.iter().map(|file| file.open > 0).collect();
         let linked = self.name_changes.iter().filter_map(|change| match change {
@@ -681,7 +698,8 @@ impl Disk for SimDisk {
         Ok(state.files[file].taken_bytes())
     }
 
-    /// Nobody but the process reaches these files. Tests play somebody else by renaming the marker.
+    /// Returns whether the marker exists. Only this process can reach the files, so tests rename
+    /// the marker to play another program.
     fn is_in_place(&self) -> io::Result<bool> {
         Ok(self.state().names.contains_key(MARKER))
     }
@@ -727,12 +745,12 @@ impl DiskFile for SimFile {
         let at = position(offset)?;
         let mut count = bytes.len();
         if entered.is_err() {
-            // A write that fails in its middle leaves an arbitrary beginning.
+            // A write that fails midway leaves an arbitrary prefix.
             count = usize::try_from(state.random.below(count as u64 + 1)).unwrap_or(0);
         }
         let free = state.free_blocks();
         while count > 0 && state.files[self.file].blocks_missing(at, at + count) > free {
-            // What still fits is written, as a file system does.
+            // Write the part that fits, as a file system does.
             count = ((at + count - 1) / BLOCK * BLOCK).saturating_sub(at);
         }
         if entered.is_ok() && count < bytes.len() {

@@ -1,4 +1,4 @@
-//! Entries as a server makes them, and as no server would: what apply must survive.
+//! Generates entries that a server makes and entries that no server makes. Apply must survive both.
 
 use crate::workload::Random;
 use bytes::{Bytes, BytesMut};
@@ -32,7 +32,7 @@ const PATHS: [&str; 21] = [
     "/\u{1f600}",
 ];
 
-/// Makes payloads of entries.
+/// A generator of payloads of entries.
 #[derive(Debug)]
 pub struct Entries {
     random: Random,
@@ -43,22 +43,24 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// Equal seeds give equal entries, as long as the same sessions are alive.
+    /// Creates a generator from a seed. Equal seeds yield equal entries if the same sessions are
+    /// alive.
     pub fn new(seed: u64) -> Self {
         Self::of(Random::new(seed))
     }
 
-    /// Equal numbers give equal entries, as long as the same sessions are alive.
+    /// Creates a generator from random numbers. Equal numbers yield equal entries if the same
+    /// sessions are alive.
     pub fn of(random: Random) -> Self {
         Self { random, sessions: Vec::new(), seen: Vec::new() }
     }
 
-    /// Whether the numbers behind it are used up.
+    /// Returns whether the random numbers are used up.
     pub fn is_over(&self) -> bool {
         self.random.is_over()
     }
 
-    /// A session began or ended, so that later entries can be of one that is alive.
+    /// Records that a session began or ended, so that later entries can name a live session.
     pub fn session(&mut self, id: i64, alive: bool) {
         self.sessions.retain(|&known| known != id);
         if alive {
@@ -66,7 +68,7 @@ impl Entries {
         }
     }
 
-    /// One payload: mostly valid, sometimes a valid one with damage, sometimes noise.
+    /// Returns a payload: mostly valid, sometimes a damaged one, sometimes noise.
     pub fn payload(&mut self) -> Bytes {
         let payload = match self.random.below(10) {
             0 => {

@@ -1,5 +1,6 @@
-//! One whole server, with the real log and the real base, on a virtual disk: every action is carried out at once, and any step of the disk may be
-//! its last.
+//! One whole server with the real log and base, on a virtual disk.
+//!
+//! Every action is carried out at once, and the process may die at any step of the disk.
 
 use crate::disk::SimDisk;
 use std::collections::BTreeMap;
@@ -14,18 +15,18 @@ use zoolet_engine::{Action, ConnId, Event, Limits, Now, Server, Settings, Start,
 use zoolet_model::{ConnectReply, ErrorCode, Reply, ServerId};
 use zoolet_zab::{Config, Timing};
 
-/// What a connection was told.
+/// A message to a connection.
 #[derive(Clone, Debug)]
 pub enum Told {
-    /// Its session.
+    /// The answer to its connect request.
     Connected(ConnId, ConnectReply),
-    /// The answer to a request: xid, zxid, body or why not.
+    /// The answer to a request: xid, zxid, and body or error.
     Reply(ConnId, i32, i64, Result<Reply, ErrorCode>),
     /// The connection was closed.
     Closed(ConnId),
 }
 
-/// The server stopped: its process died, or it chose to.
+/// The server stopped: its process died, or it gave up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stopped(pub String);
 
@@ -33,13 +34,13 @@ pub struct Stopped(pub String);
 pub struct Machine {
     /// The machine itself.
     pub server: Server,
-    /// What clients were told since it was last taken.
+    /// Messages to clients since they were last taken.
     pub told: Vec<Told>,
-    /// What the server last answered to [`Event::Status`].
+    /// The last answer to [`Event::Status`].
     pub status: Option<Box<Status>>,
-    /// Keys that the base cannot read now, and prefixes under which it cannot list any.
+    /// Keys that the base cannot read now, and prefixes that it cannot list.
     pub unreadable: Vec<Key>,
-    /// What the next reads of the base come to, the last one first.
+    /// Failures of the next reads of the base, in reverse order.
     pub failing: Vec<BaseFailure>,
     log: Log,
     base: Base,
@@ -51,7 +52,8 @@ pub struct Machine {
     now: Now,
 }
 
-/// Bounds so small that a few writes rotate the log, freeze the memtable and overflow the cache.
+/// Returns very small bounds. A few writes rotate the log, freeze the memtable and overflow the
+/// cache.
 pub fn tiny_limits() -> Limits {
     Limits {
         memtable_bytes: 6 << 10,
@@ -65,10 +67,10 @@ pub fn tiny_limits() -> Limits {
 }
 
 impl Machine {
-    /// Opens what the disk holds, hands the log's entries to the server and lets it take part.
+    /// Opens the disk, passes the log's entries to the server and starts it.
     ///
     /// # Errors
-    /// [`Stopped`] when the disk's end came first, or when the server refuses what it finds.
+    /// [`Stopped`] if the disk dies before, or if the server refuses the disk's contents.
     pub fn start(disk: &SimDisk, limits: Limits, now: Now) -> Result<Self, Stopped> {
         let stopped = |error: &dyn std::fmt::Display| Stopped(error.to_string());
         let disk = capped(Arc::new(disk.clone()), limits.disk_bytes_max);
@@ -116,7 +118,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Lets time pass and persists whatever waits.
+    /// Lets time pass and persists all waiting appends.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -132,7 +134,7 @@ impl Machine {
         self.settle()
     }
 
-    /// One event; its appends wait until [`Machine::settle`].
+    /// Handles one event. Its appends wait until [`Machine::settle`].
     ///
     /// # Errors
     /// [`Stopped`].
@@ -141,7 +143,7 @@ impl Machine {
         self.carry_out()
     }
 
-    /// Persists what waits as one batch, and everything that follows from it, until nothing is left to do.
+    /// Persists all waiting appends as one batch, and goes on until nothing is left to do.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -174,7 +176,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The base, for what a test wants to know of it.
+    /// Returns the base, for tests.
     pub fn base(&self) -> &Base {
         &self.base
     }
@@ -245,13 +247,14 @@ impl Machine {
         Ok(())
     }
 
-    /// What the checkpoint thread does between two checkpoints, more often: merges of a few files are merges too.
+    /// Merges files as the checkpoint thread does between two checkpoints. It merges more often, so
+    /// that merges of a few files occur too.
     fn merge(&mut self) -> Result<(), Stopped> {
         let eagerly = self.base.generation().0.is_multiple_of(3);
         loop {
             let more = if eagerly { self.base.merge(true) } else { self.reserve.merge(&self.base) };
             match more {
-                // What was merged goes when nobody reads it.
+                // Merged files are removed once nothing reads them.
                 Ok(true) => self.serve(),
                 Ok(false) => break,
                 Err(error) if self.base.sync_failed() => return Err(Stopped(error.to_string())),

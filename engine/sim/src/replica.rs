@@ -1,4 +1,6 @@
-//! A server's state without a server: every record in a map, entries applied one by one, and nothing that contradicts anything.
+//! A server's state without a server: all records in a map.
+//!
+//! Entries are applied to it one by one.
 
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,21 +18,24 @@ use zoolet_engine::{
 };
 use zoolet_model::{SessionId, Zxid, path::parent_and_name};
 
-/// The whole state of a server. Everything is there, but of a forgetful one only what was fetched may be looked at.
+/// The whole state of a server.
+///
+/// All records are present, but a forgetful replica may only read records that it fetched.
 #[derive(Clone, Debug)]
 pub struct Replica {
     /// Every record.
     pub records: BTreeMap<Key, Bytes>,
-    /// What apply counted.
+    /// The totals counted by apply.
     pub totals: Totals,
-    /// What apply summed up.
+    /// The digest summed up by apply.
     pub digest: u128,
-    /// `None`: nothing is ever missing.
+    /// Fetched records and listed prefixes; `None` if nothing is ever missing.
     fetched: Option<(BTreeSet<Key>, BTreeSet<Key>)>,
 }
 
 impl Replica {
-    /// As a server is born. A forgetful one knows after each entry nothing of what it has.
+    /// Creates the initial state of every server. A forgetful replica forgets all fetched records
+    /// after each entry.
     pub fn new(forgetful: bool) -> Self {
         let (changes, totals, digest) = tree::birth();
         let records = changes.into_iter().filter_map(|(key, record)| Some((key, record?))).collect();
@@ -40,10 +45,10 @@ impl Replica {
     /// Applies and installs one entry.
     ///
     /// # Errors
-    /// What a damaged record stopped.
+    /// The damage of a record that stopped it.
     ///
     /// # Panics
-    /// When the entry asks for what it was given, or goes on asking.
+    /// If the entry requests a record that it already got, or never stops requesting.
     pub fn apply(&mut self, zxid: Zxid, payload: &Bytes) -> Result<Applied, &'static str> {
         let (totals, digest) = (self.totals, self.digest);
         for _ in 0..1000 {
@@ -85,16 +90,16 @@ impl Replica {
         }
     }
 
-    /// Every number that is kept beside the records, counted from the records alone.
+    /// Counts from the records alone every number that is kept beside them.
     ///
     /// # Errors
-    /// A znode whose number of children is not that of its children.
+    /// A znode whose record has the wrong number of children.
     ///
     /// # Panics
-    /// When a record does not decode.
+    /// If a record cannot be decoded.
     pub fn counts(&self) -> Result<Counts, String> {
         let mut counts = Counts::default();
-        // Records come in the order of their keys: all children of one parent together.
+        // Records are sorted by key, so all children of one parent are adjacent.
         let mut children: Vec<(&str, i32)> = Vec::new();
         let mut parents = Vec::new();
         for (key, record) in &self.records {
@@ -144,11 +149,13 @@ impl Replica {
         }
     }
 
-    /// Nothing in the state contradicts anything else: every znode has its parent, every ephemeral its owner, every count and mark
-    /// is what the records say, the digest is their sum.
+    /// Checks that nothing in the state contradicts anything else.
+    ///
+    /// Every znode has its parent, every ephemeral its owner, and every count and mark agrees with
+    /// the records. The digest is their sum.
     ///
     /// # Panics
-    /// When something does.
+    /// If something contradicts.
     pub fn check(&self) {
         let digest = self.records.iter().fold(0u128, |sum, (key, value)| sum.wrapping_add(record_hash(key, value)));
         assert_eq!(digest, self.digest, "the digest is that of the records");

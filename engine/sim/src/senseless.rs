@@ -1,4 +1,4 @@
-//! Bases whose checksums are right, and that redb panics over: somebody meant what is in them, and it makes no sense.
+//! Bases with valid checksums over which redb panics, because their contents make no sense.
 
 use std::sync::Arc;
 use zoolet_engine::store::base::{Base, BaseError, Options};
@@ -7,13 +7,15 @@ use zoolet_engine::store::disk::{Disk, DiskFile};
 const BLOCK: usize = 4096;
 /// Checksums in one block of the side file's table.
 const ENTRIES: u64 = 1020;
-/// Where a table block says its own checksum.
+/// Offset of a table block's own checksum.
 const CHECKSUM: usize = BLOCK - 8;
 
-/// Changes one byte of a block of redb's file, and its checksum with it, until `is_enough` of what the disk holds then. False where it never is; then the base is as it was.
+/// Changes a byte of redb's file until the disk passes `is_enough`, and corrects its checksum.
+///
+/// Tries one byte at a time. Returns false if no change suffices; the base is then unchanged.
 ///
 /// # Panics
-/// When the disk takes no write.
+/// If a read or write of the disk fails.
 pub fn change_until(disk: &Arc<dyn Disk>, id: u64, mut is_enough: impl FnMut(&Arc<dyn Disk>) -> bool) -> bool {
     let open = |end: &str| disk.open(&format!("base-{id}.{end}")).expect("redb's files are there");
     let (file, side) = (open("redb"), open("crc"));
@@ -21,7 +23,8 @@ pub fn change_until(disk: &Arc<dyn Disk>, id: u64, mut is_enough: impl FnMut(&Ar
     for block in 1..blocks {
         let mut sound = [0; BLOCK];
         file.read_at(block * BLOCK as u64, &mut sound).expect("it can be read");
-        // The kind of a page, how many entries it has, where they end; and what its first one says.
+        // Offsets of the page's kind, its number of entries, their ends, and the contents of the
+        // first entry.
         for at in [0, 2, 3, 8, 12, 40, 64, 65] {
             let mut changed = sound;
             changed[at] ^= 0x11;
@@ -35,7 +38,7 @@ pub fn change_until(disk: &Arc<dyn Disk>, id: u64, mut is_enough: impl FnMut(&Ar
     false
 }
 
-/// One that redb panics over as it is opened; false where none of these is.
+/// Makes a base over which redb panics when it is opened; false if no change does that.
 ///
 /// # Panics
 /// As [`change_until`].
@@ -43,7 +46,7 @@ pub fn make_senseless(disk: &Arc<dyn Disk>, id: u64) -> bool {
     change_until(disk, id, |disk| is_senseless(&Base::open(Arc::clone(disk), id, Options::default())))
 }
 
-/// Whether this is redb's panic, caught.
+/// Returns whether the error is a caught panic of redb.
 pub fn is_senseless<T>(outcome: &Result<T, BaseError>) -> bool {
     matches!(outcome, Err(BaseError::Damaged(what)) if what.contains("redb cannot make sense of its file"))
 }
@@ -51,7 +54,7 @@ pub fn is_senseless<T>(outcome: &Result<T, BaseError>) -> bool {
 fn replace(file: &dyn DiskFile, side: &dyn DiskFile, id: u64, block: u64, bytes: &[u8]) {
     file.write_at(block * BLOCK as u64, bytes).expect("it can be written");
     let number = block / ENTRIES;
-    // Both copies: the newer one counts.
+    // Replace both copies, because the newer one counts.
     for copy in [0, 1] {
         let place = (2 + 2 * number + copy) * BLOCK as u64;
         let mut table = [0; BLOCK];

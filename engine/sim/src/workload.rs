@@ -1,4 +1,5 @@
-//! Requests at random, chosen so that they meet: few paths, few users, many collisions, and everything that a client may get wrong.
+//! Random requests with many collisions: few paths, few users, and every error that a client can
+//! make.
 
 use bytes::Bytes;
 use zoolet_model::{
@@ -6,7 +7,9 @@ use zoolet_model::{
     WatcherType, WriteOp,
 };
 
-/// Numbers that depend on a seed alone (splitmix64), or on given bytes alone: so a fuzzer that changes the bytes changes the choices.
+/// Random numbers from a seed (splitmix64), or from given bytes.
+///
+/// With bytes, a fuzzer that changes the bytes changes the choices.
 #[derive(Clone, Debug)]
 pub struct Random(Source);
 
@@ -17,22 +20,23 @@ enum Source {
 }
 
 impl Random {
-    /// Equal seeds give equal numbers.
+    /// Creates a source of numbers. Equal seeds yield equal numbers.
     pub fn new(seed: u64) -> Self {
         Self(Source::Seed(seed))
     }
 
-    /// Equal bytes give equal numbers; when they are used up, all further numbers are 0.
+    /// Creates a source that reads numbers from `bytes`. Once they are used up, all further numbers
+    /// are 0.
     pub fn scripted(bytes: &[u8]) -> Self {
         Self(Source::Script(Bytes::copy_from_slice(bytes)))
     }
 
-    /// Whether nothing but zeroes comes any more.
+    /// Returns whether all bytes are used up.
     pub fn is_over(&self) -> bool {
         matches!(&self.0, Source::Script(rest) if rest.is_empty())
     }
 
-    /// 64 bits.
+    /// Returns 64 bits.
     pub fn bits(&mut self) -> u64 {
         match &mut self.0 {
             Source::Seed(state) => {
@@ -46,28 +50,28 @@ impl Random {
         }
     }
 
-    /// A number below `end`, which must not be 0.
+    /// Returns a number below `end`, which must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
         match &mut self.0 {
-            // As few bytes as will do: a fuzzer that changes one should change one choice.
+            // Takes as few bytes as possible, so that changing a byte changes one choice.
             Source::Script(rest) => number(rest, (64 - (end - 1).leading_zeros()).div_ceil(8) as usize) % end,
-            // The bias of the remainder is far below what a test could notice.
+            // The bias of the remainder is far too small for a test to notice.
             Source::Seed(_) => self.bits() % end,
         }
     }
 
-    /// True once in `n` times.
+    /// Returns true once in `n` times on average.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// One of them; there must be at least one.
+    /// Returns one of the choices, which must not be empty.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len() as u64) as usize]
     }
 }
 
-/// Takes a little-endian number off the front; bytes that are not there are 0.
+/// Takes a little-endian number off the front. Missing bytes are 0.
 fn number(rest: &mut Bytes, bytes: usize) -> u64 {
     let taken = rest.split_to(bytes.min(rest.len()));
     taken.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
@@ -79,7 +83,7 @@ pub const SUPER_USER: &str = "root:secret";
 /// The users that ACLs name, as the text of their auth packets.
 pub const USERS: [&str; 2] = ["ann:1", "bob:2"];
 
-/// Parents, and what may be below them: deep enough for recursive watches, small enough to collide.
+/// Parents and their descendants: deep enough for recursive watches, few enough to collide.
 const PATHS: [&str; 20] = [
     "/",
     "/a",
@@ -118,7 +122,8 @@ const OVER_ONE_PATH: [&[bool]; 6] = [
     &[true, false, true, false],
 ];
 
-/// The operations of a multi that creates and deletes `path` several times; each create is one of `create`.
+/// Returns a multi's operations that create and delete `path` several times. `create` makes each
+/// create.
 pub(crate) fn over_one_path(
     random: &mut Random,
     path: &Text,
@@ -135,38 +140,41 @@ pub(crate) fn over_one_path(
     steps.iter().map(op).collect()
 }
 
-/// Makes requests, and remembers nothing but its own randomness.
+/// Generates requests. Its only state is its random numbers.
 #[derive(Clone, Debug)]
 pub struct Workload {
     random: Random,
-    /// Draws the multis over one path: a stream of its own, so that the other requests of a seed stay what they were.
+    /// Draws the multis over one path. A separate stream keeps the other requests of each seed
+    /// unchanged.
     repeats: Random,
     mostly_ephemeral: bool,
 }
 
 impl Workload {
-    /// Equal seeds give equal requests.
+    /// Creates a generator. Equal seeds yield equal requests.
     pub fn new(seed: u64) -> Self {
         Self::of(Random::new(seed))
     }
 
-    /// Equal numbers give equal requests.
+    /// Creates a generator from random numbers. Equal numbers yield equal requests.
     pub fn of(random: Random) -> Self {
         let repeats = Random::new(random.clone().bits() ^ 0x07e9_ea75);
         Self { random, repeats, mostly_ephemeral: false }
     }
 
-    /// Nearly every znode is an ephemeral from now on, so that the end of a session is a large change.
+    /// From now on makes nearly every znode an ephemeral. A session's end is then a large change.
     pub fn mostly_ephemeral(&mut self) {
         self.mostly_ephemeral = true;
     }
 
-    /// The numbers behind it, for whoever decides what else happens.
+    /// Returns the random numbers, for a driver's other choices.
     pub fn random(&mut self) -> &mut Random {
         &mut self.random
     }
 
-    /// Any request but those that end a connection or a session. `last_zxid` is the newest that the client has seen.
+    /// Returns any request that does not end a connection or session.
+    ///
+    /// `last_zxid` is the newest zxid that the client has seen.
     pub fn request(&mut self, last_zxid: i64) -> Request {
         match self.random.below(100) {
             0..=39 => Request::Write(self.write_op(true)),
@@ -180,10 +188,11 @@ impl Workload {
             },
             72..=74 => Request::GetAcl { path: self.path() },
             75..=76 => Request::GetEphemerals { prefix: self.prefix() },
-            // Not the empty path: ZooKeeper counts the root itself there, which no client relies on.
+            // Not the empty path: ZooKeeper counts the root itself there, and no client relies on
+            // that.
             77..=78 => Request::GetAllChildrenNumber { path: self.valid_path() },
             79..=80 => Request::MultiRead((0..self.random.below(5)).map(|_| self.read_op()).collect()),
-            // Two at the same time, of which one must not stand for the other, are rare enough.
+            // Frequent enough for two concurrent syncs, where one must not stand for the other.
             81..=83 => Request::Sync { path: if self.random.one_in(4) { None } else { Some(self.path()) } },
             84 => Request::Ping,
             85 => Request::WhoAmI,
@@ -203,7 +212,7 @@ impl Workload {
         }
     }
 
-    /// An auth packet that is accepted.
+    /// Returns an auth packet that is accepted.
     pub fn auth(&mut self) -> Request {
         if self.random.one_in(10) {
             return Request::Auth { scheme: Some("ip".into()), auth: None };
@@ -217,7 +226,7 @@ impl Workload {
         Request::Auth { scheme: Some("digest".into()), auth: Some(Bytes::from_static(auth.as_bytes())) }
     }
 
-    /// A request that ends its connection, or with it the session.
+    /// Returns a request that ends its connection, and perhaps the session.
     pub fn last_request(&mut self) -> Request {
         match self.random.below(6) {
             0 => Request::Unknown,
@@ -228,7 +237,7 @@ impl Workload {
         }
     }
 
-    /// What a client asks for after a reconnect.
+    /// Returns the setWatches that a client sends after a reconnect.
     pub fn set_watches(&mut self, last_zxid: i64) -> SetWatches {
         let mut paths = |max: u64| (0..self.random.below(max)).map(|_| self.path()).collect();
         let (data, exist, child) = (paths(4), paths(4), paths(4));
@@ -243,7 +252,7 @@ impl Workload {
         let ops = (0..count)
             .map(|_| if careful { self.likely_op() } else { self.write_op(false) })
             .map(|op| match op {
-                // Neither setACL nor what the wire refuses can be part of a multi.
+                // A multi cannot contain setACL, nor operations that the wire refuses.
                 WriteOp::SetAcl { path, version, .. } => WriteOp::Check { path, version },
                 op => op,
             })
@@ -252,7 +261,7 @@ impl Workload {
     }
 
     fn over_one_path(&mut self) -> Vec<WriteOp> {
-        // Few paths without children, so that what one multi leaves the next one finds.
+        // Few paths without children, so that a multi finds the znodes that an earlier one left.
         let path = Text::from(*self.repeats.pick(&["/e", "/a/d", "/c/x", "/c/y"]));
         over_one_path(&mut self.repeats, &path, |random| Create {
             path: Text::EMPTY,
@@ -266,7 +275,8 @@ impl Workload {
         })
     }
 
-    /// An operation that has a good chance, so that multis do not all die in their first steps.
+    /// Returns an operation that is likely to succeed. Otherwise most multis would fail in their
+    /// first steps.
     fn likely_op(&mut self) -> WriteOp {
         match self.random.below(4) {
             0 => WriteOp::SetData { path: self.valid_path(), data: self.data(), version: -1 },
@@ -281,7 +291,7 @@ impl Workload {
         }
     }
 
-    /// Any write but check, which is legal in a multi only.
+    /// Returns any write. `alone` excludes check, which is legal only in a multi.
     fn write_op(&mut self, alone: bool) -> WriteOp {
         match self.random.below(20) {
             0..=8 => WriteOp::Create(self.create(alone)),
@@ -326,7 +336,8 @@ impl Workload {
         }
     }
 
-    /// Mostly of the small set, sometimes what a sequence left, seldom reserved or illegal.
+    /// Returns mostly one of `PATHS`, sometimes a sequential znode, rarely a reserved or invalid
+    /// path.
     fn path(&mut self) -> Text {
         match self.random.below(30) {
             0 => (*self.random.pick(&RESERVED)).into(),
@@ -343,7 +354,7 @@ impl Workload {
         (*self.random.pick(&PATHS)).into()
     }
 
-    /// Where sequences grow.
+    /// Returns a parent of sequential znodes.
     fn parent(&mut self) -> Text {
         (*self.random.pick(&["/a", "/c", "/q", "/s", "/"])).into()
     }
@@ -361,7 +372,7 @@ impl Workload {
         *self.random.pick(&[-1, -1, -1, -1, 0, 0, 1, 2, 7, -2])
     }
 
-    /// Around every size at which storage changes its mind.
+    /// Returns data with sizes around every threshold of the storage.
     fn data(&mut self) -> Option<Bytes> {
         let bytes = match self.random.below(12) {
             0 => return None,
@@ -396,7 +407,7 @@ impl Workload {
             14 => vec![RequestedAcl { perms: Perms::ALL, scheme: None, id: None }],
             15 => vec![entry(Perms::ALL, "ip", "300.1.1.1")],
             16 => vec![entry(Perms::ALL, "ip", "1.2.3.4/33")],
-            // ZooKeeper fails a whole multi on this one, so it is not made part of one.
+            // ZooKeeper fails a whole multi because of this ACL, so no multi contains it.
             17 if alone => vec![RequestedAcl { perms: Perms::ALL, scheme: Some("digest".into()), id: None }],
             _ => return Some(RequestedAcl::open()),
         };
@@ -434,7 +445,7 @@ mod tests {
         }
     }
 
-    /// A workload that never gets somewhere tests nothing there.
+    /// A workload that never reaches an outcome does not test it.
     #[test]
     fn every_outcome_is_reached() {
         let mut workload = Workload::new(1);

@@ -1,7 +1,7 @@
-//! One server on a virtual clock, over a log and a base that take as long as chance says.
+//! One server on a virtual clock, over a log and a base with random delays.
 //!
-//! Everything random comes from one seed, so a run can be repeated exactly. Nothing is real but the machine itself: the log is a list, the base a few
-//! generations of an ordered map.
+//! One seed determines all random choices, so a run can be repeated exactly. Only the machine is
+//! real: the log is a list, and the base is a few generations of an ordered map.
 
 use crate::workload::Random;
 use bytes::Bytes;
@@ -21,22 +21,23 @@ use zoolet_engine::{
 use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, ServerId, WatchEvent, Zxid};
 use zoolet_zab::{AppendSeq, Config, Epoch, Incarnation, Recovered, Spans, Timing};
 
-/// How a world behaves; times are virtual milliseconds, each drawn between 0 and its maximum.
+/// The conditions of a world. Delays are virtual milliseconds, each drawn between 0 and its
+/// maximum.
 #[derive(Clone, Debug)]
 pub struct Conditions {
     /// The server's bounds.
     pub limits: Limits,
-    /// What its operator decided.
+    /// The operator's settings.
     pub settings: Settings,
-    /// Until an append is durable.
+    /// Maximum delay until an append is durable.
     pub persist_ms_max: u64,
-    /// Until the base answers.
+    /// Maximum delay until the base answers.
     pub fetch_ms_max: u64,
-    /// Until a checkpoint is durable.
+    /// Maximum delay until a checkpoint is durable.
     pub checkpoint_ms_max: u64,
-    /// Until a completion was put together.
+    /// Maximum delay until a completion is carried out.
     pub complete_ms_max: u64,
-    /// One checkpoint in so many fails; 0 is none.
+    /// One in this many checkpoints fails; 0 for none.
     pub checkpoint_fails_one_in: u64,
 }
 
@@ -54,18 +55,18 @@ impl Default for Conditions {
     }
 }
 
-/// What a connection got from the server.
+/// A message from the server to a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Sent {
-    /// The answer to its first message.
+    /// The answer to its connect request.
     Connected(ConnectReply),
     /// The answer to a request.
     Reply {
-        /// As asked.
+        /// The request's xid.
         xid: i32,
-        /// What the header carries.
+        /// The zxid in the header.
         zxid: i64,
-        /// The body, or why not.
+        /// The body, or the error.
         result: Result<Reply, ErrorCode>,
     },
     /// A watch event.
@@ -77,7 +78,7 @@ pub enum Sent {
 /// An entry as the server proposed it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Its place.
+    /// Its zxid.
     pub zxid: Zxid,
     /// Its bytes.
     pub payload: Bytes,
@@ -85,7 +86,7 @@ pub struct Entry {
 
 pub(crate) type Records = BTreeMap<Key, Bytes>;
 
-/// What one durable transaction left.
+/// The base after one durable transaction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Durable {
     pub(crate) records: Arc<Records>,
@@ -99,7 +100,7 @@ pub(crate) struct Logged {
     pub(crate) watermark: Zxid,
 }
 
-/// Something that ends at a time.
+/// An event that happens at a scheduled time.
 #[derive(Debug)]
 enum Happening {
     Persisted(AppendSeq),
@@ -107,7 +108,7 @@ enum Happening {
     Checkpointed(Checkpoint),
     CheckpointFailed,
     Completed(u64, Box<Completion>, Arc<Records>),
-    /// Nobody waits for this completion any more.
+    /// A completion whose connection is gone.
     Dropped(u64),
     Disconnected(ConnId),
     LogResumed,
@@ -117,7 +118,7 @@ enum Happening {
 #[derive(Debug)]
 enum Place {
     Ready(Sent),
-    /// The completion of this number is still being put together.
+    /// The completion with this number is not carried out yet.
     Taken(u64),
 }
 
@@ -129,7 +130,7 @@ pub struct World {
     seed: u64,
     now: Now,
     server: Server,
-    /// Everything that was appended since the last crash, durable or not; with what an earlier crash left in front.
+    /// All appends since the last crash, durable or not, behind those that survived it.
     log: Vec<Logged>,
     persisted: AppendSeq,
     last_persist_ms: u64,
@@ -144,26 +145,27 @@ pub struct World {
     digests: BTreeMap<Zxid, u128>,
     counts: BTreeMap<Zxid, Counts>,
     starts: u64,
-    /// Steps since time last moved.
+    /// Steps since time last advanced.
     stalled: u64,
 }
 
 const STANDALONE: ServerId = ServerId::STANDALONE;
 
-/// Steps without time passing that are taken for a livelock.
+/// Number of steps without advancing time that counts as a livelock.
 const STALLED_MAX: u64 = 50_000;
 
-/// Where the wall clock starts, milliseconds since 1970.
+/// Start of the wall clock, in milliseconds since 1970.
 const WALL_MS: i64 = 1_700_000_000_000;
 
 impl World {
-    /// A new server on an empty disk, not started yet.
+    /// Creates a server on an empty disk; it is not started yet.
     pub fn new(conditions: Conditions, seed: u64) -> Self {
         Self::with_log(conditions, seed, Vec::new(), Durable::default())
     }
 
-    /// A server that finds these entries in its log, all committed, and an empty base; not started yet. It applies them while
-    /// time passes.
+    /// Creates a server with these committed entries in its log and an empty base.
+    ///
+    /// The server is not started yet. It applies the entries while time passes.
     pub fn recovering(conditions: Conditions, seed: u64, entries: &[Entry]) -> Self {
         let records = |entry: &Entry| {
             let record = LogRecord::Entry { zxid: entry.zxid, payload: entry.payload.clone() };
@@ -215,7 +217,7 @@ impl World {
         world
     }
 
-    /// Hands in the log, as it is after start and crash.
+    /// Passes the log's entries to the server, as after a start or crash.
     fn recover(&mut self) {
         let records: Vec<LogRecord> = self.log.iter().flat_map(|logged| logged.records.clone()).collect();
         for record in records {
@@ -226,86 +228,86 @@ impl World {
         }
     }
 
-    /// Lets the server take part.
+    /// Starts the server.
     pub fn start(&mut self) {
         self.starts += 1;
         self.server.start(self.now);
         self.carry_out();
     }
 
-    // What is known.
+    // State of the world.
 
-    /// The machine.
+    /// Returns the machine.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// The time.
+    /// Returns the current time.
     pub fn now(&self) -> Now {
         self.now
     }
 
-    /// The world's own randomness.
+    /// Returns the world's random numbers.
     pub fn random(&mut self) -> &mut Random {
         &mut self.random
     }
 
-    /// Every entry that was proposed and not lost in a crash, in order, from the first.
+    /// Returns every proposed entry that no crash lost, in order, from the first.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// The digest of the state after an entry, as far as the world looked at that moment.
+    /// Returns the state's digest after each entry at which the world looked.
     pub fn digests(&self) -> &BTreeMap<Zxid, u128> {
         &self.digests
     }
 
-    /// The numbers that the server kept after an entry, as far as the world looked at that moment.
+    /// Returns the server's derived numbers after each entry at which the world looked.
     pub fn counts(&self) -> &BTreeMap<Zxid, Counts> {
         &self.counts
     }
 
-    /// Takes what a connection got since it was last asked.
+    /// Takes the messages to a connection since the last call.
     pub fn take(&mut self, conn: ConnId) -> Vec<Sent> {
         self.inbox.remove(&conn).unwrap_or_default()
     }
 
-    /// How the server says it is.
+    /// Returns the server's status.
     pub fn status(&mut self) -> Status {
         self.happen(Event::Status { ticket: 1 });
         self.statuses.pop().expect("a status is answered at once")
     }
 
-    // What clients do.
+    // Actions of clients.
 
-    /// A connection's first message.
+    /// Opens a connection with its connect request.
     pub fn connect(&mut self, conn: ConnId, peer: Option<IpAddr>, request: ConnectRequest) {
         self.outgoing.insert(conn, VecDeque::new());
         self.happen(Event::Connect { conn, peer, request });
     }
 
-    /// A later one.
+    /// Sends a request.
     pub fn request(&mut self, conn: ConnId, xid: i32, request: Request) {
         if self.outgoing.contains_key(&conn) {
             self.happen(Event::Request { conn, xid, request });
         }
     }
 
-    /// The connection is lost, and whatever was on its way with it.
+    /// Breaks a connection; all messages in flight on it are lost.
     pub fn disconnect(&mut self, conn: ConnId) {
         if self.outgoing.remove(&conn).is_some() {
             self.happen(Event::Disconnected { conn });
         }
     }
 
-    /// Whether the connection is open.
+    /// Returns whether the connection is open.
     pub fn is_open(&self, conn: ConnId) -> bool {
         self.outgoing.contains_key(&conn)
     }
 
-    // What time does.
+    // Passing of time.
 
-    /// Lets at most so much time pass, and whatever ends in it happen.
+    /// Lets `milliseconds` pass, with everything that happens meanwhile.
     pub fn run_for(&mut self, milliseconds: u64) {
         let until_ms = self.now.mono_ms + milliseconds;
         while self.step(until_ms) {}
@@ -313,10 +315,10 @@ impl World {
         self.judge();
     }
 
-    /// Lets time pass until nothing is under way. Deadlines further off than that stay ahead.
+    /// Lets time pass until nothing is in flight. Later deadlines remain ahead.
     ///
     /// # Panics
-    /// When that does not come to pass in a virtual minute.
+    /// If that takes longer than a virtual minute.
     pub fn run_until_quiet(&mut self) {
         let until_ms = self.now.mono_ms + 60_000;
         while !self.happenings.is_empty() || self.server.next_deadline().is_some_and(|at| at <= self.now.mono_ms) {
@@ -324,7 +326,7 @@ impl World {
         }
     }
 
-    /// The next thing that happens before `until_ms`; false when there is none.
+    /// Handles the next event up to `until_ms`; returns false without such an event.
     fn step(&mut self, until_ms: u64) -> bool {
         let happening = self.happenings.first_key_value().map(|(&(at_ms, _), _)| at_ms);
         let deadline = self.server.next_deadline().map(|at_ms| at_ms.max(self.now.mono_ms));
@@ -350,7 +352,7 @@ impl World {
         self.now.wall_ms += passed_ms as i64;
     }
 
-    /// Everything that could be heard was: now deadlines count.
+    /// Checks deadlines, after all events of this moment were handled.
     fn judge(&mut self) {
         if self.server.next_deadline().is_some_and(|at_ms| at_ms <= self.now.mono_ms) {
             self.server.handle_deadline(self.now);
@@ -358,7 +360,7 @@ impl World {
         }
     }
 
-    /// The log cannot write for so long, and says so; nothing that was appended is lost.
+    /// Stalls the log for `milliseconds`, and reports it. Appended records are not lost.
     pub fn stall_log(&mut self, milliseconds: u64) {
         let resumes_ms = self.now.mono_ms + milliseconds;
         let late = |(at_ms, happening): (&(u64, u64), &Happening)| {
@@ -375,13 +377,15 @@ impl World {
         self.happen(Event::LogStalled { is_read_only: false });
     }
 
-    /// The process dies now; `power` also loses what no sync had made durable. Starts again, with every connection gone.
+    /// Kills the process and starts it again, with all connections gone.
+    ///
+    /// With `power` set, it may also lose appends that are not durable.
     pub fn crash(&mut self, power: bool) {
-        // Appends are made durable in order, so what survives of the rest is a beginning of it.
+        // Appends become durable in order, so a prefix of the rest survives.
         let unsynced = self.log.iter().filter(|logged| logged.seq > self.persisted).count();
         let lost = if power && unsynced > 0 { self.random.below(unsynced as u64 + 1) as usize } else { 0 };
         self.log.truncate(self.log.len() - lost);
-        // A transaction may have become durable without anybody hearing of it.
+        // The checkpoint may have become durable without the server hearing of it.
         let writing = self.happenings.values().find_map(|happening| match happening {
             Happening::Checkpointed(checkpoint) => Some(checkpoint.clone()),
             Happening::Persisted(_)
@@ -408,7 +412,7 @@ impl World {
         self.start();
     }
 
-    // What the machine wants.
+    // Actions of the machine.
 
     fn happen(&mut self, event: Event) {
         self.server.handle(self.now, event);
@@ -465,13 +469,13 @@ impl World {
         }
         self.log.push(Logged { seq, records: records.into(), watermark });
         let delay_ms = self.random.below(self.conditions.persist_ms_max + 1);
-        // One batch is in flight at a time, so they become durable in order.
+        // One batch is in flight at a time, so appends become durable in order.
         self.last_persist_ms = self.last_persist_ms.max(self.now.mono_ms + delay_ms);
         self.at(self.last_persist_ms, Happening::Persisted(seq));
     }
 
     fn complete(&mut self, completion: Box<Completion>) {
-        // The reader is pinned when the completion is handed over, so a later release does not touch it.
+        // The completion gets its generation now, so a later release does not affect it.
         let base = self.generations.get(&completion.generation).expect("a generation in use is kept").clone();
         if let Some(queue) = self.outgoing.get_mut(&completion.conn) {
             queue.push_back(Place::Taken(self.count));
@@ -521,14 +525,14 @@ impl World {
     fn write_base(&mut self, checkpoint: &Checkpoint) {
         apply_changes(Arc::make_mut(&mut self.durable.records), &checkpoint.changes);
         self.durable.meta = Some(checkpoint.meta.clone());
-        // What the base has, no recovery needs from the log; some of it is left, as in a ring.
+        // Recovery needs no entry from the log that the base holds. Some are kept, as in a ring.
         let base_zxid = checkpoint.meta.zxid;
         let spare = self.log.iter().take_while(|logged| last_entry(std::slice::from_ref(logged)) <= base_zxid).count();
         let drop_max = spare.saturating_sub(4);
         self.facts_survive(drop_max);
     }
 
-    /// Forgets the oldest `count` appends, but what they say of epochs.
+    /// Removes the oldest `count` appends, but keeps their records of epochs.
     fn facts_survive(&mut self, count: usize) {
         let forgotten: Vec<Logged> = self.log.drain(..count).collect();
         let restated: Vec<LogRecord> = forgotten
@@ -581,7 +585,7 @@ impl World {
     }
 }
 
-/// What a server starts from: what its log says, and its base.
+/// Returns a server's starting point: the state of its log, and its base.
 pub(crate) fn start(conditions: &Conditions, seed: u64, log: &[Logged], durable: &Durable) -> Start {
     let (mut accepted, mut current) = (Epoch::ZERO, Epoch::ZERO);
     let mut history = Spans::EMPTY;
@@ -629,7 +633,7 @@ pub(crate) fn start(conditions: &Conditions, seed: u64, log: &[Logged], durable:
     }
 }
 
-/// The history up to and including an entry; entries that the log has forgotten are in the base.
+/// Extends `history` up to and including an entry. Entries purged from the log are in the base.
 fn restate(history: &mut Spans, zxid: Zxid) {
     let mut whole = Spans::EMPTY;
     for span in history.iter().filter(|span| span.epoch < zxid.epoch()) {
@@ -668,7 +672,7 @@ pub(crate) fn look_up(base: &Records, what: &FetchWhat) -> Fetched {
     }
 }
 
-/// One generation, as a completion reads it.
+/// One generation of the base, for completions.
 pub(crate) struct Snapshot<'a>(pub(crate) &'a Records);
 
 impl BaseRead for Snapshot<'_> {

@@ -1,4 +1,4 @@
-//! The machine's side: connections begin and end, answers and watch events come in their order.
+//! The machine's side: connections, and the delivery of answers and watch events in order.
 
 use super::super::slots::SlotId;
 use super::{Answer, Link, State, Wakers, XID_PING, XID_UNHEARD, XID_WATCHES};
@@ -14,13 +14,15 @@ use zoolet_model::{
     ConnectReply, ConnectRequest, Error, ErrorCode, LostReason, Reply, Request, SessionState, WatchEvent,
 };
 
-/// Things that wait behind one answer that is put together off the core; beyond this, watch events are left out, and asked for afterwards.
+/// Maximum number of items that wait behind one answer completed off the core.
+///
+/// Beyond it, watch events are dropped, and the session asks for them afterwards.
 pub(super) const BEHIND_MAX: usize = 4096;
 
-/// What waits behind an answer that is put together elsewhere.
+/// An item that waits for an answer completed off the core.
 #[derive(Debug)]
 pub(super) enum Behind {
-    /// The answer itself; its place is kept.
+    /// The place of that answer.
     Pending {
         xid: i32,
     },
@@ -33,15 +35,18 @@ pub(super) enum Behind {
 }
 
 impl Link {
-    /// The first message of a new connection; `None` when the session is over or unwanted.
+    /// Returns the first message of a new connection.
+    ///
+    /// Returns `None` if the session is over, unless its end must still be sent.
     pub fn dial(&self) -> Option<ConnectRequest> {
         let mut state = lock(&self.state);
-        // One that was closed without a connection is closed with the next, unless it never began.
+        // A session that was closed without a connection is closed on the next one, unless the
+        // server never created it.
         let is_to_be_closed = state.closing && state.secret.is_some();
         if state.session_state.is_over() && !is_to_be_closed {
             return None;
         }
-        // Requests go out only once it is connected.
+        // Requests are sent only once the session is connected.
         state.conn = None;
         Some(ConnectRequest {
             last_zxid_seen: state.last_zxid,
@@ -52,7 +57,9 @@ impl Link {
         })
     }
 
-    /// The machine has answered the first message of a connection; gives what to send before anything else.
+    /// Handles the machine's answer to the first message of a connection.
+    ///
+    /// Returns the requests to send before any other.
     pub fn connected(&self, conn: ConnId, reply: &ConnectReply) -> Vec<(i32, Request)> {
         let mut state = lock(&self.state);
         if reply.timeout_ms <= 0 {
@@ -76,10 +83,10 @@ impl Link {
             return first;
         }
         let mut wakers = state.ask_for_missed(|xid, request| first.push((xid, request)));
-        // Before what the owner asks from now on.
+        // These go before any request that the owner makes from now on.
         state.errands.send_left(|xid, request| first.push((xid, request)));
         if !std::mem::replace(&mut state.opened, true) {
-            // Before that its owner had nothing to touch.
+            // Start the watchdog now: before this the owner had no session to touch.
             self.touch();
         }
         wakers.append(state.become_state(SessionState::Connected));
@@ -88,7 +95,9 @@ impl Link {
         first
     }
 
-    /// A ping, to be sent now; with it goes what could not be done at once. `None` while it is not connected.
+    /// Returns a ping to send now, and sends postponed work with it.
+    ///
+    /// Returns `None` while the session is not connected.
     pub fn ping(&self) -> Option<(i32, Request)> {
         let mut state = lock(&self.state);
         let conn = state.conn?;
@@ -96,7 +105,7 @@ impl Link {
         if !state.closing {
             let mut send = |xid, request| self.outbox.request(conn, xid, request);
             if state.missed_since.is_some() && state.asked_missed == 0 && !state.behind_overflowed {
-                // The server had no room for them.
+                // The server had no room for the watches.
                 wakers = state.ask_for_missed(&mut send);
             }
             state.errands.send_left(send);
@@ -110,7 +119,7 @@ impl Link {
         Some((XID_PING, request))
     }
 
-    /// An answer, in its turn.
+    /// Delivers an answer, in order.
     pub fn reply(&self, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) {
         let mut state = lock(&self.state);
         let wakers = if state.behind.is_empty() {
@@ -123,7 +132,7 @@ impl Link {
         wakers.wake();
     }
 
-    /// The turn of an answer that is put together elsewhere: what comes later waits behind it.
+    /// Marks the place of an answer completed off the core. Later items wait behind it.
     pub fn pending(&self, conn: ConnId, xid: i32) {
         let mut state = lock(&self.state);
         if state.conn == Some(conn) {
@@ -131,7 +140,10 @@ impl Link {
         }
     }
 
-    /// That answer. It may come when its connection has ended, and the next one asks for something else under the same xid.
+    /// Delivers an answer completed off the core.
+    ///
+    /// It may arrive after its connection has ended, when the next connection uses the same xid for
+    /// another request. So `conn` must match.
     pub fn filled(&self, conn: ConnId, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) {
         let mut state = lock(&self.state);
         if state.conn != Some(conn) {
@@ -146,7 +158,7 @@ impl Link {
         wakers.wake();
     }
 
-    /// A watch fired, in its turn.
+    /// Delivers a watch event, in order.
     pub fn notify(&self, event: WatchEvent) {
         let mut state = lock(&self.state);
         let wakers = if state.behind.is_empty() {
@@ -155,7 +167,7 @@ impl Link {
             if state.behind.len() < BEHIND_MAX {
                 state.behind.push_back(Behind::Notify(event));
             } else {
-                // It came behind every answer that was delivered.
+                // The dropped event came after every answer that was delivered.
                 state.missed_since = state.missed_since.or(Some(state.last_zxid));
                 state.behind_overflowed = true;
                 state.gaps += 1;
@@ -166,7 +178,7 @@ impl Link {
         wakers.wake();
     }
 
-    /// The machine closed the connection; says whether to dial again.
+    /// Handles that the machine closed the connection; returns whether to reconnect.
     pub fn closed(&self) -> bool {
         let mut state = lock(&self.state);
         let again = !state.session_state.is_over();
@@ -176,7 +188,7 @@ impl Link {
         again
     }
 
-    /// The node is gone.
+    /// Ends the session: the node is gone.
     pub fn lost(&self, reason: LostReason) {
         let mut state = lock(&self.state);
         let wakers = state.end(SessionState::Lost(reason));
@@ -187,7 +199,7 @@ impl Link {
 
 /// The watchdog.
 impl Link {
-    /// From now on the session closes when its owner does not touch it for so long.
+    /// Closes the session from now on if its owner does not touch it for `patience`.
     pub fn watch_over(self: &Arc<Self>, patience: Duration) {
         let watchdog = self.watchdog.get_or_init(|| Watchdog::new(patience));
         watchdog.touch(self.surroundings.now());
@@ -200,7 +212,7 @@ impl Link {
         }
     }
 
-    /// Time has passed: the session is closed, or it is looked at again when that may be due.
+    /// Checks the watchdog: closes the session, or sets a timer for the next check.
     pub(crate) fn look_at_watchdog(self: &Arc<Self>) {
         let Some(watchdog) = self.watchdog.get() else { return };
         let (is_over, opened) = {
@@ -218,7 +230,7 @@ impl Link {
         }
     }
 
-    /// Whoever does not touch his session is not told of what is under way either.
+    /// Closes the session, and also fails the requests in flight.
     fn close_untouched(&self) {
         let untouched = SessionState::Lost(LostReason::Untouched);
         let mut state = lock(&self.state);
@@ -232,7 +244,8 @@ impl Link {
 impl State {
     fn deliver_reply(&mut self, link: &Link, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) -> Wakers {
         if self.conn.is_none() {
-            // It was under way when the session ended on this side, and whoever waited for it was told so.
+            // The session ended on this side while the request was in flight. Its waiter was
+            // already told.
             return Wakers::default();
         }
         self.last_zxid = self.last_zxid.max(zxid);
@@ -247,7 +260,7 @@ impl State {
             self.on_missed(result.is_ok());
         }
         if let Some(slot) = SlotId::of_xid(xid) {
-            // Who refuses may not have asked anybody.
+            // A server that refuses a request may have done so without asking the leader.
             let sign = self.slots.sign_of(slot).map(|sign| match result {
                 Ok(_) => sign,
                 Err(_) => Sign { shows: Shows::Nothing, ..sign },
@@ -256,7 +269,7 @@ impl State {
             if let Some(watch) = self.slots.watch_of(slot) {
                 match &result {
                     Ok(_) => self.watches.activate(watch, true),
-                    // Only exists watches what is not there.
+                    // Only `exists` may watch a missing znode.
                     Err(ErrorCode::NoNode) => self.watches.activate(watch, false),
                     Err(_) => {}
                 }
@@ -272,13 +285,16 @@ impl State {
     }
 
     fn on_errand(&mut self, link: &Link, xid: i32, result: &Result<Reply, ErrorCode>) {
-        // Behind the end of the session nothing is carried out.
+        // Nothing is carried out after the end of the session.
         let conn = self.conn.filter(|_| !self.closing);
         let send = conn.map(|conn| move |xid, request| link.outbox.request(conn, xid, request));
         self.errands.answered(xid, result, send);
     }
 
-    /// Registers all watches, where they are registered already too: the server tells one-shots what they missed, and of persistent ones nobody knows.
+    /// Registers all watches, including those that are already registered.
+    ///
+    /// The server sends one-shot watches the events they missed. Missed events of persistent
+    /// watches are unknown, so their streams get a gap.
     fn ask_for_missed(&mut self, mut send: impl FnMut(i32, Request)) -> Wakers {
         let since = self.missed_since.unwrap_or(self.last_zxid);
         let watches = self.watches.registered(since);
@@ -287,11 +303,14 @@ impl State {
             self.asked_missed += 1;
             send(XID_WATCHES, Request::SetWatches(watches));
         }
-        // Whoever looks again because of it looks behind the registration.
+        // The gap is queued after the registration was sent. A reader that reads again because of
+        // the gap is answered after the registration.
         Wakers(self.watches.gap(), None)
     }
 
-    /// Where it was refused it is asked again with the next ping: on every server that has no room until there is some.
+    /// Handles the answer to a registration of watches.
+    ///
+    /// After a refusal, the next ping repeats the request, until a server has room for the watches.
     fn on_missed(&mut self, is_registered: bool) {
         self.asked_missed = self.asked_missed.saturating_sub(1);
         if is_registered && self.asked_missed == 0 && !self.behind_overflowed {
@@ -299,7 +318,8 @@ impl State {
         }
     }
 
-    /// Of several that are under way each is taken for the first: it was not sent sooner than that.
+    /// Handles a pong. With several pings in flight, each pong counts for the first ping, which is
+    /// the safe choice: it was sent earliest.
     fn on_pong(&mut self, link: &Link, is_ok: bool) {
         if let Some((unanswered, first)) = self.pinged {
             self.pinged = unanswered.checked_sub(1).filter(|left| *left > 0).map(|left| (left, first));
@@ -321,7 +341,7 @@ impl State {
         self.watches.fire(event, state)
     }
 
-    /// Up to the next answer that is not there yet.
+    /// Delivers the waiting items up to the next answer that is not complete.
     fn deliver_behind(&mut self, link: &Link) -> Wakers {
         let mut all = Wakers::default();
         while let Some(next) = self.behind.pop_front() {

@@ -1,7 +1,7 @@
-//! Where a session's owner and the machine meet.
+//! The meeting point of a session's owner and the machine.
 //!
-//! The owner's side takes slots and sends; the machine's side fills them, in the order of the machine. Both hold the lock for
-//! moves only, never while user code runs.
+//! The owner's side opens slots and sends requests. The machine's side fills the slots, in the
+//! machine's order. Both hold the lock only to move data, never while user code runs.
 
 mod machine;
 mod owner;
@@ -23,13 +23,13 @@ use std::task::Waker;
 use zoolet_engine::{Budget, ConnId, Limits};
 use zoolet_model::{Error, Reply, SessionId, SessionSecret, SessionState, Text};
 
-/// The xid of requests that nobody waits for: it names no slot.
+/// The xid of requests whose answers are ignored; it names no slot.
 const XID_UNHEARD: i32 = -9;
 
-/// The xid of what registers watches again, as in ZooKeeper's clients.
+/// The xid of requests that register watches again, as in ZooKeeper's clients.
 const XID_WATCHES: i32 = -8;
 
-/// The xid of pings; nobody waits for their answers, but they show that the session lives.
+/// The xid of pings. Their answers wake no waiter, but they show that the session lives.
 const XID_PING: i32 = -2;
 
 /// An answer with the zxid of its header.
@@ -53,10 +53,10 @@ pub struct Link {
 #[derive(Debug)]
 struct State {
     session_state: SessionState,
-    /// The connection requests go to, while connected.
+    /// The connection that requests go to, while connected.
     conn: Option<ConnId>,
     opened: bool,
-    /// The session is over for its owner, and the machine is told; then nothing new is sent.
+    /// The session is over for its owner and the machine was told. Nothing new is sent.
     closing: bool,
     timeout_ms: u32,
     session: SessionId,
@@ -66,27 +66,29 @@ struct State {
     slots: Slots,
     errands: Errands,
     life: Life,
-    /// How many pings are not answered, and the first of them.
+    /// The number of unanswered pings, and the first of them.
     pinged: Option<(u32, Sign)>,
     watches: Watches,
-    /// The zxid behind which watches may have missed something: before the server has said that it watches again, and after events were left out.
+    /// The zxid after which watches may have missed events.
+    ///
+    /// It is set until the server has registered the watches again, and after events were dropped.
     missed_since: Option<i64>,
-    /// For [`zoolet_coordinator::Coordinator::gaps`].
+    /// The counter behind [`zoolet_coordinator::Coordinator::gaps`].
     gaps: u64,
-    /// How many questions for what they missed are not answered.
+    /// Number of unanswered requests to register watches again.
     asked_missed: u32,
     behind: VecDeque<Behind>,
     behind_overflowed: bool,
     readers: BTreeMap<u64, Waker>,
 }
 
-/// Whom to wake once the lock is released.
+/// Wakers to wake once the lock is released.
 #[must_use = "somebody waits"]
 #[derive(Debug, Default)]
 pub(super) struct Wakers(Vec<Waker>, Option<Waker>);
 
 impl Wakers {
-    /// One more. Mostly there is one, and it takes no memory of its own.
+    /// Adds a waker. The first one, which is the usual case, allocates nothing.
     pub(super) fn add(&mut self, waker: Option<Waker>) {
         match waker {
             Some(waker) if self.1.is_none() => self.1 = Some(waker),
@@ -105,8 +107,10 @@ impl Wakers {
 }
 
 impl Link {
-    /// A session that asks for `timeout_ms`, not connected yet. `limits` are its server's, and so is `budget`, to which the requests that it waits
-    /// for are charged.
+    /// Creates a session that requests `timeout_ms` and is not connected yet.
+    ///
+    /// `limits` and `budget` belong to the session's server. Unanswered requests are charged to
+    /// `budget`.
     pub fn new(
         outbox: Arc<dyn Outbox>,
         surroundings: Arc<dyn Surroundings>,
@@ -156,7 +160,7 @@ impl State {
         wakers
     }
 
-    /// Nothing comes any more. Of a session that is over already the reason stays.
+    /// Ends the session: nothing arrives any more. An earlier reason of its end stays.
     fn end(&mut self, over: SessionState) -> Wakers {
         let over = if self.session_state.is_over() { self.session_state } else { over };
         self.disconnect();

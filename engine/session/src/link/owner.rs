@@ -1,4 +1,4 @@
-//! The owner's side: requests go out, and whoever waits is woken.
+//! The owner's side: sends requests and registers wakers.
 
 use super::super::size;
 use super::super::slots::{SlotId, Slots, Ticket};
@@ -28,17 +28,17 @@ impl Link {
         lock(&self.state).session_state
     }
 
-    /// How often events for one-shot watches may have been left out.
+    /// Returns how often events of one-shot watches may have been missed.
     pub(crate) fn gaps(&self) -> u64 {
         lock(&self.state).gaps
     }
 
-    /// A number for a watch or a waiter, never given twice.
+    /// Returns a number for a watch or a waiter; numbers are unique within the session.
     pub fn new_number(&self) -> u64 {
         self.numbers.fetch_add(1, Relaxed)
     }
 
-    /// Ready once the session is served or over; the error is why it never was.
+    /// Resolves once the session is connected or over; the error says why it never connected.
     pub fn poll_open(&self, reader: u64, context: &Context<'_>) -> Poll<Result<(), Error>> {
         let mut state = lock(&self.state);
         if state.opened && !state.session_state.is_over() {
@@ -65,7 +65,7 @@ impl Link {
         Poll::Ready(state.session_state)
     }
 
-    /// Whoever waited for a state under this number does not any more.
+    /// Removes the waker that a reader of states registered under this number.
     pub fn forget_reader(&self, reader: u64) {
         lock(&self.state).readers.remove(&reader);
     }
@@ -74,12 +74,12 @@ impl Link {
         self.take(request, watch, false)
     }
 
-    /// What finds no room is sent when there is some, unless its ticket was dropped.
+    /// Sends a request when there is room, unless its ticket is dropped before.
     pub(crate) fn submit_or_queue(self: &Arc<Self>, request: Request, watch: Option<u64>) -> Result<Ticket, Error> {
         self.take(request, watch, true)
     }
 
-    /// Sends in the order of calls: the outbox is entered under the lock.
+    /// Sends requests in the order of calls: the outbox is called under the lock.
     fn take(self: &Arc<Self>, request: Request, watch: Option<u64>, may_wait: bool) -> Result<Ticket, Error> {
         let bytes = size::request_bytes(&request);
         if bytes > self.request_bytes_max {
@@ -114,7 +114,7 @@ impl Link {
         wakers
     }
 
-    /// To be called whenever there may be room for what waits.
+    /// Sends queued requests. Call it whenever there may be new room.
     pub(super) fn send_queued(&self, state: &mut State) -> Wakers {
         let mut wakers = Wakers::default();
         while let Some(conn) = state.conn
@@ -129,7 +129,10 @@ impl Link {
         Sign { sent: self.surroundings.now(), shows: Shows::of(request) }
     }
 
-    /// Nobody hears this watch any more. What the server is told goes out before anybody can ask it to watch the same: it would end his watch too.
+    /// Ends a watch whose reader was dropped.
+    ///
+    /// The request goes out under the lock. Otherwise another thread could register the same watch
+    /// first, and this request would end that watch too.
     pub(crate) fn end_watch(&self, id: u64) {
         let mut state = lock(&self.state);
         let (request, waker) = state.watches.remove(id);
@@ -140,7 +143,8 @@ impl Link {
             self.outbox.request(conn, XID_UNHEARD, request);
         }
         drop(state);
-        // It may be all that keeps something else alive, whose end comes back here.
+        // Dropped outside the lock: it may own the last reference to another watch, whose drop
+        // calls back here.
         drop(waker);
     }
 
@@ -148,7 +152,7 @@ impl Link {
         self.submit(Request::CloseSession, None)
     }
 
-    /// The owner is gone.
+    /// Closes the session after its last handle was dropped.
     pub(crate) fn close_unheard(&self) {
         let mut state = lock(&self.state);
         let wakers = self.close_as(&mut state, SessionState::Closed);
@@ -156,7 +160,7 @@ impl Link {
         wakers.wake();
     }
 
-    /// Nobody waits for the answer.
+    /// Closes the session with the state `over`; the answer is ignored.
     pub(super) fn close_as(&self, state: &mut State, over: SessionState) -> Wakers {
         if state.session_state.is_over() {
             return Wakers::default();
@@ -168,9 +172,11 @@ impl Link {
         wakers
     }
 
-    /// The session is over for its owner before it is for anybody else: another server may apply the end, and give what was his to the next, before this
-    /// one does. Answers to what he asked before still come. What was to be cleared away goes before the end, as it would have if the server had been
-    /// able to.
+    /// Ends the session for its owner before it ends for any other client.
+    ///
+    /// Another server may apply the end, and grant the owner's locks to the next session, before
+    /// this server does. Answers to earlier requests still arrive. Postponed errands are sent
+    /// before the end, as if the server had been able to carry them out in time.
     fn begin_to_close(&self, state: &mut State, over: SessionState) -> Wakers {
         if let Some(conn) = state.conn {
             state.errands.send_left(|xid, request| self.outbox.request(conn, xid, request));
@@ -182,7 +188,10 @@ impl Link {
         wakers
     }
 
-    /// In the order of submits, whatever slots are free. What a closing session has not sent with its end ends with it: its ephemerals go anyway.
+    /// Runs an errand in the order of submits, without needing a free slot.
+    ///
+    /// A closing session drops the errands that it did not send before its end. Its ephemerals are
+    /// deleted anyway.
     pub(crate) fn run_errand(&self, errand: Errand) {
         let mut state = lock(&self.state);
         if state.session_state.is_over() {

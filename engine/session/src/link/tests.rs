@@ -1,4 +1,4 @@
-//! A session, and the tests in the place of the machine.
+//! Tests of a session; each test plays the machine.
 
 use super::super::{Links, Session, Timers, WatchItem};
 use super::*;
@@ -19,7 +19,7 @@ use zoolet_model::{
     Request, WatchEvent, WriteOp,
 };
 
-/// A path that is written out.
+/// A path from a literal.
 macro_rules! path {
     ($text:expr) => {{
         static PATH: Path = Path::from_static($text);
@@ -27,7 +27,7 @@ macro_rules! path {
     }};
 }
 
-/// What sessions sent.
+/// The requests that sessions sent.
 #[derive(Debug, Default)]
 struct Sent(Mutex<Vec<(ConnId, i32, Request)>>);
 
@@ -37,7 +37,7 @@ impl Outbox for Sent {
     }
 }
 
-/// A clock that is set.
+/// A clock that tests set.
 #[derive(Debug, Default)]
 struct World {
     now_ms: AtomicU64,
@@ -75,7 +75,7 @@ impl Surroundings for World {
     }
 }
 
-/// A session, and this test in the place of the machine.
+/// A session, and the test in the place of the machine.
 struct Machine {
     sent: Arc<Sent>,
     world: Arc<World>,
@@ -112,14 +112,14 @@ impl Machine {
         }
     }
 
-    /// Answers the handshake; gives what the session sends first.
+    /// Answers the handshake and returns the session's first requests.
     fn accept(&self, timeout_ms: i32) -> Vec<Request> {
         let secret = SessionSecret([9; 16]);
         let reply = ConnectReply { timeout_ms, session: SessionId(7), secret, read_only_byte: true };
         self.link.connected(self.conn, &reply).into_iter().map(|(_, request)| request).collect()
     }
 
-    /// What was sent since.
+    /// Returns the requests sent since the last call.
     fn requests(&self) -> Vec<(i32, Request)> {
         let sent = std::mem::take(&mut *lock(&self.sent.0));
         let request = |(conn, xid, request)| {
@@ -189,7 +189,8 @@ fn what_comes_behind_an_answer_that_is_still_put_together_waits_for_it() {
     behind.wait().unwrap();
 }
 
-/// Xids are those of slots, which are given again. A slow read of a former connection would have been the answer to whatever came next.
+/// Regression: xids name slots, and slots are reused. A slow read of a former connection became the
+/// answer to an unrelated request of the next connection.
 #[test]
 fn an_answer_that_is_put_together_after_its_connection_is_nobodys() {
     let (mut machine, session) = Machine::connected();
@@ -213,7 +214,8 @@ fn an_answer_that_is_put_together_after_its_connection_is_nobodys() {
     assert_eq!(reading.wait().unwrap().0.unwrap(), "of b");
 }
 
-/// Another server of the ensemble may apply the end first, and give his lock to the next, while this one has not even answered.
+/// Another server may apply the end first. It may then grant the owner's lock to another session
+/// before this server has answered.
 #[test]
 fn a_session_that_closes_is_over_for_its_owner_before_anybody_else_hears_of_it() {
     let (machine, session) = Machine::connected();
@@ -242,7 +244,7 @@ fn a_session_that_closes_is_over_for_its_owner_before_anybody_else_hears_of_it()
     );
     assert_eq!(watch.wait(), None);
     assert_eq!(submit(&other, delete("/2")).wait(), Err(Error::Closed));
-    // What was asked before is answered before, and then the end.
+    // Earlier requests are answered first, then the end.
     machine.link.reply(xid, 1, Ok(Reply::Empty));
     assert_eq!(before.wait(), Ok(Reply::Empty));
     machine.link.reply(close_xid, 2, Ok(Reply::Empty));
@@ -282,7 +284,7 @@ fn what_is_answered_behind_a_refused_identity_is_nobodys() {
     assert_eq!((adding.wait(), behind.wait()), (Err(Error::AuthFailed), Err(Error::AuthFailed)));
 }
 
-/// A session with a watch of each kind: on what is under `/w`, and the next change of `/w`.
+/// Returns a session with two watches on `/w`: a recursive stream and a one-shot.
 fn watching() -> (Machine, Session, WatchStream, OneShotWatch) {
     let (machine, session) = Machine::connected();
     let (lasting, stream) = Coordinator::watch(&session, path!("/w"), AddWatchMode::PersistentRecursive);
@@ -294,14 +296,16 @@ fn watching() -> (Machine, Session, WatchStream, OneShotWatch) {
     (machine, session, stream, watch)
 }
 
-/// The watches that are registered again, and since when they may have missed something.
+/// Checks which watches are registered again; returns the zxid since which they may have missed
+/// events.
 fn set_watches(sent: &[Request]) -> i64 {
     let [Request::SetWatches(set), ..] = sent else { panic!("{sent:?}") };
     assert_eq!((&set.data[..], &set.persistent_recursive[..]), (&[Text::from("/w")][..], &[Text::from("/w")][..]));
     set.relative_zxid
 }
 
-/// One-shots do not fire for a gap: whoever waited for a lock whose holder's znode had gone waited for ever.
+/// Regression: one-shot watches did not fire for a gap. A session that waited for a lock waited
+/// forever after the holder's znode was deleted.
 #[test]
 fn what_a_one_shot_missed_behind_a_slow_answer_is_asked_for() {
     let (machine, session, mut stream, mut watch) = watching();
@@ -328,7 +332,8 @@ fn what_a_one_shot_missed_behind_a_slow_answer_is_asked_for() {
     assert_eq!(only_requests(&machine.ping()), [Request::Ping]);
 }
 
-/// A server whose others have taken its room while it was elsewhere: all watches of the session heard nothing until the next reconnect.
+/// Regression: other clients had filled the server's watch table while the session was connected
+/// elsewhere. All its watches stayed silent until the next reconnect.
 #[test]
 fn watches_that_a_server_has_no_room_for_are_asked_for_until_it_has_some() {
     let (mut machine, session, mut stream, mut watch) = watching();
@@ -358,7 +363,8 @@ fn watches_that_a_server_has_no_room_for_are_asked_for_until_it_has_some() {
     assert_eq!(only_requests(&machine.ping()), [Request::Ping]);
 }
 
-/// The end of one watch went out behind the beginning of another on the same path, and ended that at the server.
+/// Regression: the end of one watch was sent after the start of a second one on the same path. The
+/// server then ended the second watch too.
 #[test]
 fn the_end_of_a_watch_does_not_overtake_the_beginning_of_the_next() {
     const PATHS: usize = 200;
@@ -414,7 +420,8 @@ fn a_multi_read_that_breaks_off_is_an_error_in_process_too() {
 }
 
 impl Machine {
-    /// As whoever drives the machine does now and then; gives what went out, pings by the xid of pings.
+    /// Sends pings as the machine's driver does; returns all requests sent. Pings carry the xid of
+    /// pings.
     fn ping(&self) -> Vec<(i32, Request)> {
         let pings: Vec<_> = self.links.pings().collect();
         let pings = pings.into_iter().map(|event| match event {
@@ -478,13 +485,14 @@ fn an_errand_of_several_steps_takes_each_when_the_one_before_is_answered() {
     assert_eq!((machine.requests(), machine.charged()), (vec![], 0));
 }
 
-/// Each listed the parent for itself: ten thousand attempts given up at once kept a server busy for seconds, and other sessions ended meanwhile.
+/// Regression: each errand listed the parent itself. Ten thousand attempts given up at once kept a
+/// server busy for seconds, and other sessions expired meanwhile.
 #[test]
 fn errands_that_look_at_one_parent_share_their_requests() {
     let (machine, session) = Machine::connected();
     let guids: Vec<_> = (0..1000_u128).map(|bits| Guid::from_random_bits(bits << 80)).collect();
     guids.iter().for_each(|guid| session.run_errand(Errand::find_and_delete("/locks".into(), *guid)));
-    // The znodes of every second one are there, and some of other people.
+    // The znode of every second attempt exists, and one of another client.
     let mut left: Vec<String> = guids.iter().step_by(2).map(|guid| format!("_c_{guid}-lock-0000000001")).collect();
     left.push("theirs-0000000001".into());
     let (mut asked, mut deleted) = (0, Vec::new());
@@ -513,7 +521,8 @@ fn errands_that_look_at_one_parent_share_their_requests() {
     assert!(asked <= 10, "{asked} checks and lists");
 }
 
-/// An attempt that is given up while a list is under way may have made its znode after that list.
+/// An attempt may create its znode after a list was read. So an errand that begins while a list is
+/// in flight needs a new list.
 #[test]
 fn an_errand_does_not_share_a_list_that_was_asked_for_before_it_began() {
     let (mut machine, session) = Machine::connected();
@@ -562,7 +571,8 @@ fn errands_go_again_after_a_reconnect_before_what_the_owner_asks_then() {
     assert_eq!(machine.accept(7), [delete("/2"), delete("/3")], "until they are answered");
 }
 
-/// A gate's znode is made by whoever passes next: a deletion that was carried out, and sent again because its answer was lost, let a second one pass.
+/// Regression: the next holder of a gate creates its znode again. A deletion that was carried out,
+/// but sent again because its answer was lost, deleted the new znode and let a second session pass.
 #[test]
 fn a_deletion_of_what_others_may_make_anew_is_not_sent_again_unseen() {
     let (mut machine, session) = Machine::connected();
@@ -669,7 +679,7 @@ fn a_request_that_watches_is_heard_whatever_its_kind() {
     }
 }
 
-/// Of a timeout of 7 ms.
+/// A timeout of 7 ms less the allowance for clock drift.
 const SAFE: Duration = Duration::from_micros(6993);
 
 #[test]
@@ -684,7 +694,7 @@ fn a_session_is_safe_from_when_it_sent_what_was_answered() {
     machine.link.reply(xid, 1, Ok(Reply::Empty));
     assert_eq!(session.safe_until(), Instant::at(Duration::from_millis(1000) + SAFE), "not when the answer came");
     ticket.wait().unwrap();
-    // A ping says it as well, and for the time of its own sending.
+    // A ping shows the same, for the time when it was sent.
     assert_eq!(only_requests(&machine.ping()), [Request::Ping]);
     machine.world.set(6000);
     machine.ping();
@@ -697,7 +707,8 @@ fn a_session_is_safe_from_when_it_sent_what_was_answered() {
     assert_eq!(session.safe_until(), Instant::at(Duration::from_millis(6000) + SAFE));
 }
 
-/// Between two pings more of a short timeout passes than their answers show: of four seconds nothing was ever safe.
+/// Regression: with a short timeout, `told_late` exceeds the time between two pings. A session with
+/// a timeout of 4 s was never known to be safe.
 #[test]
 fn a_short_session_pings_its_leader_and_is_safe_from_then() {
     let (mut machine, session) = Machine::connected();
@@ -752,7 +763,7 @@ fn a_timer_is_ready_at_its_instant_and_leaves_nothing_behind_when_it_is_dropped(
     drop(timers);
     assert_eq!(machine.world.timers.next(), None);
     assert_eq!(Arc::strong_count(&woken), 2, "the test's own and its waker");
-    // Of a machine that has ended nobody would be woken.
+    // After the end of the machine, no timer would be woken.
     let mut late = pin!(session.timer(Instant::at(Duration::from_millis(100))));
     assert!(late.as_mut().poll(&mut context).is_pending());
     machine.world.timers.end();
@@ -761,7 +772,7 @@ fn a_timer_is_ready_at_its_instant_and_leaves_nothing_behind_when_it_is_dropped(
     assert!(poll(pin!(session.timer(Instant::at(Duration::MAX)))).is_ready());
 }
 
-/// A session that is to be touched every 5 s, connected at 2 s.
+/// Returns a session, connected at 2 s, that its owner must touch every 5 s.
 fn watched_over() -> (Machine, Session) {
     let (mut machine, session) = Machine::connected();
     drop(session);
@@ -797,7 +808,7 @@ fn a_session_that_its_owner_does_not_touch_closes_and_one_that_he_touches_lives(
     assert_eq!((session.state(), states.next().wait(), states.next().wait()), (UNTOUCHED, Some(UNTOUCHED), None));
     assert_eq!(only_requests(&machine.requests()), [Request::CloseSession]);
     assert_eq!(session.safe_until(), Instant::START);
-    // The answer was on its way.
+    // The answer was in flight when the watchdog fired.
     machine.link.reply(xid, 3, Ok(Reply::Synced(None)));
     assert_eq!(under_way.wait(), Err(Error::Lost(LostReason::Untouched)));
     assert_eq!(session.exists(path!("/")).wait(), Err(Error::Lost(LostReason::Untouched)));

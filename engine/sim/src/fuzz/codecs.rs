@@ -1,4 +1,4 @@
-//! Decoders of one value each: paths, ACLs, entries, records, proofs.
+//! Decoders of single values: paths, ACLs, entries, records, proofs.
 
 use super::Target;
 use crate::{entries::Entries, workload::Random};
@@ -15,7 +15,7 @@ use zoolet_engine::{
 };
 use zoolet_model::{AclEntry, AuthId, Path, Perms, RequestedAcl, ServerId, SessionId, SessionSecret, Text, path};
 
-/// Text of a client, as the path of a znode and as the keys made of it.
+/// A client's text, as a znode's path and as the keys derived from it.
 pub(super) const PATH: Target = Target { name: "path", valid: any_path, check: check_path };
 
 fn any_path(random: &mut Random) -> Vec<u8> {
@@ -57,7 +57,7 @@ fn check_path(bytes: &[u8]) {
     }
 }
 
-/// Stored ACLs, and those that clients ask for.
+/// Stored ACLs, and ACLs as clients request them.
 pub(super) const ACL: Target = Target { name: "acl", valid: any_acl, check: check_acl };
 
 fn any_acl(random: &mut Random) -> Vec<u8> {
@@ -123,7 +123,7 @@ fn check_entry(bytes: &[u8]) {
     assert_eq!(encoded.len(), bytes.len(), "but for flags that mean nothing an entry has one form");
 }
 
-/// Records of the state: znodes, sessions, totals, whichever the first byte says.
+/// Records of the state; the first byte chooses znode, session or totals.
 pub(super) const RECORD: Target = Target { name: "record", valid: any_record, check: check_record };
 
 fn any_record(random: &mut Random) -> Vec<u8> {
@@ -182,7 +182,7 @@ fn check_record(bytes: &[u8]) {
         1 => {
             let Ok(session) = Session::decode(record) else { return };
             assert_eq!(Session::decode(&session.encode()), Ok(session));
-            // An archive is read from its end: what stands before it does not count.
+            // An archive is read from its end: bytes in front of it do not count.
             assert!(record.ends_with(&session.encode()));
         }
         _ => {

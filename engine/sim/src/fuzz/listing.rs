@@ -1,19 +1,19 @@
-//! A list of the watches that is asked for a page at a time while anything may happen between two pages.
+//! A list of the watches, requested a page at a time with any events between two pages.
 
 use std::collections::BTreeSet;
 use zoolet_engine::watch::{ListedBy, Mark};
 use zoolet_model::{SessionId, Text};
 
-/// A session and a path on which it watches data.
+/// A session and a path whose data it watches.
 pub(super) type Row = (SessionId, Text);
 
-/// A list under way.
+/// A list that is not complete yet.
 #[derive(Debug)]
 pub(super) struct Listing {
     pub(super) by: ListedBy,
     pub(super) rows_max: usize,
     pub(super) next: Mark,
-    /// What was there at the beginning and has been ever since.
+    /// Rows that existed at the beginning and ever since.
     stayed: BTreeSet<Row>,
     listed: Vec<Row>,
 }
@@ -23,12 +23,12 @@ impl Listing {
         Self { by, rows_max, next: Mark::default(), stayed: there, listed: Vec::new() }
     }
 
-    /// Only what `may_stay` says may still be in it for sure.
+    /// Drops the rows that may have gone since, according to `may_stay`.
     pub(super) fn retain(&mut self, may_stay: impl FnMut(&Row) -> bool) {
         self.stayed.retain(may_stay);
     }
 
-    /// Takes a page; whether it was the last.
+    /// Adds a page; returns whether it was the last.
     pub(super) fn page(&mut self, rows: Vec<Row>, next: Option<Mark>) -> bool {
         assert!(rows.len() <= self.rows_max, "a page of {} rows has {}", self.rows_max, rows.len());
         self.listed.extend(rows);

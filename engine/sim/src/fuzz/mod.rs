@@ -1,8 +1,12 @@
-//! Hostile bytes for everything that decodes, and hostile sequences of events for the machine.
+//! Hostile bytes for every decoder, and hostile sequences of events for the machine.
 //!
-//! A [`Target`] takes any bytes and panics when what it checks does not hold. Some read the bytes as they are, as a decoder would;
-//! others let them choose ([`Random::scripted`]) what a generator makes. So one target serves an ordinary test, which makes inputs of
-//! its own ([`exercise`]), a corpus, whose files are replayed ([`replay`]), and a fuzzer that runs for hours (tests/fuzz).
+//! A [`Target`] takes any bytes and panics when a property does not hold. Some targets decode the
+//! bytes directly. In others the bytes drive a generator ([`Random::scripted`]). So one target
+//! serves three purposes:
+//!
+//! - an ordinary test with generated inputs ([`exercise`]),
+//! - the replay of a corpus of files ([`replay`]),
+//! - a fuzzer that runs for hours (tests/fuzz).
 
 mod codecs;
 mod listing;
@@ -15,14 +19,14 @@ pub use server::transcript;
 use crate::workload::Random;
 use std::path::Path;
 
-/// One thing that takes hostile bytes.
+/// A decoder or machine that takes hostile bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name: that of its folder in the corpus and of its fuzzer.
+    /// Its name, which is also the name of its corpus folder and its fuzzer.
     pub name: &'static str,
-    /// An input that leads far into it.
+    /// Generates an input that reaches deep into the target.
     pub valid: fn(&mut Random) -> Vec<u8>,
-    /// Panics when a property does not hold.
+    /// Checks an input; panics when a property does not hold.
     pub check: fn(&[u8]),
 }
 
@@ -43,7 +47,9 @@ pub const TARGETS: &[Target] = &[
     server::SERVER,
 ];
 
-/// Runs a target on `rounds` valid inputs of its own, on each with damage, on splices of two, and on noise.
+/// Runs a target on `rounds` generated inputs.
+///
+/// Each round also runs it on a damaged input, a splice of two inputs, and noise.
 pub fn exercise(target: &Target, seed: u64, rounds: u64) {
     let mut random = Random::new(seed);
     let mut last = Vec::new();
@@ -59,17 +65,17 @@ pub fn exercise(target: &Target, seed: u64, rounds: u64) {
     }
 }
 
-/// Runs a target on every file of its folder in the corpus; says how many there are.
+/// Runs a target on every file of its corpus folder; returns the number of files.
 ///
 /// # Panics
-/// When the folder cannot be read, or when a property does not hold.
+/// If the folder cannot be read, or when a property does not hold.
 pub fn replay(target: &Target, corpus: &Path) -> usize {
     let folder = corpus.join(target.name);
     let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files: Vec<_> = files.map(|file| file.expect("a folder that can be read").path()).collect();
     files.sort();
     for file in &files {
-        // The last name before a panic is that of the file that causes it.
+        // The last name printed before a panic is the failing file.
         eprint_name(file);
         (target.check)(&std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display())));
     }
@@ -81,7 +87,7 @@ fn eprint_name(file: &Path) {
     eprintln!("replaying {}", file.display());
 }
 
-/// Runs a target; an input that makes it panic is shown, so that it can be put into the corpus.
+/// Runs a target. If it panics, the input is saved, so that it can be added to the corpus.
 fn run(target: &Target, input: &[u8]) {
     let shown = Shown { name: target.name, input };
     (target.check)(input);
@@ -102,22 +108,23 @@ impl Drop for Shown<'_> {
     }
 }
 
-/// Bytes of no meaning.
+/// Returns random bytes.
 pub fn noise(random: &mut Random) -> Vec<u8> {
     let most = *random.pick(&[4, 40, 400]);
     (0..random.below(most)).map(|_| random.bits() as u8).collect()
 }
 
-/// The beginning of one input and the end of another.
+/// Returns the beginning of one input, followed by the end of another.
 pub fn splice(random: &mut Random, one: &[u8], other: &[u8]) -> Vec<u8> {
     let (end, start) = (random.below(one.len() as u64 + 1), random.below(other.len() as u64 + 1));
     [&one[..end as usize], &other[start as usize..]].concat()
 }
 
-/// What turns up where a length belongs.
+/// Hostile values for length fields.
 const LENGTHS: [u32; 8] = [0, 1, u32::MAX, i32::MAX as u32, i32::MIN as u32, 0x00ff_ffff, 0x0010_0000, 0xffff_fffe];
 
-/// Flipped bits, bytes too many and too few, and lengths that promise everything or nothing, in either byte order.
+/// Damages an input: flipped bits, missing or extra bytes, and hostile lengths in either byte
+/// order.
 pub fn damage(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
     for _ in 0..=random.below(3) {
         if bytes.is_empty() {
@@ -132,7 +139,8 @@ pub fn damage(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
             _ => {
                 let length = *random.pick(&LENGTHS);
                 let length = if random.one_in(2) { length.to_be_bytes() } else { length.to_le_bytes() };
-                // Fields of most formats stand at multiples of four from the front, or follow an odd text.
+                // In most formats, fields start at a multiple of four from the front, or follow
+                // text of any length.
                 let at = if random.one_in(2) { at / 4 * 4 } else { at };
                 bytes.iter_mut().skip(at).zip(length).for_each(|(byte, new)| *byte = new);
             }
@@ -141,7 +149,7 @@ pub fn damage(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Bytes that choose, for targets that take choices.
+/// Returns random choices for targets that are driven by a script.
 fn script(random: &mut Random) -> Vec<u8> {
     let most = *random.pick(&[30, 300, 3000]);
     (0..random.below(most)).map(|_| random.bits() as u8).collect()

@@ -1,17 +1,27 @@
-//! The machine under events that come in any order its runtime could give them, and in every order a client can.
+//! Drives the machine with events in any order that its runtime or its clients can produce.
 //!
-//! What the runtime owes the machine, and what is therefore not tried (the machine asserts it, or says so where the event is described):
-//! - the entries of the log are handed in before `start`, in order, and `start` is called once;
-//! - the clock does not go back (it may stand still and jump, and deadlines may be noticed late);
-//! - a connection's number is used for one connection; nothing is said of it after its Disconnected;
-//! - Persisted names nothing that was not appended (it may be late, repeated, or name a part of an append);
-//! - a fetch is answered at most once, with what its question asked for or a failure; a checkpoint gets exactly one answer;
-//! - after `Fail` nothing is carried out.
+//! The runtime owes the machine the following. The runs keep to it, because the machine asserts
+//! these rules or documents them at the event:
 //!
-//! Lists are asked for a page at a time, with events between the pages: what was there all the time is listed, once.
+//! - The entries of the log are passed in before `start`, in order, and `start` is called once.
+//! - The clock does not go back. It may stand still and jump, and deadlines may be noticed late.
+//! - A connection's number is used for one connection, and no event follows its Disconnected.
+//! - Persisted names only records that were appended. It may be late, repeated, or name a part of
+//!   an append.
+//! - A fetch is answered at most once, by the requested record or keys, or by a failure. A
+//!   checkpoint gets exactly one answer.
+//! - After `Fail` nothing is carried out.
 //!
-//! Everything else may come: requests before their connection's first message, after its last, and for connections that never were;
-//! answers of the disk in any order, late, or as any failure; a log that stalls and resumes, twice or without reason; deaths at any step.
+//! Lists are requested a page at a time, with events between the pages. A row that exists all the
+//! time is listed exactly once.
+//!
+//! Everything else may happen:
+//!
+//! - requests before a connection's first message, after its last one, and on connections that
+//!   never existed,
+//! - answers of the disk in any order, late, or as any failure,
+//! - a log that stalls and resumes, repeatedly or without reason,
+//! - crashes at any step.
 
 use super::listing::{Listing, Row};
 use super::{Target, script};
@@ -37,24 +47,27 @@ use zoolet_model::{
 };
 use zoolet_zab::AppendSeq;
 
-/// Events that are chosen byte by byte.
+/// Events chosen byte by byte.
 pub(super) const SERVER: Target = Target { name: "server", valid: script, check };
 
-/// Events of one run.
+/// Maximum number of events in a run.
 const STEPS_MAX: u32 = 3000;
-/// What one request may make the machine hold beyond a bound that is checked before it: hundreds of paths, and as many large records.
+/// Bytes of memory that one request may take beyond its bound.
+///
+/// The bound is checked before the request, which may hold hundreds of paths and need as many large
+/// records.
 const ONE_REQUEST_BYTES: u64 = 64 << 10;
-/// Turns in which everything that is under way must come to an end.
+/// Maximum number of turns in which all work in flight must end.
 const TURNS_MAX: u32 = 20_000;
 
-/// Tells questions for a status from those for a list.
+/// Distinguishes tickets of status requests from tickets of lists.
 const STATUS_TICKET: u64 = 1 << 63;
 
 fn check(bytes: &[u8]) {
     Run::new(bytes).play();
 }
 
-/// Everything that the machine wants done in the run these bytes choose, as text.
+/// Returns every action of the machine, as text, in the run that these bytes choose.
 pub fn transcript(bytes: &[u8]) -> Vec<String> {
     let mut run = Run::new(bytes);
     run.transcript = Some(Vec::new());
@@ -62,24 +75,24 @@ pub fn transcript(bytes: &[u8]) -> Vec<String> {
     run.transcript.unwrap_or_default()
 }
 
-/// What one connection is owed.
+/// The expectations of one connection.
 #[derive(Debug, Default)]
 struct Client {
-    /// Xids of its requests that were not answered, in order.
+    /// Xids of its unanswered requests, in order.
     unanswered: VecDeque<i32>,
     /// Its first message was answered.
     connected: bool,
-    /// It was told that the server closes it.
+    /// The server said that it closes the connection.
     closed: bool,
     /// Its session, once it has one.
     session: SessionId,
-    /// It may be taking watches away, and setting them again.
+    /// Whether it may be removing watches and setting them again.
     removes_watches: bool,
 }
 
 struct Run {
     input: Workload,
-    /// Which troubles this run has, bit by bit.
+    /// Bit mask of the troubles that occur in this run.
     troubles: u16,
     conditions: Conditions,
     server: Server,
@@ -87,7 +100,7 @@ struct Run {
     /// Every record, one by one.
     log: Vec<Logged>,
     persisted: AppendSeq,
-    /// The last entry that is durable.
+    /// The last durable entry.
     durable_zxid: Zxid,
     durable: Durable,
     generations: BTreeMap<Generation, Arc<Records>>,
@@ -102,17 +115,17 @@ struct Run {
     space_is_short: bool,
     entries: Vec<(Zxid, Bytes)>,
     replica: Replica,
-    /// Entries that the replica has applied.
+    /// Number of entries that the replica has applied.
     applied: usize,
-    /// The newest entry that anybody was told of.
+    /// The newest entry that any client was told of.
     told: Zxid,
-    /// What was asked for and not answered, by ticket.
+    /// Unanswered list requests, by ticket.
     asked: BTreeMap<u64, List>,
     tickets: u64,
-    /// The last answer to a question.
+    /// The last answer to a list request.
     answer: Option<Box<Status>>,
     listing: Option<Listing>,
-    /// A fetch has failed: the machine may give up.
+    /// A fetch has failed, so the machine may give up.
     harmed: bool,
     failed: bool,
     transcript: Option<Vec<String>>,
@@ -217,7 +230,7 @@ impl Run {
         }
     }
 
-    /// What happens in some runs only: a run in which everything happens gets nowhere.
+    /// Events that occur in some runs only: a run with all of them would get nowhere.
     fn trouble(&mut self, kind: u32) {
         match kind {
             0..=2 => self.disconnect(),
@@ -247,7 +260,7 @@ impl Run {
         }
     }
 
-    // What operators ask.
+    // Requests of operators.
 
     fn list(&mut self) {
         match self.random().below(4) {
@@ -266,7 +279,7 @@ impl Run {
         }
     }
 
-    /// The answer, if it came at once.
+    /// Requests a list; returns the answer if it comes at once.
     fn ask(&mut self, list: List) -> Option<Box<Status>> {
         self.tickets += 1;
         self.asked.insert(self.tickets, list);
@@ -284,7 +297,7 @@ impl Run {
         }
     }
 
-    /// All watches on data, asked for without anything between.
+    /// Returns all watches on data, requested without events in between.
     fn watches(&mut self) -> BTreeSet<Row> {
         let (by, from, rows_max) = (ListedBy::Path, Mark::default(), ROWS_MAX);
         let page = self.ask(List::Watches { by, from, rows_max }).expect("watches are in memory");
@@ -298,10 +311,10 @@ impl Run {
         self.answer = Some(status);
     }
 
-    /// What is not there any more, or may have gone and come again, has not stayed.
+    /// Drops the rows from the listing's expectations that went, or may have gone and come back.
     fn watch_the_listing(&mut self) {
         let Some(mut listing) = self.listing.take() else { return };
-        // Whoever asked for something else still wants its answer.
+        // The caller of another list request still needs its answer.
         let answer = self.answer.take();
         let there = self.watches();
         self.answer = answer;
@@ -312,7 +325,7 @@ impl Run {
         self.listing = Some(listing);
     }
 
-    /// Nothing happens any more: lists say exactly what there is.
+    /// Checks, once nothing happens any more, that lists contain exactly the existing rows.
     fn lists_are_whole(&mut self) {
         while self.listing.is_some() {
             self.next_page();
@@ -347,9 +360,9 @@ impl Run {
         }
     }
 
-    // What clients do.
+    // Actions of clients.
 
-    /// A request on any connection, whatever has become of it.
+    /// Sends a request on any connection, in any state.
     fn request(&mut self) {
         if self.clients.values().all(|client| client.closed) && !self.random().one_in(8) {
             return self.connect();
@@ -377,7 +390,7 @@ impl Run {
     }
 
     fn some_connection(&mut self) -> ConnId {
-        // Mostly one that is open; now and then one that was closed, is gone, or never was.
+        // Mostly an open connection, sometimes one that was closed, is gone, or never existed.
         let open: Vec<ConnId> =
             self.clients.iter().filter(|(_, client)| !client.closed).map(|(&conn, _)| conn).collect();
         match open.is_empty() || self.random().one_in(20) {
@@ -414,7 +427,7 @@ impl Run {
         }
     }
 
-    /// A new connection, with or without a session, with or without a right to it.
+    /// Opens a connection, with or without a session, and with a right or wrong password.
     fn connect(&mut self) {
         self.connections += 1;
         let conn = ConnId(self.connections);
@@ -441,16 +454,16 @@ impl Run {
         self.happen(Event::Connect { conn, peer, request });
     }
 
-    /// A connection goes, whether it was closed or not; or one that is unknown, or gone before.
+    /// Ends a connection, open or closed, or one that is unknown or already gone.
     fn disconnect(&mut self) {
         let conn = self.some_connection();
         self.clients.remove(&conn);
         self.happen(Event::Disconnected { conn });
     }
 
-    // What disks do.
+    // Events of disks.
 
-    /// Some of what was appended is durable; or it is said again.
+    /// Makes some appended records durable, or repeats an earlier completion.
     fn persist(&mut self) {
         let durable = self.log.iter().take_while(|logged| logged.seq <= self.persisted).count();
         let more = if self.random().one_in(4) { 0 } else { self.below(self.log.len() - durable + 1) };
@@ -463,7 +476,9 @@ impl Run {
         self.persisted_up_to(seq, lie);
     }
 
-    /// `lie` is what the log says to use beyond what it does: segments are coarse.
+    /// Reports records as durable.
+    ///
+    /// `lie` is added to the reported log use in bytes, because segments are coarse.
     fn persisted_up_to(&mut self, seq: AppendSeq, lie: u64) {
         if seq > self.persisted {
             self.persisted = seq;
@@ -476,7 +491,7 @@ impl Run {
         self.happen(Event::Persisted { seq, log_bytes_used, checkpoint });
     }
 
-    /// Some questions under way are answered, in any order.
+    /// Answers some fetches in flight, in any order.
     fn answer_fetch(&mut self) {
         for _ in 0..=self.random().below(16) {
             if self.fetches.is_empty() || self.failed {
@@ -534,7 +549,7 @@ impl Run {
         assert_eq!(digest, checkpoint.meta.digest, "a base holds what its digest says");
     }
 
-    /// Any completion under way is carried out.
+    /// Carries out any completion in flight.
     fn complete(&mut self) {
         if !self.completions.is_empty() {
             let count = self.completions.len();
@@ -543,7 +558,7 @@ impl Run {
         }
     }
 
-    /// One is dropped, or its base cannot be read.
+    /// Fails a completion, because its base cannot be read.
     fn unread_completion(&mut self) {
         if !self.completions.is_empty() {
             let count = self.completions.len();
@@ -564,7 +579,7 @@ impl Run {
         self.happen(Event::Completed { bytes: completion.bytes });
     }
 
-    /// Answers to what was never asked.
+    /// Sends answers that were never requested.
     fn stray(&mut self) {
         let id = FetchId(u64::MAX - self.random().below(3));
         let event = match self.random().below(4) {
@@ -576,13 +591,13 @@ impl Run {
         self.happen(event);
     }
 
-    /// The disk has too little room, or has room again; this may be said twice.
+    /// Reports too little disk space, or enough again. Reports may repeat.
     fn room(&mut self, is_short: bool) {
         self.space_is_short = is_short;
         self.happen(Event::Space { shortage: is_short.then_some(Shortage::Disk) });
     }
 
-    // What time does.
+    // Passing of time.
 
     fn time_passes(&mut self) {
         let due_ms = self.server.next_deadline().map_or(0, |due_ms| due_ms.saturating_sub(self.now.mono_ms));
@@ -603,7 +618,7 @@ impl Run {
         self.carry_out();
     }
 
-    /// The process dies; what was not durable may be lost. It starts again from what is left.
+    /// Kills the process, which may lose records that are not durable, and starts it from the rest.
     fn crash(&mut self) {
         let durable = self.log.iter().take_while(|logged| logged.seq <= self.persisted).count();
         let survive = self.below(self.log.len() - durable + 1);
@@ -634,7 +649,7 @@ impl Run {
         self.carry_out();
     }
 
-    // What the machine wants.
+    // Actions of the machine.
 
     fn happen(&mut self, event: Event) {
         self.server.handle(self.now, event);
@@ -656,7 +671,7 @@ impl Run {
         }
     }
 
-    /// What the machine holds stays within its bounds, and what one request may take beyond them.
+    /// Checks that the machine's memory stays within its bounds, plus one request's share.
     fn nothing_grows(&self) {
         let budget = Budget::new(&self.conditions.limits);
         self.server.account(&budget);
@@ -664,9 +679,10 @@ impl Run {
             let (held, limit) = (budget.current(part), budget.limit(part));
             let beyond = match part {
                 Part::Sessions | Part::Watches => 0,
-                // Room is looked for when an entry is proposed; those under way become records later, each larger than its entry.
+                // Room is checked when an entry is proposed. Entries in flight become records
+                // later, and each record is larger than its entry.
                 Part::Memtable => 8 * (u64::from(self.conditions.limits.outstanding_bytes_max) + ONE_REQUEST_BYTES),
-                // Its tables, and what a single entry or request needs at once.
+                // The cache's tables, and the records that a single entry or request needs at once.
                 Part::RecordCache => 4 * ONE_REQUEST_BYTES,
                 _ => ONE_REQUEST_BYTES,
             };
@@ -696,7 +712,8 @@ impl Run {
                     assert!(reply.session.0 <= durable, "a session begins before it is durable");
                     client.session = reply.session;
                     if let Some(listing) = &mut self.listing {
-                        // Its watches went with its other connection, and may come again on this one.
+                        // Its watches went with its other connection, and may be set again on this
+                        // one.
                         listing.retain(|(session, _)| *session != reply.session);
                     }
                     self.tell(reply.session.0);
@@ -737,7 +754,7 @@ impl Run {
         }
     }
 
-    /// The client that something is sent to: one that is there, and was not told that there is nothing more.
+    /// Returns the client of an outgoing message. It must be connected and not told of a close.
     fn client(&mut self, conn: ConnId) -> &mut Client {
         let client = self.clients.get_mut(&conn).unwrap_or_else(|| panic!("{conn:?} is not there"));
         assert!(!client.closed, "{conn:?} was told that it is closed");
@@ -755,7 +772,7 @@ impl Run {
         );
     }
 
-    /// Somebody hears of everything up to `zxid`.
+    /// Records that a client hears of everything up to `zxid`.
     fn tell(&mut self, zxid: i64) {
         let zxid = u64::try_from(zxid).ok().and_then(Zxid::from_bits).unwrap_or(Zxid::ZERO);
         assert!(zxid <= self.durable_zxid, "{zxid:?} is told and only {:?} is durable", self.durable_zxid);
@@ -777,7 +794,7 @@ impl Run {
         }
     }
 
-    /// A replica that has nothing but the entries comes to the same state.
+    /// Checks that a replica that has only the entries reaches the same state.
     fn follow(&mut self) {
         let before = self.applied;
         while let Some((zxid, payload)) =
@@ -796,9 +813,9 @@ impl Run {
         }
     }
 
-    // How it ends.
+    // The end of a run.
 
-    /// Everything under way comes to a good end, at once.
+    /// Completes all work in flight at once, successfully.
     fn settle(&mut self) {
         for _ in 0..TURNS_MAX {
             let unpersisted = self.log.last().map(|logged| logged.seq).filter(|seq| *seq > self.persisted);
@@ -824,7 +841,8 @@ impl Run {
     }
 
     fn everybody_was_answered(&mut self) {
-        // What the log claimed to use is taken back, and what waits for a checkpoint that failed has it tried again.
+        // Withdraws the exaggerated log use. A failed checkpoint that other work waits for is
+        // retried.
         let persisted = self.persisted;
         self.persisted_up_to(persisted, 0);
         self.settle();
@@ -834,13 +852,13 @@ impl Run {
         }
     }
 
-    /// All connections end, and then all sessions.
+    /// Ends all connections, and then lets all sessions expire.
     fn everybody_leaves(&mut self) {
         for conn in std::mem::take(&mut self.clients).into_keys() {
             self.happen(Event::Disconnected { conn });
         }
         if self.space_is_short {
-            // While it is, checkpoints are tried for ever.
+            // While space is short, checkpoints are retried forever.
             self.room(false);
         }
         self.settle();
@@ -874,7 +892,8 @@ fn entry_of(record: &LogRecord) -> Option<Zxid> {
     if let LogRecord::Entry { zxid, .. } = record { Some(*zxid) } else { None }
 }
 
-/// Bounds of which some are reached by a handful of requests; if all were, a run would get nowhere.
+/// Returns bounds of which a handful of requests reaches some. If it reached all, a run would get
+/// nowhere.
 fn tiny(random: &mut Random) -> Limits {
     let small = crate::machine::tiny_limits();
     let mut one_of = |usual: u32, others: &[u32]| if random.one_in(4) { *random.pick(others) } else { usual };
@@ -885,7 +904,8 @@ fn tiny(random: &mut Random) -> Limits {
         outbound_bytes_max: one_of(1 << 16, &[1, 300, 4000]),
         memtable_bytes: one_of(small.memtable_bytes, &[1, 500, 64 << 10]),
         record_cache_bytes: one_of(small.record_cache_bytes, &[0, 300, 64 << 10]),
-        // Fewer than six are refused by configuration: three are kept free, and a checkpoint starts at half of them.
+        // The configuration refuses fewer than six segments: three are kept free, and a checkpoint
+        // starts when half of all segments are in use.
         log_segments: one_of(8, &[6, 7, 9]),
         ..small
     }
@@ -903,7 +923,7 @@ fn settings(random: &mut Random) -> Settings {
     }
 }
 
-/// A base that answers nothing.
+/// A base on which every read fails.
 struct Unreadable;
 
 impl BaseRead for Unreadable {

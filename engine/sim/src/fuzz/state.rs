@@ -1,15 +1,16 @@
-//! Entries on states: apply is total, the same on every replica, and leaves no contradiction.
+//! Entries applied to states: apply never fails, is deterministic, and leaves no contradiction.
 
 use super::{Target, script};
 use crate::{entries::Entries, replica::Replica, workload::Random};
 use zoolet_engine::{store::key, txn};
 use zoolet_model::Zxid;
 
-/// Arbitrary entries, those of our own server among them, one after another, on a replica that has everything in memory and on one that
-/// has to ask for every record.
+/// Applies arbitrary entries, including valid ones, to two replicas.
+///
+/// One replica has everything in memory; the other must fetch every record.
 pub(super) const APPLY: Target = Target { name: "apply", valid: script, check };
 
-/// Entries of one run.
+/// Maximum number of entries in a run.
 const ENTRIES_MAX: u64 = 400;
 
 fn check(bytes: &[u8]) {

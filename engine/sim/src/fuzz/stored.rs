@@ -1,8 +1,10 @@
-//! Files of the store: what a disk may have made of them, and what no release of ours ever wrote into them.
+//! Files of the store, damaged by a disk or crafted with contents that no release ever wrote.
 //!
-//! Two kinds of hostile bytes. Damage: checksums do not match, and nothing damaged may be believed. Sealed: checksums do match, computed here
-//! after docs/FORMATS.md and by nothing of the engine, so that what stands behind them is reached; it may be refused or believed, but must not
-//! panic, hang or grow.
+//! There are two kinds of hostile bytes. In damaged files checksums do not match, and nothing
+//! damaged may be believed. In sealed files checksums match. They are computed here from
+//! docs/reference/formats.md, without the engine, so that the code behind the checks is reached.
+//! Sealed contents may be refused or believed, but must not cause a panic, a hang or unbounded
+//! growth.
 
 use super::{Target, damage, script};
 use crate::disk::SimDisk;
@@ -57,13 +59,13 @@ fn history(log: &Log, after: Zxid) -> Result<History, LogError> {
     }
 }
 
-/// A log in the making, and what it holds.
+/// A log while it is written, and its expected contents.
 struct Writing {
     disk: SimDisk,
     log: Log,
-    /// The history as it was before the first append, and after each.
+    /// The history before the first append, and after each append.
     states: Vec<History>,
-    /// Everything up to here was said to be in the base.
+    /// The log was told that the base holds everything up to here.
     checkpoint: Zxid,
 }
 
@@ -75,7 +77,7 @@ impl Writing {
         Self { disk, log, states: vec![History::new()], checkpoint: Zxid::ZERO }
     }
 
-    /// One append of what one voter logs, or of what the protocol will.
+    /// Appends records as one voter does, or as the protocol may.
     fn append(&mut self, random: &mut Random, payloads: &mut Entries) {
         let last = self.log.facts().last;
         let mut history = self.states.last().cloned().unwrap_or_default();
@@ -111,8 +113,9 @@ impl Writing {
         match self.log.append(&[Append { seq, records: records.into(), watermark, expect: None }]) {
             Ok(_) => self.states.push(history),
             Err(AppendError::Stalled(_)) => {
-                // The ring is full. A leading part of the append may be in the log, but a truncation leads nothing; all that is
-                // there is said to be in the base.
+                // The ring is full. A leading part of the append may be in the log, but a
+                // truncation is never part of it. Tell the log that the base holds everything, so
+                // that it can recycle segments.
                 let held = self.log.facts().last;
                 if held > last {
                     history.retain(|(zxid, _)| *zxid <= held);
@@ -131,7 +134,7 @@ impl Writing {
     }
 }
 
-/// The file of a segment, as it is.
+/// A segment's file, with the input as its bytes.
 pub(super) const LOG_BYTES: Target = Target { name: "log_bytes", valid: any_segment, check: check_segment };
 
 fn any_segment(random: &mut Random) -> Vec<u8> {
@@ -149,7 +152,7 @@ fn check_segment(bytes: &[u8]) {
     go_on(&disk);
 }
 
-/// What opens goes on: it is read back the same twice, and takes an append.
+/// Checks that a log that opens also works. It must read back the same twice, and take an append.
 fn go_on(disk: &SimDisk) {
     let Ok(log) = open_log(disk) else { return };
     let facts = log.facts().clone();
@@ -179,8 +182,10 @@ fn go_on(disk: &SimDisk) {
     }
 }
 
-/// Batches whose checksums are right and whose headers and records are anything. The input is, for each batch, its length (2 bytes,
-/// little-endian) and its bytes from byte 8 on.
+/// Batches with right checksums, and arbitrary headers and records.
+///
+/// For each batch, the input holds its length (2 bytes, little-endian) and its bytes from byte 8
+/// on.
 pub(super) const LOG_RECORDS: Target = Target { name: "log_records", valid: any_batches, check: check_batches };
 
 /// Bytes of a batch's header behind magic and checksum.
@@ -193,7 +198,8 @@ fn any_batches(random: &mut Random) -> Vec<u8> {
     while segment.get(at..at + 4) == Some(b"zlog") {
         let records = u32::from_le_bytes([segment[at + 12], segment[at + 13], segment[at + 14], segment[at + 15]]);
         let covered = &segment[at + 8..at + 64 + records as usize];
-        // Behind the front, so that damage meets headers and records more often than text.
+        // The damage starts behind magic and checksum, so that it hits headers and records more
+        // often than text.
         let covered = if random.one_in(3) { damage(random, covered.to_vec()) } else { covered.to_vec() };
         input.extend((covered.len() as u16).to_le_bytes());
         input.extend(covered);
@@ -215,7 +221,7 @@ fn check_batches(bytes: &[u8]) {
         let mut covered = covered.to_vec();
         let records = (covered.len() - COVERED_HEADER) as u32;
         covered[4..8].copy_from_slice(&records.to_le_bytes());
-        // The facts begin behind the length and kind of their record.
+        // The facts follow the length and kind of their record.
         let claim = covered.get(COVERED_HEADER + 5..COVERED_HEADER + 21).map(Bytes::copy_from_slice);
         let seed = disk_incarnation.get_or_insert(claim.unwrap_or_default());
         let sum = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(seed), &covered[8..16]), &covered);
@@ -230,8 +236,10 @@ fn check_batches(bytes: &[u8]) {
     go_on(&disk);
 }
 
-/// A history and what a disk makes of its files afterwards, both chosen by the input: nothing is found but what was written, and nothing is
-/// missing but the newest batches, as many as were damaged: of the newest one nobody can tell damage from a tear.
+/// A log whose records and damage are chosen by the input.
+///
+/// Every entry found was written. Only the newest batches are missing, at most as many as were
+/// damaged. In the newest batch, damage cannot be told from a torn write.
 pub(super) const LOG_DAMAGE: Target = Target { name: "log_damage", valid: script, check: check_damaged_log };
 
 fn check_damaged_log(bytes: &[u8]) {
@@ -254,7 +262,8 @@ fn check_damaged_log(bytes: &[u8]) {
     let Ok(found) = history(&log, checkpoint) else { return };
     let above = |state: &History| -> History { state.iter().filter(|(zxid, _)| *zxid > checkpoint).cloned().collect() };
     let states: Vec<History> = states.iter().map(above).collect();
-    // An append may be more than one batch: where its beginning is there and its end is torn, the history is between two states.
+    // An append may take several batches. If its beginning is present and its end is torn, the
+    // history lies between two states.
     let is_state = |at: usize| {
         let after = &states[at];
         *after == found || after.starts_with(&found) && at > 0 && found.starts_with(&states[at - 1])
@@ -265,7 +274,7 @@ fn check_damaged_log(bytes: &[u8]) {
     assert!(at + 1 + damages >= states.len(), "state {at} of {} after {damages} damages: {shown:?}", states.len());
 }
 
-/// Damages a file in one place; how many batches that may concern.
+/// Damages a file in one place; returns the number of batches that may be affected.
 fn damage_file(random: &mut Random, file: &mut Vec<u8>) -> usize {
     let at = random.below(file.len().max(1) as u64) as usize;
     let block = at / BLOCK * BLOCK;
@@ -276,12 +285,12 @@ fn damage_file(random: &mut Random, file: &mut Vec<u8>) -> usize {
             }
             1
         }
-        // Forgotten from here on: however many batches there were.
+        // Everything from here on is lost, in any number of batches.
         4 => {
             file.truncate(at);
             usize::MAX / 4
         }
-        // A block was never written, or forgotten.
+        // A block was never written, or was lost.
         _ => {
             file.iter_mut().skip(block).take(BLOCK).for_each(|byte| *byte = 0);
             1
@@ -289,7 +298,7 @@ fn damage_file(random: &mut Random, file: &mut Vec<u8>) -> usize {
     }
 }
 
-/// A whole image. The first byte says whether it is sealed: odd, and every checksum in it is put right first.
+/// A whole image. If the first byte is odd, the image is sealed: every checksum is corrected first.
 pub(super) const IMAGE: Target = Target { name: "image", valid: any_image, check: check_image };
 
 fn any_image(random: &mut Random) -> Vec<u8> {
@@ -329,7 +338,8 @@ fn check_image(bytes: &[u8]) {
         assert!(same == file, "what is verified is sealed");
     }
     let mut found = Vec::new();
-    // An image that was not verified may lead in circles; whoever reads it without verifying reads as much as he wants.
+    // An image that was not verified may contain cycles. A reader that does not verify must limit
+    // its reading itself.
     let scanned = image.scan(b"", None, &mut |key, record| {
         found.push((Key::from(key), record.len()));
         verified || found.len() < 100
@@ -352,7 +362,7 @@ fn check_image(bytes: &[u8]) {
     let _ = (image.get(b""), image.get(b"n\xff"), image.meta(), image.record(b"n\0"));
 }
 
-/// Puts right every checksum of an image, as docs/FORMATS.md says where they are.
+/// Corrects every checksum of an image, at the places given by docs/reference/formats.md.
 fn seal_image(file: &mut [u8]) {
     if file.len() < BLOCK {
         return;
@@ -372,7 +382,7 @@ fn seal_image(file: &mut [u8]) {
     file[BLOCK - 4..BLOCK].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// A base, chosen by the input, and what a disk makes of its files afterwards: every answer is the truth, or that there is none.
+/// A base and its damage, both chosen by the input. Every answer is true, or an error.
 pub(super) const BASE_DAMAGE: Target = Target { name: "base_damage", valid: script, check: check_damaged_base };
 
 const BASE_ID: u64 = 3;
@@ -384,7 +394,7 @@ fn open_base(disk: &SimDisk) -> Result<Base, BaseError> {
     Base::open(Arc::new(disk.clone()), BASE_ID, BASE_OPTIONS)
 }
 
-/// A base after some checkpoints and merges, and what it holds.
+/// Returns a base after some checkpoints and merges, with its expected contents.
 fn any_base(random: &mut Random) -> (SimDisk, BTreeMap<Key, Bytes>) {
     let disk = SimDisk::new(1);
     let base = Base::create(Arc::new(disk.clone()), BASE_ID, BASE_OPTIONS).expect("the disk has room");
@@ -418,7 +428,7 @@ fn check_damaged_base(bytes: &[u8]) {
         let name = random.pick::<String>(&names).clone();
         let mut file = disk.contents(&name).unwrap_or_default();
         if random.one_in(6) {
-            // Another file of the same base in its place.
+            // Another file of the same base takes its place.
             file = disk.contents(random.pick::<String>(&names)).unwrap_or_default();
         } else {
             damage_file(&mut random, &mut file);
@@ -448,8 +458,10 @@ fn keys_of(reader: &dyn BaseRead, most: usize) -> (Vec<Key>, Result<(), BaseFail
     (found, listed)
 }
 
-/// A manifest and one file that it may name, with every checksum put right. The input is the length of the manifest (2 bytes,
-/// little-endian), the manifest without its checksum, and the file.
+/// A manifest and one file that it may name, with every checksum corrected.
+///
+/// The input holds the manifest's length (2 bytes, little-endian), the manifest without its
+/// checksum, and the file.
 pub(super) const BASE_SEALED: Target = Target { name: "base_sealed", valid: any_sealed_base, check: check_sealed_base };
 
 fn manifest_name() -> String {
@@ -473,13 +485,14 @@ fn check_sealed_base(bytes: &[u8]) {
     let (mut manifest, mut run) = (manifest.to_vec(), run.to_vec());
     seal_image(&mut run);
     let disk = SimDisk::new(1);
-    // redb is there, empty, and new enough for what the manifest asks.
+    // redb's file exists, is empty, and is new enough for the manifest.
     drop(Base::create(Arc::new(disk.clone()), BASE_ID, BASE_OPTIONS).expect("the disk has room"));
     let totals_bytes = manifest.get(40..44).map_or(0, |at| u32::from_le_bytes([at[0], at[1], at[2], at[3]]) as usize);
     if let Some(steps) = manifest.get_mut(totals_bytes.saturating_add(44)..totals_bytes.saturating_add(52)) {
         steps.copy_from_slice(&1_u64.to_le_bytes());
     }
-    // Every file that the manifest could name is this one, and has the hash that the manifest gives: wherever an id may stand in it.
+    // Every file that the manifest could name has these contents, and the manifest gets their hash
+    // wherever it may hold a file's id.
     let hash = run.get(96..112).unwrap_or(&[0; 16]).to_vec();
     for at in (48..manifest.len().saturating_sub(23)).rev() {
         let number = u64::from_le_bytes(manifest[at..at + 8].try_into().expect("eight bytes"));
@@ -510,7 +523,7 @@ fn zxid(counter: u64) -> Zxid {
     Epoch::new(1).and_then(|epoch| Zxid::new(epoch, counter)).expect("a small zxid")
 }
 
-/// A map can be read like a base.
+/// A map, read like a base.
 struct Source<'a>(&'a BTreeMap<Key, Bytes>);
 
 impl BaseRead for Source<'_> {

@@ -1,7 +1,9 @@
-//! INV-ACK<=DURABLE: what a server acknowledges is durable on its disk when it says so, and is what the leader has there.
+//! INV-ACK<=DURABLE: an acknowledged entry is durable on the server's disk, and equals the leader's
+//! entry there.
 //!
-//! The completion of a write that was truncated since was taken for that of another (B14, B15), a reply went out before the disk answered
-//! (B11, B12), an fsync that failed was tried again and said yes (B8).
+//! Known failures of other systems: the completion of a truncated write was taken for the
+//! completion of another write (B14, B15). A reply was sent before the disk answered (B11, B12). A
+//! failed fsync was retried and reported success (B8).
 
 use super::{Ghost, Invariant, Seen};
 use zoolet_zab::{Message, ServerId, Zxid};
@@ -27,7 +29,8 @@ impl Invariant for AckDurable {
         }
         let Some(held) = host.history.at(*to) else { return Err(format!("{says}, and it is not in its history")) };
         let leads = ghost.primaries.get(epoch).filter(|primary| primary.server == *peer);
-        // One that has promised a newer epoch may have cut off what it sent in this one; no acknowledgement of it counts any more.
+        // A leader that has promised a newer epoch may have truncated entries that it sent in this
+        // one. Acknowledgements of these no longer count.
         let leader = ghost
             .hosts
             .get(peer)

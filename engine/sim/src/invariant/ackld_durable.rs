@@ -1,8 +1,11 @@
-//! INV-ACKLD-DURABLE: who acknowledges the first entry of an epoch to its leader has durably entered that epoch and holds all of its initial
-//! history.
+//! INV-ACKLD-DURABLE: a follower acknowledges an epoch's first entry only when its log is complete.
 //!
-//! This acknowledgement is what the leader counts before it serves. ZooKeeper gave it for an epoch that a crash made it forget (A1), for a
-//! history that was only in memory or in a queue to the disk (A9, A10, A14), and from a snapshot that was not synced (A29).
+//! It must have durably entered the epoch and hold all of the epoch's initial history. The leader
+//! counts these acknowledgements before it serves.
+//!
+//! ZooKeeper acknowledged three kinds of incomplete logs: without the epoch, which a crash then
+//! made it forget (A1); with a history only in memory or queued for the disk (A9, A10, A14); with a
+//! snapshot that was not synced (A29).
 
 use super::{Ghost, Invariant, Seen};
 use zoolet_zab::{Message, ServerId};
@@ -25,7 +28,8 @@ impl Invariant for AckLdDurable {
         let wrong =
             |what: String| Err(format!("server {} acknowledges {to:?} of {epoch:?}, and {what}", server.as_u8()));
         if *to == host.history.floor().zxid && ghost.is_committed(host.history.floor()) {
-            // The answer to a snapshot: all of it was committed without this server. NewLeader is still to come.
+            // This acknowledges a snapshot, whose entries were all committed without this server.
+            // NewLeader follows later.
             return Ok(());
         }
         if host.durable.current < *epoch {

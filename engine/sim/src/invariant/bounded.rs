@@ -1,6 +1,7 @@
-//! No unbounded queue: everything that waits has a bound, and keeps it at every step.
+//! No unbounded queue: every queue has a bound and keeps it at every step.
 //!
-//! A peer that reads slowly, a disk that hangs or a burst of reconnections otherwise ends in a process without memory (C4).
+//! Without bounds, a slow peer, a hung disk or a burst of reconnects makes the process run out of
+//! memory (C4).
 
 use super::{Ghost, Invariant, Seen};
 use zoolet_zab::ServerId;

@@ -1,11 +1,17 @@
-//! INV-COMMIT-QUORUM: what is declared committed is durably held, with everything before it, by a quorum of the voters of every configuration
-//! that counts there, on the disks that the configuration names; and these have durably entered the epoch of whoever declares it.
+//! INV-COMMIT-QUORUM: a quorum of every configuration that counts holds each committed entry.
 //!
-//! The last is why entries of older epochs are committed by the new epoch's first entry alone: copies that are not known to be of the newest epoch
-//! lose an election against a history that is shorter and newer.
+//! The quorum's voters durably hold the entry and everything before it, on the disks that the
+//! configuration names. They have also durably entered the epoch of the server that declares the
+//! commit.
 //!
-//! Counted anew from what the disks hold: a sorted array that lost its order committed without a quorum (C15), stale acknowledgements after a
-//! truncation counted twice (C16, B14, B15), a wiped disk or an observer counted as a voter (E8, D8), a pending configuration was forgotten (E1).
+//! The last condition is why only a new epoch's first entry commits the entries of older epochs.
+//! Without it, copies from an older epoch could lose an election against a shorter but newer
+//! history.
+//!
+//! The check counts what the disks hold. Known failures of other systems: an unsorted array led to
+//! a commit without a quorum (C15). Stale acknowledgements were counted twice after a truncation
+//! (C16, B14, B15). A wiped disk or an observer counted as a voter (E8, D8). A pending
+//! configuration was forgotten (E1).
 
 use super::{Ghost, Invariant, Link, Seen};
 use zoolet_zab::{Config, ServerId, Zxid};
@@ -21,12 +27,13 @@ impl CommitQuorum {
         let mut config = ghost.config_at(from);
         let changes = ghost.memberships.range(from..=committed.zxid).flat_map(|(_, changes)| changes);
         for change in changes.filter(|change| change.link.zxid > from && ghost.is_committed(change.link)) {
-            // Birth: its entry says which disks the founders have, and that entry is committed by them.
+            // Birth: the first entry names the founders' disks, and the founders commit it under
+            // the configuration in that entry.
             if config.is_born() {
                 Self::count(ghost, config, change.link, who)?;
             }
             Self::count(ghost, &change.config, change.link, who)?;
-            // Once a change is committed, it alone counts.
+            // Once a change is committed, only the new configuration counts.
             config = &change.config;
         }
         Self::count(ghost, config, committed, who)

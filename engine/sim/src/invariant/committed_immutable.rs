@@ -1,8 +1,11 @@
-//! Committed entries stay: no server that has one truncates it or replaces it by a snapshot of something else, and those who do not have it are
-//! never enough to decide without those who do.
+//! Committed entries stay.
 //!
-//! A truncation that removed too much (A6), a snapshot with another entry at a committed place (B17), a truncation for a server that had the
-//! committed entry and a leader that had not (A21).
+//! No server truncates a committed entry that it has, or replaces it with a snapshot of something
+//! else. The servers without the entry never suffice to decide alone.
+//!
+//! Known failures of other systems: a truncation removed too much (A6). A snapshot had another
+//! entry at a committed zxid (B17). A server with the committed entry was truncated by a leader
+//! without it (A21).
 
 use super::{Ghost, Invariant, Link, Seen};
 use zoolet_engine::action::LogRecord;

@@ -1,7 +1,13 @@
-//! Configurations are history: at most one is proposed and not decided; every log knows a change before it holds the entry that makes it; no change
-//! in a log lies between the one it takes for committed and the one it takes for proposed, nor above both; what a server takes for the committed configuration is committed; a leader serves after its predecessors' change is decided.
+//! Configurations are part of the history.
 //!
-//! Two changes at once, or one that only its leader counts, let disjoint quorums decide (E1, E2, E3, E7, E9; D9).
+//! - At most one configuration is proposed and undecided.
+//! - Every log records a change before it holds the entry that makes the change.
+//! - No change in a log lies between its committed and its proposed configuration, or above both.
+//! - A configuration that a server considers committed is committed.
+//! - A leader serves only after its predecessors' changes are decided.
+//!
+//! Two changes at once, or one that only its leader counts, let disjoint quorums decide (E1, E2,
+//! E3, E7, E9; D9).
 
 use super::{Ghost, Invariant, Membership, Seen};
 use std::collections::BTreeSet;
@@ -15,7 +21,7 @@ pub(super) struct Configuration {
 }
 
 impl Configuration {
-    /// Changes in the history of `server` up to `to`, newest first.
+    /// Returns changes in the history of `server` up to `to`, newest first.
     fn changes(ghost: &Ghost, server: ServerId, to: Zxid) -> impl Iterator<Item = &Membership> {
         let changes = ghost.memberships.range(..=to).rev().flat_map(|(_, changes)| changes);
         changes.filter(move |change| ghost.has(server, change.link))
@@ -42,7 +48,9 @@ impl Configuration {
         }
     }
 
-    /// A change that a log holds and that counts in none of the two would be decided without its voters.
+    /// Checks that the log holds no change beyond its committed and its proposed configuration.
+    ///
+    /// Such a change would be decided without its voters.
     fn adjacent(ghost: &Ghost, server: ServerId, committed: Zxid, pending: Option<Zxid>) -> Result<(), String> {
         let to = pending.unwrap_or(ghost.host(server).tail.last.zxid);
         let lost = Self::changes(ghost, server, to).find(|change| Some(change.link.zxid) != pending);
@@ -70,7 +78,8 @@ impl Configuration {
         Self::adjacent(ghost, server, committed.version, host.tail.configs.pending.as_ref().map(|it| it.version))?;
         let changes = ghost.memberships.get(&committed.version).into_iter().flatten();
         let mut changes = changes.filter(|change| change.config == *committed).peekable();
-        // The ensemble's first entry counts before it is there; everybody was asked.
+        // The ensemble's first configuration counts before its entry exists, because all founders
+        // were asked.
         let is_birth = ghost.config_at(committed.version).version == ghost.founders.version;
         if is_birth || changes.any(|change| ghost.is_chosen(server, change.link).is_ok()) {
             return Ok(());

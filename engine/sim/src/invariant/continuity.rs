@@ -1,7 +1,10 @@
-//! INV-CONTINUITY: in every log zxids strictly grow, counters of an epoch are consecutive, and an epoch begins with its counter 0.
+//! INV-CONTINUITY: zxids grow in every log, without gaps within an epoch.
 //!
-//! A hole made by two ways of appending (A15), by a stream from disk that passed something over (A23), or by a truncation under an open file
-//! (A7) is data lost without a word: what comes after looks right.
+//! The counters of an epoch are consecutive and begin with 0.
+//!
+//! A gap is silent data loss, because everything after it looks right. Known causes: two code paths
+//! that append (A15), a stream from disk that skipped an entry (A23), and a truncation under an
+//! open file (A7).
 
 use super::{Ghost, Invariant, Seen};
 use zoolet_engine::action::LogRecord;

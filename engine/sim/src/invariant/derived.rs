@@ -1,7 +1,7 @@
-//! Derived numbers: whatever a server counts as it goes is what counting anew gives, after each entry.
+//! Derived numbers: after each entry, a server's running counts equal a fresh count.
 //!
-//! A count that one change moves wrongly stays wrong for as long as the process runs: a session that owns one ephemeral is refused a second one,
-//! or a bound holds nobody back any more.
+//! A count that is once wrong stays wrong while the process runs. For example, a session with one
+//! ephemeral is refused a second one, or a bound no longer limits anything.
 
 use super::{Ghost, Invariant, Seen};
 use zoolet_zab::ServerId;

@@ -1,8 +1,10 @@
-//! Determinism: servers that applied the same entry have the same state, sessions included, and it is the state that a naive machine computes from
-//! the committed entries.
+//! Determinism: servers that applied the same entry have the same state, including sessions.
 //!
-//! An applied mark that was durable without what was applied (B10), a snapshot taken while entries were applied (B7), entries that mean something
-//! else after a restart (H1), a state carried over from another epoch (A20).
+//! This state equals the one that a naive state machine computes from the committed entries.
+//!
+//! Known failures of other systems: the applied mark was durable without the applied data (B10). A
+//! snapshot was taken while entries were applied (B7). Entries meant something else after a restart
+//! (H1). State was carried over from another epoch (A20).
 
 use super::{Ghost, Invariant, Seen};
 use zoolet_zab::ServerId;

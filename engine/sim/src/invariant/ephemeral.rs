@@ -1,7 +1,10 @@
-//! INV-EPHEMERAL: in every committed state each ephemeral's owner is a live session; the entry that ends a session removes exactly its
-//! ephemerals, and no others ever lose or get theirs with it.
+//! INV-EPHEMERAL: in every committed state the owner of each ephemeral is a live session.
 //!
-//! An ephemeral that outlives its session is a lock that nobody holds and nobody can take (F1, F2, A20).
+//! The entry that ends a session removes exactly the session's ephemerals. It neither removes nor
+//! creates any other.
+//!
+//! An ephemeral that outlives its session is a lock without a holder that no session can take (F1,
+//! F2, A20).
 
 use super::{Ghost, Invariant, Seen, Settled};
 use crate::replica::Replica;
@@ -15,9 +18,9 @@ use zoolet_zab::ServerId;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Ephemeral {
-    /// Live sessions and what they own.
+    /// Live sessions and the ephemerals that they own.
     owned: BTreeMap<SessionId, BTreeSet<Key>>,
-    /// Who owns each of them.
+    /// The owner of each ephemeral.
     owners: BTreeMap<Key, SessionId>,
 }
 
@@ -37,7 +40,7 @@ impl Ephemeral {
         let zxid = settled.zxid;
         let mut gone: BTreeMap<SessionId, BTreeSet<Key>> = BTreeMap::new();
         let mut ended: Vec<SessionId> = Vec::new();
-        // Sessions that begin come first: the same entry may make nothing of theirs, but the order of records is no order in time.
+        // Sessions come first: the records of an entry are sorted by key, not by time.
         for (key, change) in settled.applied.changes.iter().filter(|(key, _)| key[0] == key::SESSION) {
             let session = session_of(key);
             match &change.after {
@@ -127,7 +130,7 @@ mod tests {
         Txn::Write { session, identity: Identity::default(), op }
     }
 
-    /// A session, its ephemeral, and what follows, all committed.
+    /// Commits a session's creation, its ephemeral, and the entries in `then`.
     fn story(then: &[Txn<'_>]) -> Story {
         let mut story = Story::of(Ephemeral::default());
         story.reign(1, &[2]);
@@ -166,7 +169,7 @@ mod tests {
         let mut judge = Ephemeral::default();
         judge.owned.insert(session, BTreeSet::from([key::znode("/lock").unwrap()]));
         judge.owners.insert(key::znode("/lock").unwrap(), session);
-        // An end of the session that was computed where there was no lock.
+        // The end of the session, computed from a state without the lock.
         let model = story.checks.ghost.model.as_mut().unwrap();
         let mut other = crate::replica::Replica::new(false);
         other.records.insert(key::session(session), model.records[&key::session(session)].clone());

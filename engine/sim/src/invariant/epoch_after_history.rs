@@ -1,7 +1,9 @@
-//! INV-EPOCH-AFTER-HISTORY: what says that a server has entered an epoch follows, in its log, all of that epoch's initial history.
+//! INV-EPOCH-AFTER-HISTORY: in a log, the record of an entered epoch follows that epoch's whole
+//! initial history.
 //!
-//! The other way round a crash in between leaves a server that claims the newest epoch with a short history: it wins elections and cuts what
-//! is committed off everybody else's (A11, A29; D4).
+//! In the reverse order, a crash in between leaves a server that claims the newest epoch with a
+//! short history. It wins elections and truncates committed entries on the other servers (A11, A29;
+//! D4).
 
 use super::{Ghost, Invariant, Link, Seen};
 use std::collections::BTreeMap;
@@ -11,7 +13,7 @@ use zoolet_zab::{Epoch, ServerId};
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct EpochAfterHistory {
-    /// Epochs entered by the one that will lead them, before it broadcast anything: with which history.
+    /// Epochs entered before their first broadcast: by which server, and with which history.
     entered: BTreeMap<Epoch, (ServerId, Link)>,
 }
 

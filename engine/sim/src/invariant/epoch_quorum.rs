@@ -1,7 +1,12 @@
-//! INV-EPOCH-QUORUM: when a server leads beyond discovery, a quorum of voters has durably promised the epoch to it, to it first, and when they were
-//! asked; the epoch is newer than everything those had promised before; and none of them had more history than it begins the epoch with.
+//! INV-EPOCH-QUORUM: a server leads beyond discovery only with the promises of a quorum of voters.
 //!
-//! Promises counted of observers, of another attempt or of servers that had promised the epoch to somebody else let two leaders pass (A3, A4, D8).
+//! - The voters durably promised the epoch to this server before any other, and when this server
+//!   asked them.
+//! - The epoch is newer than every earlier promise of these voters.
+//! - None of them had more history than the epoch begins with.
+//!
+//! Two leaders could pass if promises counted from observers, from another attempt, or from servers
+//! that had promised the epoch to another server (A3, A4, D8).
 
 use super::one_primary::led_by;
 use super::{Ghost, Invariant, Link, Seen};
@@ -9,21 +14,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use zoolet_engine::action::LogRecord;
 use zoolet_zab::{Credentials, Epoch, Incarnation, Message, ServerId};
 
-/// Of an epoch, who leads it, in which process.
+/// An epoch, its leader, and the leader's process.
 type Reign = (Epoch, ServerId, u64);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct EpochQuorum {
-    /// To whom each disk first promised an epoch.
+    /// The server to which each disk first promised an epoch.
     promised: BTreeMap<(Epoch, ServerId, Incarnation), ServerId>,
-    /// On which disk each process runs.
+    /// The disk of each process.
     disks: BTreeMap<(ServerId, u64), Incarnation>,
-    /// Promises that a leader's process heard, and what their disks held.
+    /// The promises that a leader's process received, and the credentials of their disks.
     heard: BTreeMap<Reign, BTreeMap<(ServerId, Incarnation), Credentials>>,
-    /// What a process was last told by who asked to join it: the newest epoch that one had promised.
+    /// The newest promised epoch in the last FollowerInfo, by receiving server, its process, and
+    /// sender.
     asked: BTreeMap<(ServerId, u64, ServerId), Epoch>,
-    /// What a process held when it entered an epoch.
+    /// A process's credentials when it entered an epoch.
     began: BTreeMap<Reign, Credentials>,
     /// Leaders that were judged.
     judged: BTreeSet<Reign>,
@@ -37,7 +43,8 @@ impl EpochQuorum {
         }
         let heard = self.heard.get(&(epoch, leader, host.process));
         let began = self.began.get(&(epoch, leader, host.process)).copied().unwrap_or_default();
-        // One batch makes promise, epoch and first entry durable where nobody else is asked; what it holds goes nowhere before.
+        // A single server makes promise, epoch and first entry durable in one batch. It sends
+        // nothing before.
         let own = host.tail.accepted >= epoch;
         let to_this = |server, disk| {
             let first = self.promised.get(&(epoch, server, disk));
@@ -49,7 +56,8 @@ impl EpochQuorum {
         };
         let mut configs = host.tail.configs.in_force(&ghost.founders);
         if host.history.last() == Link::default() {
-            // Birth: everybody is asked, and its entry names the disks that nobody knew before.
+            // Birth: all founders are asked, and the first entry names their disks, which were
+            // unknown before.
             configs.push(&ghost.founders);
         }
         for config in configs {

@@ -1,4 +1,7 @@
-//! What really happened, as only the harness knows it: what each disk holds, who broadcast what, and what is committed.
+//! The true state of the ensemble, as only the harness knows it.
+//!
+//! It records what each disk holds, which server broadcast which entries, and which entries are
+//! committed.
 
 use super::history::{History, Link};
 use super::seen::{Seen, State};
@@ -12,12 +15,12 @@ use zoolet_engine::store::log::{Facts, chain_after};
 use zoolet_engine::tree::Applied;
 use zoolet_zab::{AppendSeq, Config, Epoch, Incarnation, Kind, Message, ServerId, Zxid};
 
-/// The configurations a log knows; `None` before there is one.
+/// The configurations that a log knows; `None` before the first one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Configs {
-    /// The newest that it says is committed.
+    /// The newest one that the log knows to be committed.
     pub committed: Option<Config>,
-    /// The newest it has seen, if that is another one.
+    /// The newest one seen, if it differs from `committed`.
     pub pending: Option<Config>,
 }
 
@@ -27,19 +30,20 @@ impl Configs {
         Self { pending: Config::decode(last_seen).filter(|last_seen| Some(last_seen) != committed.as_ref()), committed }
     }
 
-    /// Both, or the founders' when there are none.
+    /// Returns both configurations; the founders' configuration stands in for a missing committed
+    /// one.
     pub fn in_force<'a>(&'a self, founders: &'a Config) -> Vec<&'a Config> {
         let committed = self.committed.as_ref().unwrap_or(founders);
         std::iter::once(committed).chain(&self.pending).collect()
     }
 }
 
-/// What a log says up to one of its records.
+/// The contents of a log up to one of its records.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Held {
     /// The newest promised epoch (f.p).
     pub accepted: Epoch,
-    /// The newest epoch whose initial history it holds (f.a).
+    /// The newest epoch whose initial history the log holds (f.a).
     pub current: Epoch,
     /// The last entry.
     pub last: Link,
@@ -50,7 +54,8 @@ pub struct Held {
 impl Held {
     fn of(facts: &Facts) -> Self {
         let mut configs = Configs::decode(&facts.config_committed, &facts.config_last_seen);
-        // The fact goes before the entry: of a crash in between only the fact is left, and the configuration never was.
+        // The record of a change precedes its entry. After a crash between the two, only the record
+        // remains, and the configuration never took effect.
         configs.committed = configs.committed.filter(|config| config.version <= facts.last);
         configs.pending = configs.pending.filter(|config| config.version <= facts.last);
         Self {
@@ -61,7 +66,8 @@ impl Held {
         }
     }
 
-    /// What a restart must find again: configurations are compared by the invariants about them.
+    /// Compares everything that a restart must find again. The invariants about configurations
+    /// compare those.
     fn is_same(&self, other: &Self) -> bool {
         (self.accepted, self.current, self.last) == (other.accepted, other.current, other.last)
     }
@@ -82,50 +88,52 @@ struct Waiting {
     after: Held,
 }
 
-/// How a process found its disk.
+/// The state in which a process found its disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Found {
-    /// A disk nobody has seen before.
+    /// A disk that was not seen before.
     New,
-    /// Everything that was durable, and perhaps some of what was on its way.
+    /// Everything that was durable, and perhaps some of the records in flight.
     Everything,
-    /// Less than was durable, or something else; that was allowed, because the harness had damaged it.
+    /// Less than was durable, or something else. This is allowed, because the harness had damaged
+    /// the disk.
     Damaged,
-    /// Less than was durable, or something else, on a disk that nobody damaged: what was there, what was found.
+    /// Less than was durable, or something else, on an undamaged disk: the durable contents and
+    /// those found.
     Lost(Box<(Held, Held)>),
 }
 
-/// One server, and the disk it has now.
+/// One server, with its present disk.
 #[derive(Clone, Debug)]
 pub struct Host {
     /// The disk.
     pub disk: Incarnation,
-    /// Which process runs on it, or ran last.
+    /// The process that runs on it, or ran last.
     pub process: u64,
-    /// Whether it runs.
+    /// Whether the process runs.
     pub is_running: bool,
-    /// How this process found its disk.
+    /// The state in which this process found its disk.
     pub found: Found,
-    /// What a power loss leaves.
+    /// The contents that survive a power loss.
     pub durable: Held,
-    /// What the process was told to be durable.
+    /// The contents that the process was told are durable.
     pub told: Held,
-    /// What was handed to the log.
+    /// The contents handed to the log.
     pub tail: Held,
     /// The durable entries.
     pub history: History,
-    /// What it says of itself.
+    /// The server's own report of its state.
     pub state: State,
     /// The last entry in the base.
     pub checkpoint: Zxid,
-    /// The base is a snapshot of which the machine has not heard yet.
+    /// Whether the base is a snapshot that the machine has not been told of yet.
     pub has_unheard_base: bool,
-    /// Entries up to here may be gone from the log.
+    /// The log may have purged entries up to here.
     pub purged: Zxid,
-    /// Something that was durable is gone, and no snapshot has made up for it.
+    /// Whether something durable was lost, and no snapshot has replaced it since.
     is_damaged: bool,
     waiting: VecDeque<Waiting>,
-    /// How many of `waiting` are durable and not told.
+    /// Number of records in `waiting` that are durable but not yet reported to the process.
     synced: usize,
 }
 
@@ -151,12 +159,12 @@ impl Host {
         }
     }
 
-    /// Whether its disk has everything that it ever made durable.
+    /// Returns whether the disk holds everything that was ever made durable on it.
     pub fn is_whole(&self) -> bool {
         !self.is_damaged
     }
 
-    /// The link of `zxid` in the history as it was handed to the log.
+    /// Returns the link of `zxid` in the history as handed to the log.
     pub fn tail_at(&self, zxid: Zxid) -> Option<Link> {
         for waiting in self.waiting.iter().skip(self.synced).rev() {
             let last = waiting.after.last;
@@ -164,7 +172,7 @@ impl Host {
                 Change::Entry if last.zxid == zxid => return Some(last),
                 Change::Snapshot(link) if link.zxid == zxid => return Some(link),
                 Change::Truncate(to) | Change::Snapshot(Link { zxid: to, .. }) if zxid > to => return None,
-                // What is before a snapshot is what its sender had, which is known of nobody here.
+                // A snapshot's earlier entries are known only to its sender, not here.
                 Change::Snapshot(_) => return None,
                 Change::Entry if last.zxid < zxid => return None,
                 Change::Entry | Change::Truncate(_) | Change::Fact => {}
@@ -173,7 +181,7 @@ impl Host {
         self.history.at(zxid)
     }
 
-    /// The links after `zxid` up to `to` in the history as it was handed to the log.
+    /// Returns the links after `zxid` up to `to` in the history as handed to the log.
     pub fn tail_links(&self, after: Zxid, to: Zxid) -> Vec<Link> {
         let mut links: Vec<Link> = self.history.after(after).to_vec();
         for waiting in self.waiting.iter().skip(self.synced) {
@@ -188,7 +196,8 @@ impl Host {
         links
     }
 
-    /// Before what is known one by one in the history as it was handed to the log.
+    /// Returns the floor of the history as handed to the log; single entries are known only above
+    /// it.
     pub fn tail_floor(&self) -> Link {
         let snapshot = self.waiting.iter().skip(self.synced).rev().find_map(|waiting| match waiting.change {
             Change::Snapshot(link) => Some(link),
@@ -197,12 +206,12 @@ impl Host {
         snapshot.unwrap_or(self.history.floor())
     }
 
-    /// How many records were handed to the log and are not durable.
+    /// Returns the number of records that were handed to the log and are not durable.
     pub fn unsynced(&self) -> usize {
         self.waiting.len() - self.synced
     }
 
-    /// Where truncations that are not told to be durable would leave the history, newest first.
+    /// Yields the ends of history left by truncations not yet reported as durable, newest first.
     pub fn cuts(&self) -> impl Iterator<Item = Zxid> + '_ {
         self.waiting.iter().rev().filter_map(|waiting| match waiting.change {
             Change::Truncate(to) | Change::Snapshot(Link { zxid: to, .. }) => Some(to),
@@ -226,7 +235,7 @@ impl Host {
                 Change::Fact
             }
             LogRecord::Truncate { to } => {
-                // Of an entry that is not there the log itself complains.
+                // The log itself reports an entry that is missing.
                 after.last = self.tail_at(*to).unwrap_or(Link { zxid: *to, chain: 0 });
                 Change::Truncate(*to)
             }
@@ -277,7 +286,7 @@ impl Host {
 
     fn restart(&mut self, process: u64, facts: &Facts, is_damaged: bool) {
         let found = Held::of(facts);
-        // The longest beginning of what was on its way that gives what is there.
+        // Find the longest prefix of the records in flight that yields the contents found.
         let mut rest = self.waiting.iter().skip(self.synced);
         let survived = rest.rposition(|waiting| waiting.after.is_same(&found)).map(|at| at + 1);
         let survived = survived.or_else(|| self.durable.is_same(&found).then_some(0));
@@ -297,7 +306,7 @@ impl Host {
             }
         };
         if is_damaged {
-            // The base may be what was lost; what there is shows by the next checkpoint.
+            // The base may be damaged. The next checkpoint shows what it holds.
             (self.checkpoint, self.purged) = (Zxid::ZERO, Zxid::ZERO);
         }
         self.has_unheard_base = false;
@@ -309,86 +318,89 @@ impl Host {
     }
 }
 
-/// A disk that no server has any more, or what it held before it was damaged. What it held, it held: acknowledgements it gave stay true.
+/// The contents of a disk that was replaced or damaged.
+///
+/// Acknowledgements that it gave remain valid, because it did hold the entries.
 #[derive(Clone, Debug)]
 pub struct Retired {
-    /// Whose it was.
+    /// The server it belonged to.
     pub server: ServerId,
     /// The disk.
     pub disk: Incarnation,
-    /// What it promised and held.
+    /// Its promises and facts.
     pub durable: Held,
     /// Its entries.
     pub history: History,
 }
 
-/// The one that broadcasts in an epoch.
+/// The server that broadcasts in an epoch.
 #[derive(Clone, Debug)]
 pub struct Primary {
-    /// Who.
+    /// The server.
     pub server: ServerId,
-    /// In which process: one that comes back is another.
+    /// Its process. A server that restarts is another primary.
     pub process: u64,
-    /// On which disk.
+    /// Its disk.
     pub disk: Incarnation,
-    /// What it started from: the initial history of its epoch.
+    /// The epoch's initial history.
     pub initial: Link,
-    /// What it broadcast, from counter 0 on.
+    /// The entries it broadcast, from counter 0 on.
     pub broadcast: History,
 }
 
 /// An entry that changes the membership.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Membership {
-    /// Which.
+    /// The entry.
     pub link: Link,
-    /// To what.
+    /// The new configuration.
     pub config: Config,
 }
 
-/// An entry became committed, and the naive state machine has applied it.
+/// An entry that became committed and that the naive state machine has applied.
 #[derive(Clone, Debug)]
 pub struct Settled {
-    /// Which.
+    /// Its zxid.
     pub zxid: Zxid,
     /// Its bytes.
     pub payload: Bytes,
-    /// What it did.
+    /// The changes it made.
     pub applied: Applied,
 }
 
-/// All of it.
+/// The books of the harness.
 #[derive(Debug)]
 pub struct Ghost {
-    /// Who founded the ensemble.
+    /// The founders' configuration.
     pub founders: Config,
-    /// Every server ever seen.
+    /// Every server seen so far.
     pub hosts: BTreeMap<ServerId, Host>,
-    /// Disks that are gone.
+    /// Contents of replaced or damaged disks.
     pub retired: Vec<Retired>,
-    /// Who broadcast in which epoch.
+    /// The primary of each epoch.
     pub primaries: BTreeMap<Epoch, Primary>,
     /// Every change of the membership that was ever broadcast.
     pub memberships: BTreeMap<Zxid, Vec<Membership>>,
-    /// What is committed: said to be by anybody, as that server has it.
+    /// The committed history: the history of the first server that declared each part committed.
     pub committed: History,
-    /// The digest of the state after each entry of `committed`, as the naive state machine counts it.
+    /// The digest of the naive state machine's state after each committed entry.
     pub digests: BTreeMap<Zxid, u128>,
-    /// The numbers that follow from the state after each entry of `committed`, counted from the records of the naive state machine.
+    /// The derived numbers after each committed entry, counted from the naive state machine's
+    /// records.
     pub counts: BTreeMap<Zxid, Counts>,
-    /// What its records contradict.
+    /// A contradiction within those records, if any.
     pub contradiction: Option<String>,
-    /// The naive state machine; `None` once it could not follow.
+    /// The naive state machine; `None` after it failed to apply an entry.
     pub model: Option<Replica>,
-    /// Why it could not.
+    /// Why it failed.
     pub stuck: Option<String>,
-    /// What became committed by what was just seen.
+    /// The entries that became committed by the latest event.
     pub settled: Vec<Settled>,
     payloads: BTreeMap<Zxid, Bytes>,
 }
 
 impl Ghost {
-    /// Before anything happened, of an ensemble that a configuration file founds.
+    /// Creates the books of an ensemble, before anything has happened.
     pub fn new(founders: Config) -> Self {
         Self {
             founders,
@@ -407,22 +419,25 @@ impl Ghost {
         }
     }
 
-    /// A server that was seen.
+    /// Returns a server.
     ///
     /// # Panics
-    /// When it never started.
+    /// If the server never started.
     pub fn host(&self, server: ServerId) -> &Host {
         self.hosts.get(&server).unwrap_or_else(|| panic!("server {} never started", server.as_u8()))
     }
 
-    /// Whether `disk` of `server`, which it may have no more, holds `link` and so all before it.
+    /// Returns whether a present or former `disk` of `server` holds `link`, and so everything
+    /// before it.
     pub fn holds(&self, server: ServerId, disk: Incarnation, link: Link) -> bool {
         let now = self.hosts.get(&server).filter(|host| host.disk == disk).map(|host| &host.history);
         let before = self.retired.iter().filter(|retired| (retired.server, retired.disk) == (server, disk));
         now.into_iter().chain(before.map(|retired| &retired.history)).any(|history| self.is_in(history, link))
     }
 
-    /// Whether `history` contains `link`. Below its floor, which a snapshot made, all that is committed is in it.
+    /// Returns whether `history` contains `link`.
+    ///
+    /// Below its floor, which a snapshot made, it contains every committed entry.
     pub fn is_in(&self, history: &History, link: Link) -> bool {
         if link.zxid < history.floor().zxid {
             return self.is_committed(link) && self.is_committed(history.floor());
@@ -430,7 +445,9 @@ impl Ghost {
         history.at(link.zxid) == Some(link)
     }
 
-    /// Whether `link` and all before it was handed to the log of `server`, and is there if nothing crashes.
+    /// Returns whether `link` and everything before it was handed to the log of `server`.
+    ///
+    /// The history is then on the disk unless a crash intervenes.
     pub fn has(&self, server: ServerId, link: Link) -> bool {
         let host = self.host(server);
         let floor = host.tail_floor();
@@ -440,17 +457,19 @@ impl Ghost {
         host.tail_at(link.zxid) == Some(link)
     }
 
-    /// What everybody who has an entry of this place must have there: what the primary of its epoch broadcast.
+    /// Returns the entry that the primary broadcast with this zxid, which every server must hold
+    /// there.
     pub fn broadcast(&self, zxid: Zxid) -> Option<Link> {
         self.primaries.get(&zxid.epoch())?.broadcast.at(zxid).filter(|_| zxid != Zxid::ZERO)
     }
 
-    /// Whether `link` is what is committed there. What the harness has forgotten was compared before it was forgotten.
+    /// Returns whether `link` is in the committed history. Forgotten entries were compared before
+    /// they were forgotten.
     pub fn is_committed(&self, link: Link) -> bool {
         link.zxid < self.committed.floor().zxid || self.committed.at(link.zxid) == Some(link)
     }
 
-    /// The epoch that `disk` of `server`, which it may have no more, has durably entered.
+    /// Returns the newest epoch that a present or former `disk` of `server` has durably entered.
     pub fn entered(&self, server: ServerId, disk: Incarnation) -> Epoch {
         let now = self.hosts.get(&server).filter(|host| host.disk == disk).map(|host| &host.durable);
         let before = self.retired.iter().filter(|retired| (retired.server, retired.disk) == (server, disk));
@@ -458,10 +477,12 @@ impl Ghost {
         held.map(|held| held.current).max().unwrap_or_default()
     }
 
-    /// Whether `link` is committed, or durably held by a quorum of every configuration that `server` knows, so that it may be declared.
+    /// Returns whether `link` is committed or may be declared committed.
+    ///
+    /// It may be declared if a quorum of every configuration that `server` knows durably holds it.
     ///
     /// # Errors
-    /// Who holds it.
+    /// The servers that hold it.
     pub fn is_chosen(&self, server: ServerId, link: Link) -> Result<(), Vec<ServerId>> {
         if link.zxid <= self.committed.last().zxid && self.is_committed(link) {
             return Ok(());
@@ -475,14 +496,17 @@ impl Ghost {
         Ok(())
     }
 
-    /// Every disk there ever was.
+    /// Yields every disk that ever existed.
     pub fn disks(&self) -> impl Iterator<Item = (ServerId, Incarnation)> + '_ {
         let now = self.hosts.iter().map(|(&server, host)| (server, host.disk));
         now.chain(self.retired.iter().map(|retired| (retired.server, retired.disk)))
     }
 
-    /// Who of the voters of `config` has a disk that counts and that `holds` is true of, and whether they decide: more than half, and all
-    /// of the founders. Counted here and not by the protocol's own rule.
+    /// Counts the voters of `config` that have the disk it names, with `holds` true for that disk.
+    ///
+    /// Also returns whether they decide: more than half of the voters, or all founders before
+    /// birth. A voter without a named disk counts with any disk. This rule is implemented here,
+    /// independently of the protocol's own.
     pub fn count(
         &self,
         config: &Config,
@@ -502,15 +526,18 @@ impl Ghost {
         (who, decide)
     }
 
-    /// The newest configuration that is committed by the entries up to `zxid`.
+    /// Returns the newest configuration committed by the entries up to `zxid`.
     pub fn config_at(&self, zxid: Zxid) -> &Config {
         let committed = self.memberships.range(..=zxid).rev().flat_map(|(_, changes)| changes);
         let mut committed = committed.filter(|change| self.is_committed(change.link));
         committed.next().map_or(&self.founders, |change| &change.config)
     }
 
-    /// Lets go of what is committed, applied and durable at every server, but for the newest `kept` entries of it: a run of a simulated day
-    /// broadcasts millions. Who comes later has a snapshot.
+    /// Forgets entries that are committed, applied and durable on every server, except the newest
+    /// `kept`.
+    ///
+    /// A run of a simulated day broadcasts millions of entries. A server that joins later gets a
+    /// snapshot.
     pub fn forget(&mut self, kept: usize) {
         let everywhere = self.hosts.values().map(|host| host.durable.last.zxid.min(host.state.applied)).min();
         let everywhere = everywhere.unwrap_or(Zxid::ZERO).min(self.committed.last().zxid);
@@ -531,13 +558,13 @@ impl Ghost {
         self.payloads = self.payloads.split_off(&zxid);
     }
 
-    /// What happened changes what is known. Judges nothing.
+    /// Updates the books by an event, without judging it.
     pub(super) fn note(&mut self, server: ServerId, seen: &Seen<'_>) {
         self.settled.clear();
         match seen {
             Seen::Started { process, facts, is_damaged } => self.start(server, *process, facts, *is_damaged),
             Seen::Stopped => {
-                // One that could not even open its disk was never seen.
+                // A server that failed to open its disk was never seen.
                 if let Some(host) = self.hosts.get_mut(&server) {
                     host.is_running = false;
                 }
@@ -592,8 +619,10 @@ impl Ghost {
         self.declare(server, facts.watermark);
     }
 
-    /// What leads to `last` on a disk that has a history already. Equal links stand for equal histories, so it is what was broadcast; whoever the
-    /// disk is a copy of may have truncated since.
+    /// Returns the history that leads to `last`, on a disk that already has a history.
+    ///
+    /// Equal links stand for equal histories, so it is taken from the broadcasts. The server that
+    /// the disk was copied from may have truncated its log since.
     fn history_of(&self, last: Link) -> History {
         let (mut links, mut floor) = (Vec::new(), last);
         while let Some(primary) = self.primaries.get(&floor.zxid.epoch()) {
@@ -609,7 +638,9 @@ impl Ghost {
         history
     }
 
-    /// An epoch that its leader alone had, and in memory, never began: nothing was said of it, or INV-PROMISE-MONOTONIC says so.
+    /// Removes epochs whose leader held them only in memory: they never began.
+    ///
+    /// No message mentioned such an epoch; otherwise INV-PROMISE-MONOTONIC reports it.
     fn take_back(&mut self, server: ServerId, durable: Epoch) {
         let disk = self.host(server).disk;
         let is_its = |primary: &Primary| (primary.server, primary.disk) == (server, disk);
@@ -668,7 +699,10 @@ impl Ghost {
         }
     }
 
-    /// `server` says that everything up to `to` is committed: what it has there is, unless it contradicts what already is.
+    /// Records that `server` declares everything up to `to` committed.
+    ///
+    /// The server's history becomes the committed one, unless it contradicts the entries committed
+    /// so far.
     fn declare(&mut self, server: ServerId, to: Zxid) {
         let last = self.committed.last();
         let host = self.host(server);

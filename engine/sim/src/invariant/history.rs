@@ -1,8 +1,8 @@
-//! A history as the harness remembers it: every entry with the hash of all that led to it.
+//! A history as the harness remembers it: each entry with the hash of its whole past.
 
 use zoolet_zab::Zxid;
 
-/// An entry and everything before it: two equal links stand for two equal histories.
+/// An entry and its whole past. Equal links stand for equal histories.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Link {
     /// The entry; [`Zxid::ZERO`] before the first.
@@ -13,7 +13,7 @@ pub struct Link {
 
 /// Consecutive links, oldest first.
 ///
-/// Invariant: zxids strictly grow, and all are greater than that of `floor`.
+/// Invariant: zxids strictly grow, and all are greater than the zxid of `floor`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {
     floor: Link,
@@ -21,32 +21,32 @@ pub struct History {
 }
 
 impl History {
-    /// A history of which only the end is known, as after a snapshot.
+    /// Creates a history of which only the end is known, as after a snapshot.
     pub fn from(floor: Link) -> Self {
         Self { floor, links: Vec::new() }
     }
 
-    /// The end.
+    /// Returns the last link.
     pub fn last(&self) -> Link {
         self.links.last().copied().unwrap_or(self.floor)
     }
 
-    /// What comes before everything that is known one by one.
+    /// Returns the link below all links that are known individually.
     pub fn floor(&self) -> Link {
         self.floor
     }
 
-    /// Everything known one by one.
+    /// Returns all links that are known individually.
     pub fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// The links after `zxid`.
+    /// Returns the links after `zxid`.
     pub fn after(&self, zxid: Zxid) -> &[Link] {
         &self.links[self.links.partition_point(|link| link.zxid <= zxid)..]
     }
 
-    /// The link of `zxid`, if it is known one by one or is the floor.
+    /// Returns the link of `zxid`, if it is known individually or is the floor.
     pub fn at(&self, zxid: Zxid) -> Option<Link> {
         if zxid == self.floor.zxid {
             return Some(self.floor);
@@ -55,16 +55,16 @@ impl History {
         Some(self.links[at])
     }
 
-    /// Adds an entry.
+    /// Appends an entry.
     ///
     /// # Panics
-    /// When it does not grow: the log refuses that itself.
+    /// If its zxid does not exceed the last one. The log itself refuses such an entry.
     pub fn push(&mut self, link: Link) {
         assert!(link.zxid > self.last().zxid, "{:?} after {:?}", link.zxid, self.last().zxid);
         self.links.push(link);
     }
 
-    /// Forgets every entry above `to`; false when `to` is not in it.
+    /// Removes every entry above `to`; returns false if `to` is not in the history.
     #[must_use]
     pub fn truncate(&mut self, to: Zxid) -> bool {
         let known = self.at(to).is_some();
@@ -72,7 +72,8 @@ impl History {
         known
     }
 
-    /// Forgets what leads to `to`, an entry of it: a long run need not remember its beginning.
+    /// Raises the floor to the last link at or below `to`. A long run need not remember its
+    /// beginning.
     pub fn forget_below(&mut self, to: Zxid) {
         let at = self.links.partition_point(|link| link.zxid <= to);
         if at > 0 {
@@ -81,7 +82,9 @@ impl History {
         }
     }
 
-    /// The first entry after the floor of both in which they differ, if they do where both are known.
+    /// Returns the first difference of two histories, in the part that both know individually.
+    ///
+    /// If the floors differ at the same zxid, they are the difference.
     pub fn first_difference(&self, other: &Self) -> Option<(Link, Link)> {
         let from = self.floor.zxid.max(other.floor.zxid);
         let pairs = self.after(from).iter().zip(other.after(from));

@@ -1,7 +1,10 @@
-//! Integrity: what a server has in its log, bit for bit and after the same history, was broadcast by the primary of its epoch.
+//! Integrity: a log's entries equal the broadcasts of their epoch's primary.
 //!
-//! An entry that nobody broadcast, a damaged one, or one put after another history than its primary's (A5, A15, A22, A23: entries passed over
-//! in synchronization) shows as another hash.
+//! Each entry is equal bit for bit, and so is its whole past.
+//!
+//! Invented entries, damaged entries, and entries appended after another history than the primary's
+//! all have another hash. Known failures of other systems: synchronization skipped entries (A5,
+//! A15, A22, A23).
 
 use super::{Ghost, Invariant, Seen};
 use zoolet_engine::action::LogRecord;
@@ -26,7 +29,8 @@ impl Invariant for Integrity {
                 server.as_u8(),
                 zxid.epoch()
             )),
-            // Too long ago to remember; whoever continues it is compared again.
+            // The broadcast is too old to be remembered. The next entries appended after it are
+            // compared again.
             None if *zxid <= ghost.committed.floor().zxid => Ok(()),
             None => Err(format!("server {} appends {zxid:?}, which nobody broadcast", server.as_u8())),
         }

@@ -1,7 +1,8 @@
-//! INV-LASTZXID-DURABLE: what a server says of its history when it votes or joins is what its disk gives after a crash: not more, and not less
-//! than it knows to be durable.
+//! INV-LASTZXID-DURABLE: a server reports its durable history when it votes or joins.
 //!
-//! More, and entries that it can lose decide an election (A16, D3). Less, and a server with committed entries loses one and is truncated (A19).
+//! It reports no more than its disk holds after a crash, and no less than it knows to be durable.
+//! If it reported more, entries that it can lose would decide an election (A16, D3). If it reported
+//! less, a server with committed entries could lose an election and be truncated (A19).
 
 use super::{Ghost, Host, Invariant, Seen};
 use zoolet_zab::{Credentials, Message, ServerId, Span, Zxid};
@@ -15,11 +16,13 @@ fn judge(host: &Host, credentials: Credentials) -> Result<(), String> {
     if credentials.current > durable.current || credentials.last > durable.last.zxid {
         return Err(format!("and {:?} with a history up to {:?} is durable", durable.current, durable.last.zxid));
     }
-    // A truncation that is on its way may be told of before it is durable: what it removes will not be claimed again.
+    // A truncation in flight may be reported before it is durable, because the server will not
+    // claim the removed entries again.
     let mut least = host.cuts().fold(told.last.zxid, |least, to| least.min(to));
     if host.tail_floor() != host.history.floor() {
-        // A snapshot takes the history's place, and holds all of it that can be committed. Until the log has named it a server may say less;
-        // AckEpoch, which alone counts, waits for that.
+        // A snapshot replaces the history and holds all of it that can be committed. Until the log
+        // has recorded the snapshot, a server may report less. Only AckEpoch counts, and it waits
+        // for that record.
         least = Zxid::ZERO;
     }
     if credentials.current < told.current || credentials.last < least {
@@ -62,7 +65,7 @@ impl Invariant for LastZxidDurable {
                 Some(_) | None => held.push(span),
             }
         }
-        // As far back as both remember.
+        // Compare as far back as both remember.
         let said: Vec<Span> = tail.iter().collect();
         let both = said.iter().rev().zip(held.iter().rev());
         match both.into_iter().find(|(said, held)| said != held) {

@@ -1,6 +1,9 @@
-//! Leader completeness: the initial history of an epoch contains everything that any older epoch committed, or ever will.
+//! Leader completeness: an epoch's initial history contains all committed entries of older epochs.
 //!
-//! A leader elected without it cuts committed entries off everybody else's log (A11, A14, A19, A21, D10).
+//! This includes entries that an older epoch commits later.
+//!
+//! A leader elected without such an entry truncates it on the other servers (A11, A14, A19, A21,
+//! D10).
 
 use super::{Ghost, Invariant, Seen};
 use zoolet_engine::action::LogRecord;
@@ -43,7 +46,7 @@ impl Invariant for LeaderCompleteness {
         self.judged = committed.zxid;
         let Some(next) = committed.zxid.epoch().next() else { return Ok(()) };
         for (epoch, primary) in ghost.primaries.range(next..) {
-            // Of a leader that is gone the books keep only where its epoch began.
+            // For a leader that is gone, the books keep only the initial history of its epoch.
             let host = ghost.host(primary.server);
             let is_there = host.process == primary.process && host.is_running;
             if primary.initial.zxid < committed.zxid || (is_there && !ghost.has(primary.server, committed)) {

@@ -1,11 +1,17 @@
-//! The invariants of Zab, each recomputed from what really happened.
+//! The invariants of Zab, each checked against the recorded events.
 //!
-//! The simulator tells [`Checks`] everything that happens at a server as it happens: [`Checks::see`] with a [`Seen`]. From that the harness
-//! keeps its own books ([`Ghost`]): what each disk holds, who broadcast what in which epoch, what is committed, and the state that follows from
-//! it. Nothing is taken from the protocol's own counters. Every [`Invariant`] is asked before and after each of these changes; once in a while, and
-//! at the end, each counts everything again ([`Checks::recount`]). What does not hold becomes a [`Violation`], which is a text.
+//! The simulator reports every event at a server to [`Checks`], by calling [`Checks::see`] with a
+//! [`Seen`]. The harness keeps its own books ([`Ghost`]): what each disk holds, the broadcasts of
+//! each epoch, the committed entries, and the resulting state. It uses none of the protocol's own
+//! counters. Every [`Invariant`] judges each event before and after the books change. At intervals
+//! and at the end of a run it counts everything again ([`Checks::recount`]). A failure becomes a
+//! [`Violation`], which is a text.
 //!
-//! A call costs a few comparisons, and a binary search in a history when entries are named.
+//! Codes such as A15 or B14 in the modules' documentation name known bugs of ZooKeeper and other
+//! systems. They come from this project's catalogue of such bugs, which
+//! engine/zab/tests/traces/README.md lists with their tests.
+//!
+//! An event costs a few comparisons, plus a binary search in a history if it names entries.
 
 mod ack_durable;
 mod ackld_durable;
@@ -51,23 +57,23 @@ pub use seen::{Queue, Seen, State};
 use std::fmt;
 use zoolet_zab::{AppendSeq, Config, ServerId};
 
-/// Something that must always be true.
+/// A property that must always hold.
 pub trait Invariant: fmt::Debug {
-    /// What it is called, as in docs/SAFETY.md.
+    /// Returns the invariant's name, as in docs/explanation/safety.md.
     fn name(&self) -> &'static str;
 
-    /// Judges what is about to change the books: they still say what was true when it happened.
+    /// Judges an event before the books change, by the state in which it happened.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the violation.
     fn before(&mut self, _ghost: &Ghost, _server: ServerId, _seen: &Seen<'_>) -> Result<(), String> {
         Ok(())
     }
 
-    /// Judges what the books say now.
+    /// Judges an event after the books changed.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the violation.
     fn after(&mut self, _ghost: &Ghost, _server: ServerId, _seen: &Seen<'_>) -> Result<(), String> {
         Ok(())
     }
@@ -75,20 +81,20 @@ pub trait Invariant: fmt::Debug {
     /// Counts everything again.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the violation.
     fn recount(&mut self, _ghost: &Ghost) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// Something that was not true.
+/// A violated invariant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// Which invariant.
+    /// The name of the invariant.
     pub invariant: &'static str,
-    /// By what number of [`Checks::see`] it was noticed.
+    /// The step of [`Checks::see`] in which it was noticed.
     pub step: u64,
-    /// Which servers, entries and epochs.
+    /// The servers, entries and epochs concerned.
     pub what: String,
 }
 
@@ -98,13 +104,13 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Violations that are kept: the first explains, the rest follow from it.
+/// Maximum number of violations kept. The first one explains; the rest follow from it.
 const KEPT_MAX: usize = 16;
 
-/// Committed entries that are remembered one by one although every server has them.
+/// Number of committed entries that the books keep although every server has them.
 const REMEMBERED: usize = 20_000;
 
-/// The books and everything that is checked in them.
+/// The books, and all invariants over them.
 #[derive(Debug)]
 pub struct Checks {
     /// The books.
@@ -116,7 +122,9 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Every invariant there is, for an ensemble that this configuration file founds. Everything is counted again after so many steps.
+    /// Creates all invariants for an ensemble with these founders.
+    ///
+    /// Everything is counted again every `recount_every` steps.
     pub fn new(founders: Config, recount_every: u64) -> Self {
         Self::of(founders, recount_every, every())
     }
@@ -125,7 +133,7 @@ impl Checks {
         Self { ghost: Ghost::new(founders), invariants, violations: Vec::new(), steps: 0, recount_every }
     }
 
-    /// Something happened at a server.
+    /// Records and judges an event at a server.
     pub fn see(&mut self, server: ServerId, seen: Seen<'_>) {
         let Seen::Appended(append) = seen else { return self.see_one(server, seen) };
         let before = append.seq.0 - append.records.len() as u64;
@@ -154,7 +162,7 @@ impl Checks {
         }
     }
 
-    /// Counts everything again, from the beginning: at the end of a run, and every so often.
+    /// Counts everything again. Runs at intervals and at the end of a run.
     pub fn recount(&mut self) {
         let ghost = &self.ghost;
         let outcomes = self.invariants.iter_mut().map(|invariant| (invariant.name(), invariant.recount(ghost)));
@@ -162,7 +170,7 @@ impl Checks {
         self.keep(wrong);
     }
 
-    /// Whether everything was true until now.
+    /// Returns whether every invariant held until now.
     ///
     /// # Errors
     /// The first violation.
@@ -170,12 +178,12 @@ impl Checks {
         self.violations.first().map_or(Ok(()), Err)
     }
 
-    /// What was not true, the first first.
+    /// Returns the violations, oldest first.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// Steps until now.
+    /// Returns the number of steps until now.
     pub fn steps(&self) -> u64 {
         self.steps
     }
@@ -189,7 +197,7 @@ impl Checks {
     }
 }
 
-/// Every invariant there is.
+/// Returns every invariant.
 pub fn every() -> Vec<Box<dyn Invariant>> {
     vec![
         Box::new(promise_monotonic::PromiseMonotonic::default()),

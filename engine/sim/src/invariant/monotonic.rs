@@ -1,7 +1,9 @@
-//! Monotonic: in one process what is committed and applied only grows, and a process that comes back knows at least as much to be committed as its
-//! log was durably told.
+//! Monotonic: the committed and the applied zxid of a process only grow.
 //!
-//! Reads that go back in time after a restart (B13), a watermark that a truncation left too high or a restart too low.
+//! After a restart, a server knows at least as much as committed as its log durably recorded.
+//!
+//! In violations, reads go back in time after a restart (B13). Or the watermark is too high after a
+//! truncation, or too low after a restart.
 
 use super::{Ghost, Invariant, Seen, State};
 use std::collections::BTreeMap;
@@ -21,7 +23,7 @@ impl Invariant for Monotonic {
     fn before(&mut self, ghost: &Ghost, server: ServerId, seen: &Seen<'_>) -> Result<(), String> {
         let Seen::State(state) = seen else { return Ok(()) };
         let process = ghost.host(server).process;
-        // What this process started with, or said last.
+        // The state that this process started with, or reported last.
         let known = ghost.host(server).state;
         let before = self.last.insert(server, (process, *state)).filter(|(said, _)| *said == process);
         let before = before.map_or(known, |(_, state)| state);

@@ -1,12 +1,14 @@
-//! INV-NO-FAULT: no server finds fault with what another one says.
+//! INV-NO-FAULT: no server drops a link because of a peer's mistake.
 //!
-//! Nobody lies here, so a message that contradicts the protocol, or a history that parts where it should be equal, is a mistake of one of the two,
-//! even if dropping the link mends it: a wrong decision about who needs what is hidden by the next attempt, and by a snapshot (B1, B5).
+//! No simulated server lies. So if a message contradicts the protocol, or histories differ where
+//! they should be equal, one of the two servers is wrong. This holds even if dropping the link
+//! repairs it. Otherwise the next attempt or a snapshot would hide a wrong decision about the
+//! entries that a learner needs (B1, B5).
 
 use super::{Ghost, Invariant, Seen};
 use zoolet_zab::ServerId;
 
-/// What befalls servers that do everything right.
+/// Reasons that also occur between correct servers.
 const RIGHT: [&str; 2] =
     ["it has fallen behind the log, and shall ask for a snapshot", "its snapshot could not be received"];
 
@@ -22,7 +24,7 @@ impl Invariant for NoFault {
     fn after(&mut self, ghost: &Ghost, server: ServerId, seen: &Seen<'_>) -> Result<(), String> {
         let Seen::Refused { peer, reason } = seen else { return Ok(()) };
         let is_whole = |server| ghost.hosts.get(&server).is_none_or(super::Host::is_whole);
-        // What a damaged disk holds may differ from everything.
+        // A damaged disk may differ from the other servers in any way.
         if RIGHT.contains(reason) || !is_whole(server) || !is_whole(*peer) {
             return Ok(());
         }

@@ -1,7 +1,8 @@
-//! INV-NO-OLD-ACK: a server that promised an epoch acknowledges nothing of an older one.
+//! INV-NO-OLD-ACK: a server that promised an epoch acknowledges nothing in an older one.
 //!
-//! Such an acknowledgement could complete an old leader's quorum after the new leader has counted what the quorum holds: an entry would be
-//! committed that the new epoch does not have (the heart of the Zab proof; C14, C16).
+//! Such an acknowledgement could complete an old leader's quorum after the new leader has counted
+//! the quorum's histories. The new epoch would then lack a committed entry (the heart of the Zab
+//! proof; C14, C16).
 
 use super::{Ghost, Invariant, Seen};
 use zoolet_zab::{Message, ServerId};

@@ -1,7 +1,7 @@
-//! INV-ONE-PRIMARY: in each epoch at most one server, in one process, ever leads beyond discovery.
+//! INV-ONE-PRIMARY: in each epoch at most one process of one server leads beyond discovery.
 //!
-//! Two leaders of one epoch give the same zxid to different entries; nothing later can tell them apart (A2, A3, D8). A server that crashed and
-//! came back counts as another.
+//! Two leaders of one epoch give the same zxid to different entries, and nothing later can tell
+//! these apart (A2, A3, D8). A server that crashed and restarted counts as another leader.
 
 use super::{Ghost, Invariant, Seen};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,11 +11,11 @@ use zoolet_zab::{Epoch, Message, Role, ServerId};
 #[derive(Debug, Default)]
 pub(super) struct OnePrimary {
     leaders: BTreeMap<Epoch, (ServerId, u64)>,
-    /// Epochs in which something was said, or clients were served.
+    /// Epochs in which a message was sent or clients were served.
     shown: BTreeSet<Epoch>,
 }
 
-/// The epoch in which a message shows its sender to lead beyond discovery.
+/// Returns the epoch in which the message's sender leads beyond discovery.
 pub(super) fn led_by(message: &Message) -> Option<Epoch> {
     match message {
         Message::Diff { epoch, .. }
@@ -37,7 +37,8 @@ impl Invariant for OnePrimary {
     fn after(&mut self, ghost: &Ghost, server: ServerId, seen: &Seen<'_>) -> Result<(), String> {
         let process = ghost.host(server).process;
         if let Seen::Started { .. } = seen {
-            // What was in memory alone, and in nobody else's, never was.
+            // A leadership that existed only in the memory of the crashed process never took
+            // effect.
             let (leaders, shown) = (&mut self.leaders, &self.shown);
             leaders.retain(|epoch, _| ghost.primaries.contains_key(epoch) || shown.contains(epoch));
         }

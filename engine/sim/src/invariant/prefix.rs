@@ -1,7 +1,8 @@
-//! INV-PREFIX (agreement): what any two servers take for committed is the same, as far as the shorter reaches.
+//! INV-PREFIX (agreement): of any two committed histories, one is a prefix of the other.
 //!
-//! The one that catches every silent divergence: phantom entries kept through a synchronization (A5), entries lost between a snapshot and
-//! the stream (A8), entries that come back after a truncation (A25, A28).
+//! This catches every silent divergence. Examples are phantom entries kept through a
+//! synchronization (A5) and entries lost between a snapshot and the stream (A8). Entries may also
+//! reappear after a truncation (A25, A28).
 
 use super::{Ghost, Invariant, Link, Seen};
 use zoolet_zab::{Message, ServerId, Zxid};
@@ -53,7 +54,7 @@ impl Invariant for Prefix {
         }
     }
 
-    /// Every two servers, entry by entry.
+    /// Compares every pair of servers, entry by entry.
     fn recount(&mut self, ghost: &Ghost) -> Result<(), String> {
         let committed: Vec<(ServerId, Vec<Link>)> = ghost
             .hosts
@@ -110,7 +111,7 @@ mod tests {
         story.reign(1, &[2, 3]);
         story.write(1, &[entry(1, 1)]);
         story.state(1, Role::Leading, 1, zxid(1, 1), zxid(1, 1));
-        // Server 2 goes on without it.
+        // Server 2 goes on without that entry.
         story.write(2, &[promise(2), entered(2), entry(2, 0)]);
         story.state(2, Role::Leading, 2, zxid(2, 0), zxid(2, 0));
         story.is_wrong(&["server 2 takes 2.0 for committed", "another history up to 1.1"]);

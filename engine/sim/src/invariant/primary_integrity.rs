@@ -1,7 +1,8 @@
-//! Primary integrity: before a primary broadcasts its first own entry, its epoch's first entry is held by a quorum, and so everything that older
-//! epochs committed is committed and delivered here too.
+//! Primary integrity: a primary accepts writes only after a quorum holds the epoch's first entry.
 //!
-//! A leader that takes writes before its history is the quorum's gives answers that the next leader does not know (A4, A18, B13).
+//! By then everything that older epochs committed is committed and delivered at the primary too. A
+//! leader that accepts writes earlier gives answers that the next leader does not know (A4, A18,
+//! B13).
 
 use super::{Ghost, Invariant, Seen};
 use zoolet_engine::action::LogRecord;

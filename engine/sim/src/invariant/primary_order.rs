@@ -1,7 +1,10 @@
-//! Local and global primary order: committed entries of one epoch come in the order in which their primary broadcast them, none left out, and
-//! those of an older epoch before those of a newer one.
+//! Local and global primary order of committed entries.
 //!
-//! This is what sets Zab apart from agreement on one slot after the other: a client's later write never stands without its earlier one.
+//! Committed entries of one epoch have the order of their primary's broadcasts, without gaps.
+//! Entries of an older epoch precede those of a newer one.
+//!
+//! This distinguishes Zab from agreement slot by slot: a client's later write is never committed
+//! without the earlier one.
 
 use super::{Ghost, Invariant, Link, Seen};
 use zoolet_zab::{ServerId, Zxid};

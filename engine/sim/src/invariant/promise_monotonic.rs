@@ -1,8 +1,11 @@
-//! INV-PROMISE-MONOTONIC: epochs a server promised or entered never decrease, through crashes either; it entered none that it did not promise;
-//! and it says nothing of a promise before the promise is durable.
+//! INV-PROMISE-MONOTONIC: the epochs that a server promised or entered never decrease, not even in
+//! a crash.
 //!
-//! A leader that proposes an epoch before its own promise of it is durable comes back from a crash and proposes it again, for another history
-//! (A2; D1 of the durability contract). A follower whose promise a crash takes back follows two leaders of one epoch (B2, D10; D2).
+//! A server enters only epochs that it promised, and mentions a promise only once it is durable.
+//!
+//! A leader that proposes an epoch before its own promise is durable may crash and propose the
+//! epoch again, for another history (A2; D1 of the durability contract). A follower that loses its
+//! promise in a crash follows two leaders of one epoch (B2, D10; D2).
 
 use super::{Ghost, Invariant, Seen};
 use std::collections::BTreeMap;
@@ -11,7 +14,7 @@ use zoolet_zab::{Epoch, Incarnation, Message, ServerId};
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct PromiseMonotonic {
-    /// The newest promise that each disk was said to hold.
+    /// The newest promise that was announced for each disk.
     said: BTreeMap<(ServerId, Incarnation), Epoch>,
 }
 
@@ -34,7 +37,7 @@ impl Invariant for PromiseMonotonic {
         if let Message::FollowerInfo { accepted, .. } = message
             && *accepted < durable
         {
-            // A leader that is told less chooses an epoch that was promised before.
+            // A leader that is told of an older promise chooses an epoch that was already promised.
             return Err(says("FollowerInfo", *accepted));
         }
         let (what, epoch) = match message {

@@ -1,7 +1,9 @@
-//! INV-QUORUM-DURABLE: when a leader begins to serve, a quorum of voters durably holds its epoch's initial history and first entry, and has durably
-//! entered the epoch.
+//! INV-QUORUM-DURABLE: a leader serves only once a quorum of voters durably holds its epoch's
+//! beginning.
 //!
-//! Served from histories in memory, a power loss of the quorum takes committed entries with it (A9, A10, A14).
+//! The quorum holds the initial history and the first entry, and has durably entered the epoch. If
+//! a leader served with histories in memory only, a power loss of the quorum would lose committed
+//! entries (A9, A10, A14).
 
 use super::{Ghost, Invariant, Seen};
 use std::collections::BTreeSet;

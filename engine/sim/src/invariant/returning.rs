@@ -1,7 +1,8 @@
-//! INV-RETURNING: a leader does not close the connection of a returning client whose session lives and has no other connection.
+//! INV-RETURNING: a leader does not send away a returning client without cause.
 //!
-//! The client would return at once, and the next write of its former connection would close that one too. Each time costs a quorum's answer, and a
-//! session that is never taken in expires.
+//! The client's session is alive and has no other connection. The client would return at once, and
+//! the next write of its former connection would close the new connection too. Each attempt costs a
+//! quorum round trip, and a session that is never accepted expires.
 
 use super::{Ghost, Invariant, Seen};
 use zoolet_engine::store::key;
@@ -39,7 +40,7 @@ mod tests {
     use zoolet_engine::txn::Txn;
     use zoolet_model::{SessionId, SessionSecret};
 
-    /// A session begins, and ends if it has to.
+    /// Commits the creation of a session, and its end if `ends`.
     fn story(ends: bool) -> (Story, SessionId) {
         let mut story = Story::of(Returning);
         story.reign(1, &[2]);

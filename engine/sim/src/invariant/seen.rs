@@ -1,4 +1,4 @@
-//! What the simulator tells.
+//! The events that the simulator reports.
 
 use zoolet_engine::action::{Append, LogRecord};
 use zoolet_engine::budget::Part;
@@ -7,18 +7,19 @@ use zoolet_engine::store::log::Facts;
 use zoolet_model::SessionId;
 use zoolet_zab::{AppendSeq, Epoch, LinkId, Message, Role, ServerId, Zxid};
 
-/// What a server says of itself; the simulator asks for it after every event.
+/// A server's own report, requested after every event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct State {
-    /// What it does.
+    /// Its role.
     pub role: Role,
-    /// In which epoch it does that.
+    /// The epoch in which it has this role.
     pub epoch: Epoch,
     /// Its commit watermark.
     pub committed: Zxid,
     /// The last entry it applied.
     pub applied: Zxid,
-    /// The digest of its state after that; `None` when it is not known yet, as before its first entry.
+    /// The digest of its state after that entry; `None` if not known yet, as before the first
+    /// entry.
     pub digest: Option<u128>,
 }
 
@@ -28,96 +29,104 @@ impl Default for State {
     }
 }
 
-/// Something that has a bound.
+/// A bounded queue or buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Queue {
     /// A part of the server's budget.
     Part(Part),
-    /// Anything else.
+    /// Any other queue.
     Named(&'static str),
 }
 
-/// One thing that happened at one server, told at once and in order.
+/// One event at one server, reported at once and in order.
 #[derive(Clone, Copy, Debug)]
 pub enum Seen<'a> {
-    /// A process begins with what its log says, [`zoolet_engine::store::log::Log::facts`] directly after opening, before the server is told of
-    /// anything.
+    /// A process starts on a log.
+    ///
+    /// It is reported directly after the log was opened, before the server gets any event. See
+    /// [`zoolet_engine::store::log::Log::facts`].
     Started {
-        /// Its number, never used before at this server.
+        /// The process's number, unique at this server.
         process: u64,
-        /// What its log says.
+        /// The facts in its log.
         facts: &'a Facts,
-        /// The harness has damaged what was durable: less may be there than was.
+        /// Whether the harness damaged durable contents, so that some may be missing.
         is_damaged: bool,
     },
-    /// The process is gone: it crashed, its machine lost power, or it chose to. What is left is told by the next [`Seen::Started`]; a new disk
-    /// has another incarnation.
+    /// The process ended: by a crash, a power loss, or its own choice.
+    ///
+    /// The next [`Seen::Started`] shows what remains on the disk. A new disk has another
+    /// incarnation.
     Stopped,
-    /// The server handed this to its log (Action::Append), before it is written.
+    /// The server handed this to its log (Action::Append). It is not written yet.
     Appended(&'a Append),
-    /// One record of that, with its number: [`super::Checks`] takes an append apart.
+    /// One record of an append, with its number. [`super::Checks`] splits appends into records.
     Record(AppendSeq, &'a LogRecord),
-    /// The disk has made everything durable up to here, whether or not the server was told.
+    /// The disk has made all records up to here durable, whether or not the server knows.
     Durable(AppendSeq),
-    /// The server is now told so (Event::Persisted), directly before it handles that.
+    /// The server is about to handle that completion (Event::Persisted).
     Told(AppendSeq),
-    /// A checkpoint of everything up to here is durable in the base.
+    /// A checkpoint up to here is durable in the base.
     Checkpointed(Zxid),
-    /// A snapshot that holds everything up to here is the base. The machine has yet to hear of it; then follows [`Seen::Checkpointed`].
+    /// A snapshot up to here became the base, and the machine does not know yet.
+    /// [`Seen::Checkpointed`] follows once it knows.
     Installed(Zxid),
-    /// The log may have forgotten everything up to here.
+    /// The log may have purged everything up to here.
     Recycled(Zxid),
-    /// The server said this (Action::PeerSend), whether or not it ever arrives. After [`Seen::Appended`] of what it appended before.
+    /// The server sent a message (Action::PeerSend), whether or not it ever arrives.
+    ///
+    /// It follows [`Seen::Appended`] for everything appended before it.
     Sent {
-        /// To whom.
+        /// The receiver.
         peer: ServerId,
-        /// On which link, as the sender numbers it.
+        /// The link, as numbered by the sender.
         link: LinkId,
-        /// What.
+        /// The message.
         message: &'a Message,
     },
-    /// The server is now told this (Event::PeerMessage), directly before it handles it.
+    /// The server is about to handle a message (Event::PeerMessage).
     Received {
-        /// By whom.
+        /// The sender.
         peer: ServerId,
-        /// In which process of that server it was said.
+        /// The sender's process at the time of sending.
         process: u64,
-        /// What.
+        /// The message.
         message: &'a Message,
     },
-    /// The server is about to be told that its link to this peer is gone or replaced, or has closed it itself.
+    /// The server is about to hear that a link ended or was replaced, or it closed the link itself.
     Parted {
-        /// To whom.
+        /// The peer.
         peer: ServerId,
     },
-    /// The server closed a link because of what came on it, or because of what the peer asks for (Action::PeerClose).
+    /// The server closed a link because of the peer's messages or requests (Action::PeerClose).
     Refused {
-        /// Whose.
+        /// The peer.
         peer: ServerId,
-        /// Why, as it says.
+        /// The reason that it gave.
         reason: &'a str,
     },
-    /// After every event, when everything the server wanted was carried out.
+    /// The server's state, after every event and all resulting actions.
     State(State),
-    /// After the state, when another entry was applied: the numbers that the server keeps.
+    /// The server's counts, after the state, if another entry was applied.
     Kept {
         /// The last entry it applied.
         applied: Zxid,
-        /// Those that follow from the applied entries.
+        /// Counts that follow from the applied entries.
         counts: &'a Counts,
-        /// The others.
+        /// All other derived numbers.
         derived: &'a [Derived],
     },
-    /// A leader closed the connection of a client that was coming back to it with this session, and had heard of no other connection that the session
-    /// went to. After the state.
+    /// A leader closed the connection of a client that returned to it with this session.
+    ///
+    /// The leader knew of no other connection of the session. Reported after the state.
     SentAway(SessionId),
-    /// How much a bounded thing holds.
+    /// The contents of a bounded queue.
     Holds {
-        /// Which.
+        /// The queue.
         queue: Queue,
-        /// How much.
+        /// Its size.
         held: u64,
-        /// How much it may.
+        /// Its bound.
         limit: u64,
     },
 }

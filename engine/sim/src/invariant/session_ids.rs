@@ -1,6 +1,7 @@
-//! Session ids are never reused, and each is the zxid of the entry that began it.
+//! Session ids are never reused. Each is the zxid of the entry that created the session.
 //!
-//! ZooKeeper's come from a clock that begins anew at every boot: two clients could hold one session, and each other's ephemerals.
+//! ZooKeeper derives them from a clock that restarts at every boot. There, two clients could hold
+//! one session, and each other's ephemerals.
 
 use super::{Ghost, Invariant, Seen};
 use std::collections::BTreeSet;
@@ -10,7 +11,7 @@ use zoolet_zab::{ServerId, Zxid};
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct SessionIds {
-    /// The newest id there was; the ids that were seen of the same entry.
+    /// The newest id, which is also the only one in `begun`.
     newest: Zxid,
     begun: BTreeSet<Zxid>,
 }

@@ -1,7 +1,9 @@
-//! INV-SNAP-PROGRESS: a snapshot that a leader sends has to reach further than what its learner acknowledged in the same attempt.
+//! INV-SNAP-PROGRESS: a leader's snapshot reaches further than the learner's last acknowledgement
+//! in the same attempt.
 //!
-//! A learner that has a snapshot and still cannot go on with the log's entries is below the log's beginning, and the same snapshot leaves it there. It
-//! would get that snapshot again and again, and write it to its flash each time, until the leader makes a new checkpoint (seed 487186478).
+//! A learner may have a snapshot and still be below the beginning of the leader's log. The same
+//! snapshot leaves it there. The learner would receive that snapshot again and again, and write it
+//! to flash each time, until the leader makes a new checkpoint (seed 487186478).
 
 use super::{Ghost, Invariant, Seen};
 use std::collections::BTreeMap;
@@ -10,7 +12,7 @@ use zoolet_zab::{Attempt, Message, ServerId, Zxid};
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct SnapshotProgress {
-    /// What a learner last acknowledged, and in which attempt, by leader and learner.
+    /// The learner's last acknowledgement and its attempt, by leader and learner.
     acked: BTreeMap<(ServerId, ServerId), (Attempt, Zxid)>,
 }
 
@@ -52,7 +54,7 @@ mod tests {
         Message::Snap { attempt, epoch, at_least: zxid(1, counter), config: config(zxid(1, 0), &[1, 2, 3]) }
     }
 
-    /// Server 1 sends a snapshot that reaches 1.5, and 2 has it.
+    /// Server 1 sends a snapshot up to 1.5, and server 2 acknowledges it.
     fn story() -> Story {
         let mut story = Story::of(SnapshotProgress::default());
         story.say(1, 2, &snap(1, 3));

@@ -1,7 +1,10 @@
-//! State order: at every server purged <= checkpoint <= applied <= committed and durable, and both <= appended.
+//! State order: at every server purged <= checkpoint <= applied <= committed <= appended.
 //!
-//! Nothing is applied that is not durable here, so that a client never sees what a power loss takes back. What the log forgets is in the base
-//! (B3, B6, D8), and the base holds only what was applied (B10).
+//! Also applied <= durable.
+//!
+//! A server applies nothing that is not durable on its own disk, so a client never sees data that a
+//! power loss undoes. Entries purged from the log are in the base (B3, B6, D8), and the base holds
+//! only applied entries (B10).
 
 use super::{Ghost, Invariant, Seen};
 use zoolet_zab::{ServerId, Zxid};
@@ -27,14 +30,15 @@ impl Invariant for StateOrder {
             return in_order(("purged", host.purged), ("in the base", host.checkpoint));
         }
         let Seen::State(state) = seen else { return Ok(()) };
-        // A snapshot that came in is durable before the log is told to name it.
+        // A received snapshot is durable before the log records it.
         let (durable, appended) = (host.durable.last.zxid.max(host.tail_floor().zxid), host.tail.last.zxid);
         if !host.has_unheard_base {
             in_order(("in the base", host.checkpoint), ("applied", state.applied))?;
         }
         in_order(("applied", state.applied), ("committed", state.committed))?;
         in_order(("applied", state.applied), ("durable", durable))?;
-        // A leader's may be beyond what its own disk holds, because others hold it: INV-COMMIT-QUORUM has counted them.
+        // A leader's watermark may exceed its own durable history, because other servers hold the
+        // entries. INV-COMMIT-QUORUM has counted them.
         in_order(("committed", state.committed), ("appended", appended))
     }
 }
@@ -74,7 +78,8 @@ mod tests {
         story.is_wrong(&["server 1 has applied 1.1 and committed 1.0"]);
     }
 
-    /// In one turn a machine may handle other events before it hears that a snapshot took the place of its base.
+    /// A machine may handle other events in the same turn before it hears that a snapshot replaced
+    /// its base.
     #[test]
     fn a_base_that_the_machine_has_not_heard_of_may_be_ahead_of_it_and_later_may_not() {
         let mut story = Story::of(StateOrder);

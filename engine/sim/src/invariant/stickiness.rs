@@ -1,20 +1,24 @@
-//! INV-STICKINESS: a follower that still has its leader leaves it only together with a quorum that misses it too.
+//! INV-STICKINESS: a follower leaves a leader that it still hears only if a quorum misses the
+//! leader too.
 //!
-//! Else one bad link, or a leader that was slow for a moment, costs the clients of a follower their connections, and with two followers everybody an
-//! epoch. Judged by what the follower was told: the last notification on each link that it still has.
+//! Otherwise one bad link or a briefly slow leader costs a follower's clients their connections.
+//! With two such followers, it costs all clients an epoch. The check uses the messages that the
+//! follower received: the last notification on each of its present links.
 
 use super::{Ghost, Invariant, Seen};
 use std::collections::BTreeMap;
 use zoolet_zab::{Epoch, Message, Notification, Role, ServerId, Stance};
 
-/// Whom a server follows.
+/// The leader that a server follows.
 #[derive(Clone, Copy, Debug)]
 struct Bond {
     leader: ServerId,
     epoch: Epoch,
-    /// Its link to the leader is gone, or the leader handed over.
+    /// The link to the leader is gone, or the leader handed over.
     is_over: bool,
-    /// What it was told since its last state gave it reason to leave: of what it hears in one turn, the last need not be what it acts on.
+    /// Whether any message since its last state was a reason to leave.
+    ///
+    /// A server may hear several messages in one turn, and need not act on the last one.
     may_leave: bool,
 }
 
@@ -22,7 +26,7 @@ struct Bond {
 #[derive(Debug, Default)]
 pub(super) struct Stickiness {
     bonds: BTreeMap<ServerId, Bond>,
-    /// What a server was last told by another.
+    /// The last notification, by receiver and sender.
     said: BTreeMap<(ServerId, ServerId), Notification>,
 }
 
@@ -99,7 +103,7 @@ impl Invariant for Stickiness {
                     let bond = self.bonds.remove(&server).filter(|bond| !bond.may_leave);
                     return bond.map_or(Ok(()), |bond| self.judge(ghost, server, bond));
                 }
-                // Another membership may make it an observer of the same leader.
+                // A membership change may make the server an observer of the same leader.
                 Role::Leading | Role::Observing(_) => drop(self.bonds.remove(&server)),
             },
             _ => {}
@@ -144,7 +148,7 @@ mod tests {
         story.is_wrong(&["server 2 leaves its leader 1", "only [2] miss it"]);
     }
 
-    /// 2 and 3 follow 1.
+    /// Servers 2 and 3 follow server 1.
     fn followed() -> Story {
         let mut story = Story::of(Stickiness::default());
         story.reign(1, &[2, 3]);
@@ -190,7 +194,7 @@ mod tests {
         let mut story = followed();
         story.tell(3, 2, &said(Stance::Looking { vote: None }));
         story.see(2, Seen::Parted { peer: id(3) });
-        // Within the turn that heard it, it is a reason still.
+        // Within the turn that heard it, the message remains a reason.
         story.state(2, Role::Following(id(1)), 1, zxid(1, 0), zxid(1, 0));
         leave(story).is_wrong(&["only [2] miss it"]);
     }

@@ -1,4 +1,4 @@
-//! Short stories for the invariants' own tests: three servers, what they write, what their disks keep, what they say.
+//! Short stories for the invariants' own tests: the writes, disks and messages of three servers.
 
 use super::history::Link;
 use super::{Checks, Invariant, Seen, State};
@@ -19,17 +19,17 @@ pub(crate) fn epoch(epoch: u32) -> Epoch {
     Epoch::new(epoch).unwrap()
 }
 
-/// An entry's place.
+/// A zxid.
 pub(crate) fn zxid(epoch: u32, counter: u64) -> Zxid {
     Zxid::new(super::story::epoch(epoch), counter).unwrap()
 }
 
-/// The link of an entry that nothing precedes.
+/// The link of an entry without predecessors.
 pub(crate) fn link(epoch: u32, counter: u64) -> Link {
     links(Link::default(), &[(epoch, counter)])[0]
 }
 
-/// The links of entries that follow `after`, each a no-op.
+/// The links of no-op entries that follow `after`.
 pub(crate) fn links(after: Link, of: &[(u32, u64)]) -> Vec<Link> {
     let next = |last: &mut Link, &(epoch, counter): &(u32, u64)| {
         let zxid = zxid(epoch, counter);
@@ -43,33 +43,33 @@ pub(crate) fn payload(txn: &Txn<'_>) -> Bytes {
     txn::encode(Header::default(), txn, &mut BytesMut::new())
 }
 
-/// A no-op.
+/// A no-op entry.
 pub(crate) fn entry(epoch: u32, counter: u64) -> LogRecord {
     LogRecord::Entry { zxid: zxid(epoch, counter), payload: payload(&Txn::NoOp) }
 }
 
-/// The fact of the promise of an epoch.
+/// The record of a promised epoch.
 pub(crate) fn promise(epoch: u32) -> LogRecord {
     LogRecord::Promise(super::story::epoch(epoch))
 }
 
-/// The fact that an epoch's initial history is here.
+/// The record of an entered epoch: its initial history is complete.
 pub(crate) fn entered(epoch: u32) -> LogRecord {
     LogRecord::Epoch(super::story::epoch(epoch))
 }
 
-/// The fact that the history ends there.
+/// The record of a truncation to this zxid.
 pub(crate) fn cut(epoch: u32, counter: u64) -> LogRecord {
     LogRecord::Truncate { to: zxid(epoch, counter) }
 }
 
-/// A born ensemble of these voters; each has the disk of its own number.
+/// A born ensemble of these voters. Each has the disk with its own number.
 pub(crate) fn config(version: Zxid, voters: &[u8]) -> Config {
     let of = |&voter: &u8| Member { id: id(voter), kind: Kind::Voter, disk: Incarnation(voter.into()) };
     Config::new(EnsembleId(77), version, &voters.iter().map(of).collect::<Vec<_>>()).unwrap()
 }
 
-/// The fact of the configurations.
+/// The record of the configurations.
 pub(crate) fn configs(committed: &Config, last_seen: &Config) -> LogRecord {
     let encoded = |config: &Config| Bytes::copy_from_slice(&config.encode());
     LogRecord::Config { committed: encoded(committed), last_seen: encoded(last_seen) }
@@ -82,7 +82,7 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    /// Servers 1, 2 and 3 start on empty disks. Only this is checked.
+    /// Starts servers 1, 2 and 3 on empty disks, with only this invariant.
     pub(crate) fn of(invariant: impl Invariant + 'static) -> Self {
         let founders = config(Zxid::ZERO, &[1, 2, 3]);
         let checks = Checks::of(founders, 1, vec![Box::new(invariant)]);
@@ -97,13 +97,13 @@ impl Story {
         self.checks.see(id(server), seen);
     }
 
-    /// A process starts and finds this.
+    /// A process starts and finds these facts.
     pub(crate) fn start(&mut self, server: u8, facts: &Facts) {
         self.processes += 1;
         self.see(server, Seen::Started { process: self.processes, facts, is_damaged: false });
     }
 
-    /// What the log of `server` says if it has everything that is durable.
+    /// Returns the facts in the log of `server` if it holds everything durable.
     pub(crate) fn facts(&self, server: u8) -> Facts {
         let host = self.checks.ghost.host(id(server));
         let mut facts = Facts::birth(77, host.disk.0);
@@ -113,14 +113,14 @@ impl Story {
         facts
     }
 
-    /// The process dies and another one finds what is durable.
+    /// The process dies, and another one finds everything durable.
     pub(crate) fn restart(&mut self, server: u8) {
         self.see(server, Seen::Stopped);
         let facts = self.facts(server);
         self.start(server, &facts);
     }
 
-    /// Handed to the log and not yet durable.
+    /// Hands records to the log; they are not durable yet.
     pub(crate) fn append(&mut self, server: u8, records: &[LogRecord]) {
         let appended = self.appended.entry(server).or_default();
         *appended += records.len() as u64;
@@ -129,14 +129,14 @@ impl Story {
         self.see(server, Seen::Appended(&append));
     }
 
-    /// Everything is durable, and the server knows it.
+    /// Makes everything durable and tells the server.
     pub(crate) fn sync(&mut self, server: u8) {
         let seq = AppendSeq(self.appended.get(&server).copied().unwrap_or_default());
         self.see(server, Seen::Durable(seq));
         self.see(server, Seen::Told(seq));
     }
 
-    /// Written and durable.
+    /// Writes records and makes them durable.
     pub(crate) fn write(&mut self, server: u8, records: &[LogRecord]) {
         self.append(server, records);
         self.sync(server);
@@ -146,7 +146,7 @@ impl Story {
         self.see(from, Seen::Sent { peer: id(to), link: LinkId(1), message });
     }
 
-    /// Said, and heard at once.
+    /// Sends a message that arrives at once.
     pub(crate) fn tell(&mut self, from: u8, to: u8, message: &Message) {
         self.say(from, to, message);
         let process = self.checks.ghost.host(id(from)).process;
@@ -159,7 +159,9 @@ impl Story {
         self.see(server, Seen::State(state));
     }
 
-    /// A whole epoch begins: all promise it, 1 leads, `followers` have its first entry. Nothing is committed yet.
+    /// A new epoch begins: all promise it, server 1 leads, and `followers` have its first entry.
+    ///
+    /// Nothing is committed yet.
     pub(crate) fn reign(&mut self, epoch: u32, followers: &[u8]) {
         self.write(1, &[promise(epoch)]);
         for &follower in followers {
@@ -176,7 +178,7 @@ impl Story {
         }
     }
 
-    /// What was said to be wrong.
+    /// Returns all reported violations.
     pub(crate) fn wrong(&self) -> String {
         self.checks.violations().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     }
@@ -187,7 +189,7 @@ impl Story {
         assert_eq!(self.wrong(), "");
     }
 
-    /// The first violation says all of this.
+    /// Checks that the first violation's text contains all of `says`.
     #[track_caller]
     pub(crate) fn is_wrong(&mut self, says: &[&str]) {
         self.checks.recount();
@@ -198,7 +200,7 @@ impl Story {
     }
 }
 
-/// Of a learner that promised this before.
+/// FollowerInfo of a learner that promised `accepted` before.
 pub(crate) fn follower_info(accepted: u32) -> Message {
     let accepted = super::story::epoch(accepted);
     Message::FollowerInfo { attempt: Attempt(1), accepted, credentials: zoolet_zab::Credentials::default() }
@@ -208,7 +210,7 @@ pub(crate) fn leader_info(epoch: u32) -> Message {
     Message::LeaderInfo { attempt: Attempt(1), epoch: super::story::epoch(epoch) }
 }
 
-/// Of a learner that has nothing.
+/// AckEpoch of a learner without any history.
 pub(crate) fn ack_epoch(epoch: u32) -> Message {
     ack_epoch_of(epoch, zoolet_zab::Credentials::default())
 }

@@ -1,7 +1,10 @@
-//! What a sync made durable is there after a crash: a process that starts finds all of it, and after it nothing but a beginning of what was on its
-//! way to the disk.
+//! Durable contents survive a crash.
 //!
-//! Facts that were not restated when a segment was reused, a truncation that a power loss undid (A28), a tail that came back in the middle (B4).
+//! A process that starts finds everything that a sync made durable. Beyond that it finds only a
+//! prefix of the records in flight.
+//!
+//! In violations, facts are not restated when a segment is reused. A power loss undoes a truncation
+//! (A28). Or a tail reappears in the middle of a log (B4).
 
 use super::{Found, Ghost, Invariant, Seen};
 use zoolet_zab::ServerId;
@@ -48,7 +51,7 @@ mod tests {
         let mut story = Story::of(Survives);
         story.reign(1, &[2]);
         story.append(2, &[entry(1, 1), entry(1, 2)]);
-        // A crash after the first of them.
+        // A crash after the first of the two entries.
         let mut facts = story.facts(2);
         let ghost = &story.checks.ghost;
         let link = ghost.host(super::super::story::id(2)).tail_at(zxid(1, 1)).unwrap();

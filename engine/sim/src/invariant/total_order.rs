@@ -1,7 +1,7 @@
-//! Total order: every server applies the committed entries in one order, each once, none left out.
+//! Total order: every server applies the committed entries in one order, each once, without gaps.
 //!
-//! Where a server stands is one entry of the committed sequence, and it only moves on. What it applied in between follows from the digest, which
-//! `determinism` compares.
+//! A server's position is an entry of the committed sequence and only advances. The digest, which
+//! `determinism` compares, covers the entries applied in between.
 
 use super::{Ghost, Invariant, Seen};
 use std::collections::BTreeMap;
@@ -10,11 +10,11 @@ use zoolet_zab::{ServerId, Zxid};
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct TotalOrder {
-    /// What each server was seen to have applied, oldest first, of late.
+    /// The recently applied entries of each server, with the process, oldest first.
     applied: BTreeMap<ServerId, Vec<(u64, Zxid)>>,
 }
 
-/// So many are remembered of each server for the recount.
+/// Number of entries remembered per server for the recount.
 const REMEMBERED: usize = 256;
 
 impl Invariant for TotalOrder {
@@ -40,7 +40,8 @@ impl Invariant for TotalOrder {
         Ok(())
     }
 
-    /// In one process nothing is applied after what comes later: with the committed sequence being one, every two servers applied in one order.
+    /// Checks that each process applies entries in ascending order. All servers then share one
+    /// order, because there is one committed sequence.
     fn recount(&mut self, _ghost: &Ghost) -> Result<(), String> {
         for (server, applied) in &self.applied {
             for pair in applied.windows(2) {

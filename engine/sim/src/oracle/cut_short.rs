@@ -1,29 +1,36 @@
-//! A setWatches that a connection's end cut short: events that it made up reached the client, its answer did not.
+//! A setWatches whose connection ended before its answer arrived.
 //!
-//! The answer would have said of which state they tell. Without it any state will do that the server can have been in: not before what the
-//! client had seen by then, not after what was committed by then. The events are the first of what setWatches makes up there, and nothing but
-//! the rest and the answer can come behind them.
+//! Such a setWatches may have delivered some of its synthetic events (zxid -1), which report
+//! changes missed since the client's last zxid. The missing answer would have named the state that
+//! the events were computed from. Without it, any state is accepted that the server can have been
+//! in:
+//!
+//! - It is not older than the newest state that the client had seen when the first event arrived.
+//! - It is not newer than the newest entry that any server had applied by then.
+//! - The events received are the first ones that setWatches would report in that state.
+//!
+//! Only the remaining events and the answer may follow on the connection.
 
 use super::facts::Facts;
 use super::history::{Connection, Moment, Received};
 use crate::reference::{Tree, listed, missed};
 use zoolet_model::{Request, SetWatches, WatchEvent};
 
-/// One of them.
+/// One setWatches that was cut short.
 pub(super) struct CutShort<'h> {
     pub(super) connection: usize,
     pub(super) operation: usize,
     watches: &'h SetWatches,
-    /// What came of it.
+    /// The synthetic events that arrived.
     pub(super) told: Vec<&'h WatchEvent>,
-    /// The newest zxid that the client had seen before.
+    /// The newest zxid that the client had seen before the first of `told`.
     from_zxid: i64,
-    /// The newest that any server had applied when the first of them came.
+    /// The newest zxid that any server had applied when the first of `told` arrived.
     to_zxid: i64,
 }
 
 impl<'h> CutShort<'h> {
-    /// All of a history; a connection has one at most.
+    /// Finds all of them in a history. A connection has at most one.
     pub(super) fn all(facts: &Facts<'h>) -> Vec<Self> {
         let connections = facts.history.connections.iter().enumerate();
         connections.filter_map(|(at, connection)| Self::of(facts, at, connection)).collect()
@@ -35,7 +42,7 @@ impl<'h> CutShort<'h> {
         let first = behind.iter().position(|received| made_up(received).is_some())?;
         let told: Vec<_> = behind[first..].iter().map_while(made_up).collect();
         let &(came, _) = told.first()?;
-        // Answers leave in order, so nothing behind the oldest request without one has an outcome.
+        // Answers arrive in order, so no request after the oldest unanswered one has an outcome.
         let operation = connection.operations.iter().copied().find(|&at| facts.operation(at).answer.is_none())?;
         let Request::SetWatches(watches) = &facts.operation(operation).request else { return None };
         if facts.operation(operation).invoked > came {
@@ -52,7 +59,7 @@ impl<'h> CutShort<'h> {
         })
     }
 
-    /// Whether it may have found this state.
+    /// Returns whether the setWatches may have been answered from this state.
     pub(super) fn fits(&self, tree: &Tree, zxid: i64) -> bool {
         let mut missed = listed(self.watches).filter_map(|(path, kind, absent)| {
             missed(tree, kind, absent, path, self.watches.relative_zxid).map(|kind| (kind, path))
@@ -66,7 +73,7 @@ fn made_up(received: &Received) -> Option<(Moment, &WatchEvent)> {
     if let Received::Event(at, event) = received { (event.zxid == -1).then_some((*at, event)) } else { None }
 }
 
-/// The zxid that it showed; what names no state says 0 or -1.
+/// Returns the zxid that this item showed to the client; 0 or -1 for items that name no state.
 fn seen(facts: &Facts<'_>, received: &Received) -> i64 {
     match received {
         Received::Answer(operation) => facts.operation(*operation).answer.as_ref().map_or(0, |answer| answer.zxid),
@@ -91,7 +98,7 @@ mod tests {
     const WRITER: ConnId = ConnId(2);
     const SECRET: SessionSecret = SessionSecret([3; 16]);
 
-    /// The session of the connection with the same number begins.
+    /// Begins the session whose number equals the connection's.
     fn begin(recorder: &mut Recorder, conn: ConnId) {
         recorder.connecting(1, ClientId(conn.0 as u32), conn, ServerId::STANDALONE, None, first());
         commit(recorder, 1, conn.0, &Txn::CreateSession { timeout_ms: 9000, secret: SECRET, home: None });
@@ -108,7 +115,7 @@ mod tests {
         recorder.committed(at_us, Zxid::from_bits(zxid).unwrap(), &payload);
     }
 
-    /// The writer makes or deletes a znode; nobody hears whether it could.
+    /// The writer creates or deletes a znode. The answer is never delivered.
     fn change(recorder: &mut Recorder, at_us: u64, zxid: u64, path: &str, is_there: bool) {
         let (request, op) = if is_there {
             let kind = CreateKind::Persistent;
@@ -135,7 +142,9 @@ mod tests {
         recorder.notified(at_us, READER, WatchEvent { kind, path: path.into(), zxid });
     }
 
-    /// What is wrong with a story that begins with `/a` being there, at zxid 3, and ends with the reader's connection.
+    /// Returns the rule that a story breaks.
+    ///
+    /// At the beginning `/a` exists, with zxid 3. The story ends with the reader's connection.
     fn verdict(story: impl Fn(&mut Recorder)) -> Option<&'static str> {
         let mut recorder = Recorder::new();
         begin(&mut recorder, READER);
@@ -151,8 +160,8 @@ mod tests {
     const IN_ORDER: Option<&str> =
         Some("events come in the order of the entries, none is left out, and none overtakes an answer");
 
-    /// Seeds 98, 195 and 204 under faults, 11 in peace and 46 of a server alone: the answer was on its way for longer than its client
-    /// stayed.
+    /// Regression: seeds 98, 195 and 204 under faults, 11 without faults, and 46 of a single
+    /// server. The answer was in flight for longer than the client stayed connected.
     #[test]
     fn what_a_set_watches_made_up_may_come_without_its_answer() {
         for (count, expected) in [(0, None), (1, None), (2, None), (3, UNASKED)] {
@@ -211,7 +220,8 @@ mod tests {
         assert_eq!(verdict(overtakes), IN_ORDER);
     }
 
-    /// What it makes up shows a state, as an answer does.
+    /// A synthetic event shows a state, as an answer does. So events owed up to that state come
+    /// first.
     #[test]
     fn what_is_owed_comes_before_what_is_made_up() {
         for (is_told, expected) in [(true, None), (false, IN_ORDER)] {
@@ -229,7 +239,7 @@ mod tests {
         }
     }
 
-    /// A persistent watch that tells of every child.
+    /// Sets a persistent watch, which hears of every child of the root.
     fn watch_root(recorder: &mut Recorder) {
         let mode = zoolet_model::AddWatchMode::Persistent;
         recorder.invoked(3, READER, 2, Request::AddWatch { path: "/".into(), mode });

@@ -1,7 +1,8 @@
-//! Ephemerals: in every committed state each has an owner that lives, an owner's end takes exactly what it owned, and nothing is done for a
-//! session that is not there.
+//! Ephemerals: owners are alive, and the end of a session deletes exactly its ephemerals.
 //!
-//! The states are those of the engine's own apply, not of a reference: what clients never happened to read is looked at too.
+//! In every committed state each ephemeral's owner is alive. Nothing is done on behalf of a session
+//! that does not exist. The states come from the engine's own apply, not from a reference, so they
+//! include states that no client read.
 
 use super::facts::{Entry, Facts};
 use super::violation::{Violation, clock};
@@ -13,7 +14,7 @@ use zoolet_engine::tree::record::{Kind, Znode};
 use zoolet_engine::txn::Txn;
 use zoolet_model::SessionId;
 
-/// Who owns what, and who lives, as the records say.
+/// The owner of each ephemeral and the live sessions, according to the records.
 #[derive(Default)]
 struct Owners {
     of_path: BTreeMap<String, SessionId>,
@@ -77,7 +78,7 @@ impl Owners {
                     if change.after.is_none() && ends.is_some() && before != ends {
                         return Err(told("a session's end takes only what it owned", entry).and(path));
                     }
-                    // A multi may put another znode into the place of one that it deletes.
+                    // A multi may delete a znode and create another one at the same path.
                     let is_multi = matches!(entry.txn, Some(Txn::Multi { .. }));
                     if change.existed && change.after.is_some() && before != owner && !is_multi {
                         return Err(told("an ephemeral keeps its owner", entry).and(path));
@@ -107,7 +108,7 @@ impl Owners {
     }
 }
 
-/// The session of a record's key.
+/// Returns the session of a record's key; `None` for other keys.
 fn session_of(key: &[u8]) -> Option<SessionId> {
     let bytes = key.get(1..9)?.try_into().ok()?;
     let session = SessionId(i64::from_be_bytes(bytes));
@@ -126,7 +127,7 @@ mod tests {
     const A: SessionId = SessionId(1);
     const B: SessionId = SessionId(2);
 
-    /// Sessions A and B begin, then this happens.
+    /// A history in which sessions A and B begin, followed by `then`.
     fn history(then: &[Txn<'_>]) -> History {
         let mut recorder = Recorder::new();
         let begins = Txn::CreateSession { timeout_ms: 1000, secret: SessionSecret([0; 16]), home: None };
@@ -177,7 +178,7 @@ mod tests {
     fn what_breaks_the_rules_is_found() {
         let mut replica = Replica::new(false);
         let good = |then: &[Txn<'_>], owners| verdict(then, Replica::new(false), owners);
-        // A state with a session more than its entries began.
+        // A state with one session more than its entries created.
         let stranger = SessionId(77);
         let begins = txn::encode(
             Header::default(),
@@ -189,14 +190,15 @@ mod tests {
             verdict(&[write(stranger, ephemeral("/e"))], replica.clone(), Owners::default()),
             Some("nothing is done for a session that is not there")
         );
-        // One in which an ephemeral was left behind, and its owner's list has forgotten it.
+        // An ephemeral that outlives its owner and is missing from the owner's list.
         let left = write(A, ephemeral("/e"));
         let ends = Txn::CloseSession { session: A };
         assert_eq!(
             good(&[left.clone(), ends.clone()], owned("/left", A)),
             Some("every ephemeral has an owner that lives")
         );
-        // One in which it takes another's with it, or gives its own away.
+        // A session whose end deletes another session's ephemeral, and an ephemeral that changes
+        // its owner.
         let mut owners = owned("/e", B);
         owners.live.insert(A);
         let facts_of = history(&[left.clone(), ends]);
@@ -218,7 +220,7 @@ mod tests {
         let mut owners = owned("/e", B);
         owners.live.insert(A);
         assert_eq!(owners.judge(&facts.entries[3], &last.unwrap()).unwrap_err().rule, "an ephemeral keeps its owner");
-        // One born to nobody: the session ends in the same entry as far as the records say.
+        // An ephemeral created for a session that is not alive according to the records.
         let mut owners = Owners::default();
         owners.live.insert(A);
         let mut born = applied[2].clone();
@@ -226,7 +228,7 @@ mod tests {
         let nobody = Entry { txn: Some(Txn::NoOp), ..entry_of(&facts, 2) };
         owners.live.remove(&A);
         assert_eq!(owners.judge(&nobody, &born).unwrap_err().rule, "every ephemeral has an owner that lives");
-        // One that cannot be read.
+        // A state whose records cannot be read.
         let mut damaged = Replica::new(false);
         for record in damaged.records.values_mut() {
             *record = bytes::Bytes::from_static(b"?");

@@ -1,10 +1,14 @@
-//! Expiry: who gives signs of life does not expire, who gives none does.
+//! Expiry: a session with signs of life does not expire, and a silent one does.
 //!
-//! What reaches the leader, and when, a client cannot see. So a sign of life counts from when it was sent, and must have arrived, for certain,
-//! before the session's time was up: a write has by what it is an entry, anything else when it was answered by a server that was
-//! connected to a leader from then on for as long as news takes.
+//! A client cannot see when its signs of life reach the leader. So a sign counts from the time when
+//! it was sent. It must certainly have arrived before the session's time was up:
 //!
-//! A sign counts for the timeout that its client was told last. A client that comes back with another timeout, and is not told, leaves open which one counts.
+//! - A write has arrived if its entry was committed before the session's end.
+//! - Any other request has arrived `propagation_us` after its answer, if its server was connected
+//!   to a leader from the request until then.
+//!
+//! A sign counts for the timeout that its client was told last. If a client returns with another
+//! timeout and gets no answer, either timeout may be in force.
 
 use super::Promises;
 use super::facts::{Facts, Session, has_place, is_refused};
@@ -14,12 +18,13 @@ use super::violation::{Violation, clock};
 use zoolet_engine::txn::Txn;
 use zoolet_model::{Request, SessionId};
 
-/// How long the word of a connection that was never answered may still be on its way to the leader, microseconds.
+/// Maximum time that the request of an unanswered connection is in flight to the leader, in
+/// microseconds.
 const LATE_WORD_US: u64 = 10_000_000;
-/// A server may raise a timeout to this, because of its own lower bound, microseconds.
+/// The lower bound to which a server may raise a requested timeout, in microseconds.
 const RAISED_US: u64 = 4_000_000;
 
-/// A timeout that may count, and when, microseconds.
+/// A timeout that may be in force in a period. All times are in microseconds.
 #[derive(Debug)]
 struct Promised {
     from_us: u64,
@@ -27,17 +32,17 @@ struct Promised {
     timeout_us: u64,
 }
 
-/// Every timeout that a session had, or may have had.
+/// Every timeout that a session had or may have had.
 #[derive(Debug)]
 struct Timeouts(Vec<Promised>);
 
-/// A sign of life, microseconds.
+/// A sign of life. All times are in microseconds.
 struct Sign {
-    /// It was not sent before.
+    /// Earliest time at which the leader may date the sign.
     sent_us: u64,
-    /// From then on what its client was told last counts for it.
+    /// The sign counts for timeouts in force at or after this time.
     counts_us: u64,
-    /// The leader knows of it by then; `None`: it is known to have arrived in time.
+    /// Time by which the leader knows of the sign; `None` if it certainly arrived in time.
     known_us: Option<u64>,
 }
 
@@ -72,7 +77,8 @@ impl Timeouts {
             until_us: until_us(at),
             timeout_us,
         });
-        // Nobody knows whether its word arrived, and it may arrive behind that of the next connection.
+        // It is unknown whether the request of such a connection arrived. It may arrive after the
+        // request of the next connection.
         let unknown = untold.into_iter().map(|from_us| {
             let later = told.iter().find(|(begun_us, ..)| *begun_us >= from_us + LATE_WORD_US);
             Promised { from_us, until_us: later.map_or(u64::MAX, |&(_, told_us, _)| told_us), timeout_us: 0 }
@@ -80,20 +86,20 @@ impl Timeouts {
         Some(Self(known.chain(unknown).collect()))
     }
 
-    /// The shortest that may have counted at some moment in this time.
+    /// Returns the shortest timeout that may have been in force in this period.
     fn shortest_us(&self, from_us: u64, to_us: u64) -> u64 {
         let counts = self.0.iter().filter(|promised| promised.from_us <= to_us && promised.until_us > from_us);
         counts.map(|promised| promised.timeout_us).min().unwrap_or(0)
     }
 
-    /// The longest that may count in the end.
+    /// Returns the longest timeout that may be in force at the end.
     fn longest_us(&self, facts: &Facts<'_>, session: &Session) -> u64 {
         let last = self.0.iter().filter(|promised| promised.until_us == u64::MAX);
         let last_us = last.map(|promised| promised.timeout_us).max().unwrap_or(0);
         let untold = session.connections.iter().map(|&at| facts.connection(at)).filter(|one| one.reply.is_none());
         let asked = untold.map(|one| u64::try_from(one.request.timeout_ms).unwrap_or(0) * 1000);
         match asked.max() {
-            // Any that it ever had may have stayed.
+            // Any earlier timeout may have stayed in force.
             Some(asked_us) => {
                 let all_us = self.0.iter().map(|promised| promised.timeout_us).max().unwrap_or(0);
                 all_us.max(asked_us).max(RAISED_US)
@@ -103,7 +109,7 @@ impl Timeouts {
     }
 }
 
-/// The entry that ended it without anybody having asked, if that is how it ended.
+/// Returns the entry that ended the session, if no client asked for the end.
 fn expired(facts: &Facts<'_>, origins: &Origins, session: &Session) -> Option<usize> {
     let closed = session.closed?;
     let by = facts.entries[closed].at;
@@ -118,8 +124,10 @@ fn is_lost_embedded(connection: &Connection) -> bool {
     connection.embedded && (connection.orphaned.is_some() || matches!(connection.ended, Some((_, End::Lost))))
 }
 
-/// Whether it was begun in a server's process, and whoever asked for it there was sent away, or ended, before he was told of it. That server does not
-/// name it among its own sessions then, and so it ends.
+/// Returns whether an in-process session's owner was never told of the session.
+///
+/// The owner left or lost the connection before the answer. The server then does not list the
+/// session among its own, so the session ends.
 fn is_lost_untold(facts: &Facts<'_>, session: &Session) -> bool {
     let Some(Txn::CreateSession { home: Some(home), .. }) =
         session.created.and_then(|created| facts.entries[created].txn.as_ref())
@@ -141,14 +149,14 @@ fn not_early(
     let (Some(closed), Some(timeouts)) = (expired(facts, origins, session), Timeouts::of(facts, session)) else {
         return Ok(());
     };
-    // When a process ends, so may its own sessions, at once.
+    // When a process ends, its own sessions may end at once.
     if session.connections.iter().any(|&at| is_lost_embedded(facts.connection(at))) || is_lost_untold(facts, session) {
         return Ok(());
     }
     let end = &facts.entries[closed];
     let Some(created) = session.created.map(|created| &facts.entries[created]) else { return Ok(()) };
     let granted_us = |from_us| promises.shortest_us(timeouts.shortest_us(from_us, end.at.us));
-    // The leader reads its clock when it applies the beginning.
+    // The leader reads its clock when it applies the session's creation.
     let begun_us = facts.history.clock_at(created.at.us, promises.unnoticed_us);
     let mut alive_until_us = begun_us + granted_us(created.at.us);
     let mut last = None;
@@ -181,7 +189,7 @@ fn not_early(
     Err(broken)
 }
 
-/// In the order in which the leader knew of them.
+/// Returns the session's signs of life, in the order in which the leader knew of them.
 fn signs(
     facts: &Facts<'_>,
     origins: &Origins,
@@ -210,7 +218,7 @@ fn signs(
             let sent_us = asked.invoked.us;
             if let Some(entry) = origins.effect[operation] {
                 if facts.entries[entry].zxid < end_zxid {
-                    // The leader reads its clock when it takes the write.
+                    // The leader reads its clock when it receives the write.
                     let read_us = facts.history.clock_at(sent_us, promises.unnoticed_us);
                     signs.push((Sign { sent_us: read_us, counts_us: sent_us, known_us: None }, Some(operation)));
                 }
@@ -242,7 +250,7 @@ fn not_never(
     }
     let created = session.created.map_or(0, |created| facts.entries[created].at.us);
     let mut silent_since_us = created;
-    // A client may have asked for it and never have been told; then a connection of its own does not show here.
+    // Without an answer, the client's connection is not among the session's connections.
     let told = session.connections.iter().any(|&at| facts.connection(at).reply.is_some());
     let orphan = !told;
     for &at in &session.connections {
@@ -255,22 +263,23 @@ fn not_never(
             heard_us = heard_us.max(asked.answer.as_ref().map_or(asked.invoked, |answer| answer.at).us);
         }
         match connection.ended {
-            // What was under way may arrive until then.
+            // Requests in flight may arrive until the connection ends.
             Some((ended, _)) => heard_us = heard_us.max(ended.us),
-            // Who waits for an answer is not silent.
+            // A client that waits for an answer is not silent.
             None if waits => return Ok(()),
             None => {}
         }
         silent_since_us = silent_since_us.max(heard_us).max(connection.orphaned.map_or(0, |at| at.us));
     }
     if orphan {
-        // Its client's connection may have lasted for a while without a word.
+        // The unanswered client's connection may have stayed open without a message.
         let last = facts.history.connections.iter().filter(|one| one.wants_new_session() && one.reply.is_none());
         let last = last.map(|one| one.ended.map_or(u64::MAX, |(ended, _)| ended.us)).max();
         silent_since_us = silent_since_us.max(last.unwrap_or(0));
     }
     let by_us = session.closed.map_or(facts.history.ended.us, |closed| facts.entries[closed].at.us);
-    // While the ensemble is well every server runs: the leader knows that the process is another one.
+    // In a healthy ensemble every server runs. So the leader knows that the session's process was
+    // replaced, and ends the session at once.
     let is_over = session.connections.iter().any(|&at| facts.connection(at).orphaned.is_some());
     let patience_us = if is_over { 0 } else { promises.longest_us(timeout_us) };
     let silence_us = patience_us.saturating_add(promises.expiry_us);

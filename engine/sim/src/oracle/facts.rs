@@ -1,4 +1,6 @@
-//! What follows from a history before any rule is judged: entries decoded, and which session and connections they concern.
+//! Facts derived from a history before any rule is judged.
+//!
+//! These are the decoded entries, and the sessions and connections that they concern.
 
 use super::history::{Committed, Connection, History, Moment, Operation};
 use super::identity::Identities;
@@ -12,10 +14,10 @@ use zoolet_model::{ErrorCode, Request, SessionId, SessionSecret};
 #[derive(Debug)]
 pub(super) struct Entry<'h> {
     pub(super) zxid: i64,
-    /// When the first server applied it.
+    /// Time at which the first server applied it.
     pub(super) at: Moment,
     pub(super) wall_ms: i64,
-    /// `None`: bytes that mean nothing.
+    /// `None` if the bytes cannot be decoded.
     pub(super) txn: Option<Txn<'h>>,
 }
 
@@ -28,7 +30,7 @@ impl<'h> Entry<'h> {
         Self { zxid: committed.zxid.as_i64(), at: committed.at, wall_ms, txn }
     }
 
-    /// The session on whose behalf, or about whose end, it is.
+    /// Returns the session that the entry acts for or ends.
     pub(super) fn session(&self) -> Option<SessionId> {
         match self.txn.as_ref()? {
             Txn::Write { session, .. } | Txn::Multi { session, .. } | Txn::CloseSession { session } => Some(*session),
@@ -40,7 +42,7 @@ impl<'h> Entry<'h> {
         }
     }
 
-    /// Timeout in milliseconds and secret of the session that it begins.
+    /// Returns timeout in milliseconds and secret of the session that the entry creates.
     pub(super) fn begins(&self) -> Option<(u32, SessionSecret)> {
         if let Some(Txn::CreateSession { timeout_ms, secret, .. }) = self.txn {
             Some((timeout_ms, secret))
@@ -54,20 +56,20 @@ impl<'h> Entry<'h> {
     }
 }
 
-/// What there is about one session.
+/// The facts about one session.
 #[derive(Debug, Default)]
 pub(super) struct Session {
-    /// The entry that began it.
+    /// The entry that created it.
     pub(super) created: Option<usize>,
-    /// Entries on its behalf or about its end, in order.
+    /// Entries that act for it or end it, in order.
     pub(super) entries: Vec<usize>,
     /// The first entry that ends it.
     pub(super) closed: Option<usize>,
-    /// Its connections, in the order in which they were told so.
+    /// Its connections, in the order in which their answers arrived.
     pub(super) connections: Vec<usize>,
 }
 
-/// A history with what follows from it.
+/// A history with the facts derived from it.
 pub(super) struct Facts<'h> {
     pub(super) history: &'h History,
     pub(super) entries: Vec<Entry<'h>>,
@@ -105,7 +107,7 @@ impl<'h> Facts<'h> {
         Ok(Self { history, entries, sessions, identities: Identities::of(history)? })
     }
 
-    /// The index of the entry with this zxid.
+    /// Returns the index of the entry with this zxid.
     pub(super) fn entry_at(&self, zxid: i64) -> Option<usize> {
         self.entries.binary_search_by_key(&zxid, |entry| entry.zxid).ok()
     }
@@ -118,13 +120,15 @@ impl<'h> Facts<'h> {
         &self.history.connections[at]
     }
 
-    /// Every operation of a session, in the order of its connections and then as it was asked.
+    /// Yields every operation of a session, connection by connection, in the order of requests.
     pub(super) fn operations_of<'f>(&'f self, session: &'f Session) -> impl Iterator<Item = usize> + 'f {
         session.connections.iter().flat_map(|&at| self.history.connections[at].operations.iter().copied())
     }
 }
 
-/// The session that a connection carries, or may carry without its client having heard of it.
+/// Returns the session that a connection carries.
+///
+/// Without an answer it is the session that the client asked to continue.
 pub(super) fn session_of(connection: &Connection) -> Option<SessionId> {
     match &connection.reply {
         Some((_, reply)) => Some(reply.session),
@@ -133,17 +137,19 @@ pub(super) fn session_of(connection: &Connection) -> Option<SessionId> {
     .filter(|session| session.0 != 0)
 }
 
-/// Whether the answer's header says which state it was given from. Identities have none, and what no server knows neither.
+/// Returns whether the answer's header names the state it was computed from.
+///
+/// The header names no state for requests about identities, nor for unknown requests.
 pub(super) fn has_place(request: &Request) -> bool {
     !matches!(request, Request::Auth { .. } | Request::Sasl | Request::Unknown)
 }
 
-/// Whether it was refused before it could become an entry, or could read anything.
+/// Returns whether the request was refused before it could become an entry or read anything.
 pub(super) fn is_refused(operation: &Operation) -> bool {
     operation.answer.as_ref().is_some_and(|answer| answer.result == Err(ErrorCode::SystemError))
 }
 
-/// Whether it takes its place among the writes.
+/// Returns whether the request is ordered among the writes.
 pub(super) fn is_ordered(operation: &Operation) -> bool {
     Reference::is_ordered(&operation.request)
 }

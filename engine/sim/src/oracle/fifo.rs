@@ -1,22 +1,25 @@
-//! A session's view is in the order in which it asked: a read shows its own earlier writes and none of its later ones, also when a write
-//! was asked for on an earlier connection and its outcome never became known.
+//! A session's view follows the order of its requests.
 //!
-//! That its writes take effect in order is checked where they are found (origin.rs).
+//! A read shows all earlier writes of its session and none of its later writes. This also holds for
+//! a write on an earlier connection whose outcome never became known.
+//!
+//! origin.rs checks that the writes take effect in order.
 
 use super::facts::{Entry, Facts, Session, has_place, is_ordered, is_refused};
 use super::origin::{Origins, matches};
 use super::violation::Violation;
 
-/// The greatest zxid so far, and whose it is.
+/// The greatest zxid so far, with its operation.
 type Greatest = Option<(i64, usize)>;
 
 pub(super) fn check(facts: &Facts<'_>, origins: &Origins) -> Result<(), Violation> {
     for session in facts.sessions.values() {
-        // For each connection that went before, when it was over, and the greatest write and read on it and on those before it.
+        // For each earlier connection: its end, and the greatest write and read up to it.
         let mut earlier: Vec<(u64, Greatest, Greatest)> = Vec::new();
         for &index in &session.connections {
             let connection = facts.connection(index);
-            // Two connections at once, because the session moved: nothing is said about one against the other.
+            // Connections that overlap, because the session moved, are not compared with each
+            // other.
             let over = earlier.iter().filter(|(ended, ..)| *ended <= connection.begun.step);
             let (mut write, mut read) =
                 over.fold((None, None), |(write, read), (_, w, r)| (write.max(*w), read.max(*r)));
@@ -58,7 +61,7 @@ pub(super) fn check(facts: &Facts<'_>, origins: &Origins) -> Result<(), Violatio
     Ok(())
 }
 
-/// Whether the entry found for it may as well come from something that was asked later.
+/// Returns whether a later unanswered request could also be the origin of this entry.
 fn is_ambiguous(facts: &Facts<'_>, session: &Session, operation: usize, entry: &Entry<'_>) -> bool {
     let asked = facts.operation(operation);
     facts.operations_of(session).any(|other| {

@@ -1,8 +1,9 @@
-//! What happened in a run, as its clients saw it and as the simulator knows it: what the oracles judge, and nothing else.
+//! The record of a run, as its clients and the simulator saw it. The oracles judge nothing else.
 //!
-//! Whoever drives an ensemble records into a [`Recorder`], in the order in which things happen, and hands the [`History`] it gives to
-//! [`check`](super::check). Times are microseconds of the simulator's own clock, the true one, whatever the servers' clocks say. What a server
-//! sends counts when it reaches the client, what a client asks when it leaves the client.
+//! The driver of an ensemble records into a [`Recorder`], in the order of the run, and passes the
+//! resulting [`History`] to [`check`](super::check). Times are microseconds of the simulator's own
+//! clock, which shows true time, unlike the servers' clocks. Messages are recorded at the client: a
+//! request when it leaves, an answer when it arrives.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -10,16 +11,18 @@ use std::net::IpAddr;
 use zoolet_engine::ConnId;
 use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, ServerId, SessionId, WatchEvent, Zxid};
 
-/// One client, numbered by whoever drives the run. It may have many connections and sessions, one after the other.
+/// A client, numbered by the run's driver.
+///
+/// It may have many connections and sessions, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClientId(pub u32);
 
-/// When something was recorded.
+/// The time of a recorded event.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Moment {
     /// Microseconds of true time.
     pub us: u64,
-    /// Counts what was recorded: of two things in the same microsecond, the one that came first has the smaller number.
+    /// Sequence number of the record. It orders records within a microsecond.
     pub step: u64,
 }
 
@@ -28,20 +31,20 @@ pub struct Moment {
 pub enum End {
     /// The client left it.
     ByClient,
-    /// The server closed it, and the client heard of that.
+    /// The server closed it, and the close reached the client.
     ByServer,
-    /// It broke: the server's process died, or the network did.
+    /// It broke: the server's process died, or the network failed.
     Lost,
 }
 
-/// Something that reached the client on a connection, after the answer to its first message.
+/// A message that reached the client, after the answer to its connect request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Received {
     /// The answer to this operation (an index of [`History::operations`]).
     Answer(usize),
     /// A watch event.
     Event(Moment, WatchEvent),
-    /// An answer to nothing that was asked: its xid and zxid.
+    /// An answer that matches no request: its xid and zxid.
     Stray(Moment, i32, i64),
 }
 
@@ -50,42 +53,42 @@ pub enum Received {
 pub struct Connection {
     /// Its number, unique in the run.
     pub id: ConnId,
-    /// Whose it is.
+    /// The client that opened it.
     pub client: ClientId,
-    /// To which server.
+    /// The server that it goes to.
     pub server: ServerId,
     /// Whether it is an in-process session of that server's process, which dies with it.
     pub embedded: bool,
-    /// Of such a session, when that process ended.
+    /// For an in-process session, the time when the process ended.
     pub orphaned: Option<Moment>,
     /// The address that `ip` ACLs see.
     pub peer: Option<IpAddr>,
-    /// Its first message.
+    /// Its connect request.
     pub request: ConnectRequest,
-    /// When the client sent that.
+    /// The time when the client sent the connect request.
     pub begun: Moment,
-    /// The answer, if one came; timeout 0 when the session was refused.
+    /// The answer, if one arrived. Its session and timeout are 0 if the session was refused.
     pub reply: Option<(Moment, ConnectReply)>,
-    /// What was asked on it, in order (indices of [`History::operations`]).
+    /// The requests on it, in order (indices of [`History::operations`]).
     pub operations: Vec<usize>,
-    /// What came on it, in order.
+    /// The messages that arrived on it, in order.
     pub received: Vec<Received>,
-    /// When and how it ended; `None` when it was open at the end of the run.
+    /// When and how it ended; `None` if it was open at the end of the run.
     pub ended: Option<(Moment, End)>,
 }
 
 impl Connection {
-    /// The session it was told it has.
+    /// Returns the session named by the answer.
     pub fn session(&self) -> Option<SessionId> {
         self.reply.as_ref().map(|(_, reply)| reply.session).filter(|session| session.0 != 0)
     }
 
-    /// Whether it asked for a session of its own.
+    /// Returns whether the client asked for a new session.
     pub fn wants_new_session(&self) -> bool {
         self.request.session.0 == 0
     }
 
-    /// When the client was told that there is no such session any more.
+    /// Returns the time when the client was told that its session no longer exists.
     pub fn refused(&self) -> Option<Moment> {
         self.reply.as_ref().filter(|(_, reply)| reply.session.0 == 0).map(|(at, _)| *at)
     }
@@ -94,133 +97,142 @@ impl Connection {
 /// The answer to an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// When it reached the client.
+    /// Time at which it reached the client.
     pub at: Moment,
-    /// What the header carried.
+    /// The zxid in its header.
     pub zxid: i64,
-    /// The body, or why not.
+    /// Its body, or the error.
     pub result: Result<Reply, ErrorCode>,
 }
 
 /// One request of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Operation {
-    /// On which connection (an index of [`History::connections`]).
+    /// Its connection (an index of [`History::connections`]).
     pub connection: usize,
-    /// As sent.
+    /// The xid, as sent.
     pub xid: i32,
-    /// What it asked for.
+    /// The request.
     pub request: Request,
-    /// When it left the client.
+    /// Time at which it left the client.
     pub invoked: Moment,
-    /// `None`: the connection ended first, or the run did. Then nobody knows whether it took effect.
+    /// `None` if the connection or the run ended first. It is then unknown whether it took effect.
     pub answer: Option<Answer>,
 }
 
-/// An entry that a server took for committed.
+/// An entry that a server considered committed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Committed {
-    /// Its place.
+    /// Its zxid.
     pub zxid: Zxid,
     /// Its bytes.
     pub payload: Bytes,
-    /// When the first server applied it.
+    /// Time at which the first server applied it.
     pub at: Moment,
 }
 
-/// A time in which something held, microseconds: from the first, up to and not including the second.
+/// A period in microseconds, from the start up to and excluding the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
-    /// From.
+    /// Start.
     pub from_us: u64,
-    /// Until.
+    /// End, exclusive.
     pub to_us: u64,
 }
 
 impl Span {
-    /// Whether all of `from_us ..= to_us` lies in it.
+    /// Returns whether `from_us ..= to_us` lies within the span.
     pub fn covers(&self, from_us: u64, to_us: u64) -> bool {
         self.from_us <= from_us && to_us <= self.to_us
     }
 }
 
-/// Two servers took different entries for committed at one place, or one went back: the first such thing that was recorded.
+/// The first disagreement of servers about the committed history.
+///
+/// Two servers applied different entries at one zxid, or a server applied an entry at a zxid that
+/// another server had skipped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Disagreement {
-    /// Where.
+    /// The zxid where they disagree.
     pub zxid: Zxid,
-    /// When.
+    /// Time of the second apply.
     pub at: Moment,
-    /// What is wrong.
+    /// Description of the disagreement.
     pub what: String,
 }
 
 /// A whole run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {
-    /// Every connection, in the order in which they were begun.
+    /// Every connection, in the order in which they were opened.
     pub connections: Vec<Connection>,
     /// Every request, in the order in which they left their clients.
     pub operations: Vec<Operation>,
-    /// The one history of the ensemble, from its first entry, in order.
+    /// The committed history of the ensemble, from its first entry, in order.
     pub committed: Vec<Committed>,
-    /// The servers were of different minds about it.
+    /// The first disagreement of the servers about the committed history.
     pub disagreement: Option<Disagreement>,
-    /// Per server: when it led, or followed over an intact link, a leader that had an intact link to a quorum.
+    /// Per server: when it led a quorum or followed such a leader, all over intact links.
     pub serving: BTreeMap<ServerId, Vec<Span>>,
-    /// When there was an established leader with a quorum and nothing disturbed it.
+    /// When an established leader had a quorum and no fault was active.
     pub healthy: Vec<Span>,
-    /// Per server: when it may have refused requests, for want of room or because its base failed.
+    /// Per server: when it may have refused requests, because of a full disk or a failing base.
     pub refusing: BTreeMap<ServerId, Vec<Span>>,
-    /// When a server that may have refused requests led, or took itself for the leader: it refuses those of every server's clients.
+    /// When a leader may have refused requests. It refuses requests of every server's clients.
+    ///
+    /// A server that believes that it leads counts as well.
     pub leader_refusing: Vec<Span>,
     /// Per server: when its clock stood still while it worked.
     pub standing_still: BTreeMap<ServerId, Vec<Span>>,
-    /// Per server: when its clock or its disk was held up, so that what it shows may be as old as that.
+    /// Per server: when its clock stood still or its disk was slow. The states that it shows may be
+    /// outdated by as much.
     pub held_up: BTreeMap<ServerId, Vec<Span>>,
-    /// When the run ended.
+    /// End of the run.
     pub ended: Moment,
-    /// Whether, before it ended, everything committed had reached every server and client.
+    /// Whether everything committed had reached every server and client before the end.
     pub settled: bool,
     /// `user:hash` of the digest identity that passes every check, if the servers know one.
     pub super_digest: Option<String>,
 }
 
 impl History {
-    /// The index in [`History::committed`] of the last entry at or below this zxid.
+    /// Returns the index in [`History::committed`] of the last entry at or below this zxid.
     pub fn committed_up_to(&self, zxid: i64) -> Option<usize> {
         self.committed.partition_point(|entry| entry.zxid.as_i64() <= zxid).checked_sub(1)
     }
 
-    /// The entry with this zxid.
+    /// Returns the entry with this zxid.
     pub fn entry(&self, zxid: i64) -> Option<&Committed> {
         self.committed_up_to(zxid).map(|at| &self.committed[at]).filter(|entry| entry.zxid.as_i64() == zxid)
     }
 
-    /// The earliest time that the clock of a working server may have shown at `at_us`. Nobody notices a clock that stands still for at most
-    /// `unnoticed_us`; one that stands still for longer does not count here.
+    /// Returns the earliest time that the clock of a working server may have shown at `at_us`.
+    ///
+    /// Servers do not notice a clock that stands still for at most `unnoticed_us`. A clock that
+    /// stands still for longer does not count here.
     pub fn clock_at(&self, at_us: u64, unnoticed_us: u64) -> u64 {
         let is_unnoticed = |span: &&Span| span.covers(at_us, at_us) && span.to_us - span.from_us <= unnoticed_us;
         let spans = self.standing_still.values().flatten();
         spans.filter(is_unnoticed).map(|span| span.from_us).min().unwrap_or(at_us)
     }
 
-    /// The connection of an operation.
+    /// Returns the connection of an operation.
     pub fn connection_of(&self, operation: &Operation) -> &Connection {
         &self.connections[operation.connection]
     }
 }
 
-/// Writes a [`History`] while it happens.
+/// Records a [`History`] while the run goes on.
 ///
-/// The order of the calls is the order of the run: a client that asks because of what it was told is recorded after that. Nothing that is
-/// recorded here is judged here; whatever a broken server sends can be recorded.
+/// The order of the calls is the order of the run. A request that a client makes because of an
+/// answer is recorded after that answer. The recorder judges nothing: it accepts any behaviour of a
+/// broken server.
 #[derive(Debug, Default)]
 pub struct Recorder {
     history: History,
     now: Moment,
     by_id: BTreeMap<ConnId, usize>,
-    /// How many answers each connection has received.
+    /// The number of answers that each connection has received.
     answers: Vec<usize>,
     serving_since: BTreeMap<ServerId, u64>,
     healthy_since: Option<u64>,
@@ -231,18 +243,18 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Of a run that begins.
+    /// Creates a recorder at the beginning of a run.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Of servers that know a super user: `user:hash` of its digest.
+    /// Sets the super user that the servers know, as `user:hash` of its digest.
     pub fn with_super_digest(mut self, super_digest: Option<String>) -> Self {
         self.history.super_digest = super_digest;
         self
     }
 
-    /// What was recorded so far.
+    /// Returns the history recorded so far.
     pub fn so_far(&self) -> &History {
         &self.history
     }
@@ -258,9 +270,11 @@ impl Recorder {
         Some((index, self.history.connections.get_mut(index)?))
     }
 
-    // What clients do and see.
+    // Recorded from the clients' view.
 
-    /// A client opens a connection and sends its first message. `conn` was never used in this run, also not for another server.
+    /// A client opens a connection and sends its connect request.
+    ///
+    /// `conn` must be unique in the run, across all servers.
     pub fn connecting(
         &mut self,
         at_us: u64,
@@ -290,14 +304,15 @@ impl Recorder {
         });
     }
 
-    /// This connection is an in-process session: when its server's process ends, so may the session, at once.
+    /// Marks a connection as an in-process session, which may end at once with its server's
+    /// process.
     pub fn embedded(&mut self, conn: ConnId) {
         if let Some((_, connection)) = self.connection(conn) {
             connection.embedded = true;
         }
     }
 
-    /// A server's process ended, and with it whoever lived there.
+    /// A server's process ended, and with it all its in-process sessions.
     pub fn process_ended(&mut self, at_us: u64, server: ServerId) {
         let at = self.moment(at_us);
         let lived = |connection: &&mut Connection| connection.embedded && connection.server == server;
@@ -306,7 +321,7 @@ impl Recorder {
         }
     }
 
-    /// The answer to the first message reached the client; a refusal too.
+    /// The answer to the connect request reached the client; it may be a refusal.
     pub fn connected(&mut self, at_us: u64, conn: ConnId, reply: ConnectReply) {
         let at = self.moment(at_us);
         if let Some((_, connection)) = self.connection(conn) {
@@ -324,14 +339,16 @@ impl Recorder {
         }
     }
 
-    /// An answer reached the client. It is taken for the answer to the oldest request of the connection that has this xid and none yet
-    /// (for a ping -2 whatever its xid was).
+    /// An answer reached the client.
+    ///
+    /// It is matched to the connection's oldest unanswered request with this xid. Pings always
+    /// match -2, not their own xid.
     pub fn answered(&mut self, at_us: u64, conn: ConnId, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) {
         let at = self.moment(at_us);
         let Some(&index) = self.by_id.get(&conn) else { return };
         let History { connections, operations, .. } = &mut self.history;
         let connection = &mut connections[index];
-        // Answers come in order, so the search ends at once but where a server is broken.
+        // Answers arrive in order, so the search ends at once unless a server is broken.
         let in_order = connection.operations.get(self.answers[index]).copied();
         let fits = |&at: &usize| {
             let operation: &Operation = &operations[at];
@@ -357,7 +374,8 @@ impl Recorder {
         }
     }
 
-    /// The connection is over for the client; whatever is still under way on it never reaches it. Only the first end counts.
+    /// The connection is over for the client; messages in flight on it never arrive. Only the first
+    /// end counts.
     pub fn ended(&mut self, at_us: u64, conn: ConnId, end: End) {
         let at = self.moment(at_us);
         if let Some((_, connection)) = self.connection(conn) {
@@ -365,10 +383,12 @@ impl Recorder {
         }
     }
 
-    // What only the simulator knows.
+    // Known only to the simulator.
 
-    /// A server applied an entry. To be called for every entry and every server, in each server's order; entries that were known before are
-    /// compared.
+    /// A server applied an entry.
+    ///
+    /// Call this for every entry and every server, in each server's order. An entry that is already
+    /// known is compared with the recorded one.
     pub fn committed(&mut self, at_us: u64, zxid: Zxid, payload: &Bytes) {
         let at = self.moment(at_us);
         let committed = &mut self.history.committed;
@@ -391,8 +411,11 @@ impl Recorder {
         }
     }
 
-    /// From now on (or no longer) the server leads a quorum over intact links, or follows such a leader over an intact link, and nothing
-    /// holds up its process or clock. When in doubt say no: it only makes the oracles milder.
+    /// Starts or ends a period in which the server is serving.
+    ///
+    /// It then leads a quorum over intact links, or follows such a leader over an intact link, and
+    /// nothing delays its process or clock. In doubt pass `false`, which only makes the oracles
+    /// less strict.
     pub fn serving(&mut self, at_us: u64, server: ServerId, is_serving: bool) {
         let at = self.moment(at_us);
         if is_serving {
@@ -402,7 +425,7 @@ impl Recorder {
         }
     }
 
-    /// From now on (or no longer) there is an established leader, a quorum serves, and no fault is under way.
+    /// Starts or ends a period with an established leader, a serving quorum and no active fault.
     pub fn healthy(&mut self, at_us: u64, is_healthy: bool) {
         let at = self.moment(at_us);
         if is_healthy {
@@ -412,7 +435,10 @@ impl Recorder {
         }
     }
 
-    /// From now on (or no longer) the server may answer SYSTEMERROR to what it would otherwise take: its disk is full, its base fails.
+    /// Starts or ends a period in which the server may refuse requests.
+    ///
+    /// It answers SYSTEMERROR to requests that it otherwise accepts, because its disk is full or
+    /// its base fails.
     pub fn refusing(&mut self, at_us: u64, server: ServerId, may_refuse: bool) {
         let at = self.moment(at_us);
         if may_refuse {
@@ -422,7 +448,7 @@ impl Recorder {
         }
     }
 
-    /// From now on (or no longer) a server that leads may answer so.
+    /// Starts or ends a period in which a leader may refuse requests in this way.
     pub fn leader_refusing(&mut self, at_us: u64, may_refuse: bool) {
         let at = self.moment(at_us);
         if may_refuse {
@@ -432,7 +458,7 @@ impl Recorder {
         }
     }
 
-    /// From now on (or no longer) the server's clock stands still while it works.
+    /// Starts or ends a period in which the server's clock stands still while it works.
     pub fn standing_still(&mut self, at_us: u64, server: ServerId, stands_still: bool) {
         let at = self.moment(at_us);
         if stands_still {
@@ -442,7 +468,8 @@ impl Recorder {
         }
     }
 
-    /// From now on (or no longer) the server's clock stands still, or its disk takes longer than disks do.
+    /// Starts or ends a period in which the server's clock stands still or its disk is unusually
+    /// slow.
     pub fn held_up(&mut self, at_us: u64, server: ServerId, is_held_up: bool) {
         let at = self.moment(at_us);
         if is_held_up {
@@ -452,8 +479,10 @@ impl Recorder {
         }
     }
 
-    /// The run is over. `settled` when the ensemble was left alone at the end until every server had applied everything and every client
-    /// had got what was under way to it.
+    /// Ends the run and returns its history.
+    ///
+    /// `settled` says that the ensemble ran without faults at the end for long enough. Every server
+    /// has then applied every entry, and no message to a client is in flight.
     pub fn finish(mut self, at_us: u64, settled: bool) -> History {
         let ended = self.moment(at_us);
         let servers: Vec<_> = self.serving_since.keys().copied().collect();

@@ -1,4 +1,4 @@
-//! Who a connection was when it asked for something, and when something happened that it may or may not hear of.
+//! The identities of a connection, for each request and for each change that it may hear of.
 
 use super::facts::has_place;
 use super::history::{Answer, History};
@@ -7,11 +7,11 @@ use crate::reference::{Ids, shown};
 use std::collections::BTreeSet;
 use zoolet_model::{AclEntry, AuthId, ErrorCode, Perms, Reply, Request};
 
-/// What one auth packet made of a connection.
+/// The effect of one auth packet on a connection.
 struct Step {
     /// Events up to this zxid came before it.
     after: i64,
-    /// Events beyond this one came behind it.
+    /// Events beyond this zxid came after it.
     before: i64,
     ids: usize,
 }
@@ -54,7 +54,8 @@ impl Identities {
                 let Request::Auth { scheme, auth } = &asked.request else { continue };
                 let accepted = ids.authenticate(scheme.as_deref(), auth.as_deref(), history.super_digest.as_deref());
                 let expected = if accepted { Ok(Reply::Empty) } else { Err(ErrorCode::AuthFailed) };
-                // One whose answer was not waited for counts for what was asked behind it, if that had an effect.
+                // An auth packet without an answer counts for later requests, if they had an
+                // effect.
                 if asked.answer.as_ref().is_some_and(|answer| answer.result != expected) {
                     return Err(Violation::of("an identity is accepted if it is one")
                         .and_operation(history, at)
@@ -69,12 +70,13 @@ impl Identities {
         Ok(Self { all, of_operation, of_connection })
     }
 
-    /// As whom it was asked.
+    /// Returns the identities with which a request was made.
     pub(super) fn of_operation(&self, operation: usize) -> &Ids {
         &self.all[self.of_operation[operation]]
     }
 
-    /// What whoAmI shows, in the order in which it was answered: the rules leave that open.
+    /// Returns the identities that whoAmI must show. Their order is taken from the answer, because
+    /// the rules leave it open.
     pub(super) fn shown(&self, operation: usize, answer: &Answer) -> Vec<AuthId> {
         let text = |id: &AuthId| (id.scheme.to_string(), id.id.to_string());
         let expected: Vec<AuthId> = self.of_operation(operation).iter().map(shown).collect();
@@ -83,8 +85,11 @@ impl Identities {
         if same && expected.len() == got.len() { got.clone() } else { expected }
     }
 
-    /// Whether a connection may, and whether it must, hear of a change to a znode with this ACL: an auth packet's answer names no state, so
-    /// its place among the events is not always known.
+    /// Returns whether a connection may, and whether it must, hear of a change to a znode with this
+    /// ACL.
+    ///
+    /// The two can differ: the answer to an auth packet names no state, so its place among the
+    /// events is not always known.
     pub(super) fn may_read(&self, connection: usize, zxid: i64, acl: &[AclEntry]) -> (bool, bool) {
         let OfConnection { first, steps } = &self.of_connection[connection];
         let may = |ids: usize| self.all[ids].may(acl, Perms::READ);

@@ -1,8 +1,12 @@
-//! What clients of an ensemble ask for, chosen so that the oracles bite: few znodes, so that everybody meets everybody; data that nobody
-//! writes twice, so that it shows who wrote it; syncs with reads behind them, watches of every kind, ends of sessions, reconnects.
+//! A workload for clients of an ensemble, designed so that the oracles find violations.
 //!
-//! A [`Program`] is one client: it says what it does next and remembers what it was told, as a real client does. It knows neither time nor
-//! servers; whoever drives it decides when it is asked and where it connects.
+//! It uses few znodes, so that clients compete. Each piece of data is unique, so that it identifies
+//! its writer. It includes syncs followed by reads, watches of every kind, ends of sessions, and
+//! reconnects.
+//!
+//! A [`Program`] is one client. It chooses its next action and remembers the answers, as a real
+//! client does. It knows neither time nor servers: its driver decides when to ask it and where it
+//! connects.
 
 use super::history::ClientId;
 use crate::ensemble::Asks;
@@ -14,20 +18,20 @@ use zoolet_model::{
     Request, RequestedAcl, SessionId, SetWatches, Text, WatchEvent, WatcherType, WriteOp,
 };
 
-/// What a client does next.
+/// A client's next action.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Deed {
-    /// It asks for this.
+    /// Send this request.
     Ask(Request),
-    /// It leaves its connection, and comes back with the same session, to any server.
+    /// Leave the connection, and return with the same session to any server.
     Leave,
-    /// It says nothing for so many thousandths of its session timeout; pings go on.
+    /// Send no requests for this many thousandths of the session timeout, but go on with pings.
     Think(u64),
-    /// It says nothing for so many thousandths of its session timeout, not even pings.
+    /// Send nothing for this many thousandths of the session timeout, not even pings.
     Silence(u64),
 }
 
-/// What a run's clients do more and less often: parts, compared with one another.
+/// Relative frequencies of the clients' actions in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names are the requests'")]
 pub struct Mix {
@@ -48,7 +52,7 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// One for this run.
+    /// Draws the frequencies for a run.
     pub fn drawn(random: &mut Random) -> Self {
         let mut around = |parts: u64| parts / 2 + random.below(parts + 1);
         Self {
@@ -67,7 +71,7 @@ impl Mix {
     }
 }
 
-/// Where a client's one-shot and lasting watches are.
+/// The kinds of a client's watches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Watched {
     Data,
@@ -77,18 +81,19 @@ enum Watched {
     Recursive,
 }
 
-/// Znodes that live for ever or nearly so.
+/// Znodes that exist always or nearly always.
 const PARENTS: [&str; 3] = ["/a", "/b", "/a/d"];
-/// What comes and goes below them.
+/// Names of the znodes that come and go below `PARENTS`.
 const NAMES: [&str; 4] = ["x", "y", "z", "d"];
-/// What a client keeps of its sequences.
+/// Sequential znodes that a client keeps; it deletes older ones.
 const OWN_MAX: usize = 4;
 
 /// One client.
 #[derive(Clone, Debug)]
 pub struct Program {
     random: Random,
-    /// Draws the multis over one path: a stream of its own, so that the other requests of a seed stay what they were.
+    /// Draws the multis over one path. A separate stream keeps the other requests of each seed
+    /// unchanged.
     repeats: Random,
     mix: Mix,
     client: ClientId,
@@ -98,14 +103,14 @@ pub struct Program {
     last_zxid: i64,
     watched: BTreeSet<(Text, Watched)>,
     versions: BTreeMap<Text, i32>,
-    /// Sequential znodes it made, oldest first.
+    /// Sequential znodes that it created, oldest first.
     own: VecDeque<Text>,
-    /// What it asks for before anything else.
+    /// Requests to send before any other.
     next: VecDeque<Request>,
 }
 
 impl Program {
-    /// A client that asks for sessions of this timeout.
+    /// Creates a client that requests sessions with this timeout.
     pub fn new(seed: u64, client: ClientId, mix: Mix, timeout_ms: i32) -> Self {
         let mixed = seed ^ u64::from(client.0).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         Self {
@@ -124,18 +129,18 @@ impl Program {
         }
     }
 
-    /// The session it has.
+    /// Returns its current session.
     pub fn session(&self) -> Option<&ConnectReply> {
         self.session.as_ref()
     }
 
-    /// How long its sessions may be silent, milliseconds: what the servers said, or else what it will ask for.
+    /// Returns the session timeout in milliseconds, as granted; before that, as it will request it.
     pub fn timeout_ms(&self) -> u64 {
         let timeout_ms = self.session.as_ref().map_or(self.timeout_ms, |session| session.timeout_ms);
         u64::try_from(timeout_ms).unwrap_or(0)
     }
 
-    /// The first message of its next connection.
+    /// Returns the connect request of its next connection.
     pub fn connect(&self) -> ConnectRequest {
         match &self.session {
             None => {
@@ -151,7 +156,7 @@ impl Program {
         }
     }
 
-    /// It was answered.
+    /// Handles the answer to its connect request.
     pub fn connected(&mut self, reply: ConnectReply) {
         self.next.clear();
         if reply.session == SessionId(0) {
@@ -163,7 +168,7 @@ impl Program {
         }
         self.session = Some(reply);
         if is_new {
-            // Whoever is first makes the parents; for all others they are there.
+            // The first client creates the parents; for all others they exist already.
             self.next = PARENTS.iter().map(|path| self.create((*path).into(), CreateKind::Persistent, false)).collect();
         } else {
             let again = self.watches_again();
@@ -171,7 +176,7 @@ impl Program {
         }
     }
 
-    /// An answer came.
+    /// Handles an answer.
     pub fn answered(&mut self, request: &Request, zxid: i64, result: &Result<Reply, ErrorCode>) {
         self.last_zxid = self.last_zxid.max(zxid);
         self.learn(request, result);
@@ -180,7 +185,7 @@ impl Program {
         }
     }
 
-    /// An event came; like any client it does not take its zxid for something it has seen.
+    /// Handles an event. As in real clients, the event's zxid does not count as seen.
     pub fn notified(&mut self, event: &WatchEvent) {
         let WatchEvent { kind, path, zxid: _ } = event;
         let gone: &[Watched] = match kind {
@@ -192,7 +197,7 @@ impl Program {
             self.watched.remove(&(path.clone(), *kind));
         }
         if self.random.one_in(3) {
-            // Most clients look, and watch again.
+            // Often a client reads after an event, and watches again.
             let (path, watch) = (path.clone(), self.random.one_in(2));
             self.next.push_back(match kind {
                 EventKind::NodeChildrenChanged => Request::GetChildren { path, watch, with_stat: true },
@@ -229,7 +234,7 @@ impl Program {
                 },
             ),
             (Request::RemoveWatches { path, .. }, Ok(_)) => {
-                // It asks for all kinds.
+                // The request removes watches of all kinds.
                 self.watched.retain(|(watched, _)| watched != path);
                 return;
             }
@@ -251,7 +256,7 @@ impl Program {
         }
     }
 
-    /// What it does next, on an open connection.
+    /// Returns its next action on an open connection.
     pub fn deed(&mut self) -> Deed {
         if let Some(request) = self.next.pop_front() {
             return Deed::Ask(request);
@@ -284,7 +289,7 @@ impl Program {
             }
             Some(6) => self.watch(),
             Some(7) => Request::Ping,
-            // Seldom beyond a session's timeout, and then well beyond it.
+            // Silences rarely exceed the session timeout, and then by a wide margin.
             Some(8) => {
                 return match self.random.below(16) {
                     0 => Deed::Silence(1500 + self.random.below(1500)),
@@ -334,7 +339,7 @@ impl Program {
         WriteOp::SetData { path, data, version }
     }
 
-    /// Mostly such that it may succeed: on a version that was seen, with things that hang together.
+    /// Returns a multi that mostly succeeds: it uses known versions and related znodes.
     fn multi(&mut self) -> Request {
         let mut ops = Vec::new();
         if self.random.one_in(2) {
@@ -363,7 +368,7 @@ impl Program {
         Request::Multi(if self.repeats.one_in(4) { self.over_one_path() } else { ops })
     }
 
-    /// Several creates and deletes of one path.
+    /// Returns several creates and deletes of one path.
     fn over_one_path(&mut self) -> Vec<WriteOp> {
         let path = Text::from(format!("{}/{}", self.repeats.pick(&PARENTS), self.repeats.pick(&NAMES)));
         let (serial, client) = (&mut self.serial, self.client);
@@ -413,7 +418,7 @@ impl Program {
         }
     }
 
-    /// Everything it watches, and what it has seen.
+    /// Returns all its watches, with the newest zxid that it has seen.
     fn watches_again(&self) -> SetWatches {
         let of = |kind: Watched| {
             let paths = self.watched.iter().filter(|(_, watched)| *watched == kind);
@@ -443,7 +448,7 @@ impl Program {
         format!("{}/{name}", self.parent()).into()
     }
 
-    /// The one that was seen last, any, or one that is hardly right.
+    /// Returns the newest known version, any version, or one that is hardly ever right.
     fn version(&mut self, path: &Text) -> i32 {
         match self.random.below(4) {
             0 => -1,
@@ -452,19 +457,22 @@ impl Program {
         }
     }
 
-    /// Never the same twice in a run.
+    /// Returns data that is unique in the run.
     fn data(&mut self) -> Option<Bytes> {
         self.serial += 1;
         let mut data = format!("{}:{}", self.client.0, self.serial).into_bytes();
         if self.random.one_in(40) {
-            // Stored elsewhere than small data.
+            // Large data is stored elsewhere than small data.
             data.resize(1100, b'.');
         }
         Some(data.into())
     }
 }
 
-/// A [`Program`] as a client of the [simulator of ensembles](crate::ensemble), whose habits are its own: what it asks for is the program's.
+/// A [`Program`] as a client of the [simulator of ensembles](crate::ensemble).
+///
+/// The program chooses the requests; the simulator's client does everything else, such as pings and
+/// pauses.
 #[derive(Debug)]
 pub struct Asking {
     program: Program,
@@ -472,7 +480,7 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// One client's.
+    /// Creates the requests of one client.
     pub fn new(seed: u64, client: ClientId, mix: Mix) -> Self {
         Self { program: Program::new(seed, client, mix, 0), under_way: VecDeque::new() }
     }
@@ -482,7 +490,7 @@ impl Asks for Asking {
     fn next(&mut self, _last_zxid: i64) -> Request {
         let request = loop {
             match self.program.deed() {
-                // Pings are the client's own.
+                // The simulator's client sends the pings.
                 Deed::Ask(Request::Ping) => break Request::Sync { path: None },
                 Deed::Ask(request) => break request,
                 Deed::Leave | Deed::Think(_) | Deed::Silence(_) => {}

@@ -1,15 +1,21 @@
-//! What clients of an ensemble may observe, checked after a run.
+//! Checks after a run what clients of an ensemble could observe.
 //!
-//! Pure code over a recorded [`History`]: no oracle knows how a server works. Whoever drives an ensemble records into a
-//! [`Recorder`]:
+//! The oracles are pure code over a recorded [`History`]. None knows how a server works. The driver
+//! of an ensemble records into a [`Recorder`]:
 //!
-//! - a client begins a connection: [`Recorder::connecting`]; the answer: [`Recorder::connected`]; its end: [`Recorder::ended`],
-//! - a request leaves it: [`Recorder::invoked`]; an answer or an event arrives: [`Recorder::answered`], [`Recorder::notified`],
-//! - a server applies an entry: [`Recorder::committed`], for every server and entry, no-ops and sessions too,
-//! - links, leaders and full disks: [`Recorder::serving`], [`Recorder::healthy`], [`Recorder::refusing`], [`Recorder::leader_refusing`].
+//! - a client begins a connection: [`Recorder::connecting`]; the answer: [`Recorder::connected`];
+//!   its end: [`Recorder::ended`],
+//! - a request leaves it: [`Recorder::invoked`]; an answer or an event arrives:
+//!   [`Recorder::answered`], [`Recorder::notified`],
+//! - a server applies an entry: [`Recorder::committed`], for every server and entry, including
+//!   no-ops and sessions,
+//! - links, leaders and full disks: [`Recorder::serving`], [`Recorder::healthy`],
+//!   [`Recorder::refusing`], [`Recorder::leader_refusing`].
 //!
-//! Then [`check_with`] judges what was recorded: at the end, or [so far](Recorder::so_far) (what is owed at the end is then not asked for). It
-//! takes a few microseconds for each operation. [`Summary`] says whether there was anything to judge, [`load`] is a workload made for this.
+//! Then [`check_with`] judges the history at the end of the run. It can also judge the history [so
+//! far](Recorder::so_far), without the rules that hold only at the end. It takes a few microseconds
+//! per operation. [`Summary`] counts how much there was to judge. [`load`] is a workload made for
+//! these oracles.
 
 mod cut_short;
 mod ephemeral;
@@ -38,20 +44,22 @@ pub use violation::Violation;
 
 use facts::Facts;
 
-/// How fast an ensemble promises to be, where a rule is about time.
+/// The timing that an ensemble promises, for the rules about time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Promises {
-    /// Until the leader knows that a session was heard by a server that follows it, microseconds.
+    /// Maximum delay in microseconds before the leader knows that a follower heard from a session.
     pub propagation_us: u64,
-    /// Until a session whose timeout is over is closed, while the ensemble is well, microseconds.
+    /// Maximum delay in microseconds before an expired session is closed, in a healthy ensemble.
     pub expiry_us: u64,
-    /// For how long a server's clock may stand still, before it jumps to true time, without any server noticing, microseconds.
+    /// Maximum time in microseconds that a server's clock may stand still unnoticed, before it
+    /// jumps to true time.
     pub unnoticed_us: u64,
-    /// How far a server's clock may run from true time, millionths.
+    /// Maximum drift of a server's clock from true time, in parts per million.
     pub drift_ppm: u64,
-    /// Until a request is answered or its connection ends, while the ensemble is well, microseconds.
+    /// Maximum time in microseconds until a request is answered or its connection ends, in a
+    /// healthy ensemble.
     pub answer_us: u64,
-    /// For how long a state may be shown after another server had a newer one, microseconds; `None` when that is not bounded.
+    /// Maximum age in microseconds of a state shown to a client; `None` if it is unbounded.
     pub staleness_us: Option<u64>,
 }
 
@@ -69,29 +77,30 @@ impl Default for Promises {
 }
 
 impl Promises {
-    /// What a server's clock may take for so long, at least; a millisecond is its grain.
+    /// Returns the shortest time that a server's clock may show for `us`. The clock's grain is 1
+    /// ms.
     fn shortest_us(&self, us: u64) -> u64 {
         (us - us.saturating_mul(self.drift_ppm.min(1_000_000)) / 1_000_000).saturating_sub(1000)
     }
 
-    /// What a server's clock may take for so long, at most.
+    /// Returns the longest time that a server's clock may show for `us`.
     fn longest_us(&self, us: u64) -> u64 {
         us + us.saturating_mul(self.drift_ppm) / 1_000_000 + 2000
     }
 }
 
-/// Judges a run, with the promises that an ensemble makes when nothing else was said.
+/// Judges a run by the default promises.
 ///
 /// # Errors
-/// The first broken rule, and the story of how it was broken.
+/// The first broken rule, with the story of how it was broken.
 pub fn check(history: &History) -> Result<(), Violation> {
     check_with(history, &Promises::default())
 }
 
-/// Judges a run.
+/// Judges a run by the given promises.
 ///
 /// # Errors
-/// The first broken rule, and the story of how it was broken.
+/// The first broken rule, with the story of how it was broken.
 pub fn check_with(history: &History, promises: &Promises) -> Result<(), Violation> {
     if let Some(Disagreement { zxid, at, what }) = &history.disagreement {
         return Err(Violation::of("there is one history")
@@ -110,10 +119,12 @@ pub fn check_with(history: &History, promises: &Promises) -> Result<(), Violatio
     watch::check(&facts, &scripts)
 }
 
-/// Every change of a znode, in order: what judges of something else than the ensemble need where its clients cannot know what became of a write.
+/// Returns every change of a znode, in order.
+///
+/// Checkers outside the ensemble need it when its clients cannot know the outcome of a write.
 ///
 /// # Errors
-/// As [`check`].
+/// As for [`check`].
 pub fn changed(history: &History) -> Result<Vec<Changed>, Violation> {
     let facts = Facts::of(history)?;
     let origins = origin::check(&facts)?;

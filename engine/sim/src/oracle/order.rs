@@ -1,5 +1,7 @@
-//! One connection: answers come in the order of the requests, their zxids never go back, also against what the client had seen
-//! elsewhere, and name entries that are committed.
+//! The order of answers on one connection.
+//!
+//! Answers come in the order of the requests. Their zxids never go back, not even below a zxid that
+//! the client saw on another connection. They name committed entries.
 
 use super::facts::{Facts, has_place};
 use super::history::{Connection, Moment, Received};
@@ -77,7 +79,7 @@ fn is_committed(
     zxid: i64,
     what: impl Fn() -> String,
 ) -> Result<(), Violation> {
-    // Before its first entry a server shows the state that every server is born with.
+    // Before its first entry, a server shows the initial state of every server.
     if zxid == 0 || facts.entry_at(zxid).is_some_and(|entry| facts.entries[entry].at.us <= at.us) {
         return Ok(());
     }

@@ -1,5 +1,8 @@
-//! Exactly once: an acknowledged write has one entry, one of unknown outcome at most one, and no entry comes from nowhere. What a session
-//! asked takes effect in the order in which it asked, on whichever connections.
+//! Exactly once: matches every entry to the request that caused it.
+//!
+//! An acknowledged write has exactly one entry, and a write of unknown outcome has at most one.
+//! Every entry has an origin. A session's requests take effect in the order in which they were
+//! made, across all its connections.
 
 use super::facts::{Entry, Facts, Session, is_ordered, is_refused};
 use super::violation::{Violation, clock};
@@ -9,22 +12,22 @@ use zoolet_engine::tree::acl::{self, Identity};
 use zoolet_engine::txn::{Op, Txn};
 use zoolet_model::{CreateMode, ErrorCode, Request, RequestedAcl, SessionId, WriteOp};
 
-/// Where an entry comes from.
+/// The origin of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
-    /// The ensemble itself: a no-op, another timeout, a container reaped, bytes without meaning.
+    /// The ensemble itself: a no-op, a changed timeout, a reaped container, or meaningless bytes.
     Ensemble,
     /// A client that asked for a session.
     Session,
     /// This operation.
     Operation(usize),
-    /// Nobody asked for this session's end.
+    /// The session's end, without a request for it.
     Expiry,
 }
 
-/// Who caused what.
+/// The relation between entries and operations.
 pub(super) struct Origins {
-    /// For each entry.
+    /// For each entry, its origin.
     pub(super) of_entry: Vec<Origin>,
     /// For each operation, its entry.
     pub(super) effect: Vec<Option<usize>>,
@@ -33,7 +36,7 @@ pub(super) struct Origins {
 /// Finds the operation of every entry.
 ///
 /// # Errors
-/// Where there is none, or more than one.
+/// The first entry without a matching request, or the first request with more than one entry.
 pub(super) fn check(facts: &Facts<'_>) -> Result<Origins, Violation> {
     let mut origins = Origins {
         of_entry: facts
@@ -42,7 +45,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<Origins, Violation> {
             .map(|entry| match entry.txn {
                 Some(Txn::CreateSession { .. }) => Origin::Session,
                 Some(Txn::CloseSession { .. }) => Origin::Expiry,
-                // A write that nobody asked for is found where its session's requests are.
+                // Writes without a request are found later, among their session's requests.
                 Some(
                     Txn::NoOp
                     | Txn::Write { .. }
@@ -64,12 +67,12 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<Origins, Violation> {
     Ok(origins)
 }
 
-/// The entry that an answer names.
+/// Returns the entry that an answer names.
 fn named(facts: &Facts<'_>, operation: usize) -> Option<usize> {
     let asked = facts.operation(operation);
     let answer = asked.answer.as_ref().filter(|_| is_ordered(asked) && !is_refused(asked))?;
     let entry = facts.entry_at(answer.zxid)?;
-    // A session that is gone may be told so without an entry.
+    // A client may be told without an entry that its session is gone.
     let told_gone = answer.result == Err(ErrorCode::SessionExpired);
     (!told_gone || matches(facts, operation, &facts.entries[entry])).then_some(entry)
 }
@@ -92,8 +95,11 @@ fn acknowledged_are_there(facts: &Facts<'_>) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Walks a session's requests and entries side by side. On each connection the acknowledged requests come first. Of the rest, whose outcome is
-/// unknown, a beginning took effect, because the stream to the leader breaks once; but a server may have refused some of them.
+/// Matches a session's requests with its entries, both in order.
+///
+/// On each connection the acknowledged requests come first. Of the remaining ones, whose outcome is
+/// unknown, a prefix took effect, because the stream to the leader breaks only once. But a server
+/// may have refused some of them.
 fn of_session(facts: &Facts<'_>, session: &Session, origins: &mut Origins) -> Result<(), Violation> {
     let writes: Vec<usize> =
         session.entries.iter().copied().filter(|&entry| !facts.entries[entry].is_close()).collect();
@@ -143,17 +149,19 @@ impl Origins {
     }
 }
 
-/// Entries of a session between two that are accounted for, and the requests that may have become them.
+/// A session's entries between two matched ones, and the requests that may have caused them.
 struct Segment<'f, 'h> {
     facts: &'f Facts<'h>,
     session: &'f Session,
-    /// For each connection what was asked and not answered.
+    /// For each connection, its unanswered requests.
     tails: Vec<Vec<usize>>,
     entries: &'f [usize],
 }
 
 impl Segment<'_, '_> {
-    /// Finds a beginning of each tail that together are the entries, as much of the earlier ones as possible, and begins anew.
+    /// Matches the segment's entries with prefixes of its tails, then starts a new segment.
+    ///
+    /// Earlier tails get the longest possible prefix.
     fn account(&mut self, origins: &mut Origins) -> Result<(), Violation> {
         let mut taken = Vec::new();
         let mut hopeless = BTreeSet::new();
@@ -165,7 +173,7 @@ impl Segment<'_, '_> {
         Ok(())
     }
 
-    /// `next` is a tail and a place in it, `from` the first entry that is not accounted for.
+    /// Tries to match the entries from index `from` on. `next` is a tail and an index in it.
     fn search(
         &self,
         next: (usize, usize),
@@ -198,8 +206,11 @@ impl Segment<'_, '_> {
         false
     }
 
-    /// Whether the server that it was asked of, or one that led, may have refused it before `behind` was applied, which was asked for later: a refusal is
-    /// an outcome, also when its client has left and never hears of it.
+    /// Returns whether a server may have refused this operation, so that a later one took effect.
+    ///
+    /// The refusing server is the operation's own or a leader. It must have refused before
+    /// `behind`, the later operation's entry, was applied. A refusal is an outcome even if the
+    /// client has left and never hears of it.
     fn may_be_refused(&self, operation: usize, behind: usize) -> bool {
         let (asked, behind) = (self.facts.operation(operation), &self.facts.entries[behind]);
         let history = self.facts.history;
@@ -231,7 +242,7 @@ impl Segment<'_, '_> {
     }
 }
 
-/// Every session began because a client asked, and one request begins one at most.
+/// Checks that a client asked for every session, with at most one session per request.
 fn sessions_were_asked_for(facts: &Facts<'_>) -> Result<(), Violation> {
     let told: BTreeSet<_> = facts
         .history
@@ -240,7 +251,7 @@ fn sessions_were_asked_for(facts: &Facts<'_>) -> Result<(), Violation> {
         .filter(|one| one.wants_new_session())
         .filter_map(|one| one.session())
         .collect();
-    // Connections are in the order in which they were begun.
+    // Connections are in the order in which they were opened.
     let unanswered: Vec<_> =
         facts.history.connections.iter().filter(|one| one.wants_new_session() && one.reply.is_none()).collect();
     let mut unknown = 0;
@@ -262,16 +273,19 @@ fn sessions_were_asked_for(facts: &Facts<'_>) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Whether this is the entry that this request becomes. All that its effect depends on has to agree: of two requests that fit, it does not matter then
-/// which one is taken for it.
+/// Returns whether a request may have become this entry.
+///
+/// Everything that influences the effect must match. So if two requests match, either may be taken
+/// as the origin.
 pub(super) fn matches(facts: &Facts<'_>, operation: usize, entry: &Entry<'_>) -> bool {
     let request = &facts.operation(operation).request;
     let ids = facts.identities.of_operation(operation);
     match &entry.txn {
         Some(Txn::Write { op, identity, .. }) => match (request, op) {
             (Request::Write(asked), op) => matches_op(ids, asked, op) && is_asked_as(ids, identity),
-            // A multi is refused as a whole when no entry could hold it. Nobody asks for so much here; and were that allowed for, one that was lost would
-            // pass for the entry of any bad argument, and be carried out.
+            // A multi that is too large for an entry is refused as a whole. The load never sends
+            // one, so it is not considered here. Otherwise a lost multi could pass for the entry of
+            // a bad argument, and the reference would carry it out.
             (request, Op::Refused(code)) => refusal_of(request) == Some(*code),
             (_, Op::Create { .. } | Op::Delete { .. } | Op::SetData { .. } | Op::SetAcl { .. } | Op::Check { .. }) => {
                 false
@@ -290,7 +304,7 @@ pub(super) fn matches(facts: &Facts<'_>, operation: usize, entry: &Entry<'_>) ->
     }
 }
 
-/// What always fails, and as what.
+/// Returns the error of a request that always fails.
 pub(super) fn refusal_of(request: &Request) -> Option<ErrorCode> {
     match request {
         Request::Reconfig => Some(ErrorCode::ReconfigDisabled),
@@ -318,7 +332,7 @@ pub(super) fn refusal_of(request: &Request) -> Option<ErrorCode> {
     }
 }
 
-/// Whether the entry says that this is who asked.
+/// Returns whether the entry names this client's identities.
 fn is_asked_as(ids: &Ids, identity: &Identity) -> bool {
     let of = |scheme: &'static str| ids.iter().filter(move |id| id.scheme == scheme);
     of("super").next().is_some() == identity.is_super
@@ -355,7 +369,8 @@ fn matches_op(ids: &Ids, asked: &WriteOp, op: &Op<'_>) -> bool {
         Op::Check { path, version } => {
             matches!(asked, WriteOp::Check { path: p, version: v } if p.as_str() == *path && v == version)
         }
-        // What is refused before it is ordered is refused in any state, so also in the first.
+        // A request refused before it is ordered is refused in every state, including the empty
+        // tree.
         Op::Refused(code) => {
             let writer = Writer { session: 0, ids: ids.clone(), zxid: 0, wall_ms: 0 };
             Tree::new().answer_write(&writer, asked, &mut Vec::new()) == Err(*code)
@@ -365,8 +380,8 @@ fn matches_op(ids: &Ids, asked: &WriteOp, op: &Op<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Stories of one session on three connections, of which the client leaves two without having heard anything: what is shown on the third one
-    //! tells whose write took effect.
+    //! Stories of one session on three connections. The client leaves the first two before any
+    //! answer arrives. The answers on the third show whose write took effect.
 
     use crate::oracle::{ClientId, End, Recorder, check};
     use crate::reference::digest_of;
@@ -390,12 +405,12 @@ mod tests {
         conn: u64,
         xid: i32,
         last: Zxid,
-        /// When whatever comes next happens.
+        /// Time of the next step.
         at_us: u64,
     }
 
     impl Story {
-        /// The session begins on its first connection.
+        /// Begins the session on its first connection.
         fn begin() -> Self {
             let mut story = Self { recorder: Recorder::new(), conn: 0, xid: 0, last: Zxid::ZERO, at_us: 1 };
             story.connect(ConnectRequest::for_new_session(9000), |story| {
@@ -413,7 +428,7 @@ mod tests {
             self.recorder.connected(self.at_us, conn, reply);
         }
 
-        /// The client leaves, and goes on elsewhere.
+        /// The client leaves its connection and opens another.
         fn move_on(&mut self) {
             self.recorder.ended(self.at_us, ConnId(self.conn), End::ByClient);
             let password = Some(Bytes::copy_from_slice(&SECRET.0));
@@ -426,7 +441,7 @@ mod tests {
             self.recorder.invoked(self.at_us, ConnId(self.conn), self.xid, request);
         }
 
-        /// What was asked last is answered from the newest state.
+        /// Answers the last request from the newest state.
         fn answer(&mut self, result: Result<Reply, ErrorCode>) {
             self.recorder.answered(self.at_us, ConnId(self.conn), self.xid, self.last.as_i64(), result);
         }
@@ -486,7 +501,8 @@ mod tests {
         (Request::Auth { scheme: Some("digest".into()), auth }, Identity { ids, ..Identity::default() })
     }
 
-    /// Seed 85 under faults, when clients began to ask for several things at once: the multi was carried out in the reference alone.
+    /// Regression: seed 85 under faults, when clients began to have several requests in flight.
+    /// Only the reference carried out the multi.
     #[test]
     fn a_multi_that_was_lost_does_not_pass_for_a_bad_argument() {
         let mut story = Story::begin();
@@ -531,8 +547,10 @@ mod tests {
 
     const RULE: &str = "a write has at most one entry, an entry is asked for, and nothing takes effect behind what was lost on the same connection";
 
-    /// A client leaves a create and what stands behind it, while both wait. The one is refused and the other takes effect; `refuses` records who may have
-    /// refused, from the one time to the other.
+    /// A client leaves while a create and a multi behind it wait.
+    ///
+    /// The create is refused and the multi takes effect. `refuses` records which server may have
+    /// refused, between `from_us` and 1 us later.
     fn refused_after_its_client_left(from_us: u64, refuses: impl Fn(&mut Recorder, u64, bool)) -> Option<&'static str> {
         let mut story = Story::begin();
         story.ask(create("/a", OPEN));
@@ -556,8 +574,9 @@ mod tests {
         story.verdict()
     }
 
-    /// Seed 7345701 under faults: the leader's base hung, its disk filled up, and it refused the create 2 s after its client had left. Seed 9105789: a
-    /// learner refused, whose base hung until its log was full.
+    /// Regression: seed 7345701 under faults. The leader's base hung, its disk filled up, and it
+    /// refused the create 2 s after the client had left. In seed 9105789 a learner refused, because
+    /// its base hung until its log was full.
     #[test]
     fn a_refusal_is_an_outcome_although_its_client_has_left() {
         assert_eq!(refused_after_its_client_left(3, Recorder::leader_refusing), None);
@@ -578,7 +597,7 @@ mod tests {
         assert_eq!(refused_after_its_client_left(3, elsewhere), Some(RULE));
     }
 
-    /// Nobody waits for the answer to an auth packet before he asks for more, and a connection may end between the two.
+    /// Clients do not wait for the answer to an auth packet, and a connection may end before it.
     #[test]
     fn who_left_before_his_auth_was_answered_has_written_with_it() {
         let (auth, ann) = ann();
@@ -593,7 +612,7 @@ mod tests {
         assert_eq!(story.verdict(), None);
     }
 
-    /// An entry says as whom it was asked, and what its ACL came to: that must be true.
+    /// An entry states the writer's identity and its resolved ACL. Both must match the request.
     #[test]
     fn an_entry_of_another_identity_or_acl_is_nobodys() {
         let rule = "an acknowledged write is in the history";

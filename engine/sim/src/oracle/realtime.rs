@@ -1,9 +1,14 @@
-//! Linearizability of writes and of synced reads, in one pass: with the order of the entries known, it remains that the order agrees with
-//! true time.
+//! Linearizability of writes and synced reads, in one pass over the known order of entries.
 //!
-//! Whatever anybody has seen is committed. So a write that is asked for after that has a greater zxid, a session that begins after that a
-//! greater id, and a sync that is asked for after that shows at least as much; what is read later on the same connection shows no less (order.rs).
-//! That each answer is what its place in the order says is checked where the states are (replay.rs).
+//! The check is that this order agrees with true time. Every state that a client has seen is
+//! committed. So after a client has seen a zxid:
+//!
+//! - a write requested later has a greater zxid,
+//! - a session that begins later has a greater id,
+//! - a sync requested later shows at least that zxid, and so do later reads on its connection
+//!   (order.rs).
+//!
+//! replay.rs checks that each answer fits its place in the order.
 
 use super::facts::{Facts, has_place};
 use super::history::Received;
@@ -11,7 +16,7 @@ use super::origin::Origins;
 use super::violation::{Violation, clock};
 use zoolet_model::Request;
 
-/// Something that shows a zxid to a client.
+/// A message that shows a zxid to a client.
 struct Shown {
     step: u64,
     zxid: i64,
@@ -36,7 +41,7 @@ pub(super) fn check(facts: &Facts<'_>, origins: &Origins) -> Result<(), Violatio
         }
         most
     };
-    // Connections and operations, each in the order in which they were begun, as one sequence.
+    // Merges connections and operations into one sequence, by their begin.
     let mut connections = facts.history.connections.iter().enumerate().peekable();
     for (at, operation) in facts.history.operations.iter().enumerate() {
         while let Some((index, connection)) = connections.next_if(|(_, one)| one.begun.step < operation.invoked.step) {

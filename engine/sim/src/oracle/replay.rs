@@ -1,9 +1,10 @@
-//! Every answer is what the naive reference says at its place, and every event that a connection is owed comes where it belongs.
+//! Compares every answer with the naive reference, and computes the events owed to each connection.
 //!
-//! The history is replayed in the order of its zxids: an entry changes the reference's tree and fires watches, then every answer with that
-//! zxid is compared and sets its watch. What comes out, besides, is the script of each connection: the events it is owed between its answers.
-//! Since an answer's zxid is the state it was given from, the script is exact: an event stands before the first answer from a
-//! state that has the change, and behind every answer from one that has not (surface 5.4).
+//! The history is replayed in zxid order. An entry changes the reference's tree and fires watches.
+//! Then every answer with that zxid is compared, and sets its watch. The result is a script per
+//! connection: its answers, and the events it is owed between them. The script is exact, because an
+//! answer's zxid names the state it was computed from. An event comes before the first answer from
+//! a state that includes the change, and after every answer from an earlier state (surface 5.4).
 
 use super::cut_short::CutShort;
 use super::facts::{Facts, has_place, is_ordered, is_refused};
@@ -17,22 +18,22 @@ use std::collections::BTreeSet;
 use zoolet_engine::txn::Txn;
 use zoolet_model::{ErrorCode, EventKind, Reply, Request, SessionId, SetWatches};
 
-/// A znode was created, deleted, or given other data.
+/// A change of a znode: created, deleted, or given other data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Changed {
-    /// By which entry.
+    /// Zxid of the entry that changed it.
     pub zxid: i64,
-    /// When the first server applied that, microseconds.
+    /// Time at which the first server applied the entry, in microseconds.
     pub at_us: u64,
-    /// Whose entry it was, or whose end; `None` when the ensemble reaped it.
+    /// The session that the entry acts for or ends; `None` if the ensemble reaped the znode.
     pub session: Option<SessionId>,
-    /// Whether it went with that session.
+    /// Whether the change is part of that session's end.
     pub is_end: bool,
-    /// What.
+    /// The kind of change.
     pub kind: EventKind,
-    /// Of which znode.
+    /// The znode's path.
     pub path: String,
-    /// Its data after the entry; `None` also when it is gone then.
+    /// Its data after the entry; `None` if it has none or is deleted.
     pub data: Option<Bytes>,
 }
 
@@ -47,12 +48,12 @@ struct Replay<'f, 'h> {
     changed: Vec<Changed>,
 }
 
-/// Compares every answer, and gives each connection's script.
+/// Compares every answer and returns each connection's script.
 pub(super) fn check(facts: &Facts<'_>, origins: &Origins) -> Result<Vec<Script>, Violation> {
     replay(facts, origins).map(|replay| replay.scripts)
 }
 
-/// The same, and gives what became of the tree, in order.
+/// Compares every answer and returns all changes of the tree, in order.
 pub(super) fn changed(facts: &Facts<'_>, origins: &Origins) -> Result<Vec<Changed>, Violation> {
     replay(facts, origins).map(|replay| replay.changed)
 }
@@ -112,7 +113,7 @@ impl Replay<'_, '_> {
                 self.fire(&changes);
                 return self.answered(operation, expected);
             }
-            // What nobody asked for is a violation already; what means nothing changes nothing.
+            // A write without a request is already a violation. Meaningless bytes change nothing.
             (
                 Some(Txn::Write { .. } | Txn::Multi { .. } | Txn::NoOp | Txn::RenewSession { .. } | Txn::Membership(_))
                 | None,
@@ -183,7 +184,7 @@ impl Replay<'_, '_> {
         }
     }
 
-    /// An answer that is not an entry's.
+    /// Compares an answer that belongs to no entry.
     fn read(&mut self, operation: usize) -> Result<(), Violation> {
         let asked = self.facts.operation(operation);
         let connection = asked.connection;
@@ -194,7 +195,7 @@ impl Replay<'_, '_> {
             return Ok(());
         }
         if is_ordered(asked) {
-            // It was told that its session is gone, without an entry.
+            // The client was told without an entry that its session is gone.
             let session = self.facts.connection(connection).session();
             if session.is_some_and(|session| self.live.contains(&session)) {
                 return Err(Violation::of("only a session that is gone is told so")
@@ -244,7 +245,8 @@ impl Replay<'_, '_> {
         }
     }
 
-    /// What may have been made up in this state was made up in it: in a later one no less would be owed before.
+    /// Assigns each cut-short setWatches to the first state that fits. In a later state the
+    /// connection would be owed at least as many events before it.
     fn cut_short(&mut self) {
         let Self { tree, zxid, scripts, .. } = self;
         self.cut_short.retain(|one| {
@@ -265,7 +267,10 @@ impl Replay<'_, '_> {
         self.tree.answer_read(ids, session, &asked.request).unwrap_or(Err(ErrorCode::SystemError))
     }
 
-    /// What the base could not read was determined before, and its watch may have been set with that.
+    /// Registers the watch of a refused read as uncertain.
+    ///
+    /// The answer was determined before the base failed to read the data, and the watch may have
+    /// been set then.
     fn perhaps_watch(&mut self, operation: usize) {
         let asked = self.facts.operation(operation);
         let says = self.state_says(operation);
@@ -293,7 +298,8 @@ impl Replay<'_, '_> {
     }
 }
 
-/// Where nobody knows, what was answered.
+/// Returns the expected answer about a watch. If its existence is uncertain, the given answer is
+/// right.
 fn found(there: Option<bool>, answer: &Answer) -> Result<Reply, ErrorCode> {
     let nothing = Err(ErrorCode::NoWatcher);
     if there.unwrap_or(answer.result != nothing) { Ok(Reply::Empty) } else { nothing }

@@ -1,5 +1,7 @@
-//! Sessions: an id names one session for ever, its owner is told so by one connection, "expired" is said only of a session whose end is
-//! committed, and nobody acts for a session after its end.
+//! Session ids and ends.
+//!
+//! An id names one session forever, and one connection announces it to its owner. Clients are told
+//! "expired" only about a session whose end is committed. Nothing acts for a session after its end.
 
 use super::facts::{Facts, has_place};
 use super::history::Received;
@@ -87,7 +89,8 @@ fn silent_after_their_end(facts: &Facts<'_>) -> Result<(), Violation> {
                         let asked = facts.operation(*operation);
                         let zxid =
                             asked.answer.as_ref().filter(|_| has_place(&asked.request)).map(|answer| answer.zxid);
-                        // Its own farewell may stand behind an end that the ensemble had decided on before.
+                        // The session's own close request may come after an end that the ensemble
+                        // had already decided.
                         let is_farewell = asked.request == zoolet_model::Request::CloseSession;
                         let told_so = asked
                             .answer

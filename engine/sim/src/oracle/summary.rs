@@ -1,4 +1,4 @@
-//! How much there was to judge: a run in which nothing happened breaks no rule.
+//! Counts how much there was to judge: a run in which nothing happens breaks no rule.
 
 use super::facts::{is_ordered, is_refused};
 use super::history::{End, History, Received};
@@ -6,22 +6,22 @@ use std::collections::BTreeMap;
 use zoolet_engine::txn::{self, Txn};
 use zoolet_model::{Request, SessionId};
 
-/// Counts of what a history holds.
+/// Counts of a history's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
     /// Requests.
     pub operations: u64,
-    /// Writes that were answered, refusals apart.
+    /// Answered writes, refusals excluded.
     pub writes: u64,
-    /// Reads, pings and whatever else writes nothing that were answered, refusals apart.
+    /// Answered requests that write nothing, such as reads and pings; syncs and refusals excluded.
     pub reads: u64,
-    /// Syncs that were answered.
+    /// Answered syncs.
     pub syncs: u64,
-    /// Requests that were answered SYSTEMERROR.
+    /// Requests answered with SYSTEMERROR.
     pub refused: u64,
-    /// Writes whose outcome nobody knows.
+    /// Writes of unknown outcome.
     pub unknown: u64,
-    /// Watch events that arrived, those of setWatches too.
+    /// Watch events that arrived, including those of setWatches.
     pub events: u64,
     /// Entries.
     pub entries: u64,
@@ -33,14 +33,14 @@ pub struct Summary {
     pub told_expired: u64,
     /// Connections that continued a session.
     pub continued: u64,
-    /// Of these, those to another server than the session's connection before.
+    /// Connections that continued a session on another server than before.
     pub moved: u64,
     /// Connections that broke.
     pub lost: u64,
 }
 
 impl Summary {
-    /// Of a history.
+    /// Counts a history.
     pub fn of(history: &History) -> Self {
         let mut summary = Self { operations: history.operations.len() as u64, ..Self::default() };
         for operation in &history.operations {

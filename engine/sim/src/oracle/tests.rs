@@ -1,4 +1,4 @@
-//! Good histories break no rule, and every rule is broken by some history that is good but for one thing.
+//! Good histories break no rule. Every rule is broken by some good history with one change.
 
 use super::origin::Origins;
 use super::*;
@@ -36,7 +36,7 @@ fn good_histories_break_no_rule() {
     assert!(unknown > 20 && events > 1000 && told_expired > 20 && moved > 50, "{all:?}");
 }
 
-/// One oracle alone, so that no other sees the mutation first.
+/// A single oracle, so that no other oracle reports the mutation first.
 type Pass = fn(&Facts<'_>, &Origins) -> Result<(), Violation>;
 
 fn none(_: &Facts<'_>, _: &Origins) -> Result<(), Violation> {
@@ -47,7 +47,7 @@ fn everything(facts: &Facts<'_>, _: &Origins) -> Result<(), Violation> {
     check_with(facts.history, &PROMISES)
 }
 
-/// Changes one thing in good histories until it could, and gives the rule that breaks.
+/// Mutates good histories until one mutation applies; returns the rule that it breaks.
 fn mutated(mutate: impl Fn(&mut History) -> bool, judge: impl Fn(&History) -> Result<(), Violation>) -> &'static str {
     for seed in 0..60 {
         let mut history = toy::history(seed, 3000);
@@ -64,7 +64,7 @@ fn mutated(mutate: impl Fn(&mut History) -> bool, judge: impl Fn(&History) -> Re
     panic!("no history can be mutated in this way")
 }
 
-/// [`mutated`], judged by one oracle.
+/// As [`mutated`], judged by one oracle.
 fn broken_by(pass: Pass, mutate: impl Fn(&mut History) -> bool) -> &'static str {
     mutated(mutate, |history| {
         let facts = Facts::of(history)?;
@@ -73,7 +73,7 @@ fn broken_by(pass: Pass, mutate: impl Fn(&mut History) -> bool) -> &'static str 
     })
 }
 
-/// [`mutated`], judged by one of those that come before the entries' origins are known.
+/// As [`mutated`], judged by one of the oracles that run before the entries' origins are known.
 fn broken_early_by(
     pass: fn(&Facts<'_>) -> Result<(), Violation>,
     mutate: impl Fn(&mut History) -> bool,
@@ -81,7 +81,7 @@ fn broken_early_by(
     mutated(mutate, |history| pass(&Facts::of(history)?))
 }
 
-// Places in a history.
+// Positions in a history.
 
 fn answered(history: &History, fits: impl Fn(&Operation) -> bool) -> Option<usize> {
     history
@@ -117,7 +117,7 @@ fn append(history: &mut History, txn: &Txn<'_>) {
     history.committed.push(Committed { zxid, payload, at: history.ended });
 }
 
-/// Another request on a connection, the last of the run.
+/// Adds a request to a connection, as the last one of the run.
 fn ask(
     history: &mut History,
     connection: usize,
@@ -379,7 +379,8 @@ fn who_gives_signs_of_life_does_not_expire_and_who_gives_none_does() {
         true
     };
     assert_eq!(broken_by(pass, late), "a session that gives no sign of life expires");
-    // What was said to a server without a leader does not count, nor what was said too late for the news to arrive.
+    // A sign of life does not count if its server had no leader, nor if it came too late to reach
+    // the leader.
     for (has_leader, propagation_us) in [(false, 0), (true, 1 << 40)] {
         let promises = Promises { propagation_us, ..PROMISES };
         let spared = (0..60).any(|seed| {
@@ -394,7 +395,9 @@ fn who_gives_signs_of_life_does_not_expire_and_who_gives_none_does() {
     }
 }
 
-/// A session that came back with another timeout, `returns_ms.1`, at 2 s, wrote at 6 s and was silent from then on; it ended at `ends_us`, or never.
+/// A session that returned at 2 s with another timeout, `returns_ms.1`.
+///
+/// It wrote at 6 s and was silent from then on. It ended at `ends_us`, or never.
 fn came_back(returns_ms: (i32, i32), ends_us: Option<u64>, stood_still: Option<(u64, u64)>) -> History {
     let mut recorder = Recorder::new();
     recorder.serving(0, ServerId::STANDALONE, true);
@@ -458,7 +461,8 @@ fn the_timeout_that_was_promised_last_counts() {
     }
 }
 
-/// Seed 9107793: the leader's clock had stood still for 42 ms when it took a write, and then jumped to the true time. The session ended 33 ms early.
+/// Regression: seed 9107793. The leader's clock had stood still for 42 ms when it took a write, and
+/// then jumped to true time. The session ended 33 ms early.
 #[test]
 fn a_clock_that_stood_still_unnoticed_makes_a_sign_as_old_as_it_showed() {
     let early = Some("a session that keeps giving signs of life does not expire");
@@ -470,8 +474,9 @@ fn a_clock_that_stood_still_unnoticed_makes_a_sign_as_old_as_it_showed() {
     assert_eq!(at(Some((5_300_000, 6_009_000)), 9_967_000), early, "a leader notices a longer time");
 }
 
-/// Seed 604606530: the leader's clock had stood still for about 400 ms when it applied the beginning of a session whose client was never told.
-/// The clock then jumped to the true time, and the session ended 366 ms early.
+/// Regression: seed 604606530. The leader's clock had stood still for about 400 ms when it applied
+/// the creation of a session whose client was never told. Then it jumped to true time, and the
+/// session ended 366 ms early.
 #[test]
 fn a_session_that_begins_while_a_clock_stands_still_unnoticed_is_as_old_as_the_clock_showed() {
     let early = Some("a session that keeps giving signs of life does not expire");
@@ -593,7 +598,8 @@ fn every_entry_is_asked_for_once_and_in_order() {
         true
     };
     assert_eq!(broken_by(none, twice), rule);
-    // The toy proposes one write of a connection at a time, so the run is made here: two under way at once.
+    // The toy proposes one write per connection at a time. So this test builds two writes in flight
+    // itself.
     let two_under_way = |history: &mut History| {
         let Some(write) =
             answered(history, |one| matches!(one.request, Request::Write(zoolet_model::WriteOp::SetData { .. })))
@@ -615,7 +621,7 @@ fn every_entry_is_asked_for_once_and_in_order() {
         true
     };
     assert_eq!(broken_by(none, two_under_way), rule);
-    // What is lost may have been refused, where servers refuse.
+    // A lost write may have been refused, if a server refuses requests.
     let refused = (0..60).any(|seed| {
         let mut history = toy::history(seed, 3000);
         two_under_way(&mut history) && {
@@ -633,7 +639,7 @@ fn every_entry_is_asked_for_once_and_in_order() {
 
 #[test]
 fn writes_syncs_and_sessions_agree_with_true_time() {
-    // Asked for later than it was, so that more had been seen by then.
+    // Moves a request to a later time, by which more had been seen.
     let late = |operation: Option<usize>, history: &mut History| {
         operation.is_some_and(|operation| {
             history.operations[operation].invoked.step = history.ended.step;
@@ -691,7 +697,7 @@ fn a_session_sees_its_earlier_writes_and_none_of_its_later_ones() {
     let (own, later) = ("a session sees its own earlier writes", "a session sees none of its later writes");
     assert_eq!(broken_by(fifo::check, |history| pairs(history, true)), own);
     assert_eq!(broken_by(fifo::check, |history| pairs(history, false)), later);
-    // Of unknown outcome, on an earlier connection.
+    // A write of unknown outcome, on an earlier connection.
     let across = |history: &mut History| {
         let facts = Facts::of(history).unwrap();
         let origins = origin::check(&facts).unwrap();
@@ -744,7 +750,7 @@ fn answers_are_what_their_place_says() {
     };
     let rule = "a read shows the state whose zxid it names";
     assert_eq!(broken_by(replayed, read), rule);
-    // The znode's data of before the last change, under a zxid that has the change.
+    // Shows the znode's data before the last change, with a zxid that includes the change.
     let stale = |history: &mut History| {
         let reads: Vec<_> = (0..history.operations.len())
             .filter_map(|at| {
@@ -775,7 +781,7 @@ fn answers_are_what_their_place_says() {
     assert_eq!(broken_by(replayed, gone), "only a session that is gone is told so");
 }
 
-/// Its states are compared first, so no history comes this far: the script alone.
+/// In a whole check, order.rs reports this first. So this test compares the scripts alone.
 #[test]
 fn answers_come_in_the_order_of_their_states() {
     let out_of_order = |history: &mut History| {
@@ -788,7 +794,7 @@ fn answers_come_in_the_order_of_their_states() {
     assert_eq!(broken_by(watched, out_of_order), "answers come in the order of their states");
 }
 
-/// The first place where such two stand next to each other.
+/// Returns the first position of two adjacent items that fit.
 fn next_to(history: &History, fits: impl Fn(&Received, &Received) -> bool) -> Option<(usize, usize)> {
     history.connections.iter().enumerate().find_map(|(connection, one)| {
         Some((connection, one.received.windows(2).position(|two| fits(&two[0], &two[1]))?))
@@ -870,7 +876,7 @@ fn events_come_once_each_in_order_and_before_what_shows_their_change() {
     assert_eq!(broken_by(watched, at_the_end), "no event is lost while its connection lasts");
 }
 
-/// A base that fails may do so before or after the watch is set.
+/// A failing base may fail before or after the watch is set.
 #[test]
 fn a_read_that_failed_may_have_set_its_watch() {
     let verdict = |asked: bool, tell: usize| {
@@ -916,7 +922,8 @@ fn a_read_that_failed_may_have_set_its_watch() {
     assert_eq!(verdict(false, 1), unasked);
 }
 
-/// What `docs` and failing seeds name are the rules' sentences: no two oracles share one by accident.
+/// The documents and failing seeds cite a rule by its sentence. So a violation prints the sentence
+/// first, then its story.
 #[test]
 fn a_violation_tells_its_story() {
     let mut history = toy::history(3, 3000);

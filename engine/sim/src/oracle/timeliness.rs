@@ -1,5 +1,7 @@
-//! Time, where a promise is about it: what a client is shown is not older than promised, and in an ensemble that is well nobody waits for
-//! ever.
+//! Promises about time.
+//!
+//! The states shown to clients are not older than promised. In a healthy ensemble no client waits
+//! forever.
 
 use super::Promises;
 use super::facts::{Facts, has_place, is_ordered};
@@ -13,10 +15,13 @@ pub(super) fn check(facts: &Facts<'_>, promises: &Promises) -> Result<(), Violat
     answered(facts, promises)
 }
 
-/// How long a server may take to catch up when nothing holds it up any more.
+/// Maximum time that a server needs to catch up once nothing delays it any more.
 const CATCHES_UP_US: u64 = 5_000_000;
 
-/// A state is outdated from when the next entry was applied somewhere. An answer was given after it was asked for, whatever the links did to it later.
+/// Checks that answers are not outdated.
+///
+/// A state is outdated once some server has applied the next entry. An answer was computed after
+/// its request was sent, however long the links delayed it.
 fn fresh(facts: &Facts<'_>, staleness_us: u64) -> Result<(), Violation> {
     for (at, operation) in facts.history.operations.iter().enumerate() {
         let Some(answer) = &operation.answer else { continue };

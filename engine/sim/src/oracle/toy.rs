@@ -1,7 +1,9 @@
-//! An ensemble as it should be, made of naive references: good histories for the tests of the oracles, and nothing of the engine in them.
+//! A correct ensemble made of naive references, which provides good histories for the oracles'
+//! tests.
 //!
-//! One list of steps is the history; each server has carried out a beginning of it and answers from there. Reads and watches are the
-//! business of the server that a client is connected to.
+//! It contains nothing of the engine. One list of steps is the history. Each server has carried out
+//! a prefix of it and answers from that state. Reads and watches are handled by the server that a
+//! client is connected to.
 
 use super::history::{ClientId, End, History, Recorder};
 use super::load::{Deed, Mix, Program};
@@ -18,7 +20,7 @@ use zoolet_model::{
 
 const WALL_MS: i64 = 1_700_000_000_000;
 
-/// Something that every server does, in order.
+/// A step that every server carries out, in order.
 #[derive(Clone, Debug)]
 enum Step {
     Entry {
@@ -27,7 +29,8 @@ enum Step {
         payload: Bytes,
         what: What,
     },
-    /// A connection takes a session over, if it lives; its server answers then.
+    /// A connection takes over a session, if the session is alive. The connection's server then
+    /// answers.
     Attach {
         conn: ConnId,
         session: i64,
@@ -55,10 +58,11 @@ struct Client {
     program: Program,
     conn: Option<ConnId>,
     is_open: bool,
-    /// Asked and not answered, as the server has them; a write at the head is proposed already when the flag is set.
+    /// Unanswered requests, as the server has them. `head_is_proposed` says that the write at the
+    /// head is already proposed.
     queue: VecDeque<(i32, Request)>,
     head_is_proposed: bool,
-    /// What a sync at the head waits for.
+    /// Number of steps that a sync at the head waits for.
     sync_from: Option<usize>,
     quiet_until_us: u64,
     next_ping_us: u64,
@@ -77,11 +81,11 @@ pub(super) struct Toy {
     sessions: BTreeMap<i64, (SessionSecret, u32, u64)>,
     next_conn: u64,
     next_xid: i32,
-    /// Requests that a client has under way at once, at most.
+    /// Maximum number of requests that a client has in flight.
     depth: usize,
 }
 
-/// A run of so many steps.
+/// Runs the toy for `steps` steps.
 pub(super) fn history(seed: u64, steps: u64) -> History {
     let mut toy = Toy::new(seed);
     for _ in 0..steps {
@@ -231,7 +235,7 @@ impl Toy {
         let client = &mut self.clients[who];
         let request = client.program.connect();
         if self.servers[server].reference.last_zxid() < request.last_zxid_seen {
-            // It is behind; the client would be told by a close.
+            // The server lags behind the client, and a real one would close the connection.
             return;
         }
         self.next_conn += 1;
@@ -277,7 +281,7 @@ impl Toy {
         let now_us = self.now_us;
         let late =
             |(_, timeout_ms, heard_us): &(SessionSecret, u32, u64)| now_us > heard_us + u64::from(*timeout_ms) * 1000;
-        // Who waits for an answer is not silent.
+        // A client that waits for an answer is not silent.
         let busy: Vec<i64> = self
             .clients
             .iter()
@@ -291,7 +295,7 @@ impl Toy {
         }
     }
 
-    /// A server looks at the request that a client has at the head.
+    /// A server handles the request at the head of a client's queue.
     fn serve(&mut self, who: usize) {
         let client = &mut self.clients[who];
         let (Some(conn), Some((xid, request))) = (client.conn, client.queue.front().cloned()) else { return };
@@ -359,7 +363,7 @@ impl Toy {
         {
             let (secret, timeout_ms) = match self.sessions.get(&session) {
                 Some(&(secret, timeout_ms, _)) if lives => (secret, timeout_ms),
-                // Its end is on its way: the connection will be closed by that.
+                // The session's end is in flight and will close the connection.
                 _ if lives => (self.clients[who].program.session().expect("its own").secret, 1000),
                 _ => (SessionSecret([0; 16]), 0),
             };
@@ -425,7 +429,7 @@ impl Toy {
     fn finish(mut self) -> History {
         self.recorder.healthy(self.now_us, true);
         self.settle();
-        // One client stays connected and goes on; all others fall silent, and their sessions end.
+        // One client stays connected and goes on. All others fall silent, and their sessions end.
         for who in 1..self.clients.len() {
             self.disconnect(who, End::ByClient);
         }
@@ -450,7 +454,7 @@ fn with_txn(session: SessionId, request: &Request, then: impl FnOnce(&Txn<'_>)) 
     }
 }
 
-/// Everything is open to everybody.
+/// Returns the operation of a write. Every znode is open to every client.
 fn op(write: &WriteOp) -> Op<'_> {
     let writer = Writer { session: 0, ids: Ids::of_peer(None), zxid: 0, wall_ms: 0 };
     if let Err(code @ (ErrorCode::BadArguments | ErrorCode::Unimplemented)) =

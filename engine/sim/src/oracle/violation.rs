@@ -1,4 +1,4 @@
-//! A broken rule, told so that a person can follow it.
+//! A broken rule, with a readable story.
 
 use super::history::{Connection, History, Moment, Operation};
 use std::fmt;
@@ -8,30 +8,30 @@ use std::fmt;
 pub struct Violation {
     /// The rule, as one sentence.
     pub rule: &'static str,
-    /// What happened, one line each.
+    /// The story, one line per event.
     pub story: Vec<String>,
 }
 
 impl Violation {
-    /// Of this rule.
+    /// Creates a violation of this rule.
     pub(super) fn of(rule: &'static str) -> Self {
         Self { rule, story: Vec::new() }
     }
 
-    /// Goes on with its story.
+    /// Adds a line to the story.
     #[must_use]
     pub(super) fn and(mut self, line: impl fmt::Display) -> Self {
         self.story.push(line.to_string());
         self
     }
 
-    /// Tells of an operation.
+    /// Adds an operation to the story.
     #[must_use]
     pub(super) fn and_operation(self, history: &History, operation: usize) -> Self {
         self.and(told(history, &history.operations[operation]))
     }
 
-    /// Tells of a connection.
+    /// Adds a connection to the story.
     #[must_use]
     pub(super) fn and_connection(self, connection: &Connection) -> Self {
         self.and(told_connection(connection))
@@ -47,7 +47,7 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// A time as people read it.
+/// Formats a time for readers.
 pub(super) fn clock(at: Moment) -> String {
     format!("{}.{:06} s", at.us / 1_000_000, at.us % 1_000_000)
 }

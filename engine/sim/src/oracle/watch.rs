@@ -1,7 +1,11 @@
-//! Watches: no data with zxid z before the event of the first change up to z, events in the order of the entries, one-shot watches once, no
-//! event lost while a connection lasts, and none that nobody waited for.
+//! Watches: each connection gets the events of its watches, and no others.
 //!
-//! A connection's script says what it is owed between its answers; here what it got is held against it.
+//! Events come in the order of the entries. An answer with zxid z comes after the events of changes
+//! up to z. A one-shot watch fires once. No event is lost while its connection lasts, and none
+//! comes without a watch.
+//!
+//! A connection's script lists the events that it is owed between its answers. This oracle compares
+//! the script with the messages that arrived.
 
 use super::facts::{Facts, has_place};
 use super::history::{Connection, Received};
@@ -10,7 +14,7 @@ use crate::reference::{Change, WatchKindOrd as Kind, concerns};
 use std::collections::BTreeMap;
 use zoolet_model::{EventKind, Text, WatcherType, path::parent_and_name};
 
-/// Who watches what, as the answers said.
+/// The watches of all connections, according to the answers.
 #[derive(Default)]
 pub(super) struct Watches {
     by_path: BTreeMap<String, Vec<Watch>>,
@@ -21,7 +25,7 @@ pub(super) struct Watches {
 struct Watch {
     connection: usize,
     kind: Kind,
-    /// Not so when the answer was that the base failed: the watch may have been set before that.
+    /// False if the answer was that the base failed: the watch may have been set before that.
     is_certain: bool,
 }
 
@@ -39,7 +43,7 @@ impl Watches {
         self.recursive += usize::from(kind == Kind::Recursive);
     }
 
-    /// Whether there is one of this kind; `None` when nobody knows.
+    /// Returns whether a connection has a watch of this kind; `None` if that is uncertain.
     pub(super) fn has(&self, connection: usize, path: &str, kind: WatcherType) -> Option<bool> {
         let watchers = self.by_path.get(path).into_iter().flatten();
         let meant = watchers.filter(|one| one.connection == connection && one.kind.is_meant_by(kind));
@@ -61,7 +65,7 @@ impl Watches {
         }
     }
 
-    /// These connections are over for good.
+    /// Removes all watches of these connections, which are over for good.
     pub(super) fn forget(&mut self, connections: &[usize]) {
         for watchers in self.by_path.values_mut() {
             watchers.retain(|one| {
@@ -72,7 +76,10 @@ impl Watches {
         }
     }
 
-    /// Calls `tell` once for each connection that waited for this, and uses up the one-shot watches. With it goes whether it certainly did.
+    /// Calls `tell` once for each connection that watches this change, and removes its one-shot
+    /// watches.
+    ///
+    /// `tell` also gets whether the connection certainly had such a watch.
     pub(super) fn fire(&mut self, change: &Change, mut tell: impl FnMut(usize, bool)) {
         self.matched.clear();
         if let Some(watchers) = self.by_path.get_mut(&change.path) {
@@ -93,14 +100,14 @@ impl Watches {
                 path = above;
             }
         }
-        // Of each connection the most certain first.
+        // For each connection, the most certain match first.
         self.matched.sort_unstable_by_key(|&(connection, is_certain)| (connection, !is_certain));
         self.matched.dedup_by_key(|(connection, _)| *connection);
         self.matched.iter().for_each(|&(connection, is_certain)| tell(connection, is_certain));
     }
 }
 
-/// What a connection is to get, in order.
+/// The messages that a connection must get, in order.
 #[derive(Default)]
 pub(super) struct Script {
     lines: Vec<Line>,
@@ -112,7 +119,7 @@ enum Line {
         kind: EventKind,
         path: String,
         zxid: i64,
-        /// Whether it may be left out.
+        /// Whether the event may be missing.
         optional: bool,
     },
 }
@@ -122,12 +129,12 @@ impl Script {
         self.lines.push(Line::Answer(operation));
     }
 
-    /// A watch fired.
+    /// Adds the event of a watch that fired.
     pub(super) fn owe(&mut self, zxid: i64, change: &Change, must: bool) {
         self.lines.push(Line::Event { kind: change.kind, path: change.path.clone(), zxid, optional: !must });
     }
 
-    /// setWatches finds that something was missed.
+    /// Adds the event of a change that setWatches found to be missed.
     pub(super) fn owe_made_up(&mut self, kind: EventKind, path: &Text) {
         self.lines.push(Line::Event { kind, path: path.to_string(), zxid: -1, optional: false });
     }
@@ -141,7 +148,8 @@ fn of_connection(facts: &Facts<'_>, connection: &Connection, script: &Script) ->
     let mut at = 0;
     for received in &connection.received {
         match received {
-            // Without a state it has no place among the events; what belongs to no request is judged elsewhere.
+            // An answer without a state has no place among the events. Answers without a request
+            // are judged elsewhere.
             Received::Answer(operation) if !has_place(&facts.operation(*operation).request) => {}
             Received::Stray(..) => {}
             Received::Answer(operation) => {

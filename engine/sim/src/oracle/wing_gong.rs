@@ -1,7 +1,8 @@
-//! The linear check of linearizability against one that knows no zxids.
+//! Compares the oracles with a linearizability check that knows no zxids.
 //!
-//! Wing and Gong's search: is there any order of the operations on one znode that agrees with true time and in which each answer is right? It
-//! takes exponential time and looks only at what was asked, when, and answered. Whatever the oracles accept, it must accept.
+//! Wing and Gong's search asks: is there an order of the operations on one znode that agrees with
+//! true time and makes each answer right? It takes exponential time, and looks only at requests,
+//! answers and their times. It must accept every history that the oracles accept.
 
 use super::*;
 use crate::reference::{RefOutput, Reference};
@@ -17,7 +18,7 @@ use zoolet_model::{
 
 // The search.
 
-/// The znode: data, and how often it was set.
+/// The znode: its data, and how often it was set; `None` if it does not exist.
 type State = Option<(Bytes, i32)>;
 
 #[derive(Clone, Debug)]
@@ -32,13 +33,15 @@ enum Act {
 struct Call {
     act: Act,
     from_us: u64,
-    /// `u64::MAX`: never answered.
+    /// `u64::MAX` if never answered.
     to_us: u64,
-    /// What it saw: version for a write of data, data and version for a read; an error as its code.
+    /// The result that the caller saw; an error as its code.
+    ///
+    /// A write of data shows the version, a read shows data and version.
     saw: Option<Result<State, ErrorCode>>,
 }
 
-/// What the znode becomes, and what whoever asked sees.
+/// Returns the znode's next state, and the result that the caller sees.
 fn sequentially(state: &State, act: &Act) -> (State, Result<State, ErrorCode>) {
     match (act, state) {
         (Act::Set(_) | Act::Delete, None) => (None, Err(ErrorCode::NoNode)),
@@ -57,7 +60,7 @@ fn sequentially(state: &State, act: &Act) -> (State, Result<State, ErrorCode>) {
     }
 }
 
-/// Whether any order will do.
+/// Returns whether some order of the calls is valid.
 fn is_linearizable(calls: &[Call]) -> bool {
     assert!(calls.len() <= 32, "short histories only");
     let mut hopeless: BTreeSet<(u32, State)> = BTreeSet::new();
@@ -67,7 +70,7 @@ fn is_linearizable(calls: &[Call]) -> bool {
 fn search(calls: &[Call], done: u32, state: &State, hopeless: &mut BTreeSet<(u32, State)>) -> bool {
     let left = |at: usize| done & (1 << at) == 0;
     let must = (0..calls.len()).filter(|&at| left(at) && calls[at].to_us < u64::MAX);
-    // Nothing may come before what was answered before it began.
+    // An answered call takes effect before every call that began after its answer.
     let Some(bound_us) = must.map(|at| calls[at].to_us).min() else { return true };
     if hopeless.contains(&(done, state.clone())) {
         return false;
@@ -87,14 +90,16 @@ fn search(calls: &[Call], done: u32, state: &State, hopeless: &mut BTreeSet<(u32
 const SERVER: ServerId = ServerId::STANDALONE;
 const PATH: &str = "/r";
 
-/// A call with the instant at which it took effect, or shows the state of; `None`: it never did.
+/// A planned call. `effect_us` is the time at which it takes effect or reads the state; `None` if
+/// never.
 struct Planned {
     call: Call,
     client: u32,
     effect_us: Option<u64>,
 }
 
-/// Clients that ask one after the other. In a wrong run some effects lie outside of their calls.
+/// Plans clients that each make one call at a time. In a wrong run some effects lie outside of
+/// their calls.
 fn plan(random: &mut Random, is_right: bool) -> Vec<Planned> {
     let mut planned = Vec::new();
     for client in 0..3 {
@@ -110,7 +115,7 @@ fn plan(random: &mut Random, is_right: bool) -> Vec<Planned> {
                 3 | 4 => Act::Set(data),
                 _ => Act::Read,
             };
-            // Whoever is not answered goes on all the same: he has another connection.
+            // A client without an answer goes on all the same, on another connection.
             let unanswered = random.one_in(8) && !matches!(act, Act::Read);
             let mut effect_us = Some(from_us + 1 + random.below(to_us - from_us - 1));
             if unanswered && random.one_in(2) {
@@ -127,7 +132,9 @@ fn plan(random: &mut Random, is_right: bool) -> Vec<Planned> {
     planned
 }
 
-/// Lets the reference say what each call saw, and writes it all down as a run of one server. A read is a sync and a getData.
+/// Computes each call's result with the reference, and records it all as a run of one server.
+///
+/// A read is a sync and a getData.
 fn carry_out(planned: &mut [Planned]) -> History {
     let mut events: Vec<(u64, u8, usize)> = Vec::new();
     for (at, one) in planned.iter().enumerate() {
@@ -145,7 +152,8 @@ fn carry_out(planned: &mut [Planned]) -> History {
         recorder.committed(at_us, *last, &payload);
         last.as_i64()
     };
-    // A session and connection for each call, so that a session's order says nothing; true time alone does.
+    // Each call has its own session and connection. So only true time orders the calls, not a
+    // session's order.
     for (at, one) in planned.iter().enumerate() {
         let (conn, client) = (ConnId(at as u64 + 1), ClientId(one.client));
         recorder.connecting(1, client, conn, SERVER, None, ConnectRequest::for_new_session(9000));
@@ -192,7 +200,7 @@ fn carry_out(planned: &mut [Planned]) -> History {
                     recorder.ended(at_us, conn, End::Lost);
                     continue;
                 }
-                // Of an effect that lies behind the answer, nobody could have known: it shows what was before everything.
+                // The effect comes after the answer. The answer shows the state before all calls.
                 if answers[at].is_empty() {
                     let mut before = before.clone();
                     let zxid = before.last_zxid() + 1000;
@@ -279,7 +287,7 @@ fn what_the_oracles_accept_is_linearizable() {
             caught += u64::from(verdict.is_err());
         }
     }
-    // What is wrong need not show in the values; where it does, both must have seen it often.
+    // Not every wrong run shows in the values. Where it does, both checks must have found it often.
     assert!(right > 500 && wrong > 300 && caught >= wrong, "{right} {wrong} {caught}");
 }
 

@@ -12,7 +12,7 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// What a connection has before it says anything: its address.
+    /// Returns the initial identities of a connection: its address.
     pub fn of_peer(peer: Option<IpAddr>) -> Self {
         Self { ids: peer.map(|ip| id_of("ip", &ip.to_string())).into_iter().collect() }
     }
@@ -31,7 +31,7 @@ impl Ids {
             })
     }
 
-    /// Surface 6.3: an auth packet; whether it was accepted.
+    /// Surface 6.3: handles an auth packet; returns whether it is accepted.
     pub(crate) fn authenticate(
         &mut self,
         scheme: Option<&str>,
@@ -59,7 +59,7 @@ impl Ids {
         }
     }
 
-    /// Surface 6.4: what is stored for a list as a client sent it.
+    /// Surface 6.4: returns the ACL to store for a list that a client sent.
     pub(crate) fn resolve(&self, requested: Option<&[RequestedAcl]>) -> Result<Vec<AclEntry>, ErrorCode> {
         let mut unique: Vec<&RequestedAcl> = Vec::new();
         for entry in requested.into_iter().flatten() {
@@ -93,7 +93,7 @@ impl Ids {
     }
 }
 
-/// `user:base64(sha1(user:password))`, the user being what comes before the first colon.
+/// Returns `user:base64(sha1(user:password))`; the user is the text before the first colon.
 pub fn digest_of(user_and_password: &str) -> String {
     let user = user_and_password.split(':').next().unwrap_or("");
     let mut text = [0; 28];
@@ -120,7 +120,7 @@ fn matches(entry: &AclEntry, id: &AuthId) -> bool {
     entry.id == id.id
 }
 
-/// An address with the number of bits that count.
+/// Parses an address with the number of significant bits.
 fn network(id: &str) -> Option<(IpAddr, u32)> {
     let (address, bits) = match id.split_once('/') {
         Some((address, bits)) => (address, Some(bits.parse::<u32>().ok()?)),
@@ -140,7 +140,7 @@ fn prefix(address: IpAddr, bits: u32) -> Vec<bool> {
     octets.iter().flat_map(|octet| (0..8).map(move |bit| octet >> (7 - bit) & 1 == 1)).take(bits as usize).collect()
 }
 
-/// What somebody without ADMIN sees (surface 6.5).
+/// Returns an ACL as shown to a client without ADMIN (surface 6.5).
 pub(super) fn redacted(acl: &[AclEntry]) -> Vec<AclEntry> {
     let cut = |entry: &AclEntry| match entry.id.split_once(':') {
         Some((user, _)) if entry.scheme == "digest" => entry_of(entry.perms, "digest", &format!("{user}:x")),
@@ -149,7 +149,7 @@ pub(super) fn redacted(acl: &[AclEntry]) -> Vec<AclEntry> {
     acl.iter().map(cut).collect()
 }
 
-/// An identity as whoAmI shows it.
+/// Returns an identity as whoAmI shows it.
 pub(crate) fn shown(id: &AuthId) -> AuthId {
     let user = if id.scheme == "digest" { id.id.split(':').next().map(Text::from) } else { None };
     AuthId { scheme: id.scheme.clone(), id: user.unwrap_or_else(|| id.id.clone()) }

@@ -1,4 +1,4 @@
-//! What a write or a read of the tree answers, whoever asks: no connection, no session, no watch.
+//! Answers to writes and reads of the tree, independent of connections, sessions and watches.
 
 use super::WatchKindOrd;
 use super::acl::{self, Ids};
@@ -8,7 +8,7 @@ use zoolet_model::{
 };
 
 impl Tree {
-    /// A write of one operation.
+    /// Answers a write of one operation.
     pub(crate) fn answer_write(
         &mut self,
         writer: &Writer,
@@ -25,7 +25,7 @@ impl Tree {
         })
     }
 
-    /// All or nothing (surface 2.4): tried on a copy.
+    /// Answers a multi on a copy of the tree: all or nothing (surface 2.4).
     pub(crate) fn answer_multi(
         &mut self,
         writer: &Writer,
@@ -63,14 +63,14 @@ impl Tree {
         Ok(Reply::Multi(results))
     }
 
-    /// A session and all that lives with it goes.
+    /// Ends a session and deletes its ephemerals.
     pub(crate) fn end_session(&mut self, session: i64, zxid: i64, changes: &mut Vec<Change>) {
         for path in self.ephemerals_of(session) {
             self.remove(&path, zxid, changes);
         }
     }
 
-    /// A read; `None` for anything else. Whether it also sets a watch is the caller's business.
+    /// Answers a read; `None` for any other request. The caller sets the watch, if any.
     pub(crate) fn answer_read(&self, ids: &Ids, session: i64, request: &Request) -> Option<Result<Reply, ErrorCode>> {
         Some(match request {
             Request::GetData { path, .. } => self.read_data(ids, path).map(|(data, stat)| Reply::Data(data, stat)),
@@ -146,7 +146,7 @@ impl Tree {
         Reply::Names(paths.collect())
     }
 
-    /// `None` for what is no read.
+    /// Returns `None` for an operation that is not a read.
     fn read(&self, ids: &Ids, read: &ReadOp) -> Option<ReadResult> {
         Some(match read {
             ReadOp::GetData { path } => {
@@ -160,7 +160,7 @@ impl Tree {
     }
 }
 
-/// The watch that a request sets, given how it was answered (surface 5.2).
+/// Returns the watch that a request sets, given its answer (surface 5.2).
 pub(crate) fn watch_set_by<'a>(
     request: &'a Request,
     result: &Result<Reply, ErrorCode>,
@@ -197,7 +197,7 @@ pub(crate) fn watch_set_by<'a>(
     is_set.then_some((path, kind))
 }
 
-/// Table 5.3: whether a watch of this kind on `watched` hears of the change.
+/// Returns whether a watch of this kind on `watched` hears of the change (table 5.3).
 pub(crate) fn concerns(kind: WatchKindOrd, watched: &str, change: &Change) -> bool {
     let path = &change.path;
     match (kind, change.kind) {
@@ -211,7 +211,10 @@ pub(crate) fn concerns(kind: WatchKindOrd, watched: &str, change: &Change) -> bo
     }
 }
 
-/// Surface 5.5: what a client that watched in this way, and has seen everything up to `since`, is told instead of being registered again.
+/// Returns the event that replaces the registration of a watch after a reconnect, if any (surface
+/// 5.5).
+///
+/// The client watched in this way, and has seen everything up to `since`.
 pub(crate) fn missed(tree: &Tree, kind: WatchKindOrd, absent: bool, path: &str, since: i64) -> Option<EventKind> {
     match (kind, tree.get(path)) {
         (WatchKindOrd::Persistent | WatchKindOrd::Recursive, _) => None,

@@ -1,10 +1,12 @@
-//! ZooKeeper as its clients see it, once more and naively: one sequential machine over plain ordered maps.
+//! ZooKeeper as its clients see it, implemented again and naively.
 //!
-//! Written from the rules ("surface N") alone, without a look at the engine, so that a misreading would have to happen twice. Nothing here
-//! is fast: every question scans the whole tree, a multi copies it. What the rules leave open is ours: a session's id is the zxid of its
-//! creation, and a failed write costs a zxid.
+//! It is one sequential machine over plain ordered maps. It was written from the rules ("surface
+//! N") alone, without looking at the engine. So a misreading would have to happen twice. Nothing
+//! here is fast: every request scans the whole tree, and a multi copies it. Two choices that the
+//! rules leave open follow zoolet: a session's id is the zxid of its creation, and a failed write
+//! costs a zxid.
 //!
-//! The machine does not choose zxids or times; whoever drives it passes those that the engine chose.
+//! The machine does not choose zxids or times. Its driver passes the ones that the engine chose.
 
 mod acl;
 mod answers;
@@ -23,36 +25,36 @@ use zoolet_model::{
     AuthId, ErrorCode, Perms, Reply, Request, SessionId, SetWatches, Text, WatchEvent, WatcherType, WriteOp,
 };
 
-/// Something the server sends, in order.
+/// A message of the server, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RefOutput {
     /// A watch event.
     Notify {
-        /// For whom.
+        /// The receiving connection.
         conn: ConnId,
-        /// What happened.
+        /// The event.
         event: WatchEvent,
     },
     /// An answer.
     Reply {
-        /// To whom.
+        /// The receiving connection.
         conn: ConnId,
-        /// As asked.
+        /// The request's xid.
         xid: i32,
-        /// What the header carries.
+        /// The zxid in the header.
         zxid: i64,
-        /// The body, or why not.
+        /// The body, or the error.
         result: Result<Reply, ErrorCode>,
     },
     /// The server closes the connection.
     Close {
-        /// Which.
+        /// The connection.
         conn: ConnId,
     },
 }
 
 impl RefOutput {
-    /// The connection it goes to.
+    /// Returns the connection that it is sent to.
     pub fn conn(&self) -> ConnId {
         match self {
             Self::Notify { conn, .. } | Self::Reply { conn, .. } | Self::Close { conn } => *conn,
@@ -64,7 +66,7 @@ impl RefOutput {
 #[derive(Clone, Debug)]
 pub struct Reference {
     tree: Tree,
-    /// Sessions, and the connection each is attached to.
+    /// Sessions, with the connection that each is attached to.
     sessions: BTreeMap<i64, Option<ConnId>>,
     connections: BTreeMap<ConnId, Connection>,
     watches: BTreeSet<(ConnId, String, WatchKindOrd)>,
@@ -88,7 +90,7 @@ pub(crate) enum WatchKindOrd {
 }
 
 impl WatchKindOrd {
-    /// Whether checkWatches and removeWatches of this type mean it.
+    /// Returns whether checkWatches and removeWatches of this type apply to it.
     pub(crate) fn is_meant_by(self, kind: WatcherType) -> bool {
         match kind {
             WatcherType::Data => self == Self::Data,
@@ -112,7 +114,9 @@ impl From<WatchKind> for WatchKindOrd {
 }
 
 impl Reference {
-    /// A new server. `super_digest` is `user:hash` of the digest identity that passes every check.
+    /// Creates a new server.
+    ///
+    /// `super_digest` is `user:hash` of the digest identity that passes every check.
     pub fn new(super_digest: Option<String>) -> Self {
         Self {
             tree: Tree::new(),
@@ -124,22 +128,22 @@ impl Reference {
         }
     }
 
-    /// The tree as it stands.
+    /// Returns the current tree.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// Sessions that are alive.
+    /// Yields the live sessions.
     pub fn sessions(&self) -> impl Iterator<Item = i64> {
         self.sessions.keys().copied()
     }
 
-    /// The last zxid that was used.
+    /// Returns the last used zxid.
     pub fn last_zxid(&self) -> i64 {
         self.last_zxid
     }
 
-    /// Every number that follows from the tree and the sessions.
+    /// Counts every number that is derived from the tree and the sessions.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts { sessions: self.sessions.len() as u64, ..Counts::default() };
         counts.owned = self.sessions.keys().map(|session| (SessionId(*session), 0)).collect();
@@ -161,37 +165,37 @@ impl Reference {
         counts
     }
 
-    /// Watches, all kinds and connections together.
+    /// Returns the number of watches, over all kinds and connections.
     pub fn watches(&self) -> usize {
         self.watches.len()
     }
 
-    /// Connections with a watch.
+    /// Returns the number of connections with a watch.
     pub fn watching_connections(&self) -> usize {
         self.watches.iter().map(|(conn, _, _)| conn).collect::<BTreeSet<_>>().len()
     }
 
-    /// Paths with a watch.
+    /// Returns the number of paths with a watch.
     pub fn watched_paths(&self) -> usize {
         self.watches.iter().map(|(_, path, _)| path).collect::<BTreeSet<_>>().len()
     }
 
-    /// An entry that changes nothing clients see.
+    /// Records an entry that clients cannot see.
     pub fn pass_zxid(&mut self, zxid: i64) {
         assert!(zxid > self.last_zxid, "zxids only grow: {zxid:#x} after {:#x}", self.last_zxid);
         self.last_zxid = zxid;
     }
 
-    /// A session begins; its id is `zxid`.
+    /// Creates a session; its id is `zxid`.
     pub fn create_session(&mut self, zxid: i64) {
         self.pass_zxid(zxid);
         self.sessions.insert(zxid, None);
     }
 
-    /// A connection takes over a session, whose other connection, if any, is closed.
+    /// Attaches a connection to a session, and closes the session's other connection, if any.
     ///
     /// # Panics
-    /// When there is no such session: the driver must have seen it refused.
+    /// If the session does not exist: the driver must have seen its refusal.
     pub fn attach(&mut self, conn: ConnId, session: i64, peer: Option<IpAddr>) -> Vec<RefOutput> {
         let attached = self.sessions.get_mut(&session).expect("an attached session is alive");
         let old = attached.replace(conn);
@@ -204,7 +208,7 @@ impl Reference {
         outputs
     }
 
-    /// A connection is gone; its session stays.
+    /// Removes a connection; its session stays.
     pub fn disconnect(&mut self, conn: ConnId) {
         self.forget_connection(conn);
         for attached in self.sessions.values_mut() {
@@ -219,7 +223,7 @@ impl Reference {
         self.watches.retain(|(watcher, _, _)| *watcher != conn);
     }
 
-    /// A session expires.
+    /// Expires a session.
     pub fn expire(&mut self, session: i64, zxid: i64) -> Vec<RefOutput> {
         self.pass_zxid(zxid);
         let mut outputs = Vec::new();
@@ -231,7 +235,7 @@ impl Reference {
         outputs
     }
 
-    /// The reaper's txn.
+    /// Applies the reaper's txn.
     pub fn reap(&mut self, path: &str, zxid: i64) -> Vec<RefOutput> {
         self.pass_zxid(zxid);
         let mut changes = Vec::new();
@@ -241,7 +245,7 @@ impl Reference {
         outputs
     }
 
-    /// Whether the request takes its place among the writes and so costs a zxid.
+    /// Returns whether the request is ordered among the writes, and so costs a zxid.
     pub fn is_ordered(request: &Request) -> bool {
         match request {
             Request::Write(_)
@@ -275,19 +279,19 @@ impl Reference {
         if Self::is_ordered(request) {
             self.pass_zxid(zxid);
         }
-        // What was still under way when its session expired is ordered, fails, and is never answered.
+        // A request in flight when its session expired is ordered, fails, and is never answered.
         if !self.connections.contains_key(&conn) {
             return Vec::new();
         }
         let mut outputs = Vec::new();
         let (result, closes) = self.answer(conn, request, wall_ms, &mut outputs);
-        // Surface 1.7: what each reply's header carries.
+        // Surface 1.7: the zxid in each reply's header.
         let zxid = match request {
             Request::Auth { .. } | Request::Sasl => 0,
             Request::Unknown => -1,
             _ => self.last_zxid,
         };
-        // Surface 1.6: whatever xid a ping has.
+        // Surface 1.6: a ping's answer has this xid, not the ping's own.
         let xid = if *request == Request::Ping { -2 } else { xid };
         outputs.push(RefOutput::Reply { conn, xid, zxid, result });
         if closes {
@@ -297,7 +301,8 @@ impl Reference {
         outputs
     }
 
-    /// The answer, after its events; and whether the connection is closed after it.
+    /// Returns the answer, and whether the connection is closed after it. Its events go to
+    /// `outputs` first.
     fn answer(
         &mut self,
         conn: ConnId,
@@ -435,7 +440,7 @@ impl Reference {
         }
     }
 
-    /// Table 5.3, the use of one-shot watches, and the filter by READ permission.
+    /// Table 5.3: fires watches, uses up one-shot watches, and filters by READ permission.
     fn fire(&mut self, change: &Change, zxid: i64, outputs: &mut Vec<RefOutput>) {
         let Change { kind, path, acl } = change;
         let concerned = |(_, watched, have): &(ConnId, String, WatchKindOrd)| concerns(*have, watched, change);
@@ -466,7 +471,7 @@ impl Reference {
     }
 }
 
-/// Every watch of a list, in order, and whether it waits for a znode that is absent.
+/// Yields every watch of a list, in order, and whether it waits for a missing znode.
 pub(crate) fn listed(watches: &SetWatches) -> impl Iterator<Item = (&Text, WatchKindOrd, bool)> {
     let SetWatches { relative_zxid: _, data, exist, child, persistent, persistent_recursive } = watches;
     let data = data.iter().map(|path| (path, WatchKindOrd::Data, false));

@@ -1,4 +1,4 @@
-//! Facts that were observed on live ZooKeeper servers, held against the reference.
+//! Facts observed on live ZooKeeper servers, checked against the reference.
 
 use super::*;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ struct Driver {
 }
 
 impl Driver {
-    /// One server with sessions 1 and 2 on connections 1 and 2.
+    /// Creates a server with sessions 1 and 2 on connections 1 and 2.
     fn new() -> Self {
         let mut driver = Self { server: Reference::new(Some(acl::digest_of("root:secret"))), zxid: 0 };
         for n in 1..=2 {
@@ -341,7 +341,7 @@ fn digest_identities_own_what_auth_resolves_to_and_super_passes() {
     let ids = vec![("digest", "root"), ("ip", "127.0.0.1"), ("super", "")];
     let expected = ids.into_iter().map(|(scheme, id)| AuthId { scheme: scheme.into(), id: id.into() }).collect();
     assert_eq!(driver.ask(2, Request::WhoAmI), Ok(Reply::Ids(expected)));
-    // The example of ZooKeeper's own documentation.
+    // The example in ZooKeeper's own documentation.
     assert_eq!(acl::digest_of("super:admin"), "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=");
 }
 

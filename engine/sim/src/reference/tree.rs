@@ -1,4 +1,4 @@
-//! The tree as a map from path to znode, and what each write does to it (surface 2.2, 2.3, 4, 7).
+//! The tree as a map from path to znode, and the effects of each write (surface 2.2, 2.3, 4, 7).
 
 use super::acl::Ids;
 use std::collections::BTreeMap;
@@ -6,14 +6,14 @@ use std::ops::Bound;
 use std::sync::Arc;
 use zoolet_model::{AclEntry, Create, CreateKind, CreateMode, ErrorCode, EventKind, Perms, Stat, WriteOp, open_acl};
 
-/// What kind of znode, as far as the rules differ.
+/// The kind of a znode, as far as the rules differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RefKind {
-    /// Stays.
+    /// It stays until deleted.
     Persistent,
-    /// Goes with this session.
+    /// It is deleted at the end of this session.
     Ephemeral(i64),
-    /// Goes after its last child.
+    /// It is deleted after its last child.
     Container,
 }
 
@@ -31,25 +31,25 @@ pub struct RefZnode {
     pub mtime: i64,
     pub version: i32,
     pub aversion: i32,
-    /// ZooKeeper's internal cversion: children created, never less.
+    /// ZooKeeper's internal cversion: the number of children ever created; it never decreases.
     pub creates: i32,
 }
 
-/// Every znode under its path.
+/// All znodes, by path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tree {
-    /// Shared, so that a copy of the whole tree is cheap.
+    /// Shared, so that copying the whole tree is cheap.
     znodes: BTreeMap<Arc<str>, Arc<RefZnode>>,
 }
 
-/// Something that watches may wait for, and the ACL that says who may hear of it.
+/// A change that watches may wait for, with the ACL that says which clients may hear of it.
 pub(crate) struct Change {
     pub(crate) kind: EventKind,
     pub(crate) path: String,
     pub(crate) acl: Vec<AclEntry>,
 }
 
-/// On whose behalf, and when.
+/// The author and time of a write.
 pub(crate) struct Writer {
     pub(crate) session: i64,
     pub(crate) ids: Ids,
@@ -91,17 +91,17 @@ impl Tree {
         Self { znodes }
     }
 
-    /// The znode a client means: the empty path is the root (surface 7.4).
+    /// Returns the znode of a path; the empty path is the root (surface 7.4).
     pub fn get(&self, path: &str) -> Option<&RefZnode> {
         self.znodes.get(if path.is_empty() { "/" } else { path }).map(|znode| &**znode)
     }
 
-    /// Every path, sorted.
+    /// Yields every path, sorted.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.znodes.keys().map(|path| &**path)
     }
 
-    /// Lets a test start where billions of creates would lead.
+    /// Sets the child counter, so that a test need not make billions of creates.
     pub fn set_creates(&mut self, path: &str, creates: i32) {
         if let Some(znode) = self.znodes.get_mut(path) {
             Arc::make_mut(znode).creates = creates;
@@ -116,7 +116,7 @@ impl Tree {
     }
 
     pub(super) fn descendants(&self, path: &str) -> usize {
-        // Asked for by the empty path, the root counts too (surface 2.3).
+        // For the empty path, the root counts too (surface 2.3).
         let below = |other: &&Arc<str>| path.is_empty() || is_below(other, path);
         self.znodes.keys().filter(below).count()
     }
@@ -178,7 +178,7 @@ impl Tree {
         }
     }
 
-    /// The checks that setData, setACL and check have in common, in their order.
+    /// The common checks of setData, setACL and check, in their order.
     fn checked(
         &mut self,
         by: &Writer,
@@ -249,7 +249,8 @@ impl Tree {
         };
         self.znodes.insert(path.as_str().into(), Arc::new(znode));
         if let Some(parent) = self.znodes.get_mut(&*parent_path).map(Arc::make_mut) {
-            // ZooKeeper stores only a larger count, so it sticks at the largest and takes pzxid with it.
+            // ZooKeeper stores only a larger count. So the count sticks at its maximum, and pzxid
+            // with it.
             if let Some(more) = parent.creates.checked_add(1) {
                 parent.creates = more;
                 parent.pzxid = by.zxid;
@@ -281,7 +282,7 @@ impl Tree {
         Ok(Done::Deleted)
     }
 
-    /// Removes a childless znode that is there.
+    /// Removes an existing znode without children.
     pub(crate) fn remove(&mut self, path: &str, zxid: i64, changes: &mut Vec<Change>) {
         let Some(znode) = self.znodes.remove(path) else { return };
         let slash = path.rfind('/').unwrap_or(0);
@@ -293,7 +294,7 @@ impl Tree {
         changes.push(Change { kind: EventKind::NodeChildrenChanged, path: parent_path.to_owned(), acl: parent_acl });
     }
 
-    /// Removes a container that has had children and has none; anything else stays.
+    /// Removes a container that has had children and has none now. Any other znode stays.
     pub(crate) fn reap(&mut self, path: &str, zxid: i64, changes: &mut Vec<Change>) {
         let due = self.znodes.get(path).is_some_and(|znode| znode.kind == RefKind::Container && znode.creates > 0);
         if due && self.children(path).is_empty() {
@@ -302,7 +303,7 @@ impl Tree {
     }
 }
 
-/// Whether `path` lies somewhere below `above`.
+/// Returns whether `path` is a descendant of `above`.
 pub(crate) fn is_below(path: &str, above: &str) -> bool {
     if above == "/" {
         return path.len() > 1 && path.starts_with('/');
@@ -310,7 +311,7 @@ pub(crate) fn is_below(path: &str, above: &str) -> bool {
     !above.is_empty() && path.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Surface 7.4, on UTF-16 units as Java has it.
+/// Surface 7.4, on UTF-16 units as in Java.
 fn is_valid(path: &str) -> bool {
     let illegal = |unit: u16| {
         unit <= 0x1f || (0x7f..=0x9f).contains(&unit) || (0xd800..=0xf8ff).contains(&unit) || unit >= 0xfff0

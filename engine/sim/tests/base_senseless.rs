@@ -1,4 +1,7 @@
-//! Files behind right checksums that redb panics over: that is damage where redb opens or reads them, and for the next process where the panic ends the first one.
+//! Files with correct checksums over which redb panics.
+//!
+//! If redb panics while it opens or reads them, that is damage. If the panic ends the process, the
+//! next process reports the damage.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 mod base_support;
@@ -14,20 +17,24 @@ use zoolet_sim::senseless::{change_until, is_senseless, make_senseless};
 
 const NOTE: &str = "base-7.panic";
 
-/// As in a process that ends with its first panic: the note is left. And nobody wants to read hundreds of panics that are caught.
+/// Leaves a note at the first panic, as an ending process does.
+///
+/// Hundreds of caught panics are not printed.
 fn leave_notes() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let say = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| match PanicNote::due().or_else(PanicNote::due) {
-            // The first one stays.
+            // The first note stays.
             Some(note) => drop(note.leave()),
             None => say(panic),
         }));
     });
 }
 
-/// All of it in redb, in both tables, with branch pages.
+/// Returns a base with all records in redb.
+///
+/// Both of its tables have records and branch pages.
 fn sound() -> (Model, SimDisk) {
     let disk = SimDisk::new(1);
     let base = create(&disk);
@@ -49,7 +56,7 @@ fn what_redb_panics_over_as_it_opens_or_reads_is_damage() {
     let (_, sound) = sound();
     let [mut opening, mut reading] = [0; 2];
     let meet = |changed: &Arc<dyn Disk>| {
-        // Nothing that is done to one is left for the next.
+        // Each change gets a fresh copy of the disk, so that no change affects the next one.
         let disk = sound.after_process_crash();
         copy_redb(&**changed, &disk);
         let opened = open(&(Arc::new(disk) as Arc<dyn Disk>));
@@ -77,7 +84,7 @@ fn read_all(base: &Base) -> Result<(), BaseError> {
     keys.iter().try_for_each(|key| reader.record(key).map(drop).map_err(damage))
 }
 
-/// What change was made on one disk, on another.
+/// Copies redb's files, with the change made to them, to another disk.
 fn copy_redb(from: &dyn Disk, to: &dyn Disk) {
     for name in ["base-7.redb", "base-7.crc"] {
         let (source, copy) = (from.open(name).unwrap(), to.open(name).unwrap());
@@ -92,7 +99,7 @@ fn who_finds_a_note_of_a_panic_does_not_try_again() {
     leave_notes();
     let disk: Arc<dyn Disk> = Arc::new(sound().1.after_process_crash());
     assert!(PanicNote::due().is_none());
-    // The first panic leaves the note, of which who changes the file hears only then.
+    // The first panic leaves the note, and `make_senseless` learns of the panic only afterwards.
     assert!(make_senseless(&disk, BASE_ID), "redb panics over none of the changed files");
     assert!(disk.list().unwrap().iter().any(|name| name == NOTE));
     let again = open(&disk);
@@ -103,7 +110,8 @@ fn who_finds_a_note_of_a_panic_does_not_try_again() {
     assert_eq!(disk.list().unwrap(), Vec::<String>::new(), "the note goes with its base");
 }
 
-/// A crash in the first start of all: such a base is made again, also when the next start ended over it.
+/// A crash during the very first start leaves such a base. It is created again, even if the next
+/// start ended in a panic over it.
 #[test]
 fn a_base_that_was_never_completed_is_one_with_a_note_too() {
     leave_notes();

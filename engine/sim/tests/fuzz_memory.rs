@@ -1,4 +1,6 @@
-//! What a decoder takes is bounded by what it was given. In a file of its own: the counting allocator sees all threads.
+//! A decoder's memory is bounded by its input.
+//!
+//! The test has its own file, because the counting allocator sees all threads.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -21,14 +23,14 @@ use zoolet_sim::workload::Random;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Bytes that `decode` takes in all, given back or not.
+/// Returns the bytes that `decode` allocates in all, freed or not.
 fn taken(decode: impl FnOnce()) -> usize {
     let region = Region::new(ALLOCATOR);
     decode();
     region.change().bytes_allocated
 }
 
-/// One decoder: what it may take for each byte of its input, and besides.
+/// Memory bound of one decoder: per byte of input, plus a constant.
 struct Bound {
     target: &'static str,
     decode: fn(&[u8]),
@@ -37,9 +39,9 @@ struct Bound {
 }
 
 const BOUNDS: [Bound; 7] = [
-    // An operation of 10 bytes is one `Op` of about 90, and a vector grows by doubling.
+    // An operation of 10 bytes becomes an `Op` of about 90, and a vector grows by doubling.
     Bound { target: "entry", decode: |bytes| drop(black_box(txn::decode(bytes))), per_byte: 40, besides: 256 },
-    // An entry of 12 bytes is two texts.
+    // An entry of 12 bytes becomes two texts.
     Bound { target: "acl", decode: |bytes| drop(black_box(acl::decode(bytes))), per_byte: 24, besides: 1024 },
     Bound { target: "record", decode: |bytes| take(Znode::decode(bytes).is_ok()), per_byte: 0, besides: 0 },
     Bound {
@@ -48,7 +50,8 @@ const BOUNDS: [Bound; 7] = [
         per_byte: 8,
         besides: 256,
     },
-    // The file itself is on the simulator's disk, in four copies; a window of 16 KiB grows to at most 256 KiB.
+    // The simulated disk holds the file in four copies. A window of 16 KiB grows to at most 256
+    // KiB.
     Bound { target: "log_bytes", decode: open_log, per_byte: 24, besides: 1 << 20 },
     Bound { target: "image", decode: open_image, per_byte: 24, besides: 1 << 16 },
     Bound { target: "base_sealed", decode: open_base, per_byte: 24, besides: 1 << 20 },
@@ -97,7 +100,7 @@ fn what_is_decoded_takes_no_more_than_its_bytes_justify() {
         inputs.extend((0..100).map(|_| noise(&mut random)));
         let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/corpus").join(target.name);
         inputs.extend(std::fs::read_dir(corpus).unwrap().map(|file| std::fs::read(file.unwrap().path()).unwrap()));
-        // Thousands of the smallest elements there are: the most memory for each byte.
+        // Thousands of the smallest possible elements take the most memory for each byte.
         let header = [&[0; 16][..], &[2], &[0; 10]].concat();
         let refused = [6, 0xff, 0xff, 0xff, 0xff].repeat(20_000);
         inputs.push([&header[..], &[0; 4], &20_000_u32.to_le_bytes(), &refused].concat());

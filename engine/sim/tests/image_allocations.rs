@@ -1,4 +1,6 @@
-//! Reading from a map allocates nothing. In a file of its own: the counting allocator sees all threads.
+//! Reading from a memory-mapped image allocates nothing.
+//!
+//! The test has its own file, because the counting allocator sees all threads.
 
 mod base_support;
 

@@ -1,4 +1,6 @@
-//! A snapshot takes no more memory of a large tree than of a small one. In a file of its own: the counting allocator sees all threads.
+//! A snapshot's memory does not depend on the size of the tree.
+//!
+//! The test has its own file, because the counting allocator sees all threads.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 mod base_support;
@@ -27,7 +29,7 @@ fn held() -> usize {
     stats.bytes_allocated - stats.bytes_deallocated
 }
 
-/// A base of so many znodes without data, in redb.
+/// Returns a base of `znodes` znodes without data, all in redb.
 fn base(directory: &Path, znodes: u32) -> Base {
     let disk = Arc::new(FsDisk::open(directory).unwrap());
     let base = Base::create(disk, BASE_ID, SMALL_CACHE).unwrap();
@@ -42,7 +44,9 @@ fn base(directory: &Path, znodes: u32) -> Base {
     base
 }
 
-/// The most that is held while it is sent and received, and what the new base holds of it.
+/// Returns the peak of memory during a transfer, in bytes.
+///
+/// The second figure is the memory that the new base keeps.
 fn transfer(directory: &Path, znodes: u32) -> (usize, usize) {
     let (from, to) = (directory.join("from"), directory.join("to"));
     std::fs::create_dir_all(&from).unwrap();
@@ -71,7 +75,7 @@ fn transfer(directory: &Path, znodes: u32) -> (usize, usize) {
 fn a_snapshot_of_many_small_znodes_takes_no_more_memory_than_one_of_few() {
     let directory = std::env::temp_dir().join(format!("zoolet-image-memory-{}", std::process::id()));
     let (few, many) = (transfer(&directory, 30_000), transfer(&directory, 130_000));
-    // redb's file has a checksum of 4 bytes for each 4 KiB, with room to grow.
+    // In memory there is a checksum of 4 bytes for each 4 KiB of redb's file, with room to grow.
     let of_checksums = 128 << 10;
     assert!(many.0 < few.0 + of_checksums, "{few:?} {many:?}: held while it is sent and taken in");
     assert!(many.1 < few.1 + of_checksums, "{few:?} {many:?}: held of it afterwards");

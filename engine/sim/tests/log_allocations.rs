@@ -1,6 +1,6 @@
-//! What an append costs in allocations: none, once the buffer has its size.
+//! Appends allocate nothing once the buffer has its size.
 //!
-//! One test, because the counting allocator counts the whole process.
+//! There is a single test, because the counting allocator counts the whole process.
 #![allow(clippy::unwrap_used, reason = "a test may unwrap, its helpers too")]
 
 mod log_support;

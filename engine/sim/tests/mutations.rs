@@ -1,9 +1,15 @@
-//! A test of the tests: each rule is broken in turn, and the simulator of ensembles has to find it with the seeds that it always runs. A seed that
-//! fails without the broken rule too proves nothing and does not count.
+//! A test of the tests: the ensemble simulator must find each broken rule.
 //!
-//! `cargo test --release -p zoolet-sim --features mutations --test mutations` runs the one seed of each that the table of
-//! docs/SAFETY.md names. `MUTATION_SEEDS=500` looks for the first seed that finds each instead, `MUTATION=Name,Name` does it for some.
-//! `MUTATION_REGENERATE=500` writes the table anew: seeds that still find their rule stay, for the others the first that does is looked for.
+//! The rules are broken in turn, and seeds that the simulator always runs must find that. A seed
+//! that fails with every rule in force proves nothing and does not count.
+//!
+//! `cargo test --release -p zoolet-sim --features mutations --test mutations` runs one seed for
+//! each rule, which the table in docs/explanation/safety.md names.
+//!
+//! - `MUTATION_SEEDS=500` instead searches for the first seed that finds each rule.
+//! - `MUTATION_REGENERATE=500` rewrites the table. Seeds that still find their rule stay. For the
+//!   other rules, it searches for the first seed that does.
+//! - `MUTATION=Name,Name` restricts a run to some rules.
 #![cfg(feature = "mutations")]
 #![allow(clippy::print_stderr, reason = "the table is for people")]
 
@@ -14,26 +20,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use zoolet_sim::ensemble::{Plan, Trace, run_guarded};
 use zoolet_zab::mutation::{self, Mutation};
 
-/// Has a row for each rule: name, seed of the core's explorer, seed of the simulator, what that says.
+/// Page with a table that has a row for each rule.
+///
+/// The columns are the name, the seeds of the core's explorer and of the simulator, and the
+/// message.
 const TABLE: &str = "../../docs/SAFETY.md";
-/// Rules that no random seed comes near. A written scenario in another file finds each broken; seeds are tried only when `MUTATION` names it.
+/// Rules that no random seed comes near.
+///
+/// A scenario in another file finds each of them broken. Seeds are tried only if `MUTATION` names
+/// the rule.
 const OF_SCENARIOS: [Mutation; 1] = [
-    // 1,024 writes wait at one learner: `ends_that_are_forwarded_however_much_waits_are_found`.
+    // 1,024 writes must wait at one learner:
+    // `ends_that_are_forwarded_however_much_waits_are_found`.
     Mutation::EndsUnbounded,
 ];
-/// As much of what was said as tells which check said it.
+/// Maximum length of a message in characters, enough to identify the check.
 const SAID: usize = 120;
 
-/// Seeds that were run with every rule in force, and whether they passed.
+/// Seeds that ran with every rule in force, and whether they passed.
 type Sound = Mutex<BTreeMap<u64, bool>>;
 
-/// A rule and the seed that finds it.
+/// A seed that finds a broken rule, and its message.
 struct Found {
     seed: u64,
     said: String,
 }
 
-/// What is said of this seed first.
+/// Returns the message of a failing seed; `None` if it passes.
 fn failure(mutation: Option<Mutation>, seed: u64) -> Option<String> {
     mutation::set(mutation);
     let failure = run_guarded(seed, &Plan::ensemble(seed), Trace::last(0)).err();
@@ -56,7 +69,7 @@ fn find(mutation: Mutation, seed: u64, sound: &Sound) -> Option<Found> {
     is_sound(sound, seed).then_some(Found { seed, said })
 }
 
-/// The first of so many seeds that finds this rule broken.
+/// Returns the first of `seeds` seeds that finds this rule broken.
 fn first(mutation: Mutation, seeds: u64, sound: &Sound) -> Option<Found> {
     let (next, best) = (AtomicU64::new(0), Mutex::new(None::<Found>));
     let search = || {
@@ -95,7 +108,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|value| value.parse().ok())
 }
 
-/// The rules that `MUTATION` names, or all that drawn runs reach.
+/// Returns the rules that `MUTATION` names, or all that random runs reach.
 fn chosen() -> Vec<Mutation> {
     let names = std::env::var("MUTATION").ok();
     let is_chosen = |of: &Mutation| match &names {
@@ -113,7 +126,7 @@ fn look(mutation: Mutation, known: Option<u64>, sound: &Sound) -> Option<Found> 
     still.or_else(|| first(mutation, number("MUTATION_REGENERATE")?, sound))
 }
 
-/// The known seeds do not depend on each other: two at a time.
+/// Searches for all these rules. Known seeds are independent, so two run at a time.
 fn look_for_all(mutations: &[Mutation]) -> Vec<(Mutation, Option<Found>)> {
     let (known, sound, next) = (known(), Sound::default(), AtomicU64::new(0));
     let found = Mutex::new(Vec::new());
@@ -125,13 +138,15 @@ fn look_for_all(mutations: &[Mutation]) -> Vec<(Mutation, Option<Found>)> {
             found.lock().expect("no test panicked").push((mutation, it));
         }
     };
-    // Who looks through many seeds takes two threads for that.
+    // A search through many seeds already uses two threads.
     let at_once = if number("MUTATION_SEEDS").is_some() { 1 } else { 2 };
     std::thread::scope(|scope| (0..at_once).for_each(|_| drop(scope.spawn(search))));
     found.into_inner().expect("no test panicked")
 }
 
-/// The row of a rule, with what was found now.
+/// Returns a rule's row with the new result.
+///
+/// `None` if the line is not the row of a rule in `all`.
 fn row(line: &str, all: &[(Mutation, Option<Found>)]) -> Option<String> {
     let mut columns = line.strip_prefix("| ")?.split(" | ");
     let name = columns.next()?;
@@ -153,7 +168,7 @@ fn every_broken_rule_is_found() {
     if number("MUTATION_REGENERATE").is_some() {
         regenerate(&all);
     }
-    // A rule without a row or a seed in the table is not found either.
+    // A rule without a row or a seed in the table counts as missed.
     let missed = all.iter().filter(|(_, found)| found.is_none());
     let missed: Vec<_> = missed.map(|(mutation, _)| mutation.name()).collect();
     let (few, of) = (missed.len(), all.len());

@@ -1,6 +1,7 @@
-//! What the watch table costs: bytes per watch, and nothing at all where nobody watches.
+//! Memory of the watch table, in bytes per watch.
 //!
-//! One test, because the counting allocator counts the whole process.
+//! Paths without watches take none. There is a single test, because the counting allocator counts
+//! the whole process.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -14,7 +15,7 @@ use zoolet_model::EventKind;
 #[global_allocator]
 static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// About 30 bytes, like the lock paths of Curator.
+/// Returns a path as long as Curator's lock paths, about 30 bytes.
 fn path(n: usize) -> String {
     format!("/site-7/locks/device-{n:08}/c")
 }
@@ -24,11 +25,12 @@ struct Shape {
     paths: usize,
     watches_per_path: usize,
     connections: usize,
-    /// Promised bytes of one watch, all in all.
+    /// Maximum bytes per watch, everything included.
     bytes_max: usize,
 }
 
-// 100 bytes are promised for a watch whose path or whose connection is there for others too; the fourth shape pays for both alone.
+// A watch that shares its path or its connection with others takes at most 100 bytes. In the fourth
+// shape each watch pays for both alone.
 const SHAPES: [Shape; 6] = [
     Shape {
         name: "200k watches over 50k paths",
@@ -125,8 +127,10 @@ fn a_one_shot_watch_costs_at_most_100_bytes_and_an_unwatched_path_nothing() {
     a_page_of_one_connections_watches_takes_little_in_the_worst_order();
 }
 
-/// Paths are numbered as they come, and a list goes by their numbers. So a client that watches them in the opposite order makes each look
-/// at its watches find a smaller one every time.
+/// The worst order for listing one connection's watches.
+///
+/// Paths are numbered as they arrive, and a list follows these numbers. A client that watches them
+/// in reverse order makes each look find a smaller number every time.
 fn a_page_of_one_connections_watches_takes_little_in_the_worst_order() {
     const WATCHES: usize = 200_000;
     let mut table = WatchTable::new(u32::MAX, usize::MAX, 0x5eed);

@@ -1,4 +1,4 @@
-//! What a checkpoint promises while nothing breaks.
+//! Guarantees of a checkpoint while nothing fails.
 
 use crate::base_support::{BASE_ID, Model, OPTIONS, assert_holds, contents, create, merge, open};
 use bytes::Bytes;
@@ -131,7 +131,7 @@ fn opening_after_a_crash_reads_a_hundredth_of_a_large_base() {
     assert_holds(&base, &model, "after the crash");
 }
 
-/// A merge is many steps; each leaves the same state, and checkpoints come between.
+/// A merge takes many steps. Each step leaves the state unchanged, and checkpoints come in between.
 #[test]
 fn checkpoints_between_the_steps_of_a_merge_are_not_lost_in_it() {
     let disk = SimDisk::new(1);
@@ -194,7 +194,7 @@ fn deleting_everything_leaves_little() {
     assert_holds(&base, &model, "and goes on");
 }
 
-/// What 1,000 keys change again and again must not make a large base be rewritten again and again.
+/// Repeated changes of 100 keys must not rewrite a large base again and again.
 #[test]
 fn a_few_keys_that_change_often_do_not_rewrite_a_large_base() {
     let disk = SimDisk::new(1);
@@ -214,7 +214,7 @@ fn a_few_keys_that_change_often_do_not_rewrite_a_large_base() {
     assert_holds(&base, &model, "after all");
 }
 
-/// The table of one run of them all would grow with the base.
+/// A single run of all these changes would need a table that grows with the base.
 #[test]
 fn runs_whose_tables_take_much_memory_go_into_a_base_however_large() {
     let disk = SimDisk::new(1);
@@ -228,12 +228,12 @@ fn runs_whose_tables_take_much_memory_go_into_a_base_however_large() {
     for round in 0..30_u8 {
         base.checkpoint(&model.checkpoint((0..200).map(|at| znode(at * 97, round)).collect())).unwrap();
         merge(&base, false).unwrap();
-        // The tables, and what redb's pages vary by.
+        // 16 KiB of tables, and 48 KiB for variation in redb's pages.
         let tables = base.memory_bytes().saturating_sub(before);
         assert!(base.counters().runs < 8 && tables < (16 << 10) + (48 << 10), "{tables} bytes of tables");
     }
     assert_holds(&base, &model, "after all");
-    // Without other checkpoints between nothing is left that has a table to speak of.
+    // Without checkpoints in between, a merge leaves no run with a sizable table.
     base.checkpoint(&model.checkpoint((0..2000).map(|at| znode(at * 9, 99)).collect())).unwrap();
     merge(&base, false).unwrap();
     assert_eq!(base.counters().runs, 0, "one run is enough when its table is large");
@@ -286,7 +286,7 @@ fn create_refuses_what_is_there_and_remove_makes_room() {
     drop(create(&disk));
     assert_eq!(Base::list(&disk).unwrap(), [BASE_ID]);
     assert!(matches!(Base::create(Arc::new(disk.clone()), BASE_ID, OPTIONS), Err(BaseError::Io(_))));
-    // What the refused attempt left must be what was there.
+    // The refused attempt must leave the existing base unchanged.
     open(&disk).unwrap();
     Base::remove(&disk, BASE_ID).unwrap();
     assert!(Base::list(&disk).unwrap().is_empty());
@@ -364,7 +364,8 @@ fn a_base_told_to_have_no_runs_merges_them_and_goes_on() {
     assert_holds(&base, &model, "no runs");
 }
 
-/// A file whose name has the largest number there is was not made by a base, and must not keep one from opening.
+/// A base never creates a file with the largest possible number. Such a file must not keep it from
+/// opening.
 #[test]
 fn a_file_with_the_largest_number_there_is_is_removed() {
     let disk = SimDisk::new(1);
@@ -385,7 +386,8 @@ fn a_file_with_the_largest_number_there_is_is_removed() {
     assert_holds(&open(&disk).unwrap(), &model, "opened again");
 }
 
-/// Who writes faster than merges go on between checkpoints waits a little for each, not once for a whole merge.
+/// When writes outpace merges, each checkpoint waits for a small part of a merge, and none for a
+/// whole one.
 #[test]
 fn checkpoints_that_leave_merges_no_time_do_them_in_equal_parts() {
     let disk = SimDisk::new(1);

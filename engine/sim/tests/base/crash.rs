@@ -1,4 +1,6 @@
-//! A crash at every step of a base's life, of both kinds: what is opened again is exactly one checkpoint, and never "damaged".
+//! Crashes of both kinds at every step of a base's life.
+//!
+//! The reopened base holds exactly one checkpoint, and is never reported as damaged.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::base_support::{BASE_ID, Model, OPTIONS, assert_holds, create, merge, open};
@@ -12,21 +14,24 @@ use zoolet_engine::{
 };
 use zoolet_sim::disk::{OperationKind, Random, SimDisk};
 
-/// After a crash at this step. Seed 0 keeps nothing that was not synced, 1 everything; the others tear and reorder. What 1
-/// shows a process crash shows too, and more of it stays to be lost; so it and the two that tear take turns.
+/// Returns the power-loss seeds to try after a crash at this step.
+///
+/// Seed 0 keeps nothing unsynced and seed 1 keeps everything; the others tear and reorder writes.
+/// Seed 1 shows no more than a process crash, after which a later loss can take more. So it takes
+/// turns with the two that tear.
 fn power_losses(step: u64) -> impl Iterator<Item = u64> + Clone {
     let in_turn: &[u64] = if (step / 2).is_multiple_of(2) { &[1, 2] } else { &[3] };
     [0].into_iter().chain(in_turn.iter().copied())
 }
 
-/// Checkpoints with the model after each; the model before the first is the empty one.
+/// Checkpoints, and the model after each of them. `models[0]` is the empty model before the first.
 struct History {
     checkpoints: Vec<Checkpoint>,
     models: Vec<Model>,
 }
 
 impl History {
-    /// Births, overwrites, deletions, large data, and merges between.
+    /// Draws five checkpoints with creates, overwrites, deletions and large data.
     fn new(seed: u64) -> Self {
         let (mut random, mut model) = (Random::new(seed), Model::default());
         let (mut checkpoints, mut models) = (Vec::new(), vec![model.clone()]);
@@ -43,7 +48,9 @@ impl History {
         Self { checkpoints, models }
     }
 
-    /// Runs until the disk dies; the number of things done: creation, then checkpoints.
+    /// Runs until the disk dies; returns the number of completed actions.
+    ///
+    /// The first action is the creation, each other one a checkpoint. Merges come in between.
     fn run(&self, disk: &SimDisk) -> usize {
         let created = zoolet_engine::store::base::Base::create(
             std::sync::Arc::new(disk.clone()),
@@ -53,17 +60,20 @@ impl History {
         let Ok(base) = created else { return 0 };
         let done = |checkpoint: &&Checkpoint| {
             let done = base.checkpoint(checkpoint).is_ok();
-            // A merge that fails changes nothing; if the disk died in it, the next checkpoint says so.
+            // A failed merge changes nothing. If the disk died during it, the next checkpoint
+            // fails.
             let _ = merge(&base, base.meta().zxid.to_bits() % 2 == 0);
             done
         };
         1 + self.checkpoints.iter().take_while(done).count()
     }
 
-    /// After `done` things the disk died: what is found must be the last one done or the one in flight, and must go on.
+    /// Checks a disk that died after `done` actions.
+    ///
+    /// The base must hold the last completed action or the one in flight, and must continue.
     fn check(&self, disk: &SimDisk, done: usize, context: &str) {
         let base = match open(disk) {
-            // Nobody opens a base before its creation is said to be complete.
+            // No server opens a base whose creation was not reported as complete.
             _ if done == 0 => return,
             Ok(base) => base,
             Err(error) => panic!("{context}: {error}"),
@@ -113,7 +123,7 @@ fn crash_at_every_odd_step_leaves_exactly_one_checkpoint() {
     crash_at_every((1..=steps_of(&History::new(11))).step_by(2));
 }
 
-/// What a crashed process left in the page cache alone must not be what the next one builds on: sync, then trust.
+/// The next process must not build on data that only the page cache holds. It must sync first.
 #[test]
 fn power_loss_after_a_process_crash_leaves_exactly_one_checkpoint() {
     let history = History::new(12);
@@ -146,7 +156,7 @@ fn power_loss_after_a_process_crash_leaves_exactly_one_checkpoint() {
     }
 }
 
-/// Crash after crash, of either kind, at random steps of opening and writing.
+/// Crashes again and again at random steps of opening and writing.
 fn many_crashes(seed: u64) {
     let mut random = Random::new(seed);
     let mut disk = SimDisk::new(seed);
@@ -187,7 +197,7 @@ fn very_many_crashes_in_a_row_lose_nothing_acknowledged() {
     (1000..1500).for_each(many_crashes);
 }
 
-/// Runs enough for several steps, none of them merged.
+/// Returns enough unmerged runs for a merge of several steps.
 fn unmerged() -> (SimDisk, Model) {
     let disk = SimDisk::new(1);
     let base = create(&disk);
@@ -203,7 +213,8 @@ fn unmerged() -> (SimDisk, Model) {
     (disk, model)
 }
 
-/// In redb, between its transactions, while it moves pages, and when the manifest forgets the runs.
+/// Crashes strike inside redb, between its transactions, while it moves pages, and when the
+/// manifest drops the runs.
 #[test]
 fn crash_at_any_step_of_a_merge_changes_nothing() {
     let (start, model) = unmerged();
@@ -213,7 +224,8 @@ fn crash_at_any_step_of_a_merge_changes_nothing() {
     assert!(merge(&base, true).unwrap() > 3);
     let last = trial.steps();
     assert!(last > before + 30);
-    // Every second one is enough: what a step of the disk leaves half done, the next one shows too.
+    // Every second step is enough: a write that one step leaves half done shows at the next step
+    // too.
     for step in (before..=last).step_by(2) {
         let disk = start.after_process_crash();
         let base = open(&disk).unwrap();
@@ -234,8 +246,8 @@ fn crash_at_any_step_of_a_merge_changes_nothing() {
     }
 }
 
-/// Two blocks of the table of checksums, of which redb's file gives up the second with its end, and grows over it again: neither an old checksum nor one that
-/// is missing may meet a new page.
+/// The table of checksums has two blocks. When redb's file shrinks, it gives up the second one,
+/// then it grows over it again. A new page must never meet an old checksum or a missing one.
 #[test]
 fn crash_at_every_write_of_the_checksums_while_the_file_is_cut_and_grows_again_changes_nothing() {
     let options = Options { merge_step_bytes: 16 << 20, ..OPTIONS };
@@ -306,7 +318,8 @@ fn crash_at_every_write_of_the_checksums_while_the_file_is_cut_and_grows_again_c
     }
 }
 
-/// The device refuses once, or space is gone from then on: whatever the merge was doing, what was served is served on.
+/// Either the device fails once, or the disk is full from then on. Wherever the merge is, all
+/// served data stays readable.
 #[test]
 fn a_merge_of_which_any_one_step_fails_changes_nothing() {
     let (start, model) = unmerged();
@@ -377,7 +390,8 @@ fn a_checkpoint_of_which_any_one_step_fails_is_done_or_undone_never_half() {
         drop(base);
         disk.heal();
         let done = if outcome.is_ok() { 3 } else { found + 1 };
-        // A sync that failed leaves either state, so only the files as this process sees them are held to it.
+        // A failed sync leaves either state, so only the files as this process sees them are
+        // checked.
         history.check(&disk, done, &format!("reopened after step {failing} failed"));
     }
 }

@@ -1,5 +1,6 @@
-//! Errors that come and go, met by several readers and a checkpoint at once: answers are the truth or an error, and the base comes
-//! back by itself.
+//! Transient errors met by several readers and a checkpoint at once.
+//!
+//! Every answer is the truth or an error, and the base recovers by itself.
 
 use crate::base_support::{Model, assert_holds, contents, create, merge, open};
 use std::{
@@ -37,7 +38,8 @@ fn reads_that_fail_now_and_then_never_change_an_answer() {
                     let key = &keys[usize::try_from(random.below(keys.len() as u64)).unwrap()];
                     match reader.record(key) {
                         Ok(found) => assert_eq!(found.as_ref(), truth.get(key)),
-                        // The device's own word, or that the generation ended: checkpoints go on meanwhile.
+                        // Either an error of the device, or the end of a generation, because
+                        // checkpoints continue meanwhile.
                         Err(BaseFailure::Io(_)) => {}
                         Err(failure) => panic!("{failure:?}"),
                     }
@@ -106,8 +108,9 @@ fn a_base_whose_disk_answers_nothing_comes_back_when_the_disk_does() {
     assert_holds(&base, &next, "and written");
 }
 
-/// Its transaction is durable and the manifest is not; then it begins anew, with what was written since. Whatever fails in that: the
-/// number that the transaction has had already must not pass for it.
+/// The transaction of the merge step is durable, but the manifest is not. The merge then starts
+/// over with newer writes. If the new step fails too, the number of the old transaction must not
+/// stand for it.
 #[test]
 fn a_step_of_a_merge_that_failed_is_never_taken_for_an_earlier_one() {
     let disk = SimDisk::new(4);
@@ -137,8 +140,8 @@ fn a_step_of_a_merge_that_failed_is_never_taken_for_an_earlier_one() {
     assert_holds(&open(&disk.after_power_loss(0)).unwrap(), &model, "opened again");
 }
 
-/// The disk answers nothing from the moment on when a step is durable, so nobody can know that it is. Tried again it is larger, since there
-/// is more room.
+/// The disk fails from the moment at which a step is durable, so the base cannot know that it is.
+/// The retried step is larger, because there is more room.
 #[test]
 fn a_small_step_of_a_merge_is_never_taken_for_the_larger_one_after_it() {
     let disk = SimDisk::new(5);
@@ -148,7 +151,7 @@ fn a_small_step_of_a_merge_is_never_taken_for_the_larger_one_after_it() {
         base.checkpoint(&model.random_checkpoint(&mut random, 60, 60)).unwrap();
     }
     disk.set_capacity(Some(disk.used_bytes() + (400 << 10)));
-    // redb writes its header twice, and only the second time does it lead to the step.
+    // redb writes its header twice. Only the second header leads to the step.
     let (headers, shut) = (AtomicU64::new(0), AtomicBool::new(false));
     disk.fail_with(move |operation| {
         let is_copy =
@@ -173,13 +176,16 @@ fn a_small_step_of_a_merge_is_never_taken_for_the_larger_one_after_it() {
     assert_holds(&base, &model, "merged");
 }
 
-/// What a file system that is mounted read-only refuses: every change, and opening for writing, which is how files are opened here.
+/// Returns whether a read-only file system refuses the operation.
+///
+/// It refuses every change. It also refuses to open files for writing, which is how the store opens
+/// them.
 fn is_refused(kind: OperationKind) -> bool {
     kind != OperationKind::Read
 }
 
-/// From each step of a checkpoint and of a merge on the disk takes nothing any more: what was served is served on, also by who asks later, and all of
-/// it is there when the disk has been mounted anew.
+/// From some step of a checkpoint and merge on, the disk accepts nothing. Served data stays
+/// readable, also for later readers. All of it is there when the disk has been mounted again.
 #[test]
 fn a_disk_that_becomes_read_only_at_any_step_is_read_on() {
     let disk = SimDisk::new(6);
@@ -211,7 +217,8 @@ fn a_disk_that_becomes_read_only_at_any_step_is_read_on() {
         drop((held, base));
         for found in [trial.after_process_crash(), trial.after_power_loss(0), trial.after_power_loss(failing + 2)] {
             let base = open(&found).unwrap();
-            // Whether a checkpoint is there of which nobody heard is for the log to know, which has its entries.
+            // The disk may hold a checkpoint that was never acknowledged. That is correct, because
+            // the log has the same entries.
             let truth = if base.meta() == next.meta() { &next } else { truth };
             assert_holds(&base, truth, &context);
         }

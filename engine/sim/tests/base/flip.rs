@@ -1,4 +1,4 @@
-//! Flipped bits: every answer is the truth or "damaged".
+//! Flipped bits: every answer is the truth or reports damage.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::base_support::{BASE_ID, Model, Records, create, merge, open};
@@ -14,7 +14,9 @@ use zoolet_engine::{
 };
 use zoolet_sim::disk::{Random, SimDisk};
 
-/// Runs above both tables of redb, with branch pages in each.
+/// Returns a base with runs above both tables of redb.
+///
+/// Each table has branch pages.
 fn model_and_disk() -> (Model, SimDisk) {
     let disk = SimDisk::new(1);
     let base = create(&disk);
@@ -44,7 +46,7 @@ struct Questions {
 }
 
 impl Questions {
-    /// Records that are there, neighbours that are not, children of some znodes and of none.
+    /// Returns lookups and scans of present and absent records.
     fn of(records: &Records) -> Self {
         let mut lookups: Vec<(key::Key, Option<Bytes>)> = Vec::new();
         for (key, value) in records.iter().step_by(3) {
@@ -63,7 +65,7 @@ impl Questions {
         Self { lookups, scans }
     }
 
-    /// Asks everything; the number of answers that were "damaged".
+    /// Asks every question; returns the number of answers that report damage.
     fn ask(&self, base: &Base, context: &str) -> usize {
         let reader = base.reader();
         let mut damaged = 0;
@@ -110,7 +112,7 @@ fn side() -> String {
     format!("base-{BASE_ID}.crc")
 }
 
-/// Every block of every run and of redb, as name and number.
+/// Returns each block of the runs and of redb's file.
 fn blocks(disk: &SimDisk) -> Vec<(String, u64)> {
     let blocks_of = |name: String| {
         let blocks = disk.contents(&name).unwrap().len().div_ceil(4096) as u64;
@@ -119,7 +121,7 @@ fn blocks(disk: &SimDisk) -> Vec<(String, u64)> {
     runs(disk).into_iter().chain([home()]).flat_map(blocks_of).collect()
 }
 
-/// Flips a bit of a block, inside the file.
+/// Flips a random bit of a block; returns its offset and mask.
 fn corrupt(disk: &SimDisk, name: &str, block: u64, random: &mut Random) -> (u64, u8) {
     let bytes = disk.contents(name).unwrap().len() as u64;
     let (at, mask) = (block * 4096 + random.below((bytes - block * 4096).min(4096)), 1 << random.below(8));
@@ -143,7 +145,7 @@ fn flipped_bit_in_any_block_is_never_served() {
             Err(error) => panic!("{context}: {error}"),
         }
     }
-    // The flips must have met what is being asked for.
+    // The flips must have hit blocks that the questions read.
     assert!(damaged_blocks > 40 && refused > 10, "{damaged_blocks} blocks gave damage, {refused} refused to open");
 }
 
@@ -158,7 +160,8 @@ fn flipped_bit_under_an_open_base_is_never_served() {
         let base = open(&disk).unwrap();
         let (at, mask) = corrupt(&disk, &name, block, &mut random);
         damaged_blocks += u64::from(questions.ask(&base, &format!("block {block} of {name}, open")) > 0);
-        // One bad answer must not stop the good ones: with the bit back, everything is answered again.
+        // One bad answer must not prevent later good ones. With the bit restored, every answer is
+        // right again.
         assert!(disk.corrupt(&name, at, mask));
         assert_eq!(questions.ask(&base, &format!("block {block} of {name}, repaired")), 0);
     }
@@ -176,7 +179,8 @@ fn flipped_bit_in_the_manifest_is_damage() {
     }
 }
 
-/// Not only bits: a block that holds what another holds (a misplaced write), or zeroes; a whole file in the place of another.
+/// Beyond single bits: a block holds zeroes or the content of another one (a misplaced write), or a
+/// file replaces another one.
 #[test]
 fn a_block_or_a_file_that_holds_something_else_is_never_served() {
     let (model, disk) = model_and_disk();
@@ -242,7 +246,7 @@ fn flipped_bit_in_the_side_file_is_mended_or_damage_and_never_an_answer() {
         assert!(disk.corrupt(&side(), at, 1 << random.below(8)));
         let opened = open(&disk);
         if at < 2 * 4096 {
-            // Either copy of the header alone is enough.
+            // Either copy of the header is enough.
             assert_eq!(questions.ask(&opened.unwrap(), &format!("header byte {at}")), 0);
         } else if let Ok(base) = opened {
             questions.ask(&base, &format!("side byte {at}"));
@@ -265,7 +269,7 @@ fn a_redb_file_cut_anywhere_gives_the_truth_or_damage_and_one_gone_is_damage() {
             Ok(base) => damaged += u64::from(questions.ask(&base, &format!("cut to {length}")) > 0),
             Err(error) => {
                 assert!(matches!(error, BaseError::Damaged(_)), "cut to {length}: {error}");
-                // Found before redb panics over it.
+                // The damage must be found before redb panics over it.
                 assert!(!error.to_string().contains("cannot make sense"), "cut to {length}: {error}");
                 damaged += 1;
             }
@@ -279,7 +283,7 @@ fn a_redb_file_cut_anywhere_gives_the_truth_or_damage_and_one_gone_is_damage() {
     }
 }
 
-/// Both files of redb as they were before a merge are whole, and still not what the manifest goes with.
+/// Both files of redb from before a merge are intact, but do not match the manifest.
 #[test]
 fn an_older_redb_file_is_no_stand_in() {
     let disk = SimDisk::new(1);
@@ -327,7 +331,9 @@ fn merging_damage_keeps_the_truth_or_fails() {
     assert!(failed > 10, "{failed}");
 }
 
-/// Changes a run and puts every checksum right, also that in the manifest: what a release with a mistake in it could have written.
+/// Changes a run and corrects every checksum, the manifest's included.
+///
+/// A release with a bug could have written such a run.
 fn rewrite_run(disk: &SimDisk, change: impl FnOnce(&mut [u8])) {
     let name = runs(disk).remove(0);
     let mut file = disk.contents(&name).unwrap();
@@ -360,7 +366,7 @@ fn replace(disk: &SimDisk, name: &str, bytes: &[u8]) {
     disk.sync_directory().unwrap();
 }
 
-/// Where in a run's file the entry `at` of its table begins.
+/// Returns the offset of table entry `at` in a run's file.
 fn table_entry(file: &[u8], at: usize) -> usize {
     let table = usize::try_from(u64::from_le_bytes(file[40..48].try_into().unwrap())).unwrap();
     let place = table + 4 + at * 4;
@@ -389,7 +395,8 @@ fn a_run_whose_table_is_not_sorted_or_not_of_its_extents_is_refused_when_it_is_o
     }
 }
 
-/// A first key in the table that is a little too high or too low hides records from questions, and from nobody who walks through.
+/// A first key in the table that is slightly too high or too low hides records from lookups, but
+/// not from a full scan.
 #[test]
 fn a_run_whose_table_hides_records_is_found_by_scrub_and_by_merge() {
     for step in [1_u8, 255] {

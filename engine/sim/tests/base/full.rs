@@ -1,4 +1,6 @@
-//! A disk that a server's own writes have filled: writes are refused, deletes are not, and what they free lets writes in again.
+//! A disk that the server's own writes have filled.
+//!
+//! Writes are refused and deletes are not. The space that deletes free admits writes again.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeSet;
@@ -22,7 +24,9 @@ fn delete(machine: &mut Machine, path: &str) -> Result<Reply, ErrorCode> {
     machine.write(client::delete(path))
 }
 
-/// Creates until writes are refused; how many there are then.
+/// Creates znodes until writes are refused; returns their number.
+///
+/// Calls `look` before each create.
 fn fill(machine: &mut Machine, bytes: usize, look: impl Fn()) -> usize {
     for number in 0..20_000 {
         look();
@@ -35,12 +39,15 @@ fn fill(machine: &mut Machine, bytes: usize, look: impl Fn()) -> usize {
     panic!("the disk never was full");
 }
 
-/// Of a disk.
+/// Size of a small disk, in bytes.
 const CAPACITY: u64 = 8 << 20;
-/// Of a disk that is large: a second base needs 4 MiB more than an eighth.
+/// Bound for the data directory on a large disk, in bytes.
+///
+/// A second base must fit beside the first one. It needs an eighth more than its records, and 4
+/// MiB.
 const BOUND: u64 = CAPACITY + (4 << 20);
 
-/// What the disk takes is looked at after every step.
+/// Asserts that the files take at most `bound` bytes of the disk.
 fn within(disk: &SimDisk, bound: u64) {
     assert!(disk.used_bytes() <= bound, "{} bytes are taken of {bound}", disk.used_bytes());
 }
@@ -52,7 +59,7 @@ fn deletes_make_room(bytes: usize, deleted_of_ten: usize, limits: Limits, capaci
     let bound = capacity.unwrap_or(limits.disk_bytes_max);
     for round in 0..4 {
         let count = fill(&mut machine, bytes, || within(&disk, bound));
-        // Under a bound, a second base has its room beside the first one.
+        // A bound also leaves room for a second base, so fewer znodes fit.
         let least = if capacity.is_some() { 2 << 20 } else { 1 << 20 };
         assert!(count * bytes > least, "round {round}: full after {count} of {bytes} bytes");
         let gone: Vec<usize> = (0..count).filter(|number| number % 10 < deleted_of_ten).collect();
@@ -82,7 +89,7 @@ fn deletes_make_room(bytes: usize, deleted_of_ten: usize, limits: Limits, capaci
         }
     }
     drop(machine);
-    // Nothing of it needs a disk that is larger than it was.
+    // None of this needs a disk larger than before.
     let again = disk.after_process_crash();
     again.set_capacity(capacity);
     let mut machine = Machine::connected(&again, limits);
@@ -99,17 +106,18 @@ fn deletes_of_large_znodes_on_a_full_disk_let_writes_in_again() {
     deletes_make_room(20_000, 5, limits(), Some(CAPACITY));
 }
 
-/// With nothing stored there is never more free than at the start, and that has to be enough.
+/// With nothing stored, free space is never more than at the start. It must be enough to admit
+/// writes.
 #[test]
 fn a_disk_that_is_hardly_larger_than_log_and_reserve_takes_writes_again_when_all_is_deleted() {
-    // As it is with a profile: what redb takes of nothing is little beside the reserve.
+    // As in a profile, an empty redb is small beside the reserve.
     let limits = Limits { memtable_bytes: 512 << 10, disk_reserve_bytes: 8 << 20, ..limits() };
     let newborn = SimDisk::new(1);
     drop(Machine::connected(&newborn, limits));
     let ring = u64::from(limits.log_segments * limits.log_segment_bytes);
     let reserve = u64::from(limits.disk_reserve_bytes);
     let least = newborn.used_bytes() + ring + reserve;
-    // Below the eighth of the reserve that a larger disk has free beside it.
+    // Below the eighth of the reserve that must be free as well on a larger disk.
     for more in (4..8).map(|part| part * reserve / 64) {
         let disk = newborn.after_process_crash();
         disk.set_capacity(Some(least + more));
@@ -128,7 +136,8 @@ fn a_disk_that_is_hardly_larger_than_log_and_reserve_takes_writes_again_when_all
     }
 }
 
-/// It keeps a smaller one: without any, deletes could not be merged, and the files would hold the room that they free.
+/// The server keeps a smaller reserve. Without any, deletes could not be merged, and the files
+/// would hold the space that deletes free.
 #[test]
 fn a_disk_without_room_for_the_reserve_takes_writes_again_when_all_is_deleted() {
     let limits = Limits { memtable_bytes: 512 << 10, disk_reserve_bytes: 8 << 20, ..limits() };
@@ -136,7 +145,7 @@ fn a_disk_without_room_for_the_reserve_takes_writes_again_when_all_is_deleted() 
     drop(Machine::connected(&newborn, Limits { disk_reserve_bytes: 0, ..limits }));
     let ring = u64::from(limits.log_segments * limits.log_segment_bytes);
     let reserve = u64::from(limits.disk_reserve_bytes);
-    // From four memtables beyond the ring on.
+    // Start at four memtables of space beyond the log's ring.
     for of_reserve in (2..8).map(|part| part * reserve / 8) {
         let disk = newborn.after_process_crash();
         disk.set_capacity(Some(newborn.used_bytes() + ring + of_reserve));
@@ -155,7 +164,8 @@ fn a_disk_without_room_for_the_reserve_takes_writes_again_when_all_is_deleted() 
     }
 }
 
-/// Another program has taken the rest. A reserve that is given away at a start, to make one that fits, is not there to be made again.
+/// Another program has taken the free space. If a start removed the reserve to create one that
+/// fits, that space would be lost too.
 #[test]
 fn a_restart_on_a_disk_that_is_full_keeps_the_whole_reserve() {
     let limits = Limits { memtable_bytes: 512 << 10, disk_reserve_bytes: 8 << 20, ..limits() };
@@ -173,7 +183,8 @@ fn a_restart_on_a_disk_that_is_full_keeps_the_whole_reserve() {
     }
 }
 
-/// The segments of a young server's log are not all there: the next one had no room, so that deletes were refused beside a reserve that nobody used.
+/// Regression: the log of a young server does not have all its segments. The next one found no
+/// space, so deletes were refused beside an unused reserve.
 #[test]
 fn a_young_log_on_a_disk_that_others_fill_takes_deletes_from_the_reserve() {
     let disk = SimDisk::new(1);
@@ -181,7 +192,7 @@ fn a_young_log_on_a_disk_that_others_fill_takes_deletes_from_the_reserve() {
     machine.advance(1001).unwrap();
     assert!(disk.contents("reserve").is_some());
     disk.set_capacity(Some(disk.used_bytes()));
-    // The log has run out of segments by then, and no checkpoint has begun.
+    // When writes are refused, the log has run out of segments, and no checkpoint has begun.
     let end = fill(&mut machine, 1000, || {});
     assert_eq!(refusing_writes(&mut machine), Some("the disk is full"));
     for number in 0..end {
@@ -208,7 +219,7 @@ fn a_reserve_becomes_as_large_as_the_next_start_wants_it() {
     }
 }
 
-/// The disk has more, and is not for this server alone.
+/// The disk has more space, but this server may not use all of it.
 #[test]
 fn no_more_of_the_disk_is_taken_than_is_allowed_and_deletes_make_room_below_that() {
     let limits = Limits { disk_bytes_max: BOUND, ..limits() };
@@ -222,7 +233,7 @@ fn refusing_writes(machine: &mut Machine) -> Option<&'static str> {
     machine.status.take().unwrap().refusing_writes
 }
 
-/// Creates until the next checkpoint; the number of the znode after it.
+/// Creates znodes until the next checkpoint; returns the next number.
 fn create_until_checkpoint(machine: &mut Machine, from: usize) -> usize {
     let before = machine.base().generation();
     for number in from..from + 1000 {
@@ -239,7 +250,7 @@ fn a_checkpoint_that_took_the_reserve_ends_ordinary_writes_at_once() {
     for checkpoints in 20..26 {
         let disk = SimDisk::new(3);
         let mut machine = Machine::connected(&disk, limits());
-        // Every segment of the log is there by then: it need not grow.
+        // By then the log has all its segments and need not grow.
         let next = (0..checkpoints).fold(0, |next, _| create_until_checkpoint(&mut machine, next));
         assert_eq!(refusing_writes(&mut machine), None);
         disk.set_capacity(Some(disk.used_bytes()));
@@ -255,7 +266,7 @@ fn a_checkpoint_that_took_the_reserve_ends_ordinary_writes_at_once() {
     }
 }
 
-/// Others fill the disk too: then the reserve is what deletes live on.
+/// Other programs fill the disk too. Deletes then rely on the reserve.
 #[test]
 fn a_disk_that_others_filled_takes_deletes_and_resumes_by_itself() {
     let disk = SimDisk::new(2);
@@ -263,7 +274,7 @@ fn a_disk_that_others_filled_takes_deletes_and_resumes_by_itself() {
     for number in 0..400 {
         create(&mut machine, &format!("/n{number}"), 1000).unwrap();
     }
-    // A log that may not grow is another story: docs/SAFETY.md.
+    // docs/explanation/safety.md describes a log that cannot grow.
     disk.set_capacity(Some(disk.used_bytes() + (512 << 10)));
     let more = (0..2000).map(|number| create(&mut machine, &format!("/m{number}"), 1000));
     let admitted = more.take_while(Result::is_ok).count();
@@ -287,14 +298,14 @@ fn why_there_is_no_room_is_said_anew_when_it_is_for_another_reason() {
         refusing_writes(machine)
     };
     assert_eq!(look(&mut machine), Some("the data directory takes as much of the disk as it may"));
-    // Others take what the bound leaves, and give it back.
+    // Other programs take the space that the bound leaves, and free it again.
     disk.set_capacity(Some(disk.used_bytes()));
     assert_eq!(look(&mut machine), Some("the disk is full"));
     disk.set_capacity(None);
     assert_eq!(look(&mut machine), Some("the data directory takes as much of the disk as it may"));
 }
 
-/// UBIFS has no other way to keep room, and compresses what it is given.
+/// UBIFS reserves space only for written data, and compresses it.
 #[test]
 fn a_reserve_that_has_to_be_written_does_not_compress() {
     let disk = SimDisk::new(1);

@@ -1,4 +1,6 @@
-//! What an image promises: it is what the base held, every damage is found, and it is never half there.
+//! Guarantees of an image.
+//!
+//! It holds the records of the base, all damage to it is found, and it is never incomplete.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::base_support::{BASE_ID, Model, OPTIONS, Records, assert_holds, contents, create};
@@ -16,7 +18,7 @@ use zoolet_engine::{
 };
 use zoolet_sim::disk::{Random, SimDisk};
 
-/// Read from a map of a real file.
+/// A real directory whose images are read through a memory map.
 struct RealDisk {
     path: PathBuf,
     disk: FsDisk,
@@ -45,7 +47,7 @@ fn model() -> Model {
     for _ in 0..4 {
         model.random_checkpoint(&mut random, 150, 60);
     }
-    // Values and keys beyond a block, an empty value, the root.
+    // A value and a key longer than a block, an empty value, and the root.
     let changes = Changes::from([
         (key::data("/large").unwrap(), Some(Bytes::from(vec![9; 70_000]))),
         (key::znode(&format!("/{}", "n".repeat(9000))).unwrap(), Some(Bytes::from_static(b"long"))),
@@ -56,7 +58,7 @@ fn model() -> Model {
     model
 }
 
-/// A model can be read like a base.
+/// Reads a model like a base.
 struct Source<'a>(&'a Records);
 
 impl BaseRead for Source<'_> {
@@ -172,7 +174,7 @@ fn verify_finds_every_flipped_bit_and_reading_without_it_never_panics() {
             assert!(matches!(image.verify(), Err(ImageError::Damaged(_))), "byte {at}");
             for (key, value) in model.records.iter().step_by(17) {
                 match image.get(key) {
-                    // Absence from a map that was not verified proves nothing.
+                    // Absence from an unverified image proves nothing.
                     Ok(found) => assert!(found.is_none_or(|found| *found == **value), "byte {at}"),
                     Err(error) => assert!(matches!(error, ImageError::Damaged(_)), "byte {at}: {error}"),
                 }
@@ -182,7 +184,7 @@ fn verify_finds_every_flipped_bit_and_reading_without_it_never_panics() {
         let Ok(image) = Image::open_pread(&disk, "tree.img") else { continue };
         let installed = Base::install(Arc::new(disk.clone()), BASE_ID, OPTIONS, &image);
         match installed {
-            // The flip was where no record is.
+            // The flipped bit was outside all records.
             Ok(base) => assert_holds(&base, &model, &format!("byte {at}")),
             Err(error) => {
                 assert!(matches!(error, ImageError::Damaged(_)), "byte {at}: {error}");

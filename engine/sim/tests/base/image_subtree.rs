@@ -1,4 +1,6 @@
-//! The image of a few znodes, last-known-good: what was put in is what is read, and a crash leaves the one before or the one after.
+//! The image of a subtree (last-known-good).
+//!
+//! Its znodes read back as written, and a crash leaves the previous image or the new one.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use zoolet_engine::store::image::{Image, Subtree};
@@ -15,7 +17,7 @@ fn zxid(number: u64) -> Zxid {
     Zxid::from_bits(number).unwrap()
 }
 
-/// One that is larger than a block, with data of every kind.
+/// Returns a subtree larger than a block, with data of every kind.
 fn subtree(version: i32) -> Subtree {
     let mut subtree = Subtree::default();
     let stat = Stat { czxid: 3, mzxid: i64::from(version), version, num_children: 99, pzxid: 50, ..Stat::default() };
@@ -78,7 +80,7 @@ fn a_crash_at_every_step_of_writing_leaves_the_image_before_or_the_one_after() {
             assert_is(&image, version);
             assert!(!is_done || version == 2, "step {step}: it was said to be there");
             *(if version == 1 { &mut before } else { &mut after }) += 1;
-            // What is left in the way of the next is removed by it.
+            // The next write removes the leftovers.
             subtree(3).write(&disk, NAME, zxid(30)).unwrap();
         }
     }

@@ -1,4 +1,7 @@
-//! A snapshot replaces what a server serves: a crash at any step of the disk leaves the old state or the new one, whole, and nothing else.
+//! A snapshot replaces a server's state.
+//!
+//! A crash at any step of the disk leaves all of the old state or all of the new one, and nothing
+//! else.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::base_support::{Model, contents};
@@ -30,14 +33,14 @@ fn open(disk: &SimDisk) -> Result<Store, String> {
     Store::open(Arc::new(disk.clone()), Strategy::Recycle, &limits(), 77).map_err(|error| error.to_string())
 }
 
-/// What some znodes with these words hold, and the checkpoint of it.
+/// Returns a checkpoint of `znodes` znodes filled with `word`.
 fn checkpoint(model: &mut Model, zxid: Zxid, znodes: u64, word: u8) -> Checkpoint {
     let znode = |at: u64| (key::znode(&format!("/{at}")).unwrap(), Some(Bytes::from(vec![word; 300])));
     let Checkpoint { changes, meta } = model.checkpoint((0..znodes).map(znode).collect::<Changes>());
     Checkpoint { changes, meta: CheckpointMeta { zxid, totals: Bytes::from(vec![0; 44]), ..meta } }
 }
 
-/// The snapshot of a leader.
+/// A leader's snapshot and the records in it.
 struct Leader {
     model: Model,
     bytes: Vec<u8>,
@@ -54,17 +57,17 @@ impl Leader {
     }
 }
 
-/// How far a learner has come.
+/// Progress of a learner.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Stage {
     Old,
     /// The log has acknowledged SnapEnd.
     New,
-    /// And entries up to 2.6.
+    /// The log has also acknowledged the entries up to 2.6.
     More,
 }
 
-/// A learner with a history of its own, a base at 1.3.
+/// Prepares a learner with a different history and a base at 1.3.
 fn set_up(disk: &SimDisk) -> Model {
     let (mut store, mut model) = (open(disk).unwrap(), Model::default());
     append(&mut store.log, open_epoch(1), Zxid::ZERO).unwrap();
@@ -74,7 +77,7 @@ fn set_up(disk: &SimDisk) -> Model {
     model
 }
 
-/// Takes the snapshot in and goes on.
+/// Installs the snapshot and continues.
 fn take_in(disk: &SimDisk, leader: &Leader, stage: &mut Stage) -> Result<(), String> {
     let say = |error: &dyn std::fmt::Display| error.to_string();
     let Store { mut log, base, .. } = open(disk)?;
@@ -105,7 +108,7 @@ fn take_in(disk: &SimDisk, leader: &Leader, stage: &mut Stage) -> Result<(), Str
     Ok(())
 }
 
-/// What is found is one of the states, whole, and nothing of the others is left. Says which.
+/// Asserts that the disk holds exactly one of the states; returns which.
 fn check(disk: &SimDisk, old: &Model, leader: &Leader, stage: Stage, story: &str) -> Stage {
     let store = open(disk).unwrap_or_else(|error| panic!("{story}: {error}"));
     let facts = &store.facts;
@@ -165,7 +168,8 @@ fn a_crash_at_any_step_of_a_switch_leaves_the_old_state_or_the_new_one() {
         let mut stage = Stage::Old;
         let outcome = take_in(&disk, &leader, &mut stage);
         assert!(outcome.is_err() || step >= steps, "step {step}");
-        // Seed 1 loses nothing, as a process crash, but for what is lost later.
+        // Seed 1 loses nothing, like a process crash, but then nothing is left unsynced for a later
+        // loss.
         let seeds = [0, 1, 2 + step];
         let losses = seeds.iter().map(|seed| (format!("power loss {seed}"), disk.after_power_loss(*seed)));
         for (kind, image) in [("process crash".to_owned(), disk.after_process_crash())].into_iter().chain(losses) {
@@ -173,12 +177,12 @@ fn a_crash_at_any_step_of_a_switch_leaves_the_old_state_or_the_new_one() {
             let copy = image.after_process_crash();
             let found = check(&image, &old, &leader, stage, &story);
             seen[found as usize] += 1;
-            // It can be done over again.
+            // The transfer can be repeated.
             if found == Stage::Old && step % 4 == 0 && kind != "power loss 1" {
                 take_in(&image, &leader, &mut Stage::Old).unwrap_or_else(|error| panic!("{story}, again: {error}"));
                 check(&image.after_power_loss(0), &old, &leader, Stage::More, &format!("{story}, again"));
             }
-            // The process that finds it dies too.
+            // The next process dies too while it opens the store.
             for second in (0..6).filter(|second| (second + step) % 6 == 0 && kind != "power loss 1") {
                 let image = copy.after_process_crash();
                 image.set_crash_at(second);
@@ -223,7 +227,7 @@ fn a_snapshot_that_fails_at_any_step_leaves_the_server_as_it_was() {
         });
         disk.heal();
         match outcome {
-            // An error that was not in the way.
+            // The failed operation was not needed.
             Ok(received) => {
                 assert!(contents(&received.base.reader()).unwrap() == leader.model.records, "step {failing}")
             }

@@ -1,4 +1,7 @@
-//! A snapshot on its way from server to server: made of a generation that is read on, believed only when it is seen whole.
+//! The transfer of a snapshot between servers.
+//!
+//! The source reads one generation while its base continues. The receiver trusts the snapshot only
+//! once it has verified all of it.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::base_support::{BASE_ID, Model, OPTIONS, Records, assert_holds, contents, create, merge};
@@ -18,7 +21,9 @@ use zoolet_sim::disk::{Random, SimDisk};
 
 const NEW_ID: u64 = BASE_ID + 1;
 
-/// A base of several runs over redb, with large values, a key longer than a block, an empty record.
+/// Returns a base of several runs over redb.
+///
+/// It has large values, a key longer than a block, and an empty record.
 fn base(disk: &SimDisk) -> (Base, Model) {
     let (base, mut model, mut random) = (create(disk), Model::default(), Random::new(3));
     for round in 0..6 {
@@ -58,7 +63,7 @@ fn files(disk: &SimDisk, id: u64) -> Vec<String> {
     names.into_iter().filter(|name| name.starts_with(&format!("base-{id}"))).collect()
 }
 
-/// A model can be read like a base.
+/// Reads a model like a base.
 struct Source<'a>(&'a Records);
 
 impl BaseRead for Source<'_> {
@@ -92,7 +97,7 @@ fn what_is_streamed_are_the_extents_of_the_image_that_would_be_written_and_no_ta
     assert_eq!(whole(&empty).len() as u64, empty.bytes());
 }
 
-/// A server of an earlier build sends its image whole.
+/// A server of an earlier build sends the whole image.
 #[test]
 fn an_image_with_its_table_is_received_too() {
     let disk = SimDisk::new(1);
@@ -102,7 +107,7 @@ fn an_image_with_its_table_is_received_too() {
     assert_holds(&received, &model, "as received");
 }
 
-/// Also while the base goes on: its files are merged and replaced under the stream.
+/// The same while checkpoints and merges replace the base's files during the transfer.
 #[test]
 fn any_stretch_has_the_same_bytes_at_any_time() {
     let disk = SimDisk::new(1);
@@ -164,7 +169,7 @@ fn what_was_received_is_a_base_like_any_other() {
     drop(received);
     let opened = Base::open(Arc::new(other.after_power_loss(0)), NEW_ID, OPTIONS).unwrap();
     assert_holds(&opened, &model, "after a power loss");
-    // And it can be sent on.
+    // A received base can be sent on.
     let again = SnapshotSource::open(opened.reader(), 2).unwrap();
     let third = SimDisk::new(3);
     assert_holds(&receive(&third, &whole(&again), 7777).unwrap().0, &model, "sent on");
@@ -204,13 +209,13 @@ fn a_snapshot_that_is_not_what_was_sent_is_refused_and_leaves_nothing() {
         refused(&bytes[..end], &format!("cut at {end}"));
     }
     refused(&[&bytes[..], b"x"].concat(), "a byte more");
-    // Whole blocks in another order.
+    // Whole blocks are swapped.
     let mut moved = bytes.clone();
     moved[4096..3 * 4096].rotate_left(4096);
     refused(&moved, "blocks have changed places");
 }
 
-/// What the header claims must not make anybody take memory or space for it.
+/// A receiver must not allocate memory or disk space for false claims in the header.
 #[test]
 fn a_header_that_claims_too_much_is_refused() {
     let disk = SimDisk::new(1);
@@ -238,7 +243,7 @@ fn a_header_of_another_state_is_refused() {
     assert!(receive(&SimDisk::new(2), &forged(&bytes, 32, records), 4096).is_ok());
 }
 
-/// Another word in the header, under a checksum that is right.
+/// Returns the bytes with another word in the header and a correct checksum.
 fn forged(bytes: &[u8], at: usize, value: u64) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -247,7 +252,7 @@ fn forged(bytes: &[u8], at: usize, value: u64) -> Vec<u8> {
     bytes
 }
 
-/// Castagnoli's polynomial, bit by bit.
+/// Computes CRC32C (Castagnoli) bit by bit.
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 })

@@ -1,4 +1,4 @@
-//! Records as long as a frame: how much memory walking and merging many runs of them takes.
+//! Memory for scanning and merging runs with records as long as a frame.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::base_support::{BASE_ID, Model, assert_holds};
@@ -16,7 +16,9 @@ use zoolet_sim::disk::SimDisk;
 const LARGE: u64 = 200_000;
 const RUNS: usize = 12;
 
-/// A base of so many runs, in each of which are the same two large records, between small ones.
+/// Returns a base of `RUNS` runs.
+///
+/// Each run has the same two large records between small ones.
 fn base(disk: &SimDisk, model: &mut Model) -> Base {
     let options = Options { cache_bytes: 64 << 10, merge_step_bytes: 16 << 10, runs_max: RUNS, ..Options::default() };
     let base = Base::create(Arc::new(disk.clone()), BASE_ID, options).unwrap();
@@ -29,7 +31,7 @@ fn base(disk: &SimDisk, model: &mut Model) -> Base {
     base
 }
 
-/// The most that was allocated at one time beyond what there was before.
+/// Returns the peak of bytes allocated during `act`, beyond those allocated before.
 fn most(act: impl FnOnce()) -> u64 {
     allocation_counter::measure(act).bytes_max
 }
@@ -58,7 +60,7 @@ fn a_walk_or_a_look_up_behind_large_records_reads_none_of_them() {
     let (disk, mut model) = (SimDisk::new(1), Model::default());
     let base = base(&disk, &mut model);
     let (reader, before) = (base.reader(), base.counters().base_bytes_read);
-    // Records of ephemerals come directly behind those of data: the end of each session looks for some.
+    // Records of ephemerals directly follow those of data, and the end of each session scans them.
     reader.keys(&[key::EPHEMERAL], Some(&[key::EPHEMERAL + 1]), &mut |_| panic!("there are no ephemerals")).unwrap();
     assert_eq!(reader.record(&key::data("/b0").unwrap()).unwrap(), None);
     let read = base.counters().base_bytes_read - before;
@@ -71,7 +73,7 @@ fn merging_them_does_too() {
     let (disk, mut model) = (SimDisk::new(1), Model::default());
     let base = base(&disk, &mut model);
     let mut steps = 0;
-    // What one step gathers, redb's copy of it, and what it writes.
+    // A step holds its records, redb's copy of them, and the pages being written.
     let bytes = most(|| {
         while base.merge(false).unwrap() {
             steps += 1;

@@ -1,4 +1,4 @@
-//! The base and the image on a simulated disk: checkpoints, merges, crashes, damage, transfer.
+//! The base and the image on a simulated disk.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod checkpoint;

@@ -1,11 +1,14 @@
-//! What the base costs at a million znodes, on a real disk. Prints; asserts nothing about time. Run in this order:
+//! Cost of the base at a million znodes on a real disk. Prints results; asserts nothing about time.
+//!
+//! Run the tests in this order:
 //!
 //! ```text
 //! cargo test --release -p zoolet-sim --test base -- --ignored --nocapture --test-threads=1 a_load
 //! ... b_updates, c_open, d_image
 //! ```
 //!
-//! `e_choices`, after `a_load`, counts what random sets cost with ZOOLET_RUNS_MAX and ZOOLET_STEP_KIB: docs/PERFORMANCE.md.
+//! `e_choices`, run after `a_load`, counts the cost of random sets for given values of
+//! ZOOLET_RUNS_MAX and ZOOLET_STEP_KIB. docs/explanation/measurements.md has the results.
 #![allow(clippy::print_stderr, clippy::unwrap_used, reason = "measurements are read by people")]
 
 use crate::base_support::Model;
@@ -34,7 +37,9 @@ use zoolet_sim::disk::Random;
 const ZNODES: u64 = 1_000_000;
 const PER_CHECKPOINT: u64 = 10_000;
 
-/// `ZOOLET_MEASURE_DIR` chooses another place, such as one in memory where only counts are wanted.
+/// Returns the directory for the base; `ZOOLET_MEASURE_DIR` overrides the default.
+///
+/// A directory in memory is enough where only counts matter.
 fn directory() -> PathBuf {
     let path = std::env::var_os("ZOOLET_MEASURE_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let path = path.join("zoolet-base-measure");
@@ -62,13 +67,13 @@ fn resident_mib() -> f64 {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap_or_default() / 1024.0
 }
 
-/// Time this thread has spent on a processor: what counts on a machine that does other things too.
+/// Returns this thread's CPU time, which other load barely affects.
 fn processor_time() -> Duration {
     let status = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     Duration::from_nanos(status.split_whitespace().next().and_then(|nanos| nanos.parse().ok()).unwrap_or_default())
 }
 
-/// Per second of processor time, system calls included.
+/// Formats a rate per second of CPU time, system calls included.
 fn rate(count: u32, start: Duration) -> String {
     format!("{:.0}/s", f64::from(count) / (processor_time() - start).as_secs_f64())
 }
@@ -78,7 +83,7 @@ fn mib(bytes: u64) -> f64 {
 }
 
 fn checkpoint(base: &Base, changes: Changes, model: &mut Model) -> Duration {
-    // The model keeps no records here: a million of them would be what is measured.
+    // The model keeps no records here: a million of them would distort the measured memory.
     model.zxid += 1;
     let meta =
         CheckpointMeta { zxid: zoolet_model::Zxid::from_bits(model.zxid).unwrap(), digest: 0, totals: Bytes::new() };
@@ -269,7 +274,8 @@ fn choice(name: &str) -> Option<usize> {
     std::env::var(name).ok().map(|number| number.parse().unwrap())
 }
 
-/// Two million random sets over what `a_load` made, a hundred checkpoints as large as those of a memtable of 8 MiB.
+/// Two million random sets over the data of `a_load`, in a hundred checkpoints as large as those of
+/// an 8 MiB memtable.
 #[test]
 #[ignore = "measures"]
 fn e_choices() {
@@ -307,7 +313,7 @@ fn e_choices() {
             }
         }
     }
-    // What still waits would be merged by sets that are not counted.
+    // Merge the remaining runs, so that all merge costs of the counted sets are included.
     while base.merge(true).unwrap() {}
     let (end, sets) = (base.counters(), (SETS * ROUNDS) as f64);
     let merged = (end.merge_bytes_written - start.0.merge_bytes_written) as f64;

@@ -1,4 +1,6 @@
-//! What room a base takes that is made of a snapshot: it is asked for before the first record is written, and it is enough.
+//! Disk space for a base that is received as a snapshot.
+//!
+//! The receiver checks for it before it writes the first record, and it is enough.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests may unwrap, and tell what they measured")]
 
 use crate::base_support::{BASE_ID, Model, OPTIONS, create};
@@ -11,10 +13,12 @@ use zoolet_engine::store::{
 };
 use zoolet_sim::disk::SimDisk;
 
-/// Bytes that come at once.
+/// Bytes received at a time.
 const CHUNK: usize = 64 << 10;
 
-/// A snapshot of znodes and data of these sizes in turn, `bytes` in all.
+/// Returns a snapshot of about `bytes` bytes.
+///
+/// Its records have the sizes `sizes` in turn, and their paths `path_bytes` bytes of padding.
 fn snapshot(bytes: usize, path_bytes: usize, sizes: &[usize]) -> Vec<u8> {
     let disk = SimDisk::new(1);
     let (base, mut model) = (create(&disk), Model::default());
@@ -32,7 +36,14 @@ fn snapshot(bytes: usize, path_bytes: usize, sizes: &[usize]) -> Vec<u8> {
     source.read(0, usize::MAX / 2).unwrap()
 }
 
-/// Of the smallest records, of those that fill pages badly, just above a power of two of pages, larger than what redb gets at once, and of several kinds.
+/// Returns snapshots whose disk usage is hard to predict.
+///
+/// Their records have these sizes:
+/// - the smallest possible
+/// - sizes that fill pages badly
+/// - just above a power of two of pages
+/// - larger than one allocation of redb
+/// - several sizes mixed.
 fn snapshots() -> impl Iterator<Item = (String, Vec<u8>)> {
     const ALONE: [usize; 13] =
         [0, 100, 1000, 1330, 2000, 4100, 8300, 17_000, 33_000, 66_000, 264_000, 1 << 20, 5 << 20];
@@ -46,7 +57,7 @@ fn snapshots() -> impl Iterator<Item = (String, Vec<u8>)> {
     })
 }
 
-/// The most that was taken at any time, also where it fails.
+/// Receives a snapshot; returns the peak disk usage and the result.
 fn receive(disk: &SimDisk, bytes: &[u8]) -> (u64, Result<Base, ImageError>) {
     let mut sink = Base::receive(Arc::new(disk.clone()), BASE_ID, OPTIONS).unwrap();
     let mut most = disk.used_bytes();
@@ -61,7 +72,7 @@ fn receive(disk: &SimDisk, bytes: &[u8]) -> (u64, Result<Base, ImageError>) {
     (most.max(disk.used_bytes()), finished)
 }
 
-/// The smallest free room with which it is not refused at its beginning.
+/// Returns the smallest free space that the receiver accepts at the beginning.
 fn asked(bytes: &[u8]) -> u64 {
     let (mut refused, mut taken) = (0, 1 << 30);
     while refused + 4096 < taken {
@@ -84,7 +95,7 @@ fn a_disk_with_the_room_that_is_asked_for_takes_a_snapshot_and_one_with_a_block_
         drop(sink);
         for (room, is_enough) in [(asked - 4096, false), (asked, true)] {
             let disk = SimDisk::new(4);
-            // Room for what is there before the first byte comes.
+            // Add the space of the files that exist before the first byte arrives.
             disk.set_capacity(Some(newborn + room));
             let (most, outcome) = receive(&disk, &bytes);
             match outcome {
@@ -99,7 +110,7 @@ fn a_disk_with_the_room_that_is_asked_for_takes_a_snapshot_and_one_with_a_block_
     }
 }
 
-/// What `docs/PERFORMANCE.md` says of it.
+/// Prints the figures for `docs/explanation/measurements.md`.
 #[test]
 #[ignore = "measures"]
 fn measure() {

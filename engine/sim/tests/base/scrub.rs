@@ -1,4 +1,4 @@
-//! The patrol that reads the whole base now and then.
+//! The patrol, which reads the whole base once a day.
 
 use crate::base_support::{Model, create, merge};
 use zoolet_engine::{
@@ -10,7 +10,9 @@ use zoolet_sim::disk::{Random, SimDisk};
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// Lets time pass second by second until a pass ends or `until_ms`; when it ended, and how.
+/// Steps the patrol once a second until a pass ends or `until_ms`.
+///
+/// Returns when the pass ended, and its outcome.
 fn walk(
     patrol: &mut Patrol,
     base: &zoolet_engine::store::base::Base,
@@ -38,7 +40,7 @@ fn a_patrol_reads_everything_once_a_day_slowly_and_syncs_nothing() {
     assert_eq!(outcome, Ok(model.records.len() as u64));
     let after = disk.counters();
     assert_eq!(after.syncs, before.syncs);
-    // Pages that redb still had in memory from the last merge make room for those that are read.
+    // redb writes out pages of the last merge to make room for the pages that the patrol reads.
     assert!(after.written_bytes - before.written_bytes < 64 << 10);
     let seconds = (ended_ms - 600_000) / 1000;
     assert!(seconds > 5 && (after.read_bytes - before.read_bytes) / seconds < 2 << 20, "{seconds} s");
@@ -57,7 +59,7 @@ fn a_patrol_finds_a_flipped_bit_that_nobody_asked_for() {
     merge(&base, true).unwrap();
     let names: Vec<_> = disk.list().unwrap().into_iter().filter(|name| name.ends_with(".run")).collect();
     for name in names {
-        // In the first extent, inside a record.
+        // Inside a record of the first extent.
         assert!(disk.corrupt(&name, 4096 + 100, 1));
         let (_, outcome) = walk(&mut Patrol::new(0), &base, 0, HOUR_MS).unwrap();
         assert!(matches!(outcome, Err(BaseFailure::Damaged(_))), "{name}: {outcome:?}");
@@ -84,7 +86,8 @@ fn a_patrol_that_is_given_up_lets_merged_files_go() {
     assert!(walk(&mut patrol, &base, HOUR_MS, 3 * HOUR_MS).unwrap().1.is_ok());
 }
 
-/// A lack of memory may last, and damage should be found all the same; but who holds what was keeps redb's file from being cut.
+/// A shortage of memory may last, and damage must still be found. But a reader that holds deleted
+/// data keeps redb's file from being truncated.
 #[test]
 fn a_patrol_goes_on_while_memory_is_short_and_what_was_deleted_goes() {
     let disk = SimDisk::new(6);
@@ -110,8 +113,8 @@ fn a_patrol_goes_on_while_memory_is_short_and_what_was_deleted_goes() {
     assert!(!patrol.make_way(Shortage::Disk, &base, HOUR_MS), "on a full disk nothing begins either");
 }
 
-/// A pass takes as long as the base is large, and a busy server writes a hundred megabytes a second meanwhile: what the pass held
-/// on to would stay on the disk until it ended.
+/// A pass over a large base takes long, and a busy server writes 100 MB a second meanwhile.
+/// Everything that the pass held would stay on the disk until its end.
 #[test]
 fn a_patrol_on_a_busy_base_holds_no_more_than_a_bound_and_still_reads_everything() {
     let disk = SimDisk::new(4);
@@ -138,7 +141,8 @@ fn a_patrol_on_a_busy_base_holds_no_more_than_a_bound_and_still_reads_everything
     assert!(matches!(ended, Some(Ok(records)) if records > 1000), "{ended:?}");
 }
 
-/// The digest of a state says nothing of a pass that saw several, so what each record says must do.
+/// A pass that saw several states cannot check the digest of a state. The checksum of each record
+/// must be enough.
 #[test]
 fn a_patrol_on_a_busy_base_finds_a_flipped_bit() {
     let disk = SimDisk::new(5);

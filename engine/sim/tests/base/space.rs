@@ -42,7 +42,8 @@ fn reads_survive_a_checkpoint_that_ran_out_of_space() {
     assert_holds(&open(&disk).unwrap(), &tried, "reopened");
 }
 
-/// What a delete of a value of a page writes is little; on a full disk it must count by what it frees.
+/// Deleting a page-sized value writes little. On a full disk a delete must count by the space it
+/// frees.
 #[test]
 fn deletes_of_half_of_the_values_give_their_space_back() {
     let disk = SimDisk::new(1);
@@ -60,7 +61,7 @@ fn deletes_of_half_of_the_values_give_their_space_back() {
     assert_holds(&base, &model, "compacted");
 }
 
-/// Space that ends in the middle of a checkpoint, whichever write that is.
+/// Space runs out in the middle of a checkpoint, at any of its writes.
 #[test]
 fn reads_survive_a_write_that_ran_out_of_space_wherever_it_is() {
     let disk = SimDisk::new(2);
@@ -121,7 +122,7 @@ fn a_merge_without_room_changes_nothing_and_one_with_room_for_a_part_goes_on() {
     disk.set_capacity(Some(disk.used_bytes() + (4 << 10)));
     assert_eq!(base.merge(true), Err(BaseError::NoSpace));
     assert_holds(&base, &model, "no room");
-    // What merged runs hold and what the steps so far wrote is there twice until the end.
+    // The data of merged runs and of the completed steps is on the disk twice until the merge ends.
     disk.set_capacity(Some(disk.used_bytes() + base.file_bytes() * 3));
     merge(&base, true).unwrap();
     assert_holds(&base, &model, "merged");
@@ -129,7 +130,9 @@ fn a_merge_without_room_changes_nothing_and_one_with_room_for_a_part_goes_on() {
     assert!(base.reader().record(b"n/\0absent").unwrap().is_none());
 }
 
-/// How many bytes a merge writes in all when its step `failing` fails once, and whether it got through.
+/// Returns all bytes that a merge writes if its step `failing` fails once.
+///
+/// Asserts that the merge completes.
 fn merge_bytes(start: &SimDisk, failing: Option<usize>) -> u64 {
     let disk = start.after_process_crash();
     let base = open(&disk).unwrap();
@@ -151,7 +154,7 @@ fn merge_bytes(start: &SimDisk, failing: Option<usize>) -> u64 {
     base.counters().base_bytes_written - before
 }
 
-/// On a disk that is nearly full, or an unsteady one, a merge that began anew after each error would never come to its end.
+/// On a nearly full or an unreliable disk, a merge that restarted after each error would never end.
 #[test]
 fn a_merge_goes_on_after_an_error_where_it_was() {
     let start = SimDisk::new(5);
@@ -168,7 +171,8 @@ fn a_merge_goes_on_after_an_error_where_it_was() {
     }
 }
 
-/// Whatever room there is: a merge gets through, or not even its smallest step has room.
+/// With any amount of space, a merge makes progress, or there is no space even for its smallest
+/// step.
 #[test]
 fn a_merge_makes_its_steps_as_small_as_the_room_is() {
     let start = SimDisk::new(6);
@@ -192,7 +196,7 @@ fn a_merge_makes_its_steps_as_small_as_the_room_is() {
     assert!(refused < 400 << 10, "no step in {refused} bytes");
 }
 
-/// Two records of 1,400 bytes share a block and a third of it is empty.
+/// Two records of 1,400 bytes share a block and leave a third of it empty.
 #[test]
 fn a_run_whose_records_fill_blocks_badly_is_refused_before_it_is_written() {
     let disk = SimDisk::new(7);
@@ -216,7 +220,9 @@ fn a_run_whose_records_fill_blocks_badly_is_refused_before_it_is_written() {
     base.checkpoint(&model.checkpoint(awkward(10))).unwrap();
 }
 
-/// Runs up to where checkpoints do their part of the merge, and the truth. Above much in redb they become one run.
+/// Returns as many runs as make checkpoints merge a part, and the model.
+///
+/// With `above_much`, redb holds much data, and a merge turns the runs into one run.
 fn runs_piled_up(seed: u64, above_much: bool) -> (SimDisk, Model) {
     let disk = SimDisk::new(seed);
     let base = create(&disk);
@@ -232,13 +238,14 @@ fn runs_piled_up(seed: u64, above_much: bool) -> (SimDisk, Model) {
     (disk, model)
 }
 
-/// A few.
+/// Returns a checkpoint that deletes up to 20 records.
 fn deletes(model: &mut Model) -> Checkpoint {
     let gone: Vec<_> = model.records.keys().step_by(7).take(20).cloned().collect();
     model.checkpoint(gone.into_iter().map(|key| (key, None)).collect())
 }
 
-/// Otherwise deletes would fill log and memory, nothing would take them from there, and what they free would never be free.
+/// Otherwise deletes would fill the log and memory with no checkpoint to empty them. The space that
+/// they free would never become free.
 #[test]
 fn a_checkpoint_has_room_where_its_part_of_the_merge_has_none() {
     for above_much in [false, true] {
@@ -251,7 +258,8 @@ fn a_checkpoint_has_room_where_its_part_of_the_merge_has_none() {
             assert_holds(&base, &model, &context);
             assert_eq!(base.counters().runs, runs + 1, "{context}");
         }
-        // Nor more than these where a merge has room. Without, there may be twice as many: each takes memory, and is asked.
+        // If merges had room, there would be no more runs than these. Without room there may be
+        // twice as many: each run takes memory, and every lookup probes it.
         let mut rounds = 0;
         while base.counters().runs < 8 * OPTIONS.runs_max as u64 && rounds < 8 * OPTIONS.runs_max {
             disk.set_capacity(Some(disk.used_bytes() + (80 << 10)));
@@ -271,13 +279,13 @@ fn a_checkpoint_has_room_where_its_part_of_the_merge_has_none() {
     }
 }
 
-/// Whatever room there is beside what the checkpoint needs.
+/// This holds for any amount of space beyond the checkpoint's own need.
 #[test]
 fn what_a_checkpoint_merges_leaves_the_room_that_it_needs_itself() {
     for above_much in [false, true] {
         let (start, mut model) = runs_piled_up(9, above_much);
         let checkpoint = model.checkpoint(large(6));
-        // Records of 60,000 bytes take 15 blocks, and a checkpoint asks for an eighth and 64 KiB more.
+        // Records of 60,000 bytes take 15 blocks. A checkpoint requires an eighth and 64 KiB more.
         let needed = 6 * (64 << 10) + (128 << 10);
         let mut merged = false;
         for room in (needed..needed + (1 << 20)).step_by(64 << 10) {

@@ -1,4 +1,4 @@
-//! What the tests of base and image share: a model of the records, and histories of checkpoints.
+//! A model of the records, and histories of checkpoints, for tests of base and image.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses a part of it")]
 
 use bytes::Bytes;
@@ -14,14 +14,14 @@ use zoolet_engine::{
 use zoolet_model::{SessionId, Zxid};
 use zoolet_sim::disk::{Random, SimDisk};
 
-/// Small, so that a few checkpoints make merges, of several steps.
+/// Options so small that a few checkpoints cause merges of several steps.
 pub const OPTIONS: Options =
     Options { cache_bytes: 64 << 10, merge_step_bytes: 16 << 10, runs_max: 3, table_bytes_max: 4 << 20 };
 pub const BASE_ID: u64 = 7;
 
 pub type Records = BTreeMap<key::Key, Bytes>;
 
-/// The truth after some checkpoints.
+/// The expected state after some checkpoints.
 #[derive(Clone, Default)]
 pub struct Model {
     pub records: Records,
@@ -36,7 +36,7 @@ impl Model {
         CheckpointMeta { zxid: Zxid::from_bits(self.zxid).unwrap(), digest: self.digest, totals }
     }
 
-    /// Applies changes and makes the checkpoint of them.
+    /// Applies changes and returns their checkpoint.
     pub fn checkpoint(&mut self, changes: Changes) -> Checkpoint {
         for (key, value) in &changes {
             let old = self.records.get(key).cloned();
@@ -50,7 +50,10 @@ impl Model {
         Checkpoint { changes: Arc::new(changes), meta: self.meta() }
     }
 
-    /// Overwrites, deletes and births among `paths` znodes, some with large data; and some sessions.
+    /// Returns a checkpoint of `count` random creates, overwrites and deletes.
+    ///
+    /// The znodes have up to `paths` names in each of seven directories. Some have large data, and
+    /// some changes add or remove sessions.
     pub fn random_checkpoint(&mut self, random: &mut Random, count: u64, paths: u64) -> Checkpoint {
         let mut changes = Changes::default();
         for _ in 0..count {
@@ -71,7 +74,7 @@ impl Model {
     }
 }
 
-/// Everything a reader shows, by scanning and by asking.
+/// Returns everything that a reader shows, by scan and by lookup.
 pub fn contents(source: &dyn BaseRead) -> Result<Records, BaseFailure> {
     let mut keys: Vec<key::Key> = Vec::new();
     source.keys(b"", None, &mut |key| {
@@ -86,7 +89,7 @@ pub fn contents(source: &dyn BaseRead) -> Result<Records, BaseFailure> {
     Ok(records)
 }
 
-/// Asserts that the base holds what the model says.
+/// Asserts that the base holds the model's records and passes a scrub.
 pub fn assert_holds(base: &Base, model: &Model, context: &str) {
     assert_eq!(base.meta(), model.meta(), "{context}");
     let found = contents(&base.reader()).unwrap_or_else(|failure| panic!("{context}: {failure:?}"));
@@ -105,7 +108,7 @@ pub fn open(disk: &SimDisk) -> Result<Base, BaseError> {
     Base::open(Arc::new(disk.clone()), BASE_ID, OPTIONS)
 }
 
-/// Merges until nothing is left to merge; how many steps that took.
+/// Merges until nothing is left to merge; returns the number of steps.
 pub fn merge(base: &Base, eagerly: bool) -> Result<usize, BaseError> {
     let mut steps = 0;
     while base.merge(eagerly)? {

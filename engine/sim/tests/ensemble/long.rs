@@ -1,20 +1,25 @@
-//! Ensembles that nothing disturbs but their disks, for a long time, under load: nobody is elected after the first leader, no session expires.
+//! Long runs under load, disturbed only by slow and hanging disks.
 //!
-//! `ENSEMBLE_MINUTES=1440` runs 24 simulated hours, best with `--release`; without it, what a plain `cargo test` has time for.
+//! The first leader stays, and no session expires.
+//!
+//! `ENSEMBLE_MINUTES=1440` runs 24 simulated hours, best with `--release`. The default is as much
+//! as a plain `cargo test` has time for.
 #![allow(clippy::print_stderr, reason = "what the runs had in them, for people")]
 
 use std::time::Instant;
 use zoolet_sim::ensemble::{DiskModel, Plan, SECOND, Trace, conclude};
 use zoolet_sim::oracle::Summary;
 
-/// Simulated minutes of one plain `cargo test`.
+/// Simulated minutes of a plain `cargo test`.
 const MINUTES: u64 = 20;
 
 fn minutes() -> u64 {
     std::env::var("ENSEMBLE_MINUTES").ok().and_then(|value| value.parse().ok()).unwrap_or(MINUTES)
 }
 
-/// Three servers, eight clients that ask for something once a second each, one kind of disk.
+/// Runs three servers and eight clients on one kind of disk.
+///
+/// Each client sends about one request a second.
 fn undisturbed(disk: DiskModel, minutes: u64) {
     let (seed, began) = (24, Instant::now());
     let plan = Plan::steady(3, disk, minutes * 60 * SECOND);

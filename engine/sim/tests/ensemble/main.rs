@@ -1,4 +1,4 @@
-//! Whole ensembles on virtual time: random seeds, long runs, pauses, profiles, and owners of embedded sessions.
+//! Whole ensembles on virtual time.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod long;

@@ -1,6 +1,6 @@
-//! The oracles over whole runs of the real machine, alone, with crashes: they find nothing.
+//! The oracles find nothing wrong with one real machine that crashes.
 //!
-//! `ORACLE_SEED=n` runs one seed, `ORACLE_SEEDS=n` so many.
+//! `ORACLE_SEED=n` runs one seed, `ORACLE_SEEDS=n` runs n seeds.
 #![allow(clippy::print_stdout, reason = "how long it took, for people")]
 
 use bytes::Bytes;
@@ -22,7 +22,7 @@ struct Client {
     session: Option<ConnectReply>,
     conn: Option<ConnId>,
     last_zxid: i64,
-    /// Says nothing until then, milliseconds.
+    /// The client sends nothing before this time, in milliseconds.
     silent_until_ms: u64,
 }
 
@@ -31,7 +31,7 @@ struct Run {
     workload: Workload,
     recorder: Recorder,
     clients: Vec<Client>,
-    /// Entries recorded so far.
+    /// Number of entries recorded so far.
     committed: usize,
     next_conn: u64,
     next_xid: i32,
@@ -70,7 +70,7 @@ impl Run {
         }
     }
 
-    /// Records what happened since it was last asked.
+    /// Records what happened since the last call.
     fn hear(&mut self) {
         let now_us = self.now_us();
         let applied = self.world.server().applied();

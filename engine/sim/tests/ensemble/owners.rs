@@ -1,4 +1,6 @@
-//! Futures on virtual time: what they ask for goes through whole ensembles, and what happens to their clients happens to them.
+//! Futures on virtual time.
+//!
+//! Their requests go through whole ensembles, and they share the fate of their clients.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use bytes::Bytes;
@@ -19,7 +21,7 @@ use zoolet_zab::ServerId;
 
 const TIMEOUT_MS: u32 = 4000;
 
-/// A path that is written out.
+/// Returns a static path from a literal.
 macro_rules! path {
     ($text:expr) => {{
         static PATH: Path = Path::from_static($text);
@@ -34,7 +36,9 @@ fn born(trace: Trace) -> World {
     world
 }
 
-/// A client that is served; in the process of a server or in none.
+/// Opens a session and returns it once it is connected.
+///
+/// The client lives in the process of `home`, or outside any server.
 fn served(world: &mut World, home: Option<u8>) -> (ClientId, Session) {
     let (client, session) = world.open(TIMEOUT_MS, home.and_then(ServerId::new));
     run_for(world, 2 * SECOND);
@@ -48,7 +52,7 @@ fn run_for(world: &mut World, for_us: u64) {
     assert_eq!(world.witness().violations(), [""; 0]);
 }
 
-/// What a future gives, once it has.
+/// The output of a future, once it has finished.
 type Given<T> = Rc<RefCell<Option<T>>>;
 
 fn spawn<T: 'static>(world: &mut World, client: ClientId, future: impl Future<Output = T> + 'static) -> Given<T> {
@@ -58,7 +62,7 @@ fn spawn<T: 'static>(world: &mut World, client: ClientId, future: impl Future<Ou
     given
 }
 
-/// What everybody sees now, by a client that comes for it.
+/// Returns whether a new client finds the path after a sync.
 fn exists(world: &mut World, path: &'static Path) -> bool {
     let (client, session) = served(world, None);
     let given = spawn(world, client, async move {
@@ -134,7 +138,7 @@ fn a_client_that_stood_still_goes_on_with_its_clock_and_reads_what_came_meanwhil
     conclude(7, world).unwrap();
 }
 
-/// Says so when it is dropped.
+/// Submits a delete of `/mine` when it is dropped.
 struct Farewell(Session);
 
 impl Drop for Farewell {
@@ -214,7 +218,7 @@ fn a_client_that_reaches_no_server_is_suspended_and_comes_back() {
     conclude(7, world).unwrap();
 }
 
-/// A counter that all clients raise, each so often, by compare and set. Writes down what it was raised to.
+/// Raises a shared counter five times by compare-and-set, and records each value.
 async fn raise(seat: Seat<i32>) -> Next {
     let counter = path!("/counter");
     let mut raised = 0;
@@ -235,7 +239,7 @@ async fn raise(seat: Seat<i32>) -> Next {
     Next::Done
 }
 
-/// Nobody raised it to the same number.
+/// Checks that no value of the counter was set twice.
 fn each_once(ran: &Ran<i32>) -> Result<(), String> {
     let mut versions: Vec<i32> = ran.facts.iter().map(|fact| fact.what).collect();
     let count = versions.len();
@@ -262,16 +266,16 @@ fn the_same_seed_is_the_same_run_to_the_byte() {
     assert!(first.0.lines().count() > 1000 && first.1.len() >= 15);
 }
 
-/// What a client said of its session.
+/// A client's statement about its session.
 #[derive(Clone, Copy, Debug)]
 enum Said {
-    /// It lives until then, microseconds of the run.
+    /// The session lives at least until then, in microseconds of the run.
     SafeUntil(SessionId, u64),
-    /// Its owner has no use for it any more.
+    /// The owner no longer needs the session.
     LetsGo(SessionId),
 }
 
-/// Asks for this and that, and says until when its session surely lives.
+/// Sends some requests, and records until when its session is safe.
 async fn counts_on_its_session(seat: Seat<Said>) -> Next {
     let session = &seat.session;
     let mut rounds = 0;
@@ -292,7 +296,9 @@ async fn counts_on_its_session(seat: Seat<Said>) -> Next {
     Next::Done
 }
 
-/// Nothing is wrong, and its owner asks for nothing but, once, that it is known.
+/// An undisturbed owner that records how long its session is still safe.
+///
+/// Its only request creates a znode.
 async fn is_at_ease(seat: Seat<Duration>) -> Next {
     let session = &seat.session;
     while session.create_with(path!("/here-"), None, &CreateOptions::default().sequential()).await.is_err() {}
@@ -303,14 +309,16 @@ async fn is_at_ease(seat: Seat<Duration>) -> Next {
     Next::Done
 }
 
-/// Pings that its server answered showed what was sent 3.2 s before: half of the time such a session was in doubt.
+/// Regression: an answered ping proved only that the session was alive 3.2 s before. So half of the
+/// time the session was in doubt.
 #[test]
 fn a_session_of_four_seconds_that_nothing_hinders_always_has_half_of_them_left() {
     let looks = AtomicU64::new(0);
     let three = |seed| {
         let peaceful = Scenario::peaceful(seed, 4);
         let plan = Plan { voters: 3, observers: 0, ..peaceful.plan };
-        // In no server's process, and in each of the three, the leader's too.
+        // One client outside every server, and one in each of the three processes, the leader's
+        // included.
         let homes = (0..4).map(ServerId::new).collect();
         Scenario { plan, homes, timeouts_ms: (TIMEOUT_MS, TIMEOUT_MS), ..peaceful }
     };
@@ -324,7 +332,7 @@ fn a_session_of_four_seconds_that_nothing_hinders_always_has_half_of_them_left()
     assert!(looks.load(Relaxed) >= 10 * 4 * 600);
 }
 
-/// When the end of each session was committed, microseconds of the run.
+/// Returns when each session's end was committed, in microseconds of the run.
 fn ends(ran: &Ran<Said>) -> BTreeMap<SessionId, u64> {
     let end = |committed: &Committed| match txn::decode(&committed.payload) {
         Ok((_, Txn::CloseSession { session })) => Some((session, committed.at.us)),
@@ -337,8 +345,9 @@ fn ends(ran: &Ran<Said>) -> BTreeMap<SessionId, u64> {
 fn no_session_ends_before_its_owner_was_told_that_it_is_safe() {
     let (claims, met) = (AtomicU64::new(0), AtomicU64::new(0));
     let both_ways = |seed| {
-        // A learner that hears its leader and is not heard goes on answering; so does one whose clock stands still, and does not know that it is time
-        // to tell its leader of anybody.
+        // Exclude learners that answer clients while their leader does not hear of these. One kind
+        // hears its leader but is not heard. The other has a frozen clock, and does not know that a
+        // report is due.
         Scenario::drawn(seed, 4).without(&[Kind::CutOneWay, Kind::ClockFreeze])
     };
     run_seeds_of(100, both_ways, counts_on_its_session, |ran| {
@@ -356,7 +365,8 @@ fn no_session_ends_before_its_owner_was_told_that_it_is_safe() {
             claims.fetch_add(u64::from(until_us > fact.at_us), Relaxed);
             let Some(&end_us) = ends.get(&session).filter(|_| !let_go.contains(&session)) else { continue };
             met.fetch_add(1, Relaxed);
-            // In a server's process a session ends with that, whatever it was told: then nobody is there who could count on it.
+            // A session in a server's process ends with that process, even if it was reported as
+            // safe for longer. No owner is left that could rely on the report.
             let is_orphaned = ran.orphaned_us(session).is_some_and(|orphaned_us| orphaned_us <= end_us);
             if end_us < until_us && fact.at_us < until_us && !is_orphaned {
                 return Err(format!("{session:?} ended at {end_us} us: {fact:?}"));

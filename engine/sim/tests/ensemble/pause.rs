@@ -1,9 +1,15 @@
-//! A leader that stands still for a minute, under load, and goes on: the others elect another one, nobody who goes on touching expires, and what
-//! the former leader says when it goes on is not older than a sync allows.
+//! A leader under load is paused for a minute, then continues.
 //!
-//! Half of the clients have sessions so long that they stay at the former leader and wait: their requests, syncs among them, are in its sockets when it
-//! goes on, and are what it handles first. Half of those only read, and go on asking while it stands still. The oracles judge every answer (`realtime`: a sync
-//! shows all that was seen before it was asked for; `timeliness`: a read nothing that was outdated long before it was asked for).
+//! The others elect a new leader, and no session expires whose client keeps touching it. After the
+//! pause, the former leader's answers are as fresh as a sync guarantees.
+//!
+//! Half of the clients have long sessions and wait at the former leader. Their requests, syncs
+//! among them, are in its sockets when it continues, and it handles them first. Half of these
+//! clients only read, and keep asking during the pause.
+//!
+//! The oracles judge every answer:
+//! - `realtime`: a sync shows everything that was seen before it was requested.
+//! - `timeliness`: a read shows nothing that was outdated long before it was requested.
 #![allow(clippy::print_stderr, reason = "what the runs had in them, for people")]
 
 use zoolet_engine::txn::{self, Txn};
@@ -12,15 +18,20 @@ use zoolet_sim::ensemble::{DATA_BYTES, DiskModel, Load, MS, Plan, SECOND, Trace,
 use zoolet_sim::oracle::{History, Operation, Summary};
 use zoolet_zab::{Role, ServerId};
 
-/// When the leader stops, and when it goes on.
+/// Beginning and end of the leader's pause, in microseconds.
 const STOPS_US: u64 = 20 * SECOND;
 const GOES_ON_US: u64 = STOPS_US + 60 * SECOND;
-/// What it knew when it stopped is too old for who asks after this, whatever the disks do.
+/// From this time on, state from before the pause is too old to show.
+///
+/// This holds however slow the disks are.
 const TOO_OLD_US: u64 = STOPS_US + 20 * SECOND;
-/// And until when the load goes on.
+/// End of the load, in microseconds.
 const ENDS_US: u64 = GOES_ON_US + 30 * SECOND;
 
-/// The short sessions expire while the leader stands still, if nobody hears their clients; the long ones' clients do not give it up.
+/// Session timeouts: short sessions expire during the pause, long ones do not.
+///
+/// The short ones expire only if no server hears their clients. The clients of the long ones do not
+/// leave the leader.
 const TIMEOUTS_MS: [i32; 2] = [6_000, 120_000];
 
 fn plan(voters: u8) -> Plan {
@@ -28,7 +39,10 @@ fn plan(voters: u8) -> Plan {
     Plan { clients: 16, load, ..Plan::steady(voters, DiskModel::Emmc, ENDS_US) }
 }
 
-/// How many requests of a kind were left at the former leader while it stood still, from then on, and how many of them it answered.
+/// Returns how many matching requests waited at the former leader.
+///
+/// The second figure is how many of them got answers. Requests count from `from_us` until the end
+/// of the pause.
 fn left(history: &History, former: ServerId, from_us: u64, is_it: impl Fn(&Request) -> bool) -> (usize, usize) {
     let is_left = |operation: &&Operation| {
         let is_there = history.connection_of(operation).server == former;
@@ -39,8 +53,10 @@ fn left(history: &History, former: ServerId, from_us: u64, is_it: impl Fn(&Reque
     (left.count(), answered.count())
 }
 
-/// Sessions that were ended although an answer of theirs had come within their timeout, give or take how long it travelled. A client that, by
-/// chance, tried the former leader only, again and again, was silent for all the others.
+/// Returns sessions that ended within their timeout after an answer.
+///
+/// One second is allowed for the travel time of the answer. Only answered requests count. A client
+/// may by chance retry only the former leader, and is then silent for all other servers.
 fn expired_while_touching(history: &History) -> Vec<SessionId> {
     let ends = history.committed.iter().filter_map(|entry| match txn::decode(&entry.payload) {
         Ok((_, Txn::CloseSession { session })) => Some((session, entry.at.us)),
@@ -56,7 +72,10 @@ fn expired_while_touching(history: &History) -> Vec<SessionId> {
     ends.filter(is_early).map(|(session, _)| session).collect()
 }
 
-/// How many syncs and late reads waited for it, and how many of them it answered.
+/// Pauses a leader once; returns the requests that waited for it.
+///
+/// Each pair is their number and the number of answers: the first pair for syncs, the second for
+/// late reads.
 fn a_leader_stands_still(voters: u8, seed: u64) -> [(usize, usize); 2] {
     let mut world = plan(voters).build(seed, Trace::off());
     world.run_until(STOPS_US);

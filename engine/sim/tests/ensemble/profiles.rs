@@ -1,7 +1,13 @@
-//! Every medium and every network that there is a profile of, for a long time, under as many writes as ten years of its flash allow: nobody is elected
-//! after the first leader, no session expires, writes take what the disk and the network take, and the bytes of a day are within the budget.
+//! Long runs of every medium and network that has a profile.
 //!
-//! `ENSEMBLE_MINUTES=1440` runs 24 simulated hours of each, best with `--release`; without it, what a plain `cargo test` has time for.
+//! The load is as many writes as ten years of the medium's flash allow. The tests check that:
+//! - the first leader stays
+//! - no session expires
+//! - writes take as long as the disk and the network
+//! - the bytes of a day are within the budget.
+//!
+//! `ENSEMBLE_MINUTES=1440` runs 24 simulated hours of each, best with `--release`. The default is
+//! as much as a plain `cargo test` has time for.
 #![allow(clippy::print_stderr, reason = "what the runs had in them, for people")]
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
@@ -22,10 +28,10 @@ use zoolet_sim::ensemble::{
 use zoolet_sim::oracle::{History, Summary};
 use zoolet_zab::Timing;
 
-/// Simulated minutes of one plain `cargo test`.
+/// Simulated minutes of a plain `cargo test`.
 const MINUTES: u64 = 15;
 const DAY_US: u64 = 24 * 3600 * SECOND;
-/// What one commit writes to the log at least.
+/// Minimum bytes that a commit writes to the log.
 const BLOCK: u64 = 4096;
 const CLIENTS: u64 = 8;
 
@@ -48,10 +54,13 @@ fn disk(profile: &Profile) -> DiskModel {
     })
 }
 
-/// The longest of a hundred is as long as the profile says; half of them are not shorter than it says.
+/// Returns a path whose 99th percentile is that of the profile.
+///
+/// Its median is at least that of the profile.
 fn path(profile: &Profile) -> Path {
     let (p50_us, p99_us) = (profile.get(Key::RoundTrip), profile.get(Key::RoundTripP99));
-    // Two exponentials, there and back: their median is 1.7 of the mean of one, and the longest of a hundred 6.6.
+    // A round trip adds two exponentials. In units of the mean of one, their median is 1.7 and
+    // their 99th percentile is 6.6.
     let jitter_us = (p99_us - p50_us) / 5;
     let latency_us = (p50_us / 2).saturating_sub(jitter_us * 84 / 100).max(p50_us / 10);
     Path { latency_us, jitter_us, loss_ppm: ms(profile, Key::Loss) * 10_000, ..Path::lan() }
@@ -75,7 +84,7 @@ fn site(profile: &Profile) -> Site {
     }
 }
 
-/// Those that decide when something is written.
+/// Returns the limits that decide when data is written.
 fn limits(profile: &Profile) -> Limits {
     let bytes = |key| u32::try_from(profile.get(key)).unwrap();
     Limits {
@@ -97,8 +106,10 @@ fn medium(profile: &Profile) -> Medium {
     }
 }
 
-/// Between two requests of a client, so that the log's blocks are seven tenths of what may be written in a day. Half of the requests write, and no client
-/// asks more often than once a second.
+/// Returns a client's pause between two requests, in microseconds.
+///
+/// With this pause, the log's blocks take seven tenths of a day's write budget. Half of the
+/// requests write, and no client sends more than one request a second.
 fn think_us(profile: &Profile) -> u64 {
     match profile.get(Key::FlashBudget) * 7 / 10 / BLOCK {
         0 => SECOND,
@@ -106,14 +117,21 @@ fn think_us(profile: &Profile) -> u64 {
     }
 }
 
-/// What a day is like. The figures stand here, apart from the profiles: whoever changes what a medium or a network is like says here what that makes of writes.
+/// Expected figures of a simulated day.
+///
+/// They are separate from the profiles: a change of a medium or network must show its effect on
+/// writes here.
 struct Day {
-    /// By the medium's budget, and once a second from each client at most.
+    /// Limited by the medium's budget, and to one request a second per client.
     writes_an_hour: RangeInclusive<u64>,
-    /// A write at the leader is done a trip sooner, so it matters which clients write while which server leads: the range is that of five
-    /// seeds or more, and a twentieth at each end.
+    /// Depends on which clients write while which server leads.
+    ///
+    /// A write at the leader saves a trip. The range covers five seeds or more, plus a twentieth at
+    /// each end.
     p50_us: RangeInclusive<u64>,
-    /// Of a whole day: less has too few of the syncs that are the longest of a hundred.
+    /// Checked for whole days only.
+    ///
+    /// A shorter run has too few of the slowest hundredth of syncs.
     p99_us: RangeInclusive<u64>,
 }
 
@@ -131,7 +149,8 @@ fn lives(name: &str, network: &str, day: &Day) {
     };
     let mut world = plan.build(seed, Trace::off());
     let servers: Vec<ServerId> = (1..=3).filter_map(ServerId::new).collect();
-    // What is made once is no wear: the files of a new directory, and the zeros that the ring's segments are filled with.
+    // One-time writes are no wear: the files of a new directory, and the zeros that fill the ring's
+    // segments.
     world.run_until(60 * SECOND);
     let written = |world: &World| -> Vec<u64> {
         servers.iter().map(|&server| world.host(server).unwrap().metered().recurring()).collect()
@@ -174,14 +193,16 @@ fn lives(name: &str, network: &str, day: &Day) {
     assert!(budget == 0 || written <= most, "{name}, {network}: {written} bytes, not more than {most}");
 }
 
-/// What a server counts of what it writes is what its disk made durable: a page that is written again before its sync is the device's once.
+/// Asserts that a server counts the bytes that its disk made durable.
+///
+/// A page that is rewritten before its sync reaches the device once.
 fn compare_counts(name: &str, host: &Host) {
     let (counted, synced) = (host.metered(), host.synced_bytes());
     eprintln!("{name}: {counted:?} counted, {synced} synced");
     assert!(counted.total() >= synced && counted.total() - synced <= synced / 100, "{name}: {counted:?}, {synced}");
 }
 
-/// The median of the writes that were done, and the longest of a hundred, microseconds.
+/// Returns the median and the 99th percentile of completed writes, microseconds.
 fn writes(history: &History) -> (u64, u64) {
     let is_write = |request: &Request| matches!(request, Request::Write(_));
     let mut took: Vec<u64> = history
@@ -245,16 +266,17 @@ fn a_day_on_sd_cards_and_radio() {
 
 #[test]
 fn a_day_on_links_that_are_paid_for() {
-    // Writes at the leader are done a trip sooner, and the median lies on the side of whichever are more.
+    // Writes at the leader save a trip, so the median depends on how many of the writes go there.
     let day = Day { writes_an_hour: 11_000..=11_900, p50_us: 126_000..=300_000, p99_us: 530_000..=730_000 };
     lives("emmc/512m", "metered", &day);
 }
 
-/// Bytes of one write of those that take longer for their bytes than for their sync.
+/// Bytes of a write that take longer than its sync.
 const LARGE: usize = 512 << 10;
 
-/// The figures stand here, apart from the profiles: whoever changes what a medium writes in a second says here what that makes of writes. Most of each is
-/// the bytes on a disk; where that is quick, it is the links.
+/// The figures are separate from the profiles: a change of a write rate must show its effect on
+/// writes here. Most of the time goes into writing the bytes to the disk, or on a fast disk into
+/// the links.
 #[test]
 fn a_write_of_half_a_mib_takes_what_each_medium_takes_for_its_bytes() {
     for (name, least_us, most_us) in [
@@ -281,7 +303,8 @@ fn a_write_of_half_a_mib_takes_what_each_medium_takes_for_its_bytes() {
     }
 }
 
-/// The bound that a profile has, and the least that any configuration may have with the numbers of that profile.
+/// Tests the bound of a profile, and the smallest bound that any configuration with the profile's
+/// numbers may have.
 #[test]
 fn every_bound_of_the_disk_leaves_writes_admitted_after_the_checkpoint_of_all_that_memory_holds() {
     let names = |axis| zoolet_profiles::parts(axis).unwrap().into_iter().map(|part| part.name);
@@ -312,7 +335,7 @@ fn checkpoint_within(name: &str, limits: Limits) {
     assert_eq!(reserve.shortage(), None, "{name}, at most {} bytes of disk", limits.disk_bytes_max);
 }
 
-/// Who adds a part adds its day.
+/// A new part of a profile must get a day above.
 #[test]
 fn every_medium_and_every_network_has_its_day() {
     let names = |axis| zoolet_profiles::parts(axis).unwrap().into_iter().map(|part| part.name).collect::<Vec<_>>();

@@ -1,13 +1,18 @@
-//! Seeds of the simulator of ensembles. `ENSEMBLE_SEEDS=N` runs so many, `ENSEMBLE_SEED=S` one, with its last events printed
-//! (`ENSEMBLE_LINES=N`: so many). `ENSEMBLE_FROM=N`: the first of them. `ENSEMBLE_COVERAGE=1` prints which features met which faults, and asks that each met each: a thousand seeds do.
+//! Seeds of the ensemble simulator.
+//!
+//! - `ENSEMBLE_SEEDS=N` runs N seeds, `ENSEMBLE_FROM=N` names the first of them.
+//! - `ENSEMBLE_SEED=S` runs one seed. If it fails, its last events are printed.
+//! - `ENSEMBLE_LINES=N` sets the number of printed events. It prints them even if the seed passes.
+//! - `ENSEMBLE_COVERAGE=1` prints which features met which faults, and requires that each met each.
+//!   A thousand seeds do.
 #![allow(clippy::print_stderr, reason = "what the runs had in them, for people")]
 
 use std::time::Instant;
 use zoolet_sim::ensemble::{Failure, Plan, Statistics, Trace, run_guarded, run_seeds};
 
-/// Seeds of one `cargo test`; `.ci/run ensemble` runs thousands, in release.
+/// Seeds of a plain `cargo test`; `.ci/run ensemble` runs thousands with `--release`.
 const SEEDS: u64 = 10;
-/// Lines of a trace that are shown.
+/// Number of trace lines to print.
 const LINES: u64 = 400;
 
 fn variable(name: &str) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! Every input in the corpus is tried again: each is named for what it shows.
+//! Runs every input of the corpus again. Each input is named for the behaviour that it shows.
 
 use std::path::Path;
 use zoolet_sim::fuzz::{TARGETS, replay};

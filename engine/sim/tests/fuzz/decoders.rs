@@ -1,4 +1,7 @@
-//! Hostile bytes for every decoder of the engine: none panics, none believes what its checksum denies, what is written comes back.
+//! Hostile bytes for every decoder of the engine.
+//!
+//! No decoder panics or accepts data that its checksum denies, and encoded values decode to the
+//! same values.
 
 use zoolet_sim::fuzz::{TARGETS, exercise};
 

@@ -1,4 +1,4 @@
-//! What fuzzing has found, one story each. The inputs themselves are in tests/fuzz/corpus.
+//! Bugs that fuzzing has found, one test each. The inputs are in tests/fuzz/corpus.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::log_support::{append, create, entry, open_epoch, small, try_open, zxid};
@@ -8,8 +8,8 @@ use zoolet_model::{AddWatchMode, ConnectRequest, Request, SetWatches, Zxid};
 use zoolet_sim::disk::SimDisk;
 use zoolet_sim::world::{Conditions, World};
 
-/// A device showed zeroes where the first block of the newest segment had been: the file was taken for one that was never used, and the log
-/// opened without the acknowledged entries in it.
+/// A device returned zeroes for the first block of the newest segment. The log took the file for an
+/// unused one, and opened without the acknowledged entries in it.
 #[test]
 fn a_segment_whose_first_block_reads_as_zeroes_is_damage_and_not_an_unused_one() {
     let disk = SimDisk::new(1);
@@ -24,8 +24,9 @@ fn a_segment_whose_first_block_reads_as_zeroes_is_damage_and_not_an_unused_one()
     assert!(matches!(try_open(&disk, options), Err(LogError::Damaged { .. })));
 }
 
-/// A setWatches for which there was room waited for a record; meanwhile another client took the room. It was refused, and went on holding what it
-/// had found: the record cache let go of nothing any more, for the rest of the server's life.
+/// A setWatches was admitted and waited for a record; meanwhile another client used up the limit.
+/// The setWatches was refused, but never released the records that it had found. From then on the
+/// record cache evicted nothing.
 #[test]
 fn a_set_watches_that_is_refused_after_it_waited_holds_on_to_nothing() {
     let limits = Limits { watches_max: 1, ..Limits::default() };

@@ -1,4 +1,4 @@
-//! The fuzz targets of the engine, over their corpus and over random inputs.
+//! The fuzz targets of the engine, with their corpus and random inputs.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod corpus;

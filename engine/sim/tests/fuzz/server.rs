@@ -1,4 +1,4 @@
-//! The machine and apply under anything that may come in any order.
+//! The machine and apply under arbitrary input in any order.
 
 use std::collections::BTreeMap;
 use zoolet_sim::fuzz::{TARGETS, damage, exercise, transcript};
@@ -29,7 +29,7 @@ fn equal_events_give_equal_actions() {
     }
 }
 
-/// A generator that gets nowhere tests nothing there.
+/// A generator that never reaches an action tests nothing there.
 #[test]
 fn everything_that_the_machine_may_want_is_reached() {
     let mut random = Random::new(5);

@@ -1,4 +1,4 @@
-//! Appending: what one call costs, what it may touch, and what happens when the disk says no.
+//! Appending: its cost, the blocks it may write, and disk errors.
 #![allow(clippy::unwrap_used, reason = "a test may unwrap, its helpers too")]
 
 use crate::log_support::*;
@@ -18,7 +18,7 @@ use zoolet_model::Zxid;
 use zoolet_sim::disk::{OperationKind, SimDisk};
 use zoolet_zab::AppendSeq;
 
-/// Appends of one entry each, as many connections' writes arrive.
+/// Returns `count` appends of one entry each, as from many connections.
 fn single_entries(log: &Log, from: Zxid, count: u64) -> Vec<Append> {
     (0..count)
         .map(|position| Append {
@@ -123,7 +123,8 @@ fn a_full_or_read_only_disk_stalls_and_the_same_call_goes_on() {
             let disk = SimDisk::new(1);
             let mut log = create(&disk, small(strategy));
             append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
-            // Twelve blocks: two rotations, so that the stall also hits a call whose beginning is durable.
+            // Twelve blocks need two rotations, so a stall also hits a call whose first part is
+            // durable.
             let appends: Vec<Append> = (1..=6)
                 .map(|counter| Append {
                     seq: AppendSeq(log.appended().0 + counter),

@@ -1,4 +1,6 @@
-//! A directory knows that a log was born in it: one that is gone is never taken for one that never was.
+//! A directory's marker records that a log was born in it.
+//!
+//! So a lost log is never mistaken for a log that never existed.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::log_support::{BLOCK, Fate, GONE};
@@ -10,12 +12,12 @@ use zoolet_sim::client::{NOW, create};
 use zoolet_sim::disk::SimDisk;
 use zoolet_sim::machine::{Machine, tiny_limits};
 
-/// One segment holds all that a test writes.
+/// Returns limits at which one segment holds everything that a test writes.
 fn limits() -> Limits {
     Limits { log_segment_bytes: 32 << 10, ..tiny_limits() }
 }
 
-/// A disk with a server's writes in one segment, before the first checkpoint.
+/// Returns a disk with a server's writes in one segment and no checkpoint.
 fn written() -> SimDisk {
     let disk = SimDisk::new(1);
     let mut machine = Machine::connected(&disk, limits());
@@ -74,7 +76,7 @@ fn a_log_that_is_gone_is_refused_whatever_the_base_holds() {
     assert!(refusal(&disk).contains("the log is gone"));
 }
 
-/// The log is there before the directory says so, and says so before anything is acknowledged.
+/// The log exists before the marker names it. The marker names it before anything is acknowledged.
 #[test]
 fn a_first_start_that_was_killed_at_any_step_starts_again() {
     let first_start = SimDisk::new(1);
@@ -84,7 +86,7 @@ fn a_first_start_that_was_killed_at_any_step_starts_again() {
         disk.set_crash_at(step);
         assert!(Machine::start(&disk, limits(), NOW).is_err(), "step {step}");
         for image in [disk.after_power_loss(0), disk.after_power_loss(step + 2), disk.after_process_crash()] {
-            // And killed once more while it does.
+            // Kill that start once more.
             let steps = {
                 let again = image.after_process_crash();
                 Machine::start(&again, limits(), NOW).unwrap_or_else(|stopped| panic!("step {step}: {stopped:?}"));
@@ -99,7 +101,8 @@ fn a_first_start_that_was_killed_at_any_step_starts_again() {
                         .unwrap_or_else(|stopped| panic!("steps {step} and {second}: {stopped:?}"));
                     machine.connect(zoolet_sim::client::CONN, zoolet_model::ConnectRequest::for_new_session(9000));
                     machine.ask(Request::Ping).unwrap();
-                    // What it acknowledged is not lost in silence with the file.
+                    // If the file is lost, the acknowledged writes in it must not disappear
+                    // unnoticed.
                     Fate::Removed.strike(&image, "seg-00.log");
                     assert!(refusal(&image).contains("the log is gone"), "steps {step} and {second}");
                 }

@@ -1,6 +1,7 @@
-//! Crashes at every step of random histories, of both kinds, and again while the log recovers.
+//! Crashes of both kinds at every step of random histories.
 //!
-//! After each: the log says exactly what was acknowledged, plus at most a beginning of the call in flight; and it goes on.
+//! The log also crashes while it recovers. After each crash it holds exactly the acknowledged
+//! records, plus at most a prefix of the call in flight, and continues.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::log_support::*;
@@ -17,10 +18,10 @@ use zoolet_model::Zxid;
 use zoolet_sim::disk::{Random, SimDisk};
 use zoolet_zab::{AppendSeq, Epoch};
 
-/// What a log must say, kept the naive way.
+/// The expected state of a log, kept the naive way.
 #[derive(Clone, PartialEq, Debug)]
 struct Model {
-    /// Every entry since `start`.
+    /// All entries after `start`.
     history: Vec<(Zxid, Bytes)>,
     start: Zxid,
     accepted: Epoch,
@@ -29,9 +30,9 @@ struct Model {
     base_id: u64,
     receiving: Option<Receiving>,
     watermark: Zxid,
-    /// What the base durably holds.
+    /// Last entry that the base durably holds.
     checkpoint: Zxid,
-    /// Records so far.
+    /// Number of records appended so far.
     appended: u64,
 }
 
@@ -76,8 +77,10 @@ impl Model {
         self.watermark = self.watermark.max(watermark.min(self.last()));
     }
 
-    /// Every state that a crash during `appends` may leave. A watermark speaks of the history after its append: as long as records of it are missing
-    /// it commits nothing that one of them cuts off.
+    /// Returns every state that a crash during `appends` may leave.
+    ///
+    /// A watermark applies to the history after its append. While records of that append are
+    /// missing, it commits nothing that one of them cuts off.
     fn beginnings_of(&self, appends: &[Append]) -> Vec<Self> {
         let mut states = vec![self.clone()];
         let mut state = self.clone();
@@ -99,7 +102,7 @@ impl Model {
         states
     }
 
-    /// Without the entries, for people.
+    /// Returns a short copy for messages, with the last zxid only.
     fn summary(&self) -> Self {
         Self {
             history: self.history.iter().rev().take(1).map(|(zxid, _)| (*zxid, Bytes::new())).collect(),
@@ -115,17 +118,17 @@ impl Model {
             && appended.0 == self.appended
     }
 
-    /// The next call.
+    /// Draws the appends of the next call.
     fn wish(&self, random: &mut Random) -> Vec<Append> {
         let mut after = self.clone();
         let mut appends = Vec::new();
         for _ in 0..=random.below(3) {
             let mut records = Vec::new();
-            // A server hands over at once all that follows from up to 256 events.
+            // A server hands over at once everything that follows from up to 256 events.
             for _ in 0..random.below(4) {
                 after.wish_for(random, &mut records);
             }
-            // What a leader says is committed is mostly what came last, whatever stood there before.
+            // A leader's watermark is mostly the newest entry, even after a truncation.
             let watermark = match random.below(4) {
                 0 | 1 => after.last(),
                 2 => after
@@ -141,7 +144,9 @@ impl Model {
         appends
     }
 
-    /// The next records, which a server has good reason for: none of them cuts off what an earlier append says is committed.
+    /// Draws the next records, as a correct server would write them.
+    ///
+    /// No record cuts off entries that an earlier append reports as committed.
     fn wish_for(&mut self, random: &mut Random, records: &mut Vec<LogRecord>) {
         let mut wishes = Vec::new();
         let next = self.accepted.max(self.last().epoch()).next().unwrap();
@@ -180,11 +185,13 @@ impl Model {
     }
 }
 
-/// How a run ended: every state its disk may hold; `None` is a log that was never born.
+/// The states that a disk may hold after a run. `None` is a log that was never born.
 type Ends = Vec<Option<Model>>;
 
-/// Opens the log that `model` describes, or creates one, and carries out `calls` random calls until the disk dies. `before`: what
-/// the disk may hold as long as it was not opened.
+/// Runs random calls on a log until the disk dies, at most `calls`.
+///
+/// `model` describes the log to open; `None` creates one. `before` lists the states that the disk
+/// may hold until it is opened.
 fn run(
     disk: &SimDisk,
     options: LogOptions,
@@ -220,12 +227,12 @@ fn run(
                 assert_eq!(persisted.seq.0, model.appended);
             }
             Err(AppendError::Stalled(error)) => {
-                // The ring is full: the base takes what is committed, and the same call is repeated.
+                // The ring is full: checkpoint the committed entries and repeat the call.
                 assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
                 model.checkpoint = model.watermark;
                 log.recycle(model.checkpoint);
                 if log.append(&appends).is_err() {
-                    // A longer unapplied tail than the ring is not this test's business.
+                    // This test does not cover an unapplied tail that is longer than the ring.
                     return run_out(disk, &beginnings, model.checkpoint);
                 }
                 let end = beginnings.last().unwrap().clone();
@@ -256,7 +263,7 @@ fn run_out(disk: &SimDisk, beginnings: &[Model], checkpoint: Zxid) -> Ends {
         .collect()
 }
 
-/// Opens what a crash left and says which of the allowed states it is.
+/// Opens a log after a crash; returns the allowed state that it has.
 fn recover(disk: &SimDisk, options: LogOptions, ends: &Ends, story: &str) -> Option<Model> {
     let (log, opened) = match Log::open(Arc::new(disk.clone()), options) {
         Ok(opened) => opened,
@@ -274,7 +281,7 @@ fn recover(disk: &SimDisk, options: LogOptions, ends: &Ends, story: &str) -> Opt
     Some(model.clone())
 }
 
-/// Both kinds of crash; the power goes in several ways.
+/// Returns the disk after a process crash and after several power losses.
 fn images(disk: &SimDisk, seeds: std::ops::Range<u64>) -> impl Iterator<Item = (String, SimDisk)> {
     let processes = [("process".to_owned(), disk.after_process_crash())];
     processes.into_iter().chain(seeds.map(|seed| (format!("power {seed}"), disk.after_power_loss(seed))))
@@ -291,7 +298,7 @@ fn crash_everywhere(strategy: Strategy, seed: u64, calls: u32) {
         for (kind, image) in images(&disk, 0..8) {
             let story = format!("{strategy:?}, history {seed}, step {step}, {kind}");
             let found = recover(&image, options, &ends, &story);
-            // And again while it recovers and goes on.
+            // Crash again while the log recovers and continues.
             for second in 0..5 {
                 let image = if kind == "process" { disk.after_process_crash() } else { image.after_process_crash() };
                 image.set_crash_at(second);
@@ -334,7 +341,7 @@ fn long_histories_of_many_crashes_lose_nothing_acknowledged() {
     }
 }
 
-/// The histories are such that they find a watermark that counts before the truncations among its append's records.
+/// These histories expose a watermark that counts before the truncations of the same append.
 #[cfg(feature = "mutations")]
 #[test]
 #[should_panic(expected = "a truncation removes committed entries")]
@@ -343,8 +350,8 @@ fn a_watermark_that_counts_from_the_first_record_of_its_append_is_found() {
     long_histories_of_many_crashes_lose_nothing_acknowledged();
 }
 
-/// The files that a change leaves are of the wrong size: some are removed, some filled with zeroes from the front while older lives' batches
-/// still stand behind.
+/// Changed options leave files of the wrong size. Some are removed. Others are zeroed from the
+/// front, while batches of earlier uses remain behind the zeroes.
 #[test]
 fn long_histories_of_crashes_and_changed_options_lose_nothing_acknowledged() {
     for seed in 200..230 {

@@ -1,4 +1,7 @@
-//! Damage: whatever bit flips, the log never says anything that was not appended, and never silently loses what was acknowledged.
+//! Damage to the log.
+//!
+//! Whichever bit flips, the log never returns a record that was not appended, and never silently
+//! loses an acknowledged one.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::log_support::*;
@@ -10,7 +13,9 @@ use zoolet_engine::store::{
 use zoolet_model::Zxid;
 use zoolet_sim::disk::{OperationKind, Random, SimDisk};
 
-/// A log over three segments, the newest with `newest` batches, and the checkpoint that its oldest segment precedes.
+/// Returns the disk and the facts of a log over three segments.
+///
+/// The newest segment has `newest` batches.
 fn history(strategy: Strategy, newest: u64) -> (SimDisk, Facts) {
     let disk = SimDisk::new(1);
     let mut log = create(&disk, small(strategy));
@@ -46,7 +51,7 @@ fn a_flipped_bit_is_found_or_changes_nothing() {
                         Ok((found, opened)) if opened.facts.last == last => {
                             assert_eq!((found, opened.facts), (entries.clone(), facts.clone()), "{story}");
                         }
-                        // The last batch alone cannot be told from one that was torn.
+                        // A damaged last batch looks like a torn one.
                         Ok((found, opened)) => {
                             assert_eq!(opened.facts.last, before_last, "{story}");
                             assert_eq!(found, entries[..entries.len() - 1], "{story}");
@@ -132,7 +137,8 @@ fn a_batch_whose_sync_failed_is_not_trusted_after_a_restart() {
             disk.fail(OperationKind::Sync, io::ErrorKind::Other);
             append(&mut log, vec![entry(zxid(1, 1), 6000)], Zxid::ZERO).unwrap_err();
             disk.heal();
-            // Only the process restarts: the page cache shows the batch, whole and clean, and the medium has a part of it.
+            // Only the process restarts. The page cache shows the whole batch as clean, while the
+            // device has a part of it.
             let disk = disk.after_process_crash();
             let (_, opened) = open(&disk, small(strategy));
             let (_, durable) = open(&disk.after_power_loss(0), small(strategy));

@@ -1,4 +1,6 @@
-//! An append that continues another history than ours is not written, nor anything after it.
+//! An append that continues another history is never written.
+//!
+//! Nothing after it is written either.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::log_support::*;
@@ -18,7 +20,7 @@ fn plain(seq: u64, records: Vec<LogRecord>) -> Append {
     Append { seq: AppendSeq(seq), records: records.into(), ..Append::default() }
 }
 
-/// Entries 1.0 to 1.3; records 1 to 6.
+/// Returns a log with six records, among them entries 1.0 to 1.3.
 fn four_entries(disk: &SimDisk, strategy: zoolet_engine::store::Strategy) -> Log {
     let mut log = create(disk, small(strategy));
     append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
@@ -26,7 +28,7 @@ fn four_entries(disk: &SimDisk, strategy: zoolet_engine::store::Strategy) -> Log
     log
 }
 
-/// The chain hash after `counter` of epoch 1, from the payloads alone.
+/// Returns the chain hash after entry 1.`counter`, computed from the payloads alone.
 fn chain_at(counter: u64) -> u128 {
     (0..=counter).fold(0, |chain, counter| {
         let zxid = zxid(1, counter);
@@ -90,7 +92,8 @@ fn a_watermark_before_an_append_that_diverges_counts() {
     assert_eq!(open(&disk.after_power_loss(0), small(BOTH[0])).1.facts.watermark, zxid(1, 3));
 }
 
-/// The first part of a divided append is durable: then its chain hash was right, and is another by now.
+/// The first part of a divided append is durable, so its chain hash was right. The log's chain hash
+/// has changed since.
 #[test]
 fn an_append_that_a_stall_divided_goes_on() {
     let disk = SimDisk::new(1);

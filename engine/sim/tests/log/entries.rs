@@ -1,4 +1,6 @@
-//! Reading entries for a peer: exactly the history, in chunks, and never what is not sure.
+//! Reading entries for a peer, in chunks.
+//!
+//! A reader returns exactly the history, and never damaged data.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::log_support::*;
@@ -18,10 +20,10 @@ use zoolet_model::Zxid;
 use zoolet_sim::disk::{Random, SimDisk};
 use zoolet_zab::Epoch;
 
-/// Above everything.
+/// A zxid above every entry.
 const END: Zxid = Zxid::new(Epoch::MAX, Zxid::COUNTER_MAX).unwrap();
 
-/// Everything after `after`, chunk by chunk, each with its chain hash checked.
+/// Reads the entries between two zxids, and checks each chunk's chain hash.
 fn catch_up(reader: &LogReader, mut after: Zxid, to: Zxid, bytes_max: usize) -> Result<Vec<(Zxid, Bytes)>, ReadError> {
     let mut all: Vec<(Zxid, Bytes)> = Vec::new();
     let mut chain = None;
@@ -41,7 +43,10 @@ fn catch_up(reader: &LogReader, mut after: Zxid, to: Zxid, bytes_max: usize) -> 
     }
 }
 
-/// Histories with epochs, truncations and snapshots, and what they are, kept the naive way: with the chain hash before the first.
+/// Appends a random history with epochs, truncations and snapshots.
+///
+/// Returns the expected history, kept the naive way: its start, the chain hash there, and its
+/// entries.
 fn random_history(log: &mut Log, random: &mut Random, calls: u32) -> (Zxid, u128, Vec<(Zxid, Bytes)>) {
     let (mut start, mut chain, mut history) = (Zxid::ZERO, 0, Vec::<(Zxid, Bytes)>::new());
     let last_of = |start: Zxid, history: &[(Zxid, Bytes)]| history.last().map_or(start, |(zxid, _)| *zxid);
@@ -134,7 +139,7 @@ fn what_was_cut_off_or_never_there_is_gone_and_no_damage() {
     assert_eq!((log.floor(), log.chain_at(zxid(4, 2)).unwrap()), (zxid(4, 2), 5));
 }
 
-/// Segments go one after the other; above the floor everything is there, below it nothing.
+/// Segments are recycled in order. Everything above the floor is readable, nothing below it.
 #[test]
 fn the_floor_says_what_can_still_be_read() {
     for strategy in BOTH {
@@ -205,7 +210,7 @@ fn damage_is_told_from_what_is_gone_and_never_given_out() {
     assert!(damaged > 500, "{damaged}");
 }
 
-/// A reader on another thread, as a peer's catch-up is: the ring goes round under it.
+/// A reader on another thread, like a peer's catch-up, while the ring recycles its segments.
 #[test]
 fn a_reader_whose_segments_are_used_again_hears_that_they_are_gone() {
     for strategy in BOTH {
@@ -248,7 +253,7 @@ fn a_reader_whose_segments_are_used_again_hears_that_they_are_gone() {
     }
 }
 
-/// The same without threads: a reader of long ago.
+/// The same without threads, with a reader from long ago.
 #[test]
 fn an_old_reader_reads_what_it_knew_or_hears_that_it_is_gone() {
     for strategy in BOTH {

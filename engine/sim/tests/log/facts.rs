@@ -1,4 +1,4 @@
-//! What opening a store says to the protocol.
+//! The facts that an opened store reports to the protocol.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::log_support::{append, entry, epoch, zxid};

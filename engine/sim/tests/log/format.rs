@@ -1,4 +1,6 @@
-//! The log's bytes, as docs/FORMATS.md describes them: a release must read what the one before wrote.
+//! The log's bytes, as docs/reference/formats.md specifies them.
+//!
+//! A release must read the logs of the previous one.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::log_support::*;
@@ -15,7 +17,9 @@ use zoolet_engine::{
 use zoolet_model::Zxid;
 use zoolet_sim::disk::SimDisk;
 
-/// The bytes of `file` from `at`, without trailing zeroes, sixteen in a line.
+/// Returns a part of seg-00.log in hex, 16 bytes a line.
+///
+/// Trailing zeroes are left out.
 fn hex(disk: &SimDisk, at: usize, end: usize) -> String {
     let contents = disk.contents("seg-00.log").unwrap();
     let block = &contents[at..end];
@@ -156,12 +160,13 @@ fn the_end_of_a_segment_has_these_bytes_and_the_next_one_says_how_large_its_file
         ",
     );
     let next = disk.contents("seg-01.log").unwrap();
-    // At the end of the facts.
+    // The file's size is the last of the facts.
     let facts_bytes = u32::from_le_bytes(next[64..68].try_into().unwrap()) as usize;
     assert_eq!(next[69 + facts_bytes - 8..69 + facts_bytes], 20480u64.to_le_bytes());
 }
 
-/// As the commit before the first segment was ended wrote it: facts without the size of the file, a first segment full to its last block.
+/// A commit from before segments were ended wrote this log. Its facts lack the size of the file,
+/// and its only segment holds the first batch alone.
 #[test]
 fn a_log_from_before_segments_were_ended_opens_and_goes_on() {
     let disk = SimDisk::new(1);

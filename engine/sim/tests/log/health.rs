@@ -1,4 +1,6 @@
-//! What a member of an ensemble says of a damaged store, what it keeps, and how a snapshot makes it whole.
+//! A member with a damaged store: its report and its repair.
+//!
+//! The tests also check which data the member keeps.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::base_support::{Model, contents};
@@ -32,7 +34,7 @@ fn alone(disk: &SimDisk) -> Result<Store, String> {
     Store::open(Arc::new(disk.clone()), Strategy::Recycle, &limits(), BORN).map_err(|error| error.to_string())
 }
 
-/// Each start draws another number.
+/// Opens the store as a member. Each start draws a new incarnation.
 fn member(disk: &SimDisk, incarnation: u128) -> Result<Store, String> {
     Store::open_member(Arc::new(disk.clone()), Strategy::Recycle, &limits(), incarnation)
         .map_err(|error| error.to_string())
@@ -48,7 +50,9 @@ fn config() -> LogRecord {
     LogRecord::Config { committed: Bytes::from_static(b"abc"), last_seen: Bytes::from_static(b"abd") }
 }
 
-/// A member with a base at 1.4, a log of three segments up to 1.12, and a promise of epoch 3 in the newest.
+/// Returns the disk of a member with a base at 1.4.
+///
+/// Its log of three segments ends at 1.12 and has a promise of epoch 3 in the newest one.
 fn set_up() -> SimDisk {
     let disk = SimDisk::new(1);
     let (mut store, mut model) = (member(&disk, BORN).unwrap(), Model::default());
@@ -83,7 +87,9 @@ fn files(disk: &SimDisk, start: &str) -> Vec<String> {
     disk.list().unwrap().into_iter().filter(|name| name.starts_with(start)).collect()
 }
 
-/// What a leader does about it: a snapshot at 4.2, and what follows. Then everything is as it should be.
+/// Repairs a member with a snapshot at 4.2 and the entries after it.
+///
+/// Asserts that the store is whole afterwards.
 fn repair(disk: &SimDisk, store: Store, story: &str) {
     let mut model = Model::default();
     let leader = Base::create(Arc::new(SimDisk::new(9)), 0, crate::base_support::OPTIONS).unwrap();
@@ -165,12 +171,16 @@ fn a_member_whose_base_is_lost_keeps_its_log_and_its_promises() {
     }
 }
 
-/// Where the records of a run are, in bytes of its file: they are read once it is open.
+/// Returns the byte range of a run's records.
+///
+/// They are read after the run is opened.
 fn records(disk: &SimDisk, run: &str) -> Range<u64> {
     4096..u64::from_le_bytes(disk.contents(run).unwrap()[40..48].try_into().unwrap())
 }
 
-/// Reads of that part of a file fail; and everything after the first of them where `is_everything`. How many do so.
+/// Makes the first `failures` reads of `part` of a file fail.
+///
+/// With `is_everything`, every operation after the first of these fails too.
 fn break_reads(disk: &SimDisk, file: &str, part: Range<u64>, failures: usize, is_everything: bool) {
     let (file, left) = (file.to_owned(), AtomicUsize::new(failures));
     disk.fail_with(move |operation| {
@@ -185,7 +195,7 @@ fn break_reads(disk: &SimDisk, file: &str, part: Range<u64>, failures: usize, is
     });
 }
 
-/// Peers have what was in it; what else the medium has can be read.
+/// Peers have the unreadable records, and the rest of the medium stays readable.
 #[test]
 fn a_member_with_a_sector_of_its_base_that_cannot_be_read_gives_the_base_up_and_removes_nothing_of_it() {
     let whole = set_up();
@@ -208,13 +218,14 @@ fn a_member_with_a_sector_of_its_base_that_cannot_be_read_gives_the_base_up_and_
         let store = member(&disk, 500).unwrap();
         assert!(matches!(store.health, Health::BaseLost { .. }), "{file}, {part:?}: {:?}", store.health);
         assert_eq!(files(&disk, "base-0"), before);
-        // The base is what it was as long as no other is in its place.
+        // The old base is whole once its disk reads again, as long as no other base has replaced
+        // it.
         assert_eq!(member(&disk.after_process_crash(), 501).unwrap().health, Health::Whole);
         repair(&disk, store, &format!("a bad sector of {file}, {part:?}"));
     }
 }
 
-/// A snapshot may not come for long, and the server be started often.
+/// A snapshot may take long to arrive, and the server may start many times until then.
 #[test]
 fn a_member_that_finds_its_base_lost_at_every_start_has_one_empty_one_in_its_place() {
     let disk = set_up();
@@ -277,13 +288,14 @@ fn a_member_that_lost_entries_of_its_log_knows_its_history_and_its_promises() {
     }
 }
 
-/// The promise is in the newest segment, which is damaged: what it was is known all the same.
+/// The newest segment, which holds the promise, is damaged. The promise is still recovered, unless
+/// the segment is gone.
 #[test]
 fn a_member_whose_log_is_lost_is_a_new_disk_that_keeps_its_promise() {
     let whole = set_up();
     let remove_newest = |disk: &SimDisk| disk.remove("seg-03.log").unwrap();
     let first_batch = |disk: &SimDisk| assert!(disk.corrupt("seg-03.log", 90, 1));
-    // Batches of the newest segment: facts, 1.11 or so, the promise, 1.12.
+    // Batches of the newest segment: the facts, 1.11 or so, the promise, 1.12.
     let before_promise = |disk: &SimDisk| assert!(disk.corrupt("seg-03.log", 4096 + 90, 1));
     type Strike<'a> = (&'a dyn Fn(&SimDisk), u32);
     let strikes: [Strike<'_>; 3] = [(&remove_newest, 1), (&first_batch, 3), (&before_promise, 3)];
@@ -311,7 +323,7 @@ fn a_member_whose_log_is_lost_is_a_new_disk_that_keeps_its_promise() {
         assert!(!store.recovered.is_whole && store.state.is_none());
         assert!(!files(&disk, "lost-seg-").is_empty(), "{number}: nothing is thrown away");
         drop(store);
-        // It is what it is now, and the old base is still there.
+        // The new log is durable, and the old base is still there.
         let disk = disk.after_power_loss(0);
         let store = member(&disk, 501).unwrap();
         assert_eq!(
@@ -324,7 +336,7 @@ fn a_member_whose_log_is_lost_is_a_new_disk_that_keeps_its_promise() {
         let store = member(&disk, 502).unwrap();
         repair(&disk, store, "a log that was lost");
     }
-    // Without a single segment the marker knows that there was one.
+    // Without any segment, the marker shows that there was a log.
     let disk = whole.after_process_crash();
     files(&disk, "seg-").iter().for_each(|name| disk.remove(name).unwrap());
     let store = member(&disk, 500).unwrap();
@@ -332,14 +344,15 @@ fn a_member_whose_log_is_lost_is_a_new_disk_that_keeps_its_promise() {
     repair(&disk, store, "no segments");
 }
 
-/// One voter, and the number of the entry that made it the configuration.
+/// Returns a configuration of one voter, committed by the entry `version`.
 fn config_of(version: Zxid) -> LogRecord {
     let member = Member { id: zoolet_model::ServerId::STANDALONE, kind: Kind::Voter, disk: Incarnation(BORN) };
     let committed = Bytes::copy_from_slice(&Config::new(EnsembleId(9), version, &[member]).unwrap().encode());
     LogRecord::Config { last_seen: committed.clone(), committed }
 }
 
-/// An ensemble is born once: whoever was in one, and whose log is lost, is not a new disk at its second start either.
+/// An ensemble is born once. A member whose log was lost must not pass for a new disk, not even at
+/// its second start.
 #[test]
 fn a_disk_whose_log_was_lost_belongs_to_its_ensemble_and_counts_nowhere_at_every_start() {
     let disk = SimDisk::new(1);
@@ -362,7 +375,8 @@ fn a_disk_whose_log_was_lost_belongs_to_its_ensemble_and_counts_nowhere_at_every
     assert!(alone(&disk).err().unwrap().contains("only a snapshot"), "and it does not begin anew alone");
 }
 
-/// A snapshot may be older than the configuration that came with it: the entry of that is still to come.
+/// A snapshot may be older than the configuration sent with it. The configuration's entry follows
+/// later.
 #[test]
 fn a_member_whose_history_is_older_than_its_configuration_is_no_newcomer() {
     let disk = SimDisk::new(1);
@@ -377,7 +391,9 @@ fn a_member_whose_history_is_older_than_its_configuration_is_no_newcomer() {
     assert_eq!((recovered.history.last(), recovered.pending, recovered.is_whole), (zxid(1, 0), None, true));
 }
 
-/// Other than who learned of a birth that was, and has not come to its entry.
+/// A server that entered the epoch without its first entry took part in a birth that never
+/// completed. A server that did not enter it learned of a real birth, and the entry is still to
+/// come.
 #[test]
 fn a_birth_that_a_crash_has_torn_never_was() {
     for (is_entered, ensemble) in [(true, EnsembleId::UNBORN), (false, EnsembleId(9))] {
@@ -418,7 +434,7 @@ fn a_disk_that_is_new_never_has_the_number_of_the_lost_one() {
     assert_ne!(store.facts.disk_incarnation, BORN);
 }
 
-/// Of the old log and the new one a crash leaves one that is damaged or one that is whole; the promise is in both.
+/// A crash leaves either the damaged old log or the whole new one. Both hold the promise.
 #[test]
 fn a_crash_at_any_step_of_replacing_a_log_keeps_the_promise_and_votes_for_nothing() {
     let whole = set_up();
@@ -452,7 +468,8 @@ fn a_crash_at_any_step_of_replacing_a_log_keeps_the_promise_and_votes_for_nothin
     assert!(lost > 10, "{lost}");
 }
 
-/// A log that no checkpoint serves any more must still take the promises and the snapshot that make it whole.
+/// Without a base, no checkpoint frees the log. It must still accept the promises and the snapshot
+/// that repair the server.
 #[test]
 fn a_log_that_waits_for_a_snapshot_does_not_run_full() {
     for strategy in [Strategy::Recycle, Strategy::Append] {
@@ -473,7 +490,7 @@ fn a_log_that_waits_for_a_snapshot_does_not_run_full() {
     }
 }
 
-/// Whatever bit flips: a member starts, and either is what it was or says that it is not.
+/// Whichever bit flips, the member starts and either is unchanged or reports the damage.
 #[test]
 fn a_member_with_a_flipped_bit_is_what_it_was_or_says_that_it_is_not() {
     let whole = set_up();
@@ -494,7 +511,7 @@ fn a_member_with_a_flipped_bit_is_what_it_was_or_says_that_it_is_not() {
             match &store.health {
                 Health::Whole => {
                     found[0] += 1;
-                    // The last batch alone cannot be told from one that was torn.
+                    // A damaged last batch looks like a torn one.
                     let is_cut = store.facts.last == zxid(1, 11);
                     assert!(store.facts == facts || is_cut, "{story}");
                     assert!(entries.starts_with(&replayed(&store)), "{story}");
@@ -521,7 +538,7 @@ fn a_member_with_a_flipped_bit_is_what_it_was_or_says_that_it_is_not() {
     assert!(found.iter().all(|&count| count > 5), "{found:?}");
 }
 
-/// Files of another machine, or a card that was copied over another: nobody's damage.
+/// Files of another machine, or a card copied over another one, are not damage.
 #[test]
 fn the_log_of_another_directory_is_refused_by_a_member_too() {
     let (disk, other) = (set_up(), SimDisk::new(2));

@@ -1,6 +1,8 @@
-//! Files that a disk lost, emptied or cut short: what was acknowledged is there, or the start is refused in plain words.
+//! Files that a disk lost, zeroed or cut short.
 //!
-//! The one exception is the end of the newest segment where its file only grows: docs/SAFETY.md says why that cannot be told.
+//! Either all acknowledged records are there, or the log refuses to start and says why. The only
+//! exception is the end of the newest segment with [`Strategy::Append`], where files only grow.
+//! docs/explanation/safety.md says why that loss cannot be detected.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::log_support::*;
@@ -14,7 +16,9 @@ fn options(strategy: Strategy) -> LogOptions {
     LogOptions { segments: 8, ..small(strategy) }
 }
 
-/// Four live segments, seg-00 to seg-03, and the last entry of each.
+/// Returns a disk with four live segments, and each one's last entry.
+///
+/// The segments are seg-00 to seg-03.
 fn four_segments(strategy: Strategy) -> (SimDisk, [Zxid; 4]) {
     let disk = SimDisk::new(1);
     let mut log = create(&disk, options(strategy));
@@ -31,13 +35,15 @@ fn four_segments(strategy: Strategy) -> (SimDisk, [Zxid; 4]) {
     unreachable!()
 }
 
-/// The entries after a base at `base`, or why it does not start.
+/// Returns the entries after a base at `base`, or the start's error.
 fn start(disk: &SimDisk, options: LogOptions, base: Zxid) -> Result<Vec<Zxid>, LogError> {
     let (log, _) = try_open(disk, options)?;
     Ok(try_replay(&log, base)?.into_iter().map(|(zxid, _)| zxid).collect())
 }
 
-/// Base, which segment, what comes of it when it is gone, what when it is cut short.
+/// Base, lost segment, and the expected results.
+///
+/// The first result is for a segment that is gone, the second for one that is cut short.
 type Case = (Zxid, usize, Result<&'static str, &'static str>, Result<&'static str, &'static str>);
 
 #[test]
@@ -48,7 +54,7 @@ fn each_lost_segment_is_refused_with_these_words_or_was_not_needed() {
     let short = "this file has 8192 bytes and had 20480";
     for strategy in BOTH {
         let (_, ends) = four_segments(strategy);
-        // A base without anything, one that ends in the middle of the log, one that has everything.
+        // An empty base, one that ends in the middle of the log, and one that has every entry.
         let [none, middle, all] = [Zxid::ZERO, ends[1], ends[3]];
         let cut_end = if strategy == Strategy::Recycle { Err(short) } else { Ok("it looks like a torn tail") };
         let lost: [Case; 12] = [
@@ -63,7 +69,7 @@ fn each_lost_segment_is_refused_with_these_words_or_was_not_needed() {
             (all, 0, Ok("the base has it"), Ok("the base has it")),
             (all, 1, Ok("the base has it"), Ok("the base has it")),
             (all, 2, Ok("the base has it"), Ok("the base has it")),
-            // Not only entries: promises and epochs stand there too.
+            // The newest segment is needed all the same: it also holds promises and epochs.
             (all, 3, Err(newest), if strategy == Strategy::Recycle { Err(short) } else { Err("the base ends at") }),
         ];
         for (base, segment, when_gone, when_short) in lost {
@@ -90,7 +96,7 @@ fn each_lost_segment_is_refused_with_these_words_or_was_not_needed() {
     }
 }
 
-/// Random histories: after every acknowledged call, each file in turn.
+/// In random histories, loses each file in turn after every acknowledged call.
 #[test]
 fn no_lost_file_takes_anything_acknowledged_with_it_in_silence() {
     for seed in 0..60 {
@@ -127,7 +133,7 @@ fn no_lost_file_takes_anything_acknowledged_with_it_in_silence() {
                             assert!(whole.starts_with(&found), "{story}");
                         }
                         Ok(found) => assert_eq!(found, whole, "{story}"),
-                        // That there was one, the marker of the directory knows: `born.rs`.
+                        // The directory's marker shows that there was a log: see `born.rs`.
                         Err(LogError::Empty | LogError::Damaged { .. }) => {}
                         Err(error) => panic!("{story}: {error}"),
                     }
@@ -137,8 +143,8 @@ fn no_lost_file_takes_anything_acknowledged_with_it_in_silence() {
     }
 }
 
-/// A crash between the first batch of a segment and the end of the one before: nothing was acknowledged in between, and what is acknowledged
-/// afterwards must not be lost in silence either.
+/// A crash may come between the first batch of a segment and the end of the previous one. No record
+/// was acknowledged in between, and records acknowledged later must not be lost silently.
 #[test]
 fn a_segment_that_a_crash_left_without_its_end_gets_it_before_anything_else_is_acknowledged() {
     for strategy in BOTH {

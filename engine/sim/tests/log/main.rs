@@ -1,4 +1,4 @@
-//! The log on a simulated disk: each of its crashes, its damage, and its format.
+//! The log on a simulated disk: crashes, damage and format.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod append;

@@ -1,4 +1,4 @@
-//! What the log costs on a real disk. Prints; asserts nothing about time.
+//! Cost of the log on a real disk. Prints results; asserts nothing about time.
 //!
 //! ```text
 //! cargo test --release -p zoolet-sim --test log measure:: -- --ignored --nocapture
@@ -77,7 +77,7 @@ fn appends_restarts_and_births() {
         measure(&mut log, &name, 3000, 1);
         measure(&mut log, &name, 1000, 50);
         measure(&mut log, &name, 1000, 500);
-        // A full ring, nothing of it in the base.
+        // Fill the ring with entries that the base does not have.
         let from = log.facts().last;
         log.recycle(from);
         'full: loop {

@@ -1,4 +1,4 @@
-//! What a log says after a restart.
+//! The state of a log after a restart.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::log_support::*;
@@ -48,8 +48,8 @@ fn unapplied_tail_is_not_applied_by_recovery() {
     append(&mut log, vec![entry(zxid(1, 1), 10)], zxid(1, 0)).unwrap();
     append(&mut log, vec![entry(zxid(1, 2), 10), entry(zxid(1, 3), 10)], zxid(1, 1)).unwrap();
     let (log, opened) = open(&disk.after_process_crash(), small(Strategy::Recycle));
-    // Persisted but not known to be committed: they are in the history and count for votes, and the watermark says that only
-    // what is at or below it may be applied.
+    // These entries are durable but not known to be committed. They belong to the history and count
+    // in votes. Only entries up to the watermark may be applied.
     assert_eq!(zxids(&log, Zxid::ZERO), counters(1, 0..=3));
     assert_eq!((opened.facts.watermark, opened.facts.last), (zxid(1, 1), zxid(1, 3)));
 }
@@ -59,7 +59,8 @@ fn a_watermark_never_speaks_of_entries_that_are_not_there() {
     let disk = SimDisk::new(1);
     let mut log = create(&disk, small(Strategy::Recycle));
     append(&mut log, open_epoch(1), zxid(1, 7)).unwrap();
-    // A batch that a segment's end splits carries the watermark of the whole call in its second half only.
+    // If a segment's end splits a batch, only the second part carries the watermark of the whole
+    // call.
     append(&mut log, (1..=3).map(|counter| entry(zxid(1, counter), 5000)).collect(), zxid(1, 3)).unwrap();
     for step in 0..disk.steps() {
         let again = SimDisk::new(1);
@@ -88,7 +89,7 @@ fn tail_is_synced_before_it_is_reported() {
         let disk = SimDisk::new(1);
         let mut log = create(&disk, small(strategy));
         append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
-        // The process dies between write and fdatasync: the entry lives in the page cache only.
+        // The process dies between write and fdatasync, so only the page cache has the entry.
         disk.set_crash_at(disk.steps() + 1);
         append(&mut log, vec![entry(zxid(1, 1), 10)], Zxid::ZERO).unwrap_err();
         let disk = disk.after_process_crash();
@@ -130,8 +131,9 @@ fn a_torn_tail_is_cut_and_overwritten() {
     }
 }
 
-/// The power went while a segment's first batch was written, and its first block did not arrive. In a new file the rest of the batch may
-/// stand behind the zeroes; in one that is used again also batches of its older life.
+/// Power failed during a segment's first batch, and its first block did not arrive. In a new file,
+/// the rest of the batch may follow the zeroes. In a reused file, batches of its earlier use may
+/// follow too.
 #[test]
 fn zeroes_where_a_segment_was_about_to_begin_are_no_damage() {
     for strategy in BOTH {
@@ -149,14 +151,14 @@ fn zeroes_where_a_segment_was_about_to_begin_are_no_damage() {
                     continue;
                 }
                 begun += 1;
-                // The segment before it was not ended yet.
+                // The previous segment was not ended yet.
                 let torn = before.after_process_crash();
                 let file = torn.open(&name).or_else(|_| torn.create(&name)).unwrap();
                 file.write_at(0, &[&[0; 4096], &new[4096..]].concat()).unwrap();
                 torn.sync_directory().unwrap();
                 let (mut log, opened) = open(&torn, small(strategy));
                 assert_eq!(opened.facts, facts, "{strategy:?}, {name}, entry {counter}");
-                // Overwritten or not: what is behind the zeroes never counts again.
+                // Overwritten or not, data behind the zeroes never counts again.
                 for counter in counter..counter + 9 {
                     log.recycle(zxid(1, counter - 1));
                     append(&mut log, vec![entry(zxid(1, counter), 3000)], zxid(1, counter - 1)).unwrap();
@@ -178,7 +180,8 @@ fn recycled_segment_never_resurrects_old_records() {
         let disk = SimDisk::new(1);
         let mut log = create(&disk, small(strategy));
         append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
-        // Every batch one block, so that the ring's segments hold old batches at exactly the places of new ones.
+        // Each batch takes one block, so the ring's segments hold old batches exactly where new
+        // ones go.
         let mut counter = 0;
         for _ in 0..60 {
             counter += 1;
@@ -191,7 +194,8 @@ fn recycled_segment_never_resurrects_old_records() {
             }
         }
         assert!(disk.used_bytes() <= log.capacity_bytes(), "the ring went round");
-        // The newest segment dies with its first batch: what its file held before must not come back as the tail.
+        // Power fails during the newest segment's first batch. Older contents of its file must not
+        // come back as the tail.
         let steps = disk.steps();
         while !log.counters().batches.is_multiple_of(4) {
             counter += 1;
@@ -277,7 +281,8 @@ fn replay_yields_the_surviving_history_only() {
         append(&mut log, vec![truncate(zxid(1, 4))], Zxid::ZERO).unwrap();
         let chain = log.facts().chain;
         append(&mut log, vec![entry_saying(zxid(1, 5), b'b', 1500)], Zxid::ZERO).unwrap();
-        // The same zxid, appended, truncated and appended again; and a truncation in the middle of a call.
+        // The same zxid is appended, truncated and appended again, with a truncation in the middle
+        // of a call.
         append(
             &mut log,
             vec![truncate(zxid(1, 4)), entry_saying(zxid(1, 5), b'c', 10), truncate(zxid(1, 5)), truncate(zxid(1, 4))],
@@ -349,7 +354,7 @@ fn a_snapshot_replaces_a_history_that_is_longer() {
     assert_eq!(log.chain_at(zxid(1, 4)).unwrap(), 99);
 }
 
-/// Whoever reads from a segment has it until the log itself needs the room.
+/// A held segment can be read until the log itself needs the space.
 #[test]
 fn what_is_held_can_be_read_until_the_ring_is_full_and_stops_no_append() {
     for strategy in BOTH {

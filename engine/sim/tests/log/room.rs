@@ -1,4 +1,5 @@
-//! The log's ring has room for whatever is proposed: it is checkpoints that writes wait for, not a log that is full.
+//! The log's ring has room for every proposed entry. Writes wait for checkpoints, never for the
+//! log.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -8,7 +9,8 @@ use zoolet_sim::client::{CONN, NOW, create};
 use zoolet_sim::disk::SimDisk;
 use zoolet_sim::machine::{Machine, Told};
 
-/// Entries of which two fit into a segment and waste a third of it, many of them before the log has persisted the first.
+/// Two of these entries fit into a segment and waste a third of it. Many arrive before the log has
+/// persisted the first.
 #[test]
 fn a_burst_of_large_writes_waits_for_checkpoints_and_no_connection_is_lost() {
     let limits = Limits {
@@ -22,7 +24,8 @@ fn a_burst_of_large_writes_waits_for_checkpoints_and_no_connection_is_lost() {
     for round in 0..20 {
         for n in 0..30 {
             let create = create(format!("/{round}-{n}"), 90_000, CreateKind::Persistent);
-            // As one read of a socket brings them: nothing is carried out in between.
+            // The requests arrive as from one read of a socket: no action is carried out in
+            // between.
             machine.server.handle(NOW, Event::Request { conn: CONN, xid: n, request: Request::Write(create) });
         }
         machine.settle().unwrap();

@@ -1,5 +1,7 @@
-//! Truncation under load: appends before and behind it in one call, ends far back in the ring, and crashes at every step. Nothing that was cut off
-//! ever comes back, and nothing that was cut off takes room.
+//! Truncation under load.
+//!
+//! Appends come before and behind a truncation in the same call, truncations reach far back in the
+//! ring, and crashes strike at every step. Truncated entries never come back and take no space.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::log_support::*;
@@ -16,7 +18,7 @@ use zoolet_model::Zxid;
 use zoolet_sim::disk::SimDisk;
 use zoolet_zab::AppendSeq;
 
-/// Every append with its number, one after the other.
+/// Returns the appends with consecutive numbers.
 fn numbered(log: &Log, appends: Vec<(Vec<LogRecord>, Zxid)>) -> Vec<Append> {
     let mut seq = log.appended().0;
     let number = |(records, watermark): (Vec<LogRecord>, Zxid)| {
@@ -30,14 +32,16 @@ fn words(log: &Log, after: Zxid) -> Vec<(Zxid, u8)> {
     replay(log, after).into_iter().map(|(zxid, payload)| (zxid, payload[0])).collect()
 }
 
-/// What is replayed leads to the chain hash of the facts, from that at `after` on.
+/// Asserts that replay from `after` leads to the facts' chain hash.
 fn assert_chained(log: &Log, after: Zxid, story: &str) {
     let start = log.chain_at(after).unwrap_or_else(|error| panic!("{story}: {error}"));
     let chain = replay(log, after).iter().fold(start, |chain, (zxid, payload)| chain_after(chain, *zxid, payload));
     assert_eq!(chain, log.facts().chain, "{story}");
 }
 
-/// Appends `old` entries of which only 1.1 is committed, until the ring has no room for more.
+/// Returns a log whose ring is full of old, uncommitted entries (`o`).
+///
+/// Only 1.1 is committed.
 fn full_ring(disk: &SimDisk, strategy: Strategy) -> Log {
     let mut log = create(disk, small(strategy));
     append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
@@ -55,7 +59,8 @@ fn full_ring(disk: &SimDisk, strategy: Strategy) -> Log {
     log
 }
 
-/// A follower persists what is not committed until the ring is full; then the next leader says that none of it counts.
+/// A follower persists uncommitted entries until its ring is full. Then the next leader truncates
+/// them all.
 #[test]
 fn what_is_cut_off_gives_its_room_back() {
     for strategy in BOTH {
@@ -63,7 +68,7 @@ fn what_is_cut_off_gives_its_room_back() {
             let disk = SimDisk::new(1);
             let mut log = full_ring(&disk, strategy);
             assert!(log.used_bytes() > log.capacity_bytes() - (8 << 10));
-            // The record of the truncation itself must find room: the ring is full to its last block.
+            // The truncation's own record needs space, but the ring is full to its last block.
             log.recycle(zxid(1, 1));
             let cut = append(&mut log, vec![LogRecord::Truncate { to: zxid(1, 1) }], Zxid::ZERO);
             if let Err(AppendError::Stalled(error)) = cut {
@@ -87,7 +92,8 @@ fn what_is_cut_off_gives_its_room_back() {
     }
 }
 
-/// Who cannot write a promise cannot follow the leader that would bring the checkpoint.
+/// A server that cannot write a promise cannot follow the leader whose commits would allow a
+/// checkpoint.
 #[test]
 fn a_full_ring_takes_promises_and_no_entry() {
     for strategy in BOTH {
@@ -99,7 +105,7 @@ fn a_full_ring_takes_promises_and_no_entry() {
             let refused = append(&mut log, vec![entry(last.next().unwrap(), 10)], Zxid::ZERO);
             assert!(matches!(refused, Err(AppendError::Stalled(_))), "that room is for facts");
         }
-        // Both in one call: the promise is durable, the entry waits.
+        // With both in one call, the promise becomes durable and the entry waits.
         let waiting = numbered(&log, vec![(vec![LogRecord::Promise(epoch(5)), entry(last.next().unwrap(), 10)], last)]);
         assert!(matches!(log.append(&waiting), Err(AppendError::Stalled(_))));
         assert_eq!(open(&disk.after_power_loss(0), small(strategy)).1.facts.accepted, epoch(5));
@@ -114,12 +120,12 @@ fn a_full_ring_takes_promises_and_no_entry() {
     }
 }
 
-/// Of the appends before, at and behind a truncation a crash leaves a beginning, and never a mixture: at every step of the disk, wherever the
-/// truncation ends.
+/// A crash leaves a prefix of the appends around a truncation, and never a mixture. This holds at
+/// every step of the disk, wherever the truncation ends.
 #[test]
 fn a_crash_at_any_step_around_a_truncation_leaves_one_history() {
     for strategy in BOTH {
-        // In the newest segment, one before it, and all the way back.
+        // Truncate within the newest segment, into the one before it, and all the way back.
         for to in [9, 6, 3, 1] {
             let history = |disk: &SimDisk| -> Result<usize, AppendError> {
                 let mut log = Log::create(Arc::new(disk.clone()), small(strategy), birth())
@@ -129,7 +135,8 @@ fn a_crash_at_any_step_around_a_truncation_leaves_one_history() {
                     append(&mut log, vec![entry_saying(zxid(1, counter), b'o', 2500)], zxid(1, 1))?;
                 }
                 log.recycle(zxid(1, 1));
-                // One call: entries of the old leader, the truncation, and the same zxids once more or a new epoch.
+                // One call: an entry of the old leader, the truncation, the same zxid again, and a
+                // new epoch.
                 let calls = numbered(
                     &log,
                     vec![
@@ -171,7 +178,7 @@ fn a_crash_at_any_step_around_a_truncation_leaves_one_history() {
                         assert!(new == 3 || outcome.is_err(), "{story}: {found:?}");
                         after += 1;
                     }
-                    // And it goes on, with the old zxids once more if it was cut.
+                    // The log continues with the next epoch.
                     let next = opened.facts.accepted.next().unwrap();
                     log.recycle(opened.facts.watermark);
                     append(&mut log, open_epoch(next.as_u32()), Zxid::ZERO).unwrap();
@@ -185,7 +192,8 @@ fn a_crash_at_any_step_around_a_truncation_leaves_one_history() {
     }
 }
 
-/// The acknowledged number never goes back, and what had the same zxid before is not what has it now.
+/// The acknowledged number never goes back. Each record gets its own number, even under a zxid used
+/// before.
 #[test]
 fn a_zxid_appended_cut_off_and_appended_again_has_three_numbers() {
     let disk = SimDisk::new(1);
@@ -208,7 +216,7 @@ fn a_zxid_appended_cut_off_and_appended_again_has_three_numbers() {
     assert_eq!(words(&open(&disk.after_power_loss(0), small(Strategy::Recycle)).0, zxid(1, 0)), [(zxid(1, 1), b'b')]);
 }
 
-/// Ten entries of epoch 1, of which 1.2 is the last that is known to be committed; one block is left in the segment.
+/// Appends ten entries of epoch 1, committed up to 1.2. One block of the segment is left.
 fn ten_entries(log: &mut Log) -> Result<(), AppendError> {
     append(log, open_epoch(1), Zxid::ZERO)?;
     let mut records: Vec<_> = (1..=9).map(|counter| entry_saying(zxid(1, counter), b'o', 10)).collect();
@@ -217,7 +225,10 @@ fn ten_entries(log: &mut Log) -> Result<(), AppendError> {
     Ok(())
 }
 
-/// What `call` leaves after `ten_entries` when the power goes at each step: how many images were from before its cut, and how many from after it.
+/// Cuts the power at every step of [`ten_entries`] and then `call`.
+///
+/// The watermark must be `before` while the tail is still there. After the cut it must be the last
+/// entry. Both cases must occur.
 fn crash_in_a_call(call: &dyn Fn() -> Vec<LogRecord>, cut: Zxid, before: Zxid, after: Zxid) {
     for strategy in BOTH {
         let history = |disk: &SimDisk| -> Result<(), AppendError> {
@@ -251,8 +262,9 @@ fn crash_in_a_call(call: &dyn Fn() -> Vec<LogRecord>, cut: Zxid, before: Zxid, a
     }
 }
 
-/// A learner hears from one peer that a configuration is committed, and in the same turn its leader cuts off a tail that no quorum has, begins the
-/// epoch and says that its first entry is committed. All that is one append, and a batch ends before the truncation.
+/// In one turn, a learner hears from a peer that a configuration is committed. Its leader truncates
+/// a tail that no quorum has, begins the epoch and reports its first entry as committed. All of
+/// that is one append, and a batch ends before the truncation.
 #[test]
 fn a_watermark_commits_nothing_that_a_later_record_of_its_append_cuts_off() {
     let call = || {
@@ -263,16 +275,17 @@ fn a_watermark_commits_nothing_that_a_later_record_of_its_append_cuts_off() {
             entry_saying(zxid(2, 0), b'n', 10),
         ]
     };
-    // What stays is committed: the watermark is of a history that has it.
+    // The entries that stay are committed, because the watermark's history contains them.
     crash_in_a_call(&call, zxid(1, 3), zxid(1, 3), zxid(2, 0));
 }
 
-/// The same where a snapshot takes the place of the tail and the segment has no room for it.
+/// The same with a snapshot that replaces the tail, in a segment without room for its record.
 #[test]
 fn a_watermark_commits_nothing_that_a_later_snapshot_of_its_append_replaces() {
     let call = || {
         vec![
-            // With its header it leaves 26 bytes of the last block, and the record of a snapshot takes 37.
+            // With its header, this record leaves 26 bytes of the last block. The record of a
+            // snapshot takes 37.
             LogRecord::Config { committed: Bytes::new(), last_seen: Bytes::from(vec![b'c'; 3993]) },
             LogRecord::SnapEnd { base: 3, zxid: zxid(2, 5), chain: 9 },
             LogRecord::Epoch(epoch(2)),
@@ -282,7 +295,8 @@ fn a_watermark_commits_nothing_that_a_later_snapshot_of_its_append_replaces() {
     crash_in_a_call(&call, zxid(2, 5), zxid(1, 2), zxid(2, 6));
 }
 
-/// A server may hold entries of more epochs than a history tells apart, and all of them be cut off: each leader died before a quorum had its first.
+/// A server may hold entries of more epochs than a history distinguishes. All of them may be
+/// truncated, because each leader died before a quorum had its first entry.
 #[test]
 fn a_truncation_across_more_epochs_than_are_remembered_ends_where_the_committed_history_does() {
     for strategy in BOTH {
@@ -297,7 +311,7 @@ fn a_truncation_across_more_epochs_than_are_remembered_ends_where_the_committed_
         append(&mut log, vec![LogRecord::Promise(epoch(81)), LogRecord::Truncate { to: zxid(1, 1) }], zxid(1, 1))
             .unwrap();
         append(&mut log, vec![LogRecord::Epoch(epoch(81)), entry_saying(zxid(81, 0), b'n', 10)], zxid(81, 0)).unwrap();
-        // Segments that restate the shorter history follow.
+        // The next segments restate the shorter history.
         for counter in 1..=6 {
             append(&mut log, vec![entry_saying(zxid(81, counter), b'n', 4000)], zxid(81, counter)).unwrap();
             log.recycle(zxid(81, counter - 1));
@@ -309,7 +323,7 @@ fn a_truncation_across_more_epochs_than_are_remembered_ends_where_the_committed_
     }
 }
 
-/// No entry that is forgotten is taken for one that was never there, nor the other way round.
+/// A forgotten entry must not pass for one that never existed, nor the other way round.
 #[test]
 fn a_truncation_to_a_forgotten_epoch_that_never_was_is_refused() {
     let disk = SimDisk::new(1);

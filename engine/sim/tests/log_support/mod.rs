@@ -1,4 +1,4 @@
-//! What the log's tests share: a scripted history and what must be found of it.
+//! Shared by the log's tests: a scripted history and its expected results.
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate of its own and uses a part")]
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
@@ -19,7 +19,9 @@ use zoolet_zab::{AppendSeq, Epoch};
 pub const BOTH: [Strategy; 2] = [Strategy::Recycle, Strategy::Append];
 pub const DISK_INCARNATION: u128 = 0x1234_5678_9abc_def0_0fed_cba9_8765_4321;
 
-/// Segments of five blocks, the last for their end: every few batches rotate.
+/// Returns options at which every few batches rotate the segments.
+///
+/// A segment has five blocks, the last of them for its end.
 pub fn small(strategy: Strategy) -> LogOptions {
     LogOptions { segment_bytes: 20 << 10, segments: 4, strategy }
 }
@@ -62,7 +64,7 @@ pub fn append(log: &mut Log, records: Vec<LogRecord>, watermark: Zxid) -> Result
     log.append(&[Append { seq, records: records.into(), watermark, expect: None }])
 }
 
-/// The epoch's promise, its no-op and all that opens it.
+/// Returns the records that open an epoch: promise, epoch and no-op entry.
 pub fn open_epoch(number: u32) -> Vec<LogRecord> {
     vec![LogRecord::Promise(epoch(number)), LogRecord::Epoch(epoch(number)), entry(zxid(number, 0), 10)]
 }
@@ -94,17 +96,17 @@ pub fn counters(number: u32, counters: std::ops::RangeInclusive<u64>) -> Vec<Zxi
 
 pub const BLOCK: u64 = 4096;
 
-/// What becomes of a file.
+/// Damage to a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     Removed,
     Zeroed,
-    /// Cut to so many bytes.
+    /// Cut to this many bytes.
     Cut(u64),
 }
 
 pub const GONE: [Fate; 4] = [Fate::Removed, Fate::Zeroed, Fate::Cut(0), Fate::Cut(100)];
-/// Its first two blocks are whole.
+/// Leaves a segment's first two blocks whole.
 pub const SHORT: Fate = Fate::Cut(2 * BLOCK);
 
 impl Fate {

@@ -1,5 +1,7 @@
-//! Whole servers with the real log and the real base, wired by hand: what one says is delivered at once, what is appended is durable at once, and
-//! time passes when a test says so.
+//! Whole servers with the real log and base, wired by hand.
+//!
+//! Messages are delivered and appends are durable at once. Time passes only when a test advances
+//! it.
 #![allow(dead_code, reason = "each file of tests uses a part")]
 #![allow(unreachable_pub, reason = "shared by several files")]
 
@@ -21,7 +23,7 @@ use zoolet_sim::client::NOW;
 use zoolet_sim::disk::SimDisk;
 use zoolet_zab::{Config, Timing};
 
-/// What a connection was told.
+/// An answer that a connection received.
 #[derive(Clone, Debug)]
 pub enum Told {
     Connected(ConnectReply),
@@ -29,16 +31,16 @@ pub enum Told {
     Closed,
 }
 
-/// A process.
+/// One running server process.
 pub struct Running {
     pub server: Server,
     log: Log,
     base: Base,
-    /// Received, and not yet named by the log.
+    /// A received snapshot that the log does not name yet.
     next_base: Option<Base>,
     reserve: Reserve,
     readers: BTreeMap<Generation, BaseReader>,
-    /// The generation of the present base's first reader: a base that came in counts its own from 0.
+    /// Generation of the current base's first reader. A received base counts its readers from 0.
     generations_before: u64,
     waiting: Vec<Append>,
     floor: Zxid,
@@ -47,7 +49,7 @@ pub struct Running {
     pub status: Option<Box<Status>>,
 }
 
-/// Servers 1 to n, and what is between them.
+/// Servers 1 to n, their disks and the network between them.
 pub struct Boxes {
     pub now: Now,
     pub limits: Limits,
@@ -58,26 +60,28 @@ pub struct Boxes {
     links: BTreeMap<(u8, u8), LinkId>,
     wires: BTreeMap<(u8, u8), VecDeque<PeerMessage>>,
     snapshots: BTreeMap<(u8, u8, TransferId), Vec<u8>>,
-    /// Nothing is delivered between these.
+    /// Directions in which nothing is delivered.
     pub cut: BTreeSet<(u8, u8)>,
-    /// So many snapshots are not sent to their end.
+    /// Number of snapshot transfers still to fail.
     pub snapshots_fail: u32,
-    /// How many before each came too late, as its sender says.
+    /// How many earlier snapshots arrived too late, for each snapshot sent.
     pub too_late: Vec<u32>,
-    /// Links that a server closed: they come up again when time has passed.
+    /// Links that a server closed. They come up again when time passes.
     closed: Vec<(u8, u8)>,
-    /// Those that are sent stay on the way.
+    /// Keeps sent snapshots in flight.
     pub snapshots_wait: bool,
-    /// When the bytes of each were asked for, milliseconds.
+    /// When a receiver requested each snapshot's bytes, in milliseconds.
     pub snapshots_asked: Vec<u64>,
-    /// Disks that complete nothing.
+    /// Servers whose disks complete nothing.
     pub hanging: BTreeSet<u8>,
-    /// Everything that was delivered, from whom to whom.
+    /// Every delivered message with its sender and receiver.
     pub said: Vec<(u8, u8, PeerMessage)>,
     numbers: u64,
 }
 
-/// Bounds so small that a few writes rotate the log, and a short silence makes a server lag by more than the log has.
+/// Limits so small that a few writes rotate the log.
+///
+/// After a short silence a server lags further than the log reaches back.
 pub fn small_limits() -> Limits {
     Limits {
         memtable_bytes: 16 << 10,
@@ -92,7 +96,7 @@ pub fn small_limits() -> Limits {
     }
 }
 
-/// So many rounds of delivery at one instant are more than any test needs.
+/// Rounds of delivery at one instant; no test needs as many.
 const ROUNDS_MAX: u32 = 100_000;
 
 fn id(server: u8) -> ServerId {
@@ -100,7 +104,7 @@ fn id(server: u8) -> ServerId {
 }
 
 impl Boxes {
-    /// So many boxes with empty disks; nothing runs.
+    /// Creates `count` servers with empty disks; none of them runs.
     pub fn new(count: u8, limits: Limits) -> Self {
         let ids: Vec<_> = (1..=count).map(id).collect();
         Self {
@@ -125,7 +129,7 @@ impl Boxes {
         }
     }
 
-    /// All of them, born and serving.
+    /// Returns `count` servers whose ensemble is born and serves.
     pub fn born(count: u8, limits: Limits) -> Self {
         let mut boxes = Self::new(count, limits);
         (1..=count).for_each(|server| boxes.start(server));
@@ -162,7 +166,7 @@ impl Boxes {
         self.numbers
     }
 
-    /// The only one that leads and serves.
+    /// Returns the only server that leads and serves.
     pub fn leader(&self) -> u8 {
         let leads = |&server: &u8| self.runs(server) && self.server(server).leads() && self.server(server).is_serving();
         let all: Vec<_> = self.ids().filter(leads).collect();
@@ -175,7 +179,7 @@ impl Boxes {
         self.ids().filter(|&server| server != leader && self.runs(server)).collect()
     }
 
-    /// Starts a server on what its disk holds.
+    /// Starts a server from its disk's contents.
     pub fn start(&mut self, server: u8) {
         let incarnation = u128::from(self.number()) << 64;
         let disk = self.disk(server).clone();
@@ -227,7 +231,7 @@ impl Boxes {
         self.settle();
     }
 
-    /// The process dies: of what was not synced nothing is left.
+    /// Kills the process and cuts the power; unsynced writes may be lost.
     pub fn kill(&mut self, server: u8) {
         for other in self.ids().filter(|&other| other != server) {
             self.unlink(server, other);
@@ -238,7 +242,7 @@ impl Boxes {
         self.settle();
     }
 
-    /// A new disk takes the place of the old one.
+    /// Replaces a server's disk with an empty one.
     pub fn wipe(&mut self, server: u8) {
         assert!(!self.runs(server));
         let seed = self.number();
@@ -269,14 +273,16 @@ impl Boxes {
         }
     }
 
-    /// Nothing is delivered between this server and the others; what is said waits, and datagrams are lost.
+    /// Stops deliveries between this server and the others.
+    ///
+    /// Messages wait; datagrams are lost.
     pub fn isolate(&mut self, server: u8) {
         for other in self.ids().filter(|&other| other != server) {
             self.cut.extend([(server, other), (other, server)]);
         }
     }
 
-    /// The links of a server that was cut off are made anew.
+    /// Ends a server's isolation with new links to all running servers.
     pub fn rejoin(&mut self, server: u8) {
         self.cut.retain(|&(from, to)| from != server && to != server);
         for other in self.ids().filter(|&other| other != server) {
@@ -392,9 +398,10 @@ impl Boxes {
         }
     }
 
-    /// Until nothing moves: everything appended is durable, everything said is heard.
+    /// Runs until nothing moves: all appends are durable and all messages delivered.
     pub fn settle(&mut self) {
-        // At one instant: servers that answer each other without end fail the test.
+        // All of this happens at one instant. Servers that answer each other without end fail the
+        // test.
         for _ in 0..ROUNDS_MAX {
             let mut moved = false;
             for server in self.ids().filter(|server| !self.hanging.contains(server)).collect::<Vec<_>>() {
@@ -408,7 +415,8 @@ impl Boxes {
             }
             for server in self.ids() {
                 let now = self.now;
-                // A turn applies so many entries and no more.
+                // A turn applies a bounded number of entries. A deadline that is due now continues
+                // with the rest.
                 if self.runs(server) && self.server(server).next_deadline() == Some(now.mono_ms) {
                     let applied = self.server(server).applied();
                     self.at_mut(server).server.handle_deadline(now);
@@ -471,7 +479,7 @@ impl Boxes {
         true
     }
 
-    /// Something goes this way that the sender did not say.
+    /// Puts a message on the wire that its sender did not send.
     pub fn inject(&mut self, from: u8, to: u8, message: PeerMessage) {
         self.wires.entry((from, to)).or_default().push_back(message);
     }
@@ -499,8 +507,10 @@ impl Boxes {
         }
     }
 
+    /// Lets time pass until `is_so` holds.
+    ///
     /// # Panics
-    /// When `is_so` does not come true within ten seconds.
+    /// If `is_so` does not hold within ten seconds.
     pub fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         for _ in 0..1000 {
             if is_so(self) {
@@ -517,7 +527,7 @@ impl Boxes {
         });
     }
 
-    /// Until every server that runs has the same state, and serves.
+    /// Lets time pass until all running servers serve the same state.
     pub fn until_equal(&mut self) {
         self.until_all_serve();
         self.until("everybody has applied the same", |boxes| {
@@ -529,7 +539,7 @@ impl Boxes {
         });
     }
 
-    /// A session on this server.
+    /// Opens a session on this server and returns its connection.
     pub fn connect(&mut self, server: u8) -> ConnId {
         let conn = ConnId(self.number());
         let request = ConnectRequest::for_new_session(30_000);
@@ -540,12 +550,12 @@ impl Boxes {
         conn
     }
 
-    /// Asks; nothing is delivered yet.
+    /// Sends a request; nothing is delivered yet.
     pub fn send(&mut self, server: u8, conn: ConnId, request: Request) {
         self.handle(server, Event::Request { conn, xid: 1, request });
     }
 
-    /// Asks and gives the answer.
+    /// Sends a request and returns its answer.
     pub fn ask(&mut self, server: u8, conn: ConnId, request: Request) -> Result<Reply, ErrorCode> {
         self.send(server, conn, request);
         self.until("an answer", |boxes| boxes.at(server).told.contains_key(&conn));
@@ -555,18 +565,18 @@ impl Boxes {
         }
     }
 
-    /// What a connection was told since this was last asked.
+    /// Takes what a connection received since the last call.
     pub fn told(&mut self, server: u8, conn: ConnId) -> Vec<Told> {
         self.at_mut(server).told.remove(&conn).unwrap_or_default()
     }
 
-    /// How the server says that it is.
+    /// Returns the server's status.
     pub fn status(&mut self, server: u8) -> Status {
         self.handle(server, Event::Status { ticket: 1 });
         *self.at_mut(server).status.take().expect("a status")
     }
 
-    /// Whether this was said, from one to the other.
+    /// Returns whether `from` sent such a message to `to`.
     pub fn was_said(&self, from: u8, to: u8, is_it: impl Fn(&PeerMessage) -> bool) -> bool {
         self.said.iter().any(|(sender, receiver, message)| (*sender, *receiver) == (from, to) && is_it(message))
     }

@@ -1,5 +1,6 @@
-//! A few whole servers wired by hand: what one says to another is delivered when a test lets it, every disk is a list in memory, and time passes
-//! when a test says so.
+//! A few whole servers wired by hand.
+//!
+//! A test decides when messages are delivered and time passes. Every disk is a list in memory.
 #![allow(dead_code, reason = "each file of tests uses a part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 #![allow(unreachable_pub, reason = "shared by several files")]
@@ -15,7 +16,7 @@ use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, Serv
 use zoolet_sim::client::NOW;
 use zoolet_zab::{AppendSeq, Config, EnsembleId, Incarnation, Kind, LinkId, Member, Recovered, Timing};
 
-/// What a connection was told.
+/// An answer or event that a connection received.
 #[derive(Clone, Debug)]
 pub enum Told {
     Connected(ConnectReply),
@@ -24,7 +25,7 @@ pub enum Told {
     Closed,
 }
 
-/// A disk: what was made durable.
+/// A disk: everything that was made durable.
 #[derive(Clone, Debug)]
 struct Disk {
     recovered: Recovered,
@@ -33,15 +34,15 @@ struct Disk {
 
 struct Running {
     server: Server,
-    /// Appends that are not durable.
+    /// Appends that are not durable yet.
     waiting: VecDeque<Append>,
-    /// What each connection was told.
+    /// Answers and events by connection.
     told: BTreeMap<ConnId, Vec<Told>>,
-    /// What its base is still to say.
+    /// Answers of the base that are held back.
     unsaid: Vec<Event>,
 }
 
-/// Servers 1 to n.
+/// Servers 1 to n and the network between them.
 pub struct Members {
     pub now: Now,
     settings: Settings,
@@ -50,21 +51,21 @@ pub struct Members {
     running: Vec<Option<Running>>,
     links: BTreeMap<(u8, u8), LinkId>,
     wires: BTreeMap<(u8, u8), VecDeque<PeerMessage>>,
-    /// From whom to whom nothing is delivered; datagrams are lost.
+    /// Directions (from, to) in which nothing is delivered; datagrams are lost.
     held: BTreeSet<(u8, u8)>,
     /// Servers whose disks complete nothing.
     pub hanging: BTreeSet<u8>,
-    /// Servers whose bases say nothing: what is to be applied waits.
+    /// Servers whose bases answer no fetch; entries wait to be applied.
     pub mute: BTreeSet<u8>,
     /// Servers whose checkpoints fail.
     pub failing: BTreeSet<u8>,
-    /// What the server that was asked last says of itself.
+    /// Last status that a server reported.
     answered: Option<Box<Status>>,
-    /// Servers that are paused: nothing is handled.
+    /// Paused servers: they handle nothing.
     pub paused: BTreeSet<u8>,
-    /// A leader's word that a session has moved gets lost, as if that leader died while it was on its way.
+    /// Drops Moved messages, as if the leader died before they arrived.
     pub is_moved_lost: bool,
-    /// Everything that was delivered, from whom to whom.
+    /// Every delivered message with its sender and receiver.
     pub said: Vec<(u8, u8, PeerMessage)>,
     next_link: u64,
     next_conn: u64,
@@ -97,7 +98,7 @@ fn id(server: u8) -> ServerId {
 }
 
 impl Members {
-    /// An ensemble of `count` that was just born and serves.
+    /// Returns an ensemble of `count` voters that was just born and serves.
     pub fn born(count: u8) -> Self {
         Self::born_with(count, Settings::default(), Limits::default())
     }
@@ -107,7 +108,7 @@ impl Members {
         Self::born_of(Config::of_voters(&ids).unwrap(), settings, limits)
     }
 
-    /// One of whose servers, the first, votes.
+    /// Returns an ensemble whose only voter is server 1.
     pub fn born_of_one_voter(observers: u8) -> Self {
         let kind = |server| if server == 1 { Kind::Voter } else { Kind::Observer };
         let members: Vec<_> =
@@ -162,25 +163,25 @@ impl Members {
         self.running[usize::from(server) - 1].is_some()
     }
 
-    /// Who leads.
+    /// Returns the server that leads and serves.
     pub fn leader(&self) -> u8 {
         self.leader_of(&self.ids().collect::<Vec<_>>())
     }
 
-    /// Who of these leads.
+    /// Returns the one of `servers` that leads and serves.
     pub fn leader_of(&self, servers: &[u8]) -> u8 {
         let leads =
             |server: &u8| self.runs(*server) && self.server(*server).leads() && self.server(*server).is_serving();
         servers.iter().copied().find(leads).expect("somebody leads")
     }
 
-    /// The others that run.
+    /// Returns all running servers except the leader.
     pub fn learners(&self) -> Vec<u8> {
         let leader = self.leader();
         self.ids().filter(|&server| server != leader && self.runs(server)).collect()
     }
 
-    /// Starts a server on its disk, linked to all that run.
+    /// Starts a server from its disk, linked to all running servers.
     pub fn start(&mut self, server: u8) {
         let Disk { recovered, entries } = self.disks[usize::from(server) - 1].clone();
         let start = Start {
@@ -210,7 +211,7 @@ impl Members {
         self.settle();
     }
 
-    /// The process dies: what was not durable is lost, and so are its links.
+    /// Kills the process. Its links and everything that was not durable are lost.
     pub fn stop(&mut self, server: u8) {
         for other in self.ids().filter(|&other| other != server) {
             self.unlink(server, other);
@@ -244,18 +245,18 @@ impl Members {
         }
     }
 
-    /// Nothing goes this way until it is released.
+    /// Holds back messages in this direction until it is released.
     pub fn hold(&mut self, from: u8, to: u8) {
         self.held.insert((from, to));
     }
 
-    /// Nothing goes between these two until it is released.
+    /// Holds back messages in both directions until they are released.
     pub fn cut(&mut self, a: u8, b: u8) {
         self.hold(a, b);
         self.hold(b, a);
     }
 
-    /// What was held on this way may be delivered.
+    /// Allows delivery of the messages held back in this direction.
     pub fn release(&mut self, from: u8, to: u8) {
         self.held.remove(&(from, to));
     }
@@ -271,7 +272,7 @@ impl Members {
         self.carry_out(server);
     }
 
-    /// An operator's command.
+    /// Runs an operator's command.
     pub fn command<T>(&mut self, server: u8, command: impl FnOnce(&mut Server, Now) -> T) -> T {
         let now = self.now;
         let outcome = command(&mut self.running(server).server, now);
@@ -279,7 +280,7 @@ impl Members {
         outcome
     }
 
-    /// What a server says of itself, with its alarms.
+    /// Returns a server's status with its alarms.
     pub fn status(&mut self, server: u8) -> Status {
         self.handle(server, Event::Status { ticket: 1 });
         let mut status = *self.answered.take().expect("it answers");
@@ -360,7 +361,9 @@ impl Members {
         self.running(server).told.entry(conn).or_default().push(told);
     }
 
-    /// Makes everything durable that may be, delivers everything that may be, until nothing moves.
+    /// Makes appends durable and delivers messages until nothing moves.
+    ///
+    /// Servers and directions that a test holds back are left out.
     pub fn settle(&mut self) {
         loop {
             let mut moved = false;
@@ -370,7 +373,7 @@ impl Members {
                 }
                 self.carry_out(server);
                 moved |= self.persist(server) | self.say(server);
-                // A turn applies so many entries and no more.
+                // A turn applies a bounded number of entries; `judge_one` continues with the rest.
                 let applied = self.server(server).applied();
                 self.judge_one(server);
                 moved |= self.server(server).applied() != applied;
@@ -385,7 +388,7 @@ impl Members {
         }
     }
 
-    /// Delivers what waits on one wire.
+    /// Delivers the messages on one wire.
     pub fn deliver(&mut self, from: u8, to: u8) -> bool {
         if self.held.contains(&(from, to)) || self.paused.contains(&to) || !self.runs(to) {
             return false;
@@ -402,7 +405,9 @@ impl Members {
         moved
     }
 
-    /// Delivers what waits on one wire, whether or not it is held, before any action of the receiver is polled.
+    /// Delivers the messages on one wire in one turn, held or not.
+    ///
+    /// No action of the receiver is polled before the last message.
     #[allow(dead_code, reason = "not every test needs it")]
     pub fn deliver_in_one_turn(&mut self, from: u8, to: u8) {
         let messages = self.wires.get_mut(&(from, to)).map(std::mem::take).unwrap_or_default();
@@ -414,13 +419,13 @@ impl Members {
         self.carry_out(to);
     }
 
-    /// How many entries each append holds that is not durable.
+    /// Returns the number of records in each append that is not durable.
     #[allow(dead_code, reason = "not every test needs it")]
     pub fn appends(&mut self, server: u8) -> Vec<usize> {
         self.running(server).waiting.iter().map(|append| append.records.len()).collect()
     }
 
-    /// Something goes this way that the sender did not say just now.
+    /// Puts a message on the wire that its sender did not send.
     pub fn inject(&mut self, from: u8, to: u8, message: PeerMessage) {
         self.wires.entry((from, to)).or_default().push_back(message);
     }
@@ -447,7 +452,7 @@ impl Members {
         moved
     }
 
-    /// Lets time pass, in steps of 10 ms; everything that can be delivered is.
+    /// Lets time pass in steps of 10 ms, with all possible deliveries.
     pub fn advance(&mut self, ms: u64) {
         let until = self.now.mono_ms + ms;
         self.settle();
@@ -458,12 +463,12 @@ impl Members {
         }
     }
 
-    /// Time jumps, and nothing is done in it.
+    /// Advances the monotonic clock; nothing happens in between.
     pub fn jump(&mut self, ms: u64) {
         self.now.mono_ms += ms;
     }
 
-    /// Deliveries, then deadlines.
+    /// Delivers everything possible, then handles due deadlines.
     pub fn judge(&mut self) {
         self.settle();
         for server in self.ids() {
@@ -483,7 +488,7 @@ impl Members {
         }
     }
 
-    /// Lets time pass until everybody that runs and is not paused serves.
+    /// Lets time pass until every running server that is not paused serves.
     pub fn until_all_serve(&mut self) {
         for _ in 0..1000 {
             let all = self.ids().all(|s| !self.runs(s) || self.paused.contains(&s) || self.server(s).is_serving());
@@ -506,26 +511,26 @@ impl Members {
         panic!("server {server} does not serve");
     }
 
-    /// A connection number not used before.
+    /// Returns a new connection number.
     pub fn conn(&mut self) -> ConnId {
         self.next_conn += 1;
         ConnId(self.next_conn)
     }
 
-    /// The first message of a new connection.
+    /// Opens a connection with its first message.
     pub fn connect(&mut self, server: u8, request: ConnectRequest) -> ConnId {
         let conn = self.conn();
         self.handle(server, Event::Connect { conn, peer: Some(address_of(conn)), request });
         conn
     }
 
-    /// A client with a session of its own.
+    /// Opens a session over TCP and returns its client.
     pub fn client(&mut self, server: u8, timeout_ms: i32) -> Client {
         let conn = self.connect(server, ConnectRequest::for_new_session(timeout_ms));
         self.began(server, conn, timeout_ms)
     }
 
-    /// One that lives in the server's process.
+    /// Opens a session from inside the server's process.
     pub fn client_in_process(&mut self, server: u8, timeout_ms: i32) -> Client {
         let (conn, request) = (self.conn(), ConnectRequest::for_new_session(timeout_ms));
         self.handle(server, Event::Connect { conn, peer: None, request });
@@ -539,13 +544,17 @@ impl Members {
         Client { server, conn, session: reply.session, secret: reply.secret.0, timeout_ms }
     }
 
-    /// The client shows its session to a server, on a new connection; nothing is delivered yet.
+    /// Presents the client's session to a server on a new connection.
+    ///
+    /// Nothing is delivered yet.
     pub fn come_back(&mut self, client: &mut Client, server: u8, last_zxid_seen: i64) {
         client.server = server;
         client.conn = self.connect(server, client.shows(last_zxid_seen));
     }
 
-    /// All of these do, and others ask for a new session between them, before the server does anything about the first.
+    /// Lets all these clients return before the server answers any of them.
+    ///
+    /// Between any two of them another client requests a new session.
     pub fn come_back_at_once(&mut self, clients: &mut [Client], server: u8) {
         let now = self.now;
         for client in clients {
@@ -566,7 +575,7 @@ impl Members {
         self.handle(client.server, Event::Request { conn: client.conn, xid, request });
     }
 
-    /// Sends a request, lets everything happen, and gives the answer.
+    /// Sends a request, lets everything happen and returns the answer.
     pub fn ask(&mut self, client: &Client, request: Request) -> Result<Reply, ErrorCode> {
         self.send(client, 77, request);
         self.settle();
@@ -578,22 +587,22 @@ impl Members {
         answer.unwrap_or_else(|| panic!("no answer: {told:?}"))
     }
 
-    /// What a connection was told since this was last asked.
+    /// Takes what a connection received since the last call.
     pub fn take(&mut self, server: u8, conn: ConnId) -> Vec<Told> {
         self.running(server).told.remove(&conn).unwrap_or_default()
     }
 
-    /// The same of a client's.
+    /// Takes what a client's connection received since the last call.
     pub fn told(&mut self, client: &Client) -> Vec<Told> {
         self.take(client.server, client.conn)
     }
 
-    /// Whether the connection was closed, and nothing else was said.
+    /// Returns whether the connection was closed and received nothing else.
     pub fn is_just_closed(&mut self, client: &Client) -> bool {
         matches!(self.told(client)[..], [Told::Closed])
     }
 
-    /// The client goes away without a word.
+    /// Disconnects the client without a message.
     pub fn leave(&mut self, client: &Client) {
         self.handle(client.server, Event::Disconnected { conn: client.conn });
     }
@@ -642,7 +651,7 @@ impl BaseRead for Empty {
     }
 }
 
-/// Each client has an address of its own, and so none takes another one's share of the sessions.
+/// Returns a distinct address per client: clients share no session limit.
 fn address_of(conn: ConnId) -> std::net::IpAddr {
     let [.., high, middle, low] = conn.0.to_be_bytes();
     [127, high, middle, low].into()

@@ -1,4 +1,4 @@
-//! A leader names the next one: nobody has to be elected.
+//! Hand-over: a leader names its successor, so no election is needed.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::Members;
@@ -13,7 +13,7 @@ fn born(path: &str) -> Request {
     Request::Write(create(path.to_owned(), 5, CreateKind::Persistent))
 }
 
-/// Whom a server named, once for each server that was told.
+/// Returns the successors that a leader named, one for each server told.
 fn named_by(members: &Members, leader: u8) -> Vec<u8> {
     let named = |(from, _, message): &(u8, u8, PeerMessage)| match message {
         PeerMessage::Zab(message) if *from == leader => match **message {
@@ -25,7 +25,8 @@ fn named_by(members: &Members, leader: u8) -> Vec<u8> {
     members.said.iter().filter_map(named).collect()
 }
 
-/// It was never said: the leader stopped leading in the same turn, and what waited to be sent was dropped.
+/// Regression: the leader stopped leading in the same turn and dropped its queued HandOver
+/// messages.
 #[test]
 fn a_leader_whose_disk_hangs_says_who_leads_next() {
     let mut members = Members::born(3);
@@ -42,13 +43,15 @@ fn a_leader_whose_disk_hangs_says_who_leads_next() {
     assert_eq!(members.ask(&client, born("/b")), Ok(Reply::Path("/b".into())), "its connection outlived that");
 }
 
-/// The checkpoint thread says so at its next look.
+/// Reports whether disk space is short, as the checkpoint thread does.
+///
+/// The server's checkpoints fail from then on.
 fn space(members: &mut Members, server: u8, is_short: bool) {
     members.failing.insert(server);
     members.handle(server, Event::Space { shortage: is_short.then_some(Shortage::Disk) });
 }
 
-/// Leaders seen while time passes, one for each change.
+/// Returns the leaders seen while time passes, one for each change.
 fn leaders_during(members: &mut Members, ms: u64) -> Vec<u8> {
     let mut seen = vec![members.leader()];
     for _ in 0..ms / 100 {
@@ -129,7 +132,8 @@ fn with_no_room_anywhere_nobody_hands_over_and_writes_are_refused_until_one_memb
     assert_eq!(members.ask(&client, born("/a")), Ok(Reply::Path("/a".into())));
 }
 
-/// A new leader took the others for servers with room until it had heard of their disks, handed over at once, and so did the next.
+/// Regression: a new leader assumed that the others had room until it heard of their disks. It
+/// handed over at once, and so did the next leader.
 #[test]
 fn after_an_election_among_full_members_nobody_hands_over() {
     let mut members = Members::born(3);
@@ -145,7 +149,7 @@ fn after_an_election_among_full_members_nobody_hands_over() {
     assert_eq!(members.ask(&client, gone), Err(ErrorCode::NoNode), "deletes go on");
 }
 
-/// Each is full whenever it leads, and has room as soon as it does not.
+/// Each of the two members is full while it leads, and has room as soon as it follows.
 #[test]
 fn two_members_that_are_full_whenever_they_lead_do_not_pass_the_lead_back_and_forth() {
     let mut members = Members::born(3);
@@ -170,7 +174,7 @@ fn two_members_that_are_full_whenever_they_lead_do_not_pass_the_lead_back_and_fo
 fn a_leader_that_stops_prefers_a_member_with_room() {
     let mut members = Members::born(3);
     let (leader, learners) = (members.leader(), members.learners());
-    // Else it would be the higher id.
+    // With room on both learners, the higher id would lead.
     space(&mut members, learners[1], true);
     members.advance(500);
     members.command(leader, |server, now| server.hand_over(now));
@@ -204,7 +208,7 @@ fn a_learner_that_stays_behind_is_told_by_every_server_and_one_that_keeps_up_by_
     members.ids().for_each(|id| assert_eq!(alarms(&mut members, id), [""; 0]));
 }
 
-/// Progress alone is told every 5 s at most, and what does not change not at all.
+/// Progress alone is reported at most every 5 s. An unchanged state is not reported.
 #[test]
 fn an_idle_ensemble_says_nothing_of_its_health() {
     let mut members = Members::born(3);

@@ -1,4 +1,4 @@
-//! Servers of one ensemble have one history, whatever each of them was doing meanwhile.
+//! Servers of one ensemble share one history, even across crashes and isolation.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 use crate::member_boxes::{Boxes, Told, small_limits};
@@ -11,7 +11,7 @@ fn create(path: &str) -> Request {
     Request::Write(client::create(path, 10, CreateKind::Persistent))
 }
 
-/// Tells by its length who wrote it.
+/// Sets `bytes` bytes of data. The length identifies the writer.
 fn set(path: &str, bytes: usize) -> Request {
     Request::Write(client::set(path, bytes))
 }
@@ -39,7 +39,9 @@ fn said_trunc(message: &PeerMessage) -> bool {
     matches!(message, PeerMessage::Zab(message) if matches!(**message, Message::Trunc { .. }))
 }
 
-/// `/a0` to `/a9`, and so many sets of them.
+/// Creates `/a0` to `/a9` if missing, then sets them in turn.
+///
+/// `count` is the number of sets in all.
 fn write_much(boxes: &mut Boxes, server: u8, count: u32) {
     let conn = boxes.connect(server);
     for at in 0..10 {
@@ -124,7 +126,7 @@ fn whoever_was_away_for_longer_than_the_log_remembers_gets_a_snapshot() {
     boxes.start(away);
     boxes.until_equal();
     assert!(boxes.was_said(leader, away, said_snap));
-    // And what was received stands on its disk.
+    // The received snapshot is durable: after a restart a diff is enough.
     write_much(&mut boxes, leader, 5);
     boxes.kill(away);
     boxes.said.clear();
@@ -185,7 +187,7 @@ fn a_new_disk_is_taken_in_by_the_leader_and_counts_again() {
     let after = boxes.server(leader).zab().config().member(zoolet_model::ServerId::new(wiped).unwrap()).unwrap().disk;
     assert_ne!(before, after, "the membership names the new disk");
     assert!(boxes.server(wiped).zab().is_voter());
-    // The other voter goes: the two that are left decide.
+    // Without the other voter, the two remaining ones decide.
     let third = boxes.ids().find(|&server| server != leader && server != wiped).unwrap();
     boxes.kill(third);
     write_much(&mut boxes, leader, 3);

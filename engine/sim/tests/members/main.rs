@@ -1,4 +1,4 @@
-//! A few whole servers wired by hand: members among peers, and their sessions.
+//! A few whole servers wired by hand, and their sessions.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod hand_over;

@@ -1,4 +1,4 @@
-//! What an operator asks of whole servers: to stop in good order, and to change who is a member.
+//! An operator's commands to whole servers: orderly stops and membership changes.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::Members;
@@ -25,7 +25,8 @@ fn roles(ensemble: &Members) -> Vec<(ServerId, Kind)> {
     config.members().iter().map(|member| (member.id, member.kind)).collect()
 }
 
-/// The hand-over was thrown away with everything else that a former leader had to say: an election followed instead.
+/// Regression: the leader dropped the HandOver messages with everything else it had queued, so an
+/// election followed.
 #[test]
 fn a_leader_that_is_stopped_hands_over_and_another_one_leads_at_once() {
     let mut ensemble = Members::born(3);
@@ -60,7 +61,8 @@ fn who_does_not_lead_or_is_alone_has_nothing_to_hand_over() {
     assert!(alone.ask(&client, Request::Write(create("/a", 1, CreateKind::Persistent))).is_ok());
 }
 
-/// The membership has one member then, as that of a server alone has, and it is another one.
+/// The membership then has one member, as for a standalone server. But that member is another
+/// server.
 #[test]
 fn who_is_no_member_any_more_asks_the_leader_about_sessions() {
     let mut ensemble = Members::born(3);
@@ -106,7 +108,7 @@ fn a_member_that_left_comes_back_with_the_disk_it_has() {
     assert!(ensemble.server(other).zab().is_voter());
 }
 
-/// The leader itself.
+/// The leader itself becomes an observer.
 #[test]
 fn a_leader_that_is_no_voter_any_more_hands_over() {
     let mut ensemble = Members::born(3);

@@ -1,4 +1,6 @@
-//! A server that is not what it should be is repaired by the others, and never believed meanwhile.
+//! Peers repair a server with damaged or missing data.
+//!
+//! Until then nothing that the server holds is trusted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 use crate::member_boxes::{Boxes, Told, small_limits};
@@ -44,7 +46,8 @@ fn a_server_whose_base_is_lost_gets_a_snapshot_before_it_counts_again() {
     boxes.until_equal();
 }
 
-/// Seeds 83 and 239 of lost disks: who waited for it waited for ever, because the link was well.
+/// Regression: seeds 83 and 239 of lost disks. The learner waited forever for the rest of a
+/// snapshot, because its link stayed up.
 #[test]
 fn a_snapshot_that_could_not_be_sent_to_its_end_is_asked_for_again() {
     let mut boxes = Boxes::born(3, small_limits());
@@ -54,7 +57,7 @@ fn a_snapshot_that_could_not_be_sent_to_its_end_is_asked_for_again() {
     (boxes.snapshots_fail, boxes.snapshots_wait) = (2, true);
     boxes.start(away);
     boxes.advance(1_000);
-    // An operator is told of the third, until it has everything.
+    // The leader's status shows this third snapshot until the learner has caught up.
     assert_eq!(boxes.status(leader).snapshots, Some((ServerId::new(away).unwrap(), 3)));
     boxes.snapshots_wait = false;
     boxes.until_equal();
@@ -62,7 +65,8 @@ fn a_snapshot_that_could_not_be_sent_to_its_end_is_asked_for_again() {
     assert!(boxes.was_said(leader, away, |message| matches!(message, PeerMessage::Snapshot { .. })));
 }
 
-/// Each attempt may write a whole base to flash, and was made as fast as links come up.
+/// Regression: attempts followed each other as fast as links came up. Each attempt may write a
+/// whole base to flash.
 #[test]
 fn a_snapshot_that_a_full_disk_does_not_take_is_asked_for_at_growing_intervals_until_there_is_room() {
     let mut boxes = Boxes::born(3, small_limits());
@@ -70,7 +74,7 @@ fn a_snapshot_that_a_full_disk_does_not_take_is_asked_for_at_growing_intervals_u
     boxes.kill(away);
     write_much(&mut boxes, leader, 300);
     let disk = boxes.disk(away).clone();
-    // Enough for the log.
+    // Enough room for the log.
     disk.set_capacity(Some(disk.used_bytes() + (1 << 20)));
     boxes.start(away);
     boxes.advance(150_000);
@@ -88,7 +92,8 @@ fn a_snapshot_that_a_full_disk_does_not_take_is_asked_for_at_growing_intervals_u
     assert_eq!(boxes.status(away).snapshot_not_taken, None);
 }
 
-/// Under constant load a log is short: its sender has to hurry, or the next one comes too late as well.
+/// Under constant load the log reaches back a short time only. The sender must hurry, or the next
+/// snapshot arrives too late as well.
 #[test]
 fn a_sender_knows_how_many_snapshots_came_too_late() {
     let mut boxes = Boxes::born(3, small_limits());
@@ -103,7 +108,7 @@ fn a_sender_knows_how_many_snapshots_came_too_late() {
     boxes.snapshots_wait = false;
     boxes.until_equal();
     assert_eq!(boxes.too_late, [0, 1]);
-    // It was up to date meanwhile.
+    // The learner caught up in between.
     boxes.kill(away);
     write_much(&mut boxes, leader, 300);
     boxes.start(away);
@@ -111,8 +116,8 @@ fn a_sender_knows_how_many_snapshots_came_too_late() {
     assert_eq!(boxes.too_late, [0, 1, 0]);
 }
 
-/// Seed 487186478: the checkpoint that the leader had ended before the damage, so each snapshot of it was followed by the same one without end, and
-/// each was written to the learner's flash.
+/// Regression: seed 487186478. The leader's newest checkpoint was older than the damage. The leader
+/// sent the same snapshot without end, and the learner wrote each copy to its flash.
 #[test]
 fn a_learner_that_needs_what_is_damaged_in_the_log_gets_one_snapshot_that_holds_it() {
     let mut boxes = Boxes::born(3, small_limits());
@@ -120,7 +125,7 @@ fn a_learner_that_needs_what_is_damaged_in_the_log_gets_one_snapshot_that_holds_
     write_much(&mut boxes, leader, 100);
     boxes.until_equal();
     boxes.kill(away);
-    // More than stays in memory, less than makes the next checkpoint.
+    // More than stays in memory, less than triggers the next checkpoint.
     write_much(&mut boxes, leader, 10);
     let disk = boxes.disk(leader).clone();
     for (name, bytes) in disk.files().into_iter().filter(|(name, _)| name.starts_with("seg")) {
@@ -133,7 +138,8 @@ fn a_learner_that_needs_what_is_damaged_in_the_log_gets_one_snapshot_that_holds_
     assert_eq!(snapshots.count(), 1);
 }
 
-/// What opening a base does not read is found by a question. Alone a server could only refuse, or stop before an entry that needs it, again and again.
+/// Opening a base does not read all of it, so a fetch finds the damage. Alone, a server could only
+/// refuse the request, or stop again and again before an entry that needs the damaged record.
 #[test]
 fn a_server_that_finds_its_base_damaged_while_it_runs_shows_nothing_more_of_it_and_gets_a_snapshot() {
     for is_leader in [false, true] {
@@ -182,7 +188,7 @@ fn entries_that_continue_another_history_are_not_written() {
         PeerMessage::Entries(entries) if *to == learner => Some(entries.clone()),
         _ => None,
     });
-    // The next one, with another past.
+    // The next entry, forged to continue another history.
     let mut entries = entries.unwrap();
     let next = boxes.server(learner).zab().last().next().unwrap();
     (entries.from, entries.to, entries.entries[0].zxid) = (next, next, next);
@@ -192,7 +198,7 @@ fn entries_that_continue_another_history_are_not_written() {
     boxes.inject(leader, learner, PeerMessage::Entries(entries));
     boxes.settle();
     assert!(boxes.server(learner).zab().last() < next && boxes.server(learner).applied() > before);
-    // It asks for a snapshot, because it cannot know what else differs.
+    // The learner requests a snapshot, because it cannot know what else differs.
     boxes.until_equal();
     assert!(boxes.was_said(leader, learner, |message| matches!(message, PeerMessage::Snapshot { .. })));
 }
@@ -215,7 +221,7 @@ fn a_server_whose_history_differs_does_not_count_after_a_restart_either() {
     (entries.from, entries.to, entries.entries[0].zxid) = (next, next, next);
     entries.entries.truncate(1);
     entries.chain_before ^= 1;
-    // It hears, and is not heard.
+    // The learner hears its peers, but they do not hear it.
     boxes.cut.extend(boxes.ids().map(|other| (learner, other)));
     boxes.inject(leader, learner, PeerMessage::Entries(entries));
     boxes.settle();
@@ -228,7 +234,8 @@ fn a_server_whose_history_differs_does_not_count_after_a_restart_either() {
     assert!(boxes.server(learner).zab().is_voter());
 }
 
-/// An ensemble is born once. Nothing is served, and nothing removed, when all logs are lost: what is left may be wanted.
+/// An ensemble is born once. When all logs are lost, the servers serve nothing and remove nothing,
+/// because the remaining files may be wanted.
 #[test]
 fn servers_whose_logs_are_all_lost_give_birth_to_nothing() {
     let mut boxes = Boxes::born(3, small_limits());
@@ -254,7 +261,7 @@ fn servers_whose_logs_are_all_lost_give_birth_to_nothing() {
     for server in boxes.ids() {
         assert!(boxes.disk(server).list().unwrap().iter().any(|name| name == "base-0.manifest"), "{server}");
     }
-    // One of them beside two new disks is no quorum of anything either.
+    // One of these servers beside two new disks is no quorum either.
     let kept = boxes.ids().next().unwrap();
     boxes.ids().filter(|&server| server != kept).for_each(|server| boxes.wipe(server));
     for _ in 0..2 {
@@ -287,7 +294,7 @@ fn states_that_differ_raise_an_alarm_and_nothing_else() {
     boxes.until_equal();
 }
 
-/// What a server of an earlier release left: an epoch without a membership.
+/// A server of an earlier release left an epoch without a membership.
 #[test]
 fn a_directory_from_before_memberships_is_born_when_it_is_started_next() {
     let mut boxes = Boxes::new(1, Limits::default());
@@ -323,7 +330,8 @@ fn a_directory_from_before_memberships_is_born_when_it_is_started_next() {
     boxes.handle(1, Event::Status { ticket: 3 });
 }
 
-/// Its log cannot hold the entry, at whatever start. It stays, and says why to whoever looks.
+/// The small server's log can never hold the entry, however often it starts. The server keeps
+/// running and names the reason when it refuses the leader's link.
 #[test]
 fn an_entry_that_one_servers_log_cannot_hold_keeps_that_one_out_and_stops_nobody() {
     let large = Limits { log_segment_bytes: 32 << 10, ..small_limits() };

@@ -1,4 +1,6 @@
-//! Sessions of a daemon that has a server in its process: they end with that process, and not when their timeout is over.
+//! Sessions of a daemon that runs a server in its process.
+//!
+//! They end with the process instead of by timeout.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::{Client, Members, Told};
@@ -15,7 +17,7 @@ fn look() -> Request {
     Request::Exists { path: Text::from("/lock"), watch: false }
 }
 
-/// The lock's holder lives in the process of `home`; somebody far away waits for the lock.
+/// Returns a lock's holder in `home`'s process, and a waiting client.
 fn holds_at(members: &mut Members, home: u8, watch_at: u8) -> (Client, Client) {
     let holder = members.client_in_process(home, TIMEOUT_MS);
     members.ask(&holder, lock()).unwrap();
@@ -57,7 +59,8 @@ fn when_the_leaders_process_is_another_one_its_former_sessions_end_at_once_too()
     assert_eq!(members.ask(&waiter, look()), Err(ErrorCode::NoNode));
 }
 
-/// Seed 53 under faults: after a power loss of all the learner was told of the commit, applied it and spoke before its leader had applied as much.
+/// Regression: seed 53 under faults. All servers lost power. The learner learned of the commit,
+/// applied it, and listed its sessions before the leader had applied as much.
 #[test]
 fn a_leader_that_has_not_applied_them_yet_when_it_hears_of_the_other_process_ends_them_all_the_same() {
     let mut members = Members::born(3);
@@ -81,7 +84,8 @@ fn a_leader_that_has_not_applied_them_yet_when_it_hears_of_the_other_process_end
     assert_eq!(members.ask(&after, look()), Err(ErrorCode::NoNode));
 }
 
-/// Seed 9101887: the leader's disk was slow, and it had not applied the session's beginning when the new process of its server spoke.
+/// Regression: seed 9101887. The leader's disk was slow. It had not applied the session's beginning
+/// when the server's new process listed its sessions.
 #[test]
 fn a_leader_that_serves_and_has_not_applied_their_beginning_ends_them_too() {
     let mut members = Members::born(3);
@@ -92,7 +96,7 @@ fn a_leader_that_serves_and_has_not_applied_their_beginning_ends_them_too() {
     members.stop(home);
     members.start(home);
     members.until_serves(home);
-    // One of the new process, which the leader does not know either.
+    // A session of the new process, which the leader does not know either.
     let new = members.client_in_process(home, TIMEOUT_MS);
     assert!(members.server(leader).leads() && members.server(leader).applied().as_i64() < held.session.0);
     members.hanging.clear();
@@ -101,7 +105,8 @@ fn a_leader_that_serves_and_has_not_applied_their_beginning_ends_them_too() {
     assert_eq!(members.ask(&new, Request::Ping), Ok(Reply::Empty));
 }
 
-/// The list of the new process is said once, and nothing could be proposed when it came.
+/// Regression: a new process lists its sessions once. The list arrived while the leader could
+/// propose nothing.
 #[test]
 fn a_leader_that_was_handing_over_when_it_heard_of_the_other_process_ends_them_when_it_goes_on() {
     let mut members = Members::born(3);
@@ -145,7 +150,8 @@ fn a_process_that_only_lost_its_links_keeps_its_sessions_connected_or_not() {
     let (leader, home) = (members.leader(), members.learners()[0]);
     let (holder, waiter) = holds_at(&mut members, home, leader);
     members.unlink(home, leader);
-    // Its connection is cut, because it waits for an answer; its owner is there all the same.
+    // The server closes this connection, because it waits for an answer. The owner's process lives
+    // on.
     members.send(&holder, 5, Request::Sync { path: Some(Text::from("/")) });
     members.leave(&holder);
     members.advance(50);

@@ -1,4 +1,4 @@
-//! Writes that clients ask of a learner: through the leader, and answered where they were asked.
+//! Writes of a learner's clients, which the leader must propose.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::{Members, Told};
@@ -21,7 +21,9 @@ fn born(path: &str) -> Request {
     Request::Write(create(path.to_owned(), 5, CreateKind::Persistent))
 }
 
-/// The xid of each answer and, of a success, the version that it shows; -1 when it shows none.
+/// Returns each answer's xid with its error or the version shown.
+///
+/// The version is -1 if a success shows none.
 fn answers(told: &[Told]) -> Vec<(i32, Result<i32, ErrorCode>)> {
     let answer = |told: &Told| match told {
         Told::Reply(xid, _, Ok(Reply::Data(_, stat) | Reply::Stat(stat))) => Some((*xid, Ok(stat.version))),
@@ -91,7 +93,7 @@ fn a_session_that_does_not_wait_is_answered_in_order_and_each_read_sees_the_writ
     assert_eq!(answers(&members.told(&client)), versions.map(|(xid, version)| (xid, Ok(version))));
 }
 
-/// One by one, each would be an append at three servers, and a message to each of two.
+/// One at a time, each write would cost an append at three servers and a message to each of two.
 #[test]
 fn what_is_forwarded_in_one_turn_is_one_append_and_one_message_to_each_learner() {
     let mut members = Members::born(3);
@@ -124,7 +126,7 @@ fn a_learner_that_forwards_more_bytes_than_one_may_is_dropped() {
     let (leader, server) = (members.leader(), members.learners()[0]);
     let client = members.client(server, TIMEOUT_MS);
     members.ask(&client, born("/a")).unwrap();
-    // What it forwards soon waits, because too much is not durable.
+    // The leader soon makes forwards wait, because too many bytes are not durable.
     members.hanging.insert(leader);
     members.said.clear();
     members.send(&client, 1, Request::Write(set("/a", 900_000)));
@@ -161,7 +163,7 @@ fn so_many_entries_wait_for_a_leader_and_no_more() {
     }
     members.settle();
     assert_eq!(forwards(&members, server), 1024);
-    // A session's beginning does not wait for the writes of others.
+    // The beginning of a session does not wait for other clients' writes.
     let late = members.connect(server, zoolet_model::ConnectRequest::for_new_session(TIMEOUT_MS));
     members.release_all();
     assert_eq!(forwards(&members, server), 1501);
@@ -172,7 +174,8 @@ fn so_many_entries_wait_for_a_leader_and_no_more() {
     }
 }
 
-/// The leader has room for no write, so everything that its learner forwards waits there, and it drops the link of a learner that sends more than may wait.
+/// The leader has no room for writes, so all forwards of its learner wait there. It drops the link
+/// of a learner that sends more than may wait.
 #[test]
 fn ends_of_sessions_keep_within_what_may_wait_at_the_leader() {
     let limits = Limits { outstanding_bytes_max: 300, ..Limits::default() };
@@ -200,7 +203,7 @@ fn ends_of_sessions_keep_within_what_may_wait_at_the_leader() {
     assert!(members.ids().all(|id| members.server(id).sessions() == writers.len()));
 }
 
-/// In drawn runs far fewer writes wait at one learner, so no seed finds this.
+/// Random runs queue far fewer writes at one learner, so no seed finds this mutation.
 #[cfg(feature = "mutations")]
 #[test]
 #[should_panic(expected = "the leader dropped the link")]
@@ -232,7 +235,7 @@ fn what_the_leader_refuses_is_answered_in_its_turn() {
     let (leader, server) = (members.leader(), members.learners()[0]);
     let client = members.client(server, TIMEOUT_MS);
     members.ask(&client, born("/a")).unwrap();
-    // Proposed, and not committed.
+    // The write is proposed but not committed.
     members.hanging = members.ids().collect();
     members.send(&client, 1, write("/a"));
     members.settle();
@@ -251,7 +254,8 @@ fn what_the_leader_refuses_is_answered_in_its_turn() {
     assert_eq!(members.ask(&client, born("/b")), Ok(Reply::Path("/b".into())));
 }
 
-/// Each request has its own outcome, and a refusal is one: so it does not matter to the write behind it whether the client stays to hear it.
+/// Each request has its own outcome, and a refusal is an outcome. So a write behind a refused one
+/// takes effect whether or not the client stays to hear the refusal.
 #[test]
 fn what_stands_behind_a_refused_write_takes_effect_although_its_client_has_left() {
     let mut members = Members::born(3);
@@ -303,7 +307,7 @@ fn a_write_that_survives_its_leader_takes_effect_once_and_is_not_answered() {
     let server = servers[0];
     let writer = members.client(server, TIMEOUT_MS);
     members.ask(&writer, born("/a")).unwrap();
-    // Both learners have the entry, and the leader does not hear it.
+    // Both learners have the entry, but the leader does not hear their acks.
     members.send(&writer, 1, write("/a"));
     members.deliver(server, leader);
     members.hanging.insert(leader);

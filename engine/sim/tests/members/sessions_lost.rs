@@ -1,4 +1,4 @@
-//! What clients of a server meet when its leader is lost, or not heard.
+//! Clients of a server whose leader is lost or not heard.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::{Members, Told};
@@ -50,7 +50,7 @@ fn connections_are_kept_for_two_seconds_or_a_third_of_their_timeout_while_nobody
     members.stop(servers[1]);
     members.stop(leader);
     let at = members.now.mono_ms;
-    // Reads go on; what only a leader or a follower answers waits.
+    // Reads continue. Pings and writes wait for a leader.
     assert!(members.ask(&long, get("/a")).is_ok());
     members.send(&short, 5, Request::Ping);
     members.send(&long, 6, born("/b"));
@@ -106,7 +106,7 @@ fn a_sync_at_a_learner_sees_what_was_committed_before_it() {
     assert!(matches!(told[..], [Told::Reply(1, _, Ok(_)), Told::Reply(2, _, Ok(Reply::Data(..)))]), "{told:?}");
 }
 
-/// zab.md G1: it still believes that it leads.
+/// zab.md G1: without a quorum, the leader still believes that it leads.
 #[test]
 fn a_leader_that_no_quorum_hears_answers_no_sync() {
     let mut members = Members::born(3);
@@ -148,7 +148,7 @@ fn a_learner_that_was_paused_asks_its_leader_before_it_answers_anybody() {
     let (writer, reader) = (members.client(leader, 30_000), members.client(server, 30_000));
     members.advance(100);
     members.paused.insert(server);
-    // A heartbeat from before the pause waits to be read.
+    // A heartbeat from before the write waits on the wire.
     members.advance(400);
     members.hold(leader, server);
     members.ask(&writer, born("/a")).unwrap();

@@ -1,5 +1,7 @@
-//! A server that stood still for longer than `staleness_max_ms`: what it is asked since then is answered from nothing older than its leader says, and
-//! everything that was under way when it stopped goes on.
+//! Servers that were paused for longer than `staleness_max_ms`.
+//!
+//! Requests that arrive after the pause are answered from no older state than the leader confirms.
+//! Everything in flight before the pause continues.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::{Client, Members, Told};
@@ -9,7 +11,9 @@ use zoolet_model::{CreateKind, ErrorCode, Reply, Request, Text};
 use zoolet_sim::client::{create, delete, set};
 
 const TIMEOUT_MS: i32 = 9000;
-/// More than a server may be behind (3 s), less than a link is silent before it ends (5 s).
+/// A pause longer than a server may lag and shorter than a link's silence.
+///
+/// The bounds are 3 s and 5 s.
 const PAUSE_MS: u64 = 4000;
 
 fn write(path: &'static str, bytes: usize) -> Request {
@@ -24,7 +28,7 @@ fn get(path: &'static str) -> Request {
     Request::GetData { path: Text::from(path), watch: false }
 }
 
-/// Which requests were answered, and how many bytes of data each read showed.
+/// Returns each answer's xid with its error or the bytes shown.
 fn answers(told: &[Told]) -> Vec<(i32, Result<usize, ErrorCode>)> {
     let answer = |told: &Told| match told {
         Told::Reply(xid, _, Ok(Reply::Data(data, _))) => Some((*xid, Ok(data.as_ref().map_or(0, Bytes::len)))),
@@ -34,7 +38,9 @@ fn answers(told: &[Told]) -> Vec<(i32, Result<usize, ErrorCode>)> {
     told.iter().filter_map(answer).collect()
 }
 
-/// An ensemble with `/a`, a learner, and two clients of that learner: one in its process, and one that is not.
+/// Returns an ensemble with `/a`, a learner and two of its clients.
+///
+/// One client lives in the learner's process, the other connects over TCP.
 fn with_two_clients_of_a_learner() -> (Members, u8, Client, Client) {
     let mut members = Members::born(3);
     let learner = members.learners()[0];
@@ -43,7 +49,9 @@ fn with_two_clients_of_a_learner() -> (Members, u8, Client, Client) {
     (members, learner, daemon, other)
 }
 
-/// It stands still, the others go on; then it hears first what its peers have said meanwhile.
+/// Pauses a server while the others continue.
+///
+/// Afterwards the server first handles the messages that its peers sent meanwhile.
 fn pause(members: &mut Members, server: u8, ms: u64) {
     members.paused.insert(server);
     members.advance(ms);
@@ -55,8 +63,9 @@ fn pause(members: &mut Members, server: u8, ms: u64) {
     }
 }
 
-/// Its second write was sent to the leader before the read had its outcome, and comes back after the pause: it waits for the read, which waited for the leader's word
-/// that was to be applied first.
+/// Regression: a deadlock. The learner forwarded the second write before the read had its outcome.
+/// The write's entry returned after the pause and waited for the read. The read waited for the end
+/// of the pause, and the pause for the entry to be applied.
 #[test]
 fn a_learner_that_was_paused_over_a_set_a_get_and_a_set_applies_on() {
     let (mut members, learner, daemon, other) = with_two_clients_of_a_learner();
@@ -74,7 +83,7 @@ fn a_learner_that_was_paused_over_a_set_a_get_and_a_set_applies_on() {
     }
 }
 
-/// The same of a refusal, which is answered in its turn.
+/// The same with a refusal, which is answered in its turn.
 #[test]
 fn a_learner_that_was_paused_over_a_refused_write_and_another_one_applies_on() {
     let (mut members, learner, daemon, other) = with_two_clients_of_a_learner();
@@ -94,7 +103,8 @@ fn a_learner_that_was_paused_over_a_refused_write_and_another_one_applies_on() {
     }
 }
 
-/// What it reads first is its clients' sockets: they have asked while it stood still, and others have written.
+/// The learner first reads its clients' sockets. Clients sent requests during the pause, and other
+/// servers' clients wrote.
 #[test]
 fn what_a_learner_is_asked_after_a_pause_waits_for_its_leader() {
     let (mut members, learner, daemon, other) = with_two_clients_of_a_learner();
@@ -116,7 +126,8 @@ fn what_a_learner_is_asked_after_a_pause_waits_for_its_leader() {
     }
 }
 
-/// Nothing was to be judged yet when the leader was heard again: nobody looked at that request any more.
+/// Regression: the leader was heard again before any deadline was due, and the held-back request
+/// was forgotten.
 #[test]
 fn a_request_that_comes_while_the_leader_is_silent_for_too_long_is_answered_when_it_is_heard_in_time() {
     let (mut members, learner, daemon, other) = with_two_clients_of_a_learner();
@@ -137,7 +148,8 @@ fn a_request_that_comes_while_the_leader_is_silent_for_too_long_is_answered_when
     assert!(members.told(&daemon).is_empty());
 }
 
-/// Its clients may be served for two seconds more, and its own clock says that these are over.
+/// Without a leader, clients are served for two seconds. The server's own clock says that they are
+/// over.
 #[test]
 fn a_server_without_a_leader_that_was_paused_answers_nobody() {
     let (mut members, learner, daemon, other) = with_two_clients_of_a_learner();
@@ -159,7 +171,7 @@ fn a_server_without_a_leader_that_was_paused_answers_nobody() {
     }
 }
 
-/// The others have elected another one, and it hears its clients before it hears them.
+/// The others have elected a new leader. The deposed one hears its clients before its peers.
 #[test]
 fn a_leader_that_was_paused_and_deposed_shows_nobody_what_it_knew() {
     let mut members = Members::born(3);
@@ -183,7 +195,7 @@ fn a_leader_that_was_paused_and_deposed_shows_nobody_what_it_knew() {
     }
 }
 
-/// As when the box on which all of them run is suspended.
+/// All servers paused together, as when the machine that runs them is suspended.
 #[test]
 fn a_leader_that_was_paused_and_leads_on_answers_when_a_quorum_has_said_so() {
     let mut members = Members::born(3);
@@ -206,7 +218,7 @@ fn a_leader_that_was_paused_and_leads_on_answers_when_a_quorum_has_said_so() {
     assert_eq!(answers(&members.told(&other)), [(1, Ok(0))], "neither set was committed when it asked");
 }
 
-/// It need ask nobody.
+/// No other server has to confirm it.
 #[test]
 fn a_leader_that_is_a_quorum_by_itself_answers_at_once_after_a_pause() {
     for observers in [0, 1] {

@@ -1,4 +1,6 @@
-//! A server whose disk takes nothing any more: what it shows is as fresh as promised or not shown, it votes for nobody, and says what is the matter.
+//! A server whose disk accepts no writes.
+//!
+//! It shows state as fresh as promised or none, votes for no server, and reports the problem.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::{Client, Members, Told};
@@ -7,7 +9,7 @@ use zoolet_model::{CreateKind, ErrorCode, Reply, Request, Text};
 use zoolet_sim::client::{create, set};
 
 const TIMEOUT_MS: i32 = 20_000;
-/// More than a server may be behind (3 s).
+/// Longer than a server may lag (3 s).
 const LONG_MS: u64 = 4000;
 
 fn get(path: &'static str) -> Request {
@@ -19,7 +21,9 @@ fn bytes(reply: Result<Reply, ErrorCode>) -> usize {
     data.map_or(0, |data| data.len())
 }
 
-/// An ensemble with `/a`; a client of this server, and one of another one that stays.
+/// Returns an ensemble with `/a`, the picked server and two clients.
+///
+/// One client is connected to that server, the other to a different learner.
 fn ensemble(pick: impl FnOnce(&Members) -> u8) -> (Members, u8, Client, Client) {
     let mut members = Members::born(3);
     let server = pick(&members);
@@ -30,7 +34,9 @@ fn ensemble(pick: impl FnOnce(&Members) -> u8) -> (Members, u8, Client, Client) 
     (members, server, here, there)
 }
 
-/// As the log's thread does it: it is told with the first append that fails.
+/// Makes the disk read-only, and reports it as the log thread does.
+///
+/// The log thread reports it with the first append that fails.
 fn become_read_only(members: &mut Members, server: u8) {
     members.hanging.insert(server);
     members.handle(server, Event::LogStalled { is_read_only: true });
@@ -51,7 +57,8 @@ fn a_learner_on_a_read_only_disk_reads_while_nothing_is_written_and_then_sends_i
     assert!(members.is_just_closed(&here), "what it shows would stay as it is");
 }
 
-/// Its log's thread says nothing: an fdatasync that hangs returns no error. A session that is told `withdrawn` elsewhere must not be kept alive here.
+/// The log thread reports nothing, because a hanging fdatasync returns no error. A session that
+/// another server shows as `withdrawn` must not be kept alive here.
 #[test]
 fn a_learner_whose_disk_hangs_sends_its_clients_away_once_others_have_written() {
     let (mut members, learner, here, there) = ensemble(|members| members.learners()[0]);
@@ -68,7 +75,7 @@ fn a_learner_whose_disk_hangs_sends_its_clients_away_once_others_have_written() 
     assert!(members.is_just_closed(&here), "more than 3 s old");
 }
 
-/// It is slow, and never further behind than it may be.
+/// The learner is slow, but never lags further than allowed.
 #[test]
 fn a_learner_whose_disk_is_slow_keeps_its_clients() {
     let (mut members, learner, here, there) = ensemble(|members| members.learners()[0]);
@@ -114,7 +121,7 @@ fn a_leader_on_a_read_only_disk_lets_another_lead_and_comes_back_when_it_may_wri
         members.come_back(&mut there, next, 0);
     }
     members.ask(&there, Request::Write(set("/a", 5))).unwrap();
-    // It can note no epoch, so it can follow nobody.
+    // The server cannot record an epoch, so it can follow no leader.
     members.advance(LONG_MS);
     assert!(!members.server(leader).is_serving());
     members.hanging.clear();
@@ -124,7 +131,7 @@ fn a_leader_on_a_read_only_disk_lets_another_lead_and_comes_back_when_it_may_wri
     assert_eq!(bytes(members.ask(&again, get("/a"))), 5);
 }
 
-/// It may be a checkpoint that met the read-only disk, while nothing waits for the log.
+/// A checkpoint may be the first to find the disk read-only, while no append is in flight.
 #[test]
 fn a_leader_that_owes_its_log_nothing_lets_another_lead_when_its_disk_is_read_only() {
     let (mut members, leader, _, _) = ensemble(Members::leader);

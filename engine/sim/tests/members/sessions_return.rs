@@ -1,4 +1,6 @@
-//! Clients that come back, to another server: only a leader that a quorum has just confirmed says whose session lives.
+//! Clients that return to another server.
+//!
+//! Only a leader that a quorum has just confirmed decides whether a session is alive.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::{Client, Members, Told};
@@ -90,7 +92,8 @@ fn what_the_old_connection_sends_late_is_not_done() {
     assert_eq!(version(members.ask(&new, write("/a"))), 1);
 }
 
-/// Seed 277 in peace: the session had come to the leader and had left it again, so the leader knew it on no connection, and believed the old one.
+/// Regression: seed 277 without faults. The session had moved to the leader and left it again. The
+/// leader knew no connection of it and trusted the old one.
 #[test]
 fn what_the_old_connection_sends_late_is_not_done_after_the_new_one_has_ended_either() {
     let mut members = Members::born(3);
@@ -119,7 +122,7 @@ fn who_comes_back_sees_what_it_did_before_and_nothing_of_that_comes_later() {
     let (leader, servers) = (members.leader(), members.learners());
     let old = members.client(servers[0], TIMEOUT_MS);
     members.ask(&old, born("/a")).unwrap();
-    // Proposed, and not committed yet.
+    // Proposed, but not committed yet.
     members.hanging = members.ids().collect();
     members.send(&old, 1, write("/a"));
     members.settle();
@@ -128,7 +131,7 @@ fn who_comes_back_sees_what_it_did_before_and_nothing_of_that_comes_later() {
     members.send(&new, 2, get("/a"));
     members.settle();
     assert!(members.told(&new).is_empty(), "it is not known yet whether the write comes");
-    // This server hears of the commit later than the others.
+    // This server learns of the commit later than the others.
     members.hold(leader, servers[1]);
     members.hanging.clear();
     members.settle();
@@ -141,8 +144,11 @@ fn who_comes_back_sees_what_it_did_before_and_nothing_of_that_comes_later() {
     );
 }
 
-/// A session whose beginning its leader has not applied, because that disk is the slowest, asks for something at its own server, and comes back at a third
-/// before that is committed. Gives the client there, which knows nothing yet.
+/// Moves a session to another server before its leader has applied its beginning.
+///
+/// The leader's disk is the slowest. The session sends `asks_for` to its first server, and returns
+/// at a third one before that request commits. Returns the client on its new connection, which has
+/// received nothing yet.
 fn comes_back_before_its_leader_knows_it(members: &mut Members, asks_for: Request) -> Client {
     let (leader, servers) = (members.leader(), members.learners());
     members.hanging.insert(leader);
@@ -159,7 +165,8 @@ fn comes_back_before_its_leader_knows_it(members: &mut Members, asks_for: Reques
     new
 }
 
-/// Seed 143 in peace: what the session had asked for before the leader had applied its beginning was forgotten with that.
+/// Regression: seed 143 without faults. When the leader applied a session's beginning, it forgot
+/// the session's earlier requests.
 #[test]
 fn what_a_session_did_before_its_leader_knew_it_is_seen_when_it_comes_back() {
     let mut members = Members::born(3);
@@ -185,7 +192,7 @@ fn an_end_that_was_asked_for_before_its_leader_knew_the_session_is_waited_for() 
     assert!(is_over(&mut members, &new));
 }
 
-/// A session on two connections: nobody told the server of the first that it has gone to the second. Only the leader knows.
+/// Returns a session on two connections; only the leader knows the second.
 fn on_two_connections(count: u8, from: u8, to: u8) -> (Members, Client, Client) {
     let mut members = Members::born(count);
     let old = members.client(from, TIMEOUT_MS);
@@ -201,7 +208,7 @@ fn on_two_connections(count: u8, from: u8, to: u8) -> (Members, Client, Client) 
 
 #[test]
 fn the_next_leader_believes_the_connection_that_a_session_came_to_last() {
-    // The one that leads next is among them, or it is not.
+    // The next leader is one of the two servers, or neither.
     for (count, from, to) in [(3, 1, 2), (3, 2, 1), (5, 1, 2), (5, 2, 1), (5, 4, 1), (5, 1, 4)] {
         let (mut members, old, new) = on_two_connections(count, from, to);
         members.stop(count);
@@ -228,12 +235,13 @@ fn the_next_leader_hears_of_the_later_connection_last_and_believes_it() {
     assert_eq!(members.ask(&new, born("/a")), Ok(Reply::Path("/a".into())));
 }
 
-/// How many sessions each server that runs knows.
+/// Returns the number of sessions on each running server.
 fn sessions(members: &Members) -> Vec<usize> {
     members.ids().filter(|&id| members.runs(id)).map(|id| members.server(id).sessions()).collect()
 }
 
-/// The next leader granted the timeout that the session began with: a session of 4 s that had come back with 40 s ended 4 s after its leader died.
+/// Regression: the next leader granted the session's first timeout. A session of 4 s that had
+/// returned with 40 s ended 4 s after its leader died.
 #[test]
 fn a_timeout_that_changed_counts_under_the_next_leader_too() {
     for (first_ms, second_ms) in [(4000, 40_000), (40_000, 4000)] {
@@ -307,7 +315,7 @@ fn a_client_that_comes_back_while_the_log_takes_nothing_is_told_the_timeout_that
     assert!(matches!(told[..], [Told::Connected(reply)] if reply.timeout_ms == kept.timeout_ms), "{told:?}");
 }
 
-/// Each change is in flight when the client comes back again.
+/// Each change is in flight when the client returns again.
 #[test]
 fn of_timeouts_that_change_quickly_the_last_one_stays() {
     let mut members = Members::born(3);
@@ -328,7 +336,7 @@ fn of_timeouts_that_change_quickly_the_last_one_stays() {
     assert_eq!(sessions(&members), [0, 0, 0]);
 }
 
-/// The leader has given the session to the new connection, and then applies what the old one had asked for.
+/// The leader attaches the session to its new connection, then applies a write from the old one.
 #[test]
 fn a_client_that_comes_back_to_the_leader_stays_when_its_former_write_is_applied() {
     let mut members = Members::born(3);
@@ -347,7 +355,7 @@ fn a_client_that_comes_back_to_the_leader_stays_when_its_former_write_is_applied
     assert_eq!(version(members.ask(&client, get("/a"))), 1);
 }
 
-/// What waits there would be done after what its client asked for later.
+/// Requests waiting on the old connection would take effect after the client's later ones.
 #[test]
 fn a_connection_whose_session_writes_elsewhere_is_closed_though_nobody_says_so() {
     for (from, to) in [(1, 2), (2, 1)] {
@@ -371,7 +379,7 @@ fn a_connection_whose_session_writes_elsewhere_is_closed_though_nobody_says_so()
     }
 }
 
-/// They are looked at one after the other, each once.
+/// The leader examines the returning clients one after another, each once.
 #[test]
 fn thousands_that_come_back_at_once_are_all_answered() {
     const CLIENTS: usize = 3000;
@@ -385,7 +393,8 @@ fn thousands_that_come_back_at_once_are_all_answered() {
     assert!(clients.iter().all(|client| is_continued(&mut members, client)));
 }
 
-/// A quorum of one answers each question in the moment in which it is asked, and nobody looked at the answers before the last.
+/// Regression: a quorum of one confirms each question as soon as it is asked. Only the last answer
+/// was handled.
 #[test]
 fn many_that_come_back_at_once_to_the_one_voter_of_an_ensemble_are_all_answered() {
     const CLIENTS: usize = 100;
@@ -428,7 +437,8 @@ fn who_has_seen_more_than_a_server_finds_another_one() {
     assert!(is_continued(&mut members, &client));
 }
 
-/// A leader that was deposed without knowing it has never heard of this session, and must not call it over.
+/// A leader that was deposed without noticing never heard of this session, and must not call it
+/// over.
 #[test]
 fn only_a_leader_that_a_quorum_confirms_says_that_a_session_is_over() {
     let mut members = Members::born(3);

@@ -1,4 +1,6 @@
-//! Whose silence ends a session: judged by the leader alone, and only while a quorum says that it leads.
+//! Expiry of silent sessions.
+//!
+//! Only the leader judges silence, and only while a quorum confirms that it leads.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::{Client, Members, Told};
@@ -35,13 +37,13 @@ fn a_session_that_only_reads_at_a_learner_lives() {
         for client in &clients {
             assert_eq!(members.ask(client, get("/none")), Err(ErrorCode::NoNode));
         }
-        // As rarely as may be.
+        // The longest silence allowed.
         members.advance(3990);
     }
     assert_eq!(sessions(&members), [3, 3, 3]);
 }
 
-/// Its last word was not told the leader yet when its connection was gone.
+/// The learner had not reported the ping to the leader when the connection ended.
 #[test]
 fn a_session_whose_connection_ends_just_after_a_ping_lives_for_its_whole_timeout_from_then() {
     let mut members = Members::born(3);
@@ -59,7 +61,7 @@ fn a_session_whose_connection_ends_just_after_a_ping_lives_for_its_whole_timeout
 /// The xid of pings.
 const PING: i32 = -2;
 
-/// Its learner dies before it would have told the leader by itself.
+/// The learner dies before it would have reported the sign of life by itself.
 #[test]
 fn a_sync_that_stands_for_a_ping_is_answered_when_the_leader_has_heard_of_its_owner() {
     let mut members = Members::born(3);
@@ -77,7 +79,7 @@ fn a_sync_that_stands_for_a_ping_is_answered_when_the_leader_has_heard_of_its_ow
     assert_eq!(sessions(&members), [0, 0]);
 }
 
-/// Its end was proposed, and is not committed when the sync is.
+/// The session's end is proposed but not committed when the sync arrives.
 #[test]
 fn a_sync_that_stands_for_a_ping_is_not_answered_when_its_session_is_about_to_end() {
     let mut members = Members::born(3);
@@ -106,7 +108,7 @@ fn a_silent_session_ends_everywhere_with_all_it_owned_and_not_early() {
         members.ask(&client, Request::Write(create(path, 1, CreateKind::Ephemeral))).unwrap();
         members.advance(4000);
         assert_eq!(sessions(&members), [1, 1, 1], "at server {server}");
-        // A learner tells of what it heard with a delay, and a quorum is asked.
+        // A learner reports signs of life with a delay, and a quorum must confirm the leader.
         members.advance(500);
         assert_eq!(sessions(&members), [0, 0, 0], "at server {server}");
         assert!(members.is_just_closed(&client));
@@ -151,7 +153,7 @@ fn a_new_leader_gives_everybody_a_whole_timeout() {
     assert_eq!(sessions(&members), [0, 0]);
 }
 
-/// zab.md C3: everybody spoke all the time, and only this server did not hear it.
+/// zab.md C3: all clients kept touching their sessions, and only this server did not hear them.
 #[test]
 fn a_leader_that_was_paused_ends_nobodys_session() {
     for pause_ms in [1_000, 3_000, 60_000] {
@@ -172,7 +174,8 @@ fn a_leader_that_was_paused_ends_nobodys_session() {
     }
 }
 
-/// It does not know yet that the others have another leader, and its clients' sessions live on there.
+/// The leader does not know yet that the others follow a new one. Its clients' sessions live on
+/// there.
 #[test]
 fn a_leader_that_no_quorum_hears_ends_nobodys_session() {
     let mut members = Members::born(3);
@@ -220,7 +223,7 @@ fn a_new_leader_learns_whose_sessions_a_learner_has() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let old = members.client(servers[0], 30_000);
-    // The former leader was told already.
+    // The former leader already knows of the session, so the learner has nothing left to report.
     members.advance(1000);
     members.stop(leader);
     members.until_all_serve();
@@ -232,7 +235,8 @@ fn a_new_leader_learns_whose_sessions_a_learner_has() {
     assert!(members.is_just_closed(&old));
 }
 
-/// The pause was taken for nobody's fault, and what the learner knew for as much newer: it showed what was older than it may be.
+/// Regression: the learner counted its state as newer by the length of its pause. So it showed
+/// state older than allowed.
 #[test]
 fn a_learner_that_was_paused_shows_nothing_that_is_too_old() {
     let mut members = Members::born(3);
@@ -251,7 +255,7 @@ fn a_learner_that_was_paused_shows_nothing_that_is_too_old() {
     assert!(!told.iter().any(|told| matches!(told, Told::Reply(1, ..))), "after 3.5 s: {told:?}");
 }
 
-/// Pings that a learner was sent since they were last counted.
+/// Returns the number of pings to a learner since the last call.
 fn pings(members: &mut Members, learner: u8) -> usize {
     let is_ping = |(_, to, message): &(u8, u8, PeerMessage)| {
         let PeerMessage::Zab(message) = message else { return false };
@@ -260,7 +264,8 @@ fn pings(members: &mut Members, learner: u8) -> usize {
     std::mem::take(&mut members.said).iter().filter(|said| is_ping(said)).count()
 }
 
-/// Each is durable and applied long before the next heartbeat is due: at that moment nothing is ever under way.
+/// Each write is durable and applied long before the next heartbeat is due. So no write is in
+/// flight at that moment.
 #[test]
 fn heartbeats_are_frequent_from_the_first_of_a_few_light_writes() {
     let mut members = Members::born(3);
@@ -301,7 +306,7 @@ fn heartbeats_are_frequent_from_the_beginning_of_a_short_session() {
     }
 }
 
-/// The intervals of the heartbeats that a learner was sent since they were last looked at, milliseconds.
+/// Returns the intervals announced to a learner since the last call, milliseconds.
 fn announced(members: &mut Members, learner: u8) -> Vec<u32> {
     let interval = |(_, to, message): (u8, u8, PeerMessage)| match message {
         PeerMessage::Zab(message) if to == learner => match *message {
@@ -313,7 +318,7 @@ fn announced(members: &mut Members, learner: u8) -> Vec<u32> {
     std::mem::take(&mut members.said).into_iter().filter_map(interval).collect()
 }
 
-/// Brings the ensemble from its busy heartbeats to the first one that announces the idle interval, and returns the learner that was sent it.
+/// Runs until a heartbeat announces the idle interval; returns its receiver.
 fn until_idle_is_announced(members: &mut Members, timing: Timing) -> u8 {
     let (leader, learner) = (members.leader(), members.learners()[0]);
     let client = members.client(leader, 9000);
@@ -329,7 +334,8 @@ fn until_idle_is_announced(members: &mut Members, timing: Timing) -> u8 {
     panic!("the idle interval was never announced");
 }
 
-/// On a bad link both followers of three lost the one heartbeat that announced the idle interval: they suspected their leader before its next one.
+/// Regression: on a bad link, both followers of three lost the only heartbeat that announced the
+/// idle interval. They suspected their leader before its next one.
 #[test]
 fn the_idle_interval_is_announced_three_times_at_the_busy_pace() {
     let timing = Timing::default();
@@ -364,7 +370,9 @@ fn a_learner_that_joins_an_idle_leader_is_told_the_interval_more_than_once() {
     assert!(intervals.len() >= 3 && intervals.iter().all(|&ms| ms == timing.heartbeat_idle_ms), "{intervals:?}");
 }
 
-/// How long this learner, and those that suspect sooner, follow a leader that is cut off from all of them, milliseconds.
+/// Returns how long a learner follows an unreachable leader, milliseconds.
+///
+/// A learner leaves its leader only once a quorum suspects it, so the other learners count as well.
 fn patience_ms(members: &mut Members, learner: u8) -> u32 {
     let (leader, first) = (members.leader(), members.server(learner).leader());
     members.learners().into_iter().for_each(|learner| members.cut(leader, learner));
@@ -377,7 +385,8 @@ fn patience_ms(members: &mut Members, learner: u8) -> u32 {
     waited_ms
 }
 
-/// Heartbeats that come earlier than announced say nothing of the link: a learner that took them for jitter would suspect a dead leader later.
+/// A heartbeat earlier than announced says nothing about the link. A learner that counted it as
+/// jitter would suspect a dead leader later.
 #[test]
 fn early_announcements_do_not_delay_the_suspicion_of_a_leader_that_died() {
     let timing = Timing::default();
@@ -388,12 +397,12 @@ fn early_announcements_do_not_delay_the_suspicion_of_a_leader_that_died() {
             members.advance(1);
         }
     }
-    // Three intervals, and what three heartbeats over a link without delays are off by.
+    // Three intervals, plus the jitter that three heartbeats show on a link without delays.
     let waited_ms = patience_ms(&mut members, learner);
     assert!(waited_ms <= 3 * timing.heartbeat_idle_ms + timing.heartbeat_busy_ms, "{waited_ms} ms");
 }
 
-/// Nor are they proof of a good link.
+/// Nor do early heartbeats prove that the link is good.
 #[test]
 fn early_heartbeats_do_not_make_a_learner_forget_that_its_link_is_uneven() {
     let timing = Timing::default();

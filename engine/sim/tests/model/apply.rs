@@ -1,6 +1,7 @@
-//! Apply is total: whatever bytes an entry holds, it has one outcome, the same on a server that has everything in memory and on one
-//! that has to ask its base for every record; and the state it leads to contains no contradiction. A panic here would kill every replica at
-//! every restart.
+//! Apply is total: any entry leads to one outcome and a consistent state.
+//!
+//! The outcome is the same on a server with everything in memory and on one that fetches every
+//! record from its base. A panic in apply would kill every replica at every restart.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use bytes::BytesMut;
@@ -42,7 +43,7 @@ fn apply_is_total_and_does_not_depend_on_what_is_in_memory() {
     assert!(reached.len() == 14 && reached.values().all(|&times| times > 100), "too little was tried: {reached:?}");
 }
 
-/// What was reached, as far as this test should get everywhere.
+/// Names an outcome. The test must reach each of these names often.
 fn name(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Nothing => "nothing",
@@ -64,7 +65,7 @@ fn name(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// Nobody creates two billion children in a test, so the count is put there.
+/// No test can create two billion children, so this one sets the count.
 #[test]
 fn sequence_numbers_stick_at_the_largest() {
     let mut state = Replica::new(false);
@@ -101,7 +102,7 @@ fn sequence_numbers_stick_at_the_largest() {
     let before = root_stat(&state);
     assert_eq!(before.pzxid, 2);
     assert_eq!(path(run(&mut state, create())), "/n-2147483647");
-    // The next one gets the same name, and the parent has stopped counting.
+    // The next create gets the same name, because the parent has stopped counting.
     assert_eq!(run(&mut state, create()), Outcome::Write(Err(ErrorCode::NodeExists)));
     assert_eq!((root_stat(&state).pzxid, root_stat(&state).num_children), (2, 3));
     state.check();

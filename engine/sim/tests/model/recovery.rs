@@ -1,5 +1,7 @@
-//! The state follows from the entries alone: how much memory there is, how long the disk takes and when a checkpoint runs change
-//! nothing, and no bytes in the log stop a server from starting.
+//! The state follows from the entries alone.
+//!
+//! The size of memory, the latency of the disk and the time of checkpoints change nothing. No bytes
+//! in the log keep a server from starting.
 
 use zoolet_engine::{
     ConnId, Limits,
@@ -12,7 +14,7 @@ use zoolet_sim::{
     world::{Conditions, Entry, Sent, World},
 };
 
-/// From next to no memory and a slow disk to plenty of both.
+/// Draws conditions, from little memory and a slow disk to plenty.
 fn conditions(random: &mut Random) -> Conditions {
     let limits = Limits {
         memtable_bytes: *random.pick(&[512, 4 << 10, 64 << 10, 8 << 20]),
@@ -29,14 +31,14 @@ fn conditions(random: &mut Random) -> Conditions {
     }
 }
 
-/// A server that has applied this log.
+/// Returns a server that has applied these entries.
 fn recovered(conditions: Conditions, seed: u64, entries: &[Entry]) -> World {
     let mut world = World::recovering(conditions, seed, entries);
     world.run_until_quiet();
     world
 }
 
-/// Wherever both were looked at.
+/// Asserts equal digests at each zxid that both servers recorded.
 fn same_digests(seed: u64, one: &World, other: &World) {
     for (zxid, digest) in one.digests() {
         if let Some(same) = other.digests().get(zxid) {
@@ -45,7 +47,7 @@ fn same_digests(seed: u64, one: &World, other: &World) {
     }
 }
 
-/// A server's history under load.
+/// Returns a server with a history under load.
 fn history(seed: u64) -> World {
     let mut workload = Workload::new(seed);
     let mut world = World::new(Conditions::default(), seed);
@@ -99,7 +101,7 @@ fn no_bytes_in_the_log_stop_a_server_and_all_servers_make_the_same_of_them() {
             .map(|counter| {
                 let zxid = Zxid::from_bits((1 << Zxid::COUNTER_BITS) + counter).unwrap();
                 let payload = made.payload();
-                // Not all of them begin a session, but each could.
+                // Not every entry begins a session, but each of them could.
                 made.session(zxid.as_i64(), true);
                 Entry { zxid, payload }
             })
@@ -133,15 +135,16 @@ fn a_server_that_crashes_while_it_recovers_ends_in_the_same_state() {
         other.run_until_quiet();
         assert!(other.server().is_serving());
         same_digests(seed, &world, &other);
-        // What a start adds, the no-op of an epoch, changes no record; what the reaper adds does.
+        // A start adds the no-op of an epoch, which changes no record. Entries of the reaper do
+        // change records.
         if !other.entries().iter().any(|entry| matches!(txn::decode(&entry.payload), Ok((_, Txn::Reap { .. })))) {
             assert_eq!(world.server().digest(), other.server().digest(), "seed {seed}");
         }
     }
 }
 
-/// Applying the log may take longer than a session's timeout. Nobody could speak to the server meanwhile, so nobody's silence counts,
-/// and the passing deadlines must not keep the machine busy.
+/// Applying the log may take longer than a session's timeout. No client could reach the server
+/// meanwhile, so no silence counts. The deadlines that pass must not keep the machine busy.
 #[test]
 fn a_recovery_longer_than_every_timeout_expires_nobody() {
     let world = history(3);

@@ -1,8 +1,12 @@
-//! The real machine against the naive reference: every answer, every watch event, every header, in order, for every connection.
+//! The real machine against the naive reference.
 //!
-//! Clients send without waiting; the machine answers when its log, its base and its checkpoints let it. At quiet moments the reference
-//! is told what happened in the order the machine chose (the zxids), and must have sent the same bytes to the same connections.
-//! `MODEL_SEED=n` runs one seed, `MODEL_SEEDS=n` so many.
+//! Every answer, watch event and header must be equal, in order, for each connection.
+//!
+//! Clients send without waiting. The machine answers as soon as its log, base and checkpoints
+//! allow. At quiet moments the reference replays the same requests in the order that the machine
+//! chose (the zxids). It must have sent the same messages to the same connections.
+//!
+//! `MODEL_SEED=n` runs one seed, `MODEL_SEEDS=n` runs n seeds.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,7 +25,7 @@ use zoolet_sim::{
 const CLIENTS: usize = 4;
 const STEPS: u64 = 400;
 
-/// One program that keeps a session over several connections.
+/// A program that keeps one session over several connections.
 #[derive(Default)]
 struct Client {
     session: Option<(i64, SessionSecret)>,
@@ -29,19 +33,19 @@ struct Client {
     last_zxid: i64,
 }
 
-/// One connection, from its first message until nothing more can come of it.
+/// A connection, from its first message until all its effects are compared.
 #[derive(Default)]
 struct Connection {
     session: i64,
-    /// Not yet told to the reference, oldest first.
+    /// Requests not replayed to the reference yet, oldest first.
     sent: VecDeque<Asked>,
-    /// The newest zxid in anything it got.
+    /// The newest zxid in any message that the connection received.
     newest: i64,
-    /// Replies that the machine has given to those: the state they were given from, and whether they are errors.
+    /// Zxid of the state and error of each reply to `sent`.
     replies: VecDeque<(i64, Option<ErrorCode>)>,
     expected: Vec<Sent>,
     actual: Vec<Sent>,
-    /// Its end is not the server's doing, so that answers may be missing.
+    /// The server did not end the connection, so answers may be missing.
     lost: bool,
 }
 
@@ -52,14 +56,14 @@ struct Asked {
 }
 
 struct SessionLife {
-    /// What the last entry about it says: restarts keep it.
+    /// The timeout in the last entry about the session. It survives restarts.
     timeout_ms: u64,
-    /// Every time its owner gave a sign of life, or the server started.
+    /// When the owner gave a sign of life or the server started.
     heard_ms: Vec<u64>,
 }
 
 impl SessionLife {
-    /// How long it had been silent.
+    /// Returns how long the session had been silent.
     fn silent_ms(&self, at_ms: u64) -> u64 {
         at_ms - self.heard_ms.iter().copied().filter(|&heard_ms| heard_ms < at_ms).max().unwrap_or(0)
     }
@@ -73,16 +77,18 @@ struct Run {
     clients: Vec<Client>,
     connections: BTreeMap<ConnId, Connection>,
     lives: BTreeMap<i64, SessionLife>,
-    /// Sessions that were begun without an address: they end with the process that they were begun in.
+    /// Sessions that began without an address. They end with the process in which they began.
     of_processes: BTreeSet<i64>,
-    /// Entries that the reference knows.
+    /// Number of entries replayed to the reference.
     replayed: usize,
     attaching: Option<(ConnId, i64, Option<IpAddr>)>,
-    /// The log stalled since everything was last settled: connections whose writes wait are closed by that.
+    /// The log stalled since the last [`Run::settle`]. A stall closes connections whose writes
+    /// wait.
     stalled: bool,
-    /// Sessions own much and end often.
+    /// Sessions own many ephemerals and end often.
     short_lives: bool,
-    /// Writes may be refused, so a lost connection leaves open which of its writes were.
+    /// Writes may be refused. If a connection is lost, it is unknown which of its writes were
+    /// refused.
     refuses: bool,
     next_conn: u64,
     next_xid: i32,
@@ -139,7 +145,7 @@ impl Run {
         self.trace.push(format!("{} ms: {line}", self.world.now().mono_ms));
     }
 
-    // What clients do.
+    // Actions of clients.
 
     fn step(&mut self) {
         match self.workload.random().below(100) {
@@ -159,7 +165,7 @@ impl Run {
                 self.connect(client);
             }
             87..=89 => {
-                // Alone, because who one is decides what one is told.
+                // Nothing else is in flight: an identity decides the answers to other requests.
                 self.settle();
                 let client = self.any_client();
                 let request = self.workload.auth();
@@ -232,7 +238,7 @@ impl Run {
         let closes = request == Request::CloseSession;
         self.world.request(conn, xid, request);
         if closes {
-            // Nothing may follow it.
+            // Nothing may follow a close.
             self.clients[client].conn = None;
             self.clients[client].session = None;
         }
@@ -255,7 +261,9 @@ impl Run {
         self.world.disconnect(conn);
     }
 
-    /// Everything is settled: connects, taking the session over if it is on another connection.
+    /// Connects a client after everything is settled.
+    ///
+    /// If the session is on another connection, it moves to the new one.
     fn connect(&mut self, client: usize) {
         self.next_conn += 1;
         let conn = ConnId(self.next_conn);
@@ -298,7 +306,7 @@ impl Run {
         }
         assert!(id == 0 || !wrong, "a wrong password opened a session");
         assert!(id == 0 || reply.session == SessionId(id));
-        // A log that takes nothing leaves a session the timeout that it has.
+        // If the log accepts nothing, a session keeps its timeout.
         let kept = self.lives.get(&id).map(|life| life.timeout_ms as i32);
         assert!(
             reply.timeout_ms == timeout_ms || Some(reply.timeout_ms) == kept,
@@ -331,11 +339,11 @@ impl Run {
         self.world.crash(power);
         let now_ms = self.world.now().mono_ms;
         self.lives.values_mut().for_each(|life| life.heard_ms.push(now_ms));
-        // What was under way before the crash was judged by what counted then.
+        // Settle at once: requests from before the crash are judged by the state of that time.
         self.settle();
     }
 
-    /// Reads the whole tree through the machine as somebody who may.
+    /// Reads the whole tree through the machine as the super user.
     fn look_at_everything(&mut self) {
         self.settle();
         let client = self.any_client();
@@ -366,9 +374,9 @@ impl Run {
         }
     }
 
-    // What the reference says.
+    // The reference.
 
-    /// Waits until nothing is under way, then compares.
+    /// Waits until nothing is in flight, then compares machine and reference.
     fn settle(&mut self) {
         self.world.run_until_quiet();
         for conn in self.connections.keys().copied().collect::<Vec<_>>() {
@@ -395,7 +403,7 @@ impl Run {
                     }
                     self.reference.create_session(zxid);
                     let heard_ms = vec![self.world.now().mono_ms];
-                    // A connection that crashed away before it heard of its session.
+                    // The connection crashed before it learned of its session.
                     self.lives.entry(zxid).or_insert(SessionLife { timeout_ms: 10_000, heard_ms });
                     self.attach();
                 }
@@ -403,7 +411,7 @@ impl Run {
                     let outputs = self.reference.reap(path, zxid);
                     self.expect(outputs);
                 }
-                // Each process opens an epoch, and ends what lived in the one before.
+                // Each process opens an epoch, and ends the sessions of the previous process.
                 Txn::CloseSession { session }
                     if self.of_processes.contains(&session.0) && session.0 >> 40 < zxid >> 40 =>
                 {
@@ -417,7 +425,8 @@ impl Run {
                 {
                     let silent_ms = self.lives[&session.0].silent_ms(self.ms_of(header));
                     let life = &self.lives[&session.0];
-                    // Less what a client says in the last moment of a connection that the server has closed already.
+                    // Allow 20 ms: a client may still send on a connection that the server has
+                    // already closed.
                     assert!(silent_ms + 20 >= life.timeout_ms, "session {session:?} expired after {silent_ms} ms");
                     self.note(format!("session {:#x} expires at {zxid:#x}", session.0));
                     let outputs = self.reference.expire(session.0, zxid);
@@ -435,7 +444,9 @@ impl Run {
         self.stalled = false;
     }
 
-    /// The numbers that the machine kept after this entry, if the world looked then, are those that the reference counts.
+    /// Compares the machine's counts after this entry with those of the reference.
+    ///
+    /// Entries for which the world did not record counts are skipped.
     fn compare_counts(&self, zxid: Zxid) {
         let Some(kept) = self.world.counts().get(&zxid) else { return };
         kept.agree(&self.reference.counts()).unwrap_or_else(|what| panic!("after {zxid:?}: {what}"));
@@ -457,7 +468,7 @@ impl Run {
         }
     }
 
-    /// Takes in what a connection got, and which request each reply answers.
+    /// Collects the messages of a connection, and its replies in order.
     fn collect(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         for sent in self.world.take(conn) {
@@ -466,7 +477,7 @@ impl Run {
             }
             if let Sent::Reply { zxid, result, .. } = &sent {
                 connection.newest = connection.newest.max(*zxid);
-                // Some headers carry no zxid; then what came before tells the state.
+                // Some headers carry no zxid. Then the newest earlier zxid identifies the state.
                 let seen = if *zxid > 0 { *zxid } else { connection.newest };
                 connection.replies.push_back((seen, result.as_ref().err().copied()));
                 for client in self.clients.iter_mut().filter(|client| client.conn == Some(conn)) {
@@ -478,7 +489,7 @@ impl Run {
         }
     }
 
-    /// Tells the reference of every request that was answered from a state before `zxid`.
+    /// Replays all requests to the reference that were answered before `zxid`.
     fn run_local(&mut self, zxid: i64) {
         for conn in self.connections.keys().copied().collect::<Vec<_>>() {
             while let Some(connection) = self.connections.get_mut(&conn) {
@@ -501,7 +512,8 @@ impl Run {
                         self.expect(outputs);
                     }
                     None if connection.lost => drop(connection.sent.pop_front()),
-                    // Its session has expired: what was asked behind a write that comes too late has no outcome, a later write has.
+                    // The session has expired. Reads behind a write that comes too late have no
+                    // outcome, but later writes do.
                     None if connection.actual.last() == Some(&Sent::Close) => drop(connection.sent.pop_front()),
                     None => break,
                 }
@@ -509,7 +521,7 @@ impl Run {
         }
     }
 
-    /// The next write of a session takes its place.
+    /// Replays a session's next write at its place in the order.
     fn run_ordered(&mut self, session: i64, zxid: i64, wall_ms: i64) {
         let asked = self.connections.iter_mut().find_map(|(&conn, connection)| {
             let next = connection.session == session
@@ -527,14 +539,16 @@ impl Run {
         self.expect(outputs);
     }
 
-    /// Whether the owner had asked for its session's end when it was proposed; otherwise it expired.
+    /// Returns whether the owner had already requested the session's end.
+    ///
+    /// Otherwise the session expired. `at_ms` is when the end was proposed.
     fn asked_to_close(&self, session: i64, at_ms: u64) -> bool {
         let own = self.connections.values().filter(|connection| connection.session == session);
         let mut next = own.filter_map(|connection| connection.sent.front());
         next.any(|asked| asked.request == Request::CloseSession && asked.at_ms <= at_ms)
     }
 
-    /// When an entry was proposed, on the world's clock.
+    /// Returns when an entry was proposed, on the world's clock in milliseconds.
     fn ms_of(&self, header: Header) -> u64 {
         let now = self.world.now();
         now.mono_ms - (now.wall_ms - header.wall_ms) as u64
@@ -557,7 +571,8 @@ impl Run {
             let mut actual = std::mem::take(&mut connection.actual);
             let mut expected = std::mem::take(&mut connection.expected);
             if connection.lost {
-                // What was on its way is lost; what came must be the beginning of what should have come.
+                // Messages in flight are lost. The received ones must be a prefix of the expected
+                // ones.
                 let answered =
                     actual.iter().rposition(|sent| matches!(sent, Sent::Reply { .. })).map_or(0, |at| at + 1);
                 actual.truncate(answered);
@@ -585,7 +600,9 @@ impl Run {
     }
 }
 
-/// Whether a session's end is proposed once more: its owner asked for it when its expiry was on its way.
+/// Returns whether another end of the session follows.
+///
+/// The owner requested the end while the session's expiry was in flight.
 fn ends_again(later: &[Entry], session: SessionId) -> bool {
     later.iter().any(|entry| matches!(txn::decode(&entry.payload), Ok((_, Txn::CloseSession { session: ended })) if ended == session))
 }
@@ -594,7 +611,7 @@ fn connection_session(connections: &BTreeMap<ConnId, Connection>, conn: ConnId) 
     connections.get(&conn).map_or(0, |connection| connection.session)
 }
 
-/// whoAmI has no order.
+/// Sorts the ids in a whoAmI reply, which have no defined order.
 fn sorted(mut sent: Sent) -> Sent {
     if let Sent::Reply { result: Ok(Reply::Ids(ids)), .. } = &mut sent {
         ids.sort_by(|a, b| (a.scheme.as_str(), a.id.as_str()).cmp(&(b.scheme.as_str(), b.id.as_str())));
@@ -602,7 +619,7 @@ fn sorted(mut sent: Sent) -> Sent {
     sent
 }
 
-/// From everything in memory to next to nothing, from an instant disk to a slow one.
+/// Draws conditions, from ample memory and instant disks to the opposite.
 fn conditions(workload: &mut Workload) -> Conditions {
     let random = workload.random();
     let settings = Settings {

@@ -1,4 +1,4 @@
-//! Requests that are small to send and would be large to carry out.
+//! Requests that are small to send and would be expensive to execute.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -104,8 +104,8 @@ fn a_failed_fetch_answers_its_own_request_and_no_other() {
     assert_eq!(answers, [(1, false), (2, true)]);
 }
 
-/// Seed 287 of a server alone: what a session owned was not known after a restart, the base could not tell, and the refusal overtook the answer to
-/// an earlier write.
+/// Regression: seed 287 of a standalone server. After a restart the session's ephemerals were not
+/// known, and the base could not tell. The refusal overtook the answer to an earlier write.
 #[test]
 fn a_write_that_a_failed_fetch_refuses_is_answered_after_the_writes_before_it() {
     let disk = SimDisk::new(1);
@@ -142,7 +142,7 @@ fn a_session_owns_no_more_ephemerals_than_one_entry_may_end() {
     let mut machine = Machine::start(&disk, limits, NOW).unwrap();
     let ephemeral = |n: usize| create(format!("/e{n}"), 0, CreateKind::Ephemeral);
     let session = machine.connect(CONN, ConnectRequest::for_new_session(TIMEOUT_MS));
-    // All at once: what is asked for counts before it is there.
+    // All at once: requested ephemerals count before they exist.
     machine.told.clear();
     for n in 0..150 {
         let event = Event::Request { conn: CONN, xid: n as i32, request: Request::Write(ephemeral(n)) };
@@ -171,7 +171,8 @@ fn a_session_owns_no_more_ephemerals_than_one_entry_may_end() {
     assert_eq!(machine.ask(Request::CloseSession), Ok(Reply::Empty));
 }
 
-/// A multi may take a znode away and make it again, or the other way round: what is there afterwards counts, and not how often it was touched.
+/// A multi may delete a znode and create it again, or the reverse. The count depends on the znodes
+/// that exist afterwards, and not on the number of operations.
 #[test]
 fn multis_over_one_path_leave_the_count_of_ephemerals_what_it_is() {
     const OTHER: ConnId = ConnId(2);
@@ -194,7 +195,7 @@ fn multis_over_one_path_leave_the_count_of_ephemerals_what_it_is() {
     assert_eq!(owned(&machine, session), Some(1), "each multi counted down");
     again(&[delete("/e"), ephemeral("/e"), delete("/e"), ephemeral("/e")], &mut machine);
     assert_eq!((owned(&machine, session), owned(&machine, other)), (Some(1), Some(0)));
-    // The bound is where it was, for this session and for another.
+    // The bound has not moved, for this session or for another one.
     for n in 0..9 {
         assert!(machine.write(ephemeral(&format!("/e{n}"))).is_ok(), "{n}");
     }
@@ -213,7 +214,7 @@ fn a_full_disk_refuses_writes_at_admission_and_takes_them_again_when_there_is_ro
     let mut machine = Machine::start(&disk, tiny_limits(), NOW).unwrap();
     machine.connect(CONN, ConnectRequest::for_new_session(40_000));
     let write = |n: usize| create(format!("/n{n}"), 0, CreateKind::Persistent);
-    // Until every segment of the ring is there.
+    // Write until the ring has all its segments.
     for n in 0..500 {
         assert!(machine.write(write(n)).is_ok());
     }
@@ -256,7 +257,7 @@ fn what_all_clients_together_prove_to_be_is_bounded_and_goes_with_them() {
             })
             .count()
     };
-    // 64 KiB in all, whoever has them; one more closes the connection.
+    // All connections share 64 KiB for identities. One more identity closes the connection.
     assert_eq!(prove(&mut machine, 1), 57);
     assert_eq!(prove(&mut machine, 2), 57, "what the first had is forgotten");
 }

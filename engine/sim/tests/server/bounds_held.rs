@@ -1,4 +1,6 @@
-//! What the machine holds while the log or whoever puts answers together stands still: driven to its bound, and then let go.
+//! The machine's memory while the log or the completions stand still.
+//!
+//! Each bound is reached, and then released.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -17,7 +19,7 @@ use zoolet_zab::{Config, Incarnation, Recovered, Timing};
 
 const CONNECTIONS: u64 = 20;
 
-/// A server whose log and whose completions answer only when they are told to.
+/// A server whose log and completions answer only on request.
 struct Held {
     server: Server,
     budget: Budget,
@@ -26,9 +28,9 @@ struct Held {
     log_stands: bool,
     appends: Vec<Append>,
     completions: Vec<Completion>,
-    /// Connections and xids, in order of their answers.
+    /// Connections and xids of successful replies, in order.
     replies: Vec<(ConnId, i32)>,
-    /// Connections whose request was refused, and how.
+    /// Connections whose request was refused, with the error.
     refused: Vec<(ConnId, ErrorCode)>,
     closed: Vec<ConnId>,
     now: Now,
@@ -78,7 +80,9 @@ impl Held {
         self.handle(Event::Connect { conn: ConnId(conn), peer: client, request });
     }
 
-    /// Clients at these addresses, one after another, that begin a session and leave without closing it. Says how many got one.
+    /// Begins sessions from these addresses, one after another, without closing them.
+    ///
+    /// Returns how many clients got a session.
     fn sessions(&mut self, conns: Range<u64>, client: impl Fn(u64) -> IpAddr) -> u64 {
         let before = self.server.sessions_taken();
         for conn in conns {
@@ -88,7 +92,10 @@ impl Held {
         (self.server.sessions_taken() - before) as u64
     }
 
-    /// Time goes by in steps: a jump would look like a pause of the process, after which every session has its whole timeout again.
+    /// Lets time pass in steps.
+    ///
+    /// A jump would look like a pause of the process, after which every session gets its full
+    /// timeout.
     fn pass(&mut self, ms: u64) {
         for _ in 0..ms / 100 {
             self.now.mono_ms += 100;
@@ -155,7 +162,7 @@ impl Held {
         }
     }
 
-    /// The oldest append that waits is durable.
+    /// Makes the oldest waiting append durable.
     fn persist(&mut self) {
         let seq = self.appends.remove(0).seq;
         self.server.handle(self.now, Event::Persisted { seq, log_bytes_used: 0, checkpoint: Zxid::ZERO });
@@ -183,7 +190,7 @@ fn entries_that_the_log_has_not_got_are_bounded_and_further_writes_wait_for_them
     let at_most = bound + 2 * BYTES as u64;
     assert!((bound..at_most).contains(&held.holds(Part::Unapplied)), "{} of {bound}", held.holds(Part::Unapplied));
     assert_eq!(held.replies, [], "nothing is durable");
-    // The log goes on, one append after the other.
+    // The log continues, one append at a time.
     while !held.appends.is_empty() {
         held.persist();
         held.settle();
@@ -228,7 +235,7 @@ fn answers_that_are_put_together_elsewhere_are_bounded_and_further_reads_wait_fo
 const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
-/// Room for 60 sessions beside those of this process, 20 of them for one address.
+/// Returns limits for 60 sessions beyond this process's, 20 per address.
 fn with_shares() -> Limits {
     Limits { connections_per_address_max: 2, sessions_max: 80, ..Limits::default() }
 }
@@ -242,7 +249,7 @@ fn one_address_that_leaves_its_sessions_behind_keeps_no_other_from_beginning_one
     let refusals = held.server.refusals();
     assert_eq!((refusals.sessions, refusals.sessions_of_address.count), (0, 160));
     assert_eq!(refusals.sessions_of_address.last, Some(OTHER));
-    // A session of that address that ends makes room for one.
+    // When sessions of that address end, it may begin new ones.
     held.connect(300, Some(CLIENT));
     assert_eq!(held.closed.last(), Some(&ConnId(300)));
     held.pass(u64::from(TIMEOUT_MS as u32) + 1000);
@@ -271,7 +278,7 @@ fn sessions_that_are_being_created_count_against_both_bounds() {
         held.connect(conn, Some(IpAddr::from([10, 0, 1, conn as u8])));
     }
     assert_eq!(held.closed.len(), 70);
-    // The log has not got them, and the bound is reached.
+    // The log does not have these sessions yet, and the bound is reached.
     assert_eq!((held.server.sessions(), held.server.sessions_taken()), (20, 80));
     assert_eq!(held.server.refusals().sessions, 60);
 }

@@ -1,5 +1,7 @@
-//! A whole server is killed at every step of its disk, by a process crash and by power losses, and must come back with everything it
-//! acknowledged, with nothing half done, and able to go on.
+//! A whole server, killed at every step of its disk.
+//!
+//! It must come back from process crashes and power losses with everything that it acknowledged and
+//! nothing half done, and it must continue.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use std::collections::BTreeMap;
@@ -9,13 +11,15 @@ use zoolet_sim::client::{CONN, NOW, TIMEOUT_MS, create, delete, set};
 use zoolet_sim::disk::SimDisk;
 use zoolet_sim::machine::{Machine, Stopped, Told, tiny_limits};
 
-/// One thing the client does; a `Settle` persists what was asked since the last.
+/// A client's action; `Settle` persists everything requested since the last one.
 enum Act {
     Ask(Request),
     Settle,
 }
 
-/// Births, changes, deaths, ephemerals, containers, large data and multis, in groups, over a tree that outgrows every memory bound.
+/// Returns creates, changes, deletes, ephemerals, containers, large data and multis, in groups.
+///
+/// The tree outgrows every memory bound.
 fn script() -> Vec<Act> {
     let mut acts = Vec::new();
     let mut ask = |request| acts.push(Act::Ask(request));
@@ -45,7 +49,9 @@ fn script() -> Vec<Act> {
     acts
 }
 
-/// Runs the script until it ends or the disk does; says what the client was promised: the last zxid of an answered write.
+/// Runs the script until it ends or the disk dies.
+///
+/// Returns the last zxid that the client was promised, in an answered write or as its session.
 fn play(machine: &mut Machine, one_by_one: bool, seen: &mut impl FnMut(&Machine)) -> (i64, Result<(), Stopped>) {
     let mut promised = 0;
     let mut promise = |machine: &mut Machine| {
@@ -87,7 +93,7 @@ fn play(machine: &mut Machine, one_by_one: bool, seen: &mut impl FnMut(&Machine)
     (promised, result)
 }
 
-/// The digest of the state after each entry, from a run in which nothing goes wrong.
+/// Returns the digest after each entry, from a run without crashes.
 fn truth() -> BTreeMap<Zxid, u128> {
     let mut machine = Machine::start(&SimDisk::new(1), tiny_limits(), NOW).unwrap();
     let mut digests = BTreeMap::from([(machine.server.applied(), machine.server.digest())]);
@@ -96,7 +102,7 @@ fn truth() -> BTreeMap<Zxid, u128> {
     };
     machine.connect(ConnId(9), ConnectRequest::for_new_session(TIMEOUT_MS));
     note(&machine);
-    // The session of the script is the same zxid: start again and play.
+    // The session of the script gets the same zxid, so start again and play.
     let mut machine = Machine::start(&SimDisk::new(1), tiny_limits(), NOW).unwrap();
     let (_, result) = play(&mut machine, true, &mut note);
     assert_eq!(result, Ok(()));
@@ -104,7 +110,9 @@ fn truth() -> BTreeMap<Zxid, u128> {
     digests
 }
 
-/// Every entry up to the newest that the log kept is there, and nothing else is.
+/// Asserts that the server's state belongs to the true history.
+///
+/// The state must be no older than `promised`, and the server must continue.
 fn check(image: &SimDisk, promised: i64, truth: &BTreeMap<Zxid, u128>, story: &str) {
     let mut machine =
         Machine::start(image, tiny_limits(), NOW).unwrap_or_else(|stopped| panic!("{story}: {stopped:?}"));
@@ -130,7 +138,7 @@ fn crash_everywhere(losses: u64) {
         disk.steps()
     };
     assert!(steps > 100, "{steps} steps");
-    // Two threads: everybody who runs these tests has two processors.
+    // Two threads: any machine that runs these tests has two processors.
     std::thread::scope(|threads| {
         for first in [1, 2] {
             let truth = &truth;
@@ -176,14 +184,15 @@ fn a_base_with_records_is_never_taken_for_a_leftover() {
     for name in disk.list().unwrap().into_iter().filter(|name| name.ends_with(".log")) {
         disk.remove(&name).unwrap();
     }
-    // As a commit from before the log's birth was noted left it; a later one knows more (`born.rs`).
+    // A commit from before the marker named the log left it like this. A later marker tells more
+    // (`born.rs`).
     disk.open("ZOOLET").unwrap().set_len("zoolet data directory, format 1\n".len() as u64).unwrap();
     let names = disk.list().unwrap();
     let before: Vec<_> = names.iter().map(|name| disk.contents(name)).collect();
     let refusal = Store::open(Arc::new(disk.clone()), Strategy::Recycle, &tiny_limits(), 1).err().unwrap().to_string();
     assert!(refusal.contains("there is no log, and base 0 is not empty"), "{refusal}");
     assert_eq!(names.iter().map(|name| disk.contents(name)).collect::<Vec<_>>(), before);
-    // Nor is one without its manifest.
+    // Nor is a base without its manifest.
     disk.remove("base-0.manifest").unwrap();
     let refusal = Store::open(Arc::new(disk.clone()), Strategy::Recycle, &tiny_limits(), 1).err().unwrap().to_string();
     assert!(refusal.contains("there is no log, and base 0 is not empty"), "{refusal}");

@@ -19,14 +19,16 @@ fn send(machine: &mut Machine, requests: Vec<Request>) {
     }
 }
 
-/// Until only the base has what was there before.
+/// Writes until only the base has the earlier records.
 fn fill_memory(machine: &mut Machine) {
     for round in 0..200 {
         machine.write(create(format!("/fill{round}"), 200, CreateKind::Persistent)).unwrap();
     }
 }
 
-/// The xid of each answer, and the version that it shows.
+/// The xid of each answer, with its error or the version shown.
+///
+/// The version is -1 if a success shows none.
 type Answers = Vec<(i32, Result<i32, ErrorCode>)>;
 
 fn answers(machine: &Machine) -> Answers {
@@ -58,7 +60,7 @@ fn what_may_take_long_or_decides_what_comes_next_is_not_passed_over() {
         Request::GetChildren { path: Text::from("/"), watch: false, with_stat: false },
         Request::Auth { scheme: Some(Text::from("digest")), auth: Some("a:b".into()) },
         Request::Write(create("/e", 1, CreateKind::Ephemeral)),
-        // Its bytes are only in the base.
+        // The data of this znode is only in the base.
         get("/large"),
     ];
     for barrier in barriers {
@@ -91,7 +93,7 @@ fn an_entry_waits_for_a_read_before_it_until_that_has_failed() {
 
 const COLD: [&str; 5] = ["/cold0", "/cold1", "/cold2", "/cold3", "/cold4"];
 
-/// Of which the base has to be asked for all that is [`COLD`].
+/// Returns a server that has every record of [`COLD`] only in its base.
 fn with_cold_znodes() -> Machine {
     let mut machine = Machine::connected(&SimDisk::new(1), tiny_limits());
     for path in COLD.into_iter().chain(["/a"]) {
@@ -105,14 +107,16 @@ fn io(count: usize) -> Vec<BaseFailure> {
     vec![BaseFailure::Io("this generation ended".into()); count]
 }
 
-/// What a read and three requests behind it are answered when the base fails so, and how often it was asked.
+/// Returns the answers to a read and three more requests, and the fetches.
+///
+/// The base answers the first fetches with the failures in `failing`.
 fn answers_from(read: Request, failing: Vec<BaseFailure>) -> (Answers, u64) {
     let mut machine = with_cold_znodes();
     machine.ask(get("/a")).unwrap();
     machine.told.clear();
     machine.failing = failing;
     let asked = machine.server.fetches_asked();
-    // None of the base's answers comes before the last of them.
+    // The base answers no fetch before the last request has arrived.
     for (xid, request) in (1..).zip([read, get("/a"), Request::Write(set("/a", 1)), get("/a")]) {
         machine.server.handle(NOW, Event::Request { conn: CONN, xid, request });
     }
@@ -121,15 +125,15 @@ fn answers_from(read: Request, failing: Vec<BaseFailure>) -> (Answers, u64) {
     (answers(&machine), machine.server.fetches_asked() - asked)
 }
 
-/// A base that is opened again after an error of the disk ends the generations that were open. A client was answered SYSTEMERROR for that, one of some
-/// thousands of reads while a disk became read-only.
+/// Regression: a base that is reopened after a disk error ends its open generations. A client got
+/// SYSTEMERROR for that, in one of some thousands of reads while a disk became read-only.
 #[test]
 fn a_read_that_the_base_fails_once_is_answered_in_its_turn() {
     let (told, asked) = answers_from(get("/cold0"), io(1));
     assert_eq!(told, [(1, Ok(0)), (2, Ok(0)), (3, Ok(1)), (4, Ok(1))]);
     assert_eq!(asked, 2);
     let all = Request::MultiRead(COLD.map(|path| ReadOp::GetData { path: path.into() }).into());
-    // Each of them once more.
+    // Each record is fetched once more.
     let (told, _) = answers_from(all, io(COLD.len()));
     assert_eq!(told, [(1, Ok(-1)), (2, Ok(0)), (3, Ok(1)), (4, Ok(1))]);
 }
@@ -144,7 +148,8 @@ fn a_read_that_the_base_fails_twice_or_that_meets_damage_is_refused_in_its_turn(
     }
 }
 
-/// The failures of all of them were counted together: four records that met the same error were one more than a server could bear.
+/// Regression: the failures of all records were counted together, and four records with the same
+/// error exceeded the limit for one entry.
 #[test]
 fn an_entry_bears_that_the_base_fails_for_everything_that_it_needs() {
     let sets: Vec<_> = COLD.iter().map(|path| set(*path, 1)).collect();
@@ -154,14 +159,15 @@ fn an_entry_bears_that_the_base_fails_for_everything_that_it_needs() {
         send(&mut machine, vec![Request::Multi(sets.clone())]);
         machine.settle().map(|()| answers(&machine))
     };
-    // They are asked for while the entry is being persisted, when nobody waits for them, and then up to four times.
+    // The records are first fetched while the entry is being persisted, when nothing waits for
+    // them. Then they are fetched up to four times.
     for rounds in 0..=4 {
         assert_eq!(answers_after(rounds), Ok(vec![(1, Ok(-1))]), "{rounds}");
     }
     assert!(answers_after(5).is_err(), "it cannot be skipped");
 }
 
-/// Surface 2.5: the eight that a server puts together at once, and many more, which it does not.
+/// Surface 2.5, with at most eight reads, which a server completes at once, and with many more.
 #[test]
 fn a_multi_read_that_comes_to_what_is_no_read_answers_what_it_has_read_by_then() {
     let mut machine = Machine::connected(&SimDisk::new(1), Limits::default());

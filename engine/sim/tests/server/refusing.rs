@@ -1,4 +1,4 @@
-//! What the server says of refused writes is what it does with them.
+//! The server's report on refused writes matches its behaviour.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use std::io::ErrorKind;
@@ -40,7 +40,8 @@ fn a_server_whose_checkpoints_fail_says_that_it_refuses_writes_when_it_does() {
     assert!(taken_while_failing > 0 && refused > 0, "{taken_while_failing} taken, {refused} refused");
 }
 
-/// A checkpoint that only the reserve had room for ends the wait of writes that the disk has no room for.
+/// A checkpoint that fits only into the reserve ends the wait of other writes: the disk has no room
+/// for them.
 #[test]
 fn writes_that_wait_for_the_checkpoint_that_takes_the_reserve_are_refused() {
     let disk = SimDisk::new(1);
@@ -48,7 +49,7 @@ fn writes_that_wait_for_the_checkpoint_that_takes_the_reserve_are_refused() {
     machine.advance(1).unwrap();
     for number in 0..2000 {
         if number == 20 {
-            // Others fill the disk: all but a little.
+            // Other programs fill the disk, except for a little.
             disk.set_capacity(Some(disk.used_bytes() + 8192));
         }
         let was_short = refusing(&mut machine) == Some("the disk is full");

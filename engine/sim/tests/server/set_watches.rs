@@ -1,5 +1,7 @@
-//! A setWatches of more paths than are looked at together takes several turns, and entries are applied between them: nothing is missed, nothing told
-//! twice, and the answer names the state that everything told before it belongs to.
+//! A setWatches with more paths than one turn examines.
+//!
+//! It takes several turns, and entries are applied in between. No event is missed or sent twice,
+//! and the answer names the state that all events before it belong to.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use std::collections::BTreeSet;
@@ -8,7 +10,7 @@ use zoolet_model::{ConnectRequest, CreateKind, EventKind, Reply, Request, SetWat
 use zoolet_sim::client::create;
 use zoolet_sim::world::{Conditions, Sent, World};
 
-/// Three turns.
+/// Enough paths for three turns.
 const PATHS: u64 = 3000;
 const READER: ConnId = ConnId(1);
 const WRITER: ConnId = ConnId(2);
@@ -17,7 +19,9 @@ fn path(number: u64) -> Text {
     format!("/{number:04}").into()
 }
 
-/// What the reader gets of a setWatches for paths that nobody has made when it asks, and what was made in the course of it.
+/// Returns a reader's messages for a setWatches, and the paths created meanwhile.
+///
+/// None of the paths exist when the reader sends the request.
 fn told_while_others_write(seed: u64) -> (Vec<Sent>, BTreeSet<Text>) {
     let mut world = World::new(Conditions { fetch_ms_max: 20, ..Conditions::default() }, seed);
     world.start();

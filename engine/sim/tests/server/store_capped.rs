@@ -1,4 +1,7 @@
-//! A disk of which only so much may be taken: never more, nothing refused that has its room, and what is removed gives room back.
+//! A disk with a bound on the space that may be taken.
+//!
+//! The bound is never exceeded, no operation that has its space is refused, and removals free
+//! space.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io::ErrorKind;
@@ -33,7 +36,7 @@ fn what_is_over_the_bound_is_refused_as_on_a_full_disk_and_takes_nothing() {
     assert_eq!(disk.used_bytes(), 60 * BLOCK);
     assert_eq!(write(&*other, 0, 4), Ok(()));
     assert_eq!((disk.used_bytes(), bounded.free_bytes().unwrap()), (BOUND, 0));
-    // What has its room needs none.
+    // Overwriting allocated space needs no more space.
     assert_eq!(write(&*file, 20, 40), Ok(()));
     assert_eq!(write(&*other, 0, 4), Ok(()));
     assert_eq!(write(&*other, 4, 1), Err(ErrorKind::StorageFull));
@@ -41,7 +44,7 @@ fn what_is_over_the_bound_is_refused_as_on_a_full_disk_and_takes_nothing() {
     assert_eq!(write(&*other, 3, 1), Ok(()), "and what was cut off left its own");
     bounded.remove("a.log").unwrap();
     assert_eq!(bounded.free_bytes().unwrap(), BOUND - disk.used_bytes());
-    // The disk itself may have less.
+    // The disk itself may have less space than the bound leaves.
     disk.set_capacity(Some(disk.used_bytes() + 3 * BLOCK));
     assert_eq!(bounded.free_bytes().unwrap(), 3 * BLOCK);
 }
@@ -73,7 +76,7 @@ fn a_directory_that_takes_more_than_it_may_is_read_and_shrunk() {
     assert!(capped(Arc::new(disk), 0).free_bytes().unwrap() > BOUND, "0 is no bound");
 }
 
-/// Whatever is done, no more is taken; and what has room is not refused.
+/// No sequence of operations exceeds the bound, and no operation that has its space is refused.
 #[test]
 fn no_order_of_writes_takes_more() {
     let names = ["a.log", "base-1.redb", "base-1-1.run", "reserve"];
@@ -100,7 +103,7 @@ fn no_order_of_writes_takes_more() {
                     continue;
                 }
                 1 => {
-                    // Only redb's file is made longer by that.
+                    // Only redb's file is extended in this way.
                     let len = file.len().unwrap();
                     let to = if name.ends_with(".redb") { block * BLOCK } else { len.min(block * BLOCK) };
                     file.set_len(to).map_err(|error| error.kind())
@@ -113,7 +116,7 @@ fn no_order_of_writes_takes_more() {
                 Ok(()) => written += 1,
                 Err(kind) => {
                     assert_eq!(kind, ErrorKind::StorageFull, "{what}");
-                    // A write beyond the end of a file may take what lies between, too.
+                    // A write beyond the end of a file may also take the space in between.
                     assert!(before + (block + blocks) * BLOCK > BOUND, "{what}: refused with {before} bytes taken");
                     refused += 1;
                 }
@@ -123,7 +126,7 @@ fn no_order_of_writes_takes_more() {
     assert!(refused > 1000 && written > 5000, "{refused} refused, {written} written");
 }
 
-/// What one thread is about to write is not yet in what the disk says.
+/// Space that another thread is about to take is not in the disk's figures yet.
 #[test]
 fn threads_that_write_at_once_take_no_more() {
     for seed in 0..50 {

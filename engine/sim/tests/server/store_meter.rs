@@ -1,4 +1,4 @@
-//! What is handed to the device, by what it is for.
+//! Bytes handed to the device, by cause.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use std::sync::Arc;
@@ -27,7 +27,8 @@ fn a_file_says_what_its_bytes_are_for() {
         .into_iter()
         .for_each(write);
     assert_eq!(bytes(&meter.written()), [("log", BLOCK), ("base", 4 * BLOCK), ("other", BLOCK)]);
-    // From here on only what is written to the current one is a checkpoint's; its files may be open since before.
+    // From here on, only writes to the current base count as a checkpoint's. Its files may have
+    // been opened before.
     let coming = disk.create("base-4-1.run").unwrap();
     meter.serve_base(3);
     coming.write_at(0, &[1; 4096]).unwrap();
@@ -54,7 +55,7 @@ fn a_page_is_counted_once_a_sync_however_many_writes_it_took() {
     file.write_at(10_000, &[1; 10]).unwrap();
     file.sync().unwrap();
     assert_eq!((meter.written().total(), disk.counters().synced_bytes), (4 * BLOCK, 4 * BLOCK));
-    // Nothing is a page of nothing.
+    // An empty write touches no page.
     file.write_at(0, &[]).unwrap();
     assert_eq!(meter.written().total(), 4 * BLOCK);
 }
@@ -70,7 +71,7 @@ fn what_is_only_made_ready_is_apart_and_says_nothing_of_days_to_come() {
     assert_eq!(written.of(Cause::Log), log.entry_bytes + log.fact_bytes + log.padding_bytes);
     assert_eq!(written.recurring() + written.of(Cause::Prepared), written.total());
     assert!(written.of(Cause::Prepared) >= 64 << 10 && written.of(Cause::Log) >= BLOCK);
-    // Space that is reserved without being written is none of it.
+    // Space that is reserved without being written does not count.
     let before = meter.written();
     assert!(!store.reserve.settle(&store.base));
     assert_eq!(meter.written(), before);

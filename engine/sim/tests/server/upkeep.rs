@@ -1,4 +1,4 @@
-//! What the server does by itself, and what it remembers of sessions, each at its time.
+//! Periodic work of the server, and changed session timeouts.
 
 use zoolet_engine::{ConnId, Event};
 use zoolet_model::{ConnectReply, ConnectRequest, CreateKind, Request};
@@ -8,7 +8,7 @@ use zoolet_sim::machine::{Machine, tiny_limits};
 
 const INTERVAL_MS: u64 = 60_000;
 
-/// The owner goes on saying something.
+/// Lets time pass while the session's owner keeps pinging.
 fn wait(machine: &mut Machine, ms: u64) {
     for _ in 0..ms / 1000 {
         machine.advance(1000).expect("it goes on");
@@ -29,14 +29,14 @@ fn a_container_that_becomes_empty_after_an_idle_hour_stays_until_the_next_look()
         machine.write(create("/box/a", 1, CreateKind::Persistent)).expect("created");
     };
     fills(&mut machine);
-    // Half an interval behind a look.
+    // Half an interval after a check.
     wait(&mut machine, 60 * INTERVAL_MS + INTERVAL_MS / 2);
     empties(&mut machine);
     wait(&mut machine, INTERVAL_MS / 2 - 2000);
     assert!(is_there(&mut machine, "/box"), "it has been empty for less than half an interval");
     wait(&mut machine, 4000);
     assert!(!is_there(&mut machine, "/box"), "the look came at its time");
-    // And so does a later one.
+    // A later check is also on time.
     fills(&mut machine);
     wait(&mut machine, 10 * INTERVAL_MS - 10_000);
     empties(&mut machine);
@@ -46,7 +46,7 @@ fn a_container_that_becomes_empty_after_an_idle_hour_stays_until_the_next_look()
     assert!(!is_there(&mut machine, "/box"));
 }
 
-/// The session's connection ends, and it comes back on this one for this long.
+/// Reattaches the session to `conn` with this timeout, then disconnects.
 fn back(machine: &mut Machine, conn: ConnId, timeout_ms: i32, known: &ConnectReply) {
     let request = ConnectRequest {
         session: known.session,
@@ -74,7 +74,7 @@ fn a_timeout_that_changed_is_an_entry_and_counts_after_a_restart() {
     let mut machine = Machine::start(&disk, tiny_limits(), NOW).expect("it starts");
     machine.advance(4900).expect("it goes on");
     assert_eq!(machine.server.sessions(), 1);
-    // In steps: a server that is much too late takes that for a pause of its own.
+    // In steps: a server that is far too late takes that for its own pause.
     (0..3).for_each(|_| machine.advance(100).expect("it goes on"));
     assert_eq!(machine.server.sessions(), 0);
 }

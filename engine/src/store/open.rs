@@ -347,12 +347,13 @@ impl Opening {
             }
             Err(error) => return Err(error.into()),
         };
-        check_disk(marker, opened.facts.disk_incarnation)?;
+        if let Err(refusal) = check_disk(marker, opened.facts.disk_incarnation) {
+            let what = self.interrupted_replacement(&opened.facts)?.ok_or(refusal)?;
+            drop(log);
+            return self.replace(marker, &what);
+        }
         let (base, state, health) = self.open_or_stand_in(opened.facts.base_id)?;
-        let base_zxid = base.meta().zxid;
-        if self.is_member && base_zxid > opened.facts.last {
-            // An entry is durable in the log before it is committed, so this log has lost its end.
-            let what = format!("the base ends at {base_zxid}, and the log ends at {}", opened.facts.last);
+        if let Some(what) = self.lost_end(&base, &opened.facts) {
             drop((log, base));
             return self.replace(marker, &what);
         }
@@ -413,6 +414,29 @@ impl Opening {
         Ok(Base::create(Arc::clone(&self.disk), id, self.base_options)?)
     }
 
+    /// Returns why a member's log counts as lost although it opens; `None` if it does not.
+    ///
+    /// An entry is durable in the log before it is committed. So a log that ends before the base
+    /// has lost its end.
+    fn lost_end(&self, base: &Base, facts: &Facts) -> Option<String> {
+        let (base_zxid, last) = (base.meta().zxid, facts.last);
+        let is_lost = self.is_member && base_zxid > last;
+        is_lost.then(|| format!("the base ends at {base_zxid}, and the log ends at {last}"))
+    }
+
+    /// Returns why an earlier start began to replace this log; `None` if none did.
+    ///
+    /// A crash between the marker and the new log leaves the new marker and the new, empty base
+    /// beside the lost log.
+    fn interrupted_replacement(&self, facts: &Facts) -> Result<Option<String>, OpenError> {
+        let newest = Base::list(&*self.disk)?.last().copied().filter(|&id| id > facts.base_id);
+        let Some(newest) = newest else { return Ok(None) };
+        if !is_leftover(&self.disk, newest, self.base_options)? {
+            return Ok(None);
+        }
+        Ok(self.open_base(facts.base_id).ok().and_then(|(base, _)| self.lost_end(&base, facts)))
+    }
+
     /// Replaces a lost log with a new log and an empty base.
     ///
     /// The old base stays until a base with records replaces it: it may be the last copy of its
@@ -425,8 +449,7 @@ impl Opening {
         let incarnation = if former == Some(self.incarnation) { !self.incarnation } else { self.incarnation };
         let base = self.new_base()?;
         // Write the marker before the log. After a crash in between, the next start finds the same
-        // damaged log and repeats the replacement, regardless of the marker. A log that opens but
-        // ends before the base is then refused by `check_disk`.
+        // lost log and repeats the replacement, regardless of the marker.
         Marker::record_birth(&*self.disk, incarnation).map_err(OpenError::Marker)?;
         let log = Log::replace(Arc::clone(&self.disk), self.options, &salvaged, incarnation, base.id())?;
         let appended = log.appended();

@@ -70,6 +70,21 @@ fn set_up() -> SimDisk {
     disk
 }
 
+/// Returns the same disk with a base at 1.12, and without the log's last batch.
+///
+/// The log opens, but it has lost its end.
+fn set_up_without_the_end() -> SimDisk {
+    let disk = set_up();
+    let store = member(&disk, BORN).unwrap();
+    store.base.checkpoint(&checkpoint(&mut Model::default(), zxid(1, 12), 20)).unwrap();
+    drop(store);
+    assert!(disk.corrupt("seg-03.log", 3 * 4096 + 90, 1));
+    let store = member(&disk.after_process_crash(), 500).unwrap();
+    let Health::LogLost { what, .. } = store.health else { panic!("{:?}", store.health) };
+    assert!(what.ends_with("the log ends at 0x1000000000b"), "{what}");
+    disk
+}
+
 fn replayed(store: &Store) -> Vec<Zxid> {
     let mut found = Vec::new();
     store
@@ -437,8 +452,14 @@ fn a_disk_that_is_new_never_has_the_number_of_the_lost_one() {
 /// A crash leaves either the damaged old log or the whole new one. Both hold the promise.
 #[test]
 fn a_crash_at_any_step_of_replacing_a_log_keeps_the_promise_and_votes_for_nothing() {
-    let whole = set_up();
-    assert!(whole.corrupt("seg-03.log", 4096 + 90, 1));
+    let damaged = set_up();
+    assert!(damaged.corrupt("seg-03.log", 4096 + 90, 1));
+    for lost in [damaged, set_up_without_the_end()] {
+        crash_while_the_log_is_replaced(&lost);
+    }
+}
+
+fn crash_while_the_log_is_replaced(whole: &SimDisk) {
     let steps = {
         let disk = whole.after_process_crash();
         member(&disk, 500).unwrap();

@@ -1,7 +1,9 @@
-//! A test of the tests: each rule is broken in turn, and the test that is for it has to find that among its seeds. A seed that fails without the broken
-//! rule too proves nothing and does not count.
+//! Tests the tests: for each broken rule, its test has to find a failing seed.
 //!
-//! `cargo test --release -p zoolet-recipes --features mutations --test mutations rules::` runs them.
+//! A seed that also fails while the rule is intact proves nothing and does not count.
+//!
+//! `cargo test --release -p zoolet-recipes --features mutations --test mutations rules::` runs
+//! them.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(dead_code, reason = "what some tests of the recipes share, and others do not use")]
 
@@ -63,7 +65,7 @@ mod rules {
     use zoolet_recipes::{Notification, Preference};
     use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, Trace, run_with};
 
-    /// What is said of this seed, if anything is wrong.
+    /// Returns the failure of this seed, if it fails.
     fn failure<F, B, W>(
         seed: u64,
         mutation: Option<Mutation>,
@@ -86,7 +88,7 @@ mod rules {
         }
     }
 
-    /// That one of so many seeds finds the rule broken.
+    /// Asserts that one of the first `seeds` seeds fails only while the rule is broken.
     #[allow(clippy::print_stderr, reason = "which one, for people")]
     fn is_found<F, B, W>(
         mutation: Mutation,
@@ -347,7 +349,7 @@ mod rules {
         is_found(Mutation::GapNotTold, 20, scenario, cache::live, cache::judge);
     }
 
-    /// The text of this file has a test for each.
+    /// Every mutation has to occur in the text of this file.
     #[test]
     fn every_rule_that_can_be_broken_has_a_test() {
         let here = include_str!("mutations.rs");

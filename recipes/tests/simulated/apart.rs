@@ -1,4 +1,5 @@
-//! What clients of every recipe do beside it: they stop waiting, hear of errors, wait for each other, and look for what they left behind.
+//! What clients do besides their recipe: time out, handle errors, wait for each other, find
+//! leftovers.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -8,12 +9,12 @@ use zoolet_model::{Path, SessionId, Text};
 use zoolet_recipes::{Coordinator, Error};
 use zoolet_sim::ensemble::{Next, Seat};
 
-/// Where clients say that they have done their part.
+/// Path below which clients report that they are done.
 const FINISHED: Path = Path::from_static("/finished");
-/// After so many looks, one a second, what is left is left for good.
+/// Number of looks, one a second, after which a leftover counts as permanent.
 const LOOKS: u32 = 60;
 
-/// `None` when it failed and the session lives; `Err` when that is over.
+/// Returns `None` if the call failed and the session lives, and `Err` if the session is over.
 pub(crate) fn heard<F, T>(seat: &Seat<F>, result: Result<T, Error>) -> Result<Option<T>, Next> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -23,7 +24,7 @@ pub(crate) fn heard<F, T>(seat: &Seat<F>, result: Result<T, Error>) -> Result<Op
     }
 }
 
-/// Drops the future when it is not ready after so long.
+/// Drops a future that is not ready after `so_long`.
 pub(crate) async fn within<F: std::fmt::Debug + 'static, W: Future>(
     seat: &Seat<F>,
     so_long: Duration,
@@ -37,7 +38,9 @@ pub(crate) async fn within<F: std::fmt::Debug + 'static, W: Future>(
     .await
 }
 
-/// Drops the future at its poll number `pending` of those that are not ready, 0 the first: as `select!` does when its other branch is ready then.
+/// Drops a future at its pending poll number `pending`, counted from 0.
+///
+/// `select!` does so when its other branch becomes ready at that poll.
 pub(crate) async fn cut_at<W: Future>(pending: u64, work: W) -> Option<W::Output> {
     let (mut work, mut left) = (pin!(work), pending);
     poll_fn(|context| match work.as_mut().poll(context) {
@@ -51,7 +54,7 @@ pub(crate) async fn cut_at<W: Future>(pending: u64, work: W) -> Option<W::Output
     .await
 }
 
-/// Two at once.
+/// Runs two futures at once.
 pub(crate) async fn both<A: Future, B: Future>(left: A, right: B) -> (A::Output, B::Output) {
     let (mut left, mut right) = (pin!(left), pin!(right));
     let (mut first, mut second) = (None, None);
@@ -77,12 +80,12 @@ pub(crate) async fn both<A: Future, B: Future>(left: A, right: B) -> (A::Output,
     .await
 }
 
-/// Up to so many milliseconds.
+/// Returns a drawn duration below `ms` milliseconds.
 pub(crate) fn up_to<F: std::fmt::Debug + 'static>(seat: &Seat<F>, ms: u64) -> Duration {
     Duration::from_millis(seat.below(ms))
 }
 
-/// Does something until the server has done it, or answers that it was done.
+/// Repeats a call until the server has carried it out.
 pub(crate) async fn persist<F, T, W>(seat: &Seat<F>, work: impl Fn() -> W) -> Result<T, Next>
 where
     F: std::fmt::Debug + 'static,
@@ -96,7 +99,7 @@ where
     }
 }
 
-/// Says that this client has done its part.
+/// Reports in the tree that this client is done.
 pub(crate) async fn finish<F: std::fmt::Debug + 'static>(seat: &Seat<F>) -> Result<(), Next> {
     use zoolet_model::{Error as SessionError, ErrorCode::NodeExists};
     let own = Path::new(Text::from(format!("{FINISHED}/{}", seat.number))).unwrap();
@@ -112,7 +115,7 @@ pub(crate) async fn finish<F: std::fmt::Debug + 'static>(seat: &Seat<F>) -> Resu
     Ok(())
 }
 
-/// Which clients have said so.
+/// Returns the clients that have reported that they are done.
 pub(crate) async fn finished<F: std::fmt::Debug + 'static>(seat: &Seat<F>) -> Result<Vec<usize>, Next> {
     if heard(seat, seat.session.exists(&FINISHED).await.map_err(Error::from))?.flatten().is_none() {
         return Ok(Vec::new());
@@ -121,7 +124,7 @@ pub(crate) async fn finished<F: std::fmt::Debug + 'static>(seat: &Seat<F>) -> Re
     Ok(names.iter().map(|name| name.parse().unwrap()).collect())
 }
 
-/// Waits until so many have.
+/// Waits until `clients` clients are done.
 pub(crate) async fn all_finished<F: std::fmt::Debug + 'static>(seat: &Seat<F>, clients: usize) -> Result<(), Next> {
     while finished(seat).await?.len() < clients {
         seat.sleep(Duration::from_millis(500)).await;
@@ -129,7 +132,7 @@ pub(crate) async fn all_finished<F: std::fmt::Debug + 'static>(seat: &Seat<F>, c
     Ok(())
 }
 
-/// An ephemeral of this session that nobody clears away, although nobody uses it any more.
+/// Returns an ephemeral of this session that nothing clears away, if any.
 pub(crate) async fn left_behind<F: std::fmt::Debug + 'static>(seat: &Seat<F>) -> Option<String> {
     let mut found = None;
     for _ in 0..LOOKS {

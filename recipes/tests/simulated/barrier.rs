@@ -1,12 +1,14 @@
-//! The barrier.
+//! Tests of the barrier.
 //!
-//! | hazard | where |
-//! |---|---|
-//! | 2 reply lost | `commands`: two who close and open; the first test counts what is in the tree, not what was returned |
-//! | 4, 8, 12 reconnects, staleness, missed events | [`nobody_passes_a_barrier_that_was_never_open_while_it_waited`]: cuts, expiries and servers that are behind |
-//! | 5 attempts given up | waits that are dropped there |
-//! | 6 herd | all are to go on: [`opening_wakes_all_who_wait_once`] |
-//! | 1, 3, 7, 9 to 11, 13 | nobody holds anything, and the znode is persistent |
+//! Hazards, numbered as in `main.rs`:
+//! - 2, lost replies: in `commands`, two clients close and open. The first test here judges the
+//!   tree, not the returned values.
+//! - 4, 8 and 12, reconnects, staleness, missed events:
+//!   [`nobody_passes_a_barrier_that_was_never_open_while_it_waited`] has cuts, expiries and lagging
+//!   servers.
+//! - 5, attempts given up: that test drops waits.
+//! - 6, herd: all are to go on. [`opening_wakes_all_who_wait_once`] counts events.
+//! - 1, 3, 7, 9 to 11 and 13: nothing is held, and the znode is persistent.
 
 use crate::apart::{all_finished, finish, finished, heard, persist, up_to, within};
 use crate::drawn::drawn;
@@ -34,7 +36,7 @@ async fn live(seat: Seat<Noted>) -> Next {
     done.map_or_else(|next| next, |()| Next::Done)
 }
 
-/// Opens and closes until all have passed as often as they want.
+/// Closes and opens the barrier until all waiters have passed often enough.
 async fn command(seat: &Seat<Noted>) -> Result<(), Next> {
     let barrier = barrier(seat);
     while finished(seat).await?.len() < WAITING {
@@ -65,7 +67,7 @@ async fn pass(seat: &Seat<Noted>) -> Result<(), Next> {
 }
 
 fn judge(ran: &Ran<Noted>) -> Result<(), String> {
-    // When it was closed, microseconds: from, until.
+    // When the barrier was closed: begin and end, in microseconds.
     let mut closed: Vec<(u64, u64)> = Vec::new();
     for change in ran.changed()?.into_iter().filter(|change| change.path == PATH) {
         match change.kind {

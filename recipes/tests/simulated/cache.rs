@@ -1,10 +1,11 @@
-//! Caches, [`zoolet_recipes::catch_up`], and configuration.
+//! Tests of caches, [`zoolet_recipes::catch_up`] and configuration.
 //!
-//! | hazard | where |
-//! |---|---|
-//! | 4, 8, 12 sessions, staleness, missed and doubled events | [`caches_are_as_the_tree_in_the_end`]: cuts, expiries, servers that are behind; a gap for each reconnect, nothing older after what is newer |
-//! | 5 given up | `next` is dropped at any moment there |
-//! | 1 to 3, 6, 7, 9 to 11, 13 | nothing is written |
+//! Hazards, numbered as in `main.rs`:
+//! - 4, 8 and 12, sessions, staleness, missed and doubled events:
+//!   [`caches_are_as_the_tree_in_the_end`] has cuts, expiries and lagging servers. Each reconnect
+//!   is reported as a gap, and nothing older follows what is newer.
+//! - 5, attempts given up: that test drops `next` at any moment.
+//! - 1 to 3, 6, 7, 9 to 11 and 13: caches write nothing.
 
 use crate::apart::{finish, finished, heard, persist, up_to, within};
 use crate::drawn::drawn;
@@ -18,20 +19,20 @@ use zoolet_sim::ensemble::{Fate, Next, Plan, Ran, Scenario, Seat, run_seeds_of};
 const PATH: Path = Path::from_static("/conf");
 const CHILDREN: u64 = 3;
 pub(crate) const CLIENTS: usize = 4;
-/// They write; the others follow.
+/// Number of writers, the first clients. The others follow.
 const WRITERS: usize = 2;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Noted {
-    /// What is wrong.
+    /// A violation.
     Wrong(String),
-    /// It follows, in this session.
+    /// The client begins to follow, in this session.
     Follows(SessionId),
-    /// It was told that it may have missed something.
+    /// The cache reported that it may have missed changes.
     Gap,
-    /// Nothing more came.
+    /// No more changes came.
     Quiet,
-    /// What caches and tree came to.
+    /// The caches equal the tree.
     Same,
 }
 
@@ -83,7 +84,7 @@ async fn follow(seat: &Seat<Noted>) -> Result<(), Next> {
             persist(seat, || catch_up(&seat.session)).await?;
             is_last = true;
         }
-        // In the end until nothing is told any more.
+        // The last round reads until no more changes come.
         let patience = if is_last { Duration::from_secs(20) } else { up_to(seat, 200) };
         while let Some(change) = within(seat, patience, children.next()).await {
             match heard(seat, change)? {
@@ -121,7 +122,7 @@ async fn follow(seat: &Seat<Noted>) -> Result<(), Next> {
             break;
         }
     }
-    // What is true now, of a server that knows everything.
+    // Reads the final state from a server that is up to date.
     persist(seat, || catch_up(&seat.session)).await?;
     for number in 0..CHILDREN {
         let path = child(number);
@@ -144,7 +145,7 @@ async fn follow(seat: &Seat<Noted>) -> Result<(), Next> {
     Ok(())
 }
 
-/// Whoever came back on another connection was told that it may have missed something.
+/// Checks that a gap was reported after each client's last reconnect.
 fn told_of_gaps(ran: &Ran<Noted>) -> Result<(), String> {
     for quiet in ran.facts.iter().filter(|fact| fact.what == Noted::Quiet) {
         let mut theirs = ran.facts.iter().filter(|fact| (fact.client, fact.life) == (quiet.client, quiet.life));
@@ -191,7 +192,7 @@ fn a_gap_is_told_where_changes_may_have_been_missed() {
         let writer = seat.clone();
         seat.spawn(async move {
             writer.sleep(Duration::from_secs(20)).await;
-            // Its connection breaks before the answer.
+            // The connection breaks before the reply.
             let _ = writer.session.create(&PATH, None).await;
         });
         let mut gaps = 0;
@@ -214,7 +215,8 @@ fn a_gap_is_told_where_changes_may_have_been_missed() {
     run_seeds_of(5, cut, live, one);
 }
 
-/// A daemon began with the value that it had kept, and waited for the ensemble before it could read it.
+/// Regression: a daemon that began with a kept value could not read it before the ensemble was
+/// there.
 #[test]
 fn without_an_ensemble_the_value_is_the_one_that_was_handed_in() {
     let scenario = |seed| Scenario {
@@ -241,7 +243,8 @@ fn without_an_ensemble_the_value_is_the_one_that_was_handed_in() {
     run_seeds_of(4, scenario, live, |_: &Ran<Noted>| Ok(()));
 }
 
-/// What changed and changed back while nobody could hear of it was not told, and neither was that there may be such a thing.
+/// Regression: a change that was undone while the client was disconnected was not reported, not
+/// even as a gap.
 #[test]
 fn a_node_cache_says_where_it_may_have_missed_something() {
     let scenario = |seed| Scenario {
@@ -262,7 +265,8 @@ fn a_node_cache_says_where_it_may_have_missed_something() {
     run_seeds_of(4, scenario, live, |_: &Ran<Noted>| Ok(()));
 }
 
-/// Each change of the parent's data was answered with a list and a read of every child.
+/// Regression: the cache answered each change of the parent's data with a list and a read of every
+/// child.
 #[test]
 fn what_is_not_followed_is_not_read() {
     let live = |seat: Seat<Noted>| async move {

@@ -1,8 +1,11 @@
-//! What several may command, while replies are lost: each call changes the tree once at most.
+//! Commands of several clients while replies are lost: each call changes the tree at most once.
 //!
-//! A deletion, or a write without a version, was sent again when its reply was lost: a barrier that somebody else had closed since was opened again,
-//! a signal that somebody else had given since was eaten, a size that somebody else had set since was overwritten,
-//! and a permit to restart that was given again was taken back.
+//! Regression: a deletion, or a write without a version, was sent again when its reply was lost.
+//! The repetition undid what another client had done since:
+//! - It opened a barrier that was closed again.
+//! - It removed a new signal.
+//! - It overwrote a new size.
+//! - It took back a new permit to restart.
 
 use std::future::Future;
 use std::time::Duration;
@@ -18,11 +21,11 @@ const CALLS: usize = 40;
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Noted {
     Calls,
-    /// What it was told it has changed, where a call tells.
+    /// Whether the call reported a change; `None` for calls that do not report it.
     Called(Option<bool>),
 }
 
-/// Replies are lost, several a second.
+/// Returns a scenario that loses several replies a second.
 fn scenario(seed: u64) -> Scenario {
     let mut scenario = Scenario::peaceful(seed, COMMANDERS);
     scenario.fates = (0..60).map(|at| (2 * SECOND + at * (150 + seed % 5 * 40) * MS, Fate::LostReply)).collect();
@@ -33,13 +36,13 @@ fn scenario(seed: u64) -> Scenario {
 
 async fn call<T>(seat: &Seat<Noted>, call: impl Future<Output = Result<T, Error>>, told: fn(&T) -> Option<bool>) {
     seat.record(Noted::Calls);
-    // The sessions of this scenario live as long as their clients.
+    // Sessions live as long as their clients in this scenario.
     let done = call.await.unwrap();
     seat.record(Noted::Called(told(&done)));
     seat.sleep(Duration::from_millis(seat.below(60))).await;
 }
 
-/// Within each call, this client has changed the znode once at most, and just then if it was told so.
+/// Checks that each call changed the znode at most once, and as often as it reported.
 fn judge(ran: &Ran<Noted>) -> Result<(), String> {
     judge_of(ran, PATH.as_str())
 }
@@ -107,7 +110,7 @@ fn a_signal_that_somebody_else_gives_is_not_taken_back_by_a_call_of_before() {
 #[test]
 fn a_size_that_somebody_else_sets_is_not_overwritten_by_a_call_of_before() {
     let live = |seat: Seat<Noted>| async move {
-        // To make it is a change too.
+        // Creating the znode is a change too, so the calls must find it.
         drop(seat.session.create(&PATH, None).await);
         let semaphore: Semaphore<Session> = Semaphore::new(seat.session.clone(), &PATH).unwrap();
         for _ in 0..CALLS {

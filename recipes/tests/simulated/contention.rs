@@ -1,4 +1,4 @@
-//! Asking holders, and breaking what they have.
+//! Tests of revocation: asking holders, and breaking grants.
 
 use crate::drawn::{drawn_of, some_stay_away};
 use crate::exclusion::{
@@ -14,7 +14,7 @@ use zoolet_sim::ensemble::{Fate, Next, Ran, SECOND, Scenario, Seat, run_seeds_of
 use zoolet_zab::ServerId;
 
 const PARENT: &str = "/locks/valve";
-/// This client looks from outside; the others hold and wait.
+/// The client that plays the operator. The others hold and wait.
 const OPERATOR: usize = 3;
 
 fn lock(seat: &Seat<Noted>) -> Lock<Session> {
@@ -25,7 +25,7 @@ fn line(seat: &Seat<Noted>) -> Contention<Session> {
     Contention::new(seat.session.clone(), &Path::from_static(PARENT))
 }
 
-/// Holds it until it is asked for, or for a while and whatever anybody says.
+/// Holds a grant until a release is requested, or for a while whatever is requested.
 async fn hold(seat: &Seat<Noted>, grant: Grant<Session>) {
     let token = grant.token().0;
     act(seat, &grant, Mode::Exclusive).await;
@@ -33,7 +33,7 @@ async fn hold(seat: &Seat<Noted>, grant: Grant<Session>) {
     if seat.below(2) == 0 {
         let _ = within(seat, patience, grant.asked_to_release()).await;
     } else {
-        // It writes on after it was broken, as long as it does not know.
+        // After a break it writes on until it learns of the break.
         for _ in 0..8 {
             write(seat, token, &grant.fenced()).await;
             seat.sleep(patience / 8).await;
@@ -45,7 +45,7 @@ async fn hold(seat: &Seat<Noted>, grant: Grant<Session>) {
 async fn work(seat: Seat<Noted>) -> Next {
     let lock = lock(&seat);
     again_and_again(&seat, 6, &[PARENT], async || {
-        // In the line somebody may be broken as well.
+        // The operator may also break the place of a waiter.
         let Some(grant) = unless_broken(lock.acquire().await.map(Some))? else { return Ok(false) };
         hold(&seat, grant).await;
         Ok(true)
@@ -53,7 +53,7 @@ async fn work(seat: Seat<Noted>) -> Next {
     .await
 }
 
-/// One holds, which is the first, and numbers only grow.
+/// Records an error unless only the first contender holds and the numbers increase.
 fn note_disorder(seat: &Seat<Noted>, contenders: &[Contender]) {
     let holders = contenders.iter().filter(|contender| contender.holds).count();
     let number = |contender: &Contender| contender.path[contender.path.len() - 10..].to_owned();
@@ -97,7 +97,7 @@ async fn operate(seat: Seat<Noted>) -> Next {
     Next::Done
 }
 
-/// There is one operator, and nobody else writes there: its line is the last.
+/// Only this operator writes the audit, so its line has to be the last.
 async fn note_missing_audit(seat: &Seat<Noted>, broken: &Contender, why: &str) {
     let name = broken.path.rsplit('/').next().unwrap();
     let line = format!("session {:#x} of {name}: {why}\n", broken.session.0);
@@ -118,10 +118,14 @@ fn what_was_broken_writes_nothing_more_and_is_written_down() {
     drawn_of(40, |seed| some_stay_away(seed, OPERATOR + 1), cycle, judge_drawn);
 }
 
-/// The longest timeout of a session in the tests of safe revocation, milliseconds.
+/// Longest session timeout in the tests of safe revocation, in milliseconds.
 const TIMEOUT_MAX_MS: u32 = 6000;
 
-/// Tells its hardware until when it may run, as long as the grant is held. In doubt it gives the grant up, or keeps it and tells nothing more.
+/// Plays a holder whose hardware may run until the grant's `safe_until`.
+///
+/// It records each instant that it reads while the grant is held. When the grant comes into doubt,
+/// one half of the holders give it up. The others keep it and record the instants that they still
+/// read.
 async fn drive(seat: &Seat<Noted>, grant: Grant<Session>) {
     let token = grant.token().0;
     seat.record(Noted::Granted(token, Mode::Exclusive));
@@ -142,7 +146,7 @@ async fn drive(seat: &Seat<Noted>, grant: Grant<Session>) {
         })
         .await;
     }
-    // Its hardware may run on until the instant that it was told of last.
+    // The hardware may run on until the last instant that it was told.
     let left = grant.safe_until().remaining(seat.now());
     if grant.holding() != Holding::Lost {
         seat.sleep(left).await;
@@ -150,7 +154,7 @@ async fn drive(seat: &Seat<Noted>, grant: Grant<Session>) {
     give_up(seat, grant).await;
 }
 
-/// Client 3 revokes grants safely; the others drive hardware by the instants that they are told.
+/// Client 3 revokes grants safely; the others drive hardware by `safe_until`.
 pub(crate) async fn safely(seat: Seat<Noted>) -> Next {
     let lock = lock(&seat);
     if seat.number != OPERATOR {
@@ -185,17 +189,19 @@ fn a_safe_revocation_waits_until_no_instant_that_the_holder_was_told_of_lies_ahe
     drawn_of(40, of_short_sessions, safely, judge_drawn);
 }
 
-/// Second of the run at which client 2 waits for the lock.
+/// Second of the run at which client 2 begins to wait for the lock.
 const WAITS_S: f64 = 5.0;
 /// Second at which the holder is cut off.
 const CUT_S: f64 = 8.0;
 /// Second at which the revocation begins.
 const REVOKES_S: f64 = 8.5;
-/// Second at which all watches are taken: the withdrawal has used up those of the holder.
+/// Second at which client 1 takes all watches; the withdrawal has fired those of the holder by
+/// then.
 const FULL_S: f64 = 9.5;
 
-/// Holds the lock, and tells its hardware every 100 ms until when it may run. It writes as often: by the answers its session is known to live,
-/// and for that no check of the znode is due.
+/// Holds the lock, and records every 100 ms until when its hardware may run.
+///
+/// It writes as often. The answers show that its session lives, so no check of its znode is due.
 async fn tell_often(seat: &Seat<Noted>) {
     let grant = lock(seat).acquire().await.unwrap();
     let token = grant.token().0;
@@ -216,7 +222,7 @@ async fn tell_often(seat: &Seat<Noted>) {
     seat.record(Noted::Released(token));
 }
 
-/// Takes every watch that its server has room for, and keeps them.
+/// Takes every watch that the server has room for, and keeps them.
 async fn take_all_watches(seat: &Seat<Noted>) {
     let mut watches = Vec::new();
     while let Some(watch) = watch_something(seat, watches.len()).await {
@@ -225,8 +231,11 @@ async fn take_all_watches(seat: &Seat<Noted>) {
     until(seat, 18.0).await;
 }
 
-/// Client 0 holds the lock and is cut off; client 1 takes every watch that the server has room for before client 0 is back; client 2 is next in the
-/// line; client 3 revokes the grant safely while client 0 is cut off.
+/// A safe revocation while the holder's watch cannot be registered again:
+/// - Client 0 holds the lock and is cut off.
+/// - Client 1 takes all remaining watches of the server before client 0 is back.
+/// - Client 2 is next in the line.
+/// - Client 3 revokes the grant safely while client 0 is cut off.
 pub(crate) async fn unwatched(seat: Seat<Noted>) -> Next {
     match seat.number {
         0 => tell_often(&seat).await,
@@ -253,26 +262,28 @@ pub(crate) async fn unwatched(seat: Seat<Noted>) -> Next {
     Next::Done
 }
 
-/// Watches a znode that nobody makes, if the server has room for that.
+/// Watches a znode that never exists; `None` if the server has no room for the watch.
 async fn watch_something(seat: &Seat<Noted>, number: usize) -> Option<<Session as Coordinator>::Watch> {
     let request = Request::Exists { path: format!("/watched-{number}").into(), watch: true };
     let (ticket, watch) = Coordinator::submit_watching(&seat.session, request);
     match ticket.await {
         Err(SessionError::Refused(ErrorCode::SystemError)) => None,
-        // Nothing is there.
+        // The znode does not exist.
         _ => Some(watch),
     }
 }
 
-/// Servers with room for few watches. All clients but the holder are in their processes, where they cannot be cut off.
+/// Servers with room for few watches.
+///
+/// All clients but the holder live in server processes, where they cannot be cut off.
 fn of_few_watches(seed: u64, voters: u8, homes: [u8; 3]) -> Scenario {
     let mut scenario = at_ease(seed, 4);
     (scenario.plan.voters, scenario.plan.observers) = (voters, 0);
     scenario.plan.limits.watches_max = 10;
     scenario.homes = [None].into_iter().chain(homes.map(ServerId::new)).collect();
     scenario.timeouts_ms = (TIMEOUT_MAX_MS, TIMEOUT_MAX_MS);
-    // Each strikes a client that is drawn: the holder is among so many.
-    // For longer than a client waits for an answer, which is two thirds of the timeout, and not until the session ends.
+    // Each of the 40 fates strikes a drawn client, so some strike the holder. The cut outlasts the
+    // wait for an answer, which is two thirds of the timeout, and ends before the session does.
     scenario.fates = vec![((CUT_S * 1e6) as u64, Fate::Cut(SECOND * 42 / 10)); 40];
     scenario.plan.safety_us = 25 * SECOND;
     scenario
@@ -282,7 +293,7 @@ pub(crate) fn of_one_small_server(seed: u64) -> Scenario {
     of_few_watches(seed, 1, [1, 1, 1])
 }
 
-/// Whether the holder came to a server that had no room for its watch.
+/// Whether the holder connected to a server that had no room for its watch.
 fn was_refused(ran: &Ran<Noted>) -> bool {
     ran.asked_by(0).any(|asked| {
         matches!(asked.request, Request::SetWatches(_))
@@ -294,13 +305,13 @@ pub(crate) fn judge_unwatched(ran: &Ran<Noted>) -> Result<(), String> {
     if was_refused(ran) { judge_drawn(ran) } else { Err("the watch of the holder was never refused".to_owned()) }
 }
 
-/// Such a server refuses to register the watch again, and no event tells the holder of the withdrawal.
+/// The server refuses to register the watch again, so no event tells the holder of the withdrawal.
 #[test]
 fn a_holder_that_no_watch_tells_of_its_withdrawal_reads_no_later_instant() {
     run_seeds_of(10, of_one_small_server, unwatched, judge_unwatched);
 }
 
-/// As long as nobody withdraws the grant, checks of its znode stand in for the watch.
+/// While the grant is not withdrawn, checks of its znode replace the watch.
 #[test]
 fn a_holder_whose_watch_is_refused_goes_on_to_read_later_instants() {
     let body = async |seat: Seat<Noted>| {
@@ -325,12 +336,13 @@ fn a_holder_whose_watch_is_refused_goes_on_to_read_later_instants() {
             least_us => Err(format!("nobody withdrew the grant, and its time ran out: {least_us:?} us")),
         }
     };
-    // The server at which the holder was before the cut keeps room for it.
+    // The server that the holder was connected to before the cut still has room for its watch.
     run_seeds_of(20, |seed| of_few_watches(seed, 3, [1, 2, 3]), body, judge);
     assert!(refused.load(Relaxed) > 0, "the holder always came back to a server with room");
 }
 
-/// Such a server reads nothing for a request that it cannot watch for: without the version of its znode a holder could check nothing.
+/// A server without room for a watch refuses the read that comes with it. So the holder reads its
+/// znode without a watch, to know the version that its checks need.
 #[test]
 fn a_holder_whose_server_never_had_room_for_its_watch_reads_later_instants() {
     let body = async |seat: Seat<Noted>| {
@@ -364,7 +376,7 @@ fn a_holder_whose_server_never_had_room_for_its_watch_reads_later_instants() {
     run_seeds_of(10, scenario, body, judge);
 }
 
-/// Its watch and the session's pings suffice.
+/// A watch and the session's pings keep the grant out of doubt.
 #[test]
 fn a_holder_that_nothing_hinders_reads_its_znode_once_and_writes_nothing() {
     let body = async |seat: Seat<Noted>| {
@@ -382,7 +394,7 @@ fn a_holder_that_nothing_hinders_reads_its_znode_once_and_writes_nothing() {
     run_seeds_of(10, |seed| at_ease(seed, 1), body, judge);
 }
 
-/// The one who is first in the line, when there are so many.
+/// Returns the first contender, and asserts that there are `count` of them.
 async fn first_of(seat: &Seat<Noted>, count: usize) -> Contender {
     let contenders = line(seat).contenders().await.unwrap();
     note_disorder(seat, &contenders);
@@ -396,7 +408,7 @@ fn a_holder_is_asked_first_and_broken_when_it_does_not_listen() {
         let patience = Duration::from_secs(2);
         match seat.number {
             0 => {
-                // Not a container, which may go before its audit is read.
+                // Persistent, because a container might be reaped before the audit is read.
                 for path in ["/locks", PARENT] {
                     seat.session.create(&Path::from_static(path), None).await.unwrap();
                 }
@@ -445,8 +457,9 @@ fn a_holder_is_asked_first_and_broken_when_it_does_not_listen() {
     run_seeds_of(10, |seed| at_ease(seed, 4), body, judge);
 }
 
-/// A request to give up wrote over what says that a writer only reads, and a downgrade over a request: readers waited for a reader, and the holder
-/// never heard that it was asked.
+/// Regression: a release request overwrote the mark of a downgraded writer, and a downgrade
+/// overwrote a request. Readers waited for a reader, and the holder never learned that it was
+/// asked.
 #[test]
 fn a_writer_that_became_a_reader_stays_one_when_it_is_asked_and_is_asked_when_it_becomes_one() {
     let body = async |seat: Seat<Noted>| {

@@ -1,11 +1,13 @@
-//! The counter.
+//! Tests of the counter.
 //!
-//! | hazard | where |
-//! |---|---|
-//! | 2 create done, reply lost | lost replies, cuts and server deaths of [`every_addition_is_done_once_and_no_value_is_given_twice`] |
-//! | 4 a new session after the last | lives after an expiry there |
-//! | 5 attempts given up | a third of the additions there are dropped under way; `Left` |
-//! | 1, 3, 6 to 13 | nobody holds anything, nothing is waited for, and the receipt of another session has another GUID |
+//! Hazards, numbered as in `main.rs`:
+//! - 2, reply lost after a create: [`every_addition_is_done_once_and_no_value_is_given_twice`]
+//!   loses replies, cuts connections and kills servers.
+//! - 4, a new session after the last: lives after an expiry, in that test.
+//! - 5, attempts given up: that test drops one third of its plain additions. `Left` records
+//!   leftovers.
+//! - 1, 3, 6 to 13: nothing is held, no client waits, and the receipt of another session has
+//!   another GUID.
 
 use crate::apart::{both, heard, left_behind, up_to, within};
 use crate::drawn::{drawn_of, some_stay_away};
@@ -20,13 +22,13 @@ const PATH: &str = "/line/counter";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Noted {
-    /// It begins to add 1.
+    /// The client begins to add 1.
     Adding,
-    /// It was done, and there was this before.
+    /// The addition was done, and the value before it was this one.
     Added(i64),
-    /// This was not what there was: nothing was done.
+    /// The value was not this one, so nothing was done.
     NotSet(i64),
-    /// This znode of the own session should not be there any more.
+    /// This znode of the client's session was left behind.
     Left(String),
 }
 
@@ -70,7 +72,7 @@ async fn additions(seat: &Seat<Noted>) -> Result<Next, Next> {
     Ok(Next::Done)
 }
 
-/// One more, if it is what it was.
+/// Adds 1 by a compare-and-set, with an expected value that is right or 1 too small.
 async fn set(seat: &Seat<Noted>, counter: &Counter<Session>) -> Result<(), Next> {
     let Some(now) = heard(seat, counter.value().await)? else { return Ok(()) };
     let now = now - seat.below(2) as i64;
@@ -83,7 +85,10 @@ async fn set(seat: &Seat<Noted>, counter: &Counter<Session>) -> Result<(), Next>
     Ok(())
 }
 
-/// Nobody was given the same value; who was given one made that step and no other client; and no step is nobody's.
+/// Checks the values in the tree against those that clients were told.
+///
+/// Each value is returned to one client at most, the one that made the step. No client made more
+/// steps than it tried.
 pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
     let mut steps: BTreeMap<i64, usize> = BTreeMap::new();
     let (mut value, mut raised) = (0, vec![(-1, 0)]);
@@ -114,11 +119,11 @@ pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
         for fact in theirs {
             match &fact.what {
                 Noted::Adding => {}
-                // It was another one before it was told so.
+                // The value was past the expected one before the client learned so.
                 Noted::NotSet(expected)
                     if raised.iter().any(|(from, at_us)| from == expected && *at_us <= fact.at_us) => {}
                 Noted::NotSet(expected) => return Err(format!("client {client}: it was {expected}, and was not set")),
-                // Removed: a second one who was given it does not find it.
+                // The step is removed, so a second client with this value does not find it.
                 Noted::Added(before) if steps.remove(before) == Some(client) => {}
                 Noted::Added(before) => return Err(format!("client {client} was given {before} that is not its own")),
                 Noted::Left(path) => return Err(format!("client {client} left {path}")),
@@ -133,7 +138,8 @@ fn every_addition_is_done_once_and_no_value_is_given_twice() {
     drawn_of(50, |seed| some_stay_away(seed, 4), add, judge);
 }
 
-/// A transaction takes the receipt of the last one with it. One that was dropped and not done, because others were faster, forgot it.
+/// Regression: an addition that was dropped forgot the receipt of the one before. A transaction
+/// deletes that receipt, but this one was not done because other clients were faster.
 #[test]
 fn an_addition_that_is_dropped_leaves_neither_its_receipt_nor_the_one_before() {
     let drops = |seat: Seat<Noted>| async move {
@@ -158,11 +164,11 @@ fn an_addition_that_is_dropped_leaves_neither_its_receipt_nor_the_one_before() {
 }
 
 std::thread_local! {
-    /// What one client tells the other beside the tree.
+    /// Passes the turn between the clients, outside the tree.
     static TOLD: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
 }
 
-/// A server that was behind still had the value from before.
+/// Regression: a lagging server still had the former value.
 #[test]
 fn what_somebody_else_has_set_before_is_not_denied() {
     const ROUNDS: i64 = 30;

@@ -1,4 +1,4 @@
-//! What `try_*` answers while its session has no connection: at once, that it cannot know.
+//! Tests of `try_*` calls without a connection: they fail at once, because they cannot know.
 
 use crate::apart::left_behind;
 use std::time::Duration;
@@ -10,7 +10,9 @@ use zoolet_sim::ensemble::{Fate, Next, Ran, SECOND, Scenario, Seat, run_seeds_of
 const CUT_FROM_US: u64 = 6 * SECOND;
 const CUT_TO_US: u64 = 19 * SECOND;
 
-/// One client without a connection from 17 s to 19 s, whose session survives that: it notices the cut after two thirds of its timeout.
+/// Returns a scenario that cuts off one client from 6 s to 19 s.
+///
+/// The client notices the cut at about 17 s, after two thirds of its timeout. Its session survives.
 pub(crate) fn scenario(seed: u64) -> Scenario {
     let mut scenario = Scenario::peaceful(seed, 1);
     scenario.timeouts_ms = (16_000, 16_000);
@@ -20,7 +22,7 @@ pub(crate) fn scenario(seed: u64) -> Scenario {
     scenario
 }
 
-/// Every recipe that has a `try_*`.
+/// Every recipe with a `try_*` call.
 struct Tries {
     lock: Lock<Session>,
     fair: ReadWriteLock<Session>,
@@ -43,7 +45,7 @@ impl Tries {
         }
     }
 
-    /// Whether each of them got what it tried to get.
+    /// Makes each call, and returns whether it got what it tried to get.
     async fn all(&self) -> Vec<(&'static str, Result<bool, Error>)> {
         vec![
             ("lock", self.lock.try_acquire().await.map(|grant| grant.is_some())),
@@ -57,7 +59,7 @@ impl Tries {
     }
 }
 
-/// Each of them waited until there was a connection again.
+/// Regression: each call waited until the session was connected again.
 #[test]
 fn what_is_tried_without_a_connection_is_answered_at_once() {
     let body = async |seat: Seat<String>| {
@@ -67,7 +69,8 @@ fn what_is_tried_without_a_connection_is_answered_at_once() {
             assert_eq!(tried, Ok(true), "{what}");
             seat.sleep(Duration::from_millis(100)).await;
         }
-        // One of these is under way when the connection is cut: it is answered when the session notices.
+        // One of these calls is in flight when the connection is cut. It fails once the session
+        // notices.
         let noticed = loop {
             match tries.lock.try_acquire().await {
                 Ok(Some(grant)) => drop(grant),
@@ -82,7 +85,7 @@ fn what_is_tried_without_a_connection_is_answered_at_once() {
             assert_eq!(tried, Err(Error::Disconnected), "{what}");
         }
         assert_eq!(seat.now(), asked, "somebody waited");
-        // Waiting goes on as before, and what was given up stands in nobody's way.
+        // Waiting works as before, and attempts that failed are in no participant's way.
         tries.lock.acquire().await.unwrap().release().await.unwrap();
         drop(tries.gate.pass().await.unwrap());
         if let Some(path) = left_behind(&seat).await {

@@ -1,13 +1,14 @@
-//! The double barrier.
+//! Tests of the double barrier.
 //!
-//! | hazard | where |
-//! |---|---|
-//! | 2 create done, reply lost | lost replies in [`meetings_begin_with_enough_and_do_not_mix`]; a party counts once |
-//! | 3, 4 sessions | crashes and expiries in meetings and before them, there |
-//! | 5 attempts given up | attempts to enter and to leave that are dropped; `Left` |
-//! | 6 herd | [`each_departure_wakes_one_and_the_last_all`] |
-//! | 8, 12 staleness, missed events | servers that are behind, cuts while parties wait; all finish |
-//! | 1, 7, 9 to 11, 13 | nothing is held, no clock, no lists but of parties |
+//! Hazards, numbered as in `main.rs`:
+//! - 2, reply lost after a create: [`meetings_begin_with_enough_and_do_not_mix`] loses replies; a
+//!   party counts once.
+//! - 3 and 4, sessions: that test has crashes and expiries, in meetings and before them.
+//! - 5, attempts given up: attempts to enter and to leave are dropped. `Left` records leftovers.
+//! - 6, herd: [`each_departure_wakes_one_and_the_last_all`].
+//! - 8 and 12, staleness and missed events: lagging servers, and cuts while parties wait; all
+//!   finish.
+//! - 1, 7, 9 to 11 and 13: nothing is held, there is no clock, and the only lists are of parties.
 
 use crate::apart::{heard, left_behind, up_to, within};
 use crate::drawn::drawn;
@@ -26,7 +27,7 @@ const MEETINGS: u64 = 5;
 pub(crate) enum Noted {
     /// A party of this session is in a meeting that has begun.
     Entered(SessionId),
-    /// It returned from leaving.
+    /// The party has returned from leaving.
     Gone(SessionId),
     Left(String),
 }
@@ -41,7 +42,7 @@ pub(crate) async fn live(seat: Seat<Noted>) -> Next {
     done.map_or_else(|next| next, |()| Next::Done)
 }
 
-/// Until there were so many meetings.
+/// Meets until there were [`MEETINGS`] meetings and the faults are over.
 async fn meet(seat: &Seat<Noted>) -> Result<(), Next> {
     let session = Coordinator::session(&seat.session);
     let barrier = DoubleBarrier::new(seat.session.clone(), &PATH, PARTIES);
@@ -72,17 +73,17 @@ async fn meet(seat: &Seat<Noted>) -> Result<(), Next> {
     }
 }
 
-/// What the tree knows of one meeting.
+/// A meeting, as the tree shows it.
 #[derive(Default, Debug)]
 struct Room {
-    /// Who is in it, by name.
+    /// The session of each party that is present, by the party's name.
     there: BTreeMap<String, SessionId>,
-    /// Everybody who was in it: session, from, until, microseconds.
+    /// Every party that was ever present: session, name, from, until (microseconds).
     parties: Vec<(SessionId, String, u64, u64)>,
     began_us: Option<u64>,
-    /// How many were there at once, at most, before it began.
+    /// Largest number of parties present at once before the meeting began.
     most: usize,
-    /// Whether what says that it began is gone.
+    /// Whether `ready`, which marks the beginning, was deleted.
     is_tidy: bool,
 }
 
@@ -127,18 +128,19 @@ fn rooms(ran: &Ran<Noted>) -> Result<BTreeMap<String, Room>, String> {
     Ok(rooms)
 }
 
-/// Whoever went on was in a meeting that had begun, and has left with all others of it; meetings are of one time each.
+/// Checks that parties enter begun meetings, leave together, and that meetings do not mix.
 pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
     let rooms = rooms(ran)?;
     for (number, room) in rooms.iter().filter(|(_, room)| room.began_us.is_some() && !room.is_tidy) {
-        // Whoever left it may have died with it; whoever began a later meeting after that as well, but not again and again.
+        // The party that left last may have died before it deleted the meeting, and so may the
+        // party that began the next meeting. Three meetings later it has to be gone.
         let empty_us = room.parties.iter().map(|party| party.3).max();
         if rooms.values().filter(|later| later.began_us > empty_us).count() >= 3 {
             return Err(format!("{number} is empty since {empty_us:?} us, and stands"));
         }
     }
     for fact in &ran.facts {
-        // The last meeting into which this session came: there is none after that.
+        // The latest meeting that this session has entered by then.
         let last = |session: SessionId| {
             let of_this = |room: &&Room| room.parties.iter().any(|party| party.0 == session && party.2 <= fact.at_us);
             rooms.values().rev().find(of_this).ok_or(format!("{session:?} is in no meeting"))
@@ -174,7 +176,7 @@ fn each_departure_wakes_one_and_the_last_all() {
         let barrier = DoubleBarrier::new(seat.session.clone(), &PATH, ALL);
         let meeting = barrier.enter().await.unwrap();
         seat.record(Noted::Entered(Coordinator::session(&seat.session)));
-        // One after the other, in an order that has nothing to do with names.
+        // One after the other, in an order that is independent of names.
         seat.sleep(Duration::from_secs(1 + seat.number as u64)).await;
         meeting.leave().await.unwrap();
         Next::Done
@@ -182,7 +184,8 @@ fn each_departure_wakes_one_and_the_last_all() {
     let few = |ran: &Ran<Noted>| {
         let mut events: Vec<_> = (0..ALL).map(|client| ran.events_of(client)).collect();
         events.sort_unstable();
-        // Once for the beginning, and once for the last to leave; but one waited for the largest, as often as that was another one.
+        // One event for the beginning, and one for the last departure. The party with the smallest
+        // name waits for the largest one instead, again each time that one goes.
         let most = events.pop().unwrap_or_default();
         let entered: BTreeSet<_> = ran.facts.iter().map(|fact| fact.client).collect();
         if events.iter().all(|events| *events <= 2) && most <= ALL && entered.len() == ALL {

@@ -1,13 +1,19 @@
-//! Runs under what their seeds draw, and that they met it: a test whose clients were done before the first fault came would prove nothing.
+//! Runs tests under drawn faults and fates, and checks that these struck.
+//!
+//! Faults strike servers and links, fates strike clients.
+//!
+//! A test whose clients finish before the first fault proves nothing.
 
 use std::fmt;
 use std::future::Future;
 use zoolet_sim::ensemble::{Fate, Kind, Next, Ran, Scenario, Seat, Statistics, run_seeds_of};
 
-/// A few seeds, as somebody runs who looks for one thing, need not meet everything.
+/// Number of runs from which on every kind of fault must have struck.
+///
+/// Fewer runs, as in a search for one failure, need not meet them all.
 const RUNS_MIN: u64 = 20;
 
-/// Runs of so many clients under what so many seeds draw.
+/// Runs `clients` clients under the faults and fates that each of `seeds` seeds draws.
 pub(crate) fn drawn<F, B, W>(
     seeds: u64,
     clients: usize,
@@ -22,13 +28,15 @@ where
     drawn_of(seeds, |seed| Scenario::drawn(seed, clients), body, judge)
 }
 
-/// The same, where nobody waits for a client that died: in every second run some never come back.
+/// Returns a drawn scenario in which, for odd seeds, some dead clients never come back.
+///
+/// It is for recipes whose participants never wait for a dead client.
 pub(crate) fn some_stay_away(seed: u64, clients: usize) -> Scenario {
     let drawn = Scenario::drawn(seed, clients);
     if seed % 2 == 1 { drawn.where_some_stay_away() } else { drawn }
 }
 
-/// The same of other scenarios that are drawn.
+/// Runs drawn scenarios that the caller builds.
 pub(crate) fn drawn_of<F, B, W>(
     seeds: u64,
     scenario: impl Fn(u64) -> Scenario + Sync,
@@ -47,8 +55,9 @@ where
     statistics
 }
 
-/// Each fate of clients, servers that die, and ways between servers or to them that are cut, each in one of four runs and more; and as many
-/// requests as runs of which nobody was told whether they were done.
+/// Asserts that the runs met enough faults and fates:
+/// - each fate of clients, deaths of servers, and cut links: at least one for every four runs;
+/// - requests whose outcome their client never learned: at least one for each run.
 fn must_have_met(statistics: &Statistics) {
     let least = statistics.runs / 4;
     for fate in Fate::NAMES {
@@ -72,8 +81,10 @@ fn must_have_met(statistics: &Statistics) {
     assert!(statistics.lost >= statistics.runs, "{statistics}");
 }
 
-/// Whether until when a session is safe was promised in this run: not where a link between servers works one way alone, nor where the clock of a
-/// server stands still.
+/// Whether this run promises until which instant a session is safe.
+///
+/// The promise fails if a link between servers worked in one direction only, or a server's clock
+/// stood still.
 pub(crate) fn promises_time<F>(ran: &Ran<F>) -> bool {
     let faults = ran.statistics.coverage.faults();
     !faults.contains_key(&Kind::CutOneWay) && !faults.contains_key(&Kind::ClockFreeze)

@@ -1,6 +1,10 @@
-//! Futures of recipes that are dropped at any poll, as `select!` drops them: nothing of them stays, nothing of others is lost, and the next call works.
+//! Tests of futures that are dropped at any poll, as `select!` drops them.
 //!
-//! The first part drops each call at its first pending poll, then at its second, and so on until it is ready before that or only waits for others. The second
+//! A dropped call leaves nothing behind and loses nothing of other participants, and the next call
+//! works.
+//!
+//! The first part drops each call at its first pending poll, then at its second, and so on. It
+//! stops once the call is ready before that poll, or only waits for other participants. The second
 //! part draws calls, polls, faults and fates.
 
 use crate::apart::{cut_at, heard, left_behind, within};
@@ -16,23 +20,23 @@ use zoolet_recipes::{
 };
 use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
 
-/// No call of a recipe has so many pending polls that are not for others.
+/// Bound on the pending polls of a call that does not wait for other participants.
 const POLLS_MAX: u64 = 100;
-/// A call that is not ready after this waits for others.
+/// A call that is still pending after this time waits for other participants.
 const RESTS: Duration = Duration::from_secs(2);
 
 type Desk = Seat<String>;
 
-/// What came of a call that was to be dropped.
+/// Outcome of a call that was to be dropped.
 enum Cut<T> {
     Dropped,
-    /// It was dropped while it waited for somebody else.
+    /// It was dropped while it waited for another participant.
     Waited,
     Ready(T),
 }
 
 impl<T> Cut<T> {
-    /// Whether there are more polls at which it could be dropped.
+    /// Whether the call has later polls at which it could be dropped.
     fn has_later(&self) -> bool {
         matches!(self, Self::Dropped)
     }
@@ -46,12 +50,12 @@ async fn cut<W: Future>(seat: &Desk, pending: u64, call: W) -> Cut<W::Output> {
     }
 }
 
-/// The same, whatever comes of it.
+/// Drops a call at this pending poll, whatever its outcome.
 async fn drop_at<W: Future>(seat: &Desk, pending: u64, call: W) {
     cut(seat, pending, call).await.has_later();
 }
 
-/// Calls `attempt` with each poll at which it is to drop, from the first on, for as long as there are later ones.
+/// Calls `attempt` with each poll number from 0 on, while it reports later polls.
 async fn at_every_poll(what: &str, mut attempt: impl AsyncFnMut(u64) -> bool) {
     for pending in 0..POLLS_MAX {
         if !attempt(pending).await {
@@ -62,7 +66,7 @@ async fn at_every_poll(what: &str, mut attempt: impl AsyncFnMut(u64) -> bool) {
     panic!("{what} is pending after {POLLS_MAX} polls");
 }
 
-/// Runs of one client, of which nothing may be left.
+/// Runs `body` with one client, and checks that nothing is left behind.
 fn each<W: Future<Output = ()>>(body: impl Fn(Desk) -> W + Copy + Sync + 'static) {
     let live = move |seat: Desk| async move {
         body(seat.clone()).await;
@@ -76,7 +80,9 @@ fn nothing_left(ran: &Ran<String>) -> Result<(), String> {
     if ran.facts.is_empty() { Ok(()) } else { Err(format!("left: {:?}", ran.facts)) }
 }
 
-/// What is free as soon as a dropped attempt is cleared away.
+/// Repeats an attempt until the znodes of a dropped attempt are cleared away.
+///
+/// Panics after 5 s.
 async fn soon<T>(seat: &Desk, attempt: impl AsyncFn() -> Option<T>) -> T {
     for _ in 0..100 {
         if let Some(value) = attempt().await {
@@ -171,7 +177,7 @@ fn a_lock_for_readers_and_writers() {
                 let held = other.read().await.unwrap();
                 let attempt = cut(&seat, pending, lock.write()).await;
                 assert!(!matches!(attempt, Cut::Ready(_)));
-                // A writer that waits no more lets readers in.
+                // A dropped writer no longer keeps readers out.
                 soon(&seat, async || lock.try_read().await.unwrap()).await.release().await.unwrap();
                 held.release().await.unwrap();
                 attempt.has_later()
@@ -385,7 +391,7 @@ fn an_event_handle() {
         at_every_poll("wait for a signal to use up", async |pending| {
             auto.set().await.unwrap();
             let attempt = cut(&seat, pending, auto.wait()).await;
-            // It may have used it up.
+            // The dropped call may have used the signal up.
             auto.set().await.unwrap();
             auto.wait().await.unwrap();
             assert!(!auto.is_set().await.unwrap());
@@ -447,7 +453,8 @@ fn a_counter() {
     });
 }
 
-/// Its order is for `queue::an_attempt_that_is_dropped_at_any_poll_leaves_its_item_in_the_order`.
+/// The order of items is tested by
+/// `queue::an_attempt_that_is_dropped_at_any_poll_leaves_its_item_in_the_order`.
 #[test]
 fn a_queue() {
     each(async |seat| {
@@ -599,7 +606,7 @@ fn what_others_say() {
             session.set(&root, Some(Bytes::from(format!("{number}"))), zoolet_session::Version::Any).await.unwrap();
             let attempt = cut(&seat, pending, cache.next()).await;
             let has_later = attempt.has_later() | cut(&seat, pending, plan.next()).await.has_later();
-            // Whatever was dropped is told by a later call, and what was told before is known.
+            // Later calls report what the dropped calls have not reported.
             while cache.child(&number.to_string()).is_none() {
                 assert_ne!(cache.next().await.unwrap(), Change::Gap);
             }
@@ -743,12 +750,12 @@ fn two_phase_commit() {
 
 pub(crate) const CLIENTS: usize = 4;
 
-/// Makes the call that this number stands for, drops it at a poll that is drawn, and then makes it until it is done.
+/// Makes call number `which`, drops it at a drawn poll, and then repeats it until it is done.
 async fn call(seat: &Desk, which: u64) -> Result<(), Next> {
     let path = |what: &str| Path::new(format!("/dropped/{what}").into()).unwrap();
     let session = || seat.session.clone();
     let pending = seat.below(12);
-    // One of the client's own: others would wait for what it drops.
+    // Names of this client alone: other clients would wait for calls that it drops.
     let own = format!("{}.{}", seat.number, seat.life);
     macro_rules! calls {
         ($call:expr) => {{
@@ -788,11 +795,12 @@ async fn call(seat: &Desk, which: u64) -> Result<(), Next> {
         }
         6 => {
             let queue = Queue::new(session(), &path("queue")).unwrap();
-            // What dropped calls have put stays. A client in its server's process makes so many that the queue would be full.
+            // Items of dropped puts stay. A client in its server's process makes so many puts that
+            // the queue would become full.
             while heard(seat, queue.size().await)?.is_some_and(|items| items > 100) {
                 heard(seat, queue.take().await)?;
             }
-            // Two takes at most follow.
+            // The take below and its dropped attempt remove two items at most.
             calls!(queue.put("item"));
             calls!(queue.put("item"));
             calls!(queue.claim());
@@ -821,7 +829,7 @@ async fn call(seat: &Desk, which: u64) -> Result<(), Next> {
         11 => {
             let handle = EventHandle::new(session(), &path(&format!("handle-{own}")), Reset::Auto);
             calls!(handle.set());
-            // It may have used the signal up.
+            // The dropped call may have used the signal up.
             drop_at(seat, pending, handle.wait()).await;
             calls!(handle.set());
             while heard(seat, handle.wait().await)?.is_none() {
@@ -850,11 +858,12 @@ const CALLS: u64 = 14;
 pub(crate) async fn live(seat: Desk) -> Next {
     let mut rounds = 0;
     while rounds < CALLS || seat.goes_on() {
-        // Each life comes to all of them: a permit of a former one is given back.
+        // Each life makes every call, so it also returns the permit of a former life.
         if let Err(next) = call(&seat, (rounds + 3 * seat.number as u64) % CALLS).await {
             return next;
         }
-        // A client in its server's process waits for no network: without a pause it makes most of all calls.
+        // A client in its server's process waits for no network. Without a pause it would make most
+        // of all calls.
         seat.sleep(Duration::from_millis(seat.below(20))).await;
         rounds += 1;
     }
@@ -862,7 +871,7 @@ pub(crate) async fn live(seat: Desk) -> Next {
     Next::Done
 }
 
-/// Whoever is done has come through all of them, and the run fails when somebody is not.
+/// A client that finishes has made every call, and the run fails if one does not finish.
 pub(crate) fn judge(ran: &Ran<String>) -> Result<(), String> {
     nothing_left(ran)
 }

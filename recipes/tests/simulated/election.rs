@@ -1,4 +1,4 @@
-//! The election.
+//! Tests of the election.
 
 use crate::drawn::{drawn, drawn_of, some_stay_away};
 use crate::exclusion::{
@@ -17,7 +17,7 @@ fn election(seat: &Seat<Noted>) -> Election<Session> {
     Election::new(seat.session.clone(), &Path::from_static(PARENT)).described(format!("c{}", seat.number))
 }
 
-/// Leads for a while, and leaves in one of the ways there are.
+/// Leads for a while, then resigns, hands over or drops the leadership.
 async fn lead(seat: &Seat<Noted>, election: &Election<Session>, leadership: Leadership<Session>) {
     let token = leadership.token().0;
     seat.record(Noted::Granted(token, Mode::Exclusive));
@@ -48,7 +48,7 @@ async fn lead(seat: &Seat<Noted>, election: &Election<Session>, leadership: Lead
     }
 }
 
-/// Whoever leads sees itself in office, or a later one.
+/// Records an error unless the leader sees itself, or a later leader, in office.
 async fn note_wrong_office(seat: &Seat<Noted>, election: &Election<Session>, leadership: &Leadership<Session>) {
     let office = election.office().await;
     match office {
@@ -60,7 +60,7 @@ async fn note_wrong_office(seat: &Seat<Noted>, election: &Election<Session>, lea
     }
 }
 
-/// Tells what an observer is told, until the session is over.
+/// Records each office that an observer reports, until the session is over.
 async fn observe(seat: Seat<Noted>) {
     let mut observer = election(&seat).observe();
     loop {
@@ -72,7 +72,7 @@ async fn observe(seat: Seat<Noted>) {
     }
 }
 
-/// Stands again and again; gives some campaigns up.
+/// Campaigns repeatedly, and gives up some campaigns.
 pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
     let naming = [Naming::Documented, Naming::Curator, Naming::Kazoo][seat.number % 3];
     let election = election(&seat).naming(naming).rank((seat.number % 2) as u8);
@@ -95,7 +95,7 @@ fn one_leads_and_everybody_sees_later_ones_only() {
     drawn_of(50, |seed| some_stay_away(seed, 4), cycle, judge_drawn);
 }
 
-/// Client 4 takes away what the others have or wait for.
+/// Like `cycle`, while client 4 breaks and revokes places of the others.
 pub(crate) async fn broken(seat: Seat<Noted>) -> Next {
     if seat.number == 4 { break_some(&seat, &[PARENT]).await } else { cycle(seat).await }
 }
@@ -105,7 +105,7 @@ fn a_leader_that_was_broken_writes_nothing_more() {
     drawn(20, 5, broken, judge_drawn);
 }
 
-/// Once each, in the order of their numbers.
+/// Leads once. Clients campaign in the order of their numbers.
 pub(crate) async fn once(seat: Seat<Noted>) -> Next {
     until(&seat, 4.0 + seat.number as f64 / 2.0).await;
     let leadership = election(&seat).campaign().await.unwrap();
@@ -123,7 +123,8 @@ pub(crate) fn wakes_one(ran: &Ran<Noted>) -> Result<(), String> {
     if order.len() != CANDIDATES || !order.is_sorted() {
         return Err(format!("led in the order {order:?}"));
     }
-    // A list after it came, one after its event, and one to see whether somebody else is to lead first.
+    // One list on arrival, one after the event, and one to see whether another candidate is to lead
+    // first.
     each_woke(ran, CANDIDATES, 1, 3)
 }
 
@@ -132,7 +133,7 @@ fn a_leader_that_goes_wakes_one_candidate() {
     run_seeds_of(10, |seed| Scenario::peaceful(seed, CANDIDATES), once, wakes_one);
 }
 
-/// Candidates 1, 3, .. 11 leave while all wait: each wakes the one behind it, and nobody else.
+/// Candidates 1, 3, .. 11 leave while all wait. Each departure wakes only the candidate behind it.
 #[test]
 fn a_candidate_that_goes_wakes_one_other() {
     let body = async |seat: Seat<Noted>| {
@@ -150,7 +151,7 @@ fn a_candidate_that_goes_wakes_one_other() {
         if !order.iter().copied().eq(evens) {
             return Err(format!("led in the order {order:?}"));
         }
-        // Once for who stood before, once for who stands before that.
+        // One event for the odd candidate before it, and one for the even candidate before that.
         let woke = |client| (ran.events_of(client), ran.lists_of(client));
         match (0..CANDIDATES).step_by(2).find(|&client| woke(client).0 > 2 || woke(client).1 > 4) {
             Some(client) => Err(format!("client {client} woke and listed {:?}", woke(client))),
@@ -167,7 +168,8 @@ fn the_lowest_rank_leads_next_and_puts_nobody_out_of_office() {
         let leadership = election(&seat).rank([2, 2, 1, 0][seat.number]).campaign().await.unwrap();
         seat.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
         until(&seat, 10.0).await;
-        // Whoever let this one go first stands behind it by then: on the way there nobody sees it.
+        // A candidate that lets this one go first has moved behind it by then. No list shows it
+        // while it moves.
         seat.sleep(Duration::from_secs(1)).await;
         leadership.resign().await.unwrap();
         Next::Done
@@ -206,8 +208,9 @@ fn who_was_named_leads_next_and_then_the_others() {
     run_seeds_of(10, |seed| Scenario::peaceful(seed, 4), body, named);
 }
 
-/// The office of a leader that was broken stood until somebody else took it, or its session ended: with no other candidate, observers saw it lead for
-/// as long as it lived.
+/// Regression: the office of a broken leader stood until another candidate took it or its session
+/// ended. Without another candidate, observers saw the broken leader in office as long as its
+/// session lived.
 #[test]
 fn a_leader_that_is_broken_is_out_of_office_at_once_and_the_next_one_leads() {
     let body = async |seat: Seat<Noted>| {
@@ -261,8 +264,9 @@ fn a_leader_that_is_broken_is_out_of_office_at_once_and_the_next_one_leads() {
     run_seeds_of(10, |seed| Scenario::peaceful(seed, 4), body, judge);
 }
 
-/// Whoever broke a place looked for its office before it was taken, and deleted the place after: nobody was left to take the office back as long as the
-/// session lived, and everybody saw it lead.
+/// Regression: the operator looked for the office before the candidate took it, and deleted the
+/// place afterwards. The office then stayed as long as the candidate's session, and every observer
+/// saw it lead.
 #[test]
 fn a_candidate_that_is_broken_while_it_takes_office_is_not_seen_in_it() {
     let body = async |seat: Seat<Noted>| {
@@ -327,7 +331,8 @@ fn a_leader_that_is_asked_resigns_and_the_next_one_leads() {
     run_seeds_of(10, |seed| Scenario::peaceful(seed, 3), body, judge);
 }
 
-/// Observers were told of an office that nobody has, or failed, and the leader could not say any more that it leads.
+/// Regression: observers were told of an office without a leader, or failed. The leader could no
+/// longer proclaim that it leads.
 #[test]
 fn what_is_no_office_is_not_taken_for_one_and_the_leader_puts_it_right() {
     let body = async |seat: Seat<Noted>| {

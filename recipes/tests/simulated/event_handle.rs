@@ -1,13 +1,14 @@
-//! The event handle.
+//! Tests of the event handle.
 //!
-//! | hazard | where |
-//! |---|---|
-//! | 2 create done, reply lost | [`one_goes_on_for_each_signal`]: each deletion of a signal is one who went on |
-//! | 4 a new session after the last | lives after an expiry, in both tests |
-//! | 5 attempts given up | waits and signals that are dropped, in both; `Left` |
-//! | 6 herd | stated by the page, and counted: [`each_signal_wakes_all_who_wait_and_one_takes_it`] |
-//! | 8, 12 staleness, missed events | [`nobody_goes_on_without_a_signal`]: servers that are behind, cuts |
-//! | 1, 3, 7, 9 to 11, 13 | nobody holds anything, and the znode is persistent |
+//! Hazards, numbered as in `main.rs`:
+//! - 2, reply lost after a create: [`one_goes_on_for_each_signal`]. Each deletion of a signal is
+//!   one waiter that went on.
+//! - 4, a new session after the last: lives after an expiry, in both drawn tests.
+//! - 5, attempts given up: both drop waits and signals. `Left` records leftovers.
+//! - 6, herd: documented, and counted in [`each_signal_wakes_all_who_wait_and_one_takes_it`].
+//! - 8 and 12, staleness and missed events: [`nobody_goes_on_without_a_signal`] has lagging servers
+//!   and cuts.
+//! - 1, 3, 7, 9 to 11 and 13: nothing is held, and the znode is persistent.
 
 use crate::apart::{finish, finished, heard, left_behind, persist, up_to, within};
 use crate::drawn::drawn;
@@ -19,7 +20,7 @@ use zoolet_session::Session;
 use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
 
 const PATH: &str = "/line/delivery";
-/// They wait; the others signal.
+/// Number of waiters, the first clients. The others signal.
 const WAITING: usize = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,7 +50,7 @@ async fn live(seat: Seat<Noted>, reset: Reset) -> Next {
 }
 
 async fn wait(seat: &Seat<Noted>, reset: Reset) -> Result<(), Next> {
-    // In an earlier life: then nobody signals any more.
+    // An earlier life has finished, so the signals may have ended.
     if finished(seat).await?.contains(&seat.number) {
         return Ok(());
     }
@@ -91,7 +92,7 @@ async fn signal(seat: &Seat<Noted>, reset: Reset) -> Result<(), Next> {
     Ok(())
 }
 
-/// When it was not signalled, microseconds: from, until.
+/// Returns when there was no signal: begin and end, in microseconds.
 fn silences(ran: &Ran<Noted>) -> Result<Vec<(u64, u64)>, String> {
     let mut silent = vec![(0, u64::MAX)];
     for change in ran.changed()?.into_iter().filter(|change| change.path == PATH) {
@@ -128,7 +129,10 @@ fn judge(ran: &Ran<Noted>) -> Result<(), String> {
     Ok(())
 }
 
-/// Each signal that was taken is one who went on, or who died or stopped waiting in that moment; the same of those that were given.
+/// Checks [`judge`]'s rule, and accounts for every signal taken and given.
+///
+/// A client that took a signal went on, or died or stopped waiting at that moment. The same holds
+/// for clients that gave one.
 fn judge_auto(ran: &Ran<Noted>) -> Result<(), String> {
     judge(ran)?;
     let mut done: BTreeMap<(usize, bool), (usize, usize, usize)> = BTreeMap::new();
@@ -186,7 +190,7 @@ fn each_signal_wakes_all_who_wait_and_one_takes_it() {
     let all = |ran: &Ran<Noted>| {
         let mut events: Vec<_> = (0..SIGNALS).map(|client| ran.events_of(client)).collect();
         events.sort_unstable();
-        // The first one woke once, the last one each time.
+        // The first to go on woke once, and the last one for each signal.
         if events == [1, 2, 3, 4, 5, 6] { Ok(()) } else { Err(format!("{events:?}")) }
     };
     run_seeds_of(5, |seed| Scenario::peaceful(seed, SIGNALS + 1), live, all);

@@ -1,4 +1,4 @@
-//! What is written down of grants, and what must hold of it.
+//! Facts that clients record about grants, and the rules for them.
 
 use crate::drawn::promises_time;
 use std::collections::BTreeMap;
@@ -11,49 +11,55 @@ use zoolet_recipes::{Contention, Coordinator, Error, FencedWriter, Grant, Holdin
 use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat};
 use zoolet_sim::oracle::Changed;
 
-/// What fenced writers write to that have something alone: their token.
+/// Register for fenced writers with an exclusive grant; they write their token.
 pub(crate) const REGISTER: Path = Path::from_static("/register");
-/// The same of those who share.
+/// Register for fenced writers with a shared grant.
 const SHARED: Path = Path::from_static("/shared");
 
-/// Something about a grant, which its token names.
+/// A fact about a grant. An `i64` alone, or the first one, is the grant's token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Noted {
-    /// It was granted.
+    /// The grant was given.
     Granted(i64, Mode),
-    /// Its holder found it held, in this very moment.
+    /// The holder found the grant held, at this moment.
     Acted(i64, Mode),
-    /// A fenced write of its holder was done, with this zxid.
+    /// A fenced write of the holder succeeded with this zxid.
     Wrote(i64, i64),
-    /// Its holder was told that nobody else has it before this time of the run, microseconds.
+    /// The holder was told that the grant is safe until this time, in microseconds of the run.
+    ///
+    /// Until then no other client may have a conflicting grant.
     Safe(i64, u64),
-    /// Its owner, who asked for it at this time of the run, microseconds, has it again.
+    /// The owner asked for its grant again at this time of the run, in microseconds, and got it.
     Regained(i64, u64),
-    /// Its holder is about to give it up.
+    /// The holder is about to give the grant up.
     Released(i64),
-    /// This znode of the own session should not be there any more.
+    /// This znode of the client's session was left behind.
     Leaked(String),
-    /// The znode of a grant.
+    /// Path of the grant's znode.
     Placed(i64, String),
-    /// Somebody is about to delete this place, which is somebody else's.
+    /// The client is about to delete this place of another client.
     Breaking(String),
-    /// Somebody is about to take away this place, which is somebody else's, once no instant that its holder was told of lies ahead.
+    /// The client is about to take away this place of another client safely.
+    ///
+    /// The place goes only after every instant that its holder was told has passed.
     Withdrawing(String),
-    /// An observer was told of the token of who is in office.
+    /// An observer was told the token of the leader in office.
     Saw(Option<i64>),
-    /// Its holder leads, and nobody is in office.
+    /// The holder leads, and the office is vacant.
     NotInOffice(i64),
-    /// What a page rules out.
+    /// A violation of the recipe's documentation.
     Wrong(String),
 }
 
-/// Holds a grant for a while, and acts on it as long as it is held.
+/// Holds a grant for a while and acts on it, then gives it up.
 pub(crate) async fn hold<C: Coordinator>(seat: &Seat<Noted>, grant: Grant<C>, mode: Mode) {
     act(seat, &grant, mode).await;
     give_up(seat, grant).await;
 }
 
-/// Acts on a grant as long as it is held. Half of the holders write on whatever they know of it: that is what fencing is for.
+/// Acts on a grant a few times while it is held.
+///
+/// Half of the holders write even if they know that the grant is lost: fencing has to stop them.
 pub(crate) async fn act<C: Coordinator>(seat: &Seat<Noted>, grant: &Grant<C>, mode: Mode) {
     let token = grant.token().0;
     seat.record(Noted::Granted(token, mode));
@@ -68,7 +74,7 @@ pub(crate) async fn act<C: Coordinator>(seat: &Seat<Noted>, grant: &Grant<C>, mo
     }
 }
 
-/// Writes down how a grant is, and says whether it is held.
+/// Records the state of a grant, and returns whether it is held.
 pub(crate) fn note_holding(seat: &Seat<Noted>, token: i64, mode: Mode, holding: Holding) -> bool {
     if holding == Holding::Held {
         seat.record(Noted::Acted(token, mode));
@@ -84,7 +90,7 @@ pub(crate) fn note_holding(seat: &Seat<Noted>, token: i64, mode: Mode, holding: 
     holding == Holding::Held
 }
 
-/// Gives it up in one of the ways there are.
+/// Gives a grant up, by a drop or a release.
 pub(crate) async fn give_up<C: Coordinator>(seat: &Seat<Noted>, grant: Grant<C>) {
     seat.record(Noted::Released(grant.token().0));
     match seat.below(3) {
@@ -95,7 +101,7 @@ pub(crate) async fn give_up<C: Coordinator>(seat: &Seat<Noted>, grant: Grant<C>)
     }
 }
 
-/// Writes to the register of those who have something alone, fenced.
+/// Writes the token to [`REGISTER`], fenced.
 pub(crate) async fn write<C: Coordinator>(seat: &Seat<Noted>, token: i64, fenced: &FencedWriter<'_, C>) {
     write_as(seat, token, Mode::Exclusive, fenced).await;
 }
@@ -112,7 +118,7 @@ async fn write_as<C: Coordinator>(seat: &Seat<Noted>, token: i64, mode: Mode, fe
     }
 }
 
-/// An operator who takes away what those have or wait for who stand in these lines, while faults go on.
+/// Plays an operator that breaks and revokes places in these lines, while faults go on.
 pub(crate) async fn break_some(seat: &Seat<Noted>, lines: &[&'static str]) -> Next {
     while seat.goes_on() {
         seat.sleep(Duration::from_millis(seat.below(1500))).await;
@@ -122,7 +128,7 @@ pub(crate) async fn break_some(seat: &Seat<Noted>, lines: &[&'static str]) -> Ne
         let path = Path::from_static(lines[seat.below(lines.len() as u64) as usize]);
         let line = Contention::new(seat.session.clone(), &path);
         let Ok(contenders) = line.contenders().await else { continue };
-        // Mostly one who holds.
+        // Chooses the holder in two of three cases, and any contender otherwise.
         let chosen = if seat.below(3) > 0 { 0 } else { seat.below(contenders.len() as u64) as usize };
         let Some(chosen) = contenders.get(chosen) else { continue };
         seat.record(Noted::Breaking(chosen.path.to_string()));
@@ -135,8 +141,10 @@ pub(crate) async fn break_some(seat: &Seat<Noted>, lines: &[&'static str]) -> Ne
     Next::Done
 }
 
-/// Attempts, one after the other, until `least` of them had what they wanted and faults are over; each says whether it had. Then nothing of this session
-/// may be left below `parents`.
+/// Repeats `attempt` until at least `least` attempts succeeded and the faults are over.
+///
+/// An attempt returns whether it succeeded. At the end, no znode of this session may be left below
+/// `parents`.
 pub(crate) async fn again_and_again(
     seat: &Seat<Noted>,
     least: u32,
@@ -161,12 +169,12 @@ pub(crate) async fn again_and_again(
     Next::Done
 }
 
-/// An attempt whose place somebody broke has nothing, and that is all.
+/// Turns [`Error::Broken`] into `None`: an attempt whose place was broken has no grant.
 pub(crate) fn unless_broken<T>(attempt: Result<Option<T>, Error>) -> Result<Option<T>, Error> {
     attempt.or_else(|error| if error == Error::Broken { Ok(None) } else { Err(error) })
 }
 
-/// What a future gives within this time.
+/// Returns the output of a future, or `None` if it takes longer than `patience`.
 pub(crate) async fn within<T>(seat: &Seat<Noted>, patience: Duration, future: impl Future<Output = T>) -> Option<T> {
     let (mut future, mut timer) = (pin!(future), pin!(seat.sleep(patience)));
     poll_fn(|context| match future.as_mut().poll(context) {
@@ -176,16 +184,19 @@ pub(crate) async fn within<T>(seat: &Seat<Noted>, patience: Duration, future: im
     .await
 }
 
-/// Waits for this time of the run, in seconds: how clients that know nothing of each other take turns.
+/// Waits until this time of the run, in seconds. Clients take turns by it.
 pub(crate) async fn until(seat: &Seat<Noted>, at_s: f64) {
     let now_us = seat.true_us(seat.now());
     seat.sleep(Duration::from_micros(((at_s * 1e6) as u64).saturating_sub(now_us))).await;
 }
 
-/// Notes every znode that this session still has below `parent` after a while: what nobody waits for goes in its own time.
+/// Records every znode of this session that stays below `parent`.
+///
+/// Errands delete the znodes of dropped attempts in the background, so the check waits for a while.
 pub(crate) async fn note_leaks(seat: &Seat<Noted>, parent: &'static str) {
     let mut left = Vec::new();
-    // What a server could not do at once goes with the next ping, and there is none while a client asks more often than that: it looks less and less often.
+    // A session retries failed errands with its next ping, and pings only while it sends no
+    // requests. So the pauses between the looks grow.
     for pause_ms in [100, 200, 400, 800, 1600, 3200, 6000, 6000, 6000] {
         match own_below(seat, parent).await {
             Ok(own) if own.is_empty() => return,
@@ -214,53 +225,54 @@ async fn own_below(seat: &Seat<Noted>, parent: &'static str) -> Result<Vec<Strin
     Ok(own)
 }
 
-/// What to do after an error: go on, or with another session.
+/// Returns [`Next::AnotherSession`] if the session is over.
 pub(crate) fn is_over(seat: &Seat<Noted>) -> Option<Next> {
     seat.session.state().is_over().then_some(Next::AnotherSession)
 }
 
-/// One grant.
+/// A grant, as the tree and its holder tell it. Times are in microseconds of the run.
 struct Granted {
     token: i64,
     mode: Mode,
     at_us: u64,
     client: usize,
     life: u32,
-    /// Its znode.
+    /// Path of its znode.
     path: String,
-    /// When somebody was about to break it.
+    /// Time at which an operator was about to break it.
     broken_us: Option<u64>,
-    /// When somebody was about to withdraw it.
+    /// Time at which an operator was about to withdraw it.
     withdrawn_us: Option<u64>,
-    /// When it was about to be given up.
+    /// Time at which its holder was about to give it up.
     released_us: Option<u64>,
-    /// How that went.
+    /// The deletion of its znode.
     end: Option<Changed>,
-    /// When its holder began to share it.
+    /// Time at which its holder became a reader.
     shared_us: Option<u64>,
 }
 
 impl Granted {
     fn minds(&self, other: &Self) -> bool {
-        // What became another one is the same; a gate's znode is made again and again.
+        // Another token of the same client at the same path is the same grant, downgraded. The path
+        // alone does not tell: all passages of a gate have one path.
         let is_same = (&self.path, self.client, self.life) == (&other.path, other.client, other.life);
         !is_same && (self.mode == Mode::Exclusive || other.mode == Mode::Exclusive)
     }
 
-    /// Whether it lets another one in at that time, microseconds, because it shares.
+    /// Whether this grant, downgraded by then, may coexist with the shared grant `other`.
     fn shares_with(&self, other: &Self) -> bool {
         other.mode == Mode::Shared && self.shared_us.is_some_and(|shared_us| shared_us <= other.at_us)
     }
 
-    /// Whether it stands in the tree when another one is granted.
+    /// Whether both places stand in the tree when `other` is granted.
     fn stands_beside(&self, other: &Self) -> bool {
         let stands = |grant: &Self| grant.end.as_ref().is_none_or(|end| end.at_us > other.at_us);
-        // Who is told late may have lost its own place before.
+        // A client that learns of its grant late may have lost its place by then.
         stands(self) && stands(other)
     }
 }
 
-/// What the tree and its holders tell of each grant, in the order in which they heard of them.
+/// Collects the grants from the tree and the facts, in the order in which holders learned of them.
 fn grants(ran: &Ran<Noted>, changes: &[Changed]) -> Result<Vec<Granted>, String> {
     let placed: BTreeMap<i64, &String> = ran
         .facts
@@ -273,7 +285,7 @@ fn grants(ran: &Ran<Noted>, changes: &[Changed]) -> Result<Vec<Granted>, String>
     for fact in &ran.facts {
         let Noted::Granted(token, mode) = fact.what else { continue };
         if let Some(other) = grants.iter().find(|other| other.token == token) {
-            // Taken again by the same owner, or shared now.
+            // The same owner took it again, or became a reader.
             if (other.client, other.life) == (fact.client, fact.life) {
                 continue;
             }
@@ -299,7 +311,7 @@ fn grants(ran: &Ran<Noted>, changes: &[Changed]) -> Result<Vec<Granted>, String>
             path,
         });
     }
-    // One that became another one, with another token, is given up as that.
+    // A downgraded grant has another token at the same path, and is released under that token.
     let released: Vec<_> = grants.iter().map(|grant| (grant.path.clone(), grant.token, grant.released_us)).collect();
     for grant in &mut grants {
         let theirs = released.iter().filter(|(path, token, _)| *path == grant.path && *token >= grant.token);
@@ -308,9 +320,13 @@ fn grants(ran: &Ran<Noted>, changes: &[Changed]) -> Result<Vec<Granted>, String>
     Ok(grants)
 }
 
-/// Nothing is granted beside what minds it and stands in the tree; nobody acts on a grant, or is told that it is safe, when somebody else who minds has
-/// a later one, unless somebody broke it; what was written fenced was written before the grant went, in the order of tokens; observers see later
-/// terms only; nothing is left behind.
+/// Checks the rules for grants:
+/// - No grant is given while a conflicting one stands in the tree.
+/// - While another client has a later, conflicting grant, no client acts on its own grant or is
+///   told that it is safe. A broken grant is exempt.
+/// - Fenced writes come before the end of their grant, and in token order.
+/// - Observers see later terms only.
+/// - No znode is left behind.
 pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
     let changes = ran.changed()?;
     let grants = grants(ran, &changes)?;
@@ -322,7 +338,9 @@ pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
     nothing_else_is_wrong(ran, &grants)
 }
 
-/// That, and no grant goes that nobody has given up or broken and whose session lives.
+/// Checks [`judge`]'s rules, and that no grant of a living session ends by itself.
+///
+/// It may end only after it was given up, broken or withdrawn.
 pub(crate) fn judge_drawn(ran: &Ran<Noted>) -> Result<(), String> {
     judge(ran)?;
     are_kept(&grants(ran, &ran.changed()?)?)
@@ -342,7 +360,7 @@ fn are_kept(grants: &[Granted]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whatever their holders know.
+/// Checks that conflicting grants never stand together, whatever their holders know.
 fn stand_alone(grants: &[Granted]) -> Result<(), String> {
     for (at, grant) in grants.iter().enumerate() {
         let stands = |other: &&Granted| other.minds(grant) && other.stands_beside(grant) && !other.shares_with(grant);
@@ -356,14 +374,17 @@ fn stand_alone(grants: &[Granted]) -> Result<(), String> {
     Ok(())
 }
 
-/// How many others stood in the tree when each was granted.
+/// Returns for each grant how many others stood in the tree when it was given.
 pub(crate) fn beside(ran: &Ran<Noted>) -> Result<Vec<usize>, String> {
     let grants = grants(ran, &ran.changed()?)?;
     let others = |at: usize| grants[..at].iter().filter(|other| other.stands_beside(&grants[at])).count();
     Ok((0..grants.len()).map(others).collect())
 }
 
-/// What was written fenced was written before the grant went, none goes that nobody has given up or broken, and nothing is left behind.
+/// Checks the rules for grants that do not depend on conflicts.
+///
+/// Fenced writes come before the end of their grant, no grant of a living session ends by itself,
+/// and nothing is left behind.
 pub(crate) fn judge_fences(ran: &Ran<Noted>) -> Result<(), String> {
     let changes = ran.changed()?;
     let grants = grants(ran, &changes)?;
@@ -372,7 +393,7 @@ pub(crate) fn judge_fences(ran: &Ran<Noted>) -> Result<(), String> {
     nothing_else_is_wrong(ran, &grants)
 }
 
-/// As the tree has what was written, whether anybody was told of it or not.
+/// Checks the fenced writes in the tree, whether or not their writers learned of them.
 fn are_fenced(ran: &Ran<Noted>, grants: &[Granted], changes: &[Changed]) -> Result<(), String> {
     let token = |change: &Changed| std::str::from_utf8(change.data.as_deref()?).ok()?.parse::<i64>().ok();
     let mut newest = 0;
@@ -400,7 +421,7 @@ fn are_fenced(ran: &Ran<Noted>, grants: &[Granted], changes: &[Changed]) -> Resu
     Ok(())
 }
 
-/// Who has a grant knows until when nobody else has a later one.
+/// Checks that no later, conflicting grant is given before the safe instant that a holder was told.
 fn know_how_they_are(ran: &Ran<Noted>, grants: &[Granted], changes: &[Changed]) -> Result<(), String> {
     for fact in &ran.facts {
         let (token, until_us) = match fact.what {
@@ -410,7 +431,8 @@ fn know_how_they_are(ran: &Ran<Noted>, grants: &[Granted], changes: &[Changed]) 
         };
         let Some(grant) = grants.iter().find(|grant| grant.token == token) else { continue };
         let may_have_it = |other: &&Granted| {
-            // Who was broken hears of it later; only its writes are prevented at once. And in a server's process a session dies with that.
+            // The holder learns later that its grant was broken; only its writes are refused at
+            // once. A session in a server's process ends with the process.
             let is_broken = grant.broken_us.is_some_and(|broken_us| broken_us <= other.at_us);
             let is_released = grant.released_us.is_some_and(|released_us| released_us <= other.at_us);
             let made = changes.iter().find(|change| change.path == grant.path && change.kind == EventKind::NodeCreated);
@@ -432,7 +454,7 @@ fn know_how_they_are(ran: &Ran<Noted>, grants: &[Granted], changes: &[Changed]) 
     Ok(())
 }
 
-/// How often somebody was told so of a grant that its session's end took away.
+/// Counts the `Safe` facts about grants that ended with their session.
 pub(crate) fn put_to_the_test(ran: &Ran<Noted>) -> Result<usize, String> {
     let grants = grants(ran, &ran.changed()?)?;
     let ends = |token: i64| {
@@ -451,7 +473,7 @@ fn nothing_else_is_wrong(ran: &Ran<Noted>, grants: &[Granted]) -> Result<(), Str
         |path: &str| ran.facts.iter().any(|fact| matches!(&fact.what, Noted::Breaking(broken) if broken == path));
     for fact in &ran.facts {
         match &fact.what {
-            // A leader that is broken hears of it later.
+            // A broken leader learns of it later.
             &Noted::NotInOffice(token) => match grants.iter().find(|grant| grant.token == token) {
                 Some(grant) if is_broken(&grant.path) => {}
                 _ => return Err(format!("client {} leads with {token} and is not in office", fact.client)),
@@ -479,18 +501,19 @@ fn nothing_else_is_wrong(ran: &Ran<Noted>, grants: &[Granted]) -> Result<(), Str
     Ok(())
 }
 
-/// Nothing broken, and sessions that pings alone keep out of doubt.
+/// Returns a scenario without faults, where pings alone keep sessions out of doubt.
 pub(crate) fn at_ease(seed: u64, clients: usize) -> Scenario {
     Scenario { timeouts_ms: (10_000, 16_000), ..Scenario::peaceful(seed, clients) }
 }
 
-/// The clients in the order in which they were granted something.
+/// Returns the clients in the order of their grants.
 pub(crate) fn order(ran: &Ran<Noted>) -> Vec<usize> {
     let granted = |what: &Noted| matches!(what, Noted::Granted(..));
     ran.facts.iter().filter(|fact| granted(&fact.what)).map(|fact| fact.client).collect()
 }
 
-/// That no client heard more watch events, or asked for more lists of children, than this.
+/// Checks that each client got at most `events` watch events and listed children at most `lists`
+/// times.
 pub(crate) fn each_woke(ran: &Ran<Noted>, clients: usize, events: usize, lists: usize) -> Result<(), String> {
     for client in 0..clients {
         let (heard, listed) = (ran.events_of(client), ran.lists_of(client));

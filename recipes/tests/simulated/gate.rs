@@ -1,4 +1,4 @@
-//! The gate.
+//! Tests of the gate.
 
 use crate::drawn::{drawn_of, some_stay_away};
 use crate::exclusion::{
@@ -17,7 +17,7 @@ fn gate(seat: &Seat<Noted>) -> Gate<Session> {
     Gate::new(seat.session.clone(), &Path::from_static(GATE))
 }
 
-/// Is behind the gate for a while; acts only while its session surely lives.
+/// Stays behind the gate for a while, and acts only while its session surely lives.
 async fn stay(seat: &Seat<Noted>, passage: Passage<Session>) {
     let token = passage.token().0;
     seat.record(Noted::Granted(token, Mode::Exclusive));
@@ -50,14 +50,16 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
     .await
 }
 
-/// A deletion whose answer was lost was sent again, and hit whoever had passed since: two were behind the gate. And a create of an attempt that was
-/// given up came after the look that was to find it: the gate stayed shut.
+/// Regression: a deletion was sent again when its reply was lost, and deleted the znode of a later
+/// passage, so two clients were behind the gate. Also, the create of a dropped attempt took effect
+/// after the look that was to find it, so the gate stayed shut.
 #[test]
 fn nobody_passes_while_somebody_else_is_behind_the_gate_and_it_opens_again() {
     drawn_of(50, |seed| some_stay_away(seed, 4), cycle, judge_drawn);
 }
 
-/// Between the look whose the znode was and its deletion an operator deleted it and somebody else passed: his znode was deleted.
+/// Regression: after the owner's look and before its deletion, an operator deleted the znode and
+/// another client passed. The owner deleted the other client's znode.
 #[test]
 fn whoever_gives_up_a_passage_that_was_broken_ends_nobody_elses() {
     const OPERATOR: usize = 3;
@@ -118,14 +120,15 @@ fn a_release_wakes_all_who_wait_and_each_once() {
                 return Err(format!("client {client} passed as number {place} and woke {events} times"));
             }
         }
-        // It is a herd, and by design: the page says so. Now and then the next one has passed before who looks can watch the one before.
+        // It is a herd, as documented. Now and then the next client has passed before a waiter can
+        // watch the one before, so a waiter may miss an event.
         let (last, events) = (order[CLIENTS - 1], ran.events_of(order[CLIENTS - 1]));
         if 2 * events > CLIENTS { Ok(()) } else { Err(format!("client {last} was last and woke {events} times")) }
     };
     run_seeds_of(10, |seed| Scenario::peaceful(seed, CLIENTS), once, herd);
 }
 
-/// The check of its znode alone would find that of the next one.
+/// A check of the znode alone would accept the znode of the next passage.
 #[test]
 fn whoever_was_put_out_writes_nothing_more_also_when_somebody_else_has_passed() {
     let body = async |seat: Seat<Noted>| {

@@ -1,4 +1,4 @@
-//! What a holder knows of what it has.
+//! Tests of what a holder knows about its grant.
 
 use crate::drawn::{drawn_of, some_stay_away};
 use crate::exclusion::{Noted, again_and_again, judge_drawn, note_holding, put_to_the_test, within, write};
@@ -11,7 +11,7 @@ use zoolet_sim::ensemble::{Fate, Kind, Mix, Next, SECOND, Scenario, Seat, run_se
 
 const PARENT: &str = "/locks/motor";
 
-/// Acts without ever asking whether it may: whoever runs it does.
+/// Acts without asking whether the grant is held: `Grant::run`, which polls it, checks that.
 async fn acts(seat: &Seat<Noted>, grant: &Grant<Session>) {
     let token = grant.token().0;
     for _ in 0..seat.below(20) {
@@ -22,7 +22,7 @@ async fn acts(seat: &Seat<Noted>, grant: &Grant<Session>) {
     }
 }
 
-/// Reads how a grant is and becomes, until it is lost or for so long.
+/// Reads the holdings of a grant until it is lost or the time is over, and checks each change.
 async fn listen(seat: &Seat<Noted>, grant: &Grant<Session>, for_so_long: Duration) {
     let mut holdings = grant.holdings();
     let mut told = None;
@@ -48,7 +48,7 @@ async fn listen(seat: &Seat<Noted>, grant: &Grant<Session>, for_so_long: Duratio
     }
 }
 
-/// Waits until it is over, or for so long.
+/// Waits until the grant has ended or the time is over, and checks the end.
 async fn wait_end(seat: &Seat<Noted>, grant: &Grant<Session>, for_so_long: Duration) {
     let session = &seat.session;
     let is_over = || session.state().is_over();
@@ -69,7 +69,7 @@ async fn cycle(seat: Seat<Noted>) -> Next {
     again_and_again(&seat, 6, &[PARENT], async || {
         let grant = lock.acquire().await?;
         seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
-        // Some for longer than most sessions live unheard.
+        // Some holders wait longer than most sessions survive without contact.
         let most_ms = if seat.goes_on() && seat.below(4) > 0 { 20_000 } else { 4000 };
         let for_so_long = Duration::from_millis(seat.below(most_ms));
         match seat.below(3) {
@@ -92,7 +92,7 @@ fn who_acts_as_long_as_it_holds_never_acts_beside_the_next() {
     drawn_of(40, |seed| some_stay_away(seed, 3), cycle, judge_drawn);
 }
 
-/// Pauses, cuts and expiries, and many.
+/// Returns a scenario with many pauses, cuts and expiries.
 fn doubtful(seed: u64) -> Scenario {
     let mut scenario = Scenario::peaceful(seed, 3);
     let fate = |at: u64| match (seed + at) % 3 {
@@ -102,7 +102,7 @@ fn doubtful(seed: u64) -> Scenario {
     };
     scenario.fates = (0..12).map(|at| (3 * SECOND + at * 2 * SECOND, fate(at))).collect();
     scenario.plan.safety_us = 40 * SECOND;
-    // Connections that break leave somebody who knows for how long nobody else has it.
+    // A holder whose connection breaks still knows until when no other client has the grant.
     scenario.plan.mix = Mix::of(&[Kind::ClientReset, Kind::ClientCut, Kind::Crash]);
     scenario.plan.faults = (6, 12);
     scenario

@@ -1,4 +1,4 @@
-//! A session whose requests a test holds back or refuses, whose replies it loses, or whose random bits it chooses.
+//! A session whose requests, replies and random bits a test controls.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,7 +12,9 @@ use zoolet_session::Session;
 
 pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Reply, Error>>>>;
 
-/// A session that submits its requests as a test says; reads that watch are submitted as they are.
+/// A session that submits its requests through a function of the test.
+///
+/// Reads that register a watch are submitted unchanged.
 #[derive(Clone)]
 pub(crate) struct Intercepted {
     session: Session,
@@ -32,13 +34,13 @@ impl Intercepted {
         Self { session: session.clone(), submit: Rc::new(submit), bits: None, errands: Rc::default() }
     }
 
-    /// A session that submits every request, and draws these random bits.
+    /// Returns a session that submits every request unchanged, and draws these random bits.
     pub(crate) fn with_random_bits(session: &Session, bits: impl Fn() -> u128 + 'static) -> Self {
         let submit = |session: Session, request| -> Answer { Box::pin(Coordinator::submit(&session, request)) };
         Self { bits: Some(Rc::new(bits)), ..Self::new(session, submit) }
     }
 
-    /// How many errands the session was given.
+    /// Returns the number of errands that the session was given.
     pub(crate) fn errands(&self) -> usize {
         self.errands.get()
     }

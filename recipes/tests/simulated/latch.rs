@@ -1,13 +1,14 @@
-//! The latch.
+//! Tests of the latch.
 //!
-//! | hazard | where |
-//! |---|---|
-//! | 2 create done, reply lost | [`every_count_counts_once_and_nobody_goes_on_before_the_last`] |
-//! | 4 a new session after the last | lives after an expiry there: they count and wait anew |
-//! | 5 attempts given up | counts that are dropped under way there; `Left` |
-//! | 6 herd | stated by the page, and counted: [`each_count_wakes_whoever_waits_once`] |
-//! | 8, 12 missed and doubled events | cuts and reconnects while clients wait, there |
-//! | 1, 3, 7, 9 to 11, 13 | nobody holds anything; the number to count is in the tree, and who says another is told so |
+//! Hazards, numbered as in `main.rs`:
+//! - 2, reply lost after a create: [`every_count_counts_once_and_nobody_goes_on_before_the_last`].
+//! - 4, a new session after the last: in that test, lives after an expiry count and wait anew.
+//! - 5, attempts given up: that test drops counts. `Left` records leftovers.
+//! - 6, herd: documented, and counted in [`each_count_wakes_whoever_waits_once`].
+//! - 8 and 12, missed and doubled events: cuts and reconnects while clients wait, in the drawn
+//!   test.
+//! - 1, 3, 7, 9 to 11 and 13: nothing is held. The initial count is in the tree, and a client with
+//!   another count gets an error.
 
 use crate::apart::{heard, left_behind, up_to, within};
 use crate::drawn::{drawn_of, some_stay_away};
@@ -23,9 +24,9 @@ const COUNT: u32 = 9;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Noted {
-    /// This latch.
+    /// The client begins to count this latch down.
     Counting(u32),
-    /// So many were left.
+    /// Number of the latch, and the count that was left.
     Counted(u32, u32),
     Opened(u32),
     Left(String),
@@ -35,7 +36,7 @@ fn latch(seat: &Seat<Noted>) -> Latch<Session> {
     Latch::new(seat.session.clone(), &Path::from_static(PATH))
 }
 
-/// One of many, one after the other.
+/// Returns one of many latches, which follow each other.
 fn latch_of(seat: &Seat<Noted>, number: u32) -> Latch<Session> {
     Latch::new(seat.session.clone(), &Path::new(format!("{PATH}-{number}").into()).unwrap())
 }
@@ -48,7 +49,7 @@ pub(crate) async fn count(seat: Seat<Noted>) -> Next {
     next
 }
 
-/// Whoever comes late finds latches open, and goes on to the next.
+/// Counts latches down. A late client finds them open, and goes on to the next one.
 async fn counts(seat: &Seat<Noted>) -> Result<Next, Next> {
     let mut number = 0;
     while number < 2 || seat.goes_on() {
@@ -59,7 +60,7 @@ async fn counts(seat: &Seat<Noted>) -> Result<Next, Next> {
 }
 
 async fn count_one(seat: &Seat<Noted>, number: u32) -> Result<(), Next> {
-    // Somebody waits beside, from before there is a latch.
+    // One more waiter, from before the latch exists.
     let waiting = seat.clone();
     seat.spawn(async move {
         if latch_of(&waiting, number).wait().await.is_ok() {
@@ -85,7 +86,7 @@ async fn count_one(seat: &Seat<Noted>, number: u32) -> Result<(), Next> {
             seat.record(Noted::Counted(number, left));
         }
     }
-    // However many of these were dropped: everybody counts until it is open.
+    // Counts until the latch is open, however many of the calls above were dropped.
     while latch.count().await != Ok(Some(0)) {
         seat.record(Noted::Counting(number));
         if let Some(left) = heard(seat, latch.count_down().await)? {
@@ -96,11 +97,11 @@ async fn count_one(seat: &Seat<Noted>, number: u32) -> Result<(), Next> {
     Ok(())
 }
 
-/// One latch, as the tree had it.
+/// A latch, as the tree shows it.
 #[derive(Default)]
 struct Counts {
     left: Option<u32>,
-    /// Who counted, and to what.
+    /// Each client that counted, with the count that it left.
     steps: Vec<(usize, u32)>,
     opened_us: Option<u64>,
 }
@@ -135,7 +136,7 @@ pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
     for fact in &ran.facts {
         match &fact.what {
             Noted::Counting(number) => *tried.entry((*number, fact.client)).or_insert(0) += 1,
-            // At 0 it stays there, and nothing is written.
+            // At 0 the count stays, and nothing is written.
             Noted::Counted(number, 0) if is_open(number, fact.at_us) => {}
             Noted::Counted(number, left) => {
                 let step = (*number, fact.client, *left);
@@ -173,7 +174,7 @@ fn each_count_wakes_whoever_waits_once() {
             latch.wait().await.unwrap();
             return Next::Done;
         }
-        // Everybody waits.
+        // By then all clients wait.
         seat.sleep(Duration::from_secs(5)).await;
         latch.set(4).await.unwrap();
         for _ in 0..4 {
@@ -184,7 +185,7 @@ fn each_count_wakes_whoever_waits_once() {
     };
     let once_each = |ran: &Ran<Noted>| {
         let events: Vec<_> = (0..WAITING).map(|client| ran.events_of(client)).collect();
-        // It is made, and counted down four times.
+        // The latch is created, and counted down four times.
         if events.iter().all(|events| *events == 5) { Ok(()) } else { Err(format!("{events:?}")) }
     };
     run_seeds_of(5, |seed| Scenario::peaceful(seed, WAITING + 1), live, once_each);

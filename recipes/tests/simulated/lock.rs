@@ -1,4 +1,4 @@
-//! The lock.
+//! Tests of the lock.
 
 use crate::apart::both;
 use crate::drawn::{drawn_of, some_stay_away};
@@ -16,9 +16,9 @@ fn lock(seat: &Seat<Noted>, naming: Naming) -> Lock<zoolet_session::Session> {
     Lock::new(seat.session.clone(), &Path::from_static(PARENT)).naming(naming)
 }
 
-/// Takes the lock again and again, in every way there is, and gives some attempts up.
+/// Acquires the lock repeatedly, in every way, and gives some attempts up.
 pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
-    // Mixed on one path: zoolet counts all of them.
+    // Mixed on one path: zoolet counts places of all three kinds.
     let naming = [Naming::Documented, Naming::Curator, Naming::Kazoo][seat.number % 3];
     let lock = lock(&seat, naming);
     again_and_again(&seat, 6, &[PARENT], async || {
@@ -26,7 +26,7 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
         let grant = match seat.below(4) {
             0 => lock.try_acquire().await,
             1 => lock.acquire_within(patience).await,
-            // Two attempts of one lock at once: one of them is dropped at any point.
+            // Two attempts of one lock at once. The second one is dropped at any point.
             2 => {
                 let soon = Duration::from_micros(seat.below(60_000));
                 let (first, second) = both(lock.acquire_within(patience), within(&seat, soon, lock.acquire())).await;
@@ -47,7 +47,7 @@ fn nobody_holds_a_lock_that_somebody_else_has_and_nothing_stays_behind() {
     drawn_of(50, |seed| some_stay_away(seed, 4), cycle, judge_drawn);
 }
 
-/// Once each, everybody at the same time.
+/// Acquires the lock once, at the same time as all other clients.
 pub(crate) async fn once(seat: Seat<Noted>) -> Next {
     let lock = lock(&seat, Naming::default());
     let grant = lock.acquire().await.unwrap();
@@ -60,7 +60,8 @@ pub(crate) async fn once(seat: Seat<Noted>) -> Next {
 pub(crate) const CLIENTS: usize = 12;
 
 pub(crate) fn wakes_one(ran: &Ran<Noted>) -> Result<(), String> {
-    // One event for the one before; one list at the beginning and one after each event; nobody looks again without one.
+    // One event, for the predecessor. One list at the beginning and one after the event; no client
+    // lists again without an event.
     each_woke(ran, CLIENTS, 1, 2)?;
     let mut order: Vec<i64> = Vec::new();
     for fact in &ran.facts {
@@ -75,11 +76,13 @@ fn a_release_wakes_one_who_waits() {
     run_seeds_of(10, |seed| Scenario::peaceful(seed, CLIENTS), once, wakes_one);
 }
 
-/// How many strangers stand in the line that [`begin_anew`] makes.
+/// Number of strangers in the line that [`begin_anew`] creates.
 const STRANGERS: usize = 4;
 
-/// Deletes the line with everybody in it and makes it anew, with strangers in it: the server's numbers begin again. One transaction, so that no participant
-/// sees anything in between. Answers with the strangers' paths; `None` when somebody came or went meanwhile.
+/// Replaces the line by a new one with strangers in it, so that the server's numbers begin again.
+///
+/// It is one transaction, so no participant sees a state in between. Returns the strangers' paths,
+/// or `None` if the transaction failed, as it does if a participant came or went meanwhile.
 async fn begin_anew(seat: &Seat<Noted>) -> Option<Vec<Text>> {
     let parent = Path::from_static(PARENT);
     let names = seat.session.children(&parent).await.ok()?;
@@ -106,7 +109,8 @@ async fn begin_anew(seat: &Seat<Noted>) -> Option<Vec<Text>> {
     (strangers.len() == STRANGERS).then_some(strangers)
 }
 
-/// The participant took the stranger's place for its own, because it had the same number, and was granted the lock in its turn.
+/// Regression: the participant mistook a stranger's place with the same number for its own, and was
+/// granted the lock at the stranger's turn.
 #[test]
 fn a_place_with_the_number_of_the_own_one_is_not_the_own_one() {
     let body = async |seat: Seat<Noted>| {
@@ -136,10 +140,10 @@ fn a_place_with_the_number_of_the_own_one_is_not_the_own_one() {
     run_seeds_of(10, |seed| at_ease(seed, 3), body, judge);
 }
 
-/// This client deletes the line; the others stand in it.
+/// The client that replaces the line. The others stand in it.
 const RAZES: usize = 3;
 
-/// Whoever is granted the lock has seen its own place in the line.
+/// Acquires the lock repeatedly, while client [`RAZES`] replaces the line.
 pub(crate) async fn razed(seat: Seat<Noted>) -> Next {
     if seat.number != RAZES {
         let lock = lock(&seat, Naming::default());
@@ -164,7 +168,10 @@ pub(crate) async fn razed(seat: Seat<Noted>) -> Next {
     Next::Done
 }
 
-/// Each grant's place is in the last list that its participant had read before the grant, unless it was granted without any.
+/// Checks that each grant is based on a list with the participant's own place.
+///
+/// That is the last list that the participant read after it took its place and before the grant. A
+/// grant without such a list is exempt.
 pub(crate) fn judge_razed(ran: &Ran<Noted>) -> Result<(), String> {
     judge(ran)?;
     for (at, fact) in ran.facts.iter().enumerate() {

@@ -1,24 +1,44 @@
-//! Every recipe on virtual time: whole ensembles of the real engine, sessions of production, and what can go wrong with servers, networks, disks and the
-//! clients themselves. `ENSEMBLE_SEEDS=N` runs so many seeds, `ENSEMBLE_SEED=S` one of them with its trace.
+//! Tests of every recipe on virtual time.
 //!
-//! What is known to have gone wrong in other libraries, and what would show it here. Where it says "drawn", the test runs under faults and fates that
-//! its seed draws: pauses, cuts, crashes, expired sessions and lost replies among them.
+//! Whole ensembles of the real engine run with the sessions of production. Servers, networks, disks
+//! and clients fail. `ENSEMBLE_SEEDS=N` runs N seeds, and `ENSEMBLE_SEED=S` runs seed S alone with
+//! its trace.
 //!
-//! | hazard | tests |
-//! |---|---|
-//! | 1 holding is not having | `holding` (acts only as long as nobody else may), fenced writes in the order of tokens in every drawn test of `exclusion::judge`; `contention::what_was_broken_writes_nothing_more_and_is_written_down` |
-//! | 2 created, and the reply lost | every drawn test: who does not find its own place again does not finish, or leaves it behind; rules `OwnNotSought`, `GuidReused` |
-//! | 3 a znode of a former session is taken for the own one | `repeating`, where GUIDs are those of a former life; rule `OwnerUnchecked` |
-//! | 4 mistakes about how the session is | drawn tests with expiry; `holding::who_stands_still_or_is_cut_off_knows_when_somebody_else_may_have_it`; `contention::a_holder_is_asked_first_and_broken_when_it_does_not_listen` (the own znode vanishes); `election::a_leader_that_is_broken_is_out_of_office_at_once_and_the_next_one_leads` |
-//! | 5 attempts that are given up leave something | `note_leaks` at the end of every drawn test; rule `CancelLeavesPlace` |
-//! | 6 herds | the tests that count wake-ups and lists: `lock`, `read_write_lock`, `election`, `semaphore`; by design in `gate`; rules `WatchSmallest`, `NamesComparedAsStrings` |
-//! | 7 queues | `queue` |
-//! | 8 stale reads | locks and elections ask behind a write of their own; `election` (observers see later terms only) |
-//! | 9 sizes that disagree | `semaphore::a_size_that_grows_lets_in_who_waits_and_one_that_shrinks_nobody_new` |
-//! | 10 time that clients measure | clocks of clients drift in every run; nobody's turn depends on them |
-//! | 11 many sessions expire at once | drawn faults that stop leaders: a new one gives every session its whole time, as the oracle of expiry demands |
-//! | 12 watch events that are lost, doubled or late | the oracle of watches judges every run; a lost one is a client that does not finish |
-//! | 13 a new leader fires everything at once | drawn elections of servers; an event without a change does not exist, as the oracle of watches demands |
+//! The list names the hazards known from other libraries, and the tests that would show them here.
+//! A "drawn" test runs under faults and fates that its seed draws, such as pauses, cuts, crashes,
+//! expired sessions and lost replies. A "rule" is a mutation that breaks one rule of the recipes,
+//! for `mutations.rs`.
+//!
+//! 1. Believing in a grant is not having it. `holding` acts only as long as no other client may
+//!    hold the grant. Every drawn test of `exclusion::judge` requires fenced writes in token order.
+//!    See also `contention::what_was_broken_writes_nothing_more_and_is_written_down`.
+//! 2. A znode is created and the reply is lost. In every drawn test, a client that does not find
+//!    its own place again never finishes, or leaves the place behind. Rules `OwnNotSought`,
+//!    `GuidReused`.
+//! 3. A znode of a former session is mistaken for the client's own. `repeating` reuses the GUIDs of
+//!    a former life. Rule `OwnerUnchecked`.
+//! 4. A client is wrong about the state of its session. See the drawn tests with expiry, and:
+//!     - `holding::who_stands_still_or_is_cut_off_knows_when_somebody_else_may_have_it`;
+//!     - `contention::a_holder_is_asked_first_and_broken_when_it_does_not_listen` (the client's own
+//!       znode vanishes);
+//!     - `election::a_leader_that_is_broken_is_out_of_office_at_once_and_the_next_one_leads`.
+//! 5. An attempt that is given up leaves something behind. `note_leaks` checks at the end of every
+//!    drawn test. Rule `CancelLeavesPlace`.
+//! 6. Herds. `lock`, `read_write_lock`, `election` and `semaphore` count wake-ups and lists; `gate`
+//!    is a herd by design. Rules `WatchSmallest`, `NamesComparedAsStrings`.
+//! 7. Queues lose or repeat items: `queue`.
+//! 8. Stale reads. Locks and elections read after a write of their own session. Observers in
+//!    `election` see later terms only.
+//! 9. Participants disagree about a size:
+//!    `semaphore::a_size_that_grows_lets_in_who_waits_and_one_that_shrinks_nobody_new`.
+//! 10. Clients measure time. Their clocks drift in every run, and no participant's turn depends on
+//!     them.
+//! 11. Many sessions expire at once. Drawn faults stop leaders, and a new leader gives every
+//!     session its whole timeout, as the oracle of expiry demands.
+//! 12. Watch events are lost, doubled or late. The oracle of watches judges every run, and a client
+//!     that loses an event never finishes.
+//! 13. A new leader fires every watch at once. Servers elect leaders in the drawn tests, and the
+//!     oracle of watches accepts no event without a change.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod apart;

@@ -1,13 +1,15 @@
-//! Names.
+//! Tests of names.
 //!
-//! | hazard | where |
-//! |---|---|
-//! | 2 create done, reply lost | lost replies in [`a_name_is_given_to_one_who_keeps_it`] |
-//! | 3 a znode of the session before | another session's name is not one's own: crashes, there |
-//! | 4 sessions | a registration ends with its session, there |
-//! | 5 attempts given up | claims that are dropped, while another one of the same session has the name; `Left` |
-//! | 8 staleness | a claim asks the leader; [`zoolet_recipes::Names::resolve`] says what this server knows |
-//! | 1, 6, 7, 9 to 13 | nobody waits for a name, and there is no clock |
+//! Hazards, numbered as in `main.rs`:
+//! - 2, reply lost after a create: [`a_name_is_given_to_one_who_keeps_it`] loses replies.
+//! - 3, a znode of the former session: a client does not own another session's name. That test has
+//!   crashes.
+//! - 4, sessions: a registration ends with its session, in that test.
+//! - 5, attempts given up: claims are dropped while another claim of the session has the name.
+//!   `Left` records leftovers.
+//! - 8, staleness: a claim asks the leader. [`zoolet_recipes::Names::resolve`] returns what its
+//!   server knows.
+//! - 1, 6, 7, 9 to 13: no client waits for a name, and there is no clock.
 
 use crate::apart::{both, heard, left_behind, up_to, within};
 use crate::drawn::{drawn_of, some_stay_away};
@@ -19,11 +21,11 @@ use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Noted {
-    /// This session begins to claim it.
+    /// The session begins to claim this name.
     Claiming(SessionId, String),
-    /// It has it, and has no other registration of it.
+    /// The session has this name, and no other registration of it.
     Has(SessionId, String),
-    /// It is about to give it up.
+    /// The session is about to give this name up.
     GivesUp(SessionId, String),
     Bound(String),
     Unique(String),
@@ -49,7 +51,8 @@ async fn register(seat: &Seat<Noted>) -> Result<(), Next> {
         round += 1;
         let name = format!("camera/{}", seat.below(2));
         seat.record(Noted::Claiming(session, name.clone()));
-        // Two of one session: one of them may get it, and the other one is given up at any moment.
+        // Two claims of one session: at most one of them succeeds. The second one is dropped at any
+        // moment.
         let one = names.claim(&name, own.clone());
         let other = within(seat, up_to(seat, 60), names.claim(&name, own.clone()));
         let (one, other) = both(one, other).await;
@@ -101,7 +104,7 @@ pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
             Noted::Left(path) => return Err(format!("client {} left {path}", fact.client)),
         }
     }
-    // While somebody has a name and has not begun to give it up, nothing happens to it but the end of its session.
+    // Until a session begins to give its name up, only its end may change the name.
     for (session, path, from, to) in held {
         let mut during = changes.iter().filter(|change| change.path == path && (from..to).contains(&change.at_us));
         if let Some(change) = during.find(|change| !(change.is_end && change.session == Some(session)))
@@ -124,7 +127,8 @@ fn a_name_is_given_to_one_who_keeps_it() {
     drawn_of(50, |seed| some_stay_away(seed, 3), live, judge);
 }
 
-/// The errand of a claim that was given up looked for a name of its session, and deleted that of another registration.
+/// Regression: the errand of a dropped claim looked for any name of its session, and deleted the
+/// name of another registration.
 #[test]
 fn a_claim_that_is_given_up_leaves_the_name_to_another_one_of_its_session() {
     let live = |seat: Seat<Noted>| async move {

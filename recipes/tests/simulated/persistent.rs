@@ -1,13 +1,16 @@
-//! Znodes that are kept, and groups.
+//! Tests of persistent znodes and groups.
 //!
-//! | hazard | where |
-//! |---|---|
-//! | 2 create done, reply lost | lost replies in [`members_come_again_and_nobody_deletes_what_is_not_his`] |
-//! | 3 a znode of the session before | members that come back while their former znode is still there, in that test |
-//! | 4 the own znode vanishes unnoticed; sessions | somebody deletes members, there |
-//! | 5 attempts given up | keeping that is dropped at any moment; `Left` and [`a_znode_that_is_made_again_when_it_is_dropped_goes_too`] |
-//! | 8, 12 staleness, missed events | cuts, servers that are behind, there |
-//! | 1, 6, 7, 9 to 11, 13 | nothing is held or queued, and each waits for its own znode only |
+//! Hazards, numbered as in `main.rs`:
+//! - 2, reply lost after a create: [`members_come_again_and_nobody_deletes_what_is_not_his`] loses
+//!   replies.
+//! - 3, a znode of the former session: in that test, members come back while their former znode
+//!   stands.
+//! - 4, the client's own znode vanishes unnoticed; sessions: another client deletes members there.
+//! - 5, attempts given up: `keep` is dropped at any moment. `Left` records leftovers. See also
+//!   [`a_znode_that_is_made_again_when_it_is_dropped_goes_too`].
+//! - 8 and 12, staleness and missed events: cuts and lagging servers, in the first test.
+//! - 1, 6, 7, 9 to 11 and 13: nothing is held or queued, and each member waits for its own znode
+//!   only.
 
 use crate::apart::{finish, finished, heard, left_behind, up_to, within};
 use crate::drawn::drawn;
@@ -23,7 +26,7 @@ pub(crate) const CLIENTS: usize = 4;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Noted {
-    /// Kept for some seconds in which nobody deletes anything, it was not there.
+    /// A kept member was missing although nothing deleted it.
     Missing,
     Left(String),
 }
@@ -47,10 +50,11 @@ async fn keep(seat: &Seat<Noted>) -> Result<(), Next> {
         let for_so_long = if seat.below(2) == 0 { up_to(seat, 100) } else { up_to(seat, 3000) };
         if let Some(Err(error)) = within(seat, for_so_long, member.keep()).await {
             heard::<_, ()>(seat, Err(error))?;
-            // A server of this process refuses in no time: without a pause a full disk is asked a million times.
+            // A server in the same process refuses at once. Without a pause, a full disk would get
+            // a million requests.
             seat.sleep(up_to(seat, 200)).await;
         }
-        // One more beside it, of the same session: it finds the same znode or makes its own.
+        // A second member with the same name and session finds the same znode or creates another.
         if seat.below(3) == 0 {
             let mut other = group.member(&name, "another one").unwrap();
             if let Some(Err(error)) = within(seat, up_to(seat, 100), other.keep()).await {
@@ -59,13 +63,14 @@ async fn keep(seat: &Seat<Noted>) -> Result<(), Next> {
         }
     }
     finish(seat).await?;
-    // Nobody deletes anything now.
+    // Waits until the client that deletes members is done.
     while !finished(seat).await?.contains(&(CLIENTS - 1)) {
         seat.sleep(Duration::from_millis(500)).await;
     }
     let mut member = group.member(&name, "the last one").unwrap();
     loop {
-        // However long the reconnect takes, and the end of the former session: kept for so long in one go, with requests that are answered.
+        // Keeps the member for 30 s in one go, and then requires an answer. The time covers a
+        // reconnect and the end of the former session.
         if let Some(Err(error)) = within(seat, Duration::from_secs(30), member.keep()).await {
             heard::<_, ()>(seat, Err(error))?;
             continue;
@@ -81,7 +86,7 @@ async fn keep(seat: &Seat<Noted>) -> Result<(), Next> {
     }
 }
 
-/// Deletes members until all others are done.
+/// Deletes members until all other clients are done.
 async fn delete(seat: &Seat<Noted>) -> Result<(), Next> {
     let group = Group::new(seat.session.clone(), &PATH);
     while finished(seat).await?.iter().filter(|client| **client + 1 < CLIENTS).count() + 1 < CLIENTS {
@@ -123,7 +128,8 @@ fn members_come_again_and_nobody_deletes_what_is_not_his() {
     drawn(50, CLIENTS, live, judge);
 }
 
-/// It knew the zxid of the one before, and left the one that it was about to make.
+/// Regression: the member knew the zxid of its former znode, and left behind the one that it was
+/// about to create.
 #[test]
 fn a_znode_that_is_made_again_when_it_is_dropped_goes_too() {
     let live = |seat: Seat<Noted>| async move {
@@ -144,7 +150,8 @@ fn a_znode_that_is_made_again_when_it_is_dropped_goes_too() {
     run_seeds_of(4, |seed| Scenario::peaceful(seed, 1), live, judge);
 }
 
-/// The later one had found the znode of the one before, which took it with it.
+/// Regression: the later member had adopted the earlier member's znode, and lost it when the
+/// earlier member was dropped.
 #[test]
 fn a_member_that_is_replaced_takes_nothing_of_the_later_one_with_it() {
     let live = |seat: Seat<Noted>| async move {
@@ -153,14 +160,14 @@ fn a_member_that_is_replaced_takes_nothing_of_the_later_one_with_it() {
             let content = |which: &str| format!("{which} {round}");
             let mut before = group.member("thermometer", content("before")).unwrap();
             let first = before.put().await.unwrap();
-            // Of the same words, and of others.
+            // With the same content in even rounds, and with other content in odd rounds.
             let mut later =
                 group.member("thermometer", content(if round % 2 == 0 { "before" } else { "later" })).unwrap();
             let second = later.put().await.unwrap();
             assert!(second.czxid > first.czxid, "it has come again");
             drop(before);
             seat.sleep(up_to(&seat, 1000)).await;
-            // Put again, it is what it was.
+            // A second put keeps the znode.
             assert_eq!(later.put().await.unwrap().czxid, second.czxid);
             let members = group.members().await.unwrap();
             if members.len() != 1 || members[0].incarnation.0 != second.czxid {
@@ -175,7 +182,8 @@ fn a_member_that_is_replaced_takes_nothing_of_the_later_one_with_it() {
     run_seeds_of(10, |seed| Scenario::peaceful(seed, 1), live, judge);
 }
 
-/// Who was replaced waits until the later one goes, and is there again: two that both kept it would replace each other for ever.
+/// A replaced member waits until the later one is gone, and then comes back. If both kept the
+/// znode, they would replace each other forever.
 #[test]
 fn a_member_that_was_replaced_comes_back_when_the_later_one_has_gone() {
     let live = |seat: Seat<Noted>| async move {

@@ -1,4 +1,4 @@
-//! Readers and writers where one kind overtakes the other.
+//! Tests of the read-write lock where one kind overtakes the other.
 
 use crate::drawn::{drawn, drawn_of, some_stay_away};
 use crate::exclusion::{
@@ -30,7 +30,9 @@ pub(crate) async fn cycle(seat: Seat<Noted>, preference: Preference) -> Next {
     .await
 }
 
-/// Each third of the clients says another preference. A client that is refused has nothing, and tries again.
+/// Acquires the lock with one of three preferences, by client number.
+///
+/// A client that is refused has no grant, and tries again.
 pub(crate) async fn mixed(seat: Seat<Noted>) -> Next {
     let preference = [Preference::Fair, Preference::Readers, Preference::Writers][seat.number % 3];
     let lock = ReadWriteLock::new(seat.session.clone(), &Path::from_static(PARENT)).prefer(preference);
@@ -58,7 +60,7 @@ fn participants_with_different_preferences_never_hold_the_lock_at_once() {
     drawn_of(30, |seed| some_stay_away(seed, 6), mixed, judge_drawn);
 }
 
-/// The later one is refused, and the one that holds the lock keeps it.
+/// The later participant is refused, and the holder keeps the lock.
 #[test]
 fn a_participant_with_another_preference_than_an_earlier_one_is_refused() {
     let pairs = [
@@ -104,7 +106,7 @@ fn where_writers_overtake_readers_nobody_holds_what_somebody_who_minds_has() {
     drawn_of(30, |seed| some_stay_away(seed, 5), |seat| cycle(seat, Preference::Writers), judge_drawn);
 }
 
-/// Client 4 takes away what the others have or wait for.
+/// Like `cycle`, while client 4 breaks and revokes places of the others.
 pub(crate) async fn broken(seat: Seat<Noted>, preference: Preference) -> Next {
     if seat.number == 4 { break_some(&seat, &[PARENT]).await } else { cycle(seat, preference).await }
 }
@@ -115,7 +117,9 @@ fn who_was_broken_writes_nothing_more_where_one_kind_goes_first() {
     drawn(20, 5, |seat| broken(seat, Preference::Writers), judge_drawn);
 }
 
-/// One who has it, one of the other kind, and one of the kind that goes first: that one goes before who came before it.
+/// Asserts the order in which three clients are granted the lock.
+///
+/// The first one holds it, the second is of the other kind, and the third of the preferred kind.
 fn overtakes(preference: Preference, order_wanted: &[usize]) {
     let (first, last) = match preference {
         Preference::Readers => (Mode::Exclusive, Mode::Shared),
@@ -123,7 +127,7 @@ fn overtakes(preference: Preference, order_wanted: &[usize]) {
     };
     let body = move |seat: Seat<Noted>| async move {
         let lock = ReadWriteLock::new(seat.session.clone(), &Path::from_static(PARENT)).prefer(preference);
-        // A writer has it, so that both others wait.
+        // A writer holds the lock, so both others wait.
         let mode = [Mode::Exclusive, first, last][seat.number];
         until(&seat, 5.0 + seat.number as f64).await;
         let grant = if mode == Mode::Shared { lock.read().await } else { lock.write().await }.unwrap();
@@ -153,7 +157,8 @@ fn one_of_the_kind_that_goes_first_overtakes_one_of_the_other_that_waits() {
     overtakes(Preference::Fair, &[0, 1, 2]);
 }
 
-/// The audit drove the line of the holder out, and the next reader took what a writer had.
+/// Regression: audit lines displaced the holder's line, and the next reader took the lock that a
+/// writer held.
 #[test]
 fn whoever_holds_stays_written_down_however_many_are_broken() {
     const BREAKS: usize = 10;

@@ -1,15 +1,21 @@
-//! The queue and the priority queue.
+//! Tests of the queue and the priority queue.
 //!
-//! | hazard | where |
-//! |---|---|
-//! | 1 holding is not having | consumers that stand still with a claim, [`judge`]: an item ends with the claim of whoever ends it, in one transaction |
-//! | 2 create done, reply lost | lost replies in all drawn tests: an item is there once, and ends once |
-//! | 3 a znode of the session before | lives after a crash whose claims are still there |
-//! | 4, 12 sessions, watches | expiries, cuts and reconnects of consumers that wait; all finish |
-//! | 5 attempts given up | takes and claims that are dropped; `Left`, and no item stays claimed |
-//! | 6 herd | stated by the page, and counted: [`an_item_wakes_whoever_waits_and_one_gets_it`] |
-//! | 7 item lost, no bound, stale lists of priorities | claims, [`a_queue_takes_no_more_than_its_bound_and_as_many_as_put_at_once`], [`an_urgent_item_comes_before_those_that_were_listed`] |
-//! | 8 to 11, 13 | nothing depends on a clock, on a size that others may see otherwise, or on a cache |
+//! Hazards, numbered as in `main.rs`:
+//! - 1, believing in a claim: consumers that stand still with a claim. [`judge`] requires that an
+//!   item ends together with the claim of the client that ends it, in one transaction.
+//! - 2, reply lost after a create: all drawn tests lose replies. An item is there once and ends
+//!   once.
+//! - 3, a znode of the former session: lives after a crash, while the former claims still stand.
+//! - 4 and 12, sessions and watches: expiries, cuts and reconnects of waiting consumers; all
+//!   finish.
+//! - 5, attempts given up: dropped takes and claims. `Left` records leftovers, and no item stays
+//!   claimed.
+//! - 6, herd: documented, and counted in [`an_item_wakes_whoever_waits_and_one_gets_it`].
+//! - 7, lost items, no bound, stale lists of priorities: claims,
+//!   [`a_queue_takes_no_more_than_its_bound_and_as_many_as_put_at_once`],
+//!   [`an_urgent_item_comes_before_those_that_were_listed`].
+//! - 8 to 11 and 13: nothing depends on a clock, a cache, or a size on which participants may
+//!   disagree.
 
 use crate::apart::{cut_at, finish, finished, heard, left_behind, persist, up_to, within};
 use crate::drawn::drawn;
@@ -23,7 +29,7 @@ use zoolet_sim::oracle::Changed;
 
 const PATH: Path = Path::from_static("/jobs");
 const RESULTS: Path = Path::from_static("/results");
-/// They put in; all but them take out.
+/// Number of producers, the first clients. The others consume.
 const PRODUCERS: usize = 2;
 pub(crate) const CLIENTS: usize = 5;
 
@@ -31,25 +37,25 @@ pub(crate) const CLIENTS: usize = 5;
 pub(crate) enum Noted {
     Putting(String),
     Put(String),
-    /// The queue said that it is full.
+    /// The queue refused the item because it was full.
     Full,
-    /// It begins to wait for an item.
+    /// The client begins to wait for an item.
     Taking,
     Took(String),
-    /// It waits no more: it stopped, or was told of an error.
+    /// The attempt ended without an item: it was stopped or failed.
     TookNothing,
-    /// Item, attempts, and token.
+    /// Item, number of attempts, and token of the claim.
     Claimed(String, u32, i64),
     Completing(String),
     Completed(String),
     Burying(String),
     Buried(String),
-    /// A claim was over.
+    /// The claim of this item was lost.
     Lost(String),
     Left(String),
 }
 
-/// How consumers come to their items.
+/// How consumers get their items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum How {
     Take,
@@ -57,7 +63,7 @@ pub(crate) enum How {
     Either,
 }
 
-/// Which queue.
+/// The kind of queue.
 enum Jobs {
     InOrder(Queue<Session>),
     ByPriority(PriorityQueue<Session>),
@@ -148,7 +154,7 @@ async fn produce(seat: &Seat<Noted>, queue: &Jobs, lifetime: Lifetime) -> Result
     finish(seat).await
 }
 
-/// Until nobody puts anything in any more and nothing is left.
+/// Consumes until all producers are done and the queue is empty.
 async fn consume(seat: &Seat<Noted>, queue: &Jobs, how: How) -> Result<(), Next> {
     make_results(seat).await?;
     loop {
@@ -198,7 +204,7 @@ async fn work(seat: &Seat<Noted>, claim: Claim<'_, Session>) -> Result<(), Next>
     seat.record(Noted::Claimed(item.clone(), claim.attempts(), claim.token().0));
     seat.sleep(up_to(seat, 700)).await;
     let (result, note) = match seat.below(6) {
-        // It stays in the queue.
+        // The dropped claim leaves the item in the queue.
         0 => return Ok(()),
         1 => {
             seat.record(Noted::Burying(item.clone()));
@@ -226,7 +232,7 @@ async fn work(seat: &Seat<Noted>, claim: Claim<'_, Session>) -> Result<(), Next>
     Ok(())
 }
 
-/// What comes of an item: in the ensemble it happens once.
+/// Returns the write that records an item's result. It has to happen once for each item.
 fn result_of(item: &str) -> WriteOp {
     WriteOp::Create(zoolet_model::Create {
         path: Text::from(format!("{RESULTS}/{item}-")),
@@ -237,7 +243,7 @@ fn result_of(item: &str) -> WriteOp {
     })
 }
 
-/// An operator who breaks claims, as one does whose holder hangs.
+/// Plays an operator that breaks claims, as of consumers that hang.
 async fn break_claims(seat: &Seat<Noted>) -> Result<(), Next> {
     let claims = Path::from_static("/jobs-claims");
     loop {
@@ -258,26 +264,25 @@ async fn break_claims(seat: &Seat<Noted>) -> Result<(), Next> {
     }
 }
 
-/// One item, as the tree had it.
+/// An item, as the tree shows it.
 #[derive(Default)]
 struct Item {
     name: String,
-    /// How often it was claimed.
     claims: u32,
-    /// Zxids of claims, and how many there were then.
+    /// Zxid of each claim, and the number of claims up to it.
     tokens: Vec<(i64, u32)>,
-    /// By whom it was taken out, with the claim of whoever did that.
+    /// Client that removed it, together with the client's own claim.
     ended_by: Option<usize>,
-    /// By which entry.
+    /// Zxid of the removal.
     ended: i64,
-    /// With its producer.
+    /// Whether it ended with its producer's session.
     is_gone: bool,
     puts: u32,
     results: u32,
     graves: u32,
 }
 
-/// Every item by its content, and every rule that the tree itself shows.
+/// Collects the items by content, and checks the rules that the tree itself shows.
 fn items(ran: &Ran<Noted>) -> Result<BTreeMap<String, Item>, String> {
     let mut items: BTreeMap<String, Item> = BTreeMap::new();
     let mut contents: BTreeMap<String, String> = BTreeMap::new();
@@ -300,7 +305,8 @@ fn items(ran: &Ran<Noted>) -> Result<BTreeMap<String, Item>, String> {
                         item.is_gone = true;
                         continue;
                     }
-                    // Its claim ends in the same transaction, and is of the one who ends it.
+                    // The client that removes an item deletes its own claim in the same
+                    // transaction.
                     let with = changes.iter().filter(|other| other.zxid == change.zxid && !other.is_end);
                     let mut claim = with.filter(|other| other.path.strip_prefix("/jobs-claims/") == Some(name));
                     if claim.next().is_none()
@@ -319,7 +325,7 @@ fn items(ran: &Ran<Noted>) -> Result<BTreeMap<String, Item>, String> {
                 EventKind::NodeCreated => {
                     claims.insert(name.to_owned(), session);
                     let item = items.get_mut(&contents[name]).unwrap();
-                    // A take is a claim that ends in the same transaction.
+                    // A take creates and deletes its claim in one transaction.
                     if !changes.iter().any(|other| {
                         other.zxid == change.zxid && other.kind == EventKind::NodeDeleted && other.path == change.path
                     }) {
@@ -392,7 +398,8 @@ pub(crate) fn judge(ran: &Ran<Noted>, lifetime: Lifetime) -> Result<(), String> 
             None if item.is_gone && lifetime == Lifetime::Producer => {}
             None => return Err(format!("{name} is still there, or went by itself")),
             Some(client) if ended(name, client) => {}
-            // Taken by somebody who died, stopped waiting or was told of an error before it heard of it: one item each.
+            // The client died, stopped waiting or got an error before it learned that it took the
+            // item. Each such attempt accounts for one item.
             Some(client) => {
                 let asked_us = took_out(ran, client, item);
                 let attempt = fruitless.iter().position(|(of, from_us, to_us)| {
@@ -406,12 +413,12 @@ pub(crate) fn judge(ran: &Ran<Noted>, lifetime: Lifetime) -> Result<(), String> 
     Ok(())
 }
 
-/// Attempts to take of which nothing came: whose, and from when to when it lasted, microseconds.
+/// Returns the takes without an item: client, begin and end, in microseconds of the run.
 fn fruitless(ran: &Ran<Noted>) -> Vec<(usize, u64, u64)> {
     let mut attempts = Vec::new();
     for (at, fact) in ran.facts.iter().enumerate().filter(|(_, fact)| fact.what == Noted::Taking) {
         let mut later = ran.facts[at + 1..].iter().filter(|other| other.client == fact.client);
-        // Its next fact is in another life if it died.
+        // If the client died, its next fact is in another life.
         let next = later.next();
         let has_taken = next.is_some_and(|next| next.life == fact.life && matches!(next.what, Noted::Took(_)));
         if !has_taken {
@@ -421,7 +428,7 @@ fn fruitless(ran: &Ran<Noted>) -> Vec<(usize, u64, u64)> {
     attempts
 }
 
-/// When this client asked for what may have taken an item out, microseconds.
+/// Returns when this client sent requests that may have removed an item, in microseconds.
 fn took_out(ran: &Ran<Noted>, client: usize, item: &Item) -> Vec<u64> {
     let path = format!("{PATH}/{}", item.name);
     let takes = |op: &WriteOp| matches!(op, WriteOp::Delete { path: of, .. } if **of == *path);
@@ -466,7 +473,8 @@ fn nobody_takes_what_somebody_works_on() {
     runs(How::Either, Lifetime::Persistent, false);
 }
 
-/// Between the look whose the claim was and its deletion an operator broke it and another consumer claimed the item: his claim was deleted.
+/// Regression: after the owner's look and before its deletion, an operator broke the claim and
+/// another consumer claimed the item. The owner deleted the other consumer's claim.
 #[test]
 fn whoever_gives_up_a_claim_that_was_broken_ends_nobody_elses() {
     let live = |seat: Seat<Noted>| async move {
@@ -532,7 +540,7 @@ fn items_come_in_the_order_in_which_they_were_put_in() {
             if seat.number == 0 {
                 queue.put(format!("{number:02}")).await.unwrap();
             } else {
-                // A claim that is given up puts its item back where it was.
+                // A claim that is given up returns its item to its place.
                 drop(queue.claim().await.unwrap());
                 seat.sleep(Duration::from_secs(1)).await;
                 let item = queue.take().await.unwrap();
@@ -548,7 +556,7 @@ fn items_come_in_the_order_in_which_they_were_put_in() {
     run_seeds_of(10, |seed| Scenario::peaceful(seed, 2), live, in_order);
 }
 
-/// The consumer went on with its list, in which the urgent one was not.
+/// Regression: the consumer continued with its list, which did not have the urgent item.
 #[test]
 fn an_urgent_item_comes_before_those_that_were_listed() {
     let live = |seat: Seat<Noted>| async move {
@@ -566,7 +574,7 @@ fn an_urgent_item_comes_before_those_that_were_listed() {
         queue.put(Priority::new(0).unwrap(), "c1").await.unwrap();
         let urgent = queue.claim().await.unwrap();
         took(urgent.item().clone());
-        // One is claimed, and not taken.
+        // `c` is claimed, so the take returns `d`.
         took(queue.take().await.unwrap());
         urgent.complete([]).await.unwrap();
         claim.complete([]).await.unwrap();
@@ -599,8 +607,9 @@ fn an_item_wakes_whoever_waits_and_one_gets_it() {
         Next::Done
     };
     let all = |ran: &Ran<Noted>| {
-        // Whoever wakes and finds nothing waits for the next change of the list, which may be that another one took the item: whoever is the n-th to get
-        // one wakes for n that were put in, and for those that others took before.
+        // A consumer that wakes and finds nothing waits for the next change of the list, which may
+        // be another consumer's take. So the n-th consumer to get an item wakes for n puts and the
+        // n - 1 takes before.
         let events: Vec<_> = ran.facts.iter().map(|fact| ran.events_of(fact.client)).collect();
         let took: BTreeSet<_> = ran.facts.iter().map(|fact| format!("{:?}", fact.what)).collect();
         let are_few = events.iter().enumerate().all(|(at, events)| (1..=2 * at + 1).contains(events));
@@ -630,7 +639,7 @@ fn a_list_lasts_until_it_is_used_up() {
     run_seeds_of(5, |seed| Scenario::peaceful(seed, 1), live, one_list);
 }
 
-/// The item that is the first in the tree.
+/// Returns the first item in the tree.
 async fn first_in_tree(seat: &Seat<Noted>) -> String {
     let names = seat.session.children(&PATH).await.unwrap();
     let first = names.iter().min_by_key(|name| name[name.len() - 10..].to_owned()).unwrap();
@@ -639,7 +648,8 @@ async fn first_in_tree(seat: &Seat<Noted>) -> String {
     String::from_utf8(item.unwrap().to_vec()).unwrap()
 }
 
-/// The name was taken off the list before the server had answered. An attempt that was dropped had lost it, and the next one came to the item behind it.
+/// Regression: an attempt took the name off the list before the server answered. A dropped attempt
+/// lost the name, and the next attempt got the item behind it.
 #[test]
 fn an_attempt_that_is_dropped_at_any_poll_leaves_its_item_in_the_order() {
     let live = |seat: Seat<Noted>| async move {
@@ -657,7 +667,7 @@ fn an_attempt_that_is_dropped_at_any_poll_leaves_its_item_in_the_order() {
                 }
                 None => false,
             };
-            // At once: nothing waits for the dropped claim to be cleared away.
+            // The next claim does not wait until the dropped claim is cleared away.
             let claim = queue.claim().await.unwrap();
             assert_eq!(text(claim.item()), first, "claimed after an attempt dropped at {pending}");
             drop(claim);
@@ -675,7 +685,7 @@ fn an_attempt_that_is_dropped_at_any_poll_leaves_its_item_in_the_order() {
                 }
                 None => false,
             };
-            // The dropped attempt may have taken the first one, and nothing behind it.
+            // The dropped attempt may have taken the first item, and no later item.
             let first = first_in_tree(&seat).await;
             let lost = first.parse::<u32>().unwrap() - before.parse::<u32>().unwrap();
             assert!(lost <= 1, "{before} and those up to {first} are lost after {pending}");
@@ -695,7 +705,7 @@ fn an_attempt_that_is_dropped_at_any_poll_leaves_its_item_in_the_order() {
     run_seeds_of(5, |seed| Scenario::peaceful(seed, 1), live, nothing_left);
 }
 
-/// One producer, and one consumer whose attempts are dropped at polls that are drawn.
+/// One producer, and one consumer whose attempts are dropped at drawn polls.
 pub(crate) async fn cut(seat: Seat<Noted>) -> Next {
     let queue = queue(&seat, Lifetime::Persistent);
     let work = async || -> Result<(), Next> {
@@ -732,10 +742,12 @@ pub(crate) async fn cut(seat: Seat<Noted>) -> Next {
     Next::Done
 }
 
-/// The one consumer comes to the first item that is there, unless a former session of its own has claimed that.
+/// Checks that the one consumer always gets the first item that is there.
+///
+/// Items that a former session of this consumer has claimed are exempt.
 pub(crate) fn judge_cut(ran: &Ran<Noted>) -> Result<(), String> {
     let changes = ran.changed()?;
-    // By their names, and so in their order.
+    // By name, and so in the order of the queue.
     let mut items: BTreeMap<&str, Vec<&Changed>> = BTreeMap::new();
     for change in &changes {
         if let Some(name) = change.path.strip_prefix("/jobs/").or(change.path.strip_prefix("/jobs-claims/")) {

@@ -1,4 +1,4 @@
-//! Readers and writers.
+//! Tests of the read-write lock.
 
 use crate::drawn::{drawn, drawn_of, some_stay_away};
 use crate::exclusion::{
@@ -17,7 +17,7 @@ fn lock(seat: &Seat<Noted>, naming: Naming) -> ReadWriteLock<Session> {
     ReadWriteLock::new(seat.session.clone(), &Path::from_static(PARENT)).naming(naming)
 }
 
-/// Reads and writes in every way there is; some writers become readers, some attempts are given up.
+/// Acquires the lock in every way. Some writers become readers, and some attempts are given up.
 pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
     let lock = lock(&seat, [Naming::Documented, Naming::Curator, Naming::Kazoo][seat.number % 3]);
     again_and_again(&seat, 6, &[PARENT], async || {
@@ -39,7 +39,7 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
     .await
 }
 
-/// Holds it for a while; a writer may go on as a reader.
+/// Holds a grant for a while. A writer may continue as a reader.
 pub(crate) async fn hold_or_downgrade(
     seat: &Seat<Noted>,
     lock: &ReadWriteLock<Session>,
@@ -64,7 +64,7 @@ fn no_writer_writes_beside_anybody_else_and_nothing_stays_behind() {
     drawn_of(40, |seed| some_stay_away(seed, 4), cycle, judge_drawn);
 }
 
-/// Client 4 takes away what the others have or wait for.
+/// Like `cycle`, while client 4 breaks and revokes places of the others.
 pub(crate) async fn broken(seat: Seat<Noted>) -> Next {
     if seat.number == 4 { break_some(&seat, &[PARENT]).await } else { cycle(seat).await }
 }
@@ -74,7 +74,7 @@ fn who_was_broken_writes_nothing_more_where_some_read_and_some_write() {
     drawn(20, 5, broken, judge_drawn);
 }
 
-/// A writer, readers behind it, and writers behind those.
+/// Number of readers behind one writer. Two more writers are behind the readers.
 const READERS: usize = 10;
 const CLIENTS: usize = READERS + 3;
 
@@ -110,7 +110,7 @@ async fn behind_a_writer(seat: Seat<Noted>, downgrades: bool) -> Next {
     Next::Done
 }
 
-/// All readers between the writers, and at the same time.
+/// Checks that the readers are granted together, after the first writer and before the others.
 fn readers_go_on_together(ran: &Ran<Noted>) -> Result<(), String> {
     let order = order(ran);
     let readers = |clients: &[usize]| clients.iter().all(|client| (1..=READERS).contains(client));
@@ -131,11 +131,12 @@ fn readers_behind_a_writer_all_wake_once_and_writers_behind_them_one_by_one() {
     let wakes = |ran: &Ran<Noted>| {
         readers_go_on_together(ran)?;
         each_woke(ran, 1 + READERS, 1, 2)?;
-        // The first writer behind readers hears of those who were its nearest one after the other; the second one of that writer alone.
+        // The first writer behind the readers wakes each time its nearest reader goes. The second
+        // writer wakes for the first one alone.
         let mut behind = [CLIENTS - 2, CLIENTS - 1].map(|client| (ran.events_of(client), ran.lists_of(client)));
         behind.sort_unstable();
         let [(one, lists), (several, more)] = behind;
-        // It may have gone before it could be watched.
+        // A reader may have gone before the writer could watch it.
         if one == 1 && lists == 2 && several <= READERS && (several..=READERS).contains(&(more - 1)) {
             Ok(())
         } else {
@@ -153,13 +154,14 @@ fn a_writer_that_becomes_a_reader_lets_the_readers_behind_it_in() {
         if ran.facts.iter().filter(is_early).count() != 1 + READERS {
             return Err("readers wait for a reader".to_owned());
         }
-        // Its change, and, unheard by anybody, its end.
+        // At most one event for the downgrade, and one for the release.
         each_woke(ran, 1 + READERS, 2, 2)
     };
     run_seeds_of(10, |seed| Scenario::peaceful(seed, CLIENTS), |seat| behind_a_writer(seat, true), wakes);
 }
 
-/// A writer that said `downgraded` of itself was taken for a reader by those who came: they read beside it.
+/// Regression: a writer with the description `downgraded` counted as a reader for later
+/// participants, which read beside it.
 #[test]
 fn a_writer_is_one_whatever_it_says_of_itself() {
     let body = async |seat: Seat<Noted>| {

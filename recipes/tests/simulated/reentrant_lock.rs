@@ -1,4 +1,4 @@
-//! The lock that its owner may take again.
+//! Tests of the re-entrant lock.
 
 use crate::drawn::{drawn_of, some_stay_away};
 use crate::exclusion::{
@@ -15,7 +15,7 @@ use zoolet_sim::ensemble::{Next, Ran, Seat, run_seeds_of};
 
 const PARENT: &str = "/locks/hatch";
 
-/// Takes it, and again while it is held.
+/// Acquires the lock, and again while it is held.
 async fn work(seat: &Seat<Noted>, lock: &ReentrantLock<Session>) {
     let mut cycles = 0;
     while (cycles < 3 || seat.goes_on()) && !seat.session.state().is_over() {
@@ -36,20 +36,20 @@ async fn work(seat: &Seat<Noted>, lock: &ReentrantLock<Session>) {
         if outer.holding() != Holding::Lost {
             match lock.try_acquire().await {
                 Ok(Some(inner)) if Arc::ptr_eq(&outer, &inner) => act(seat, &inner, Mode::Exclusive).await,
-                // Nobody knows whether it stands.
+                // It is not known whether the grant stands.
                 Err(Error::Session(_) | Error::Disconnected) => {}
                 other => seat.record(Noted::Wrong(format!("its owner does not get it again: {other:?}"))),
             }
         }
         if outer.holding() == Holding::Held {
-            // The inner one was dropped, and the outer one still stands.
+            // Dropping the inner grant has kept the outer one.
             seat.record(Noted::Acted(outer.token().0, Mode::Exclusive));
         }
         seat.record(Noted::Released(outer.token().0));
     }
 }
 
-/// Two tasks that share one owner.
+/// Runs two tasks that share one owner.
 async fn cycle(seat: Seat<Noted>) -> Next {
     let lock = Rc::new(Lock::new(seat.session.clone(), &Path::from_static(PARENT)).reentrant());
     let left = Rc::new(Cell::new(2));
@@ -75,7 +75,7 @@ fn its_owner_gets_it_again_and_nobody_else_does() {
     drawn_of(30, |seed| some_stay_away(seed, 3), cycle, judge_drawn);
 }
 
-/// Its owner was given the same dead grant for as long as somebody had it.
+/// Regression: the owner got the same dead grant again while any task kept it.
 #[test]
 fn what_was_broken_is_not_given_to_its_owner_again() {
     let body = async |seat: Seat<Noted>| {
@@ -106,7 +106,7 @@ fn what_was_broken_is_not_given_to_its_owner_again() {
     run_seeds_of(10, |seed| at_ease(seed, 2), body, judge);
 }
 
-/// Its owner got the broken grant again, because it had not heard yet that somebody broke it.
+/// Regression: the owner got a broken grant again, because it had not learned of the break yet.
 #[test]
 fn a_grant_that_was_broken_unseen_is_not_given_again() {
     let body = async |seat: Seat<Noted>| {
@@ -135,7 +135,7 @@ fn a_grant_that_was_broken_unseen_is_not_given_again() {
     run_seeds_of(10, |seed| at_ease(seed, 2), body, judge);
 }
 
-/// Its owner got the grant at once, and so while it was in doubt.
+/// Regression: the owner got the grant again at once, even while it was in doubt.
 #[test]
 fn a_grant_in_doubt_is_given_again_only_once_it_is_known_to_stand() {
     let body = async |seat: Seat<Noted>| {
@@ -157,7 +157,7 @@ fn a_grant_in_doubt_is_given_again_only_once_it_is_known_to_stand() {
     run_seeds_of(10, crate::disconnected::scenario, body, judge);
 }
 
-/// This client breaks grants; the others take them, and again while they have them.
+/// The client that breaks grants. The others acquire them, and again while they hold them.
 const BREAKS: usize = 2;
 
 pub(crate) async fn broken(seat: Seat<Noted>) -> Next {
@@ -193,7 +193,7 @@ pub(crate) async fn broken(seat: Seat<Noted>) -> Next {
     Next::Done
 }
 
-/// No grant was over before its owner asked for it again and got it.
+/// Checks that a grant that its owner got again had not ended before the owner asked.
 pub(crate) fn judge_broken(ran: &Ran<Noted>) -> Result<(), String> {
     judge_drawn(ran)?;
     let changes = ran.changed()?;

@@ -1,4 +1,6 @@
-//! A server that refuses again and again, as one with a full disk does: what it refused is not there, and nothing is left to be cleared away.
+//! Recipes on a server that refuses repeatedly, as with a full disk.
+//!
+//! A refused create leaves no znode, so nothing is left to be cleared away.
 
 use crate::intercepted::{Answer, Intercepted};
 use std::future::ready;
@@ -11,7 +13,7 @@ const PARENT: &str = "/parent";
 const CHILD: Path = Path::from_static("/parent/child");
 const REFUSED: SessionError = SessionError::Refused(ErrorCode::SystemError);
 
-/// A session whose server refuses to make the parent.
+/// Returns a session whose server refuses to create the parent.
 fn without_parent(session: &Session) -> Intercepted {
     Intercepted::new(session, |session, request| -> Answer {
         match &request {
@@ -29,7 +31,7 @@ fn each<W: Future<Output = ()>>(body: impl Fn(Seat<()>) -> W + Copy + Sync + 'st
     run_seeds_of(4, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
 }
 
-/// Each attempt left an errand, which a session runs again after each reconnect.
+/// Regression: each attempt left an errand, which the session runs again after each reconnect.
 #[test]
 fn a_member_whose_group_cannot_be_made_leaves_no_errand() {
     each(async |seat| {

@@ -1,5 +1,6 @@
-//! A client whose random bits are the same after each start, as those of a box may be that boots without entropy: then its GUIDs are those of its
-//! former life, whose znodes may still stand.
+//! A client that draws the same random bits after each start, as a box without entropy may.
+//!
+//! Its GUIDs are those of its former life, whose znodes may still stand.
 
 use crate::exclusion::{Noted, hold, is_over, judge_drawn};
 use crate::intercepted::Intercepted;
@@ -31,7 +32,7 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
     Next::Done
 }
 
-/// Power fails, clients come back at once, and replies are lost.
+/// Power fails, clients come back soon, and replies are lost.
 pub(crate) fn scenario(seed: u64) -> Scenario {
     let mut scenario = Scenario::peaceful(seed, 3);
     let fate = |at: u64| if at.is_multiple_of(4) { Fate::PowerLoss } else { Fate::LostReply };

@@ -1,14 +1,17 @@
-//! The gate for rolling restarts.
+//! Tests of the gate for rolling restarts.
 //!
-//! | hazard | where |
-//! |---|---|
-//! | 2 create done, reply lost | lost replies in [`no_more_than_so_many_are_down_and_all_come_through`] |
-//! | 3, 4 sessions | a permit outlives its session: crashes with one, there |
-//! | 5 attempts given up | attempts that are dropped and made again, there and in [`a_permit_that_came_after_all_does_not_stand_in_its_own_way`]; `Left` |
-//! | 6 herd | [`a_permit_that_comes_back_wakes_one`] |
-//! | 8, 12 staleness, missed events | servers that are behind, cuts; all finish; [`a_permit_that_was_given_back_elsewhere_is_not_kept`] |
-//! | 9 sizes disagree | each counts what is there: the smaller one waits longer. Not drawn here |
-//! | 1, 7, 10, 11, 13 | a permit does not end with a session or by a clock |
+//! Hazards, numbered as in `main.rs`:
+//! - 2, reply lost after a create: [`no_more_than_so_many_are_down_and_all_come_through`] loses
+//!   replies.
+//! - 3 and 4, sessions: a permit outlives its session. In that test, clients crash with a permit.
+//! - 5, attempts given up: attempts are dropped and repeated in that test and in
+//!   [`a_permit_that_came_after_all_does_not_stand_in_its_own_way`]. `Left` records leftovers.
+//! - 6, herd: [`a_permit_that_comes_back_wakes_one`].
+//! - 8 and 12, staleness and missed events: lagging servers and cuts; all finish. See also
+//!   [`a_permit_that_was_given_back_elsewhere_is_not_kept`].
+//! - 9, sizes disagree: each box counts the permits that exist, so a box with a smaller limit waits
+//!   longer. Not drawn here.
+//! - 1, 7, 10, 11 and 13: neither the end of a session nor a clock ends a permit.
 
 use crate::apart::{finish, finished, heard, left_behind, persist, up_to, within};
 use crate::drawn::drawn;
@@ -54,7 +57,7 @@ async fn restart(seat: &Seat<Noted>) -> Result<(), Next> {
     while rounds < 3 || seat.goes_on() {
         rounds += 1;
         seat.sleep(up_to(seat, 300)).await;
-        // Dropped at any moment, and wanted again.
+        // Attempts that are dropped at any moment, and repeated.
         for _ in 0..seat.below(3) {
             if let Some(begun) = within(seat, up_to(seat, 200), gate.begin(&name)).await {
                 heard(seat, begun)?;
@@ -77,7 +80,7 @@ fn judge_of(ran: &Ran<Noted>, at_once: usize) -> Result<(), String> {
     let mut down = BTreeSet::new();
     let mut changes = ran.changed()?.into_iter().filter(|change| change.path.starts_with(BOXES)).peekable();
     for fact in &ran.facts {
-        // Nobody is told of a permit before it is there.
+        // A client learns of its permit only after the permit exists.
         while let Some(change) = changes.next_if(|change| change.at_us <= fact.at_us) {
             follow(&mut down, &change, at_once)?;
         }
@@ -107,7 +110,8 @@ fn no_more_than_so_many_are_down_and_all_come_through() {
     drawn(50, CLIENTS, live, judge);
 }
 
-/// It stood in the line behind one that waited for this very permit to come back.
+/// Regression: gw-1 stood in the line behind a box that waited for the late permit of gw-1 to come
+/// back.
 #[test]
 fn a_permit_that_came_after_all_does_not_stand_in_its_own_way() {
     const LATE: &str = "/restarts/boxes/gw-1";
@@ -117,7 +121,8 @@ fn a_permit_that_came_after_all_does_not_stand_in_its_own_way() {
         match seat.number {
             0 => {
                 gate.begin(&name).await.unwrap();
-                // What the process of gw-1 began before it died, or in a future that it dropped, is done now.
+                // A create that a former process of gw-1 sent, or a dropped future, takes effect
+                // only now.
                 seat.sleep(Duration::from_secs(15)).await;
                 let late = Create {
                     path: LATE.into(),
@@ -152,14 +157,15 @@ fn a_permit_that_comes_back_wakes_one() {
         let (gate, name) = (gate(&seat, 1), format!("gw-{}", seat.number));
         assert_eq!(gate.begin(&name).await.unwrap(), Permit::Given);
         seat.record(Noted::Down(Permit::Given));
-        // Everybody waits by then.
+        // By then all others wait.
         seat.sleep(Duration::from_secs(5)).await;
         gate.done(&name).await.unwrap();
         Next::Done
     };
     let few = |ran: &Ran<Noted>| {
         judge_of(ran, 1)?;
-        // Its turn, the permit that comes back then, and its own one, by its name and in the list: not one more for all the others.
+        // Its turn, the permit that returns then, and its own permit, by name and in the list.
+        // Permits of the others cause no further event.
         let events: Vec<_> = (0..ALL).map(|client| ran.events_of(client)).collect();
         if events.iter().all(|events| *events <= 4) { Ok(()) } else { Err(format!("{events:?}")) }
     };
@@ -167,11 +173,11 @@ fn a_permit_that_comes_back_wakes_one() {
 }
 
 std::thread_local! {
-    /// What one process of a box knows of the other beside the tree: how often the former one has said that it is done.
+    /// Number of finished rounds. The two processes of the box share it outside the tree.
     static DONE: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// A server that was behind still showed the permit that a former process had given back.
+/// Regression: a lagging server still showed the permit that a former process had returned.
 #[test]
 fn a_permit_that_was_given_back_elsewhere_is_not_kept() {
     const ROUNDS: u64 = 30;

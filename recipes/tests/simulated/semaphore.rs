@@ -1,4 +1,4 @@
-//! The semaphore.
+//! Tests of the semaphore.
 
 use crate::drawn::{drawn, drawn_of, promises_time, some_stay_away};
 use crate::exclusion::{
@@ -21,7 +21,6 @@ fn semaphore(seat: &Seat<Noted>) -> Semaphore<Session> {
     Semaphore::new(seat.session.clone(), &Path::from_static(PATH)).unwrap()
 }
 
-/// Says the size until it is heard.
 async fn set_size(seat: &Seat<Noted>, size: u32) -> Result<(), Error> {
     semaphore(seat).set_size(size).await
 }
@@ -44,7 +43,7 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
     .await
 }
 
-/// From when to when somebody had each permit for certain: when it was granted, and when its holder acted last.
+/// Returns when each permit was granted and when its holder last acted, in microseconds.
 fn permits(ran: &Ran<Noted>) -> Vec<(u64, u64)> {
     let mut permits: BTreeMap<i64, (u64, u64)> = BTreeMap::new();
     for fact in &ran.facts {
@@ -59,7 +58,9 @@ fn permits(ran: &Ran<Noted>) -> Vec<(u64, u64)> {
     permits.into_values().collect()
 }
 
-/// The most permits that were out at one moment in which somebody acted.
+/// Returns the largest number of permits that were out at one moment.
+///
+/// A permit counts from its grant to the last act of its holder.
 fn most_out(ran: &Ran<Noted>) -> usize {
     let permits = permits(ran);
     let out_at = |at_us: u64| permits.iter().filter(|(from_us, to_us)| *from_us <= at_us && at_us <= *to_us).count();
@@ -74,7 +75,7 @@ fn never_more_than(ran: &Ran<Noted>, size: usize) -> Result<(), String> {
             _ => {}
         }
     }
-    // Whatever their holders know: as many as stand in the tree.
+    // The permits that stand in the tree count, whatever their holders know.
     match beside(ran)?.into_iter().max() {
         Some(others) if others >= size => return Err(format!("{} permits of {size} stand", others + 1)),
         _ => {}
@@ -95,12 +96,15 @@ fn never_more_permits_are_out_than_there_are_and_nothing_stays_behind() {
     drawn_of(50, |seed| some_stay_away(seed, 5), cycle, judge);
 }
 
-/// Client 5 takes away what the others have or wait for.
+/// Like `cycle`, while client 5 breaks and revokes permits and places of the others.
 pub(crate) async fn broken(seat: Seat<Noted>) -> Next {
     if seat.number == 5 { break_some(&seat, &[LEASES, LOCKS]).await } else { cycle(seat).await }
 }
 
-/// What was broken is still out for who has it, which only its fenced writes are prevented from.
+/// Judges a run with broken permits.
+///
+/// The holder of a broken permit may go on; only its fenced writes are refused. So only permits in
+/// the tree count.
 pub(crate) fn judge_broken(ran: &Ran<Noted>) -> Result<(), String> {
     match beside(ran)?.into_iter().max() {
         Some(others) if others >= SIZE as usize => Err(format!("{} permits of {SIZE} stand", others + 1)),
@@ -115,12 +119,12 @@ fn a_permit_that_was_broken_writes_nothing_more() {
 
 const CLIENTS: usize = 12;
 
-/// Client 0 says the size, all take a permit, once each and in the order of their numbers.
+/// Client 0 sets the size. Each client takes one permit, in the order of the client numbers.
 async fn once(seat: Seat<Noted>, size: u32) -> Next {
     if seat.number == 0 {
         set_size(&seat, size).await.unwrap();
     }
-    // A second apart: a disk may hesitate.
+    // A second apart, because a disk may be slow.
     until(&seat, 5.0 + seat.number as f64).await;
     let permit = semaphore(&seat).acquire().await.unwrap();
     seat.record(Noted::Granted(permit.token().0, Mode::Shared));
@@ -130,7 +134,8 @@ async fn once(seat: Seat<Noted>, size: u32) -> Next {
     Next::Done
 }
 
-/// Whoever had not waited left a watch on all permits behind, and heard of the next one although it wanted none.
+/// Regression: a participant that had not waited left a watch on the permits behind, and woke for
+/// the next permit although it wanted none.
 #[test]
 fn a_permit_that_comes_back_wakes_one_who_waits() {
     let wakes = |ran: &Ran<Noted>| {
@@ -138,7 +143,8 @@ fn a_permit_that_comes_back_wakes_one_who_waits() {
         if order.len() != CLIENTS || !order.is_sorted() || most_out(ran) != 3 {
             return Err(format!("granted in the order {order:?}, {} at once", most_out(ran)));
         }
-        // The others: once for the one who looked at the permits before, and once for a permit that came back.
+        // The others wake at most twice: when the participant before them has a permit, and when a
+        // permit returns.
         for client in 0..3 {
             if ran.events_of(client) > 0 {
                 return Err(format!("client {client} did not wait, and woke {} times", ran.events_of(client)));
@@ -177,7 +183,8 @@ fn a_size_that_grows_lets_in_who_waits_and_one_that_shrinks_nobody_new() {
     };
     let resized = |ran: &Ran<Noted>| {
         let granted: Vec<_> = permits(ran).into_iter().map(|(from_us, _)| (from_us + 100_000) / 1_000_000).collect();
-        // The first at once, the next two when there are three, the others one by one, after all three have come back.
+        // The first at once, the next two when the size becomes 3. The others follow one by one
+        // after all three permits have returned.
         match granted[..] {
             [4, 8, 8, 13, 14] => Ok(()),
             _ => Err(format!("granted at {granted:?}")),
@@ -186,7 +193,8 @@ fn a_size_that_grows_lets_in_who_waits_and_one_that_shrinks_nobody_new() {
     run_seeds_of(10, |seed| Scenario::peaceful(seed, 6), body, resized);
 }
 
-/// Two who wait at once, because somebody broke the place of the first, each counted the other: neither ever got the permit that came back.
+/// Regression: an operator broke the place of the first waiter, so two participants waited for a
+/// permit at once. Each counted the other, and neither ever got the returned permit.
 #[test]
 fn who_waits_is_not_counted_by_who_waits_before_it() {
     let body = async |seat: Seat<Noted>| {

@@ -1,17 +1,22 @@
-//! Two-phase commit.
+//! Tests of two-phase commit.
 //!
-//! | hazard | where |
-//! |---|---|
-//! | 2 create done, reply lost | lost replies in both drawn tests: one decision, one vote each |
-//! | 3 a znode of the session before | sites that come back while their former presence is still there |
-//! | 4, 12 sessions, watches | crashes of coordinator and sites at every step, there; all finish |
-//! | 5 attempts given up | a coordinator that runs out of patience; `Left` |
-//! | 6 herd | by choice: [`zoolet_recipes::Notification::Everyone`] |
-//! | 8 staleness | a vote and a decision are never taken back, so what is behind is only late |
-//! | 1, 7, 9 to 11, 13 | nothing is held; patience ends in a decision, and the first one counts |
+//! Hazards, numbered as in `main.rs`:
+//! - 2, reply lost after a create: both drawn tests lose replies. There is one decision, and one
+//!   vote for each site.
+//! - 3, a znode of the former session: sites come back while their former presence still stands.
+//! - 4 and 12, sessions and watches: coordinator and sites crash at every step there; all finish.
+//! - 5, attempts given up: a coordinator runs out of patience. `Left` records leftovers.
+//! - 6, herd: by choice, with [`zoolet_recipes::Notification::Everyone`].
+//! - 8, staleness: votes and decisions are never taken back, so a lagging server only delays.
+//! - 1, 7, 9 to 11 and 13: nothing is held. The end of patience is a decision, and the first
+//!   decision counts.
 //!
-//! The drawbacks of the page: [`sites_are_blocked_while_nobody_decides`] and [`sites_that_look_themselves_need_no_coordinator`], [`it_takes_the_time_of_the_slowest_site`],
-//! [`some_have_switched_and_others_not_until_it_is_finished`], [`a_site_that_breaks_its_promise_keeps_the_transaction_open_until_it_is_dismissed`].
+//! The drawbacks that the recipe documents:
+//! - [`sites_are_blocked_while_nobody_decides`];
+//! - [`sites_that_look_themselves_need_no_coordinator`];
+//! - [`it_takes_the_time_of_the_slowest_site`];
+//! - [`some_have_switched_and_others_not_until_it_is_finished`];
+//! - [`a_site_that_breaks_its_promise_keeps_the_transaction_open_until_it_is_dismissed`].
 
 use crate::apart::{heard, left_behind, persist, up_to};
 use crate::drawn::drawn;
@@ -30,11 +35,11 @@ const TRANSACTIONS: usize = 4;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Noted {
-    /// In this transaction a site's log has this.
+    /// The site's log has this record of the transaction.
     Logged(usize, Record),
-    /// It was told of this outcome.
+    /// The client learned this outcome.
     Heard(usize, Outcome),
-    /// The coordinator's patience had an end.
+    /// The coordinator decides with limited patience.
     Impatient(usize),
     Finished(usize),
     Left(String),
@@ -48,7 +53,7 @@ fn below(number: usize, name: &str) -> Path {
     Path::new(Text::from(format!("{}/{name}", path(number)))).unwrap()
 }
 
-/// Says that the transaction was decided, so that nobody begins it again.
+/// Path of the marker that the transaction was decided, so that no coordinator begins it again.
 fn mark(number: usize) -> Path {
     Path::new(Text::from(format!("/decided-{number}"))).unwrap()
 }
@@ -60,7 +65,7 @@ async fn is_marked(seat: &Seat<Noted>, number: usize) -> Result<bool, Next> {
 struct Log {
     seat: Seat<Noted>,
     number: usize,
-    /// Fails so often.
+    /// Number of records that fail.
     fails: Rc<RefCell<u32>>,
 }
 
@@ -95,12 +100,12 @@ async fn coordinate(seat: &Seat<Noted>, is_patient: bool) -> Result<(), Next> {
     for number in 0..TRANSACTIONS {
         let (path, c) = (path(number), || seat.session.clone());
         if seat.goes_on() {
-            // One after the other, for as long as there are faults.
+            // Spreads the transactions over the time of the faults.
             seat.sleep(up_to(seat, 8000)).await;
         }
         if !is_marked(seat, number).await? {
             let transaction = loop {
-                // What each site is to vote: a crash does not change its mind.
+                // The payload fixes the vote of each site, so a crash does not change it.
                 let votes: String = SITES.iter().map(|_| if seat.below(6) == 0 { 'a' } else { 'c' }).collect();
                 match Transaction::begin(c(), &path, votes, &SITES).await {
                     Err(Error::Session(SessionError::Refused(ErrorCode::NodeExists))) => {
@@ -150,7 +155,7 @@ async fn take_part(seat: &Seat<Noted>, site: &str, notification: Notification) -
                         break;
                     }
                 }
-                // It was there when it was decided, and is not any more.
+                // The transaction was decided, and has ended since.
                 Some(None) if was_decided => break,
                 Some(None) | None => {}
             }
@@ -160,7 +165,7 @@ async fn take_part(seat: &Seat<Noted>, site: &str, notification: Notification) -
     Ok(())
 }
 
-/// Whether that was all.
+/// Votes and carries out the outcome. Returns whether the site is done with the transaction.
 async fn switch(seat: &Seat<Noted>, number: usize, mut site: Participant<Session, Log>) -> Result<bool, Next> {
     let vote = match site.payload()[seat.number - 1] {
         b'c' => Vote::Commit,
@@ -170,7 +175,7 @@ async fn switch(seat: &Seat<Noted>, number: usize, mut site: Participant<Session
     loop {
         match site.vote(vote).await {
             Ok(Ok(stands)) => break assert_eq!(stands, vote),
-            // Its disk is better the next time.
+            // The log failed. The next attempt succeeds.
             Ok(Err(())) => {}
             Err(error) if is_over(&error) => return Ok(false),
             Err(error) => {
@@ -179,7 +184,7 @@ async fn switch(seat: &Seat<Noted>, number: usize, mut site: Participant<Session
         }
     }
     if seat.below(4) == 0 {
-        // Gone, and back: its vote stands.
+        // The site leaves and joins again. Its vote stands.
         return Ok(false);
     }
     let outcome = loop {
@@ -202,11 +207,11 @@ fn is_over(error: &Error) -> bool {
     *error == GONE
 }
 
-/// One transaction, as the tree had it.
+/// A transaction, as the tree shows it. Times are in microseconds of the run.
 #[derive(Default, Debug)]
 struct Story {
     votes: BTreeMap<String, (Vote, u64)>,
-    /// Who was here and went before the decision, without a vote.
+    /// Sites that left before the decision, with or without a vote.
     went: Vec<String>,
     decision: Option<(Outcome, u64)>,
     done: BTreeMap<String, u64>,
@@ -224,7 +229,7 @@ fn stories(ran: &Ran<Noted>) -> Result<BTreeMap<usize, Story>, String> {
         let is_commit = change.data.as_deref() == Some(b"commit");
         let kind = change.kind;
         match (name.split_once('-').unwrap_or((name, "")), kind) {
-            // Without content it says that the site has joined.
+            // Without content, the change only shows that the site has joined.
             (("vote", site), EventKind::NodeDataChanged)
                 if change.data.as_ref().is_some_and(|data| !data.is_empty()) =>
             {
@@ -273,8 +278,10 @@ fn stories(ran: &Ran<Noted>) -> Result<BTreeMap<usize, Story>, String> {
     Ok(stories)
 }
 
-/// One outcome each, and nobody was told of another one; commit only when all want to; abort only for a reason; votes and what was carried out are in the
-/// log before the ensemble hears of them.
+/// Checks the rules of two-phase commit:
+/// - There is one outcome, and no client learned another one.
+/// - The outcome is commit only if all sites voted for it, and abort only for a reason.
+/// - A site's log has its vote, and its completion, before the ensemble does.
 pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
     let stories = stories(ran)?;
     let none = Story::default();
@@ -334,13 +341,15 @@ fn the_end_of_patience_is_a_decision_as_any_other() {
     runs(Notification::Coordinator, false);
 }
 
-/// The sites decide to commit while the coordinator decides to abort.
+/// The sites may decide to commit while the coordinator decides to abort.
 #[test]
 fn the_end_of_patience_comes_before_or_after_what_the_sites_decide() {
     runs(Notification::Everyone, false);
 }
 
-/// A coordinator that begins and does no more, sites that vote after so many seconds each, and somebody who opens the transaction after 30.
+/// A coordinator begins a transaction and abandons it.
+///
+/// The site of client n votes after 3 * n seconds. Client 4 opens the transaction after 30 s.
 async fn abandoned(seat: Seat<Noted>, notification: Notification) -> Next {
     let (c, tx) = (seat.session.clone(), path(0));
     match seat.number {
@@ -366,7 +375,7 @@ async fn abandoned(seat: Seat<Noted>, notification: Notification) -> Next {
     Next::Done
 }
 
-/// When each site heard, and when each voted, microseconds.
+/// Returns when the sites learned the outcome, and when they voted, in microseconds.
 fn times(ran: &Ran<Noted>) -> Result<(Vec<u64>, Vec<u64>), String> {
     let of_site = |fact: &&zoolet_sim::ensemble::Fact<Noted>| (1..=3).contains(&fact.client);
     let heard = ran.facts.iter().filter(of_site).filter(|fact| matches!(fact.what, Noted::Heard(..)));
@@ -433,7 +442,8 @@ fn judge_one(ran: &Ran<Noted>) -> Result<(), String> {
     }
 }
 
-/// Whether a site had been there was never remembered, so its coordinator waited for it for ever.
+/// Regression: it was not recorded that a site had joined, so the coordinator waited for it
+/// forever.
 #[test]
 fn a_site_that_goes_without_a_vote_aborts_and_one_that_is_out_of_service_is_dismissed() {
     let live = |seat: Seat<Noted>| async move {
@@ -468,7 +478,7 @@ fn a_site_that_goes_without_a_vote_aborts_and_one_that_is_out_of_service_is_dism
     run_seeds_of(5, |seed| Scenario::peaceful(seed, 4), live, aborted);
 }
 
-/// Joins, which the coordinator does at the beginning of the run.
+/// Joins as soon as the coordinator has begun the transaction.
 async fn join(seat: &Seat<Noted>, notification: Notification) -> Participant<Session, Log> {
     loop {
         let log = Log { seat: seat.clone(), number: 0, fails: Rc::default() };
@@ -482,7 +492,9 @@ async fn join(seat: &Seat<Noted>, notification: Notification) -> Participant<Ses
 
 const OPENS_S: u64 = 30;
 
-/// The coordinator dies after it has begun, and site a after it has joined; the others vote. Somebody opens the transaction later.
+/// The coordinator dies after the begin, and site a after it has joined.
+///
+/// The others vote. Client 4 opens the transaction after [`OPENS_S`] seconds.
 async fn forsaken(seat: Seat<Noted>, notification: Notification) -> Next {
     match seat.number {
         0 => {
@@ -509,7 +521,8 @@ async fn forsaken(seat: Seat<Noted>, notification: Notification) -> Next {
     Next::Done
 }
 
-/// That site a had been there was in the memory of the coordinator that had died too: everybody waited for its vote for ever.
+/// Regression: only the dead coordinator knew that site a had joined. All others waited forever for
+/// the vote of site a.
 #[test]
 fn a_site_that_has_joined_and_died_is_missed_by_who_was_not_there() {
     for notification in [Notification::Coordinator, Notification::Everyone] {
@@ -527,7 +540,7 @@ fn a_site_that_has_joined_and_died_is_missed_by_who_was_not_there() {
     }
 }
 
-/// Site a votes to abort after a second; the others would vote after twenty.
+/// Site a votes to abort after 1 s. The others would vote after 20 s.
 async fn early(seat: Seat<Noted>, notification: Notification) -> Next {
     if seat.number == 0 {
         let begun = Transaction::begin(seat.session.clone(), &path(0), "acc", &SITES).await.unwrap();
@@ -553,7 +566,7 @@ fn one_vote_to_abort_decides_before_the_others_vote() {
         let story = &stories(ran)?[&0];
         let asked_us = story.votes.get("a").map(|(_, at_us)| *at_us).unwrap_or_default();
         let (heard, _) = times(ran)?;
-        // A second for servers and their messages.
+        // One second for servers and messages.
         let is_soon = |at_us: u64| (asked_us..asked_us + SECOND).contains(&at_us);
         match story.decision {
             Some((Outcome::Aborted, at_us)) if is_soon(at_us) && heard.into_iter().all(is_soon) => Ok(()),
@@ -599,8 +612,10 @@ fn a_site_that_breaks_its_promise_keeps_the_transaction_open_until_it_is_dismiss
     run_seeds_of(5, |seed| Scenario::peaceful(seed, 4), live, half_done);
 }
 
-/// A coordinator dismisses two sites after the decision, and they come back, one after the other. A fifth client is a second coordinator: it opens the
-/// transaction at the beginning, and finishes it after the first coordinator.
+/// A coordinator dismisses two sites after the decision, and they come back one after the other.
+///
+/// A fifth client, if present, is a second coordinator. It opens the transaction at the beginning,
+/// and finishes it after the first coordinator.
 pub(crate) async fn dismissed(seat: Seat<Noted>) -> Next {
     let c = seat.session.clone();
     if seat.number == 0 {
@@ -609,10 +624,10 @@ pub(crate) async fn dismissed(seat: Seat<Noted>) -> Next {
         for site in ["a", "b"] {
             begun.dismiss(site).await.unwrap();
         }
-        // The second coordinator, if there is one, has opened the transaction by then.
+        // By then the second coordinator, if present, has opened the transaction.
         seat.sleep(Duration::from_secs(3)).await;
         finish(&seat, begun).await;
-        // What is kept keeps nobody waiting.
+        // Finishing the kept transaction does not wait either.
         if let Some(kept) = Transaction::open(c, &path(0)).await.unwrap() {
             assert_eq!(kept.sites(), ["a", "b"]);
             finish(&seat, kept).await;
@@ -644,14 +659,16 @@ pub(crate) async fn dismissed(seat: Seat<Noted>) -> Next {
     seat.record(Noted::Heard(0, outcome));
     site.acknowledge(outcome).await.unwrap().unwrap();
     if seat.number == 2 {
-        // The last one: nothing is left.
+        // The last dismissed site has acknowledged, so nothing is left.
         assert!(Transaction::open(c, &path(0)).await.unwrap().is_none());
         seat.record(Noted::Finished(0));
     }
     Next::Done
 }
 
-/// Finishes before the last dismissed site comes back: that site ends the transaction, and would also end the waiting for others.
+/// Asserts that finish returns before the last dismissed site comes back.
+///
+/// The acknowledgement of that site ends the transaction, and would hide a finish that waits.
 async fn finish(seat: &Seat<Noted>, transaction: Transaction<Session>) {
     let finished = crate::apart::within(seat, Duration::from_secs(10), transaction.finish()).await;
     finished.expect("finish waits for a site").unwrap();
@@ -665,7 +682,8 @@ pub(crate) fn judge_dismissed(ran: &Ran<Noted>) -> Result<(), String> {
     if heard == 4 && is_kept && story.finished_us.is_some() { Ok(()) } else { Err(format!("{heard} {story:?}")) }
 }
 
-/// Its log said that it had voted to commit, and the decision was deleted with the transaction: it could neither commit nor abort, for ever.
+/// Regression: the site's log had its vote to commit, and the decision was deleted with the
+/// transaction. The site could never commit or abort.
 #[test]
 fn a_site_that_was_dismissed_learns_the_outcome_when_it_comes_back() {
     run_seeds_of(5, |seed| Scenario::peaceful(seed, 4), dismissed, judge_dismissed);
@@ -676,7 +694,8 @@ fn a_second_coordinator_finishes_a_finished_transaction_and_keeps_the_outcome() 
     run_seeds_of(5, |seed| Scenario::peaceful(seed, 5), dismissed, judge_dismissed);
 }
 
-/// The coordinator lost the reply to the write that finishes the transaction, and waited for ever.
+/// Regression: the coordinator lost the reply to the write that finishes the transaction, and
+/// waited forever.
 #[test]
 fn a_dismissed_site_learns_the_outcome_although_replies_are_lost() {
     let loses_replies = |seed| {
@@ -706,7 +725,7 @@ fn who_asks_for_the_outcome_of_a_transaction_that_is_gone_is_told_so() {
             seat.sleep(Duration::from_secs(20)).await;
             assert_eq!(site.outcome().await, Err(GONE));
             assert_eq!(site.vote(Vote::Commit).await, Err(GONE));
-            // Who was dismissed may come back and say that it has done it.
+            // A dismissed site may come back and acknowledge.
             site.acknowledge(Outcome::Aborted).await.unwrap().unwrap();
             Next::Done
         };
@@ -715,7 +734,8 @@ fn who_asks_for_the_outcome_of_a_transaction_that_is_gone_is_told_so() {
     }
 }
 
-/// The log of another process of the site said that it would abort, after the ensemble had its vote to commit: what stands was not in it.
+/// Regression: the ensemble had the site's vote to commit, and then another process of the site
+/// logged a vote to abort. The log never got the vote that stands.
 #[test]
 fn a_vote_that_stands_is_in_the_log_of_whoever_is_told_of_it() {
     let live = |seat: Seat<Noted>| async move {
@@ -743,12 +763,13 @@ fn a_vote_that_stands_is_in_the_log_of_whoever_is_told_of_it() {
     run_seeds_of(5, |seed| Scenario::peaceful(seed, 2), live, last);
 }
 
-/// As an attempt that was logged and then refused leaves it.
+/// Records a vote that an attempt has logged before the ensemble refused it.
 fn log_says(seat: &Seat<Noted>, vote: Vote) {
     seat.record(Noted::Logged(0, Record::Voting(vote)));
 }
 
-/// Any child was taken for the transaction's, and one with children was tried again without end.
+/// Regression: any child counted as the transaction's, and a child with children was tried again
+/// forever.
 #[test]
 fn a_transaction_with_znodes_of_others_below_it_is_not_finished_and_says_so() {
     let live = |seat: Seat<Noted>| async move {
@@ -773,7 +794,7 @@ fn a_transaction_with_znodes_of_others_below_it_is_not_finished_and_says_so() {
     run_seeds_of(1, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
 }
 
-/// A znode that is no transaction was taken for one without sites, which anybody could finish.
+/// Regression: any znode counted as a transaction without sites, which every client could finish.
 #[test]
 fn what_is_no_transaction_is_not_opened_and_what_cannot_be_a_site_is_refused() {
     let live = |seat: Seat<Noted>| async move {
@@ -790,7 +811,8 @@ fn what_is_no_transaction_is_not_opened_and_what_cannot_be_a_site_is_refused() {
     run_seeds_of(1, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
 }
 
-/// What a coordinator reads grows with the sites, and not with their square: each vote is looked at when something happens to it.
+/// The coordinator reads a vote only after an event about it. So its reads grow with the number of
+/// sites, and not with its square.
 #[test]
 fn each_vote_is_read_once_it_is_there_and_not_at_each_vote_of_another() {
     const MANY: usize = 12;
@@ -816,7 +838,7 @@ fn each_vote_is_read_once_it_is_there_and_not_at_each_vote_of_another() {
             ran.facts.iter().map(|fact| &fact.what).filter(|what| matches!(what, Noted::Heard(..))).collect::<Vec<_>>(),
             ran.requests_of(0, of_vote),
         );
-        // At first, when its site joins, and when it votes.
+        // Each vote is read at the beginning, when its site joins, and when it votes.
         let few = MANY - 1..=3 * (MANY - 1);
         let is_right = heard == [&Noted::Heard(0, Outcome::Committed)] && few.contains(&reads);
         if is_right { Ok(()) } else { Err(format!("{reads} reads, {heard:?}")) }

@@ -1,6 +1,7 @@
-//! The end of two-phase commits with a dismissed site: lost replies, second coordinators, and a site that returns meanwhile.
+//! The end of two-phase commits with a dismissed site: lost replies, second coordinators, late
+//! sites.
 //!
-//! Site a has acknowledged. Site b is dismissed, and each test decides when it acknowledges.
+//! Site a has acknowledged. Site b is dismissed, and each test decides when site b acknowledges.
 
 use crate::apart::{both, within};
 use crate::intercepted::{Answer, Intercepted};
@@ -14,7 +15,7 @@ use zoolet_sim::ensemble::{Next, Scenario, Seat, run_seeds_of};
 
 const PATH: Path = Path::from_static("/tx");
 const SITES: [&str; 2] = ["a", "b"];
-/// A call that takes longer waits for ever.
+/// A call that takes longer waits forever.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Desk = Seat<()>;
@@ -31,7 +32,7 @@ impl ParticipantLog for Memory {
     }
 }
 
-/// Runs with one client, which plays the coordinators and the sites.
+/// Runs `body` with one client, which plays the coordinators and the sites.
 fn each<W: Future<Output = ()>>(body: impl Fn(Desk) -> W + Copy + Sync + 'static) {
     let live = move |seat: Desk| async move {
         body(seat).await;
@@ -45,7 +46,7 @@ async fn join(seat: &Desk, site: &str) -> Site {
     Participant::join(session, &PATH, site, Notification::Coordinator, Memory).await.unwrap().unwrap()
 }
 
-/// A transaction that can be finished, and its site b.
+/// Returns a transaction that can be finished, and its site b.
 async fn begin<C: Coordinator>(seat: &Desk, coordinator: C) -> (Transaction<C>, Site) {
     let begun = Transaction::begin(coordinator, &PATH, "x", &SITES).await.unwrap();
     let (mut a, mut b) = (join(seat, "a").await, join(seat, "b").await);
@@ -88,7 +89,8 @@ fn finishing(seat: &Desk, finishing: impl Fn(Session, Request) -> Answer + 'stat
     })
 }
 
-/// The multi sent again found the znodes of site a gone, and finish waited for site a to acknowledge.
+/// Regression: the multi that was sent again found the znodes of site a gone, and finish waited for
+/// site a to acknowledge.
 #[test]
 fn finish_whose_reply_is_lost_does_not_wait_for_sites_that_had_acknowledged() {
     each(async |seat| {
@@ -108,7 +110,8 @@ fn finish_whose_reply_is_lost_does_not_wait_for_sites_that_had_acknowledged() {
     });
 }
 
-/// The first call deleted the znodes of site a, and the other coordinators waited for site a to acknowledge.
+/// Regression: the first call deleted the znodes of site a, and the other coordinators waited for
+/// site a to acknowledge.
 #[test]
 fn a_coordinator_that_opened_before_the_end_finishes_and_forgets_at_once() {
     each(async |seat| {
@@ -123,7 +126,8 @@ fn a_coordinator_that_opened_before_the_end_finishes_and_forgets_at_once() {
     });
 }
 
-/// Site b saw no `finished`, and the coordinator did not see that b had acknowledged: neither ended the transaction.
+/// Regression: site b saw no `finished`, and the coordinator did not see that b had acknowledged.
+/// Neither ended the transaction.
 #[test]
 fn a_site_that_acknowledges_between_the_list_of_finish_and_its_write_keeps_nothing() {
     each(async |seat| {
@@ -146,7 +150,7 @@ fn a_site_that_acknowledges_between_the_list_of_finish_and_its_write_keeps_nothi
     });
 }
 
-/// The process of the coordinator dies in the same interleaving, before it has listed again.
+/// The coordinator's process dies in the same interleaving, before it lists the znodes again.
 #[test]
 fn a_transaction_whose_coordinator_dies_before_its_second_list_is_ended_by_the_next_one() {
     each(async |seat| {
@@ -171,7 +175,7 @@ fn a_transaction_whose_coordinator_dies_before_its_second_list_is_ended_by_the_n
     });
 }
 
-/// A late dismissal of site a was taken for a site that may come back.
+/// Regression: after a late dismissal, site a counted as a site that may come back.
 #[test]
 fn a_late_dismissal_of_an_acknowledged_site_keeps_no_finished_transaction() {
     each(async |seat| {

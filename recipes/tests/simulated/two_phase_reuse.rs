@@ -1,7 +1,9 @@
-//! Two-phase commits that follow each other at one path, with coordinators and sites whose writes come late.
+//! Two-phase commits that follow each other at one path, with late writes of coordinators and
+//! sites.
 //!
-//! Whoever was cut off between the votes and the decision decided the next transaction of the path, without a vote; a vote and an acknowledgement
-//! could come too late in the same way.
+//! Regression: a coordinator that was cut off between the votes and its decision decided the next
+//! transaction of the path, without a vote. A late vote or acknowledgement could also reach the
+//! next transaction.
 
 use crate::apart::{finish, finished, heard, persist, up_to};
 use crate::intercepted::Intercepted;
@@ -17,17 +19,19 @@ use zoolet_sim::ensemble::{Fact, Next, Ran, SECOND, Scenario, Seat, run_seeds_of
 const PATH: Path = Path::from_static("/tx");
 const COORDINATORS: usize = 2;
 const SITES: [&str; 2] = ["a", "b"];
-/// So many each coordinator begins.
+/// Number of transactions that each coordinator begins.
 const TRANSACTIONS: usize = 3;
 
-/// The first of each is the payload, of which no two transactions have the same.
+/// The string is the payload, which identifies the transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Noted {
     Logged(String, Record),
     Heard(String, Outcome),
 }
 
-/// A session whose owner is now and then stopped for a while, between what it has decided to write and the writing.
+/// Returns a session that holds back one write in eight for up to 6 s.
+///
+/// It stands for a process that stops between its decision to write and the write.
 fn late(seat: &Seat<Noted>) -> Intercepted {
     let seat = seat.clone();
     Intercepted::new(&seat.session.clone(), move |session, request| {
@@ -70,7 +74,7 @@ async fn live(seat: Seat<Noted>, notification: Notification) -> Next {
 
 async fn coordinate(seat: &Seat<Noted>) -> Result<(), Next> {
     let c = || late(seat);
-    // In an earlier life: then the sites may have gone.
+    // An earlier life has finished, so the sites may have gone.
     if finished(seat).await?.contains(&seat.number) {
         return Ok(());
     }
@@ -141,7 +145,7 @@ async fn switch(seat: &Seat<Noted>, mut joined: Participant<Intercepted, Log>, p
     Ok(())
 }
 
-/// One of those that followed each other.
+/// One of the transactions at the path, as the tree shows it.
 #[derive(Default, Debug)]
 struct Story {
     payload: String,

@@ -1,4 +1,4 @@
-//! Whether all servers hold the same, and whether that is what clients were promised.
+//! Checks that all servers hold the same state, and that it is what clients were promised.
 
 use crate::history::{self, Last};
 use crate::load::{self, FIRST, Seen, TOP};
@@ -17,11 +17,15 @@ const RETRY: Duration = Duration::from_millis(100);
 /// The tree as a server shows it after a sync.
 type Tree = BTreeMap<String, (bytes::Bytes, zoolet_model::Stat)>;
 
-/// Checks everything that holds when a load is over and all servers run: every one serves; a client of each sees the same
-/// tree after a sync; that is what the clients of the load were told; at one zxid all servers have one digest (of zoolet; others show none).
+/// Checks the final state, when a load is over and all servers run.
+///
+/// - Every server serves.
+/// - A client of each server sees the same tree after a sync.
+/// - That tree agrees with the answers that the load's clients got.
+/// - All servers have one digest at one zxid (zoolet only; the other products report none).
 ///
 /// # Errors
-/// What does not hold.
+/// The first check that fails.
 pub fn check(site: &Site, keys: usize, seen: &Seen) -> Outcome<()> {
     site.wait_for_all()?;
     let trees = site.servers().iter().map(|server| Ok((server.place.id, read_in_time(server)?)));
@@ -43,7 +47,8 @@ fn last(tree: &Tree, key: usize) -> Outcome<Last> {
     Ok(Last { version: stat.version, value })
 }
 
-/// A server that has just come back may still believe what it was before, and break off once more.
+/// Retries, because a server that has just come back may still act in its former role and break off
+/// once more.
 fn read_in_time(server: &Server) -> Outcome<Tree> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -54,7 +59,9 @@ fn read_in_time(server: &Server) -> Outcome<Tree> {
     }
 }
 
-/// What a client of this server sees, sync first. Session znodes of others come and go: only the load's part is compared.
+/// Returns the tree of [`TOP`] that a client of this server sees after a sync.
+///
+/// Session znodes of other clients come and go, so they are not compared.
 fn read(server: &Server) -> Outcome<Tree> {
     let named = format!("server {}", server.place.id);
     let joined = Client::join(server.client(), None, SESSION_TIMEOUT_MS, PATIENCE).map_err(said(&named))?;
@@ -74,7 +81,10 @@ fn difference(one: &Tree, other: &Tree) -> Option<String> {
     Some(format!("{path} is {:?} and {:?}", one.get(path), other.get(path)))
 }
 
-/// Waits until all have applied the same, and compares what they made of it.
+/// Waits until all servers have applied the same zxid, and compares their digests.
+///
+/// # Errors
+/// They never reach one zxid, or their digests differ.
 pub fn same_digest(site: &Site) -> Outcome<()> {
     let mut digests = BTreeMap::new();
     site.wait("all servers have the same zxid", || {
@@ -88,7 +98,7 @@ pub fn same_digest(site: &Site) -> Outcome<()> {
     if values.all(|digest| Some(digest) == first) { Ok(()) } else { Err(format!("digests differ: {digests:?}")) }
 }
 
-/// The zxid and the digest of the whole state there.
+/// Returns the zxid and the digest of the whole state at that zxid.
 fn digest(server: &Server) -> Option<(String, String)> {
     let figures = server.figures().ok()?;
     let (zxid, digest) = figures.get("digest")?.split_once(": ")?;

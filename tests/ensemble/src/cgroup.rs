@@ -1,12 +1,13 @@
-//! Memory that the kernel holds a process to.
+//! Control groups that bound the memory of processes.
 
 use crate::{Outcome, said};
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// A group of processes that together may take so much memory: caches of files are dropped at that bound, and a process that still wants more is
-/// killed. Root only; gone when dropped.
+/// A control group whose processes share a memory bound. Root only; removed when dropped.
+///
+/// At the bound the kernel drops page cache, and kills a process that still needs more.
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,
@@ -14,13 +15,15 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// One of that name below the group of this process; `None` where this machine lets nobody make any.
+    /// Creates a group of this name below the group of this process.
+    ///
+    /// Returns `None` if this machine allows no such group.
     ///
     /// # Errors
-    /// A group that is there and takes no limit.
+    /// The group was created but accepts no limit, or a file cannot be read.
     pub fn new(name: &str, bytes: u64) -> Outcome<Option<Self>> {
         let own = fs::read_to_string("/proc/self/cgroup").map_err(said("/proc/self/cgroup"))?;
-        // Of version 1 each controller has a tree of its own; of version 2 there is one.
+        // Version 1 has a tree for each controller; version 2 has one tree.
         let of = |controller: &str| {
             own.lines().find_map(|line| {
                 let (_, rest) = line.split_once(':')?;
@@ -37,20 +40,20 @@ impl Cgroup {
             return Ok(None);
         }
         let group = Self { path, is_v2 };
-        // The parent may give its children no controller of memory.
+        // The parent may not enable the memory controller for its children.
         if !group.bound(if is_v2 { "memory.max" } else { "memory.limit_in_bytes" }, bytes)? {
             return Ok(None);
         }
-        // What is swapped out is taken all the same. A kernel that counts no swap has no such file.
+        // Swapped memory counts as well. A kernel that does not count swap has no such file.
         let (swap, most) = if is_v2 { ("memory.swap.max", 0) } else { ("memory.memsw.limit_in_bytes", bytes) };
         group.bound(swap, most)?;
         Ok(Some(group))
     }
 
-    /// Sets a bound; whether there is such a one.
+    /// Sets a bound, and returns whether its file exists.
     fn bound(&self, name: &str, bytes: u64) -> Outcome<bool> {
         let path = self.path.join(name);
-        // Not to be made: asked for that, the kernel forbids it where there is none.
+        // Opened without `create`, with which the kernel would deny access to a missing file.
         match fs::OpenOptions::new()
             .write(true)
             .open(&path)
@@ -62,15 +65,15 @@ impl Cgroup {
         }
     }
 
-    /// Where a process writes its number to be in it.
+    /// Returns the file into which a process writes its PID to join the group.
     pub fn processes(&self) -> PathBuf {
         self.path.join("cgroup.procs")
     }
 
-    /// How many processes were killed because they wanted more.
+    /// Returns the number of processes killed at the bound.
     ///
     /// # Errors
-    /// What the system says.
+    /// The file cannot be read, or has no count.
     pub fn kills(&self) -> Outcome<u64> {
         let path = self.path.join(if self.is_v2 { "memory.events" } else { "memory.oom_control" });
         let text = fs::read_to_string(&path).map_err(said(path.display()))?;
@@ -81,7 +84,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // A process that has ended may still be leaving.
+        // A process that has ended may take a moment to leave the group.
         for _ in 0..50 {
             if fs::remove_dir(&self.path).is_ok() {
                 return;

@@ -1,4 +1,4 @@
-//! As much of etcd's JSON gateway as is needed to set a key and to ask who leads.
+//! The part of etcd's JSON gateway that sets a key and tells the leader.
 
 use crate::site::{Role, Status};
 use std::fmt::Write as _;
@@ -6,19 +6,19 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longer than any answer that is asked for here.
+/// Bound on the length of an answer, in bytes.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// One connection, kept open.
+/// A connection that is kept open.
 pub struct Http {
     stream: BufReader<TcpStream>,
 }
 
 impl Http {
-    /// Connects; nothing later waits for longer than `patience` either.
+    /// Connects. `patience` also bounds each later wait.
     ///
     /// # Errors
-    /// What the system says.
+    /// The connection fails.
     pub fn connect(address: SocketAddr, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_read_timeout(Some(patience))?;
@@ -27,16 +27,16 @@ impl Http {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Sets a key; returns when that is acknowledged.
+    /// Sets a key, and returns when that is acknowledged.
     ///
     /// # Errors
-    /// A connection that ends, or an answer that is no success.
+    /// The connection ends, or the answer is not a success.
     pub fn put(&mut self, key: &str, value: &[u8]) -> io::Result<()> {
         let body = format!("{{\"key\":\"{}\",\"value\":\"{}\"}}", base64(key.as_bytes()), base64(value));
         self.post("/v3/kv/put", &body).map(drop)
     }
 
-    /// Asks, and gives the body of a successful answer.
+    /// Posts a request, and returns the body of a successful answer.
     fn post(&mut self, path: &str, body: &str) -> io::Result<String> {
         let request = format!(
             "POST {path} HTTP/1.1\r\nHost: etcd\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
@@ -79,7 +79,7 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, what)
 }
 
-/// What a server says of itself; `None` while it has no leader.
+/// Returns the status that a server reports; `None` without a leader or an answer.
 pub(crate) fn status(address: SocketAddr, patience: Duration) -> Option<Status> {
     let answer = Http::connect(address, patience).ok()?.post("/v3/maintenance/status", "{}").ok()?;
     let (own, leader) = (quoted(&answer, "member_id")?, quoted(&answer, "leader")?);
@@ -89,7 +89,7 @@ pub(crate) fn status(address: SocketAddr, patience: Duration) -> Option<Status> 
     Some(Status { role, epoch, zxid })
 }
 
-/// The value of `"key":"value"`.
+/// Returns the value of `"key":"value"`.
 fn quoted<'a>(json: &'a str, key: &str) -> Option<&'a str> {
     let (_, rest) = json.split_once(&format!("\"{key}\":\""))?;
     rest.split_once('"').map(|(value, _)| value)

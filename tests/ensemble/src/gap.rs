@@ -1,7 +1,9 @@
-//! For how long nobody's write is acknowledged when something happens to the leader.
+//! Measures how long no write is acknowledged when the leader fails.
 //!
-//! Writers have one write under way each. Each belongs to a server and comes back to it as soon as it takes him, so what counts is how long the
-//! ensemble stands still, and not how a client looks for another server. The same for every product.
+//! Each writer has one write in flight. A writer belongs to one server, and returns to it as soon
+//! as the server accepts it. So the result is the time for which the ensemble stands still, without
+//! the time in which a client looks for another server. It is measured in the same way for every
+//! product.
 
 use crate::etcd::Http;
 use crate::product::Product;
@@ -16,15 +18,15 @@ use zoolet_model::{CreateKind, CreateMode, ErrorCode, Request, WriteOp};
 use zoolet_powercut::client::{Client, Joined};
 use zoolet_powercut::load::create;
 
-/// How long a writer waits for an answer before it connects again.
+/// Time that a writer waits for an answer before it reconnects.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(1000);
-/// How long who writes alone waits: as long as a client with its default session timeout would.
+/// The same for a client that writes alone: the wait of a client with the default session timeout.
 const IDLER_PATIENCE: Duration = Duration::from_secs(5);
-/// Between two attempts to connect.
+/// Delay between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(5);
 const SESSION_TIMEOUT_MS: i32 = 10_000;
 
-/// A connection on which keys are set.
+/// A connection to one server, to set keys.
 enum Connection {
     ZooKeeper(Box<Client>),
     Etcd(Http),
@@ -41,7 +43,7 @@ impl Connection {
         }
     }
 
-    /// Returns when it is acknowledged.
+    /// Sets a key, or creates it, and returns when the write is acknowledged.
     fn set(&mut self, path: &str, data: &Bytes) -> io::Result<()> {
         match self {
             Self::Etcd(http) => http.put(path, data),
@@ -57,7 +59,9 @@ impl Connection {
         }
     }
 
-    /// A session that is only left behind would be one more write, when it expires in the next run.
+    /// Closes the session.
+    ///
+    /// The expiry of an abandoned session would be one more write, during the next run.
     fn close(self) {
         if let Self::ZooKeeper(mut client) = self {
             client.queue(&Request::CloseSession);
@@ -75,18 +79,18 @@ impl Connection {
     }
 }
 
-/// What is written, and by how many.
+/// Parameters of the writers.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Writers, spread over the servers.
+    /// Number of writers, spread over the servers.
     pub writers: usize,
-    /// Of each value.
+    /// Bytes of each value.
     pub bytes: usize,
     /// Keys of each writer.
     pub keys: usize,
 }
 
-/// Writers at work.
+/// Running writers.
 pub struct Writers {
     epoch: Instant,
     is_over: Arc<AtomicBool>,
@@ -94,7 +98,7 @@ pub struct Writers {
 }
 
 impl Writers {
-    /// Sets them to work.
+    /// Starts the writers.
     pub fn start(product: &Product, servers: &[SocketAddr], shape: &Shape) -> Self {
         let (epoch, is_over) = (Instant::now(), Arc::new(AtomicBool::new(false)));
         let thread = |number: usize| {
@@ -106,12 +110,12 @@ impl Writers {
         Self { epoch, is_over, threads }
     }
 
-    /// The time on their clock.
+    /// Returns the time on the writers' clock.
     pub fn now(&self) -> Duration {
         self.epoch.elapsed()
     }
 
-    /// Ends them; gives the times of all acknowledgements, in order.
+    /// Ends the writers, and returns the times of all acknowledgements, in order.
     pub fn finish(self) -> Vec<Duration> {
         self.is_over.store(true, Relaxed);
         let mut all: Vec<Duration> =
@@ -150,13 +154,13 @@ fn write(
     acknowledged
 }
 
-/// The longest time between two of these that ended after `from`.
+/// Returns the longest time between two acknowledgements that ends after `from`.
 pub fn longest(acknowledged: &[Duration], from: Duration) -> Option<Duration> {
     let gaps = acknowledged.windows(2).filter(|pair| pair[1] > from);
     gaps.map(|pair| pair[1] - pair[0]).max()
 }
 
-/// A client of an idle ensemble, who has a connection and has not used it.
+/// A client of an idle ensemble, with an open connection.
 pub struct Idler {
     product: Product,
     server: SocketAddr,
@@ -164,19 +168,19 @@ pub struct Idler {
 }
 
 impl Idler {
-    /// Connects, and makes sure that his key is there.
+    /// Connects, and makes sure that the client's key exists.
     ///
     /// # Errors
-    /// When that never succeeds.
+    /// No write was acknowledged within `patience`.
     pub fn connect(product: &Product, server: SocketAddr, patience: Duration) -> Result<Self, String> {
         let connection = write_in_time(product, server, None, patience)?;
         Ok(Self { product: product.clone(), server, connection })
     }
 
-    /// Writes again and again until it is acknowledged; gives how long that took.
+    /// Repeats a write until it is acknowledged, and returns how long that took.
     ///
     /// # Errors
-    /// When it never is.
+    /// No write was acknowledged within `patience`.
     pub fn write(self, patience: Duration) -> Result<Duration, String> {
         let began = Instant::now();
         write_in_time(&self.product, self.server, Some(self.connection), patience)?;
@@ -184,7 +188,7 @@ impl Idler {
     }
 }
 
-/// On this connection or on another one.
+/// Writes on this connection, and on new ones after a failure.
 fn write_in_time(
     product: &Product,
     server: SocketAddr,
@@ -208,10 +212,10 @@ fn write_in_time(
     }
 }
 
-/// How long each of one client's writes took, one after the other for so long.
+/// Returns the latency of each write of one client, made one after another for `long`.
 ///
 /// # Errors
-/// The first failure: nothing happens to the servers meanwhile.
+/// The first failure, because nothing disturbs the servers meanwhile.
 pub fn latencies(product: &Product, server: SocketAddr, bytes: usize, long: Duration) -> io::Result<Vec<Duration>> {
     let (mut connection, data) = (Connection::open(product, server, IDLER_PATIENCE)?, Bytes::from(vec![b'x'; bytes]));
     let (until, mut all) = (Instant::now() + long, Vec::new());
@@ -224,7 +228,7 @@ pub fn latencies(product: &Product, server: SocketAddr, bytes: usize, long: Dura
     Ok(all)
 }
 
-/// The middle of some durations, and the worst.
+/// Returns the median and the maximum; `None` without durations.
 pub fn median_and_worst(all: &[Duration]) -> Option<(Duration, Duration)> {
     let mut sorted = all.to_vec();
     sorted.sort_unstable();
@@ -244,7 +248,7 @@ mod tests {
         let acknowledged = ms(&[0, 500, 510, 515, 700, 705]);
         assert_eq!(longest(&acknowledged, Duration::ZERO), Some(Duration::from_millis(500)));
         assert_eq!(longest(&acknowledged, Duration::from_millis(512)), Some(Duration::from_millis(185)));
-        // One that has begun before counts whole.
+        // A gap that began earlier counts as a whole.
         assert_eq!(longest(&acknowledged, Duration::from_millis(600)), Some(Duration::from_millis(185)));
         assert_eq!(longest(&acknowledged, Duration::from_millis(705)), None);
     }

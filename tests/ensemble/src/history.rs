@@ -1,60 +1,65 @@
-//! Whether what clients saw of single keys may be: the check of linearizability that versions make simple.
+//! Checks that the answers about single keys are linearizable.
 //!
-//! A set answers with the version that it made, a read shows one, and every set makes the next one. So the order of all operations on a key is given,
-//! and only two things can be wrong: that it is not the order of time, or that what a version holds changes. What is linearizable passes, and what passes
-//! is, but for writes that nobody answered and nobody saw: of those it is only known how many there can be.
+//! Versions make the check simple. A set returns the version that it made, a read returns a
+//! version, and every set makes the next version. So the order of all operations on a key is given,
+//! and only two things can be wrong:
+//! - The order of versions contradicts the order of time.
+//! - One version has two values.
+//!
+//! The check is exact, except for writes that were neither answered nor seen. Only their number is
+//! known.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// What was asked.
+/// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Act {
-    /// To hold this value, which nobody else ever writes.
+    /// Sets this value, which no other operation ever writes.
     Set(u64),
-    /// What it holds, as new as the ensemble has it.
+    /// Reads the newest value that the ensemble has.
     Read,
 }
 
-/// What was answered.
+/// A successful answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// When.
+    /// Time of the answer.
     pub at: Duration,
-    /// The version made or read.
+    /// Version made or read.
     pub version: i32,
-    /// The value read or set.
+    /// Value read or set.
     pub value: u64,
 }
 
-/// One operation on one key.
+/// An operation on one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operation {
-    /// Which key.
+    /// Index of the key.
     pub key: usize,
-    /// What.
+    /// The request.
     pub act: Act,
-    /// When it was sent, on the clock of all.
+    /// Time at which it was sent, on the clock that all clients share.
     pub sent: Duration,
-    /// By which client.
+    /// Number of the client.
     pub client: usize,
-    /// At which server.
+    /// Id of the server.
     pub server: u8,
-    /// `None`: nobody knows what became of it.
+    /// `None` without a successful answer.
     pub answer: Option<Answer>,
 }
 
-/// A key at the end, as read from a server.
+/// Final state of a key, as read from a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Last {
-    /// The version.
+    /// Final version.
     pub version: i32,
-    /// The value.
+    /// Final value.
     pub value: u64,
 }
 
-/// Something that must not be.
+/// A violation of linearizability.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation(pub String);
 
@@ -64,10 +69,12 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Checks every key: against what it held first (version 0), and what it holds in the end.
+/// Checks every key.
+///
+/// `first` is the value of every key at version 0, and `last` holds the final state of each key.
 ///
 /// # Errors
-/// The first thing that must not be.
+/// The first violation.
 pub fn check(operations: &[Operation], first: u64, last: &[Last]) -> Result<(), Violation> {
     let mut by_key: Vec<Vec<&Operation>> = vec![Vec::new(); last.len()];
     for operation in operations {
@@ -85,7 +92,7 @@ fn check_key(operations: &[&Operation], first: u64, last: Last) -> Result<(), Vi
     check_time(operations, &values)
 }
 
-/// What each version held that anybody saw.
+/// Returns the value of each version that an operation or the final state shows.
 fn values(operations: &[&Operation], first: u64, last: Last) -> Result<BTreeMap<i32, u64>, Violation> {
     let mut values = BTreeMap::from([(0, first)]);
     let answers = operations.iter().filter_map(|operation| operation.answer);
@@ -99,7 +106,7 @@ fn values(operations: &[&Operation], first: u64, last: Last) -> Result<BTreeMap<
     Ok(values)
 }
 
-/// Every operation that wrote or showed one of these values, a line each.
+/// Formats every operation that wrote or read one of these values, one per line.
 fn witnesses(operations: &[&Operation], values: &[u64]) -> String {
     let concerns = |operation: &Operation| match (operation.act, operation.answer) {
         (Act::Set(value), _) => values.contains(&value),
@@ -108,7 +115,7 @@ fn witnesses(operations: &[&Operation], values: &[u64]) -> String {
     operations.iter().filter(|operation| concerns(operation)).map(|operation| format!("\n    {operation:?}")).collect()
 }
 
-/// Every version was set once, by somebody who sent it, and none is beyond the last.
+/// Checks that exactly one operation set each version, and that no version is beyond the last.
 fn check_values(
     operations: &[&Operation],
     first: u64,
@@ -154,16 +161,16 @@ fn check_values(
     Ok(())
 }
 
-/// Where an operation stands in the order of the key, and when it may have been.
+/// Place of an operation in the key's order, and the time in which it took effect.
 struct Placed {
     sent: Duration,
-    /// `None`: it may be at any time later.
+    /// `None` if it may take effect at any later time.
     answered: Option<Duration>,
     version: i32,
     is_set: bool,
 }
 
-/// The order of versions is the order of time.
+/// Checks that the order of versions agrees with the order of time.
 fn check_time(operations: &[&Operation], values: &BTreeMap<i32, u64>) -> Result<(), Violation> {
     let version_of: BTreeMap<u64, i32> = values.iter().map(|(&version, &value)| (value, version)).collect();
     let placed = |operation: &&Operation| {
@@ -178,7 +185,7 @@ fn check_time(operations: &[&Operation], values: &BTreeMap<i32, u64>) -> Result<
     by_sent.sort_by_key(|placed| placed.sent);
     let mut by_answered: Vec<&Placed> = by_sent.iter().filter(|placed| placed.answered.is_some()).collect();
     by_answered.sort_by_key(|placed| placed.answered);
-    // The newest version that any operation showed or made which was over before the next one was sent.
+    // The newest version of the operations that were answered before this one was sent.
     let (mut over, mut newest) = (0, i32::MIN);
     for placed in &by_sent {
         while let Some(before) = by_answered.get(over).filter(|before| before.answered < Some(placed.sent)) {
@@ -252,7 +259,7 @@ mod tests {
             wrong(&[unanswered(1, 0), read(5, 10, 1, 1), read(20, 30, 0, 0)], (1, 1))
                 .contains("a read shows version 0")
         );
-        // From the future.
+        // A value that is read before it is sent.
         assert!(wrong(&[read(0, 10, 1, 1), unanswered(1, 20)], (1, 1)).contains("a set makes version 1"));
     }
 }

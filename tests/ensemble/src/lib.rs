@@ -1,11 +1,16 @@
 //! Ensembles of real processes under faults.
 //!
-//! The parts: a [`site`] starts the servers of one [`product`] and hurts them; a [`relay`] stands between servers and loses, delays and cuts what
-//! they send; a [`load`] writes and reads through all of them and keeps every answer; a [`history`] says whether the answers may be; an
-//! [`agreement`] says whether all servers hold the same afterwards; a [`gap`] is how long nobody's write was acknowledged.
-//! `tests/ensemble/README.md` says how they are run.
+//! The parts:
+//! - [`site`] starts the servers of one [`product`] and applies faults.
+//! - [`relay`] stands between servers; it loses, delays and cuts their traffic.
+//! - [`load`] writes and reads through all servers and keeps every answer.
+//! - [`history`] checks that the answers are linearizable.
+//! - [`agreement`] checks that all servers hold the same state afterwards.
+//! - [`gap`] measures how long no write was acknowledged.
 //!
-//! Linux only: each server has a loopback address of its own.
+//! `tests/ensemble/README.md` says how to run them.
+//!
+//! Linux only: each server has a separate loopback address.
 
 pub mod agreement;
 pub mod cgroup;
@@ -22,10 +27,10 @@ pub mod site;
 pub mod slow;
 pub mod trial;
 
-/// What went wrong, for people: these are tests.
+/// A result whose error is text for people, because this is a test library.
 pub type Outcome<T> = Result<T, String>;
 
-/// Why something of the system's did not work.
+/// Returns a function that prefixes an error with its context.
 pub fn said<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> String {
     move |error| format!("{what}: {error}")
 }

@@ -1,7 +1,8 @@
-//! Clients that write and read through all servers and keep every answer.
+//! Clients that write and read through all servers, and keep every answer.
 //!
-//! Each has a connection with several requests under way, sets keys that all share to values that nobody else ever writes, and reads them after a sync.
-//! When its server fails it, it goes on with its session at the next one; what became of the requests under way it does not know.
+//! Each client has a connection with several requests in flight. It sets shared keys to values that
+//! no other client ever writes, and reads keys after a sync. When its server fails, the client
+//! continues its session at the next server. The outcome of the requests in flight is then unknown.
 
 use crate::history::{Act, Answer, Operation};
 use crate::{Outcome, said};
@@ -18,31 +19,31 @@ use zoolet_powercut::load::create;
 use zoolet_powercut::random::Random;
 use zoolet_transport::wire::client::Shape as ReplyShape;
 
-/// Between two attempts to reach some server.
+/// Delay between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(10);
-/// What every key holds at first.
+/// Value of every key at first.
 pub const FIRST: u64 = 0;
-/// The parent of all keys.
+/// Parent of all keys.
 pub const TOP: &str = "/load";
 
-/// What kind of load.
+/// Parameters of a load.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Clients, spread over the servers.
+    /// Number of clients, spread over the servers.
     pub clients: usize,
-    /// Requests under way of each.
+    /// Requests in flight of each client.
     pub outstanding: usize,
-    /// Keys, shared by all.
+    /// Number of keys, shared by all clients.
     pub keys: usize,
-    /// Of each value; 16 at least.
+    /// Bytes of each value; at least 16.
     pub bytes: usize,
-    /// Of 100 requests.
+    /// Reads among 100 requests.
     pub reads_per_cent: u64,
-    /// Between two batches of requests of one client: zero for as fast as it goes.
+    /// Pause of a client between two batches of requests; zero for full speed.
     pub pause: Duration,
-    /// Of each session.
+    /// Timeout of each session, in milliseconds.
     pub session_timeout_ms: i32,
-    /// How long a client waits for an answer before it goes to the next server.
+    /// Time that a client waits for an answer before it goes to the next server.
     pub patience: Duration,
 }
 
@@ -61,7 +62,7 @@ impl Default for Shape {
     }
 }
 
-/// Clients at work.
+/// Running clients.
 pub struct Load {
     epoch: Instant,
     shape: Shape,
@@ -70,7 +71,7 @@ pub struct Load {
     threads: Vec<JoinHandle<Done>>,
 }
 
-/// What one client has seen.
+/// Observations of one client.
 #[derive(Default)]
 struct Done {
     operations: Vec<Operation>,
@@ -80,33 +81,33 @@ struct Done {
     wrong: Option<String>,
 }
 
-/// What all clients have seen.
+/// Observations of all clients.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// Every request and its answer.
+    /// Every request with its answer.
     pub operations: Vec<Operation>,
-    /// Errors that servers answered, by their names. Such a write has no effect.
+    /// Errors that servers returned, by name. A write with an error has no effect.
     pub errors: BTreeMap<String, u64>,
-    /// Sessions that were over when a client wanted to go on with them.
+    /// Sessions that had ended when a client tried to continue them.
     pub sessions_lost: u64,
-    /// How often a client had to look for another server.
+    /// Connections that ended, including the last one of each client.
     pub moves: u64,
 }
 
 impl Seen {
-    /// Writes that were acknowledged.
+    /// Returns the number of acknowledged writes.
     pub fn acknowledged(&self) -> usize {
         let is_write = |operation: &&Operation| matches!(operation.act, Act::Set(_)) && operation.answer.is_some();
         self.operations.iter().filter(is_write).count()
     }
 }
 
-/// The path of a key.
+/// Returns the path of a key.
 pub fn path(key: usize) -> String {
     format!("{TOP}/k{key}")
 }
 
-/// The value that a znode's data stand for.
+/// Reads the value from the data of a znode; `None` if there is none.
 pub fn value(data: &[u8]) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(data.get(..16)?).ok()?, 16).ok()
 }
@@ -117,10 +118,10 @@ fn data(value: u64, bytes: usize) -> Bytes {
     data.into()
 }
 
-/// Makes all keys. They must not be there.
+/// Creates all keys, which must not exist.
 ///
 /// # Errors
-/// What a server answers instead.
+/// A server does not answer, or refuses.
 pub fn make_keys(server: SocketAddr, shape: &Shape) -> Outcome<()> {
     let joined = Client::join(server, None, shape.session_timeout_ms, shape.patience).map_err(said(server))?;
     let Joined::Client(mut client) = joined else { return Err(format!("{server} gives no session")) };
@@ -136,7 +137,7 @@ pub fn make_keys(server: SocketAddr, shape: &Shape) -> Outcome<()> {
 }
 
 impl Load {
-    /// Sets clients to work; the keys are there.
+    /// Starts the clients. The keys have to exist.
     pub fn start(servers: &[SocketAddr], shape: &Shape, seed: u64) -> Self {
         let (epoch, is_over) = (Instant::now(), Arc::new(AtomicBool::new(false)));
         let acknowledged = Arc::new(AtomicU64::new(0));
@@ -160,20 +161,20 @@ impl Load {
         Self { epoch, shape: shape.clone(), is_over, acknowledged, threads }
     }
 
-    /// The time on the clock of its operations.
+    /// Returns the time on the clock of the operations.
     pub fn now(&self) -> Duration {
         self.epoch.elapsed()
     }
 
-    /// Writes that were acknowledged until now.
+    /// Returns the number of acknowledged writes so far.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Relaxed)
     }
 
-    /// Waits until so many more writes are acknowledged.
+    /// Waits until `writes` more writes are acknowledged.
     ///
     /// # Errors
-    /// When they are not.
+    /// They are not acknowledged within `patience`.
     pub fn wait_for(&self, writes: u64, patience: Duration) -> Outcome<()> {
         let (until, target) = (Instant::now() + patience, self.acknowledged() + writes);
         while self.acknowledged() < target {
@@ -186,10 +187,10 @@ impl Load {
         Ok(())
     }
 
-    /// Ends it.
+    /// Ends the load, and returns what the clients saw.
     ///
     /// # Errors
-    /// When a client was answered something that is no answer to what it asked.
+    /// A client got an answer that does not fit its request, or panicked.
     pub fn finish(self) -> Outcome<Seen> {
         self.is_over.store(true, Relaxed);
         let mut seen = Seen::default();
@@ -207,12 +208,12 @@ impl Load {
     }
 }
 
-/// A request whose answer is to come.
+/// A request in flight.
 #[derive(Clone, Copy)]
 struct UnderWay {
-    /// Its place among what the client has done.
+    /// Index among the client's operations.
     operation: usize,
-    /// Of its last part.
+    /// Xid of the last request of the operation.
     xid: i32,
 }
 
@@ -262,7 +263,9 @@ impl Worker {
         }
     }
 
-    /// Until the connection fails, or all is over; then the session is closed.
+    /// Exchanges requests and answers until the connection fails or the load is over.
+    ///
+    /// At the end of the load it closes the session.
     fn exchange(&mut self, client: &mut Client) {
         let mut under_way: VecDeque<UnderWay> = VecDeque::new();
         loop {
@@ -282,7 +285,7 @@ impl Worker {
                 under_way.pop_front();
             }
             if is_over {
-                // Whoever does not hear it waits for the timeout.
+                // If the server does not receive this, the session ends by its timeout.
                 let _ = client.ask(&Request::CloseSession);
                 return;
             }
@@ -308,7 +311,8 @@ impl Worker {
         UnderWay { operation: self.done.operations.len() - 1, xid }
     }
 
-    /// Takes the answer to an operation; false when the connection failed.
+    /// Receives the answer to an operation. Returns false if the connection failed or the answer is
+    /// wrong.
     fn receive(&mut self, client: &mut Client, UnderWay { operation, xid }: UnderWay) -> bool {
         let act = self.done.operations[operation].act;
         let shape = match act {

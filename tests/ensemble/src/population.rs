@@ -1,4 +1,4 @@
-//! Znodes that are made whatever happens meanwhile, and found again afterwards.
+//! Znodes that are created whatever happens meanwhile, and verified afterwards.
 
 use crate::siege::{create, directory, znode};
 use crate::site::Server;
@@ -11,34 +11,37 @@ use zoolet_model::{ConnectReply, ErrorCode, Reply, Request, WriteOp, first_failu
 use zoolet_powercut::client::{Client, Joined};
 use zoolet_transport::wire::client::Shape;
 
-/// Bytes of each one's data.
+/// Bytes of data of each znode.
 pub const VALUE: usize = 1000;
-/// Znodes made in one transaction.
+/// Znodes created in one transaction.
 const BATCH: u64 = 50;
-/// The same of those without data, and how many of them have one parent.
+/// For znodes without data: creates in one transaction, and children of one parent.
 const SMALL_BATCH: u64 = 500;
 const SMALL_SIBLINGS: u64 = 10_000;
-/// Reads under way at once.
+/// Reads in flight at once.
 const WINDOW: usize = 500;
-/// How long anything may take, under siege too.
+/// Bound on each operation, also under siege.
 const PATIENCE: Duration = Duration::from_secs(240);
-/// How long one answer is waited for, with pings: who leaves a server that is besieged does not get in again.
+/// Bound on the wait for one answer, with pings. A client that leaves a besieged server does not
+/// get in again.
 const ANSWER: Duration = Duration::from_secs(120);
-/// Before a client that was refused tries again.
+/// Delay before a client that was refused tries again.
 const RETRY: Duration = Duration::from_millis(50);
 const SESSION_TIMEOUT_MS: i32 = 60_000;
 
-/// What the znode of that number holds.
+/// Returns the data of a znode.
 fn data(number: u64) -> Bytes {
     let mut data = number.to_be_bytes().repeat(VALUE / 8);
     data.truncate(VALUE);
     data.into()
 }
 
-/// A client at whichever of these servers takes one; it goes on with its session, because under siege nobody gets a new one.
+/// Connects to the first of these servers that accepts the client.
+///
+/// It continues `session` if it is given, because a besieged server accepts no new sessions.
 ///
 /// # Errors
-/// When none of them does.
+/// No server accepts the client.
 pub fn client(servers: &[&Server], session: Option<&ConnectReply>) -> Outcome<Client> {
     let until = Instant::now() + PATIENCE;
     let mut outcomes = BTreeMap::new();
@@ -59,10 +62,12 @@ pub fn client(servers: &[&Server], session: Option<&ConnectReply>) -> Outcome<Cl
     Err(format!("nobody takes a client: {outcomes:?}: {states:?}"))
 }
 
-/// Writes all of it or nothing, over as many connections as it takes: `None` when it was acknowledged, else why it was refused.
+/// Writes all operations or none, over as many connections as needed.
+///
+/// Returns `None` if the write was acknowledged, and the error if it was refused.
 ///
 /// # Errors
-/// When nobody answers.
+/// No server answers.
 pub fn try_write(servers: &[&Server], client: &mut Client, operations: &[WriteOp]) -> Outcome<Option<ErrorCode>> {
     let request = Request::Multi(operations.to_vec());
     let until = Instant::now() + PATIENCE;
@@ -80,15 +85,15 @@ pub fn try_write(servers: &[&Server], client: &mut Client, operations: &[WriteOp
     Err(format!("not answered: {:?}", operations.first()))
 }
 
-/// Creates until that is acknowledged.
+/// Repeats a transaction of creates until it is acknowledged.
 ///
 /// # Errors
-/// When it never is.
+/// It is never acknowledged.
 pub fn write(servers: &[&Server], client: &mut Client, operations: &[WriteOp]) -> Outcome<()> {
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
         match try_write(servers, client, operations)? {
-            // An answer that was lost is found again like this.
+            // The answer to an earlier attempt was lost.
             None | Some(ErrorCode::NodeExists) => return Ok(()),
             Some(ErrorCode::SystemError) => std::thread::sleep(RETRY),
             Some(other) => return Err(format!("{other:?}")),
@@ -98,7 +103,7 @@ pub fn write(servers: &[&Server], client: &mut Client, operations: &[WriteOp]) -
     Err(format!("refused all the time: {:?}: {states:?}", operations.first()))
 }
 
-/// What makes the znodes of a directory of a thousand, transaction by transaction.
+/// Returns the transactions that create a directory with a thousand znodes.
 pub fn transactions(directory: u64) -> impl Iterator<Item = Vec<WriteOp>> {
     let first = directory * 1000;
     let top = vec![create(&self::directory(first), Bytes::new())];
@@ -106,7 +111,7 @@ pub fn transactions(directory: u64) -> impl Iterator<Item = Vec<WriteOp>> {
     std::iter::once(top).chain((first..first + 1000).step_by(BATCH as usize).map(batch))
 }
 
-/// Makes whole directories of a thousand znodes.
+/// Creates whole directories with a thousand znodes each.
 ///
 /// # Errors
 /// As for [`write()`].
@@ -117,7 +122,9 @@ pub fn populate(servers: &[&Server], client: &mut Client, directories: Range<u64
     Ok(())
 }
 
-/// Makes so many znodes without data: what a server holds for each znode, and not for its bytes, counts with them.
+/// Creates `znodes` znodes without data.
+///
+/// They show the memory that a server needs for each znode, apart from its data.
 ///
 /// # Errors
 /// As for [`write()`].
@@ -135,10 +142,10 @@ pub fn populate_small(servers: &[&Server], client: &mut Client, znodes: u64) -> 
     Ok(())
 }
 
-/// Reads these znodes at one server.
+/// Reads these znodes at one server, after a sync.
 ///
 /// # Errors
-/// The first that is not what was written.
+/// The first znode that does not hold what was written.
 pub fn verify(server: &Server, znodes: Range<u64>) -> Outcome<()> {
     let mut client = client(&[server], None)?;
     let what = |number| format!("server {}: {}", server.place.id, znode(number));

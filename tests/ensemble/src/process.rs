@@ -1,29 +1,29 @@
-//! What the system says of a process: memory, processor time, bytes given to the disk.
+//! Memory, processor time and disk writes of a process, as Linux reports them.
 
 use crate::{Outcome, said};
 use std::time::Duration;
 
-/// Ticks of the processor time in /proc, a second; Linux has had no other number for decades.
+/// Ticks of processor time per second in /proc; constant on Linux for decades.
 const TICKS_PER_S: u64 = 100;
 
-/// Of one process, since it began where that is counted.
+/// Resource usage of one process since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// Resident memory, bytes.
+    /// Resident memory, in bytes.
     pub resident: u64,
-    /// The most it ever was.
+    /// Peak of the resident memory, in bytes.
     pub resident_peak: u64,
-    /// Processor time of all its threads, in user and in system mode.
+    /// Processor time of all threads, in user and system mode.
     pub cpu: Duration,
-    /// What it made the page cache write to a device.
+    /// Bytes that it made the page cache write to devices.
     pub disk_bytes: u64,
 }
 
 impl Usage {
-    /// Of the process with this number.
+    /// Reads the usage of the process with this id.
     ///
     /// # Errors
-    /// When there is none, or its system is none of Linux.
+    /// There is no such process, or the system is not Linux.
     pub fn of(pid: u32) -> Outcome<Self> {
         let read = |name: &str| {
             let path = format!("/proc/{pid}/{name}");
@@ -45,7 +45,7 @@ fn figure(text: &str, key: &str) -> Outcome<u64> {
     value.ok_or_else(|| format!("no {key} in /proc"))
 }
 
-/// Fields 14 and 15, counted behind the name, which may hold anything.
+/// Fields 14 and 15, counted after the name, which may contain anything.
 fn cpu(stat: &str) -> Option<Duration> {
     let mut fields = stat.rsplit_once(") ")?.1.split_whitespace().skip(11);
     let ticks = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;

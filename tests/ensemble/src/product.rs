@@ -1,25 +1,25 @@
-//! The products that are compared, and how one server of each is started.
+//! The products under comparison, and the commands that start their servers.
 
 use crate::{Outcome, said};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What runs.
+/// A product.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Product {
     /// This project's binary.
     Zoolet(PathBuf),
-    /// Apache ZooKeeper from Debian's packages, with options of the JVM.
+    /// Apache ZooKeeper from Debian's packages, with these JVM options.
     ZooKeeper(String),
     /// etcd from Debian's package.
     Etcd,
 }
 
 impl Product {
-    /// The binary of the same build as the tests, or the one that the environment variable ZOOLET names.
+    /// Returns the zoolet binary of this build, or the one that `ZOOLET` names.
     ///
     /// # Errors
-    /// When there is none.
+    /// There is no such binary.
     pub fn zoolet() -> Outcome<Self> {
         if let Some(named) = std::env::var_os("ZOOLET") {
             return Ok(Self::Zoolet(named.into()));
@@ -31,7 +31,7 @@ impl Product {
         found.map(Self::Zoolet).ok_or_else(|| format!("no zoolet beside {}: cargo build -p zoolet", here.display()))
     }
 
-    /// As people call it.
+    /// Returns the usual name of the product.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Zoolet(_) => "zoolet",
@@ -40,21 +40,21 @@ impl Product {
         }
     }
 
-    /// The one of that name; `zoolet` is [`Product::zoolet`].
+    /// Returns the product of this name; `zoolet` is [`Product::zoolet`].
     ///
     /// # Errors
-    /// When there is no such product.
+    /// There is no such product.
     pub fn named(name: &str) -> Outcome<Self> {
         match name {
             "zoolet" => Self::zoolet(),
-            // What ZooKeeper's own start script gives.
+            // The heap size that ZooKeeper's own start script sets.
             "zookeeper" => Ok(Self::ZooKeeper("-Xmx1000m".to_owned())),
             "etcd" => Ok(Self::Etcd),
             _ => Err(format!("{name}: allowed are zoolet, zookeeper, etcd")),
         }
     }
 
-    /// Whether it is this project's.
+    /// Whether it is zoolet.
     pub fn is_zoolet(&self) -> bool {
         matches!(self, Self::Zoolet(_))
     }
@@ -64,16 +64,18 @@ impl Product {
         !matches!(self, Self::Etcd)
     }
 
-    /// The program with its arguments, for a server whose configuration is in that file. etcd has flags instead: a line of them each.
+    /// Returns the command that starts a server with this configuration file.
+    ///
+    /// For etcd the file holds flags, one per line.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// The file cannot be read.
     pub(crate) fn command(&self, config: &Path) -> Outcome<Command> {
         match self {
             Self::Zoolet(binary) => {
                 let mut command = Command::new(binary);
                 command.args(["serve", "--log", "info", "--config"]).arg(config);
-                // A directory that a zoolet.toml names may be empty only when that is said.
+                // zoolet accepts an empty directory named by a zoolet.toml only with `--create`.
                 command.args(config.extension().filter(|form| *form == "toml").map(|_| "--create"));
                 Ok(command)
             }
@@ -94,7 +96,7 @@ impl Product {
         }
     }
 
-    /// Its version, as it says it itself.
+    /// Returns the version that the product reports.
     pub fn version(&self) -> String {
         let said = match self {
             Self::Zoolet(binary) => Command::new(binary).arg("--version").output(),

@@ -1,8 +1,9 @@
-//! Stands between servers, in user space: every datagram that one sends another goes through here and is lost, delayed or let through.
+//! Relays datagrams between servers in user space, and loses, delays or cuts them.
 //!
-//! Each directed pair has a port. A server's files name, as the address of each other server, the port of the pair from itself to that one;
-//! what comes to that port goes on from the port of the opposite pair, so that each server sees each other one at one stable address,
-//! whoever of the two dialled. What a fault does is drawn from a seed, packet by packet.
+//! Each directed pair of servers has a port. A server's configuration names, as the address of each
+//! other server, the port of the pair from itself to that server. The relay forwards a datagram
+//! that arrives there from the port of the opposite pair. So each server sees each other server at
+//! one stable address, whichever of them dialled. Faults are drawn from a seed, packet by packet.
 
 use crate::{Outcome, said};
 use std::cmp::Reverse;
@@ -15,68 +16,68 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use zoolet_powercut::random::Random;
 
-/// Datagrams of one direction that wait for their time; more are dropped, as by any queue.
+/// Bound on the delayed datagrams of one direction; more are dropped, as by any queue.
 const WAITING_MAX: usize = 8192;
-/// The largest datagram that there is.
+/// Largest possible datagram.
 const DATAGRAM_BYTES_MAX: usize = 65_535;
 
-/// From one server to another.
+/// A direction between two servers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Pair {
-    /// Who sends.
+    /// The sender.
     pub from: u8,
-    /// To whom.
+    /// The receiver.
     pub to: u8,
 }
 
 impl Pair {
-    /// From `from` to `to`.
+    /// Returns the direction from `from` to `to`.
     pub fn new(from: u8, to: u8) -> Self {
         Self { from, to }
     }
 
-    /// The way back.
+    /// Returns the opposite direction.
     pub fn back(self) -> Self {
         Self { from: self.to, to: self.from }
     }
 }
 
-/// What happens to datagrams of one direction.
+/// Faults of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
-    /// Of 1,000, how many are lost.
+    /// Datagrams lost, of 1,000.
     pub loss_per_mille: u32,
-    /// How long each takes.
+    /// Delay of each datagram.
     pub delay: Duration,
-    /// Up to so much more, drawn for each: then they overtake each other.
+    /// Bound on the extra delay, drawn for each datagram; with it, datagrams overtake each other.
     pub jitter: Duration,
-    /// Nothing comes through.
+    /// Whether all datagrams are lost.
     pub is_cut: bool,
 }
 
 impl Faults {
-    /// A cable that is pulled.
+    /// The faults of a pulled cable.
     pub const CUT: Self = Self { loss_per_mille: 0, delay: Duration::ZERO, jitter: Duration::ZERO, is_cut: true };
 
-    /// How long a datagram takes; `None` when it never comes.
+    /// Returns the delay of a datagram, or `None` if it is lost.
     fn fate(&self, random: &mut Random) -> Option<Duration> {
-        // Always as many draws, so that a seed means the same whatever is switched on meanwhile.
+        // Always two draws, so that a seed means the same whichever faults are set.
         let (loss, late) = (random.below(1000), random.below(1_000_000));
         let is_lost = self.is_cut || loss < u64::from(self.loss_per_mille);
         (!is_lost).then(|| self.delay + self.jitter.mul_f64(late as f64 / 1e6))
     }
 }
 
-/// What went through one direction.
+/// Totals of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Datagrams that were let through.
+    /// Datagrams let through.
     pub datagrams: u64,
     /// Their bytes, without headers.
     pub bytes: u64,
-    /// Datagrams that were lost here.
+    /// Datagrams lost in the relay.
     pub lost: u64,
-    /// Datagrams that came from somebody else than the sender of this direction; they go nowhere.
+    /// Datagrams from any address but the sender's; they are dropped.
     pub strays: u64,
 }
 
@@ -87,29 +88,29 @@ struct Direction {
 
 type Directions = BTreeMap<Pair, Arc<Mutex<Direction>>>;
 
-/// A relay at work; it ends when dropped.
+/// A running relay. It ends when dropped.
 pub struct Relay {
     directions: Directions,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A server's place: where it really listens, and the ports that stand for it.
+/// A server's real address, and the ports that stand for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// Which.
+    /// Id of the server.
     pub id: u8,
-    /// Where it listens.
+    /// Address at which it listens.
     pub real: SocketAddr,
-    /// For each other server, where that one believes this server to be.
+    /// Address at which each other server, by its id, reaches this one.
     pub seen_by: BTreeMap<u8, SocketAddr>,
 }
 
 impl Relay {
-    /// Binds every port and begins.
+    /// Binds every port and starts the relay.
     ///
     /// # Errors
-    /// An address that cannot be had.
+    /// An address cannot be bound.
     pub fn start(places: &[Place], seed: u64) -> Outcome<Self> {
         let mut sockets = BTreeMap::new();
         for place in places {
@@ -132,35 +133,35 @@ impl Relay {
         Ok(Self { directions, stop, thread: Some(thread) })
     }
 
-    /// From now on, in one direction.
+    /// Sets the faults of one direction from now on.
     pub fn set(&self, pair: Pair, faults: Faults) {
         if let Some(direction) = self.directions.get(&pair) {
             lock(direction).faults = faults;
         }
     }
 
-    /// From now on, in every direction.
+    /// Sets the faults of every direction from now on.
     pub fn set_all(&self, faults: Faults) {
         self.directions.values().for_each(|direction| lock(direction).faults = faults);
     }
 
-    /// Pulls a server's cable: nothing from it and nothing to it.
+    /// Cuts a server off in both directions.
     pub fn cut_off(&self, server: u8) {
         let of_server = self.directions.iter().filter(|(pair, _)| pair.from == server || pair.to == server);
         of_server.for_each(|(_, direction)| lock(direction).faults = Faults::CUT);
     }
 
-    /// Everything comes through again.
+    /// Removes all faults.
     pub fn heal(&self) {
         self.set_all(Faults::default());
     }
 
-    /// What went through one direction until now.
+    /// Returns the totals of one direction so far.
     pub fn counters(&self, pair: Pair) -> Counters {
         self.directions.get(&pair).map(|direction| lock(direction).counters).unwrap_or_default()
     }
 
-    /// Bytes and datagrams that went through all of them.
+    /// Returns the sums over all directions.
     pub fn total(&self) -> Counters {
         self.directions.values().fold(Counters::default(), |sum, direction| {
             let of_one = lock(direction).counters;
@@ -187,7 +188,7 @@ fn lock(direction: &Mutex<Direction>) -> MutexGuard<'_, Direction> {
     direction.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Every direction is a task of one thread.
+/// Runs each direction as a task, all on this thread.
 async fn carry_all(
     sockets: BTreeMap<Pair, UdpSocket>,
     real: &BTreeMap<u8, SocketAddr>,
@@ -216,18 +217,19 @@ async fn carry_all(
     tasks.abort_all();
 }
 
-/// One direction at work.
+/// A direction at work.
 struct Way {
-    /// Where the sender believes the receiver to be.
+    /// Socket at the address where the sender sees the receiver.
     incoming: Arc<tokio::net::UdpSocket>,
-    /// Where the receiver believes the sender to be.
+    /// Socket at the address where the receiver sees the sender.
     outgoing: Arc<tokio::net::UdpSocket>,
     from: SocketAddr,
     to: SocketAddr,
     direction: Arc<Mutex<Direction>>,
 }
 
-/// When it is due, in which order it came, and what it says. Of two that are due at once the first goes first.
+/// Due time, arrival number and payload. Of two datagrams due at once, the first to arrive goes
+/// first.
 type Waiting = Reverse<(Instant, u64, Vec<u8>)>;
 
 impl Way {
@@ -246,7 +248,7 @@ impl Way {
                     continue;
                 }
             };
-            // What an unreachable port answers shows up here, and concerns nobody.
+            // An error reports that a port is unreachable; the relay ignores it.
             let Ok((length, sender)) = received else { continue };
             count += 1;
             let Some(late) = self.admit(sender, length, waiting.len(), &mut random) else { continue };
@@ -258,7 +260,7 @@ impl Way {
         }
     }
 
-    /// How long it takes; `None` when it goes nowhere.
+    /// Counts a datagram and returns its delay, or `None` if it is dropped.
     fn admit(&self, sender: SocketAddr, length: usize, waiting: usize, random: &mut Random) -> Option<Duration> {
         let mut direction = lock(&self.direction);
         if sender != self.from {
@@ -277,7 +279,7 @@ impl Way {
     }
 
     async fn send(&self, datagram: &[u8]) {
-        // Whoever does not listen does not hear.
+        // A receiver that does not listen misses the datagram.
         let _ = self.outgoing.send_to(datagram, self.to).await;
     }
 }
@@ -295,11 +297,11 @@ mod tests {
     use super::*;
     use crate::site::Subnet;
 
-    /// Two servers that are sockets, and what stands between them.
+    /// Two sockets that stand for servers, and the relay between them.
     struct Between {
         one: UdpSocket,
         two: UdpSocket,
-        /// Where server 1 believes server 2 to be, and the other way round.
+        /// Where server 1 sees server 2, and the other way round.
         at: [SocketAddr; 2],
         relay: Relay,
         _subnet: Subnet,

@@ -1,7 +1,8 @@
-//! Clients that take of one server all that it gives: every bound of its memory at once.
+//! Clients that drive one server to every bound of its memory at once.
 //!
-//! None of them is polite. A connection stays until it is closed, and comes back; requests are sent by half, answers are not read, watches are asked
-//! for until no more are given, and what is written is as large as it may be.
+//! They are impolite: they stay until the server closes their connections, and then come back. They
+//! send parts of requests, leave answers unread, register watches until the server refuses, and
+//! write the largest values allowed.
 
 use crate::{Outcome, said};
 use bytes::{Bytes, BytesMut};
@@ -19,28 +20,28 @@ use zoolet_model::{
 use zoolet_powercut::random::Random;
 use zoolet_transport::wire::client::{encode_connect, encode_request};
 
-/// The parent of everything that a siege writes.
+/// Parent of every znode that a siege writes.
 pub const TOP: &str = "/siege";
-/// Bytes of what is written and read as large as it may be.
+/// Size of the large values, in bytes.
 const LARGE: usize = 900_000;
-/// Children of one znode whose names fill a frame by half.
+/// Children of one znode, whose names fill about half a frame.
 const WIDE: usize = 5_000;
-/// Before a client that was refused or closed tries again.
+/// Delay before a client that was refused or closed tries again.
 const RETRY: Duration = Duration::from_millis(200);
-/// How long anything of a client takes before it gives up.
+/// Bound on each step of a client.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections that are left to others: who populates, who looks at figures.
+/// Connections left to other clients, such as those that populate or read figures.
 const LEFT_FREE: u64 = 24;
-/// Requests under way of a client that reads its answers.
+/// Requests in flight of a client that reads its answers.
 const WINDOW: usize = 32;
 const SESSION_TIMEOUT_MS: i32 = 20_000;
-/// No server answers with a longer frame, which is discarded in pieces.
+/// Size of the pieces in which answers are read and discarded.
 const PIECE: usize = 16 << 10;
 
-/// What a server may hold, and what there is to read.
+/// Bounds of the besieged server, and the znodes to read.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Connections, all together.
+    /// Connections in total.
     pub connections: u64,
     /// Connections from one address.
     pub connections_per_address: u64,
@@ -50,29 +51,32 @@ pub struct Bounds {
     pub znodes: u64,
 }
 
-/// What the clients of a siege got.
+/// Totals of a siege.
 #[derive(Debug, Default)]
 pub struct Taken {
-    /// Handshakes that were answered with a session.
+    /// Handshakes that gave a session.
     pub sessions: AtomicU64,
-    /// Connections that were closed, or not answered, or not taken.
+    /// Connections that were closed, not answered or not accepted.
     pub closed: AtomicU64,
-    /// Watches that were asked for.
+    /// Watches requested.
     pub watches: AtomicU64,
-    /// Bytes of answers that somebody did read.
+    /// Bytes of answers that clients read.
     pub read: AtomicU64,
 }
 
-/// Clients at one server. They go on until [`Siege::end`].
+/// Clients that besiege one server until [`Siege::end`].
 pub struct Siege {
-    /// What they got until now.
+    /// Totals so far.
     pub taken: Arc<Taken>,
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<Outcome<()>>,
 }
 
 impl Siege {
-    /// Begins at the server of that address, which is of a network of 256 loopback addresses; [`prepare`] was there.
+    /// Begins a siege of the server at this address.
+    ///
+    /// The address is in a loopback network with 256 addresses. The znodes of [`prepare`] have to
+    /// exist.
     pub fn begin(server: SocketAddr, bounds: Bounds) -> Self {
         let (taken, is_over) = (Arc::new(Taken::default()), Arc::new(AtomicBool::new(false)));
         let (its, over) = (taken.clone(), is_over.clone());
@@ -80,27 +84,27 @@ impl Siege {
         Self { taken, is_over, thread }
     }
 
-    /// All clients leave.
+    /// Ends all clients.
     ///
     /// # Errors
-    /// When they could not even begin.
+    /// The clients could not begin, or panicked.
     pub fn end(self) -> Outcome<()> {
         self.is_over.store(true, Relaxed);
         self.thread.join().map_err(|_| "a siege panicked".to_owned())?
     }
 }
 
-/// The path of a znode that is populated. A thousand have one parent.
+/// Returns the path of a populated znode. A thousand znodes share one parent.
 pub fn znode(number: u64) -> String {
     format!("{}/znode-{number:08}", directory(number))
 }
 
-/// The parent of such a znode.
+/// Returns the parent of such a znode.
 pub fn directory(number: u64) -> String {
     format!("{TOP}/d{:05}", number / 1000)
 }
 
-/// What makes a znode.
+/// Returns the write that creates a persistent znode.
 pub fn create(path: &str, data: Bytes) -> WriteOp {
     WriteOp::Create(Create {
         path: path.into(),
@@ -111,7 +115,7 @@ pub fn create(path: &str, data: Bytes) -> WriteOp {
     })
 }
 
-/// What has to be there before a siege begins, in transactions that each fit a frame.
+/// Returns the transactions that a siege needs beforehand. Each fits a frame.
 pub fn prepare() -> Vec<Vec<WriteOp>> {
     let name = |number: usize| format!("{TOP}/wide/{number:080}");
     let top = vec![
@@ -169,24 +173,24 @@ async fn ask_again_and_again(server: SocketAddr, word: &'static str) {
     }
 }
 
-/// What a client does with its connection.
+/// Behaviour of a client on its connection.
 #[derive(Clone, Copy, Debug)]
 enum Habit {
-    /// Asks for what is large and reads no answer.
+    /// Requests large values and reads no answer.
     Deaf,
     /// Sends the beginning of a large request.
     Half,
-    /// Sets what is large, as fast as it goes.
+    /// Sets large values as fast as possible.
     WritesLarge,
-    /// Reads znodes anywhere, as fast as it goes.
+    /// Reads random znodes as fast as possible.
     ReadsZnodes,
-    /// Reads the names of many children, as fast as it goes.
+    /// Reads the names of many children as fast as possible.
     ReadsWide,
-    /// Takes a session and leaves it to its timeout, again and again.
+    /// Opens sessions and leaves them to their timeout.
     LeavesSessions,
-    /// Proves to be many.
+    /// Authenticates with many identities.
     ProvesMuch,
-    /// Watches so much and then only pings. Every seventh reads nothing.
+    /// Registers this many watches, then only pings. Every seventh client neither pings nor reads.
     Watches(u64),
 }
 
@@ -202,14 +206,14 @@ struct Besieger {
 impl Besieger {
     async fn go_on(mut self) {
         loop {
-            // Whatever ended it, the server closed or did not answer: it is tried again.
+            // The server closed the connection or did not answer. Try again.
             let _ = self.once().await;
             self.taken.closed.fetch_add(1, Relaxed);
             sleep(RETRY).await;
         }
     }
 
-    /// Until the connection is closed.
+    /// Runs one connection until it is closed.
     async fn once(&mut self) -> std::io::Result<()> {
         let mut stream = self.join().await?;
         self.taken.sessions.fetch_add(1, Relaxed);
@@ -276,13 +280,16 @@ impl Besieger {
         }
     }
 
-    /// Connects from one of many addresses, so that the bound of one address is not the one that is met, and asks for a session.
+    /// Connects from one of many addresses, and asks for a session.
+    ///
+    /// The bound on connections of one address is therefore not the first one to be met.
     async fn join(&self) -> std::io::Result<TcpStream> {
         let own = match self.server.ip() {
             IpAddr::V4(address) => {
                 let [a, b, c, _] = address.octets();
                 let share = (self.bounds.connections_per_address / 2).max(1);
-                // The besieged are the first ones of their network, and its 250th says whose it is.
+                // Servers have the first addresses of their network, and address 250 marks the
+                // network as taken.
                 Ipv4Addr::new(a, b, c, 10 + (self.number / share % 200) as u8)
             }
             IpAddr::V6(_) => return Err(std::io::Error::other("no loopback network")),
@@ -305,7 +312,7 @@ impl Besieger {
         Ok(stream)
     }
 
-    /// As many requests under way as there is room for, until it is closed.
+    /// Keeps up to `window` requests in flight until the connection is closed.
     async fn pipeline(
         &mut self,
         stream: &mut TcpStream,
@@ -351,7 +358,7 @@ impl Besieger {
         }
     }
 
-    /// Pings, and reads whatever comes.
+    /// Pings, and reads every answer.
     async fn linger(&self, mut stream: TcpStream) -> std::io::Result<()> {
         let mut ping = BytesMut::new();
         encode_request(-2, &Request::Ping, &mut ping);
@@ -378,7 +385,7 @@ impl Besieger {
     }
 }
 
-/// Reads nothing, and pings nobody: until the server has had enough.
+/// Neither reads nor pings, until the server closes the connection.
 async fn until_closed(stream: &TcpStream) -> std::io::Result<()> {
     loop {
         sleep(Duration::from_millis(500)).await;

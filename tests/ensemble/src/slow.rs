@@ -1,4 +1,4 @@
-//! Disks that are slow, and whether the machine itself stood still while one looked.
+//! Slow disks, and a check whether the machine itself stood still.
 
 use crate::{Outcome, said};
 use std::path::{Path, PathBuf};
@@ -7,17 +7,17 @@ use zoolet_powercut::mount::{Mounted, SyncTimes};
 use zoolet_powercut::random::Random;
 use zoolet_powercut::volume::{Rules, Volume};
 
-/// A file system whose syncs take as long as is said, mounted; gone when dropped.
+/// A mounted file system with slow syncs. Unmounted when dropped.
 pub struct SlowDisk {
     mounted: Option<Mounted>,
     path: PathBuf,
 }
 
 impl SlowDisk {
-    /// One below `directory`, quick until it is told otherwise.
+    /// Mounts a disk below `directory`, with quick syncs at first.
     ///
     /// # Errors
-    /// When the system does not let us mount: it needs root, or fuse3, and /dev/fuse.
+    /// The system does not allow the mount: it needs root or fuse3, and /dev/fuse.
     pub fn mount(directory: &Path, number: u64) -> Outcome<Self> {
         let path = directory.join(format!("slow-{number}"));
         std::fs::create_dir_all(&path).map_err(said(path.display()))?;
@@ -26,12 +26,12 @@ impl SlowDisk {
         Ok(Self { mounted: Some(mounted.map_err(said(path.display()))?), path })
     }
 
-    /// Where it is.
+    /// Returns the mount point.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// From now on syncs take so long.
+    /// Sets the duration of syncs from now on.
     pub fn slow_down(&self, syncs: SyncTimes) {
         if let Some(mounted) = &self.mounted {
             mounted.slow_down(syncs);
@@ -48,8 +48,10 @@ impl Drop for SlowDisk {
     }
 }
 
-/// How much longer than asked for a sleep of 10 ms took at most, in so long a time: a machine that does not run its processes has elections for another
-/// reason than the one that is looked for.
+/// Returns the longest delay of 10 ms sleeps during `watch`.
+///
+/// On a machine that does not run its processes, elections have a cause other than the one under
+/// test.
 pub fn longest_pause(watch: Duration) -> Duration {
     let (step, until) = (Duration::from_millis(10), Instant::now() + watch);
     let mut longest = Duration::ZERO;

@@ -1,4 +1,4 @@
-//! An ensemble with a load on it: what every test of faults begins and ends with.
+//! An ensemble under load, with which every fault test begins and ends.
 
 use crate::agreement;
 use crate::load::{Load, Seen, Shape, make_keys};
@@ -8,7 +8,7 @@ use crate::{Outcome, said};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-/// Writes that are acknowledged before and after anything that happens: enough for several at every server.
+/// Writes acknowledged before and after each fault: enough for several at every server.
 const PROGRESS: u64 = 200;
 
 /// An ensemble and its load.
@@ -22,7 +22,7 @@ impl Trial {
     /// Starts both, and waits until writes are acknowledged.
     ///
     /// # Errors
-    /// What goes wrong.
+    /// The servers do not serve, or writes are not acknowledged.
     pub fn start(plan: Plan, shape: Shape, seed: u64) -> Outcome<Self> {
         let site = Site::start(plan)?;
         let first = site.clients().into_iter().next().ok_or("no servers")?;
@@ -33,36 +33,38 @@ impl Trial {
         Ok(trial)
     }
 
-    /// What is tested: zoolet, or what the environment variable PRODUCT names, to see whether a test asks too much.
+    /// Returns the product under test: zoolet, or the one that `PRODUCT` names.
+    ///
+    /// Another product shows whether a test asks too much.
     ///
     /// # Errors
-    /// When there is no such product.
+    /// There is no such product.
     pub fn product() -> Outcome<Product> {
         Product::named(&std::env::var("PRODUCT").unwrap_or_else(|_| "zoolet".to_owned()))
     }
 
-    /// Waits until the load has got somewhere.
+    /// Waits until the load makes progress.
     ///
     /// # Errors
-    /// When it does not.
+    /// It makes none in time.
     pub fn progress(&self) -> Outcome<()> {
         self.load.wait_for(PROGRESS, PATIENCE).map_err(|what| format!("{what}\n{}", self.site.last_words()))
     }
 
-    /// Waits until so many more writes are acknowledged.
+    /// Waits until `writes` more writes are acknowledged.
     ///
     /// # Errors
-    /// When they are not.
+    /// They are not acknowledged in time.
     pub fn progress_by(&self, writes: u64) -> Outcome<()> {
         self.load.wait_for(writes, PATIENCE).map_err(|what| format!("{what}\n{}", self.site.last_words()))
     }
 
-    /// The time on the clock of the clients' operations.
+    /// Returns the time on the clock of the clients' operations.
     pub fn now(&self) -> Duration {
         self.load.now()
     }
 
-    /// Whether no write at all is acknowledged for so long, after those under way have had a moment.
+    /// Whether no write is acknowledged during `long`, after 500 ms for writes in flight.
     pub fn stands_still(&self, long: Duration) -> bool {
         std::thread::sleep(Duration::from_millis(500));
         let before = self.load.acknowledged();
@@ -70,34 +72,36 @@ impl Trial {
         self.load.acknowledged() == before
     }
 
-    /// The epoch that the ensemble is in: a new one for each election.
+    /// Returns the epoch of the ensemble. Each election begins a new one.
     ///
     /// # Errors
-    /// When nobody leads.
+    /// No server leads.
     pub fn epoch(&self) -> Outcome<u64> {
         let leader = self.site.wait_for_leader()?;
         let status = self.site.server(leader).status();
         status.map(|status| status.epoch).ok_or_else(|| format!("server {leader} does not lead any more"))
     }
 
-    /// Starts a server that was killed and waits until it serves.
+    /// Starts a server that was killed, and waits until it serves.
     ///
     /// # Errors
-    /// When it does not.
+    /// It does not serve in time.
     pub fn restart(&mut self, id: u8) -> Outcome<()> {
         self.site.server_mut(id).start()?;
         self.site.wait_for_all()
     }
 
-    /// Waits for progress and for all servers, ends the load and checks everything; gives what the clients saw.
+    /// Waits for progress and for all servers, ends the load and checks everything.
+    ///
+    /// Returns what the clients saw.
     ///
     /// # Errors
-    /// What does not hold.
+    /// The first check that fails.
     pub fn finish(self) -> Outcome<Seen> {
         self.finish_and_keep().map(|(_, seen)| seen)
     }
 
-    /// The same, and the servers go on.
+    /// Does the same, and keeps the servers running.
     ///
     /// # Errors
     /// As [`Trial::finish`].

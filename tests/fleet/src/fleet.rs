@@ -1,7 +1,9 @@
-//! `zoolet-fleet ID DATA CLIENT_PORT PEERS JOURNAL`: a member of an ensemble whose sessions contend with clients of other libraries.
+//! `zoolet-fleet ID DATA CLIENT_PORT PEERS JOURNAL`: one member of a mixed fleet.
 //!
-//! PEERS are the addresses of all members, with commas. It takes part in three fleets, each on paths of its own, until a line comes on its
-//! standard input; says `idle` when its contenders are done, and serves until its standard input ends. `tests/foreign/mixed/run` starts it.
+//! It is a server of an ensemble, and its sessions contend with clients of other libraries. PEERS
+//! are the addresses of all members, separated by commas. The member takes part in three fleets on
+//! separate paths, until it reads a line from standard input. It prints `idle` when its contenders
+//! are done, and serves until standard input ends. `tests/foreign/mixed/run` starts it.
 
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
@@ -18,14 +20,14 @@ use zoolet::{Bytes, Config, Node, Path, Session, SessionOptions, SessionState, V
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Short, so that a killed member's sessions end within the run.
+/// Short, so that the sessions of a killed member end within the run.
 const SESSION: SessionOptions = SessionOptions { timeout: Some(Duration::from_secs(8)), watchdog: None };
-/// Between two questions to a holder of another library.
+/// Interval between two requests to a holder of another library.
 const ASK_AFTER: Duration = Duration::from_millis(500);
 /// Permits of each semaphore.
 const PERMITS: u32 = 2;
 
-/// What is contended for, in which fleet, and by which names.
+/// Path, naming and recipe of each contest. The path begins with the fleet.
 const CONTESTS: [(&str, Naming, Recipe); 13] = [
     ("curator/mutex", Naming::Curator, Recipe::Mutex),
     ("curator/read-write", Naming::Curator, Recipe::ReadWrite),
@@ -101,7 +103,7 @@ fn start(id: u8, data: &str, client_port: &str, peers: &str) -> Result<Node, Fai
     Ok(Node::start(config)?)
 }
 
-/// One contender: a thread, and one session after the other.
+/// A contender: a thread with one session after the other.
 struct Contender {
     node: Arc<Node>,
     journal: Arc<Journal>,
@@ -181,7 +183,7 @@ impl Contender {
         Ok(())
     }
 
-    /// What is granted is told before anything is done, and that it is over before it is released.
+    /// Reports the grant before `during` runs, and its end before the grant is released.
     fn inside(&self, session: &Session, mode: &str, token: impl std::fmt::Display, during: impl FnOnce()) {
         let who = format!("{} {mode} {:x} {token}", self.name, session.id().0);
         self.journal.tell("enter", &who);
@@ -214,7 +216,7 @@ impl Contender {
         Ok(())
     }
 
-    /// Asks a holder of another library to release what it has.
+    /// Asks a holder of another library for a release.
     fn ask_another(&self, session: &Session) -> Result<(), Failure> {
         let line = Contention::new(session.clone(), &self.path);
         let contenders = line.contenders().wait()?;
@@ -225,7 +227,7 @@ impl Contender {
         Ok(())
     }
 
-    /// Stands in line behind somebody else, and writes down whom it sees there.
+    /// Waits in line behind a client of kazoo, and publishes the contenders that it lists.
     fn list(&self, session: &Session, content: Bytes) -> Result<(), Failure> {
         let seen = Path::new(format!("/mixed/seen-by-{}", self.process).into()).map_err(zoolet::Error::Refused)?;
         let line = Contention::new(session.clone(), &self.path);
@@ -236,7 +238,8 @@ impl Contender {
         }
         while !self.is_over() {
             if let Some(grant) = acquiring.as_mut().wait_timeout(ASK_AFTER) {
-                // The listing is of those behind the one that asks for it.
+                // Listings are compared only while kazoo holds the lock, so the member gives it
+                // back.
                 grant?.release().wait()?;
                 return Ok(());
             }
@@ -248,7 +251,7 @@ impl Contender {
     }
 }
 
-/// What a holder does.
+/// The work of a holder.
 fn work() {
     std::thread::sleep(Duration::from_millis(2));
 }

@@ -1,11 +1,13 @@
-//! The journal of a mixed fleet: one file to which every program of it appends, so that the order of the lines is the order of what they tell.
+//! The journal of a mixed fleet: one file, to which every program of the fleet appends.
+//!
+//! So the order of the lines is the order of the events that they report.
 
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// One process's end of the journal. Lines are `WHAT PROCESS ...`; `judge.py` says what each means.
+/// One process's end of the journal. Lines are `WHAT PROCESS ...`; `judge.py` explains them.
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: File,
@@ -18,7 +20,7 @@ impl Journal {
         Ok(Self { file, process: process.to_owned() })
     }
 
-    /// One line in one call: appends of several processes never mix.
+    /// Appends one line in one call, so lines of several processes never mix.
     #[allow(clippy::expect_used, reason = "a program whose journal cannot be written proves nothing")]
     pub(crate) fn tell(&self, what: &str, words: impl Display) {
         let line = format!("{what} {} {words}\n", self.process);

@@ -1,7 +1,12 @@
-//! `zoolet-recipes-bench HOSTS SHAPE SECONDS`: zoolet's recipes over TCP, measured as `recipes_bench.py` measures those of kazoo and Curator.
-//! `zoolet-recipes-bench embedded DATA SERVERS SHAPE SECONDS`: the same by sessions of this process, at nodes of this process.
+//! Benchmark of zoolet's recipes, over TCP or embedded.
 //!
-//! Prints one line of JSON. `tests/foreign/recipes-bench/run` runs both and says what the shapes and figures are.
+//! - `zoolet-recipes-bench HOSTS SHAPE SECONDS` measures them over TCP, as `kazoo_bench.py` and
+//!   `CuratorBench.java` measure those of kazoo and Curator.
+//! - `zoolet-recipes-bench embedded DATA SERVERS SHAPE SECONDS` measures them in sessions at nodes
+//!   of this process.
+//!
+//! Prints one line of JSON. `tests/foreign/recipes-bench/run` runs both and explains shapes and
+//! figures.
 
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
@@ -22,11 +27,11 @@ use zoolet_recipes::Remote;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Sessions that any number of contenders or watchers share.
+/// Maximum number of sessions, which all contenders or watchers share.
 const SESSIONS_MAX: usize = 50;
 const SESSION: Duration = Duration::from_secs(30);
 const WATCHERS: usize = 1_000;
-/// Items that lie in the queue when it is begun to be emptied.
+/// Items in the queue when the consumer begins.
 const ITEMS: usize = 500;
 
 fn main() -> Result<(), Failure> {
@@ -41,7 +46,7 @@ fn main() -> Result<(), Failure> {
             let options = SessionOptions { timeout: Some(SESSION), ..SessionOptions::default() };
             let mut bench = Bench::new(&runtime, seconds, || Ok(leading.session_with(&options).wait()?))?;
             let mut figures = bench.measure(shape)?;
-            // Where nothing else was written.
+            // Only for shapes that write nothing else.
             if bench.cycles > 0
                 && let Some(object) = figures.as_object_mut()
             {
@@ -62,9 +67,9 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Nodes of this process: one that is alone, or an ensemble.
+/// Starts nodes in this process: one alone, or an ensemble.
 fn start(data: &str, servers: usize) -> Result<Vec<Node>, Failure> {
-    // All at once, so that no two get the same.
+    // All ports are bound at once, so that no two are the same.
     let ports: Vec<_> = (0..servers).map(|_| UdpSocket::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
     let addresses: Vec<_> =
         ports.iter().map(|port| Ok(port.local_addr()?.to_string())).collect::<Result<_, Failure>>()?;
@@ -88,7 +93,7 @@ fn leader(nodes: &[Node]) -> &Node {
     nodes.iter().find(leads).unwrap_or(&nodes[0])
 }
 
-/// What the disk of a node was asked to write.
+/// Bytes that a node has written to its disk.
 struct Written {
     log: u64,
     base: u64,
@@ -114,7 +119,7 @@ struct Bench<'a, C, F> {
     connect: F,
     first: C,
     path: Path,
-    /// Lock cycles, of shapes that write nothing else.
+    /// Number of lock cycles, for shapes that write nothing else.
     cycles: u64,
 }
 
@@ -138,7 +143,7 @@ where
         Ok(self.runtime.block_on(future)?)
     }
 
-    /// A set of 100 bytes, which is one committed write.
+    /// Sets 100 bytes, which is one committed write, and returns its latency.
     fn write(&self) -> Result<Duration, Failure> {
         let data = Some(Bytes::from_static(&[b'x'; 100]));
         let op = WriteOp::SetData { path: self.path.text().clone(), data, version: -1 };
@@ -147,7 +152,10 @@ where
         Ok(began.elapsed())
     }
 
-    /// Locks that nobody else wants, and in turn with them one committed write: what else the machine does hits both.
+    /// Measures an uncontended lock.
+    ///
+    /// Lock cycles alternate with single committed writes, so that other load on the machine
+    /// affects both.
     fn lock(&mut self) -> Result<Value, Failure> {
         let lock = Lock::new(self.first.clone(), &below(&self.path, "lock")?);
         let (mut takes, mut cycles, mut writes) = (Vec::new(), Vec::new(), Vec::new());
@@ -159,7 +167,7 @@ where
             takes.push(began.elapsed());
             self.wait(grant.release())?;
             cycles.push(began.elapsed());
-            // Given up without waiting, as a guard that is dropped is.
+            // Releases without waiting, as a dropped guard does.
             drop(self.wait(lock.acquire())?);
             writes.push(self.write()?);
         }
@@ -172,7 +180,7 @@ where
         }))
     }
 
-    /// So many contenders for one lock.
+    /// Measures one lock with `contenders` contenders.
     fn contended(&mut self, contenders: usize) -> Result<Value, Failure> {
         let sessions = self.sessions(contenders)?;
         let path = below(&self.path, "lock")?;
@@ -187,7 +195,7 @@ where
                     let mut cycles = 0_u64;
                     while !is_over.load(SeqCst) {
                         let cycle = handle.block_on(async { lock.acquire().await?.release().await });
-                        // Those that end in the time count.
+                        // Only cycles that end in time count.
                         cycles += u64::from(cycle.is_ok() && !is_over.load(SeqCst));
                     }
                     cycles
@@ -205,7 +213,9 @@ where
         Ok(json!({ "per_second": self.cycles as f64 / seconds, "least": least, "most": most }))
     }
 
-    /// From the moment when one begins to release until the next one has it, and in turn with it one committed write.
+    /// Measures the time from the start of a release until the next contender has the lock.
+    ///
+    /// Hand-overs alternate with single committed writes.
     fn hand_over(&mut self) -> Result<Value, Failure> {
         let sessions = self.sessions(2)?;
         let path = below(&self.path, "lock")?;
@@ -223,7 +233,7 @@ where
                 let _ = tell.send((Instant::now(), granted));
             });
             self.wait_for_line(&path, 2)?;
-            // The next one has looked at who is before it, and watches it.
+            // By then the next contender watches the holder's place.
             std::thread::sleep(Duration::from_millis(2));
             writes.push(self.write()?);
             let began = Instant::now();
@@ -250,7 +260,7 @@ where
         }
     }
 
-    /// Items one after the other, put in by one session and taken by another: half of the time each.
+    /// Measures a queue between two sessions: one puts items, then the other takes them.
     fn queue(&mut self) -> Result<Value, Failure> {
         let sessions = self.sessions(2)?;
         let path = below(&self.path, "queue")?;
@@ -262,7 +272,7 @@ where
                 self.wait(producer.put(Bytes::from_static(&[b'x'; 100])))?;
             }
             putting += began.elapsed();
-            // The consumer's server knows of all of them.
+            // The consumer's server has all items.
             self.wait(zoolet::recipes::catch_up(&sessions[1]))?;
             let began = Instant::now();
             for _ in 0..ITEMS {
@@ -277,13 +287,13 @@ where
         )
     }
 
-    /// From a set until the last of the watchers has the new data.
+    /// Measures the time from a set until the last watcher has the new data.
     fn fan_out(&mut self) -> Result<Value, Failure> {
         let sessions = self.sessions(SESSIONS_MAX)?;
         let seen = Arc::new(AtomicU64::new(0));
         let (tell, told) = mpsc::channel();
         let (handle, path, watching) = (self.handle(), self.path.clone(), sessions.clone());
-        // One thread has all of them: what they are made of need not pass between threads.
+        // One thread runs all watchers, so their futures need not be `Send`.
         std::thread::spawn(move || {
             let watchers = LocalSet::new();
             for number in 0..WATCHERS {

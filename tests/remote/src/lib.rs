@@ -1,4 +1,4 @@
-//! What the tests share: a server, and a wire that can be cut.
+//! Shared by the tests: a server, and a connection that can be cut.
 #![allow(clippy::unwrap_used, reason = "for tests")]
 
 mod proxy;
@@ -17,13 +17,15 @@ use zoolet::{Config, Node, Wait};
 use zoolet_model::{Path, Reply, Request};
 use zoolet_recipes::{Coordinator, Remote};
 
-/// How long anything may take; what takes longer never comes.
+/// Bound on every wait.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Of sessions whose expiry nobody waits for. More than [`PATIENCE`]: what goes within that was not expired.
+/// Session timeout for tests that do not wait for expiry.
+///
+/// It exceeds [`PATIENCE`], so a znode that goes within a wait was not deleted by expiry.
 pub const LONG: Duration = Duration::from_secs(40);
 
-/// A server of its own, or the one that `ZOOLET_RECIPES_SERVER` names.
+/// A server of this process, or the one that `ZOOLET_RECIPES_SERVER` names.
 #[allow(missing_debug_implementations, reason = "for tests")]
 pub struct Server {
     address: SocketAddr,
@@ -31,7 +33,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Started, and serving.
+    /// Starts the server and waits until it serves.
     pub fn start() -> Self {
         if let Ok(address) = std::env::var("ZOOLET_RECIPES_SERVER") {
             return Self { address: address.parse().unwrap(), own: None };
@@ -47,29 +49,29 @@ impl Server {
         Self { address: node.client_address().unwrap(), own: Some((node, scratch)) }
     }
 
-    /// Where it is.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// It, if it runs in this process.
+    /// Returns the node, if it runs in this process.
     pub fn node(&self) -> Option<&Node> {
         self.own.as_ref().map(|(node, _)| node)
     }
 
-    /// A session at it.
+    /// Opens a session at the server.
     pub async fn session(&self) -> Remote {
         connect(self.address, LONG).await
     }
 }
 
-/// A session at this address.
+/// Opens a session at this address.
 pub async fn connect(address: SocketAddr, timeout: Duration) -> Remote {
     let connector = Client::connector().with_session_timeout(timeout);
     within(Remote::connect(connector, &address.to_string())).await.unwrap()
 }
 
-/// A path that no other test uses, on whatever server.
+/// Returns a path that no other test uses, on any server.
 pub async fn site(session: &Remote) -> Path {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Relaxed);
@@ -77,12 +79,12 @@ pub async fn site(session: &Remote) -> Path {
     Path::new(path.into()).unwrap()
 }
 
-/// A path below another.
+/// Returns a path below another one.
 pub fn below(path: &Path, name: &str) -> Path {
     Path::new(format!("{path}/{name}").into()).unwrap()
 }
 
-/// The names of its children; none if it is not there.
+/// Returns the names of the children; empty if the znode does not exist.
 pub async fn children(session: &Remote, path: &Path) -> Vec<String> {
     let list = Request::GetChildren { path: path.text().clone(), watch: false, with_stat: false };
     match within(session.submit(list)).await {
@@ -92,12 +94,12 @@ pub async fn children(session: &Remote, path: &Path) -> Vec<String> {
     }
 }
 
-/// Waits, but not for ever.
+/// Waits for a future, at most [`PATIENCE`].
 pub async fn within<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future).await.expect("it never comes")
 }
 
-/// Waits until it is so.
+/// Waits until `is_so` returns true.
 pub async fn until<F: Future<Output = bool>>(mut is_so: impl FnMut() -> F) {
     within(async {
         while !is_so().await {

@@ -1,4 +1,4 @@
-//! A wire that can be cut, also at a chosen frame.
+//! A proxy that can cut connections, also at a chosen frame.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Between a client and its server.
+/// A proxy between clients and their server.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -18,28 +18,28 @@ pub struct Proxy {
 #[derive(Debug)]
 struct Shared {
     rules: Mutex<Rules>,
-    /// Changed whenever something is to be looked at again.
+    /// Notified after every change of the rules.
     changed: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
 struct Rules {
     is_down: bool,
-    /// Connections that were made before this many cuts are over.
+    /// Number of cuts so far. A cut ends all earlier connections.
     cuts: u64,
-    /// The reply to the next request with this opcode is lost, with its connection.
+    /// Opcode whose next reply is lost together with its connection.
     lose: Option<i32>,
     lost: u64,
-    /// The next request with this opcode is thrown away, as by a server that has too much to do.
+    /// Opcode whose next request is dropped, as by an overloaded server.
     throttle: Option<i32>,
-    /// Replies wait here.
+    /// Whether replies are held back.
     is_held: bool,
-    /// Opcodes of all requests that came by.
+    /// Opcodes of all requests so far.
     requests: Vec<i32>,
 }
 
 impl Proxy {
-    /// In front of `server`.
+    /// Starts a proxy in front of `server`.
     pub async fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -48,12 +48,12 @@ impl Proxy {
         Self { address, shared }
     }
 
-    /// Where clients connect.
+    /// Returns the address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends all connections; new ones are let through.
+    /// Ends all connections. New ones are accepted.
     pub fn cut(&self) {
         self.change(|rules| rules.cuts += 1);
     }
@@ -66,32 +66,32 @@ impl Proxy {
         });
     }
 
-    /// Lets new connections through again.
+    /// Accepts new connections again.
     pub fn up(&self) {
         self.change(|rules| rules.is_down = false);
     }
 
-    /// Lets the next request with this opcode through, and ends its connection before the reply.
+    /// Forwards the next request with this opcode, and ends its connection before the reply.
     pub fn lose_reply(&self, opcode: i32) {
         self.change(|rules| rules.lose = Some(opcode));
     }
 
-    /// Has the next request with this opcode thrown away, as by a server that has too much to do.
+    /// Drops the next request with this opcode, as an overloaded server does.
     pub fn throttle(&self, opcode: i32) {
         self.change(|rules| rules.throttle = Some(opcode));
     }
 
-    /// How many replies were lost so.
+    /// Returns the number of replies that were lost.
     pub fn lost(&self) -> u64 {
         self.rules().lost
     }
 
-    /// Whether replies wait here.
+    /// Sets whether replies are held back.
     pub fn hold(&self, is_held: bool) {
         self.change(|rules| rules.is_held = is_held);
     }
 
-    /// How many requests with this opcode came by.
+    /// Returns the number of requests with this opcode.
     pub fn requests(&self, opcode: i32) -> usize {
         self.rules().requests.iter().filter(|seen| **seen == opcode).count()
     }
@@ -151,7 +151,7 @@ async fn join(client: TcpStream, server: SocketAddr, shared: &Shared) -> io::Res
     }
 }
 
-/// The xids of requests whose replies do not go through as they are.
+/// Xids of requests whose replies are not forwarded unchanged.
 #[derive(Default)]
 struct Marked {
     doomed: Mutex<Option<i32>>,
@@ -174,7 +174,7 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shar
             if rules.throttle == Some(opcode) {
                 rules.throttle = None;
                 *marked.throttled.lock().unwrap() = Some(number(&request[4..8]));
-                // The server answers something in its turn, and does nothing.
+                // The server gets a harmless request instead, and answers it in its turn.
                 request = [&request[..8], &EXISTS.to_be_bytes(), &1i32.to_be_bytes(), b"/\0"].concat();
                 request[..4].copy_from_slice(&14i32.to_be_bytes());
             }
@@ -203,10 +203,10 @@ async fn replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Share
 }
 
 const EXISTS: i32 = 3;
-/// THROTTLEDOP.
+/// ZooKeeper's THROTTLEDOP.
 const THROTTLED: i32 = -127;
 
-/// With its length before it.
+/// Reads a frame, and returns it with its length prefix.
 async fn frame(from: &mut OwnedReadHalf) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     from.read_exact(&mut length).await?;

@@ -1,14 +1,16 @@
-//! `failover --product zoolet|zookeeper|etcd --fault kill|freeze|cable|relay|stop|idle [--runs 20] ...`: something happens to the leader,
-//! again and again; prints the longest time between two acknowledged writes of each run, their median and the worst.
+//! `failover --product zoolet|zookeeper|etcd --fault FAULT [--runs 20] ...`: measures failover
+//! times.
 //!
-//! | fault | what happens to the leader |
-//! |---|---|
-//! | kill | kill -9 |
-//! | freeze | SIGSTOP |
-//! | cable | nothing reaches it or leaves it, clients included: a network namespace for each server. Root only |
-//! | relay | the same between servers alone, by the relay; zoolet only |
-//! | stop | SIGTERM, and a new start when it has ended |
-//! | idle | kill -9 with nobody writing; one write is sent at that moment to a follower, and what counts is when it is acknowledged |
+//! In each run a fault hits the leader. The program prints the longest time between two
+//! acknowledged writes of each run, their median and the maximum. FAULT is one of:
+//! - `kill`: kill -9.
+//! - `freeze`: SIGSTOP.
+//! - `cable`: the leader is cut off, from clients as well, in a network namespace for each server.
+//!   Root only.
+//! - `relay`: the same between servers alone, by the relay. zoolet only.
+//! - `stop`: SIGTERM, and a new start after the leader has ended.
+//! - `idle`: kill -9 with no load. At that moment a client sends one write to a follower, and the
+//!   time until its acknowledgement counts.
 #![allow(clippy::print_stdout, reason = "a program that reports to people")]
 
 use std::process::ExitCode;
@@ -19,9 +21,9 @@ use zoolet_ensemble_tests::product::Product;
 use zoolet_ensemble_tests::site::{Between, PATIENCE, Plan, Site};
 use zoolet_powercut::random::Random;
 
-/// Writers are at work for so long before anything happens, and up to as much longer.
+/// Time of load before a fault. Up to the same time again is drawn and added.
 const BEFORE: Duration = Duration::from_millis(1000);
-/// And afterwards.
+/// Time of load after a fault.
 const AFTER: Duration = Duration::from_millis(1000);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,7 +134,7 @@ fn measure(options: &Options) -> Outcome<()> {
     Ok(())
 }
 
-/// A JVM is quick only after a while; keys are made.
+/// Warms up the JVM and creates the keys.
 fn warm_up(site: &Site, options: &Options) {
     let writers = Writers::start(&options.product, &site.clients(), &options.shape);
     let is_java = matches!(options.product, Product::ZooKeeper(_));
@@ -187,7 +189,7 @@ fn heal(site: &mut Site, fault: Fault, leader: u8) -> Outcome<()> {
         Fault::Stop => {}
         Fault::Cable | Fault::Relay => site.plug_in(leader)?,
     }
-    // Until it has noticed that it does not lead any more it says that it does.
+    // A former leader reports that it leads until it notices that it does not.
     std::thread::sleep(AFTER);
     site.wait_for_all()
 }

@@ -1,8 +1,11 @@
-//! `idle --product zoolet|zookeeper|etcd [--seconds 60] [--load 0] [--servers 3]`: what an ensemble that nobody uses takes: memory, processor
-//! time and bytes to the disk of each server, bytes and packets of the site on the wire.
+//! `idle --product zoolet|zookeeper|etcd [--seconds 60] [--load 0] [--servers 3]`: idle resource
+//! usage.
 //!
-//! Each server has a network of its own (namespaces, root only), so that what is counted is what a cable carries, with all headers. With
-//! `--load` writers are at work for so many seconds first; then they leave.
+//! It prints memory, processor time and disk writes of each server, and the traffic of the site in
+//! bytes and packets.
+//!
+//! Each server has a network namespace (root only), so the traffic includes all headers, as on a
+//! cable. With `--load N`, writers work for N seconds first and then leave.
 #![allow(clippy::print_stdout, reason = "a program that reports to people")]
 
 use std::process::ExitCode;
@@ -13,7 +16,7 @@ use zoolet_ensemble_tests::process::Usage;
 use zoolet_ensemble_tests::product::Product;
 use zoolet_ensemble_tests::site::{Between, Plan, Site};
 
-/// After the start or the load, until nothing of it is left to do.
+/// Time for a start or a load to settle.
 const SETTLE: Duration = Duration::from_secs(15);
 
 struct Options {
@@ -92,7 +95,7 @@ fn usages(site: &Site) -> Outcome<Vec<(u8, Usage)>> {
     site.ids().into_iter().map(of_one).collect()
 }
 
-/// Bytes and packets that all servers have sent: each packet once.
+/// Returns the bytes and packets that all servers have sent. So each packet counts once.
 fn sent(site: &Site) -> Outcome<(u64, u64)> {
     site.ids().into_iter().try_fold((0, 0), |(bytes, packets), id| {
         let (more_bytes, more_packets) = site.sent(id)?;

@@ -1,5 +1,7 @@
-//! `one-write [--runs 5] [--seconds 5] [--warmup 10] PRODUCT...`: one client, one write of 100 bytes at a time, at the leader and through a
-//! follower; the products are up together and take turns. Prints the medians of the runs' medians, with extremes.
+//! `one-write [--runs 5] [--seconds 5] [--warmup 10] PRODUCT...`: latency of one write at a time.
+//!
+//! One client writes 100 bytes at a time, at the leader and through a follower. All products run at
+//! once and take turns. The program prints the median of the runs' medians, with their extremes.
 #![allow(clippy::print_stdout, reason = "a program that reports to people")]
 
 use std::process::ExitCode;
@@ -50,7 +52,9 @@ fn options() -> Outcome<Options> {
     Ok(options)
 }
 
-/// Where a client is, of one product, and the median of each run in microseconds, with the 99th per cent of the last.
+/// One place of a client: its latency in each run, in microseconds.
+///
+/// `p99` is the 99th percentile of the last run.
 struct Row {
     site: usize,
     at: &'static str,

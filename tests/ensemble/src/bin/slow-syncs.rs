@@ -1,9 +1,12 @@
-//! `slow-syncs [--seconds 30] [--every 20] [--delay-ms 400] PRODUCT...`: what slow disks do to an ensemble, and what reaches them. Three servers of each
-//! product, 12 writers: first as the disk is, then with servers of which every so-many-th fdatasync or fsync of a thread takes so much longer.
-//! Prints writes a second, the longest time without an acknowledged write, leaders that came, and bytes that the disk wrote for each write.
+//! `slow-syncs [--seconds 30] [--every 20] [--delay-ms 400] PRODUCT...`: ensembles on slow disks.
 //!
-//! The delay is strace's, which knows nothing of what it delays: the same for every product. What the disk wrote is everything that this machine
-//! wrote meanwhile, so nothing else should be at work.
+//! Each product runs with three servers and 12 writers, first on the disk as it is. Then every N-th
+//! fdatasync or fsync of a thread takes longer by the delay. The program prints writes per second,
+//! the longest time without an acknowledged write, new leaders, and bytes on the disk for each
+//! write.
+//!
+//! strace adds the delay, in the same way for every product. The bytes on the disk include
+//! everything that this machine wrote meanwhile, so no other program should be at work.
 #![allow(clippy::print_stdout, reason = "a program that reports to people")]
 
 use std::ffi::OsString;
@@ -15,9 +18,9 @@ use zoolet_ensemble_tests::site::{Plan, Site};
 use zoolet_ensemble_tests::{Outcome, said};
 
 const SHAPE: Shape = Shape { writers: 12, bytes: 100, keys: 100 };
-/// Writers are at work for so long before anything counts.
+/// Time of load before the measurement.
 const WARMUP: Duration = Duration::from_secs(5);
-/// Of what /proc/diskstats counts.
+/// Unit of /proc/diskstats, in bytes.
 const SECTOR_BYTES: u64 = 512;
 
 struct Options {
@@ -73,7 +76,7 @@ fn measure(options: &Options) -> Outcome<()> {
     Ok(())
 }
 
-/// strace becomes the server and traces it from a process of its own.
+/// Returns the starter: strace becomes the server, and traces it from another process.
 fn tracer(options: &Options) -> Vec<OsString> {
     let Options { every, delay_ms, .. } = options;
     let inject = format!("inject=fsync,fdatasync:delay_exit={}:when={every}+{every}", delay_ms * 1000);
@@ -93,7 +96,7 @@ fn one(plan: Plan, seconds: u64) -> Outcome<String> {
     let epoch_after = self::epoch(&site)?;
     let acknowledged = writers.finish();
     let counted: Vec<Duration> = acknowledged.into_iter().filter(|at| (began..=over).contains(at)).collect();
-    // Silence at the beginning and at the end is silence too.
+    // A gap at the beginning or the end counts too.
     let edges: Vec<Duration> = [began].into_iter().chain(counted.iter().copied()).chain([over]).collect();
     let gap = longest(&edges, began).unwrap_or_default();
     let each = bytes / (counted.len() as u64).max(1);
@@ -110,7 +113,7 @@ fn epoch(site: &Site) -> Outcome<u64> {
     site.server(leader).status().map(|status| status.epoch).ok_or_else(|| "nobody leads".to_owned())
 }
 
-/// By all disks of this machine, once everything that was written is on them.
+/// Returns the sectors written by all disks of this machine, after a sync.
 fn sectors_written() -> Outcome<u64> {
     Command::new("sync").status().map_err(said("sync"))?;
     let text = std::fs::read_to_string("/proc/diskstats").map_err(said("/proc/diskstats"))?;

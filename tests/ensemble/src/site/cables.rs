@@ -1,24 +1,25 @@
-//! A network of its own for each server, with a cable that can be pulled: network namespaces, for root on Linux.
+//! A network namespace for each server, with a cable that can be pulled. Linux and root only.
 //!
-//! The relay knows UDP and servers that can be told where to look for each other; this knows nothing of what it carries. All
-//! cables end in one bridge, where clients are too, so whoever is cut off is cut off from them as well.
+//! The relay only carries UDP, between servers that can be told where to find each other. Cables
+//! carry any traffic. All cables end in one bridge, which clients use too. So a server that is cut
+//! off is cut off from clients as well.
 
 use crate::{Outcome, said};
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-/// The bridge, and a namespace for each server; taken down when dropped.
+/// The bridge, and a namespace for each server. Removed when dropped.
 pub(super) struct Cables {
-    /// Distinguishes this run from others of this machine.
+    /// Distinguishes this run from others on the same machine.
     mark: u32,
     servers: u8,
 }
 
 impl Cables {
-    /// Makes them.
+    /// Creates the bridge and the namespaces.
     ///
     /// # Errors
-    /// When the system does not let us.
+    /// A call of `ip` fails.
     pub(super) fn lay(servers: u8) -> Outcome<Self> {
         let cables = Self { mark: std::process::id(), servers };
         let (bridge, own) = (cables.bridge(), cables.address(254));
@@ -44,13 +45,15 @@ impl Cables {
         inside(&["link", "set", "lo", "up"])
     }
 
-    /// Of a server, or with 254 of the bridge. 198.18.0.0/15 is for measurements (RFC 2544).
+    /// Returns the address of a server, or of the bridge with 254.
+    ///
+    /// 198.18.0.0/15 is reserved for measurements (RFC 2544).
     pub(super) fn address(&self, last: u8) -> Ipv4Addr {
         let [_, _, _, low] = self.mark.to_be_bytes();
         Ipv4Addr::new(198, 18, low, last)
     }
 
-    /// Where its processes run.
+    /// Returns the name of a server's namespace.
     pub(super) fn namespace(&self, id: u8) -> String {
         format!("zl{}-{id}", self.mark)
     }
@@ -63,24 +66,25 @@ impl Cables {
         format!("zl{}c{id}", self.mark)
     }
 
-    /// Pulls a server's cable out of the bridge: its own end stays up, so nobody tells it.
+    /// Pulls a server's cable out of the bridge. Its own end stays up, so the server is not
+    /// notified.
     pub(super) fn pull(&self, id: u8) -> Outcome<()> {
         ip(&["link", "set", &self.cable(id), "nomaster"])
     }
 
-    /// Plugs it in again.
+    /// Plugs the cable in again.
     pub(super) fn plug(&self, id: u8) -> Outcome<()> {
         ip(&["link", "set", &self.cable(id), "master", &self.bridge()])
     }
 
-    /// Bytes and packets that a server has sent, headers of Ethernet included.
+    /// Returns the bytes and packets that a server has sent, with Ethernet headers.
     pub(super) fn sent(&self, id: u8) -> Outcome<(u64, u64)> {
         let figure = |name: &str| {
             let path = format!("/sys/class/net/{}/statistics/{name}", self.cable(id));
             let text = std::fs::read_to_string(&path).map_err(said(&path))?;
             text.trim().parse::<u64>().map_err(said(&path))
         };
-        // What this end of the cable receives.
+        // This end of the cable receives what the server sends.
         Ok((figure("rx_bytes")?, figure("rx_packets")?))
     }
 }
@@ -88,7 +92,7 @@ impl Cables {
 impl Drop for Cables {
     fn drop(&mut self) {
         for id in 1..=self.servers {
-            // What was never made need not go.
+            // Parts that were never created cannot be deleted.
             let _ = ip(&["link", "del", &self.cable(id)]);
             let _ = ip(&["netns", "del", &self.namespace(id)]);
         }

@@ -7,46 +7,46 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// Where a server is and what it may use.
+/// Addresses and data directory of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// Which.
+    /// Id of the server.
     pub id: u8,
     /// Its address.
     pub address: IpAddr,
-    /// Its data.
+    /// Its data directory.
     pub data: PathBuf,
-    /// How other servers reach it, where that is not its own address: by the server that asks.
+    /// Address at which each other server, by its id, reaches this one, unless it is its own.
     pub seen_by: BTreeMap<u8, SocketAddr>,
 }
 
-/// The port for clients, of ZooKeeper and of zoolet.
+/// Client port of ZooKeeper and zoolet.
 const CLIENT_PORT: u16 = 2181;
-/// The port for other servers; ZooKeeper's is TCP, zoolet's UDP.
+/// Port for other servers: TCP for ZooKeeper, UDP for zoolet.
 const PEER_PORT: u16 = 2888;
 const ELECTION_PORT: u16 = 3888;
 const ETCD_CLIENT_PORT: u16 = 2379;
 const ETCD_PEER_PORT: u16 = 2380;
 
 impl Place {
-    /// Where clients connect.
+    /// Returns the address for clients.
     pub fn client(&self, product: &Product) -> SocketAddr {
         let port = if product.speaks_zookeeper() { CLIENT_PORT } else { ETCD_CLIENT_PORT };
         (self.address, port).into()
     }
 
-    /// Where zoolet listens for other servers.
+    /// Returns the address at which zoolet listens for other servers.
     pub fn peer(&self) -> SocketAddr {
         (self.address, PEER_PORT).into()
     }
 
-    /// Where server `viewer` looks for it.
+    /// Returns the address at which server `viewer` looks for this one.
     fn peer_seen_by(&self, viewer: u8) -> SocketAddr {
         self.seen_by.get(&viewer).copied().unwrap_or_else(|| self.peer())
     }
 }
 
-/// The name of the file and what stands in it.
+/// Returns the name and content of the configuration file.
 pub(super) fn write(plan: &Plan, own: &Place, all: &[Place], directory: &Path) -> (&'static str, String) {
     match (&plan.product, plan.form) {
         (Product::Etcd, _) => ("etcd.flags", etcd(own, all)),
@@ -84,7 +84,9 @@ fn toml(plan: &Plan, own: &Place, all: &[Place], directory: &Path) -> String {
     }
     let _ = writeln!(text, "{}", plan.settings);
     for place in all {
-        // Peers are told what stands here, and a relay that can be gone around is none: its own address is one where nobody listens.
+        // A server tells its peers the address in its own entry. Peers that knew its real address
+        // would go around the relay, so with a relay the entry is an address on which no process
+        // listens.
         let dead = SocketAddr::from((own.address, 9));
         let host = match (place.id == own.id, own.seen_by.is_empty()) {
             (true, false) => dead,

@@ -1,4 +1,4 @@
-//! The servers of one ensemble, each a process of its own, and what is done to them.
+//! The servers of one ensemble, each in a process, and faults for them.
 
 mod cables;
 mod config;
@@ -22,24 +22,24 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a server may take until it serves.
+/// Bound on every wait, such as the start of a server.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is asked.
+/// Interval between two checks of a wait.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// In which form the configuration is written.
+/// Format of the configuration files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// ZooKeeper's.
+    /// ZooKeeper's `zoo.cfg`.
     ZooCfg,
-    /// zoolet's own.
+    /// zoolet's own format.
     Toml,
 }
 
-/// What is between the servers.
+/// The network between the servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Between {
-    /// Nothing: each has a loopback address of its own.
+    /// Nothing: each server has a loopback address.
     Nothing,
     /// A relay with this seed.
     Relay(u64),
@@ -47,31 +47,31 @@ pub enum Between {
     Cables,
 }
 
-/// What is started.
+/// Description of a site.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What runs.
+    /// Product that runs.
     pub product: Product,
-    /// How many, numbered from 1.
+    /// Number of servers. Their ids begin at 1.
     pub servers: u8,
-    /// Those of them that do not vote.
+    /// Ids of the servers that do not vote.
     pub observers: Vec<u8>,
-    /// How they are told.
+    /// Format of the configuration files.
     pub form: Form,
-    /// Lines for each configuration file, before those of the servers.
+    /// Lines for each configuration file, before the lines of the servers.
     pub settings: String,
-    /// What is between them.
+    /// The network between the servers.
     pub between: Between,
-    /// Where data is, of servers for which it is not in the site's own directory. The last part of the path is made.
+    /// Data directories outside the site's directory, by server; created if missing.
     pub data: BTreeMap<u8, PathBuf>,
-    /// What stands in the environment of servers besides ours.
+    /// Extra environment variables, by server.
     pub environment: BTreeMap<u8, Vec<(String, OsString)>>,
-    /// A program, with its arguments, that starts each server and becomes it; empty: none.
+    /// A program with arguments that starts each server and becomes it; empty for none.
     pub starter: Vec<OsString>,
 }
 
 impl Plan {
-    /// `servers` of a product with nothing between them.
+    /// Describes `servers` servers of a product, with nothing between them.
     pub fn new(product: Product, servers: u8) -> Self {
         let form = if product.is_zoolet() { Form::Toml } else { Form::ZooCfg };
         Self {
@@ -88,9 +88,11 @@ impl Plan {
     }
 }
 
-/// A running ensemble. What it wrote is kept when a test fails with it, and removed otherwise.
+/// A running ensemble.
+///
+/// Its files are kept if the test panics, and removed otherwise.
 pub struct Site {
-    /// What was asked for.
+    /// The description.
     pub plan: Plan,
     servers: Vec<Server>,
     relay: Option<Relay>,
@@ -103,7 +105,7 @@ impl Site {
     /// Starts all servers and waits until they serve.
     ///
     /// # Errors
-    /// When one does not.
+    /// A server does not start or does not serve.
     pub fn start(plan: Plan) -> Outcome<Self> {
         let mut site = Self::prepare(plan)?;
         for server in &mut site.servers {
@@ -113,10 +115,10 @@ impl Site {
         Ok(site)
     }
 
-    /// Writes all files and starts nothing but the relay.
+    /// Writes all files, and starts nothing but the relay.
     ///
     /// # Errors
-    /// What the system says.
+    /// A file, an address or a cable cannot be created.
     pub fn prepare(plan: Plan) -> Outcome<Self> {
         let directory = fresh_directory()?;
         let cables = if plan.between == Between::Cables { Some(Cables::lay(plan.servers)?) } else { None };
@@ -134,7 +136,7 @@ impl Site {
             let mut seen_by = BTreeMap::new();
             if let Between::Relay(_) = plan.between {
                 for viewer in (1..=plan.servers).filter(|&viewer| viewer != id) {
-                    // Up to nine servers: 111 to 199.
+                    // With nine servers the last bytes are 112 to 198.
                     seen_by.insert(viewer, SocketAddr::from((address(100 + 10 * viewer + id)?, 2888)));
                 }
             }
@@ -159,20 +161,20 @@ impl Site {
         Ok(Self { plan, servers, relay, cables, directory, _subnet: subnet })
     }
 
-    /// Their numbers.
+    /// Returns the ids of the servers.
     pub fn ids(&self) -> Vec<u8> {
         self.servers.iter().map(|server| server.place.id).collect()
     }
 
-    /// One of them.
+    /// Returns a server.
     ///
     /// # Panics
-    /// When there is none of that number.
+    /// There is no server with this id.
     pub fn server(&self, id: u8) -> &Server {
         &self.servers[usize::from(id) - 1]
     }
 
-    /// One of them.
+    /// Returns a server.
     ///
     /// # Panics
     /// As [`Site::server`].
@@ -180,33 +182,33 @@ impl Site {
         &mut self.servers[usize::from(id) - 1]
     }
 
-    /// All of them.
+    /// Returns all servers.
     pub fn servers(&self) -> &[Server] {
         &self.servers
     }
 
-    /// Where clients connect, in the order of the servers.
+    /// Returns the addresses for clients, in the order of the servers.
     pub fn clients(&self) -> Vec<SocketAddr> {
         self.servers.iter().map(Server::client).collect()
     }
 
-    /// What stands between them.
+    /// Returns the relay between the servers.
     ///
     /// # Errors
-    /// When the plan had none.
+    /// The plan has no relay.
     pub fn relay(&self) -> Outcome<&Relay> {
         self.relay.as_ref().ok_or_else(|| "there is no relay between these servers".to_owned())
     }
 
-    /// Where everything is written.
+    /// Returns the directory of all files.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Nothing from a server and nothing to it, until [`Site::plug_in`].
+    /// Cuts a server off until [`Site::plug_in`]. A relay cuts only links between servers.
     ///
     /// # Errors
-    /// Without a relay and without cables.
+    /// The plan has neither relay nor cables, or the cable cannot be pulled.
     pub fn pull_cable(&self, id: u8) -> Outcome<()> {
         match (&self.cables, &self.relay) {
             (Some(cables), _) => cables.pull(id),
@@ -218,10 +220,10 @@ impl Site {
         }
     }
 
-    /// Ends [`Site::pull_cable`].
+    /// Ends [`Site::pull_cable`]. A relay loses all its faults, also those of other servers.
     ///
     /// # Errors
-    /// As that.
+    /// As [`Site::pull_cable`].
     pub fn plug_in(&self, id: u8) -> Outcome<()> {
         match (&self.cables, &self.relay) {
             (Some(cables), _) => cables.plug(id),
@@ -233,15 +235,18 @@ impl Site {
         }
     }
 
-    /// Bytes and packets that a server has sent over its cable, with all headers.
+    /// Returns the bytes and packets that a server has sent over its cable, with all headers.
     ///
     /// # Errors
-    /// Without cables.
+    /// The plan has no cables.
     pub fn sent(&self, id: u8) -> Outcome<(u64, u64)> {
         self.cables.as_ref().ok_or_else(|| "there are no cables".to_owned())?.sent(id)
     }
 
-    /// Who leads; `None` while nobody says so. When two say so, the one that has applied more: the other one has not noticed yet.
+    /// Returns the leader, or `None` if no server reports that it leads.
+    ///
+    /// If two servers report so, returns the one that has applied more. The other one has not
+    /// noticed yet that it no longer leads.
     pub fn leader(&self) -> Option<u8> {
         let says = |server: &Server| {
             let status = server.status().filter(|status| status.role == Role::Leader)?;
@@ -250,10 +255,10 @@ impl Site {
         self.servers.iter().filter_map(says).max().map(|(_, id)| id)
     }
 
-    /// Who leads, somebody else than this one, waiting for it.
+    /// Waits until a server other than `old` leads, and returns it.
     ///
     /// # Errors
-    /// When nobody does.
+    /// No other server leads in time.
     pub fn wait_for_other_leader(&self, old: u8) -> Outcome<u8> {
         let others = || self.servers.iter().filter(|server| server.place.id != old);
         let leads = |server: &&Server| server.status().is_some_and(|status| status.role == Role::Leader);
@@ -265,10 +270,10 @@ impl Site {
         found.ok_or_else(|| "nobody leads".to_owned())
     }
 
-    /// Who leads, waiting for one.
+    /// Waits until a server leads, and returns it.
     ///
     /// # Errors
-    /// When nobody does.
+    /// No server leads in time.
     pub fn wait_for_leader(&self) -> Outcome<u8> {
         let mut leader = None;
         self.wait("a server leads", || {
@@ -278,19 +283,19 @@ impl Site {
         leader.ok_or_else(|| "nobody leads".to_owned())
     }
 
-    /// Those that vote and do not lead, waiting for a leader.
+    /// Waits for a leader, and returns the other voters.
     ///
     /// # Errors
-    /// When nobody leads.
+    /// No server leads in time.
     pub fn followers(&self) -> Outcome<Vec<u8>> {
         let leader = self.wait_for_leader()?;
         Ok(self.ids().into_iter().filter(|id| *id != leader && !self.plan.observers.contains(id)).collect())
     }
 
-    /// Waits until all that were started and not frozen serve.
+    /// Waits until every server that is started and not frozen serves.
     ///
     /// # Errors
-    /// When one does not.
+    /// A server does not serve in time.
     pub fn wait_for_all(&self) -> Outcome<()> {
         for server in self.servers.iter().filter(|server| server.is_up()) {
             self.wait(&format!("server {} serves", server.place.id), || server.status().is_some())?;
@@ -298,10 +303,11 @@ impl Site {
         Ok(())
     }
 
-    /// Waits for something.
+    /// Waits until `is_so` returns true.
     ///
     /// # Errors
-    /// When it never comes; the servers' last words are told.
+    /// [`PATIENCE`] is over, or a server has ended by itself. The message holds the last log lines
+    /// of the servers.
     pub fn wait(&self, what: &str, mut is_so: impl FnMut() -> bool) -> Outcome<()> {
         let until = Instant::now() + PATIENCE;
         while !is_so() {
@@ -315,7 +321,7 @@ impl Site {
         Ok(())
     }
 
-    /// What each server said last.
+    /// Returns the last log lines of each server.
     pub fn last_words(&self) -> String {
         let of_one = |server: &Server| {
             let text = server.said();
@@ -353,7 +359,7 @@ fn relayed(places: &[Place]) -> Vec<relay::Place> {
     places.iter().map(relayed).collect()
 }
 
-/// The configuration file, and the data directory with the number of the server, as ZooKeeper wants it.
+/// Writes the configuration file, and the data directory; with `zoo.cfg` also `myid` in it.
 fn write_files(plan: &Plan, own: &Place, all: &[Place], directory: &Path) -> Outcome<PathBuf> {
     let (name, text) = config::write(plan, own, all, directory);
     let home = directory.join(format!("server-{}", own.id));
@@ -367,7 +373,7 @@ fn write_files(plan: &Plan, own: &Place, all: &[Place], directory: &Path) -> Out
     Ok(config)
 }
 
-/// Off loopback zoolet's servers want a secret.
+/// Writes the site key that zoolet's servers require off loopback.
 fn make_site_key(product: &Product, directory: &Path) -> Outcome<()> {
     let Product::Zoolet(binary) = product else { return Ok(()) };
     let path = directory.join("site.key");

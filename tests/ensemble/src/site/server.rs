@@ -13,50 +13,50 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use zoolet_powercut::client::word;
 
-/// How long a server is asked for its state.
+/// Bound on a question about a server's state.
 const WORD_PATIENCE: Duration = Duration::from_millis(1000);
 
-/// What a server is to its ensemble.
+/// Role of a server in its ensemble.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// It leads.
+    /// Leads.
     Leader,
-    /// It follows and votes.
+    /// Follows and votes.
     Follower,
-    /// It follows and does not vote.
+    /// Follows and does not vote.
     Observer,
-    /// It is alone.
+    /// Runs alone.
     Standalone,
 }
 
-/// What a server says of itself.
+/// Status that a server reports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// Its role.
+    /// Role of the server.
     pub role: Role,
-    /// Which leadership this is, in the product's own count: an epoch, or a term.
+    /// Number of the leadership as the product counts it: an epoch or a term.
     pub epoch: u64,
-    /// What it has applied; 0 where that is not asked.
+    /// Newest zxid applied, or etcd's applied index; 0 if etcd does not report it.
     pub zxid: u64,
 }
 
-/// In what a process runs.
+/// Surroundings of a server's process.
 pub(super) struct Surroundings {
-    /// Its network, where that is its own.
+    /// Its network namespace, if it has one.
     pub(super) namespace: Option<String>,
-    /// What stands in its environment besides ours.
+    /// Extra environment variables.
     pub(super) environment: Vec<(String, OsString)>,
-    /// A program, with its arguments, that starts it and becomes it; empty: none.
+    /// A program with arguments that starts the server and becomes it; empty for none.
     pub(super) starter: Vec<OsString>,
 }
 
-/// A server, running or not; killed when dropped.
+/// A server, running or not. Its process is killed on drop.
 pub struct Server {
-    /// Where it is.
+    /// Its addresses and its data.
     pub place: Place,
     product: Product,
     config: PathBuf,
-    /// Its output, of all its lives.
+    /// Log file with the output of all its processes.
     pub log: PathBuf,
     surroundings: Surroundings,
     child: Option<Child>,
@@ -69,20 +69,20 @@ impl Server {
         Self { place, product, config, log, surroundings, child: None, is_frozen: false }
     }
 
-    /// Its configuration file.
+    /// Returns the path of its configuration file.
     pub fn config(&self) -> &Path {
         &self.config
     }
 
-    /// Where clients connect.
+    /// Returns its address for clients.
     pub fn client(&self) -> SocketAddr {
         self.place.client(&self.product)
     }
 
-    /// Starts its process, which must not run.
+    /// Starts its process.
     ///
     /// # Errors
-    /// What the system says.
+    /// The process runs already, or cannot be started.
     pub fn start(&mut self) -> Outcome<()> {
         if self.child.is_some() {
             return Err(format!("server {} runs", self.place.id));
@@ -90,7 +90,7 @@ impl Server {
         let mut command = started_by(&self.surroundings.starter, self.product.command(&self.config)?);
         command.envs(self.surroundings.environment.iter().map(|(name, value)| (name, value)));
         if let Some(namespace) = &self.surroundings.namespace {
-            // `ip` becomes it.
+            // `ip` becomes the server.
             let starter = ["ip", "netns", "exec", namespace].map(OsString::from);
             command = started_by(&starter, command);
         }
@@ -101,38 +101,39 @@ impl Server {
         Ok(())
     }
 
-    /// Its process.
+    /// Returns the id of its process.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Whether it has a process that was not stopped in its tracks.
+    /// Whether it has a process that is not frozen.
     pub fn is_up(&self) -> bool {
         self.child.is_some() && !self.is_frozen
     }
 
-    /// Whether it has a process that is over, although nobody ended it.
+    /// Whether its process has ended by itself.
     pub fn has_ended(&self) -> bool {
-        // A process that nobody has waited for is a zombie; waiting would take the end away from who asks for its status.
+        // An ended process is a zombie until it is waited for. Waiting here would take the status
+        // away from a later caller.
         let stat = self.pid().and_then(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).ok());
         stat.is_some_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')))
     }
 
-    /// kill -9, and waits for its end.
+    /// Sends SIGKILL, and waits for the end of the process.
     pub fn kill(&mut self) {
         self.send_kill();
         self.reap();
     }
 
-    /// kill -9, and does not wait: what is measured begins here.
+    /// Sends SIGKILL without waiting, because a measurement begins here.
     pub fn send_kill(&mut self) {
         if let Some(child) = &mut self.child {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = child.kill();
         }
     }
 
-    /// Waits for the end of a process that was sent its kill.
+    /// Waits for the end of a process that was sent SIGKILL.
     pub fn reap(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.wait();
@@ -140,27 +141,27 @@ impl Server {
         self.is_frozen = false;
     }
 
-    /// SIGSTOP.
+    /// Sends SIGSTOP.
     pub fn freeze(&mut self) {
         self.signal(Signal::STOP);
         self.is_frozen = true;
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn thaw(&mut self) {
         self.signal(Signal::CONT);
         self.is_frozen = false;
     }
 
-    /// SIGTERM, and does not wait.
+    /// Sends SIGTERM without waiting.
     pub fn send_terminate(&mut self) {
         self.signal(Signal::TERM);
     }
 
-    /// Waits for its own end.
+    /// Waits until the process ends by itself.
     ///
     /// # Errors
-    /// When it does not come in time.
+    /// The process does not run, or does not end within `patience`.
     pub fn wait_for_end(&mut self, patience: Duration) -> Outcome<ExitStatus> {
         let until = Instant::now() + patience;
         while let Some(child) = &mut self.child {
@@ -178,12 +179,12 @@ impl Server {
 
     fn signal(&self, signal: Signal) {
         if let Some(child) = &self.child {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = kill_process(Pid::from_child(child), signal);
         }
     }
 
-    /// What it says of itself; `None` while it does not serve.
+    /// Returns the status that the server reports; `None` while it does not serve.
     pub fn status(&self) -> Option<Status> {
         if !self.is_up() {
             return None;
@@ -191,30 +192,30 @@ impl Server {
         if self.product == Product::Etcd {
             return etcd::status(self.client(), WORD_PATIENCE);
         }
-        // ZooKeeper counts 32 bits of writes in an epoch, zoolet 40.
+        // ZooKeeper counts the writes of an epoch in 32 bits, zoolet in 40.
         let counter_bits = if self.product.is_zoolet() { 40 } else { 32 };
         status_of(&word(self.client(), "srvr", WORD_PATIENCE).ok()?, counter_bits)
     }
 
-    /// The lines of `mntr`, without `zk_`.
+    /// Returns the figures of `mntr`, without the prefix `zk_`.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// The server does not answer.
     pub fn figures(&self) -> Outcome<std::collections::BTreeMap<String, String>> {
         let text = word(self.client(), "mntr", WORD_PATIENCE).map_err(said(format!("server {}", self.place.id)))?;
         let pairs = text.lines().filter_map(|line| line.split_once('\t'));
         Ok(pairs.map(|(key, value)| (key.trim_start_matches("zk_").to_owned(), value.to_owned())).collect())
     }
 
-    /// What it said, in all its lives.
+    /// Returns the output of all its processes.
     pub fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Takes away its data, but for the number that ZooKeeper's form of configuration keeps there. It must not run.
+    /// Deletes its data except `myid`. The server must not run.
     ///
     /// # Errors
-    /// What the system says.
+    /// A file cannot be deleted or written.
     pub fn wipe(&self) -> Outcome<()> {
         let data = &self.place.data;
         let myid = fs::read(data.join("myid"));
@@ -232,7 +233,7 @@ impl Drop for Server {
     }
 }
 
-/// The same program, started by one that becomes it, so that it has the process that was started.
+/// Wraps a command in a starter, which becomes the program and so keeps the process id.
 fn started_by(starter: &[OsString], command: Command) -> Command {
     let Some((first, rest)) = starter.split_first() else { return command };
     let mut outer = Command::new(first);
@@ -254,10 +255,10 @@ fn status_of(srvr: &str, counter_bits: u32) -> Option<Status> {
     Some(Status { role, epoch: zxid >> counter_bits, zxid })
 }
 
-/// Copies a directory with all that is in it.
+/// Copies a directory with its contents.
 ///
 /// # Errors
-/// What the system says.
+/// A file cannot be read or written.
 pub fn copy_all(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {

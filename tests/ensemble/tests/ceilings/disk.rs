@@ -1,4 +1,7 @@
-//! What the data directory may take of the disk: three servers are filled until they refuse, one loses its data while they are full, deletes make room.
+//! The bound on the data directory's size.
+//!
+//! Three servers are filled until they refuse writes. One of them loses its data while they are
+//! full. Deletes make room again.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and tell what they saw")]
 
 use std::path::Path;
@@ -11,25 +14,25 @@ use zoolet_ensemble_tests::siege::{TOP, create, directory, znode};
 use zoolet_ensemble_tests::site::{Plan, Server, Site};
 use zoolet_model::{ErrorCode, WriteOp};
 
-/// What each may take: the ring, the reserve, and two bases of 18 MiB.
+/// Bound for each server: the log ring, the reserve, and two bases of 18 MiB.
 const BOUND: u64 = 56 << 20;
 const SETTINGS: &str = "profile = \"sd-a1/128m\"\n[limits]\nlog_segments = 6\ndisk_bytes_max = 58720256";
-/// How often it is looked what is taken.
+/// Interval between two looks at the sizes.
 const PERIOD: Duration = Duration::from_millis(20);
-/// How long three servers that are full are looked at.
+/// Time for which three full servers are watched.
 const FULL: Duration = Duration::from_secs(5);
 /// Znodes deleted in one transaction.
 const BATCH: u64 = 100;
 
-/// What the files of a directory take on the device.
+/// Returns the bytes that the files of a directory take on the device.
 fn taken(directory: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let Ok(files) = std::fs::read_dir(directory) else { return 0 };
-    // One that is removed meanwhile takes nothing.
+    // A file that is removed meanwhile takes nothing.
     files.filter_map(|file| file.ok()?.metadata().ok()).map(|file| file.blocks() * 512).sum()
 }
 
-/// The most that each directory took until it is over.
+/// Returns the largest size of each directory until `over` is set.
 fn watch(directories: &[&Path], over: &AtomicBool) -> Vec<u64> {
     let mut most = vec![0; directories.len()];
     while !over.load(Relaxed) {
@@ -45,7 +48,9 @@ fn all(site: &Site) -> Vec<&Server> {
     site.servers().iter().collect()
 }
 
-/// Creates from that directory on until it is refused; the first directory that is not there whole.
+/// Creates directories from number `from` on until the leader refuses a write.
+///
+/// Returns the first directory that is incomplete.
 fn fill(site: &Site, own: &mut zoolet_powercut::client::Client, from: u64) -> u64 {
     for number in from.. {
         for transaction in transactions(number) {
@@ -83,7 +88,7 @@ fn three_routers_of_128_mib_take_no_more_of_their_disks_than_they_may() {
             assert_eq!(figures.get("refusing_writes").map(String::as_str), Some("1"), "server {leader} leads");
             assert!(site.server(leader).said().contains("takes as much of the disk as it may"), "it says why");
 
-            // One whose disk is empty gets all of it, and has no more room than the others.
+            // A follower with an empty disk gets all data, and has no more room than the others.
             let wiped = site.followers().unwrap()[0];
             site.server_mut(wiped).kill();
             site.server(wiped).wipe().unwrap();
@@ -94,12 +99,12 @@ fn three_routers_of_128_mib_take_no_more_of_their_disks_than_they_may() {
                 verify(server, 0..first * 1000).unwrap();
             }
 
-            // The second half goes, and its room is there again for as much.
+            // The second half is deleted, and its room can be used again.
             let half = first / 2;
             for number in (half * 1000..first * 1000).step_by(BATCH as usize) {
                 let batch: Vec<_> = (number..number + BATCH).map(|number| delete(znode(number))).collect();
                 let refused = try_write(&all(&site), &mut own, &batch).unwrap();
-                // An answer that was lost is found again like this.
+                // NoNode: the answer to an earlier attempt was lost.
                 assert!(matches!(refused, None | Some(ErrorCode::NoNode)), "a delete: {refused:?}");
             }
             for number in half..first {

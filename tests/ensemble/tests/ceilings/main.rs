@@ -1,4 +1,4 @@
-//! The ceilings of the profiles: memory and disk. `.ci/run ceiling` runs them.
+//! Tests of the profiles' ceilings for memory and disk. `.ci/run ceiling` runs them.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod disk;

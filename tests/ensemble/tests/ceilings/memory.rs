@@ -1,4 +1,7 @@
-//! The ceiling of a profile, with every bound met at once: what is resident stays below it, nobody is killed, and every znode is there afterwards.
+//! The memory ceiling of a profile, with every bound reached at once.
+//!
+//! The resident memory stays below the ceiling, the kernel kills no process, and every znode is
+//! there afterwards.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and tell what they saw")]
 
 use std::collections::BTreeMap;
@@ -16,34 +19,35 @@ use zoolet_powercut::not_checked;
 use zoolet_profiles::{Key, Profile};
 
 const SERVERS: u8 = 3;
-/// How often it is looked what is resident.
+/// Interval between two looks at the memory.
 const PERIOD: Duration = Duration::from_millis(100);
-/// How long all that is held goes on being held when everything is there.
+/// Time for which clients hold everything after all bounds are reached.
 const HOLD: Duration = Duration::from_secs(10);
-/// For so many bytes of the ceiling one znode without data: tables of them must not grow with them.
+/// Bytes of the ceiling for each znode without data. No table in memory may grow with their number.
 const BYTES_PER_SMALL: u64 = 128;
-/// How long clients may take to meet every bound, when all is there.
+/// Time for clients to reach every bound once the znodes are there.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Files of this process beside connections.
+/// Open files of this process apart from connections.
 const FILES: u64 = 1000;
-/// What they can fill.
+/// Budgets that the clients can fill.
 const BOUNDS: [&str; 6] =
     ["connections", "sessions", "watches", "outbound_bytes", "outstanding_bytes", "record_cache_bytes"];
-/// Why clients are sent away when they besiege a server: what they do not read, what they leave, what they do not finish.
+/// Log lines about refused clients: for unread answers, abandoned sessions and unfinished requests.
 const REFUSALS: [&str; 3] =
     ["closed: too much waits for all clients", "no more sessions: sessions_max", "closed: others wait for the room"];
 
-/// Becomes a server, in the group that its environment names.
+/// Returns a starter that joins the group named in its environment and becomes a server.
 fn starter() -> Vec<OsString> {
     ["sh", "-c", r#"echo $$ > "$ZOOLET_TEST_GROUP" && exec "$@""#, "sh"].map(OsString::from).to_vec()
 }
 
-/// The most that was seen of each server's processes, until it is over.
+/// Returns the peak memory of each server's processes until `over` is set.
 fn watch(pids: &[AtomicU64], over: &AtomicBool) -> Vec<u64> {
     let mut most = vec![0; pids.len()];
     while !over.load(Relaxed) {
         for (most, pid) in most.iter_mut().zip(pids) {
-            // The kernel keeps the highest there ever was, so nothing is missed between two looks but in the last moment of a process.
+            // The kernel keeps the peak. So only a process's last moment can be missed between two
+            // looks.
             if let Ok(usage) = Usage::of(pid.load(Relaxed) as u32) {
                 *most = usage.resident_peak.max(*most);
             }
@@ -53,7 +57,7 @@ fn watch(pids: &[AtomicU64], over: &AtomicBool) -> Vec<u64> {
     most
 }
 
-/// What the server tells of itself. Under siege it may be too busy to answer at once.
+/// Returns the server's figures. A besieged server may be too busy to answer at once.
 fn figures(server: &Server) -> BTreeMap<String, String> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -69,7 +73,10 @@ fn figure(figures: &BTreeMap<String, String>, key: &str) -> u64 {
     figures.get(key).unwrap_or_else(|| panic!("no {key}")).parse().unwrap()
 }
 
-/// As many to each server as the profile allows, or fewer where this process, whose clients they all are, may not have so many.
+/// Returns the number of connections to each server.
+///
+/// It is the profile's bound, or less if this process, which runs all clients, may open too few
+/// files.
 fn connections(profile: &Profile) -> u64 {
     let (files, of_profile) = (open_files_max(), profile.get(Key::ConnectionsMax));
     let possible = files.saturating_sub(FILES) / u64::from(SERVERS);
@@ -87,7 +94,7 @@ fn open_files_max() -> u64 {
     line.split_whitespace().next().and_then(|soft| soft.parse().ok()).unwrap_or(u64::MAX)
 }
 
-/// Every bound of this profile at once.
+/// Reaches every bound of this profile at once.
 fn hold(name: &str) {
     let profile = Profile::named(name, None).unwrap();
     let ceiling = profile.get(Key::CeilingBytes);
@@ -97,7 +104,8 @@ fn hold(name: &str) {
         not_checked("that nobody is killed, because no group with a bound of memory can be made here");
     }
     let mut plan = Plan::new(Product::zoolet().unwrap(), SERVERS);
-    // Of the disk as much as it takes: two bases of what is beyond so much memory are more than the larger profiles allow, and that bound has a test of its own.
+    // The disk is unbounded. Two bases with this much data exceed the disk bound of the larger
+    // profiles, which has a separate test.
     let connections = connections(&profile);
     plan.settings = format!("profile = \"{name}\"\n[limits]\ndisk_bytes_max = 0\nconnections_max = {connections}");
     if !groups.is_empty() {
@@ -139,7 +147,7 @@ fn hold(name: &str) {
     assert!(most.iter().all(|most| *most <= ceiling), "{most:?} are resident, and {ceiling} is the ceiling");
 }
 
-/// A bound that this server has not met, nearly.
+/// Returns a bound of which this server has reached less than 90%.
 fn unmet(server: &Server) -> Option<String> {
     let figures = figures(server);
     BOUNDS.iter().find_map(|key| {
@@ -149,7 +157,9 @@ fn unmet(server: &Server) -> Option<String> {
     })
 }
 
-/// Each bound at which clients were sent away is in its log, and no oftener than once a minute in each of its lives.
+/// Checks that the log names each bound at which clients were refused.
+///
+/// Each line appears at most once a minute in each life of the server.
 fn tells_whom_it_refuses(server: &Server, since: Duration) {
     let (id, said) = (server.place.id, server.said());
     let most = 2 * (1 + since.as_secs() as usize / 60);
@@ -163,7 +173,8 @@ fn tells_whom_it_refuses(server: &Server, since: Duration) {
 fn besiege(profile: &Profile, connections: u64, site: &mut Site, pids: &[AtomicU64], directories: u64) {
     let began = Instant::now();
     let servers: Vec<&Server> = site.servers().iter().collect();
-    // At the leader, which is neither frozen nor killed: who loses a connection under siege waits long for another one.
+    // At the leader, which is neither frozen nor killed. A client that loses its connection under
+    // siege waits long for another one.
     let leader = site.server(site.wait_for_leader().unwrap());
     let mut own = client(&[leader], None).unwrap();
     siege::prepare().iter().for_each(|operations| write(&servers, &mut own, operations).unwrap());
@@ -177,7 +188,7 @@ fn besiege(profile: &Profile, connections: u64, site: &mut Site, pids: &[AtomicU
     populate(&servers, &mut own, 0..directories / 2).unwrap();
     populate_small(&servers, &mut own, profile.get(Key::CeilingBytes) / BYTES_PER_SMALL).unwrap();
 
-    // What one follower does not take waits at the leader, as much as may.
+    // Entries for the frozen follower wait at the leader, up to their bound.
     let followers = site.followers().unwrap();
     site.server_mut(followers[1]).freeze();
     let servers: Vec<&Server> = site.servers().iter().filter(|server| server.is_up()).collect();
@@ -185,7 +196,8 @@ fn besiege(profile: &Profile, connections: u64, site: &mut Site, pids: &[AtomicU
     site.server_mut(followers[1]).thaw();
     site.wait_for_all().unwrap();
 
-    // One that has nothing takes all of it from its leader, while the rest comes in.
+    // A follower without data gets all of it from the leader, while the rest of the znodes is
+    // created.
     let wiped = followers[0];
     site.server_mut(wiped).kill();
     site.server(wiped).wipe().unwrap();
@@ -195,7 +207,7 @@ fn besiege(profile: &Profile, connections: u64, site: &mut Site, pids: &[AtomicU
     populate(&servers, &mut own, directories * 3 / 4..directories).unwrap();
     site.wait_for_all().unwrap();
     let until = Instant::now() + PATIENCE;
-    // The one that lost its data was besieged for a shorter time.
+    // The follower that lost its data was besieged for a shorter time.
     while let Some(why) = servers.iter().filter(|server| server.place.id != wiped).find_map(|server| unmet(server)) {
         assert!(Instant::now() < until, "{why}: that is no siege");
         std::thread::sleep(PERIOD);

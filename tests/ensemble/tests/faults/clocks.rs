@@ -1,7 +1,8 @@
-//! Clocks that step: the calendar of a server jumps, forwards and back, as when a box without a battery is told the time.
+//! Clocks that step: a server's calendar jumps forward and back, as on a box without a battery.
 //!
-//! The release binary itself, with the calendar of its process moved by libfaketime (Debian: faketime); the clock that counts since the box was
-//! started, which every timeout goes by, cannot be stepped by anybody and is left alone.
+//! The test uses the release binary. libfaketime (Debian: faketime) moves the calendar of its
+//! process. The clock since boot, on which all timeouts depend, cannot be stepped and stays as it
+//! is.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use std::ffi::OsString;
@@ -20,7 +21,7 @@ fn library() -> PathBuf {
     found.next().expect("libfaketime (Debian: faketime)")
 }
 
-/// The steps of the servers' clocks, a file each; gone when dropped.
+/// The clock steps of the servers, one file each. Removed when dropped.
 struct Clocks(PathBuf);
 
 impl Clocks {
@@ -34,9 +35,9 @@ impl Clocks {
         self.0.join(id.to_string())
     }
 
-    /// From now on the calendar of server `id` is off by so much.
+    /// Sets the offset of a server's calendar from now on, in seconds.
     fn step(&self, id: u8, seconds: i64) {
-        // Renamed into place: it is read all the time.
+        // Renamed into place, because the server reads the file all the time.
         let new = self.0.join("new");
         std::fs::write(&new, format!("{seconds:+}\n")).unwrap();
         std::fs::rename(new, self.file(id)).unwrap();
@@ -75,7 +76,7 @@ fn clocks_that_jump_years_and_back_cost_no_election_and_no_session() {
         trial.progress().unwrap();
         assert_eq!(trial.epoch().unwrap(), before, "an election after a step of server {id} by {years} years");
     }
-    // And one starts long before there were boxes.
+    // One server starts with a calendar that is 50 years back.
     let follower = trial.followers().unwrap()[0];
     clocks.step(follower, -50 * YEAR_S);
     trial.server_mut(follower).kill();
@@ -86,7 +87,8 @@ fn clocks_that_jump_years_and_back_cost_no_election_and_no_session() {
     assert_eq!(trial.finish().unwrap().sessions_lost, 0);
 }
 
-/// Nobody knows what time it is, or one server does not; somebody tells them in the middle of an election, and takes it back.
+/// All servers, or one of them, start in 1970. Their clocks are set in the middle of an election,
+/// and set back.
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
 fn boxes_that_start_in_1970_are_an_ensemble_and_so_are_they_with_one_that_does() {

@@ -1,4 +1,4 @@
-//! Disks that are full and disks that are slow.
+//! Full disks and slow disks.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and tell what they saw")]
 
 use crate::read_only::has_alarm;
@@ -12,16 +12,16 @@ use zoolet_ensemble_tests::slow::{SlowDisk, longest_pause};
 use zoolet_ensemble_tests::trial::Trial;
 use zoolet_powercut::mount::SyncTimes;
 
-/// Times that a machine may stand still while it is looked at.
+/// Number of attempts if the machine itself stands still.
 const TRIES: u32 = 4;
-/// For so long: two heartbeats.
+/// A longer pause of the machine makes an attempt inconclusive: two heartbeats.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A log of 2 MiB and a reserve of one: a disk that is soon full, and soon has room again.
+/// A log of 2 MiB and a reserve of 1 MiB: the disk is soon full, and soon has room again.
 const SMALL: &str = "[limits]\nframe_bytes_max = 100000\nlog_segment_bytes = 262144\nlog_segments = 8\n\
                      memtable_bytes = 131072\nrecord_cache_bytes = 65536\ndisk_reserve_bytes = 1048576";
 
-/// A small file system in memory, gone when dropped. Root only.
+/// A small file system in memory. Removed when dropped. Root only.
 struct Tmpfs(PathBuf);
 
 impl Tmpfs {
@@ -34,7 +34,7 @@ impl Tmpfs {
         Self(path)
     }
 
-    /// Takes all that is free but for so much, while others write there too.
+    /// Fills the file system up to `left` free bytes, while other processes write there too.
     fn fill(&self, left: u64) -> PathBuf {
         let ballast = self.0.join("ballast");
         let mut file = std::fs::File::create(&ballast).unwrap();
@@ -95,7 +95,7 @@ fn a_disk_that_hangs_is_an_alarm_of_its_server_and_of_the_others_until_it_answer
     let other = trial.followers().unwrap()[1];
     let disk = &disks[usize::from(id) - 1];
     let has = |of: u8, what: &str| has_alarm(&trial.plan, trial.server(of), what);
-    // Each sync, one after another: longer than it takes until all have told it.
+    // Every sync hangs, and for longer than it takes until all servers report it.
     disk.slow_down(SyncTimes { tail_per_mille: 1000, tail: Duration::from_secs(10), ..SyncTimes::default() });
     trial.wait("its server says so", || has(id, "the disk has not answered for")).unwrap();
     let of_other = format!("server {id}: its disk does not answer");
@@ -105,7 +105,7 @@ fn a_disk_that_hangs_is_an_alarm_of_its_server_and_of_the_others_until_it_answer
     disk.slow_down(SyncTimes { us_max: 500, ..SyncTimes::default() });
     trial.wait("no server says so any more", || !has(id, "the disk has") && !has(other, &of_other)).unwrap();
     let (site, _) = trial.finish_and_keep().unwrap();
-    // Before the disks.
+    // Servers end before their disks go.
     drop(site);
     drop(disks);
     let _ = std::fs::remove_dir(scratch);
@@ -117,7 +117,9 @@ fn syncs_of_400_ms_on_all_disks_cost_no_election_and_no_session() {
     let scratch = std::env::temp_dir().join(format!("zoolet-slow-{}", std::process::id()));
     let disks: Vec<SlowDisk> = (1..=3).map(|number| SlowDisk::mount(&scratch, number).unwrap()).collect();
     let mut plan = Plan::new(Trial::product().unwrap(), 3);
-    // Where a segment ends there may be three of them in a row, which the profile takes for a stall: the leader hands over then, as it should. That is no election.
+    // At the end of a segment there may be three slow syncs in a row, which the profile's limit
+    // would count as a stall. The leader would then hand over, as it should, which this test must
+    // not count as an election.
     plan.settings = format!("{SMALL}\n[timing]\ndisk_stall_ms = 3000\n");
     plan.data = (1..).zip(&disks).map(|(id, disk)| (id, disk.path().to_owned())).collect();
     let trial = Trial::start(plan, Shape::default(), 32).unwrap();
@@ -127,7 +129,8 @@ fn syncs_of_400_ms_on_all_disks_cost_no_election_and_no_session() {
         disks
             .iter()
             .for_each(|disk| disk.slow_down(SyncTimes { us_max: 2000, tail_per_mille, tail, ..SyncTimes::default() }));
-        // A machine that does not run its processes has elections for another reason: then nothing was seen, and it is looked at again.
+        // On a machine that does not run its processes, elections have another cause. Such an
+        // attempt proves nothing and is repeated.
         let is_conclusive = (0..TRIES).any(|_| {
             let before = trial.epoch().unwrap();
             let late = longest_pause(Duration::from_secs(10));
@@ -146,7 +149,7 @@ fn syncs_of_400_ms_on_all_disks_cost_no_election_and_no_session() {
     let (site, seen) = trial.finish_and_keep().unwrap();
     assert_eq!(seen.sessions_lost, 0);
     assert!(elections > 0 || seen.errors.is_empty(), "{:?}", seen.errors);
-    // Before the disks.
+    // Servers end before their disks go.
     drop(site);
     drop(disks);
     let _ = std::fs::remove_dir(scratch);

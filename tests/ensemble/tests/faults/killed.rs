@@ -1,4 +1,6 @@
-//! Servers die, freeze and come back under load: nothing acknowledged is lost, all agree, and everybody serves again.
+//! Servers die, freeze and come back under load.
+//!
+//! Nothing acknowledged is lost, all servers agree, and all of them serve again.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use std::time::Duration;
@@ -92,7 +94,7 @@ fn a_frozen_follower_is_not_waited_for() {
     for follower in trial.followers().unwrap() {
         trial.server_mut(follower).freeze();
         trial.progress().unwrap();
-        // Longer than anybody waits for it.
+        // Longer than any server waits for it.
         std::thread::sleep(Duration::from_secs(3));
         trial.progress().unwrap();
         trial.server_mut(follower).thaw();

@@ -1,4 +1,4 @@
-//! Real ensembles under faults. `.ci/run faults` runs the ignored ones too, one at a time.
+//! Real ensembles under faults. `.ci/run faults` also runs the ignored tests, one at a time.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod clocks;

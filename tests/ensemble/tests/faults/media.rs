@@ -1,7 +1,10 @@
-//! Every medium that there is a profile of, under the binary: disks whose syncs take as long as the profile says, a hang included. Nobody is elected while
-//! none hangs, no session ends, and writes take what two disks take.
+//! The binary on every medium that has a profile.
 //!
-//! The simulator runs whole days of the same (`engine/sim/tests/ensemble/profiles.rs`); this is the real log on a real file system, for a minute.
+//! The syncs of the disks take as long as the profile says, and one of them hangs. While no disk
+//! hangs there is no election. No session ends, and a write takes as long as two syncs.
+//!
+//! The simulator covers whole days of the same (`engine/sim/tests/ensemble/profiles.rs`). These
+//! tests run the real log on a real file system for a minute.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and tell what they saw")]
 
 use std::io::Read as _;
@@ -15,22 +18,22 @@ use zoolet_powercut::mount::SyncTimes;
 use zoolet_powercut::not_checked;
 use zoolet_profiles::{Key, Profile};
 
-/// How long it is looked at what this machine takes for itself, on disks that take half a millisecond at most.
+/// Time to measure the machine's own latency, on disks whose syncs take at most 500 us.
 const IDEAL: Duration = Duration::from_secs(6);
-/// Seconds under load while no disk hangs; `ENSEMBLE_MEDIA_S` sets another number.
+/// Seconds under load while no disk hangs; `ENSEMBLE_MEDIA_S` overrides it.
 const CALM_S: u64 = 20;
-/// Times that a machine may stand still while it is looked at.
+/// Number of attempts if the machine itself stands still.
 const TRIES: u32 = 3;
-/// For so long: two heartbeats.
+/// A longer pause of the machine makes an attempt inconclusive: two heartbeats.
 const PAUSE: Duration = Duration::from_millis(100);
-/// A disk that hangs does so at the next sync, and a load has one in this time.
+/// Time within which a load causes the next sync, at which a disk begins to hang.
 const NEXT_SYNC: Duration = Duration::from_millis(500);
 
 fn calm_time() -> Duration {
     Duration::from_secs(std::env::var("ENSEMBLE_MEDIA_S").map_or(CALM_S, |text| text.parse().unwrap()))
 }
 
-/// Half of the syncs are shorter than the profile's median, and one in a hundred is as long as it says.
+/// Half of the syncs are shorter than the profile's median, and one in a hundred takes its p99.
 fn syncs(profile: &Profile) -> SyncTimes {
     SyncTimes {
         us_max: 2 * profile.get(Key::SyncP50),
@@ -44,7 +47,7 @@ fn ms(profile: &Profile, key: Key) -> Duration {
     Duration::from_millis(profile.get(key))
 }
 
-/// How long the writes took that were sent from then to then: the median, and the longest of a hundred.
+/// Returns the number, median and 99th percentile of the writes sent between two times.
 fn latencies(seen: &Seen, from: Duration, to: Duration) -> (usize, Duration, Duration) {
     let is_meant = |sent: Duration| sent >= from && sent < to;
     let writes =
@@ -60,7 +63,7 @@ fn live_on(media: &str) {
     let scratch = std::env::temp_dir().join(format!("zoolet-media-{}-{media}", std::process::id()));
     let disks: Vec<SlowDisk> = (1..=3).map(|number| SlowDisk::mount(&scratch, number).unwrap()).collect();
     let mut plan = Plan::new(Trial::product().unwrap(), 3);
-    // A ring that a file system in memory has room for.
+    // A log ring that fits a file system in memory.
     plan.settings = format!("profile = \"{media}/512m\"\n[limits]\nlog_segments = 6\ndisk_reserve_bytes = 0");
     plan.data = (1..).zip(&disks).map(|(id, disk)| (id, disk.path().to_owned())).collect();
     let shape = Shape { clients: 3, outstanding: 1, pause: Duration::from_millis(20), ..Shape::default() };
@@ -71,7 +74,7 @@ fn live_on(media: &str) {
     let ideal = (began, trial.now());
     disks.iter().for_each(|disk| disk.slow_down(syncs(&profile)));
 
-    // What is under way when they become slow is over.
+    // Ends the requests that were in flight when the disks became slow.
     trial.progress().unwrap();
     let mut calm = None;
     for _ in 0..TRIES {
@@ -85,7 +88,8 @@ fn live_on(media: &str) {
         }
     }
 
-    // One sync that takes as long as the profile says that a disk may hang. A leader hands over when that is longer than it waits for its disk.
+    // One sync takes the profile's longest hang. If that exceeds the leader's wait for its disk,
+    // the leader hands over.
     let (hang, stall) = (ms(&profile, Key::Hang), ms(&profile, Key::DiskStall));
     let mut stood_still = None;
     if !hang.is_zero() {
@@ -115,7 +119,8 @@ fn live_on(media: &str) {
                 "{media}: {writes} writes, p50 {p50:?} (disk {disk_p50} us), p99 {p99:?} (disk {disk_p99} us; {machine:?} on quick disks, and the \
                  machine {late:?} late); the leader's disk hung for {hang:?}, another one served after {stood_still:?}"
             );
-            // Beside its disks this machine has all of it to run, on a few cores; it may be worse than it was before, but not better.
+            // This machine also runs the servers and the clients, on few cores. It may be slower
+            // now than on quick disks, so its own latency counts twice, and its longest pause once.
             let most = Duration::from_micros(2 * disk_p99) + 2 * machine + late;
             assert!(p99 <= most, "{media}: one write in a hundred takes {p99:?}, of the disk's syncs {disk_p99} us");
         }
@@ -123,7 +128,7 @@ fn live_on(media: &str) {
             "{media} while nothing hangs, because this machine stood still each time it was looked at"
         )),
     }
-    // Before the disks.
+    // Servers end before their disks go.
     drop(site);
     drop(disks);
     let _ = std::fs::remove_dir(scratch);
@@ -165,14 +170,15 @@ fn three_servers_live_in_memory() {
     live_on("tmpfs");
 }
 
-/// Whoever makes a mount namespace has a copy of every mount, and the kernel takes leave of a file system with the last of them.
+/// A new mount namespace copies every mount, and the kernel releases a file system only with its
+/// last mount.
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
 fn a_slow_disk_leaves_although_another_namespace_has_it() {
     let scratch = std::env::temp_dir().join(format!("zoolet-media-{}-held", std::process::id()));
     let disk = SlowDisk::mount(&scratch, 1).unwrap();
     let path = disk.path().to_owned();
-    // `cat` says that it is there, and is gone when this is dropped.
+    // The empty line reports that the namespace is there. `cat` ends when its input is dropped.
     let mut holder = std::process::Command::new("unshare")
         .args(["--mount", "sh", "-c", "echo; cat"])
         .stdin(std::process::Stdio::piped())

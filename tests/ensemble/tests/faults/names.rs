@@ -1,4 +1,4 @@
-//! Boxes without DNS: nothing but the addresses in the configuration, and names that nobody knows.
+//! Boxes without DNS: only the addresses in the configuration, or names that do not resolve.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use zoolet_ensemble_tests::product::Product;
 use zoolet_ensemble_tests::site::{Plan, Role, Site};
 use zoolet_ensemble_tests::trial::Trial;
 
-/// A mount namespace of its own with nothing in /etc: no resolv.conf, no hosts, no users. Root only.
+/// Returns a starter that gives a server an empty /etc: no resolv.conf, hosts or users. Root only.
 fn without_etc() -> Vec<OsString> {
     let script = "mount -t tmpfs none /etc && exec \"$0\" \"$@\"";
     ["unshare", "--mount", "sh", "-c", script].map(OsString::from).to_vec()
@@ -29,7 +29,9 @@ fn an_ensemble_of_addresses_needs_nothing_of_etc() {
     trial.finish().unwrap();
 }
 
-/// Servers off loopback, as one with a name counts, want a secret.
+/// Adds a site key to the configuration.
+///
+/// Servers off loopback require one, and a server with a name counts as such.
 fn with_site_key(plan: &Plan, directory: &Path, config: &str) -> String {
     let key = directory.join("names.key");
     if !key.exists() {
@@ -44,7 +46,7 @@ fn with_site_key(plan: &Plan, directory: &Path, config: &str) -> String {
 fn a_name_that_does_not_resolve_is_said_once_a_minute_and_holds_up_nobody() {
     let mut plan = Plan::new(Trial::product().unwrap(), 3);
     plan.starter = without_etc();
-    // All must have met once.
+    // All servers must have met once.
     let mut site = Site::start(plan).unwrap();
     site.wait_for_leader().unwrap();
     let address = site.server(3).place.peer().to_string();
@@ -66,7 +68,7 @@ fn a_name_that_does_not_resolve_is_said_once_a_minute_and_holds_up_nobody() {
         let lines = said.lines().filter(|line| line.contains("WARN") && line.contains("nowhere")).count();
         assert!((1..=2).contains(&lines), "{lines} lines of server {id}:\n{said}");
     }
-    // Whoever has a name that nobody knows finds the others all the same.
+    // A server whose name does not resolve still finds the others.
     site.server_mut(3).start().unwrap();
     site.wait("server 3 follows", || site.server(3).status().is_some_and(|status| status.role == Role::Follower))
         .unwrap();

@@ -1,4 +1,4 @@
-//! Links between servers that lose, delay and cut what they carry, by the relay between them.
+//! Links between servers on which a relay loses, delays and cuts traffic.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use zoolet_ensemble_tests::relay::{Faults, Pair};
 use zoolet_ensemble_tests::site::{Between, Plan};
 use zoolet_ensemble_tests::trial::Trial;
 
-/// Longer than any silence that servers put up with.
+/// Longer than any silence that servers tolerate.
 const LONG: Duration = Duration::from_secs(4);
 
 fn trial(seed: u64) -> Trial {
@@ -53,7 +53,7 @@ fn a_leader_whose_cable_is_pulled_is_replaced_and_follows_when_it_is_back() {
         trial.pull_cable(leader).unwrap();
         trial.wait_for_other_leader(leader).unwrap();
         trial.progress().unwrap();
-        // It does not answer for an ensemble that it cannot ask.
+        // The old leader does not answer clients while it cannot reach the ensemble.
         trial.wait("who is cut off does not serve", || trial.server(leader).status().is_none()).unwrap();
         trial.plug_in(leader).unwrap();
         trial.wait_for_all().unwrap();
@@ -93,7 +93,8 @@ fn cables_that_are_pulled_again_and_again_end_in_agreement() {
     trial.finish().unwrap();
 }
 
-/// Cuts one direction of one pair; whoever leads afterwards, writes go on, and all agree when it is whole again.
+/// Cuts one direction of a pair. Whichever server leads then, writes go on, and all agree after the
+/// heal.
 fn one_way(seed: u64, pair: impl Fn(u8, u8) -> Pair) {
     let trial = trial(seed);
     let leader = trial.wait_for_leader().unwrap();

@@ -1,4 +1,4 @@
-//! The harness itself, on what is there without an ensemble: one server, killed under load.
+//! Tests the harness itself with a single server, which is killed under load.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn a_server_alone_that_is_killed_keeps_its_promises() {
     assert!(seen.acknowledged() >= 900 && seen.moves > 0, "{} writes, {} moves", seen.acknowledged(), seen.moves);
     agreement::check(&site, shape.keys, &seen).unwrap();
 
-    // What nobody acknowledged must be found: one more version than there is.
+    // The check must find an acknowledged version that does not exist.
     let last =
         seen.operations.iter_mut().filter_map(|operation| operation.answer.as_mut()).max_by_key(|answer| answer.at);
     last.unwrap().version += 1;

@@ -1,4 +1,4 @@
-//! `zoolet probe` on a disk whose syncs hang: it ends while they still do, and says what it knows.
+//! `zoolet probe` on a disk whose syncs hang: it ends during the hang, and reports what it knows.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use std::process::Command;
@@ -7,7 +7,7 @@ use zoolet_ensemble_tests::product::Product;
 use zoolet_ensemble_tests::slow::SlowDisk;
 use zoolet_powercut::mount::SyncTimes;
 
-/// For longer than a probe may take: one that waited for the sync would find that it returned.
+/// Longer than a probe may take. A probe that waited for the sync would see it return.
 const HANG: Duration = Duration::from_secs(45);
 
 #[test]
@@ -30,7 +30,7 @@ fn a_disk_that_hangs_is_reported_while_it_does() {
     assert!(stdout.contains("\"stuck\": {") && stdout.contains("\"file_system\": \"fuse\""), "{stdout}");
     assert!(stderr.contains("a sync has not returned for 2"), "{stderr}");
     assert!(!out.exists(), "a profile without figures");
-    // Who was waited for cleans up when the disk answers.
+    // The process that writes for the probe removes its file once the disk answers.
     disk.slow_down(SyncTimes::default());
     while std::fs::read_dir(disk.path()).unwrap().next().is_some() {
         std::thread::sleep(Duration::from_millis(100));

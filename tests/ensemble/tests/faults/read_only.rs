@@ -1,6 +1,10 @@
-//! Disks that become read-only: ext4 on a loop device that shuts itself off as it does after an error, and one that is mounted so before the server starts.
+//! Disks that become read-only.
 //!
-//! A remount by hand (`mount -o remount,ro`) is refused by the kernel while the server has its files open for writing.
+//! One is ext4 on a loop device that shuts itself off as after an error. The other is mounted
+//! read-only before the server starts.
+//!
+//! The kernel refuses a remount by hand (`mount -o remount,ro`) while the server has files open for
+//! writing.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and tell what they saw")]
 
 use std::net::SocketAddr;
@@ -15,7 +19,8 @@ use zoolet_model::{Request, Text};
 use zoolet_powercut::client::{Client, word};
 
 const PATIENCE: Duration = Duration::from_secs(2);
-/// More than a server may be behind, and than a lasting condition may be said in.
+/// Longer than the permitted lag of a server, and than the delay of a report about a lasting
+/// condition.
 const LONG: Duration = Duration::from_secs(10);
 
 fn run(program: &str, arguments: &[&str], path: &Path) {
@@ -27,7 +32,7 @@ fn run(program: &str, arguments: &[&str], path: &Path) {
     );
 }
 
-/// ext4 on a loop device; gone when dropped.
+/// An ext4 file system on a loop device. Removed when dropped.
 struct Ext4 {
     image: PathBuf,
     path: PathBuf,
@@ -49,15 +54,15 @@ impl Ext4 {
         run("mount", &["-o", "loop,errors=remount-ro", self.image.to_str().unwrap()], &self.path);
     }
 
-    /// As ext4 does it by itself when the device fails.
+    /// Shuts the file system off, as ext4 does by itself when the device fails.
     fn shut_off(&self) {
         run("mount", &["-o", "remount,abort"], &self.path);
     }
 
-    /// What the operator does then.
+    /// Repairs the file system as an operator does.
     fn repair(&self) {
         run("umount", &["-l"], &self.path);
-        // Who has held it open lets go of the loop device a moment later.
+        // Processes that had files open release the loop device a moment later.
         std::thread::sleep(Duration::from_secs(1));
         let fixed = Command::new("e2fsck").args(["-f", "-p"]).arg(&self.image).status().unwrap();
         assert!(fixed.code().is_some_and(|code| code <= 1), "e2fsck: {fixed}");
@@ -80,12 +85,12 @@ fn disks(count: u8) -> (Vec<Ext4>, Plan) {
     (disks, plan)
 }
 
-/// What `zoolet status` says of it, and that it is not well.
+/// Whether `zoolet status` reports the read-only disk, and exits with 1.
 fn says_read_only(plan: &Plan, server: &Server) -> bool {
     has_alarm(plan, server, "disk read-only: ")
 }
 
-/// Whether `zoolet status` of this server ends with 1 and has an alarm that begins so.
+/// Whether `zoolet status` of this server exits with 1 and shows an alarm that begins with `what`.
 pub(crate) fn has_alarm(plan: &Plan, server: &Server, what: &str) -> bool {
     let Product::Zoolet(binary) = &plan.product else { panic!("this is about zoolet") };
     let output = Command::new(binary).args(["status", "--server", &server.client().to_string()]).output().unwrap();
@@ -101,7 +106,10 @@ fn read(client: &mut Client) -> bool {
     matches!(client.ask(&get), Ok(Some((_, Ok(_)))))
 }
 
-/// Sends its clients away, or lets another lead; then is started again on the disk as it is, and waits for it.
+/// Shuts off the disk of one of three servers, which then does not vote.
+///
+/// Another server leads from then on. The server is killed and started again on the read-only disk,
+/// and waits. Once the disk is repaired, it starts by itself.
 fn a_member_whose_disk_shuts_off(pick: impl FnOnce(&Trial) -> u8, seed: u64) {
     let (disks, plan) = disks(3);
     let shape = Shape { bytes: 400, ..Shape::default() };
@@ -113,7 +121,7 @@ fn a_member_whose_disk_shuts_off(pick: impl FnOnce(&Trial) -> u8, seed: u64) {
     trial.wait("another one leads", || trial.leader().is_some_and(|leader| leader != id)).unwrap();
     trial.progress().unwrap();
     std::thread::sleep(LONG);
-    // With another one away nobody has a quorum: this one does not vote.
+    // This server does not vote, so without a second one there is no quorum.
     let other = trial.followers().unwrap().into_iter().find(|&follower| follower != id).unwrap();
     trial.server_mut(other).kill();
     assert!(trial.stands_still(Duration::from_secs(4)), "somebody has acknowledged a write with one disk of three");
@@ -121,7 +129,7 @@ fn a_member_whose_disk_shuts_off(pick: impl FnOnce(&Trial) -> u8, seed: u64) {
     trial.progress().unwrap();
     assert!(!trial.server(id).has_ended(), "{}", trial.last_words());
     assert_eq!(lines_about(trial.server(id), "the log cannot write"), 1, "{}", trial.server(id).said());
-    // Whoever ends is started again.
+    // Restarts the server, as a supervisor does when it ends.
     trial.server_mut(id).kill();
     trial.server_mut(id).start().unwrap();
     trial.wait("it says so at its start", || says_read_only(&trial.plan, trial.server(id))).unwrap();
@@ -133,7 +141,7 @@ fn a_member_whose_disk_shuts_off(pick: impl FnOnce(&Trial) -> u8, seed: u64) {
     trial.wait("it has started by itself", || trial.server(id).status().is_some()).unwrap();
     let (site, seen) = trial.finish_and_keep().unwrap();
     println!("{} writes acknowledged, errors {:?}", seen.acknowledged(), seen.errors);
-    // Before the disks.
+    // Servers end before their disks go.
     drop(site);
 }
 
@@ -163,7 +171,7 @@ fn a_server_alone_goes_on_reading_from_a_read_only_disk_and_starts_when_it_takes
         let op = zoolet_model::WriteOp::SetData { path: Text::from(path(1)), data: Some(data.into()), version: -1 };
         Request::Write(op)
     };
-    // The first one is not answered: whether it is on the disk nobody knows.
+    // The first write is not answered, because its state on the disk is unknown.
     assert!(writer.ask(&set(b"1")).unwrap().is_none());
     site.wait("it says what is the matter", || says_read_only(&site.plan, site.server(1))).unwrap();
     let began = Instant::now();
@@ -176,7 +184,7 @@ fn a_server_alone_goes_on_reading_from_a_read_only_disk_and_starts_when_it_takes
     assert!(!matches!(connect(), Ok(Some(_))), "a new session is a write");
     assert!(!site.server(1).has_ended());
 
-    // Not mounted for writing at all.
+    // Now the disk is mounted read-only from the start.
     site.server_mut(1).kill();
     disks[0].repair();
     run("mount", &["-o", "remount,ro"], &disks[0].path);
@@ -186,6 +194,6 @@ fn a_server_alone_goes_on_reading_from_a_read_only_disk_and_starts_when_it_takes
     run("mount", &["-o", "remount,rw"], &disks[0].path);
     site.wait("it has started by itself", || site.server(1).status().is_some()).unwrap();
     assert!(read(&mut connect().unwrap().unwrap()));
-    // Before the disk.
+    // The server ends before its disk goes.
     drop(site);
 }

@@ -1,4 +1,5 @@
-//! Servers that come back as something else than they were: without their data, far behind, as another's copy, at another address.
+//! Servers that come back changed: without data, far behind, as a copy of another, at another
+//! address.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and tell what they saw")]
 
 use std::time::Duration;
@@ -6,11 +7,14 @@ use zoolet_ensemble_tests::load::Shape;
 use zoolet_ensemble_tests::site::{Form, Plan, copy_all};
 use zoolet_ensemble_tests::trial::Trial;
 
-/// Small enough that a log does not hold much.
+/// Small, so that the log does not hold much.
 const SMALL: &str = "[limits]\nframe_bytes_max = 100000\nlog_segment_bytes = 262144\nlog_segments = 8\n\
                      memtable_bytes = 131072\nrecord_cache_bytes = 65536";
 
-/// In ZooKeeper's form: an empty directory that a zoolet.toml names may be a file system that is not mounted, and is taken only when that is said.
+/// Starts a trial whose servers may be wiped.
+///
+/// It uses ZooKeeper's format. An empty directory that a zoolet.toml names may be a file system
+/// that is not mounted, and is accepted only with an explicit option.
 fn wiped(seed: u64) -> Trial {
     let plan = Plan { form: Form::ZooCfg, ..Plan::new(Trial::product().unwrap(), 3) };
     Trial::start(plan, Shape::default(), seed).unwrap()
@@ -31,7 +35,7 @@ fn a_wiped_follower_is_back_and_votes_with_no_command() {
     trial.server(follower).wipe().unwrap();
     trial.restart(follower).unwrap();
     trial.progress().unwrap();
-    // It votes: with it and without the other follower there is a quorum.
+    // It votes: with the other follower gone, the quorum needs it.
     let other = trial.followers().unwrap().into_iter().find(|id| *id != follower).unwrap();
     trial.server_mut(other).kill();
     trial.progress().unwrap();
@@ -65,7 +69,7 @@ fn a_follower_catches_up_from_the_log_and_from_a_snapshot_when_it_is_far_behind(
     trial.restart(follower).unwrap();
     trial.progress().unwrap();
     assert_eq!(snapshots(&trial), 0, "what it lacked was in the log");
-    // Three times what the log holds: nobody has the entries that it lacks.
+    // Three times the log's size: no server has the missing entries any more.
     trial.server_mut(follower).kill();
     trial.progress_by(3000).unwrap();
     trial.restart(follower).unwrap();
@@ -96,7 +100,7 @@ fn a_disk_that_is_a_copy_of_anothers_is_refused() {
     println!("the clone said: {refusals:#?}");
     assert!(!refusals.is_empty(), "it says nothing");
     trial.progress().unwrap();
-    // Its own empty disk helps.
+    // With an empty disk it joins again.
     trial.server_mut(clone).kill();
     trial.server(clone).wipe().unwrap();
     trial.restart(clone).unwrap();
@@ -110,7 +114,8 @@ fn a_server_that_comes_back_at_another_port_is_found() {
     let follower = trial.followers().unwrap()[0];
     trial.server_mut(follower).kill();
     trial.progress().unwrap();
-    // Only its own file knows: the others learn from whoever shows its key.
+    // Only its own file has the new port. The others learn it from the server that shows the known
+    // key.
     let config = trial.server(follower).config().to_owned();
     let old = trial.server(follower).place.peer();
     let new = std::net::SocketAddr::new(old.ip(), old.port() + 1);
@@ -118,7 +123,8 @@ fn a_server_that_comes_back_at_another_port_is_found() {
     std::fs::write(&config, text).unwrap();
     trial.restart(follower).unwrap();
     trial.progress().unwrap();
-    // And others that are started anew know it still: with it there is a quorum without the other follower.
+    // Servers that restart still know the port: without the other follower, the quorum needs this
+    // one.
     let other = trial.followers().unwrap().into_iter().find(|id| *id != follower).unwrap();
     trial.server_mut(other).kill();
     let leader = trial.wait_for_leader().unwrap();

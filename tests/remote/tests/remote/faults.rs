@@ -1,4 +1,4 @@
-//! What comes of connections that break, replies that are lost, and owners who no longer wait.
+//! Broken connections, lost replies, and owners that no longer wait.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use bytes::Bytes;
@@ -14,13 +14,13 @@ use zoolet_model::{
 use zoolet_recipes::{Change, ChildrenCache, Coordinator, Holding, Instant, Lock, Remote};
 use zoolet_remote_tests::{LONG, Proxy, Server, below, children, connect, run, site, until, within};
 
-/// create2, as the client creates.
+/// create2, which the client uses for every create.
 const CREATE: i32 = 15;
 const DELETE: i32 = 2;
 const GET_DATA: i32 = 4;
 const MULTI: i32 = 14;
 const ADD_WATCH: i32 = 106;
-/// What the client registers its watches with after a reconnect.
+/// Registers the client's watches after a reconnect.
 const SET_WATCHES: i32 = 101;
 
 async fn becomes(session: &Remote, wanted: SessionState) {
@@ -59,7 +59,7 @@ fn a_waiting_lock_goes_on_after_a_reconnect() {
             async move { lock.acquire().await }
         });
         until(async || proxy.requests(GET_DATA) == 1).await;
-        // Answered behind that: it watches.
+        // Answered after the read, so the lock watches by now.
         within(waiter.submit(Request::Sync { path: None })).await.unwrap();
         proxy.cut();
         until(async || proxy.requests(SET_WATCHES) == 1).await;
@@ -102,7 +102,7 @@ fn a_lock_whose_reply_is_lost_is_acquired_once_and_leaves_no_second_znode() {
         let (session, other) = (behind(&proxy).await, server.session().await);
         let path = site(&session).await;
         let lock = Lock::new(session.clone(), &path);
-        // So that the parent is there, and the next create is that of the place.
+        // Creates the parent, so that the next create is for the place.
         within(within(lock.acquire()).await.unwrap().release()).await.unwrap();
         let before = proxy.requests(CREATE);
         proxy.lose_reply(CREATE);
@@ -129,7 +129,7 @@ fn a_grant_that_is_dropped_while_disconnected_is_released_after_the_reconnect() 
         proxy.down();
         becomes(&session, SessionState::Suspended).await;
         assert!(matches!(grant.holding(), Holding::Doubtful { .. }));
-        // Where there is no runtime.
+        // On a thread without a runtime.
         std::thread::spawn(move || drop(grant)).join().unwrap();
         proxy.up();
         let grant = within(next).await.unwrap();
@@ -188,14 +188,15 @@ fn an_attempt_that_was_given_up_does_not_take_the_next_one_with_it() {
             let mut first = pin!(lock.acquire());
             pending(first.as_mut());
         }
-        // Its create is under way, and what clears it away begins behind it. The second attempt comes before that is done.
+        // Its create is in flight, and its clean-up starts behind that. The second attempt comes
+        // before the clean-up is done.
         let mut second = pin!(lock.acquire());
         pending(second.as_mut());
         until(async || (proxy.requests(CREATE), proxy.requests(MULTI)) == (creates + 2, multis + 1)).await;
         proxy.hold(false);
         let grant = within(second).await.unwrap();
         until(async || children(&other, &path).await == [grant.path().rsplit('/').next().unwrap()]).await;
-        // What was still to be cleared away is gone by now: it went before this.
+        // The clean-up precedes this request, so it is done by now.
         within(session.submit(Request::Sync { path: None })).await.unwrap();
         assert_eq!(children(&other, &path).await.len(), 1);
         within(grant.fenced().create(&below(&path, "written"), None)).await.unwrap();
@@ -228,7 +229,8 @@ fn a_cache_learns_what_it_missed_and_goes_on_after_a_reconnect() {
     });
 }
 
-/// A watch that was thrown away was taken for one whose connection had gone: its cache showed the same for ever, and heard of no gap.
+/// Regression: a watch request that the server throttled was treated as lost with its connection.
+/// The cache showed the same state forever, and reported no gap.
 #[test]
 fn a_cache_goes_on_after_a_reconnect_to_a_server_that_has_too_much_to_do() {
     let server = Server::start();
@@ -255,7 +257,8 @@ fn a_cache_goes_on_after_a_reconnect_to_a_server_that_has_too_much_to_do() {
     });
 }
 
-/// Whoever went on asking for what cannot be asked for took his lock for held, cut off as he was.
+/// Regression: a client that was cut off and kept sending impossible requests believed that its
+/// session, and so its lock, was alive.
 #[test]
 fn what_the_client_refuses_itself_does_not_show_that_the_session_lives() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! Recipes over TCP: requests, faults of the network, and every recipe.
+//! Recipes over TCP: requests, network faults, and every recipe.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod faults;

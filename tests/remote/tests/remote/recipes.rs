@@ -14,7 +14,7 @@ use zoolet_recipes::{
 };
 use zoolet_remote_tests::{PATIENCE, Server, below, children, run, site, until, within};
 
-/// Two sessions at a server, and a path for the recipe.
+/// Runs a test with two sessions at a server and a path for the recipe.
 fn with_two(test: impl AsyncFnOnce(Remote, Remote, Path)) {
     let server = Server::start();
     run(async {
@@ -198,7 +198,7 @@ fn queues() {
     });
 }
 
-/// Keeps nothing: nobody crashes here.
+/// A log that keeps nothing, because no process crashes here.
 struct Forgetful;
 
 impl ParticipantLog for Forgetful {

@@ -1,4 +1,4 @@
-//! Requests and answers over TCP are those of a session in process.
+//! Requests over TCP behave like requests of a session in the server's process.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use bytes::Bytes;
@@ -194,7 +194,7 @@ fn a_watching_read_is_answered_and_heard() {
             (EventKind::NodeCreated, path.text(), SessionState::Connected)
         );
 
-        // Without its ticket.
+        // The watch works without its ticket.
         let list = Request::GetChildren { path: path.text().clone(), watch: true, with_stat: true };
         let (ticket, children) = session.submit_watching(list);
         drop(ticket);
@@ -219,7 +219,8 @@ fn a_persistent_watch_hears_of_its_znode_and_a_recursive_one_of_all_below() {
         let (session, other) = (server.session().await, server.session().await);
         let path = site(&session).await;
         write(&session, create(&path, None, CreateKind::Persistent, false)).await.unwrap();
-        // Of another session: Apache ZooKeeper keeps one of the two for a session and path.
+        // In another session, because Apache ZooKeeper keeps only one of the two for a session and
+        // path.
         let (added, one) = other.watch(&path, AddWatchMode::Persistent);
         assert_eq!(within(added).await, Ok(Reply::WatchAdded));
         let (added, all) = session.watch(&path, AddWatchMode::PersistentRecursive);
@@ -251,7 +252,7 @@ fn a_reader_that_is_slow_is_told_of_a_gap_and_of_what_comes_after_it() {
             last = Some(session.submit(Request::Write(set(&path, "x", -1))));
         }
         within(last.unwrap()).await.unwrap();
-        // Behind the events of all those.
+        // This write comes after the events of all those above.
         write(&session, set(&path, "y", -1)).await.unwrap();
         let mut events = pin!(events);
         let mut read = 0;

@@ -1,4 +1,7 @@
-"""The client of smoke, exchange and scratch: kazoo, from the environment that cross/prepare makes where this Python has none."""
+"""The kazoo client of smoke, exchange and scratch.
+
+If this Python lacks kazoo, the script restarts in the virtual environment of cross/prepare.
+"""
 
 import logging
 import os
@@ -18,10 +21,10 @@ except ImportError:
         sys.exit("there is no kazoo; cross/prepare gets it")
     os.execv(python, [str(python), *sys.argv])
 
-# That connections end here is no news.
+# These tests end connections on purpose, so kazoo must not log it.
 logging.getLogger("kazoo").setLevel(logging.CRITICAL + 1)
 
-# So long somebody waits who knows that a program of another machine takes several times as long.
+# Seconds; a program of another machine under QEMU is several times slower.
 PATIENCE_S = 60
 
 

@@ -1,4 +1,7 @@
-"""How a binary of a row of targets.toml is started here: as it is, or by QEMU where it is one for another machine; and what of a process is the binary's own."""
+"""Starts a binary of a row of targets.toml, under QEMU if it is for another machine.
+
+Also separates the binary's memory from that of QEMU.
+"""
 
 import pathlib
 import shutil
@@ -7,19 +10,20 @@ import sys
 
 import rows
 
-# QEMU puts what a program of another machine has into one stretch of its own addresses, and what it has itself elsewhere. For a program of 32 bits the
-# stretch is what 32 bits reach; for one of 64 bits it begins with the program, QEMU seeks room for its mappings from 2^38 on, and its own are beyond 2^46.
+# Size of the address range in which QEMU maps the guest program; QEMU itself is mapped elsewhere. A
+# 32-bit guest has the range that 32 bits reach. The range of a 64-bit guest begins with the
+# program. QEMU places its later mappings from 2^38 on, and maps itself beyond 2^46.
 STRETCH = {32: 1 << 32, 64: 1 << 46}
 PT_LOAD = 1
 
 
 def emulator(row):
-    """What runs a binary of this row, if this machine does not."""
+    """Returns the path of the emulator that this row needs; a false value if it needs none."""
     return row["qemu"] and (shutil.which(row["qemu"]) or sys.exit(f"there is no {row['qemu']}; cross/prepare installs it"))
 
 
 class Guest:
-    """A binary, and what runs it."""
+    """A binary and its emulator, if it needs one."""
 
     def __init__(self, target, binary):
         self.binary = pathlib.Path(binary).resolve()
@@ -30,7 +34,10 @@ class Guest:
         return [*([self.qemu] if self.qemu else []), str(self.binary), *words]
 
     def resident(self, pid):
-        """Bytes of memory that the process has for the binary: all of it, and under QEMU the guest's mappings. And how many of them no other process has."""
+        """Returns the binary's resident bytes, and the part that no other process shares.
+
+        Under QEMU only the guest's mappings count.
+        """
         mappings = [(start, end, sizes) for start, end, name, sizes in mapped(pid)]
         if self.qemu:
             bits, first = self.loaded()
@@ -40,7 +47,7 @@ class Guest:
         return whole, sum(sizes["Private_Clean"] + sizes["Private_Dirty"] for _, _, sizes in mappings)
 
     def loaded(self):
-        """The bits of the binary, and the page at which its first segment wants to be."""
+        """Returns the bits of the binary, and the page address of its lowest loadable segment."""
         data = self.binary.read_bytes()
         wide = data[4] == 2
         at, = struct.unpack_from("<Q" if wide else "<I", data, 32 if wide else 28)
@@ -51,7 +58,7 @@ class Guest:
 
 
 def mapped(pid):
-    """(start, end, name, sizes in bytes) of each mapping of a process."""
+    """Returns (start, end, name, sizes in bytes) for each mapping of a process."""
     found = []
     for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
         words = line.split(maxsplit=5)

@@ -1,14 +1,14 @@
-"""The links of Markdown texts, and what they name."""
+"""Finds the links of Markdown texts and their targets."""
 
 import posixpath
 import re
 
-# What stands in code is none.
+# Matches code too, so that text in code does not count as a link.
 LINK = re.compile(r"^```.*?^```|`[^`\n]*`|(?P<words>\[[^][]*\])\((?P<file>[^)#\s]*)(?P<section>#[^)\s]*)?\)", re.MULTILINE | re.DOTALL)
 
 
 def found(text, name):
-    """Of the document of that name: each link to a file, and the path that it leads to."""
+    """Yields each link to a file in the document `name`, with its target path."""
     for link in LINK.finditer(text):
         if link["words"] and "://" not in link["file"]:
             yield link, path(link, name)
@@ -19,7 +19,7 @@ def path(link, name):
 
 
 def without(text, name, is_there):
-    """The same text, where a link to what is not there is words, which say where that is."""
+    """Returns the text with each link to an absent file replaced by words that name the file."""
 
     def said(link):
         if not link["words"] or "://" in link["file"] or is_there(path(link, name)):
@@ -30,6 +30,6 @@ def without(text, name, is_there):
 
 
 def sections(text):
-    """What the headings of a document are called in a link."""
+    """Returns the link anchors of a document's headings."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
     return {"#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

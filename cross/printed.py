@@ -1,4 +1,4 @@
-"""The files of a tarball that the binary prints itself, and the words that make it."""
+"""The files of a tarball that the binary prints, with the arguments that print them."""
 
 PRINTED = {
     "licences.txt": ["licences"],

@@ -1,4 +1,7 @@
-"""The rows of targets.toml, and what Cargo is told for one: the same whoever compiles and links, here or in an image."""
+"""The rows of targets.toml, and Cargo's arguments for a row.
+
+The arguments are the same for a build on this machine and for a build in an image.
+"""
 
 import json
 import pathlib
@@ -16,29 +19,32 @@ def named(name):
 
 
 def buildable():
-    """Names of the rows that somebody has built."""
+    """Returns the names of the rows that are known to build."""
     return [name for name, row in TABLE.items() if row["builds"]]
 
 
 def words(row, features):
-    """What follows `cargo`."""
+    """Returns the arguments of `cargo`."""
     command = ["build", "--locked", "--profile", profile(features), "--package", "zoolet", "--bin", "zoolet", "--target", row["triple"]]
     return command + ["--no-default-features", "--features", ",".join(FEATURE_SETS[features]["features"])]
 
 
 def profile(features):
-    """Cargo's; what it leaves is in a directory of that name."""
+    """Returns Cargo's profile, which is also the name of its output directory."""
     return FEATURE_SETS[features]["profile"]
 
 
 def encoded(flags):
-    """As Cargo takes flags of rustc from its environment. There they are the only ones: whatever other variables and its files of configuration say, and of those
-    a builder may have some, is passed over."""
+    """Returns the environment that passes these flags to rustc.
+
+    Cargo then ignores flags from other variables and from its configuration files. A builder's
+    machine may have such files.
+    """
     return {"CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags)}
 
 
 def flags(row, features):
-    """Of rustc, for everything."""
+    """Returns the flags of rustc for all crates."""
     flags = FEATURE_SETS[features]["flags"] + {
         "static": ["-Ctarget-feature=+crt-static", "-Crelocation-model=static"],
         "static-pie": ["-Ctarget-feature=+crt-static"],
@@ -52,7 +58,7 @@ def environment(row):
 
 
 def image(name):
-    """What the tool `cross` builds it in, and whether that is verified."""
+    """Returns the image in which `cross` builds the row, and whether a digest verifies it."""
     digest = CROSS["digests"].get(name)
     if digest is None:
         sys.exit(f"{name}: cross has no image")
@@ -61,12 +67,12 @@ def image(name):
 
 
 def cross_toml():
-    """What cross/Cross.toml is: everything of a row that is not on the command line of `cross`."""
+    """Returns the text of cross/Cross.toml: the rows' settings that `cross` has no argument for."""
     text = "# Written by cross/drift --write from targets.toml, for the tool `cross`: CROSS_CONFIG=cross/Cross.toml, and flags of rustc\n# in the environment, as `cross/release --with-cross` says them: they differ between feature sets.\n"
     for name in CROSS["digests"]:
         row = named(name)
         where, is_verified = image(name)
-        # What flags it is given, cross/release says.
+        # cross/release sets the value of CARGO_ENCODED_RUSTFLAGS.
         passed = ["CARGO_ENCODED_RUSTFLAGS", *(f"{name}={value}" for name, value in environment(row).items())]
         text += f"\n[target.{row['triple']}]\n"
         text += "" if is_verified else "# Unverified: nobody has recorded the digest of what has this tag.\n"
@@ -75,5 +81,5 @@ def cross_toml():
 
 
 def quoted(value):
-    # As JSON does it, which is also TOML.
+    # These JSON values are valid TOML.
     return json.dumps(value)

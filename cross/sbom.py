@@ -1,4 +1,4 @@
-"""What is in a binary: the crates that Cargo compiles into it, as a CycloneDX bill of materials, and the texts of their licences."""
+"""The CycloneDX bill of materials of a binary, and the licence texts of its parts."""
 
 import hashlib
 import json
@@ -10,12 +10,12 @@ import uuid
 from datetime import datetime, timezone
 
 TREE = pathlib.Path(__file__).resolve().parent.parent
-# What files with the text of a licence are called.
+# Beginnings of the names of licence files, in lower case.
 TEXTS = ("licen", "copying", "copyright", "notice", "unlicense")
 
 
 def crates(features, triple):
-    """(name, version) of every crate that the binary is made of, as `cargo tree` says with these features, for this machine."""
+    """Returns (name, version) of every crate in the binary, as `cargo tree` lists them."""
     command = ["tree", "--package", "zoolet", "--no-default-features", "--features", ",".join(features), "--target", triple]
     said = cargo(*command, "--edges", "normal", "--prefix", "none", "--format", "{p}")
     words = [line.split() for line in said.splitlines()]
@@ -23,7 +23,7 @@ def crates(features, triple):
 
 
 def packages(wanted):
-    """What Cargo knows of these, by name and version: its metadata, the hash of Cargo.lock, and what each depends on."""
+    """Returns Cargo's metadata by (name, version), with checksum and dependencies."""
     metadata = json.loads(cargo("metadata", "--format-version", "1", "--all-features"))
     locked = {(each["name"], each["version"]): each.get("checksum") for each in tomllib.loads((TREE / "Cargo.lock").read_text())["package"]}
     by_id = {each["id"]: each for each in metadata["packages"] if (each["name"], each["version"]) in wanted}
@@ -40,7 +40,7 @@ def packages(wanted):
 
 
 def bill(known, linked, target, features, epoch):
-    """The bill as a document: the same for the same sources."""
+    """Returns the bill as a document, which is the same for the same sources."""
     root, = (key for key, package in known.items() if package["name"] == "zoolet")
     others = sorted(known.keys() - {root})
     document = {
@@ -56,7 +56,7 @@ def bill(known, linked, target, features, epoch):
         "components": [component(known[key], "library") for key in others] + [of_toolchain(each) for each in linked],
         "dependencies": [{"ref": purl(key), "dependsOn": [purl(each) for each in known[key]["needs"]]} for key in [root, *others]],
     }
-    # One for each content.
+    # Derived from the content, so equal bills have equal numbers.
     content = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
     return document | {"serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_OID, content)}"}
 
@@ -69,7 +69,7 @@ def component(package, kind):
         "name": package["name"],
         "version": package["version"],
         "purl": purl(key),
-        # Old crates write "or" as a stroke.
+        # Old crates write "/" for OR.
         "licenses": [{"expression": package["license"].replace("/", " OR ")}],
     }
     if package["checksum"]:
@@ -78,7 +78,7 @@ def component(package, kind):
 
 
 def of_toolchain(part):
-    """What the compiler and the linker put in, which is no package of Cargo's."""
+    """Returns the component of a part that compiler or linker add, which is no Cargo package."""
     name, version = part["name"], part["version"]
     return {"type": "library", "bom-ref": f"{name}@{version}", "name": name, "version": version, "licenses": [{"expression": part["licence"]}]}
 
@@ -88,7 +88,7 @@ def purl(key):
 
 
 def texts(known, linked):
-    """The texts of the licences of everything that is not ours, each once, with whom it is of."""
+    """Returns each licence text of a foreign part once, under the names of its parts."""
     of_text, without = {}, []
     for (name, version), package in sorted(known.items()):
         if package["source"] is None:

@@ -1,4 +1,7 @@
-"""The compiler and the linker of this machine that make binaries for others: a rustc with the source of its standard library, and Zig."""
+"""The cross compiler and linker on this machine.
+
+These are a rustc with the source of its standard library, and Zig.
+"""
 
 import os
 import pathlib
@@ -14,7 +17,7 @@ TREE = HERE.parent
 
 
 def words(features):
-    """For Cargo, behind those of the row: the standard library is compiled with the rest."""
+    """Returns Cargo's arguments that compile the standard library; they follow those of the row."""
     built = rows.FEATURE_SETS[features]
     return [f"-Zbuild-std={built['std']}", f"-Zbuild-std-features={built['std_features']}"]
 
@@ -29,7 +32,7 @@ def environment(row):
     name = row["triple"].replace("-", "_")
     return {
         "RUSTC": str(rustc),
-        # Building the standard library is no stable feature of Cargo.
+        # Building the standard library is an unstable feature of Cargo.
         "RUSTC_BOOTSTRAP": "1",
         f"CARGO_TARGET_{name.upper()}_LINKER": str(HERE / "zig-cc"),
         f"CC_{name}": str(HERE / "zig-cc"),
@@ -41,11 +44,11 @@ def environment(row):
 
 
 def flags():
-    """Of rustc, beside those of the row."""
+    """Returns the flags of rustc in addition to those of the row."""
     _, sysroot = compiler()
-    # Cargo does not know that there is a Zig: with another one everything is compiled again because it is named here.
+    # Cargo does not track Zig. This flag makes it recompile everything for another version of Zig.
     flags = ["-Clink-self-contained=no", f'--cfg=zig="{zig_version()}"', '--check-cfg=cfg(zig, values(any()))']
-    # Messages of panics name source files: in two places, built from the same sources, the same.
+    # Panic messages name source files. Renaming makes builds in different directories identical.
     home = pathlib.Path(os.environ.get("CARGO_HOME") or pathlib.Path.home() / ".cargo").resolve()
     renamed = {TREE: "zoolet", pathlib.Path(sysroot).resolve() / "lib/rustlib/src/rust": "rust", source(sysroot).resolve(): "rust"}
     renamed |= {place: "crates" for place in sorted(home.glob("registry/src/*"))}
@@ -53,14 +56,17 @@ def flags():
 
 
 def parts(row):
-    """What is in the binary and no crate, with the texts of its licences: their authors want to be named where it is passed on."""
+    """Returns the parts of the binary that are no crates, with their licence texts.
+
+    The licences require these texts where the binary is distributed.
+    """
     rustc, sysroot = compiler()
     found = [("rust-std", said(rustc, "--version").split()[1], "MIT OR Apache-2.0", source(sysroot) / "COPYRIGHT")]
     if row["link"] != "dynamic":
-        # Zig brings all three, and says nothing of the versions that they have elsewhere.
+        # Zig includes all three, but does not tell their upstream versions.
         version = f"zig-{zig_version()}"
         library = pathlib.Path(re.search(r'lib_dir"?\s*[=:]\s*"([^"]+)"', said(*zig().split(), "env"))[1])
-        # The package for Python has the texts of licences in a directory of their own.
+        # The Python package keeps licence texts in a separate directory.
         places = [library, *library.parents[1].glob("ziglang-*.dist-info/licenses/ziglang/lib")]
         for name, licence, file in (
             ("musl", "MIT", "libc/musl/COPYRIGHT"),
@@ -77,7 +83,7 @@ def said(*words):
 
 
 def compiler():
-    """The first rustc of PATH that has the source of its standard library, and its sysroot."""
+    """Returns the first rustc in PATH with the source of its standard library, and its sysroot."""
     named = os.environ.get("RUSTC")
     places = [pathlib.Path(named)] if named else [pathlib.Path(place) / "rustc" for place in os.environ["PATH"].split(os.pathsep)]
     for rustc in places:
@@ -98,7 +104,7 @@ def zig():
         return named
     if found := shutil.which("zig"):
         return found
-    # The package of the same name for Python, in the environment that cross/prepare makes.
+    # The Python package ziglang, in the virtual environment of cross/prepare.
     python = target_directory() / "cross-venv/bin/python"
     if python.exists():
         return f"{python} -m ziglang"

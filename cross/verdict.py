@@ -1,4 +1,4 @@
-"""What the scripts that try a binary count."""
+"""Counts the checks of the scripts that test a binary."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ count = 0
 
 
 def check(holds, what):
-    """One more that passed, or the end."""
+    """Counts a passed check; a failed one ends the script with exit code 1."""
     global count
     if not holds:
         print(f"FAILED: {what}\n{count} passed, 1 failed")

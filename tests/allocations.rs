@@ -1,8 +1,8 @@
-//! What the requests and recipes of a session of this process allocate, counted over all threads of the process, once queues and tables have the size
-//! they need.
+//! Bounds the allocations of requests and recipes of a session in this process.
 //!
-//! The bounds are what is reached, not what is hoped for: who makes one of them worse has put an allocation on everybody's way. What the caller's own
-//! thread allocates is counted in `library/allocations_caller.rs`: nothing, up to a lock.
+//! They are counted over all threads, once queues and tables have their final size. The bounds are
+//! the current figures, so a change that adds an allocation to a common path fails. The allocations
+//! of the caller's thread are counted in `library/allocations_caller.rs`: none, up to a lock.
 
 mod allocations_cycles;
 mod scratch;
@@ -17,8 +17,11 @@ use zoolet::{AddWatchMode, Wait, path};
 #[global_allocator]
 static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Allocations and reallocations of all threads each time, of so many times after as many that are not counted, because memory grows to its size. The
-/// least of several rounds: threads that wait for a processor come in other batches, and what the node does of itself falls into some of them.
+/// Returns the allocations and reallocations per call, over all threads.
+///
+/// A first series of `times` calls is not counted, because memory grows to its size. The least of
+/// several rounds counts: threads that wait for a processor form other batches, and background work
+/// of the node falls into some rounds.
 fn counted(times: usize, mut once: impl FnMut()) -> f64 {
     (0..times).for_each(|_| once());
     let round = |_| {
@@ -30,29 +33,29 @@ fn counted(times: usize, mut once: impl FnMut()) -> f64 {
     (0..6).map(round).fold(f64::INFINITY, f64::min)
 }
 
-/// Entries share the memory that they are encoded in, some eighty of them.
+/// Entries share the memory that they are encoded in: about eighty per buffer.
 const SHARED: f64 = 0.05;
 
-/// Times of what is one or two writes, and of what is many.
+/// Numbers of calls for cycles of one or two writes, and for longer cycles.
 const TIMES: usize = 1000;
 const FEW_TIMES: usize = 250;
 
-/// One test, because it counts what everybody in the process does.
+/// One test, because it counts all allocations of the process.
 #[test]
 fn a_request_or_recipe_allocates_no_more_than_this_in_the_whole_process() {
     let cycles = Cycles::new();
-    // Before the first set: that makes it short.
+    // Before the first set, which makes the data short.
     let get = counted(TIMES, || cycles.get());
     let set = counted(TIMES, || cycles.set());
     let mut table = vec![
-        // What, at most how many each time, how many.
+        // Name, bound per call, count per call.
         ("a get of a kilobyte", 0.0, get),
         ("exists", 0.0, counted(TIMES, || cycles.exists())),
         // The record.
         ("a set", 1.0 + SHARED, set),
-        // A batch of two for the log, when giving up comes with taking it again.
+        // A log batch of two entries, when a release comes with the next acquire.
         ("a lock taken and given up", 3.5, counted(TIMES, || cycles.lock())),
-        // Its path and its queue here, its path and its watcher in the machine; and the set.
+        // Path and queue in the session, path and watcher in the server, and the set.
         ("a watch for one change, and the change", 7.5, counted(TIMES, || cycles.one_shot())),
         ("a term in office", 32.0, counted(FEW_TIMES, || cycles.elect())),
         ("an item put in and taken", 54.0, counted(FEW_TIMES, || cycles.pass_item())),
@@ -63,7 +66,7 @@ fn a_request_or_recipe_allocates_no_more_than_this_in_the_whole_process() {
     assert!(!table.iter().any(is_more), "{table:#?}");
 }
 
-/// A set at a time, and a reader on a thread of its own that takes each event.
+/// Sets one at a time, while a reader on another thread takes each event.
 fn counted_with_reader(cycles: &Cycles, mut stream: zoolet::WatchStream) -> f64 {
     let (round, over) = (Barrier::new(2), AtomicBool::new(false));
     std::thread::scope(|scope| {

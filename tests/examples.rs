@@ -1,4 +1,4 @@
-//! The examples run as they are shown.
+//! The examples run as shown.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod scratch;
@@ -55,7 +55,7 @@ fn three_boxes_are_one_service() {
     let keygen =
         std::process::Command::new(env!("CARGO_BIN_EXE_zoolet")).args(["keygen", "--out"]).arg(&key).output().unwrap();
     assert!(keygen.status.success(), "{keygen:?}");
-    // All at once, so that no two get the same.
+    // All at once, so that the ports differ.
     let ports: Vec<_> = (0..3).map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
     let hosts: Vec<_> = ports.iter().map(|port| port.local_addr().unwrap().to_string()).collect();
     drop(ports);
@@ -86,7 +86,7 @@ fn the_daemon_follows_its_configuration_until_it_is_told_to_stop() {
     running.join().unwrap().unwrap();
 }
 
-/// They are there to be read, and copied.
+/// Examples are there to be read and copied, so they stay short.
 #[test]
 fn no_example_is_longer_than_eighty_lines() {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
@@ -143,7 +143,8 @@ fn one_gateway_leads_and_when_it_is_told_to_stop_the_other_one_does_at_once() {
     assert!(written <= 1 + u64::from(stat.version.unsigned_abs()));
 }
 
-/// The program itself, which is built with all other examples: `cargo build --examples` for this test alone.
+/// Runs the example program, which `cargo test` builds; for this test alone, run
+/// `cargo build --examples`.
 #[test]
 fn a_gateway_that_is_told_to_stop_by_a_signal_ends_well() {
     use std::io::{BufRead, BufReader};
@@ -189,7 +190,7 @@ fn the_modem_is_up_only_while_its_box_has_the_channel() {
     let holder = channel.contenders().wait().unwrap().remove(0);
     channel.break_grant(&holder, "the other antenna").wait().unwrap();
     assert!(up(1 - first).contains(&(first, Link::Down)));
-    // It stands in line again, and is not taken for one that has ended when its session does.
+    // The daemon stands in line again. The end of its session must not count as its normal end.
     sessions[first].clone().close().wait().unwrap();
     operator.create(path!("/modem/off"), None).wait().unwrap();
     for (number, modem) in modems.into_iter().enumerate() {
@@ -217,7 +218,8 @@ fn sensors_are_seen_coming_measuring_and_going() {
     assert!(told.recv().unwrap().starts_with("thermometer-4: 21.5 "));
     measure.send("22").unwrap();
     assert!(told.recv().unwrap().starts_with("thermometer-4: 22 "));
-    // Somebody deletes it, and it is there again; its session ends, and it is there again with another one.
+    // The znode comes back after another client deletes it. It also comes back with a new session
+    // after the first one ends.
     operator.delete(path!("/sensors/thermometer-4"), zoolet::Version::Any).wait().unwrap();
     measure.send("23").unwrap();
     while !told.recv().unwrap().starts_with("thermometer-4: 23 ") {}
@@ -251,7 +253,7 @@ fn a_job_that_no_worker_can_do_is_buried_and_the_others_are_done_once() {
     });
     let mut buried = ChildrenCache::new(session.clone(), path!("/jobs-dead")).wait().unwrap();
     while !matches!(buried.next().wait().unwrap(), Change::Put { .. }) {}
-    // One for each.
+    // One stop for each worker.
     queue.put("stop").wait().unwrap();
     queue.put("stop").wait().unwrap();
     assert_eq!(working.map(|worker| worker.join().unwrap().unwrap()).into_iter().sum::<u32>(), 2);
@@ -299,7 +301,8 @@ fn a_daemon_begins_with_what_was_good_and_keeps_it_when_nonsense_is_written() {
     let node = Node::start(config(directory)).unwrap();
     let operator = node.session().wait().unwrap();
     let write = |text: &'static str| zoolet::Bytes::from_static(text.as_bytes());
-    // In one entry: the image is written when the subtree is seen first, and not again for ten minutes.
+    // In one entry: the daemon writes the image when it first sees the subtree, and not again for
+    // ten minutes.
     let options = zoolet::CreateOptions::default();
     let both = vec![options.request(path!("/conf"), None), options.request(interval, Some(write("5")))];
     operator.submit(zoolet::Request::Multi(both)).unwrap().wait().unwrap();
@@ -309,7 +312,7 @@ fn a_daemon_begins_with_what_was_good_and_keeps_it_when_nonsense_is_written() {
     }
     node.shutdown(std::time::Duration::from_secs(5)).unwrap();
 
-    // No node, no quorum.
+    // Read without a node and without a quorum.
     let began_with = kept_interval(directory);
     let node = Node::start(config(directory)).unwrap();
     let [daemon, again, operator] = [(); 3].map(|()| node.session().wait().unwrap());
@@ -326,7 +329,8 @@ fn a_daemon_begins_with_what_was_good_and_keeps_it_when_nonsense_is_written() {
     assert_eq!(told.recv().unwrap(), "\"soon\" is no number of seconds; still every 5 s");
     operator.set(interval, write("7"), zoolet::Version::Any).wait().unwrap();
     assert_eq!(told.recv().unwrap(), "measuring every 7 s");
-    // Its session ends: it goes on with what it has, and hears the same again from another one, and then what is new.
+    // When its session ends, the daemon keeps its value. From a new session it hears the current
+    // value again, and then the new one.
     operator.set(interval, write("soon"), zoolet::Version::Any).wait().unwrap();
     assert_eq!(told.recv().unwrap(), "\"soon\" is no number of seconds; still every 7 s");
     daemon.close().wait().unwrap();

@@ -1,4 +1,4 @@
-//! A subtree that a node keeps in a file, read without one.
+//! A subtree that a node keeps in a file, and that a process reads without a node.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 mod scratch;
@@ -41,7 +41,7 @@ fn text(bytes: &'static str) -> Option<Bytes> {
     Some(Bytes::from_static(bytes.as_bytes()))
 }
 
-/// Waits until the file is like this.
+/// Waits until the image satisfies `is_so`.
 fn until(scratch: &Scratch, is_so: impl Fn(&LastKnownGood) -> bool) -> LastKnownGood {
     let began = Instant::now();
     loop {
@@ -57,7 +57,7 @@ fn until(scratch: &Scratch, is_so: impl Fn(&LastKnownGood) -> bool) -> LastKnown
 
 #[test]
 fn everybody_may_read_the_image_whatever_the_umask_of_the_server_is() {
-    // That of the unit for systemd.
+    // The umask of the systemd unit.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let scratch = Scratch::new();
     let (_node, session) = start(&scratch);
@@ -94,7 +94,7 @@ fn the_image_follows_the_subtree_and_is_read_without_a_node() {
     session.delete(path!("/conf/large"), Version::Any).wait().unwrap();
     until(&scratch, |kept| kept.get(path!("/conf/large")).is_none());
 
-    // All of it is deleted, perhaps by mistake.
+    // The whole subtree is deleted, perhaps by mistake.
     session.delete(path!("/conf/alive"), Version::Any).wait().unwrap();
     session.delete(path!("/conf/interval"), Version::Any).wait().unwrap();
     session.delete(path!("/conf"), Version::Any).wait().unwrap();
@@ -122,7 +122,7 @@ fn it_is_written_no_oftener_than_allowed_and_never_when_nothing_changed() {
     let allowed = 1 + began.elapsed().as_secs() / MIN_INTERVAL.as_secs() + 1;
     assert!((2..=allowed).contains(&images), "{images} images, {allowed} allowed");
 
-    // What is elsewhere, what comes and goes, and the start of a node are no changes.
+    // Writes elsewhere, short-lived ephemerals and the start of a node are no changes.
     let stat = session.set(path!("/conf"), text("last"), Version::Any).wait().unwrap();
     until(&scratch, |kept| kept.zxid().as_i64() == stat.mzxid);
     let last = identity();
@@ -133,7 +133,7 @@ fn it_is_written_no_oftener_than_allowed_and_never_when_nothing_changed() {
     session.delete(path!("/conf/alive"), Version::Any).wait().unwrap();
     std::thread::sleep(MIN_INTERVAL * 3 / 2);
     assert_eq!(identity(), last);
-    // It goes on following.
+    // The image still follows the subtree.
     let stat = session.set(path!("/conf"), text("new"), Version::Any).wait().unwrap();
     until(&scratch, |kept| kept.znode(path!("/conf")).is_some_and(|(_, kept)| kept.mzxid == stat.mzxid));
     drop(node);
@@ -168,7 +168,7 @@ fn a_file_that_is_missing_damaged_or_none_of_ours_is_an_error_that_says_so() {
     std::fs::remove_file(&other).unwrap();
     assert_eq!(last_known_good(&other).unwrap_err(), LastKnownGoodError::Missing(other.clone()));
     assert!(matches!(last_known_good(scratch.path()), Err(LastKnownGoodError::Unreadable(..))));
-    // A node puts a sound one in the place of a damaged one.
+    // A node replaces a damaged image by a sound one.
     std::fs::write(file(&scratch), &whole[..4096]).unwrap();
     let (_node, _) = start(&scratch);
     let began = Instant::now();
@@ -199,7 +199,8 @@ fn a_place_or_an_interval_that_cannot_be_is_refused_at_the_start() {
     assert!(refused(&|kept| kept.min_interval = Duration::MAX).contains("allowed is 1 s to 7 days"));
 }
 
-/// Nobody but the server may enter that directory, and what a base needs of it is counted without a stranger's file.
+/// Only the server may enter the data directory, and the space that a base needs is computed
+/// without foreign files.
 #[test]
 fn a_file_among_the_data_is_refused_whatever_leads_there() {
     let scratch = Scratch::new();
@@ -217,7 +218,7 @@ fn a_file_among_the_data_is_refused_whatever_leads_there() {
         ("data", "link/conf.image"),
         ("link", "data/conf.image"),
         ("data", "data-images/../data/conf.image"),
-        // Neither is there before the first start.
+        // These paths do not exist before the first start.
         ("new", "new/conf.image"),
         ("new", "new/images/conf.image"),
         ("new", "new"),
@@ -233,7 +234,7 @@ fn a_file_among_the_data_is_refused_whatever_leads_there() {
     start_with("data", "data-images/conf.image").unwrap();
 }
 
-/// The configuration itself, a device, somebody's letters: whatever the file was, it would be gone without a word.
+/// Whatever the file was, a configuration, a device or letters, it would be lost without a warning.
 #[test]
 fn a_file_that_is_no_image_is_not_replaced() {
     let scratch = Scratch::new();
@@ -255,7 +256,7 @@ fn a_file_that_is_no_image_is_not_replaced() {
             other => panic!("{name}: {other:?}"),
         }
     }
-    // What a crash may leave of one, and what somebody made to have its rights.
+    // An image cut short by a crash, and an empty file created in advance for its permissions.
     std::fs::write(scratch.join("images/cut"), b"zltimg\0\x01").unwrap();
     std::fs::write(scratch.join("images/empty"), "").unwrap();
     for name in ["cut", "empty"] {

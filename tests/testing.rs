@@ -1,4 +1,4 @@
-//! What embedders test with: ensembles in memory, their faults, and runs that a seed decides.
+//! The testing API for embedders: ensembles in memory, their faults, and seeded runs.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 #[path = "../examples/hot_standby_modem.rs"]
@@ -19,7 +19,7 @@ use zoolet::recipes::Coordinator;
 use zoolet::testing::{Ensemble, Fact, World, simulate};
 use zoolet::{Bytes, CreateOptions, Error, ErrorCode, LostReason, SessionState, path};
 
-/// What somebody says who panics.
+/// Returns the message of a panic.
 fn told(work: impl FnOnce()) -> String {
     let panic = catch_unwind(AssertUnwindSafe(work)).unwrap_err();
     panic.downcast_ref::<String>().cloned().unwrap_or_default()
@@ -35,7 +35,10 @@ fn turns_at_the_valve_are_one_gateways_each_in_twenty_runs() {
     assert_eq!(simulated::run(), 20);
 }
 
-/// When modems transmit, microseconds of the run: since one was told to, until the instant that it was told with that, or until it was told something else.
+/// Returns when modems transmit: client, start and end in microseconds of the run.
+///
+/// A modem transmits from the time it is told `Up` until the instant given with it, or until it is
+/// told something else.
 fn transmissions(facts: &[Fact<Told>]) -> Vec<(usize, u64, u64)> {
     let mut all = Vec::new();
     for (at, fact) in facts.iter().enumerate() {
@@ -49,15 +52,17 @@ fn transmissions(facts: &[Fact<Told>]) -> Vec<(usize, u64, u64)> {
     all
 }
 
-/// What a modem is told, by the time of the run.
+/// An instruction to a modem, in the time of the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Told {
     Up { until_us: u64 },
     Down,
 }
 
-/// Their boxes are cut off, stand still, die and lose their sessions. A modem that is told when to stop, and no more, transmits beside the other one while its
-/// box stands still.
+/// The boxes are cut off, paused, killed and lose their sessions.
+///
+/// Without the deadline in `Up`, a modem would miss the command to stop while its box is paused,
+/// and would transmit beside the other one.
 #[test]
 fn modems_never_transmit_both_in_twenty_runs() {
     use hot_standby_modem::{Link, standby};
@@ -128,7 +133,7 @@ fn a_partition_leaves_the_larger_side_and_a_healed_one_everybody() {
         servers.iter().partition(|server| **server == former || server.as_u8() == former.as_u8() % 5 + 1);
     let cut_off = ensemble.session_in(former);
     ensemble.partition(&few, &many);
-    // It notices that it has no quorum, and keeps its sessions for a while.
+    // The former leader notices that it has no quorum, and keeps its sessions for a while.
     ensemble.advance(Duration::from_secs(8));
     assert!(many.contains(&ensemble.leader().unwrap()));
     assert_eq!(cut_off.state(), SessionState::Suspended);
@@ -191,7 +196,8 @@ fn a_disk_that_hangs_holds_up_writes_of_its_server_as_long_as_was_said() {
     assert!((Duration::from_secs(3)..Duration::from_secs(4)).contains(&took), "{took:?}");
 }
 
-/// Prints what an ensemble takes until it serves: `cargo test --features testing --test testing -- --ignored --nocapture`.
+/// Prints the time until an ensemble serves:
+/// `cargo test --features testing --test testing -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 #[allow(clippy::print_stderr, reason = "a measurement")]

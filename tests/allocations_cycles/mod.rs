@@ -1,4 +1,5 @@
-//! What is counted, in `allocations.rs` over all threads and in `library/allocations_caller.rs` on one.
+//! The counted cycles: `allocations.rs` counts over all threads, `library/allocations_caller.rs` on
+//! one.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -10,7 +11,7 @@ use super::scratch::Scratch;
 use zoolet::recipes::{Election, Lock, Queue};
 use zoolet::{Bytes, Config, Node, Session, Version, Wait, path};
 
-/// A node, two of its sessions, and recipes that nobody else uses.
+/// A node, two of its sessions, and recipes without other users.
 pub(crate) struct Cycles {
     pub(crate) session: Session,
     other: Session,
@@ -44,28 +45,28 @@ impl Cycles {
         assert!(self.session.exists(path!("/config")).wait().unwrap().is_some());
     }
 
-    /// By the other session.
+    /// Sets by the other session.
     pub(crate) fn set(&self) {
         self.other.set(path!("/config"), Bytes::from_static(b"\x07\x07"), Version::Any).wait().unwrap();
     }
 
-    /// A lock that nobody else wants is taken and given up.
+    /// Takes and releases an uncontended lock.
     pub(crate) fn lock(&self) {
         drop(self.lock.acquire().wait().unwrap());
     }
 
-    /// A term in office: the only candidate stands, is elected, says so, and resigns.
+    /// A term in office: the only candidate stands, is elected, announces it and resigns.
     pub(crate) fn elect(&self) {
         drop(self.election.campaign().wait().unwrap());
     }
 
-    /// An item, from its producer to the only consumer.
+    /// Passes an item from its producer to the only consumer.
     pub(crate) fn pass_item(&self) {
         self.queue.put(Bytes::from_static(b"weld 17")).wait().unwrap();
         assert_eq!(self.queue.take().wait().unwrap(), &b"weld 17"[..]);
     }
 
-    /// A watch for the next change, and that change.
+    /// Watches for the next change, and makes it.
     pub(crate) fn one_shot(&self) {
         let (_, watch) = self.session.get_and_watch(path!("/config")).wait().unwrap();
         self.set();

@@ -1,4 +1,4 @@
-//! What the base keeps in memory: blocks of its runs and of redb, tables, filters.
+//! Memory of the base: blocks of its runs and of redb, tables, filters.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -28,7 +28,7 @@ fn populate(client: &mut Client) {
     }
 }
 
-/// Reads so often, spread over so many of them.
+/// Reads `times` times, spread over `znodes` znodes.
 fn read(client: &mut Client, times: usize, znodes: usize) {
     for first in (0..times).step_by(1000) {
         let mut out = BytesMut::new();
@@ -39,7 +39,10 @@ fn read(client: &mut Client, times: usize, znodes: usize) {
     }
 }
 
-/// A merge has memory of its own while it runs, and what it leaves in redb's cache is another thread's: the allocator keeps that when it is freed.
+/// Waits until merges have ended.
+///
+/// A running merge uses additional memory. Memory that it leaves in redb's cache belongs to another
+/// thread's arena, so the allocator keeps it after a free.
 fn merges_are_done(server: &Server) {
     let mut written = u64::MAX;
     while written != server.figure("base_merge_bytes_written") {
@@ -58,7 +61,7 @@ fn blocks_and_tables_of_the_base() {
     merges_are_done(&server);
     server.restart_with(&with_roomy_frames(lines));
     let mut client = server.client();
-    // What reading takes besides.
+    // Memory that reading takes apart from the base.
     read(&mut client, 2000, 1);
     let (before, held_before) = (server.anonymous_bytes(), server.figure("budget_base_memory_bytes"));
     println!("{held_before} bytes held after opening, {} runs, {before} resident", server.figure("base_runs"));

@@ -1,4 +1,6 @@
-//! Queues and tables of bytes, each driven to its bound: what the server says it holds is what its memory grew by.
+//! Drives each queue and table of bytes to its bound.
+//!
+//! The bytes that the server reports must equal the growth of its memory.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -14,7 +16,7 @@ use zoolet_transport::wire::client::encode_request;
 
 const MIB: u64 = 1 << 20;
 
-/// Caches that do not blur what is measured, but where that is what is measured.
+/// Small caches, so that they do not distort the measurements of other parts.
 const PLAIN: &str = "record_cache_bytes = 65536\nbase_cache_bytes = 65536";
 
 #[test]
@@ -27,7 +29,7 @@ fn halves_of_large_requests() {
     half.resize(900_000, 7);
     for client in &mut clients {
         client.stream.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
-        // The last ones are not read to the end any more.
+        // The server stops reading the last requests to their end.
         let _ = client.stream.write_all(&half);
     }
     eventually("the bound is reached", || server.figure("budget_outstanding_bytes") >= 4 * MIB);
@@ -36,7 +38,8 @@ fn halves_of_large_requests() {
     assert!(charged < 6 * MIB, "{charged}");
 }
 
-/// All of them wait with the same room before them: what one reads of it the others have not.
+/// All clients wait for the same free room: bytes that one of them takes are not available to the
+/// others.
 #[test]
 fn beginnings_of_large_requests_of_many() {
     const CLIENTS: usize = 400;
@@ -55,7 +58,7 @@ fn beginnings_of_large_requests_of_many() {
     println!("{charged:?} charged, {resident} resident");
     let peak = server.figure("budget_outstanding_bytes_peak");
     assert!(peak <= server.figure("budget_outstanding_bytes_limit") + MIB, "{peak}");
-    // The look-ahead of each is its own.
+    // Each connection also has a separate read-ahead.
     assert!(resident <= 8 * MIB, "{resident}");
 }
 
@@ -83,7 +86,7 @@ fn answers_that_nobody_takes() {
     writer.ask(&set("/large", b"small")).unwrap();
 }
 
-/// So many znodes of 100 bytes, a thousand in a transaction.
+/// Creates znodes of 100 bytes, a thousand per transaction.
 fn populate(client: &mut Client, znodes: std::ops::Range<usize>) {
     for first in znodes.step_by(1000) {
         let create = |number| match create(&path(number), &[7; 100], CreateKind::Persistent) {

@@ -1,4 +1,7 @@
-//! Thousands of connections against their bound: what one costs, what the next one is told, and that those inside are served.
+//! Thousands of connections against their bound.
+//!
+//! The tests measure the cost of a connection, the refusal of the next one, and the service of
+//! those inside.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -11,14 +14,14 @@ use std::process::Stdio;
 use zoolet_model::Request;
 
 const CONNECTIONS: usize = 5000;
-/// Promised for an idle connection, its session not included.
+/// Promised bound of an idle connection, without its session.
 const CONNECTION_BYTES_MAX: u64 = 8 << 10;
 
 #[test]
 fn five_thousand_connections_ping_and_set_within_8_kib_each_and_the_next_is_closed() {
     raise_open_files();
     let scratch = Scratch::new();
-    // A few for the test itself, and for the words that ask how it is.
+    // A few more for the test and for four-letter words.
     let lines = format!("connections_max = {}\nconnections_per_address_max = 0\nsessions_max = 6000", CONNECTIONS + 8);
     let server = Server::start_with(&scratch, &with_limits(&lines));
     let mut inside = server.client();
@@ -47,7 +50,8 @@ fn five_thousand_connections_ping_and_set_within_8_kib_each_and_the_next_is_clos
     assert!(each <= CONNECTION_BYTES_MAX, "{each} bytes each");
     assert_charged("connections", charged, grown);
 
-    // The last places are taken: whoever comes now is closed before the handshake, and those inside notice nothing.
+    // The last places are taken. A new connection is closed before the handshake, and the others
+    // notice nothing.
     let enter = || Client::ask_for_session(server.address, 40_000).join();
     let last: Vec<_> = std::iter::from_fn(enter).collect();
     assert!((1..8).contains(&last.len()), "{}", last.len());

@@ -1,4 +1,4 @@
-//! What clients may take of the server process: memory, connections, sessions, watches.
+//! Limits on the clients of a server process: memory, connections, sessions, watches.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod base;

@@ -1,4 +1,7 @@
-//! Floods of sessions against their bound: what one costs, what the next one is told, and that all of it goes away.
+//! Floods of sessions against their bound.
+//!
+//! The tests measure the cost of a session, the refusal of the next one, and that all memory is
+//! returned.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -9,7 +12,7 @@ use crate::support::*;
 use bytes::Bytes;
 use zoolet_model::{CreateKind, ErrorCode, Reply, Request};
 
-/// Promised for a session, its record in the memtable included.
+/// Promised bound of a session, including its record in the memtable.
 const SESSION_BYTES_MAX: u64 = 512;
 const SESSIONS: usize = 20_000;
 
@@ -20,7 +23,7 @@ fn twenty_thousand_sessions_whose_clients_vanished_cost_512_bytes_each() {
     let lines = "connections_per_address_max = 0\nsessions_max = 23000\nbase_cache_bytes = 65536\n\
                  record_cache_bytes = 65536\nmemtable_bytes = 1048576";
     let server = Server::start_with(&scratch, &with_roomy_frames(lines));
-    // What connections take is there before, and is used again.
+    // Allocates the memory of connections in advance, so that later ones reuse it.
     for _ in 0..5 {
         drop(crowd(&server, 500, 40_000));
     }
@@ -53,7 +56,7 @@ fn beyond_the_last_session_connections_close_the_log_says_why_and_expiry_makes_r
     let lines: Vec<_> = log.lines().filter(|line| line.contains("no more sessions")).collect();
     assert_eq!(lines.len(), 1, "{log}");
 
-    // Those who have one are served, also when all of them reconnect at once, again and again.
+    // The owners of sessions are served, even when all of them reconnect at once several times.
     for _ in 0..10 {
         let sessions: Vec<_> = clients.iter().map(|client| client.session).collect();
         let again = sessions.iter().map(|session| Client::reconnect(server.address, session).expect("its own session"));
@@ -61,7 +64,7 @@ fn beyond_the_last_session_connections_close_the_log_says_why_and_expiry_makes_r
         clients = again;
     }
     assert!(clients.iter_mut().all(|client| client.exists("/")));
-    // A stranger who tries passwords gets no session and ends none.
+    // A stranger that guesses passwords gets no session and ends none.
     for number in 0..500 {
         let owner = &clients[number % 50].session;
         let guess = hello(owner.session, Some(Bytes::from(vec![number as u8; 16])), 2000);
@@ -69,7 +72,7 @@ fn beyond_the_last_session_connections_close_the_log_says_why_and_expiry_makes_r
     }
     assert!(clients.iter_mut().all(|client| client.exists("/")));
 
-    // Their clients vanish; after their timeout there is room.
+    // The clients vanish; after their timeout there is room.
     drop(clients);
     eventually("they expire", || server.figure("budget_sessions") == 0);
     assert_eq!(server.figure("budget_session_bytes"), 0);

@@ -1,5 +1,6 @@
-//! Slow-loris: thousands of clients that begin and do not go on. Each is ended by a deadline, costs bounded memory, and keeps nobody else from
-//! writing and reading.
+//! Slow-loris: thousands of clients that begin a request and do not finish it.
+//!
+//! Each is ended by a deadline, costs bounded memory, and delays no other client.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -18,14 +19,14 @@ fn server(scratch: &Scratch, limits: &str) -> Server {
     Server::start_with(scratch, &format!("{}handshake_timeout_ms = 1500\n", with_limits(&limits)))
 }
 
-/// The beginning of a frame of so many bytes.
+/// The first half of a frame of `bytes` bytes.
 fn half_a_frame(bytes: usize) -> Vec<u8> {
     let mut frame = i32::try_from(bytes).unwrap().to_be_bytes().to_vec();
     frame.resize(4 + bytes / 2, 7);
     frame
 }
 
-/// Sends a byte to each, again and again, until the server has closed all of them.
+/// Sends a byte to each connection, repeatedly, until the server has closed all of them.
 fn trickle_until_closed(streams: &mut Vec<TcpStream>) {
     let began = std::time::Instant::now();
     for stream in streams.iter_mut() {
@@ -59,7 +60,8 @@ fn handshakes_that_are_never_finished_end_at_their_deadline() {
             stream.write_all(beginning).unwrap();
             stream
         };
-        // Half of them say no more; a byte more of a length would make a frame that is refused for what it says.
+        // Connections that sent at most one byte stay silent: more bytes would complete a length
+        // that is refused.
         let (mut streams, mut silent): (Vec<_>, Vec<_>) =
             (0..CONNECTIONS).map(begin).enumerate().partition(|(number, _)| number % 4 >= 2);
         let mut streams: Vec<_> = streams.drain(..).map(|(_, stream)| stream).collect();
@@ -94,7 +96,7 @@ fn sessions_that_begin_a_request_and_do_not_go_on_expire() {
 #[test]
 fn a_client_that_reads_keeps_its_connection_when_it_was_the_server_that_stood_still() {
     let scratch = Scratch::new();
-    // One answer is far more than may wait for one client, and more than the system's socket buffers take.
+    // One answer exceeds the bound of one client, and the system's socket buffers.
     let roomy =
         "log_segment_bytes = 33554432\nlog_segments = 6\nframe_bytes_max = 16000000\noutbound_bytes_max = 65536\n";
     let server = Server::start_with(&scratch, &format!("[limits]\n{roomy}"));
@@ -106,7 +108,8 @@ fn a_client_that_reads_keeps_its_connection_when_it_was_the_server_that_stood_st
     while left > 0 {
         left -= stream.read(&mut first).unwrap().min(left);
     }
-    // Now the server waits for the client to take more; then both stand still, as in a machine that is suspended.
+    // Now the server waits for the client to read. Then both stand still, as on a suspended
+    // machine.
     std::thread::sleep(Duration::from_millis(100));
     server.signal("STOP");
     std::thread::sleep(Duration::from_millis(1200));
@@ -132,7 +135,7 @@ fn large_requests_that_arrive_together_do_not_wait_for_each_other_for_ever() {
     let server = server(&scratch, "outstanding_bytes_max = 65536");
     let mut clients: Vec<_> = (0..10).map(|_| server.client()).collect();
     clients[0].create("/large", b"").unwrap();
-    // The first half of each fills what all together may hold; nobody's second half would fit.
+    // The first halves fill the shared bound, so no second half would fit.
     let mut out = bytes::BytesMut::new();
     zoolet_transport::wire::client::encode_request(1, &set("/large", &[7; 90_000]), &mut out);
     for client in &mut clients {

@@ -30,7 +30,7 @@ fn set_watches(client: &mut Client, watches: SetWatches) -> Result<Reply, ErrorC
     client.ask(&Request::SetWatches(watches))
 }
 
-/// Frames of a megabyte, and caches that do not blur what is measured.
+/// Frames of a megabyte, and small caches that do not distort the measurement.
 fn server(scratch: &Scratch, watches_max: usize) -> Server {
     let lines = format!("watches_max = {watches_max}\nrecord_cache_bytes = 65536\nbase_cache_bytes = 65536");
     Server::start_with(scratch, &with_roomy_frames(&lines))
@@ -62,7 +62,8 @@ fn a_million_watches_of_every_kind_cost_100_bytes_each_and_one_more_is_refused()
     assert_charged("watches", charged, grown);
     assert!(charged <= WATCHES as u64 * WATCH_BYTES_MAX, "{charged} bytes");
 
-    // Full: whatever would add one is refused, of every kind, and what is there can be asked for again.
+    // The table is full: a request that would add a watch of any kind is refused. Existing watches
+    // may be requested again.
     let client = &mut clients[0];
     let exists = |path: Text| Request::Exists { path, watch: true };
     assert_eq!(client.ask(&exists("/absent".into())), Err(ErrorCode::SystemError));
@@ -73,7 +74,7 @@ fn a_million_watches_of_every_kind_cost_100_bytes_each_and_one_more_is_refused()
     assert_eq!(client.ask(&exists(path(7))), Err(ErrorCode::NoNode), "it is watched already");
     assert!(client.exists("/here"));
 
-    // All of them can be looked at, by both keys, in pieces.
+    // All of them can be listed by both keys, in pieces.
     let before = server.resident_bytes_peak();
     for word in ["wchc", "wchp"] {
         let text = server.word(word);
@@ -85,7 +86,7 @@ fn a_million_watches_of_every_kind_cost_100_bytes_each_and_one_more_is_refused()
     assert!(grown < 4 << 20, "{grown} bytes");
     assert_eq!(server.word("wchs"), "10 connections watching 1000000 paths\nTotal watches:1000000\n");
 
-    // Who leaves makes room, and memory is used again.
+    // A client that leaves makes room, and its memory is reused.
     drop(clients);
     eventually("all watches are gone", || server.figure("watch_count") == 0);
     assert_eq!(server.figure("budget_watch_bytes"), 0);
@@ -100,7 +101,7 @@ fn set_watches_registers_all_or_nothing() {
     let mut client = server.client();
     client.create("/changed", b"").unwrap();
     client.ask(&Request::AddWatch { path: path(5000), mode: AddWatchMode::Persistent }).unwrap();
-    // One is there: 2999 more fit.
+    // One watch exists: 2999 more fit.
     let request =
         |count| SetWatches { persistent: (1..count).map(path).collect(), exist: vec!["/changed".into()], ..none() };
     assert_eq!(set_watches(&mut client, request(3000)), Err(ErrorCode::SystemError));

@@ -1,4 +1,4 @@
-//! `zoolet bench`, with the real binary against real servers: its numbers add up, it cleans up, and it says what went wrong.
+//! `zoolet bench` against real servers: its numbers add up, it cleans up, it reports failures.
 
 #![allow(clippy::unwrap_used, reason = "tests stop at the first surprise")]
 
@@ -7,7 +7,7 @@ use crate::support::*;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Output, Stdio};
 
-/// With the server's address and no warm-up, unless `words` say others, and JSON.
+/// The command with JSON output; adds the server's address and no warm-up unless `words` set them.
 fn bench(server: &Server, words: &str) -> std::process::Command {
     let address = server.address.to_string();
     let mut command = zoolet(&["bench", "--json"]);
@@ -20,7 +20,7 @@ fn bench(server: &Server, words: &str) -> std::process::Command {
     command
 }
 
-/// Its JSON, after checking that it is whole and that every request is accounted for.
+/// Returns its JSON after checking that it is complete and accounts for every request.
 fn checked(output: &Output) -> Json {
     let json = Json::parse(std::str::from_utf8(&output.stdout).unwrap());
     assert_eq!(json.number("version"), 1.0);
@@ -73,7 +73,8 @@ fn every_op_does_as_many_requests_as_asked_and_takes_its_znodes_away() {
         ("--op lock --requests 20 --connections 4", 20, Some(0)),
         ("--op lock --requests 20 --connections 4 --locks 3", 20, Some(0)),
         ("--op set --requests 200 --rate 2000 --size 0", 200, Some(0)),
-        // All are due at once, so the last connections find none left while their own are under way.
+        // All are due at once: the last connections find no request left while their own are in
+        // flight.
         ("--op set --requests 200 --rate 10000000", 200, Some(0)),
         ("--op set --requests 5 --connections 1 --outstanding 1 --size 90000 --keys 5", 5, Some(0)),
     ] {
@@ -188,7 +189,7 @@ fn bad_usage_is_one_line_and_exit_code_2() {
 #[test]
 fn no_server_is_one_line_and_exit_code_1() {
     let scratch = Scratch::new();
-    // Bound and not listening: nobody else can have it meanwhile.
+    // The port was bound and is closed again, so nothing listens there.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     drop(taken);
@@ -201,7 +202,7 @@ fn no_server_is_one_line_and_exit_code_1() {
     assert!(line.starts_with("zoolet: no-such-host.invalid:2181: "), "{line}");
 }
 
-/// Runs take seconds, most of which they wait.
+/// Runs cases in parallel: each takes seconds, most of which it waits.
 fn side_by_side<T: Send>(cases: impl IntoIterator<Item = T>, test: impl Fn(T) + Sync) {
     std::thread::scope(|scope| {
         for case in cases {
@@ -210,14 +211,14 @@ fn side_by_side<T: Send>(cases: impl IntoIterator<Item = T>, test: impl Fn(T) + 
     });
 }
 
-/// A run that goes on until something happens to it.
+/// A run that continues until the test disturbs it.
 struct Running {
     child: Child,
     stderr: BufReader<ChildStderr>,
 }
 
 impl Running {
-    /// Returns when requests are being answered.
+    /// Returns once requests are being answered.
     fn start(server: &Server, words: &str) -> Self {
         let mut command = bench(server, words);
         command.args(["--progress", "--duration", "60s"]).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -279,7 +280,8 @@ fn a_server_that_goes_away_ends_the_run_with_a_line_that_names_it() {
     side_by_side(["set", "mix --rate 1000", "watch --connections 3", "lock"], |op| {
         let scratch = Scratch::new();
         let mut server = Server::start(&scratch);
-        // Longer than a busy machine stands still: otherwise the session times out before the server is killed.
+        // Longer than a busy machine stalls. Otherwise the session would time out before the server
+        // is killed.
         let running = Running::start(&server, &format!("--session-timeout 3s --op {op}"));
         server.kill();
         let output = running.end();
@@ -290,14 +292,15 @@ fn a_server_that_goes_away_ends_the_run_with_a_line_that_names_it() {
         assert!(line.ends_with("for 3 s"), "{line}");
         let json = checked(&output);
         assert!(matches!(json.at("failure"), Json::Text(_)) && json.number("acknowledged") > 0.0, "{op}");
-        // Silence until the end is a gap.
+        // The silence until the end is a gap.
         assert!(op.starts_with("mix") || json.number("longest_write_gap_us") >= 3_000_000.0, "{op}: {json:?}");
     });
 }
 
 #[test]
 fn an_open_loop_tells_what_an_outage_kept_from_being_sent() {
-    // One that is gone refuses connections; one that stands still keeps those it has, and what is under way.
+    // A killed server refuses connections. A frozen server keeps its connections and the requests
+    // in flight.
     let freeze = |server: &mut Server| server.signal("STOP");
     side_by_side([Server::kill, freeze], |end| {
         let scratch = Scratch::new();
@@ -310,7 +313,7 @@ fn an_open_loop_tells_what_an_outage_kept_from_being_sent() {
         assert!(json.number("unsent") > 0.0, "{json:?}");
         let due = json.number("seconds") * 500.0;
         let told = json.number("acknowledged") + json.number("errors") + json.number("unsent");
-        // Seconds are told with three digits.
+        // Seconds have three decimal digits.
         assert!((told - due).abs() <= 2.0, "{due} due: {json:?}");
     });
 }
@@ -321,18 +324,18 @@ fn connections_move_on_to_the_next_server_and_say_so() {
     side_by_side([Server::kill, freeze], |end| {
         let (scratch, other) = (Scratch::new(), Scratch::new());
         let (mut server, next) = (Server::start(&scratch), Server::start(&other));
-        // Both have the keys, but they know nothing of each other's sessions.
+        // Both servers have the keys, but neither knows the other's sessions.
         run_well(&next, "--keep --requests 1");
         let both = format!("--session-timeout 600ms --server {},{}", server.address, next.address);
         let mut running = Running::start(&server, &both);
         end(&mut server);
-        // Whoever was at the other one goes on meanwhile.
+        // The connections to the other server go on meanwhile.
         (0..3).for_each(|_| drop(running.line()));
         running.interrupt();
         let output = running.end();
         let json = checked(&output);
         assert_eq!(json.at("options").at("servers"), &Json::Text(format!("{},{}", server.address, next.address)));
-        // Half of the connections were there.
+        // Half of the connections were at the first server.
         assert_eq!((json.number("reconnects"), json.number("sessions_lost")), (4.0, 4.0), "{json:?}");
         assert!(json.at("errors_by_name").number("ConnectionLost") > 0.0 && json.number("acknowledged") > 0.0);
     });
@@ -355,7 +358,8 @@ fn an_interrupt_while_keys_are_made_takes_them_away() {
     assert!(!server.client().exists("/bench"));
 }
 
-/// It accepts, because its kernel does, and says nothing: the next of the list is as good.
+/// Its kernel accepts connections, but it never answers. The client must go on to the next server
+/// of the list.
 #[test]
 fn a_server_that_is_frozen_keeps_nobody_from_the_next() {
     let frozen = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! Shells complete command lines with what `zoolet completions` prints.
+//! Shells complete command lines with the script that `zoolet completions` prints.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests may unwrap, and say what they cannot try here")]
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::support::Scratch;
 
-/// Asks bash as its line editor does: `$1` is the script, what follows are the words of the line.
+/// Runs the completion as bash does: `$1` is the script, and the words of the line follow.
 const ASK_BASH: &str = r#"
 source "$1"; shift
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
@@ -16,7 +16,7 @@ _zoolet
 printf '%s\n' "${COMPREPLY[@]}"
 "#;
 
-/// A directory with a file and a directory in it, and the script of a shell.
+/// Returns a directory that holds a file, a directory and the script of a shell.
 fn scratch(shell: &str) -> (Scratch, PathBuf) {
     let scratch = Scratch::new();
     fs::create_dir(scratch.join("plant")).unwrap();
@@ -28,7 +28,7 @@ fn scratch(shell: &str) -> (Scratch, PathBuf) {
     (scratch, script)
 }
 
-/// What is offered for the last word of a line.
+/// Returns the completions of the last word of a line.
 fn offered(command: &mut Command) -> BTreeSet<String> {
     let output = command.output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -36,7 +36,7 @@ fn offered(command: &mut Command) -> BTreeSet<String> {
     text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// A line whose last word is completed, and all that is offered for it.
+/// Lines, and all completions of their last word.
 const LINES: [(&str, &[&str]); 17] = [
     ("s", &["serve", "status"]),
     ("unit ", &["procd", "systemd"]),
@@ -74,7 +74,7 @@ fn bash_completes_commands_options_and_values() {
     }
 }
 
-/// fish is on few machines, so on the others nothing is said of it here.
+/// Skipped where fish is not installed.
 #[test]
 fn fish_completes_the_same() {
     let (scratch, script) = scratch("fish");
@@ -90,7 +90,8 @@ fn fish_completes_the_same() {
                 .env("HOME", scratch.path())
                 .current_dir(scratch.path()),
         );
-        // Behind a tab it says what it is; a value may stand with its option, and a directory with its slash.
+        // fish appends a description after a tab. A value may include its option, and a directory
+        // its slash.
         let words = offered.iter().map(|line| line.split('\t').next().unwrap());
         let words: BTreeSet<&str> = words.map(|word| word.rsplit('=').next().unwrap().trim_end_matches('/')).collect();
         let expected: BTreeSet<&str> = expected.iter().copied().filter(|&word| word != "--help").collect();

@@ -1,4 +1,4 @@
-//! `zoolet ensemble`, `status` and `keygen`, as somebody uses them who tries zoolet for the first time.
+//! `zoolet ensemble`, `status` and `keygen`, as a first-time user runs them.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -16,7 +16,7 @@ fn an_ensemble_starts_survives_its_leader_and_finds_its_data_again() {
     for part in [r#""role":"leader""#, r#""linked":true"#, r#""alarms":[]"#, r#""error":null"#] {
         assert!(json.contains(part), "{part} in {json}");
     }
-    // The same file is every server's, and names no other machine.
+    // All servers share this file, which names no other machine.
     let of_file = run(&scratch, &["status", "--config", "zoolet-ensemble/zoolet.toml"]);
     assert_eq!(of_file.status.code(), Some(0), "{of_file:?}");
     let text = String::from_utf8(of_file.stdout).unwrap();
@@ -25,10 +25,10 @@ fn an_ensemble_starts_survives_its_leader_and_finds_its_data_again() {
 
     let leader = ensemble.processes.iter().position(|(_, leads)| *leads).unwrap();
     Ensemble::signal(ensemble.processes[leader].0, "KILL");
-    // Which serves, or elects a leader, as it is asked before the others have noticed or after.
+    // The line ends with "serves" or "elects a leader", depending on when the other servers notice.
     let gone = format!("server {} does not answer: 2 of 3 voters are here, a majority, which ", leader + 1);
     let mut news = vec![ensemble.line().unwrap(), ensemble.line().unwrap()];
-    // Which is seen first depends on the moment of asking.
+    // The order of the two lines depends on the moment of the query.
     news.sort_by_key(|line| !line.starts_with(&gone));
     assert!(
         news[0].starts_with(&gone) && news[1].starts_with("server ") && news[1].ends_with(" leads now\n"),
@@ -96,7 +96,7 @@ fn what_it_cannot_do_is_one_line() {
     drop(ensemble);
 }
 
-/// A later release may mean something else by its words: nothing of it passes for healthy.
+/// A later release may give its words another meaning, so its answer must not count as healthy.
 #[test]
 fn an_answer_of_another_version_is_not_understood() {
     use std::io::{Read, Write};
@@ -119,7 +119,7 @@ fn an_answer_of_another_version_is_not_understood() {
     server.join().unwrap();
 }
 
-/// The two commands that `serve` says are the ones that help.
+/// The two commands that `serve` prints repair its refusal.
 #[test]
 fn a_site_key_is_made_as_serve_says() {
     let scratch = Scratch::new();
@@ -139,7 +139,7 @@ fn a_site_key_is_made_as_serve_says() {
     assert!(key.exists());
 }
 
-/// Found by the server itself, every few seconds, and told with its health.
+/// The server checks its disk every few seconds, and reports the result with its health.
 #[test]
 fn what_is_wrong_with_the_disk_of_a_box_is_an_alarm_on_the_others() {
     let scratch = Scratch::new();
@@ -154,7 +154,7 @@ fn what_is_wrong_with_the_disk_of_a_box_is_an_alarm_on_the_others() {
     std::fs::write(&file, format!("profile = \"{}\"\n{before}", profile.display())).unwrap();
     let ensemble = Ensemble::try_start(&scratch, &[]).unwrap();
     let mut client = Client::connect(ensemble.clients[0]);
-    // One at a time: each is a block of the log.
+    // One at a time: each create takes a block of the log.
     for number in 0..80 {
         client.create(&format!("/{number}"), b"data").unwrap();
     }

@@ -1,4 +1,6 @@
-//! Configuration files that somebody else's editor, disk or hand has damaged: one line says what is wrong, and nothing panics.
+//! Configuration files that an editor, a disk or a person has damaged.
+//!
+//! One line names the fault, and nothing panics.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops at the first surprise, and says where")]
 
 use crate::support::Scratch;
@@ -66,7 +68,7 @@ fn damaged(text: &str, random: &mut Random) -> Vec<u8> {
             0 => drop(bytes.get_mut(at).map(|byte| *byte ^= 1 << random.below(8))),
             1 => bytes.truncate(at),
             2 => {
-                // A line twice, or from somewhere else.
+                // Repeats a line at another place.
                 let lines: Vec<&str> = text.lines().collect();
                 let line = format!("\n{}\n", lines[random.below(lines.len())]);
                 bytes.splice(at..at, line.bytes());
@@ -81,7 +83,10 @@ fn damaged(text: &str, random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Reads it as a file of this name. A host name that damage made up would be looked up in the network, so such a file is left out.
+/// Reads the bytes as a file of this name.
+///
+/// Skips a file with a damaged client address: the test would look a made-up host name up in the
+/// network.
 fn read(scratch: &Path, name: &str, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut addresses = text.lines().filter(|line| line.contains("lient"));

@@ -1,4 +1,4 @@
-//! What an init system hears of a server that it started, and what it is given to start it.
+//! Messages of a server to the init system, and the units that start it.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and tell what they could not do")]
 
 use crate::support::*;
@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The other end of what an init system listens to.
+/// The init system's end of the notification socket.
 struct Init {
     socket: UnixDatagram,
     heard: Vec<String>,
@@ -19,7 +19,7 @@ impl Init {
         Self { socket, heard: Vec::new() }
     }
 
-    /// Waits until something was heard so often.
+    /// Waits until `times` messages contain `what`.
     fn hears(&mut self, what: &str, times: usize) {
         let until = Instant::now() + Duration::from_secs(20);
         let mut buffer = [0; 4096];
@@ -36,7 +36,7 @@ impl Init {
     }
 }
 
-/// Killed when its test ends otherwise than by [`Served::terminate`].
+/// A server, killed when its test ends without [`Served::terminate`].
 struct Served(Child);
 
 impl Served {
@@ -76,7 +76,7 @@ fn a_server_says_that_it_serves_how_it_is_and_that_it_lives() {
     init.hears("STOPPING=1", 1);
 }
 
-/// Whoever waited for a quorum would wait for boxes that wait for this one.
+/// A server that waited for a quorum would wait for boxes that wait for it.
 #[test]
 fn a_server_without_a_quorum_is_ready_and_says_who_is_missing() {
     let scratch = Scratch::new();
@@ -89,13 +89,15 @@ fn a_server_without_a_quorum_is_ready_and_says_who_is_missing() {
     server.terminate();
 }
 
-/// One of loopback that no other test has, at any port of which nobody else is.
+/// Returns a loopback address that belongs to this test alone, so its port is free.
 fn own_address(test: u8) -> String {
     let process = std::process::id();
     format!("127.{}.{}.{}:2181", 100 + test, process >> 8 & 0xff, process & 0xff | 1)
 }
 
-/// An init system that starts it again writes a line for each attempt, and gives up or does not: none of them knows what passes by itself.
+/// An init system would log each restart, and might give up.
+///
+/// Only the server itself can tell a passing obstacle from a lasting one.
 #[test]
 fn a_server_that_keeps_trying_waits_for_what_hinders_it_and_says_it_once() {
     let scratch = Scratch::new();
@@ -122,14 +124,14 @@ fn a_server_that_keeps_trying_waits_for_what_hinders_it_and_says_it_once() {
     assert!(said.matches("this server waits, and tries again").count() == 2, "{said}");
 }
 
-/// Whether a process handles the signal of this number, which the first one of a container must.
+/// Returns whether a process handles this signal, as the first process of a container must.
 fn handles(process: &Child, signal: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
     u64::from_str_radix(caught.trim(), 16).unwrap() & 1 << (signal - 1) != 0
 }
 
-/// One that does not handle them could not be stopped as the first process of a container, while its disk is missing.
+/// Otherwise a waiting server could not be stopped as the first process of a container.
 #[test]
 fn a_server_that_waits_for_its_start_handles_signals() {
     const INTERRUPT_AND_TERMINATE: [u32; 2] = [2, 15];
@@ -148,7 +150,8 @@ fn a_server_that_waits_for_its_start_handles_signals() {
     server.terminate();
 }
 
-/// Whoever creates a data directory waits for it to serve. Otherwise to be told to end is no failure.
+/// A caller of `serve --create` waits until the server serves with its new data, so a signal before
+/// that is a failure. Without `--create` a signal is a normal end.
 #[test]
 fn a_signal_before_a_server_serves_is_a_failure_only_if_it_was_to_create_its_data() {
     for (create, code) in [(&["--create"][..], 1), (&[], 0)] {
@@ -183,7 +186,7 @@ fn a_server_that_ended_with_its_input_before_it_served_has_failed() {
     assert!(said.lines().last().unwrap().ends_with("; the input ended before this server could start"), "{said}");
 }
 
-/// The command before another one that gives it something of its own, or nothing where that is refused.
+/// Returns the `unshare` command for this namespace; `None` where the system refuses it.
 fn unshared(what: &'static str) -> Option<Vec<&'static str>> {
     let as_root: &[&str] =
         if rustix::process::geteuid().is_root() { &["unshare"] } else { &["unshare", "--user", "--map-root-user"] };
@@ -196,7 +199,8 @@ fn unshared(what: &'static str) -> Option<Vec<&'static str>> {
     None
 }
 
-/// Boxes start before their network has addresses; the file names hosts by those, and this one as the one that has one of them.
+/// A box may start before its network has addresses. It finds itself in the file by one of its
+/// addresses.
 #[test]
 fn a_server_whose_address_comes_after_its_start_finds_itself_then() {
     let scratch = Scratch::new();
@@ -228,7 +232,7 @@ fn a_server_whose_address_comes_after_its_start_finds_itself_then() {
     server.terminate();
 }
 
-/// `install` populates a disk so: it must not take one that takes nothing for populated.
+/// `install` populates a disk this way, and must not treat a read-only disk as populated.
 #[test]
 fn a_read_only_disk_is_not_populated_and_that_is_a_failure() {
     let scratch = Scratch::new();
@@ -262,7 +266,7 @@ fn whoever_waits_for_a_server_hears_when_it_serves_or_what_is_missing() {
     let said = String::from_utf8(missing.stderr).unwrap();
     let expected = format!("zoolet: not ready after 10ms: {address}: nobody listens there");
     assert!(missing.status.code() == Some(1) && said.starts_with(&expected), "{said}");
-    // One that takes connections and says nothing is given up when the time is over.
+    // A server that accepts and never answers is given up when the time is over.
     let silent = std::net::TcpListener::bind(&address).unwrap();
     let said = String::from_utf8(wait("2s").stderr).unwrap();
     let expected = format!("zoolet: not ready after 2s: {address}: no answer in ");
@@ -328,6 +332,6 @@ fn what_init_systems_are_given_starts_this_binary() {
         script.contains("procd_set_param command /usr/bin/zoolet serve --keep-trying --config /etc/z.toml\n"),
         "{script}"
     );
-    // It is a script.
+    // `sh` accepts the script.
     assert!(Command::new("sh").arg("-n").arg(scratch.join("zoolet.sh")).status().unwrap().success());
 }

@@ -1,18 +1,18 @@
-//! `zoolet licences` is what Cargo knows of the crates in the binary.
+//! `zoolet licences` agrees with Cargo's list of the crates in the binary.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/cli/licences.txt");
 
-/// After a change of dependencies: `ZOOLET_WRITE=1 cargo test --test licences`.
+/// After a change of dependencies: `ZOOLET_WRITE=1 cargo test --test commands licences`.
 #[test]
 fn the_list_of_licences_is_that_of_the_crates() {
     let tree = ["tree", "--offline", "-p", "zoolet", "-e", "normal", "--prefix", "none", "--format", "{p}\t{l}"];
     let output = Command::new(env!("CARGO")).args(tree).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
-    // Our own crates are named with their directory, which is nobody's business.
+    // zoolet's crates come with their directory, which does not belong in the list.
     let crates: BTreeSet<String> = text.lines().filter(|line| !line.contains("(/")).filter_map(line).collect();
     let mut list = String::from(
         "zoolet is licensed under MIT OR Apache-2.0, at your choice. It is built from these crates, each under its own\n\
@@ -25,7 +25,7 @@ fn the_list_of_licences_is_that_of_the_crates() {
     assert_eq!(std::fs::read_to_string(COMMITTED).unwrap(), list, "run ZOOLET_WRITE=1 cargo test --test licences");
 }
 
-/// `name vVERSION (proc-macro)`, a tab, the licence.
+/// Parses `name vVERSION (proc-macro)`, a tab and the licence.
 fn line(line: &str) -> Option<String> {
     let (package, licence) = line.trim_end_matches(" (*)").split_once('\t')?;
     let mut words = package.split_whitespace();

@@ -1,4 +1,4 @@
-//! The binary for its operator: commands, configuration, mistakes, exit codes, and what the documents say of them.
+//! The binary's operator interface: commands, configuration, mistakes, exit codes and documents.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod bench;

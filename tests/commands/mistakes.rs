@@ -1,4 +1,4 @@
-//! The mistakes that docs/OPERATIONS.md lists: each is made, and answered with the line that stands there.
+//! Makes each mistake of docs/reference/mistakes.md, and compares the answer with its line.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,14 +15,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use table::{Case, Row};
 
-/// Makes the mistake, and compares.
+/// A mistake, and the function that makes it and compares the answer.
 type Scenario = (&'static str, fn(&Case<'_>));
 
-/// So many at once: most of them wait.
+/// Scenarios that run in parallel; most of them wait.
 const AT_ONCE: usize = 8;
 
 fn scenarios() -> Vec<Scenario> {
-    // Those that take longest come first.
+    // The slowest come first.
     [ensembles::SCENARIOS, boxes::SCENARIOS, files::SCENARIOS].concat()
 }
 
@@ -50,7 +50,7 @@ fn every_mistake_is_answered_with_its_line() {
             threads.spawn(|| {
                 loop {
                     let Some((mistake, make)) = left.lock().unwrap().next() else { return };
-                    // The other test says so.
+                    // The other test reports a missing row.
                     let Some(row) = rows.iter().find(|row| row.mistake == mistake) else { continue };
                     let case = Case::new(row);
                     if catch_unwind(AssertUnwindSafe(|| make(&case))).is_err() {

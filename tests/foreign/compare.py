@@ -15,7 +15,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parent.parent
 
-# What is run, and which figure of it counts: a rate, where more is better, or a latency in microseconds, where less is.
+# The measured figure of each shape: a rate (higher is better), or a latency in microseconds.
 RATE, P50 = "per_second", "p50"
 SHAPES = {
     "sets-1000": ("sets, 8 x 64, 100 bytes, 1,000 keys", "--op set --keys 1000", RATE),
@@ -63,7 +63,7 @@ class Process:
             return ""
 
     def mode(self):
-        """leader, follower, observer, standalone; None while it does not serve."""
+        """Returns leader, follower, observer or standalone; None while it does not serve."""
         lines = (line for line in self.word("srvr").splitlines() if line.startswith("Mode: "))
         return next((line.removeprefix("Mode: ") for line in lines), None)
 
@@ -87,7 +87,7 @@ class Process:
 
 
 class Server:
-    """One server, or an ensemble of several; the last ones of it observe."""
+    """One server, or an ensemble whose last members are observers."""
 
     def __init__(self, name, command, port, directory, servers=1, observers=0):
         self.name, self.processes = name, []
@@ -104,24 +104,24 @@ class Server:
             process.wait(name)
 
     def fdatasyncs(self):
-        """Of the leader's log, since the start: zoolet's name for it or ZooKeeper's."""
+        """Counts the fdatasyncs of the leader's log since its start; the products' names differ."""
         figures = self.at("leader").figures()
         return float(figures["log_fdatasyncs"] if "log_fdatasyncs" in figures else figures["cnt_fsynctime"])
 
     def memory_mib(self):
-        """Of the server that has most."""
+        """Returns the current and peak memory of the largest server."""
         each = [process.memory_mib() for process in self.processes]
         return max(now for now, _ in each), max(peak for _, peak in each)
 
     def at(self, role):
-        """The server of that role; the only one when it is alone."""
+        """Returns the server with this role; the only server if it is alone."""
         if len(self.processes) == 1:
             return self.processes[0]
         found = [process for process in self.processes if process.mode() == role]
         return found[0] if found else sys.exit(f"{self.name} has no {role}")
 
     def hosts(self, role):
-        """Where clients connect: one server, or all of them."""
+        """Returns the addresses for clients: of one server, or of all."""
         processes = self.processes if role is None else [self.at(role)]
         return ",".join(f"127.0.0.1:{process.port}" for process in processes)
 
@@ -157,7 +157,7 @@ def figure(report, kind):
 
 
 def writes_per_fdatasync(reports):
-    """The few that open and close sessions are among them."""
+    """The fdatasyncs include the few that open and close sessions."""
     shares = []
     for report in reports:
         writes = report["write_latency_us"]["count"]
@@ -171,12 +171,12 @@ def measure(servers, zoolet, shape, options):
     what, words = what.format(many=options.keys_many), words.format(many=options.keys_many)
     reports = {server.name: [] for server in servers}
     for server in servers:
-        # Makes the keys, and warms the JVM with what it is going to be asked.
+        # Creates the keys, and warms the JVM with the load to be measured.
         print(f"{shape}: {server.name} warms up for {options.warmup} s", file=sys.stderr)
         server.bench(zoolet, words, options.warmup, *role)
     for turn in range(options.runs):
         for server in servers if turn % 2 == 0 else reversed(servers):
-            # What one product left to be written must not be written while the other one is measured.
+            # One product's unwritten data must not be written while the other one is measured.
             os.sync()
             time.sleep(1)
             report = server.bench(zoolet, words, options.seconds, *role)
@@ -213,13 +213,14 @@ def main():
     zoolet = os.environ.get("ZOOLET", str(TREE / "target/release/zoolet"))
     default = [shape for shape in SHAPES if options.servers > 1 or shape != "one-set-follower"]
     servers, count = [], (options.servers, options.observers)
-    # Servers end also when this is interrupted.
+    # Stops the servers on SIGTERM too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(dir=options.data, prefix="zoolet-compare-") as work:
         work = pathlib.Path(work)
         try:
             servers.append(Server("zoolet", [zoolet, "serve", "--log", "warn", "--config"], options.port, work / "zoolet", *count))
-            # The heap that ZooKeeper's own start script gives; apache-zookeeper beside this file is for small trees.
+            # The heap size of ZooKeeper's start script; apache-zookeeper beside this file is for
+            # small trees.
             os.environ["JVM_OPTIONS"] = f"-Xmx{options.heap}"
             java = [str(HERE / "zookeeper-java"), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]
             servers.append(Server("zookeeper", java, options.port + 100, work / "zookeeper", *count))

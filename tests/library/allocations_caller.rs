@@ -1,8 +1,8 @@
-//! Whoever asks a session of this process allocates nothing on his own thread: neither for the request nor for the answer.
+//! A caller of a session in this process allocates nothing on its thread, for request or answer.
 
 use crate::allocations_cycles::Cycles;
 
-/// Counted on this thread alone.
+/// Counts the allocations of this thread alone.
 fn counted(mut once: impl FnMut()) -> u64 {
     (0..2000).for_each(|_| once());
     allocation_counter::measure(|| (0..1000).for_each(|_| once())).count_total

@@ -162,7 +162,7 @@ fn watches_tell_what_happened_in_order_and_only_what_was_asked() {
     let birth = birth.wait().unwrap();
     assert_eq!((birth.kind, birth.state), (EventKind::NodeCreated, SessionState::Connected));
 
-    // Whoever is dropped hears nothing, and whoever stays still does.
+    // A dropped watch receives nothing; the remaining one still does.
     drop(one);
     session.set(path!("/w"), text("y"), Version::Any).wait().unwrap();
     assert_eq!(kinds(&[next(&mut tree)]), [(EventKind::NodeDataChanged, "/w".to_owned())]);
@@ -205,7 +205,7 @@ fn a_daemon_that_hangs_loses_its_lock_while_its_node_lives_on() {
     let other = session(&node);
     let grant = Lock::new(daemon.clone(), path!("/locks/door")).acquire().wait().unwrap();
     daemon.touch();
-    // From here on the daemon does nothing; somebody else waits for the lock.
+    // From here on the daemon does nothing, while another session waits for the lock.
     let others = Lock::new(other, path!("/locks/door")).acquire().wait_timeout(PATIENCE).unwrap().unwrap();
     assert_eq!(daemon.state(), SessionState::Lost(LostReason::Untouched));
     assert_eq!(grant.holding(), Holding::Lost);
@@ -232,7 +232,7 @@ fn several_nodes_live_in_one_process_and_one_directory_has_one() {
     let refused = Node::start(small(&one)).unwrap_err();
     assert!(refused.to_string().contains("is in use by process"), "{refused}");
     drop(first);
-    // A node that was dropped may still be finishing: the next one waits for it.
+    // A dropped node may still be shutting down: the next node waits for it.
     assert!(session(&start(&one)).exists(path!("/first")).wait().unwrap().is_some());
 }
 
@@ -256,7 +256,8 @@ fn large_data_comes_from_the_base_and_nothing_overtakes_it() {
     assert!(status.server.checkpoints > 0 && status.disk.base.base_bytes_written > 0, "{status:?}");
     assert!(status.disk.log.fdatasyncs > 0 && status.disk.fdatasync.count > 0, "{status:?}");
 
-    // The read that arms a watch is completed off the core; the event of the write behind it must not come first.
+    // The read that arms a watch is completed off the core thread. The event of the write behind it
+    // must not come first.
     for number in 0..40 {
         let path = name(number);
         let mut read = pin!(session.get_and_watch(&path));
@@ -281,7 +282,7 @@ fn a_full_pipeline_says_busy_or_waits_and_dropping_cancels_only_the_waiting() {
     let node = Node::start(config).unwrap();
     let session = session(&node);
     let sync = || Request::Sync { path: None };
-    // Not polled, so their slots stay taken whether they are answered or not.
+    // The futures are not polled, so their slots stay taken with or without an answer.
     let (first, second) = (session.submit(sync()).unwrap(), session.submit(sync()).unwrap());
     assert_eq!(session.submit(sync()).unwrap_err(), Error::Busy);
     let mut third = pin!(session.create(path!("/third"), None));
@@ -327,7 +328,8 @@ fn a_request_beyond_the_bound_is_an_error_and_harms_nothing() {
     session.create(path!("/small"), None).wait().unwrap();
 }
 
-/// Over the wire the codec refuses it; a session in process has no codec, and its znode would have stayed for ever.
+/// Over the wire the codec refuses it. A session in process has no codec, and its znode would stay
+/// for ever.
 #[test]
 fn a_time_to_live_is_refused_until_something_ends_it() {
     let scratch = Scratch::new();

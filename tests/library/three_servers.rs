@@ -1,4 +1,5 @@
-//! Three nodes in one process, with real sockets and disks: what a daemon that is a member has to rely on.
+//! Three nodes in one process, with real sockets and disks: guarantees for a daemon that is a
+//! member.
 
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
@@ -13,7 +14,7 @@ use zoolet::{Bytes, Config, Node, Session, Version, Wait, path};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A site of three, each with its directory.
+/// A site of three members, each with a directory.
 struct Site {
     scratch: Scratch,
     members: Vec<Member>,
@@ -21,7 +22,7 @@ struct Site {
 
 impl Site {
     fn new() -> Self {
-        // All at once, so that no two get the same.
+        // All at once, so that the ports differ.
         let ports: Vec<_> = (0..3).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
         let addresses = ports.iter().map(|port| port.local_addr().unwrap().to_string());
         let members = (1..).zip(addresses).map(|(id, address)| Member::new(id, &address)).collect();
@@ -66,7 +67,7 @@ fn three_nodes_are_one_service_and_survive_the_loss_of_one() {
     wait_until_served(&nodes);
     session(&nodes[0]).create(path!("/door"), text("closed")).wait().unwrap();
     let leader = nodes.iter().position(|node| role(node) == "leader").unwrap();
-    // As a power loss would.
+    // Dropped without a shutdown, as in a power loss.
     drop(nodes.remove(leader));
     let until = Instant::now() + PATIENCE;
     while let Err(error) = session(&nodes[0]).set(path!("/door"), text("open"), Version::Any).wait() {
@@ -79,7 +80,7 @@ fn three_nodes_are_one_service_and_survive_the_loss_of_one() {
 
 #[test]
 fn whatever_a_client_may_send_passes_between_servers() {
-    // Small frames for clients, and large ones: what servers tell each other has limits of its own.
+    // Small and large frames for clients: messages between servers have other limits.
     for (frame_bytes_max, writes) in [(4096, 200), (1 << 20, 3)] {
         let site = Site::new();
         let start = |id: u8| site.start_with(id, |config| config.limits.frame_bytes_max = frame_bytes_max);
@@ -88,7 +89,7 @@ fn whatever_a_client_may_send_passes_between_servers() {
         let largest = Some(Bytes::from(vec![b'x'; frame_bytes_max as usize - 100]));
         let follower = nodes.iter().position(|node| role(node) == "follower").unwrap();
         session(&nodes[follower]).create(path!("/largest"), largest.clone()).wait().unwrap();
-        // Who was away gets many of them at once.
+        // A member that was away receives many of them at once.
         drop(nodes.remove(follower));
         let writer = session(&nodes[0]);
         for _ in 0..writes {
@@ -106,7 +107,7 @@ fn whatever_a_client_may_send_passes_between_servers() {
 #[test]
 fn a_member_whose_log_is_damaged_is_repaired_by_its_peers() {
     let site = Site::new();
-    // A log of several small segments, none of which a checkpoint takes away.
+    // Small segments, none of which a checkpoint removes.
     let start = |id: u8| {
         site.start_with(id, |config| {
             config.limits.frame_bytes_max = 16 << 10;
@@ -132,7 +133,7 @@ fn a_member_whose_log_is_damaged_is_repaired_by_its_peers() {
     seen.sync().wait().unwrap();
     let (found, stat) = seen.get(path!("/much")).wait().unwrap();
     assert_eq!((found, stat.version), (data, 100));
-    // It counts again: with another one away, nothing is committed without it.
+    // The member counts again: with another member away, nothing is committed without it.
     drop(nodes.remove(0));
     let until = Instant::now() + PATIENCE;
     while let Err(error) = session(&back).set(path!("/much"), None, Version::Any).wait() {
@@ -140,7 +141,7 @@ fn a_member_whose_log_is_damaged_is_repaired_by_its_peers() {
     }
 }
 
-/// Overwrites a block in the middle of the entries that the log in `directory` holds: the first one of its fourth segment.
+/// Overwrites a block in the middle of the log's entries: the first block of the fourth segment.
 fn damage_the_middle(directory: &Path) {
     let file = fs::OpenOptions::new().write(true).open(directory.join("seg-03.log")).unwrap();
     file.write_all_at(&[0xA5; 4096], 0).unwrap();

@@ -1,7 +1,8 @@
-"""writer.py HOSTS STOP: clients that create znodes, one after another and without retry, until there is a file STOP; then what each server has of them.
+"""writer.py HOSTS STOP: creates znodes until the file STOP exists; then checks each server's copy.
 
-Each of three clients prefers another server. Prints what failed and how; exit code 1 if a create that was acknowledged is not there, a session was lost, or something else than
-ConnectionLoss was answered. The last line is `N passed, N failed`.
+Each of three clients prefers another server, creates znodes one after another and does not retry.
+Prints the kinds of failures. Exit code 1 means that an acknowledged create is missing, a session
+was lost, or an error other than ConnectionLoss occurred. The last line is `N passed, N failed`.
 """
 
 import collections

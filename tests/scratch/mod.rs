@@ -1,4 +1,4 @@
-//! What the whole-system tests share.
+//! A scratch directory, shared by the whole-system tests.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A directory that goes when the test ends.
+/// A directory that is removed when the test ends.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {

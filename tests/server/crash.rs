@@ -1,6 +1,7 @@
-//! kill -9 under load: nothing that was acknowledged is ever lost, and every restart serves.
+//! kill -9 under load: no acknowledged write is lost, and every restart serves.
 //!
-//! The load and the oracle are those of the power cuts (`tests/powercut`); `ZOOLET_KILLS` says how many kills, 20 when it is not set.
+//! Load and oracle are those of the power cuts (`tests/powercut`). `ZOOLET_KILLS` sets the number
+//! of kills; the default is 20.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use crate::support::Scratch;
@@ -33,7 +34,7 @@ fn kill_9_under_load_keeps_every_acknowledged_write() {
     let mut rounds = Rounds::new(WRITERS, shape, &mut random);
     for kill in 0..=kills {
         if random.chance(15) {
-            // Killed while it starts.
+            // A kill during the start.
             let server = start();
             std::thread::sleep(Duration::from_millis(random.below(40)));
             drop(server);
@@ -61,7 +62,7 @@ fn kill_9_under_load_keeps_every_acknowledged_write() {
     assert!(rounds.acknowledged > 100 * kills, "{} acknowledged writes are no load", rounds.acknowledged);
 }
 
-/// The digest of the state that the files of a stopped server hold.
+/// Returns the digest of the state in the files of a stopped server.
 fn digest_of(data: &Path) -> Option<u128> {
     let entries = std::fs::read_dir(data).into_iter().flatten().map(Result::unwrap);
     let files: Vec<_> =

@@ -1,10 +1,10 @@
-//! What is written to the medium, as whoever looks after a server sees it.
+//! Wear of the medium, as an operator sees it.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::support::*;
 use zoolet_model::CreateKind;
 
-/// A budget that the first writes of a test are more than, of a medium that would last ten years with it.
+/// A budget that the first writes of a test exceed; the medium would last ten years with it.
 const TINY: &str = "title = \"a small one\"\nmedia = \"emmc\"\nmemory = \"128m\"\nnetwork = \"lan\"\n\
     [overrides.flash_bytes_per_day]\nvalue = \"1 MB\"\nreason = \"a test\"\nevidence = \"modelled\"\nsource = \"nowhere\"\n";
 
@@ -15,7 +15,7 @@ fn status(server: &Server) -> serde_json::Value {
 fn alarms(status: &serde_json::Value) -> Vec<String> {
     let alarms = status["alarms"].as_array().unwrap().iter();
     let what = alarms.map(|alarm| alarm["what"].as_str().unwrap().to_owned());
-    // What a test machine's disk takes is not asked here.
+    // Ignores alarms about the speed of the test machine's disk.
     what.filter(|what| what.contains("flash")).collect()
 }
 
@@ -41,7 +41,7 @@ fn more_than_the_budget_is_an_alarm_everywhere_and_slows_nothing() {
     let alarms = alarms(&after);
     assert!(alarms.len() == 1 && alarms[0].starts_with("more is written to the flash than its budget: "), "{alarms:?}");
     assert!(alarms[0].contains("1.00 MB are for a day; most since the start: "), "{alarms:?}");
-    // One at a time, so each was a block, and all of it is in the count of its cause.
+    // The writes came one at a time, so each took a block, and the log's count covers all of it.
     let log_bytes = |status: &serde_json::Value| status["flash"]["written_bytes"]["log"].as_u64().unwrap();
     assert!(log_bytes(&after) - log_bytes(&before) >= 80 * 4096, "{before}, {after}");
     let figures = ["log_entry_bytes", "log_fact_bytes", "log_padding_bytes"].map(|name| server.figure(name));
@@ -50,7 +50,7 @@ fn more_than_the_budget_is_an_alarm_everywhere_and_slows_nothing() {
     assert!(flash["amplification_percent"].as_u64().unwrap() > 1000, "{flash}");
     assert_eq!((server.figure("flash_over_budget"), &flash["bytes_per_day"]), (1, &serde_json::Value::Null));
 
-    // It is told once, whoever asks how often, and writes go on.
+    // The alarm is logged once for any number of queries, and writes go on.
     for _ in 0..3 {
         status(&server);
     }

@@ -1,11 +1,13 @@
-//! Four-letter words that say what the machine holds: the answers of ZooKeeper 3.8 to the same sessions, with session ids and order taken out
-//! (ZooKeeper lists sessions and paths in the order of a hash table).
+//! Four-letter words that list the server's state, compared with ZooKeeper 3.8.
+//!
+//! The expected texts are its answers to the same sessions. Session ids and order are replaced,
+//! because ZooKeeper lists sessions and paths in the order of a hash table.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::support::*;
 use zoolet_model::{CreateKind, Request};
 
-/// Two sessions with watches on data, one on children, and one of nothing.
+/// Two sessions with ephemerals and with watches: on data, on children, on a missing znode.
 fn watching(server: &Server) -> (Client, Client) {
     let (mut one, mut other) = (server.client(), server.client());
     one.ask(&create("/e1", b"", CreateKind::Ephemeral)).unwrap();
@@ -54,7 +56,7 @@ fn sessions_connections_and_what_sessions_own_are_listed_also_after_a_restart() 
     assert!(connections.starts_with("Connections Sets ("), "{dump}");
     assert!(connections.contains(&format!("\tip: /{address} sessionId: 0x{one:x}\n")), "{dump}");
 
-    // Another process asks the base.
+    // A restarted server lists the same ephemerals.
     server.kill_and_restart();
     eventually("it serves", || server.word("dump").contains(&owned));
     assert_eq!(server.word("wchc"), "wchc is not executed because it is not in the whitelist.\n");
@@ -64,7 +66,7 @@ fn sessions_connections_and_what_sessions_own_are_listed_also_after_a_restart() 
 fn the_sizes_of_log_and_base_are_those_of_their_files() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
-    // A ring that still grows, and a reserve that is still made, would change between the question and the count.
+    // A growing log ring or an unfinished reserve would change the sizes between answer and count.
     let sizes = || (server.word("dirs"), sizes_of_files(&scratch));
     eventually("dirs says what the files say", || {
         let ((before, files), (after, _)) = (sizes(), sizes());
@@ -72,7 +74,7 @@ fn the_sizes_of_log_and_base_are_those_of_their_files() {
     });
 }
 
-/// Bytes of the log's segments, and of all else but the reserve.
+/// Returns the bytes of the log's segments, and of all other files except the reserve.
 fn sizes_of_files(scratch: &Scratch) -> (u64, u64) {
     let (mut log, mut base) = (0, 0);
     for entry in std::fs::read_dir(scratch.path().join("data")).unwrap() {

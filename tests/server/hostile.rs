@@ -1,5 +1,7 @@
-//! Bad bytes, bad requests and bad clients on real sockets: the server stays up, its memory bounded, and nobody else
-//! notices (the requests of ZooKeeper's own history that stopped it included).
+//! Bad bytes, bad requests and bad clients on real sockets.
+//!
+//! The server stays up with bounded memory, and other clients notice nothing. The tests include the
+//! requests that have stopped ZooKeeper in the past.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::support::*;
@@ -8,7 +10,7 @@ use std::io::Write;
 use std::time::Duration;
 use zoolet_model::{ErrorCode, Names, Reply, Request, SessionId, Text};
 
-/// Somebody else, who must not notice.
+/// Checks that the server runs and that another client can write and read.
 fn assert_serves(server: &mut Server, number: usize) {
     assert!(server.is_running());
     let mut client = server.client();
@@ -37,7 +39,7 @@ fn garbage_closes_its_own_connection_only() {
         let _ = stream.write_all(bytes);
         assert!(closes(&mut stream), "{bytes:?}");
     }
-    // Half a handshake, then nothing: it holds nobody up.
+    // Half a handshake, then silence: it must block no other client.
     let mut half_open = server.stream();
     half_open.write_all(&handshake_cut_short).unwrap();
     assert_serves(&mut server, 0);
@@ -57,14 +59,14 @@ fn a_frame_beyond_the_bound_closes_and_one_at_the_bound_does_not() {
     let mut server = Server::start(&scratch);
     let mut client = server.client();
     let frame = |client: &mut Client, length: usize| {
-        // exists with a path that fills the frame, and is no path.
+        // `exists` with an invalid path that fills the frame.
         let body = [&i32::try_from(length - 13).unwrap().to_be_bytes()[..], &vec![b'x'; length - 13], &[0]].concat();
         client.send_raw(3, &body)
     };
     frame(&mut client, 100_000);
     assert_eq!(client.header().unwrap().error, ErrorCode::NoNode.code());
     let mut stream = client.stream.try_clone().unwrap();
-    // The server closes before it has read all of it, so writing may fail.
+    // The server closes before it has read everything, so writing may fail.
     let _ = stream.write_all(&100_001i32.to_be_bytes());
     let _ = stream.write_all(&[0; 1000]);
     assert!(client.is_closed());
@@ -75,8 +77,8 @@ fn a_frame_beyond_the_bound_closes_and_one_at_the_bound_does_not() {
 fn unknown_opcodes_are_answered_unimplemented_and_closed() {
     let scratch = Scratch::new();
     let mut server = Server::start(&scratch);
-    // Numbers that no request has, and those that servers use among themselves: createSession (-10), deleteContainer (20),
-    // error (-1).
+    // Unknown opcodes, and opcodes that servers use internally: createSession (-10),
+    // deleteContainer (20), error (-1).
     for opcode in [-12, -10, -2, -1, 0, 10, 20, 23, 99, 108, 1000, i32::MAX, i32::MIN] {
         let mut client = server.client();
         let xid = client.send_raw(opcode, &[0; 16]);
@@ -104,7 +106,8 @@ fn a_body_that_does_not_parse_is_answered_and_the_connection_stays() {
 fn the_requests_that_kill_zookeeper_do_not_kill_this() {
     let scratch = Scratch::new();
     let mut server = Server::start(&scratch);
-    // createTTL with flags 0 and ttl -1: ZooKeeper logs it, then stops, and stops again at every restart.
+    // createTTL with flags 0 and ttl -1: ZooKeeper logs it, stops, and stops again at every
+    // restart.
     let mut client = server.client();
     let path = b"/ttl";
     let mut body = [&(path.len() as i32).to_be_bytes()[..], path, &(-1i32).to_be_bytes()].concat();
@@ -116,7 +119,7 @@ fn the_requests_that_kill_zookeeper_do_not_kill_this() {
     client.send_raw(21, &body);
     assert_ne!(client.header().unwrap().error, 0);
 
-    // A quota on the root, and text that is no quota.
+    // A quota on the root, and a text that is no quota.
     client.create("/zookeeper/quota/zookeeper_limits", b"count=1,bytes=1").ok();
     client.create("/zookeeper/quota/zookeeper_stats", b"count=1,bytes=1").ok();
     client.create("/zookeeper/quota/a", b"").ok();
@@ -142,7 +145,7 @@ fn a_wrong_password_is_refused_and_harms_nobody() {
         assert_eq!((refused.session.timeout_ms, refused.session.session.0), (0, 0));
         assert_eq!(refused.session.secret.0, [0; 16]);
         assert!({ refused }.is_closed());
-        // ZooKeeper closes the owner's connection here; we check first.
+        // ZooKeeper closes the owner's connection here; zoolet checks the password first.
         assert!(owner.exists("/"));
     }
     let mut stranger =
@@ -163,7 +166,7 @@ fn a_client_that_never_reads_is_bounded() {
     let mut deaf: Vec<Client> = (0..4).map(|_| server.client()).collect();
     for client in &mut deaf {
         client.stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
-        // Until the server reads no more from it, or has had enough of it.
+        // Until the server stops reading from this client, or closes it.
         for xid in 1..50_000 {
             let body = [&6i32.to_be_bytes()[..], b"/large", &[0]].concat();
             let frame =

@@ -1,13 +1,14 @@
-//! Reads whose answers are thousands of times larger than they are themselves, at the default limits: the server's memory
-//! stays bounded, and others are answered meanwhile.
+//! Reads with answers thousands of times larger than the request, at the default limits.
+//!
+//! The server's memory stays bounded, and it answers other clients meanwhile.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::support::*;
 use zoolet_model::{CreateKind, ReadOp, Request, WriteOp};
 
-/// What a machine of 512 MB can spare, everything included.
+/// Memory that a machine of 512 MB can spare for the whole process.
 const RESIDENT_BYTES_MAX: u64 = 160 << 20;
-/// Under one parent, in transactions of a thousand.
+/// Znodes under one parent, created in transactions of a thousand.
 const ZNODES: usize = 20_000;
 
 fn populate(client: &mut Client, parent: &str) {
@@ -28,7 +29,7 @@ fn assert_bounded(server: &Server) {
     assert!(peak < RESIDENT_BYTES_MAX, "{} MB", peak >> 20);
 }
 
-/// Sends from a thread of its own, so that neither side waits for the other to read.
+/// Sends from another thread, so that neither side waits for the other to read.
 fn pipeline(client: &mut Client, requests: &[Request], mut answered: impl FnMut(i32)) {
     let mut stream = client.stream.try_clone().unwrap();
     let mut out = bytes::BytesMut::new();

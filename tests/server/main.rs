@@ -1,4 +1,4 @@
-//! The binary as a server: clients on real sockets, hostile ones too, signals, ports, crashes.
+//! The binary as a server: clients on real sockets, hostile clients, signals, ports, crashes.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod crash;

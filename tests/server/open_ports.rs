@@ -1,5 +1,7 @@
-//! What a server opens to other machines, read of the running process: without a secret nothing but a client port in clear that a file names. A port for
-//! other servers needs a reason to believe them.
+//! The sockets that a running server opens to other machines.
+//!
+//! Without a secret it opens nothing but a plain client port that the configuration file names. A
+//! port for other servers needs a means to authenticate them.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -21,7 +23,7 @@ impl Drop for Process {
     }
 }
 
-/// Everything that a server has open when it has said its first line, and that line.
+/// Returns the sockets of a server that has printed its first line, and that line.
 fn opened(command: &mut Command) -> (Vec<Open>, String) {
     let mut process = Process(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
     let mut line = String::new();
@@ -29,12 +31,12 @@ fn opened(command: &mut Command) -> (Vec<Open>, String) {
     (if line.is_empty() { Vec::new() } else { sockets::open(process.0.id()) }, line)
 }
 
-/// Protocol and port of what other machines reach.
+/// Returns protocol and port of the sockets that other machines can reach.
 fn to_others(open: &[Open]) -> Vec<(&'static str, u16)> {
     open.iter().filter(|open| open.is_off_loopback()).map(|open| (open.protocol, open.address.port())).collect()
 }
 
-/// `serve` with a configuration of this name and text; its data directory is `data`, which may have files already.
+/// `serve` with a configuration of this name and text. Its data directory `data` may contain files.
 fn serve(scratch: &Scratch, name: &str, text: &str) -> Command {
     std::fs::write(scratch.join(name), text).unwrap();
     let mut command = zoolet(&["serve", "--config", name]);
@@ -52,7 +54,7 @@ fn site_key(file: &Path) {
     assert!(zoolet(&["keygen", "--out"]).arg(file).output().unwrap().status.success());
 }
 
-/// `[[server]]`s at these hosts, each with more lines.
+/// `[[server]]`s at these hosts, each with further lines.
 fn servers(hosts: &[String], more: &[String]) -> String {
     let one = |(place, host): (usize, &String)| {
         let more = more.get(place).map_or("", String::as_str);
@@ -65,7 +67,8 @@ fn on_loopback(ports: [u16; 3]) -> Vec<String> {
     ports.map(|port| format!("127.0.0.1:{port}")).to_vec()
 }
 
-/// Server 1 is here, whatever this machine's addresses are, and listens everywhere because the others are elsewhere.
+/// Server 1 is this machine under any address. It listens everywhere, because the others are
+/// elsewhere.
 fn spread(port: u16) -> Vec<String> {
     vec![format!("127.0.0.1:{port}"), "gw-b.invalid".to_owned(), "gw-c.invalid".to_owned()]
 }
@@ -76,7 +79,7 @@ fn a_server_without_a_configuration_is_for_its_own_machine() {
     let mut command = zoolet(&["serve"]);
     let (open, line) = opened(command.current_dir(scratch.path()));
     if line.is_empty() {
-        // Somebody has ZooKeeper's port here: then it has said which address it wanted.
+        // Another process has ZooKeeper's port, so the server reports the address it wanted.
         let (code, line) = refusal(&scratch, &["serve", "--log", "error"]);
         assert!(code == 1 && line.contains("clients = 127.0.0.1:2181: "), "{line}");
         return;
@@ -89,7 +92,7 @@ fn a_server_alone_opens_what_its_file_says_is_plain() {
     let [client, peers] = free_ports();
     for (clients, expected) in [
         (format!("clients = \"127.0.0.1:{client}\"\n"), vec![]),
-        // What belongs to an ensemble opens nothing for a server that is alone.
+        // Settings for an ensemble open nothing for a server alone.
         (
             format!(
                 "clients = \"127.0.0.1:{client}\"\npeers = \"0.0.0.0:{peers}\"\n[[server]]\nid = 1\nhost = \"gw-a\"\n"
@@ -162,7 +165,7 @@ fn servers_that_others_could_reach_without_a_secret_do_not_start() {
         let scratch = Scratch::new();
         data_with(&scratch, &[("myid", "1")]);
         let mut command = serve(&scratch, name, &text);
-        // It ends without a line, so there is nobody who could have opened anything; asked again for what it says.
+        // It ends without a line, so there are no sockets to read. A second run returns its error.
         let (_, line) = opened(command.args(["--data", "data", "--id", "1"]));
         assert_eq!(line, "", "{text}");
         let refused = command.stderr(Stdio::piped()).output().unwrap();
@@ -201,7 +204,7 @@ fn servers_with_a_secret_open_their_one_port_for_links() {
     }
 }
 
-/// The line of a file that pins a server of which only the key is known.
+/// Returns the configuration line that pins a server by its key alone.
 fn pin() -> String {
     let scratch = Scratch::new();
     let output = run(&scratch, &["keygen", "--server", "."]);

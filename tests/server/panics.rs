@@ -1,4 +1,6 @@
-//! A panic of redb's over its file is damage and ends no server twice: where panics unwind, and where they end the process.
+//! A panic of redb over its file counts as damage, and ends a server at most once.
+//!
+//! This holds for binaries whose panics unwind and for binaries that abort.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use crate::support::*;
@@ -13,7 +15,7 @@ use zoolet_sim::senseless::make_senseless;
 const SIGABRT: i32 = 6;
 const NOTE: &str = "base-0.panic";
 
-/// What a server leaves whose redb file makes no sense since.
+/// Leaves the data of a server whose redb file has been made senseless.
 fn senseless(scratch: &Scratch) {
     let mut server = Server::start(scratch);
     server.client().create("/there", b"was something").unwrap();
@@ -49,7 +51,7 @@ fn a_server_that_a_panic_ends_calls_it_damage_when_it_is_started_again() {
     let note = scratch.join("data").join(NOTE);
     let ends_by_a_panic = || {
         let (output, said) = serve(binary, &scratch);
-        // As timeout passes it on.
+        // The signal, or the code that `timeout` makes of it.
         let signal = output.status.signal().or(output.status.code().map(|code| code - 128));
         assert_eq!(signal, Some(SIGABRT), "{said}");
         assert!(said.contains("panicked at"), "{said}");
@@ -61,7 +63,7 @@ fn a_server_that_a_panic_ends_calls_it_damage_when_it_is_started_again() {
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("redb cannot make sense of its file") && said.contains(NOTE), "{said}");
     }
-    // As the line says: without the note it is tried again.
+    // Without the note the server tries the file again, as the error line says.
     std::fs::remove_file(&note).unwrap();
     ends_by_a_panic();
 }

@@ -1,4 +1,4 @@
-//! `zoolet probe`, as whoever stands before a new box runs it.
+//! `zoolet probe`, as an operator runs it on a new machine.
 
 use crate::support::*;
 
@@ -16,7 +16,7 @@ fn a_box_is_measured_nothing_is_left_and_the_profile_that_is_written_is_one() {
     assert!(found["peers"][0]["round_trip_p50_us"].as_u64().is_some());
     let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["box.toml"]);
-    // Before it writes it says how much, and that is no less than what it then wrote.
+    // The announced number of bytes is no less than the number written.
     let stderr = String::from_utf8(ran.stderr).unwrap();
     let announced = stderr
         .strip_prefix("zoolet: up to ")
@@ -32,7 +32,7 @@ fn a_box_is_measured_nothing_is_left_and_the_profile_that_is_written_is_one() {
     assert_eq!(shown["numbers"]["sync_p50_us"]["value"], found["sync_p50_us"]);
     assert_eq!(shown["numbers"]["sync_p50_us"]["evidence"], "measured");
 
-    // Once more beside it, for people.
+    // A second run, with output for people.
     let ran = run(&scratch, &["probe", "--data", "."]);
     let text = String::from_utf8_lossy(&ran.stdout);
     for row in [
@@ -54,7 +54,7 @@ fn a_box_is_measured_nothing_is_left_and_the_profile_that_is_written_is_one() {
     }
 }
 
-/// Whoever cannot have the figures gets one line, and nothing is written.
+/// A refused probe prints one line and writes nothing.
 #[test]
 fn what_is_in_the_way_is_said_in_one_line() {
     let scratch = Scratch::new();
@@ -63,7 +63,7 @@ fn what_is_in_the_way_is_said_in_one_line() {
     for (words, expected) in [
         (&["probe", "--data", "file"][..], (2, "zoolet: --data = file: is no directory")),
         (&many, (2, "zoolet: --peer: 16 are asked at most")),
-        // It was said when everything had been measured, behind lines of that.
+        // It must be refused before the measurement, not after it.
         (
             &["probe", "--peer", "gw-a:udp"],
             (2, "zoolet: --peer = gw-a:udp: allowed is HOST:PORT, or HOST alone for port 2888"),
@@ -76,7 +76,7 @@ fn what_is_in_the_way_is_said_in_one_line() {
     assert_eq!(left, ["file"]);
 }
 
-/// A probe that is ended in the middle of it leaves nothing behind.
+/// A probe that is killed leaves nothing behind.
 #[test]
 fn who_ends_a_probe_early_has_nothing_to_clean_up() {
     let scratch = Scratch::new();
@@ -95,16 +95,16 @@ fn who_ends_a_probe_early_has_nothing_to_clean_up() {
     }
 }
 
-/// The power failed under a probe, before the first start.
+/// The power failed during a probe, before the first start.
 #[test]
 fn what_a_probe_left_is_no_data_of_somebody_else() {
     let scratch = Scratch::new();
     let data = scratch.join("data");
     std::fs::create_dir(&data).unwrap();
     std::fs::write(data.join("zoolet-probe.tmp"), "noise").unwrap();
-    // It says where it listens, or the test ends here.
+    // The start fails the test unless the server reports its address.
     drop(Server::start(&scratch));
-    // The next one takes it away.
+    // The next probe removes the file.
     assert!(run(&scratch, &["probe", "--data", "data"]).status.success());
     assert!(!data.join("zoolet-probe.tmp").exists());
 }

@@ -1,4 +1,4 @@
-//! What an operator gets wrong is refused at start with one line and an exit code.
+//! Operator mistakes are refused at start with one line and an exit code.
 
 use crate::support::*;
 
@@ -141,7 +141,7 @@ fn a_damaged_log_is_refused() {
     server.kill();
     let segment = scratch.join("data/seg-00.log");
     let mut bytes = std::fs::read(&segment).unwrap();
-    // In the middle of what was acknowledged: a batch that follows is intact.
+    // Damage within acknowledged entries: a later batch is intact.
     bytes[4096 * 5 + 100] ^= 1;
     std::fs::write(&segment, bytes).unwrap();
     let data = scratch.join("data");
@@ -158,7 +158,7 @@ fn a_damaged_log_is_refused() {
     assert!(line.contains("and not \"ZOOLET\", which zoolet writes first"), "{line}");
 }
 
-/// A server that has made its first checkpoint.
+/// Starts a server and waits for its first checkpoint.
 fn with_a_base(scratch: &Scratch) -> Server {
     let small = "memtable_bytes = 131072\nrecord_cache_bytes = 65536\n[settings]";
     let server = Server::start_with(scratch, &SMALL.replace("[settings]", small));
@@ -181,7 +181,8 @@ fn a_damaged_file_of_the_base_is_named() {
     let config = scratch.join("zoolet.toml");
     let arguments = ["serve", "--config", config.to_str().unwrap(), "--data", data.to_str().unwrap(), "--listen"];
     let names: Vec<_> = std::fs::read_dir(&data).unwrap().map(|file| file.unwrap().file_name()).collect();
-    // A merge that the kill cut short has left one more, of which nobody can tell here which is the base's.
+    // A merge cut short by the kill leaves one more run, and the names do not show which run
+    // belongs to the base. So all runs are damaged.
     let runs: Vec<_> = names.iter().map(|name| name.to_str().unwrap()).filter(|name| name.ends_with(".run")).collect();
     assert!(!runs.is_empty(), "{names:?}");
     for damaged in [&runs[..], &["base-0.crc"]] {
@@ -211,7 +212,7 @@ fn a_reserve_that_cannot_be_made_refuses_no_writes() {
     assert_eq!(server.figure("refusing_writes"), 0);
 }
 
-/// The base alone is an old state: serving it would take back what was acknowledged.
+/// The base alone is an old state: serving it would undo acknowledged writes.
 #[test]
 fn a_base_whose_log_is_gone_is_refused_and_left_as_it_is() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! The main job, with the real binary: serve ZooKeeper's clients, keep what was acknowledged, end cleanly.
+//! The real binary serves ZooKeeper's clients, keeps acknowledged writes and ends cleanly.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::support::*;
@@ -7,7 +7,7 @@ use zoolet_model::{CreateKind, ErrorCode, EventKind, Reply, Request, SessionId};
 
 #[test]
 fn without_flags_it_serves_this_machine_and_keeps_its_data_here() {
-    // The default port may be taken on this machine, so only the port is given.
+    // The default port may be in use on this machine, so the test gives a port and nothing else.
     let scratch = Scratch::new();
     let mut child = zoolet(&["serve", "--listen", "127.0.0.1:0"])
         .current_dir(scratch.path())
@@ -25,7 +25,7 @@ fn without_flags_it_serves_this_machine_and_keeps_its_data_here() {
     assert!(data.is_dir());
 }
 
-/// Every file of a data directory with its mode.
+/// Returns every file of a data directory with its mode.
 fn modes(data: &std::path::Path) -> Vec<(String, u32)> {
     use std::os::unix::fs::PermissionsExt;
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
@@ -56,7 +56,7 @@ fn data_is_its_owners_alone_under_any_umask() {
     }
 }
 
-/// The running server writes on into files that have no name any more, or another one.
+/// The running server would go on writing into files without a name, or with another name.
 #[test]
 fn a_data_directory_that_is_swapped_for_a_copy_is_an_alarm_until_it_is_back() {
     let scratch = Scratch::new();
@@ -68,7 +68,7 @@ fn a_data_directory_that_is_swapped_for_a_copy_is_an_alarm_until_it_is_back() {
         let said = String::from_utf8(output.stdout).unwrap();
         let is_alarmed =
             said.contains("ALARM: the data directory, or a file in it, was removed, moved away or replaced");
-        // A busy machine may raise others.
+        // A busy machine may raise other alarms.
         assert!(!is_alarmed || output.status.code() == Some(1), "{said}");
         is_alarmed
     };
@@ -76,7 +76,7 @@ fn a_data_directory_that_is_swapped_for_a_copy_is_an_alarm_until_it_is_back() {
     std::fs::rename(&data, &moved).unwrap();
     std::fs::create_dir(&data).unwrap();
     for file in std::fs::read_dir(&moved).unwrap().map(|file| file.unwrap()) {
-        // The server may have renamed it meanwhile.
+        // The server may have renamed the file meanwhile.
         let _ = std::fs::copy(file.path(), data.join(file.file_name()));
     }
     eventually("an alarm", is_alarmed);
@@ -219,7 +219,7 @@ fn a_signal_ends_it_cleanly_and_clients_are_told() {
         let scratch = Scratch::new();
         let mut server = Server::start(&scratch);
         let mut client = server.client();
-        // Its answer is under way when the signal comes, or already there: never lost without a close.
+        // The answer may be in flight when the signal comes. It must not be lost without a close.
         client.send(&create("/a", b"", CreateKind::Persistent));
         server.signal(signal);
         assert!(server.wait().success());
@@ -250,8 +250,9 @@ fn a_session_in_process_and_a_client_share_one_tree() {
     node.shutdown(PATIENCE).unwrap();
 }
 
-/// Suspended machines and debuggers stop a process for longer than its sessions' timeouts. Clients that go on are not the
-/// ones that were silent.
+/// Suspended machines and debuggers stop a process for longer than its sessions' timeouts.
+///
+/// A client that goes on must not be treated as the silent side.
 #[test]
 fn a_paused_server_ends_no_healthy_client() {
     let scratch = Scratch::new();
@@ -270,7 +271,7 @@ fn a_paused_server_ends_no_healthy_client() {
     };
     ping(2);
     server.signal("STOP");
-    // Whoever waits for an answer before it says more is silent meanwhile.
+    // A client that waits for an answer before its next request is silent meanwhile.
     std::thread::sleep(std::time::Duration::from_secs(2));
     server.signal("CONT");
     ping(6);
@@ -282,14 +283,14 @@ fn a_paused_server_ends_no_healthy_client() {
     }
 }
 
-/// What QUIC's crates say of a packet that the system does not take is for those who know their insides.
+/// The messages of QUIC's crates about a refused packet would mean nothing to an operator.
 #[test]
 fn an_address_that_nothing_can_be_sent_to_is_said_in_words_of_ours() {
     let scratch = Scratch::new();
     assert!(run(&scratch, &["keygen", "--out", "site.key"]).status.success());
     let [port] = free_ports();
     let key = scratch.join("site.key");
-    // To the address of everybody, as without a network to any, the system sends nothing.
+    // The system sends nothing to the broadcast address, as it does without any network.
     let servers = [(1, format!("127.0.0.1:{port}")), (2, "255.255.255.255:2888".to_owned())]
         .map(|(id, host)| format!("[[server]]\nid = {id}\nhost = \"{host}\"\n"));
     let server = Server::start_logging(&scratch, &format!("id = 1\nsite_key_file = {key:?}\n{}", servers.concat()));
@@ -301,7 +302,7 @@ fn an_address_that_nothing_can_be_sent_to_is_said_in_words_of_ours() {
     assert!(!server.log().contains("quinn"), "{}", server.log());
 }
 
-/// A log on a disk that became full, or a reader of it that has ended: lines are lost, and clients are served.
+/// A full disk, or an ended reader of the log, loses lines and must not affect clients.
 #[test]
 fn a_log_that_takes_no_line_ends_nothing() {
     let scratch = Scratch::new();
@@ -314,7 +315,7 @@ fn a_log_that_takes_no_line_ends_nothing() {
     let address = line.split_whitespace().find_map(|word| word.trim_end_matches([';', ',']).parse().ok());
     let address = address.unwrap_or_else(|| panic!("no address in {line:?}"));
     for name in ["/a", "/b"] {
-        // What is no request is a line of the log.
+        // Bytes that are no request cause a log line.
         let mut stranger = std::net::TcpStream::connect::<std::net::SocketAddr>(address).unwrap();
         stranger.write_all(b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03").unwrap();
         assert!(closes(&mut stranger));

@@ -5,7 +5,9 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Those that zoolet-transport's tests have: `authority.pem`, and `server-N.pem` with `server-N.key` for servers 1 and 3.
+/// Copies certificates from zoolet-transport's tests.
+///
+/// They are `authority.pem`, and `server-N.pem` with `server-N.key` for servers 1 and 3.
 pub(crate) fn certificates(scratch: &Scratch) {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("transport/src/peer/trust/tests/pki");
     for (name, to) in [
@@ -17,7 +19,7 @@ pub(crate) fn certificates(scratch: &Scratch) {
     ] {
         let to = scratch.join(to);
         fs::copy(from.join(name), &to).unwrap();
-        // A checkout does not keep modes.
+        // A checkout does not keep file modes.
         fs::set_permissions(&to, Permissions::from_mode(0o600)).unwrap();
     }
 }

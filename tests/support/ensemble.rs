@@ -1,22 +1,22 @@
-//! `zoolet ensemble`, running.
+//! A running `zoolet ensemble`.
 
 use super::{Scratch, zoolet};
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// An ensemble that runs, and what it printed.
+/// A running ensemble and its output.
 pub(crate) struct Ensemble {
     pub(crate) child: Child,
     stdout: BufReader<ChildStdout>,
-    /// Where clients connect to each.
+    /// Client address of each server.
     pub(crate) clients: Vec<SocketAddr>,
-    /// The process of each, and whether it leads.
+    /// The process id of each server, and whether it leads.
     pub(crate) processes: Vec<(u32, bool)>,
 }
 
 impl Ensemble {
-    /// On ports of its own: one that somebody else got first is tried again elsewhere.
+    /// Starts an ensemble; when another process holds a port, retries with other ports.
     pub(crate) fn start(scratch: &Scratch) -> Self {
         let mut base = 20_000 + (std::process::id() % 20_000) as u16;
         loop {
@@ -51,7 +51,7 @@ impl Ensemble {
         Some(ensemble)
     }
 
-    /// The next line; `None` when it has ended.
+    /// Returns the next line; `None` at the end.
     pub(crate) fn line(&mut self) -> Option<String> {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();

@@ -1,4 +1,4 @@
-//! As much of JSON as our own output needs, strictly.
+//! A strict parser for the part of JSON that zoolet writes.
 #![allow(clippy::unwrap_used, reason = "tests stop at the first surprise")]
 
 #[derive(Clone, PartialEq, Debug)]
@@ -11,7 +11,7 @@ pub(crate) enum Json {
 }
 
 impl Json {
-    /// The whole of `text`, which is one line.
+    /// Parses all of `text`, which is one line.
     pub(crate) fn parse(text: &str) -> Self {
         assert_eq!(text.lines().count(), 1, "{text}");
         let mut rest = text.trim_end();
@@ -77,7 +77,7 @@ impl Json {
         }
     }
 
-    /// Nothing that these tests read needs escapes.
+    /// Rejects escapes: no text that these tests read has them.
     fn text(rest: &mut &str) -> String {
         let (text, after) = rest.strip_prefix('"').unwrap().split_once('"').unwrap();
         assert!(!text.contains('\\'), "{text}");

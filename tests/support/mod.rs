@@ -1,4 +1,4 @@
-//! What the whole-system tests share.
+//! Shared parts of the whole-system tests.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -32,10 +32,11 @@ use zoolet_transport::wire::client::{
 };
 use zoolet_transport::wire::{Reader, XID_EVENT, split_frame};
 
-/// How long something that must happen may take before a test says that it does not.
+/// Time limit for something that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A small log, short timeouts, every four-letter word: what most tests start from. More lines may follow.
+/// The usual test configuration: a small log, short timeouts, all four-letter words. Lines of
+/// `[settings]` may follow.
 pub(crate) const SMALL: &str = "four_letter_words = [\"*\"]\n[limits]\nlog_segment_bytes = 262144\nlog_segments = 8\n\
                          frame_bytes_max = 100000\n[settings]\ntick_ms = 100\nsession_timeout_min_ms = 200\n";
 
@@ -44,7 +45,7 @@ pub(crate) fn with_limits(lines: &str) -> String {
     SMALL.replace("[settings]", &format!("{lines}\n[settings]"))
 }
 
-/// The same with frames of up to a megabyte, and the log that they need.
+/// [`with_limits`] with frames of up to a megabyte, and a log that holds them.
 pub(crate) fn with_roomy_frames(lines: &str) -> String {
     let roomy = "log_segment_bytes = 4194304\nlog_segments = 8\nframe_bytes_max = 1048575\n";
     let small = "log_segment_bytes = 262144\nlog_segments = 8\nframe_bytes_max = 100000\n";
@@ -58,7 +59,7 @@ pub(crate) struct Server {
     pub(crate) first_line: String,
     data: PathBuf,
     config: PathBuf,
-    /// Where it logs, when somebody wants to read that.
+    /// The log file, for tests that read it.
     log: Option<PathBuf>,
 }
 
@@ -67,21 +68,21 @@ impl Server {
         Self::start_with(scratch, SMALL)
     }
 
-    /// On a port that the system chooses.
+    /// Starts the server on a port that the system chooses.
     pub(crate) fn start_with(scratch: &Scratch, toml: &str) -> Self {
         let (data, config) = (scratch.join("data"), scratch.join("zoolet.toml"));
         std::fs::write(&config, toml).unwrap();
         Self::spawn(data, config, None)
     }
 
-    /// One whose warnings can be read.
+    /// Starts a server whose warnings the test can read.
     pub(crate) fn start_logging(scratch: &Scratch, toml: &str) -> Self {
         let (data, config) = (scratch.join("data"), scratch.join("zoolet.toml"));
         std::fs::write(&config, toml).unwrap();
         Self::spawn(data, config, Some(scratch.join("log")))
     }
 
-    /// What it has logged.
+    /// Returns what it has logged.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.log.as_ref().unwrap()).unwrap()
     }
@@ -89,7 +90,8 @@ impl Server {
     fn spawn(data: PathBuf, config: PathBuf, log: Option<PathBuf>) -> Self {
         let level = if log.is_some() { "warn" } else { "error" };
         let mut command = zoolet(&["serve", "--listen", "127.0.0.1:0", "--log", level]);
-        // What glibc's allocator keeps of what was given back to it is not what is measured here.
+        // Limits memory that glibc's allocator keeps after a free, which would distort the
+        // measurements.
         command.envs([("MALLOC_MMAP_THRESHOLD_", "131072"), ("MALLOC_TRIM_THRESHOLD_", "131072")]);
         if let Some(log) = &log {
             command.stderr(std::fs::File::create(log).unwrap());
@@ -105,7 +107,7 @@ impl Server {
         Self { child, address, first_line, data, config, log }
     }
 
-    /// Pulls the plug on the process.
+    /// Kills the process with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -125,7 +127,7 @@ impl Server {
         self.child.wait().unwrap()
     }
 
-    /// Goes on with another configuration.
+    /// Restarts the server with another configuration.
     pub(crate) fn restart_with(&mut self, toml: &str) {
         std::fs::write(&self.config, toml).unwrap();
         self.terminate_and_restart();
@@ -149,12 +151,12 @@ impl Server {
         self.status("VmRSS:")
     }
 
-    /// What it has in memory that no file backs.
+    /// Returns its resident memory that no file backs.
     pub(crate) fn anonymous_bytes(&self) -> u64 {
         self.status("RssAnon:")
     }
 
-    /// The most it ever had in memory.
+    /// Returns its peak of resident memory.
     pub(crate) fn resident_bytes_peak(&self) -> u64 {
         self.status("VmHWM:")
     }
@@ -175,7 +177,7 @@ impl Server {
         stream
     }
 
-    /// The answer to a four-letter word.
+    /// Returns the answer to a four-letter word.
     pub(crate) fn word(&self, word: &str) -> String {
         let mut stream = self.stream();
         stream.write_all(word.as_bytes()).unwrap();
@@ -184,7 +186,7 @@ impl Server {
         text
     }
 
-    /// One line of mntr.
+    /// Returns one figure of mntr.
     pub(crate) fn figure(&self, key: &str) -> u64 {
         let text = self.word("mntr");
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("zk_{key}\t")));
@@ -199,7 +201,9 @@ impl Drop for Server {
     }
 }
 
-/// So many ports that nobody uses. Free for both protocols: connections that are over still hold theirs for a minute, thousands after some tests.
+/// Returns `COUNT` unused ports, each free for TCP and UDP.
+///
+/// Closed connections hold their ports for a minute; some tests leave thousands.
 pub(crate) fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
     let both = || loop {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -207,7 +211,7 @@ pub(crate) fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
             return (tcp, udp);
         }
     };
-    // All at once, so that no two get the same.
+    // All at once, so that the ports differ.
     let taken: [_; COUNT] = std::array::from_fn(|_| both());
     taken.map(|(tcp, _)| tcp.local_addr().unwrap().port())
 }
@@ -219,12 +223,12 @@ pub(crate) fn zoolet(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs the binary to its end, from a directory of its own.
+/// Runs the binary to its end, in the scratch directory.
 pub(crate) fn run(scratch: &Scratch, arguments: &[&str]) -> Output {
     zoolet(arguments).current_dir(scratch.path()).output().unwrap()
 }
 
-/// What `serve` says when it refuses: its exit code and its one line.
+/// Returns the exit code and the one line of a command that refuses.
 pub(crate) fn refusal(scratch: &Scratch, arguments: &[&str]) -> (i32, String) {
     let output = run(scratch, arguments);
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -233,11 +237,11 @@ pub(crate) fn refusal(scratch: &Scratch, arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), stderr.trim_end().to_owned())
 }
 
-/// A client that has asked for a session.
+/// A client that has requested a session.
 pub(crate) struct Joining(TcpStream);
 
 impl Joining {
-    /// Waits for it; `None` when the connection is closed instead of answered.
+    /// Waits for the session; `None` when the server closes instead of answering.
     pub(crate) fn join(self) -> Option<Client> {
         let Self(mut stream) = self;
         let mut buffer = BytesMut::new();
@@ -246,7 +250,7 @@ impl Joining {
     }
 }
 
-/// A client of the wire, blocking, strict.
+/// A blocking, strict client of the wire protocol.
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
     buffer: BytesMut,
@@ -260,7 +264,7 @@ impl Client {
         Self::connect_with(address, &hello(SessionId(0), None, 10_000)).unwrap()
     }
 
-    /// Goes on with a session; `None` when the connection is closed instead of answered.
+    /// Resumes a session; `None` when the server closes instead of answering.
     pub(crate) fn reconnect(address: SocketAddr, session: &ConnectReply) -> Option<Self> {
         let password = Bytes::copy_from_slice(&session.secret.0);
         Self::connect_with(address, &hello(session.session, Some(password), session.timeout_ms))
@@ -270,7 +274,7 @@ impl Client {
         Self::asking(address, request).join()
     }
 
-    /// Asks for a new session and does not wait for it.
+    /// Requests a new session without waiting for it.
     pub(crate) fn ask_for_session(address: SocketAddr, timeout_ms: i32) -> Joining {
         Self::asking(address, &hello(SessionId(0), None, timeout_ms))
     }
@@ -281,12 +285,12 @@ impl Client {
         stream.set_nodelay(true).unwrap();
         let mut out = BytesMut::new();
         encode_connect(request, &mut out);
-        // A server that is full closes at once.
+        // A full server closes at once.
         let _ = stream.write_all(&out);
         Joining(stream)
     }
 
-    /// Sends without waiting; gives the xid.
+    /// Sends without waiting; returns the xid.
     pub(crate) fn send(&mut self, request: &Request) -> i32 {
         let xid = self.next_xid;
         self.next_xid += 1;
@@ -296,7 +300,7 @@ impl Client {
         xid
     }
 
-    /// Sends a request of an opcode and a body as given.
+    /// Sends a request with a raw body; returns the xid.
     pub(crate) fn send_raw(&mut self, opcode: i32, body: &[u8]) -> i32 {
         let xid = self.next_xid;
         self.next_xid += 1;
@@ -306,7 +310,7 @@ impl Client {
         xid
     }
 
-    /// The next message that is no watch event; `None` at the end. Watch events are kept.
+    /// Returns the next message that is no watch event; `None` at the end. Watch events are kept.
     pub(crate) fn frame(&mut self) -> Option<Bytes> {
         loop {
             let frame = read_frame(&mut self.stream, &mut self.buffer)?;
@@ -318,12 +322,12 @@ impl Client {
         }
     }
 
-    /// The header of the next reply; `None` at the end.
+    /// Returns the header of the next reply; `None` at the end.
     pub(crate) fn header(&mut self) -> Option<Header> {
         Some(decode_header(&mut Reader::new(self.frame()?)).unwrap())
     }
 
-    /// The next reply, of the shape that `request` has; `None` at the end.
+    /// Returns the next reply, decoded as an answer to `request`; `None` at the end.
     pub(crate) fn receive(&mut self, request: &Request) -> Option<(Header, Result<Reply, ErrorCode>)> {
         Some(decode_reply(self.frame()?, Shape::of(request)).unwrap())
     }
@@ -365,13 +369,13 @@ impl Client {
         }
     }
 
-    /// Whether the server closes without another message.
+    /// Returns whether the server closes without another message.
     pub(crate) fn is_closed(&mut self) -> bool {
         self.frame().is_none()
     }
 }
 
-/// What the server says that a part of its budget grew by is what its memory grew by, within a fifth.
+/// Asserts that charged bytes equal the growth of memory within a fifth.
 pub(crate) fn assert_charged(what: &str, charged: u64, resident: u64) {
     println!("{what}: charged {} KiB, resident {} KiB", charged >> 10, resident >> 10);
     assert!(charged >= 1 << 20, "{what}: {charged} bytes are too few to be told from noise");
@@ -379,11 +383,13 @@ pub(crate) fn assert_charged(what: &str, charged: u64, resident: u64) {
     assert!((low..=high).contains(&resident), "{what}: {charged} bytes are charged, {resident} are resident");
 }
 
-/// So many sessions, each on its own connection. All ask before the first is answered, so that they share fdatasyncs.
+/// Opens `size` sessions, each on a separate connection.
+///
+/// They are requested in batches before the first reply, so that they share fdatasyncs.
 pub(crate) fn crowd(server: &Server, size: usize, timeout_ms: i32) -> Vec<Client> {
     let mut clients = Vec::with_capacity(size);
     while clients.len() < size {
-        // No more at once than the listening socket's queue holds.
+        // A batch is no larger than the listening socket's queue.
         let asking =
             (clients.len()..size.min(clients.len() + 100)).map(|_| Client::ask_for_session(server.address, timeout_ms));
         let asking: Vec<_> = asking.collect();
@@ -392,7 +398,7 @@ pub(crate) fn crowd(server: &Server, size: usize, timeout_ms: i32) -> Vec<Client
     clients
 }
 
-/// Lets this process have as many open files as it may; the servers that it starts inherit that.
+/// Raises the limit of open files to its maximum; servers started later inherit it.
 pub(crate) fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
@@ -421,21 +427,21 @@ pub(crate) fn get(path: &str) -> Request {
     Request::GetData { path: path.into(), watch: false }
 }
 
-/// Whether the other side closes, whatever it says before.
+/// Returns whether the other side closes, after any output.
 pub(crate) fn closes(stream: &mut TcpStream) -> bool {
     let mut bytes = [0; 4096];
     loop {
         match stream.read(&mut bytes) {
             Ok(0) => return true,
             Ok(_) => {}
-            // A socket with a timeout is not restarted by the kernel after a signal.
+            // After a signal, the kernel does not restart a read with a timeout.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return error.kind() == ErrorKind::ConnectionReset,
         }
     }
 }
 
-/// Somebody else goes on writing and reading as long as `hostile` takes, and once more at least.
+/// Runs `hostile` while another client writes and reads, at least once more after it.
 pub(crate) fn while_served(server: &Server, hostile: impl FnOnce()) {
     let done = AtomicBool::new(false);
     std::thread::scope(|threads| {
@@ -453,7 +459,7 @@ pub(crate) fn while_served(server: &Server, hostile: impl FnOnce()) {
                 }
             }
         });
-        // However it ends, the other thread must.
+        // The other thread must end even if `hostile` panics.
         let end = Done(&done);
         hostile();
         drop(end);
@@ -468,7 +474,7 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Waits until something is so.
+/// Waits until `is_so` returns true.
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !is_so() {
@@ -477,7 +483,7 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The next frame; `None` at the end of the stream.
+/// Reads the next frame; `None` at the end of the stream.
 fn read_frame(stream: &mut TcpStream, buffer: &mut BytesMut) -> Option<Bytes> {
     let mut bytes = [0; 64 << 10];
     loop {

@@ -1,4 +1,4 @@
-//! What is wrong with a machine: its ports, its disk, its files, its limits.
+//! Mistakes of a machine: its ports, its disk, its files, its limits.
 
 use super::Scenario;
 use super::files::{keygen, site};
@@ -106,7 +106,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         starts_in(case, &data, &[("DIR", text(&data))]);
     }),
     ("data on a tmpfs", |case| {
-        // It is one on every Linux that has it.
+        // On Linux, /dev/shm is a tmpfs wherever it exists.
         let data = PathBuf::from(format!("/dev/shm/zoolet-mistakes-{}", std::process::id()));
         let server = case.serve("tmpfs", &["--data", text(&data)]);
         case.is_logged(&[("DIR", text(&data))], &server);
@@ -137,7 +137,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("a client that speaks TLS", |case| {
         let server = case.serve("plain", &["--data", "data"]);
         let mut client = connect(server.client);
-        // The record of a handshake, version 1.0 as all clients say first, 512 bytes; and the beginning of what is in it.
+        // The start of a TLS record: a handshake, version 1.0 as clients send first, 512 bytes.
         client.write_all(&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xFC, 3, 3]).unwrap();
         case.is_logged(&[], &server);
     }),
@@ -151,7 +151,7 @@ fn starts_in(case: &Case<'_>, data: &Path, values: &[(&str, &str)]) {
     case.is_refused(values, &["serve", "--listen", "127.0.0.1:0", "--data", text(data)]);
 }
 
-/// A directory that a server has made its own.
+/// Creates a data directory by a run of the server.
 fn populate(case: &Case<'_>, data: &Path) {
     let mut command = case.zoolet(&["serve", "--listen", "127.0.0.1:0", "--until-eof", "--data", text(data)]);
     assert!(command.stdin(Stdio::null()).output().unwrap().status.success());
@@ -172,20 +172,21 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Root may do what modes forbid, unless it has no capabilities.
+/// Runs the command without capabilities, because root may do what modes forbid.
 fn as_nobody(command: Command) -> Command {
     let powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
     by(if is_root() { &powerless } else { &[] }, command)
 }
 
-/// A server whose directory is a mounted tmpfs, which nobody else sees.
+/// A server whose directory is a mounted tmpfs that no other process sees.
 fn a_full_disk(case: &Case<'_>) {
     let Some(server) = on_a_disk(case, "size=30m") else { return };
     let address = server.client.to_string();
     let mut said = None;
     wait(|| {
         let status = case.zoolet(&["status", "--server", &address]).output().unwrap();
-        // Both change while the server makes files: they are those of this answer.
+        // Both figures change while the server creates files, so they are taken from the compared
+        // answer.
         said = missing(&String::from_utf8_lossy(&status.stdout)).map(|found| (status, found));
         said.is_some()
     });
@@ -193,13 +194,13 @@ fn a_full_disk(case: &Case<'_>) {
     case.has_shown(&[("FREE", &free), ("MISSING", &more)], &status);
 }
 
-/// How many bytes are said to be free, and how many more must be.
+/// Returns the numbers of free and of missing bytes in a status.
 fn missing(status: &str) -> Option<(String, String)> {
     let (free, more) = status.split_once("the disk is full; ")?.1.split_once(" are free, and ")?;
     Some((free.to_owned(), more.split_once(" more must be")?.0.to_owned()))
 }
 
-/// A server whose data is on a disk that is mounted so, where one may be.
+/// Starts a server on a disk with these mount options; `None` where mounting is refused.
 fn on_a_disk(case: &Case<'_>, options: &str) -> Option<Serve> {
     let own: &[&str] =
         if is_root() { &["unshare", "--mount"] } else { &["unshare", "--user", "--map-root-user", "--mount"] };

@@ -1,4 +1,4 @@
-//! What is wrong between servers.
+//! Mistakes between servers.
 
 use super::Scenario;
 use super::files::keygen;
@@ -12,7 +12,7 @@ use zoolet_model::SessionId;
 pub(crate) const SCENARIOS: &[Scenario] = &[
     ("a firewall between the servers", |case| {
         let site = Site::new(case);
-        // What comes here is answered by nobody, as behind a firewall that drops it.
+        // No process reads from this socket, as behind a firewall that drops packets.
         let _dropped = UdpSocket::bind((case.host, site.ports[1])).unwrap();
         let first = site.start(1);
         case.is_shown(&[("PORT", &site.ports[1].to_string())], first.client);
@@ -30,7 +30,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         let site = Site::new(case);
         let (first, _second) = (site.start(1), site.start(2));
         eventually("the two have met", || site.shows(&first, "server 2 ", " ms"));
-        // Elsewhere, which its own file says.
+        // The clone listens on another port, as its configuration file says.
         let moved = Site { ports: [site.ports[0], case.free_port(), site.ports[2]], ..site };
         let _clone = moved.start_as("clone", 2, "");
         let refused = logged_address(&first, " (server 2) is refused");
@@ -40,7 +40,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         let site = Site::new(case);
         let _first = site.start(1);
         let [one, two, three] = site.ports;
-        // The second box is where the others look for server 2.
+        // The second box has the address of server 2.
         let second = Site { ports: [two, one, three], ..site }.start_as("second", 1, "");
         case.is_logged(&[("PORT", &one.to_string())], &second);
     }),
@@ -71,7 +71,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     }),
 ];
 
-/// Three servers on loopback that have a site key.
+/// Three servers on loopback that share a site key.
 struct Site<'c> {
     case: &'c Case<'c>,
     ports: [u16; 3],
@@ -89,13 +89,13 @@ impl<'c> Site<'c> {
         self.start_with(id, 3, "")
     }
 
-    /// With so many servers in its file, and these lines before them.
+    /// Starts a server with `count` servers in its file, after these `lines`.
     fn start_with(&self, id: u8, count: usize, lines: &str) -> Serve {
         self.write(&id.to_string(), count, lines);
         self.serve(&id.to_string(), id)
     }
 
-    /// In another directory than the server of that number.
+    /// Starts server `id` in another directory.
     fn start_as(&self, name: &str, id: u8, lines: &str) -> Serve {
         self.write(name, 3, lines);
         self.serve(name, id)
@@ -119,7 +119,7 @@ impl<'c> Site<'c> {
         });
     }
 
-    /// Whether `zoolet status` of a server has a line that begins so and has that.
+    /// Returns whether `zoolet status` prints a line that begins with `begins` and contains `has`.
     fn shows(&self, server: &Serve, begins: &str, has: &str) -> bool {
         let output = self.case.zoolet(&["status", "--server", &server.client.to_string()]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -127,7 +127,8 @@ impl<'c> Site<'c> {
     }
 }
 
-/// Servers 1 and 3 commit what 2 has not seen; then 3 forgets it, and makes a majority with 2.
+/// Servers 1 and 3 commit entries that server 2 lacks. Then server 3 returns to an old copy, and
+/// forms a majority with server 2.
 fn an_old_copy(case: &Case<'_>) {
     let site = Site::new(case);
     let [own, copy] = [3.to_string(), "copy".to_owned()].map(|name| case.scratch.join(&name));
@@ -159,7 +160,7 @@ fn copy_all(from: &Path, to: &Path) {
     }
 }
 
-/// Where a leader may change, a client may have to come again.
+/// Writes with retries, because the leader may change.
 fn create(server: &Serve, path: &str) {
     let hello = hello(SessionId(0), None, 10_000);
     eventually("a client writes", || {
@@ -167,7 +168,7 @@ fn create(server: &Serve, path: &str) {
     });
 }
 
-/// The port of who is named before `what` in the log of a server.
+/// Returns the port of the address before `what` in the log of a server.
 fn logged_address(server: &Serve, what: &str) -> String {
     let mut port = None;
     eventually(what, || {
@@ -180,7 +181,7 @@ fn logged_address(server: &Serve, what: &str) -> String {
     port.unwrap()
 }
 
-/// Who dials has a port of its own, or that of its links.
+/// Checks a log line about a peer. The peer dials from its link port or from another one.
 fn differs(case: &Case<'_>, server: &Serve, what: &str) {
     case.is_logged(&[("PORT", &logged_address(server, what))], server);
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a command or a configuration file.
+//! Mistakes in a command or a configuration file.
 
 use super::Scenario;
 use super::table::{Case, by, text};
@@ -92,11 +92,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     }),
     ("a profile for a larger machine", |case| {
         case.write("zoolet.toml", "limits.record_cache_bytes = 2147483648\n");
-        // Of address space, as a process may be given it: the machine that this runs on may have any memory.
+        // Limits the address space, because the test machine may have any amount of memory.
         let little = ["sh", "-c", "ulimit -v 1953125; exec \"$0\" \"$@\""];
         let command = || by(&little, case.zoolet(&["serve", "--config", "zoolet.toml"]));
         let log = case.check(command());
-        // What the bounds come to is said of the profile's ceiling too.
+        // The warning about the profile's ceiling names the same sum of the bounds.
         let most = log.split_once("the limits allow ").unwrap().1.split(' ').next().unwrap();
         case.is_warned_of(&[("N", most)], command());
     }),
@@ -128,7 +128,7 @@ pub(crate) fn keygen(case: &Case<'_>, name: &str) {
     assert!(made.status.success(), "{made:?}");
 }
 
-/// A file of these servers, whose hosts nobody has.
+/// Writes a configuration with these servers, whose hosts do not exist.
 pub(crate) fn site(case: &Case<'_>, ids: &[u8], hosts: &[&str]) {
     let server = |(id, host): (&u8, &&str)| format!("[[server]]\nid = {id}\nhost = \"gw-{host}.invalid\"\n");
     let servers: String = ids.iter().zip(hosts).map(server).collect();

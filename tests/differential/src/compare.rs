@@ -1,5 +1,7 @@
-//! Compares what two servers answered to one script. Names may differ (zxids by a constant, session ids, passwords, clocks);
-//! everything else is equal, or stands in the table of [`intended`](crate::intended), or is a difference.
+//! Compares what two servers answered to one script.
+//!
+//! Names may differ: zxids by a constant, session ids, passwords, clocks. Everything else must be
+//! equal, or stand in the table of [`intended`](crate::intended).
 
 use crate::intended::{Case, RULES, row};
 use crate::play::{Lane, Transcript, may_overtake};
@@ -10,33 +12,33 @@ use crate::watches::Watches;
 use std::collections::HashMap;
 use std::fmt;
 
-/// What the comparison found.
+/// Result of a comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
-    /// Replies that were equal, or intended to differ.
+    /// Replies that were equal, or differed as intended.
     pub replies: u64,
-    /// Events likewise.
+    /// Events that were equal, or differed as intended.
     pub events: u64,
-    /// How often each row of the table was needed.
+    /// Number of uses of each row of the table.
     pub used: [u64; RULES.len()],
-    /// The first difference that nothing explains.
+    /// The first unexplained difference.
     pub difference: Option<Difference>,
 }
 
 /// A difference between the two servers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
-    /// At which step of the script.
+    /// The step of the script.
     pub step: usize,
-    /// On whose connection.
+    /// The session whose connection differs.
     pub session: usize,
-    /// What differs.
+    /// The difference.
     pub why: String,
     /// All that Apache ZooKeeper sent on that connection in that step.
     pub theirs: Vec<Item>,
-    /// All that zoolet sent.
+    /// All that zoolet sent on that connection in that step.
     pub ours: Vec<Item>,
-    /// How many of each were alike.
+    /// Number of matching items at the start of `theirs` and `ours`.
     pub alike: (usize, usize),
 }
 
@@ -62,7 +64,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares what was answered to `script`, played under `root` to both.
+/// Compares the answers to `script`, which was played under `root` to both servers.
 pub fn compare(script: &Script, root: &str, theirs: &Transcript, ours: &Transcript) -> Verdict {
     let mut comparison = Comparison {
         names: Names::new(theirs, ours),
@@ -131,23 +133,23 @@ impl Comparison {
         }
     }
 
-    /// A difference of the play as a whole, or of what is not sent.
+    /// Records a difference of the play as a whole, or of something that is not sent.
     fn differs(&mut self, step: usize, session: usize, why: String) {
         let (theirs, ours) = (Vec::new(), Vec::new());
         self.verdict.difference = Some(Difference { step, session, why, theirs, ours, alike: (0, 0) });
     }
 
-    /// Brings the zxids of both sides together again, behind a step after which they may have parted.
+    /// Realigns the zxids of both sides after a step that may have moved them apart.
     fn anchored(&mut self, number: usize, step: &Step, anchors: [Option<i64>; 2]) {
         let by_rows = std::mem::take(&mut self.spent);
         let [Some(theirs), Some(ours)] = anchors else { return };
         if self.verdict.difference.is_some() {
             return;
         }
-        // Surface 13.20: what is behind closeSession may get a zxid there without getting a reply.
+        // Surface 13.20: a request behind closeSession may get a zxid there without a reply.
         let behind = step.action.ops().iter().rev().take_while(|op| op.code != -11).count() as i64;
         let behind = if step.action.ops().iter().any(|op| op.code == -11) { behind } else { 0 };
-        // Surface 13.5: another timeout than before is an entry.
+        // Surface 13.5: zoolet spends an entry on a changed timeout.
         let renews = matches!(&step.action, Action::Connect(connect) if connect.claim == Claim::Right);
         match self.names.anchor(theirs, ours, -by_rows.max(behind)..=i64::from(renews)) {
             Ok(more) if more > 0 => self.verdict.used[row("13.5")] += 1,
@@ -242,7 +244,7 @@ impl Comparison {
         }
     }
 
-    /// Notes which watches are new and which are used up: some intended differences are about them.
+    /// Notes which watches are new and which are used up; some intended differences depend on them.
     fn remember(&mut self, step: &Step, root: &str, session: usize, pair: (&Item, &Item), before: &[Item]) {
         let (theirs, ours) = pair;
         let watches = &mut self.watches[session];
@@ -253,14 +255,14 @@ impl Comparison {
                 watches.answered(op, root, theirs, answer, &before[before.len() - made_up..]);
             }
             (What::Event { .. }, What::Event { .. }) if !is_made_up(ours) => watches.fired(Some(theirs), Some(ours)),
-            // The end of a stranger's connection is not that of the session's.
+            // The end of a stranger's connection does not end the session's connection.
             (_, What::Closed) if !matches!(step.action, Action::Stranger(_)) => *watches = Watches::default(),
             _ => {}
         }
     }
 }
 
-/// The zxids of what the acting session has changed in this step, as far as it was told.
+/// Returns the zxids of the acting session's writes in this step, as far as replies show them.
 fn written(action: &Action, session: usize, ours: &[Lane]) -> Vec<i64> {
     let own = ours.iter().filter(|lane| lane.session == session && !lane.left).flat_map(|lane| &lane.items);
     own.filter_map(|item| match &item.what {
@@ -270,13 +272,13 @@ fn written(action: &Action, session: usize, ours: &[Lane]) -> Vec<i64> {
     .collect()
 }
 
-/// The request that the next reply of either side answers.
+/// Returns the request that the next reply of either side answers.
 fn asked<'a>(action: &'a Action, theirs: &[Item], ours: &[Item]) -> Option<&'a Op> {
     let op = |items: &[Item]| items.first().and_then(|item| item.op);
     op(theirs).or(op(ours)).and_then(|op| action.ops().get(op))
 }
 
-/// The zxids of two replies that are next.
+/// Returns the zxids of the next two replies.
 fn zxids_of(theirs: &[Item], ours: &[Item]) -> Option<(i64, i64)> {
     match (&theirs.first()?.what, &ours.first()?.what) {
         (What::Reply(theirs), What::Reply(ours)) => Some((theirs.zxid, ours.zxid)),
@@ -284,7 +286,7 @@ fn zxids_of(theirs: &[Item], ours: &[Item]) -> Option<(i64, i64)> {
     }
 }
 
-/// How many of our next events come of the end of a session: all by one change, whose zxid they carry.
+/// Counts our next events that the end of a session caused: one change, so one zxid.
 fn end_of_session(step: &Step, change_zxids: &[i64], ours: &[Item]) -> usize {
     let zxid = |item: &Item| match item.what {
         What::Event { zxid, .. } if zxid > 0 => Some(zxid),
@@ -292,16 +294,18 @@ fn end_of_session(step: &Step, change_zxids: &[i64], ours: &[Item]) -> usize {
     };
     let Some(first) = ours.first().and_then(zxid) else { return 0 };
     let ends = match step.action {
-        // Nobody was told the zxid of an expiry.
+        // No reply shows the zxid of an expiry.
         Action::Wait(_) => true,
         _ => step.action.ops().iter().any(|op| op.code == -11) && change_zxids.last() == Some(&first),
     };
     if ends { ours.iter().take_while(|item| zxid(item) == Some(first)).count() } else { 0 }
 }
 
-/// When a session ends, ZooKeeper deletes its ephemerals in the order of a hash set, which means nothing; zoolet in that of their
-/// paths. Puts their next events into our order as far as they are the same. Whatever the order of the znodes, ours must be that of
-/// the paths, and the event of a parent comes right behind that of its child on both sides.
+/// Puts their next events into our order where both sides have the same events.
+///
+/// When a session ends, ZooKeeper deletes its ephemerals in the order of a hash set, which has no
+/// meaning. zoolet deletes them in the order of their paths, and this function checks that. On both
+/// sides the event of a parent must come right behind the event of its child.
 fn aligned(theirs: &mut [Item], ours: &[Item]) -> Option<String> {
     let run = theirs.iter().take_while(|item| is_event(item)).count();
     let (before, after) = (behind_their_child(&theirs[..run]), behind_their_child(ours));
@@ -314,12 +318,14 @@ fn aligned(theirs: &mut [Item], ours: &[Item]) -> Option<String> {
             theirs[at..=at + found].rotate_right(1);
         }
     }
-    // As bytes: an escape sorts before the letters, the byte that it stands for behind them.
+    // Compared as bytes: an escape sorts before the letters, but the byte it stands for sorts after
+    // them.
     let deleted: Vec<_> = ours.iter().filter_map(|item| event_of(item, 2)).map(unquoted).collect();
     if !deleted.is_sorted() {
         return Some("the ephemerals of a session did not go in the order of their paths".to_owned());
     }
-    // A one-shot watch of a parent is used up by the child that goes first, which need not be the same.
+    // The first deleted child uses up a one-shot watch of its parent, and the sides may differ
+    // there.
     let often = |path: &str| ours.iter().filter(|item| event_of(item, 4) == Some(path)).count() > 1;
     let lost = before.iter().find(|path| often(path) && count(&before, path) != count(&after, path));
     lost.map(|path| format!("events of children of {path} are not behind those of the same znodes"))
@@ -329,7 +335,7 @@ fn count(paths: &[String], path: &str) -> usize {
     paths.iter().filter(|other| *other == path).count()
 }
 
-/// The parents whose events stand right behind one of a child that was deleted.
+/// Returns the parents whose event stands right behind the deletion of a child.
 fn behind_their_child(items: &[Item]) -> Vec<String> {
     let pairs = items.windows(2).filter_map(|pair| Some((event_of(&pair[0], 2)?, event_of(&pair[1], 4)?)));
     let parent = |path: &str| path.rfind('/').map(|at| path[..at.max(2)].to_owned());
@@ -339,7 +345,7 @@ fn behind_their_child(items: &[Item]) -> Vec<String> {
         .collect()
 }
 
-/// The path of an event of this type.
+/// Returns the path of an event of this type.
 fn event_of(item: &Item, wanted: i32) -> Option<&str> {
     match &item.what {
         What::Event { kind, path, .. } if *kind == wanted => Some(path),
@@ -347,14 +353,14 @@ fn event_of(item: &Item, wanted: i32) -> Option<&str> {
     }
 }
 
-/// Events of a change carry its zxid; only those that setWatches makes up carry none.
+/// Rejects an event without the zxid of its change, unless setWatches made it up.
 fn anonymous(step: &Step, ours: &Item) -> Option<String> {
     let made_up = step.action.ops().iter().any(|op| matches!(op.code, 101 | 105));
     let without = matches!(ours.what, What::Event { zxid: -1, .. }) && !made_up;
     without.then(|| "an event without the zxid of its change".to_owned())
 }
 
-/// Made up by setWatches: nothing has changed just now.
+/// Returns whether setWatches made this event up: nothing has changed at this moment.
 fn is_made_up(item: &Item) -> bool {
     matches!(item.what, What::Event { zxid: -1, .. })
 }
@@ -363,8 +369,9 @@ fn is_event(item: &Item) -> bool {
     matches!(item.what, What::Event { .. })
 }
 
-/// Surface 13.24: ZooKeeper answers auth and sasl at once, zoolet in the order of requests. Puts such replies where they
-/// belong and says whether any did not stand there.
+/// Moves replies to auth and sasl to their place, and returns whether any moved.
+///
+/// Surface 13.24: ZooKeeper answers these requests at once, zoolet in the order of requests.
 fn put_back(items: &mut Vec<Item>) -> bool {
     let before = items.clone();
     let early = |item: &Item| match &item.what {
@@ -376,7 +383,7 @@ fn put_back(items: &mut Vec<Item>) -> bool {
     for item in overtaking {
         let earlier = |other: &Item| other.op.is_some_and(|op| Some(op) < item.op);
         let mut at = items.iter().rposition(earlier).map_or(0, |at| at + 1);
-        // The player's own read behind an `exists` belongs to it.
+        // The player's read behind an `exists` belongs to that request.
         while at > 0 && items.get(at).is_some_and(|next| next.op.is_none() && is_read(next)) {
             at += 1;
         }
@@ -389,26 +396,26 @@ fn is_read(item: &Item) -> bool {
     matches!(&item.what, What::Reply(Reply { code: 4, .. }))
 }
 
-/// How the names of one server translate to those of the other.
+/// Translates the names of one server to those of the other.
 #[derive(Clone, Debug)]
 pub struct Names {
     sessions: [Vec<i64>; 2],
     clocks_ms: [(i64, i64); 2],
-    /// Our zxids are theirs plus this: both count every change, the failed ones too.
+    /// Our zxids are theirs plus this: both servers count every change, failed ones too.
     offset: Option<i64>,
-    /// From which of their zxids on ours are how much more ahead: changes that only one of them knows.
+    /// Additional offsets, each from one of their zxids on: changes that only one server counts.
     skips: Vec<(i64, i64)>,
-    /// The newest zxid that either showed when Apache ZooKeeper had spent one that it does not show.
+    /// The newest zxids of both sides after Apache ZooKeeper spent a zxid that no reply shows.
     hidden: Option<(i64, i64)>,
-    /// The newest zxid of either before the script began.
+    /// The newest zxid of each side before the script began.
     began: [i64; 2],
-    /// Ours for theirs of before.
+    /// Our zxid for each of their zxids from before the script.
     before: HashMap<i64, i64>,
-    /// When each zxid happened, on either side.
+    /// The time of each zxid, per side.
     times: [HashMap<i64, i64>; 2],
 }
 
-/// How far a server's clock may seem to be from the player's, in ms.
+/// Largest apparent difference between a server's clock and the player's, in ms.
 const CLOCK_SLACK_MS: i64 = 2000;
 
 impl Names {
@@ -425,7 +432,7 @@ impl Names {
         }
     }
 
-    /// Why two items are not the same, if they are not.
+    /// Returns the difference of two items; `None` if they are equal.
     pub fn differ(&mut self, theirs: &Item, ours: &Item) -> Option<String> {
         if theirs.op != ours.op {
             return Some("answers to different requests".to_owned());
@@ -451,7 +458,7 @@ impl Names {
             .or_else(|| theirs.parts.iter().zip(&ours.parts).find_map(|(theirs, ours)| self.atoms_differ(theirs, ours)))
     }
 
-    /// Why two bodies are not the same, if they are not.
+    /// Returns the difference of two bodies; `None` if they are equal.
     pub fn atoms_differ(&mut self, theirs: &[Atom], ours: &[Atom]) -> Option<String> {
         if theirs.len() != ours.len() {
             return Some(format!("{} pieces and {}", theirs.len(), ours.len()));
@@ -489,7 +496,7 @@ impl Names {
         (more != 0).then(|| format!("{what} {theirs:#x} and {ours:#x}, which is {more:+} against the one of theirs"))
     }
 
-    /// A time is that of its zxid: one zxid has one time, and it lies within the play.
+    /// Returns why a time is odd: a zxid has one time, which lies within the play.
     fn time_is_odd(&mut self, side: usize, time: i64, zxid: i64) -> Option<String> {
         if zxid <= self.began[side] && zxid != 0 {
             return None;
@@ -515,18 +522,21 @@ impl Names {
         }
     }
 
-    /// Whether two bodies are not the same; nothing new is learnt from them.
+    /// Returns whether two bodies differ, without learning names from them.
     pub fn would_differ(&self, theirs: &[Atom], ours: &[Atom]) -> bool {
         self.clone().atoms_differ(theirs, ours).is_some()
     }
 
-    /// Our zxid that stands for theirs.
+    /// Returns our zxid for one of theirs.
     pub fn ours_of(&self, theirs: i64) -> i64 {
         let newest = self.skips.iter().rev().find(|(from, _)| theirs >= *from);
         theirs + self.offset.unwrap_or_default() + newest.map_or(0, |(_, skipped)| *skipped)
     }
 
-    /// Two zxids of the same moment, and by how much ours may have got ahead since the last ones.
+    /// Aligns two zxids of the same moment; returns how far ours have moved ahead since the last
+    /// call.
+    ///
+    /// `allowed` bounds that number.
     fn anchor(&mut self, theirs: i64, ours: i64, allowed: std::ops::RangeInclusive<i64>) -> Result<i64, String> {
         let more = ours - self.ours_of(theirs);
         if !allowed.contains(&more) {

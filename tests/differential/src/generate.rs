@@ -1,12 +1,14 @@
-//! Makes a script from a seed. It keeps a rough idea of which znodes there are, so that most requests find something; where
-//! the idea is wrong, the request is one that fails.
+//! Makes a script from a seed.
+//!
+//! The generator tracks roughly which znodes exist, so that most requests find one. Where the
+//! tracking is wrong, the request fails.
 
 use crate::random::Random;
 use crate::script::{Action, Claim, Connect, Op, Script, Step, code};
 use crate::value::{Place, Value};
 use std::collections::BTreeMap;
 
-/// How large a script becomes.
+/// Size of a script.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Requests and handshakes.
@@ -15,7 +17,7 @@ pub struct Shape {
     pub sessions: usize,
 }
 
-/// The script of a seed.
+/// Returns the script of a seed.
 pub fn generate(seed: u64, shape: Shape) -> Script {
     let mut generator = Generator {
         random: Random::new(seed),
@@ -58,7 +60,7 @@ struct Generator {
     operations: usize,
 }
 
-/// How the kinds of requests are mixed.
+/// Weights of the kinds of requests.
 const MIX: &[(usize, &str)] = &[
     (26, "create"),
     (8, "create2"),
@@ -151,17 +153,17 @@ impl Generator {
             ops.push(large);
         }
         let pieces = if self.random.percent(15) { 2 + self.random.below(7) } else { 1 };
-        // Nothing is on its way behind a setACL: ZooKeeper may judge it by the ACL before (surface 13.48).
+        // setACL ends its step: ZooKeeper may judge later requests by the old ACL (surface 13.48).
         for ops in ops.split_inclusive(|op| op.code == code("setACL")) {
             self.push(session, Action::Send { pieces, ops: ops.to_vec() });
         }
     }
 
-    /// What the server cannot decode, but survives.
+    /// Makes a request undecodable in a way that the server survives.
     fn damage(&mut self, ops: &mut [Op]) {
         let Some(at) = (!ops.is_empty()).then(|| self.random.below(ops.len())) else { return };
         let op = &mut ops[at];
-        // Auth is answered at once and its failure ends the connection.
+        // Auth is answered at once, and its failure ends the connection.
         if matches!(op.code, 100 | 102) || op.code == code("createTTL") {
             return;
         }
@@ -175,7 +177,7 @@ impl Generator {
             }
             _ => op.xid = Some(*self.random.of(&[0, -3, -77, i32::MIN, i32::MAX])),
         }
-        // A frame keeps its header: without it the connection would close.
+        // The header stays whole: without it the server would close the connection.
         let whole = Op { lacks: 0, ..op.clone() }.frame(0, Place { root: "", seen: 0 });
         op.lacks = op.lacks.min(whole.len() - 12);
     }
@@ -225,7 +227,8 @@ impl Generator {
             ops.extend((0..more).map(|_| self.write()));
         }
         match self.random.below(8) {
-            // Alone: ZooKeeper refuses it at once, and what is before it may lose its reply.
+            // Sent alone: ZooKeeper refuses it at once, and earlier requests may lose their
+            // replies.
             0 => {
                 let code = *self.random.of(&[99, -1, 0, 10, 23, 108, 1000, i32::MAX, -12]);
                 ops = vec![Op { code, ..Op::new("ping", vec![]) }];
@@ -258,7 +261,7 @@ impl Generator {
         }
         self.push(session, Action::Fatal(ops));
         self.alive[session] = Life::Away;
-        // Sometimes somebody tries what is over.
+        // Sometimes a client tries to resume the ended session.
         if self.random.percent(30) {
             self.push(session, Action::Connect(connect(Claim::Right)));
         }
@@ -289,7 +292,7 @@ impl Generator {
         }
     }
 
-    /// A second connection takes the session over; the first is still there.
+    /// A second connection takes the session over while the first is still open.
     fn move_session(&mut self, session: usize) {
         let zxid = self.random.of(&[Value::Seen(0), Value::Long(0)]).clone();
         self.push(session, Action::Connect(Connect { zxid, ..connect(Claim::Right) }));
@@ -299,7 +302,7 @@ impl Generator {
         }
     }
 
-    /// Somebody names the session while its connection is still there.
+    /// A connection claims the session with a wrong password while the first is still open.
     fn steal(&mut self, session: usize) {
         let claim = *self.random.of(&[Claim::Wrong, Claim::Derived]);
         self.push(session, Action::Connect(connect(claim)));
@@ -357,14 +360,14 @@ impl Generator {
             "checkWatches" | "removeWatches" => {
                 let kind = *self.random.of(&[1, 1, 2, 2, 3, 3, 3, 4, 5, 0, 6, 9, -1]);
                 let path = self.path();
-                // 3.8 stumbles over a relative one while it looks at the parents, which is what 3.9 does no more.
+                // 3.8 fails on a relative path when it looks at the parents; 3.9 no longer does.
                 let path = if path.starts_with(['/', '~']) { path } else { "~/a".to_owned() };
                 Op::new(name, vec![self.path_value(path), Value::Int(kind)])
             }
             "addWatch" => {
                 let path = self.path();
                 let mode = *self.random.of(&[0, 0, 0, 1, 1, 1, 2, -1, 7]);
-                // Rarely several modes on one path: 3.8 does not keep them apart.
+                // Rarely several modes on one path: 3.8 keeps only one.
                 let mode = match mode {
                     0 if !self.watched_as(session, &path, 1) => 1,
                     1 if !self.watched_as(session, &path, 2) => 0,
@@ -372,7 +375,8 @@ impl Generator {
                 };
                 let mode =
                     if matches!(mode, 0 | 1) && !self.watched_as(session, &path, mode as usize + 1) { 7 } else { mode };
-                // Not null: ZooKeeper then never closes this connection, because it stumbles when it removes its watches.
+                // Never null: ZooKeeper fails when it removes the watches, and then never closes
+                // this connection.
                 let path = match self.path_value(path) {
                     Value::Bytes(None) => Value::text(""),
                     path => path,
@@ -391,8 +395,10 @@ impl Generator {
         }
     }
 
-    /// Whether this session watches this path in this mode (0 one-shot, 1 persistent, 2 recursive). Each pair has one, but for
-    /// a few strays.
+    /// Returns whether this session watches this path in this mode.
+    ///
+    /// The modes are 0 one-shot, 1 persistent, 2 recursive. Each pair of session and path has one
+    /// mode, with few exceptions.
     fn watched_as(&mut self, session: usize, path: &str, mode: usize) -> bool {
         let mixed = path
             .bytes()
@@ -417,7 +423,8 @@ impl Generator {
             values.push(Value::texts(paths));
         }
         if self.random.percent(2) {
-            // With a null list all are empty: ZooKeeper acts on those before it and only then stumbles.
+            // All other lists are empty then: ZooKeeper acts on the lists before a null list, and
+            // only then fails.
             values[1..].fill(Value::texts([]));
             let at = 1 + self.random.below(modes.len());
             values[at] = Value::Int(-1);
@@ -452,7 +459,8 @@ impl Generator {
         }
         let mut values = vec![self.path_value(path), self.data(), self.acl(), Value::Int(flags)];
         if name == "createTTL" {
-            // With flags of its own: without them it stops Apache ZooKeeper for good (surface 13.6).
+            // Always with TTL flags: without them the request stops Apache ZooKeeper for good
+            // (surface 13.6).
             values.push(Value::Long(*self.random.of(&[1, 1000, 0, 1 << 40, i64::MAX])));
         }
         Op::new(name, values)
@@ -488,12 +496,12 @@ impl Generator {
 
     fn set_acl(&mut self) -> Op {
         if self.random.percent(3) {
-            // Where no znode is: what 3.8 does not understand must change nothing here either.
+            // On a missing znode: 3.8 rejects IPv6 addresses, so zoolet must change nothing either.
             let address = *self.random.of(&["::1", "::1/64", "2001:db8::/32"]);
             return Op::new("setACL", vec![Value::text("~/no/where"), acl(&[(31, "ip", address)]), Value::Int(-1)]);
         }
         let mut path = self.path();
-        // The root stays open: everything below would be lost.
+        // The root stays open: a restricted root would make all later requests fail.
         if path == "~" || path == "/" || path.is_empty() || path.starts_with("/zookeeper") {
             path = "~/a".to_owned();
         }
@@ -525,7 +533,7 @@ impl Generator {
             });
         }
         if self.random.percent(40) {
-            // A careful one, that has a chance to succeed as a whole.
+            // A careful multi that can succeed as a whole.
             let name = self.random.of(NAMES).to_string();
             let path = format!("{}/{name}", self.existing());
             self.born(&path, false);
@@ -556,8 +564,8 @@ impl Generator {
                 },
             );
         }
-        // What makes ZooKeeper stumble leaves the changes of the operations before it pending there, and requests behind
-        // it count on from them.
+        // When ZooKeeper fails at such an operation, the changes before it stay pending there, and
+        // later requests build on them. So the operation is sent alone.
         if let Some(at) = subs.iter().position(stumbles) {
             subs = vec![subs.swap_remove(at)];
         }
@@ -577,7 +585,7 @@ impl Generator {
         Op::multi("multiRead", subs)
     }
 
-    /// A path that mostly exists, sometimes could, rarely may not.
+    /// Returns a path that mostly exists, sometimes could exist and is rarely invalid.
     fn path(&mut self) -> String {
         match self.random.below(100) {
             0..72 => self.existing(),
@@ -590,7 +598,7 @@ impl Generator {
         }
     }
 
-    /// As bytes: now and then with what is no UTF-8.
+    /// Returns the path as bytes, sometimes with invalid UTF-8.
     fn path_value(&mut self, path: String) -> Value {
         if !self.random.percent(1) {
             return Value::text(path);
@@ -628,7 +636,7 @@ impl Generator {
             parent.births += 1;
             self.tree.entry(path.to_owned()).or_insert(Znode { ephemeral, ..Znode::default() });
         }
-        // Small enough that the same paths are met again and again.
+        // A small set, so that the same paths recur.
         while self.tree.len() > 60 {
             let at = 1 + self.random.below(self.tree.len() - 1);
             let Some(path) = self.tree.keys().nth(at).cloned() else { return };
@@ -689,7 +697,7 @@ impl Generator {
     }
 }
 
-/// Paths that stand for every rule of surface 7.4 and for what servers keep for themselves.
+/// Paths for every rule of surface 7.4, and paths that servers reserve.
 const ODD_PATHS: &[&str] = &[
     "",
     "/",
@@ -738,8 +746,10 @@ const ODD_ENDS: &[&str] = &[
     "/1/2/3/4/5/6/7/8/9",
 ];
 
-/// ZooKeeper cannot write the characters beyond U+FFFF that it can read, and counts bad surrogates otherwise than Rust does;
-/// where it echoes what it was sent, none are sent.
+/// Replaces characters that ZooKeeper cannot echo.
+///
+/// ZooKeeper reads characters beyond U+FFFF but cannot write them, and counts lone surrogates
+/// differently than Rust. So none stand in a text that the server echoes.
 fn echoed(mut op: Op) -> Op {
     let lists = op.values.iter_mut().flat_map(|value| match value {
         Value::List(elements) => elements.iter_mut().flatten().collect(),
@@ -756,7 +766,7 @@ fn echoed(mut op: Op) -> Op {
     op
 }
 
-/// Whether ZooKeeper fails a whole multi when it comes to this operation (surface 2.4).
+/// Returns whether ZooKeeper fails a whole multi at this operation (surface 2.4).
 fn stumbles(op: &Op) -> bool {
     let without_id = |entry: &Vec<Value>| {
         let needs_one =
@@ -789,7 +799,7 @@ fn open_acl() -> Value {
     acl(&[(31, "world", "anyone")])
 }
 
-/// Whether this request must never be played: it stops Apache ZooKeeper for good (surface 13.6).
+/// Returns whether this request stops Apache ZooKeeper for good (surface 13.6).
 pub fn kills(op: &Op) -> bool {
     let ttl_without_its_flags = op.code == code("createTTL") && !matches!(op.values.get(3), Some(Value::Int(5 | 6)));
     ttl_without_its_flags || op.subs.iter().flatten().any(kills)

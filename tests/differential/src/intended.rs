@@ -1,5 +1,7 @@
-//! The differences that are intended: the one place where zoolet may answer otherwise than Debian's Apache ZooKeeper 3.8.
-//! Each row names its rule of docs/ZOOKEEPER.md, applies to one precise situation, and is counted when it is needed.
+//! The table of intended differences between zoolet and Debian's Apache ZooKeeper 3.8.
+//!
+//! No other difference is accepted. Each row names its rule of docs/reference/zookeeper.md and
+//! applies to one precise situation. The comparison counts its uses.
 
 use crate::compare::Names;
 use crate::reply::{Atom, Item, Reply, What, connected};
@@ -9,55 +11,55 @@ use crate::watches::{Watches, path_of};
 
 /// A row of the table.
 pub struct Rule {
-    /// The rule in docs/ZOOKEEPER.md.
+    /// The rule in docs/reference/zookeeper.md.
     pub surface: &'static str,
-    /// What differs, and why that is right.
+    /// The difference, and why it is right.
     pub reason: &'static str,
-    /// Whether this row explains the difference at hand.
+    /// Returns the items explained if this row explains the difference at hand.
     pub applies: fn(&Case<'_>) -> Option<Taken>,
 }
 
 /// A difference at hand.
 pub struct Case<'a> {
-    /// What is being done.
+    /// The action of the step.
     pub action: &'a Action,
-    /// The request whose reply is at hand, if it is one.
+    /// The request whose reply is at hand, if the item is a reply.
     pub op: Option<&'a Op>,
-    /// Whether this connection is the one that acts, not one that is only asked what it has heard.
+    /// Whether this connection acts in the step; others are only read.
     pub acts: bool,
-    /// Whether it is a connection that the session has left.
+    /// Whether the session has left this connection.
     pub left: bool,
     /// The root of the play.
     pub root: &'a str,
-    /// What Apache ZooKeeper sent from here on in this step.
+    /// The remaining items of Apache ZooKeeper in this step.
     pub theirs: &'a [Item],
-    /// What zoolet sent from here on.
+    /// The remaining items of zoolet in this step.
     pub ours: &'a [Item],
-    /// What zoolet sent before, in this step.
+    /// The earlier items of zoolet in this step.
     pub before_ours: &'a [Item],
-    /// Our zxids of the changes of this step, as far as their maker was told.
+    /// Our zxids of the changes of this step, as far as replies show them.
     pub change_zxids: &'a [i64],
-    /// What this connection watches.
+    /// The watches of this connection.
     pub watches: &'a Watches,
-    /// What every connection watches.
+    /// The watches of every connection.
     pub all_watches: &'a [Watches],
-    /// How names translate.
+    /// Translates names between the servers.
     pub names: &'a Names,
 }
 
-/// How much of each side a row accounts for.
+/// Number of items on each side that a row explains.
 pub struct Taken {
     /// Items of Apache ZooKeeper.
     pub theirs: usize,
     /// Items of zoolet.
     pub ours: usize,
-    /// Whether Apache ZooKeeper spends a zxid on it that zoolet does not.
+    /// Whether Apache ZooKeeper spends a zxid here and zoolet does not.
     pub spends: bool,
-    /// Whether Apache ZooKeeper has spent a zxid on it that it shows nobody before the next one.
+    /// Whether Apache ZooKeeper spends a zxid here that no reply shows before the next one.
     pub hides: bool,
 }
 
-/// Where the row of this rule stands.
+/// Returns the index of this rule's row.
 pub fn row(surface: &str) -> usize {
     RULES.iter().position(|rule| rule.surface == surface).unwrap_or_else(|| panic!("the table has no row {surface}"))
 }
@@ -90,7 +92,7 @@ pub const RULES: [Rule; 19] = [
         reason: "3.8 answers exists without READ permission; 3.9.2 refuses it and registers no watch",
         applies: |case| {
             let (theirs, ours) = case.replies()?;
-            // The player's own getData right behind it shows that READ is indeed missing.
+            // The player's getData right behind it shows that READ is missing.
             let refused = matches!(&case.theirs.get(1)?.what, What::Reply(Reply { code: 4, error: -102, .. }));
             ((theirs.code, theirs.error, ours.error) == (3, 0, -102) && refused).then_some(PAIR)
         },
@@ -205,7 +207,8 @@ pub const RULES: [Rule; 19] = [
             let Action::Fatal(ops) = case.action else { return None };
             let refused = matches!(&case.ours.first()?.what, What::Reply(Reply { code: -10, zxid: -1, error: -6, .. }));
             let closed = case.ours.get(1)?.what == What::Closed && case.ours.len() == 2;
-            // The answer to the handshake once more, where a reply should be; and the connection goes on.
+            // ZooKeeper sends the answer to the handshake again in place of a reply, and the
+            // connection goes on.
             let [Item { op: None, what: What::Unknown(frame) }, Item { op: None, what: What::Reply(alive) }] =
                 case.theirs
             else {
@@ -231,7 +234,7 @@ pub const RULES: [Rule; 19] = [
         applies: |case| {
             let closed =
                 case.before_ours.iter().any(|item| matches!(&item.what, What::Reply(reply) if reply.code == -11));
-            // Whatever it says, it is a refusal.
+            // Any error or failed multi is a refusal.
             let What::Reply(reply) = &case.theirs.first()?.what else { return None };
             let failed = |part: &[Atom]| matches!(part.first(), Some(Atom::Text(text)) if text.starts_with("type -1 "));
             let late = reply.error != 0 || (reply.code == 14 && reply.parts.iter().all(|part| failed(part)));
@@ -241,7 +244,7 @@ pub const RULES: [Rule; 19] = [
     Rule {
         surface: "13.24",
         reason: "ZooKeeper answers auth and sasl at once, before earlier requests; here every reply has its turn",
-        // Applied by the comparison before it begins.
+        // The comparison applies this row before it begins.
         applies: |_| None,
     },
     Rule {
@@ -258,7 +261,8 @@ pub const RULES: [Rule; 19] = [
             let [[Value::Int(perms), ..]] = entries.iter().map(Vec::as_slice).collect::<Vec<_>>()[..] else {
                 return None;
             };
-            // NodeExists is what comes behind NoAuth: so the outcomes differ and the trees do not.
+            // NodeExists is checked after NoAuth, so the outcomes differ while the trees stay
+            // equal.
             let (allowed, refused) = (-110, -102);
             let expected = if perms & 4 != 0 { (refused, allowed) } else { (allowed, refused) };
             let create = matches!(create.code, 1 | 15 | 19);
@@ -313,7 +317,7 @@ fn create2_inside_multi(case: &Case<'_>) -> Option<Taken> {
         }
         let sub = subs.get(number)?;
         let zxid = case.ours_zxid()?;
-        // Its Stat is that of a znode as it is born: what 3.8 leaves out is checked all the same.
+        // The Stat of a newborn znode is checked, although 3.8 leaves it out.
         let born = [Atom::Zxid(zxid), Atom::Zxid(zxid)];
         let same = matches!((&theirs[..], &ours[..]), ([Atom::Text(their_type), path], [Atom::Text(our_type), our_path, stat @ ..])
             if their_type == "type 1 done 0 error 0" && our_type == "type 15 done 0 error 0"
@@ -339,7 +343,7 @@ impl Case<'_> {
         self.replies().map(|(_, ours)| ours.zxid)
     }
 
-    /// The path and the type of watch that the request at hand asks about.
+    /// Returns the path and the type of watch that the request at hand asks about.
     fn watch_asked(&self) -> Option<(String, i32)> {
         match self.op?.values.get(1)? {
             Value::Int(kind) => Some((path_of(self.op?, self.root).unwrap_or_default(), *kind)),
@@ -347,14 +351,17 @@ impl Case<'_> {
         }
     }
 
-    /// Whether the event that is next on our side comes of a watch that 3.8 does not have any more; and if so, whether because it has
-    /// removed it as one of another kind.
+    /// Returns whether our next event comes from a watch that 3.8 no longer has.
+    ///
+    /// `Some(true)`: 3.8 has removed the watch as one of another kind. `None`: no such event.
     fn only_our_event(&self) -> Option<bool> {
         let What::Event { zxid, kind, path, .. } = &self.ours.first()?.what else { return None };
         self.is_of_change(*zxid).then(|| self.watches.only_ours(*kind, path)).flatten()
     }
 
-    /// Whether this zxid is that of a change of this step. Who vanished was not told, so there any zxid may be right.
+    /// Returns whether this zxid belongs to a change of this step.
+    ///
+    /// After `Vanish` or `Wait`, any positive zxid may be right: no reply showed the zxid.
     fn is_of_change(&self, zxid: i64) -> bool {
         self.change_zxids.contains(&zxid) || (zxid > 0 && matches!(self.action, Action::Vanish(_) | Action::Wait(_)))
     }

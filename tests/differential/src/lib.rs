@@ -1,4 +1,6 @@
-//! Plays the same raw frames to Apache ZooKeeper and to zoolet and compares every answer. See README.md beside this crate.
+//! Plays the same raw frames to Apache ZooKeeper and zoolet, and compares every answer.
+//!
+//! README.md beside this crate describes it.
 
 pub mod compare;
 pub mod generate;

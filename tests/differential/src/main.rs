@@ -40,7 +40,7 @@ struct Options {
     every_row: bool,
 }
 
-/// Written by hand: what no seed meets, or not surely.
+/// Scripts written by hand, for situations that seeds meet rarely or never.
 const SCRIPTS: [(&str, &str); 3] = [
     ("rows", include_str!("../scripts/rows.script")),
     ("root-acl", include_str!("../scripts/root-acl.script")),
@@ -104,7 +104,7 @@ fn options() -> Result<Options, String> {
     Ok(options)
 }
 
-/// Whether it is the second of two words.
+/// Returns whether `value` is the second of two words.
 fn one_of(option: &str, value: &str, [no, yes]: [&str; 2]) -> Result<bool, String> {
     if value == no || value == yes {
         Ok(value == yes)
@@ -187,7 +187,7 @@ fn told(what: &str, script: &Script, verdict: &Verdict, took: Duration) -> bool 
     verdict.difference.is_none()
 }
 
-/// Shrinks a failing script and prints what is left of it.
+/// Shrinks a failing script and prints the result.
 fn explain(effort: usize, pair: &mut Pair<'_>, name: &str, script: Script, difference: Difference) -> io::Result<()> {
     let effort = Effort { attempts: effort, time: Duration::from_secs(150) };
     pair.servers = None;
@@ -195,11 +195,12 @@ fn explain(effort: usize, pair: &mut Pair<'_>, name: &str, script: Script, diffe
     let mut failure = None;
     let (script, difference) = shrink(script, difference, effort, &mut |script| {
         let verdict = pair.verdict(script).map_err(|error| failure = Some(error)).ok()?;
-        // After a difference the two servers have different pasts: the next attempt gets new ones.
+        // After a difference the two servers have different histories, so the next attempt gets new
+        // servers.
         if verdict.difference.is_some() {
             pair.servers = None;
         }
-        // A play that broke off says nothing about a difference in what was answered.
+        // A play that broke off proves nothing about a difference in the answers.
         verdict.difference.filter(|found| found.why.contains(BROKE_OFF) == broke_off)
     });
     if let Some(error) = failure {
@@ -212,10 +213,10 @@ fn explain(effort: usize, pair: &mut Pair<'_>, name: &str, script: Script, diffe
     Ok(())
 }
 
-/// What is said of a server that did not serve the player's own requests.
+/// Marks the error of a server that did not serve the player's requests.
 const BROKE_OFF: &str = " could not be played to: ";
 
-/// Both servers, on data that is fresh until they have differed.
+/// Both servers, on data that is fresh after each difference.
 struct Pair<'a> {
     options: &'a Options,
     servers: Option<[Server; 2]>,

@@ -1,7 +1,8 @@
-//! Plays a script to one server and notes everything it answers.
+//! Plays a script to one server and records every answer.
 //!
-//! One session acts at a time. When all its replies are in, every other connection asks for a sync: what the step caused
-//! elsewhere has arrived before that answer, because a server queues events before the reply to the write that fired them.
+//! One session acts at a time. When all its replies are in, every other connection sends a sync. A
+//! server queues events before the reply to the write that fired them, so all events of the step
+//! arrive before the sync's answer.
 
 use crate::reply::{self, Item, Reply, What};
 use crate::script::{Action, Claim, Connect, Op, Script, code};
@@ -11,50 +12,54 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long a reply may take before it counts as absent. A busy machine has kept both servers waiting for its disk for more than ten.
+/// Time after which a reply counts as missing. On a busy machine, both servers have waited more
+/// than 10 s for the disk.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// How long the end of a connection is waited for before it is asked whether it still lives. Too short costs only a ping.
+/// Wait for the end of a connection before a ping probes it. Too short costs only a ping.
 const END_PATIENCE: Duration = Duration::from_millis(300);
-/// How long requests of a connection that is gone may take to show.
+/// Time limit for requests of a vanished connection to take effect.
 const EFFECT_PATIENCE: Duration = Duration::from_secs(4);
 const PING: i32 = 11;
 const SYNC: i32 = 9;
 const PING_XID: i32 = -2;
 const AUTH: i32 = 100;
 const EXISTS: i32 = 3;
-/// Where vanished connections leave their mark; outside every root, so that a restricted root does not hide it.
+/// Parent of the marks of vanished connections; outside every root, so that a restricted root does
+/// not hide it.
 const MARKS: &str = "/vanished";
 
 /// Everything one server answered.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Transcript {
-    /// For each step of the script, what came in on each connection that was asked.
+    /// For each step, the items of each connection that was read.
     pub steps: Vec<Vec<Lane>>,
-    /// For each step the zxid of a write of the player's own behind it, where the two servers may have spent different numbers.
+    /// For each step that may have spent different numbers of zxids, the zxid of a write by the
+    /// player after it.
     pub anchors: Vec<Option<i64>>,
-    /// The ids of the sessions, in the order they were made.
+    /// The ids of the sessions, in order of creation.
     pub sessions: Vec<i64>,
     /// The newest zxid before the script began.
     pub began: i64,
-    /// Between which wall clock times it was played, in ms.
+    /// Wall clock at the start and the end of the play, in ms.
     pub clock_ms: (i64, i64),
 }
 
-/// What came in on one connection during one step.
+/// The items of one connection during one step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lane {
-    /// Whose connection.
+    /// The session of the connection.
     pub session: usize,
-    /// Whether it is a connection that the session has just left for another.
+    /// Whether the session has just left this connection for another.
     pub left: bool,
-    /// In the order it came.
+    /// The items in order of arrival.
     pub items: Vec<Item>,
 }
 
-/// Plays `script` under the root znode `root`, which nobody has used before on this server.
+/// Plays `script` under the znode `root`, which must be unused on this server.
 ///
 /// # Errors
-/// When the server cannot be reached or does not serve the player's own requests; whatever it does to the script's is noted.
+/// The server cannot be reached or does not serve the player's requests. The transcript records all
+/// other failures.
 pub fn play(script: &Script, address: SocketAddr, root: &str) -> io::Result<Transcript> {
     let mut player = Player::start(address, root, script.sessions())?;
     for (number, step) in script.steps.iter().enumerate() {
@@ -69,12 +74,13 @@ struct Player<'a> {
     root: &'a str,
     seats: Vec<Seat>,
     control: Link,
-    /// Every session that was opened, with its password: closed at the end, so that none expires into a later play.
+    /// Every session that was opened, with its password. All are closed at the end, so that none
+    /// expires during a later play.
     opened: Vec<(i64, Vec<u8>)>,
     transcript: Transcript,
 }
 
-/// The place of a session.
+/// The state of one session.
 #[derive(Default)]
 struct Seat {
     id: i64,
@@ -100,7 +106,7 @@ impl<'a> Player<'a> {
         Ok(player)
     }
 
-    /// A request of the player's own.
+    /// Sends a request of the player.
     fn ask(&mut self, name: &str, values: Vec<Value>) -> io::Result<Reply> {
         self.control.send(None, &Op::new(name, values), Place { root: "", seen: 0 })?;
         loop {
@@ -139,7 +145,7 @@ impl<'a> Player<'a> {
         Ok(lanes)
     }
 
-    /// A write that fails, and so only takes a zxid: that of everything before it is smaller, whoever asked for it.
+    /// Sends a write that fails, and so only takes a zxid above all earlier ones.
     fn anchor(&mut self) -> io::Result<i64> {
         Ok(self.ask("delete", vec![Value::text(format!("{MARKS}/nothing")), Value::Int(-1)])?.zxid)
     }
@@ -162,7 +168,8 @@ impl<'a> Player<'a> {
                     self.opened.retain(|(known, _)| *known != id);
                     self.opened.push((id, password.clone()));
                     seat.password = password;
-                    // A claim that should be refused leaves no connection behind, whatever the server said to it.
+                    // A claim that should be refused leaves no connection behind, whatever the
+                    // server answered.
                     if !matches!(connect.claim, Claim::Wrong | Claim::Derived | Claim::Unknown) {
                         seat.link = Some(link);
                     }
@@ -174,7 +181,8 @@ impl<'a> Player<'a> {
             None => lanes.push(lane(session, vec![Item { op: None, what: What::Closed }])),
         }
         if let Some(mut old) = old {
-            // A claim on the session this connection has ends it; the connection of another session lives until here.
+            // A claim on this connection's session ends the connection. A connection of another
+            // session lives until here.
             if !matches!(connect.claim, Claim::New | Claim::NewNull | Claim::Unknown) {
                 let items = old.until_closed(END_PATIENCE)?;
                 lanes.push(Lane { session, left: true, items });
@@ -203,7 +211,7 @@ impl<'a> Player<'a> {
         Ok(lane(session, items))
     }
 
-    /// The last request leaves a mark; the player waits for it to be seen before it goes on.
+    /// The last request leaves a mark; the player waits until the mark is visible.
     fn vanish(&mut self, number: usize, session: usize, ops: &[Op]) -> io::Result<Lane> {
         let seat = &mut self.seats[session];
         let Some(mut link) = seat.link.take() else { return Ok(lane(session, vec![not_connected()])) };
@@ -226,14 +234,15 @@ impl<'a> Player<'a> {
         let Some(mut link) = seat.link.take() else { return };
         if let Some((op, bytes)) = partial {
             let frame = op.frame(link.next_xid, Place { root: self.root, seen: seat.seen });
-            // Never the whole: whether that still counts is what `Vanish` is for.
+            // Never the whole frame: [`Action::Vanish`] tests whether that takes effect.
             link.write(&frame[..(*bytes).min(frame.len() - 1)], 1);
         }
-        // Its watches are gone when its end is seen, which checkWatches of others shows.
+        // The server drops its watches when it sees the end, which checkWatches of other sessions
+        // shows.
         link.leave();
     }
 
-    /// Only the session that waits may have a timeout that is shorter than this.
+    /// Only the waiting session may have a timeout below `time`.
     fn wait(&mut self, session: usize, time: Duration) -> io::Result<Lane> {
         std::thread::sleep(time);
         let Some(mut link) = self.seats[session].link.take() else { return Ok(lane(session, Vec::new())) };
@@ -258,7 +267,7 @@ impl<'a> Player<'a> {
         Ok(items)
     }
 
-    /// What the replies tell the session about time, and whether its connection is over.
+    /// Notes the newest zxid shown to the session, and the end of its connection.
     fn heard(&mut self, session: usize, items: &[Item]) {
         let seat = &mut self.seats[session];
         for item in items {
@@ -312,7 +321,7 @@ fn new_session() -> Vec<u8> {
     handshake(&connect, 0, &[], Place { root: "", seen: 0 })
 }
 
-/// The first frame of a connection.
+/// Returns the first frame of a connection.
 fn handshake(connect: &Connect, id: i64, password: &[u8], place: Place<'_>) -> Vec<u8> {
     let (id, password) = match connect.claim {
         Claim::New => (0, Value::text([0; 16])),
@@ -323,7 +332,7 @@ fn handshake(connect: &Connect, id: i64, password: &[u8], place: Place<'_>) -> V
         Claim::Unknown => (0x0123_4567_89ab, Value::text([7; 16])),
     };
     let mut body = Vec::new();
-    // A password may begin with the sign that stands for the root of paths.
+    // A password may begin with the character that stands for the root of paths.
     let place = Place { root: "~", ..place };
     let fields = [Value::Int(0), connect.zxid.clone(), Value::Int(connect.timeout_ms), Value::Long(id), password];
     fields.iter().for_each(|value| value.encode(place, &mut body));
@@ -331,7 +340,9 @@ fn handshake(connect: &Connect, id: i64, password: &[u8], place: Place<'_>) -> V
     [&(body.len() as i32).to_be_bytes()[..], &body].concat()
 }
 
-/// What Apache ZooKeeper makes of a session id (surface 1.5): 16 bytes of java.util.Random, seeded with the id.
+/// Derives the password that Apache ZooKeeper gives a session id (surface 1.5).
+///
+/// It is 16 bytes of java.util.Random, seeded with the id.
 fn derived_password(id: i64) -> [u8; 16] {
     const MULTIPLIER: u64 = 0x5_DEEC_E66D;
     const MASK: u64 = (1 << 48) - 1;
@@ -373,7 +384,7 @@ impl Link {
         Ok(Self { stream, buffer: Vec::new(), pending: VecDeque::new(), next_xid: 1 })
     }
 
-    /// `None` when the server closes instead of answering.
+    /// Returns `None` when the server closes instead of answering.
     fn shake_hands(&mut self, frame: &[u8]) -> io::Result<Option<(i64, Vec<u8>, What)>> {
         self.write(frame, 1);
         match self.raw_frame(PATIENCE)? {
@@ -385,8 +396,10 @@ impl Link {
         }
     }
 
-    /// The bytes of requests, each of them from now on waited for. A read of what `exists` was about follows each
-    /// `exists`: only so can the difference of surface 15 be told from a wrong answer.
+    /// Encodes requests and expects a reply to each.
+    ///
+    /// A read of the same path follows each `exists`. Only the read tells the difference of surface
+    /// 15 from a wrong answer.
     fn frames(&mut self, ops: &[Op], place: Place<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (number, op) in ops.iter().enumerate() {
@@ -417,14 +430,16 @@ impl Link {
         if self.write(&bytes, 1) { Ok(()) } else { Err(broken("a connection of the player's own was closed")) }
     }
 
-    /// Whether the connection took it.
+    /// Returns whether the connection took the bytes.
     fn write(&mut self, bytes: &[u8], pieces: usize) -> bool {
         let size = bytes.len().div_ceil(pieces.max(1)).max(1);
         bytes.chunks(size).all(|piece| self.stream.write_all(piece).is_ok())
     }
 
-    /// Everything up to the answer of a sync sent now, or to the end. No ping: zoolet answers pings early while it owes the
-    /// connection a lot (docs/SAFETY.md).
+    /// Receives everything up to the answer of a sync sent now, or to the end.
+    ///
+    /// A ping would not do: zoolet answers pings early while it owes the connection much data
+    /// (docs/explanation/safety.md).
     fn barrier(&mut self) -> io::Result<Vec<Item>> {
         let sync = Op::new("sync", vec![Value::text("/")]);
         let frame = self.frame(None, &sync, Place { root: "", seen: 0 });
@@ -443,7 +458,7 @@ impl Link {
         }
     }
 
-    /// Everything up to the end of the connection; if it does not end, up to the answer of a ping.
+    /// Receives everything up to the end of the connection, or to the answer of a ping.
     fn until_closed(&mut self, patience: Duration) -> io::Result<Vec<Item>> {
         let mut items = Vec::new();
         let mut asked = false;
@@ -483,7 +498,7 @@ impl Link {
         {
             return Ok(Item { op: None, what: event });
         }
-        // Replies come in order, but for those that ZooKeeper gives at once (surface 13.24).
+        // Replies come in order, except those that ZooKeeper gives at once (surface 13.24).
         let Some(at) = self.pending.iter().position(|pending| pending.xid == header.xid) else {
             return Ok(unknown(&frame));
         };
@@ -522,8 +537,10 @@ impl Link {
         }
     }
 
-    /// No more requests; what the server still sends is thrown away until it closes too. A close with unread bytes would
-    /// be a reset, and a reset may destroy requests that the server has not read.
+    /// Closes for writing, and discards input until the server closes too.
+    ///
+    /// A close with unread bytes would send a reset, which may destroy requests that the server has
+    /// not read.
     fn leave(mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
         let _ = self.stream.set_read_timeout(Some(END_PATIENCE));
@@ -532,7 +549,7 @@ impl Link {
     }
 }
 
-/// Whether the reply to this request may overtake others in ZooKeeper.
+/// Returns whether ZooKeeper may send the reply to this request before earlier replies.
 pub fn may_overtake(op: i32) -> bool {
     op == AUTH || op == code("sasl")
 }

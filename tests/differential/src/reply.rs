@@ -1,4 +1,4 @@
-//! What a server sends, decoded as far as the comparison needs: what may differ by name alone is marked as such.
+//! Decodes server frames as far as the comparison needs, and marks values that may differ by name.
 
 use crate::script::name;
 use crate::value::quoted;
@@ -7,13 +7,13 @@ use std::fmt;
 /// One thing that happened on a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Item {
-    /// The request of its step that it answers; `None` for what the player asked itself.
+    /// Index of the answered request in its step; `None` for requests of the player.
     pub op: Option<usize>,
-    /// What it is.
+    /// What happened.
     pub what: What,
 }
 
-/// What can happen on a connection.
+/// Kinds of things that happen on a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
     /// The answer to a handshake.
@@ -22,7 +22,7 @@ pub enum What {
     Reply(Reply),
     /// A watch event.
     Event {
-        /// Of the header.
+        /// The zxid in the header.
         zxid: i64,
         /// Type of the event, 1 to 4.
         kind: i32,
@@ -33,35 +33,35 @@ pub enum What {
     },
     /// The server closed the connection.
     Closed,
-    /// Nothing came for as long as the player waits.
+    /// Nothing came while the player waited.
     Silence,
-    /// There was no connection to do it on.
+    /// There was no connection to act on.
     NotConnected,
     /// Whether the requests of a vanished connection took effect.
     TookEffect(bool),
-    /// A frame that is nothing of the above.
+    /// A frame of none of these kinds.
     Unknown(String),
 }
 
 /// The reply to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply {
-    /// The number of the request.
+    /// The opcode of the request.
     pub code: i32,
-    /// Echoed, but for pings.
+    /// The xid, which the server echoes except for pings.
     pub xid: i32,
-    /// Of the header.
+    /// The zxid in the header.
     pub zxid: i64,
-    /// Of the header.
+    /// The error in the header.
     pub error: i32,
-    /// The body: one part, or one for each operation of a multi.
+    /// The body: one part, or one part per operation of a multi.
     pub parts: Vec<Vec<Atom>>,
 }
 
 /// A piece of a body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Atom {
-    /// Has to be equal.
+    /// Must be equal on both sides.
     Text(String),
     /// A zxid.
     Zxid(i64),
@@ -69,7 +69,7 @@ pub enum Atom {
     Time(i64, i64),
     /// A session id.
     Session(i64),
-    /// A password: whether it is 16 bytes that are not all zero.
+    /// Whether a password is 16 bytes that are not all zero.
     Password(bool),
 }
 
@@ -114,32 +114,32 @@ fn spaced(atoms: &[Atom]) -> String {
     atoms.iter().map(Atom::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// A frame that begins with a reply header.
+/// A reply header.
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
     /// Echoed; -1 for an event, -2 for a ping.
     pub xid: i32,
     /// See surface 1.7.
     pub zxid: i64,
-    /// 0 or an error.
+    /// 0 or an error code.
     pub error: i32,
 }
 
-/// The header of a frame, and what follows it.
+/// Splits a frame into its header and the rest.
 pub fn header(frame: &[u8]) -> Option<(Header, &[u8])> {
     let mut reader = Reader(frame);
     let header = Header { xid: reader.int()?, zxid: reader.long()?, error: reader.int()? };
     Some((header, reader.0))
 }
 
-/// The body of an event.
+/// Decodes the body of an event.
 pub fn event(header: Header, body: &[u8]) -> Option<What> {
     let mut reader = Reader(body);
     let (kind, state, path) = (reader.int()?, reader.int()?, reader.text()?);
     (reader.0.is_empty() && header.error == 0).then_some(What::Event { zxid: header.zxid, kind, state, path })
 }
 
-/// The session id, the password and the comparable form of a handshake's answer.
+/// Decodes a handshake's answer: session id, password and comparable form.
 pub fn connected(frame: &[u8]) -> Option<(i64, Vec<u8>, What)> {
     let mut reader = Reader(frame);
     let (version, timeout, id) = (reader.int()?, reader.int()?, reader.long()?);
@@ -151,13 +151,13 @@ pub fn connected(frame: &[u8]) -> Option<(i64, Vec<u8>, What)> {
     Some((id, password, What::Connected(atoms)))
 }
 
-/// The comparable form of a reply's body.
+/// Returns the comparable form of a reply's body.
 pub fn parts(code: i32, error: i32, body: &[u8]) -> Vec<Vec<Atom>> {
     if body.is_empty() {
         return Vec::new();
     }
     let mut reader = Reader(body);
-    // A multiRead that comes to what is no read is an error with what it has read behind it.
+    // An operation that is no read ends a multiRead: an error and the results so far follow.
     let decoded = if error == 0 || (code, error) == (22, -5) { reader.reply(code) } else { None };
     match decoded {
         Some(parts) if reader.0.is_empty() => parts,
@@ -198,7 +198,8 @@ impl<'a> Reader<'a> {
         Some(self.bytes()?.map_or_else(|| "null".to_owned(), shortened))
     }
 
-    /// The order of children, ephemerals and identities is that of a hash table in ZooKeeper: it means nothing.
+    /// Sorts children, ephemerals and identities: ZooKeeper sends them in the order of a hash
+    /// table.
     fn sorted(&mut self, mut element: impl FnMut(&mut Self) -> Option<String>) -> Option<Vec<Atom>> {
         let count = self.int()?;
         let mut texts = (0..count).map(|_| element(self)).collect::<Option<Vec<_>>>()?;
@@ -224,8 +225,9 @@ impl<'a> Reader<'a> {
         Some(atoms)
     }
 
-    /// `auth` becomes the identities of its asker, in the order of a hash table in ZooKeeper: digests with equal permissions
-    /// beside each other have no order.
+    /// Sorts neighbouring digests with equal permissions.
+    ///
+    /// `auth` becomes the identities of the client, in the order of a hash table in ZooKeeper.
     fn acl_and_stat(&mut self) -> Option<Vec<Atom>> {
         let count = self.int()?;
         let mut entries = Vec::new();
@@ -263,7 +265,7 @@ impl<'a> Reader<'a> {
         Some(vec![part])
     }
 
-    /// The results of a multi, each with its type and error before it.
+    /// Decodes the results of a multi, each after its type and error.
     fn results(&mut self) -> Option<Vec<Vec<Atom>>> {
         let mut parts = Vec::new();
         loop {
@@ -287,10 +289,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How many bytes are shown in full.
+/// Number of bytes that are shown in full.
 const SHOWN_BYTES_MAX: usize = 100;
 
-/// Bytes in quotes; of many only the beginning, the length and a hash.
+/// Quotes bytes; of longer ones only the start, the length and a hash.
 pub fn shortened(bytes: &[u8]) -> String {
     if bytes.len() <= SHOWN_BYTES_MAX {
         return quoted(bytes);

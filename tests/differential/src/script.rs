@@ -1,4 +1,4 @@
-//! A script: what is played to both servers. Data, printable, and readable again from what was printed.
+//! A script that is played to both servers: plain data that can be printed and parsed back.
 
 use crate::value::{Place, Value, joined, parse_values};
 use std::fmt;
@@ -8,51 +8,56 @@ use std::fmt;
 pub struct Script {
     /// Lines of `zoo.cfg` for both servers.
     pub settings: Vec<String>,
-    /// What is done, one after the other.
+    /// The steps, played one after the other.
     pub steps: Vec<Step>,
 }
 
-/// One thing that one session does. The next step begins when both the answers and what they caused elsewhere are in.
+/// One action of one session.
+///
+/// The next step begins once the replies, and the events on other connections, have arrived.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// Whose step it is. A session here is a place: it may hold several of the server's sessions, one after the other.
+    /// Index of the session. Over time it may stand for several sessions of the server.
     pub session: usize,
-    /// What is done.
+    /// The action.
     pub action: Action,
 }
 
-/// What a session can do.
+/// An action of a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Opens a connection and shakes hands.
     Connect(Connect),
-    /// Sends requests back to back, in so many pieces, and waits for every reply.
+    /// Pipelines requests in a number of writes, and waits for every reply.
     Send {
-        /// Into so many writes.
+        /// Number of writes that the bytes are split into.
         pieces: usize,
-        /// In this order.
+        /// The requests, in order.
         ops: Vec<Op>,
     },
-    /// Sends requests the last of which should end the connection, waits for that end, and ends it if the server does not.
+    /// Sends requests, the last of which should end the connection, and waits for that end.
+    ///
+    /// If the server does not end the connection, the client does.
     Fatal(Vec<Op>),
-    /// Sends requests and then no more, waits for no reply, and closes.
+    /// Sends requests and closes without waiting for a reply.
     Vanish(Vec<Op>),
-    /// Closes the connection, after so many bytes of the frame of a request.
+    /// Closes the connection, optionally after this many bytes of a request's frame.
     Cut(Option<(Op, usize)>),
-    /// Other bytes than a handshake on a connection of their own.
+    /// Sends bytes that are no handshake on a separate connection.
     Stranger(Vec<u8>),
-    /// Says nothing for so many ms, so that its session expires; then waits for the end of its connection.
+    /// Stays silent for this time in ms until the session expires; then waits for the end of its
+    /// connection.
     Wait(u64),
 }
 
 /// A handshake.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Connect {
-    /// What is claimed to be resumed.
+    /// The session that the client claims.
     pub claim: Claim,
     /// `lastZxidSeen`.
     pub zxid: Value,
-    /// The timeout asked for, in ms.
+    /// The requested timeout, in ms.
     pub timeout_ms: i32,
     /// The trailing readOnly byte; clients before 3.4 send none.
     pub read_only: Option<u8>,
@@ -63,15 +68,15 @@ pub struct Connect {
 pub enum Claim {
     /// A new session, with 16 zero bytes.
     New,
-    /// A new session, with no password at all.
+    /// A new session, without a password.
     NewNull,
-    /// This place's session, with its password.
+    /// The current session, with its password.
     Right,
-    /// This place's session, with another password.
+    /// The current session, with another password.
     Wrong,
-    /// This place's session, with the password that Apache ZooKeeper derives from the id.
+    /// The current session, with the password that Apache ZooKeeper derives from the id.
     Derived,
-    /// An id that nobody has.
+    /// An unknown id.
     Unknown,
 }
 
@@ -87,19 +92,19 @@ const CLAIMS: [(Claim, &str); 6] = [
 /// One request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Op {
-    /// Its number.
+    /// Its opcode.
     pub code: i32,
-    /// Its xid; `None` counts on.
+    /// Its xid; `None` takes the next one.
     pub xid: Option<i32>,
-    /// Its body, or what precedes the operations of a multi (nothing, if it is well formed).
+    /// Its body, or values before the operations of a multi (none, if it is well formed).
     pub values: Vec<Value>,
-    /// The operations of a multi or multiRead, with their terminator.
+    /// The operations of a multi or multiRead, which are encoded with their terminator.
     pub subs: Option<Vec<Op>>,
-    /// How many bytes its end lacks.
+    /// Number of bytes cut off its end.
     pub lacks: usize,
 }
 
-/// The requests that have names. Others are written `op99`.
+/// Requests with a name. Others are written `op99`.
 pub const NAMES: &[(i32, &str)] = &[
     (1, "create"),
     (2, "delete"),
@@ -134,10 +139,10 @@ pub const NAMES: &[(i32, &str)] = &[
     (-11, "closeSession"),
 ];
 
-/// The number of a request with a name.
+/// Returns the opcode of a named request.
 ///
 /// # Panics
-/// When nothing is called that.
+/// When no request has this name.
 pub fn code(name: &str) -> i32 {
     code_of(name).unwrap_or_else(|| panic!("no request is called {name}"))
 }
@@ -147,13 +152,13 @@ fn code_of(name: &str) -> Option<i32> {
     known.or_else(|| name.strip_prefix("op")?.parse().ok())
 }
 
-/// The name of a request, or `op` and its number.
+/// Returns the name of a request, or `op` and its opcode.
 pub fn name(code: i32) -> String {
     NAMES.iter().find(|(known, _)| *known == code).map_or_else(|| format!("op{code}"), |(_, name)| (*name).to_owned())
 }
 
 impl Op {
-    /// A well-formed frame of this request and body.
+    /// A well-formed request with this body.
     pub fn new(name: &str, values: Vec<Value>) -> Self {
         Self { code: code(name), xid: None, values, subs: None, lacks: 0 }
     }
@@ -163,7 +168,7 @@ impl Op {
         Self { subs: Some(subs), ..Self::new(name, Vec::new()) }
     }
 
-    /// The frame, its length included.
+    /// Returns the frame, including its length.
     pub fn frame(&self, xid: i32, place: Place<'_>) -> Vec<u8> {
         let mut body = Vec::new();
         body.extend(xid.to_be_bytes());
@@ -183,7 +188,7 @@ impl Op {
         multi_header(-1, true, out);
     }
 
-    /// Whether another session may hear of it.
+    /// Returns whether other sessions may see an effect of this request.
     pub fn is_write(&self) -> bool {
         matches!(self.code, 1 | 2 | 5 | 7 | 14 | 15 | 16 | 19 | 20 | 21 | -10 | -11)
     }
@@ -196,7 +201,7 @@ fn multi_header(code: i32, done: bool, out: &mut Vec<u8>) {
 }
 
 impl Action {
-    /// The requests of this step.
+    /// Returns the requests of this step.
     pub fn ops(&self) -> &[Op] {
         match self {
             Self::Send { ops, .. } | Self::Fatal(ops) | Self::Vanish(ops) => ops,
@@ -204,7 +209,7 @@ impl Action {
         }
     }
 
-    /// The same, to be changed.
+    /// Returns the requests of this step; `None` if its action has none.
     pub fn ops_mut(&mut self) -> Option<&mut Vec<Op>> {
         match self {
             Self::Send { ops, .. } | Self::Fatal(ops) | Self::Vanish(ops) => Some(ops),
@@ -214,17 +219,18 @@ impl Action {
 }
 
 impl Script {
-    /// How many requests and handshakes it holds.
+    /// Counts the requests and handshakes.
     pub fn operations(&self) -> usize {
         self.steps.iter().map(|step| step.action.ops().len().max(1)).sum()
     }
 
-    /// How many sessions it needs.
+    /// Counts the sessions it needs.
     pub fn sessions(&self) -> usize {
         self.steps.iter().map(|step| step.session + 1).max().unwrap_or(0)
     }
 
-    /// Reads what `Display` wrote. Lines that begin with `#` say nothing, but for `#!` and a setting.
+    /// Parses the output of `Display`. Lines that begin with `#` are comments, except `#!` and a
+    /// setting.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut script = Self::default();
         for (number, line) in text.lines().enumerate() {
@@ -365,7 +371,7 @@ impl fmt::Display for Connect {
     }
 }
 
-/// Without the operations of a multi, which need lines of their own.
+/// Omits the operations of a multi, which stand on separate lines.
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&name(self.code))?;

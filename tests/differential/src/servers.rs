@@ -1,4 +1,4 @@
-//! The two servers: started alike, each on fresh data, and taken down again.
+//! The two servers: started with the same settings on fresh data, and stopped.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,23 +6,25 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How a server is started: words, to which the path of a `zoo.cfg` is appended.
+/// The command of a server; the path of a `zoo.cfg` is appended.
 #[derive(Clone, Debug)]
 pub struct ServerCommand(pub Vec<String>);
 
 impl ServerCommand {
-    /// From a line, split at spaces.
+    /// Splits a line at spaces.
     pub fn new(line: &str) -> Self {
         Self(line.split_whitespace().map(str::to_owned).collect())
     }
 }
 
-/// What decides Apache ZooKeeper's speed and memory, and the two settings that it reads nowhere else. A test does not need its
-/// data to outlive a crash, and it lives too short for the best compiler.
+/// JVM options for speed and memory, and two settings that ZooKeeper reads only as properties.
+///
+/// Test data need not survive a crash. The process is too short-lived for the best compiler.
 const JVM_OPTIONS: &str = "-Xmx400m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Dzookeeper.forceSync=no \
                            -Dznode.container.checkIntervalMs=3600000";
 
-/// The password of the user `super` is `secret`. Sessions outlive any play; containers are reaped in none.
+/// The password of the user `super` is `secret`. Sessions outlive any play, and no container is
+/// reaped.
 const CONFIG: &str = "tickTime=2000
 initLimit=10
 syncLimit=5
@@ -41,23 +43,25 @@ DigestAuthenticationProvider.superDigest=super:lK75jTNcA+U9vtVEw5vB51mj/w4=
 clientPortAddress=127.0.0.1
 ";
 
-/// How long a server may take to serve.
+/// Time limit until a server serves.
 const START_PATIENCE: Duration = Duration::from_secs(40);
 
-/// A server that runs until this is dropped; its data goes with it.
+/// A server that runs until it is dropped, which also deletes its data.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
     directory: PathBuf,
-    /// Where clients connect.
+    /// Address for clients.
     pub address: SocketAddr,
 }
 
 impl Server {
-    /// Starts it on `port` of this machine, with its data in `directory`, which is made anew, and with these lines of `zoo.cfg`.
+    /// Starts it on a local `port`, with these lines of `zoo.cfg`.
+    ///
+    /// `directory` is recreated and holds its data.
     ///
     /// # Errors
-    /// When it cannot be started or does not serve; its output is part of the error.
+    /// It cannot be started or does not serve; the error includes its output.
     pub fn start(command: &ServerCommand, directory: &Path, port: u16, settings: &[String]) -> io::Result<Self> {
         let _ = std::fs::remove_dir_all(directory);
         std::fs::create_dir_all(directory.join("data"))?;
@@ -85,7 +89,8 @@ impl Server {
     fn wait_until_it_serves(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + START_PATIENCE;
         while Instant::now() < deadline && self.child.try_wait()?.is_none() {
-            // `ruok` is answered before requests are; `srvr` names the mode only of a server that serves.
+            // `ruok` is answered before requests are. `srvr` names the mode only once the server
+            // serves.
             if four_letters(self.address, "srvr").contains("Mode: standalone") {
                 return Ok(());
             }
@@ -94,12 +99,12 @@ impl Server {
         Err(io::Error::other(format!("a server does not serve; its output:\n{}", self.output())))
     }
 
-    /// Whether the process runs.
+    /// Returns whether the process runs.
     pub fn lives(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// The last of what it has written to its output.
+    /// Returns the last 30 lines of its output.
     pub fn output(&self) -> String {
         let text = std::fs::read(self.directory.join("output")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);

@@ -1,20 +1,22 @@
-//! Makes a script that shows a difference smaller, as long as it still shows one.
+//! Makes a script smaller as long as it still shows a difference.
 
 use crate::compare::Difference;
 use crate::script::{Action, Claim, Op, Script};
 use crate::value::Value;
 use std::time::{Duration, Instant};
 
-/// How much may be spent on it.
+/// Bounds of the search.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Scripts tried at most.
+    /// Maximum number of scripts tried.
     pub attempts: usize,
-    /// Time spent at most.
+    /// Maximum time spent.
     pub time: Duration,
 }
 
-/// The smallest script found, and its difference. `attempt` plays a script and says what differs, if anything does.
+/// Returns the smallest script found, and its difference.
+///
+/// `attempt` plays a script and returns its difference, if any.
 pub fn shrink(
     script: Script,
     difference: Difference,
@@ -64,7 +66,7 @@ impl Shrinker<'_> {
         }
     }
 
-    /// Nothing behind the difference matters.
+    /// Drops the steps behind the difference.
     fn end(&mut self) {
         let mut script = self.best.clone();
         script.steps.truncate(self.difference.step + 1);
@@ -97,7 +99,7 @@ impl Shrinker<'_> {
         }
     }
 
-    /// Fewer requests in a step, and fewer operations in a multi.
+    /// Drops requests of a step, and operations of a multi.
     fn ops(&mut self) {
         for step in (0..self.best.steps.len()).rev() {
             let count = |script: &Script| script.steps[step].action.ops().len();
@@ -130,7 +132,7 @@ impl Shrinker<'_> {
         }
     }
 
-    /// Simpler arguments.
+    /// Simplifies arguments.
     fn details(&mut self) {
         for step in (0..self.best.steps.len()).rev() {
             self.change(|script| match &mut script.steps[step].action {
@@ -199,7 +201,9 @@ impl Shrinker<'_> {
     }
 }
 
-/// Simpler values of the same kind, the simplest first. Types that could make a request deadly are not touched: flags stay.
+/// Returns simpler values of the same kind, the simplest first.
+///
+/// Flags stay as they are, because other flags could stop ZooKeeper.
 fn simpler(value: &Value) -> Vec<Value> {
     match value {
         Value::Bytes(Some(bytes)) if bytes.starts_with(b"~") => match bytes.iter().rposition(|byte| *byte == b'/') {

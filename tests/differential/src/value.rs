@@ -2,29 +2,29 @@
 
 use std::fmt::{self, Write as _};
 
-/// One value of a record. Any sequence of them is a body, sensible or not.
+/// One value of a record. Any sequence of values is a body, valid or not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value {
-    /// 32 bits; also the count of a list that is not there (-1) or lies.
+    /// 32 bits; also the count of a null list (-1) or a false count.
     Int(i32),
     /// 64 bits.
     Long(i64),
-    /// One byte; a boolean may be any.
+    /// One byte; a boolean may have any value.
     Byte(u8),
-    /// A string or a buffer: both are a length and bytes. `None` is the length -1.
+    /// A string or a buffer: a length and bytes. `None` is the length -1.
     Bytes(Option<Vec<u8>>),
     /// A count and that many elements.
     List(Vec<Vec<Value>>),
-    /// The newest zxid this session has been shown, plus a number.
+    /// The newest zxid that this session has seen, plus a number.
     Seen(i64),
 }
 
-/// What a [`Value`] needs of the play it is part of.
+/// State of the play that the encoding of a [`Value`] needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
-    /// Stands for the leading `~` of a path.
+    /// Replaces the leading `~` of a path.
     pub root: &'a str,
-    /// The newest zxid the session has been shown.
+    /// The newest zxid that the session has seen.
     pub seen: i64,
 }
 
@@ -39,7 +39,7 @@ impl Value {
         Self::List(texts.into_iter().map(|text| vec![Self::Bytes(Some(text))]).collect())
     }
 
-    /// The bytes behind a `Bytes`, as the server will see them.
+    /// Returns the bytes of a `Bytes` as the server receives them.
     pub fn placed(&self, place: Place<'_>) -> Option<Vec<u8>> {
         match self {
             Self::Bytes(Some(bytes)) => Some(placed(bytes, place.root)),
@@ -47,7 +47,7 @@ impl Value {
         }
     }
 
-    /// Appends its bytes as they go on the wire.
+    /// Appends its encoding.
     pub fn encode(&self, place: Place<'_>, out: &mut Vec<u8>) {
         match self {
             Self::Int(number) => out.extend(number.to_be_bytes()),
@@ -63,7 +63,7 @@ impl Value {
                 out.extend((elements.len() as i32).to_be_bytes());
                 elements.iter().flatten().for_each(|value| value.encode(place, out));
             }
-            // Who has seen nothing has nothing to count from.
+            // Before the first zxid seen there is nothing to add to.
             Self::Seen(_) if place.seen == 0 => out.extend([0; 8]),
             Self::Seen(more) => out.extend((place.seen + more).to_be_bytes()),
         }
@@ -77,7 +77,7 @@ fn placed(bytes: &[u8], root: &str) -> Vec<u8> {
     }
 }
 
-/// From this length on, bytes that are all equal are written as a repetition.
+/// From this length on, equal bytes are written as a repetition.
 const REPETITION_BYTES_MIN: usize = 40;
 
 impl fmt::Display for Value {
@@ -107,12 +107,12 @@ impl fmt::Display for Value {
     }
 }
 
-/// Values with spaces between them.
+/// Joins values with spaces.
 pub fn joined(values: &[Value]) -> String {
     values.iter().map(Value::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// Bytes in quotes; what is not printable ASCII as `\xNN`.
+/// Quotes bytes; escapes all but printable ASCII as `\xNN`.
 pub fn quoted(bytes: &[u8]) -> String {
     let mut text = String::from("\"");
     for byte in bytes {
@@ -129,7 +129,7 @@ pub fn quoted(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes of one text that [`quoted`] wrote. `None` for anything else.
+/// Returns the bytes of one text that [`quoted`] wrote; `None` for other text.
 pub fn unquoted(text: &str) -> Option<Vec<u8>> {
     match parse_values(text).ok()?.pop()? {
         Value::Bytes(bytes) => bytes,
@@ -137,7 +137,7 @@ pub fn unquoted(text: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// Reads what [`joined`] wrote.
+/// Parses the output of [`joined`].
 pub fn parse_values(text: &str) -> Result<Vec<Value>, String> {
     let mut reader = Reader { rest: text };
     let values = reader.values()?;
@@ -149,7 +149,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Up to a closing bracket or the end.
+    /// Reads up to a closing bracket or the end.
     fn values(&mut self) -> Result<Vec<Value>, String> {
         let mut values = Vec::new();
         loop {

@@ -1,6 +1,8 @@
-//! What a connection watches, as 3.8 and as zoolet keep it (docs/ZOOKEEPER.md 5.2). Learnt from replies and events alone, and
-//! forgotten when a watch has fired, is removed or its connection has ended: an intended difference about watches excuses nothing
-//! that these do not explain.
+//! The watches of a connection, as 3.8 and as zoolet keep them (docs/reference/zookeeper.md 5.2).
+//!
+//! They are learned from replies and events alone. A watch is forgotten when it has fired, is
+//! removed or its connection has ended. So an intended difference about watches excuses only events
+//! that these watches explain.
 
 use crate::reply::{Item, Reply, What, shortened};
 use crate::script::Op;
@@ -13,7 +15,7 @@ const DELETED: i32 = 2;
 const CHANGED: i32 = 3;
 const CHILDREN: i32 = 4;
 
-/// How a path is watched.
+/// Mode of a watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mode {
     OneShot = 1,
@@ -26,18 +28,19 @@ enum Mode {
 pub struct Watches {
     theirs: Older,
     ours: Newer,
-    /// Where 3.8 has removed more than it was asked for.
+    /// Paths on which 3.8 has removed more watches than requested.
     loosened: HashSet<String>,
 }
 
-/// 3.8 has one mode for a path and side, the last one that was set. All paths are as [`shortened`] shows them.
+/// The watches of 3.8: the last mode set per path and side. Paths are as [`shortened`] returns
+/// them.
 #[derive(Clone, Debug, Default)]
 struct Older {
     data: HashMap<String, Mode>,
     child: HashMap<String, Mode>,
 }
 
-/// From 3.9 on the modes of a path are a set. A recursive watch is on the data side alone.
+/// The watches from 3.9 on: a set of modes per path. A recursive watch is on the data side alone.
 #[derive(Clone, Debug, Default)]
 struct Newer {
     data: HashMap<String, u8>,
@@ -45,28 +48,30 @@ struct Newer {
 }
 
 impl Watches {
-    /// Whether 3.8 alone has a watch that gives this event.
+    /// Returns whether only 3.8 has a watch that gives this event.
     pub fn only_theirs(&self, kind: i32, path: &str) -> bool {
         self.theirs.gives(kind, path) && !self.ours.gives(kind, path)
     }
 
-    /// Whether zoolet alone has a watch that gives this event, and whether 3.8 has been told to remove it as another kind.
+    /// `Some` if only zoolet has a watch that gives this event.
+    ///
+    /// The value says whether 3.8 was told to remove the watch as another kind.
     pub fn only_ours(&self, kind: i32, path: &str) -> Option<bool> {
         let only = self.ours.gives(kind, path) && !self.theirs.gives(kind, path);
         only.then(|| self.loosened.iter().any(|watched| reaches(watched, true, path)))
     }
 
-    /// Whether 3.8 finds a watch of this type (surface 5.1) on this path.
+    /// Returns whether 3.8 finds a watch of this type (surface 5.1) on this path.
     pub fn theirs_has(&self, path: &str, watcher_type: i32) -> bool {
         self.theirs.has(path, watcher_type)
     }
 
-    /// Whether zoolet does.
+    /// Returns whether zoolet finds a watch of this type on this path.
     pub fn ours_has(&self, path: &str, watcher_type: i32) -> bool {
         self.ours.has(path, watcher_type)
     }
 
-    /// These events came: what they use up is gone.
+    /// Removes the one-shot watches that these events use up.
     pub fn fired(&mut self, theirs: Option<&Item>, ours: Option<&Item>) {
         if let Some(What::Event { kind, path, .. }) = theirs.map(|item| &item.what) {
             self.theirs.fired(*kind, path);
@@ -78,7 +83,9 @@ impl Watches {
         loosened.retain(|path| ours.data.contains_key(path) || ours.child.contains_key(path));
     }
 
-    /// Notes what a request has registered or removed. `made_up` are the events that setWatches gave instead of watches.
+    /// Notes the watches that a request has registered or removed.
+    ///
+    /// `made_up` holds the events that setWatches gave instead of watches.
     pub fn answered(&mut self, op: &Op, root: &str, theirs: &Reply, ours: &Reply, made_up: &[Item]) {
         let path = path_of(op, root).unwrap_or_default();
         let watched = matches!(op.values.get(1), Some(Value::Byte(watch)) if *watch != 0);
@@ -137,7 +144,9 @@ impl Watches {
         }
     }
 
-    /// Each path of the first three lists is watched again, or told about: in the order of the lists.
+    /// Registers or skips each path of setWatches, in the order of the lists.
+    ///
+    /// A path of the first three lists is either watched again or reported by an event.
     fn set_watches(&mut self, op: &Op, root: &str, made_up: &[Item]) {
         let mut told = made_up.iter().filter_map(|item| match &item.what {
             What::Event { kind, path, .. } => Some((*kind, path.as_str())),
@@ -195,7 +204,7 @@ impl Older {
         }
     }
 
-    /// Whatever the kind of watch.
+    /// Removes watches of any kind.
     fn removed(&mut self, path: &str, watcher_type: i32) {
         if matches!(watcher_type, 1 | 3) {
             self.child.remove(path);
@@ -233,7 +242,7 @@ impl Newer {
         self.take(path, sides, Mode::OneShot as u8);
     }
 
-    /// Only this kind of watch.
+    /// Removes only this kind of watch.
     fn removed(&mut self, path: &str, watcher_type: i32) {
         match watcher_type {
             1 => self.take(path, [false, true], Mode::OneShot as u8),
@@ -256,17 +265,19 @@ impl Newer {
     }
 }
 
-/// Which sides an event takes its one-shot watches from: data, children.
+/// The sides on which an event uses up one-shot watches: data, children.
 fn uses_up(kind: i32) -> [bool; 2] {
     [kind != CHILDREN, matches!(kind, DELETED | CHILDREN)]
 }
 
-/// Whether the path or, by a recursive watch, one above it is watched.
+/// Returns whether the path is watched, directly or by a recursive watch above it.
 fn is_watched<T>(side: &HashMap<String, T>, path: &str, recursive: impl Fn(&T) -> bool) -> bool {
     side.contains_key(path) || side.iter().any(|(watched, mode)| recursive(mode) && reaches(watched, true, path))
 }
 
-/// Whether a watch on `watched` may give an event at `path`. Both are in quotes; of a long path only the beginning is known.
+/// Returns whether a watch on `watched` may give an event at `path`.
+///
+/// Both are quoted. Of a long path only the beginning is known.
 fn reaches(watched: &str, recursive: bool, path: &str) -> bool {
     if watched == path {
         return true;
@@ -278,7 +289,7 @@ fn reaches(watched: &str, recursive: bool, path: &str) -> bool {
     recursive && (hidden || path.strip_prefix(inside).is_some_and(below))
 }
 
-/// The path that a request is about, as events show it.
+/// Returns the path that a request is about, as events show it.
 pub fn path_of(op: &Op, root: &str) -> Option<String> {
     op.values.first()?.placed(Place { root, seen: 0 }).map(|path| shortened(&path))
 }

@@ -1,5 +1,7 @@
-//! The comparison can fail, and what it finds becomes small. Both sides are servers of ours in this process; what one of them
-//! answers is altered on its way to the comparison.
+//! The comparison can fail, and shrinks what it finds.
+//!
+//! Both sides are zoolet servers in this process. The answers of one side are altered before the
+//! comparison.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use std::path::PathBuf;
@@ -44,7 +46,7 @@ impl Drop for Served {
     }
 }
 
-/// Two servers, and how the answers of the second are altered.
+/// Two servers, and an alteration of the second one's answers.
 struct Rig<'a> {
     servers: [Served; 2],
     alter: &'a dyn Fn(&mut Vec<Item>),
@@ -66,7 +68,7 @@ impl<'a> Rig<'a> {
     }
 }
 
-/// Finds the alteration in some seed and shrinks the script to at most so many operations.
+/// Finds the alteration with some seed, and shrinks the script to at most `operations_max`.
 fn is_found(name: &str, operations_max: usize, alter: &dyn Fn(&mut Vec<Item>)) -> (Script, Difference) {
     let mut rig = Rig::new(name, alter);
     for seed in 1..10 {
@@ -92,7 +94,7 @@ fn two_servers_that_are_alike_do_not_differ() {
     }
 }
 
-/// An escape sorts before the letters, and the byte that it stands for behind them.
+/// An escape sorts before the letters, but the byte it stands for sorts after them.
 #[test]
 fn ephemerals_go_in_the_order_of_the_bytes_of_their_paths() {
     let script = r#"

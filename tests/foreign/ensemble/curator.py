@@ -1,6 +1,7 @@
-"""curator.py SERVER_COMMAND SUITE_COMMAND...: runs Curator's recipes (Recipes.java) while three servers are killed in turn.
+"""curator.py SERVER_COMMAND SUITE_COMMAND...: kills three servers in turn under Curator's recipes.
 
-The suite's command gets the hosts and how many seconds it is to go on. The last line is the suite's: `N passed, N failed`.
+The suite is Recipes.java. Its command receives the hosts and its duration in seconds. The last line
+is the suite's: `N passed, N failed`.
 """
 
 import os
@@ -11,7 +12,7 @@ import time
 from servers import Ensemble
 
 SECONDS = int(os.environ.get("SECONDS_UNDER_KILLS", "40"))
-# Between two kills: until clients are back and have done something.
+# Between two kills: clients reconnect and make some calls.
 PAUSE_S = 4
 
 

@@ -1,7 +1,8 @@
-"""kazoo_restarts.py SERVER_COMMAND: kazoo clients under load while three servers are restarted in turn, gracefully and by kill -9.
+"""kazoo_restarts.py SERVER_COMMAND: restarts three servers in turn under load of kazoo clients.
 
-With kazoo's own client.retry no call fails. Plain calls, without retry, may see ConnectionLoss and nothing else. No session is lost,
-and the counters are what the calls made them. Ends with `N passed, N failed`.
+The restarts are graceful or by kill -9. With kazoo's client.retry no call fails. Calls without
+retry may fail with ConnectionLoss only. No session is lost, and the counters match the calls. Ends
+with `N passed, N failed`.
 """
 
 import collections
@@ -20,17 +21,17 @@ from servers import Ensemble
 
 CLIENTS = 4
 ROUNDS = 2
-# Calls of each client between two restarts, at least.
+# Minimum number of calls of each client between two restarts.
 PROGRESS = 50
 
 
 def retry_policy():
-    """Longer than any restart takes."""
+    """Returns a policy that outlasts any restart."""
     return KazooRetry(max_tries=-1, delay=0.05, max_delay=0.5, deadline=60)
 
 
 class Caller(threading.Thread):
-    """A client that sets, reads, creates and deletes until it is told to stop."""
+    """A client that sets, reads, creates and deletes until it is stopped."""
 
     def __init__(self, hosts, number, retries):
         super().__init__(daemon=True)
@@ -63,7 +64,8 @@ class Caller(threading.Thread):
             value += 1
             self.call(client.set, self.path, b"%d" % value)
             found = self.call(client.get, self.path)
-            # One write at a time, and it is retried until it is done: what is read is what was written.
+            # Writes are sequential and retried until they succeed, so a read must return the last
+            # value.
             if self.retries and found is not None and found[0] != b"%d" % value:
                 self.failures[f"read {found[0]} after {value}"] += 1
             self.call(client.exists, self.path + "/none")
@@ -102,7 +104,7 @@ def restart_all(ensemble, callers, end):
 
 
 def rolling(ensemble, end):
-    """Gives what went wrong."""
+    """Returns the failures."""
     callers = [Caller(ensemble.hosts, number, retries) for number in range(CLIENTS) for retries in (True, False)]
     for caller in callers:
         caller.start()

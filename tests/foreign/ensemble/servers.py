@@ -1,6 +1,7 @@
 """Three servers of one ensemble on loopback, for suites of foreign clients.
 
-A server command takes the path of a zoo.cfg: "target/release/zoolet serve --config", or tests/foreign/apache-zookeeper.
+A server command takes the path of a zoo.cfg: "target/release/zoolet serve --config", or
+tests/foreign/apache-zookeeper.
 """
 
 import os
@@ -14,12 +15,12 @@ import sys
 import tempfile
 import time
 
-# For a server to serve, or to end.
+# Time limit for a server to serve, or to end.
 PATIENCE_S = 60
 
 
 class Server:
-    """One server; it keeps its data when it is killed and started again."""
+    """One server; it keeps its data over a kill and a new start."""
 
     def __init__(self, command, number, directory, ports, lines):
         self.command, self.number, self.port = command, number, ports[0]
@@ -60,7 +61,7 @@ class Server:
         self.end(signal.SIGTERM)
 
     def word(self, word):
-        """The answer to a four-letter word; empty while nothing listens."""
+        """Returns the answer to a four-letter word; empty while nothing listens."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
                 connection.sendall(word.encode())
@@ -69,7 +70,7 @@ class Server:
             return ""
 
     def mode(self):
-        """leader, follower, ...; None while it does not serve."""
+        """Returns leader, follower, ...; None while it does not serve."""
         lines = (line for line in self.word("srvr").splitlines() if line.startswith("Mode: "))
         return next((line.removeprefix("Mode: ") for line in lines), None)
 
@@ -79,7 +80,7 @@ class Ensemble:
 
     def __init__(self, command, base_port):
         words = shlex.split(command)
-        # A path in the tree is one wherever the suite runs.
+        # A path in the tree must work from any current directory.
         words[0] = shutil.which(words[0]) or os.path.abspath(words[0])
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="zoolet-foreign-"))
         ports = {number: [base_port + 10 * number + place for place in range(3)] for number in (1, 2, 3)}
@@ -87,7 +88,7 @@ class Ensemble:
         self.servers = [Server(words, number, self.directory, ports[number], lines) for number in (1, 2, 3)]
 
     def __enter__(self):
-        # Servers end also when this is stopped.
+        # Stops the servers on SIGTERM too.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
         try:
             for server in self.servers:
@@ -125,7 +126,7 @@ class Ensemble:
                 time.sleep(0.1)
 
     def leader(self):
-        """Waits for one."""
+        """Waits for a leader and returns it."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             for server in self.servers:
@@ -135,6 +136,6 @@ class Ensemble:
         raise TimeoutError("nobody leads")
 
     def in_turn(self):
-        """The servers for a rolling restart: followers first, the leader last, as operators are told to."""
+        """Returns the servers in the documented order of a rolling restart: the leader last."""
         leader = self.leader()
         return [server for server in self.servers if server is not leader] + [leader]

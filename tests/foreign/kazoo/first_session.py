@@ -1,4 +1,4 @@
-"""first_session.py HOST:PORT: what the README promises of a fresh server: a kazoo session creates, watches and reads."""
+"""first_session.py HOST:PORT: checks the README: a kazoo session creates, watches and reads."""
 
 import logging
 import sys

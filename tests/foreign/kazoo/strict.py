@@ -1,5 +1,9 @@
-"""pytest plugin: deselects exactly the names in deselected.txt (of three servers deselected-3.txt), and counts every other test that does not pass
-as failed. With KAZOO_RETRY a test that failed is run once more: a test that depends on time passes then, and `FLAKY: name` tells of it."""
+"""pytest plugin: deselects exactly the names in deselected.txt.
+
+For three servers the file is deselected-3.txt. Every other test that does not pass counts as
+failed. With KAZOO_RETRY a failed test is run again; if it passes then, the plugin prints
+`FLAKY: name`.
+"""
 
 import logging
 import os
@@ -13,7 +17,7 @@ LIST = pathlib.Path(__file__).with_name("deselected.txt" if SERVERS == "1" else 
 
 
 RETRY = bool(os.environ.get("KAZOO_RETRY"))
-# Both tries share the 60 s of pytest-timeout: after a long one there is no second.
+# Both tries share the 60 s of pytest-timeout, so a long first try is not repeated.
 FIRST_TRY_S_MAX = 30
 
 
@@ -23,7 +27,8 @@ class Strict:
         self.failed = {}
         self.flaky = []
 
-    # After the suite's own hooks: -k and paths on the command line must not make a listed name look unknown.
+    # After the suite's hooks: -k and paths on the command line must not make a listed name look
+    # unknown.
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config, items):
         names = [line.strip() for line in LIST.read_text().splitlines()]
@@ -80,6 +85,7 @@ class Strict:
 
 
 def pytest_configure(config):
-    # Clients that the suite leaves behind complain about their lost server until the process ends; the summary stays the last line.
+    # Clients left by the suite log about their lost server until the process ends. Without this
+    # handler the summary stays the last line.
     logging.lastResort = None
     config.pluginmanager.register(Strict())

@@ -1,18 +1,20 @@
 """Judges the journal of a mixed fleet.
 
-Every program appends lines to one file: what is granted before anything is done with it, and that it is over before it is given back. So whoever is
-inside by the journal is inside, and two who exclude each other must not be. Lines are `WHAT PROCESS ...`:
+Every program appends lines to one file. It records a grant before using it, and the end of the
+grant before releasing it. So two grants that overlap in the journal overlapped in fact, and must be
+compatible. Lines are `WHAT PROCESS ...`:
 
 session SESSION PASSWORD | a session of the process
-enter, leave NAME MODE SESSION CZXID | of a grant; x is exclusive, s shared, a number is so many at once
-ended SESSION | by the one who does harm: it is about to end this session
-down, up PROCESS | and this one's sessions: it is about to be killed or stopped; it goes on
-lost SESSION | the process was told that its session is over
-adding, added NAME | to a counter
-asked NAME | a holder was asked to release, and is about to
-failed NAME ... | a turn that went wrong; others follow
+enter, leave NAME MODE SESSION CZXID | a grant; x is exclusive, s shared, N allows N holders at once
+ended SESSION | the harness is about to end this session
+down, up PROCESS | the harness is about to kill or stop PROCESS with its sessions; it runs again
+lost SESSION | the process learned that its session is over
+adding, added NAME | an addition to a counter
+asked NAME | a holder was asked to release, and is about to do so
+failed NAME ... | a turn failed; others follow
 
-Whoever's session is over may go on for a moment: it is what fencing is for, and none of its lines counts.
+After the end of its session a process may continue for a moment. Fencing exists for that case, so
+the lines of such a session do not count.
 """
 
 import collections
@@ -75,7 +77,7 @@ def judge(lines):
                 if mode == SHARED == other_mode or mode.isdigit():
                     continue
                 if other in told_lost:
-                    # It expired, and hears of it later.
+                    # The session has expired, and its process learns of it later.
                     end(other)
                     judgement.expired += 1
                     continue

@@ -1,4 +1,7 @@
-"""kazoo_fleet.py PROCESS HOSTS JOURNAL: contenders of kazoo in the fleets `kazoo` (stock) and `all` (names as Curator's), until a line comes in."""
+"""kazoo_fleet.py PROCESS HOSTS JOURNAL: kazoo's contenders, until a line arrives on stdin.
+
+They take part in the fleets `kazoo` (stock) and `all` (with Curator's names).
+"""
 
 import logging
 import os
@@ -74,7 +77,7 @@ class Contender(threading.Thread):
         self.client.close()
 
     def inside(self, lock, mode):
-        """Under the name that the server has: a session may have ended since, and with it the znode."""
+        """Records a turn under the owner that the server shows; no znode means an ended session."""
         stat = self.client.retry(self.client.exists, f"{lock.path}/{lock.node}")
         if stat is None:
             return
@@ -86,7 +89,7 @@ class Contender(threading.Thread):
 
 
 def locking(*kinds):
-    """A turn that takes one of these locks at random; `s` is shared, `x` is not."""
+    """Returns a turn that takes one of these locks at random; `s` is shared, `x` is exclusive."""
 
     def turn(contender):
         kind, mode = random.choice(kinds)

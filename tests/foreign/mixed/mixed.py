@@ -20,7 +20,7 @@ from kazoo.recipe.lock import Lock
 
 HERE = pathlib.Path(__file__).resolve().parent
 SECONDS = int(os.environ.get("SECONDS_UNDER_HARM", "90"))
-# More than the sessions of the fleet live.
+# Longer than the session timeout of the fleet.
 EXPIRY_S = 11
 PAUSE_S = 3
 PATIENCE_S = 90
@@ -33,7 +33,7 @@ RECIPES = ("mutex", "read-write", "election")
 
 
 class Process:
-    """One program of the fleet, which may be killed and started again."""
+    """One program of the fleet; it can be killed and started again."""
 
     def __init__(self, name, command, directory):
         self.name, self.command, self.log = name, command, directory / f"{name}.log"
@@ -103,7 +103,7 @@ class Fleet:
     def kill_and_start(self, process):
         self.tell("down", process.name)
         process.kill()
-        # Its sessions are announced by a process of this name from now on.
+        # From here on, sessions under this name belong to the new process.
         self.tell("up", process.name)
         process.start()
 
@@ -114,7 +114,7 @@ class Fleet:
             self.wait_until_serving()
 
     def stand_still(self, process):
-        """For longer than its sessions live."""
+        """Stops a process for longer than its session timeout."""
         self.tell("down", process.name)
         process.process.send_signal(signal.SIGSTOP)
         time.sleep(EXPIRY_S)
@@ -122,7 +122,7 @@ class Fleet:
         process.process.send_signal(signal.SIGCONT)
 
     def end_a_session(self, process):
-        """While its process goes on, as an expiry does that nobody has seen coming."""
+        """Ends a session while its process runs, like an unexpected expiry."""
         announced = [line.split() for line in self.lines() if line.startswith(f"session {process.name} ")]
         ended = {line.split()[2] for line in self.lines() if line.startswith(("ended ", "lost "))}
         alive = [words for words in announced if words[2] not in ended]
@@ -154,12 +154,12 @@ class Fleet:
             print(f"{name}", flush=True)
             harm()
             done[name] += 1
-        # What was killed last has a session until it expires.
+        # Sessions of the last killed process live until they expire.
         time.sleep(EXPIRY_S + PAUSE_S)
         return done
 
     def finish(self):
-        """Everybody ends its turn and says so. Members serve on."""
+        """Makes every process end its turn and report that; members serve on."""
         for process in self.others + self.members:
             process.finish()
         return [process.name for process in self.others + self.members if not process.is_idle()]
@@ -185,7 +185,8 @@ def judged(fleet, done):
     ]
     value = int(fleet.client.get("/mixed/kazoo/counter")[0])
     least, most = found.added["kazoo/counter"], found.adding["kazoo/counter"]
-    # Who was killed did it or did not; who lost a connection may, of kazoo, have done it twice.
+    # An addition of a killed process may or may not have happened. With kazoo, an addition may
+    # happen twice when the connection is lost.
     doubtful = most - least + 2 * done.total()
     is_right = 0 < least <= value <= least + doubtful
     yield f"kazoo/counter: {value} after {least} additions, and {most - least} of which nobody knows", [] if is_right else ["does not add up"]
@@ -216,7 +217,7 @@ def nothing_is_left(fleet):
 
 
 def listed_by_both(fleet):
-    """kazoo's lock is held, every member stands behind it; both list the same."""
+    """kazoo holds a lock and every member waits for it; all must list the same contenders."""
     lock = fleet.client.Lock("/mixed/kazoo/listed", "kazoo")
     deadline, wrong = time.monotonic() + 30, ["not tried"]
     with lock:
@@ -230,7 +231,10 @@ def listed_by_both(fleet):
 
 
 def stock_libraries_exclude_each_other_not(fleet, java):
-    """That kazoo and Curator as they are have two holders is why the documentation warns. If this fails, they have learnt of each other."""
+    """Stock kazoo and Curator do not exclude each other, as the documentation warns.
+
+    A failure means that the libraries have become compatible.
+    """
     with subprocess.Popen([*java, "CuratorFleet", "hold", fleet.hosts, "/mixed/warned"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as curator:
         if curator.stdout.readline() != b"held\n":
             return ["Curator does not get a lock that nobody has"]
@@ -247,7 +251,7 @@ def stock_libraries_exclude_each_other_not(fleet, java):
 
 
 def example(fleet):
-    """examples/python/kazoo_mixed.py takes the lock that the members take."""
+    """examples/python/kazoo_mixed.py takes the lock of the members."""
     script = HERE.parents[2] / "examples" / "python" / "kazoo_mixed.py"
     ran = subprocess.run([sys.executable, str(script), fleet.hosts, "/mixed/all/mutex", "3"], capture_output=True, text=True, timeout=PATIENCE_S)
     held = [line for line in ran.stdout.splitlines() if line.startswith("held with token ")]
@@ -256,7 +260,7 @@ def example(fleet):
 
 def main():
     binary, *java = sys.argv[1:]
-    # A server that is killed is no news.
+    # Log messages about killed servers are expected.
     logging.basicConfig(level=logging.CRITICAL)
     directory = pathlib.Path(tempfile.mkdtemp(prefix="zoolet-mixed-"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

@@ -1,4 +1,4 @@
-"""The judge finds what it is there to find, and nothing else."""
+"""The judge finds each violation, and accepts correct journals."""
 
 from judge import judge
 

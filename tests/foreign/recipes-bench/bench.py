@@ -18,7 +18,7 @@ sys.path.insert(0, str(FOREIGN / "ensemble"))
 
 from servers import Ensemble  # noqa: E402
 
-# What is run, and which figures of it stand in the table: where in the JSON, unit, digits.
+# The figures of each shape in the table: key in the JSON, unit, digits.
 LOCK = [("per_second", "/s", 0), ("cycle_us.p50", " us", 0), ("cycle_us.p99", " us", 0), ("take_us.p50", " us", 0), ("take_per_write", " writes", 2)]
 CONTENDED = [("per_second", "/s", 0), ("least", "", 0), ("most", "", 0)]
 SHAPES = {
@@ -55,7 +55,7 @@ def run(command):
 
 
 def contestants(options, java, hosts):
-    """Name -> what a shape is run by."""
+    """Returns, by name, the function that runs a shape."""
     bench = os.environ.get("ZOOLET_RECIPES_BENCH", str(TREE / "target/release/zoolet-recipes-bench"))
     clients = {
         "zoolet": [bench],
@@ -83,7 +83,7 @@ def measured(options, java, hosts):
     reports = {}
     chosen = contestants(options, java, hosts)
     for shape in options.shapes or SHAPES:
-        # In turn and back again, so that what else the machine does hits all.
+        # Alternates the order, so that other load on this machine affects all.
         for turn in range(options.runs):
             for name in list(chosen) if turn % 2 == 0 else reversed(chosen):
                 os.sync()

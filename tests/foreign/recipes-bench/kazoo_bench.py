@@ -1,4 +1,7 @@
-"""kazoo_bench.py HOSTS SHAPE SECONDS: kazoo's recipes, measured as zoolet-recipes-bench measures zoolet's. Prints one line of JSON."""
+"""kazoo_bench.py HOSTS SHAPE SECONDS: measures kazoo's recipes, and prints one line of JSON.
+
+The method is that of zoolet-recipes-bench for zoolet's recipes.
+"""
 
 import json
 import logging
@@ -99,7 +102,7 @@ def hand_over(client):
         waiter.start()
         while len(client.get_children(PATH + "/lock")) < 2:
             pass
-        # The next one has looked at who is before it, and watches it.
+        # By now the next contender has found its predecessor, and watches it.
         time.sleep(0.002)
         writes.append(write(client))
         began = time.perf_counter()
@@ -120,7 +123,7 @@ def queue():
         for _ in range(ITEMS):
             producer.put(b"x" * 100)
         putting += time.perf_counter() - began
-        # The consumer's server knows of all of them.
+        # After the sync, the consumer's server knows all items.
         two.sync(PATH)
         began, taken = time.perf_counter(), 0
         while taken < ITEMS:

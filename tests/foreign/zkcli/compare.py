@@ -1,6 +1,7 @@
-"""compare.py RAW_DIR EXPECTED_DIR [--record]: brings what zkCli printed into a form without times and numbers, and compares it.
+"""compare.py RAW_DIR EXPECTED_DIR [--record]: compares zkCli's output, without times and numbers.
 
-RAW_DIR holds, per session, NAME.cmd (the commands) and NAME.raw (what zkCli printed); EXPECTED_DIR one NAME.txt each.
+Per session, RAW_DIR holds NAME.cmd (the commands) and NAME.raw (zkCli's output), and EXPECTED_DIR
+holds NAME.txt.
 """
 
 import difflib
@@ -9,7 +10,8 @@ import re
 import sys
 
 MARK = re.compile(r"^Node does not exist: /#(\d+)$")
-# The usage text after a mistyped command differs between releases; the error line after it does not.
+# The usage text after a mistyped command differs between releases; the error line after it does
+# not.
 NOISE = re.compile(r"^$|^WATCHER::$|^JLine support is |^Connecting to |^Welcome to ZooKeeper!|^\t|^ZooKeeper -server host:port")
 IDENTITY = re.compile(r"^(digest|ip): ")
 LISTING = re.compile(r"^\[(\S+(?:, \S+)+)\]$")
@@ -20,15 +22,18 @@ def commands_of(file):
 
 
 def blocks(commands, raw):
-    """[(command, its lines)], then the watch events: a thread of their own prints them, so only their own order means anything."""
+    """Returns [(command, its lines)], and then the watch events.
+
+    Another thread prints the events, so only the order among them is defined.
+    """
     printed, events, zxids = [("(connecting)", [])], [], {}
     for line in raw.splitlines():
         line = line.rstrip()
         if mark := MARK.match(line):
             printed.append((commands[int(mark[1]) - 1], []))
         elif line.startswith("WatchedEvent"):
-            if "type:None" not in line:  # the state of the connection; a single command may end before it is printed
-                events.append(re.sub(r" zxid: -?\d+$", "", line))  # zkCli prints it from 3.9 on
+            if "type:None" not in line:  # state of the connection; it may be missing
+                events.append(re.sub(r" zxid: -?\d+$", "", line))  # printed from 3.9 on
         elif not NOISE.match(line):
             printed[-1][1].append(normalised(line, zxids))
     for _, lines in printed:
@@ -38,11 +43,11 @@ def blocks(commands, raw):
 
 
 def normalised(line, zxids):
-    """Times become T; zxids become Z1, Z2... in order of appearance, so that equal ones still have to be equal."""
+    """Replaces times by T, and zxids by Z1, Z2... in order of appearance; equal ones stay equal."""
     line = re.sub(r"^([mc]time) = .*", r"\1 = T", line)
     line = re.sub(r"^ephemeralOwner = 0x[0-9a-f]{2,}", "ephemeralOwner = S", line)
     line = re.sub(r"^([cmp]Zxid) = (\S+)", lambda m: f"{m[1]} = {zxids.setdefault(m[2], f'Z{len(zxids) + 1}')}", line)
-    # getEphemerals lists a hash table: its order is nobody's promise.
+    # getEphemerals lists a hash table, whose order is undefined.
     if listing := LISTING.match(line):
         line = "[" + ", ".join(sorted(listing[1].split(", "))) + "]"
     return line
@@ -72,7 +77,7 @@ def main():
 
 
 def wrong_blocks(expected, found):
-    """The commands that a difference touches."""
+    """Returns the indexes of the commands that differ."""
     wrong = set()
     for kind, i1, i2, j1, _ in difflib.SequenceMatcher(None, expected, found, autojunk=False).get_opcodes():
         if kind != "equal":

@@ -1,4 +1,4 @@
-//! The fuzz targets of the tree under libFuzzer: each binary runs the one whose name it has.
+//! Runs the tree's fuzz targets under libFuzzer: each binary runs the target of its name.
 
 #[path = "../../../transport/tests/random/peer_targets.rs"]
 mod peer_targets;
@@ -18,8 +18,10 @@ pub fn run(name: &str, input: &[u8]) {
     (target.check)(input);
 }
 
-/// redb panics on some damage, and the base makes an error of that: libFuzzer must not take it for the end. A panic of redb's that nobody
-/// catches still is one.
+/// Keeps libFuzzer from ending at a panic that the base catches.
+///
+/// redb panics on some damage, and the base turns that into an error. A panic of redb that is not
+/// caught still ends the run.
 pub fn let_redb_panic() {
     let others = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

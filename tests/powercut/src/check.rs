@@ -1,4 +1,4 @@
-//! What a server holds after a restart, against what was sent and acknowledged.
+//! Checks a restarted server against the writes that were sent and acknowledged.
 
 use crate::client::Client;
 use crate::load::{Sent, SessionFate, Writer};
@@ -10,39 +10,40 @@ use std::io;
 use zoolet_model::{Reply, Request, Stat};
 use zoolet_transport::wire::client::Shape;
 
-/// Requests under way while the tree is read.
+/// Requests in flight while the tree is read.
 const WINDOW: usize = 64;
 
-/// What must never be.
+/// A broken guarantee.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Violation {
-    /// The tree is as it was before writes that were acknowledged.
+    /// The tree shows a state before some acknowledged writes.
     Lost {
-        /// Of which writer.
+        /// Number of the writer.
         writer: u64,
-        /// Writes that are there.
+        /// Writes that the server holds.
         there: usize,
         /// Writes that were acknowledged.
         acknowledged: usize,
-        /// The first thing that is missing.
+        /// The first missing thing.
         what: String,
     },
-    /// The tree is as it never was: half a write, a write without an earlier one, other data.
+    /// The tree shows a state that never existed: half a write, a write without an earlier one, or
+    /// other data.
     NeverSo {
-        /// Of which writer.
+        /// Number of the writer.
         writer: u64,
-        /// The first difference from what was acknowledged.
+        /// The first difference from the acknowledged state.
         what: String,
     },
-    /// Two facts about the tree, or its order, that cannot both be.
+    /// Two facts about the tree or its order contradict each other.
     Inconsistent(String),
-    /// What a reader was shown is not there.
+    /// A value that a reader saw is gone.
     Shown(String),
-    /// A session that lives is not known, or one that was closed is.
+    /// A live session is unknown, or a closed session is known.
     Session(String),
     /// The server does not start.
     NoStart(String),
-    /// The server answers wrongly or not at all.
+    /// The server gives a wrong answer or none.
     Answer(String),
 }
 
@@ -65,22 +66,22 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Every znode with data and stat.
+/// All znodes with data and stat.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Observed {
-    /// By path.
+    /// Data and stat by path.
     pub znodes: BTreeMap<String, (Bytes, Stat)>,
-    /// Children as the parent lists them.
+    /// Children by path, as the parent lists them.
     pub children: BTreeMap<String, BTreeSet<String>>,
-    /// The newest zxid that the server told.
+    /// The newest zxid in any reply.
     pub zxid: i64,
 }
 
 impl Observed {
-    /// Reads everything; `None` when the server goes away meanwhile.
+    /// Reads the whole tree; `None` if the server goes away meanwhile.
     ///
     /// # Errors
-    /// Answers that are none.
+    /// Malformed replies, and a listed znode that cannot be read.
     pub fn read(client: &mut Client) -> io::Result<Option<Self>> {
         let mut observed = Self::default();
         let mut level = vec!["/".to_owned()];
@@ -112,7 +113,7 @@ impl Observed {
         Ok(Some(observed))
     }
 
-    /// The part below `top`, `top` included.
+    /// The subtree at `top`, including `top`.
     fn part<'a>(&'a self, top: &'a str) -> impl Iterator<Item = (&'a String, &'a (Bytes, Stat))> {
         self.znodes
             .range(top.to_owned()..)
@@ -125,18 +126,20 @@ fn child(path: &str, name: &str) -> String {
     if path == "/" { format!("/{name}") } else { format!("{path}/{name}") }
 }
 
-/// What was found of one writer.
+/// What was found for one writer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// How many of its writes are there.
+    /// Number of its writes that the server holds.
     pub there: usize,
-    /// Its tree, with the zxids of writes that were never answered.
+    /// Its tree, including the zxids found for unanswered writes.
     pub tree: Tree,
     /// The zxids of its writes that left a trace.
     pub zxids: Vec<i64>,
 }
 
-/// Finds the moment in a writer's history that the server shows: all acknowledged writes, and then a beginning of the others.
+/// Finds the prefix of a writer's history that the server shows.
+///
+/// The prefix must contain all acknowledged writes, and may contain later ones.
 ///
 /// # Errors
 /// [`Violation::Lost`] or [`Violation::NeverSo`].
@@ -161,7 +164,7 @@ pub fn reconcile(writer: &Writer, observed: &Observed) -> Result<Found, Violatio
         there += 1;
     }
     let what = difference.unwrap_or_default();
-    // Not as it should be; was it ever so? Only the words of the report depend on it.
+    // The state is wrong. Whether it ever existed decides only the wording of the report.
     let mut tree = writer.tree.clone();
     for (there, sent) in first.iter().enumerate() {
         if differs(&tree, &top, observed, &mut BTreeMap::new()).is_none() {
@@ -180,7 +183,7 @@ fn apply(tree: &mut Tree, number: usize, sent: &Sent) {
     let _ = tree.apply(&sent.write, sent.session, stamp);
 }
 
-/// The first difference between a tree and what is there below `top`.
+/// Returns the first difference between `tree` and the znodes found below `top`.
 fn differs(tree: &Tree, top: &str, observed: &Observed, learned: &mut BTreeMap<usize, i64>) -> Option<String> {
     let mut conflict = None;
     let mut found = observed.part(top).peekable();
@@ -205,7 +208,7 @@ fn differs(tree: &Tree, top: &str, observed: &Observed, learned: &mut BTreeMap<u
     found.next().map(|(path, _)| format!("{path} is there and must not be"))
 }
 
-/// Checks the order of what was never answered, and puts zxids into the tree.
+/// Checks the order of the unanswered writes, and puts their zxids into the tree.
 fn settle(writer: &Writer, there: usize, mut tree: Tree, learned: &BTreeMap<usize, i64>) -> Result<Found, Violation> {
     let mut zxids: Vec<i64> = writer.sent.iter().filter_map(|sent| sent.acknowledged).collect();
     zxids.extend(learned.values());
@@ -225,7 +228,7 @@ fn settle(writer: &Writer, there: usize, mut tree: Tree, learned: &BTreeMap<usiz
     Ok(Found { there, tree, zxids })
 }
 
-/// What all writers together say: the znodes that all set, the order of all writes, sessions, sums.
+/// Checks all writers together: shared znodes, order of all writes, children and lengths.
 ///
 /// # Errors
 /// [`Violation::Inconsistent`].
@@ -265,7 +268,7 @@ pub fn together(found: &mut [Found], writers: &[Writer], observed: &Observed) ->
     Ok(())
 }
 
-/// A znode that all writers set: every set counts, and the last one is seen.
+/// Checks a znode that all writers set: each set counts, and the last one is visible.
 fn shared(mut shares: Vec<&mut Share>, data: &[u8], stat: &Stat) -> Result<(), String> {
     let sets: i64 = shares.iter().map(|share| share.sets).sum();
     if i64::from(stat.version) != sets {
@@ -281,7 +284,7 @@ fn shared(mut shares: Vec<&mut Share>, data: &[u8], stat: &Stat) -> Result<(), S
     if let Some((value, stamp)) = later {
         return Err(format!("was set by {value:?} at {stamp:?}, and its mzxid is {:#x}", stat.mzxid));
     }
-    // A write that was never answered may have left its zxid nowhere else.
+    // The zxid of an unanswered write may be visible nowhere else.
     let is_last = |share: &Share| match share.last {
         (value, Stamp::At(zxid)) => zxid == stat.mzxid && value.expand() == data,
         (value, Stamp::By(_)) => value.expand() == data,
@@ -291,7 +294,7 @@ fn shared(mut shares: Vec<&mut Share>, data: &[u8], stat: &Stat) -> Result<(), S
     }
     for share in &mut shares {
         if matches!(share.last.1, Stamp::By(_)) {
-            // Those that are not the last are only known to be earlier.
+            // A share that is not the last is only known to be earlier.
             let zxid = if share.last.0.expand() == data { stat.mzxid } else { 0 };
             share.last.1 = Stamp::At(zxid);
         }
@@ -299,7 +302,7 @@ fn shared(mut shares: Vec<&mut Share>, data: &[u8], stat: &Stat) -> Result<(), S
     Ok(())
 }
 
-/// What `mntr` counts against what was read.
+/// Compares the counts in `mntr` with the tree that was read.
 ///
 /// # Errors
 /// [`Violation::Inconsistent`].
@@ -324,7 +327,7 @@ pub fn counted(mntr: &str, observed: &Observed) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Whether a session is known that must be, and unknown that must not. Gives what is known now.
+/// Checks that a session is known or unknown as it must be; returns its new fate.
 ///
 /// # Errors
 /// [`Violation::Session`].
@@ -339,7 +342,7 @@ pub fn fate_after(writer: &Writer, is_known: bool) -> Result<SessionFate, Violat
     }
 }
 
-/// Each rule is shown to fail once, on a tree that was altered.
+/// Each rule fails once here, on an altered tree.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -348,7 +351,7 @@ mod tests {
 
     const SESSION: i64 = 77;
 
-    /// Sets its own counter and a shared znode in one multi, among other things.
+    /// Among others, two multis that set the writer's znode and a shared one, in either order.
     fn writes() -> Vec<Write> {
         let value = |tag| Value { tag, bytes: 100 };
         let create = |path: &str, tag, ephemeral| {
@@ -365,7 +368,7 @@ mod tests {
         ]
     }
 
-    /// A writer of which so many writes were acknowledged, at zxids 10, 20 and so on.
+    /// A writer with its first `acknowledged` writes acknowledged, at zxids 10, 20 and so on.
     fn writer(acknowledged: usize) -> Writer {
         let mut writer = Writer::new(0, Random::new(1));
         for (number, write) in writes().into_iter().enumerate() {
@@ -376,7 +379,7 @@ mod tests {
         writer
     }
 
-    /// What a server shows that has so many of those writes.
+    /// The state of a server that holds the first `there` writes.
     fn server(there: usize) -> Observed {
         let mut tree = Tree::default();
         for (number, write) in writes().iter().take(there).enumerate() {
@@ -539,7 +542,7 @@ mod tests {
 
     #[test]
     fn an_order_that_cannot_be_is_found() {
-        // A write that was never answered is there, with a zxid before one that was.
+        // An unanswered write is there, with a zxid below that of an earlier, acknowledged write.
         let mut observed = server(6);
         for path in ["/w0/a/b", "/w0/a"] {
             let stat = stat(&mut observed, path);
@@ -549,15 +552,15 @@ mod tests {
             }
         }
         assert!(is_inconsistent(&check(&writer(5), &observed)));
-        // One write at two places of the order.
+        // One write at two places in the order.
         let mut observed = server(6);
         stat(&mut observed, "/w0/a").pzxid = 65;
         assert!(is_never_so(&check(&writer(5), &observed)));
-        // A server that is behind what it shows.
+        // The server's zxid is below a zxid that it shows.
         let mut observed = server(6);
         observed.zxid = 59;
         assert!(is_inconsistent(&check(&writer(6), &observed)));
-        // Two writers at one place.
+        // Two writers at one place in the order.
         let observed = server(6);
         let found = reconcile(&writer(6), &observed).unwrap();
         let mut twice = [found.clone(), found];

@@ -1,4 +1,4 @@
-//! A blocking client that keeps many requests under way.
+//! A blocking client that keeps many requests in flight.
 
 use bytes::{Bytes, BytesMut};
 use std::io::{self, ErrorKind, Read, Write};
@@ -10,7 +10,7 @@ use zoolet_transport::wire::client::{
 };
 use zoolet_transport::wire::split_frame;
 
-/// Longer than any run: no session ends because we were slow.
+/// Longer than any run, so that no session expires because the harness is slow.
 pub const SESSION_TIMEOUT_MS: i32 = 3_600_000;
 
 const FRAME_BYTES_MAX: usize = 64 << 20;
@@ -18,13 +18,13 @@ const FRAME_BYTES_MAX: usize = 64 << 20;
 /// The xid of pings and of their answers.
 const PING_XID: i32 = -2;
 
-/// What came of asking for a session.
+/// Outcome of a connect request.
 pub enum Joined {
-    /// It is there.
+    /// The session exists.
     Client(Client),
-    /// The session that was to go on is over.
+    /// The session to resume has ended.
     Refused,
-    /// The server closed, or was closed, before it answered.
+    /// The connection closed before the server answered.
     Gone,
 }
 
@@ -34,15 +34,15 @@ pub struct Client {
     incoming: BytesMut,
     outgoing: BytesMut,
     next_xid: i32,
-    /// What the server granted.
+    /// The session that the server granted.
     pub session: ConnectReply,
 }
 
 impl Client {
-    /// Connects with a new session, or goes on with one; `None` when that one is refused, or the server is gone.
+    /// Opens or resumes a session; `None` if refused or the server is gone.
     ///
     /// # Errors
-    /// A connection that cannot be made, or an answer that is none.
+    /// The connection cannot be made, or the reply is malformed.
     pub fn connect(
         address: SocketAddr,
         session: Option<&ConnectReply>,
@@ -54,7 +54,9 @@ impl Client {
         }
     }
 
-    /// The same, told apart, and with a session of that timeout. Nothing later waits for longer than `patience` either.
+    /// As [`Client::connect`], with a session timeout and a distinct result for a refusal.
+    ///
+    /// `patience` bounds every later wait too.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -90,7 +92,7 @@ impl Client {
         Ok(Joined::Client(Self { stream, incoming, outgoing, next_xid: 1, session }))
     }
 
-    /// Encodes a request for the next [`Client::flush`]; gives its xid.
+    /// Encodes a request for the next [`Client::flush`]; returns its xid.
     pub fn queue(&mut self, request: &Request) -> i32 {
         let xid = self.next_xid;
         self.next_xid += 1;
@@ -98,20 +100,20 @@ impl Client {
         xid
     }
 
-    /// Sends what is queued; false when the server is gone.
+    /// Sends the queued requests; false when the server is gone.
     ///
     /// # Errors
-    /// Anything but a connection that ended.
+    /// Any error except a connection that ended.
     pub fn flush(&mut self) -> io::Result<bool> {
         let sent = went(self.stream.write_all(&self.outgoing));
         self.outgoing.clear();
         sent
     }
 
-    /// The next reply, to a request of this shape; `None` at the end.
+    /// Receives the next reply, to a request of this shape; `None` at the end.
     ///
     /// # Errors
-    /// An answer that is none, or no answer for too long.
+    /// A malformed reply, or a timeout.
     pub fn receive(&mut self, shape: Shape) -> io::Result<Option<(Header, Result<Reply, ErrorCode>)>> {
         loop {
             let Some(frame) = read_frame(&mut self.stream, &mut self.incoming)? else { return Ok(None) };
@@ -121,7 +123,7 @@ impl Client {
         }
     }
 
-    /// One request and its answer; `None` when the server is gone.
+    /// Sends one request and receives its reply; `None` when the server is gone.
     ///
     /// # Errors
     /// As [`Client::receive`].
@@ -130,8 +132,9 @@ impl Client {
         if self.flush()? { self.receive(Shape::of(request)) } else { Ok(None) }
     }
 
-    /// The same, and keeps the session alive while it waits for up to `patience`: it pings three times in each session timeout, as
-    /// ZooKeeper's clients do.
+    /// As [`Client::ask`], but keeps the session alive for up to `patience`.
+    ///
+    /// It pings three times per session timeout, as ZooKeeper's clients do.
     ///
     /// # Errors
     /// As [`Client::receive`].
@@ -156,10 +159,10 @@ impl Client {
     }
 }
 
-/// The answer to a four-letter word.
+/// Returns the answer to a four-letter word.
 ///
 /// # Errors
-/// Whatever the connection says.
+/// Any error of the connection.
 pub fn word(address: SocketAddr, word: &str, patience: Duration) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, patience)?;
     stream.set_read_timeout(Some(patience))?;
@@ -185,7 +188,7 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, what)
 }
 
-/// The next frame; `None` at the end of the stream.
+/// Reads the next frame; `None` at the end of the stream.
 fn read_frame(stream: &mut TcpStream, buffer: &mut BytesMut) -> io::Result<Option<Bytes>> {
     let mut bytes = [0; 64 << 10];
     loop {

@@ -1,7 +1,8 @@
-//! The digest of the whole state, recomputed from what lies on the disk, against the one that the server shows in `mntr`.
+//! Compares the digest of the whole state, recomputed from the disk, with the one in `mntr`.
 //!
-//! Recomputed the naive way: all records of the base in a map, the log's entries applied one by one, the hashes of all records summed up. What
-//! clients cannot read is in it too: sessions, who owns which ephemeral, times, ACLs.
+//! The recomputation is naive: it loads all records of the base into a map, applies the log's
+//! entries in order, and sums the hashes of all records. The digest also covers state that clients
+//! cannot read: sessions, owners of ephemerals, times, ACLs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use zoolet_engine::{Event, Limits};
 use zoolet_sim::disk::SimDisk;
 use zoolet_sim::replica::Replica;
 
-/// The digest of the state that a server must have which starts on these files; `None` when it must refuse them.
+/// Returns the digest of a server that starts on `files`; `None` if it must refuse them.
 ///
 /// # Errors
-/// What contradicts what in them.
+/// A contradiction in the files.
 pub fn recompute<'a>(files: impl Iterator<Item = (&'a str, &'a [u8])>) -> Result<Option<u128>, String> {
     let disk = SimDisk::new(0);
     for (name, content) in files.filter(|(name, _)| !matches!(*name, "reserve" | "LOCK")) {
@@ -68,7 +69,7 @@ fn read_all(base: &Base, replica: &mut Replica) -> Result<(), String> {
     Ok(())
 }
 
-/// The digest in what `mntr` says.
+/// Returns the digest in the output of `mntr`.
 pub fn shown(mntr: &str) -> Option<u128> {
     let line = mntr.lines().find_map(|line| line.strip_prefix("zk_digest\t"))?;
     u128::from_str_radix(line.split_once(": ")?.1, 16).ok()

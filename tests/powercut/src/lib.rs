@@ -1,8 +1,12 @@
 //! Cuts the power of the zoolet binary, and checks what is left.
 //!
-//! The parts: a [`volume`] that knows what a cut may leave, and a file system made of it ([`mount`]); a [`tree`] that is
-//! what the server must hold after each write; a [`load`] that sends writes and keeps every answer; a [`check`] of the server
-//! after a restart against both; and [`rounds`], which lets them take turns. `tests/powercut/README.md` says how they run.
+//! - [`volume`] models what a cut may leave; [`mount`] makes a file system of it.
+//! - [`tree`] is the state that the server must hold after each write.
+//! - [`load`] sends writes and keeps every answer.
+//! - [`check`] compares a restarted server with both.
+//! - [`rounds`] alternates load, cut and check.
+//!
+//! `tests/powercut/README.md` says how to run them.
 
 pub mod check;
 pub mod client;
@@ -17,10 +21,11 @@ pub mod strace;
 pub mod tree;
 pub mod volume;
 
-/// Says that something could not be looked at here, on a line of its own as `.ci/run` counts them: past the test runner, which shows nothing of what a test
-/// that passes prints.
+/// Reports that something cannot be checked here, on a separate line as `.ci/run` counts them.
+///
+/// It writes to stderr directly: the test runner hides the output of a test that passes.
 pub fn not_checked(what: impl std::fmt::Display) {
     use std::io::Write;
-    // Nobody who reads it is left: there is nobody to tell.
+    // An error means that stderr has no reader left.
     let _ = writeln!(std::io::stderr(), "\nNOT CHECKED: {what}");
 }

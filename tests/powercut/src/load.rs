@@ -1,4 +1,4 @@
-//! Writers: each has its part of the tree, sends ahead, and keeps what was answered.
+//! Writers that pipeline requests on separate subtrees and keep every answer.
 
 use crate::client::Client;
 use crate::random::Random;
@@ -12,42 +12,42 @@ use zoolet_model::{
 };
 use zoolet_transport::wire::client::{Header, Shape};
 
-/// How many znodes all writers set.
+/// Number of znodes that all writers set.
 pub const SHARED_ZNODES: u64 = 3;
 
-/// The directories of a writer.
+/// Directories per writer.
 const DIRECTORIES: u64 = 4;
 
-/// What kind of load.
+/// Shape of the load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoadShape {
-    /// Requests under way of one connection.
+    /// Requests in flight per connection.
     pub window: usize,
-    /// Znodes a writer keeps, about.
+    /// Approximate number of znodes per writer.
     pub znodes: usize,
-    /// In 100: values of more than 8 KiB.
+    /// Share of values above 8 KiB, in per cent.
     pub big_per_cent: u64,
-    /// The largest value.
+    /// Largest value in bytes.
     pub bytes_max: u32,
 }
 
 /// One write that was sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sent {
-    /// What.
+    /// The write.
     pub write: Write,
-    /// By which session.
+    /// The session that sent it.
     pub session: i64,
-    /// What must be answered.
+    /// The expected answer.
     pub expected: Outcome,
-    /// The zxid of the answer, when there was one.
+    /// The zxid of the answer; `None` without an answer.
     pub acknowledged: Option<i64>,
 }
 
-/// What a writer knows of its session.
+/// State of a session as its writer knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SessionFate {
-    /// There was none.
+    /// There has been no session yet.
     None,
     /// It lives.
     Open,
@@ -60,21 +60,21 @@ pub enum SessionFate {
 /// One writer.
 #[derive(Clone, Debug)]
 pub struct Writer {
-    /// Which.
+    /// Number of the writer.
     pub number: u64,
     /// Its part of the tree when the round began.
     pub tree: Tree,
     /// All writes of the round, in order.
     pub sent: Vec<Sent>,
-    /// Its session.
+    /// Its latest session.
     pub session: Option<ConnectReply>,
-    /// What became of it.
+    /// State of that session.
     pub fate: SessionFate,
     random: Random,
     values: u64,
 }
 
-/// A running load: what the tree will be when everything sent is done.
+/// The tree after all sent writes, and the writes without an answer.
 struct Ahead {
     tree: Tree,
     unanswered: VecDeque<usize>,
@@ -87,20 +87,20 @@ impl Writer {
         Self { number, tree, sent, session: None, fate: SessionFate::None, random, values: 0 }
     }
 
-    /// The top of its part of the tree.
+    /// Returns the top of its part of the tree.
     pub fn top(&self) -> String {
         format!("/w{}", self.number)
     }
 
-    /// How many writes of the round were acknowledged: a beginning of them.
+    /// Counts the acknowledged writes of the round, which are a prefix of all sent.
     pub fn acknowledged(&self) -> usize {
         self.sent.iter().take_while(|sent| sent.acknowledged.is_some()).count()
     }
 
-    /// Writes until the server is gone, or until so many writes are answered.
+    /// Writes until the server is gone, or at least `writes` writes are answered.
     ///
     /// # Errors
-    /// An answer that is wrong, with what was asked.
+    /// A wrong answer, with its request.
     pub fn run(
         &mut self,
         address: SocketAddr,
@@ -135,12 +135,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes on with its session when it has one. `None` when the server is gone.
+    /// Connects, resuming an open session; `None` when the server is gone.
     fn connect(&mut self, address: SocketAddr, patience: Duration) -> Result<Option<Client>, String> {
         let known = if self.fate == SessionFate::Open { self.session } else { None };
         let client = match Client::connect(address, known.as_ref(), patience) {
             Ok(client) => client,
-            // A server that was killed refuses or resets.
+            // A killed server refuses or resets connections.
             Err(_) => return Ok(None),
         };
         if let Some(client) = &client {
@@ -206,9 +206,10 @@ impl Writer {
         }
         match self.random.below(100) {
             0..=9 => {
-                // All writers set it; the writer's own znode beside it says how often.
+                // All writers set this znode; the writer's own znode in the same multi counts its
+                // sets.
                 let number = self.random.below(SHARED_ZNODES);
-                // Told apart by its data alone when nothing was answered, so it has some.
+                // An unanswered set is identified by its data alone, so the data must not be empty.
                 let mut value = self.value(shape);
                 value.bytes = value.bytes.max(16);
                 let shared = Step::Set { path: format!("{SHARED}/s{number}"), value, version: -1 };
@@ -250,7 +251,7 @@ impl Writer {
             0..=44 => match self.victim(tree) {
                 Some(path) => {
                     let is = tree.znodes.get(&path).map_or(-1, |znode| znode.version);
-                    // Now and then a version that it does not have.
+                    // One in seven versions is wrong.
                     let version = *self.random.pick(&[-1, -1, is, is, is, is + 1]);
                     Step::Set { path, value: self.value(shape), version }
                 }
@@ -273,7 +274,7 @@ impl Writer {
         Step::Delete { path, version: -1 }
     }
 
-    /// A znode in one of the directories.
+    /// Picks a znode in one of the directories.
     fn victim(&mut self, tree: &Tree) -> Option<String> {
         let start = format!("{}/d{}/", self.top(), self.random.below(DIRECTORIES));
         let letter = *self.random.pick(&["", "n1", "n2", "n3", "q"]);
@@ -286,10 +287,10 @@ impl Writer {
     }
 }
 
-/// Whether an answer is the one expected.
+/// Compares an answer with the expected one.
 ///
 /// # Errors
-/// Says what is wrong.
+/// Describes the difference.
 pub fn judge(expected: &Outcome, header: &Header, reply: &Result<Reply, ErrorCode>) -> Result<(), String> {
     let is_right = match (expected, reply) {
         (Ok(given), Ok(Reply::Multi(results))) => {
@@ -324,7 +325,7 @@ fn is_given(given: &Given, result: &OpResult, zxid: i64) -> bool {
     }
 }
 
-/// A write as it is sent.
+/// Returns the request for a write.
 pub fn request(write: &Write) -> Request {
     match write {
         Write::One(step) => Request::Write(operation(step)),
@@ -347,7 +348,7 @@ fn operation(step: &Step) -> WriteOp {
     }
 }
 
-/// A create that everybody may read and write.
+/// A create with an ACL that is open to all clients.
 pub fn create(path: &str, data: Bytes, mode: CreateMode) -> WriteOp {
     WriteOp::Create(Create {
         path: path.into(),

@@ -1,7 +1,9 @@
-//! The volume as a file system (FUSE), and the plug that can be pulled.
+//! Mounts the volume with FUSE, with a plug that can be pulled.
 //!
-//! A few threads answer; a sync takes a while, and other calls go on meanwhile. When the plug is pulled at an operation, the volume is kept as it is then, and whoever asks for anything
-//! afterwards waits until it is told that the process was killed: so nothing that happens after the cut can be seen, nor acknowledged.
+//! Several threads answer the kernel. A sync takes a while, and other calls go on meanwhile. When
+//! the plug is pulled at an operation, the volume at that moment is kept. Every later change or
+//! sync blocks until [`Mounted::release`], which the harness calls once the process is killed. So
+//! nothing after the cut can be seen or acknowledged.
 
 use crate::random::Random;
 use crate::volume::{Ino, Volume};
@@ -17,42 +19,42 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Only the kernel changes anything, so it may remember for ever.
+/// Only the kernel changes the files, so its cache entries need not expire during a run.
 const TTL: Duration = Duration::from_secs(3600);
 const BLOCK: u32 = 4096;
-/// Log, base, reads, and one more.
+/// Log, base, reads and one spare.
 const THREADS: usize = 4;
 const GENERATION: Generation = Generation(0);
-/// How long the kernel may take to let go of what nobody has open.
+/// Time limit for unmounting.
 const LEAVE: Duration = Duration::from_secs(5);
-/// Left to the server's kernel for the files: it grows with use, and this is more than a run needs.
+/// Reported size of the file system. The volume grows with use, and a run needs less.
 const VOLUME_BYTES: u64 = 8 << 30;
 
-/// What kind of operation a cut waits for.
+/// Kinds of operation at which a cut may happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Anything that changes or syncs something.
+    /// Any change or sync.
     Any,
-    /// A write, to a file whose name has this part.
+    /// A write to a file whose name contains this text.
     Write(&'static str),
-    /// A sync of such a file.
+    /// A sync of a file whose name contains this text.
     Sync(&'static str),
-    /// A change of names, or their sync.
+    /// A change of names, or a sync of the directory.
     Names,
 }
 
-/// Where the plug is pulled.
+/// Point at which the plug is pulled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trigger {
-    /// At what.
+    /// Kind of operation counted.
     pub kind: Kind,
-    /// At the how-manyth, 1 for the next.
+    /// Which matching operation: 1 is the next.
     pub count: u64,
-    /// Before it has any effect, or when it has it and before anybody is told.
+    /// Whether the cut comes before the operation takes effect, or after it and before its reply.
     pub before: bool,
 }
 
-/// What an operation is, for triggers.
+/// An operation as a trigger sees it.
 #[derive(Clone, Copy)]
 enum Operation {
     Write(Ino),
@@ -73,7 +75,7 @@ impl Kind {
     }
 }
 
-/// A volume, mounted.
+/// A mounted volume.
 pub struct Mounted {
     session: Option<BackgroundSession>,
     shared: Arc<Shared>,
@@ -87,25 +89,25 @@ struct Shared {
 struct State {
     volume: Volume,
     trigger: Option<Trigger>,
-    /// What the disk held when the plug was pulled.
+    /// The disk at the moment of the cut.
     cut: Option<Volume>,
-    /// The process is killed: whoever waits may go.
+    /// The process is killed: blocked threads may go on.
     over: bool,
     seen: Seen,
     random: Random,
     syncs: SyncTimes,
 }
 
-/// How long syncs take.
+/// Durations of syncs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SyncTimes {
-    /// Drawn for each, up to this.
+    /// Upper bound of the drawn duration, in microseconds.
     pub us_max: u64,
-    /// Of 1,000 syncs, how many take longer.
+    /// Number of slow syncs per 1,000.
     pub tail_per_mille: u64,
-    /// How long those take.
+    /// Duration of a slow sync.
     pub tail: Duration,
-    /// What is written in a second beyond the first block of a sync, which is in its times; 0 if bytes take no time.
+    /// Write rate beyond the first block of a sync, in bytes per second; 0: bytes take no time.
     pub bytes_per_second: u64,
 }
 
@@ -123,16 +125,16 @@ impl SyncTimes {
     }
 }
 
-/// Operations that a server has asked for.
+/// Counts of the operations that a server has requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seen {
     /// Writes.
     pub writes: u64,
-    /// Syncs of segments of the log.
+    /// Syncs of log segments.
     pub log_syncs: u64,
-    /// Syncs of files of the base.
+    /// Syncs of base files.
     pub base_syncs: u64,
-    /// Changes of names and their syncs.
+    /// Changes of names and syncs of the directory.
     pub names: u64,
 }
 
@@ -153,17 +155,18 @@ impl Seen {
 }
 
 impl Mounted {
-    /// Mounts `volume` over an empty directory; with a trigger, the plug is pulled there. How long each sync takes is drawn from
-    /// `random`, up to a longest that it draws first.
+    /// Mounts `volume` over an empty directory; a trigger pulls the plug.
+    ///
+    /// `random` draws an upper bound first, then the duration of each sync up to that bound.
     ///
     /// # Errors
-    /// When the system does not let us mount.
+    /// When the system refuses the mount.
     pub fn new(volume: Volume, directory: &Path, trigger: Option<Trigger>, mut random: Random) -> io::Result<Self> {
         let us_max = *random.pick(&[0, 200, 1000, 3000]);
         Self::with_syncs(volume, directory, trigger, SyncTimes { us_max, ..SyncTimes::default() }, random)
     }
 
-    /// The same with syncs that take so long.
+    /// Mounts `volume` with the given sync durations.
     ///
     /// # Errors
     /// As [`Mounted::new`].
@@ -183,34 +186,34 @@ impl Mounted {
         Ok(Self { session: Some(session), shared })
     }
 
-    /// Pulls the plug at an operation from now on.
+    /// Pulls the plug at a later operation.
     pub fn arm(&self, trigger: Trigger) {
         self.shared.state().trigger = Some(trigger);
     }
 
-    /// From now on syncs take so long.
+    /// Sets the sync durations from now on.
     pub fn slow_down(&self, syncs: SyncTimes) {
         self.shared.state().syncs = syncs;
     }
 
-    /// From now on syncs do nothing.
+    /// Makes every later sync do nothing.
     pub fn lie(&self) {
         self.shared.state().volume.lie();
     }
 
-    /// Waits until the plug was pulled, or so long; whether it was.
+    /// Waits up to `patience` for the cut; returns whether it happened.
     pub fn wait_for_cut(&self, patience: Duration) -> bool {
         let state = self.shared.state();
         let waited = self.shared.changed.wait_timeout_while(state, patience, |state| state.cut.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.cut.is_some()
     }
 
-    /// Whether the plug was pulled.
+    /// Returns whether the plug was pulled.
     pub fn is_cut(&self) -> bool {
         self.shared.state().cut.is_some()
     }
 
-    /// Pulls the plug now, if nothing has.
+    /// Pulls the plug now, unless it is already pulled.
     pub fn cut_now(&self) {
         let mut state = self.shared.state();
         if state.cut.is_none() {
@@ -219,18 +222,18 @@ impl Mounted {
         self.shared.changed.notify_all();
     }
 
-    /// Lets go whoever waits: call it when the process was sent its kill.
+    /// Unblocks waiting threads; call it after the process was sent SIGKILL.
     pub fn release(&self) {
         self.shared.state().over = true;
         self.shared.changed.notify_all();
     }
 
-    /// What was asked for until now.
+    /// Returns the counts so far.
     pub fn seen(&self) -> Seen {
         self.shared.state().seen
     }
 
-    /// Unmounts when the process is gone; gives the disk as it was when the plug was pulled, or as it is.
+    /// Unmounts after the process has exited; returns the disk at the cut, or now without a cut.
     ///
     /// # Errors
     /// When something still holds the mount.
@@ -240,9 +243,11 @@ impl Mounted {
             let (done, is_done) = mpsc::channel();
             std::thread::spawn(move || done.send(session.umount_and_join()));
             match is_done.recv_timeout(LEAVE) {
-                // How the kernel takes leave of the thread that serves it is a matter of who is first.
+                // Unmounting races with the thread that serves the kernel, which may see an aborted
+                // connection.
                 Ok(Err(error)) if error.kind() != io::ErrorKind::ConnectionAborted => return Err(error),
-                // Somebody else's mount namespace, made meanwhile, has the mount too: the kernel takes no leave while that one lasts.
+                // A mount namespace created meanwhile also holds the mount. The kernel then keeps
+                // the connection until that namespace ends.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -263,7 +268,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries out a change or a sync, or stops the world at it.
+    /// Carries out a change or a sync, or cuts the power at it.
     fn change<T>(
         &self,
         operation: Operation,
@@ -284,7 +289,7 @@ impl Shared {
             return carry_out(volume).map_err(Errno::from);
         }
         if trigger.take().is_some_and(|trigger| !trigger.before) {
-            // What it would have answered nobody hears.
+            // The caller never receives this result.
             let _ = carry_out(volume);
         }
         *cut = Some(volume.clone());
@@ -292,7 +297,7 @@ impl Shared {
         Err(self.held(guard))
     }
 
-    /// Carries out a sync, which takes a while and covers what came before it.
+    /// Carries out a sync: it takes a while, and covers the changes made before it began.
     fn sync(
         &self,
         operation: Operation,
@@ -319,7 +324,7 @@ impl Shared {
     }
 }
 
-/// What the kernel asks.
+/// Answers the kernel's requests.
 struct Server(Arc<Shared>);
 
 impl Server {
@@ -372,7 +377,7 @@ fn answer(reply: ReplyEmpty, outcome: Result<(), Errno>) {
 
 impl Filesystem for Server {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // A batch of the log in one write, not in pages.
+        // One write per log batch, instead of one per page.
         let _ = config.add_capabilities(InitFlags::FUSE_BIG_WRITES);
         Ok(())
     }
@@ -529,7 +534,7 @@ impl Filesystem for Server {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        // Punching holes and the like.
+        // Hole punching and other modes.
         if mode != 0 {
             return reply.error(Errno::EOPNOTSUPP);
         }

@@ -1,6 +1,6 @@
-//! Seeded choices.
+//! Seeded random choices.
 
-/// A stream of numbers that a seed decides (splitmix64).
+/// A stream of numbers determined by a seed (splitmix64).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -10,12 +10,12 @@ impl Random {
         Self(seed)
     }
 
-    /// Another stream, decided by this one's next number and `salt`.
+    /// Returns another stream, determined by this one's next number and `salt`.
     pub fn fork(&mut self, salt: u64) -> Self {
         Self(self.next() ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// Any number.
+    /// Returns any number.
     #[allow(clippy::should_implement_trait, reason = "it never ends, so it is no iterator")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -25,17 +25,17 @@ impl Random {
         x ^ (x >> 31)
     }
 
-    /// A number below `end`, which is at least 1.
+    /// Returns a number below `end`; treats 0 as 1.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
-    /// True in `per_cent` of 100 times.
+    /// Returns true with a probability of `per_cent`.
     pub fn chance(&mut self, per_cent: u64) -> bool {
         self.below(100) < per_cent
     }
 
-    /// One of them; there is at least one.
+    /// Picks an element of a non-empty slice.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len() as u64) as usize]
     }

@@ -1,4 +1,4 @@
-//! Load, an end without warning, a restart, a check; and again on what is left.
+//! Rounds of load, an abrupt end, a restart and a check on the remaining data.
 
 use crate::check::{Found, Observed, Violation, counted, fate_after, reconcile, together};
 use crate::client::{self, Client};
@@ -15,28 +15,28 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use zoolet_model::{CreateKind, CreateMode, ErrorCode, Reply, Request};
 
-/// How long any answer may take.
+/// Time limit of any answer.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The writers of one server, over all its lives.
+/// The writers of one server, over all its restarts.
 pub struct Rounds {
     writers: Vec<Writer>,
     shape: LoadShape,
-    /// Writes sent and acknowledged so far.
+    /// Writes sent so far.
     pub sent: u64,
-    /// Of them, acknowledged.
+    /// Writes acknowledged so far.
     pub acknowledged: u64,
-    /// Of those that were not, how many were there afterwards.
+    /// Unacknowledged writes that the server held afterwards.
     pub survivors: u64,
-    /// The zxids of all that was acknowledged.
+    /// The zxids of all acknowledged writes.
     zxids: Vec<i64>,
-    /// What a reader was shown.
+    /// Versions that a reader saw.
     shown: Shown,
-    /// How often it was.
+    /// Number of its reads.
     pub reads: u64,
 }
 
-/// Writers and a reader at work.
+/// Running writers and a running reader.
 pub struct Working {
     writers: Vec<JoinHandle<(Writer, Result<(), String>)>>,
     reader: JoinHandle<Shown>,
@@ -59,12 +59,12 @@ impl Rounds {
         }
     }
 
-    /// How many acknowledged writes are not among these zxids.
+    /// Counts the acknowledged writes whose zxid is missing in `among`.
     pub fn lost_zxids(&self, among: &BTreeSet<i64>) -> u64 {
         self.zxids.iter().filter(|zxid| !among.contains(zxid)).count() as u64
     }
 
-    /// Makes what no writer makes. `Ok(false)` when the server goes away meanwhile.
+    /// Creates the shared znodes; `Ok(false)` when the server goes away meanwhile.
     ///
     /// # Errors
     /// [`Violation::Answer`].
@@ -84,7 +84,7 @@ impl Rounds {
         close(client)
     }
 
-    /// Sets the writers to work, each for so many writes at most.
+    /// Starts the writers, each until about `writes` writes.
     pub fn work(&mut self, address: SocketAddr, writes: usize) -> Working {
         let shape = self.shape;
         let start = |mut writer: Writer| {
@@ -96,7 +96,7 @@ impl Rounds {
         let writers = self.writers.drain(..).map(start).collect();
         let is_over = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&is_over);
-        // What becomes of it when the server goes is no finding.
+        // An error of the reader when the server ends is no finding.
         let reader = std::thread::spawn(move || {
             let mut shown = Shown::default();
             let _ = shown.watch(address, &until);
@@ -105,10 +105,10 @@ impl Rounds {
         Working { writers, reader, is_over }
     }
 
-    /// Waits for the writers: the server is gone, or they are done.
+    /// Waits until the writers are done or the server is gone.
     ///
     /// # Errors
-    /// [`Violation::Answer`] when one got an answer that is wrong.
+    /// [`Violation::Answer`] for a wrong answer.
     pub fn gather(&mut self, working: Working) -> Result<(), Violation> {
         let mut wrong = None;
         for writer in working.writers {
@@ -129,7 +129,9 @@ impl Rounds {
         }
     }
 
-    /// Holds the digest that a server shows which has just started, and serves nobody yet, against what it was started on.
+    /// Compares the digest of a freshly started server with that of its files.
+    ///
+    /// No client may have written yet. `Ok(false)` when the server goes away meanwhile.
     ///
     /// # Errors
     /// [`Violation::Inconsistent`].
@@ -143,10 +145,12 @@ impl Rounds {
         }
     }
 
-    /// Checks everything that a restarted server holds. `Ok(false)` when it goes away meanwhile; then nothing is known.
+    /// Checks the whole state of a restarted server.
+    ///
+    /// `Ok(false)` when the server goes away meanwhile; then nothing is proved.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The violation found.
     pub fn check(&mut self, address: SocketAddr) -> Result<bool, Violation> {
         let answer = |error: std::io::Error| Violation::Answer(error.to_string());
         let Some(mut client) = connect(address, None)? else { return Ok(false) };
@@ -167,7 +171,7 @@ impl Rounds {
             };
             fates.push((writer.fate, is_known));
         }
-        // Only a server that still answers has refused a session.
+        // A refused session counts only if the server still answers afterwards.
         if !close(client)? {
             return Ok(false);
         }
@@ -185,7 +189,9 @@ impl Rounds {
     }
 }
 
-/// The versions of the shared znodes as a reader saw them: what was shown must never be lost, acknowledged or not.
+/// Versions of the shared znodes that a reader saw.
+///
+/// A value that was shown must never be lost, acknowledged or not.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Shown {
     versions: BTreeMap<String, i32>,
@@ -193,7 +199,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// Reads until the server is gone, or so long.
+    /// Reads until the server is gone or `is_over` is set.
     fn watch(&mut self, address: SocketAddr, is_over: &AtomicBool) -> std::io::Result<()> {
         let Some(mut client) = Client::connect(address, None, PATIENCE)? else { return Ok(()) };
         while !is_over.load(Relaxed) {

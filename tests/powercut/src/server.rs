@@ -14,10 +14,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the binary under `wrapper`, which may be empty, on a port that the system chooses.
+    /// Starts the binary on a port that the system chooses.
+    ///
+    /// An empty `wrapper` starts it directly.
     ///
     /// # Errors
-    /// When there is no such program.
+    /// The program cannot be started.
     pub fn start(wrapper: &[String], binary: &Path, config: &Path, data: &Path) -> std::io::Result<Self> {
         let mut command = match wrapper {
             [] => Command::new(binary),
@@ -36,7 +38,7 @@ impl Server {
             std::thread::spawn(move || {
                 let mut line = String::new();
                 if BufReader::new(out).read_line(&mut line).is_ok() {
-                    // Whoever asked may have given up.
+                    // The receiver may have given up.
                     let _ = sender.send(line);
                 }
             });
@@ -44,10 +46,10 @@ impl Server {
         Ok(Self { child, first_line })
     }
 
-    /// Its address, once it serves; `Ok(None)` when `is_over` says that it will not.
+    /// Returns its address once it serves; `Ok(None)` when `is_over` says it never will.
     ///
     /// # Errors
-    /// When it ends, or says nothing for too long.
+    /// The server ends, or reports nothing for `patience`.
     pub fn address(&mut self, patience: Duration, is_over: impl Fn() -> bool) -> Result<Option<SocketAddr>, String> {
         let until = Instant::now() + patience;
         loop {
@@ -68,23 +70,23 @@ impl Server {
         }
     }
 
-    /// Whether it runs.
+    /// Returns whether it runs.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().is_ok_and(|status| status.is_none())
     }
 
     /// Sends SIGKILL, and does not wait.
     pub fn kill(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
     }
 
-    /// Waits until it is gone.
+    /// Waits until it has exited.
     pub fn wait(&mut self) -> Option<ExitStatus> {
         self.child.wait().ok()
     }
 
-    /// Its number.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }

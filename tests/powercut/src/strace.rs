@@ -1,16 +1,18 @@
-//! Reads what `strace -f -xx` wrote, and says whether every reply waited for the disk.
+//! Reads a trace of `strace -f -xx`, and checks that every reply waited for the disk.
 //!
-//! strace stops a thread at the entry and at the exit of a call, and writes a line at each stop. So when the exit of a sync stands before
-//! the entry of a send, the sync had returned before the send began; and a server that waits for its sync can give no other order.
+//! strace stops a thread at the entry and at the exit of each system call, and writes one line per
+//! stop. If the exit of a sync stands before the entry of a send, the sync had returned before the
+//! send began. A server that waits for its sync cannot produce another order.
 //!
-//! Of a reply only its zxid counts: the entry of that zxid must stand in a batch of the log (docs/FORMATS.md), and a sync of that file
-//! must have begun after the write of the batch had returned, and have returned before the first byte of the reply was
-//! given to the kernel. Replies to reads are held to the same: what they show must be durable.
+//! A reply is judged by its zxid alone. The entry with that zxid must stand in a batch of the log
+//! (docs/reference/formats.md). A sync of that file must have begun after the write of the batch
+//! returned. The sync must have returned before the kernel received the first byte of the reply.
+//! The same holds for replies to reads: the state they show must be durable.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
-/// The arguments for strace, before the file it writes to and the program.
+/// The arguments for strace, before the output file and the program.
 pub const ARGUMENTS: [&str; 8] = [
     "-D",
     "-f",
@@ -22,32 +24,32 @@ pub const ARGUMENTS: [&str; 8] = [
     "-o",
 ];
 
-/// What a trace shows.
+/// The result of a valid trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Judged {
-    /// Replies of which the order was right.
+    /// Replies in the right order.
     pub replies: u64,
-    /// Zxids that they told.
+    /// Zxids in these replies.
     pub zxids: BTreeSet<i64>,
-    /// Entries that were written.
+    /// Entries written.
     pub entries: u64,
     /// Syncs of a segment.
     pub syncs: u64,
 }
 
-/// Why a trace is no proof.
+/// Why a trace proves nothing, or proves a violation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// A reply left before its entry was durable.
     Early {
-        /// Whose.
+        /// The zxid of the reply.
         zxid: i64,
-        /// The line of the trace where it left.
+        /// The line of the trace where the reply left.
         line: usize,
-        /// The line where the entry was durable, if it ever was.
+        /// The line where the entry became durable; `None` if it never did.
         durable: Option<usize>,
     },
-    /// A line that cannot be read.
+    /// A malformed line: its number and its text or error.
     Line(usize, String),
 }
 
@@ -65,7 +67,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// One call, or the part of it that stands on one line.
+/// One call, or the part of it on one line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Call {
     name: String,
@@ -73,7 +75,7 @@ struct Call {
     start: usize,
 }
 
-/// Reads a trace.
+/// Judges a whole trace.
 ///
 /// # Errors
 /// The first fault.
@@ -110,40 +112,40 @@ pub fn judge(trace: &str) -> Result<Judged, Fault> {
     process.finish()
 }
 
-/// The arguments, and what came back; strace pads the space between them.
+/// Splits a call into arguments and result; strace pads the space between them.
 fn split_result(tail: &str) -> Option<(&str, &str)> {
     let at = tail.rfind(" = ")?;
     let arguments = tail[..at].trim_end().strip_suffix(')')?;
     Some((arguments, tail[at + 3..].trim()))
 }
 
-/// What the calls so far have made.
+/// State that the calls so far have produced.
 #[derive(Default)]
 struct Process {
-    /// Segments of the log that are open.
+    /// Open segments of the log, by file descriptor.
     segments: HashMap<i32, Segment>,
-    /// Connections of clients.
+    /// Client connections, by file descriptor.
     clients: HashMap<i32, Stream>,
-    /// Where each entry became durable.
+    /// The line at which each entry became durable.
     durable: BTreeMap<i64, usize>,
-    /// Replies: where the first byte left, and whose zxid.
+    /// Replies: the line where the first byte left, and the zxid.
     replies: Vec<(usize, i64)>,
     judged: Judged,
 }
 
 #[derive(Default)]
 struct Segment {
-    /// Written, the call returned, and no sync began since.
+    /// Entries whose write has returned, with no sync begun since.
     dirty: Vec<i64>,
-    /// A sync of them has begun, by the line where it did.
+    /// Entries under a sync in progress, by the line where the sync began.
     syncing: HashMap<usize, Vec<i64>>,
 }
 
-/// What was sent to one client.
+/// Bytes sent to one client.
 #[derive(Default)]
 struct Stream {
     bytes: Vec<u8>,
-    /// Where the first byte of `bytes` left.
+    /// The line where the first byte of `bytes` left.
     since: usize,
     greeted: bool,
 }
@@ -154,7 +156,7 @@ impl Process {
         match call.name.as_str() {
             "fdatasync" | "fsync" => {
                 if let Some(segment) = self.segments.get_mut(&fd) {
-                    // Only what was written before it began; what is being written is not.
+                    // A sync covers only writes that returned before it began.
                     let dirty = std::mem::take(&mut segment.dirty);
                     segment.syncing.insert(line, dirty);
                 }
@@ -170,7 +172,7 @@ impl Process {
 
     fn exit(&mut self, call: &Call, line: usize, result: &str) -> Result<(), Fault> {
         let Some(result) = result.split_whitespace().next().and_then(|number| number.parse::<i64>().ok()) else {
-            // Killed in the call.
+            // The process was killed in the call.
             return Ok(());
         };
         let fd = fd_of(&call.arguments);
@@ -230,7 +232,7 @@ impl Process {
 }
 
 impl Stream {
-    /// Takes what a send, begun at `line`, gave to the kernel.
+    /// Takes the bytes of a send that began at `line`.
     fn send(&mut self, bytes: &[u8], line: usize, replies: &mut Vec<(usize, i64)>) {
         if self.bytes.is_empty() {
             self.since = line;
@@ -241,7 +243,8 @@ impl Stream {
                 return;
             };
             let Some(frame) = self.bytes.get(4..4 + length) else { return };
-            // The session's number is the zxid of its creation; then xid, zxid, error.
+            // The greeting names the session, whose id is the zxid of its creation. Later frames:
+            // xid, zxid, error.
             let place = if self.greeted { 4 } else { 8 };
             if let Some(zxid) = frame.get(place..).and_then(|rest| rest.first_chunk::<8>()) {
                 let zxid = i64::from_be_bytes(*zxid);
@@ -256,7 +259,7 @@ impl Stream {
     }
 }
 
-/// The zxids of the entries in a batch of the log; none in anything else.
+/// Returns the zxids in a batch of the log; empty for other bytes.
 fn entries(batch: &[u8]) -> Vec<i64> {
     const HEADER: usize = 64;
     const ENTRY: u8 = 2;
@@ -286,7 +289,7 @@ fn fd_of(arguments: &str) -> Option<i32> {
     arguments.split([',', ')', ' ']).next()?.parse().ok()
 }
 
-/// All strings among the arguments, one behind the other.
+/// Concatenates all strings among the arguments.
 fn strings(arguments: &str) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let mut rest = arguments;
@@ -329,7 +332,7 @@ mod tests {
         format!("3 sendto(21, \"{}\", {}, MSG_NOSIGNAL, NULL, 0) = {1}", hex(bytes), bytes.len())
     }
 
-    /// A server that has done everything right up to the first request.
+    /// The trace of a correct server up to the first request.
     fn start() -> Vec<String> {
         let greeting = [&37_u32.to_be_bytes()[..], &[0; 4], &[0; 4], &1_i64.to_be_bytes(), &[0; 21]].concat();
         vec![

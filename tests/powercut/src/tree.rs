@@ -1,21 +1,21 @@
-//! What a writer's part of the tree must be after each of its writes: the oracle.
+//! The oracle: a writer's part of the tree after each of its writes.
 
 use crate::random::Random;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use zoolet_model::{ErrorCode, Stat};
 
-/// Data that says by itself which write made it.
+/// Data that identifies the write that made it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Value {
-    /// The writer, and which of its values this is.
+    /// The writer, and the number of this value among its values.
     pub tag: u64,
     /// Length.
     pub bytes: u32,
 }
 
 impl Value {
-    /// The data: readable where it begins, unless it is too short for that, and arbitrary behind.
+    /// Returns the data: a readable name if it fits, then pseudo-random bytes.
     pub fn expand(self) -> Bytes {
         let mut bytes = vec![0; self.bytes as usize];
         Random::new(self.tag).fill(&mut bytes);
@@ -27,12 +27,12 @@ impl Value {
     }
 }
 
-/// When a change was ordered, as far as the client knows.
+/// Order of a change, as far as the client knows it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stamp {
-    /// At this zxid: the reply said so.
+    /// At this zxid, which the reply named.
     At(i64),
-    /// By this write of the round, whose reply never came.
+    /// By this write of the round, which has no reply.
     By(usize),
 }
 
@@ -41,11 +41,11 @@ pub enum Stamp {
 pub struct Znode {
     /// Its data.
     pub value: Value,
-    /// Count of sets.
+    /// Number of sets.
     pub version: i32,
-    /// Count of children ever created.
+    /// Number of children ever created.
     pub creates: i32,
-    /// Count of children.
+    /// Number of children.
     pub children: i32,
     /// The session that owns it, or 0.
     pub owner: i64,
@@ -70,57 +70,57 @@ pub enum Step {
 /// One request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Write {
-    /// A write of its own.
+    /// A single write.
     One(Step),
     /// A multi.
     All(Vec<Step>),
-    /// The session's end.
+    /// Closes the session.
     Close,
 }
 
-/// What a step gives.
+/// Result of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Given {
-    /// The path it created.
+    /// The created path.
     Path(String),
-    /// The version it set, or nothing when several writers set this znode.
+    /// The new version; `None` for a znode that several writers set.
     Version(Option<i32>),
-    /// Nothing.
+    /// No value.
     Nothing,
 }
 
-/// What a write must be answered: what each step gives, or which step fails and how.
+/// The expected answer: the result of each step, or the failing step and its error.
 pub type Outcome = Result<Vec<Given>, (usize, ErrorCode)>;
 
-/// What one writer has done to a znode that all writers set.
+/// One writer's sets of a znode that all writers set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
-    /// How often it set it.
+    /// Number of its sets.
     pub sets: i64,
-    /// What it set last, and when.
+    /// Its last set: value and order.
     pub last: (Value, Stamp),
 }
 
-/// Where the znodes are that all writers set; somebody else creates them.
+/// Parent of the znodes that all writers set; the harness creates them.
 pub const SHARED: &str = "/shared";
 
-/// One writer's part of the tree: all below its own top, and its share of the znodes below [`SHARED`].
+/// One writer's subtree, and its share of the znodes below [`SHARED`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tree {
-    /// By path.
+    /// Znodes by path.
     pub znodes: BTreeMap<String, Znode>,
-    /// By path.
+    /// Shares by path.
     pub shares: BTreeMap<String, Share>,
 }
 
-/// What undoes a step.
+/// Reverts a step.
 enum Undo {
     Znode(String, Option<Znode>),
     Share(String, Option<Share>),
 }
 
 impl Tree {
-    /// Carries out a write of `session`, all of it or nothing.
+    /// Carries out a write of `session` in full or not at all.
     pub fn apply(&mut self, write: &Write, session: i64, stamp: Stamp) -> Outcome {
         let steps = match write {
             Write::One(step) => std::slice::from_ref(step),
@@ -143,7 +143,7 @@ impl Tree {
         Ok(given)
     }
 
-    /// A session is over: what it owns goes.
+    /// Ends a session and deletes its ephemerals.
     fn end(&mut self, session: i64, stamp: Stamp) {
         let owned: Vec<String> =
             self.znodes.iter().filter(|(_, znode)| znode.owner == session).map(|(path, _)| path.clone()).collect();
@@ -235,8 +235,9 @@ impl Tree {
 }
 
 impl Znode {
-    /// The first thing in which `found` differs from this znode; what a stamp of a write whose reply never came turns out to be
-    /// goes to `learned`.
+    /// Returns the first difference between this znode and the one found.
+    ///
+    /// `learned` receives the zxid found for each write that has no reply.
     pub fn difference(&self, data: &[u8], stat: &Stat, learned: &mut dyn FnMut(usize, i64)) -> Option<String> {
         let numbers = [
             ("version", i64::from(self.version), i64::from(stat.version)),
@@ -268,7 +269,7 @@ impl Znode {
         })
     }
 
-    /// Puts zxids in the place of writes.
+    /// Replaces each write that has no reply by its zxid.
     pub fn settle(&mut self, zxid_of: impl Fn(usize) -> i64) {
         for stamp in [&mut self.created, &mut self.modified, &mut self.child_changed] {
             if let Stamp::By(write) = *stamp {
@@ -278,7 +279,7 @@ impl Znode {
     }
 }
 
-/// The path of the parent; `""` for a child of the root.
+/// Returns the path of the parent; `""` for a child of the root.
 pub fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }

@@ -1,25 +1,26 @@
-//! A disk of one directory that knows what would survive a power cut.
+//! A disk with one directory that models what survives a power cut.
 //!
-//! Every file has two contents: what a reader sees, and what was made durable; between them lies the list of changes that
-//! nothing has synced yet. Names have the same. A cut decides for each un-synced change, by the seed, whether it is there
-//! afterwards, and for each sector of an un-synced write by itself. What was synced is always there.
+//! Each file has a visible content, a durable content and a list of pending changes that no sync
+//! has covered. The directory's names are kept the same way. At a cut, the seed decides for each
+//! pending change whether it survives; each sector of a pending write is decided separately. Synced
+//! data always survives.
 
 use crate::random::Random;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-/// The number of a file.
+/// Inode number of a file.
 pub type Ino = u64;
 
-/// What the file system under the disk promises beyond POSIX.
+/// Guarantees of the simulated file system beyond POSIX.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rules {
-    /// As ext4 with a journal: changes of names and lengths become durable in their order, and syncing a file of which such a
-    /// change is un-synced makes all of them durable.
+    /// ext4 with a journal: changes of names and lengths become durable in order. Syncing a file
+    /// that has such a pending change makes all of them durable.
     Journal,
-    /// Only what POSIX says: a name is durable when its directory was synced, every un-synced change may be lost by itself, and a file may be
-    /// longer than what was written to it.
+    /// POSIX only. A name is durable once its directory is synced. Each pending change may be lost
+    /// independently. A file may be longer than the data written to it.
     Bare,
 }
 
@@ -30,25 +31,25 @@ enum Change {
         at: u64,
         bytes: Vec<u8>,
     },
-    /// Cut or extended with zeroes.
+    /// Truncates, or extends with zeroes.
     Length(u64),
-    /// Extended with zeroes, never cut.
+    /// Extends with zeroes; never truncates.
     Allocate(u64),
 }
 
 #[derive(Clone, Debug)]
 struct Pending {
-    /// Place in the order of all changes of the disk.
+    /// Position among all changes of the disk.
     number: u64,
     change: Change,
-    /// A journal has it, so it survives though nobody synced this file.
+    /// The journal holds this change, so it survives although no sync covered this file.
     journaled: bool,
 }
 
 /// One file.
 #[derive(Clone, Debug, Default)]
 struct Contents {
-    /// Shared between copies of the volume until one of them changes it.
+    /// Shared between copies of the volume until one copy changes it.
     visible: Arc<Vec<u8>>,
     durable: Arc<Vec<u8>>,
     pending: Vec<Pending>,
@@ -77,48 +78,48 @@ pub struct Volume {
     lying: bool,
 }
 
-/// What a cut keeps of what was not synced.
+/// Share of the pending changes that a cut keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Survival {
-    /// Nothing.
+    /// Keeps no pending change.
     Nothing,
-    /// Everything: what a crash of the process alone leaves.
+    /// Keeps all pending changes, as a crash of the process alone does.
     Everything,
-    /// Each change, and each sector of a write, with this chance in 100.
+    /// Keeps each change, and each sector of a write, with this probability.
     Some {
-        /// In 100.
+        /// Probability in per cent.
         per_cent: u64,
     },
-    /// What came first in full, what came later not at all, and one in between partly.
+    /// Keeps all changes before a drawn pivot, part of the pivot, and no later change.
     First,
-    /// What came last in full, what came earlier not at all, and one in between partly.
+    /// Keeps all changes after a drawn pivot, part of the pivot, and no earlier change.
     Last,
 }
 
-/// What is left of a sector that was being written.
+/// Content of a sector that a power cut interrupted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Torn {
-    /// What was there before.
+    /// The old content.
     Old,
-    /// Now and then zeroes.
+    /// Zeroes in 20% of the cases, else the old content.
     Zeroes,
-    /// Now and then anything.
+    /// Random bytes in 20% of the cases, else the old content.
     Garbage,
 }
 
 /// How the power fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
-    /// What is kept.
+    /// Share of the pending changes that survives.
     pub survival: Survival,
-    /// What a lost sector of an un-synced write holds.
+    /// Content of a lost sector.
     pub torn: Torn,
-    /// Bytes that the device writes in one piece.
+    /// Bytes that the device writes atomically.
     pub sector: u64,
 }
 
 impl Cut {
-    /// One of all kinds.
+    /// Draws a cut of any kind.
     pub fn any(random: &mut Random) -> Self {
         let survival = match random.below(12) {
             0 | 1 => Survival::Nothing,
@@ -137,22 +138,22 @@ impl Cut {
     }
 }
 
-/// What a cut found and did.
+/// Counts of one cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CutReport {
-    /// Un-synced changes of files and names.
+    /// Pending changes of files and names.
     pub changes: u64,
-    /// Sectors of un-synced writes.
+    /// Sectors of pending writes.
     pub sectors: u64,
-    /// Sectors that are not as written.
+    /// Sectors that do not hold the data written.
     pub sectors_lost: u64,
-    /// Un-synced changes of names that are not there.
+    /// Pending changes of names that were lost.
     pub names_lost: u64,
 }
 
-/// A disk as a program sees it.
+/// Operations that a program sees.
 impl Volume {
-    /// An empty one.
+    /// An empty disk.
     pub fn new(rules: Rules) -> Self {
         Self {
             rules,
@@ -166,32 +167,32 @@ impl Volume {
         }
     }
 
-    /// From now on a sync answers well and does nothing: the disk that the checks must find out.
+    /// Makes every later sync report success and do nothing; the checks must detect this.
     pub fn lie(&mut self) {
         self.lying = true;
     }
 
-    /// The file of that name.
+    /// Returns the inode of a name.
     pub fn lookup(&self, name: &str) -> Option<Ino> {
         self.visible.get(name).copied()
     }
 
-    /// The name of a file, when it has one.
+    /// Returns the name of a file; `None` after its removal.
     pub fn name(&self, ino: Ino) -> Option<&str> {
         self.visible.iter().find(|(_, of)| **of == ino).map(|(name, _)| name.as_str())
     }
 
-    /// All names, sorted.
+    /// Returns all names, sorted.
     pub fn names(&self) -> impl Iterator<Item = (&str, Ino)> {
         self.visible.iter().map(|(name, ino)| (name.as_str(), *ino))
     }
 
-    /// What a reader sees.
+    /// Returns a file's visible content.
     pub fn read(&self, ino: Ino) -> io::Result<&[u8]> {
         self.files.get(&ino).map(|file| file.visible.as_slice()).ok_or_else(gone)
     }
 
-    /// A new, empty file.
+    /// Creates an empty file.
     pub fn create(&mut self, name: &str) -> io::Result<Ino> {
         if self.visible.contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -203,7 +204,7 @@ impl Volume {
         Ok(ino)
     }
 
-    /// Removes a name; who has the file open keeps it.
+    /// Removes a name; open handles keep the file.
     pub fn remove(&mut self, name: &str) -> io::Result<()> {
         if !self.visible.contains_key(name) {
             return Err(gone());
@@ -212,7 +213,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives a file another name, over whatever has it.
+    /// Renames a file, replacing a file that has the new name.
     pub fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
         if !self.visible.contains_key(from) {
             return Err(gone());
@@ -221,27 +222,27 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes.
+    /// Writes `bytes` at offset `at`.
     pub fn write(&mut self, ino: Ino, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.change(ino, Change::Write { at, bytes: bytes.to_vec() })
     }
 
-    /// Cuts or extends with zeroes.
+    /// Truncates, or extends with zeroes.
     pub fn set_len(&mut self, ino: Ino, bytes: u64) -> io::Result<()> {
         self.change(ino, Change::Length(bytes))
     }
 
-    /// Extends with zeroes; never cuts.
+    /// Extends with zeroes; never truncates.
     pub fn allocate(&mut self, ino: Ino, bytes: u64) -> io::Result<()> {
         self.change(ino, Change::Allocate(bytes))
     }
 
-    /// The number of the last change: what a sync that begins now must make durable.
+    /// Number of the last change; a sync that begins now must cover it.
     pub fn now(&self) -> u64 {
         self.next_number
     }
 
-    /// What was written to a file up to the change `until`, and is not durable.
+    /// Counts pending bytes written to a file up to the change `until`.
     pub fn unsynced_bytes(&self, ino: Ino, until: u64) -> u64 {
         let pending = self.files.get(&ino).map_or(&[][..], |file| &file.pending);
         let written = |pending: &Pending| match &pending.change {
@@ -251,7 +252,7 @@ impl Volume {
         pending.iter().take_while(|pending| pending.number <= until).map(written).sum()
     }
 
-    /// fsync and fdatasync: both make content and length durable, as of the change `until`.
+    /// fsync and fdatasync: makes content and length durable up to the change `until`.
     pub fn sync(&mut self, ino: Ino, until: u64) -> io::Result<()> {
         let file = self.files.get_mut(&ino).ok_or_else(gone)?;
         if self.lying {
@@ -276,7 +277,7 @@ impl Volume {
         Ok(())
     }
 
-    /// fsync of the directory, as of the change `until`.
+    /// Syncs the directory up to the change `until`.
     pub fn sync_names(&mut self, until: u64) {
         match (self.lying, self.rules) {
             (true, _) => {}
@@ -317,14 +318,15 @@ impl Volume {
     }
 }
 
-/// Pulling the plug.
+/// Power cuts.
 impl Volume {
-    /// The disk as it is found when the power is back.
+    /// Returns the disk as found after the power cut.
     #[must_use]
     pub fn cut(&self, cut: Cut, random: &mut Random) -> (Self, CutReport) {
         let mut report = CutReport::default();
         let choice = Choice::new(self, cut.survival, random);
-        // The journal ends somewhere: what it has of names and lengths is a beginning.
+        // The journal ends at a drawn change: it holds a prefix of the changes of names and
+        // lengths.
         let journal_end = match cut.survival {
             Survival::Nothing => 0,
             Survival::Everything => u64::MAX,
@@ -346,7 +348,8 @@ impl Volume {
         }
         let mut after = Self::new(self.rules);
         for (name, ino) in names {
-            // A link whose file was created and whose creation was lost can be found under one name only.
+            // Each file has at most one name: a rename moves the name, and does nothing if its
+            // create was lost.
             let Some(file) = self.files.get(&ino) else { continue };
             let mut content = Arc::clone(&file.durable);
             for pending in &file.pending {
@@ -372,7 +375,7 @@ impl Volume {
         (after, report)
     }
 
-    /// A write of which each sector survives with this chance in 100.
+    /// Applies a write of which each sector survives with probability `chance` (per cent).
     #[allow(clippy::too_many_arguments, reason = "what a write is, and what may become of it")]
     fn tear(
         &self,
@@ -398,15 +401,15 @@ impl Volume {
             }
             from = to;
         }
-        // The length may have become durable without what was written.
+        // The new length may be durable without the data.
         if self.rules == Rules::Bare && chance > 0 && random.chance(chance / 2) {
             Change::Allocate(end).apply(content);
         }
     }
 
-    /// A sector that was being written when the power went.
+    /// Sets the content of a sector that the power cut interrupted.
     fn spoil(&self, content: &mut Vec<u8>, at: u64, count: usize, torn: Torn, random: &mut Random) {
-        // A journal makes a file longer only when what makes it longer is there.
+        // A journal extends a file only after the new data is written.
         let is_beyond = self.rules == Rules::Journal && at + count as u64 > content.len() as u64;
         if torn == Torn::Old || is_beyond || !random.chance(20) {
             return;
@@ -421,21 +424,21 @@ impl Volume {
 
 /// Images.
 impl Volume {
-    /// Every durable file with its name.
+    /// Returns each durable file with its name.
     pub fn durable_files(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.durable
             .iter()
             .filter_map(|(name, ino)| self.files.get(ino).map(|file| (name.as_str(), file.durable.as_slice())))
     }
 
-    /// Every file as a process finds it.
+    /// Returns each file as a process sees it.
     pub fn visible_files(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.visible
             .iter()
             .filter_map(|(name, ino)| self.files.get(ino).map(|file| (name.as_str(), file.visible.as_slice())))
     }
 
-    /// Un-synced changes, one line each, in order.
+    /// Describes the pending changes in order, one line each.
     pub fn unsynced(&self) -> Vec<String> {
         let mut lines: Vec<(u64, String)> =
             self.pending.iter().map(|(number, change)| (*number, format!("{change:?}"))).collect();
@@ -454,16 +457,16 @@ impl Volume {
         lines.into_iter().map(|(_, line)| line).collect()
     }
 
-    /// Bytes of all files.
+    /// Returns the visible bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.files.values().map(|file| file.visible.len() as u64).sum()
     }
 }
 
-/// Which changes survive.
+/// Decides which changes survive.
 struct Choice {
     survival: Survival,
-    /// For `First` and `Last`: the change that survives partly.
+    /// For `First` and `Last`: the change that survives in part.
     pivot: u64,
 }
 
@@ -561,7 +564,7 @@ mod tests {
             volume.write(ino, 0, &[1; 5000]).unwrap();
             volume.sync(ino, volume.now()).unwrap();
             volume.sync_names(volume.now());
-            // Written over in part, and never synced.
+            // Overwritten in part, never synced.
             volume.write(ino, 4096, &[2; 512]).unwrap();
             for seed in 0..200 {
                 let mut random = Random::new(seed);
@@ -618,7 +621,8 @@ mod tests {
                 assert!(content(&after, "a").unwrap().chunks(512).all(|sector| sector.iter().all(|b| *b == sector[0])));
                 kinds.insert(sectors);
             }
-            // Two sectors of old or first, two of old, first or second, two of old or second.
+            // By sector: two hold old or first data, two hold old, first or second, two hold old or
+            // second.
             assert_eq!(kinds.len(), 2 * 2 * 3 * 3 * 2 * 2);
         });
     }

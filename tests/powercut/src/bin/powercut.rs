@@ -1,6 +1,8 @@
-//! `powercut --zoolet BINARY [--cuts N] [--seed S] [--lying] [--keep DIR]`: cuts the power N times and checks after each.
+//! `powercut --zoolet BINARY [--cuts N] [--seed S] [--lying] [--keep DIR]`: cuts the power N times,
+//! and checks after each cut.
 //!
-//! A history is one disk over many cuts. When a check fails, its seed is printed and its images are kept. The last line is `N passed, M failed`.
+//! A history is one disk over many cuts. When a check fails, its seed is printed and its images are
+//! kept. The last line is `N passed, M failed`.
 #![allow(clippy::print_stdout, reason = "a program that reports to people")]
 
 use std::path::{Path, PathBuf};
@@ -16,7 +18,7 @@ use zoolet_powercut::rounds::{PATIENCE, Rounds};
 use zoolet_powercut::server::Server;
 use zoolet_powercut::volume::{Cut, Rules, Survival, Torn, Volume};
 
-/// Cuts of one disk.
+/// Cuts per disk.
 const CUTS_PER_HISTORY: u64 = 20;
 const WRITERS: u64 = 4;
 
@@ -59,7 +61,7 @@ fn options() -> Result<Options, String> {
     if options.zoolet.is_file() { Ok(options) } else { Err("--zoolet must name the binary".to_owned()) }
 }
 
-/// Histories until there were enough cuts.
+/// Runs histories until the number of cuts is reached.
 fn cuts(options: &Options) -> ExitCode {
     let began = Instant::now();
     let (mut passed, mut failed, mut number) = (0, 0, 0);
@@ -90,18 +92,18 @@ fn cuts(options: &Options) -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-/// A disk whose syncs do nothing must be found out.
+/// Verifies that the checks detect a disk whose syncs do nothing.
 fn lying(options: &Options) -> ExitCode {
     let (mut passed, mut failed) = (0, 0);
     for number in 0..4 {
         let seed = options.seed + number;
         let outcome = History::new(options, seed).map_err(|error| error.to_string()).map(|mut history| {
             history.lies_from = Some(1 + number % 2);
-            // Not every cut has something to lose: the power may go while nothing was under way.
+            // Not every cut loses something: the power may fail while nothing is in flight.
             history.run(CUTS_PER_HISTORY)
         });
         match outcome {
-            // The first thing that is looked at and gone may be a session.
+            // The first missing thing that the check meets may be a session.
             Ok(Err(
                 violation @ (Violation::Lost { .. }
                 | Violation::NoStart(_)
@@ -121,7 +123,7 @@ fn lying(options: &Options) -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-/// Does something with the server that must not wait for it when the power is gone: then the server goes too.
+/// Runs `work`, which must not block after a cut: the cut kills the server.
 fn until_cut<T>(mounted: &Mounted, server: &mut Server, work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -208,11 +210,11 @@ struct History {
     rules: Rules,
     limits: String,
     volume: Volume,
-    /// Before the last cut: what was durable, and what was not.
+    /// The volume at the last cut, with its pending changes, and the cut.
     before: Option<(Volume, Cut)>,
     rounds: Rounds,
     prepared: bool,
-    /// From the load of this cut on, syncs do nothing.
+    /// Syncs do nothing from the load of this cut on.
     lies_from: Option<u64>,
     cuts: u64,
     sums: Sums,
@@ -270,13 +272,13 @@ impl History {
         while self.cuts < cuts {
             self.cuts += u64::from(self.life()?);
         }
-        // What the last cut left must serve too.
+        // The server must also serve the data that the last cut left.
         self.life_without_cut()
     }
 
-    /// A start, a check, load, and the end; whether that was a cut.
+    /// One start, check, load and end; returns whether the end was a cut.
     fn life(&mut self) -> Result<bool, Violation> {
-        // Now and then the power fails again while the server starts.
+        // Sometimes the power fails again while the server starts.
         let early = self.random.chance(15).then(|| self.trigger(30));
         let (mounted, mut server) = self.start(early)?;
         let outcome = self.serve(&mounted, &mut server);
@@ -291,10 +293,11 @@ impl History {
             Err(violation) => Err(violation),
         };
         let before = mounted.unmount().map_err(|error| Violation::Answer(format!("unmount: {error}")))?;
-        // The disk that this server was started on is what its failure is about.
+        // On a failure `self.volume` must stay the disk that this server was started on.
         outcome?;
         if self.lies_from.is_none() && self.random.chance(15) {
-            // Only the process dies: what it had not synced is still shown, and can still be lost.
+            // Only the process dies: its pending changes stay visible, and a later cut may lose
+            // them.
             self.volume = before;
             self.sums.kills += 1;
             return Ok(false);
@@ -347,7 +350,7 @@ impl History {
         })
     }
 
-    /// Everything between start and cut; writers that are still at work.
+    /// Runs everything between start and cut; returns the writers still at work.
     fn serve(
         &mut self,
         mounted: &Mounted,
@@ -361,7 +364,7 @@ impl History {
         let checked = until_cut(mounted, server, || {
             if Rounds::check_digest(address, expected)? { self.rounds.check(address) } else { Ok(false) }
         });
-        // What a frozen disk makes of a check is no finding.
+        // A failed check on a frozen disk is no finding.
         match checked {
             Ok(true) => {}
             _ if mounted.is_cut() => return Ok(None),
@@ -406,7 +409,7 @@ impl History {
         Trigger { kind, count: 1 + self.random.below(most.max(2)), before: self.random.chance(50) }
     }
 
-    /// Leaves everything that is needed to look at a failure.
+    /// Keeps the images needed to examine a failure.
     fn keep(&self, place: &Path, violation: &Violation) {
         let written = self.write_images(place, violation);
         match written {

@@ -1,5 +1,8 @@
-//! `strace-order --zoolet BINARY [--writes N] [--seed S]`: runs the binary under strace with pipelined load, and checks that no reply left before the
-//! fdatasync that covers it had returned. The last line is `N passed, M failed`.
+//! `strace-order --zoolet BINARY [--writes N] [--seed S]`: runs the binary under strace with
+//! pipelined load.
+//!
+//! It checks that no reply left before the fdatasync of its entry had returned. The last line is
+//! `N passed, M failed`.
 #![allow(clippy::print_stdout, reason = "a program that reports to people")]
 
 use std::path::{Path, PathBuf};
@@ -92,7 +95,7 @@ fn run(zoolet: &Path, directory: &Path, strategy: &str, writes: usize, seed: u64
     report(&judged, rounds.acknowledged, rounds.lost_zxids(&judged.zxids))
 }
 
-/// The trace, when strace has written the end of it.
+/// Returns the trace once strace has written its end.
 fn finished(trace: &Path) -> Result<String, String> {
     let until = Instant::now() + PATIENCE;
     loop {

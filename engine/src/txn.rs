@@ -2,7 +2,7 @@
 //!
 //! Everything that depends on configuration or on a connection is resolved before encoding and
 //! travels as values. So applying is a function of the state and these bytes alone. Decoding
-//! borrows from the bytes. The layout is in docs/FORMATS.md; integers are little-endian.
+//! borrows from the bytes. The layout is in docs/reference/formats.md; integers are little-endian.
 
 use crate::tree::acl::{self, Identity};
 use bytes::{BufMut, Bytes, BytesMut};

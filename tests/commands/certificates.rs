@@ -1,4 +1,4 @@
-//! Servers that an operator's authority vouches for, as docs/OPERATIONS.md says it is done.
+//! Servers with certificates of an operator's authority, set up as docs/how-to/trust.md says.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,8 +12,6 @@ use crate::support::*;
 use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-const MANUAL: &str = include_str!("../../docs/OPERATIONS.md");
 
 /// A server that ends with the test.
 struct Process(Child);
@@ -40,7 +38,9 @@ fn serve(scratch: &Scratch, links: [u16; 3], id: u8, shown: u8) -> Command {
     command
 }
 
-/// What the manual's commands make: `authority.pem`, and `server-N.pem` and `server-N.key` for servers 1 to 3. False where there is no openssl.
+/// Makes certificates with the commands of docs/how-to/trust.md; false where openssl is missing.
+///
+/// The commands make `authority.pem`, and `server-N.pem` and `server-N.key` for servers 1 to 3.
 fn make_certificates(scratch: &Scratch) -> bool {
     if Command::new("openssl").arg("version").output().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
         zoolet_powercut::not_checked("the manual's commands, because there is no openssl here");
@@ -64,7 +64,7 @@ fn certificates_made_as_the_manual_says_make_an_ensemble() {
     loop {
         let status = run(&scratch, &["status", "--server", &all]);
         let text = String::from_utf8_lossy(&status.stdout);
-        // A fresh machine may have an alarm about its disk; what is asked here is whether they follow one of them.
+        // A fresh machine may have an alarm about its disk. Only the roles matter here.
         if text.matches("follower of server").count() == 2 && text.contains("leader") {
             return;
         }
@@ -80,9 +80,10 @@ fn a_certificate_of_another_server_is_refused_at_the_start_and_the_manual_says_w
     let refused = serve(&scratch, ports, 1, 3).stderr(Stdio::piped()).output().unwrap();
     let line = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(line.contains("server-3.pem: other servers would refuse this certificate"), "{line}");
-    let (_, heading) = line.split_once("OPERATIONS.md, \"").unwrap();
+    let (_, named) = line.split_once("see docs/").unwrap();
+    let (page, heading) = named.split_once(", \"").unwrap();
     let (heading, _) = heading.split_once('"').unwrap();
-    assert!(MANUAL.contains(&format!("\n## {heading}\n")), "{heading}");
+    assert!(manual::page(page).contains(&format!("\n## {heading}\n")), "{page}, {heading}");
 }
 
 #[test]

@@ -1,54 +1,70 @@
-//! The blocks of docs/OPERATIONS.md: none that nobody executes, and the configurations are what the binary takes.
+//! The code blocks of docs/: each has an executor, and the binary accepts the configurations.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
-use crate::support::manual::{Block, blocks, blocks_of, executed_by};
+use crate::support::manual::{Block, PAGES, blocks, blocks_of, executed_by};
 use crate::support::*;
 use std::collections::BTreeSet;
 
-/// Who executes blocks. Each compares what it executed with what is marked for it, so together they execute all that have a mark.
-const EXECUTORS: [(&str, &str); 4] = [
+/// Executors of blocks, with their sources. Each fails if it skips a block that is marked for it.
+const EXECUTORS: [(&str, &str); 5] = [
     ("tarball", include_str!("../../cross/tarball-check")),
     ("site", include_str!("../rehearsal/site")),
+    ("tutorial", include_str!("../rehearsal/tutorial")),
     ("documented", include_str!("documented.rs")),
     ("certificates", include_str!("certificates.rs")),
 ];
 
-/// What is wrong with the marks of these blocks.
+/// Returns the faults in the marks of these blocks.
 fn unexecuted(blocks: &[Block<'_>]) -> Vec<String> {
     let mut names = BTreeSet::new();
     let wrong = blocks.iter().filter_map(|block| {
         let why = match block.mark {
-            // What a program prints.
+            // Output of a program.
             None if block.language == "text" => return None,
-            None => "nobody executes it: the line before it is no <!-- WHO: NAME -->",
-            Some((who, _)) if EXECUTORS.iter().all(|known| known.0 != who) => "nobody of that name executes blocks",
-            Some(mark) if !names.insert(mark) => "another block is called the same",
+            None => "nobody executes it: the line before it is no <!-- EXECUTOR: NAME -->",
+            Some((executor, _)) if EXECUTORS.iter().all(|known| known.0 != executor) => "no executor has that name",
+            Some(mark) if !names.insert(mark) => "another block has the same name",
             Some(_) => return None,
         };
-        Some(format!("line {}: {why}", block.line))
+        Some(format!("{}: line {}: {why}", block.page, block.line))
     });
     wrong.collect()
 }
 
 #[test]
-fn each_block_of_the_manual_is_executed_by_somebody() {
+fn each_block_of_the_manual_has_an_executor() {
     let wrong = unexecuted(&blocks());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    for (who, source) in EXECUTORS {
-        assert!(!executed_by(who).is_empty() && source.contains(who), "{who} has nothing to execute");
+    for (executor, source) in EXECUTORS {
+        assert!(!executed_by(executor).is_empty() && source.contains(executor), "{executor} has nothing to execute");
     }
 }
 
+/// A page that is not in `PAGES` would have blocks that no check sees.
 #[test]
-fn a_block_that_nobody_executes_is_found() {
-    let wrong = |document: &str| unexecuted(&blocks_of(document)).join(", ");
+fn every_page_with_commands_is_listed() {
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let mut there = BTreeSet::from(["tutorial.md".to_owned()]);
+    for folder in ["how-to", "reference"] {
+        let files = std::fs::read_dir(docs.join(folder)).unwrap();
+        there.extend(files.map(|file| format!("{folder}/{}", file.unwrap().file_name().to_str().unwrap())));
+    }
+    assert_eq!(there, PAGES.iter().map(|page| page.0.to_owned()).collect());
+}
+
+#[test]
+fn a_block_without_an_executor_is_found() {
+    let wrong = |text: &str| {
+        let wrong = unexecuted(&blocks_of("a.md", text));
+        wrong.iter().map(|line| line.strip_prefix("a.md: ").unwrap().to_owned()).collect::<Vec<_>>().join(", ")
+    };
     assert_eq!(wrong("<!-- site: a -->\n```sh\nls\n```\n\n```text\n$ ls\n```\n"), "");
     for (document, expected) in [
         ("```sh\nls\n```\n", "line 1: nobody executes it"),
         ("<!-- site: a -->\n```sh\nls\n```\n```toml\na = 1\n```\n", "line 5: nobody executes it"),
         ("<!-- site: a -->\n\n  ```sh\n  ls\n  ```\n", "line 3: nobody executes it"),
         ("```\nls\n```\n", "line 1: nobody executes it"),
-        ("<!-- nobody: a -->\n```sh\nls\n```\n", "line 2: nobody of that name"),
+        ("<!-- nobody: a -->\n```sh\nls\n```\n", "line 2: no executor has that name"),
         ("<!-- site: a -->\n```sh\nls\n```\n<!-- site: a -->\n```sh\nls\n```\n", "line 6: another block"),
     ] {
         assert!(wrong(document).starts_with(expected), "{document:?}: {}", wrong(document));
@@ -62,13 +78,13 @@ fn the_configurations_of_the_manual_are_taken() {
         let command: &[&str] = match name {
             "a profile and a network" | "a subtree in a file" => &["serve", "--check", "--config", "block.toml"],
             "a profile of your own" | "a profile for industrial cards" => &["profile", "check", "block.toml"],
-            _ => panic!("nobody knows what {name:?} is to be tried with"),
+            _ => panic!("no command is known for {name:?}"),
         };
         let place = scratch.path().display().to_string();
         let text = text.replace("/var/lib/zoolet-images", &place).replace("/var/lib/zoolet", &place);
         std::fs::write(scratch.join("block.toml"), &text).unwrap();
         assert!(run(&scratch, command).status.success(), "{name}: {}", said(&scratch, command));
-        // What is tried does read it.
+        // The command reads the file: a bad key is an error.
         std::fs::write(scratch.join("block.toml"), format!("nonsense = 1\n{text}")).unwrap();
         assert!(said(&scratch, command).contains("nonsense"), "{name}: {}", said(&scratch, command));
     }

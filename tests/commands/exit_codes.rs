@@ -1,20 +1,20 @@
-//! The exit codes that docs/OPERATIONS.md says, of every command.
+//! The exit codes of every command, as docs/reference/exit-codes.md lists them.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use crate::support::*;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
-const MANUAL: &str = include_str!("../../docs/OPERATIONS.md");
-
-/// Command, what is there, and the code, as the manual has them.
+/// Returns the command, the files that are there, and the code of each row.
 fn rows() -> Vec<[&'static str; 3]> {
-    let (_, table) = MANUAL.split_once("| command | what is there | code |\n|---|---|---|\n").unwrap();
+    let (_, table) = manual::page("reference/exit-codes.md")
+        .split_once("| command | what is there | code |\n|---|---|---|\n")
+        .unwrap();
     let cells = |row: &'static str| row.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>();
     table.lines().take_while(|line| line.starts_with('|')).map(|row| cells(row).try_into().unwrap()).collect()
 }
 
-/// What stands in code.
+/// Returns the code spans of a cell.
 fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
@@ -28,7 +28,7 @@ fn each_command_ends_with_the_code_of_its_row() {
         let scratch = Scratch::new();
         quoted(there).for_each(|file| std::fs::write(scratch.join(file), "").unwrap());
         let words = quoted(command).next().unwrap().replace("TAKEN", &taken).replace("FREE", &free);
-        // One that is not refused would serve for ever.
+        // Without a refusal it would serve for ever.
         let mut ended = Command::new("timeout");
         ended.args(["60", env!("CARGO_BIN_EXE_zoolet")]).args(words.split(' ').skip(1));
         let output = ended.current_dir(scratch.path()).stdin(Stdio::null()).output().unwrap();
@@ -49,7 +49,7 @@ fn each_command_has_a_row() {
     }
 }
 
-/// A text on a full disk is half a text: who wrote it there must hear of it.
+/// A full disk truncates the text, and the exit code must report that.
 #[test]
 fn what_is_printed_to_a_full_disk_fails() {
     for words in [&["config", "example"][..], &["unit", "systemd"], &["keygen"], &["licences"], &["--help"]] {

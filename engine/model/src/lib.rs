@@ -1,7 +1,7 @@
 //! zoolet's data model: requests, replies, and their shared types.
 //!
 //! This crate does no IO, reads no clock and decides nothing. "Surface N" refers to section N of
-//! docs/ZOOKEEPER.md.
+//! docs/reference/zookeeper.md.
 #![no_std]
 
 extern crate alloc;

@@ -24,7 +24,7 @@ use zoolet_zab::mutation::{self, Mutation};
 ///
 /// The columns are the name, the seeds of the core's explorer and of the simulator, and the
 /// message.
-const TABLE: &str = "../../docs/SAFETY.md";
+const TABLE: &str = "../../docs/explanation/safety.md";
 /// Rules that no random seed comes near.
 ///
 /// A scenario in another file finds each of them broken. Seeds are tried only if `MUTATION` names

@@ -83,7 +83,7 @@ fn fill(shape: &Shape) -> WatchTable {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "the numbers are what docs/PERFORMANCE.md quotes")]
+#[expect(clippy::print_stdout, reason = "the numbers are what docs/explanation/measurements.md quotes")]
 fn a_one_shot_watch_costs_at_most_100_bytes_and_an_unwatched_path_nothing() {
     for shape in &SHAPES {
         let region = Region::new(COUNTED);

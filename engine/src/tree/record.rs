@@ -123,7 +123,7 @@ impl Data<'_> {
 }
 
 /// The archive of a znode. Its layout is pinned by the golden bytes below and described in
-/// docs/FORMATS.md.
+/// docs/reference/formats.md.
 #[derive(Archive, Serialize)]
 struct Stored<'a> {
     czxid: i64,

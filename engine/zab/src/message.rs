@@ -1,6 +1,6 @@
 //! Messages between servers.
 //!
-//! Names are those of the Zab papers; docs/ARCHITECTURE.md maps them.
+//! Names are those of the Zab papers; docs/design/protocol.md maps them.
 
 use crate::{Attempt, Config, EnsembleId, Epoch, ServerId, Spans, Zxid};
 

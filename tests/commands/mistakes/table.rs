@@ -1,6 +1,6 @@
-//! The table of the document, and how an answer is compared with one of its rows.
+//! The table of mistakes, and the comparison of an answer with a row.
 
-use crate::support::{PATIENCE, Scratch, zoolet};
+use crate::support::{PATIENCE, Scratch, manual, zoolet};
 use std::cell::Cell;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -9,10 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/OPERATIONS.md");
-const HEADING: &str = "## Mistakes, and what they are answered with";
-
-/// What stands for what differs, and what it is.
+/// Placeholders of a row, with their values.
 pub(crate) type Values<'a> = &'a [(&'a str, &'a str)];
 
 /// One mistake.
@@ -24,11 +21,9 @@ pub(crate) struct Row {
 }
 
 pub(crate) fn rows() -> Vec<Row> {
-    let text = fs::read_to_string(DOCUMENT).unwrap();
-    let (_, section) = text.split_once(HEADING).unwrap_or_else(|| panic!("no section {HEADING:?}"));
-    let section = section.split("\n## ").next().unwrap();
-    // Below the heading of the table and the line under it.
-    let lines = section.lines().filter(|line| line.starts_with('|')).skip(2);
+    let lines = manual::page("reference/mistakes.md").lines().filter(|line| line.starts_with('|'));
+    // The first two lines are the heading of the table.
+    let lines = lines.skip(2);
     lines.map(|line| Row::read(line).unwrap_or_else(|| panic!("no row: {line}"))).collect()
 }
 
@@ -46,7 +41,7 @@ impl Row {
     }
 }
 
-/// The text of a code span.
+/// Returns the text of a code span.
 fn code(span: &str) -> Option<String> {
     let inner = match span.strip_prefix("`` ") {
         Some(rest) => rest.strip_suffix(" ``"),
@@ -55,14 +50,14 @@ fn code(span: &str) -> Option<String> {
     inner.map(str::to_owned)
 }
 
-/// Below those that systems give to whoever asks for any.
+/// Below the range from which systems choose ports.
 const PORT_MIN: u16 = 12_000;
 
-/// A row, and a directory to make its mistake in.
+/// A row, and a directory in which to make its mistake.
 pub(crate) struct Case<'r> {
     row: &'r Row,
     pub(crate) scratch: Scratch,
-    /// Of loopback, and nobody else's: so no port of it is taken by another case.
+    /// A loopback address of this case alone, so no other case takes its ports.
     pub(crate) host: Ipv4Addr,
     next_port: Cell<u16>,
 }
@@ -75,7 +70,7 @@ impl<'r> Case<'r> {
         Self { row, scratch: Scratch::new(), host, next_port: Cell::new(PORT_MIN) }
     }
 
-    /// Which nobody has yet.
+    /// Returns a port that this case has not used yet.
     pub(crate) fn free_port(&self) -> u16 {
         self.next_port.replace(self.next_port.get() + 1)
     }
@@ -101,20 +96,20 @@ impl<'r> Case<'r> {
         path
     }
 
-    /// The binary, where this mistake is made.
+    /// The binary, run in the directory of this case.
     pub(crate) fn zoolet(&self, arguments: &[&str]) -> Command {
         let mut command = zoolet(arguments);
         command.current_dir(self.scratch.path());
         command
     }
 
-    /// It must end by itself, with these lines and nothing else.
+    /// The command must end with exactly the row's lines.
     pub(crate) fn is_refused(&self, values: Values<'_>, arguments: &[&str]) {
         self.ends(values, self.zoolet(arguments));
     }
 
     pub(crate) fn ends(&self, values: Values<'_>, command: Command) {
-        // One that is not refused would serve for ever.
+        // Without a refusal it would serve for ever.
         let mut command = by(&["timeout", "20"], command);
         let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();
         let stderr = String::from_utf8(stderr).unwrap();
@@ -125,13 +120,13 @@ impl<'r> Case<'r> {
         assert!(stdout.is_empty(), "{stdout:?}");
     }
 
-    /// `serve --check` must find nothing wrong, and warn.
+    /// `serve --check` must succeed with the row's warning.
     pub(crate) fn is_warned_of(&self, values: Values<'_>, command: Command) {
         let log = self.check(command);
         self.is_in_log(values, &log);
     }
 
-    /// What `serve --check` logs.
+    /// Returns the log of a successful `serve --check`.
     pub(crate) fn check(&self, mut command: Command) -> String {
         let output = command.arg("--check").output().unwrap();
         let log = String::from_utf8(output.stderr).unwrap();
@@ -147,14 +142,16 @@ impl<'r> Case<'r> {
         }
     }
 
-    /// The log of `server` must have the line some time.
+    /// The log of `server` must contain the row's line within [`PATIENCE`].
     pub(crate) fn is_logged(&self, values: Values<'_>, server: &Serve) {
         let wanted = self.wanted(values);
         wait(|| messages(&server.log()).any(|message| [message] == *wanted));
         self.is_in_log(values, &server.log());
     }
 
-    /// `zoolet status` of this server must say it some time, and that something is wrong.
+    /// `zoolet status` of this server must show the row's lines within [`PATIENCE`].
+    ///
+    /// Its exit code must be 1.
     pub(crate) fn is_shown(&self, values: Values<'_>, server: SocketAddr) {
         assert_eq!(self.row.said, "status", "{}", self.row.mistake);
         let wanted = self.wanted(values);
@@ -164,7 +161,7 @@ impl<'r> Case<'r> {
         self.has_shown(values, &ask());
     }
 
-    /// The same of what `zoolet status` has said.
+    /// This output of `zoolet status` must show the row's lines, and its exit code must be 1.
     pub(crate) fn has_shown(&self, values: Values<'_>, output: &Output) {
         let (wanted, lines) = (self.wanted(values), lines_of(output));
         assert_eq!(output.status.code(), Some(1), "{}", self.row.mistake);
@@ -183,19 +180,19 @@ impl<'r> Case<'r> {
         );
     }
 
-    /// A server that goes on, with these arguments after `serve`.
+    /// Starts a server with these arguments after `serve`.
     pub(crate) fn serve(&self, name: &str, arguments: &[&str]) -> Serve {
         self.serve_by(name, &[], arguments)
     }
 
-    /// What all its servers have logged.
+    /// Returns the logs of all servers of this case.
     pub(crate) fn logs(&self) -> String {
         let files = fs::read_dir(self.scratch.path()).unwrap().map(|file| file.unwrap().path());
         let logs = files.filter(|file| file.extension().is_some_and(|extension| extension == "log"));
         logs.map(|file| format!("{}:\n{}", file.display(), fs::read_to_string(&file).unwrap())).collect()
     }
 
-    /// The same, started by a program that becomes it.
+    /// As [`Case::serve`], started by a program that execs the server.
     pub(crate) fn serve_by(&self, name: &str, program: &[&str], arguments: &[&str]) -> Serve {
         let client = SocketAddr::from((self.host, self.free_port()));
         let listen = client.to_string();
@@ -207,7 +204,7 @@ impl<'r> Case<'r> {
     }
 }
 
-/// The same command, by a program that becomes what is named after its own arguments.
+/// Prefixes a command with a program that execs it, and that program's arguments.
 pub(crate) fn by(program: &[&str], command: Command) -> Command {
     let [name, arguments @ ..] = program else { return command };
     let mut other = Command::new(name);
@@ -218,7 +215,7 @@ pub(crate) fn by(program: &[&str], command: Command) -> Command {
     other
 }
 
-/// What follows the name of whoever logs it, of each line.
+/// Returns the messages of the warnings, without their target.
 fn messages(log: &str) -> impl Iterator<Item = &str> {
     log.lines().filter_map(|line| Some(line.split_once(" WARN ")?.1.split_once(": ")?.1))
 }
@@ -227,7 +224,7 @@ fn lines_of(output: &Output) -> Vec<String> {
     String::from_utf8_lossy(&output.stdout).lines().map(|line| line.trim().to_owned()).collect()
 }
 
-/// Until it is so, or long enough: whoever asks then says what is instead.
+/// Waits until `is_so` or [`PATIENCE`]; the caller checks again and reports the difference.
 pub(crate) fn wait(mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !is_so() && Instant::now() < until {
@@ -235,7 +232,7 @@ pub(crate) fn wait(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A connection to the client port of a server that is starting.
+/// Connects to the client port of a server that is starting.
 pub(crate) fn connect(server: SocketAddr) -> TcpStream {
     let mut stream = None;
     wait(|| {
@@ -245,10 +242,10 @@ pub(crate) fn connect(server: SocketAddr) -> TcpStream {
     stream.unwrap_or_else(|| panic!("nobody listens on {server}"))
 }
 
-/// A server that goes on.
+/// A running server.
 pub(crate) struct Serve {
     child: Child,
-    /// Where clients connect.
+    /// Address for clients.
     pub(crate) client: SocketAddr,
     log: PathBuf,
 }
@@ -270,7 +267,7 @@ impl Drop for Serve {
     }
 }
 
-/// As text, which every path of a test is.
+/// Returns the path as text; all paths of a test are UTF-8.
 pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }

@@ -158,7 +158,7 @@ fn run(options: &Options) -> io::Result<bool> {
             explain(options.attempts, &mut pair, &name, script, difference)?;
         }
     }
-    println!("\nintended differences (docs/ZOOKEEPER.md), and how often each was met:");
+    println!("\nintended differences (docs/reference/zookeeper.md), and how often each was met:");
     for (rule, used) in RULES.iter().zip(table) {
         let note = if used == 0 { "  NEVER MET by these seeds" } else { "" };
         println!("{used:>8}  {}: {}{note}", rule.surface, rule.reason);

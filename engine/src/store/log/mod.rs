@@ -4,7 +4,7 @@
 //! One batch is in flight at a time. A block with an acknowledged record is not overwritten until
 //! its whole segment is recycled. So an invalid batch with nothing after it is a torn tail, which
 //! was never acknowledged and is overwritten. A valid batch after an invalid one proves damage.
-//! docs/FORMATS.md specifies the bytes.
+//! docs/reference/formats.md specifies the bytes.
 //!
 //! Each *segment* starts with a batch that restates all [`Facts`], so no record of an older segment
 //! is needed to know them. Segments are numbered by *incarnation*: a recycled segment gets the next

@@ -826,13 +826,13 @@ fn break_a_rule() {
     }
 }
 
-/// Each seed that docs/SAFETY.md names for a rule of the core finds that rule broken.
+/// Each seed that docs/explanation/safety.md names for a rule of the core finds that rule broken.
 ///
 /// With the rule in force, the same seed passes.
 #[cfg(feature = "mutations")]
 #[test]
 fn every_broken_rule_of_the_core_is_found() {
-    let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/SAFETY.md");
+    let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/explanation/safety.md");
     let text = std::fs::read_to_string(table).expect("the table can be read");
     let seed_of = |name: &str| {
         let row = text.lines().find_map(|line| line.strip_prefix("| ")?.strip_prefix(name)?.strip_prefix(" | "))?;

@@ -53,7 +53,7 @@ impl Authority {
         let content = |path: &Path, what: String| SecretFileError::Content {
             path: path.to_owned(),
             what,
-            remedy: "OPERATIONS.md, \"Trust between servers\", says what belongs here",
+            remedy: "see docs/how-to/trust.md, \"Certificates\"",
         };
         let mut roots = RootCertStore::empty();
         for root in certificates(ca)? {

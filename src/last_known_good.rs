@@ -4,7 +4,7 @@ use crate::{Bytes, Path, Stat, Text, Zxid};
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use zoolet_engine::store::image::{Image, ImageError};
+use zoolet_store::image::{Image, ImageError};
 
 /// A subtree as a node last saved it, for use while no ensemble is reachable.
 ///

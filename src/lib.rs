@@ -56,14 +56,8 @@ pub use runtime::{
     Failure, Figures, Node, NodeStatus, Opening, Percentiles, Ready, ShutdownError, StartError, StatusAnswer, Stopped,
     check_data_directory,
 };
-pub use zoolet_engine::store::Strategy;
-/// For the panic hook of a daemon: a note to the next process not to open the same base file.
-///
-/// A panic of redb over a damaged file may end the process. Then [`PanicNote::due`] returns the
-/// note to leave.
-pub use zoolet_engine::store::base::PanicNote;
-pub use zoolet_engine::wear::Medium;
-pub use zoolet_engine::{Limits, Settings, Status};
+pub use zoolet_machine::wear::Medium;
+pub use zoolet_machine::{Limits, Settings, Status};
 pub use zoolet_model::{
     AclEntry, AddWatchMode, AskedAcl, AuthId, Create, CreateKind, CreateMode, ErrorCode, EventKind, Names, OpResult,
     Path, Perms, ReadOp, ReadResult, Reply, Request, RequestedAcl, SessionId, SetWatches, Stat, Text, WatcherType,
@@ -75,6 +69,12 @@ pub use zoolet_session::{
     Consistency, CreateOptions, Created, Error, LostReason, OneShotWatch, Pending, Reads, Session, SessionOptions,
     SessionState, States, Version, Wait, WatchItem, WatchStream, Watched, Znode,
 };
+pub use zoolet_store::Strategy;
+/// For the panic hook of a daemon: a note to the next process not to open the same base file.
+///
+/// A panic of redb over a damaged file may end the process. Then [`PanicNote::due`] returns the
+/// note to leave.
+pub use zoolet_store::base::PanicNote;
 
 /// Returns a znode's path as a `&'static Path`, checked at compile time.
 ///

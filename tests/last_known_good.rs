@@ -12,7 +12,7 @@ use zoolet::{
     Bytes, Config, CreateOptions, LastKnownGood, LastKnownGoodError, Node, Session, StartError, Version, Wait,
     last_known_good, path,
 };
-use zoolet_engine::store::Cause;
+use zoolet_machine::status::Cause;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const MIN_INTERVAL: Duration = Duration::from_secs(1);

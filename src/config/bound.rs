@@ -2,7 +2,7 @@
 
 use super::{Config, ConfigError, Timing};
 use std::ops::RangeInclusive;
-use zoolet_engine::store::disk_bytes_min;
+use zoolet_store::disk_bytes_min;
 
 /// A number in a `T` that a file may set.
 pub(super) struct Bound<T = Config> {

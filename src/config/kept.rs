@@ -71,7 +71,7 @@ impl KeptImage {
     /// A file that cannot be read counts as foreign.
     fn may_be_replaced(&self) -> bool {
         let Ok(found) = std::fs::symlink_metadata(&self.path) else { return true };
-        found.is_file() && (found.len() == 0 || zoolet_engine::store::image::is_one(&self.path))
+        found.is_file() && (found.len() == 0 || zoolet_store::image::is_one(&self.path))
     }
 }
 

@@ -35,9 +35,9 @@ pub use zoolet_zab::Timing;
 #[cfg(feature = "server")]
 use crate::obstacle;
 use std::{fmt, net::SocketAddr, path::PathBuf};
-use zoolet_engine::store::Strategy;
-use zoolet_engine::wear::Medium;
-use zoolet_engine::{Limits, Settings};
+use zoolet_machine::wear::Medium;
+use zoolet_machine::{Limits, Settings};
+use zoolet_store::Strategy;
 
 /// All settings of a node.
 ///

@@ -4,11 +4,11 @@ use super::bound::{self, Bound, LIMITS, SETTINGS, TIMING};
 use super::{Config, ConfigError, Network, Timing};
 use crate::obstacle;
 use std::path::Path;
-use zoolet_engine::Limits;
-use zoolet_engine::budget::{Budget, Part};
-use zoolet_engine::store::disk_bytes_min;
-use zoolet_engine::wear::Medium;
+use zoolet_machine::Limits;
+use zoolet_machine::budget::{Budget, Part};
+use zoolet_machine::wear::Medium;
 use zoolet_profiles::{AtMost, Axis, Key, Number, ORDERS, Profile};
+use zoolet_store::disk_bytes_min;
 
 /// Returns the name to look up for a profile named in the configuration file `file`.
 ///
@@ -312,7 +312,7 @@ mod tests {
     fn the_default_profile_is_what_a_node_begins_with() {
         let profile = find(DEFAULT_PROFILE, None).unwrap();
         let (config, timing) = numbers(&profile).unwrap();
-        assert_eq!((config.limits, config.settings), (Limits::default(), zoolet_engine::Settings::default()));
+        assert_eq!((config.limits, config.settings), (Limits::default(), zoolet_machine::Settings::default()));
         assert_eq!(config.medium, Medium::default());
         assert_eq!((timing, config.network), (Timing::default(), Network::Lan));
         assert_eq!(config.profile, DEFAULT_PROFILE);

@@ -16,8 +16,8 @@ use super::{
 };
 use std::{net::Ipv4Addr, path::Path};
 use toml::de::{DeTable, DeValue};
-use zoolet_engine::store::Strategy;
 use zoolet_profiles::Profile;
+use zoolet_store::Strategy;
 
 /// Four-letter words that are implemented. A `zoo.cfg` may name others, with a warning.
 pub(super) const WORDS: [&str; 16] = [
@@ -248,7 +248,7 @@ mod tests {
     fn an_empty_file_is_a_server_on_loopback() {
         let config = parse("").unwrap().config;
         assert_eq!(config.clients.unwrap().to_string(), "127.0.0.1:2181");
-        assert_eq!(config.limits, zoolet_engine::Limits::default());
+        assert_eq!(config.limits, zoolet_machine::Limits::default());
     }
 
     #[test]

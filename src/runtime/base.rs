@@ -8,14 +8,15 @@ use super::{Inbox, Input, Mailbox, clock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tracing::error;
-use zoolet_engine::Event;
-use zoolet_engine::action::{BaseRead, Changes, Completion, Fetch, FetchWhat, Generation};
-use zoolet_engine::event::{BaseFailure, Fetched};
-use zoolet_engine::notices::Notices;
-use zoolet_engine::store::base::BaseReader;
-use zoolet_engine::store::key::end_of_prefix;
+use zoolet_machine::Event;
+use zoolet_machine::record::key::end_of_prefix;
+use zoolet_machine::seam::action::{BaseRead, Completion, Fetch, FetchWhat, Generation};
+use zoolet_machine::seam::event::{BaseFailure, Fetched};
+use zoolet_machine::seam::notices::Notices;
+use zoolet_machine::state::Changes;
 use zoolet_model::{ErrorCode, Reply};
 use zoolet_session::Link;
+use zoolet_store::base::BaseReader;
 
 /// Work of such a thread, in order. A generation is served before the first read from it.
 pub(super) enum BaseWork {
@@ -149,11 +150,11 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     use std::sync::mpsc::{Receiver, channel};
     use std::time::Duration;
-    use zoolet_engine::action::{Checkpoint, CheckpointMeta, FetchId};
-    use zoolet_engine::store::base::{Base, Options};
-    use zoolet_engine::store::key;
+    use zoolet_machine::record::key;
+    use zoolet_machine::seam::action::{Checkpoint, CheckpointMeta, FetchId};
     use zoolet_model::Zxid;
     use zoolet_sim::disk::{OperationKind, SimDisk};
+    use zoolet_store::base::{Base, Options};
 
     const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -1,10 +1,10 @@
 //! Reads log entries back for peers that lack them, while the log thread goes on appending.
 
 use super::{Inbox, Input, Mailbox};
-use zoolet_engine::Event;
-use zoolet_engine::action::ReadLog;
-use zoolet_engine::peer::{LogRange, LogReadFailure};
-use zoolet_engine::store::log::{LogReader, ReadError};
+use zoolet_machine::Event;
+use zoolet_machine::seam::action::ReadLog;
+use zoolet_machine::seam::peer::{LogRange, LogReadFailure};
+use zoolet_store::log::{LogReader, ReadError};
 
 /// A request to read the log, and the log as it was when the request arrived.
 pub(super) struct CatchUp {

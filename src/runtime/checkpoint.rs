@@ -15,14 +15,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tracing::{debug, error, info, warn};
-use zoolet_engine::Event;
-use zoolet_engine::action::{Checkpoint, Generation};
-use zoolet_engine::event::{BaseFailure, Shortage};
-use zoolet_engine::notices::Notices;
-use zoolet_engine::status::{DATA_DIRECTORY_GONE, Lack};
-use zoolet_engine::store::Reserve;
-use zoolet_engine::store::base::{Base, BaseError, BaseReader, Patrol};
-use zoolet_engine::store::disk::Disk;
+use zoolet_machine::Event;
+use zoolet_machine::seam::action::{Checkpoint, Generation};
+use zoolet_machine::seam::event::{BaseFailure, Shortage};
+use zoolet_machine::seam::notices::Notices;
+use zoolet_machine::status::{DATA_DIRECTORY_GONE, Lack};
+use zoolet_store::Reserve;
+use zoolet_store::base::{Base, BaseError, BaseReader, Patrol};
+use zoolet_store::disk::Disk;
 
 /// Interval between looks at a disk that is short of space.
 const SPACE_PAUSE: Duration = Duration::from_secs(1);

@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, SystemTime};
-use zoolet_engine::Now;
+use zoolet_machine::Now;
 
 /// Returns the time since boot, which never goes back and includes time in suspend.
 pub(super) fn since_boot() -> Duration {

@@ -2,8 +2,8 @@
 
 use super::lock;
 use std::sync::Mutex;
-use zoolet_engine::action::Generation;
-use zoolet_engine::store::base::{Base, BaseReader};
+use zoolet_machine::seam::action::Generation;
+use zoolet_store::base::{Base, BaseReader};
 
 /// The current base. A received snapshot takes its place.
 pub(super) struct CurrentBase(Mutex<Current>);

@@ -11,8 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 use tracing::warn;
-use zoolet_engine::store::disk::Disk;
-use zoolet_engine::store::{FsDisk, MARKER, MARKER_UNFINISHED, Marker, Opened, make_private};
+use zoolet_store::disk::Disk;
+use zoolet_store::{FsDisk, MARKER, MARKER_UNFINISHED, Marker, Opened, make_private};
 
 /// Files that a directory may contain and still count as empty.
 ///

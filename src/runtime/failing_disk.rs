@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
-use zoolet_engine::status::DATA_DIRECTORY_GONE;
-use zoolet_engine::store::disk::Disk;
-use zoolet_engine::store::{MARKER, MARKER_UNFINISHED};
-use zoolet_engine::{Limits, Status};
+use zoolet_machine::status::DATA_DIRECTORY_GONE;
+use zoolet_machine::{Limits, Status};
 use zoolet_model::Text;
 use zoolet_sim::disk::{Operation, OperationKind, SimDisk};
+use zoolet_store::disk::Disk;
+use zoolet_store::{MARKER, MARKER_UNFINISHED};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const KEYS: usize = 20;

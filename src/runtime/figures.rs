@@ -3,7 +3,7 @@
 use super::clock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use zoolet_engine::store::{base, log};
+use zoolet_store::{base, log};
 
 /// Buckets per doubling.
 const STEPS: u64 = 8;

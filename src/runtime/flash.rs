@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tracing::{info, warn};
-use zoolet_engine::status::FlashStatus;
-use zoolet_engine::store::{DeviceWear, Meter};
-use zoolet_engine::wear::{self, Medium, News, Wear};
+use zoolet_machine::status::DeviceWear;
+use zoolet_machine::status::FlashStatus;
+use zoolet_machine::wear::{self, Medium, News, Wear};
+use zoolet_store::Meter;
 
 /// The medium below a node's data directory.
 pub(super) struct Flash {
@@ -58,7 +59,7 @@ impl Flash {
             return;
         }
         // Not under the lock, which the core takes: the kernel may take any time.
-        let device = DeviceWear::below(&self.data);
+        let device = zoolet_store::device_wear(&self.data);
         let trouble = device.as_ref().and_then(DeviceWear::trouble);
         let mut state = lock(&self.state);
         state.look_at_ms = clock::mono_ms() + wear::LOOK_MS;
@@ -97,7 +98,7 @@ impl Flash {
 
 /// Returns names with units, and values, for metrics. Unknown values are left out.
 pub(super) fn lines(flash: &FlashStatus) -> Vec<(&'static str, u64)> {
-    use zoolet_engine::store::Cause;
+    use zoolet_machine::status::Cause;
     let of = |cause| flash.written.of(cause);
     let known = [
         ("flash_log_bytes", Some(of(Cause::Log))),

@@ -12,11 +12,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
-use zoolet_engine::store::image::{Image, Subtree};
-use zoolet_engine::store::{Cause, FsDisk, Meter, MeteredDisk};
+use zoolet_machine::status::Cause;
 use zoolet_model::{AddWatchMode, Path, Stat, Zxid};
 use zoolet_recipes::{Coordinator as _, Instant};
 use zoolet_session::{Error, LostReason, Session, SessionOptions, SessionState, Wait, WatchStream};
+use zoolet_store::image::{Image, Subtree};
+use zoolet_store::{FsDisk, Meter, MeteredDisk};
 
 /// Maximum size of the subtree, in bytes of paths and data. No configuration is larger.
 const BYTES_MAX: u64 = 16 << 20;

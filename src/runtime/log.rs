@@ -10,11 +10,11 @@ use std::io;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
-use zoolet_engine::Event;
-use zoolet_engine::action::{Append, ReadLog};
-use zoolet_engine::notices::Notices;
-use zoolet_engine::store::log::{AppendError, Counters, Log};
+use zoolet_machine::Event;
+use zoolet_machine::seam::action::{Append, ReadLog};
+use zoolet_machine::seam::notices::Notices;
 use zoolet_model::Zxid;
+use zoolet_store::log::{AppendError, Counters, Log};
 
 /// Interval between attempts of a log that cannot write.
 const RETRY: Duration = Duration::from_millis(250);

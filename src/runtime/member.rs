@@ -6,7 +6,7 @@ use crate::obstacle;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use zoolet_engine::Budget;
+use zoolet_machine::Budget;
 use zoolet_model::ServerId;
 use zoolet_transport::peer::codec;
 use zoolet_transport::peer::trust::{Authority, Identity, PublicKey, SiteKey, Trust};

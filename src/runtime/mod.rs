@@ -60,7 +60,7 @@ pub use threads::Failure;
 pub use waiting::{NodeStatus, Opening, Ready, StatusAnswer, Stopped};
 
 use std::sync::Arc;
-use zoolet_engine::{ConnId, Event};
+use zoolet_machine::{ConnId, Event};
 use zoolet_model::Request;
 use zoolet_session::{Link, Outbox};
 

@@ -17,11 +17,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use zoolet_engine::store::disk::Disk;
-use zoolet_engine::store::{FileSystem, MeteredDisk, Store, capped, disk_bytes_min};
-use zoolet_engine::wear::shown_bytes;
-use zoolet_engine::{Budget, Limits, Server, server};
+use zoolet_machine::wear::shown_bytes;
+use zoolet_machine::{Budget, Limits, Server, server};
 use zoolet_session::{Link, Session, SessionOptions};
+use zoolet_store::disk::Disk;
+use zoolet_store::{FileSystem, MeteredDisk, Store, capped, disk_bytes_min};
 use zoolet_zab::Incarnation;
 
 /// Maximum wait of a dropped node for its threads.

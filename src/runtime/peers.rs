@@ -11,10 +11,10 @@ use super::threads::Shared;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
-use zoolet_engine::status::PeerStatus;
-use zoolet_engine::store::disk::Disk;
-use zoolet_engine::{Action, Event, Limits, PeerMessage};
+use zoolet_machine::status::PeerStatus;
+use zoolet_machine::{Action, Event, Limits, PeerMessage};
 use zoolet_model::ServerId;
+use zoolet_store::disk::Disk;
 use zoolet_transport::peer::{Instruction, Outbox, PeerEvents, PeerFigures, PeerPort, PeerTable};
 
 /// Maximum number of threads that transfer snapshots and resolve names. Idle ones end.

@@ -7,7 +7,7 @@ use crate::config::{Config, Ensemble};
 use crate::obstacle;
 use std::sync::Arc;
 use tokio::sync::Notify;
-use zoolet_engine::{Action, Budget, ConnId, Event};
+use zoolet_machine::{Action, Budget, ConnId, Event};
 use zoolet_model::{ErrorCode, Reply};
 use zoolet_transport::server::{About, ClientPort, ConnIds, EventSink, Outbox, Output, PortSettings, Whitelist};
 

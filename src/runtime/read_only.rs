@@ -9,10 +9,10 @@ use crate::config::Config;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::sync::Notify;
-use zoolet_engine::status::{self, Status};
-use zoolet_engine::store::MARKER;
-use zoolet_engine::{Budget, Event};
+use zoolet_machine::status::{self, Status};
+use zoolet_machine::{Budget, Event};
 use zoolet_model::ServerId;
+use zoolet_store::MARKER;
 use zoolet_transport::server::{ClientPort, EventSink, Outbox, Output};
 
 /// Client port of a server that waits for its disk.

@@ -45,7 +45,7 @@ pub(super) struct Seat(Mutex<Option<Seated>>);
 
 struct Seated {
     core: Box<Core>,
-    /// When the core thread wakes without input, on [`zoolet_engine::Now::mono_ms`]; `None`: never.
+    /// When the core thread wakes without input, on [`zoolet_machine::Now::mono_ms`]; `None`: never.
     wakes_ms: Option<u64>,
     /// Set by the last turn.
     ended: Option<Result<(), Failure>>,

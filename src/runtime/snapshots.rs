@@ -8,15 +8,15 @@ use super::threads::Shared;
 use super::{Input, Latch, lock};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
-use zoolet_engine::action::CheckpointMeta;
-use zoolet_engine::event::BaseFailure;
-use zoolet_engine::peer::{ReceivedSnapshot, TransferId};
-use zoolet_engine::store::SnapshotSink;
-use zoolet_engine::store::base::{Base, BaseReader};
-use zoolet_engine::store::disk::Disk;
-use zoolet_engine::store::image::{ImageError, SnapshotSource};
-use zoolet_engine::{Event, Limits};
+use zoolet_machine::seam::action::CheckpointMeta;
+use zoolet_machine::seam::event::BaseFailure;
+use zoolet_machine::seam::peer::{ReceivedSnapshot, TransferId};
+use zoolet_machine::{Event, Limits};
 use zoolet_model::ServerId;
+use zoolet_store::SnapshotSink;
+use zoolet_store::base::{Base, BaseReader};
+use zoolet_store::disk::Disk;
+use zoolet_store::image::{ImageError, SnapshotSource};
 use zoolet_transport::peer::{SnapshotBytes, SnapshotSize, SnapshotTaker};
 
 /// Maximum wait of a transfer for the thread that reads the base.

@@ -8,11 +8,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use tracing::warn;
-use zoolet_engine::store::base::BaseError;
-use zoolet_engine::store::disk::Disk;
-use zoolet_engine::store::log::{Log, LogError, ReplayError};
-use zoolet_engine::store::{FileSystem, OpenError, Store, Strategy};
 use zoolet_model::Zxid;
+use zoolet_store::base::BaseError;
+use zoolet_store::disk::Disk;
+use zoolet_store::log::{Log, LogError, ReplayError};
+use zoolet_store::{FileSystem, OpenError, Store, Strategy};
 
 /// Opens log and base, or creates them in a directory without data.
 ///

@@ -24,13 +24,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use zoolet_engine::Status;
-use zoolet_engine::status::DiskTroubles;
-use zoolet_engine::store::Reserve;
-use zoolet_engine::store::base::Base;
-use zoolet_engine::store::disk::Disk;
-use zoolet_engine::store::log::Log;
+use zoolet_machine::Status;
+use zoolet_machine::status::DiskTroubles;
 use zoolet_session::LostReason;
+use zoolet_store::Reserve;
+use zoolet_store::base::Base;
+use zoolet_store::disk::Disk;
+use zoolet_store::log::Log;
 use zoolet_transport::peer::PeerPort;
 #[cfg(feature = "port")]
 use zoolet_transport::server::ClientPort;
@@ -170,7 +170,7 @@ impl Shared {
     pub(super) fn disk_troubles(&self) -> DiskTroubles {
         let mut status = Status::default();
         self.fill_in(&mut status);
-        DiskTroubles::of(&status)
+        zoolet_machine::status::disk_troubles(&status)
     }
 
     /// Adds figures of the disk, wear of the medium and lack of space to a status.

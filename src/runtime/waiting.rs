@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use zoolet_engine::Status;
+use zoolet_machine::Status;
 use zoolet_session::{Error, Link, Session};
 
 /// Waits until clients are served. Cancel-safe.

@@ -8,9 +8,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
-use zoolet_engine::store::FsDisk;
-use zoolet_engine::store::disk::Disk;
 use zoolet_sim::senseless::make_senseless;
+use zoolet_store::FsDisk;
+use zoolet_store::disk::Disk;
 
 const SIGABRT: i32 = 6;
 const NOTE: &str = "base-0.panic";

@@ -5,7 +5,7 @@
 mod fake;
 
 use fake::{Client, Server};
-use zoolet_engine::Limits;
+use zoolet_machine::Limits;
 use zoolet_model::Request;
 use zoolet_transport::server::PortSettings;
 

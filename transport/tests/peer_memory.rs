@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
 use std::alloc::System;
 use std::hint::black_box;
-use zoolet_engine::peer::{Entries, Lane, PeerEntry, PeerMessage};
+use zoolet_machine::seam::peer::{Entries, Lane, PeerEntry, PeerMessage};
 use zoolet_model::Zxid;
 use zoolet_sim::fuzz::{damage, noise};
 use zoolet_sim::workload::Random;

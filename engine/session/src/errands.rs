@@ -4,8 +4,8 @@ use crate::size::request_bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use zoolet_coordinator::{Errand, Left, Shared};
-use zoolet_engine::Budget;
-use zoolet_engine::budget::Part;
+use zoolet_machine::Budget;
+use zoolet_machine::budget::Part;
 use zoolet_model::{ErrorCode, Reply, Request};
 
 /// First xid of an errand; later ones count down. They lie below the xids of other requests without

@@ -4,7 +4,7 @@ use super::Link;
 use super::life::PINGS_IN_TIMEOUT;
 use std::collections::HashMap;
 use std::sync::Arc;
-use zoolet_engine::{ConnId, Event};
+use zoolet_machine::{ConnId, Event};
 use zoolet_model::LostReason;
 
 /// The in-process sessions of a node, by connection, for the machine's side.

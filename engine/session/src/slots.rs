@@ -7,8 +7,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use zoolet_engine::Budget;
-use zoolet_engine::budget::Part;
+use zoolet_machine::Budget;
+use zoolet_machine::budget::Part;
 use zoolet_model::{Error, Request};
 
 /// A slot's index. The request's xid is the index plus one.
@@ -291,7 +291,7 @@ impl Drop for Ticket {
 mod tests {
     use super::*;
     use crate::life::Shows;
-    use zoolet_engine::Limits;
+    use zoolet_machine::Limits;
     use zoolet_model::Reply;
 
     const SIGN: Sign = Sign { sent: std::time::Duration::ZERO, shows: Shows::Nothing };

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use zoolet_coordinator::{Coordinator, Errand};
-use zoolet_engine::{Budget, ConnId, Limits};
+use zoolet_machine::{Budget, ConnId, Limits};
 use zoolet_model::{ConnectReply, Reply, Request, SessionId, SessionSecret, Text};
 use zoolet_session::{Link, Outbox, Session, Surroundings, Timers};
 

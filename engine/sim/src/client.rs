@@ -6,7 +6,7 @@
 use crate::disk::SimDisk;
 use crate::machine::{Machine, Stopped, Told};
 use bytes::Bytes;
-use zoolet_engine::{ConnId, Event, Limits, Now};
+use zoolet_machine::{ConnId, Event, Limits, Now};
 use zoolet_model::{
     ConnectReply, ConnectRequest, Create, CreateKind, CreateMode, ErrorCode, Reply, Request, RequestedAcl, Text,
     WriteOp,

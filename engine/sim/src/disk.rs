@@ -10,8 +10,8 @@ use std::{
     fmt, io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use zoolet_engine::store::MARKER;
-use zoolet_engine::store::disk::{Disk, DiskFile};
+use zoolet_store::MARKER;
+use zoolet_store::disk::{Disk, DiskFile};
 
 /// Bytes that a device writes atomically.
 const SECTOR: usize = 512;

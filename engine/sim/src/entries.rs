@@ -2,10 +2,8 @@
 
 use crate::workload::Random;
 use bytes::{Bytes, BytesMut};
-use zoolet_engine::{
-    tree::acl::{self, Identity},
-    txn::{self, Header, Op, Txn},
-};
+use zoolet_machine::record::acl::{self, Identity};
+use zoolet_machine::txn::{self, Header, Op, Txn};
 use zoolet_model::{AclEntry, AuthId, CreateKind, ErrorCode, Perms, SessionId, SessionSecret};
 
 const PATHS: [&str; 21] = [

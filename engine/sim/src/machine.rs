@@ -5,14 +5,14 @@
 use crate::disk::SimDisk;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use zoolet_engine::action::{Append, BaseRead, Fetch, FetchWhat, Generation};
-use zoolet_engine::event::{BaseFailure, Fetched};
-use zoolet_engine::store::base::{Base, BaseReader};
-use zoolet_engine::store::key::{Key, end_of_prefix};
-use zoolet_engine::store::log::{AppendError, Log};
-use zoolet_engine::store::{Reserve, Store, Strategy, capped};
-use zoolet_engine::{Action, ConnId, Event, Limits, Now, Server, Settings, Start, Status};
+use zoolet_machine::record::key::{Key, end_of_prefix};
+use zoolet_machine::seam::action::{Append, BaseRead, Fetch, FetchWhat, Generation};
+use zoolet_machine::seam::event::{BaseFailure, Fetched};
+use zoolet_machine::{Action, ConnId, Event, Limits, Now, Server, Settings, Start, Status};
 use zoolet_model::{ConnectReply, ErrorCode, Reply, ServerId};
+use zoolet_store::base::{Base, BaseReader};
+use zoolet_store::log::{AppendError, Log};
+use zoolet_store::{Reserve, Store, Strategy, capped};
 use zoolet_zab::{Config, Timing};
 
 /// A message to a connection.

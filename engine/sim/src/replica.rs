@@ -4,18 +4,13 @@
 
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use zoolet_engine::{
-    action::FetchWhat,
-    server::Counts,
-    store::{
-        digest::record_hash,
-        key::{self, Key},
-    },
-    tree::{
-        self, Applied, Buffers, Found, Stuck, View,
-        record::{self, Kind, Session, Totals, Znode},
-    },
-};
+use zoolet_machine::record::digest::record_hash;
+use zoolet_machine::record::key::{self, Key};
+use zoolet_machine::record::znode::{self, Kind, Session, Totals, Znode};
+use zoolet_machine::seam::action::FetchWhat;
+use zoolet_machine::server::Counts;
+use zoolet_machine::state::{Found, Stuck, View};
+use zoolet_machine::tree::{self, Applied, Buffers};
 use zoolet_model::{SessionId, Zxid, path::parent_and_name};
 
 /// The whole state of a server.
@@ -187,7 +182,7 @@ impl Replica {
                 counted.reapable += 1;
                 expected.insert(key::reapable(path));
             }
-            if let record::Data::Large { length, hash } = znode.data {
+            if let znode::Data::Large { length, hash } = znode.data {
                 let key = key::data(path).expect("a stored path has a key");
                 assert_eq!(self.records[&key].len(), length as usize);
                 assert_eq!(record_hash(&key, &self.records[&key]), hash);

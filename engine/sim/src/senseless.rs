@@ -1,8 +1,8 @@
 //! Bases with valid checksums over which redb panics, because their contents make no sense.
 
 use std::sync::Arc;
-use zoolet_engine::store::base::{Base, BaseError, Options};
-use zoolet_engine::store::disk::{Disk, DiskFile};
+use zoolet_store::base::{Base, BaseError, Options};
+use zoolet_store::disk::{Disk, DiskFile};
 
 const BLOCK: usize = 4096;
 /// Checksums in one block of the side file's table.

@@ -434,7 +434,7 @@ mod tests {
     use super::*;
     use crate::reference::{RefOutput, Reference, digest_of};
     use std::collections::{BTreeMap, BTreeSet};
-    use zoolet_engine::ConnId;
+    use zoolet_machine::ConnId;
     use zoolet_model::{ErrorCode, EventKind, OpResult, Reply};
 
     #[test]

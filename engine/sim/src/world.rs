@@ -8,16 +8,15 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
-use zoolet_engine::{
-    Action, BaseState, ConnId, Event, Limits, Now, Server, Settings, Start,
-    action::{
-        Append, BaseRead, Changes, Checkpoint, CheckpointMeta, Completion, Fetch, FetchWhat, Generation, LogRecord,
-    },
-    event::{BaseFailure, Fetched},
-    server::Counts,
-    status::Status,
-    store::key::{self, Key},
+use zoolet_machine::record::key::{self, Key};
+use zoolet_machine::seam::action::{
+    Append, BaseRead, Checkpoint, CheckpointMeta, Completion, Fetch, FetchWhat, Generation, LogRecord,
 };
+use zoolet_machine::seam::event::{BaseFailure, Fetched};
+use zoolet_machine::server::Counts;
+use zoolet_machine::state::Changes;
+use zoolet_machine::status::Status;
+use zoolet_machine::{Action, BaseState, ConnId, Event, Limits, Now, Server, Settings, Start};
 use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, ServerId, WatchEvent, Zxid};
 use zoolet_zab::{AppendSeq, Config, Epoch, Incarnation, Recovered, Spans, Timing};
 

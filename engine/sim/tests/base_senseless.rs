@@ -8,12 +8,12 @@ mod base_support;
 
 use base_support::{BASE_ID, Model, OPTIONS, create, merge};
 use std::sync::{Arc, Once};
-use zoolet_engine::action::BaseRead;
-use zoolet_engine::event::BaseFailure;
-use zoolet_engine::store::base::{Base, BaseError, PanicNote};
-use zoolet_engine::store::disk::Disk;
+use zoolet_machine::seam::action::BaseRead;
+use zoolet_machine::seam::event::BaseFailure;
 use zoolet_sim::disk::{Random, SimDisk};
 use zoolet_sim::senseless::{change_until, is_senseless, make_senseless};
+use zoolet_store::base::{Base, BaseError, PanicNote};
+use zoolet_store::disk::Disk;
 
 const NOTE: &str = "base-7.panic";
 

@@ -7,18 +7,18 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
 use std::hint::black_box;
 use std::sync::Arc;
-use zoolet_engine::store::{
-    Strategy,
-    base::{Base, Options},
-    disk::Disk,
-    image::Image,
-    log::{Log, LogOptions},
-};
-use zoolet_engine::tree::{acl, record::Znode};
-use zoolet_engine::{session::prove, txn};
+use zoolet_machine::record::acl;
+use zoolet_machine::record::znode::Znode;
+use zoolet_machine::sessions::prove;
+use zoolet_machine::txn;
 use zoolet_sim::disk::SimDisk;
 use zoolet_sim::fuzz::{TARGETS, damage, noise};
 use zoolet_sim::workload::Random;
+use zoolet_store::Strategy;
+use zoolet_store::base::{Base, Options};
+use zoolet_store::disk::Disk;
+use zoolet_store::image::Image;
+use zoolet_store::log::{Log, LogOptions};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

@@ -7,11 +7,9 @@ mod base_support;
 use base_support::{Model, create};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
-use zoolet_engine::store::{
-    FsDisk,
-    image::{self, Image},
-};
 use zoolet_sim::disk::{Random, SimDisk};
+use zoolet_store::FsDisk;
+use zoolet_store::image::{self, Image};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

@@ -11,12 +11,10 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use std::alloc::System;
 use std::path::Path;
 use std::sync::Arc;
-use zoolet_engine::store::{
-    FsDisk,
-    base::{Base, Options},
-    image::SnapshotSource,
-    key,
-};
+use zoolet_machine::record::key;
+use zoolet_store::FsDisk;
+use zoolet_store::base::{Base, Options};
+use zoolet_store::image::SnapshotSource;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

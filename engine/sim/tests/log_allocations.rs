@@ -8,14 +8,10 @@ mod log_support;
 use log_support::*;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::{alloc::System, sync::Arc};
-use zoolet_engine::{
-    action::Append,
-    store::{
-        FsDisk, Strategy,
-        log::{Log, LogOptions},
-    },
-};
+use zoolet_machine::seam::action::Append;
 use zoolet_model::Zxid;
+use zoolet_store::log::{Log, LogOptions};
+use zoolet_store::{FsDisk, Strategy};
 use zoolet_zab::AppendSeq;
 
 #[global_allocator]

@@ -6,10 +6,8 @@
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::{alloc::System, hint::black_box, time::Instant};
-use zoolet_engine::{
-    ConnId,
-    watch::{ListedBy, Mark, ROWS_MAX, WatchKind, WatchTable},
-};
+use zoolet_machine::ConnId;
+use zoolet_machine::watch::{ListedBy, Mark, ROWS_MAX, WatchKind, WatchTable};
 use zoolet_model::EventKind;
 
 #[global_allocator]

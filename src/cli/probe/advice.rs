@@ -5,8 +5,9 @@ use super::disk::{DiskFound, Phase, SYNCS_MIN, Syncs};
 use super::machine::Machine;
 use super::report::duration;
 use std::fmt::Write;
-use zoolet_engine::store::{DeviceWear, FileSystem};
+use zoolet_machine::status::DeviceWear;
 use zoolet_profiles::{Axis, Key, Profile, ProfileError};
+use zoolet_store::FileSystem;
 
 /// Minimum plausible time of a sync in microseconds: no medium that stores durably is faster.
 const PLAUSIBLE_US: u64 = 20;

@@ -7,7 +7,7 @@ use super::peers::Peer;
 use super::{Found, Nearest};
 use serde_json::{Value, json};
 use std::fmt::Write;
-use zoolet_engine::store::SpareBlocks;
+use zoolet_machine::status::SpareBlocks;
 
 /// Version of the JSON object, raised when a field is removed or changes its meaning.
 ///
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
     use zoolet::config::Network;
-    use zoolet_engine::store::FileSystem;
+    use zoolet_store::FileSystem;
 
     fn disk() -> DiskFound {
         DiskFound {

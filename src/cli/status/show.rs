@@ -3,8 +3,8 @@
 use super::Answer;
 use serde_json::Value;
 use std::fmt::Write;
-use zoolet_engine::store::Cause;
-use zoolet_engine::wear::shown_bytes;
+use zoolet_machine::status::Cause;
+use zoolet_machine::wear::shown_bytes;
 
 /// Minimum bytes of entries for a meaningful write amplification: some hundred log blocks.
 const ENTRY_BYTES_MIN: u64 = 64 << 10;

@@ -6,15 +6,15 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use zoolet_engine::action::BaseRead;
-use zoolet_engine::store::base::Base;
-use zoolet_engine::store::disk::Disk;
-use zoolet_engine::store::key::Key;
-use zoolet_engine::store::{Store, Strategy};
-use zoolet_engine::tree::record::Totals;
-use zoolet_engine::{Event, Limits};
+use zoolet_machine::record::key::Key;
+use zoolet_machine::record::znode::Totals;
+use zoolet_machine::seam::action::BaseRead;
+use zoolet_machine::{Event, Limits};
 use zoolet_sim::disk::SimDisk;
 use zoolet_sim::replica::Replica;
+use zoolet_store::base::Base;
+use zoolet_store::disk::Disk;
+use zoolet_store::{Store, Strategy};
 
 /// Returns the digest of a server that starts on `files`; `None` if it must refuse them.
 ///

@@ -4,7 +4,7 @@
 //! flood of clients cannot delay a heartbeat. A link is one connection. Data in flight is lost when
 //! the connection ends, and the next link starts afresh.
 //!
-//! Each lane of a link ([`zoolet_engine::peer::Lane`]) is a one-way stream, except heartbeats,
+//! Each lane of a link ([`zoolet_machine::seam::peer::Lane`]) is a one-way stream, except heartbeats,
 //! which are datagrams. Each snapshot travels on a low-priority stream. The receiver opens that
 //! stream, because only the receiver knows the offset at which to resume.
 //!

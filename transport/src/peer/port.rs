@@ -9,8 +9,8 @@ use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use zoolet_engine::Budget;
-use zoolet_engine::budget::Part;
+use zoolet_machine::Budget;
+use zoolet_machine::budget::Part;
 
 /// A bound port that does not serve yet.
 #[derive(Debug)]

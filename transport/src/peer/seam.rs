@@ -4,8 +4,8 @@ use std::fmt;
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
-use zoolet_engine::Event;
-use zoolet_engine::peer::{LinkId, PeerMessage, ReceivedSnapshot, TransferId};
+use zoolet_machine::Event;
+use zoolet_machine::seam::peer::{LinkId, PeerMessage, ReceivedSnapshot, TransferId};
 use zoolet_model::ServerId;
 
 /// Delivers events from the links to the engine.
@@ -67,7 +67,7 @@ pub trait SnapshotTaker: Send + 'static {
 
 /// A command from the engine to the links.
 pub enum Instruction {
-    /// See [`zoolet_engine::Action::PeerSend`].
+    /// See [`zoolet_machine::Action::PeerSend`].
     Send {
         /// The receiver.
         peer: ServerId,
@@ -76,7 +76,7 @@ pub enum Instruction {
         /// The message.
         message: PeerMessage,
     },
-    /// See [`zoolet_engine::Action::PeerClose`]. Answered by PeerDown.
+    /// See [`zoolet_machine::Action::PeerClose`]. Answered by PeerDown.
     Close {
         /// The link's peer.
         peer: ServerId,
@@ -85,7 +85,7 @@ pub enum Instruction {
         /// The reason, for the operator.
         reason: &'static str,
     },
-    /// See [`zoolet_engine::Action::SendSnapshot`]. Answered by SnapshotSent.
+    /// See [`zoolet_machine::Action::SendSnapshot`]. Answered by SnapshotSent.
     SendSnapshot {
         /// The receiver.
         peer: ServerId,
@@ -99,7 +99,7 @@ pub enum Instruction {
         /// rate.
         too_late: u32,
     },
-    /// See [`zoolet_engine::Action::ReceiveSnapshot`]. Answered by SnapshotReceived.
+    /// See [`zoolet_machine::Action::ReceiveSnapshot`]. Answered by SnapshotReceived.
     ReceiveSnapshot {
         /// The sender.
         peer: ServerId,
@@ -110,7 +110,7 @@ pub enum Instruction {
         /// The destination.
         taker: Box<dyn SnapshotTaker>,
     },
-    /// See [`zoolet_engine::Action::DropSnapshot`]. Has no answer.
+    /// See [`zoolet_machine::Action::DropSnapshot`]. Has no answer.
     DropSnapshot {
         /// The sender.
         peer: ServerId,

@@ -5,8 +5,8 @@ use super::links::LANES;
 use super::trust::{Identity, PublicKey, Trust};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use zoolet_engine::Limits;
-use zoolet_engine::peer::Incarnation;
+use zoolet_machine::Limits;
+use zoolet_machine::seam::peer::Incarnation;
 use zoolet_model::ServerId;
 
 /// A configured server of the ensemble.

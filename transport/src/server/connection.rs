@@ -14,8 +14,8 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
-use zoolet_engine::ConnId;
-use zoolet_engine::budget::Part;
+use zoolet_machine::ConnId;
+use zoolet_machine::budget::Part;
 use zoolet_model::{ConnectReply, ErrorCode, Reply, Request, WatchEvent};
 
 /// Flush threshold: queued bytes not yet charged before a write starts.

@@ -9,7 +9,7 @@ use super::words::{NOT_SERVING, send, serving};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::net::tcp::OwnedWriteHalf;
-use zoolet_engine::event::List;
+use zoolet_machine::seam::event::List;
 use zoolet_model::SessionId;
 
 /// Approximate bytes of one piece of the answer.

@@ -11,8 +11,8 @@ use std::task::{Poll, ready};
 use std::{future::Future, io, mem};
 use tokio::io::AsyncReadExt;
 use tokio::net::tcp::OwnedReadHalf;
-use zoolet_engine::budget::Part;
-use zoolet_engine::{Budget, ConnId};
+use zoolet_machine::budget::Part;
+use zoolet_machine::{Budget, ConnId};
 
 /// Undecoded bytes that a connection may hold within its fixed budget.
 ///

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{sleep_until, timeout, timeout_at};
-use zoolet_engine::Event;
+use zoolet_machine::Event;
 use zoolet_model::ConnectRequest;
 
 /// Maximum bytes of a handshake. A usual one is 45 bytes; this leaves room for any password.

@@ -7,7 +7,7 @@
 //! to write the rest. A connection owns a buffer only while bytes wait in it.
 //!
 //! A client's mistake closes that client's connection and no other. Every bound is charged to the
-//! [`zoolet_engine::Budget`].
+//! [`zoolet_machine::Budget`].
 
 mod connection;
 mod courier;

@@ -4,9 +4,9 @@ use super::port::Port;
 use super::words::{Average, version, znode_count};
 use std::fmt::{self, Write as _};
 use std::time::Instant;
-use zoolet_engine::Status;
-use zoolet_engine::budget::Part;
-use zoolet_engine::status::LearnerStatus;
+use zoolet_machine::Status;
+use zoolet_machine::budget::Part;
+use zoolet_machine::status::LearnerStatus;
 use zoolet_zab::Kind;
 
 /// Writes the answer to `mntr`.

@@ -23,10 +23,10 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep_until, timeout};
-use zoolet_engine::budget::Part;
-use zoolet_engine::event::List;
-use zoolet_engine::network::network;
-use zoolet_engine::{Budget, ConnId, Event, Limits, Status};
+use zoolet_machine::budget::Part;
+use zoolet_machine::network::network;
+use zoolet_machine::seam::event::List;
+use zoolet_machine::{Budget, ConnId, Event, Limits, Status};
 
 /// Bytes of the shared read buffer.
 const READING_BYTES: usize = 64 << 10;

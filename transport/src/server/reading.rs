@@ -9,8 +9,8 @@ use super::port::{Deliveries, Port};
 use super::record::operation;
 use crate::wire::{DecodeOptions, decode_request};
 use std::time::{Duration, Instant};
-use zoolet_engine::budget::Part;
-use zoolet_engine::{Event, Limits};
+use zoolet_machine::budget::Part;
+use zoolet_machine::{Event, Limits};
 use zoolet_model::{AskedAcl, Request, Text, WriteOp};
 
 /// Time limit for a large request to become complete during its turn.

@@ -7,7 +7,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::Instant;
-use zoolet_engine::notices::Notices;
+use zoolet_machine::seam::notices::Notices;
 
 /// The rate-limited log.
 #[derive(Debug)]

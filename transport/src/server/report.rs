@@ -5,10 +5,10 @@
 use super::port::Port;
 use crate::json::{self, Object};
 use std::time::Instant;
-use zoolet_engine::Status;
-use zoolet_engine::budget::Part;
-use zoolet_engine::status::{Alarm, FlashStatus, LearnerStatus, MemberStatus, PeerStatus};
-use zoolet_engine::store::{Cause, DeviceWear};
+use zoolet_machine::Status;
+use zoolet_machine::budget::Part;
+use zoolet_machine::status::{Alarm, FlashStatus, LearnerStatus, MemberStatus, PeerStatus};
+use zoolet_machine::status::{Cause, DeviceWear};
 use zoolet_model::ServerId;
 use zoolet_zab::{Kind, Role};
 

@@ -6,7 +6,7 @@ use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, TryLockError};
 use tokio::sync::Notify;
-use zoolet_engine::{ConnId, Event, Status};
+use zoolet_machine::{ConnId, Event, Status};
 use zoolet_model::{ConnectReply, ErrorCode, Reply, WatchEvent};
 
 /// Delivers events to the engine.

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use zoolet_engine::Status;
-use zoolet_engine::budget::Part;
-use zoolet_engine::event::List;
-use zoolet_engine::watch::{ListedBy, Mark, ROWS_MAX};
+use zoolet_machine::Status;
+use zoolet_machine::budget::Part;
+use zoolet_machine::seam::event::List;
+use zoolet_machine::watch::{ListedBy, Mark, ROWS_MAX};
 use zoolet_model::{ServerId, SessionId, Text};
 use zoolet_zab::Kind;
 

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use zoolet_engine::action::CheckpointMeta;
-use zoolet_engine::peer::{LinkId, NotReceived, ReceivedSnapshot, TransferId};
-use zoolet_engine::{BaseState, Event};
+use zoolet_machine::seam::action::CheckpointMeta;
+use zoolet_machine::seam::peer::{LinkId, NotReceived, ReceivedSnapshot, TransferId};
+use zoolet_machine::{BaseState, Event};
 use zoolet_model::Zxid;
 use zoolet_transport::peer::{Instruction, SnapshotBytes, SnapshotSize, SnapshotTaker};
 

@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use bytes::{Bytes, BytesMut};
-use zoolet_engine::Limits;
-use zoolet_engine::event::ConnId;
-use zoolet_engine::peer::{Attachment, CLAIMS_MAX, Claim, ENTRIES_BYTES_MAX, Entries, Lane, PeerEntry, PeerMessage};
+use zoolet_machine::Limits;
+use zoolet_machine::seam::event::ConnId;
+use zoolet_machine::seam::peer::{
+    Attachment, CLAIMS_MAX, Claim, ENTRIES_BYTES_MAX, Entries, Lane, PeerEntry, PeerMessage,
+};
 use zoolet_model::{SessionId, Zxid};
 use zoolet_sim::workload::Random;
 use zoolet_transport::peer::codec::*;

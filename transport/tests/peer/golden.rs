@@ -4,10 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use bytes::{Bytes, BytesMut};
-use zoolet_engine::action::CheckpointMeta;
-use zoolet_engine::event::{ConnId, Shortage};
-use zoolet_engine::peer::{Attachment, Claim, Entries, Health, Lane, PeerEntry, PeerMessage, TransferId};
-use zoolet_engine::status::{DiskTroubles, Refusal};
+use zoolet_machine::seam::action::CheckpointMeta;
+use zoolet_machine::seam::event::{ConnId, Shortage};
+use zoolet_machine::seam::peer::{Attachment, Claim, Entries, Health, Lane, PeerEntry, PeerMessage, TransferId};
+use zoolet_machine::status::{DiskTroubles, Refusal};
 use zoolet_model::{ErrorCode, ServerId, SessionId, SessionSecret, Zxid};
 use zoolet_transport::peer::codec::*;
 use zoolet_zab::{

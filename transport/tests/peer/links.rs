@@ -3,8 +3,8 @@
 
 use crate::servers::{Plan, Server, commit, entry, free_address, id, lines, ping, plans};
 use std::time::Duration;
-use zoolet_engine::Event;
-use zoolet_engine::peer::PeerMessage;
+use zoolet_machine::Event;
+use zoolet_machine::seam::peer::PeerMessage;
 use zoolet_transport::peer::Instruction;
 
 /// Starts two servers, of which only `dialler` knows the other's address.

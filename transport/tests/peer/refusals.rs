@@ -8,7 +8,7 @@ use std::net::UdpSocket;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
-use zoolet_engine::Event;
+use zoolet_machine::Event;
 use zoolet_transport::peer::Instruction;
 use zoolet_transport::peer::codec::Hello;
 use zoolet_transport::peer::trust::close_code::{LIVE_TWICE, PROOF, SERVER};

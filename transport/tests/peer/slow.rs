@@ -10,9 +10,9 @@ use crate::servers::{Plan, Server, commit, entry, id, link_of, ping};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use zoolet_engine::Event;
-use zoolet_engine::budget::Part;
-use zoolet_engine::peer::LinkId;
+use zoolet_machine::Event;
+use zoolet_machine::budget::Part;
+use zoolet_machine::seam::peer::LinkId;
 use zoolet_transport::peer::Instruction;
 
 #[test]

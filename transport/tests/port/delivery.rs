@@ -5,8 +5,8 @@
 use crate::fake::{Client, Server, data, encoded, eventually, get, reply};
 use crate::random::Random;
 use bytes::{Bytes, BytesMut};
-use zoolet_engine::Limits;
-use zoolet_engine::budget::Part;
+use zoolet_machine::Limits;
+use zoolet_machine::budget::Part;
 use zoolet_model::*;
 
 #[test]

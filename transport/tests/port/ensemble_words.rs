@@ -3,14 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::fake::{Server, alone};
-use zoolet_engine::Status;
-use zoolet_engine::event::Shortage;
-use zoolet_engine::peer::Health;
-use zoolet_engine::status::{
+use zoolet_machine::Status;
+use zoolet_machine::seam::event::Shortage;
+use zoolet_machine::seam::peer::Health;
+use zoolet_machine::status::{
     Alarm, DiskTrouble, FlashStatus, LearnerStatus, MemberStatus, PeerStatus, ProposalBytes, Refusal,
 };
-use zoolet_engine::store::{Cause, DeviceWear, SpareBlocks, Written};
-use zoolet_engine::wear::Forecast;
+use zoolet_machine::status::{Cause, DeviceWear, SpareBlocks, Written};
+use zoolet_machine::wear::Forecast;
 use zoolet_model::{ServerId, Zxid};
 use zoolet_transport::server::{About, PortSettings, ServerAddresses, Whitelist};
 use zoolet_zab::{Kind, Role};

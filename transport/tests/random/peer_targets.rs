@@ -2,7 +2,7 @@
 
 use super::peers;
 use bytes::{Bytes, BytesMut};
-use zoolet_engine::peer::{Lane, PeerMessage};
+use zoolet_machine::seam::peer::{Lane, PeerMessage};
 use zoolet_sim::fuzz::Target;
 use zoolet_sim::workload::Random;
 use zoolet_transport::peer::codec::*;

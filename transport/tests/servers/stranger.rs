@@ -6,7 +6,7 @@ use quinn::{Connection, ConnectionError, Endpoint, ReadError, RecvStream, SendSt
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use zoolet_engine::peer::Incarnation;
+use zoolet_machine::seam::peer::Incarnation;
 use zoolet_transport::peer::codec::{Hello, MINOR_VERSION, Opening};
 use zoolet_transport::peer::trust::{Gate, Identity, Pins, Trust};
 

@@ -9,7 +9,7 @@ use crate::watchdog::Watchdog;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use zoolet_engine::ConnId;
+use zoolet_machine::ConnId;
 use zoolet_model::{
     ConnectReply, ConnectRequest, Error, ErrorCode, LostReason, Reply, Request, SessionState, WatchEvent,
 };

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
-use zoolet_engine::{Budget, ConnId, Limits};
+use zoolet_machine::{Budget, ConnId, Limits};
 use zoolet_model::{Error, Reply, SessionId, SessionSecret, SessionState, Text};
 
 /// The xid of requests whose answers are ignored; it names no slot.

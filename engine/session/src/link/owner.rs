@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use zoolet_coordinator::Errand;
-use zoolet_engine::ConnId;
+use zoolet_machine::ConnId;
 use zoolet_model::{Error, Request, SessionId, SessionState, Text};
 
 impl Link {

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake};
 use std::time::Duration;
 use zoolet_coordinator::{Coordinator, Errand, Guid, Instant};
-use zoolet_engine::Event;
-use zoolet_engine::budget::Part;
+use zoolet_machine::Event;
+use zoolet_machine::budget::Part;
 use zoolet_model::{
     AddWatchMode, ConnectReply, ConnectRequest, ErrorCode, EventKind, LostReason, Names, OpResult, Path, ReadOp,
     Request, WatchEvent, WriteOp,

@@ -11,7 +11,7 @@ use crate::oracle::{ClientId, End};
 use crate::workload::{Random, Workload};
 use bytes::Bytes;
 use std::fmt;
-use zoolet_engine::ConnId;
+use zoolet_machine::ConnId;
 use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, SessionId, SessionSecret, WatchEvent};
 use zoolet_zab::ServerId;
 

@@ -1,7 +1,7 @@
 //! The two clocks of a box: a monotonic clock, and a wall clock that people set.
 
 use super::MS;
-use zoolet_engine::Now;
+use zoolet_machine::Now;
 
 /// A step of the wall clock, in milliseconds: 56 years.
 ///

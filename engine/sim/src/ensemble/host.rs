@@ -8,9 +8,10 @@ use crate::disk::SimDisk;
 use crate::workload::Random;
 use std::fmt;
 use std::sync::Arc;
-use zoolet_engine::peer::LinkId;
-use zoolet_engine::store::{Meter, Written};
-use zoolet_engine::{ConnId, Event, Now};
+use zoolet_machine::seam::peer::LinkId;
+use zoolet_machine::status::Written;
+use zoolet_machine::{ConnId, Event, Now};
+use zoolet_store::Meter;
 use zoolet_zab::ServerId;
 
 /// Everything that a process works with.

@@ -2,7 +2,7 @@
 
 use super::{MS, SECOND};
 use crate::workload::Random;
-use zoolet_engine::store::log::BLOCK_BYTES;
+use zoolet_store::log::BLOCK_BYTES;
 
 /// Mean time between two hangs of an SD card.
 const HANGS_APART: u64 = 3600 * SECOND;

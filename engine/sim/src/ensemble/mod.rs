@@ -55,11 +55,11 @@ pub use world::World;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Said {
     /// A message of the sender's state machine.
-    Message(zoolet_engine::peer::PeerMessage),
+    Message(zoolet_machine::seam::peer::PeerMessage),
     /// A part of a snapshot; `None` after the last part.
     Chunk {
         /// The sender's number of the transfer.
-        transfer: zoolet_engine::peer::TransferId,
+        transfer: zoolet_machine::seam::peer::TransferId,
         /// The next bytes.
         bytes: Option<Vec<u8>>,
     },

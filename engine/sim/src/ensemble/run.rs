@@ -20,7 +20,7 @@ use crate::reference::digest_of;
 use crate::workload::{Random, SUPER_USER, Workload};
 use std::collections::BTreeMap;
 use std::fmt;
-use zoolet_engine::{Limits, Settings};
+use zoolet_machine::{Limits, Settings};
 use zoolet_model::Request;
 use zoolet_zab::{Config, EnsembleId, Incarnation, Member, ServerId, Timing, Zxid};
 

@@ -9,7 +9,7 @@ use crate::oracle::ClientId;
 use crate::workload::Random;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use zoolet_engine::Limits;
+use zoolet_machine::Limits;
 use zoolet_model::{ConnectReply, Create, CreateKind, CreateMode, Request, RequestedAcl, Text, WriteOp};
 
 /// The load of the clients.

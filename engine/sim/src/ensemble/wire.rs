@@ -9,7 +9,7 @@ use crate::oracle::ClientId;
 use crate::workload::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use zoolet_engine::ConnId;
+use zoolet_machine::ConnId;
 use zoolet_model::{ConnectRequest, Request};
 use zoolet_zab::ServerId;
 

@@ -7,12 +7,12 @@ use crate::oracle::{History, Recorder};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use zoolet_engine::Server;
-use zoolet_engine::action::Append;
-use zoolet_engine::peer::{Entries, LinkId, PeerMessage};
-use zoolet_engine::store::Health;
-use zoolet_engine::store::log::Facts;
+use zoolet_machine::Server;
+use zoolet_machine::seam::action::Append;
+use zoolet_machine::seam::peer::{Entries, LinkId, PeerMessage};
 use zoolet_model::SessionId;
+use zoolet_store::Health;
+use zoolet_store::log::Facts;
 use zoolet_zab::{AppendSeq, Config, Epoch, Message, Role, ServerId, Zxid};
 
 /// Observations between two full recounts of the invariants.

@@ -11,8 +11,8 @@ use super::{Agenda, Fault, Flight, Links, MS, Rank, Said, Sent, Wires};
 use crate::oracle::ClientId;
 use crate::workload::Random;
 use std::collections::{BTreeMap, BTreeSet};
-use zoolet_engine::ConnId;
-use zoolet_engine::peer::LinkId;
+use zoolet_machine::ConnId;
+use zoolet_machine::seam::peer::LinkId;
 use zoolet_zab::{Config, Role, ServerId};
 
 /// Events at one instant before the run counts as a livelock.

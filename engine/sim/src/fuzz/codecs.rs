@@ -4,15 +4,11 @@ use super::Target;
 use crate::{entries::Entries, workload::Random};
 use bytes::{Bytes, BytesMut};
 use std::net::IpAddr;
-use zoolet_engine::{
-    session::{digest_id, prove},
-    store::key,
-    tree::{
-        acl::{self, Identity},
-        record::{Data, Kind, Session, Totals, Znode},
-    },
-    txn,
-};
+use zoolet_machine::record::acl::{self, Identity};
+use zoolet_machine::record::key;
+use zoolet_machine::record::znode::{Data, Kind, Session, Totals, Znode};
+use zoolet_machine::sessions::{digest_id, prove};
+use zoolet_machine::txn;
 use zoolet_model::{AclEntry, AuthId, Path, Perms, RequestedAcl, ServerId, SessionId, SessionSecret, Text, path};
 
 /// A client's text, as a znode's path and as the keys derived from it.
@@ -116,7 +112,7 @@ fn any_entry(random: &mut Random) -> Vec<u8> {
 
 fn check_entry(bytes: &[u8]) {
     let Ok((header, txn)) = txn::decode(bytes) else { return };
-    zoolet_engine::tree::needs(&txn, &mut |_| {});
+    zoolet_machine::tree::needs(&txn, &mut |_| {});
     assert_eq!(txn::header(bytes), Some(header));
     let encoded = txn::encode(header, &txn, &mut BytesMut::new());
     assert_eq!(txn::decode(&encoded), Ok((header, txn)), "what decodes comes back as it went");

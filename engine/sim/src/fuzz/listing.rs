@@ -1,7 +1,7 @@
 //! A list of the watches, requested a page at a time with any events between two pages.
 
 use std::collections::BTreeSet;
-use zoolet_engine::watch::{ListedBy, Mark};
+use zoolet_machine::watch::{ListedBy, Mark};
 use zoolet_model::{SessionId, Text};
 
 /// A session and a path whose data it watches.

@@ -31,17 +31,13 @@ use crate::world::{Conditions, Durable, Logged, Records, Snapshot, apply_changes
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use zoolet_engine::{
-    Action, Budget, ConnId, Event, Limits, Now, Server, Settings, Status,
-    action::{Append, BaseRead, Checkpoint, Completion, Fetch, FetchId, Generation, LogRecord},
-    budget::Part,
-    event::{BaseFailure, Fetched, List, Shortage},
-    store::{
-        digest::record_hash,
-        key::{Key, ephemerals_prefix},
-    },
-    watch::{ListedBy, Mark, ROWS_MAX},
-};
+use zoolet_machine::budget::Part;
+use zoolet_machine::record::digest::record_hash;
+use zoolet_machine::record::key::{Key, ephemerals_prefix};
+use zoolet_machine::seam::action::{Append, BaseRead, Checkpoint, Completion, Fetch, FetchId, Generation, LogRecord};
+use zoolet_machine::seam::event::{BaseFailure, Fetched, List, Shortage};
+use zoolet_machine::watch::{ListedBy, Mark, ROWS_MAX};
+use zoolet_machine::{Action, Budget, ConnId, Event, Limits, Now, Server, Settings, Status};
 use zoolet_model::{
     ConnectRequest, Create, CreateKind, CreateMode, Request, SessionId, SessionSecret, SetWatches, Text, WriteOp, Zxid,
 };

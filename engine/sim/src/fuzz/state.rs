@@ -2,7 +2,8 @@
 
 use super::{Target, script};
 use crate::{entries::Entries, replica::Replica, workload::Random};
-use zoolet_engine::{store::key, txn};
+use zoolet_machine::record::key;
+use zoolet_machine::txn;
 use zoolet_model::Zxid;
 
 /// Applies arbitrary entries, including valid ones, to two replicas.

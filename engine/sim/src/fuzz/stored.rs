@@ -15,20 +15,17 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_128;
-use zoolet_engine::{
-    action::{Append, BaseRead, Changes, Checkpoint, CheckpointMeta, LogRecord},
-    event::BaseFailure,
-    store::{
-        Strategy,
-        base::{Base, BaseError, Options},
-        digest::record_hash,
-        disk::Disk,
-        image::{self, Image},
-        key::{self, Key},
-        log::{AppendError, Facts, Log, LogError, LogOptions, ReplayError},
-    },
-};
+use zoolet_machine::record::digest::record_hash;
+use zoolet_machine::record::key::{self, Key};
+use zoolet_machine::seam::action::{Append, BaseRead, Checkpoint, CheckpointMeta, LogRecord};
+use zoolet_machine::seam::event::BaseFailure;
+use zoolet_machine::state::Changes;
 use zoolet_model::Zxid;
+use zoolet_store::Strategy;
+use zoolet_store::base::{Base, BaseError, Options};
+use zoolet_store::disk::Disk;
+use zoolet_store::image::{self, Image};
+use zoolet_store::log::{AppendError, Facts, Log, LogError, LogOptions, ReplayError};
 use zoolet_zab::{AppendSeq, Epoch};
 
 const BLOCK: usize = 4096;

@@ -50,7 +50,7 @@ mod tests {
     use super::super::Link;
     use super::super::story::{Story, ack, commit, entered, entry, promise, zxid};
     use super::*;
-    use zoolet_engine::action::LogRecord;
+    use zoolet_machine::seam::action::LogRecord;
 
     #[test]
     fn an_acknowledgement_after_everything_is_durable_is_fine() {

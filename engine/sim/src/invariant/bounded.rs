@@ -30,7 +30,7 @@ mod tests {
     use super::super::Queue;
     use super::super::story::Story;
     use super::*;
-    use zoolet_engine::budget::Part;
+    use zoolet_machine::budget::Part;
 
     #[test]
     fn up_to_the_bound_is_fine_and_beyond_is_reported() {

@@ -75,7 +75,7 @@ impl Invariant for CommitQuorum {
 mod tests {
     use super::super::story::{Story, commit, config, configs, cut, entered, entry, promise, zxid};
     use super::*;
-    use zoolet_engine::store::log::Facts;
+    use zoolet_store::log::Facts;
 
     #[test]
     fn two_of_three_durable_copies_commit() {

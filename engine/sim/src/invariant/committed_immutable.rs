@@ -8,7 +8,7 @@
 //! without it (A21).
 
 use super::{Ghost, Invariant, Link, Seen};
-use zoolet_engine::action::LogRecord;
+use zoolet_machine::seam::action::LogRecord;
 use zoolet_zab::ServerId;
 
 /// See the module.

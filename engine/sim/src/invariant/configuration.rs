@@ -11,7 +11,7 @@
 
 use super::{Ghost, Invariant, Membership, Seen};
 use std::collections::BTreeSet;
-use zoolet_engine::action::LogRecord;
+use zoolet_machine::seam::action::LogRecord;
 use zoolet_zab::{Epoch, Role, ServerId, Zxid};
 
 /// See the module.

@@ -7,7 +7,7 @@
 //! open file (A7).
 
 use super::{Ghost, Invariant, Seen};
-use zoolet_engine::action::LogRecord;
+use zoolet_machine::seam::action::LogRecord;
 use zoolet_zab::{ServerId, Zxid};
 
 /// See the module.

@@ -41,13 +41,14 @@ impl Invariant for Derived {
 mod tests {
     use super::super::story::{Story, commit, payload, zxid};
     use super::*;
-    use zoolet_engine::action::LogRecord;
-    use zoolet_engine::server;
-    use zoolet_engine::tree::acl::Identity;
-    use zoolet_engine::txn::{Op, Txn};
+    use zoolet_machine::derived;
+    use zoolet_machine::record::acl::Identity;
+    use zoolet_machine::seam::action::LogRecord;
+    use zoolet_machine::server;
+    use zoolet_machine::txn::{Op, Txn};
     use zoolet_model::{CreateKind, SessionId, SessionSecret};
 
-    const TRUE: server::Derived = server::Derived { name: "fetch_bytes", kept: 3, counted: 3 };
+    const TRUE: derived::Derived = derived::Derived { name: "fetch_bytes", kept: 3, counted: 3 };
 
     /// A session with one ephemeral, and the numbers after that.
     fn story() -> (Story, server::Counts) {
@@ -90,7 +91,7 @@ mod tests {
     #[test]
     fn a_number_that_is_not_what_it_stands_for_is_reported() {
         let (mut story, counts) = story();
-        let derived = [TRUE, server::Derived { kept: 4, ..TRUE }];
+        let derived = [TRUE, derived::Derived { kept: 4, ..TRUE }];
         story.see(2, Seen::Kept { applied: zxid(1, 2), counts: &counts, derived: &derived });
         story.is_wrong(&["at server 2 after 1.2, fetch_bytes is kept as 4, and there are 3"]);
     }
@@ -100,7 +101,7 @@ mod tests {
         let (mut story, _) = story();
         let model = story.checks.ghost.model.as_mut().unwrap();
         assert!(model.counts().is_ok());
-        model.records.remove(&zoolet_engine::store::key::znode("/e").unwrap());
+        model.records.remove(&zoolet_machine::record::key::znode("/e").unwrap());
         let what = model.counts().unwrap_err();
         assert!(what.starts_with("/ has 1 children, and its record says 2"), "{what}");
         story.write(1, &[super::super::story::entry(1, 3)]);

@@ -40,7 +40,7 @@ impl Invariant for Determinism {
 
     fn recount(&mut self, ghost: &Ghost) -> Result<(), String> {
         let Some(model) = &ghost.model else { return Ok(()) };
-        let hash = zoolet_engine::store::digest::record_hash;
+        let hash = zoolet_machine::record::digest::record_hash;
         let sum = model.records.iter().fold(0u128, |sum, (key, record)| sum.wrapping_add(hash(key, record)));
         if sum == model.digest {
             return Ok(());
@@ -54,8 +54,8 @@ mod tests {
     use super::super::State;
     use super::super::story::{Story, commit, entry, epoch, id, payload, zxid};
     use super::*;
-    use zoolet_engine::action::LogRecord;
-    use zoolet_engine::txn::Txn;
+    use zoolet_machine::seam::action::LogRecord;
+    use zoolet_machine::txn::Txn;
     use zoolet_model::SessionSecret;
     use zoolet_zab::Role;
 

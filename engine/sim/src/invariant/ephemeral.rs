@@ -9,9 +9,9 @@
 use super::{Ghost, Invariant, Seen, Settled};
 use crate::replica::Replica;
 use std::collections::{BTreeMap, BTreeSet};
-use zoolet_engine::store::key::{self, Key};
-use zoolet_engine::tree::record::{Kind, Znode};
-use zoolet_engine::txn::{self, Txn};
+use zoolet_machine::record::key::{self, Key};
+use zoolet_machine::record::znode::{Kind, Znode};
+use zoolet_machine::txn::{self, Txn};
 use zoolet_model::SessionId;
 use zoolet_zab::ServerId;
 
@@ -119,9 +119,9 @@ impl Invariant for Ephemeral {
 mod tests {
     use super::super::story::{Story, commit, payload, zxid};
     use super::*;
-    use zoolet_engine::action::LogRecord;
-    use zoolet_engine::tree::acl::Identity;
-    use zoolet_engine::txn::Op;
+    use zoolet_machine::record::acl::Identity;
+    use zoolet_machine::seam::action::LogRecord;
+    use zoolet_machine::txn::Op;
     use zoolet_model::{CreateKind, SessionSecret};
 
     fn create(path: &str, session: SessionId) -> Txn<'_> {

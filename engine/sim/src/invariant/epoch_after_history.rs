@@ -7,7 +7,7 @@
 
 use super::{Ghost, Invariant, Link, Seen};
 use std::collections::BTreeMap;
-use zoolet_engine::action::LogRecord;
+use zoolet_machine::seam::action::LogRecord;
 use zoolet_zab::{Epoch, ServerId};
 
 /// See the module.

@@ -11,7 +11,7 @@
 use super::one_primary::led_by;
 use super::{Ghost, Invariant, Link, Seen};
 use std::collections::{BTreeMap, BTreeSet};
-use zoolet_engine::action::LogRecord;
+use zoolet_machine::seam::action::LogRecord;
 use zoolet_zab::{Credentials, Epoch, Incarnation, Message, ServerId};
 
 /// An epoch, its leader, and the leader's process.

@@ -9,10 +9,11 @@ use crate::replica::Replica;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use zoolet_engine::action::LogRecord;
-use zoolet_engine::server::Counts;
-use zoolet_engine::store::log::{Facts, chain_after};
-use zoolet_engine::tree::Applied;
+use zoolet_machine::record::chain_after;
+use zoolet_machine::seam::action::LogRecord;
+use zoolet_machine::server::Counts;
+use zoolet_machine::tree::Applied;
+use zoolet_store::log::Facts;
 use zoolet_zab::{AppendSeq, Config, Epoch, Incarnation, Kind, Message, ServerId, Zxid};
 
 /// The configurations that a log knows; `None` before the first one.

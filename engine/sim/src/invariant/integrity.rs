@@ -7,7 +7,7 @@
 //! A15, A22, A23).
 
 use super::{Ghost, Invariant, Seen};
-use zoolet_engine::action::LogRecord;
+use zoolet_machine::seam::action::LogRecord;
 use zoolet_zab::ServerId;
 
 /// See the module.
@@ -52,7 +52,7 @@ impl Invariant for Integrity {
 mod tests {
     use super::super::story::{Story, cut, entered, entry, payload, promise, zxid};
     use super::*;
-    use zoolet_engine::txn::Txn;
+    use zoolet_machine::txn::Txn;
     use zoolet_model::SessionId;
 
     #[test]

@@ -6,7 +6,7 @@
 //! D10).
 
 use super::{Ghost, Invariant, Seen};
-use zoolet_engine::action::LogRecord;
+use zoolet_machine::seam::action::LogRecord;
 use zoolet_zab::{ServerId, Zxid};
 
 /// See the module.

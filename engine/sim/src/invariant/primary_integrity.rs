@@ -5,7 +5,7 @@
 //! B13).
 
 use super::{Ghost, Invariant, Seen};
-use zoolet_engine::action::LogRecord;
+use zoolet_machine::seam::action::LogRecord;
 use zoolet_zab::{ServerId, Zxid};
 
 /// See the module.

@@ -5,7 +5,7 @@
 //! quorum round trip, and a session that is never accepted expires.
 
 use super::{Ghost, Invariant, Seen};
-use zoolet_engine::store::key;
+use zoolet_machine::record::key;
 use zoolet_zab::ServerId;
 
 /// See the module.
@@ -36,8 +36,8 @@ impl Invariant for Returning {
 mod tests {
     use super::super::story::{Story, commit, payload, zxid};
     use super::*;
-    use zoolet_engine::action::LogRecord;
-    use zoolet_engine::txn::Txn;
+    use zoolet_machine::seam::action::LogRecord;
+    use zoolet_machine::txn::Txn;
     use zoolet_model::{SessionId, SessionSecret};
 
     /// Commits the creation of a session, and its end if `ends`.

@@ -1,10 +1,11 @@
 //! The events that the simulator reports.
 
-use zoolet_engine::action::{Append, LogRecord};
-use zoolet_engine::budget::Part;
-use zoolet_engine::server::{Counts, Derived};
-use zoolet_engine::store::log::Facts;
+use zoolet_machine::budget::Part;
+use zoolet_machine::derived::Derived;
+use zoolet_machine::seam::action::{Append, LogRecord};
+use zoolet_machine::server::Counts;
 use zoolet_model::SessionId;
+use zoolet_store::log::Facts;
 use zoolet_zab::{AppendSeq, Epoch, LinkId, Message, Role, ServerId, Zxid};
 
 /// A server's own report, requested after every event.
@@ -44,7 +45,7 @@ pub enum Seen<'a> {
     /// A process starts on a log.
     ///
     /// It is reported directly after the log was opened, before the server gets any event. See
-    /// [`zoolet_engine::store::log::Log::facts`].
+    /// [`zoolet_store::log::Log::facts`].
     Started {
         /// The process's number, unique at this server.
         process: u64,

@@ -5,7 +5,7 @@
 
 use super::{Ghost, Invariant, Seen};
 use std::collections::BTreeSet;
-use zoolet_engine::store::key;
+use zoolet_machine::record::key;
 use zoolet_zab::{ServerId, Zxid};
 
 /// See the module.
@@ -55,8 +55,8 @@ impl Invariant for SessionIds {
 mod tests {
     use super::super::story::{Story, commit, payload, zxid};
     use super::*;
-    use zoolet_engine::action::LogRecord;
-    use zoolet_engine::txn::Txn;
+    use zoolet_machine::seam::action::LogRecord;
+    use zoolet_machine::txn::Txn;
     use zoolet_model::{SessionId, SessionSecret};
 
     #[test]

@@ -4,9 +4,10 @@ use super::history::Link;
 use super::{Checks, Invariant, Seen, State};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
-use zoolet_engine::action::{Append, LogRecord};
-use zoolet_engine::store::log::{Facts, chain_after};
-use zoolet_engine::txn::{self, Header, Txn};
+use zoolet_machine::record::chain_after;
+use zoolet_machine::seam::action::{Append, LogRecord};
+use zoolet_machine::txn::{self, Header, Txn};
+use zoolet_store::log::Facts;
 use zoolet_zab::{
     AppendSeq, Attempt, Config, EnsembleId, Epoch, Incarnation, Kind, LinkId, Member, Message, Role, ServerId, Zxid,
 };

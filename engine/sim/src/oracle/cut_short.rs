@@ -86,9 +86,9 @@ fn seen(facts: &Facts<'_>, received: &Received) -> i64 {
 mod tests {
     use crate::oracle::{ClientId, End, Recorder, check};
     use bytes::BytesMut;
-    use zoolet_engine::ConnId;
-    use zoolet_engine::tree::acl::Identity;
-    use zoolet_engine::txn::{self, Header, Op, Txn};
+    use zoolet_machine::ConnId;
+    use zoolet_machine::record::acl::Identity;
+    use zoolet_machine::txn::{self, Header, Op, Txn};
     use zoolet_model::{
         ConnectReply, ConnectRequest, CreateKind, EventKind, Reply, Request, ServerId, SessionId, SessionSecret,
         SetWatches, WatchEvent, WriteOp, Zxid,

@@ -8,10 +8,10 @@ use super::facts::{Entry, Facts};
 use super::violation::{Violation, clock};
 use crate::replica::{Replica, path_of};
 use std::collections::{BTreeMap, BTreeSet};
-use zoolet_engine::store::key;
-use zoolet_engine::tree::Outcome;
-use zoolet_engine::tree::record::{Kind, Znode};
-use zoolet_engine::txn::Txn;
+use zoolet_machine::record::key;
+use zoolet_machine::record::znode::{Kind, Znode};
+use zoolet_machine::tree::Outcome;
+use zoolet_machine::txn::Txn;
 use zoolet_model::SessionId;
 
 /// The owner of each ephemeral and the live sessions, according to the records.
@@ -40,7 +40,7 @@ fn told(rule: &'static str, entry: &Entry<'_>) -> Violation {
 }
 
 impl Owners {
-    fn judge(&mut self, entry: &Entry<'_>, applied: &zoolet_engine::tree::Applied) -> Result<(), Violation> {
+    fn judge(&mut self, entry: &Entry<'_>, applied: &zoolet_machine::tree::Applied) -> Result<(), Violation> {
         if let Some(Txn::Write { session, .. } | Txn::Multi { session, .. }) = &entry.txn
             && !self.live.contains(session)
             && !applied.changes.is_empty()
@@ -120,8 +120,8 @@ mod tests {
     use super::*;
     use crate::oracle::{History, Recorder};
     use bytes::BytesMut;
-    use zoolet_engine::tree::acl::Identity;
-    use zoolet_engine::txn::{self, Header, Op};
+    use zoolet_machine::record::acl::Identity;
+    use zoolet_machine::txn::{self, Header, Op};
     use zoolet_model::{CreateKind, SessionSecret, Zxid};
 
     const A: SessionId = SessionId(1);

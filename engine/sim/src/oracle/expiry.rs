@@ -15,7 +15,7 @@ use super::facts::{Facts, Session, has_place, is_refused};
 use super::history::{Connection, End};
 use super::origin::{Origin, Origins};
 use super::violation::{Violation, clock};
-use zoolet_engine::txn::Txn;
+use zoolet_machine::txn::Txn;
 use zoolet_model::{Request, SessionId};
 
 /// Maximum time that the request of an unanswered connection is in flight to the leader, in

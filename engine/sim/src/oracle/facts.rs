@@ -7,7 +7,7 @@ use super::identity::Identities;
 use super::violation::Violation;
 use crate::reference::Reference;
 use std::collections::BTreeMap;
-use zoolet_engine::txn::{self, Txn};
+use zoolet_machine::txn::{self, Txn};
 use zoolet_model::{ErrorCode, Request, SessionId, SessionSecret};
 
 /// A committed entry, decoded.

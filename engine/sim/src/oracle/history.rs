@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use zoolet_engine::ConnId;
+use zoolet_machine::ConnId;
 use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, ServerId, SessionId, WatchEvent, Zxid};
 
 /// A client, numbered by the run's driver.

@@ -8,8 +8,8 @@ use super::facts::{Entry, Facts, Session, is_ordered, is_refused};
 use super::violation::{Violation, clock};
 use crate::reference::{Ids, Tree, Writer};
 use std::collections::BTreeSet;
-use zoolet_engine::tree::acl::{self, Identity};
-use zoolet_engine::txn::{Op, Txn};
+use zoolet_machine::record::acl::{self, Identity};
+use zoolet_machine::txn::{Op, Txn};
 use zoolet_model::{CreateMode, ErrorCode, Request, RequestedAcl, SessionId, WriteOp};
 
 /// The origin of an entry.
@@ -387,9 +387,9 @@ mod tests {
     use crate::reference::digest_of;
     use crate::workload::USERS;
     use bytes::{Bytes, BytesMut};
-    use zoolet_engine::ConnId;
-    use zoolet_engine::tree::acl::{self, Identity};
-    use zoolet_engine::txn::{self, Header, Op, Txn};
+    use zoolet_machine::ConnId;
+    use zoolet_machine::record::acl::{self, Identity};
+    use zoolet_machine::txn::{self, Header, Op, Txn};
     use zoolet_model::{
         AclEntry, AuthId, ConnectReply, ConnectRequest, Create, CreateKind, CreateMode, ErrorCode, Names, Perms, Reply,
         Request, RequestedAcl, ServerId, SessionId, SessionSecret, Text, WriteOp, Zxid,

@@ -15,7 +15,7 @@ use super::watch::{Script, Watches};
 use crate::reference::{Change, Tree, Writer, listed, missed, watch_set_by};
 use bytes::Bytes;
 use std::collections::BTreeSet;
-use zoolet_engine::txn::Txn;
+use zoolet_machine::txn::Txn;
 use zoolet_model::{ErrorCode, EventKind, Reply, Request, SessionId, SetWatches};
 
 /// A change of a znode: created, deleted, or given other data.
@@ -213,7 +213,7 @@ impl Replay<'_, '_> {
                 Ok(Reply::Empty)
             }
             Request::AddWatch { path, mode } => {
-                self.watches.add(connection, path, zoolet_engine::watch::WatchKind::from(*mode).into(), true);
+                self.watches.add(connection, path, zoolet_machine::watch::WatchKind::from(*mode).into(), true);
                 Ok(Reply::WatchAdded)
             }
             Request::CheckWatches { path, kind } => found(self.watches.has(connection, path, *kind), answer),

@@ -3,7 +3,7 @@
 use super::facts::{is_ordered, is_refused};
 use super::history::{End, History, Received};
 use std::collections::BTreeMap;
-use zoolet_engine::txn::{self, Txn};
+use zoolet_machine::txn::{self, Txn};
 use zoolet_model::{Request, SessionId};
 
 /// Counts of a history's contents.

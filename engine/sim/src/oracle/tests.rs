@@ -4,9 +4,9 @@ use super::origin::Origins;
 use super::*;
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
-use zoolet_engine::ConnId;
-use zoolet_engine::tree::acl::Identity;
-use zoolet_engine::txn::{self, Header, Op, Txn};
+use zoolet_machine::ConnId;
+use zoolet_machine::record::acl::Identity;
+use zoolet_machine::txn::{self, Header, Op, Txn};
 use zoolet_model::{
     ConnectReply, ConnectRequest, CreateKind, ErrorCode, EventKind, Reply, Request, ServerId, SessionId, SessionSecret,
     WatchEvent, Zxid,

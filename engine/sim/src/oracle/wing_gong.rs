@@ -9,9 +9,9 @@ use crate::reference::{RefOutput, Reference};
 use crate::workload::Random;
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
-use zoolet_engine::ConnId;
-use zoolet_engine::tree::acl::Identity;
-use zoolet_engine::txn::{self, Header, Op, Txn};
+use zoolet_machine::ConnId;
+use zoolet_machine::record::acl::Identity;
+use zoolet_machine::txn::{self, Header, Op, Txn};
 use zoolet_model::{
     ConnectReply, ConnectRequest, ErrorCode, Reply, Request, ServerId, SessionId, SessionSecret, WriteOp, Zxid,
 };

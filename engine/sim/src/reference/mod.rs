@@ -20,7 +20,9 @@ pub(crate) use answers::{concerns, missed, watch_set_by};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 pub(crate) use tree::{Change, Writer};
-use zoolet_engine::{ConnId, server::Counts, watch::WatchKind};
+use zoolet_machine::ConnId;
+use zoolet_machine::server::Counts;
+use zoolet_machine::watch::WatchKind;
 use zoolet_model::{
     AuthId, ErrorCode, Perms, Reply, Request, SessionId, SetWatches, Text, WatchEvent, WatcherType, WriteOp,
 };

@@ -3,16 +3,13 @@
 use crate::base_support::{BASE_ID, Model, OPTIONS, assert_holds, contents, create, merge, open};
 use bytes::Bytes;
 use std::sync::Arc;
-use zoolet_engine::{
-    action::{BaseRead, Changes, Checkpoint, Generation},
-    store::{
-        FsDisk,
-        base::{Base, BaseError, Options, Scrubbed},
-        disk::Disk,
-        key,
-    },
-};
+use zoolet_machine::record::key;
+use zoolet_machine::seam::action::{BaseRead, Checkpoint, Generation};
+use zoolet_machine::state::Changes;
 use zoolet_sim::disk::{OperationKind, Random, SimDisk};
+use zoolet_store::FsDisk;
+use zoolet_store::base::{Base, BaseError, Options, Scrubbed};
+use zoolet_store::disk::Disk;
 
 #[test]
 fn a_checkpoint_is_what_the_next_process_opens() {
@@ -277,7 +274,7 @@ fn a_scrub_is_sound_or_names_the_damage() {
             end => break end,
         }
     };
-    assert!(matches!(end, Err(zoolet_engine::event::BaseFailure::Damaged(_))), "{end:?}");
+    assert!(matches!(end, Err(zoolet_machine::seam::event::BaseFailure::Damaged(_))), "{end:?}");
 }
 
 #[test]

@@ -7,12 +7,10 @@ use crate::base_support::{BASE_ID, Model, OPTIONS, assert_holds, create, merge, 
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use zoolet_engine::{
-    action::Checkpoint,
-    store::base::{Base, BaseError, Options},
-    store::key,
-};
+use zoolet_machine::record::key;
+use zoolet_machine::seam::action::Checkpoint;
 use zoolet_sim::disk::{OperationKind, Random, SimDisk};
+use zoolet_store::base::{Base, BaseError, Options};
 
 /// Returns the power-loss seeds to try after a crash at this step.
 ///
@@ -52,7 +50,7 @@ impl History {
     ///
     /// The first action is the creation, each other one a checkpoint. Merges come in between.
     fn run(&self, disk: &SimDisk) -> usize {
-        let created = zoolet_engine::store::base::Base::create(
+        let created = zoolet_store::base::Base::create(
             std::sync::Arc::new(disk.clone()),
             crate::base_support::BASE_ID,
             crate::base_support::OPTIONS,

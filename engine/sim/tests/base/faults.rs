@@ -10,8 +10,10 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
-use zoolet_engine::{action::BaseRead, event::BaseFailure, store::base::BaseError};
+use zoolet_machine::seam::action::BaseRead;
+use zoolet_machine::seam::event::BaseFailure;
 use zoolet_sim::disk::{OperationKind, Random, SimDisk};
+use zoolet_store::base::BaseError;
 
 #[test]
 fn reads_that_fail_now_and_then_never_change_an_answer() {

@@ -3,16 +3,13 @@
 
 use crate::base_support::{BASE_ID, Model, Records, create, merge, open};
 use bytes::Bytes;
-use zoolet_engine::{
-    action::{BaseRead, Changes},
-    event::BaseFailure,
-    store::{
-        base::{Base, BaseError, Scrubbed},
-        disk::Disk,
-        key,
-    },
-};
+use zoolet_machine::record::key;
+use zoolet_machine::seam::action::BaseRead;
+use zoolet_machine::seam::event::BaseFailure;
+use zoolet_machine::state::Changes;
 use zoolet_sim::disk::{Random, SimDisk};
+use zoolet_store::base::{Base, BaseError, Scrubbed};
+use zoolet_store::disk::Disk;
 
 /// Returns a base with runs above both tables of redb.
 ///

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use zoolet_engine::store::Reserve;
-use zoolet_engine::{Event, Limits};
+use zoolet_machine::{Event, Limits};
 use zoolet_model::{CreateKind, ErrorCode, Reply, Request};
 use zoolet_sim::client;
 use zoolet_sim::disk::SimDisk;
 use zoolet_sim::machine::{Machine, tiny_limits};
+use zoolet_store::Reserve;
 
 fn limits() -> Limits {
     Limits { memtable_bytes: 64 << 10, log_segment_bytes: 64 << 10, disk_reserve_bytes: 512 << 10, ..tiny_limits() }

@@ -6,17 +6,14 @@
 use crate::base_support::{BASE_ID, Model, OPTIONS, Records, assert_holds, contents, create};
 use bytes::Bytes;
 use std::{borrow::Cow, path::PathBuf, sync::Arc};
-use zoolet_engine::{
-    action::{BaseRead, Changes},
-    event::BaseFailure,
-    store::{
-        FsDisk,
-        base::Base,
-        image::{self, Image, ImageError},
-        key,
-    },
-};
+use zoolet_machine::record::key;
+use zoolet_machine::seam::action::BaseRead;
+use zoolet_machine::seam::event::BaseFailure;
+use zoolet_machine::state::Changes;
 use zoolet_sim::disk::{Random, SimDisk};
+use zoolet_store::FsDisk;
+use zoolet_store::base::Base;
+use zoolet_store::image::{self, Image, ImageError};
 
 /// A real directory whose images are read through a memory map.
 struct RealDisk {
@@ -200,7 +197,7 @@ fn a_file_cut_anywhere_is_damaged() {
     let bytes = write(&disk, "tree.img", &model).unwrap();
     for length in (0..bytes).step_by(1009) {
         let disk = disk.after_process_crash();
-        zoolet_engine::store::disk::Disk::open(&disk, "tree.img").unwrap().set_len(length).unwrap();
+        zoolet_store::disk::Disk::open(&disk, "tree.img").unwrap().set_len(length).unwrap();
         assert!(matches!(Image::open_pread(&disk, "tree.img"), Err(ImageError::Damaged(_))), "{length} bytes");
     }
 }

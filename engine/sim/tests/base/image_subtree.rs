@@ -3,9 +3,9 @@
 //! Its znodes read back as written, and a crash leaves the previous image or the new one.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use zoolet_engine::store::image::{Image, Subtree};
 use zoolet_model::{Path, Stat, Zxid};
 use zoolet_sim::disk::SimDisk;
+use zoolet_store::image::{Image, Subtree};
 
 const NAME: &str = "conf.image";
 

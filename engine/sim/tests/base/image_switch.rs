@@ -8,20 +8,17 @@ use crate::base_support::{Model, contents};
 use crate::log_support::{append, entry, open_epoch, zxid};
 use bytes::Bytes;
 use std::{convert::Infallible, sync::Arc};
-use zoolet_engine::{
-    Event, Limits,
-    action::{Changes, Checkpoint, CheckpointMeta, LogRecord},
-    store::{
-        SnapshotSink, Store, Strategy,
-        base::Base,
-        disk::Disk,
-        image::SnapshotSource,
-        key,
-        log::{Receiving, chain_after},
-    },
-};
+use zoolet_machine::record::{chain_after, key};
+use zoolet_machine::seam::action::{Checkpoint, CheckpointMeta, LogRecord};
+use zoolet_machine::state::Changes;
+use zoolet_machine::{Event, Limits};
 use zoolet_model::Zxid;
 use zoolet_sim::{disk::SimDisk, machine::tiny_limits};
+use zoolet_store::base::Base;
+use zoolet_store::disk::Disk;
+use zoolet_store::image::SnapshotSource;
+use zoolet_store::log::Receiving;
+use zoolet_store::{SnapshotSink, Store, Strategy};
 
 const CHAIN: u128 = 0x77;
 

@@ -7,17 +7,14 @@
 use crate::base_support::{BASE_ID, Model, OPTIONS, Records, assert_holds, contents, create, merge};
 use bytes::Bytes;
 use std::sync::Arc;
-use zoolet_engine::{
-    action::{BaseRead, Changes},
-    event::BaseFailure,
-    store::{
-        base::{Base, BaseSink},
-        disk::Disk,
-        image::{self, ImageError, SnapshotSource},
-        key,
-    },
-};
+use zoolet_machine::record::key;
+use zoolet_machine::seam::action::BaseRead;
+use zoolet_machine::seam::event::BaseFailure;
+use zoolet_machine::state::Changes;
 use zoolet_sim::disk::{Random, SimDisk};
+use zoolet_store::base::{Base, BaseSink};
+use zoolet_store::disk::Disk;
+use zoolet_store::image::{self, ImageError, SnapshotSource};
 
 const NEW_ID: u64 = BASE_ID + 1;
 

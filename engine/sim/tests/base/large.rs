@@ -4,14 +4,11 @@
 use crate::base_support::{BASE_ID, Model, assert_holds};
 use bytes::Bytes;
 use std::sync::Arc;
-use zoolet_engine::{
-    action::{BaseRead, Changes},
-    store::{
-        base::{Base, Options},
-        key,
-    },
-};
+use zoolet_machine::record::key;
+use zoolet_machine::seam::action::BaseRead;
+use zoolet_machine::state::Changes;
 use zoolet_sim::disk::SimDisk;
+use zoolet_store::base::{Base, Options};
 
 const LARGE: u64 = 200_000;
 const RUNS: usize = 12;

@@ -21,18 +21,14 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use zoolet_engine::{
-    action::{BaseRead, Changes, Checkpoint, CheckpointMeta},
-    store::{
-        FsDisk,
-        base::{Base, Options, Scrubbed},
-        digest,
-        disk::Disk,
-        image::{self, Image},
-        key,
-    },
-};
+use zoolet_machine::record::{digest, key};
+use zoolet_machine::seam::action::{BaseRead, Checkpoint, CheckpointMeta};
+use zoolet_machine::state::Changes;
 use zoolet_sim::disk::Random;
+use zoolet_store::FsDisk;
+use zoolet_store::base::{Base, Options, Scrubbed};
+use zoolet_store::disk::Disk;
+use zoolet_store::image::{self, Image};
 
 const ZNODES: u64 = 1_000_000;
 const PER_CHECKPOINT: u64 = 10_000;

@@ -6,12 +6,10 @@
 use crate::base_support::{BASE_ID, Model, OPTIONS, create};
 use bytes::Bytes;
 use std::sync::Arc;
-use zoolet_engine::store::{
-    base::Base,
-    image::{ImageError, SnapshotSource},
-    key,
-};
+use zoolet_machine::record::key;
 use zoolet_sim::disk::SimDisk;
+use zoolet_store::base::Base;
+use zoolet_store::image::{ImageError, SnapshotSource};
 
 /// Bytes received at a time.
 const CHUNK: usize = 64 << 10;

@@ -1,12 +1,10 @@
 //! The patrol, which reads the whole base once a day.
 
 use crate::base_support::{Model, create, merge};
-use zoolet_engine::{
-    event::{BaseFailure, Shortage},
-    store::base::Patrol,
-    store::disk::Disk,
-};
+use zoolet_machine::seam::event::{BaseFailure, Shortage};
 use zoolet_sim::disk::{Random, SimDisk};
+use zoolet_store::base::Patrol;
+use zoolet_store::disk::Disk;
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -15,7 +13,7 @@ const HOUR_MS: u64 = 3_600_000;
 /// Returns when the pass ended, and its outcome.
 fn walk(
     patrol: &mut Patrol,
-    base: &zoolet_engine::store::base::Base,
+    base: &zoolet_store::base::Base,
     from_ms: u64,
     until_ms: u64,
 ) -> Option<(u64, Result<u64, BaseFailure>)> {

@@ -3,11 +3,11 @@
 
 use crate::base_support::{Model, OPTIONS, assert_holds, contents, create, merge, open};
 use bytes::Bytes;
-use zoolet_engine::{
-    action::{BaseRead, Changes, Checkpoint},
-    store::{base::BaseError, key},
-};
+use zoolet_machine::record::key;
+use zoolet_machine::seam::action::{BaseRead, Checkpoint};
+use zoolet_machine::state::Changes;
 use zoolet_sim::disk::{OperationKind, Random, SimDisk};
+use zoolet_store::base::BaseError;
 
 fn large(count: u64) -> Changes {
     let one = |at: u64| (key::data(&format!("/large/{at}")).unwrap(), Some(Bytes::from(vec![3; 60_000])));

@@ -3,16 +3,13 @@
 
 use bytes::Bytes;
 use std::{collections::BTreeMap, sync::Arc};
-use zoolet_engine::{
-    action::{BaseRead, Changes, Checkpoint, CheckpointMeta},
-    event::BaseFailure,
-    store::{
-        base::{Base, BaseError, Options},
-        digest, key,
-    },
-};
+use zoolet_machine::record::{digest, key};
+use zoolet_machine::seam::action::{BaseRead, Checkpoint, CheckpointMeta};
+use zoolet_machine::seam::event::BaseFailure;
+use zoolet_machine::state::Changes;
 use zoolet_model::{SessionId, Zxid};
 use zoolet_sim::disk::{Random, SimDisk};
+use zoolet_store::base::{Base, BaseError, Options};
 
 /// Options so small that a few checkpoints cause merges of several steps.
 pub const OPTIONS: Options =
@@ -96,7 +93,7 @@ pub fn assert_holds(base: &Base, model: &Model, context: &str) {
     assert!(found == model.records, "{context}: records differ");
     let mut scrub = base.scrub();
     while scrub.step(10_000).unwrap_or_else(|failure| panic!("{context}: {failure:?}"))
-        == zoolet_engine::store::base::Scrubbed::More
+        == zoolet_store::base::Scrubbed::More
     {}
 }
 

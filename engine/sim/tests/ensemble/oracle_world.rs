@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use std::time::{Duration, Instant};
-use zoolet_engine::{ConnId, Limits, Settings};
+use zoolet_machine::{ConnId, Limits, Settings};
 use zoolet_model::{ConnectReply, ConnectRequest, Request, ServerId};
 use zoolet_sim::{
     oracle::{self, ClientId, End, History, Promises, Recorder, Summary},

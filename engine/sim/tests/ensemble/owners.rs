@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use zoolet_coordinator::Coordinator;
-use zoolet_engine::txn::{self, Txn};
+use zoolet_machine::txn::{self, Txn};
 use zoolet_model::{ErrorCode, Path, Request, SessionId, WriteOp};
 use zoolet_session::{CreateOptions, Error, Session, SessionState, Version};
 use zoolet_sim::ensemble::{

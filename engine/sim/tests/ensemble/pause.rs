@@ -12,7 +12,7 @@
 //! - `timeliness`: a read shows nothing that was outdated long before it was requested.
 #![allow(clippy::print_stderr, reason = "what the runs had in them, for people")]
 
-use zoolet_engine::txn::{self, Txn};
+use zoolet_machine::txn::{self, Txn};
 use zoolet_model::{Request, SessionId};
 use zoolet_sim::ensemble::{DATA_BYTES, DiskModel, Load, MS, Plan, SECOND, Trace, conclude};
 use zoolet_sim::oracle::{History, Operation, Summary};

@@ -15,10 +15,11 @@ use bytes::Bytes;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Instant;
-use zoolet_engine::Limits;
-use zoolet_engine::action::{Changes, Checkpoint, CheckpointMeta};
-use zoolet_engine::store::{Store, Strategy, capped, disk_bytes_min, key};
-use zoolet_engine::wear::{self, Medium, Wear};
+use zoolet_machine::Limits;
+use zoolet_machine::record::key;
+use zoolet_machine::seam::action::{Checkpoint, CheckpointMeta};
+use zoolet_machine::state::Changes;
+use zoolet_machine::wear::{self, Medium, Wear};
 use zoolet_model::{Request, ServerId, Zxid};
 use zoolet_profiles::{Axis, Key, Profile};
 use zoolet_sim::disk::SimDisk;
@@ -26,6 +27,7 @@ use zoolet_sim::ensemble::{
     DATA_BYTES, DiskModel, Host, Latencies, Load, MS, Path, Plan, SECOND, Site, Trace, World, conclude,
 };
 use zoolet_sim::oracle::{History, Summary};
+use zoolet_store::{Store, Strategy, capped, disk_bytes_min};
 use zoolet_zab::Timing;
 
 /// Simulated minutes of a plain `cargo test`.

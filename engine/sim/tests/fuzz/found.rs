@@ -2,11 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::log_support::{append, create, entry, open_epoch, small, try_open, zxid};
-use zoolet_engine::store::{Strategy, disk::Disk, log::LogError};
-use zoolet_engine::{ConnId, Limits};
+use zoolet_machine::{ConnId, Limits};
 use zoolet_model::{AddWatchMode, ConnectRequest, Request, SetWatches, Zxid};
 use zoolet_sim::disk::SimDisk;
 use zoolet_sim::world::{Conditions, World};
+use zoolet_store::Strategy;
+use zoolet_store::disk::Disk;
+use zoolet_store::log::LogError;
 
 /// A device returned zeroes for the first block of the newest segment. The log took the file for an
 /// unused one, and opened without the acknowledged entries in it.

@@ -7,15 +7,11 @@ use std::{
     io,
     sync::{Arc, Mutex},
 };
-use zoolet_engine::{
-    action::{Append, LogRecord},
-    store::{
-        Strategy,
-        log::{AppendError, Log, LogError, LogOptions},
-    },
-};
+use zoolet_machine::seam::action::{Append, LogRecord};
 use zoolet_model::Zxid;
 use zoolet_sim::disk::{OperationKind, SimDisk};
+use zoolet_store::Strategy;
+use zoolet_store::log::{AppendError, Log, LogError, LogOptions};
 use zoolet_zab::AppendSeq;
 
 /// Returns `count` appends of one entry each, as from many connections.
@@ -238,7 +234,7 @@ fn a_record_that_would_break_a_promise_stops_the_log() {
         log.append(&[Append { seq, records: vec![entry(zxid(1, 1), 1)].into(), watermark: Zxid::ZERO, expect: None }])
     };
     let too_large = |log: &mut Log| append(log, vec![entry(zxid(1, 1), 16 << 10)], Zxid::ZERO);
-    type Wish<'a> = &'a dyn Fn(&mut Log) -> Result<zoolet_engine::store::log::Persisted, AppendError>;
+    type Wish<'a> = &'a dyn Fn(&mut Log) -> Result<zoolet_store::log::Persisted, AppendError>;
     let wishes: [Wish<'_>; 6] = [&gap, &old_promise, &unpromised, &committed, &numbers, &too_large];
     for (number, wish) in wishes.into_iter().enumerate() {
         let disk = SimDisk::new(1);

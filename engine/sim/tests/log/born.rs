@@ -5,12 +5,12 @@
 
 use crate::log_support::{BLOCK, Fate, GONE};
 use std::collections::BTreeMap;
-use zoolet_engine::Limits;
-use zoolet_engine::store::disk::Disk;
+use zoolet_machine::Limits;
 use zoolet_model::{CreateKind, Request};
 use zoolet_sim::client::{NOW, create};
 use zoolet_sim::disk::SimDisk;
 use zoolet_sim::machine::{Machine, tiny_limits};
+use zoolet_store::disk::Disk;
 
 /// Returns limits at which one segment holds everything that a test writes.
 fn limits() -> Limits {

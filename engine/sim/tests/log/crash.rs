@@ -7,15 +7,11 @@
 use crate::log_support::*;
 use bytes::Bytes;
 use std::sync::Arc;
-use zoolet_engine::{
-    action::{Append, LogRecord},
-    store::{
-        Strategy,
-        log::{AppendError, Facts, Log, LogError, LogOptions, Receiving},
-    },
-};
+use zoolet_machine::seam::action::{Append, LogRecord};
 use zoolet_model::Zxid;
 use zoolet_sim::disk::{Random, SimDisk};
+use zoolet_store::Strategy;
+use zoolet_store::log::{AppendError, Facts, Log, LogError, LogOptions, Receiving};
 use zoolet_zab::{AppendSeq, Epoch};
 
 /// The expected state of a log, kept the naive way.

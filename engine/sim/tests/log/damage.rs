@@ -6,12 +6,10 @@
 
 use crate::log_support::*;
 use std::{io, sync::Arc};
-use zoolet_engine::store::{
-    Strategy,
-    log::{Facts, LogError},
-};
 use zoolet_model::Zxid;
 use zoolet_sim::disk::{OperationKind, Random, SimDisk};
+use zoolet_store::Strategy;
+use zoolet_store::log::{Facts, LogError};
 
 /// Returns the disk and the facts of a log over three segments.
 ///
@@ -114,14 +112,14 @@ fn a_read_error_is_reported_and_cuts_nothing() {
 fn another_disks_segment_is_not_taken_for_ours() {
     let (disk, _) = history(Strategy::Recycle, 3);
     let other = SimDisk::new(1);
-    let log = zoolet_engine::store::log::Log::create(
+    let log = zoolet_store::log::Log::create(
         Arc::new(other.clone()),
         small(Strategy::Recycle),
         Facts::birth(7, DISK_INCARNATION + 1),
     );
     log.unwrap();
     let foreign = other.contents("seg-00.log").unwrap();
-    zoolet_engine::store::disk::Disk::open(&disk, "seg-01.log").unwrap().write_at(0, &foreign).unwrap();
+    zoolet_store::disk::Disk::open(&disk, "seg-01.log").unwrap().write_at(0, &foreign).unwrap();
     let error = try_open(&disk, small(Strategy::Recycle)).unwrap_err();
     assert!(error.to_string().contains("another disk"), "{error}");
 }

@@ -4,12 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::log_support::*;
-use zoolet_engine::{
-    action::{Append, LogRecord},
-    store::log::{AppendError, Log, chain_after},
-};
+use zoolet_machine::record::chain_after;
+use zoolet_machine::seam::action::{Append, LogRecord};
 use zoolet_model::Zxid;
 use zoolet_sim::disk::SimDisk;
+use zoolet_store::log::{AppendError, Log};
 use zoolet_zab::AppendSeq;
 
 fn expecting(seq: u64, records: Vec<LogRecord>, expect: u128) -> Append {
@@ -21,7 +20,7 @@ fn plain(seq: u64, records: Vec<LogRecord>) -> Append {
 }
 
 /// Returns a log with six records, among them entries 1.0 to 1.3.
-fn four_entries(disk: &SimDisk, strategy: zoolet_engine::store::Strategy) -> Log {
+fn four_entries(disk: &SimDisk, strategy: zoolet_store::Strategy) -> Log {
     let mut log = create(disk, small(strategy));
     append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
     append(&mut log, (1..=3).map(|counter| entry(zxid(1, counter), 10)).collect(), zxid(1, 1)).unwrap();

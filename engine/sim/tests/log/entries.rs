@@ -9,15 +9,12 @@ use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
 };
-use zoolet_engine::{
-    action::LogRecord,
-    store::{
-        FsDisk, Strategy,
-        log::{Entries, Log, LogError, LogOptions, LogReader, ReadError, chain_after},
-    },
-};
+use zoolet_machine::record::chain_after;
+use zoolet_machine::seam::action::LogRecord;
 use zoolet_model::Zxid;
 use zoolet_sim::disk::{Random, SimDisk};
+use zoolet_store::log::{Entries, Log, LogError, LogOptions, LogReader, ReadError};
+use zoolet_store::{FsDisk, Strategy};
 use zoolet_zab::Epoch;
 
 /// A zxid above every entry.

@@ -4,16 +4,14 @@
 use crate::log_support::{append, entry, epoch, zxid};
 use bytes::Bytes;
 use std::sync::Arc;
-use zoolet_engine::{
-    Event, Limits,
-    action::{Changes, Checkpoint, CheckpointMeta, LogRecord},
-    store::{
-        Store, Strategy, key,
-        log::{Receiving, chain_after},
-    },
-};
+use zoolet_machine::record::{chain_after, key};
+use zoolet_machine::seam::action::{Checkpoint, CheckpointMeta, LogRecord};
+use zoolet_machine::state::Changes;
+use zoolet_machine::{Event, Limits};
 use zoolet_model::Zxid;
 use zoolet_sim::{disk::SimDisk, machine::tiny_limits};
+use zoolet_store::log::Receiving;
+use zoolet_store::{Store, Strategy};
 
 fn open(disk: &SimDisk, limits: &Limits) -> Store {
     Store::open(Arc::new(disk.clone()), Strategy::Recycle, limits, 77).unwrap()

@@ -6,16 +6,13 @@
 use crate::log_support::*;
 use bytes::Bytes;
 use std::sync::Arc;
-use zoolet_engine::{
-    action::LogRecord,
-    store::{
-        Strategy,
-        disk::Disk,
-        log::{Facts, Log, Receiving, chain_after},
-    },
-};
+use zoolet_machine::record::chain_after;
+use zoolet_machine::seam::action::LogRecord;
 use zoolet_model::Zxid;
 use zoolet_sim::disk::SimDisk;
+use zoolet_store::Strategy;
+use zoolet_store::disk::Disk;
+use zoolet_store::log::{Facts, Log, Receiving};
 
 /// Returns a part of seg-00.log in hex, 16 bytes a line.
 ///

@@ -12,16 +12,20 @@ use std::{
     sync::Arc,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
-use zoolet_engine::{
-    Event, Limits,
-    action::{Changes, Checkpoint, CheckpointMeta, LogRecord},
-    store::{Health, SnapshotSink, Store, Strategy, base::Base, disk::Disk, image::SnapshotSource, key, log::Log},
-};
+use zoolet_machine::record::key;
+use zoolet_machine::seam::action::{Checkpoint, CheckpointMeta, LogRecord};
+use zoolet_machine::state::Changes;
+use zoolet_machine::{Event, Limits};
 use zoolet_model::Zxid;
 use zoolet_sim::{
     disk::{OperationKind, SimDisk},
     machine::tiny_limits,
 };
+use zoolet_store::base::Base;
+use zoolet_store::disk::Disk;
+use zoolet_store::image::SnapshotSource;
+use zoolet_store::log::Log;
+use zoolet_store::{Health, SnapshotSink, Store, Strategy};
 use zoolet_zab::{Config, EnsembleId, Incarnation, Kind, Member};
 
 const BORN: u128 = 77;

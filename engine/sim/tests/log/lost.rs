@@ -6,11 +6,11 @@
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::log_support::*;
-use zoolet_engine::store::Strategy;
-use zoolet_engine::store::disk::Disk;
-use zoolet_engine::store::log::{LogError, LogOptions};
 use zoolet_model::Zxid;
 use zoolet_sim::disk::{Random, SimDisk};
+use zoolet_store::Strategy;
+use zoolet_store::disk::Disk;
+use zoolet_store::log::{LogError, LogOptions};
 
 fn options(strategy: Strategy) -> LogOptions {
     LogOptions { segments: 8, ..small(strategy) }
@@ -155,7 +155,7 @@ fn a_segment_that_a_crash_left_without_its_end_gets_it_before_anything_else_is_a
             disk.set_crash_at(step);
             let history = || -> Result<(), Box<dyn std::error::Error>> {
                 let shared = std::sync::Arc::new(disk.clone());
-                let mut log = zoolet_engine::store::log::Log::create(shared, options(strategy), birth())?;
+                let mut log = zoolet_store::log::Log::create(shared, options(strategy), birth())?;
                 append(&mut log, open_epoch(1), Zxid::ZERO)?;
                 for counter in 1..20 {
                     append(&mut log, vec![entry(zxid(1, counter), 200)], zxid(1, counter - 1))?;
@@ -167,8 +167,8 @@ fn a_segment_that_a_crash_left_without_its_end_gets_it_before_anything_else_is_a
                 let Ok((mut log, opened)) = try_open(&image, options(strategy)) else { continue };
                 let accepted = opened.facts.accepted.next().unwrap();
                 let records = vec![
-                    zoolet_engine::action::LogRecord::Promise(accepted),
-                    zoolet_engine::action::LogRecord::Epoch(accepted),
+                    zoolet_machine::seam::action::LogRecord::Promise(accepted),
+                    zoolet_machine::seam::action::LogRecord::Epoch(accepted),
                     entry(Zxid::first_of(accepted), 10),
                 ];
                 append(&mut log, records, Zxid::ZERO).unwrap();

@@ -11,14 +11,10 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use zoolet_engine::{
-    action::Append,
-    store::{
-        FsDisk,
-        log::{Log, LogOptions},
-    },
-};
+use zoolet_machine::seam::action::Append;
 use zoolet_model::Zxid;
+use zoolet_store::FsDisk;
+use zoolet_store::log::{Log, LogOptions};
 use zoolet_zab::AppendSeq;
 
 fn calls(log: &Log, count: u64, entries: u64) -> Vec<Vec<Append>> {

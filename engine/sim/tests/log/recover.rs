@@ -4,16 +4,13 @@
 use crate::log_support::*;
 use bytes::Bytes;
 use std::{io, sync::Arc};
-use zoolet_engine::{
-    action::LogRecord,
-    store::{
-        FsDisk, Strategy,
-        disk::Disk,
-        log::{AppendError, Facts, Log, LogError, Receiving, chain_after},
-    },
-};
+use zoolet_machine::record::chain_after;
+use zoolet_machine::seam::action::LogRecord;
 use zoolet_model::Zxid;
 use zoolet_sim::disk::{OperationKind, SimDisk};
+use zoolet_store::disk::Disk;
+use zoolet_store::log::{AppendError, Facts, Log, LogError, Receiving};
+use zoolet_store::{FsDisk, Strategy};
 
 #[test]
 fn entries_come_back_in_order_with_their_bytes() {
@@ -75,7 +72,7 @@ fn a_watermark_never_speaks_of_entries_that_are_not_there() {
 
 fn run_split(disk: &SimDisk) {
     let Ok(mut log) =
-        zoolet_engine::store::log::Log::create(std::sync::Arc::new(disk.clone()), small(Strategy::Recycle), birth())
+        zoolet_store::log::Log::create(std::sync::Arc::new(disk.clone()), small(Strategy::Recycle), birth())
     else {
         return;
     };
@@ -414,7 +411,7 @@ fn a_missing_segment_in_the_middle_is_damage() {
         }
         for name in ["seg-01.log", "seg-02.log"] {
             let disk = disk.after_process_crash();
-            zoolet_engine::store::disk::Disk::remove(&disk, name).unwrap();
+            zoolet_store::disk::Disk::remove(&disk, name).unwrap();
             let (log, _) = open(&disk, small(strategy));
             assert!(matches!(try_replay(&log, Zxid::ZERO), Err(LogError::Damaged { .. })), "{name}");
         }
@@ -432,9 +429,7 @@ fn the_other_strategy_and_other_sizes_open_the_same_log() {
             counter += 1;
             append(&mut log, vec![entry(zxid(1, counter), 3000)], zxid(1, counter)).unwrap();
         }
-        for options in
-            [small(second), zoolet_engine::store::log::LogOptions { segment_bytes: 32 << 10, ..small(second) }]
-        {
+        for options in [small(second), zoolet_store::log::LogOptions { segment_bytes: 32 << 10, ..small(second) }] {
             let (mut log, _) = open(&disk, options);
             assert_eq!(zxids(&log, Zxid::ZERO).len() as u64, counter + 1);
             for _ in 0..4 {
@@ -443,7 +438,7 @@ fn the_other_strategy_and_other_sizes_open_the_same_log() {
             }
             assert_eq!(zxids(&log, Zxid::ZERO).len() as u64, counter + 1);
         }
-        let options = zoolet_engine::store::log::LogOptions { segment_bytes: 32 << 10, ..small(second) };
+        let options = zoolet_store::log::LogOptions { segment_bytes: 32 << 10, ..small(second) };
         let (mut log, _) = open(&disk, options);
         for _ in 0..40 {
             log.recycle(zxid(1, counter));

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use zoolet_engine::{Event, Limits};
+use zoolet_machine::{Event, Limits};
 use zoolet_model::{CreateKind, Request};
 use zoolet_sim::client::{CONN, NOW, create};
 use zoolet_sim::disk::SimDisk;

@@ -7,15 +7,12 @@
 use crate::log_support::*;
 use bytes::Bytes;
 use std::sync::Arc;
-use zoolet_engine::{
-    action::{Append, LogRecord},
-    store::{
-        Strategy,
-        log::{AppendError, Log, LogError, Opened, chain_after},
-    },
-};
+use zoolet_machine::record::chain_after;
+use zoolet_machine::seam::action::{Append, LogRecord};
 use zoolet_model::Zxid;
 use zoolet_sim::disk::SimDisk;
+use zoolet_store::Strategy;
+use zoolet_store::log::{AppendError, Log, LogError, Opened};
 use zoolet_zab::AppendSeq;
 
 /// Returns the appends with consecutive numbers.

@@ -4,16 +4,12 @@
 
 use bytes::Bytes;
 use std::{convert::Infallible, sync::Arc};
-use zoolet_engine::{
-    action::{Append, LogRecord},
-    store::{
-        Strategy,
-        disk::Disk,
-        log::{AppendError, Facts, Log, LogError, LogOptions, Opened, Persisted, ReplayError},
-    },
-};
+use zoolet_machine::seam::action::{Append, LogRecord};
 use zoolet_model::Zxid;
 use zoolet_sim::disk::SimDisk;
+use zoolet_store::Strategy;
+use zoolet_store::disk::Disk;
+use zoolet_store::log::{AppendError, Facts, Log, LogError, LogOptions, Opened, Persisted, ReplayError};
 use zoolet_zab::{AppendSeq, Epoch};
 
 pub const BOTH: [Strategy; 2] = [Strategy::Recycle, Strategy::Append];

@@ -7,20 +7,20 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use zoolet_engine::action::{Append, BaseRead, Fetch, FetchWhat, Generation, ReadLog};
-use zoolet_engine::event::{BaseFailure, Fetched};
-use zoolet_engine::peer::{
+use zoolet_machine::record::key::end_of_prefix;
+use zoolet_machine::seam::action::{Append, BaseRead, Fetch, FetchWhat, Generation, ReadLog};
+use zoolet_machine::seam::event::{BaseFailure, Fetched};
+use zoolet_machine::seam::peer::{
     Incarnation, Lane, LinkId, LogRange, LogReadFailure, NotReceived, ReceivedSnapshot, TransferId,
 };
-use zoolet_engine::store::base::{Base, BaseReader};
-use zoolet_engine::store::image::SnapshotSource;
-use zoolet_engine::store::key::end_of_prefix;
-use zoolet_engine::store::log::{Log, ReadError};
-use zoolet_engine::store::{Reserve, SnapshotSink, Store, Strategy};
-use zoolet_engine::{Action, ConnId, Event, Limits, Now, PeerMessage, Server, Settings, Start, Status};
+use zoolet_machine::{Action, ConnId, Event, Limits, Now, PeerMessage, Server, Settings, Start, Status};
 use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, ServerId, Zxid};
 use zoolet_sim::client::NOW;
 use zoolet_sim::disk::SimDisk;
+use zoolet_store::base::{Base, BaseReader};
+use zoolet_store::image::SnapshotSource;
+use zoolet_store::log::{Log, ReadError};
+use zoolet_store::{Reserve, SnapshotSink, Store, Strategy};
 use zoolet_zab::{Config, Timing};
 
 /// An answer that a connection received.

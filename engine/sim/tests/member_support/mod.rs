@@ -7,11 +7,11 @@
 
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use zoolet_engine::action::{Append, BaseRead, FetchWhat, LogRecord};
-use zoolet_engine::event::{BaseFailure, Fetched};
-use zoolet_engine::peer::{Lane, LogRange, LogReadFailure};
-use zoolet_engine::store::log::chain_after;
-use zoolet_engine::{Action, ConnId, Event, Limits, Now, PeerMessage, Server, Settings, Start, Status};
+use zoolet_machine::record::chain_after;
+use zoolet_machine::seam::action::{Append, BaseRead, FetchWhat, LogRecord};
+use zoolet_machine::seam::event::{BaseFailure, Fetched};
+use zoolet_machine::seam::peer::{Lane, LogRange, LogReadFailure};
+use zoolet_machine::{Action, ConnId, Event, Limits, Now, PeerMessage, Server, Settings, Start, Status};
 use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, ServerId, SessionId, WatchEvent, Zxid};
 use zoolet_sim::client::NOW;
 use zoolet_zab::{AppendSeq, Config, EnsembleId, Incarnation, Kind, LinkId, Member, Recovered, Timing};
@@ -284,7 +284,7 @@ impl Members {
     pub fn status(&mut self, server: u8) -> Status {
         self.handle(server, Event::Status { ticket: 1 });
         let mut status = *self.answered.take().expect("it answers");
-        status.alarms = zoolet_engine::status::alarms(&status);
+        status.alarms = zoolet_machine::status::alarms(&status);
         status
     }
 

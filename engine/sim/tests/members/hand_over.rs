@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::Members;
-use zoolet_engine::event::Shortage;
-use zoolet_engine::status::{Alarm, DiskTrouble, DiskTroubles, Refusal};
-use zoolet_engine::{Event, PeerMessage};
+use zoolet_machine::seam::event::Shortage;
+use zoolet_machine::status::{Alarm, DiskTrouble, DiskTroubles, Refusal};
+use zoolet_machine::{Event, PeerMessage};
 use zoolet_model::{CreateKind, ErrorCode, Reply, Request, WriteOp};
 use zoolet_sim::client::create;
 use zoolet_zab::Message;

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 use crate::member_boxes::{Boxes, Told, small_limits};
-use zoolet_engine::{Limits, PeerMessage};
+use zoolet_machine::{Limits, PeerMessage};
 use zoolet_model::{CreateKind, Reply, Request, Zxid};
 use zoolet_sim::client;
 use zoolet_zab::Message;

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::Members;
-use zoolet_engine::PeerMessage;
+use zoolet_machine::PeerMessage;
 use zoolet_model::{CreateKind, Request, ServerId, Text};
 use zoolet_sim::client::create;
 use zoolet_zab::{Kind, Message, Refused};

@@ -6,13 +6,13 @@
 use crate::member_boxes::{Boxes, Told, small_limits};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
-use zoolet_engine::action::{Append, LogRecord};
-use zoolet_engine::store::disk::Disk;
-use zoolet_engine::store::{Store, Strategy};
-use zoolet_engine::txn::{self, Header, Txn};
-use zoolet_engine::{Event, Limits, PeerMessage};
+use zoolet_machine::seam::action::{Append, LogRecord};
+use zoolet_machine::txn::{self, Header, Txn};
+use zoolet_machine::{Event, Limits, PeerMessage};
 use zoolet_model::{CreateKind, Epoch, Request, ServerId, SessionSecret, Zxid};
 use zoolet_sim::client;
+use zoolet_store::disk::Disk;
+use zoolet_store::{Store, Strategy};
 use zoolet_zab::AppendSeq;
 
 fn write_much(boxes: &mut Boxes, server: u8, count: u32) {

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::{Members, Told};
-use zoolet_engine::event::Shortage;
-use zoolet_engine::{Event, Limits, PeerMessage, Settings};
+use zoolet_machine::seam::event::Shortage;
+use zoolet_machine::{Event, Limits, PeerMessage, Settings};
 use zoolet_model::{CreateKind, ErrorCode, Reply, Request, ServerId, Text};
 use zoolet_sim::client::{create, set};
 

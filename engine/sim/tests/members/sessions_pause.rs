@@ -6,7 +6,7 @@
 
 use crate::member_support::{Client, Members, Told};
 use bytes::Bytes;
-use zoolet_engine::Event;
+use zoolet_machine::Event;
 use zoolet_model::{CreateKind, ErrorCode, Reply, Request, Text};
 use zoolet_sim::client::{create, delete, set};
 

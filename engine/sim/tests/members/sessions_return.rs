@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::{Client, Members, Told};
-use zoolet_engine::peer::{Attachment, Claim};
-use zoolet_engine::{Event, PeerMessage};
+use zoolet_machine::seam::peer::{Attachment, Claim};
+use zoolet_machine::{Event, PeerMessage};
 use zoolet_model::{CreateKind, ErrorCode, EventKind, Reply, Request, SessionId, SetWatches, Text};
 use zoolet_sim::client::{create, set};
 
@@ -540,7 +540,7 @@ fn a_question_that_comes_late_is_of_no_epoch_that_this_leader_leads() {
     let client = members.client(servers[0], TIMEOUT_MS);
     let epoch = zoolet_zab::Epoch::new(0).unwrap();
     let since = Attachment { epoch: zoolet_zab::Epoch::MAX, round: 1 };
-    let sessions = vec![Claim { session: client.session, conn: zoolet_engine::ConnId(4000), since }];
+    let sessions = vec![Claim { session: client.session, conn: zoolet_machine::ConnId(4000), since }];
     let stale = PeerMessage::Touch { epoch, sessions, of_this_process: None };
     members.inject(servers[1], leader, stale);
     members.settle();

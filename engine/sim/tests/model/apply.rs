@@ -6,12 +6,12 @@
 
 use bytes::BytesMut;
 use std::collections::BTreeMap;
-use zoolet_engine::{
-    store::{digest::record_hash, key},
-    tree::acl::Identity,
-    tree::{OpOutcome, Outcome, record::Znode},
-    txn::{self, Header, Op, Txn},
-};
+use zoolet_machine::record::acl::Identity;
+use zoolet_machine::record::digest::record_hash;
+use zoolet_machine::record::key;
+use zoolet_machine::record::znode::Znode;
+use zoolet_machine::tree::{OpOutcome, Outcome};
+use zoolet_machine::txn::{self, Header, Op, Txn};
 use zoolet_model::{CreateKind, ErrorCode, SessionId, SessionSecret, Zxid};
 use zoolet_sim::{entries::Entries, replica::Replica};
 

@@ -3,10 +3,8 @@
 //! The size of memory, the latency of the disk and the time of checkpoints change nothing. No bytes
 //! in the log keep a server from starting.
 
-use zoolet_engine::{
-    ConnId, Limits,
-    txn::{self, Txn},
-};
+use zoolet_machine::txn::{self, Txn};
+use zoolet_machine::{ConnId, Limits};
 use zoolet_model::{ConnectRequest, Zxid};
 use zoolet_sim::{
     entries::Entries,

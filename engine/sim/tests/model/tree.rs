@@ -11,10 +11,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
-use zoolet_engine::{
-    ConnId, Limits, Settings,
-    txn::{self, Header, Txn},
-};
+use zoolet_machine::txn::{self, Header, Txn};
+use zoolet_machine::{ConnId, Limits, Settings};
 use zoolet_model::{ConnectRequest, ErrorCode, Reply, Request, SessionId, SessionSecret, Zxid};
 use zoolet_sim::{
     reference::{RefOutput, Reference, digest_of},

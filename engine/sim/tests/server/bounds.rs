@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use bytes::Bytes;
-use zoolet_engine::{ConnId, Event, Limits};
+use zoolet_machine::{ConnId, Event, Limits};
 use zoolet_model::{
     ConnectRequest, Create, CreateKind, CreateMode, ErrorCode, Perms, Reply, Request, RequestedAcl, WriteOp,
 };
@@ -89,7 +89,7 @@ fn a_failed_fetch_answers_its_own_request_and_no_other() {
     }
     drop(machine);
     let mut machine = Machine::connected(&disk, tiny_limits());
-    machine.unreadable = ["/a", "/b"].iter().filter_map(|path| zoolet_engine::store::key::znode(path)).collect();
+    machine.unreadable = ["/a", "/b"].iter().filter_map(|path| zoolet_machine::record::key::znode(path)).collect();
     let get = |path: &str| zoolet_model::ReadOp::GetData { path: path.into() };
     let both = Request::MultiRead(vec![get("/a"), get("/b")]);
     let after = Request::GetData { path: "/c".into(), watch: false };
@@ -121,7 +121,7 @@ fn a_write_that_a_failed_fetch_refuses_is_answered_after_the_writes_before_it() 
         CONN,
         ConnectRequest { session: session.session, password, ..ConnectRequest::for_new_session(TIMEOUT_MS) },
     );
-    machine.unreadable = vec![zoolet_engine::store::key::ephemerals_prefix(session.session)];
+    machine.unreadable = vec![zoolet_machine::record::key::ephemerals_prefix(session.session)];
     machine.told.clear();
     let writes = [create("/p", 0, CreateKind::Persistent), create("/e", 0, CreateKind::Ephemeral), delete("/p")];
     for (xid, write) in (1..).zip(writes) {

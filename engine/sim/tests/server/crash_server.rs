@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use std::collections::BTreeMap;
-use zoolet_engine::{ConnId, Event};
+use zoolet_machine::{ConnId, Event};
 use zoolet_model::{ConnectRequest, CreateKind, Request, Zxid};
 use zoolet_sim::client::{CONN, NOW, TIMEOUT_MS, create, delete, set};
 use zoolet_sim::disk::SimDisk;
@@ -175,8 +175,8 @@ fn a_server_killed_at_every_step_in_many_ways_keeps_what_it_acknowledged() {
 #[test]
 fn a_base_with_records_is_never_taken_for_a_leftover() {
     use std::sync::Arc;
-    use zoolet_engine::store::disk::Disk;
-    use zoolet_engine::store::{Store, Strategy};
+    use zoolet_store::disk::Disk;
+    use zoolet_store::{Store, Strategy};
     let disk = SimDisk::new(1);
     let mut machine = Machine::start(&disk, tiny_limits(), NOW).unwrap();
     play(&mut machine, false, &mut |_| {}).1.unwrap();

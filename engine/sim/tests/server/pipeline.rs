@@ -1,8 +1,8 @@
 //! One session that sends reads and writes without waiting.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use zoolet_engine::event::BaseFailure;
-use zoolet_engine::{Event, Limits};
+use zoolet_machine::seam::event::BaseFailure;
+use zoolet_machine::{Event, Limits};
 use zoolet_model::{CreateKind, ErrorCode, ReadOp, ReadResult, Reply, Request, Text};
 use zoolet_sim::client::{CONN, NOW, create, set};
 use zoolet_sim::disk::SimDisk;
@@ -83,7 +83,7 @@ fn an_entry_waits_for_a_read_before_it_until_that_has_failed() {
     machine.write(create("/cold", 1, CreateKind::Persistent)).unwrap();
     machine.write(create("/a", 1, CreateKind::Persistent)).unwrap();
     fill_memory(&mut machine);
-    machine.unreadable = vec![zoolet_engine::store::key::with_znode("/cold", |key| key.into()).unwrap()];
+    machine.unreadable = vec![zoolet_machine::record::key::with_znode("/cold", |key| key.into()).unwrap()];
     let write = || Request::Write(set("/a", 1));
     send(&mut machine, vec![write(), get("/cold"), write()]);
     machine.settle().unwrap();

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use std::io::ErrorKind;
-use zoolet_engine::{Event, Limits};
+use zoolet_machine::{Event, Limits};
 use zoolet_model::{CreateKind, ErrorCode};
 use zoolet_sim::client::create;
 use zoolet_sim::disk::{OperationKind, SimDisk};

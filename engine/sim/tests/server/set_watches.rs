@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use std::collections::BTreeSet;
-use zoolet_engine::ConnId;
+use zoolet_machine::ConnId;
 use zoolet_model::{ConnectRequest, CreateKind, EventKind, Reply, Request, SetWatches, Text, WatchEvent};
 use zoolet_sim::client::create;
 use zoolet_sim::world::{Conditions, Sent, World};

@@ -6,10 +6,10 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
-use zoolet_engine::store::capped;
-use zoolet_engine::store::disk::{Disk, DiskFile};
 use zoolet_sim::disk::SimDisk;
 use zoolet_sim::workload::Random;
+use zoolet_store::capped;
+use zoolet_store::disk::{Disk, DiskFile};
 
 const BLOCK: u64 = 4096;
 const BOUND: u64 = 64 * BLOCK;

@@ -2,10 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use std::sync::Arc;
-use zoolet_engine::Limits;
-use zoolet_engine::store::disk::Disk;
-use zoolet_engine::store::{Cause, Meter, MeteredDisk, Store, Strategy, Written};
+use zoolet_machine::Limits;
+use zoolet_machine::status::{Cause, Written};
 use zoolet_sim::disk::SimDisk;
+use zoolet_store::disk::Disk;
+use zoolet_store::{Meter, MeteredDisk, Store, Strategy};
 
 const BLOCK: u64 = 4096;
 

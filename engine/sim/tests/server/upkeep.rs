@@ -1,6 +1,6 @@
 //! Periodic work of the server, and changed session timeouts.
 
-use zoolet_engine::{ConnId, Event};
+use zoolet_machine::{ConnId, Event};
 use zoolet_model::{ConnectReply, ConnectRequest, CreateKind, Request};
 use zoolet_sim::client::{CONN, NOW, TIMEOUT_MS, create, delete};
 use zoolet_sim::disk::SimDisk;

@@ -4,7 +4,7 @@ use super::writer::Plan;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use zoolet_engine::store::FileSystem;
+use zoolet_store::FileSystem;
 
 /// The current step of the writer, which is stuck if no more events arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

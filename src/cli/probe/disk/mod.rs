@@ -11,7 +11,8 @@ pub(in crate::cli) use writer::run as run_writer;
 
 use std::path::PathBuf;
 use std::time::Duration;
-use zoolet_engine::store::{DeviceWear, FileSystem};
+use zoolet_machine::status::DeviceWear;
+use zoolet_store::FileSystem;
 
 /// The findings about the disk.
 #[derive(Clone, PartialEq, Debug)]

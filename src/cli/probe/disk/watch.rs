@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
-use zoolet_engine::store::{DeviceWear, FileSystem};
+use zoolet_store::FileSystem;
 
 /// Interval between looks at the deadline and the progress.
 const TELL_EVERY: Duration = Duration::from_millis(200);
@@ -30,7 +30,7 @@ pub(in crate::cli::probe) fn measure(data: &Path, until: Instant, progress: &mut
     let events = start(data).map_err(|error| Exit::failed(format!("the disk cannot be measured: {error}")))?;
     let mut found = watch(&events, until, data, progress)?;
     if found.stuck.is_none() {
-        found.wear = DeviceWear::below(&found.directory);
+        found.wear = zoolet_store::device_wear(&found.directory);
     }
     Ok(found)
 }

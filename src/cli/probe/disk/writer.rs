@@ -11,8 +11,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use zoolet_engine::store::disk::{Disk, DiskFile};
-use zoolet_engine::store::{FileSystem, FsDisk, Strategy};
+use zoolet_store::disk::{Disk, DiskFile};
+use zoolet_store::{FileSystem, FsDisk, Strategy};
 
 /// Write unit of the log, in bytes.
 pub(super) const BLOCK: u64 = 4096;

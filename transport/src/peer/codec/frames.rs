@@ -3,7 +3,7 @@
 use super::reader::{Read, Reader};
 use super::{CodecError, message};
 use bytes::{Buf, Bytes, BytesMut};
-use zoolet_engine::peer::{Lane, PeerMessage};
+use zoolet_machine::seam::peer::{Lane, PeerMessage};
 
 /// Size of the receive buffers that several small frames share.
 ///

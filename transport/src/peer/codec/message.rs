@@ -3,10 +3,10 @@
 use super::reader::{Read, Reader};
 use super::{CodecError, Kind, writer, zab};
 use bytes::{BufMut, BytesMut};
-use zoolet_engine::action::CheckpointMeta;
-use zoolet_engine::event::{ConnId, Shortage};
-use zoolet_engine::peer::{Claim, Entries, Health, PeerEntry, PeerMessage, TransferId};
-use zoolet_engine::status::{DiskTroubles, Refusal};
+use zoolet_machine::seam::action::CheckpointMeta;
+use zoolet_machine::seam::event::{ConnId, Shortage};
+use zoolet_machine::seam::peer::{Claim, Entries, Health, PeerEntry, PeerMessage, TransferId};
+use zoolet_machine::status::{DiskTroubles, Refusal};
 use zoolet_model::{ErrorCode, ServerId, SessionSecret};
 use zoolet_zab::{MEMBERS_MAX, Role};
 

@@ -28,8 +28,8 @@ pub use kind::Kind;
 pub use opening::{OPENING_BYTES_MAX, Opening, REASON_BYTES_MAX, SnapshotReply, SnapshotRequest, StreamLane};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use zoolet_engine::Limits;
-use zoolet_engine::peer::{CLAIMS_MAX, ENTRIES_BYTES_MAX, Lane, PeerEntry, PeerMessage};
+use zoolet_machine::Limits;
+use zoolet_machine::seam::peer::{CLAIMS_MAX, ENTRIES_BYTES_MAX, Lane, PeerEntry, PeerMessage};
 
 /// Appends `message` as one frame.
 pub fn encode(message: &PeerMessage, out: &mut BytesMut) {

@@ -4,7 +4,7 @@ use super::frames::{LENGTH_BYTES, announced};
 use super::reader::{Read, Reader};
 use super::{CodecError, Hello, Kind, writer};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use zoolet_engine::peer::{Lane, TransferId};
+use zoolet_machine::seam::peer::{Lane, TransferId};
 
 /// Maximum bytes of a stream's first frame. Bounds the memory that an unproved peer can consume.
 pub const OPENING_BYTES_MAX: usize = 4096;

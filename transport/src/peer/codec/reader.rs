@@ -2,7 +2,7 @@
 
 use super::{CodecError, Kind};
 use bytes::Bytes;
-use zoolet_engine::peer::Attachment;
+use zoolet_machine::seam::peer::Attachment;
 use zoolet_model::{ServerId, SessionId, Zxid};
 use zoolet_zab::{Attempt, Credentials, EnsembleId, Epoch};
 

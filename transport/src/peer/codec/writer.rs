@@ -2,7 +2,7 @@
 
 use super::Kind;
 use bytes::{BufMut, BytesMut};
-use zoolet_engine::peer::Attachment;
+use zoolet_machine::seam::peer::Attachment;
 use zoolet_model::{SessionId, Zxid};
 use zoolet_zab::{Credentials, Epoch};
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use zoolet_engine::network::network;
+use zoolet_machine::network::network;
 use zoolet_model::ServerId;
 
 /// Time for an accepted connection to prove itself.

@@ -27,7 +27,7 @@ use super::members::Member;
 use super::{Links, life};
 use crate::peer::trust::{Refused, Why};
 use std::sync::Arc;
-use zoolet_engine::Event;
+use zoolet_machine::Event;
 use zoolet_model::ServerId;
 
 /// Decision about a proved connection.

@@ -8,7 +8,7 @@ use crate::peer::seam::{Instruction, Outbox};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::yield_now;
-use zoolet_engine::peer::LinkId;
+use zoolet_machine::seam::peer::LinkId;
 use zoolet_model::ServerId;
 
 /// Carries out pushed instructions, for ever.

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use zoolet_engine::Event;
-use zoolet_engine::peer::{Lane, PeerMessage};
+use zoolet_machine::Event;
+use zoolet_machine::seam::peer::{Lane, PeerMessage};
 use zoolet_model::ServerId;
 
 /// Stream priorities, as in quinn: higher values are sent first.

@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
-use zoolet_engine::peer::{Lane, LinkId, PeerMessage};
+use zoolet_machine::seam::peer::{Lane, LinkId, PeerMessage};
 use zoolet_model::ServerId;
 
 /// Maximum time for a live server to answer a probe.

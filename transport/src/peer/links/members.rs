@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::sync::{Mutex, MutexGuard, watch};
-use zoolet_engine::peer::LinkId;
+use zoolet_machine::seam::peer::LinkId;
 use zoolet_model::ServerId;
 
 /// Maximum number of addresses remembered for one member.

@@ -60,8 +60,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use zoolet_engine::peer::LinkId;
-use zoolet_engine::{Budget, Event};
+use zoolet_machine::seam::peer::LinkId;
+use zoolet_machine::{Budget, Event};
 use zoolet_model::ServerId;
 
 /// Time for peers to receive the queued messages when this server stops.

@@ -6,7 +6,7 @@ use super::lock;
 use std::hash::Hash;
 use std::sync::Mutex;
 use std::time::Instant;
-use zoolet_engine::notices;
+use zoolet_machine::seam::notices;
 
 /// Writes warnings to the log.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use zoolet_engine::network::network;
+use zoolet_machine::network::network;
 
 /// With this many handshakes in progress, strangers must first validate their address.
 ///

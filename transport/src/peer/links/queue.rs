@@ -8,8 +8,8 @@ use std::slice;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
-use zoolet_engine::Budget;
-use zoolet_engine::budget::Part;
+use zoolet_machine::Budget;
+use zoolet_machine::budget::Part;
 
 /// Bytes that must wait before a stalled peer counts as not reading.
 ///

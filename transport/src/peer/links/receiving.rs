@@ -11,8 +11,8 @@ use quinn::{ReadError, RecvStream};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use tokio::task::AbortHandle;
-use zoolet_engine::Event;
-use zoolet_engine::peer::{NotReceived, ReceivedSnapshot, TransferId};
+use zoolet_machine::Event;
+use zoolet_machine::seam::peer::{NotReceived, ReceivedSnapshot, TransferId};
 use zoolet_model::ServerId;
 
 /// Below all other streams of the link.

@@ -19,8 +19,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use zoolet_engine::Event;
-use zoolet_engine::peer::TransferId;
+use zoolet_machine::Event;
+use zoolet_machine::seam::peer::TransferId;
 
 /// Unit in which a snapshot is read, sent and written, in bytes.
 pub(super) const CHUNK: usize = 128 << 10;

@@ -3,9 +3,9 @@
 use super::Feature;
 use crate::oracle::{Connection, History, Received};
 use std::collections::{BTreeMap, BTreeSet};
-use zoolet_engine::action::{Append, LogRecord};
-use zoolet_engine::peer::PeerMessage;
-use zoolet_engine::txn::{self, Txn};
+use zoolet_machine::seam::action::{Append, LogRecord};
+use zoolet_machine::seam::peer::PeerMessage;
+use zoolet_machine::txn::{self, Txn};
 use zoolet_model::{Request, SessionId};
 use zoolet_zab::{Config, Message, Role, ServerId};
 

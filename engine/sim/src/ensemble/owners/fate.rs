@@ -4,7 +4,7 @@ use super::super::host::{Death, Host};
 use super::super::world::{Happening, World};
 use super::super::{MS, Rank, SECOND};
 use crate::oracle::ClientId;
-use zoolet_engine::txn::{self, Txn};
+use zoolet_machine::txn::{self, Txn};
 use zoolet_model::SessionId;
 
 /// Interval of the checks whether the ensemble has closed a session, and their maximum duration.

@@ -3,7 +3,7 @@
 use super::OwnClock;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use zoolet_engine::{Budget, ConnId, Limits};
+use zoolet_machine::{Budget, ConnId, Limits};
 use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, WatchEvent};
 use zoolet_session::{Link, Outbox, Session};
 

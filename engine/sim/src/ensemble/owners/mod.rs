@@ -34,7 +34,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
-use zoolet_engine::ConnId;
+use zoolet_machine::ConnId;
 use zoolet_model::SessionId;
 use zoolet_session::Session;
 use zoolet_zab::ServerId;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use zoolet_coordinator::Instant;
-use zoolet_engine::{Settings, server};
+use zoolet_machine::{Settings, server};
 use zoolet_session::{Surroundings, Timer, Timers};
 use zoolet_zab::Timing;
 

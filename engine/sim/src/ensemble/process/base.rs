@@ -11,13 +11,13 @@ use crate::ensemble::host::Context;
 use crate::ensemble::world::Happening;
 use crate::ensemble::{Rank, SECOND, Sent};
 use std::collections::{BTreeMap, VecDeque};
-use zoolet_engine::Event;
-use zoolet_engine::action::{BaseRead, Checkpoint, Completion, Fetch, FetchWhat, Generation};
-use zoolet_engine::event::{BaseFailure, Fetched, Shortage};
-use zoolet_engine::store::Reserve;
-use zoolet_engine::store::base::{Base, BaseError, BaseReader};
-use zoolet_engine::store::key::end_of_prefix;
+use zoolet_machine::Event;
+use zoolet_machine::record::key::end_of_prefix;
+use zoolet_machine::seam::action::{BaseRead, Checkpoint, Completion, Fetch, FetchWhat, Generation};
+use zoolet_machine::seam::event::{BaseFailure, Fetched, Shortage};
 use zoolet_model::{ErrorCode, Zxid};
+use zoolet_store::Reserve;
+use zoolet_store::base::{Base, BaseError, BaseReader};
 
 /// Interval between checks of a disk that is short of space.
 const SPACE_PAUSE_US: u64 = SECOND;

@@ -3,8 +3,8 @@
 use super::Process;
 use crate::ensemble::host::Context;
 use crate::invariant::Queue;
-use zoolet_engine::Limits;
-use zoolet_engine::budget::{Budget, Part};
+use zoolet_machine::Limits;
+use zoolet_machine::budget::{Budget, Part};
 use zoolet_zab::PEERS_MAX;
 
 /// Bytes that one request may add beyond a bound checked before it.

@@ -4,9 +4,9 @@ use super::{Job, Process, Stopped, check_alive};
 use crate::ensemble::MS;
 use crate::ensemble::host::Context;
 use crate::ensemble::world::Happening;
-use zoolet_engine::Event;
-use zoolet_engine::action::Append;
-use zoolet_engine::store::log::{AppendError, Log};
+use zoolet_machine::Event;
+use zoolet_machine::seam::action::Append;
+use zoolet_store::log::{AppendError, Log};
 
 /// Interval at which a log that cannot write retries.
 const RETRY_US: u64 = 250 * MS;

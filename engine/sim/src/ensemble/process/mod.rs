@@ -26,10 +26,10 @@ use peers::PeerThreads;
 use returns::Returns;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use zoolet_engine::action::{Append, LogRecord};
-use zoolet_engine::store::{MeteredDisk, Store, Strategy};
-use zoolet_engine::{Action, ConnId, Event, Limits, Server, Settings, Start};
+use zoolet_machine::seam::action::{Append, LogRecord};
+use zoolet_machine::{Action, ConnId, Event, Limits, Server, Settings, Start};
 use zoolet_model::Zxid;
+use zoolet_store::{MeteredDisk, Store, Strategy};
 use zoolet_zab::{Config, Timing};
 
 /// The reason why a process ended by itself.

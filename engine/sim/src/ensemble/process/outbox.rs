@@ -2,7 +2,7 @@
 
 use crate::ensemble::Sent;
 use std::collections::{BTreeMap, VecDeque};
-use zoolet_engine::ConnId;
+use zoolet_machine::ConnId;
 
 /// A reserved place in a connection's queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,16 +8,16 @@ use crate::ensemble::world::Happening;
 use crate::ensemble::{Carrier, Landed, Rank, Said};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use zoolet_engine::action::{Generation, ReadLog};
-use zoolet_engine::event::BaseFailure;
-use zoolet_engine::peer::{
+use zoolet_machine::seam::action::{Generation, ReadLog};
+use zoolet_machine::seam::event::BaseFailure;
+use zoolet_machine::seam::peer::{
     Incarnation, Lane, LinkId, LogRange, LogReadFailure, NotReceived, PeerMessage, ReceivedSnapshot, TransferId,
 };
-use zoolet_engine::store::base::{Base, BaseReader};
-use zoolet_engine::store::image::{ImageError, SnapshotSource};
-use zoolet_engine::store::log::ReadError;
-use zoolet_engine::store::{MeteredDisk, SnapshotSink};
-use zoolet_engine::{Event, Limits};
+use zoolet_machine::{Event, Limits};
+use zoolet_store::base::{Base, BaseReader};
+use zoolet_store::image::{ImageError, SnapshotSource};
+use zoolet_store::log::ReadError;
+use zoolet_store::{MeteredDisk, SnapshotSink};
 use zoolet_zab::ServerId;
 
 /// Streams of a link: one for each of the two reliable lanes, and one for snapshots.

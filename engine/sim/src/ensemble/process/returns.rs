@@ -3,8 +3,8 @@
 use super::Process;
 use crate::ensemble::host::Context;
 use std::collections::BTreeMap;
-use zoolet_engine::peer::PeerMessage;
-use zoolet_engine::{Action, ConnId, Event};
+use zoolet_machine::seam::peer::PeerMessage;
+use zoolet_machine::{Action, ConnId, Event};
 use zoolet_model::SessionId;
 use zoolet_zab::{Epoch, Role};
 

@@ -1,0 +1,501 @@
+//! Stored form of znodes and sessions: rkyv archives, read in place.
+
+use crate::record::acl;
+use bytes::Bytes;
+use rkyv::{Archive, Serialize, rancor::Failure, ser::writer::Buffer, with::InlineAsBox};
+use zoolet_model::{AclEntry, CreateKind, ServerId, SessionId, SessionSecret, Stat};
+
+/// Longest data stored inside a znode's record, in bytes. Longer data has a separate record, so
+/// that a child's birth does not rewrite its parent's megabyte.
+pub const INLINE_DATA_MAX: usize = 1024;
+
+/// Stored bytes passed their checksum but are not a record: a bug or an unknown format, never
+/// served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NotARecord;
+
+/// A znode, borrowed from its record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Znode<'a> {
+    /// Zxid that created it.
+    pub czxid: i64,
+    /// Zxid of the last setData.
+    pub mzxid: i64,
+    /// Zxid of the last creation or deletion of a child.
+    pub pzxid: i64,
+    /// Wall clock of the creation, milliseconds since 1970.
+    pub ctime: i64,
+    /// Wall clock of the last setData, milliseconds since 1970.
+    pub mtime: i64,
+    /// Number of setData calls.
+    pub version: i32,
+    /// Number of children ever created: ZooKeeper's internal cversion, the source of sequence
+    /// numbers. Stays at its maximum.
+    pub creates: i32,
+    /// Number of setACL calls.
+    pub aversion: i32,
+    /// Number of direct children.
+    pub num_children: i32,
+    /// Kind of znode.
+    pub kind: Kind,
+    /// Data, or where it is stored.
+    pub data: Data<'a>,
+    /// ACL in the form of [`acl::encode`].
+    pub acl: &'a [u8],
+}
+
+/// The kind of a stored znode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "as CreateKind, with the owner")]
+pub enum Kind {
+    Persistent,
+    Ephemeral(SessionId),
+    Container,
+    Ttl { ttl_ms: u64 },
+}
+
+/// The data of a stored znode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Data<'a> {
+    /// Null, which differs from empty.
+    Null,
+    /// Data inside the record.
+    Inline(&'a [u8]),
+    /// Data in a separate record. Its hash is kept here, so that the digest can change without
+    /// reading that record.
+    Large {
+        /// Length in bytes.
+        length: u32,
+        /// `store::digest::record_hash` of that record.
+        hash: u128,
+    },
+}
+
+impl Kind {
+    /// Returns the kind of a znode that `session` creates.
+    pub fn of(kind: CreateKind, session: SessionId) -> Self {
+        match kind {
+            CreateKind::Persistent => Self::Persistent,
+            CreateKind::Ephemeral => Self::Ephemeral(session),
+            CreateKind::Container => Self::Container,
+            CreateKind::Ttl { ttl_ms } => Self::Ttl { ttl_ms },
+        }
+    }
+
+    const PERSISTENT: u8 = 0;
+    const EPHEMERAL: u8 = 1;
+    const CONTAINER: u8 = 2;
+    const TTL: u8 = 3;
+
+    fn to_parts(self) -> (u8, u64) {
+        match self {
+            Self::Persistent => (Self::PERSISTENT, 0),
+            Self::Ephemeral(owner) => (Self::EPHEMERAL, owner.0 as u64),
+            Self::Container => (Self::CONTAINER, 0),
+            Self::Ttl { ttl_ms } => (Self::TTL, ttl_ms),
+        }
+    }
+
+    fn from_parts(tag: u8, detail: u64) -> Result<Self, NotARecord> {
+        match tag {
+            Self::PERSISTENT => Ok(Self::Persistent),
+            Self::EPHEMERAL => Ok(Self::Ephemeral(SessionId(detail as i64))),
+            Self::CONTAINER => Ok(Self::Container),
+            Self::TTL => Ok(Self::Ttl { ttl_ms: detail }),
+            _ => Err(NotARecord),
+        }
+    }
+}
+
+impl Data<'_> {
+    const NULL: u8 = 0;
+    const INLINE: u8 = 1;
+    const LARGE: u8 = 2;
+
+    /// Returns the length of the data in bytes; null counts 0.
+    pub fn length(&self) -> u32 {
+        match self {
+            Self::Null => 0,
+            Self::Inline(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            Self::Large { length, .. } => *length,
+        }
+    }
+}
+
+/// The archive of a znode. Its layout is pinned by the golden bytes below and described in
+/// docs/reference/formats.md.
+#[derive(Archive, Serialize)]
+struct Stored<'a> {
+    czxid: i64,
+    mzxid: i64,
+    pzxid: i64,
+    ctime: i64,
+    mtime: i64,
+    kind_detail: u64,
+    version: i32,
+    creates: i32,
+    aversion: i32,
+    num_children: i32,
+    data_length: u32,
+    kind: u8,
+    data_kind: u8,
+    #[rkyv(with = InlineAsBox)]
+    data: &'a [u8],
+    #[rkyv(with = InlineAsBox)]
+    acl: &'a [u8],
+}
+
+const _: () = assert!(size_of::<ArchivedStored<'static>>() == 86);
+const _: () = assert!(align_of::<ArchivedStored<'static>>() == 1);
+
+impl<'a> Znode<'a> {
+    /// Decodes a record in place.
+    ///
+    /// # Errors
+    /// [`NotARecord`] if the bytes are not a znode.
+    pub fn decode(record: &'a [u8]) -> Result<Self, NotARecord> {
+        let stored = rkyv::access::<ArchivedStored<'_>, Failure>(record).map_err(|_| NotARecord)?;
+        let bytes: &'a [u8] = &stored.data;
+        let data = match stored.data_kind {
+            Data::NULL => Data::Null,
+            Data::INLINE => Data::Inline(bytes),
+            Data::LARGE => Data::Large {
+                length: stored.data_length.to_native(),
+                hash: u128::from_le_bytes(bytes.try_into().map_err(|_| NotARecord)?),
+            },
+            _ => return Err(NotARecord),
+        };
+        Ok(Self {
+            czxid: stored.czxid.to_native(),
+            mzxid: stored.mzxid.to_native(),
+            pzxid: stored.pzxid.to_native(),
+            ctime: stored.ctime.to_native(),
+            mtime: stored.mtime.to_native(),
+            version: stored.version.to_native(),
+            creates: stored.creates.to_native(),
+            aversion: stored.aversion.to_native(),
+            num_children: stored.num_children.to_native(),
+            kind: Kind::from_parts(stored.kind, stored.kind_detail.to_native())?,
+            data,
+            acl: &stored.acl,
+        })
+    }
+
+    /// Encodes the record.
+    pub fn encode(&self) -> Bytes {
+        self.encode_on(|_| None)
+    }
+
+    /// Encodes the record. A short record is written into memory from `slate`, if that returns any.
+    pub(crate) fn encode_on(&self, slate: impl FnOnce(&[u8]) -> Option<Bytes>) -> Bytes {
+        let (kind, kind_detail) = self.kind.to_parts();
+        let hash;
+        let (data_kind, data): (u8, &[u8]) = match self.data {
+            Data::Null => (Data::NULL, &[]),
+            Data::Inline(bytes) => (Data::INLINE, bytes),
+            Data::Large { hash: of_record, .. } => {
+                hash = of_record.to_le_bytes();
+                (Data::LARGE, &hash)
+            }
+        };
+        archive(
+            &Stored {
+                czxid: self.czxid,
+                mzxid: self.mzxid,
+                pzxid: self.pzxid,
+                ctime: self.ctime,
+                mtime: self.mtime,
+                kind_detail,
+                version: self.version,
+                creates: self.creates,
+                aversion: self.aversion,
+                num_children: self.num_children,
+                data_length: self.data.length(),
+                kind,
+                data_kind,
+                data,
+                acl: self.acl,
+            },
+            size_of::<ArchivedStored<'static>>() + data.len() + self.acl.len(),
+            slate,
+        )
+    }
+
+    /// Returns the Stat that clients see.
+    ///
+    /// Its cversion counts creates and deletes of children. Containers and TTL znodes show no owner
+    /// (surface 4).
+    pub fn stat(&self) -> Stat {
+        Stat {
+            czxid: self.czxid,
+            mzxid: self.mzxid,
+            ctime: self.ctime,
+            mtime: self.mtime,
+            version: self.version,
+            cversion: self.creates.wrapping_mul(2).wrapping_sub(self.num_children),
+            aversion: self.aversion,
+            ephemeral_owner: if let Kind::Ephemeral(owner) = self.kind { owner.0 } else { 0 },
+            data_length: i32::try_from(self.data.length()).unwrap_or(i32::MAX),
+            num_children: self.num_children,
+            pzxid: self.pzxid,
+        }
+    }
+
+    /// Returns the ACL that clients see.
+    ///
+    /// # Errors
+    /// [`NotARecord`] if the stored ACL is invalid.
+    pub fn acl_entries(&self) -> Result<Vec<AclEntry>, NotARecord> {
+        acl::decode(self.acl).map_err(|_| NotARecord)
+    }
+
+    /// Returns whether the reaper may delete this znode. It must be a container that has lost all
+    /// its children.
+    pub fn is_reapable(&self) -> bool {
+        self.kind == Kind::Container && self.num_children == 0 && self.creates > 0
+    }
+}
+
+/// A stored session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Session {
+    /// Negotiated timeout, milliseconds.
+    pub timeout_ms: u32,
+    /// Secret that the owner presents to continue the session.
+    pub secret: SessionSecret,
+    /// Server in whose process the owner lives; `None` for a remote client.
+    pub home: Option<ServerId>,
+}
+
+/// The archive of a session. The id of its home, if any, precedes it as one byte.
+#[derive(Archive, Serialize)]
+struct StoredSession {
+    timeout_ms: u32,
+    secret: [u8; 16],
+}
+
+const _: () = assert!(size_of::<ArchivedStoredSession>() == 20);
+
+impl Session {
+    /// Decodes a record.
+    ///
+    /// # Errors
+    /// [`NotARecord`] if the bytes are not a session.
+    pub fn decode(record: &[u8]) -> Result<Self, NotARecord> {
+        let (home, record) = match record {
+            [home, record @ ..] if record.len() == size_of::<ArchivedStoredSession>() => {
+                (Some(ServerId::new(*home).ok_or(NotARecord)?), record)
+            }
+            _ => (None, record),
+        };
+        let stored = rkyv::access::<ArchivedStoredSession, Failure>(record).map_err(|_| NotARecord)?;
+        Ok(Self { timeout_ms: stored.timeout_ms.to_native(), secret: SessionSecret(stored.secret), home })
+    }
+
+    /// Encodes the record.
+    pub fn encode(&self) -> Bytes {
+        let stored = StoredSession { timeout_ms: self.timeout_ms, secret: self.secret.0 };
+        let archive = archive(&stored, size_of::<ArchivedStoredSession>(), |_| None);
+        match self.home {
+            None => archive,
+            Some(home) => [&[home.as_u8()], &archive[..]].concat().into(),
+        }
+    }
+}
+
+/// Replicated totals that no record holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Znodes, including the built-in ones.
+    pub znodes: u64,
+    /// Bytes of paths and data.
+    pub data_bytes: u64,
+    /// Ephemerals of all sessions.
+    pub ephemerals: u64,
+    /// Containers that may be reaped.
+    pub reapable: u64,
+    /// Ensemble time of the last entry, milliseconds.
+    pub ensemble_ms: u64,
+    /// Version of the rules that apply entries: raised by a dedicated entry, never lowered.
+    pub semantics: u32,
+}
+
+#[derive(Archive, Serialize)]
+struct StoredTotals {
+    znodes: u64,
+    data_bytes: u64,
+    ephemerals: u64,
+    reapable: u64,
+    ensemble_ms: u64,
+    semantics: u32,
+}
+
+const _: () = assert!(size_of::<ArchivedStoredTotals>() == 44);
+
+impl Totals {
+    /// Decodes the totals from a checkpoint's meta record.
+    ///
+    /// # Errors
+    /// [`NotARecord`] if the bytes are not totals.
+    pub fn decode(record: &[u8]) -> Result<Self, NotARecord> {
+        let stored = rkyv::access::<ArchivedStoredTotals, Failure>(record).map_err(|_| NotARecord)?;
+        Ok(Self {
+            znodes: stored.znodes.to_native(),
+            data_bytes: stored.data_bytes.to_native(),
+            ephemerals: stored.ephemerals.to_native(),
+            reapable: stored.reapable.to_native(),
+            ensemble_ms: stored.ensemble_ms.to_native(),
+            semantics: stored.semantics.to_native(),
+        })
+    }
+
+    /// Encodes the totals for a checkpoint's meta record.
+    pub fn encode(&self) -> Bytes {
+        let Self { znodes, data_bytes, ephemerals, reapable, ensemble_ms, semantics } = *self;
+        let stored = StoredTotals { znodes, data_bytes, ephemerals, reapable, ensemble_ms, semantics };
+        archive(&stored, size_of::<ArchivedStoredTotals>(), |_| None)
+    }
+}
+
+type Serializer<'a, 'b> = rkyv::rancor::Strategy<
+    rkyv::ser::Serializer<Buffer<'b>, rkyv::ser::allocator::ArenaHandle<'a>, rkyv::ser::sharing::Share>,
+    Failure,
+>;
+
+/// Length that most records do not exceed, in bytes.
+const SHORT: usize = 256;
+
+fn archive(
+    value: &impl for<'a, 'b> Serialize<Serializer<'a, 'b>>,
+    bytes: usize,
+    slate: impl FnOnce(&[u8]) -> Option<Bytes>,
+) -> Bytes {
+    let mut short = [0; SHORT];
+    if let Some(place) = short.get_mut(..bytes) {
+        write(value, place);
+        return slate(place).unwrap_or_else(|| shared(place));
+    }
+    // With one spare byte the buffer is shareable from the start; the first clone of an exact one
+    // would allocate.
+    let mut long = Vec::with_capacity(bytes + 1);
+    long.resize(bytes, 0);
+    write(value, &mut long);
+    Bytes::from(long)
+}
+
+fn write(value: &impl for<'a, 'b> Serialize<Serializer<'a, 'b>>, place: &mut [u8]) {
+    let bytes = place.len();
+    let written = rkyv::api::high::to_bytes_in::<_, Failure>(value, Buffer::from(place));
+    debug_assert!(written.is_ok_and(|written| written.len() == bytes), "the place has the record's size");
+}
+
+/// Returns a short record in a single allocation, including its reference count.
+///
+/// A `Vec` converted to [`Bytes`] takes two. The allocation has the smallest allocator size class
+/// that fits.
+fn shared(record: &[u8]) -> Bytes {
+    match record.len() {
+        0..=32 => shared_in::<32>(record),
+        33..=96 => shared_in::<96>(record),
+        97..=128 => shared_in::<128>(record),
+        129..=160 => shared_in::<160>(record),
+        161..=192 => shared_in::<192>(record),
+        193..=224 => shared_in::<224>(record),
+        _ => shared_in::<SHORT>(record),
+    }
+}
+
+fn shared_in<const N: usize>(record: &[u8]) -> Bytes {
+    let mut whole = [0; N];
+    whole[..record.len()].copy_from_slice(record);
+    let mut shared = Bytes::from_owner(whole);
+    shared.truncate(record.len());
+    shared
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn znode() -> Znode<'static> {
+        Znode {
+            czxid: 1,
+            mzxid: 2,
+            pzxid: 3,
+            ctime: 4,
+            mtime: 5,
+            version: 6,
+            creates: 7,
+            aversion: 8,
+            num_children: 9,
+            kind: Kind::Ephemeral(SessionId(10)),
+            data: Data::Inline(b"dd"),
+            acl: b"a",
+        }
+    }
+
+    #[test]
+    fn records_round_trip() {
+        for kind in [Kind::Persistent, Kind::Ephemeral(SessionId(5)), Kind::Container, Kind::Ttl { ttl_ms: 9 }] {
+            for data in [Data::Null, Data::Inline(b""), Data::Inline(b"xyz"), Data::Large { length: 5000, hash: 77 }] {
+                for acl in [&b""[..], b"acl"] {
+                    let znode = Znode { kind, data, acl, ..znode() };
+                    assert_eq!(Znode::decode(&znode.encode()), Ok(znode));
+                }
+            }
+        }
+        for home in [None, Some(ServerId::STANDALONE)] {
+            let session = Session { timeout_ms: 4000, secret: SessionSecret([3; 16]), home };
+            assert_eq!(Session::decode(&session.encode()), Ok(session));
+        }
+        let totals = Totals { znodes: 1, data_bytes: 2, ephemerals: 3, reapable: 4, ensemble_ms: 5, semantics: 6 };
+        assert_eq!(Totals::decode(&totals.encode()), Ok(totals));
+    }
+
+    #[test]
+    fn golden_bytes_of_a_znode() {
+        let mut expected = b"dda".to_vec();
+        for long in 1..=5i64 {
+            expected.extend(long.to_le_bytes());
+        }
+        expected.extend(10u64.to_le_bytes());
+        for int in 6..=9i32 {
+            expected.extend(int.to_le_bytes());
+        }
+        expected.extend(2u32.to_le_bytes());
+        expected.extend([1, 1]);
+        // Relative pointers, each followed by its length: back to "dd" from byte 73, to "a" from
+        // byte 81.
+        for (offset, length) in [(-73i32, 2u32), (-79, 1)] {
+            expected.extend(offset.to_le_bytes());
+            expected.extend(length.to_le_bytes());
+        }
+        assert_eq!(znode().encode(), expected);
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_never_taken_for_a_record_that_panics() {
+        let good = znode().encode();
+        for at in 0..good.len() {
+            for bit in 0..8 {
+                let mut bytes = good.to_vec();
+                bytes[at] ^= 1 << bit;
+                if let Ok(znode) = Znode::decode(&bytes) {
+                    let _ = (znode.stat(), znode.acl_entries(), znode.encode());
+                }
+            }
+        }
+        for length in 0..good.len() {
+            let _ = Znode::decode(&good[..length]);
+            let _ = Session::decode(&good[..length]);
+            let _ = Totals::decode(&good[..length]);
+        }
+    }
+
+    #[test]
+    fn shown_cversion_counts_creates_and_deletes() {
+        let root = Znode { creates: 0, num_children: 1, ..znode() };
+        assert_eq!(root.stat().cversion, -1);
+        assert_eq!(Znode { creates: 5, num_children: 2, ..znode() }.stat().cversion, 8);
+    }
+}

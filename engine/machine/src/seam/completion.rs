@@ -1,0 +1,143 @@
+//! Completes replies off the core thread, after their outcome was decided.
+
+use crate::record::key::end_of_prefix;
+use crate::seam::action::{BaseRead, Completion, Listing, Pending, PendingRead};
+use crate::seam::event::BaseFailure;
+use bytes::Bytes;
+use zoolet_model::{ErrorCode, Names, NamesBuilder, ReadResult, Reply, Stat};
+
+impl Completion {
+    /// Reads the remaining bytes from the generation [`Completion::generation`].
+    ///
+    /// The outcome was decided before, so a failing base leaves the client with an error reply.
+    ///
+    /// # Errors
+    /// When the base fails, the reply is [`ErrorCode::SystemError`] and the failure is returned to
+    /// the driver.
+    pub fn run(&self, base: &dyn BaseRead) -> (Result<Reply, ErrorCode>, Option<BaseFailure>) {
+        match self.pending.run(base) {
+            Ok(reply) => (Ok(reply), None),
+            Err(failure) => (Err(ErrorCode::SystemError), Some(failure)),
+        }
+    }
+}
+
+impl Pending {
+    fn run(&self, base: &dyn BaseRead) -> Result<Reply, BaseFailure> {
+        Ok(match self {
+            Self::Data { key, stat } => Reply::Data(Some(large(base, key, stat)?), *stat),
+            Self::Children { listing, stat } => match stat {
+                Some(stat) => Reply::NamesStat(listing.names(base)?, *stat),
+                None => Reply::Names(listing.names(base)?),
+            },
+            Self::Paths { listing } => Reply::Names(listing.names(base)?),
+            Self::Count { listings } => {
+                let mut count = 0usize;
+                for listing in listings {
+                    listing.visit(base, &mut |_| count += 1)?;
+                }
+                Reply::Count(i32::try_from(count).unwrap_or(i32::MAX))
+            }
+            Self::Many { reads, broken } => {
+                many(reads.iter().map(|read| read.run(base)).collect::<Result<_, _>>()?, *broken)
+            }
+        })
+    }
+}
+
+/// Builds a multiRead's reply; `broken` when it ended at an unreadable operation.
+pub(crate) fn many(results: Vec<ReadResult>, broken: bool) -> Reply {
+    if broken { Reply::MultiReadBroken(results) } else { Reply::MultiRead(results) }
+}
+
+/// Estimated bytes of one name in a reply.
+const NAME_BYTES: u64 = 32;
+/// Estimated bytes of one entry in [`Listing::newer`]: B-tree entry and allocation.
+const NEWER_BYTES: u64 = 64;
+
+impl Pending {
+    /// Returns the estimated bytes of this completion and its reply.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::Data { stat, .. } => data_bytes(stat),
+            Self::Children { listing, .. } | Self::Paths { listing } => listing.bytes(),
+            Self::Count { listings } => listings.iter().map(Listing::bytes).sum(),
+            Self::Many { reads, .. } => reads.iter().map(PendingRead::bytes).sum(),
+        }
+    }
+
+    pub(crate) fn is_many(&self) -> bool {
+        matches!(self, Self::Many { .. })
+    }
+}
+
+fn data_bytes(stat: &Stat) -> u64 {
+    u64::try_from(stat.data_length).unwrap_or(0)
+}
+
+impl PendingRead {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Ready(ReadResult::Data(_, stat)) | Self::Data { stat, .. } => data_bytes(stat),
+            Self::Ready(ReadResult::Children(names)) => names.encoded().len() as u64,
+            Self::Ready(ReadResult::Failed(_)) => 0,
+            Self::Children { listing } => listing.bytes(),
+        }
+    }
+
+    fn run(&self, base: &dyn BaseRead) -> Result<ReadResult, BaseFailure> {
+        Ok(match self {
+            Self::Ready(result) => result.clone(),
+            Self::Data { key, stat } => ReadResult::Data(Some(large(base, key, stat)?), *stat),
+            Self::Children { listing } => ReadResult::Children(listing.names(base)?),
+        })
+    }
+}
+
+fn large(base: &dyn BaseRead, key: &[u8], stat: &Stat) -> Result<Bytes, BaseFailure> {
+    let data = base.record(key)?.ok_or_else(|| BaseFailure::Damaged("large data is not there".into()))?;
+    if data.len() == stat.data_length as usize {
+        Ok(data)
+    } else {
+        Err(BaseFailure::Damaged("large data has another length than its znode says".into()))
+    }
+}
+
+impl Listing {
+    fn bytes(&self) -> u64 {
+        self.newer.len() as u64 * NEWER_BYTES + u64::from(self.expected) * NAME_BYTES
+    }
+
+    fn names(&self, base: &dyn BaseRead) -> Result<Names, BaseFailure> {
+        let mut names = NamesBuilder::default();
+        self.visit(base, &mut |name| names.push(name))?;
+        Ok(names.finish())
+    }
+
+    /// Merges the base's keys with newer changes in memory, in order.
+    fn visit(&self, base: &dyn BaseRead, found: &mut dyn FnMut(&[u8])) -> Result<(), BaseFailure> {
+        let filter = self.filter.as_bytes();
+        let mut emit = |name: &[u8]| {
+            if name.starts_with(filter) {
+                found(name);
+            }
+        };
+        let mut newer = self.newer.iter().peekable();
+        let end = end_of_prefix(&self.prefix);
+        base.keys(&self.prefix, end.as_deref(), &mut |key| {
+            let name = &key[self.prefix.len()..];
+            while let Some((fresh, there)) = newer.next_if(|(fresh, _)| ***fresh < *name) {
+                if *there {
+                    emit(fresh);
+                }
+            }
+            match newer.next_if(|(fresh, _)| ***fresh == *name) {
+                Some((_, false)) => {}
+                Some((_, true)) | None => emit(name),
+            }
+            true
+        })?;
+        newer.filter(|&(_, &there)| there).for_each(|(name, _)| emit(name));
+        Ok(())
+    }
+}

@@ -1,0 +1,171 @@
+//! Connections and the sessions they carry.
+
+use super::Server;
+use super::admission::{Admission, Need};
+use super::fetches::Waiter;
+use super::history::Origin;
+use crate::network::Source;
+use crate::record::key;
+use crate::seam::action::Action;
+use crate::seam::ids::ConnId;
+use crate::seam::peer::Attachment;
+use crate::sessions::{Connection, Phase, Place};
+use crate::txn::Txn;
+use std::net::IpAddr;
+use zoolet_model::{ConnectReply, ConnectRequest, Reply, SessionId, SessionSecret, Zxid};
+use zoolet_zab::{Mutation, mutation};
+
+impl Server {
+    pub(super) fn on_connect(&mut self, conn: ConnId, peer: Option<IpAddr>, request: &ConnectRequest) {
+        // A client that has seen newer state must find another server: close its connection instead
+        // of refusing the session (surface 1.4).
+        let is_ahead = request.last_zxid_seen > self.state.applied().as_i64();
+        let is_ahead = is_ahead && !mutation::is_on(Mutation::ClientAheadTaken);
+        if !self.is_serving() || self.is_stale() || is_ahead {
+            self.actions.push_back(Action::Close { conn });
+            return;
+        }
+        self.connections.insert(conn, Connection::new(peer, self.settings.skip_acl));
+        if request.session == SessionId(0) {
+            self.begin_session(conn, request)
+        } else {
+            self.continue_session(conn, request)
+        }
+    }
+
+    fn begin_session(&mut self, conn: ConnId, request: &ConnectRequest) {
+        let secret = SessionSecret(self.secrets.next_secret());
+        // A connection without an address comes from this process, and its session ends with the
+        // process.
+        let client = self.connections.get(&conn).and_then(|connection| connection.identity.ip);
+        let home = client.is_none().then(|| self.zab.id());
+        let source = client.map(|client| Source::of(client, self.seed));
+        let txn = Txn::CreateSession { timeout_ms: self.negotiate(request.timeout_ms), secret, home };
+        let refused = !self.has_room_for_session(client, source) || self.admission(Need::Session) != Admission::Go;
+        let origin = Origin::Connect { conn, read_only_byte: request.read_only.is_some() };
+        if refused || !self.propose(&txn, origin) {
+            return self.close(conn);
+        }
+        self.joining.begin(&mut self.sessions, conn, source);
+    }
+
+    /// Handles a session's creation. If its connection is gone, the session waits for its owner or
+    /// its timeout.
+    pub(super) fn on_session_created(&mut self, conn: ConnId, reply: ConnectReply) {
+        let source = self.joining.end(conn);
+        self.sessions.began_from(reply.session, source);
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && connection.phase == Phase::Joining
+        {
+            self.sessions.attach(reply.session, Place::Here(conn), Attachment::of_birth(reply.session));
+            connection.session = reply.session;
+            connection.phase = Phase::Open;
+            if connection.identity.ip.is_none() {
+                self.owners.of_this_process.insert(reply.session);
+            }
+            self.connected(conn, reply);
+            self.heard_of(conn);
+            self.ready.push_back(conn);
+        }
+    }
+
+    /// Continues a session on a new connection.
+    ///
+    /// The secret is checked before the old connection is touched. ZooKeeper closes the old
+    /// connection first, for any client that knows the id (surface 13.25).
+    fn continue_session(&mut self, conn: ConnId, request: &ConnectRequest) {
+        let timeout_ms = self.negotiate(request.timeout_ms);
+        let changes = self.sessions.lookup(request.session).is_some_and(|live| live.next_timeout_ms != timeout_ms);
+        if !self.is_alone() || changes {
+            // A changed timeout becomes an entry, which the client waits for.
+            return self.ask_after_session(conn, request);
+        }
+        let ConnectRequest { session, password, .. } = request;
+        let proved = self
+            .sessions
+            .lookup(*session)
+            .filter(|live| password.as_deref().is_some_and(|password| constant_time_eq(password, &live.secret.0)));
+        let Some((secret, is_ending)) = proved.map(|live| (live.secret, live.closing)) else {
+            self.refused(conn, request.read_only.is_some());
+            return self.close(conn);
+        };
+        if is_ending {
+            // A power loss may undo an end that is only proposed: give no answer, and let the
+            // client ask again.
+            return self.close(conn);
+        }
+        // Alone, no other server could lag behind: the old connection closes at once.
+        let since = self.sessions.since(*session);
+        let old = self.sessions.attach(*session, Place::Here(conn), since);
+        self.evict(*session, old);
+        // With an unchanged timeout, returning writes nothing and costs no zxid (surface 13.5). It
+        // works while the log does not.
+        self.sessions.touch(*session, self.now.mono_ms);
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.session = *session;
+            connection.phase = Phase::Open;
+        }
+        let reply = ConnectReply {
+            timeout_ms: i32::try_from(timeout_ms).unwrap_or(i32::MAX),
+            session: *session,
+            secret,
+            read_only_byte: request.read_only.is_some(),
+        };
+        self.connected(conn, reply);
+        self.wait_for_own_writes(conn);
+    }
+
+    pub(super) fn negotiate(&self, asked_ms: i32) -> u32 {
+        let (min, max) = (self.settings.session_timeout_min_ms, self.settings.session_timeout_max_ms);
+        u32::try_from(asked_ms).unwrap_or(0).clamp(min, max.max(min))
+    }
+
+    /// Handles a session's end: answers an owner that requested it, and closes the connections.
+    pub(super) fn on_session_closed(&mut self, zxid: Zxid, origin: Origin, session: SessionId) {
+        let carried_by = self.sessions.remove(session);
+        self.owners.of_this_process.remove(&session);
+        self.owners.ended(session);
+        self.state.memory().forget_keys(&key::ephemerals_prefix(session));
+        if let Origin::Request { conn, xid, .. } = origin {
+            self.history.acknowledged += 1;
+            self.reply(conn, xid, zxid.as_i64(), Ok(Reply::Empty));
+            self.close(conn);
+        }
+        if let Some(conn) = carried_by {
+            self.close(conn);
+        }
+    }
+
+    /// Sends what is queued and closes. Waiting requests are dropped; the session lives on.
+    pub(super) fn close(&mut self, conn: ConnId) {
+        if self.is_open(conn) {
+            self.actions.push_back(Action::Close { conn });
+            self.forget(conn);
+        }
+    }
+
+    pub(super) fn on_disconnected(&mut self, conn: ConnId) {
+        self.forget(conn);
+        self.connections.remove(&conn);
+    }
+
+    fn forget(&mut self, conn: ConnId) {
+        self.tell_before_end(conn);
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        connection.phase = Phase::Closed;
+        let head = connection.waiting.front().map(|head| head.number);
+        connection.clear();
+        self.identity_bytes -= connection.forget_identities();
+        self.sessions.detach(connection.session, conn);
+        self.watches.drop_connection(conn);
+        if let Some(number) = head {
+            self.let_go(Waiter::Request(conn, number));
+        }
+        self.forwards.forget_connection(conn);
+        self.owners.forget_connection(conn);
+    }
+}
+
+pub(super) fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
+}

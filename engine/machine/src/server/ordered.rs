@@ -1,0 +1,111 @@
+//! Conversion of requests to entries: values that depend on configuration or connection are
+//! resolved here.
+
+use crate::record::acl::Identity;
+use crate::txn::{Op, Txn};
+use bytes::Bytes;
+use zoolet_model::{Create, CreateKind, CreateMode, ErrorCode, Path, Request, SessionId, Text, WriteOp, path};
+
+/// Calls `then` with the entry for a request of this session.
+pub(super) fn with_txn<R>(
+    session: SessionId,
+    identity: &Identity,
+    request: &Request,
+    then: impl FnOnce(&Txn<'_>) -> R,
+) -> R {
+    match request {
+        Request::CloseSession => then(&Txn::CloseSession { session }),
+        Request::Write(write) => {
+            let acl = resolve_acl(identity, write);
+            let op = op(write, &acl);
+            then(&Txn::Write { session, identity: identity.clone(), op })
+        }
+        Request::Multi(writes) => {
+            let acls: Vec<_> = writes.iter().map(|write| resolve_acl(identity, write)).collect();
+            let ops = writes.iter().zip(&acls).map(|(write, acl)| op(write, acl)).collect();
+            then(&Txn::Multi { session, identity: identity.clone(), ops })
+        }
+        Request::Reconfig => then(&refusal(session, ErrorCode::ReconfigDisabled)),
+        // Of the remaining requests, only malformed writes become entries.
+        Request::Malformed { .. }
+        | Request::Unknown
+        | Request::Exists { .. }
+        | Request::GetData { .. }
+        | Request::GetChildren { .. }
+        | Request::GetAcl { .. }
+        | Request::GetEphemerals { .. }
+        | Request::GetAllChildrenNumber { .. }
+        | Request::MultiRead(_)
+        | Request::Sync { .. }
+        | Request::Ping
+        | Request::Auth { .. }
+        | Request::Sasl
+        | Request::WhoAmI
+        | Request::SetWatches(_)
+        | Request::AddWatch { .. }
+        | Request::CheckWatches { .. }
+        | Request::RemoveWatches { .. } => then(&refusal(session, ErrorCode::MarshallingError)),
+    }
+}
+
+/// Returns the entry of a request that already failed. Applying it reports `code`.
+pub(super) fn refusal(session: SessionId, code: ErrorCode) -> Txn<'static> {
+    Txn::Write { session, identity: Identity::default(), op: Op::Refused(code) }
+}
+
+fn resolve_acl(identity: &Identity, write: &WriteOp) -> Result<Bytes, ErrorCode> {
+    match write {
+        WriteOp::Create(Create { acl, .. }) | WriteOp::SetAcl { acl, .. } => identity.resolve(acl.as_deref()),
+        WriteOp::Delete { .. } | WriteOp::SetData { .. } | WriteOp::Check { .. } => Ok(Bytes::new()),
+    }
+}
+
+/// Runs the checks that need no state, in ZooKeeper's order (surface 2.3). A failed request is
+/// ordered all the same.
+fn op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>) -> Op<'a> {
+    check_op(write, acl).unwrap_or_else(Op::Refused)
+}
+
+fn check_op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>) -> Result<Op<'a>, ErrorCode> {
+    let acl = |()| acl.as_deref().map_err(|code| *code);
+    match write {
+        WriteOp::Create(Create { path, data, mode, with_stat, .. }) => {
+            let (kind, sequential) = match *mode {
+                // As in ZooKeeper without extended types: such a znode would never be removed.
+                CreateMode::Valid { kind: CreateKind::Ttl { .. }, .. } | CreateMode::Unimplemented => {
+                    return Err(ErrorCode::Unimplemented);
+                }
+                CreateMode::Valid { kind, sequential } => (kind, sequential),
+                CreateMode::BadArguments => return Err(ErrorCode::BadArguments),
+                CreateMode::Mismatched => return Err(ErrorCode::MarshallingError),
+            };
+            let acl = glance(path).and_then(acl)?;
+            Ok(Op::Create { path, data: data.as_deref(), acl, kind, sequential, with_stat: *with_stat })
+        }
+        WriteOp::Delete { path, version } => {
+            glance(path)?;
+            let reserved = [Path::ROOT, Path::ZOOKEEPER, Path::QUOTA, Path::CONFIG];
+            if reserved.iter().any(|reserved| reserved.as_str() == path.as_str()) {
+                return Err(ErrorCode::BadArguments);
+            }
+            Ok(Op::Delete { path, version: *version })
+        }
+        WriteOp::SetData { path, data, version } => {
+            validate(path).map(|()| Op::SetData { path, data: data.as_deref(), version: *version })
+        }
+        WriteOp::SetAcl { path, version, .. } => {
+            let acl = validate(path).and_then(acl)?;
+            Ok(Op::SetAcl { path, acl, version: *version })
+        }
+        WriteOp::Check { path, version } => validate(path).map(|()| Op::Check { path, version: *version }),
+    }
+}
+
+/// Applies the cheap path check that create and delete make before looking up the parent.
+fn glance(path: &Text) -> Result<(), ErrorCode> {
+    if path.contains('/') && !path.contains('\0') { Ok(()) } else { Err(ErrorCode::BadArguments) }
+}
+
+fn validate(path: &Text) -> Result<(), ErrorCode> {
+    if path::is_valid(path) { Ok(()) } else { Err(ErrorCode::BadArguments) }
+}

@@ -1,0 +1,589 @@
+//! Request pipelines: each request of a session is decided once, strictly in order.
+
+use super::Server;
+use super::admission::{Admission, need};
+use super::ephemerals::{self, Room};
+use super::fetches::Waiter;
+use super::history::Origin;
+use super::ordered;
+use crate::budget::identity_bytes_max;
+use crate::record::acl::Identity;
+use crate::seam::action::{Action, Completion, FetchWhat};
+use crate::seam::ids::ConnId;
+use crate::sessions::{self, Connection, Phase, Waiting};
+use crate::state::Stamp;
+use crate::state::Stuck;
+use crate::tree::{self, Determined, Need};
+use crate::watch::WatchKind;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use zoolet_model::{AuthId, ErrorCode, Reply, Request, Text};
+use zoolet_zab::{Role, Round};
+
+/// The xid of every ping reply, regardless of the request's xid (surface 13.1).
+const PING_XID: i32 = -2;
+
+/// Queue capacity that an idle connection keeps, in requests.
+const IDLE_ROOM: usize = 16;
+
+/// Maximum identities per connection; each of its writes carries them all.
+const IDENTITIES_MAX: usize = 64;
+
+/// Result of one step on the request at the head of a pipeline.
+pub(super) enum Step {
+    /// The request has an outcome or is proposed: continue with the next.
+    Done,
+    /// The request waits, and so do all behind it.
+    Wait(Waiting),
+    /// Like `Wait`, but only the completion it waits for can unblock the pipeline.
+    Block(Waiting),
+}
+
+impl Server {
+    pub(super) fn on_request(&mut self, conn: ConnId, xid: i32, request: Request) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        if matches!(connection.phase, Phase::Leaving | Phase::Closed) {
+            return;
+        }
+        self.requests += 1;
+        connection.waiting.push_back(Waiting { number: self.requests, xid, request, done: 0 });
+        self.sessions.touch(connection.session, self.now.mono_ms);
+        if self.zab.role() != Role::Leading {
+            connection.heard = true;
+            self.touches.tell_soon(self.now.mono_ms);
+        }
+        self.ready.push_back(conn);
+    }
+
+    /// Runs every pipeline that has something new to do.
+    pub(super) fn run_ready(&mut self) {
+        if !self.touches.held_back.is_empty() && !self.is_outdated() {
+            self.ready.extend(std::mem::take(&mut self.touches.held_back));
+        }
+        loop {
+            while let Some(conn) = self.ready.pop_front() {
+                let syncs = self.syncs.len();
+                self.pump(conn);
+                if self.syncs.len() > syncs {
+                    // A server that decides alone has its answer at once.
+                    self.follow_zab();
+                }
+            }
+            let Some(conn) = self.history.waits_for_requests_of else { return };
+            if self.has_requests_before_writes(conn) || self.is_next_refused(conn) {
+                return;
+            }
+            self.history.waits_for_requests_of = None;
+            self.apply_committed();
+        }
+    }
+
+    fn has_requests_before_writes(&self, conn: ConnId) -> bool {
+        self.connections.get(&conn).is_some_and(Connection::has_requests_before_writes)
+    }
+
+    /// Returns whether this connection's next entry may be applied.
+    ///
+    /// Every earlier request of the connection must have its outcome, which is usually the case
+    /// already.
+    pub(super) fn is_next_of(&mut self, conn: ConnId) -> bool {
+        if !self.has_requests_before_writes(conn) && !self.is_next_refused(conn) {
+            return true;
+        }
+        self.pump(conn);
+        !self.has_requests_before_writes(conn) && !self.is_next_refused(conn)
+    }
+
+    fn pump(&mut self, conn: ConnId) {
+        if self.is_outdated() {
+            // The connection is closed when staleness is judged, unless the leader is heard first.
+            self.touches.held_back.insert(conn);
+            return;
+        }
+        self.determine(conn);
+        if self.is_next_refused(conn) {
+            self.answer_refused(conn);
+            self.determine(conn);
+        }
+        self.look_ahead(conn);
+    }
+
+    /// Decides requests in order until one has to wait.
+    fn determine(&mut self, conn: ConnId) {
+        loop {
+            let Some(connection) = self.connections.get_mut(&conn) else { return };
+            if connection.phase != Phase::Open || connection.blocked {
+                return;
+            }
+            let passed = connection.passed;
+            let Some(head) = connection.pop() else {
+                // Free the queue after a burst of thousands of requests: most connections are idle.
+                if connection.waiting.capacity() > IDLE_ROOM {
+                    connection.waiting = VecDeque::new();
+                }
+                return;
+            };
+            let identity = connection.identity.clone();
+            let writes_pending = !connection.proposed.is_empty();
+            let writes_before = connection.has_writes_before(head.number);
+            let step = if self.touches.is_after_pause(head.number) || needs_leader(&head.request) && !self.is_serving()
+            {
+                Step::Wait(head)
+            } else if is_write(&head.request) {
+                self.step_write(conn, head, &identity, writes_pending)
+            } else if writes_before {
+                // A session sees its own earlier writes.
+                Step::Wait(head)
+            } else {
+                self.step_local(conn, head, &identity)
+            };
+            let (head, blocked) = match step {
+                Step::Done => continue,
+                Step::Wait(head) => (head, false),
+                Step::Block(head) => (head, true),
+            };
+            if let Some(connection) = self.connections.get_mut(&conn) {
+                connection.waiting.push_front(head);
+                connection.passed = passed;
+                connection.blocked = blocked;
+            }
+            return;
+        }
+    }
+
+    /// Proposes writes that stand behind reads which wait for an earlier write.
+    ///
+    /// Without this, a session that pipelines reads and writes would get one write into each log
+    /// batch. The look-ahead passes over reads of a single record only, and over getData only if
+    /// the data is known to be in memory. So at most a fetch of that record can delay those reads,
+    /// and the entry behind them.
+    fn look_ahead(&mut self, conn: ConnId) {
+        loop {
+            let Some(connection) = self.connections.get_mut(&conn) else { return };
+            if connection.phase != Phase::Open || connection.proposed.is_empty() {
+                return;
+            }
+            let at = connection.passed;
+            let Some(Waiting { number, request, .. }) = connection.waiting.get(at) else { return };
+            if self.touches.is_after_pause(*number) {
+                return;
+            }
+            match request {
+                Request::Ping => connection.passed += 1,
+                Request::Exists { path, .. } | Request::GetAcl { path } => {
+                    let missing = Need::Znode(path).missing_in(&mut self.state);
+                    connection.passed += 1;
+                    if let Some(what) = missing {
+                        self.fetch_ahead(what);
+                    }
+                }
+                Request::GetData { path, .. } => match tree::waits_for_bytes(&mut self.state, path) {
+                    Ok(false) => connection.passed += 1,
+                    Ok(true) => return,
+                    // Examined again at the next event of this connection.
+                    Err(what) => return self.fetch_ahead(what),
+                },
+                Request::Write(_) | Request::Multi(_) | Request::Malformed { write: true } | Request::Reconfig => {
+                    let (births, need) = (ephemerals::births(request), need(request));
+                    // The bound on ephemerals per session is checked when the write's turn comes.
+                    if births > 0 || self.admission(need) != Admission::Go {
+                        return;
+                    }
+                    let Some(connection) = self.connections.get_mut(&conn) else { return };
+                    let (identity, write) = (connection.identity.clone(), connection.waiting.remove(at));
+                    if let Some(write) = write {
+                        self.propose_write(conn, &write, &identity, 0);
+                    }
+                }
+                Request::GetChildren { .. }
+                | Request::GetEphemerals { .. }
+                | Request::GetAllChildrenNumber { .. }
+                | Request::MultiRead(_)
+                | Request::CloseSession
+                | Request::Malformed { write: false }
+                | Request::Unknown
+                | Request::Sync { .. }
+                | Request::Auth { .. }
+                | Request::Sasl
+                | Request::WhoAmI
+                | Request::SetWatches(_)
+                | Request::AddWatch { .. }
+                | Request::CheckWatches { .. }
+                | Request::RemoveWatches { .. } => return,
+            }
+        }
+    }
+
+    /// Prefetches a record, unless too many fetches are in flight.
+    fn fetch_ahead(&mut self, what: FetchWhat) {
+        if !self.fetches_are_many() {
+            self.fetch(what, Waiter::Nobody);
+        }
+    }
+
+    /// Resumes the request at the head: its record has arrived.
+    pub(super) fn unblock(&mut self, conn: ConnId, number: u64) {
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && connection.waiting.front().is_some_and(|head| head.number == number)
+        {
+            connection.blocked = false;
+            self.ready.push_back(conn);
+        }
+    }
+
+    /// Refuses the request at the head: a record it needs cannot be read.
+    pub(super) fn refuse_head(&mut self, conn: ConnId, number: u64) {
+        self.let_go(Waiter::Request(conn, number));
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        // Its other fetches may fail too, after it was answered.
+        if let Some(Waiting { xid, .. }) = connection.take_head(number) {
+            connection.blocked = false;
+            let zxid = self.state.applied().as_i64();
+            self.reply(conn, xid, zxid, Err(ErrorCode::SystemError));
+            self.ready.push_back(conn);
+        }
+    }
+
+    pub(super) fn on_write_done(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.proposed.pop_front();
+            if connection.proposed.is_empty() {
+                connection.births = 0;
+                if connection.proposed.capacity() > IDLE_ROOM {
+                    connection.proposed = VecDeque::new();
+                }
+            }
+            let is_turn = connection.proposed.is_empty() || connection.has_requests_before_writes();
+            if is_turn && !connection.waiting.is_empty() {
+                self.ready.push_back(conn);
+            }
+        }
+    }
+
+    fn step_write(&mut self, conn: ConnId, head: Waiting, identity: &Identity, writes_pending: bool) -> Step {
+        let admission = match head.request {
+            // Ending a session needs almost no room and frees everything it held.
+            Request::CloseSession => self.admission_of_end(),
+            _ => self.admission(need(&head.request)),
+        };
+        match admission {
+            Admission::Go => {}
+            Admission::Wait => {
+                self.waiting_for_room.insert(conn);
+                return Step::Wait(head);
+            }
+            // Answers leave in order: this refusal waits for the writes before it.
+            Admission::Refuse if writes_pending => return Step::Wait(head),
+            Admission::Refuse => {
+                // It may have waited for records before.
+                self.let_go(Waiter::Request(conn, head.number));
+                self.reply(conn, head.xid, self.state.applied().as_i64(), Err(ErrorCode::SystemError));
+                return Step::Done;
+            }
+        }
+        let births = ephemerals::births(&head.request);
+        if births > 0 {
+            let since = self.state.memory_ref().stamp();
+            match self.room_for_ephemerals(conn, births) {
+                Ok(Room::Enough) => self.let_go(Waiter::Request(conn, head.number)),
+                Ok(Room::Perhaps) => return Step::Wait(head),
+                Ok(Room::None) if writes_pending => return Step::Wait(head),
+                Ok(Room::None) => {
+                    self.let_go(Waiter::Request(conn, head.number));
+                    self.reply(conn, head.xid, self.state.applied().as_i64(), Err(ErrorCode::SystemError));
+                    return Step::Done;
+                }
+                // If the base fails this request is refused, and answers leave in order.
+                Err(_) if writes_pending => return Step::Wait(head),
+                Err(stuck) => return self.stuck(conn, head, stuck, since),
+            }
+        }
+        self.propose_write(conn, &head, identity, births);
+        Step::Done
+    }
+
+    /// Proposes a write that asks for `births` ephemerals.
+    fn propose_write(&mut self, conn: ConnId, write: &Waiting, identity: &Identity, births: u32) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        connection.proposed.push_back(write.number);
+        connection.births = connection.births.saturating_add(births);
+        let session = connection.session;
+        let is_leaving = matches!(write.request, Request::CloseSession);
+        if is_leaving {
+            connection.phase = Phase::Leaving;
+            connection.clear();
+        }
+        let origin = Origin::Request { conn, xid: write.xid };
+        let proposed = ordered::with_txn(session, identity, &write.request, |txn| {
+            let payload = self.history.encode(self.now, txn);
+            if payload.len() > self.limits.payload_bytes_max() {
+                // A small frame can produce a large entry: each `auth` ACL entry expands to one per
+                // identity. No log segment could hold this one.
+                return self.propose(&ordered::refusal(session, ErrorCode::BadArguments), origin);
+            }
+            self.propose_encoded(payload, txn, origin)
+        });
+        if !proposed {
+            self.close(conn);
+        } else if self.leads() {
+            // For forwarded entries the leader records this.
+            self.sessions.wrote(session, self.zab.last());
+            if is_leaving {
+                self.sessions.close(session);
+            }
+        }
+    }
+
+    /// Handles requests that propose nothing: reads, watches, auth, ping and sync.
+    fn step_local(&mut self, conn: ConnId, head: Waiting, identity: &Arc<Identity>) -> Step {
+        let zxid = self.state.applied().as_i64();
+        let Waiting { xid, ref request, .. } = head;
+        let (zxid, result) = match request {
+            Request::Ping => return self.done(conn, PING_XID, zxid, Ok(Reply::Empty)),
+            Request::Auth { scheme, auth } => return self.auth(conn, xid, scheme.as_deref(), auth.as_deref()),
+            Request::Unknown => {
+                self.reply(conn, xid, -1, Err(ErrorCode::Unimplemented));
+                self.close(conn);
+                return Step::Done;
+            }
+            Request::Sync { .. } => return self.sync(conn, head),
+            Request::SetWatches(_) => return self.set_watches(conn, head),
+            Request::Sasl => (0, Ok(Reply::NullToken)),
+            Request::WhoAmI => (zxid, Ok(Reply::Ids(who(identity, self.settings.skip_acl)))),
+            Request::AddWatch { path, mode } => {
+                (zxid, self.watch(conn, path, (*mode).into()).map(|()| Reply::WatchAdded))
+            }
+            Request::CheckWatches { path, kind } => (zxid, found(self.watches.contains(conn, path, *kind))),
+            Request::RemoveWatches { path, kind } => (zxid, found(self.watches.remove(conn, path, *kind))),
+            Request::Malformed { .. } => (zxid, Err(ErrorCode::MarshallingError)),
+            Request::Exists { .. }
+            | Request::GetData { .. }
+            | Request::GetChildren { .. }
+            | Request::GetAcl { .. }
+            | Request::GetEphemerals { .. }
+            | Request::GetAllChildrenNumber { .. }
+            | Request::MultiRead(_) => return self.read(conn, head, identity),
+            Request::Write(_) | Request::Multi(_) | Request::Reconfig | Request::CloseSession => {
+                // Unreachable: `is_write` routes these to `step_write`.
+                (zxid, Err(ErrorCode::SystemError))
+            }
+        };
+        self.done(conn, xid, zxid, result)
+    }
+
+    pub(super) fn done(&mut self, conn: ConnId, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) -> Step {
+        self.reply(conn, xid, zxid, result);
+        Step::Done
+    }
+
+    fn read(&mut self, conn: ConnId, head: Waiting, identity: &Identity) -> Step {
+        if self.completing_bytes >= u64::from(self.limits.outbound_bytes_max) && may_be_long(&head.request) {
+            // Completions in flight already fill one client's share of memory: wait until some were
+            // sent.
+            self.waiting_for_room.insert(conn);
+            return Step::Wait(head);
+        }
+        // Sampled before the read, so that it is never newer than the data (surface 1.7).
+        let zxid = self.state.applied().as_i64();
+        let since = self.state.memory_ref().stamp();
+        let Some(connection) = self.connections.get(&conn) else { return Step::Done };
+        let Some(decided) = tree::read(&mut self.state, identity, connection.session, &head.request) else {
+            return self.done(conn, head.xid, zxid, Err(ErrorCode::SystemError));
+        };
+        let decided = match decided {
+            Ok(decided) => decided,
+            Err(stuck) => return self.stuck(conn, head, stuck, since),
+        };
+        self.let_go(Waiter::Request(conn, head.number));
+        // The data may have become large after a write behind it was proposed. That write, and all
+        // clients' writes after it, wait for this read. So this read may use twice the share: no
+        // other read can claim the extra room.
+        let all_wait_for_it = self.connections.get(&conn).is_some_and(|connection| !connection.proposed.is_empty());
+        let room = u64::from(self.limits.outbound_bytes_max) * if all_wait_for_it { 2 } else { 1 };
+        if matches!(decided, Ok(Determined::Pending(_))) && self.completing_bytes >= room {
+            self.waiting_for_room.insert(conn);
+            return Step::Wait(head);
+        }
+        let watched = match &decided {
+            Ok(_) => wanted_watch(&head.request),
+            Err(ErrorCode::NoNode) => {
+                wanted_watch(&head.request).filter(|_| matches!(head.request, Request::Exists { .. }))
+            }
+            Err(_) => None,
+        };
+        if let Some((path, kind)) = watched
+            && let Err(full) = self.watch(conn, path, kind)
+        {
+            return self.done(conn, head.xid, zxid, Err(full));
+        }
+        match decided {
+            Ok(Determined::Pending(pending)) => {
+                let generation = self.state.generation();
+                let bytes = pending.bytes();
+                if bytes > u64::from(self.limits.outbound_bytes_max) && pending.is_many() {
+                    return self.done(conn, head.xid, zxid, Err(ErrorCode::BadArguments));
+                }
+                self.completing_bytes += bytes;
+                let completion = Completion { conn, xid: head.xid, zxid, generation, bytes, pending };
+                self.actions.push_back(Action::Complete(Box::new(completion)));
+                Step::Done
+            }
+            Ok(Determined::Reply(reply)) => self.done(conn, head.xid, zxid, Ok(reply)),
+            Err(code) => self.done(conn, head.xid, zxid, Err(code)),
+        }
+    }
+
+    pub(super) fn stuck(&mut self, conn: ConnId, head: Waiting, stuck: Stuck, since: Stamp) -> Step {
+        match stuck {
+            Stuck::Missing(missing) => self.fetch_all(missing, Waiter::Request(conn, head.number), since),
+            Stuck::Damaged(what) => self.fail(what.into()),
+        }
+        Step::Block(head)
+    }
+
+    fn watch(&mut self, conn: ConnId, path: &str, kind: WatchKind) -> Result<(), ErrorCode> {
+        self.watches.add(conn, path, kind).map_err(|_| ErrorCode::SystemError)
+    }
+
+    fn auth(&mut self, conn: ConnId, xid: i32, scheme: Option<&str>, proof: Option<&[u8]>) -> Step {
+        let super_digest = self.settings.super_digest.as_deref();
+        let names_super = sessions::names_super(scheme, proof, super_digest);
+        let proved = sessions::prove(scheme, proof, super_digest);
+        if names_super {
+            let client = self.connections.get(&conn).and_then(|connection| connection.identity.ip);
+            if !self.may_guess_super(client) {
+                self.reply(conn, xid, 0, Err(ErrorCode::AuthFailed));
+                self.close(conn);
+                return Step::Done;
+            }
+            if !proved.as_ref().is_some_and(|proved| proved.is_super) {
+                self.on_wrong_super(client);
+            }
+        }
+        let bytes = |proved: &sessions::Proved| proved.id.as_ref().map_or(0, sessions::identity_bytes);
+        let few = self.connections.get(&conn).is_some_and(|connection| connection.identity.ids.len() < IDENTITIES_MAX);
+        let room = |proved: &sessions::Proved| {
+            few && (self.identity_bytes + bytes(proved)) as u64 <= identity_bytes_max(&self.limits)
+        };
+        let Some(proved) = proved.filter(room) else {
+            self.reply(conn, xid, 0, Err(ErrorCode::AuthFailed));
+            self.close(conn);
+            return Step::Done;
+        };
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            let identity = Arc::make_mut(&mut connection.identity);
+            identity.is_super |= proved.is_super;
+            if let Some(id) = proved.id.filter(|id| !identity.ids.contains(id)) {
+                self.identity_bytes += sessions::identity_bytes(&id);
+                identity.ids.push(id);
+            }
+        }
+        self.done(conn, xid, 0, Ok(Reply::Empty))
+    }
+
+    /// Answers a sync once a quorum confirms the leader and its commits are applied here.
+    ///
+    /// The confirmation must start after the sync arrived. If the leader is lost meanwhile the
+    /// connection closes. Asking the next leader would be correct too, but an unanswered client
+    /// finds another server sooner.
+    fn sync(&mut self, conn: ConnId, head: Waiting) -> Step {
+        let is_told = head.xid != PING_XID || self.tell_before_sync(conn);
+        let Some(round) = self.confirm().filter(|_| is_told) else {
+            self.close(conn);
+            return Step::Done;
+        };
+        self.syncs.ask(conn, head.number, round);
+        Step::Block(head)
+    }
+
+    /// Starts a quorum confirmation of the leader. `None` if no leader is known.
+    pub(super) fn confirm(&mut self) -> Option<Round> {
+        self.zab.confirm(self.now.mono_ms).ok()
+    }
+
+    pub(super) fn is_open(&self, conn: ConnId) -> bool {
+        self.connections.get(&conn).is_some_and(|connection| connection.phase != Phase::Closed)
+    }
+
+    pub(super) fn outstanding(&self) -> usize {
+        self.connections.values().map(Connection::outstanding).sum()
+    }
+}
+
+/// Returns whether a request becomes an entry. All others are answered from the applied state.
+fn is_write(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Write(_)
+            | Request::Multi(_)
+            | Request::Malformed { write: true }
+            | Request::Reconfig
+            | Request::CloseSession
+    )
+}
+
+/// Returns whether only a leading or following server can answer this request.
+///
+/// Without a leader, reads continue from the applied state while their connections are kept, which
+/// is a short time (surface 13.38).
+fn needs_leader(request: &Request) -> bool {
+    is_write(request) || matches!(request, Request::Ping | Request::Sync { .. })
+}
+
+fn wanted_watch(request: &Request) -> Option<(&Text, WatchKind)> {
+    match request {
+        Request::Exists { path, watch: true } | Request::GetData { path, watch: true } => Some((path, WatchKind::Data)),
+        Request::GetChildren { path, watch: true, .. } => Some((path, WatchKind::Child)),
+        Request::Exists { .. }
+        | Request::GetData { .. }
+        | Request::GetChildren { .. }
+        | Request::GetAcl { .. }
+        | Request::GetEphemerals { .. }
+        | Request::GetAllChildrenNumber { .. }
+        | Request::MultiRead(_)
+        | Request::Write(_)
+        | Request::Multi(_)
+        | Request::Reconfig
+        | Request::CloseSession
+        | Request::Malformed { .. }
+        | Request::Unknown
+        | Request::Sync { .. }
+        | Request::Ping
+        | Request::Auth { .. }
+        | Request::Sasl
+        | Request::WhoAmI
+        | Request::SetWatches(_)
+        | Request::AddWatch { .. }
+        | Request::CheckWatches { .. }
+        | Request::RemoveWatches { .. } => None,
+    }
+}
+
+/// Returns whether deciding if a read must be assembled off the core costs work.
+fn may_be_long(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::GetChildren { .. }
+            | Request::GetEphemerals { .. }
+            | Request::GetAllChildrenNumber { .. }
+            | Request::MultiRead(_)
+    )
+}
+
+fn found(there: bool) -> Result<Reply, ErrorCode> {
+    if there { Ok(Reply::Empty) } else { Err(ErrorCode::NoWatcher) }
+}
+
+/// Returns the identities that whoAmI shows. A digest is reduced to its user.
+fn who(identity: &Identity, skip_acl: bool) -> Vec<AuthId> {
+    let entry = |scheme: &'static str, id: &str| AuthId { scheme: Text::from_static(scheme), id: id.into() };
+    let mut ids: Vec<AuthId> = identity.ip.iter().map(|ip| entry("ip", &ip.to_string())).collect();
+    ids.extend(identity.ids.iter().map(|AuthId { scheme, id }| {
+        let shown = if *scheme == "digest" { id.split(':').next().unwrap_or_default() } else { id.as_str() };
+        AuthId { scheme: scheme.clone(), id: shown.into() }
+    }));
+    if identity.is_super && !skip_acl {
+        ids.push(entry("super", ""));
+    }
+    ids
+}

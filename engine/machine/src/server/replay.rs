@@ -1,0 +1,88 @@
+//! setWatches: a returning client sends the watches it had, up to a full frame of them.
+
+use super::Server;
+use super::fetches::Waiter;
+use super::pipeline::Step;
+use crate::seam::ids::ConnId;
+use crate::sessions::Waiting;
+use crate::state::Stuck;
+use crate::tree::{self, Remembered};
+use crate::watch::WatchKind;
+use zoolet_model::{ErrorCode, EventKind, Reply, Request, SetWatches, Text, WatchEvent};
+
+/// Paths processed together: their records are fetched at once and held in memory.
+const PATHS_AT_ONCE: usize = 1024;
+
+/// A watch to restore and the read that set it. `None` for a persistent watch, which misses
+/// nothing.
+type Wanted<'a> = (&'a Text, WatchKind, Option<Remembered>);
+
+impl Server {
+    /// Continues the setWatches at the head of a pipeline, a batch of paths at a time.
+    ///
+    /// Missed events are sent; the other watches are registered (surface 5.5). Room for all of them
+    /// is checked before the first is registered.
+    pub(super) fn set_watches(&mut self, conn: ConnId, mut head: Waiting) -> Step {
+        let Request::SetWatches(watches) = &head.request else { return Step::Wait(head) };
+        let zxid = self.state.applied().as_i64();
+        if head.done == 0 && !self.watches.has_room_for(wanted(watches).map(|(path, ..)| path.as_str())) {
+            // It may have been here before, and fetched something.
+            self.let_go(Waiter::Request(conn, head.number));
+            return self.done(conn, head.xid, zxid, Err(ErrorCode::SystemError));
+        }
+        let (since_zxid, count) = (watches.relative_zxid, wanted(watches).count());
+        while head.done < count {
+            let since = self.state.memory_ref().stamp();
+            let Request::SetWatches(watches) = &head.request else { return Step::Wait(head) };
+            let events = match self.missed(wanted(watches).skip(head.done).take(PATHS_AT_ONCE), since_zxid) {
+                Ok(events) => events,
+                Err(stuck) => return self.stuck(conn, head, stuck, since),
+            };
+            self.let_go(Waiter::Request(conn, head.number));
+            for ((path, kind, _), event) in wanted(watches).skip(head.done).zip(&events) {
+                if let Some(kind) = *event {
+                    self.notify(conn, WatchEvent { kind, path: path.clone(), zxid: -1 });
+                } else if self.watches.add(conn, path, kind).is_err() {
+                    // Other clients took the room during the fetches. Closing the connection
+                    // removes all its watches.
+                    self.close(conn);
+                    return Step::Done;
+                }
+            }
+            head.done += events.len();
+        }
+        self.done(conn, head.xid, zxid, Ok(Reply::Empty))
+    }
+
+    /// Returns the missed event of each watch, if any.
+    fn missed<'a>(
+        &mut self,
+        watches: impl Iterator<Item = Wanted<'a>>,
+        since_zxid: i64,
+    ) -> Result<Vec<Option<EventKind>>, Stuck> {
+        let (mut events, mut missing) = (Vec::with_capacity(PATHS_AT_ONCE), Vec::new());
+        for (path, _, remembered) in watches {
+            let missed = remembered.map(|set_by| tree::missed(&mut self.state, set_by, path, since_zxid));
+            match missed.transpose() {
+                Ok(event) => events.push(event.flatten()),
+                Err(Stuck::Missing(mut more)) => missing.append(&mut more),
+                Err(damaged @ Stuck::Damaged(_)) => return Err(damaged),
+            }
+        }
+        if missing.is_empty() { Ok(events) } else { Err(Stuck::Missing(missing)) }
+    }
+}
+
+fn each(paths: &[Text], kind: WatchKind, set_by: Option<Remembered>) -> impl Iterator<Item = Wanted<'_>> {
+    paths.iter().map(move |path| (path, kind, set_by))
+}
+
+/// Returns the watches in the order in which ZooKeeper examines them.
+fn wanted(watches: &SetWatches) -> impl Iterator<Item = Wanted<'_>> {
+    let SetWatches { data, exist, child, persistent, persistent_recursive, .. } = watches;
+    each(data, WatchKind::Data, Some(Remembered::Data))
+        .chain(each(exist, WatchKind::Data, Some(Remembered::Absence)))
+        .chain(each(child, WatchKind::Child, Some(Remembered::Children)))
+        .chain(each(persistent, WatchKind::Persistent, None))
+        .chain(each(persistent_recursive, WatchKind::PersistentRecursive, None))
+}

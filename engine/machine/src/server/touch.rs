@@ -1,0 +1,473 @@
+//! Liveness of sessions: signs of life, expiry, and the effects of losing a leader.
+
+use super::Server;
+use super::history::Origin;
+use crate::limits::Settings;
+use crate::seam::event::Now;
+use crate::seam::ids::ConnId;
+use crate::seam::peer::{CLAIMS_MAX, Claim, PeerMessage};
+use crate::sessions::{Connection, Phase, Place};
+use crate::txn::Txn;
+use std::collections::BTreeSet;
+use zoolet_model::{ServerId, SessionId, Zxid};
+use zoolet_zab::{self as zab, Mutation, Round, mutation};
+
+/// Maximum delay before a learner relays a sign of life, in milliseconds. The leader adds this
+/// delay to the deadline of each session on a learner.
+const TELL_MS: u64 = 200;
+/// Longest grace period for connections while no leader is known, in milliseconds.
+const KEPT_MS: u64 = 2000;
+/// Lateness of a deadline that counts as a pause of this server, in milliseconds.
+const LATE_MS: u64 = 200;
+
+/// Maximum delay before the leader learns that a follower's session is alive, in milliseconds.
+///
+/// A learner answers clients until its leader has been silent for `staleness_max_ms`. A deposed
+/// leader answers until it has missed its quorum for `quorum_ms`. Signs of life relayed before such
+/// an outage have arrived.
+pub fn told_late_ms(settings: &Settings, timing: &zab::Timing) -> u64 {
+    u64::from(settings.staleness_max_ms.max(timing.quorum_ms)) + TELL_MS
+}
+
+/// A leader's suspicion that some session was silent for its whole timeout.
+#[derive(Clone, Copy, Debug)]
+struct Silence {
+    /// Quorum confirmation requested after the silence was noticed.
+    round: Round,
+    noticed_ms: u64,
+    /// A quorum confirmed that this server still leads. So no other server ends or continues
+    /// sessions.
+    is_confirmed: bool,
+}
+
+/// Liveness state of this server.
+#[derive(Debug, Default)]
+pub(super) struct Touches {
+    /// Learner: when to relay signs of life to the leader, in milliseconds.
+    tell_at_ms: Option<u64>,
+    /// Leader: the suspicion in progress.
+    silence: Option<Silence>,
+    /// When this server lost its leader, in milliseconds. Set while connections are in their grace
+    /// period.
+    lost_at_ms: Option<u64>,
+    /// When the earliest grace period ends, in milliseconds.
+    keep_until_ms: Option<u64>,
+    /// Set after a pause of this server. State received from the leader may be as old as the pause.
+    /// If this server led, another leader may have been elected meanwhile.
+    paused: Option<Pause>,
+    /// Learner: connections with pending work, held back while the leader has been silent for too
+    /// long.
+    pub(super) held_back: BTreeSet<ConnId>,
+}
+
+/// A pause of this server that is not over. It ends once a quorum has confirmed the leader and its
+/// commits are applied.
+///
+/// Requests that arrived after the pause wait until a quorum confirms the leader again. Requests
+/// from before the pause proceed: the state known when they were sent is fresh enough for them, and
+/// entries ready to be applied may wait for them.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    /// Number of the last request accepted before the pause.
+    last: u64,
+    waits_for: Answer,
+}
+
+/// The condition that ends a pause.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    /// A quorum must answer this confirmation round.
+    Asked(Round),
+    /// The round is answered. Everything committed by then, up to this zxid, must be applied.
+    Behind(Zxid),
+}
+
+impl Touches {
+    /// Schedules a report to the leader within `TELL_MS` of a sign of life.
+    pub(super) fn tell_soon(&mut self, now_ms: u64) {
+        self.tell_at_ms.get_or_insert(now_ms + TELL_MS);
+    }
+
+    /// Returns whether this request arrived after a pause that has not ended.
+    pub(super) fn is_after_pause(&self, number: u64) -> bool {
+        self.paused.is_some_and(|pause| number > pause.last)
+    }
+}
+
+/// On every server.
+impl Server {
+    /// Returns whether this server leads and may propose.
+    pub fn leads(&self) -> bool {
+        self.zab.role() == zab::Role::Leading
+    }
+
+    /// Returns whether this server decides alone: it is the only member and has no peers.
+    pub(super) fn is_alone(&self) -> bool {
+        let only = self.zab.config().members();
+        let is_this = only.len() == 1 && only[0].id == self.zab.id() && self.zab.pending_config().is_none();
+        // A removed member may still be linked, and serve clients.
+        is_this && self.peers.len() == 0
+    }
+
+    /// Advances the clock. A gap longer than any wait of this server counts as a pause.
+    pub(super) fn on_time(&mut self, now: Now) {
+        let gap_ms = now.mono_ms.saturating_sub(self.now.mono_ms);
+        self.now = now;
+        if gap_ms > LATE_MS && !self.failed {
+            self.on_gap(gap_ms);
+        }
+    }
+
+    /// Handles a pause of `gap_ms`, during which this server heard from no client or peer.
+    ///
+    /// In normal operation a leader wakes for each heartbeat, and a learner wakes before its
+    /// leader's silence becomes too long.
+    fn on_gap(&mut self, gap_ms: u64) {
+        if self.is_alone() {
+            return;
+        }
+        if self.leads() && gap_ms > u64::from(self.zab.timing().heartbeat_idle_ms) + LATE_MS {
+            self.touches.silence = None;
+            self.sessions.touch_all(self.now.mono_ms);
+        }
+        // Without a leader, grace periods may have ended during the pause. Close those connections
+        // before their pending requests are handled.
+        self.keep_connections();
+        if gap_ms > u64::from(self.settings.staleness_max_ms) {
+            // An earlier pause may be unresolved. Requests that arrived after it still need a fresh
+            // answer.
+            let last = self.touches.paused.map_or(self.requests, |pause| pause.last);
+            let round = self.confirm();
+            self.touches.paused = round.map(|round| Pause { last, waits_for: Answer::Asked(round) });
+            if round.is_some_and(|round| self.zab.is_answered(round)) {
+                self.follow_zab();
+            }
+        }
+    }
+
+    /// Handles a change of the protocol's role. Runs before any other work in the new role.
+    ///
+    /// Requests sent to the former leader, or proposed by it, have an unknown outcome. The server
+    /// closes their connections, because any reply could be false.
+    pub(super) fn on_role(&mut self, role: zab::Role) {
+        let has_unknown = |connection: &Connection| {
+            !connection.proposed.is_empty() || matches!(connection.phase, Phase::Joining | Phase::Leaving)
+        };
+        // The state of a paused server may be as old as the pause, and the leader that could
+        // confirm it is lost.
+        let all = self.touches.paused.is_some();
+        let unknown = self.connections.iter().filter(|(_, connection)| all || has_unknown(connection));
+        let unknown = unknown.map(|(&conn, _)| conn);
+        let unknown: Vec<_> = unknown.chain(std::mem::take(&mut self.syncs).conns()).collect();
+        self.forwards.clear();
+        self.owners.clear();
+        self.history.forget_origins();
+        self.joining.lose_all(&mut self.sessions);
+        self.sessions.forget_leadership();
+        self.touches = Touches { lost_at_ms: self.touches.lost_at_ms, ..Touches::default() };
+        unknown.into_iter().for_each(|conn| self.close(conn));
+        if role == zab::Role::Looking {
+            self.touches.lost_at_ms.get_or_insert(self.now.mono_ms);
+        }
+        self.keep_connections();
+    }
+
+    /// Starts to serve clients once the first entry of the current leader's epoch is applied.
+    pub(super) fn on_serving(&mut self) {
+        self.touches.lost_at_ms = None;
+        self.touches.keep_until_ms = None;
+        if self.leads() {
+            if !mutation::is_on(Mutation::NoFullTimeout) {
+                self.sessions.touch_all(self.now.mono_ms);
+            }
+        } else {
+            // A new leader does not know which connections hold the sessions: report all of them.
+            self.connections.values_mut().for_each(|connection| connection.heard = true);
+            self.tell_leader(Some(self.owners.of_this_process.iter().copied().collect()));
+        }
+        if self.leads() {
+            self.end_all_orphans();
+        }
+        self.ready.extend(self.connections.keys());
+    }
+
+    /// Closes connections whose grace period without a leader is over.
+    fn keep_connections(&mut self) {
+        let Some(lost_at_ms) = self.touches.lost_at_ms else { return };
+        let mut over = Vec::new();
+        self.touches.keep_until_ms = None;
+        for (&conn, connection) in self.connections.iter().filter(|(_, c)| c.phase != Phase::Closed) {
+            let timeout_ms = self.sessions.lookup(connection.session).map_or(0, |live| live.timeout_ms);
+            let until_ms = lost_at_ms + KEPT_MS.min(u64::from(timeout_ms) / 3);
+            if until_ms <= self.now.mono_ms {
+                over.push(conn);
+            } else {
+                self.touches.keep_until_ms = Some(self.touches.keep_until_ms.map_or(until_ms, |at| at.min(until_ms)));
+            }
+        }
+        over.into_iter().for_each(|conn| self.close(conn));
+    }
+
+    /// Returns whether the applied state may be too old for new clients.
+    pub(super) fn is_stale(&self) -> bool {
+        self.touches.paused.is_some() || self.is_outdated()
+    }
+
+    /// Returns whether this learner's state is too old to serve.
+    ///
+    /// The state is too old once the leader was silent, or its commits stayed unapplied, for too
+    /// long.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.stale_at_ms().is_some_and(|at_ms| at_ms <= self.now.mono_ms)
+    }
+
+    /// Returns when the learner's state becomes too old, in milliseconds. `None` unless it follows
+    /// a leader.
+    ///
+    /// A disk that refuses writes or hangs keeps committed entries from being applied. The
+    /// learner's state then ages although it hears its leader. It stays current while the ensemble
+    /// commits nothing.
+    fn stale_at_ms(&self) -> Option<u64> {
+        self.leader()?;
+        let heard_ms = self.zab.leader_heard_ms(self.now.mono_ms)?;
+        let stalled_ms = self.upkeep.log_stalled.filter(|_| self.behind() > 0).map(|stall| stall.since_ms);
+        let current_ms = [stalled_ms, self.healths.lacks_since_ms()].into_iter().flatten().fold(heard_ms, u64::min);
+        Some(current_ms + u64::from(self.settings.staleness_max_ms) + 1)
+    }
+
+    /// Forgets a peer whose link is gone.
+    pub(super) fn on_peer_lost(&mut self, peer: ServerId) {
+        self.forwards.forget_learner(peer);
+    }
+
+    /// Resets session state after a snapshot replaced the tree and all connections were closed.
+    pub(super) fn on_state_replaced(&mut self) {
+        self.forwards.clear();
+        self.owners.clear();
+        self.joining.lose_all(&mut self.sessions);
+    }
+
+    /// Returns whether some session has a short timeout, which keeps heartbeats frequent.
+    pub(super) fn has_short_sessions(&self) -> bool {
+        self.sessions.has_short()
+    }
+
+    /// Returns when [`Server::on_sessions_due`] must run, in milliseconds.
+    ///
+    /// Only a serving leader judges silence. A deadline without effect would wake the machine
+    /// forever.
+    pub(super) fn sessions_deadline(&self) -> Option<u64> {
+        let Touches { tell_at_ms, silence, keep_until_ms, .. } = self.touches;
+        let silent = match silence {
+            _ if !self.leads() || !self.is_serving() => None,
+            None => self.sessions.next_deadline(),
+            Some(Silence { is_confirmed: true, .. }) => Some(self.now.mono_ms),
+            Some(Silence { is_confirmed: false, .. }) => None,
+        };
+        // A closed connection stays in the table until the caller reports it disconnected.
+        let is_open = |connection: &Connection| connection.phase != Phase::Closed;
+        let stale = self.stale_at_ms().filter(|_| self.connections.values().any(is_open));
+        [silent, tell_at_ms, keep_until_ms, stale].into_iter().flatten().min()
+    }
+
+    /// Handles elapsed deadlines, after everything readable was handled.
+    pub(super) fn on_sessions_due(&mut self) {
+        let now_ms = self.now.mono_ms;
+        if self.touches.keep_until_ms.is_some_and(|at| at <= now_ms) {
+            self.keep_connections();
+        }
+        if self.touches.tell_at_ms.is_some_and(|at| at <= now_ms) {
+            self.tell_leader(None);
+        }
+        if self.stale_at_ms().is_some_and(|at| at <= now_ms) {
+            let all: Vec<_> = self.connections.keys().copied().collect();
+            all.into_iter().for_each(|conn| self.close(conn));
+        }
+        if self.leads() && self.is_serving() {
+            self.judge_silence();
+        }
+    }
+
+    /// Notes a sign of life on this connection. On a learner, schedules the report to the leader.
+    pub(super) fn heard_of(&mut self, conn: ConnId) {
+        if self.leads() {
+            return;
+        }
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.heard = true;
+            self.touches.tell_soon(self.now.mono_ms);
+        }
+    }
+}
+
+/// On a learner.
+impl Server {
+    /// Relays unreported signs of life before a connection ends.
+    ///
+    /// No connection claims the session afterwards. Without this report the session would expire
+    /// early, by up to one ping interval.
+    pub(super) fn tell_before_end(&mut self, conn: ConnId) {
+        let is_untold = |connection: &Connection| connection.phase == Phase::Open && connection.heard;
+        if self.connections.get(&conn).is_some_and(is_untold) && self.leader().is_some() {
+            self.tell_leader(None);
+        }
+    }
+
+    /// Reports live sessions to the leader. A client that waits for an answer counts as alive in
+    /// each report.
+    fn tell_leader(&mut self, mut of_this_process: Option<Vec<SessionId>>) {
+        self.touches.tell_at_ms = None;
+        let (Some(leader), epoch) = (self.leader(), self.zab.epoch()) else { return };
+        let mut heard = Vec::new();
+        let mut is_waited_for = false;
+        for (&conn, connection) in self.connections.iter_mut().filter(|(_, c)| c.phase == Phase::Open) {
+            let waits = connection.outstanding() > 0;
+            if std::mem::take(&mut connection.heard) || waits {
+                let session = connection.session;
+                heard.push(Claim { session, conn, since: self.sessions.since(session) });
+            }
+            is_waited_for |= waits;
+        }
+        if is_waited_for {
+            self.touches.tell_at_ms = Some(self.now.mono_ms + TELL_MS);
+        }
+        if heard.is_empty() && of_this_process.is_none() {
+            return;
+        }
+        let mut chunks = heard.chunks(CLAIMS_MAX);
+        for sessions in std::iter::once(chunks.next().unwrap_or_default()).chain(chunks) {
+            let of_this_process = of_this_process.take();
+            self.send_to(leader, PeerMessage::Touch { epoch, sessions: sessions.to_vec(), of_this_process });
+        }
+    }
+}
+
+/// On every server.
+impl Server {
+    /// Tells the leader about a sync that replaces a ping. Returns false if the session is over.
+    ///
+    /// The answer to such a sync proves to the session's owner that the leader counted its sign of
+    /// life. So the leader must hear of it before it is asked. If this returns false, the sync gets
+    /// no answer.
+    pub(super) fn tell_before_sync(&mut self, conn: ConnId) -> bool {
+        let Some(session) = self.connections.get(&conn).map(|connection| connection.session) else { return false };
+        let Some(leader) = self.leader() else {
+            return self.sessions.lookup(session).is_some_and(|live| !live.closing);
+        };
+        let claim = Claim { session, conn, since: self.sessions.since(session) };
+        self.send_to(leader, PeerMessage::Alive { epoch: self.zab.epoch(), claim })
+    }
+}
+
+/// On the leader.
+impl Server {
+    /// Handles a sign of life that a learner reports just before its Sync.
+    ///
+    /// If the session is closing, or belongs to another connection, the learner is told to close
+    /// this connection. That message precedes the answer to the Sync. A session unknown here falls
+    /// under one of two cases:
+    /// - It ended before the state that the answer will name.
+    /// - It is still being created, and gets its full timeout on creation.
+    pub(super) fn on_alive(&mut self, peer: ServerId, claim: Claim) {
+        if self.is_owner(peer, claim) {
+            self.touch_from(claim.session);
+        } else if self.sessions.lookup(claim.session).is_some() {
+            self.evict(claim.session, Place::There(peer, claim.conn));
+        }
+    }
+
+    /// Handles a learner's report of live sessions.
+    pub(super) fn on_touch(&mut self, peer: ServerId, sessions: &[Claim], of_this_process: Option<Vec<SessionId>>) {
+        if let Some(living) = of_this_process {
+            self.on_living(peer, living.into_iter().collect());
+        }
+        for &claim in sessions {
+            let Claim { session, conn, .. } = claim;
+            if self.is_owner(peer, claim) {
+                self.touch_from(session);
+            } else if self.sessions.lookup(session).is_some_and(|live| !live.closing) {
+                self.evict(session, Place::There(peer, conn));
+            }
+        }
+    }
+
+    /// Touches a session on a learner's word, with `TELL_MS` added for the relay delay.
+    pub(super) fn touch_from(&mut self, session: SessionId) {
+        self.sessions.touch(session, self.now.mono_ms + TELL_MS);
+    }
+
+    /// Expires silent sessions. Runs only after everything readable was handled.
+    fn judge_silence(&mut self) {
+        let now_ms = self.now.mono_ms;
+        if mutation::is_on(Mutation::ExpireWithoutQuorum) {
+            return self.expire_silent_at(now_ms);
+        }
+        if self.is_alone() {
+            let late = self.sessions.next_deadline().is_some_and(|due_ms| now_ms.saturating_sub(due_ms) > LATE_MS);
+            if late {
+                // A server that slept or was paused heard no client meanwhile: every session gets a
+                // full timeout.
+                self.sessions.touch_all(now_ms);
+            }
+            return self.expire_silent_at(now_ms);
+        }
+        match self.touches.silence {
+            None if self.sessions.expired(now_ms).is_some() => {
+                // A leader that was deposed without noticing may have missed every sign of life
+                // since.
+                let round = self.confirm();
+                self.touches.silence = round.map(|round| Silence { round, noticed_ms: now_ms, is_confirmed: false });
+                self.follow_zab();
+            }
+            Some(Silence { is_confirmed: true, noticed_ms, .. }) => {
+                self.touches.silence = None;
+                self.expire_silent_at(noticed_ms);
+            }
+            None | Some(Silence { is_confirmed: false, .. }) => {}
+        }
+    }
+
+    /// Ends the sessions whose timeout had elapsed at `then_ms`.
+    fn expire_silent_at(&mut self, then_ms: u64) {
+        while let Some(session) = self.sessions.expired(then_ms) {
+            let conn = self.sessions.lookup(session).and_then(|live| live.conn());
+            let busy =
+                conn.and_then(|conn| self.connections.get(&conn)).is_some_and(|carrier| carrier.outstanding() > 0);
+            if busy || !self.propose(&Txn::CloseSession { session }, Origin::None) {
+                // The owner waits for an answer of this server, or no entry can be proposed now:
+                // try again after another timeout.
+                self.sessions.touch(session, self.now.mono_ms);
+                continue;
+            }
+            self.sessions.close(session);
+            self.upkeep.sessions_expired += 1;
+        }
+    }
+
+    /// Ends a pause once this server has caught up.
+    pub(super) fn maybe_resume(&mut self) {
+        if let Some(Pause { waits_for: Answer::Behind(up_to), .. }) = self.touches.paused
+            && self.state.applied() >= up_to
+        {
+            self.touches.paused = None;
+            self.ready.extend(self.connections.keys());
+        }
+    }
+
+    /// Handles the answer to a [`Server::confirm`] round and to all earlier rounds.
+    ///
+    /// `up_to` is `None` if the leader was lost before it answered.
+    pub(super) fn on_confirmed(&mut self, round: Round, up_to: Option<Zxid>) {
+        if let Some(silence) = self.touches.silence.as_mut().filter(|silence| silence.round <= round) {
+            silence.is_confirmed = up_to.is_some();
+        }
+        if let (Some(pause), Some(up_to)) = (&mut self.touches.paused, up_to)
+            && matches!(pause.waits_for, Answer::Asked(asked) if asked <= round)
+        {
+            pause.waits_for = Answer::Behind(up_to);
+            self.maybe_resume();
+        }
+        self.on_syncs_confirmed(round, up_to);
+        self.on_questions_confirmed(round, up_to);
+    }
+}

@@ -1,0 +1,366 @@
+//! Memory above the base: the active memtable, the frozen memtable and the record cache.
+
+use crate::derived::Derived;
+use crate::record::key::{self, Key};
+use crate::seam::ids::Generation;
+use crate::state::cache::{RecordCache, Stamp};
+use crate::state::changes::Changes;
+use crate::state::slate::Slates;
+use crate::state::{Change, Found, View};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Applied state newer than the base, and recently used records of the base.
+///
+/// A lookup goes through three layers, newest first: active memtable, frozen memtable, cache. Three
+/// rules ensure that an answer from the base is never older than memory:
+/// - The cache holds only keys that neither memtable holds.
+/// - The base is asked only for keys unknown to all layers, with one fetch per key at a time.
+/// - A record changes only while it is in memory.
+#[derive(Debug)]
+pub struct Memory {
+    active: Changes,
+    frozen: Option<Arc<Changes>>,
+    cache: RecordCache,
+    /// The base's keys under each fetched prefix, in the current generation.
+    ranges: BTreeMap<Key, Vec<Key>>,
+    generation: Generation,
+    slates: Slates,
+}
+
+impl Memory {
+    /// Creates an empty memory above a base of the first generation.
+    ///
+    /// `seed` keeps clients from choosing names whose hashes collide.
+    pub fn new(cache_bytes_max: usize, seed: u64) -> Self {
+        Self {
+            active: Changes::with_seed(seed),
+            frozen: None,
+            cache: RecordCache::new(cache_bytes_max, seed),
+            ranges: BTreeMap::new(),
+            generation: Generation::default(),
+            slates: Slates::default(),
+        }
+    }
+
+    /// Returns the generation of the base to fetch unknown records from.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Returns the bytes of the active memtable.
+    pub fn active_bytes(&self) -> usize {
+        self.active.bytes()
+    }
+
+    /// Returns the bytes of both memtables.
+    pub fn memtable_bytes(&self) -> usize {
+        self.active.bytes() + self.frozen.as_ref().map_or(0, |frozen| frozen.bytes())
+    }
+
+    /// Returns the bytes of the reusable buffers for records and keys.
+    pub fn slate_bytes(&self) -> usize {
+        self.slates.bytes()
+    }
+
+    /// Returns the bytes of the record cache.
+    pub fn cache_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
+    pub(crate) fn derived(&self, derived: &mut Vec<Derived>) {
+        let frozen = |bytes: fn(&Changes) -> usize| self.frozen.as_deref().map_or(0, bytes);
+        derived.extend([
+            Derived::new("memtable_bytes", self.active.bytes(), self.active.counted_bytes()),
+            Derived::new("frozen_bytes", frozen(Changes::bytes), frozen(Changes::counted_bytes)),
+            Derived::new("cache_bytes", self.cache.bytes(), self.cache.counted_bytes()),
+        ]);
+    }
+
+    /// Returns whether a checkpoint is in progress.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen.is_some()
+    }
+
+    /// Installs the changes of one entry.
+    pub fn install(&mut self, changes: impl IntoIterator<Item = (Key, Change)>) {
+        for (key, Change { existed, after }) in changes {
+            self.set(key, existed, after);
+        }
+    }
+
+    fn set(&mut self, key: Key, existed: bool, after: Option<Bytes>) {
+        let Self { active, cache, .. } = self;
+        match after {
+            Some(record) => active.set(key, record, existed, |key| cache.remove(key)),
+            // Created and deleted in one entry: nothing has changed.
+            None if !existed => {}
+            None if active.remove(&key) => cache.remove(&key),
+            // Marks are never looked up by key, so their absence need not be cached.
+            None if key::is_mark(&key) => {}
+            None => cache.insert(key, None),
+        }
+    }
+
+    /// Freezes the active memtable for a checkpoint and starts a new one.
+    ///
+    /// # Panics
+    /// If a memtable is already frozen.
+    pub fn freeze(&mut self) -> Arc<Changes> {
+        assert!(self.frozen.is_none(), "one checkpoint at a time");
+        let frozen = Arc::new(self.active.take());
+        self.frozen = Some(frozen.clone());
+        frozen
+    }
+
+    /// Releases the frozen memtable: the base now holds it, as of `generation`.
+    ///
+    /// Returns the memtable, so that another thread can spend the milliseconds of freeing it.
+    pub fn thaw(&mut self, generation: Generation) -> Option<Arc<Changes>> {
+        self.ranges.clear();
+        self.generation = generation;
+        self.frozen.take()
+    }
+
+    /// Merges the frozen memtable back after a failed checkpoint.
+    ///
+    /// The next checkpoint skips records that were created in the frozen memtable and deleted
+    /// since. That may free the space it needs.
+    pub fn unfreeze(&mut self) {
+        let Some(frozen) = self.frozen.take() else { return };
+        let newer = self.active.take();
+        self.active = Arc::unwrap_or_clone(frozen);
+        // A key deleted in the frozen memtable may have been created and deleted again since, which
+        // cached its absence. The cache must not hold a memtable's keys.
+        self.active.iter().for_each(|(key, _)| self.cache.remove(key));
+        self.active.lay_over(newer, |key| self.cache.insert(key, None));
+    }
+
+    /// Caches the base's answer for a key unknown to memory.
+    pub fn fetched(&mut self, key: Key, record: Option<Bytes>) {
+        debug_assert!(self.active.get(&key).is_none(), "a record changes only while it is in memory");
+        self.cache.insert(key, record);
+    }
+
+    /// Keeps the base's keys under a prefix until the generation changes.
+    ///
+    /// Ignores keys of another generation.
+    pub fn fetched_keys(&mut self, prefix: Key, keys: Vec<Key>, generation: Generation) {
+        if generation == self.generation {
+            self.ranges.insert(prefix, keys);
+        }
+    }
+
+    /// Drops the base's keys under a prefix after use.
+    pub fn forget_keys(&mut self, prefix: &[u8]) {
+        self.ranges.remove(prefix);
+    }
+
+    /// Returns what the memtables hold for a key: a record or its absence.
+    fn newest(&self, key: &[u8]) -> Option<&Option<Bytes>> {
+        self.active.get(key).or_else(|| self.frozen.as_ref().and_then(|frozen| frozen.get(key)))
+    }
+
+    /// Returns the stamp to pass to [`Memory::keep_from`].
+    ///
+    /// A caller that looks up records and then waits for others uses it to find the same records
+    /// again.
+    pub(crate) fn stamp(&self) -> Stamp {
+        self.cache.stamp()
+    }
+
+    /// Keeps everything looked up since `oldest`, the earliest stamp of a waiting caller.
+    pub(crate) fn keep_from(&mut self, oldest: Option<Stamp>) {
+        self.cache.keep_from(oldest);
+    }
+}
+
+impl View for Memory {
+    fn record(&mut self, key: &[u8]) -> Found {
+        let known = match self.newest(key) {
+            Some(record) => Some(record.clone()),
+            None => self.cache.lookup(key),
+        };
+        match known {
+            Some(Some(record)) => Found::Record(record),
+            Some(None) => Found::Absent,
+            None => Found::Unknown,
+        }
+    }
+
+    fn holds(&mut self, key: &[u8]) -> Option<bool> {
+        match self.newest(key) {
+            Some(record) => Some(record.is_some()),
+            None => self.cache.lookup(key).map(|record| record.is_some()),
+        }
+    }
+
+    fn key(&mut self, key: &[u8]) -> Key {
+        let known = self.active.key(key).or_else(|| self.cache.key(key));
+        known.map_or_else(|| self.slates.key(key), Key::clone)
+    }
+
+    fn slate(&mut self, record: &[u8]) -> Option<Bytes> {
+        self.slates.record(record)
+    }
+
+    fn keys_under(&mut self, prefix: &[u8]) -> Option<Vec<Key>> {
+        let base = self.ranges.get(prefix)?;
+        let mut keys: BTreeMap<&[u8], bool> = base.iter().map(|key| (&**key, true)).collect();
+        for layer in self.frozen.as_deref().into_iter().chain([&self.active]) {
+            keys.extend(layer.names_under(prefix).map(|(key, there)| (&**key, there)));
+        }
+        Some(keys.into_iter().filter(|&(_, there)| there).map(|(key, _)| key.into()).collect())
+    }
+
+    fn newer(&self, prefix: &[u8]) -> BTreeMap<Key, bool> {
+        let layers = self.frozen.as_deref().into_iter().chain([&self.active]);
+        layers
+            .flat_map(|layer| layer.names_under(prefix))
+            .map(|(key, there)| (key[prefix.len()..].into(), there))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Key {
+        text.as_bytes().into()
+    }
+
+    fn change(existed: bool, after: Option<&'static str>) -> Change {
+        Change { existed, after: after.map(|text| Bytes::from_static(text.as_bytes())) }
+    }
+
+    fn install(memory: &mut Memory, changes: &[(&str, bool, Option<&'static str>)]) {
+        memory.install(changes.iter().map(|&(k, existed, after)| (key(k), change(existed, after))));
+    }
+
+    fn found(memory: &mut Memory, text: &str) -> Found {
+        memory.record(text.as_bytes())
+    }
+
+    fn record(text: &'static str) -> Found {
+        Found::Record(Bytes::from_static(text.as_bytes()))
+    }
+
+    #[test]
+    fn born_and_dead_between_checkpoints_leaves_nothing_to_write() {
+        let mut memory = Memory::new(1 << 20, 1);
+        for _ in 0..100 {
+            install(&mut memory, &[("lock", false, Some("held"))]);
+            install(&mut memory, &[("lock", true, None)]);
+        }
+        assert_eq!(memory.active_bytes(), 0);
+        assert_eq!(found(&mut memory, "lock"), Found::Absent);
+        assert!(memory.freeze().is_empty());
+    }
+
+    #[test]
+    fn born_and_dead_in_one_entry_leaves_nothing_at_all() {
+        let mut memory = Memory::new(1 << 20, 1);
+        install(&mut memory, &[("lock", false, None)]);
+        assert_eq!((memory.active_bytes(), memory.freeze().len()), (0, 0));
+    }
+
+    #[test]
+    fn what_the_base_has_is_deleted_there_too() {
+        let mut memory = Memory::new(1 << 20, 1);
+        memory.fetched(key("a"), Some(Bytes::from_static(b"old")));
+        install(&mut memory, &[("a", true, None)]);
+        assert_eq!(found(&mut memory, "a"), Found::Absent);
+        // Created and deleted again: the base still holds the first record.
+        install(&mut memory, &[("a", false, Some("new"))]);
+        install(&mut memory, &[("a", true, None)]);
+        assert_eq!(memory.freeze().get(&key("a")), Some(&None));
+    }
+
+    #[test]
+    fn a_znode_in_a_frozen_memtable_is_not_forgotten_when_it_dies() {
+        let mut memory = Memory::new(1 << 20, 1);
+        install(&mut memory, &[("a", false, Some("1"))]);
+        memory.freeze();
+        install(&mut memory, &[("a", true, None)]);
+        assert_eq!(found(&mut memory, "a"), Found::Absent);
+        memory.thaw(Generation(1));
+        assert_eq!(found(&mut memory, "a"), Found::Absent);
+        assert_eq!(memory.freeze().get(&key("a")), Some(&None));
+    }
+
+    #[test]
+    fn layers_answer_newest_first() {
+        let mut memory = Memory::new(1 << 20, 1);
+        assert_eq!(found(&mut memory, "a"), Found::Unknown);
+        memory.fetched(key("a"), Some(Bytes::from_static(b"base")));
+        assert_eq!(found(&mut memory, "a"), record("base"));
+        install(&mut memory, &[("a", true, Some("frozen"))]);
+        memory.freeze();
+        assert_eq!(found(&mut memory, "a"), record("frozen"));
+        install(&mut memory, &[("a", true, Some("active"))]);
+        assert_eq!(found(&mut memory, "a"), record("active"));
+        memory.thaw(Generation(1));
+        assert_eq!(found(&mut memory, "a"), record("active"));
+    }
+
+    #[test]
+    fn what_was_deleted_since_a_failed_checkpoint_is_not_written() {
+        let mut memory = Memory::new(1 << 20, 1);
+        install(&mut memory, &[("a", false, Some("1")), ("b", false, Some("1"))]);
+        drop(memory.freeze());
+        install(&mut memory, &[("a", true, None), ("b", true, Some("2")), ("c", false, Some("1"))]);
+        memory.unfreeze();
+        assert_eq!(found(&mut memory, "a"), Found::Absent);
+        assert_eq!(found(&mut memory, "b"), record("2"));
+        install(&mut memory, &[("c", true, None)]);
+        let bytes = memory.active_bytes();
+        let written = memory.freeze();
+        assert_eq!(written.len(), 1, "{written:?}");
+        assert_eq!(bytes, written.bytes());
+    }
+
+    #[test]
+    fn what_was_born_over_a_failed_delete_dies_in_the_base_too() {
+        let mut memory = Memory::new(1 << 20, 1);
+        memory.fetched(key("a"), Some(Bytes::from_static(b"base")));
+        install(&mut memory, &[("a", true, None)]);
+        drop(memory.freeze());
+        install(&mut memory, &[("a", false, Some("again"))]);
+        memory.unfreeze();
+        install(&mut memory, &[("a", true, None)]);
+        assert_eq!(memory.freeze().get(b"a"), Some(&None), "the base has it still");
+    }
+
+    #[test]
+    fn an_absence_noted_over_a_failed_delete_is_forgotten_when_it_is_born_again() {
+        let mut memory = Memory::new(1 << 20, 1);
+        memory.fetched(key("a"), Some(Bytes::from_static(b"base")));
+        install(&mut memory, &[("a", true, None)]);
+        drop(memory.freeze());
+        install(&mut memory, &[("a", false, Some("again"))]);
+        install(&mut memory, &[("a", true, None)]);
+        memory.unfreeze();
+        install(&mut memory, &[("a", false, Some("third"))]);
+        drop(memory.freeze());
+        memory.thaw(Generation(1));
+        assert_eq!(found(&mut memory, "a"), Found::Unknown, "the base is to be asked");
+    }
+
+    #[test]
+    fn keys_are_the_bases_with_memory_laid_over_them() {
+        let mut memory = Memory::new(1 << 20, 1);
+        assert_eq!(memory.keys_under(b"p"), None);
+        memory.fetched_keys(key("p"), vec![key("p1"), key("p2"), key("p3")], Generation(0));
+        install(&mut memory, &[("p1", true, None), ("p4", false, Some(""))]);
+        memory.freeze();
+        install(&mut memory, &[("p2", true, None), ("p5", false, Some("")), ("q", false, Some(""))]);
+        assert_eq!(memory.keys_under(b"p"), Some(vec![key("p3"), key("p4"), key("p5")]));
+        let newer = memory.newer(b"p");
+        assert_eq!(newer.get(&b"1"[..]), Some(&false));
+        assert_eq!(newer.get(&b"5"[..]), Some(&true));
+        memory.thaw(Generation(1));
+        assert_eq!(memory.keys_under(b"p"), None, "another generation must be asked again");
+    }
+}

@@ -1,0 +1,14 @@
+//! The state in memory: layers above the base, and the changes of entries in progress.
+
+mod cache;
+mod changes;
+mod memory;
+mod overlay;
+mod slate;
+mod view;
+
+pub(crate) use cache::Stamp;
+pub use changes::Changes;
+pub use memory::Memory;
+pub use overlay::{Change, Overlay};
+pub use view::{Found, Stuck, View};

@@ -1,0 +1,59 @@
+//! The tree's view of the state.
+
+use crate::record::key::Key;
+use crate::seam::action::FetchWhat;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// Result of looking up a record in memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// The record.
+    Record(Bytes),
+    /// The record does not exist.
+    Absent,
+    /// Memory does not know: the base must be read.
+    Unknown,
+}
+
+/// The applied state, as far as it is in memory.
+pub trait View {
+    /// Looks up a record.
+    fn record(&mut self, key: &[u8]) -> Found;
+
+    /// Returns whether a record exists; `None` if the base must be read.
+    fn holds(&mut self, key: &[u8]) -> Option<bool> {
+        match self.record(key) {
+            Found::Record(_) => Some(true),
+            Found::Absent => Some(false),
+            Found::Unknown => None,
+        }
+    }
+
+    /// Returns an owned copy of this key, shared with the state if the state has it.
+    fn key(&mut self, key: &[u8]) -> Key {
+        key.into()
+    }
+
+    /// Returns this record written into reused memory. `None` if it needs a new allocation.
+    fn slate(&mut self, _record: &[u8]) -> Option<Bytes> {
+        None
+    }
+
+    /// Returns every key under a prefix, in order. `None` if the base must be read.
+    fn keys_under(&mut self, prefix: &[u8]) -> Option<Vec<Key>>;
+
+    /// Returns the keys under a prefix whose state in memory is newer than the base.
+    ///
+    /// Each item is the rest of the key after the prefix, and whether the key exists.
+    fn newer(&self, prefix: &[u8]) -> BTreeMap<Key, bool>;
+}
+
+/// Why a call cannot finish now. Nothing has changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stuck {
+    /// Records are missing: fetch them and call again.
+    Missing(Vec<FetchWhat>),
+    /// A record is damaged: the state cannot be trusted.
+    Damaged(&'static str),
+}

@@ -1,0 +1,675 @@
+//! Alarms: troubles that an operator should act on, each with a remedy.
+
+mod not_serving;
+
+use super::{Lack, LearnerStatus, PeerStatus, Refusal, Status, disk};
+use crate::seam::health::Shortage;
+use crate::status::DeviceWear;
+use crate::wear::shown_bytes;
+use zoolet_model::ServerId;
+use zoolet_zab::{Kind, Role};
+
+/// One trouble.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Alarm {
+    /// The trouble, in one line.
+    pub what: String,
+    /// What helps, in one line.
+    pub remedy: String,
+    /// Whether the ensemble lacks a server, or is about to, while the trouble lasts.
+    ///
+    /// A rolling restart waits until these alarms are gone. The other alarms may last for years.
+    pub holds_up: bool,
+}
+
+/// Lag after which a server counts as lagging, milliseconds.
+const LAG_MS: u64 = 10_000;
+
+/// Silence of the leader that raises an alarm, milliseconds.
+///
+/// An idle leader sends three messages a second. By then, a majority that misses it would have
+/// elected another leader.
+const SILENT_MS: u64 = 2_000;
+
+/// Snapshots to one learner that raise an alarm.
+///
+/// A learner needs one to catch up. A second may follow a broken link.
+const SNAPSHOTS: u32 = 3;
+
+/// Returns every alarm of `status`, which is complete except for its alarms.
+///
+/// A pure function: all monitors of the same status see the same alarms.
+pub fn alarms(status: &Status) -> Vec<Alarm> {
+    let mut alarms = Vec::new();
+    for (source, holds_up) in [(of_a_server_less as Source, true), (of_what_lasts, false)] {
+        source(status, &mut |what, remedy| alarms.push(Alarm { what, remedy: remedy.to_owned(), holds_up }));
+    }
+    alarms
+}
+
+/// Called with a trouble and its remedy.
+type Raise<'a> = dyn FnMut(String, &str) + 'a;
+
+/// Raises either the alarms that hold up a rolling restart, or the others.
+type Source = fn(&Status, &mut Raise<'_>);
+
+fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
+    if status.role.is_empty() && !status.is_read_only {
+        let (what, remedy) = not_serving::why(status);
+        raise(what, remedy);
+    }
+    if let Some(leader) = status.leader
+        && !status.role.is_empty()
+        && status.leader_silent_ms > SILENT_MS
+    {
+        let (id, seconds) = (leader.as_u8(), status.leader_silent_ms / 1000);
+        raise(
+            format!("the leader, server {id}, has not been heard for {seconds} s, and no other was elected"),
+            "start the servers that are gone; if they run, see that UDP is open both ways",
+        );
+    }
+    if let Some(refused) = status.went_back {
+        raise(
+            format!(
+                "server {} is refused: it knows commits that this leader does not have, because an older copy of a data directory was put back",
+                refused.as_u8()
+            ),
+            "empty no server that serves, or nobody will; copy the refused one's data away, they may be the only copy, then empty it and start it again",
+        );
+    }
+    if let Some((learner, sent)) = status.snapshots.filter(|&(_, sent)| sent >= SNAPSHOTS) {
+        raise(
+            format!("server {} was sent {sent} snapshots, and has not caught up", learner.as_u8()),
+            "if it does not take them, its own status says why. Else the log has to hold what is written while a snapshot goes over: fewer writes for a while, more log_segments, or a faster link; if its link breaks, that first",
+        );
+    }
+    if let Some((peer, zxid)) = status.differs {
+        raise(
+            format!("server {}'s state was not this one's at {zxid}", peer.as_u8()),
+            "one of the two is wrong: compare their digests with a third server's; stop the odd one, empty its data directory, start it again",
+        );
+    }
+    if let Some(hangs_ms) = disk::hangs_ms(status) {
+        raise(
+            format!("the disk has not answered for {} s: writes here wait for it", hangs_ms / 1000),
+            "the kernel's log says why, most often a medium or a cable that fails; a medium that hangs again and again is to be replaced",
+        );
+    }
+    if disk::is_gone(status) {
+        raise(
+            disk::DATA_DIRECTORY_GONE.to_owned(),
+            if status.members.len() > 1 {
+                "move the original back. If it is gone, and while the other servers serve, stop this server, empty its data directory, and start it: the others fill it again"
+            } else {
+                "move the original back. If it is gone, copy the data out with a client before you stop this server: there is no other copy"
+            },
+        );
+    }
+    if disk::is_damaged(status) {
+        raise(
+            "the base is damaged: a pass over it found what was not written so".to_owned(),
+            if status.members.len() > 1 {
+                "replace the disk; an empty data directory is filled again by the other servers"
+            } else {
+                "copy through its clients what can still be read, and begin anew on another disk: this server is alone, and nobody else has its data"
+            },
+        );
+    }
+    if status.is_read_only {
+        let what = match status.members.len() {
+            _ if status.role.is_empty() => "disk read-only: this server does not vote, and serves nobody",
+            0 | 1 => "disk read-only: reads go on, writes and new sessions are refused",
+            _ => "disk read-only: this server does not vote, and serves reads while nothing is written elsewhere",
+        };
+        raise(
+            what.to_owned(),
+            "the kernel's log says why, most often a medium that fails: stop the server, check the file system, mount it, start the server",
+        );
+    } else if let Some(why) = status.refusing_writes {
+        raise(
+            format!(
+                "writes are refused: {why}{}",
+                status.lack.filter(|lack| lack.of.why() == why).map_or_else(String::new, by)
+            ),
+            if why == Shortage::Memory.why() {
+                "delete znodes, or give base_cache_bytes more, on every server"
+            } else {
+                "delete znodes, make room on the disk (or allow more of it: disk_bytes_max), or see what the log says of it"
+            },
+        );
+    } else if let Some(refusal) = status.refusal {
+        let why = refusal.why();
+        let lack = status.lack.filter(|lack| lack.of.why() == why).map_or_else(String::new, by);
+        raise(
+            format!("{why}{lack}: this server lets others lead, and if it leads writes are refused"),
+            "make room here (or allow more of the disk: disk_bytes_max), or see what the log says of it",
+        );
+    }
+    raise_refusals_of_others(status, raise);
+    raise_disks_of_others(status, true, raise);
+    raise_lags(status, raise);
+    if !status.is_counted && own_kind(status) == Some(Kind::Voter) {
+        raise(
+            "this server's disk does not count: it was emptied, replaced or lost its log, and no leader has taken it in again"
+                .to_owned(),
+            "wait until it has caught up; it needs a leader with a quorum without it",
+        );
+    }
+    raise_missing(status, true, raise);
+}
+
+/// Formats the size of a shortage; empty when no size is known.
+fn by(lack: Lack) -> String {
+    let (free, missing) = (shown_bytes(lack.free_bytes), shown_bytes(lack.missing_bytes));
+    match lack.of {
+        // The file system reports enough room, which some only estimate, but the reserve could not
+        // be made.
+        _ if lack.missing_bytes == 0 => String::new(),
+        Shortage::Disk => format!("; {free} are free, and {missing} more must be"),
+        Shortage::Bound => format!("; {missing} less must be taken"),
+        Shortage::Memory => format!("; {missing} less of its file must be written"),
+    }
+}
+
+fn of_what_lasts(status: &Status, raise: &mut Raise<'_>) {
+    raise_missing(status, false, raise);
+    if status.sessions_max > 0 && status.sessions >= status.sessions_max {
+        raise(
+            format!(
+                "new sessions are refused: there are {} of {} (sessions_max); {} were refused since the start",
+                status.sessions, status.sessions_max, status.sessions_refused
+            ),
+            "see which clients begin them (`cons`, `dump`): one that leaves without closing keeps its session for its timeout; or give sessions_max more",
+        );
+    }
+    if let Some(what) = stranger(status) {
+        raise(
+            what,
+            "nothing changes yet who belongs to an ensemble: take the server out of the files, or leave it an observer that serves clients",
+        );
+    }
+    if let Some(p99_us) = disk::slow_us(status) {
+        raise(
+            format!("the disk is slow: one fdatasync in a hundred takes {} ms or more", p99_us / 1000),
+            "another medium for the data directory, or fewer others that write to this one",
+        );
+    }
+    if let Some(flash) = &status.flash {
+        if flash.is_over_budget {
+            raise(
+                flash.over_budget(),
+                "nothing is slowed: fewer writes, or several at a time, which share blocks; if this medium takes more, flash_bytes_per_day and endurance_bytes of a profile",
+            );
+        }
+        if let Some(trouble) = flash.device.as_ref().and_then(DeviceWear::trouble) {
+            raise(trouble, replace_disk(status));
+        }
+    }
+    raise_disks_of_others(status, false, raise);
+    let voters = voters(status);
+    if voters > 0 && voters.is_multiple_of(2) {
+        raise(
+            format!("{voters} voters survive no more failures than {}", voters - 1),
+            "an odd number of voters: one more, or make one of them an observer",
+        );
+    }
+}
+
+/// Raises the write refusals that other servers report.
+fn raise_refusals_of_others(status: &Status, raise: &mut Raise<'_>) {
+    for member in &status.said {
+        let Some(refusal) = member.health.refusal else { continue };
+        let (id, why) = (member.id.as_u8(), refusal.why());
+        if member.health.role == Role::Leading {
+            let (others, remedy) = match (refusal, all_voters_refuse(status)) {
+                (Refusal::Shortage(_), true) => (
+                    "and no voter has room",
+                    "make room on one voter's disk, and it leads after 10 s; zoolet status of that server says how much is missing",
+                ),
+                (_, true) => (
+                    "and no voter takes them",
+                    "zoolet status of each voter says what helps; the first that takes writes leads after 10 s",
+                ),
+                (_, false) => {
+                    ("and another voter is to lead", "wait 10 s; then see what the other voters' zoolet status says")
+                }
+            };
+            raise(format!("writes are refused: server {id} leads, {why}, {others}"), remedy);
+        } else {
+            raise(
+                format!("server {id} would refuse writes if it led: {why}"),
+                "make room there before it has to lead; its own zoolet status says how much is missing",
+            );
+        }
+    }
+}
+
+/// Returns whether every voter, as far as this server knows, would refuse writes.
+fn all_voters_refuse(status: &Status) -> bool {
+    let refuses = |id: ServerId| match Some(id) == status.id {
+        true => status.refusal.is_some(),
+        false => status.said.iter().any(|member| member.id == id && member.health.refusal.is_some()),
+    };
+    status.members.iter().filter(|(_, kind)| *kind == Kind::Voter).all(|&(id, _)| refuses(id))
+}
+
+/// Raises other servers' disk troubles, except lack of room.
+///
+/// Raises either the troubles that cost the ensemble a server, or the others.
+fn raise_disks_of_others(status: &Status, costs_a_server: bool, raise: &mut Raise<'_>) {
+    for member in &status.said {
+        let troubles = member.health.disk.iter().filter(|trouble| trouble.costs_a_server() == costs_a_server);
+        for trouble in troubles {
+            raise(
+                format!("server {}: {}", member.id.as_u8(), trouble.what()),
+                "its own zoolet status says more, and what helps",
+            );
+        }
+    }
+}
+
+/// Raises lagging and silent servers, seen here or reported by the leader.
+fn raise_lags(status: &Status, raise: &mut Raise<'_>) {
+    const REMEDY: &str = "see its disk (fdatasync in its status), its processor and its link: one of them is too slow for what is written";
+    for learner in status.learners.iter().filter(|learner| learner.is_synced && learner.behind_ms >= LAG_MS) {
+        let LearnerStatus { id, behind, behind_ms, .. } = learner;
+        raise(format!("server {} stays behind: {behind} entries, for {} s", id.as_u8(), behind_ms / 1000), REMEDY);
+    }
+    if status.behind_ms >= LAG_MS {
+        let (behind, seconds) = (status.behind, status.behind_ms / 1000);
+        raise(format!("this server stays behind: {behind} committed entries, for {seconds} s"), REMEDY);
+    }
+    let Some((leader, health)) = status.leaders_health() else { return };
+    let leader = leader.as_u8();
+    for id in &health.lagging {
+        match Some(*id) == status.id {
+            true if status.behind_ms >= LAG_MS => {}
+            true => raise(format!("this server stays behind, says its leader, server {leader}"), REMEDY),
+            false => raise(format!("server {} stays behind, says its leader, server {leader}", id.as_u8()), REMEDY),
+        }
+    }
+    let is_missed_here =
+        |id: ServerId| status.peers.iter().any(|peer| peer.id == id && status.silent_ms(peer).is_some());
+    for id in health.silent.iter().filter(|id| !is_missed_here(**id)) {
+        let what = match Some(*id) == status.id {
+            true => format!("the leader, server {leader}, does not hear this server"),
+            false => format!("server {} is not heard by the leader, server {leader}", id.as_u8()),
+        };
+        raise(what, "see that it runs, and that UDP between the two is open both ways");
+    }
+}
+
+/// Raises unreachable peers, either voters or others.
+///
+/// Without an observer the ensemble works as well.
+fn raise_missing(status: &Status, votes: bool, raise: &mut Raise<'_>) {
+    // The leader's silence has another alarm.
+    let is_told = |peer: &PeerStatus| {
+        Some(peer.id) == status.leader && !status.role.is_empty() && status.leader_silent_ms > SILENT_MS
+    };
+    for peer in status.peers.iter().filter(|peer| is_voter(status, peer.id) == votes && !is_told(peer)) {
+        let Some(silent_ms) = status.silent_ms(peer) else { continue };
+        let remedy = match peer.refusal {
+            // The refusal names its own remedy; opening UDP does not help.
+            Some(_) => "what its line says; and see that it runs",
+            None => "see that it runs, and that UDP to it is open both ways",
+        };
+        raise(missing(peer, silent_ms), remedy);
+    }
+}
+
+fn is_voter(status: &Status, id: ServerId) -> bool {
+    status.members.contains(&(id, Kind::Voter))
+}
+
+/// Returns the remedy for a worn disk that still works.
+fn replace_disk(status: &Status) -> &'static str {
+    if status.members.len() > 1 {
+        "replace it before it fails; an empty data directory is filled again by the other servers"
+    } else {
+        "stop the server, copy its data directory to another disk, and start it there, before this one fails"
+    }
+}
+
+/// Returns the alarm for voters listed in a file but outside the ensemble.
+///
+/// The members are fixed when the ensemble is born. Later changes to a file add no member.
+fn stranger(status: &Status) -> Option<String> {
+    let is_member = |id: ServerId| status.members.iter().any(|(member, _)| *member == id);
+    if !status.is_born || status.members.is_empty() {
+        return None;
+    }
+    let members = list(status.members.iter().map(|(id, _)| *id));
+    // A server named as an observer observes without being a member.
+    let strangers = list(status.file_voters.iter().copied().filter(|&id| !is_member(id)));
+    let is_meant_to_vote = status.id.is_some_and(|id| status.file_voters.contains(&id));
+    match (own_kind(status).is_some(), strangers.is_empty()) {
+        (false, _) if !is_meant_to_vote => None,
+        (false, _) => {
+            Some(format!("this server is none of the ensemble's members, which are {members}: it does not vote"))
+        }
+        (true, false) => Some(format!(
+            "this server's file names {strangers}, and the ensemble's members are {members}: others do not vote"
+        )),
+        (true, true) => None,
+    }
+}
+
+/// Returns this server's kind; `None` when it is no member.
+fn own_kind(status: &Status) -> Option<Kind> {
+    status.members.iter().find(|(member, _)| Some(*member) == status.id).map(|(_, kind)| *kind)
+}
+
+fn list(ids: impl Iterator<Item = ServerId>) -> String {
+    ids.map(|id| id.as_u8().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn voters(status: &Status) -> usize {
+    status.members.iter().filter(|(_, kind)| *kind == Kind::Voter).count()
+}
+
+fn missing(peer: &PeerStatus, silent_ms: u64) -> String {
+    let (id, seconds) = (peer.id.as_u8(), silent_ms / 1000);
+    if peer.is_linked {
+        return format!("server {id} has not been heard for {seconds} s");
+    }
+    let why = peer.refusal.as_ref().map_or(String::new(), |line| format!(": {line}"));
+    format!("server {id} has not been reached for {seconds} s{why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seam::health::Health;
+    use crate::status::{DiskTrouble, FlashStatus, MemberStatus, Refusal};
+    use zoolet_model::Zxid;
+
+    pub(super) fn healthy() -> Status {
+        let id = |id| ServerId::new(id).unwrap();
+        Status {
+            id: Some(id(1)),
+            role: "leader",
+            members: vec![(id(1), Kind::Voter), (id(2), Kind::Voter), (id(3), Kind::Voter), (id(4), Kind::Observer)],
+            is_counted: true,
+            is_born: true,
+            file_voters: vec![id(1), id(2), id(3)],
+            peers: vec![PeerStatus {
+                id: id(2),
+                address: "10.0.0.2:2888".to_owned(),
+                is_linked: true,
+                missing_ms: 0,
+                heard_ms: Some(300),
+                round_trip_us: 300,
+                refusal: None,
+            }],
+            disk: vec![
+                ("log_fdatasyncs", 1000),
+                ("fdatasync_us_p99", 100_000),
+                ("base_scrubs_failed", 0),
+                ("disk_awaited_ms", 1_999),
+            ],
+            ..Status::default()
+        }
+    }
+
+    fn alarms_of(change: impl FnOnce(&mut Status)) -> Vec<Alarm> {
+        let mut status = healthy();
+        change(&mut status);
+        alarms(&status)
+    }
+
+    fn raised(change: impl FnOnce(&mut Status)) -> Vec<String> {
+        let alarms = alarms_of(change);
+        assert!(alarms.iter().all(|alarm| !alarm.remedy.is_empty() && !alarm.what.contains('\n')));
+        alarms.into_iter().map(|alarm| alarm.what).collect()
+    }
+
+    #[test]
+    fn a_healthy_server_raises_none() {
+        assert_eq!(raised(|_| ()), [""; 0]);
+        let members = vec![healthy().members[0]];
+        let (peers, file_voters) = (Vec::new(), Vec::new());
+        let alone = Status { role: "standalone", members, peers, file_voters, ..healthy() };
+        assert_eq!(alarms(&alone), []);
+        let observer = Status { id: ServerId::new(4), is_counted: false, ..healthy() };
+        assert_eq!(alarms(&observer), []);
+        // A server named as an observer after the ensemble was born observes, as intended.
+        let added = Status { id: ServerId::new(5), is_counted: false, ..healthy() };
+        assert_eq!(alarms(&added), []);
+    }
+
+    fn worn(used_percent: u8) -> FlashStatus {
+        let device = DeviceWear { device: "mmcblk0".to_owned(), used_percent: Some(used_percent), spare: None };
+        FlashStatus { device: Some(device), ..FlashStatus::default() }
+    }
+
+    #[test]
+    fn each_trouble_raises_one() {
+        let [one, two] = [1, 2].map(|id| ServerId::new(id).unwrap());
+        let five = ServerId::new(5);
+        for (raised, expected) in [
+            (
+                raised(|s| (s.id, s.is_counted, s.file_voters) = (five, false, vec![one, five.unwrap()])),
+                "this server is none of the ensemble's members, which are 1, 2, 3, 4",
+            ),
+            (raised(|s| s.members.truncate(1)), "this server's file names 2, 3, and the ensemble's members are 1:"),
+            (
+                raised(|s| (s.role, s.leader, s.leader_silent_ms) = ("follower", Some(two), 3_100)),
+                "the leader, server 2, has not been heard for 3 s",
+            ),
+            (
+                raised(|s| s.went_back = Some(two)),
+                "server 2 is refused: it knows commits that this leader does not have",
+            ),
+            (raised(|s| s.snapshots = Some((two, 3))), "server 2 was sent 3 snapshots, and has not caught up"),
+            (raised(|s| s.differs = Some((two, Zxid::ZERO))), "server 2's state was not this one's at 0x0"),
+            (raised(|s| s.disk[2].1 = 1), "the base is damaged"),
+            (raised(|s| s.refusing_writes = Some("the disk is full")), "writes are refused: the disk is full"),
+            (
+                raised(|s| (s.is_read_only, s.refusing_writes) = (true, Some("the disk is read-only"))),
+                "disk read-only: this server does not vote, and serves reads while",
+            ),
+            (
+                raised(|s| (s.is_read_only, s.role, s.leader) = (true, "", ServerId::new(2))),
+                "disk read-only: this server does not vote, and serves nobody",
+            ),
+            (raised(|s| s.is_counted = false), "this server's disk does not count"),
+            (
+                raised(|s| (s.sessions, s.sessions_max, s.sessions_refused) = (50, 50, 7)),
+                "new sessions are refused: there are 50 of 50 (sessions_max); 7 were refused since the start",
+            ),
+            (raised(|s| s.disk[3].1 = 7_900), "the disk has not answered for 7 s: writes here wait for it"),
+            (raised(|s| s.disk[1].1 = 600_000), "the disk is slow: one fdatasync in a hundred takes 600 ms or more"),
+            (
+                raised(|s| s.flash = Some(FlashStatus { is_over_budget: true, ..FlashStatus::default() })),
+                "more is written to the flash than its budget: 0 B in 0 s, and 1.60 GB are for a day",
+            ),
+            (raised(|s| s.flash = Some(worn(80))), "mmcblk0 has used 80 to 90 % of its life"),
+            (
+                raised(|s| (s.members.truncate(2), s.file_voters.truncate(2)).0),
+                "2 voters survive no more failures than 1",
+            ),
+        ] {
+            assert!(raised.len() == 1 && raised[0].starts_with(expected), "{raised:?} is not {expected:?}");
+        }
+    }
+
+    /// A rolling upgrade that waited for a lasting alarm would wait forever.
+    #[test]
+    fn what_costs_the_ensemble_no_server_holds_up_nobody() {
+        let [two, observer] = [2, 4].map(|id| ServerId::new(id).unwrap());
+        let holds_up = |change: &dyn Fn(&mut Status)| {
+            let alarms = alarms_of(change);
+            assert_eq!(alarms.len(), 1, "{alarms:?}");
+            alarms[0].holds_up
+        };
+        let lasting: [&dyn Fn(&mut Status); 7] = [
+            &|s| (s.sessions, s.sessions_max) = (50, 50),
+            &|s| (s.peers[0].id, s.peers[0].is_linked, s.peers[0].missing_ms) = (observer, false, 20_000),
+            &|s| s.members.truncate(1),
+            &|s| s.disk[1].1 = 600_000,
+            &|s| s.flash = Some(FlashStatus { is_over_budget: true, ..FlashStatus::default() }),
+            &|s| s.flash = Some(worn(80)),
+            &|s| (s.members.truncate(2), s.file_voters.truncate(2)).0,
+        ];
+        assert!(!lasting.into_iter().any(holds_up));
+        let pressing: [&dyn Fn(&mut Status); 10] = [
+            &|s| s.role = "",
+            &|s| (s.role, s.leader, s.leader_silent_ms) = ("follower", Some(two), 3_100),
+            &|s| s.went_back = Some(two),
+            &|s| s.snapshots = Some((two, 3)),
+            &|s| s.differs = Some((two, Zxid::ZERO)),
+            &|s| s.disk[2].1 = 1,
+            &|s| s.disk[3].1 = 2_000,
+            &|s| s.refusing_writes = Some("the disk is full"),
+            &|s| s.is_counted = false,
+            &|s| (s.peers[0].is_linked, s.peers[0].missing_ms) = (false, 20_000),
+        ];
+        assert!(pressing.into_iter().all(holds_up));
+    }
+
+    #[test]
+    fn a_lack_of_room_says_how_many_bytes_are_missing() {
+        let refusing = |why: &'static str, of| {
+            let lack = Some(Lack { of, free_bytes: 1_020_000, missing_bytes: 64_000_000 });
+            alarms_of(|s| (s.refusing_writes, s.lack) = (Some(why), lack))[0].what.clone()
+        };
+        for (of, expected) in [
+            (Shortage::Disk, "writes are refused: the disk is full; 1.02 MB are free, and 64.0 MB more must be"),
+            (
+                Shortage::Bound,
+                "writes are refused: the data directory takes as much of the disk as it may; 64.0 MB less must be taken",
+            ),
+            (
+                Shortage::Memory,
+                "writes are refused: the tree is as large as the memory for it allows; 64.0 MB less of its file must be written",
+            ),
+        ] {
+            assert_eq!(refusing(of.why(), of), expected);
+        }
+        let of_log = refusing("the log cannot be written", Shortage::Disk);
+        assert_eq!(of_log, "writes are refused: the log cannot be written", "what is missing is not why");
+    }
+
+    #[test]
+    fn what_helps_against_a_lack_of_memory_is_not_more_of_the_disk() {
+        let remedy = |why| alarms_of(|s| s.refusing_writes = Some(why))[0].remedy.clone();
+        assert!(remedy("the disk is full").contains("disk_bytes_max"));
+        let of_memory = remedy(Shortage::Memory.why());
+        assert!(of_memory.contains("base_cache_bytes") && !of_memory.contains("disk"), "{of_memory}");
+    }
+
+    #[test]
+    fn a_peer_is_missed_after_two_seconds_and_the_link_says_why() {
+        let lost = |status: &mut Status, missing_ms| {
+            status.peers[0].is_linked = false;
+            status.peers[0].missing_ms = missing_ms;
+            status.peers[0].refusal = Some("no UDP reply".to_owned());
+        };
+        assert_eq!(raised(|s| lost(s, 1_900)), [""; 0]);
+        assert_eq!(raised(|s| lost(s, 34_900)), ["server 2 has not been reached for 34 s: no UDP reply"]);
+        // The link lasts until 5 s pass without a packet.
+        assert_eq!(raised(|s| s.peers[0].heard_ms = Some(2_600)), ["server 2 has not been heard for 2 s"]);
+        let between_learners = |heard_ms| {
+            raised(|s| (s.role, s.leader, s.peers[0].heard_ms) = ("follower", ServerId::new(3), Some(heard_ms)))
+        };
+        assert_eq!(between_learners(2_600), [""; 0], "an idle link of two learners is quiet for 2 s");
+        assert_eq!(between_learners(4_000), ["server 2 has not been heard for 4 s"]);
+    }
+
+    /// Server 1 follows server 2, which reports this health.
+    fn follower(health: Health) -> Vec<String> {
+        raised(|s| {
+            (s.role, s.leader) = ("follower", ServerId::new(2));
+            s.said = vec![MemberStatus { id: ServerId::new(2).unwrap(), health, said_ms: 0 }];
+        })
+    }
+
+    #[test]
+    fn what_the_leader_says_is_an_alarm_of_every_server() {
+        let [one, three] = [1, 3].map(|id| ServerId::new(id).unwrap());
+        let leading = Health { role: Role::Leading, ..Health::default() };
+        let full = Some(Refusal::Shortage(Shortage::Disk));
+        assert_eq!(follower(leading.clone()), [""; 0]);
+        for (health, expected) in [
+            (
+                Health { refusal: full, ..leading.clone() },
+                "writes are refused: server 2 leads, the disk is full, and another voter is to lead",
+            ),
+            (
+                Health { disk: [DiskTrouble::Slow].into_iter().collect(), ..leading.clone() },
+                "server 2: its disk is slow",
+            ),
+            (
+                Health { disk: [DiskTrouble::Damaged].into_iter().collect(), ..leading.clone() },
+                "server 2: its base is damaged",
+            ),
+            (Health { refusal: full, ..Health::default() }, "server 2 would refuse writes if it led: the disk is full"),
+            (Health { lagging: vec![three], ..leading.clone() }, "server 3 stays behind, says its leader, server 2"),
+            (Health { lagging: vec![one], ..leading.clone() }, "this server stays behind, says its leader, server 2"),
+            (Health { silent: vec![three], ..leading.clone() }, "server 3 is not heard by the leader, server 2"),
+            (Health { silent: vec![one], ..leading }, "the leader, server 2, does not hear this server"),
+        ] {
+            assert_eq!(follower(health), [expected]);
+        }
+    }
+
+    #[test]
+    fn that_no_voter_has_room_is_said_when_each_has_said_so() {
+        let refused = |refusal: Refusal| {
+            let said = |id, role| MemberStatus {
+                id: ServerId::new(id).unwrap(),
+                health: Health { role, refusal: Some(refusal), ..Health::default() },
+                said_ms: 0,
+            };
+            raised(|s| {
+                (s.role, s.leader, s.refusal) = ("follower", ServerId::new(2), Some(refusal));
+                s.said = vec![said(2, Role::Leading), said(3, Role::Following(ServerId::new(2).unwrap()))];
+            })
+        };
+        let full = refused(Refusal::Shortage(Shortage::Disk));
+        assert!(
+            full.contains(&"writes are refused: server 2 leads, the disk is full, and no voter has room".to_owned())
+        );
+        let broken = refused(Refusal::Log).into_iter().any(|what| what.ends_with("and no voter takes them"));
+        assert!(broken);
+    }
+
+    #[test]
+    fn a_server_that_stays_behind_and_a_follower_without_room_raise_one() {
+        let lags = |behind_ms| {
+            let two = ServerId::new(2).unwrap();
+            raised(|s| {
+                s.learners = vec![LearnerStatus { id: two, votes: true, is_synced: true, behind: 299, behind_ms }]
+            })
+        };
+        assert_eq!(lags(9_000), [""; 0]);
+        assert_eq!(lags(60_000), ["server 2 stays behind: 299 entries, for 60 s"]);
+        assert_eq!(
+            raised(|s| (s.behind, s.behind_ms) = (7, 12_000)),
+            ["this server stays behind: 7 committed entries, for 12 s"]
+        );
+        let full = |s: &mut Status| {
+            (s.role, s.leader) = ("follower", ServerId::new(2));
+            s.refusal = Some(Refusal::Shortage(Shortage::Disk));
+        };
+        assert_eq!(
+            raised(full),
+            ["the disk is full: this server lets others lead, and if it leads writes are refused"]
+        );
+    }
+
+    #[test]
+    fn flash_that_is_worn_as_it_should_be_raises_none() {
+        assert_eq!(raised(|s| s.flash = Some(worn(70))), [""; 0]);
+    }
+
+    #[test]
+    fn few_syncs_say_nothing_of_a_disk() {
+        let few = |status: &mut Status| {
+            status.disk[0].1 = 3;
+            status.disk[1].1 = 900_000;
+        };
+        assert_eq!(raised(few), [""; 0]);
+    }
+}

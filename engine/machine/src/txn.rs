@@ -1,0 +1,579 @@
+//! The ordered form of a write: it is logged, replicated and applied.
+//!
+//! Everything that depends on configuration or on a connection is resolved before encoding and
+//! travels as values. So applying is a function of the state and these bytes alone. Decoding
+//! borrows from the bytes. The layout is in docs/reference/formats.md; integers are little-endian.
+
+use crate::record::acl::{self, Identity};
+use bytes::{BufMut, Bytes, BytesMut};
+use std::net::IpAddr;
+use zoolet_model::{AuthId, CreateKind, ErrorCode, ServerId, SessionId, SessionSecret, Text};
+
+/// The header, which the leader fills in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Header {
+    /// Milliseconds since 1970; only displayed (ctime, mtime).
+    pub wall_ms: i64,
+    /// Ensemble time, milliseconds that never decrease.
+    pub ensemble_ms: u64,
+}
+
+/// One operation on the tree, borrowed from the entry's bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Op<'a> {
+    /// Creates a znode.
+    Create {
+        /// Not validated, because other errors come first.
+        path: &'a str,
+        /// Data; `None` is null.
+        data: Option<&'a [u8]>,
+        /// An encoded ACL ([`acl::encode`]); empty means open.
+        acl: &'a [u8],
+        /// Kind of znode.
+        kind: CreateKind,
+        /// Whether the parent's counter is appended to the name.
+        sequential: bool,
+        /// Whether the result of a multi includes the Stat.
+        with_stat: bool,
+    },
+    /// Deletes a znode.
+    Delete {
+        /// Not validated.
+        path: &'a str,
+        /// Expected version; -1 matches any.
+        version: i32,
+    },
+    /// Replaces a znode's data.
+    SetData {
+        /// Valid.
+        path: &'a str,
+        /// Data; `None` is null.
+        data: Option<&'a [u8]>,
+        /// Expected version; -1 matches any.
+        version: i32,
+    },
+    /// Replaces a znode's ACL.
+    SetAcl {
+        /// Valid.
+        path: &'a str,
+        /// An encoded ACL; empty means open.
+        acl: &'a [u8],
+        /// Expected aversion; -1 matches any.
+        version: i32,
+    },
+    /// Fails unless the znode has this version.
+    Check {
+        /// Valid.
+        path: &'a str,
+        /// Expected version; -1 matches any.
+        version: i32,
+    },
+    /// An operation that the client's server already knows to fail.
+    ///
+    /// It is ordered all the same: a failed write costs a zxid, and inside a multi the operations
+    /// before it must be tried first.
+    Refused(ErrorCode),
+}
+
+/// The decoded content of one entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Txn<'a> {
+    /// Opens an epoch.
+    NoOp,
+    /// One operation of a session.
+    Write {
+        /// Session that requests it.
+        session: SessionId,
+        /// Identity of the session's connection.
+        identity: Identity,
+        /// The operation.
+        op: Op<'a>,
+    },
+    /// Several operations of a session, all or nothing.
+    Multi {
+        /// Session that requests them.
+        session: SessionId,
+        /// Identity of the session's connection.
+        identity: Identity,
+        /// In order.
+        ops: Vec<Op<'a>>,
+    },
+    /// Begins a session; its id is this entry's zxid.
+    CreateSession {
+        /// Negotiated timeout, milliseconds.
+        timeout_ms: u32,
+        /// Secret that proves ownership of the session.
+        secret: SessionSecret,
+        /// Server whose process embeds the session's owner; `None` for a socket client.
+        ///
+        /// The session ends when that process does.
+        home: Option<ServerId>,
+    },
+    /// Ends a session, closed or expired, with all its ephemerals.
+    CloseSession {
+        /// The session.
+        session: SessionId,
+    },
+    /// Changes the timeout of a session whose owner came back.
+    ///
+    /// The timeout counts from this entry on, also under later leaders.
+    RenewSession {
+        /// The session.
+        session: SessionId,
+        /// Negotiated timeout, milliseconds.
+        timeout_ms: u32,
+    },
+    /// Deletes a container that has had children and has none.
+    Reap {
+        /// The container's path.
+        path: &'a str,
+    },
+    /// Names or changes the ensemble's members. Used by the protocol, ignored by the tree.
+    Membership(&'a [u8]),
+}
+
+/// These bytes are not an entry that this release knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Undecodable;
+
+mod tag {
+    pub(super) const NO_OP: u8 = 0;
+    pub(super) const WRITE: u8 = 1;
+    pub(super) const MULTI: u8 = 2;
+    pub(super) const CREATE_SESSION: u8 = 3;
+    pub(super) const CLOSE_SESSION: u8 = 5;
+    pub(super) const REAP: u8 = 6;
+    pub(super) const MEMBERSHIP: u8 = 7;
+    pub(super) const CREATE_SESSION_AT_HOME: u8 = 8;
+    pub(super) const RENEW_SESSION: u8 = 9;
+
+    pub(super) const CREATE: u8 = 1;
+    pub(super) const DELETE: u8 = 2;
+    pub(super) const SET_DATA: u8 = 3;
+    pub(super) const SET_ACL: u8 = 4;
+    pub(super) const CHECK: u8 = 5;
+    pub(super) const REFUSED: u8 = 6;
+
+    pub(super) const SEQUENTIAL: u8 = 1;
+    pub(super) const WITH_STAT: u8 = 2;
+
+    pub(super) const PERSISTENT: u8 = 0;
+    pub(super) const EPHEMERAL: u8 = 1;
+    pub(super) const CONTAINER: u8 = 2;
+    pub(super) const TTL: u8 = 3;
+}
+
+impl Header {
+    /// Bytes of the header, before the tag.
+    const BYTES: usize = 16;
+}
+
+/// Encodes an entry. The caller can reuse `buffer` for the next one.
+pub fn encode(header: Header, txn: &Txn<'_>, buffer: &mut BytesMut) -> Bytes {
+    put_header(buffer, header);
+    match txn {
+        Txn::NoOp => buffer.put_u8(tag::NO_OP),
+        Txn::Write { session, identity, op } => {
+            buffer.put_u8(tag::WRITE);
+            put_origin(buffer, *session, identity);
+            put_op(buffer, op);
+        }
+        Txn::Multi { session, identity, ops } => {
+            buffer.put_u8(tag::MULTI);
+            put_origin(buffer, *session, identity);
+            put_length(buffer, ops.len());
+            ops.iter().for_each(|op| put_op(buffer, op));
+        }
+        Txn::CreateSession { timeout_ms, secret, home } => {
+            match home {
+                None => buffer.put_u8(tag::CREATE_SESSION),
+                Some(home) => buffer.put_slice(&[tag::CREATE_SESSION_AT_HOME, home.as_u8()]),
+            }
+            buffer.put_u32_le(*timeout_ms);
+            buffer.put_slice(&secret.0);
+        }
+        Txn::CloseSession { session } => {
+            buffer.put_u8(tag::CLOSE_SESSION);
+            buffer.put_i64_le(session.0);
+        }
+        Txn::RenewSession { session, timeout_ms } => {
+            buffer.put_u8(tag::RENEW_SESSION);
+            buffer.put_i64_le(session.0);
+            buffer.put_u32_le(*timeout_ms);
+        }
+        Txn::Reap { path } => {
+            buffer.put_u8(tag::REAP);
+            put_bytes(buffer, path.as_bytes());
+        }
+        Txn::Membership(config) => {
+            buffer.put_u8(tag::MEMBERSHIP);
+            put_bytes(buffer, config);
+        }
+    }
+    buffer.split().freeze()
+}
+
+/// Copies an encoded entry, replacing its header by the leader's.
+///
+/// Appends to `buffer` and splits the copy off. Returns `None` when `payload` is shorter than a
+/// header.
+pub fn stamp(header: Header, payload: &[u8], buffer: &mut BytesMut) -> Option<Bytes> {
+    let body = payload.get(Header::BYTES..)?;
+    buffer.reserve(payload.len());
+    put_header(buffer, header);
+    buffer.put_slice(body);
+    Some(buffer.split().freeze())
+}
+
+fn put_header(buffer: &mut BytesMut, header: Header) {
+    buffer.put_i64_le(header.wall_ms);
+    buffer.put_u64_le(header.ensemble_ms);
+}
+
+fn put_origin(buffer: &mut BytesMut, session: SessionId, identity: &Identity) {
+    buffer.put_i64_le(session.0);
+    buffer.put_u8(u8::from(identity.is_super));
+    match identity.ip {
+        None => buffer.put_u8(0),
+        Some(IpAddr::V4(ip)) => {
+            buffer.put_u8(4);
+            buffer.put_slice(&ip.octets());
+        }
+        Some(IpAddr::V6(ip)) => {
+            buffer.put_u8(6);
+            buffer.put_slice(&ip.octets());
+        }
+    }
+    put_length(buffer, identity.ids.len());
+    for AuthId { scheme, id } in &identity.ids {
+        put_bytes(buffer, scheme.as_bytes());
+        put_bytes(buffer, id.as_bytes());
+    }
+}
+
+fn put_op(buffer: &mut BytesMut, op: &Op<'_>) {
+    match op {
+        Op::Create { path, data, acl, kind, sequential, with_stat } => {
+            buffer.put_u8(tag::CREATE);
+            buffer.put_u8((u8::from(*sequential) * tag::SEQUENTIAL) | (u8::from(*with_stat) * tag::WITH_STAT));
+            match kind {
+                CreateKind::Persistent => buffer.put_u8(tag::PERSISTENT),
+                CreateKind::Ephemeral => buffer.put_u8(tag::EPHEMERAL),
+                CreateKind::Container => buffer.put_u8(tag::CONTAINER),
+                CreateKind::Ttl { ttl_ms } => {
+                    buffer.put_u8(tag::TTL);
+                    buffer.put_u64_le(*ttl_ms);
+                }
+            }
+            put_bytes(buffer, path.as_bytes());
+            put_bytes(buffer, acl);
+            put_data(buffer, *data);
+        }
+        Op::Delete { path, version } => put_versioned(buffer, tag::DELETE, *version, path),
+        Op::SetData { path, data, version } => {
+            put_versioned(buffer, tag::SET_DATA, *version, path);
+            put_data(buffer, *data);
+        }
+        Op::SetAcl { path, acl, version } => {
+            put_versioned(buffer, tag::SET_ACL, *version, path);
+            put_bytes(buffer, acl);
+        }
+        Op::Check { path, version } => put_versioned(buffer, tag::CHECK, *version, path),
+        Op::Refused(code) => {
+            buffer.put_u8(tag::REFUSED);
+            buffer.put_i32_le(code.code());
+        }
+    }
+}
+
+fn put_versioned(buffer: &mut BytesMut, tag: u8, version: i32, path: &str) {
+    buffer.put_u8(tag);
+    buffer.put_i32_le(version);
+    put_bytes(buffer, path.as_bytes());
+}
+
+fn put_length(buffer: &mut BytesMut, length: usize) {
+    // Every length came from a frame, whose own length has 31 bits.
+    buffer.put_u32_le(u32::try_from(length).unwrap_or(u32::MAX));
+}
+
+fn put_bytes(buffer: &mut BytesMut, bytes: &[u8]) {
+    put_length(buffer, bytes.len());
+    buffer.put_slice(bytes);
+}
+
+fn put_data(buffer: &mut BytesMut, data: Option<&[u8]>) {
+    buffer.put_u8(u8::from(data.is_some()));
+    put_bytes(buffer, data.unwrap_or_default());
+}
+
+/// Decodes an entry. Total: any bytes give an entry or [`Undecodable`].
+///
+/// # Errors
+/// [`Undecodable`] for bytes that [`encode`] does not write, including trailing ones.
+pub fn decode(payload: &[u8]) -> Result<(Header, Txn<'_>), Undecodable> {
+    let mut reader = Reader { rest: payload };
+    let header = Header { wall_ms: reader.i64()?, ensemble_ms: reader.u64()? };
+    let txn = match reader.u8()? {
+        tag::NO_OP => Txn::NoOp,
+        tag::WRITE => {
+            let (session, identity) = reader.origin()?;
+            Txn::Write { session, identity, op: reader.op()? }
+        }
+        tag::MULTI => {
+            let (session, identity) = reader.origin()?;
+            let count = reader.u32()?;
+            // Do not trust the count for the capacity: each operation takes at least five bytes.
+            let mut ops = Vec::with_capacity((count as usize).min(reader.rest.len() / 5));
+            for _ in 0..count {
+                ops.push(reader.op()?);
+            }
+            Txn::Multi { session, identity, ops }
+        }
+        tag::CREATE_SESSION => reader.create_session(None)?,
+        tag::CREATE_SESSION_AT_HOME => {
+            let home = ServerId::new(reader.u8()?).ok_or(Undecodable)?;
+            reader.create_session(Some(home))?
+        }
+        tag::CLOSE_SESSION => Txn::CloseSession { session: SessionId(reader.i64()?) },
+        tag::RENEW_SESSION => Txn::RenewSession { session: SessionId(reader.i64()?), timeout_ms: reader.u32()? },
+        tag::REAP => Txn::Reap { path: reader.text()? },
+        tag::MEMBERSHIP => Txn::Membership(reader.bytes()?),
+        _ => return Err(Undecodable),
+    };
+    if reader.rest.is_empty() { Ok((header, txn)) } else { Err(Undecodable) }
+}
+
+/// Decodes only the header; the rest may be undecodable.
+pub fn header(payload: &[u8]) -> Option<Header> {
+    let mut reader = Reader { rest: payload.get(..Header::BYTES)? };
+    Some(Header { wall_ms: reader.i64().ok()?, ensemble_ms: reader.u64().ok()? })
+}
+
+/// Returns the encoded configuration in a membership entry; `None` for other entries.
+pub fn membership(payload: &[u8]) -> Option<&[u8]> {
+    // Check one byte first: this runs for every entry from a leader.
+    let is_one = payload.get(Header::BYTES) == Some(&tag::MEMBERSHIP);
+    match is_one.then(|| decode(payload)) {
+        Some(Ok((_, Txn::Membership(config)))) => Some(config),
+        Some(_) | None => None,
+    }
+}
+
+/// Returns the session that requested a change of the tree; `None` for other entries.
+pub fn writer(payload: &[u8]) -> Option<SessionId> {
+    let mut reader = Reader { rest: payload.get(Header::BYTES..)? };
+    match reader.u8().ok()? {
+        tag::WRITE | tag::MULTI => reader.i64().ok().map(SessionId),
+        _ => None,
+    }
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Undecodable> {
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or(Undecodable)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Undecodable> {
+        let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or(Undecodable)?;
+        self.rest = rest;
+        Ok(*taken)
+    }
+
+    fn u8(&mut self) -> Result<u8, Undecodable> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    fn u32(&mut self) -> Result<u32, Undecodable> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn i32(&mut self) -> Result<i32, Undecodable> {
+        self.array().map(i32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Undecodable> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn i64(&mut self) -> Result<i64, Undecodable> {
+        self.array().map(i64::from_le_bytes)
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Undecodable> {
+        let count = self.u32()?;
+        self.take(count as usize)
+    }
+
+    fn text(&mut self) -> Result<&'a str, Undecodable> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Undecodable)
+    }
+
+    fn data(&mut self) -> Result<Option<&'a [u8]>, Undecodable> {
+        let present = self.u8()?;
+        let bytes = self.bytes()?;
+        match present {
+            0 if bytes.is_empty() => Ok(None),
+            1 => Ok(Some(bytes)),
+            _ => Err(Undecodable),
+        }
+    }
+
+    fn create_session(&mut self, home: Option<ServerId>) -> Result<Txn<'a>, Undecodable> {
+        Ok(Txn::CreateSession { timeout_ms: self.u32()?, secret: SessionSecret(self.array()?), home })
+    }
+
+    /// Reads an encoded ACL and checks it, so that every stored ACL is readable.
+    fn acl(&mut self) -> Result<&'a [u8], Undecodable> {
+        let bytes = self.bytes()?;
+        acl::check(bytes).map_err(|_| Undecodable)?;
+        Ok(bytes)
+    }
+
+    fn origin(&mut self) -> Result<(SessionId, Identity), Undecodable> {
+        let session = SessionId(self.i64()?);
+        let is_super = self.u8()? != 0;
+        let ip = match self.u8()? {
+            0 => None,
+            4 => Some(IpAddr::from(self.array::<4>()?)),
+            6 => Some(IpAddr::from(self.array::<16>()?)),
+            _ => return Err(Undecodable),
+        };
+        let mut ids = Vec::new();
+        for _ in 0..self.u32()? {
+            ids.push(AuthId { scheme: Text::from(self.text()?), id: Text::from(self.text()?) });
+        }
+        Ok((session, Identity { is_super, ip, ids }))
+    }
+
+    fn op(&mut self) -> Result<Op<'a>, Undecodable> {
+        Ok(match self.u8()? {
+            tag::CREATE => {
+                let flags = self.u8()?;
+                let kind = match self.u8()? {
+                    tag::PERSISTENT => CreateKind::Persistent,
+                    tag::EPHEMERAL => CreateKind::Ephemeral,
+                    tag::CONTAINER => CreateKind::Container,
+                    tag::TTL => CreateKind::Ttl { ttl_ms: self.u64()? },
+                    _ => return Err(Undecodable),
+                };
+                let (path, acl, data) = (self.text()?, self.acl()?, self.data()?);
+                let (sequential, with_stat) = (flags & tag::SEQUENTIAL != 0, flags & tag::WITH_STAT != 0);
+                Op::Create { path, data, acl, kind, sequential, with_stat }
+            }
+            tag::DELETE => Op::Delete { version: self.i32()?, path: self.text()? },
+            tag::SET_DATA => Op::SetData { version: self.i32()?, path: self.text()?, data: self.data()? },
+            tag::SET_ACL => Op::SetAcl { version: self.i32()?, path: self.text()?, acl: self.acl()? },
+            tag::CHECK => Op::Check { version: self.i32()?, path: self.text()? },
+            tag::REFUSED => Op::Refused(ErrorCode::from_code(self.i32()?).ok_or(Undecodable)?),
+            _ => return Err(Undecodable),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(txn: &Txn<'_>) {
+        let header = Header { wall_ms: -5, ensemble_ms: 77 };
+        let bytes = encode(header, txn, &mut BytesMut::new());
+        assert_eq!(decode(&bytes), Ok((header, txn.clone())));
+        assert_eq!(super::header(&bytes), Some(header));
+        let later = Header { wall_ms: 9, ensemble_ms: 80 };
+        let mut buffer = BytesMut::new();
+        assert_eq!(decode(&stamp(later, &bytes, &mut buffer).unwrap()), Ok((later, txn.clone())));
+        assert_eq!(stamp(later, &bytes[..Header::BYTES - 1], &mut buffer), None);
+        for cut in 0..bytes.len() {
+            assert_eq!(decode(&bytes[..cut]), Err(Undecodable), "{txn:?} cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_decodes_and_nothing_shorter_does() {
+        let identity = Identity {
+            is_super: true,
+            ip: Some([127, 0, 0, 1].into()),
+            ids: vec![AuthId { scheme: "digest".into(), id: "u:h".into() }],
+        };
+        let create = Op::Create {
+            path: "/a",
+            data: Some(b""),
+            acl: &[],
+            kind: CreateKind::Ttl { ttl_ms: 9 },
+            sequential: true,
+            with_stat: true,
+        };
+        let ops = vec![
+            create.clone(),
+            Op::Delete { path: "/a", version: -1 },
+            Op::SetData { path: "/b", data: None, version: 3 },
+            Op::SetAcl { path: "/b", acl: &[], version: 3 },
+            Op::Check { path: "/c", version: 0 },
+            Op::Refused(ErrorCode::BadArguments),
+        ];
+        round_trip(&Txn::NoOp);
+        round_trip(&Txn::Write { session: SessionId(7), identity: identity.clone(), op: create });
+        round_trip(&Txn::Multi { session: SessionId(7), identity, ops });
+        for home in [None, Some(ServerId::STANDALONE)] {
+            round_trip(&Txn::CreateSession { timeout_ms: 4000, secret: SessionSecret([9; 16]), home });
+        }
+        round_trip(&Txn::CloseSession { session: SessionId(1) });
+        round_trip(&Txn::RenewSession { session: SessionId(1), timeout_ms: 40_000 });
+        round_trip(&Txn::Reap { path: "/c" });
+        round_trip(&Txn::Membership(b"three"));
+    }
+
+    #[test]
+    fn a_membership_entry_is_told_from_every_other() {
+        let mut buffer = BytesMut::new();
+        let entry = encode(Header::default(), &Txn::Membership(b"three"), &mut buffer);
+        assert_eq!(membership(&entry), Some(&b"three"[..]));
+        assert_eq!(membership(&entry[..entry.len() - 1]), None);
+        assert_eq!(membership(&encode(Header::default(), &Txn::NoOp, &mut buffer)), None);
+        assert_eq!(membership(b""), None);
+    }
+
+    #[test]
+    fn golden_bytes_of_a_renewal() {
+        let header = Header { wall_ms: 1, ensemble_ms: 2 };
+        let txn = Txn::RenewSession { session: SessionId(3), timeout_ms: 40_000 };
+        let mut expected = Vec::new();
+        expected.extend(1i64.to_le_bytes());
+        expected.extend(2u64.to_le_bytes());
+        expected.push(9);
+        expected.extend(3i64.to_le_bytes());
+        expected.extend(40_000u32.to_le_bytes());
+        assert_eq!(encode(header, &txn, &mut BytesMut::new()), expected);
+    }
+
+    #[test]
+    fn golden_bytes_of_a_set() {
+        let txn = Txn::Write {
+            session: SessionId(0x0102),
+            identity: Identity { is_super: false, ip: Some([127, 0, 0, 1].into()), ids: vec![] },
+            op: Op::SetData { path: "/k", data: Some(b"v"), version: -1 },
+        };
+        let bytes = encode(Header { wall_ms: 3, ensemble_ms: 4 }, &txn, &mut BytesMut::new());
+        let expected: [&[u8]; 11] = [
+            &[3, 0, 0, 0, 0, 0, 0, 0],
+            &[4, 0, 0, 0, 0, 0, 0, 0],
+            &[1],
+            &[2, 1, 0, 0, 0, 0, 0, 0],
+            &[0, 4, 127, 0, 0, 1],
+            &[0, 0, 0, 0],
+            &[3, 255, 255, 255, 255],
+            &[2, 0, 0, 0],
+            b"/k",
+            &[1, 1, 0, 0, 0],
+            b"v",
+        ];
+        assert_eq!(bytes, expected.concat());
+    }
+}

@@ -85,7 +85,7 @@ impl Server {
             Need::Delete => memtable * 2 + memtable / 4,
             Need::Session => usize::MAX,
         };
-        self.history.log_bytes() >= self.log_room(need) || self.state.memory_ref().memtable_bytes() >= memory_room
+        self.history.log.bytes() >= self.log_room(need) || self.state.memory_ref().memtable_bytes() >= memory_room
     }
 
     /// Checks for room for a session's end. Only forwards in flight bound it.

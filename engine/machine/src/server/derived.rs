@@ -49,14 +49,14 @@ impl Counts {
         let of_session = owned.iter().map(|(session, kept)| (*session, *kept, counted.owned.get(session).copied()));
         for (name, kept, counted) in numbers {
             if kept != counted {
-                return Err(format!("{name} is kept as {kept}, and there are {counted}"));
+                return Err(format!("{name}: the server keeps {kept}, a recount finds {counted}"));
             }
         }
         for (session, kept, counted) in of_session {
             let counted = counted.unwrap_or(0);
             if kept != counted {
                 return Err(format!(
-                    "the ephemerals of session {:#x} are kept as {kept}, and it owns {counted}",
+                    "ephemerals of session {:#x}: the server keeps {kept}, a recount finds {counted}",
                     session.0
                 ));
             }
@@ -119,9 +119,9 @@ mod tests {
         assert_eq!(counted.agree(&counted), Ok(()));
         assert_eq!(Counts { owned: BTreeMap::new(), ..counted.clone() }.agree(&counted), Ok(()));
         let drifted = Counts { owned: owned(3), ..counted.clone() }.agree(&counted);
-        assert_eq!(drifted, Err("the ephemerals of session 0x7 are kept as 3, and it owns 2".into()));
+        assert_eq!(drifted, Err("ephemerals of session 0x7: the server keeps 3, a recount finds 2".into()));
         let more = Counts { znodes: 5, ..counted.clone() }.agree(&counted);
-        assert_eq!(more, Err("znodes is kept as 5, and there are 4".into()));
+        assert_eq!(more, Err("znodes: the server keeps 5, a recount finds 4".into()));
         let ended = Counts { sessions: 0, owned: BTreeMap::new(), ..counted.clone() };
         assert!(counted.agree(&Counts { sessions: 1, owned: BTreeMap::new(), ..counted.clone() }).is_err());
         assert!(counted.agree(&ended).is_err());

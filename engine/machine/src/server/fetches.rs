@@ -234,7 +234,7 @@ impl Server {
                 // Keys of an older generation are not kept; the waiter asks again.
                 self.state.memory().fetched_keys(prefix, keys, generation);
             }
-            (what, found) => return self.fail(format!("fetched {found:?} for {what:?}")),
+            (what, found) => return self.fail(format!("the base answered {what:?} with {found:?}")),
         }
         self.wake(&waiters);
     }

@@ -284,7 +284,7 @@ impl Server {
             + self.limits.payload_bytes_max()
             + (SESSION_FORWARDS_MAX - FORWARDS_MAX) * SESSION_FORWARD_BYTES;
         if inbound.waiting.len() > SESSION_FORWARDS_MAX || inbound.bytes > bytes_max {
-            return self.drop_learner(peer, link, "more forwarded entries than it may send");
+            return self.drop_learner(peer, link, "it forwarded more entries than allowed");
         }
         self.take_forwarded(peer);
     }
@@ -309,7 +309,7 @@ impl Server {
             inbound.bytes -= payload.len();
             let verdict = match txn::decode(&payload) {
                 Ok((_, txn)) => self.answer_forwarded(peer, (seq, conn, since), &payload, &txn),
-                Err(txn::Undecodable) => Verdict::Fault("a forwarded entry that is none"),
+                Err(txn::Undecodable) => Verdict::Fault("a forwarded entry does not decode"),
             };
             match verdict {
                 Verdict::Proposed => {}
@@ -365,13 +365,13 @@ impl Server {
                 }
             }
             Txn::NoOp | Txn::RenewSession { .. } | Txn::Reap { .. } | Txn::Membership(_) => {
-                return Verdict::Fault("a forwarded entry that no client asks for");
+                return Verdict::Fault("no client requests an entry of the forwarded kind");
             }
         }
         let Some(link) = self.forwards.inbound.get(&peer).map(|inbound| inbound.link) else { return Verdict::Proposed };
         let header = self.history.header(self.now);
         let Some(stamped) = txn::stamp(header, payload, self.history.buffer()) else {
-            return Verdict::Fault("a forwarded entry without a header");
+            return Verdict::Fault("a forwarded entry has no header");
         };
         if !self.propose_encoded(stamped, txn, Origin::Forwarded { peer, link, seq }) {
             // The epoch has no zxids left. The client reconnects and asks the next leader.

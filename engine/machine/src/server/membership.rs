@@ -151,7 +151,7 @@ impl Server {
         if own.is_some_and(|(_, own)| *own != digest) {
             // Only raise an alarm: this server cannot know which of the two states is wrong.
             if let Some(left_out) = self.peers.notices.admit(("differs", peer), self.now.mono_ms) {
-                tracing::error!(peer = peer.as_u8(), zxid = %zxid, left_out, "this server's state and its peer's differ");
+                tracing::error!(peer = peer.as_u8(), zxid = %zxid, left_out, "this server's state differs from its peer's");
             }
             self.peers.differs.get_or_insert((peer, zxid));
         }

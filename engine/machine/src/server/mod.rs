@@ -345,7 +345,7 @@ impl Server {
             (Part::Completing, self.completing_bytes),
             (Part::Memtable, (memory.memtable_bytes() + memory.slate_bytes()) as u64),
             (Part::RecordCache, memory.cache_bytes() as u64),
-            (Part::Log, self.history.log_bytes_used()),
+            (Part::Log, self.history.log.bytes_used()),
         ]
     }
 

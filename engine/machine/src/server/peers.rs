@@ -16,7 +16,8 @@ use zoolet_zab::{Config, Fault, Message, Role};
 
 /// Reason for closing the link to a peer with an impossible history. Such a history occurs only if
 /// a disk went back in time. Both sides show it; the remote side shows at most 128 bytes.
-const WENT_BACK: &str = "an older copy of a data directory was put back: the two differ in what is committed; ask zoolet status of the leader";
+const WENT_BACK: &str =
+    "an older copy of a data directory was put back: committed entries differ; run zoolet status on the leader";
 
 /// Reason for refusing entries that do not fit this server's log segments. The refusal repeats
 /// until both servers have the same setting. If the server stopped instead, it would stop again at
@@ -147,7 +148,7 @@ impl Server {
     pub(super) fn close_link(&mut self, peer: ServerId, link: LinkId, fault: Fault) {
         let reason = match fault {
             Fault::WrongEnsemble => "its disk belongs to another ensemble",
-            Fault::Behind => "it has fallen behind the log, and shall ask for a snapshot",
+            Fault::Behind => "it has fallen behind the log and must request a snapshot",
             Fault::WentBack => WENT_BACK,
             Fault::Protocol(what) => what,
         };
@@ -208,7 +209,7 @@ impl Server {
 
     fn on_protocol(&mut self, peer: ServerId, link: LinkId, message: Message) {
         if matches!(message, Message::Proposal { .. } | Message::Snap { .. }) {
-            return self.refuse_link(peer, link, "a Proposal without entries, or a Snap without a snapshot");
+            return self.refuse_link(peer, link, "it sent a Proposal without entries, or a Snap without a snapshot");
         }
         if let Message::Ack { attempt, to, .. } = message
             && let Some(stream) = self.peers.stream(peer, link)
@@ -231,12 +232,12 @@ impl Server {
         let mut expected = Some(from);
         for entry in &entries {
             if expected != Some(entry.zxid) || entry.zxid > to {
-                return self.refuse_link(peer, link, "entries that are not those of their message");
+                return self.refuse_link(peer, link, "its entries do not match the range in their message");
             }
             expected = entry.zxid.next();
         }
         if entries.last().is_none_or(|last| last.zxid != to) {
-            return self.refuse_link(peer, link, "entries that are not those of their message");
+            return self.refuse_link(peer, link, "its entries do not match the range in their message");
         }
         if self.zab.is_awaited(peer, attempt, epoch, from) {
             if chain_before != self.history.chain() {

@@ -122,7 +122,7 @@ impl Server {
             return;
         };
         if let Some(left_out) = self.peers.notices.admit(("not sent", peer), self.now.mono_ms) {
-            tracing::warn!(peer = peer.as_u8(), reason, left_out, "a snapshot was not sent");
+            tracing::warn!(peer = peer.as_u8(), reason, left_out, "cannot send a snapshot");
         }
         if self.peers.stream(peer, link).is_some() {
             // The peer would wait for the rest forever; on a new link it asks again.
@@ -146,7 +146,7 @@ impl Server {
     pub(super) fn on_snapshot_announced(&mut self, incoming: Incoming, message: Message) {
         let (peer, link, transfer) = (incoming.peer, incoming.link, incoming.transfer);
         let Message::Snap { attempt, .. } = message else {
-            return self.refuse_link(peer, link, "a snapshot without a Snap");
+            return self.refuse_link(peer, link, "it sent a snapshot without a Snap");
         };
         self.zab.handle_message(self.now.mono_ms, peer, link, message, None);
         // The announcement may belong to a finished attempt or a deposed leader. Its bytes must not
@@ -197,7 +197,7 @@ impl Server {
         };
         let result = result.and_then(|received| {
             let is_it = received.state.meta() == incoming.meta;
-            let another = || NotReceived::NotTaken("it holds something else than was announced".into());
+            let another = || NotReceived::NotTaken("its content differs from its announcement".into());
             if is_it { Ok(received) } else { Err(another()) }
         });
         match result {
@@ -213,7 +213,7 @@ impl Server {
             Err(failure) => {
                 let (NotReceived::BrokeOff(reason) | NotReceived::NotTaken(reason)) = &failure;
                 if let Some(left_out) = self.peers.notices.admit(("not received", peer), self.now.mono_ms) {
-                    tracing::warn!(peer = peer.as_u8(), reason, left_out, "a snapshot was not received");
+                    tracing::warn!(peer = peer.as_u8(), reason, left_out, "cannot receive a snapshot");
                 }
                 self.peers.incoming = None;
                 if let NotReceived::NotTaken(reason) = failure {
@@ -244,9 +244,9 @@ impl Server {
     pub(super) fn replace_state(&mut self, seq: AppendSeq, zxid: Zxid) {
         let incoming = self.peers.incoming.take();
         let Some(Incoming { meta, chain, received: Some(ReceivedSnapshot { base, state }), .. }) = incoming else {
-            return self.fail(format!("the history is to end at {zxid:?} with a snapshot that nobody has"));
+            return self.fail(format!("cannot end the history at {zxid:?}: its snapshot is missing"));
         };
-        self.history.record(seq, LogRecord::SnapEnd { base, zxid, chain });
+        self.history.log.fact(seq, LogRecord::SnapEnd { base, zxid, chain });
         let cut = self.history.replace(chain);
         self.lose(&cut);
         self.history.is_replaced = true;
@@ -261,7 +261,7 @@ impl Server {
     pub(super) fn lose_base(&mut self, what: &str) -> bool {
         let is_repairable = self.zab.config().voters().any(|voter| voter.id != self.zab.id());
         if is_repairable && !self.history.is_replaced {
-            tracing::error!(what, "the base is damaged: a snapshot is to take its place");
+            tracing::error!(what, "the base is damaged; this server requests a snapshot to replace it");
             self.history.is_replaced = true;
             self.close_all();
             self.zab.handle_state_lost(self.now.mono_ms);

@@ -356,7 +356,7 @@ impl Server {
                         tracing::warn!(
                             reason,
                             left_out,
-                            "entries of the log cannot be read: who needs them gets a snapshot"
+                            "cannot read entries of the log; learners that need them get a snapshot"
                         );
                     }
                     self.zab.handle_log_floor(self.state.applied());

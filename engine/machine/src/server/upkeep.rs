@@ -136,9 +136,9 @@ impl Server {
         let half_ring =
             (segment * u64::from(self.limits.log_segments) / 2).min(self.log_room(Need::Write) - segment / 2);
         // A log report from before the last checkpoint counts bytes that are free by now.
-        let log_knows = self.history.log_checkpoint() >= self.upkeep.checkpointed;
+        let log_knows = self.history.log.checkpoint() >= self.upkeep.checkpointed;
         let log_asks =
-            log_knows && self.history.log_bytes_used() >= half_ring && self.state.applied() > self.upkeep.checkpointed;
+            log_knows && self.history.log.bytes_used() >= half_ring && self.state.applied() > self.upkeep.checkpointed;
         let applied = self.state.applied();
         let peer_asks =
             self.upkeep.wanted.is_some_and(|wanted| wanted <= applied && applied > self.upkeep.checkpointed);

@@ -1,0 +1,310 @@
+//! Entries from proposal to apply.
+
+mod apply;
+mod log_queue;
+mod outcomes;
+mod propose;
+mod protocol;
+
+use crate::derived::Derived;
+use crate::limits::Limits;
+use crate::record::chain_after;
+use crate::seam::action::{FetchWhat, LogRecord};
+use crate::seam::event::Now;
+use crate::seam::ids::ConnId;
+use crate::seam::ids::LinkId;
+use crate::seam::peer::PeerEntry;
+use crate::status::ProposalBytes;
+use crate::tree::Buffers;
+use crate::txn::{Header, Txn, encode};
+use bytes::{Bytes, BytesMut};
+use log_queue::LogQueue;
+use std::collections::VecDeque;
+use zoolet_model::{ServerId, Zxid};
+
+/// The requester that waits for an entry's outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::server) enum Origin {
+    /// No requester here: another server's entry, this server's own, or one from before a restart.
+    None,
+    /// A client's request.
+    Request { conn: ConnId, xid: i32 },
+    /// A connection whose session this entry creates.
+    Connect { conn: ConnId, read_only_byte: bool },
+    /// Leader: the learner that forwarded the entry, its link, and its number.
+    Forwarded { peer: ServerId, link: LinkId, seq: u64 },
+}
+
+#[derive(Debug)]
+struct Entry {
+    zxid: Zxid,
+    payload: Bytes,
+    origin: Origin,
+    /// Chain hash after this entry.
+    chain: u128,
+}
+
+/// An in-memory entry that may be sent to peers.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::server) struct Held<'a> {
+    pub(in crate::server) zxid: Zxid,
+    pub(in crate::server) payload: &'a Bytes,
+}
+
+/// Entries appended, or about to be, and not yet applied, in strict order.
+///
+/// The newest applied entries stay in front of them while peers may need them and room is left.
+#[derive(Debug)]
+pub(in crate::server) struct History {
+    entries: VecDeque<Entry>,
+    /// Number of applied entries kept at the front of `entries`.
+    kept: usize,
+    /// Payload bytes of the kept entries, and their maximum.
+    kept_bytes: usize,
+    kept_bytes_max: usize,
+    /// Chain hash before the first of `entries`.
+    chain_before: u128,
+    /// Payload bytes of entries that are not applied.
+    bytes: usize,
+    /// Entries proposed by this server whose append the protocol has not requested yet.
+    proposed: VecDeque<(Zxid, Bytes, Origin)>,
+    /// Entries of the leader's message that is being handled.
+    incoming: VecDeque<PeerEntry>,
+    pub(in crate::server) log: LogQueue,
+    buffer: BytesMut,
+    /// Ensemble time at its last update, and the monotonic clock then, both in milliseconds.
+    ensemble: (u64, u64),
+    serving: bool,
+    /// Clients see no older state than this: the entry committed when the current role began.
+    serves_from: Zxid,
+    /// The oldest unapplied entry waits for a record.
+    waiting_for_base: bool,
+    /// The state is being replaced by a snapshot, or must be replaced by one.
+    pub(in crate::server) is_replaced: bool,
+    /// The oldest unapplied entry waits for earlier requests of this connection.
+    pub(in crate::server) waits_for_requests_of: Option<ConnId>,
+    pub(in crate::server) acknowledged: u64,
+    pub(in crate::server) proposals: ProposalBytes,
+    /// Reused buffers in which entries are tried.
+    buffers: Buffers,
+    /// Reused list of the records an entry will need.
+    missing: Vec<FetchWhat>,
+    /// Watch events delivered late on purpose, for mutation tests.
+    #[cfg(feature = "mutations")]
+    pub(in crate::server) late_events: Vec<crate::Action>,
+}
+
+impl History {
+    /// Creates a history after `checkpoint`, whose chain hash is `chain`.
+    ///
+    /// Up to `kept_bytes_max` payload bytes of applied entries stay in memory.
+    pub(in crate::server) fn new(
+        limits: &Limits,
+        ensemble_ms: u64,
+        log_bytes_used: u64,
+        (checkpoint, chain): (Zxid, u128),
+        kept_bytes_max: usize,
+        now: Now,
+    ) -> Self {
+        Self {
+            entries: VecDeque::new(),
+            kept: 0,
+            kept_bytes: 0,
+            kept_bytes_max,
+            chain_before: chain,
+            bytes: 0,
+            proposed: VecDeque::new(),
+            incoming: VecDeque::new(),
+            log: LogQueue::new(limits, log_bytes_used, checkpoint),
+            buffer: BytesMut::new(),
+            ensemble: (ensemble_ms, now.mono_ms),
+            serving: false,
+            serves_from: Zxid::ZERO,
+            waiting_for_base: false,
+            is_replaced: false,
+            waits_for_requests_of: None,
+            acknowledged: 0,
+            proposals: ProposalBytes::default(),
+            buffers: Buffers::default(),
+            missing: Vec::new(),
+            #[cfg(feature = "mutations")]
+            late_events: Vec::new(),
+        }
+    }
+
+    pub(in crate::server) fn has_what_it_needs(&mut self) {
+        self.waiting_for_base = false;
+    }
+
+    /// Returns whether the oldest unapplied entry must wait although it is committed.
+    fn waits(&self) -> bool {
+        self.waiting_for_base || self.is_replaced || self.waits_for_requests_of.is_some()
+    }
+
+    /// Returns the number of entries that are not applied.
+    pub(in crate::server) fn len(&self) -> usize {
+        self.entries.len() - self.kept + self.proposed.len()
+    }
+
+    /// Returns the payload bytes of entries that are not applied.
+    pub(in crate::server) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns the bytes of unapplied entries: payloads, queue slots and log records.
+    pub(in crate::server) fn held_bytes(&self) -> usize {
+        self.bytes + self.len() * (size_of::<Entry>() + size_of::<LogRecord>())
+    }
+
+    /// Returns the bytes held by applied entries that are kept for peers.
+    pub(in crate::server) fn kept_bytes(&self) -> usize {
+        self.kept_bytes + self.kept * size_of::<Entry>()
+    }
+
+    pub(in crate::server) fn is_serving(&self) -> bool {
+        self.serving
+    }
+
+    /// Returns the two times of an entry made now.
+    ///
+    /// Ensemble time continues from the last entry and never decreases.
+    pub(in crate::server) fn header(&self, now: Now) -> Header {
+        let (ensemble_ms, at_ms) = self.ensemble;
+        Header { wall_ms: now.wall_ms, ensemble_ms: ensemble_ms + now.mono_ms.saturating_sub(at_ms) }
+    }
+
+    /// Detaches all waiting requesters from unapplied entries.
+    pub(in crate::server) fn forget_origins(&mut self) {
+        self.entries.range_mut(self.kept..).for_each(|entry| entry.origin = Origin::None);
+        self.proposed.iter_mut().for_each(|(_, _, origin)| *origin = Origin::None);
+        self.waits_for_requests_of = None;
+    }
+
+    /// Raises ensemble time to at least `ensemble_ms`.
+    fn continue_time(&mut self, ensemble_ms: u64, now: Now) {
+        let running_ms = self.header(now).ensemble_ms;
+        self.ensemble = (running_ms.max(ensemble_ms), now.mono_ms);
+    }
+
+    /// Encodes an entry with the leader's two times.
+    pub(in crate::server) fn encode(&mut self, now: Now, txn: &Txn<'_>) -> Bytes {
+        let header = self.header(now);
+        encode(header, txn, self.buffer())
+    }
+
+    /// Returns the buffer that entries are encoded in.
+    ///
+    /// Many small entries share its memory, which is freed when the last of them is applied.
+    pub(in crate::server) fn buffer(&mut self) -> &mut BytesMut {
+        if self.buffer.capacity() < 512 {
+            self.buffer.reserve(16 << 10);
+        }
+        &mut self.buffer
+    }
+
+    /// Returns the chain hash after the last entry.
+    pub(in crate::server) fn chain(&self) -> u128 {
+        self.entries.back().map_or(self.chain_before, |entry| entry.chain)
+    }
+
+    /// Returns the chain hash after the last applied entry.
+    pub(in crate::server) fn chain_applied(&self) -> u128 {
+        self.kept.checked_sub(1).and_then(|at| self.entries.get(at)).map_or(self.chain_before, |entry| entry.chain)
+    }
+
+    fn push(&mut self, zxid: Zxid, payload: Bytes, origin: Origin) {
+        let chain = chain_after(self.chain(), zxid, &payload);
+        self.bytes += payload.len();
+        self.entries.push_back(Entry { zxid, payload, origin, chain });
+    }
+
+    /// Returns the oldest entry that is not applied.
+    fn next(&self) -> Option<&Entry> {
+        self.entries.get(self.kept)
+    }
+
+    /// Marks the oldest unapplied entry as applied; returns its zxid and requester.
+    ///
+    /// The entry stays in memory for peers while room is left.
+    fn pass(&mut self) -> Option<(Zxid, Origin)> {
+        let entry = self.entries.get_mut(self.kept)?;
+        let passed = (entry.zxid, std::mem::replace(&mut entry.origin, Origin::None));
+        let bytes = entry.payload.len();
+        self.bytes -= bytes;
+        self.kept += 1;
+        self.kept_bytes += bytes;
+        while self.kept_bytes > self.kept_bytes_max || (self.kept_bytes_max == 0 && self.kept > 0) {
+            let Some(oldest) = self.entries.pop_front() else { break };
+            self.kept -= 1;
+            self.kept_bytes -= oldest.payload.len();
+            self.chain_before = oldest.chain;
+        }
+        Some(passed)
+    }
+
+    /// Removes the entries above `to`, none of which is applied. Returns their requesters.
+    fn truncate(&mut self, to: Zxid) -> Vec<Origin> {
+        let mut cut = Vec::new();
+        while self.entries.len() > self.kept
+            && self.entries.back().is_some_and(|entry| entry.zxid > to)
+            && let Some(entry) = self.entries.pop_back()
+        {
+            self.bytes -= entry.payload.len();
+            cut.push(entry.origin);
+        }
+        cut
+    }
+
+    /// Removes all entries: a snapshot that ends with this chain hash replaces them.
+    pub(in crate::server) fn replace(&mut self, chain: u128) -> Vec<Origin> {
+        let cut = self.entries.drain(..).map(|entry| entry.origin).collect();
+        (self.kept, self.kept_bytes, self.bytes) = (0, 0, 0);
+        self.bytes = self.proposed.iter().map(|(_, payload, _)| payload.len()).sum();
+        self.chain_before = chain;
+        self.waiting_for_base = false;
+        self.waits_for_requests_of = None;
+        cut
+    }
+
+    /// Returns the zxid of the oldest entry in memory.
+    pub(in crate::server) fn oldest(&self) -> Option<Zxid> {
+        self.entries.front().map(|entry| entry.zxid)
+    }
+
+    /// Returns the entries from `from` on, with the chain hash before the first of them.
+    ///
+    /// `None` if the entry `from` is not in memory.
+    pub(in crate::server) fn held(&self, from: Zxid) -> Option<(u128, impl Iterator<Item = Held<'_>>)> {
+        let at = self.entries.partition_point(|entry| entry.zxid < from);
+        self.entries.get(at).filter(|entry| entry.zxid == from)?;
+        let chain =
+            at.checked_sub(1).and_then(|at| self.entries.get(at)).map_or(self.chain_before, |entry| entry.chain);
+        let entries = self.entries.range(at..);
+        Some((chain, entries.map(|Entry { zxid, payload, .. }| Held { zxid: *zxid, payload })))
+    }
+
+    /// Returns the number of connections whose sessions these entries create.
+    pub(in crate::server) fn joining(&self) -> usize {
+        let entries = self.entries.range(self.kept..).map(|entry| entry.origin);
+        let proposed = self.proposed.iter().map(|&(_, _, origin)| origin);
+        entries.chain(proposed).filter(|origin| matches!(origin, Origin::Connect { .. })).count()
+    }
+
+    pub(in crate::server) fn derived(&self, derived: &mut Vec<Derived>) {
+        let proposed = self.proposed.iter().map(|(_, payload, _)| payload.len()).sum::<usize>();
+        let entries = self.entries.range(self.kept..).map(|entry| entry.payload.len()).sum::<usize>();
+        let kept = self.entries.range(..self.kept).map(|entry| entry.payload.len()).sum();
+        let (unpersisted, queued) = self.log.derived();
+        derived.extend([
+            Derived::new("unapplied_payload_bytes", self.bytes, entries + proposed),
+            Derived::new("kept_payload_bytes", self.kept_bytes, kept),
+            Derived::new("unpersisted_bytes", unpersisted, queued + proposed),
+        ]);
+    }
+
+    /// Holds the entries of a leader's message until it is handled.
+    pub(in crate::server) fn bring(&mut self, entries: impl Iterator<Item = PeerEntry>) {
+        self.incoming.clear();
+        self.incoming.extend(entries);
+    }
+}

@@ -36,8 +36,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+#[doc = include_str!("../docs/how-to/embed.md")]
+struct Embed;
 
 pub mod config;
 mod last_known_good;

@@ -23,15 +23,18 @@ pages![
     "how-to/test-your-daemon.md",
     "how-to/trust.md",
     "how-to/upgrade.md",
+    "reference/bench.md",
     "reference/disk.md",
     "reference/exit-codes.md",
     "reference/flash.md",
+    "reference/formats.md",
     "reference/limits.md",
     "reference/metrics.md",
     "reference/mistakes.md",
     "reference/start.md",
     "reference/status.md",
     "reference/zoo-cfg.md",
+    "reference/zookeeper.md",
     "tutorial.md",
 ];
 

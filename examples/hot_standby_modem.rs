@@ -1,8 +1,7 @@
 //! Two boxes share one radio channel: the box that holds the lock transmits.
 //!
-//! A radio cannot check a fencing token. So it is told the instant until which it may transmit, and
-//! then stops by itself, because a box that stands still cannot stop it. The other box is not
-//! granted the lock before that instant.
+//! A radio cannot check a fencing token. So it learns the instant until which it may transmit, and
+//! stops by itself. The other box is not granted the lock before that instant.
 //!
 //! `cargo run --example hot_standby_modem -- DIRECTORY`; it ends when `/modem/off` is created.
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
@@ -15,8 +14,7 @@ use zoolet::recipes::{Coordinator, Error, EventHandle, Instant, Lock, Reset};
 use zoolet::{Config, Node, Session, Wait, path};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // First of all: once the node of a process that died is back, the locks of that process are
-    // free.
+    // First: once the node of a dead process is back, the locks of that process are free.
     println!("{:?}", Link::Down);
     let node = Node::start(Config::new(std::env::args().nth(1).unwrap_or_else(|| "zoolet-data".into())))?;
     // If its session ends, the box stands by again with another one.
@@ -36,12 +34,9 @@ pub enum Link {
     Down,
 }
 
-/// Transmits only while this box holds the lock, until `/modem/off` exists.
-///
-/// # Errors
-/// The session is over.
+/// Transmits only while this box holds the lock, until `/modem/off` exists or the session ends.
 pub async fn standby(session: Session, modem: impl FnMut(Link)) -> Result<(), Error> {
-    // The signal to switch off stays, so that a suspended session does not miss it.
+    // The signal stays, so that a suspended session does not miss it.
     let off = EventHandle::new(session.clone(), path!("/modem/off"), Reset::Manual);
     either(off.wait(), transmit(session, modem)).await
 }
@@ -59,14 +54,12 @@ async fn transmit(session: Session, mut modem: impl FnMut(Link)) -> Result<(), E
                 session.timer(session.now() + session.timeout() / 16).await;
             }
         };
-        // Ends as soon as it is in doubt whether the lock is held. Then the box stands in line
-        // again.
+        // Ends as soon as the lock is in doubt. Then the box queues again.
         let _: Result<(), Error> = grant.run(transmitting).await;
     }
 }
 
-/// Switches the modem off however the transmission ends, and before the lock is given up: the value
-/// declared last is dropped first.
+/// Switches the modem off before the lock is released: the value declared last is dropped first.
 struct Radio<'a, M: FnMut(Link)>(&'a mut M);
 
 impl<M: FnMut(Link)> Drop for Radio<'_, M> {

@@ -1,9 +1,7 @@
 //! Three devices switch to new firmware, or none does.
 //!
-//! Two coordinators are killed: the first before a decision, the second after it. The third
-//! finishes the transaction. Each device restarts after it has voted, and knows from its log how it
-//! voted.
-//!
+//! Two coordinators are killed, before and after the decision. The third finishes. Each device
+//! restarts after its vote, which it knows from its log.
 //! `cargo run --example two_phase_firmware -- DIRECTORY`
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
@@ -25,10 +23,7 @@ fn main() -> Result<(), Failure> {
     Ok(node.shutdown(Duration::from_secs(5))?)
 }
 
-/// Rolls out one firmware; returns the outcome on each device.
-///
-/// Each firmware has a separate path, because the devices' logs identify the transaction by its
-/// path.
+/// Rolls out one firmware; returns the outcome on each device. Each firmware has a path of its own.
 pub fn roll_out(node: &Node, logs: &FilePath, name: &str, objector: Option<&str>) -> Result<Vec<Outcome>, Failure> {
     let path = &Path::new(format!("/firmware/{name}").into()).map_err(zoolet::Error::Refused)?;
     drop(Transaction::begin(node.session().wait()?, path, name.to_owned(), &DEVICES).wait()?);
@@ -41,8 +36,7 @@ pub fn roll_out(node: &Node, logs: &FilePath, name: &str, objector: Option<&str>
         let open =
             || Transaction::open(node.session().wait()?, path).wait()?.ok_or(Failure::from("it is over already"));
         open()?.decide(Some(Duration::from_secs(60))).wait()?;
-        // The second coordinator is killed here: the decision is made and not carried out. The
-        // third waits until it is.
+        // The second coordinator is killed here, after the decision. The third carries it out.
         open()?.finish().wait()?;
         devices.into_iter().map(|device| device.join().map_err(|_| "a device died")?).collect()
     })
@@ -56,11 +50,9 @@ fn switch(node: &Node, path: &Path, device: &str, vote: Vote, log: PathBuf) -> R
         joined.ok_or(Failure::from("it is over already"))
     };
     join(path)?.vote(vote).wait()??;
-    // The device restarts here. It may do nothing else until it knows the outcome of the
-    // transaction in its log.
+    // The device restarts here. It must first learn the outcome of the transaction in its log.
     let participant = join(&Journal(log.clone()).promised().ok_or("it has promised nothing")?)?;
     let outcome = participant.outcome().wait()?;
-    // The device switches its boot slot here, or does not.
     participant.acknowledge(outcome).wait()??;
     Ok(outcome)
 }

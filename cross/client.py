@@ -18,7 +18,7 @@ except ImportError:
     target_directory = os.environ.get("CARGO_TARGET_DIR") or pathlib.Path(__file__).resolve().parents[1] / "target"
     python = pathlib.Path(target_directory) / "cross-venv/bin/python"
     if not python.exists() or sys.prefix != sys.base_prefix:
-        sys.exit("there is no kazoo; cross/prepare gets it")
+        sys.exit("cannot import kazoo; cross/prepare installs it")
     os.execv(python, [str(python), *sys.argv])
 
 # These tests end connections on purpose, so kazoo must not log it.
@@ -35,11 +35,11 @@ def work_of_a_client(client):
     client.set("/door", b"open")
     check(changed.wait(PATIENCE_S), "a watch fires")
     data, stat = client.get("/door")
-    check((data, stat.version) == (b"open", 1), "what was set is read")
+    check((data, stat.version) == (b"open", 1), "a get returns the data that was set")
     client.create("/big", bytes(500_000))
-    check(client.get("/big")[0] == bytes(500_000), "half a megabyte is kept")
+    check(client.get("/big")[0] == bytes(500_000), "a znode keeps half a megabyte")
     at = time.monotonic()
     made = [client.create_async("/job-", str(number).encode(), sequence=True) for number in range(1000)]
     names = [each.get(timeout=PATIENCE_S) for each in made]
     took = time.monotonic() - at
-    check(names == [f"/job-{number:010}" for number in range(2, 1002)], f"1,000 creates one after another: {1000 / took:,.0f} a second")
+    check(names == [f"/job-{number:010}" for number in range(2, 1002)], f"1,000 sequential creates, pipelined: {1000 / took:,.0f} a second")

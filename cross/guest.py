@@ -19,7 +19,7 @@ PT_LOAD = 1
 
 def emulator(row):
     """Returns the path of the emulator that this row needs; a false value if it needs none."""
-    return row["qemu"] and (shutil.which(row["qemu"]) or sys.exit(f"there is no {row['qemu']}; cross/prepare installs it"))
+    return row["qemu"] and (shutil.which(row["qemu"]) or sys.exit(f"cannot find {row['qemu']} in PATH; cross/prepare installs it"))
 
 
 class Guest:

@@ -15,7 +15,7 @@ CROSS = TABLE.pop("cross")
 
 
 def named(name):
-    return TABLE.get(name) or sys.exit(f"{name}: targets.toml has {', '.join(TABLE)}")
+    return TABLE.get(name) or sys.exit(f"{name}: no such target; targets.toml has {', '.join(TABLE)}")
 
 
 def buildable():
@@ -61,21 +61,21 @@ def image(name):
     """Returns the image in which `cross` builds the row, and whether a digest verifies it."""
     digest = CROSS["digests"].get(name)
     if digest is None:
-        sys.exit(f"{name}: cross has no image")
+        sys.exit(f"{name}: targets.toml names no image of the tool cross")
     tagged = f"{CROSS['images']}/{named(name)['triple']}"
     return (f"{tagged}@{digest}", True) if digest else (f"{tagged}:{CROSS['version']}", False)
 
 
 def cross_toml():
     """Returns the text of cross/Cross.toml: the rows' settings that `cross` has no argument for."""
-    text = "# Written by cross/drift --write from targets.toml, for the tool `cross`: CROSS_CONFIG=cross/Cross.toml, and flags of rustc\n# in the environment, as `cross/release --with-cross` says them: they differ between feature sets.\n"
+    text = "# Written by cross/drift --write from targets.toml, for the tool `cross`. `cross/release --with-cross` sets\n# CROSS_CONFIG to this file. It passes the flags of rustc in the environment: they differ between feature sets.\n"
     for name in CROSS["digests"]:
         row = named(name)
         where, is_verified = image(name)
         # cross/release sets the value of CARGO_ENCODED_RUSTFLAGS.
         passed = ["CARGO_ENCODED_RUSTFLAGS", *(f"{name}={value}" for name, value in environment(row).items())]
         text += f"\n[target.{row['triple']}]\n"
-        text += "" if is_verified else "# Unverified: nobody has recorded the digest of what has this tag.\n"
+        text += "" if is_verified else "# Unverified: targets.toml has no digest for this tag.\n"
         text += f"image = {quoted(where)}\n\n[target.{row['triple']}.env]\npassthrough = {quoted(passed)}\n"
     return text
 

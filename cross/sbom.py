@@ -101,7 +101,7 @@ def texts(known, linked):
             without.append(f"{name} {version} ({package['license']})")
     for part in linked:
         of_text.setdefault(plain(part["text"]), []).append(f"{part['name']} {part['version']}")
-    pieces = ["Under which licence everything in zoolet stands says licences.txt; these are their texts, as they come with the sources.\n"]
+    pieces = ["licences.txt names the licence of every part of zoolet; these are the texts, as they come with the sources.\n"]
     pieces += [f"{'=' * 100}\n{', '.join(dict.fromkeys(names))}\n{'=' * 100}\n{text}\n" for text, names in of_text.items()]
     if without:
         pieces.append(f"{'=' * 100}\nThe sources of these come without a text: {', '.join(without)}\n")

@@ -74,7 +74,7 @@ def parts(row):
             ("compiler-rt", "MIT", "../LICENSE"),
         ):
             text = next((place / file for place in places if (place / file).exists()), None)
-            found.append((name, version, licence, text or stop(f"there is no {file} with Zig")))
+            found.append((name, version, licence, text or stop(f"cannot find the licence text {file} of Zig")))
     return [{"name": name, "version": version, "licence": licence, "text": file.read_text()} for name, version, licence, file in found]
 
 
@@ -108,7 +108,7 @@ def zig():
     python = target_directory() / "cross-venv/bin/python"
     if python.exists():
         return f"{python} -m ziglang"
-    stop("there is no zig in PATH; cross/prepare gets one")
+    stop("cannot find zig in PATH; cross/prepare installs one")
 
 
 def zig_version():

@@ -8,10 +8,9 @@ use std::io::{Error, ErrorKind};
 pub(crate) fn reading(error: &Error) -> impl fmt::Display {
     match error.kind() {
         ErrorKind::NotFound => "there is no such file".to_owned(),
-        ErrorKind::IsADirectory => "is a directory, and allowed is a file".to_owned(),
+        ErrorKind::IsADirectory => "is a directory, not a file".to_owned(),
         ErrorKind::PermissionDenied => {
-            "the user that this process runs as may not read it: see its owner and mode, and those of its directories"
-                .to_owned()
+            "permission denied: check the owner and mode of the file and of its directories".to_owned()
         }
         _ => error.to_string(),
     }
@@ -21,10 +20,9 @@ pub(crate) fn reading(error: &Error) -> impl fmt::Display {
 pub(crate) fn storing(error: &Error) -> impl fmt::Display {
     match error.kind() {
         ErrorKind::PermissionDenied => {
-            "the user that this process runs as may not read and write there: give the directory and what is in it to that user (chown -R)"
-                .to_owned()
+            "permission denied: give the directory and its files to the user of this process (chown -R)".to_owned()
         }
-        ErrorKind::StorageFull => "the disk is full, and to start takes some of it: make room".to_owned(),
+        ErrorKind::StorageFull => "the disk is full, and a start needs space: make room".to_owned(),
         ErrorKind::ReadOnlyFilesystem => "the disk is read-only".to_owned(),
         _ => error.to_string(),
     }
@@ -34,11 +32,11 @@ pub(crate) fn storing(error: &Error) -> impl fmt::Display {
 pub(crate) fn listening(error: &Error, sockets: &str) -> impl fmt::Display {
     match error.kind() {
         ErrorKind::AddrInUse => {
-            format!("another process has this port: stop it (ss -{sockets}lnp names it), or say another port")
+            format!("another process has this port: stop it (ss -{sockets}lnp names it), or use another port")
         }
-        ErrorKind::AddrNotAvailable => "this machine has no such address (ip address shows those it has)".to_owned(),
+        ErrorKind::AddrNotAvailable => "this machine has no such address (ip address lists its addresses)".to_owned(),
         ErrorKind::PermissionDenied => {
-            "ports below 1024 are for root, or a process with CAP_NET_BIND_SERVICE: say another port".to_owned()
+            "ports below 1024 need root or CAP_NET_BIND_SERVICE: use another port".to_owned()
         }
         _ => error.to_string(),
     }

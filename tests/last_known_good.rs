@@ -190,9 +190,9 @@ fn a_place_or_an_interval_that_cannot_be_is_refused_at_the_start() {
         }
     };
     let said = refused(&|kept| kept.path = "/nowhere-at-all/conf.image".into());
-    assert!(said.ends_with("conf.image\": allowed is a file in a directory that is there"), "{said}");
+    assert!(said.ends_with("conf.image\": allowed is a file in an existing directory"), "{said}");
     let said = refused(&|kept| kept.path = scratch.path().into());
-    assert!(said.ends_with("allowed is a file, and this is a directory"), "{said}");
+    assert!(said.ends_with("allowed is a file, not a directory"), "{said}");
     assert!(refused(&|kept| kept.path = "/".into()).ends_with("allowed is the name of a file"));
     let said = refused(&|kept| kept.min_interval = Duration::from_millis(999));
     assert_eq!(said, "last_known_good.min_interval = 0.999 s: allowed is 1 s to 7 days");
@@ -251,7 +251,7 @@ fn a_file_that_is_no_image_is_not_replaced() {
     for name in ["letters", "link", "socket"] {
         match start_with(name) {
             Err(error @ StartError::Config(_)) => {
-                assert!(error.to_string().contains("allowed is a file that is none yet, or an image"), "{error}");
+                assert!(error.to_string().contains("allowed is a new file, an empty one or an image"), "{error}");
             }
             other => panic!("{name}: {other:?}"),
         }

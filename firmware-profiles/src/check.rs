@@ -40,25 +40,25 @@ const fn at_most(less: Key, more: Key, percent: u64, why: &'static str) -> AtMos
 
 /// Every [`AtMost`] rule for the numbers of a profile.
 pub const ORDERS: &[AtMost] = &[
-    at_most(Key::SyncP50, Key::SyncP99, 100, "a median is not above the longest of a hundred"),
-    at_most(Key::SyncP99, Key::SyncMax, 100, "the longest of a hundred is not above the longest of all"),
-    at_most(Key::FrameBytesMax, Key::LogSegmentBytes, 50, "a frame becomes an entry, which is in one segment"),
-    at_most(Key::CeilingBytes, Key::BoxBytes, 50, "the rest is for the system and for what the box is there for"),
-    at_most(Key::FixedBytes, Key::CeilingBytes, 50, "most of the ceiling is for what is in it"),
-    at_most(Key::OutboundBytesMax, Key::OutboundBytesTotalMax, 100, "one client is one of all"),
-    at_most(Key::FrameBytesMax, Key::OutboundBytesMax, 100, "what was written must be readable"),
-    at_most(Key::MemtableBytes, Key::DiskReserveBytes, 25, "what a checkpoint may need is four memtables"),
-    at_most(Key::ConnectionsPerAddressMax, Key::ConnectionsMax, 100, "one address is one of all"),
-    at_most(Key::ConnectionsMax, Key::SessionsMax, 100, "a connection has a session, and sessions outlive them"),
-    at_most(Key::RoundTrip, Key::RoundTripP99, 100, "a median is not above the longest of a hundred"),
-    at_most(Key::HeartbeatBusy, Key::HeartbeatIdle, 100, "who is idle says no more than who is busy"),
-    at_most(Key::HeartbeatIdle, Key::Fresh, 80, "a leader that is idle would look silent"),
-    at_most(Key::HeartbeatIdle, Key::Join, 80, "a leader that is idle would look silent"),
-    at_most(Key::HeartbeatIdle, Key::Quorum, 25, "a heartbeat that is lost is no reason to step down"),
-    at_most(Key::HeartbeatIdle, Key::StalenessMax, 25, "a heartbeat that is lost is no reason to serve nobody"),
-    at_most(Key::Quorum, Key::StalenessMax, 100, "clients would be sent away from a leader that still leads"),
-    at_most(Key::Quorum, Key::SessionTimeoutMin, 100, "a session is to outlive an election"),
-    at_most(Key::SessionTimeoutMin, Key::SessionTimeoutMax, 100, "it is the shortest"),
+    at_most(Key::SyncP50, Key::SyncP99, 100, "the median is at most the 99th percentile"),
+    at_most(Key::SyncP99, Key::SyncMax, 100, "the 99th percentile is at most the maximum"),
+    at_most(Key::FrameBytesMax, Key::LogSegmentBytes, 50, "a frame becomes an entry, which must fit into one segment"),
+    at_most(Key::CeilingBytes, Key::BoxBytes, 50, "the rest is for the system and the box's own work"),
+    at_most(Key::FixedBytes, Key::CeilingBytes, 50, "the rest of the ceiling is for the other parts"),
+    at_most(Key::OutboundBytesMax, Key::OutboundBytesTotalMax, 100, "the total includes each client"),
+    at_most(Key::FrameBytesMax, Key::OutboundBytesMax, 100, "a client must be able to read back the largest frame"),
+    at_most(Key::MemtableBytes, Key::DiskReserveBytes, 25, "a checkpoint may need four memtables"),
+    at_most(Key::ConnectionsPerAddressMax, Key::ConnectionsMax, 100, "the total includes each address"),
+    at_most(Key::ConnectionsMax, Key::SessionsMax, 100, "a connection has a session, and sessions outlive connections"),
+    at_most(Key::RoundTrip, Key::RoundTripP99, 100, "the median is at most the 99th percentile"),
+    at_most(Key::HeartbeatBusy, Key::HeartbeatIdle, 100, "an idle leader sends no more heartbeats than a busy one"),
+    at_most(Key::HeartbeatIdle, Key::Fresh, 80, "an idle leader would look silent"),
+    at_most(Key::HeartbeatIdle, Key::Join, 80, "an idle leader would look silent"),
+    at_most(Key::HeartbeatIdle, Key::Quorum, 25, "one lost heartbeat must not make a leader step down"),
+    at_most(Key::HeartbeatIdle, Key::StalenessMax, 25, "one lost heartbeat must not make a server refuse clients"),
+    at_most(Key::Quorum, Key::StalenessMax, 100, "a server would refuse clients while its leader still leads"),
+    at_most(Key::Quorum, Key::SessionTimeoutMin, 100, "a session must outlive an election"),
+    at_most(Key::SessionTimeoutMin, Key::SessionTimeoutMax, 100, "the shortest is at most the longest"),
 ];
 
 /// Checks every rule.
@@ -77,9 +77,9 @@ pub(crate) fn check(profile: &Profile) -> Result<(), ProfileError> {
 /// Checks the bounds that do not depend on other numbers.
 fn check_alone(profile: &Profile) -> Result<(), ProfileError> {
     let least = Key::FixedBytes.unit().show(FIXED_BYTES_MIN);
-    let fixed = format!("at least {least}, which the program itself has resident");
+    let fixed = format!("at least {least}, the resident memory of the program itself");
     for (key, range, allowed) in [
-        (Key::Loss, 0..=LOSS_MAX, format!("at most {LOSS_MAX} %: with more, no ensemble stays together")),
+        (Key::Loss, 0..=LOSS_MAX, format!("at most {LOSS_MAX} %: with more, no ensemble keeps its quorum")),
         (Key::FixedBytes, FIXED_BYTES_MIN..=u64::MAX, fixed),
         (Key::LogSegmentBytes, BLOCK..=u64::MAX, "a multiple of 4 KiB".to_owned()),
         (Key::ServersMax, SERVERS, "a whole number from 1 to 16".to_owned()),
@@ -123,12 +123,13 @@ pub(crate) fn session_timeout_min_ms(profile: &Profile) -> u64 {
 fn check_sessions(profile: &Profile) -> Result<(), ProfileError> {
     let (least, most) = (session_timeout_min_ms(profile), profile.get(Key::SessionTimeoutMax));
     let shown = |number| Key::SessionTimeoutMax.unit().show(number);
-    let enough = format!("at least {}, hang_ms and quorum_ms: a session is to outlive a disk that hangs", shown(least));
+    let enough =
+        format!("at least {}, hang_ms plus quorum_ms: a session must outlive a hang of the disk", shown(least));
     if least > most {
         let below = |other: Key| {
             let left = shown(most.saturating_sub(profile.get(other)));
             format!(
-                "at most {left}: a session is to outlive it and {}, and session_timeout_max_ms is {}",
+                "at most {left}: a session must outlive it plus {}, and session_timeout_max_ms is {}",
                 other.name(),
                 shown(most)
             )
@@ -149,11 +150,11 @@ fn check_hangs(profile: &Profile) -> Result<(), ProfileError> {
     }
     let sync = profile.get(Key::SyncMax);
     if hang != 0 && hang.saturating_mul(1000) < sync {
-        let of_hang = "at least sync_max_us: it is longer than what is usual".to_owned();
+        let of_hang = "at least sync_max_us: a hang is longer than a usual sync".to_owned();
         return Err(wrong(profile, &[(Key::Hang, of_hang), (Key::SyncMax, at_most_of(profile, Key::Hang))]));
     }
     if profile.get(Key::DiskStall).saturating_mul(1000) < sync.max(1_000_000) {
-        let of_stall = "at least sync_max_us and 1 s: what is usual is no reason to hand over".to_owned();
+        let of_stall = "at least sync_max_us and 1 s: a usual sync must not make the leader hand over".to_owned();
         return Err(wrong(profile, &[(Key::DiskStall, of_stall), (Key::SyncMax, at_most_of(profile, Key::DiskStall))]));
     }
     Ok(())
@@ -167,9 +168,9 @@ fn check_ring(profile: &Profile) -> Result<(), ProfileError> {
     let (log, segment) = (profile.get(Key::LogBytes), profile.get(Key::LogSegmentBytes));
     if log / segment < SEGMENTS_MIN {
         let most = Key::LogSegmentBytes.unit().show(log / SEGMENTS_MIN / BLOCK * BLOCK);
-        let of_segment = format!("at most {most}, a sixth of log_bytes in whole 4 KiB");
+        let of_segment = format!("at most {most}, a sixth of log_bytes, rounded down to 4 KiB");
         let ways =
-            [(Key::LogBytes, "at least six of log_segment_bytes".to_owned()), (Key::LogSegmentBytes, of_segment)];
+            [(Key::LogBytes, "at least six times log_segment_bytes".to_owned()), (Key::LogSegmentBytes, of_segment)];
         return Err(wrong(profile, &ways));
     }
     Ok(())
@@ -182,8 +183,7 @@ fn check_wear(profile: &Profile) -> Result<(), ProfileError> {
     }
     let amplification = profile.get(Key::DeviceAmplification);
     if amplification < 100 && (amplification, endurance) != (0, 0) {
-        let allowed =
-            "at least 100 %, for no less reaches the cells than is written; or 0 % where endurance_bytes is 0";
+        let allowed = "at least 100 %: the cells take every byte that is written; or 0 % where endurance_bytes is 0";
         return Err(wrong(
             profile,
             &[
@@ -209,9 +209,8 @@ fn check_wear(profile: &Profile) -> Result<(), ProfileError> {
 
 /// Returns the error for two numbers of which exactly one is 0.
 fn both_or_none(profile: &Profile, one: Key, other: Key) -> ProfileError {
-    let where_other = |key: Key, other: Key| {
-        (key, format!("{} where {} is 0, and not where it is not", key.unit().show(0), other.name()))
-    };
+    let where_other =
+        |key: Key, other: Key| (key, format!("{} where {} is 0, and only there", key.unit().show(0), other.name()));
     wrong(profile, &[where_other(one, other), where_other(other, one)])
 }
 
@@ -261,50 +260,50 @@ mod tests {
     #[test]
     fn each_contradiction_is_found() {
         for (key, value, expected) in [
-            ("sync_p50_us", "2 s", "sync_p50_us = 2 s of box.toml: allowed is at most 20 ms (a median"),
+            ("sync_p50_us", "2 s", "sync_p50_us = 2 s of box.toml: allowed is at most 20 ms (the median"),
             ("frame_bytes_max", "3 MiB", "at most 2 MiB (a frame becomes an entry"),
             ("ceiling_bytes", "300 MiB", "at most 256 MiB (the rest is for the system"),
             ("memtable_bytes", "16 MiB", "memtable_bytes = 16 MiB of box.toml: allowed is at most 8 MiB"),
-            ("heartbeat_busy_ms", "360 ms", "at most 350 ms (who is idle says no more"),
-            ("heartbeat_idle_ms", "450 ms", "at most 400 ms (a leader that is idle would look silent)"),
+            ("heartbeat_busy_ms", "360 ms", "at most 350 ms (an idle leader sends no more"),
+            ("heartbeat_idle_ms", "450 ms", "at most 400 ms (an idle leader would look silent)"),
             (
                 "fresh_ms",
                 "400 ms",
-                "fresh_ms = 400 ms of box.toml: allowed is at least 438 ms (heartbeat_idle_ms is 350 ms: a leader",
+                "fresh_ms = 400 ms of box.toml: allowed is at least 438 ms (heartbeat_idle_ms is 350 ms: an idle leader",
             ),
             ("quorum_ms", "100 ms", "quorum_ms = 100 ms of box.toml: allowed is at least 1.4 s (heartbeat_idle_ms is"),
-            ("quorum_ms", "5 s", "quorum_ms = 5 s of box.toml: allowed is at most 3 s (clients would be sent away"),
+            ("quorum_ms", "5 s", "quorum_ms = 5 s of box.toml: allowed is at most 3 s (a server would refuse clients"),
             (
                 "session_timeout_min_ms",
                 "1 s",
-                "session_timeout_min_ms = 1 s of box.toml: allowed is at least 3 s, hang_ms and quorum_ms: a session",
+                "session_timeout_min_ms = 1 s of box.toml: allowed is at least 3 s, hang_ms plus quorum_ms: a session",
             ),
             (
                 "hang_ms",
                 "1 h",
-                "hang_ms = 1 h of box.toml: allowed is at most 38 s: a session is to outlive it and quorum_ms, and session",
+                "hang_ms = 1 h of box.toml: allowed is at most 38 s: a session must outlive it plus quorum_ms, and session",
             ),
             (
                 "session_timeout_max_ms",
                 "3 s",
-                "session_timeout_max_ms = 3 s of box.toml: allowed is at least 4 s (session_timeout_min_ms is 4 s: it",
+                "session_timeout_max_ms = 3 s of box.toml: allowed is at least 4 s (session_timeout_min_ms is 4 s: the shortest",
             ),
             (
                 "session_timeout_min_ms",
                 "2900 ms",
-                "session_timeout_min_ms = 2.9 s of box.toml: allowed is at least 3 s, hang_ms and quorum_ms",
+                "session_timeout_min_ms = 2.9 s of box.toml: allowed is at least 3 s, hang_ms plus quorum_ms",
             ),
             ("hang_interval_s", "0 s", "hang_interval_s = 0 s of box.toml: allowed is 0 s where hang_ms is 0"),
             ("hang_ms", "100 ms", "hang_ms = 100 ms of box.toml: allowed is at least sync_max_us"),
             ("disk_stall_ms", "900 ms", "disk_stall_ms = 900 ms of box.toml: allowed is at least sync_max_us and 1 s"),
             ("log_segment_bytes", "4000 kB", "log_segment_bytes = 4 MB of box.toml: allowed is a multiple of 4 KiB"),
-            ("log_bytes", "20 MiB", "log_bytes = 20 MiB of box.toml: allowed is at least six of log_segment_bytes"),
+            ("log_bytes", "20 MiB", "log_bytes = 20 MiB of box.toml: allowed is at least six times log_segment_bytes"),
             ("log_segment_bytes", "32 MiB", "of box.toml: allowed is at most 10920 KiB, a sixth of log_bytes"),
             ("sync_max_us", "2 s", "sync_max_us = 2 s of box.toml: allowed is at most"),
             ("loss_percent", "51 %", "loss_percent = 51 % of box.toml: allowed is at most 50 %: with more"),
             ("loss_percent", "200 %", "loss_percent = 200 % of box.toml: allowed is at most 50 %"),
-            ("device_amplification_percent", "50 %", "allowed is at least 100 %, for no less reaches the cells"),
-            ("device_amplification_percent", "0 %", "allowed is at least 100 %, for no less reaches the cells"),
+            ("device_amplification_percent", "50 %", "allowed is at least 100 %: the cells take every byte"),
+            ("device_amplification_percent", "0 %", "allowed is at least 100 %: the cells take every byte"),
             ("device_amplification_percent", "1000 %", "allowed is less, or a flash_bytes_per_day of at most"),
             (
                 "endurance_bytes",

@@ -100,9 +100,9 @@ impl Profile {
         if let Some(number) = self.numbers.get_mut(&Key::SessionTimeoutMin).filter(|number| number.value < least_ms) {
             *number = Number {
                 value: least_ms,
-                reason: "a leader whose disk hangs is replaced, and serves its own sessions again when the disk is back".to_owned(),
+                reason: "the sessions of a leader whose disk hangs must last until its process serves them again".to_owned(),
                 evidence: Evidence::Modelled,
-                source: "hang_ms and quorum_ms: with less, a simulated day on such disks ended a session of the leader's own process"
+                source: "hang_ms plus quorum_ms: with less, a simulated day on such disks ended a session of the leader's own process"
                     .to_owned(),
                 file,
             };

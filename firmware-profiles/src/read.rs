@@ -118,7 +118,7 @@ impl<'i> Reader<'i> {
 
     fn titled(&self, document: Document) -> Result<Document, ProfileError> {
         if document.title.is_empty() {
-            return Err(ProfileError::new(format!("{}: title is missing: what it is, in a few words", self.file)));
+            return Err(ProfileError::new(format!("{}: title is missing: a description in a few words", self.file)));
         }
         Ok(document)
     }
@@ -166,10 +166,10 @@ impl<'i> Reader<'i> {
         };
         let evidence = evidence.ok_or_else(|| missing("evidence", "how the number is known"))?;
         if source.is_empty() && evidence != Evidence::Guess {
-            return Err(missing("source", "where it was measured or published, or what it follows from"));
+            return Err(missing("source", "where it was measured or published, or how it was derived"));
         }
         if reason.is_empty() {
-            return Err(missing("reason", "why this much and not more or less"));
+            return Err(missing("reason", "why the value is not larger or smaller"));
         }
         Ok(Number {
             value: found.ok_or_else(|| missing("value", key.unit().example()))?,
@@ -229,7 +229,7 @@ mod tests {
         };
         for (text, expected) in [
             ("title = 1".to_owned(), "box.toml:1: title = 1: allowed is text in quotes"),
-            ("media = \"emmc\"".to_owned(), "box.toml: title is missing: what it is"),
+            ("media = \"emmc\"".to_owned(), "box.toml: title is missing: a description"),
             ("title = \"t\"\nmedium = \"emmc\"".to_owned(), "box.toml:2: medium: no such key; did you mean media?"),
             ("overrides = 7".to_owned(), "overrides = 7: allowed is a table written as [overrides]"),
             ("[overrides.servers_ma]".to_owned(), "box.toml:1: servers_ma: no such key; did you mean servers_max?"),
@@ -250,7 +250,7 @@ mod tests {
             ),
             ("[overrides.hang_ms]\nunit = \"ms\"".to_owned(), "hang_ms.unit: no such key; allowed are value, reason"),
             (without("value"), "box.toml:2: servers_max.value is missing: a whole number"),
-            (without("reason"), "servers_max.reason is missing: why this much"),
+            (without("reason"), "servers_max.reason is missing: why the value"),
             (without("evidence"), "servers_max.evidence is missing: how the number is known"),
             (without("source"), "servers_max.source is missing: where it was measured"),
             ("title = ".to_owned(), "box.toml:1: "),

@@ -64,7 +64,7 @@ pub struct DoubleBarrier<C> {
 ///
 /// Dropping it leaves without waiting for the others.
 #[derive(Debug)]
-#[must_use = "whoever drops it has left"]
+#[must_use = "dropping it leaves the barrier"]
 pub struct Meeting<C: Coordinator> {
     coordinator: C,
     /// The znode of this meeting.

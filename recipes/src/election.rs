@@ -289,7 +289,7 @@ impl<C: Coordinator> Observer<C> {
 ///
 /// Dropping it resigns without waiting.
 #[derive(Debug)]
-#[must_use = "whoever drops it resigns"]
+#[must_use = "dropping it resigns"]
 pub struct Leadership<C: Coordinator> {
     grant: Grant<C>,
     office: Text,

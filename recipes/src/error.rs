@@ -43,15 +43,19 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Session(error) => fmt::Display::fmt(error, f),
-            Self::Broken => f.write_str("somebody else deleted the znode of this participant"),
+            Self::Broken => f.write_str("another client deleted the znode of this participant"),
             Self::Doubtful => f.write_str("not sent: the session is not connected, and the grant may be over"),
-            Self::Disconnected => f.write_str("unknown: the session has no connection; try again once it is connected"),
+            Self::Disconnected => {
+                f.write_str("no answer: the session has no connection; try again once it is connected")
+            }
             Self::Lost => f.write_str("the grant is over"),
-            Self::Exhausted => f.write_str("the numbers below this znode are used up: use another one"),
-            Self::Full => f.write_str("there is no room for more"),
-            Self::Malformed => f.write_str("the data of the recipe's znode is not the recipe's"),
+            Self::Exhausted => f.write_str("the sequence numbers below this znode are used up; use another znode"),
+            Self::Full => f.write_str("full: the queue is at its bound, or the sum exceeds 64 bits"),
+            Self::Malformed => {
+                f.write_str("the recipe's znode holds data that the recipe did not write; use another path")
+            }
             Self::Disagreement => {
-                f.write_str("another participant of this path has other settings: all must have the same")
+                f.write_str("another participant uses other settings for this path; all must use the same")
             }
         }
     }

@@ -76,7 +76,7 @@ pub struct Gate<C: Coordinator> {
 
 /// The right to be behind the gate. Dropping it frees the gate without waiting.
 #[derive(Debug)]
-#[must_use = "it is given up when it is dropped"]
+#[must_use = "dropping it gives it up"]
 pub struct Passage<C: Coordinator> {
     coordinator: C,
     path: Text,

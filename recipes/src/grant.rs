@@ -136,7 +136,7 @@ pub enum Holding {
 /// lives. Anything that two processes must never do at once has to be written through
 /// [`Grant::fenced`], or carry [`Grant::token`].
 #[derive(Debug)]
-#[must_use = "it is given up when it is dropped"]
+#[must_use = "dropping it gives it up"]
 pub struct Grant<C: Coordinator> {
     place: Place<C>,
 }

@@ -61,7 +61,7 @@ pub struct Names<C: Coordinator> {
 ///
 /// The name is free again when this is dropped or the session ends.
 #[derive(Debug)]
-#[must_use = "dropped, the name is free again"]
+#[must_use = "dropping it frees the name"]
 pub struct Registration<C: Coordinator> {
     coordinator: C,
     path: Text,

@@ -574,7 +574,7 @@ enum Tried<T> {
 
 /// An item that one consumer works on. Dropping it frees the item.
 #[derive(Debug)]
-#[must_use = "dropped, the item is there for others again"]
+#[must_use = "dropping it returns the item to other consumers"]
 pub struct Claim<'a, C: Coordinator> {
     items: &'a Items<C>,
     item: Text,

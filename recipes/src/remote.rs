@@ -327,7 +327,7 @@ fn now() -> Duration {
 }
 
 /// The answer to one request. Dropping it does not cancel the request.
-#[must_use = "the answer comes when this is awaited"]
+#[must_use = "await it to get the answer"]
 pub struct Ticket(Asking<Result<Reply, Error>>);
 
 impl Ticket {

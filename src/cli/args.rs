@@ -123,8 +123,8 @@ fn check_options(name: &str, mut parser: lexopt::Parser) -> Result<(), Exit> {
             return Err(Exit::usage(format!("{name}: --{}: its value is missing; see zoolet --help", option.name)));
         }
         if seen.contains(&option.name) && !REPEATABLE.contains(&option.name) {
-            let several = if option.value.ends_with(",..") { ", with commas between several" } else { "" };
-            return Err(Exit::usage(format!("{name}: --{} is there twice: say it once{several}", option.name)));
+            let several = if option.value.ends_with(",..") { ", with values separated by commas" } else { "" };
+            return Err(Exit::usage(format!("{name}: --{} is given twice: give it once{several}", option.name)));
         }
         seen.push(option.name);
     }
@@ -174,9 +174,7 @@ const OF_HELP_AND_VERSION: [&str; 3] = ["help", "version", "licenses"];
 
 fn unknown(name: &str) -> Exit {
     if help::is_left_out(name) {
-        return Exit::usage(format!(
-            "this build has no {name}: a server, its keys and its status are all of it; the full one has it"
-        ));
+        return Exit::usage(format!("this minimal build has no {name}: use the full build"));
     }
     let known = help::names();
     let all = known.iter().map(String::as_str).chain(["help", "version"]);
@@ -265,7 +263,7 @@ fn time(option: &str, text: &str, least: Duration) -> Result<Duration, Exit> {
 }
 
 fn servers(text: &str) -> Result<Vec<String>, Exit> {
-    let wrong = || Exit::usage(format!("--server = {text}: allowed is HOST:PORT, or several with commas between"));
+    let wrong = || Exit::usage(format!("--server = {text}: allowed is HOST:PORT, or several separated by commas"));
     text.split(',')
         .map(|server| match server.rsplit_once(':') {
             Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => {
@@ -354,11 +352,11 @@ mod tests {
             }
             for words in lines {
                 let Err(exit) = parse(lexopt::Parser::from_args(&words)) else { panic!("{words:?} was accepted") };
-                assert!(exit.code == 2 && exit.line.contains("stands where no key belongs. "), "{}", exit.line);
+                assert!(exit.code == 2 && exit.line.contains("where no key belongs. "), "{}", exit.line);
                 assert!(!exit.line.contains(SECRET), "{words:?} gave {}", exit.line);
             }
             let Err(exit) = parse_words(&["serve", "--data", &key]) else { panic!("accepted") };
-            assert!(exit.starts_with("2 --data: a s"), "{exit}");
+            assert!(exit.starts_with("2 --data: found a s"), "{exit}");
             assert!(!Exit::failed(&key).line.contains(SECRET), "whatever made the line");
         }
     }
@@ -368,11 +366,11 @@ mod tests {
         for (words, expected) in [
             (
                 &["status", "--server", "a:1", "--server=b:1"][..],
-                "2 status: --server is there twice: say it once, with commas between several",
+                "2 status: --server is given twice: give it once, with values separated by commas",
             ),
-            (&["serve", "--data", "a", "--create", "--data", "b"], "2 serve: --data is there twice: say it once"),
-            (&["serve", "--id", "1", "--id", "1"], "2 serve: --id is there twice: say it once"),
-            (&["unit", "systemd", "--config", "a", "--config", "b"], "2 unit: --config is there twice: say it once"),
+            (&["serve", "--data", "a", "--create", "--data", "b"], "2 serve: --data is given twice: give it once"),
+            (&["serve", "--id", "1", "--id", "1"], "2 serve: --id is given twice: give it once"),
+            (&["unit", "systemd", "--config", "a", "--config", "b"], "2 unit: --config is given twice: give it once"),
             (&["serve", "--data="], "2 serve: --data: its value is missing; see zoolet --help"),
             (&["keygen", "--out", ""], "2 keygen: --out: its value is missing; see zoolet --help"),
         ] {

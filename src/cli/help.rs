@@ -138,9 +138,7 @@ mod tests {
                 "{name}"
             );
             let refused = parse(name).err().unwrap();
-            let line = format!(
-                "this build has no {name}: a server, its keys and its status are all of it; the full one has it"
-            );
+            let line = format!("this minimal build has no {name}: use the full build");
             assert_eq!((refused.code, refused.line), (2, line));
         }
         assert_eq!(names(), ["serve", "status", "keygen", "unit", "licences"]);

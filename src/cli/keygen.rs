@@ -35,7 +35,7 @@ pub(super) fn keygen(what: &Keygen) -> Result<(), Exit> {
         Keygen::OfServer(data) => {
             if !data.is_dir() {
                 return Err(Exit::usage(format!(
-                    "--server = {}: allowed is a data directory that exists",
+                    "--server = {}: allowed is an existing data directory",
                     data.display()
                 )));
             }
@@ -51,7 +51,7 @@ fn of_server(data: &Path) -> Result<(), Exit> {
     let is_new = !data.join("server.key").exists();
     let key = Identity::open(data).map_err(Exit::failed)?.public_key();
     say(&format!("{key}\n"))?;
-    let which = if is_new { "this server's new key" } else { "this server's key, which it had already" };
+    let which = if is_new { "this server's new key" } else { "this server's existing key" };
     complain(&format!("{which}: write key = \"{key}\" under its id in the zoolet.toml of every server"));
     Ok(())
 }
@@ -79,9 +79,9 @@ fn create(file: &Path, text: &str) -> io::Result<()> {
 fn refused(file: &Path, error: &io::Error) -> Exit {
     let file = file.display();
     match error.kind() {
-        io::ErrorKind::AlreadyExists => Exit::usage(format!(
-            "{file} is there already, and is not overwritten: servers that have it know each other by it"
-        )),
+        io::ErrorKind::AlreadyExists => {
+            Exit::usage(format!("{file} exists and is not overwritten: servers may authenticate each other with it"))
+        }
         io::ErrorKind::NotFound => Exit::usage(format!("{file}: its directory does not exist")),
         _ => Exit::failed(format!("{file}: {error}")),
     }
@@ -101,7 +101,7 @@ mod tests {
         let before = fs::read(&file).unwrap();
         assert!(SiteKey::read(&file).is_ok());
         let Err(again) = keygen(&Keygen::Write(file.clone())) else { panic!("overwritten") };
-        assert!(again.code == 2 && again.line.contains("is there already"), "{}", again.line);
+        assert!(again.code == 2 && again.line.contains("exists and is not overwritten"), "{}", again.line);
         assert_eq!(fs::read(&file).unwrap(), before);
         fs::remove_file(&file).unwrap();
     }

@@ -12,7 +12,7 @@ pub(super) fn too_little(most: u64, profile: &str) -> Option<String> {
         // Rounded apart, so that the line never says that 64 MiB exceed 64 MiB.
         let (most, allowed) = (most.div_ceil(1 << 20), allowed >> 20);
         format!(
-            "this server may take {most} MiB of memory, and {of} {allowed} MiB: take a profile for less (it has {profile}; see zoolet profile list), or lower [limits]"
+            "this server may take {most} MiB of memory, but {of} {allowed} MiB: choose a smaller profile than {profile} (zoolet profile list), or lower [limits]"
         )
     })
 }
@@ -59,6 +59,6 @@ mod tests {
     fn what_fits_is_not_worth_a_word() {
         assert_eq!(too_little(1 << 20, "emmc/128m"), None);
         let line = too_little(u64::MAX >> 1, "emmc/128m").unwrap();
-        assert!(line.starts_with("this server may take 8796093022208 MiB of memory, and "), "{line}");
+        assert!(line.starts_with("this server may take 8796093022208 MiB of memory, but "), "{line}");
     }
 }

@@ -46,7 +46,7 @@ pub(super) async fn keep_told(node: &Node) {
 
 fn tell(news: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(news) {
-        debug!("the init system was not told: {error}");
+        debug!("cannot notify the init system: {error}");
     }
 }
 
@@ -55,7 +55,7 @@ fn line(status: &NodeStatus) -> String {
     let mut alarms = status.server.alarms.iter().map(|alarm| alarm.what.as_str());
     match status.server.role {
         // The first alarm gives the reason and names the missing servers.
-        "" => alarms.next().unwrap_or("it serves nobody yet").to_owned(),
+        "" => alarms.next().unwrap_or("it does not serve yet").to_owned(),
         role if status.server.alarms.is_empty() => format!("{role}, {} sessions", status.server.sessions),
         role => format!("{role}: {}", alarms.collect::<Vec<_>>().join("; ")),
     }

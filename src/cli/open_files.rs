@@ -44,8 +44,8 @@ fn too_few(files: Option<u64>, connections: u32, segments: u32) -> Option<(u32, 
     let enough = u32::try_from(files.saturating_sub(OTHERS + u64::from(segments))).unwrap_or(u32::MAX);
     (connections > enough).then(|| {
         let line = format!(
-            "{connections} connections are allowed (connections_max), but this process may have {files} open files, \
-             enough for {enough}, and takes no more: raise its limit (ulimit -n, LimitNOFILE=) or lower connections_max"
+            "connections_max is {connections}, but this process may open only {files} files, enough for \
+             {enough} connections: raise the limit (ulimit -n, LimitNOFILE=) or lower connections_max"
         );
         (enough, line)
     })
@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(too_few(Some(4096), 3824, 16), None);
         let (enough, warning) = too_few(Some(1024), 4096, 16).unwrap();
         assert_eq!(enough, 752);
-        assert!(warning.contains("4096 connections") && warning.contains("enough for 752"), "{warning}");
+        assert!(warning.contains("connections_max is 4096") && warning.contains("enough for 752"), "{warning}");
         assert_eq!(too_few(Some(20), 10, 16).unwrap().0, 0);
     }
 }

@@ -47,7 +47,7 @@ fn list() -> Result<String, zoolet_profiles::ProfileError> {
     }
     sections.push(("boards", zoolet_profiles::boards()?));
     let mut all =
-        String::from("A profile is media/memory, such as emmc/512m, or a board; the network is said apart.\n");
+        String::from("A profile is media/memory, such as emmc/512m, or a board; the network is set separately.\n");
     for (name, listed) in sections {
         _ = writeln!(all, "{name}");
         for entry in listed {
@@ -69,10 +69,10 @@ fn shown(profile: &Profile) -> String {
         }
         let value = key.unit().show(number.value).to_string();
         _ = writeln!(text, "  {:<30} {value:<14} {:<9}  {}", key.name(), number.evidence.name(), number.reason);
-        let source = if number.source.is_empty() { "nobody knows" } else { &number.source };
+        let source = if number.source.is_empty() { "unknown" } else { &number.source };
         _ = writeln!(text, "  {:57} {source}", "");
     }
-    text.push_str("\nmemory, everything at its bound at once\n");
+    text.push_str("\nmemory, with every part at its bound\n");
     for (part, bytes) in split(profile) {
         _ = writeln!(text, "  {part:<30} {}", mebibytes(bytes));
     }
@@ -133,14 +133,14 @@ fn shown_as_json(profile: &Profile) -> String {
 fn checked(profile: &Profile) -> String {
     let sum: u64 = split(profile).iter().map(|(_, bytes)| bytes).sum();
     let mut text = format!(
-        "{}: fits together; {} of memory at most, of {}\n",
+        "{}: consistent; at most {} of memory, of {}\n",
         profile.name(),
         mebibytes(sum).trim_start(),
         mebibytes(profile.get(Key::CeilingBytes)).trim_start()
     );
     let guesses: Vec<&str> = profile.guesses().map(Key::name).collect();
     if !guesses.is_empty() {
-        _ = writeln!(text, "nobody knows: {}", guesses.join(", "));
+        _ = writeln!(text, "guesses: {}", guesses.join(", "));
     }
     text
 }

@@ -71,7 +71,7 @@ fn check(options: &ServeOptions) -> Result<(), Exit> {
     Node::check(&config).map_err(refused)?;
     let clients = config.clients.map_or(String::new(), |address| format!(", clients at {address}"));
     say(&format!(
-        "nothing is wrong with it: data in {}{clients}, profile {}{}\n",
+        "the configuration is valid: data in {}{clients}, profile {}{}\n",
         config.data.display(),
         config.profile,
         membership(&config)
@@ -97,7 +97,7 @@ fn started(options: &ServeOptions, end_of_input: &mut EndOfInput) -> Result<(Nod
             Err(exit) if options.keep_trying => exit.line,
             Err(exit) => return Err(exit),
         };
-        if hindrance.tell(&line, "this server waits, and tries again") {
+        if hindrance.tell(&line, "this server waits, then retries") {
             pause = PAUSE;
         }
         let until = Instant::now() + pause;
@@ -122,7 +122,7 @@ fn start(config: Config, end_of_input: &mut EndOfInput, hindrance: &mut Hindranc
         };
         let waiting = ReadOnly::tell(&config).map_err(refused)?;
         loop {
-            hindrance.tell(&line, "this server waits until its disk takes writes, votes for nobody, and serves nobody");
+            hindrance.tell(&line, "this server waits until its disk is writable, and neither votes nor serves");
             if hindrance.wait(end_of_input) {
                 return Ok(None);
             }
@@ -162,7 +162,7 @@ impl Hindrance {
     }
 
     fn ended(&self) -> Exit {
-        Exit::failed(format!("{}; the input ended before this server could start", self.line))
+        Exit::failed(format!("{}; standard input ended before this server could start", self.line))
     }
 }
 
@@ -253,9 +253,9 @@ fn first_line(node: &Node, membership: &str) -> String {
             )
         }
         Some(address) => format!(
-            "zoolet {version} serves ZooKeeper clients on {address}, in clear, to anybody who can reach it; data in {data}{membership}\n"
+            "zoolet {version} serves ZooKeeper clients of any machine on {address}, unencrypted; data in {data}{membership}\n"
         ),
-        None => format!("zoolet {version} listens nowhere; data in {data}{membership}\n"),
+        None => format!("zoolet {version} opens no client port; data in {data}{membership}\n"),
     }
 }
 
@@ -277,7 +277,7 @@ fn run(node: Node, end_of_input: EndOfInput, stop: Stop) -> Result<(), Exit> {
         return Err(failed(&failure));
     }
     notify::stopping();
-    info!("shutting down; once more to end at once");
+    info!("shutting down; a second signal ends this process at once");
     node.shutdown(SHUTDOWN_DEADLINE).map_err(Exit::failed)
 }
 

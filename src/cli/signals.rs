@@ -73,7 +73,7 @@ impl Stop {
             let _ = installed.send(Ok(()));
             runtime.block_on(signals.next());
             if !serving.load(Ordering::Acquire) {
-                info!("ended by a signal before it served");
+                info!("ended by a signal before serving");
                 std::process::exit(early);
             }
             let _ = passed_on.send(());

@@ -199,14 +199,14 @@ pub(super) fn check_together(config: &Config, names: &TogetherNames) -> Result<(
         return Err(ConfigError::value(
             names.frame,
             config.limits.frame_bytes_max,
-            format_args!("at most half of log_segment_bytes, which is {room}"),
+            format_args!("at most {room}, half of log_segment_bytes"),
         ));
     }
     Ok(())
 }
 
 /// Parts of the smallest disk bound beside the log's ring, for error messages.
-pub(super) const DISK_PARTS: &str = "nine eighths of disk_reserve_bytes, two bases of twice memtable_bytes, an eighth of one and 4 MiB, and the merge of one";
+pub(super) const DISK_PARTS: &str = "9/8 of disk_reserve_bytes, 25/4 of memtable_bytes and 4 MiB";
 
 /// The names in a `zoolet.toml`.
 pub(super) const OF_TOML: TogetherNames = TogetherNames {

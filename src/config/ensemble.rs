@@ -179,7 +179,7 @@ impl Ensemble {
         if voters.is_multiple_of(2) {
             let survives = |voters: usize| voters.saturating_sub(1) / 2;
             lines.push(format!(
-                "{voters} voters survive {}: as many as {} would; use an odd number, or make one of them an observer",
+                "{voters} voters survive {}, the same as {}; use an odd number, or make one an observer",
                 failures(survives(voters)),
                 voters - 1,
             ));
@@ -189,7 +189,7 @@ impl Ensemble {
         if !silent.is_empty() && silent.len() < self.members.len() {
             let who = if silent.len() == 1 { "server" } else { "servers" };
             lines.push(format!(
-                "where clients reach {who} {} is not said: then conf shows it of no server; say it of all or of none",
+                "the client address of {who} {} is missing, so conf shows none; give it for all servers or for none",
                 silent.join(", ")
             ));
         }
@@ -207,7 +207,7 @@ impl Ensemble {
     pub fn check(&self, own: u8) -> Result<(), ConfigError> {
         let refuse = |line: String| Err(ConfigError::new(line));
         if self.members.len() > MEMBERS_MAX {
-            return refuse(format!("{} servers: allowed are {MEMBERS_MAX}", self.members.len()));
+            return refuse(format!("{} servers: allowed are at most {MEMBERS_MAX}", self.members.len()));
         }
         if self.voters() == 0 {
             return refuse("no server votes: at least one must not be an observer".to_owned());
@@ -218,7 +218,7 @@ impl Ensemble {
         if self.member(own).is_none() {
             let ids: Vec<String> = self.members.iter().map(|member| member.id.to_string()).collect();
             return refuse(format!(
-                "this is server {own}, and the servers are {}: say another id, or name this one in the files of all",
+                "no server has the id {own} of this server; the ids are {}: give one of them, or add this server to all files",
                 ids.join(", ")
             ));
         }
@@ -229,22 +229,22 @@ impl Ensemble {
         let id = member.id;
         let refuse = |line: String| Err(ConfigError::new(line));
         if ServerId::new(id).is_none() {
-            return refuse("server 0: servers of an ensemble are numbered from 1 to 255".to_owned());
+            return refuse("server 0: allowed ids in an ensemble are 1 to 255".to_owned());
         }
         if before.iter().any(|other| other.id == id) {
-            return refuse(format!("server {id} is there twice: every server has an id of its own"));
+            return refuse(format!("server {id} is listed twice: give every server a different id"));
         }
         if let Some(key) = &member.key
             && let Some(other) = before.iter().find(|other| other.key.as_ref() == Some(key))
         {
             return refuse(format!(
-                "servers {} and {id} have one key, {key}: every server has one of its own",
+                "servers {} and {id} have the same key, {key}: give every server its own key",
                 other.id
             ));
         }
         if member.addresses.is_empty() {
             return refuse(format!(
-                "server {id} has no host: say where the others reach it, such as host = \"gw-a\" under its [[server]]"
+                "server {id} has no host: give its address for the others, such as host = \"gw-a\" under its [[server]]"
             ));
         }
         for text in &member.addresses {
@@ -253,7 +253,7 @@ impl Ensemble {
             }
             if let Some(other) = before.iter().find(|other| other.addresses.contains(text)) {
                 return refuse(format!(
-                    "servers {} and {id} have one address, {text}: every server has one of its own",
+                    "servers {} and {id} have the same address, {text}: give every server a different one",
                     other.id
                 ));
             }
@@ -265,13 +265,13 @@ impl Ensemble {
         let refuse = |line: &str| Err(ConfigError::new(line));
         match self.trust {
             TrustSource::Loopback if !self.is_on_loopback() => {
-                refuse("servers that are not all on 127.0.0.1 or ::1 need a site key, pinned keys or certificates")
+                refuse("servers need a site key, pinned keys or certificates unless all are on 127.0.0.1 or ::1")
             }
             TrustSource::Loopback if !self.listen_address(own).ip().is_loopback() => {
                 refuse("without a site key, pinned keys or certificates servers listen on 127.0.0.1 or ::1 only")
             }
             TrustSource::Pinned if self.members.iter().any(|member| member.key.is_none()) => {
-                refuse("keys are pinned, and a server has none")
+                refuse("keys are pinned, but a server has none: pin the key of every server")
             }
             TrustSource::Loopback | TrustSource::SiteKeyFile(_) | TrustSource::Pinned | TrustSource::Ca { .. } => {
                 Ok(())
@@ -365,18 +365,24 @@ mod tests {
             ensemble.check(own).unwrap_err().to_string()
         };
         for (error, expected) in [
-            (wrong(4, |_| ()), "this is server 4, and the servers are 1, 2, 3"),
-            (wrong(1, |e| e.members[2].id = 1), "server 1 is there twice"),
-            (wrong(1, |e| e.members[2].id = 0), "numbered from 1 to 255"),
-            (wrong(1, |e| e.members[1].addresses.clear()), "server 2 has no host: say where the others reach it"),
+            (wrong(4, |_| ()), "no server has the id 4 of this server; the ids are 1, 2, 3"),
+            (wrong(1, |e| e.members[2].id = 1), "server 1 is listed twice"),
+            (wrong(1, |e| e.members[2].id = 0), "allowed ids in an ensemble are 1 to 255"),
+            (wrong(1, |e| e.members[1].addresses.clear()), "server 2 has no host: give its address for the others"),
             (wrong(1, |e| e.members[1].addresses.push("gw-b:0".to_owned())), "server 2: address gw-b:0: allowed is"),
-            (wrong(1, |e| e.members[1].addresses.push("gw-a:2888".to_owned())), "servers 1 and 2 have one address"),
+            (
+                wrong(1, |e| e.members[1].addresses.push("gw-a:2888".to_owned())),
+                "servers 1 and 2 have the same address",
+            ),
             (wrong(1, |e| e.members.iter_mut().for_each(|m| m.is_observer = true)), "no server votes"),
             (
                 wrong(1, |e| e.members[1..].iter_mut().for_each(|m| m.key = Some("zk1a".to_owned()))),
-                "servers 2 and 3 have one key, zk1a",
+                "servers 2 and 3 have the same key, zk1a",
             ),
-            (wrong(1, |e| e.members.extend((4..=17).map(|id| Member::new(id, "x")))), "17 servers: allowed are 16"),
+            (
+                wrong(1, |e| e.members.extend((4..=17).map(|id| Member::new(id, "x")))),
+                "17 servers: allowed are at most 16",
+            ),
         ] {
             assert!(error.contains(expected), "{error:?} lacks {expected:?}");
         }
@@ -386,8 +392,8 @@ mod tests {
     fn an_even_number_of_voters_is_said() {
         let warnings = |addresses: &[&str]| ensemble(addresses, site_key()).warnings();
         assert_eq!(warnings(&["a", "b", "c"]), [""; 0]);
-        assert!(warnings(&["a", "b", "c", "d"])[0].starts_with("4 voters survive one failure: as many as 3 would"));
-        assert!(warnings(&["a", "b"])[0].starts_with("2 voters survive no failure: as many as 1 would"));
+        assert!(warnings(&["a", "b", "c", "d"])[0].starts_with("4 voters survive one failure, the same as 3;"));
+        assert!(warnings(&["a", "b"])[0].starts_with("2 voters survive no failure, the same as 1;"));
         let mut with_observer = ensemble(&["a", "b", "c", "d"], site_key());
         with_observer.members[3].is_observer = true;
         assert_eq!(with_observer.warnings(), [""; 0]);

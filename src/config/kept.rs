@@ -50,17 +50,17 @@ impl KeptImage {
             // The file's readers may not enter the data directory, and the kept file could
             // overwrite a file of the log or the base.
             Some(_) if real(&self.path).starts_with(real(data)) => refuse(format!(
-                "last_known_good.path = \"{shown}\": allowed is a file outside the data directory (data = {}), which is the server's alone",
+                "last_known_good.path = \"{shown}\": allowed is a file outside the data directory (data = {}), which only the server may use",
                 data.display()
             )),
             Some((directory, _)) if !directory.is_dir() => {
-                refuse(format!("last_known_good.path = \"{shown}\": allowed is a file in a directory that is there"))
+                refuse(format!("last_known_good.path = \"{shown}\": allowed is a file in an existing directory"))
             }
             Some(_) if self.path.is_dir() => {
-                refuse(format!("last_known_good.path = \"{shown}\": allowed is a file, and this is a directory"))
+                refuse(format!("last_known_good.path = \"{shown}\": allowed is a file, not a directory"))
             }
             Some(_) if !self.may_be_replaced() => {
-                refuse(format!("last_known_good.path = \"{shown}\": allowed is a file that is none yet, or an image"))
+                refuse(format!("last_known_good.path = \"{shown}\": allowed is a new file, an empty one or an image"))
             }
             Some(_) => Ok(()),
         }

@@ -261,9 +261,9 @@ pub fn load(file: &std::path::Path, over: &Overrides) -> Result<Loaded, ConfigEr
 }
 
 #[cfg(feature = "server")]
-const NAME_OF_TOML: &str = "this looks like a zoolet.toml, and the name of such a file ends in .toml";
+const NAME_OF_TOML: &str = "this looks like a zoolet.toml, whose name must end in .toml";
 #[cfg(feature = "server")]
-const NAME_OF_ZOO_CFG: &str = "this looks like a zoo.cfg, and the name of such a file does not end in .toml";
+const NAME_OF_ZOO_CFG: &str = "this looks like a zoo.cfg, whose name must not end in .toml";
 
 /// Returns whether `text` has a table header, or at least two values in double quotes.
 #[cfg(feature = "server")]
@@ -311,7 +311,7 @@ fn settled(profile: &zoolet_profiles::Profile, mut config: Config, mut warnings:
 /// Names `key`, the value and what is allowed.
 #[cfg(feature = "server")]
 pub fn client_address(key: &str, value: &str) -> Result<SocketAddr, ConfigError> {
-    const ALLOWED: &str = "a loopback address such as \"127.0.0.1:2181\", or any address in clear such as \
+    const ALLOWED: &str = "a loopback address such as \"127.0.0.1:2181\", or any address, unencrypted, such as \
                            \"plain://0.0.0.0:2181\"";
     if value.starts_with("tls://") {
         return Err(ConfigError::new(format!(
@@ -325,13 +325,13 @@ pub fn client_address(key: &str, value: &str) -> Result<SocketAddr, ConfigError>
     if let Some((_, port)) = address.rsplit_once(':')
         && port.parse::<u16>().is_err()
     {
-        return Err(ConfigError::new(format!("{key} = \"{value}\": {port:?} is no port; allowed is 1 to 65535")));
+        return Err(ConfigError::new(format!("{key} = \"{value}\": {port:?} is not a port; allowed is 1 to 65535")));
     }
     let address = resolve(address).ok_or_else(|| ConfigError::value(key, format_args!("\"{value}\""), ALLOWED))?;
     if !plain && !address.ip().is_loopback() {
         return Err(ConfigError::new(format!(
-            "{key} = \"{value}\": everybody who reaches this address could connect, in clear; if that is meant, write \
-             \"plain://{value}\""
+            "{key} = \"{value}\": any machine that reaches this address could connect, unencrypted; to allow \
+             that, write \"plain://{value}\""
         )));
     }
     Ok(address)
@@ -373,7 +373,7 @@ mod tests {
         assert!(refused.starts_with("--listen = \"2181\": allowed is"), "{refused}");
         for (address, port) in [("127.0.0.1:99999", "99999"), ("plain://0.0.0.0:", ""), ("localhost:http", "http")] {
             let refused = client_address("clients", address).unwrap_err().to_string();
-            assert_eq!(refused, format!("clients = \"{address}\": \"{port}\" is no port; allowed is 1 to 65535"));
+            assert_eq!(refused, format!("clients = \"{address}\": \"{port}\" is not a port; allowed is 1 to 65535"));
         }
     }
 
@@ -504,7 +504,7 @@ mod tests {
         for part in [OF_KEY, &OF_KEY[..12], &OF_KEY[12..]] {
             assert!(!told.contains(part), "{name}: {text:?} is answered with {told}");
         }
-        let named = if kind == "site" { "a site key stands where" } else { "a server's private key (the content" };
+        let named = if kind == "site" { "found a site key where" } else { "found a server's private key (the content" };
         assert!(told.contains(named) && told.contains("If others could read the key here"), "{text:?}: {told}");
     }
 
@@ -550,16 +550,16 @@ mod tests {
         let said = told("key.toml", &format!("[[server]]\nkey = \"zoolet-server-key-1:{OF_KEY}\"\n"));
         assert!(
             said.contains(
-                ":2: server.key: a server's private key (the content of its server.key) stands where a server's public key \
+                ":2: server.key: found a server's private key (the content of its server.key) where a server's public key \
                  belongs, which begins with zk1. "
             ),
             "{said}"
         );
         let said = told("key.toml", &format!("site_key_file = \"zoolet-site-key-1:{OF_KEY}\"\n"));
-        assert!(said.contains(":1: site_key_file: a site key stands where the name of its file belongs. "), "{said}");
+        assert!(said.contains(":1: site_key_file: found a site key where the name of its file belongs. "), "{said}");
         // The parser skips comments, and a file may have such a name.
         let said = told("key.toml", &format!("# zoolet-site-key-1:{OF_KEY}\nsite = \"zoolet-site-key-plant:7\"\n"));
-        assert!(!said.contains("stands where") && said.contains("plant:7"), "{said}");
+        assert!(!said.contains(": found ") && said.contains("plant:7"), "{said}");
     }
 
     #[test]
@@ -611,7 +611,7 @@ mod tests {
             (b"# \xfc\n\xfc=1", 2),
         ] {
             let expected = format!(
-                "zoo.cfg:{line}: has a byte that is not UTF-8 text: save the file as UTF-8, or write such a letter as in \\u00e9"
+                "zoo.cfg:{line}: has a byte that is not UTF-8 text: save the file as UTF-8, or escape the letter, such as \\u00e9"
             );
             assert_eq!(loaded("zoo.cfg", bytes), Err(expected));
         }
@@ -625,14 +625,11 @@ mod tests {
         const ZOO: &str = "tickTime=2000\ndataDir=/d\nclientPort=2181\nserver.1=a:1:2\n";
         let zoolet_conf = told("zoolet.conf", TOML);
         assert!(
-            zoolet_conf.contains("; this looks like a zoolet.toml, and the name of such a file ends in .toml\n"),
+            zoolet_conf.contains("; this looks like a zoolet.toml, whose name must end in .toml\n"),
             "{zoolet_conf}"
         );
         let zoo_toml = told("zoo.toml", ZOO);
-        assert!(
-            zoo_toml.contains("; this looks like a zoo.cfg, and the name of such a file does not end in .toml\n"),
-            "{zoo_toml}"
-        );
+        assert!(zoo_toml.contains("; this looks like a zoo.cfg, whose name must not end in .toml\n"), "{zoo_toml}");
         for (name, text) in [
             ("zoo.cfg", "clientPort=2181\nmetricsProvider.className=\"x\"\n"),
             ("zoolet.toml", "clientPort = 2181\n"),

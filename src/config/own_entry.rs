@@ -37,12 +37,12 @@ fn by_host(members: &[Member]) -> Result<u8, ConfigError> {
     match here.as_slice() {
         [one] => Ok(*one),
         [] => Err(ConfigError::new(format!(
-            "which server is this? No host of theirs is its name, {name:?}, or an address of it; say --id N, N one of {}",
+            "which server is this? No host in the file is this machine's name, {name:?}, or address; give --id N, one of {}",
             listed(members.iter().map(|member| member.id))
         ))),
         several => {
             let several = listed(several.iter().copied());
-            let words = format!("which server is this? Servers {several} are all on this machine; say --id N");
+            let words = format!("which server is this? Servers {several} are all on this machine; give --id N");
             Err(ConfigError { servers_here: here, ..ConfigError::new(words) })
         }
     }
@@ -126,10 +126,10 @@ mod tests {
     #[test]
     fn whoever_cannot_tell_asks_for_the_id() {
         let nobody = found(&["a.invalid", "203.0.113.2"]).unwrap_err();
-        assert!(nobody.contains("say --id N, N one of 1, 2"), "{nobody}");
+        assert!(nobody.contains("give --id N, one of 1, 2"), "{nobody}");
         let members = [Member::new(1, "127.0.0.1:1"), Member::new(2, "a.invalid"), Member::new(3, "127.0.0.1:2")];
         assert_eq!(find(&members, Path::new("/nowhere")).unwrap_err().servers_here(), [1, 3]);
         let all = found(&["127.0.0.1:1", "127.0.0.1:2"]).unwrap_err();
-        assert!(all.contains("Servers 1, 2 are all on this machine; say --id N"), "{all}");
+        assert!(all.contains("Servers 1, 2 are all on this machine; give --id N"), "{all}");
     }
 }

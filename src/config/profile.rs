@@ -45,7 +45,7 @@ pub fn find(name: &str, network: Option<Network>) -> Result<Profile, ConfigError
     if most > ceiling {
         let shown = |bytes| Key::CeilingBytes.unit().show(bytes);
         return Err(ConfigError::new(format!(
-            "{name}: ceiling_bytes = {}: the parts may take {} with {servers} servers",
+            "{name}: ceiling_bytes = {}: allowed is at least {}, all parts with {servers} servers",
             shown(ceiling),
             shown(most.next_multiple_of(1 << 20))
         )));
@@ -65,7 +65,7 @@ fn check_disk(profile: &Profile, limits: &Limits) -> Result<(), ConfigError> {
     let sum = format!("log_bytes, {}", bound::DISK_PARTS);
     let larger = format!("0 B for no bound, or at least {} ({sum})", shown(least));
     let less =
-        format!("less, or a larger disk_bytes_max: it is {}, and {} are needed ({sum})", shown(most), shown(least));
+        format!("less, or a larger disk_bytes_max: it is {}, but {} are needed ({sum})", shown(most), shown(least));
     let parts = [Key::LogBytes, Key::DiskReserveBytes, Key::MemtableBytes].map(|key| (key, less.clone()));
     let ways = [&[(Key::DiskBytesMax, larger)], &parts[..]].concat();
     Err(ConfigError::new(profile.contradiction(&ways).to_string()))
@@ -104,7 +104,7 @@ pub(super) fn check_orders(
         if less.table != "limits" {
             return Err(ConfigError::value(&of_file.key, of_file.value, allowed));
         }
-        warnings.push(format!("{} = {}: best is {allowed}", of_file.key, of_file.value));
+        warnings.push(format!("{} = {}: should be {allowed}", of_file.key, of_file.value));
     }
     Ok(warnings)
 }
@@ -235,7 +235,7 @@ pub(super) fn most(profile: &Profile, config: &Config) -> (u64, Option<String>) 
     let shown = |bytes: u64| Key::CeilingBytes.unit().show(bytes.next_multiple_of(1 << 20));
     let over = (most > ceiling).then(|| {
         format!(
-            "the limits allow {} of memory in a site of {servers}, and the ceiling of the profile {} is {}: take one for more memory (see zoolet profile list), or lower [limits]",
+            "the limits allow {} of memory in a site of {servers}, above the ceiling of profile {}, {}: choose a profile for more memory (zoolet profile list), or lower [limits]",
             shown(most),
             profile.name(),
             shown(ceiling)
@@ -342,7 +342,7 @@ mod tests {
         std::fs::write(&file, text).unwrap();
         let refused = find(&file.display().to_string(), None).unwrap_err().to_string();
         std::fs::remove_file(&file).unwrap();
-        assert!(refused.contains(": ceiling_bytes = 64 MiB: the parts may take 7"), "{refused}");
+        assert!(refused.contains(": ceiling_bytes = 64 MiB: allowed is at least 7"), "{refused}");
         let missing = find("/nowhere/box.toml", None).unwrap_err().to_string();
         assert!(missing.starts_with("profile = /nowhere/box.toml: "), "{missing}");
     }
@@ -361,12 +361,8 @@ mod tests {
             found.map_err(|error| error.to_string())
         };
         for (key, value, expected) in [
-            (
-                "disk_bytes_max",
-                "153 MiB",
-                "allowed is 0 B for no bound, or at least 154 MiB (log_bytes, nine eighths of",
-            ),
-            ("log_bytes", "2 GiB", ": allowed is less, or a larger disk_bytes_max: it is 2 GiB, and "),
+            ("disk_bytes_max", "153 MiB", "allowed is 0 B for no bound, or at least 154 MiB (log_bytes, 9/8 of"),
+            ("log_bytes", "2 GiB", ": allowed is less, or a larger disk_bytes_max: it is 2 GiB, but "),
         ] {
             let refused = read(key, value).unwrap_err();
             assert!(refused.contains(&format!(": {key} = {value} of ")) && refused.contains(expected), "{refused}");

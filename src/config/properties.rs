@@ -55,7 +55,7 @@ fn logical_lines(text: &str) -> Result<Vec<(usize, String)>, (usize, ConfigError
 }
 
 fn not_utf_8() -> ConfigError {
-    ConfigError::new("has a byte that is not UTF-8 text: save the file as UTF-8, or write such a letter as in \\u00e9")
+    ConfigError::new("has a byte that is not UTF-8 text: save the file as UTF-8, or escape the letter, such as \\u00e9")
 }
 
 /// Splits a line into its key and value.

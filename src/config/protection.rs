@@ -35,8 +35,8 @@ const PROTECTIONS: &[Protection] = &[
             "org.apache.zookeeper.server.auth.DigestAuthenticationProvider",
             "org.apache.zookeeper.server.auth.IPAuthenticationProvider",
         ],
-        refusal: "this authentication provider is not built yet, only those of digest and ip are; \
-                  remove the line to serve without it",
+        refusal: "this authentication provider is not built yet, only digest and ip are; remove the line to \
+                  serve without it",
     },
     Protection {
         key: Name::Whole("DigestAuthenticationProvider.enabled"),
@@ -46,7 +46,7 @@ const PROTECTIONS: &[Protection] = &[
     Protection {
         key: Name::Whole("DigestAuthenticationProvider.digestAlg"),
         accepted: &["SHA1", "SHA-1"],
-        refusal: "no other algorithm than SHA1 is built yet; remove the line to serve with SHA1",
+        refusal: "only SHA1 is built yet; remove the line to serve with SHA1",
     },
     Protection { key: Name::Whole("secureClientPort"), accepted: &["0"], refusal: IN_CLEAR },
     switch("client.portUnification", IN_CLEAR),
@@ -59,10 +59,10 @@ const PROTECTIONS: &[Protection] = &[
 ];
 
 const CLIENTS_UNPROVED: &str =
-    "clients cannot be made to authenticate yet; remove the line to serve those that do not, too";
-const IN_CLEAR: &str = "TLS for clients is not built yet; remove the line to serve them in clear, on clientPort";
-const BY_SITE_KEY: &str = "servers here prove themselves by the site key (zoolet.siteKeyFile), and neither by SASL nor by \
-                           certificates of a zoo.cfg; remove the line";
+    "mandatory authentication is not built yet; remove the line to serve unauthenticated clients too";
+const IN_CLEAR: &str = "TLS for clients is not built yet; remove the line to serve them unencrypted, on clientPort";
+const BY_SITE_KEY: &str = "zoolet authenticates servers with the site key (zoolet.siteKeyFile), not with SASL \
+                           or certificates of a zoo.cfg; remove the line";
 
 const fn switch(key: &'static str, refusal: &'static str) -> Protection {
     Protection { key: Name::Whole(key), accepted: &["false"], refusal }

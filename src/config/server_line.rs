@@ -107,7 +107,7 @@ impl ServerLine {
             None => Ok(text.to_owned()),
             Some(port) if self.id == own => Ok(format!("{}:{port}", own_entry::host_name())),
             Some(_) => Err(ConfigError::new(format!(
-                "server.{} = {text}: this is server {own}, and nobody reaches another at this address; name its host",
+                "server.{} = {text}: allowed only for this server, server.{own}; name its host",
                 self.id
             ))),
         }

@@ -21,8 +21,8 @@ pub(super) fn at(file: &Path, own: u8, members: &[Member]) -> Result<TrustSource
 pub(super) fn missing(file: &Path, own: u8, members: &[Member]) -> ConfigError {
     let file = file.display();
     let mut lines = format!(
-        "there is no site key in {file}: servers that are not all on one machine's loopback address know each other by it. Make it once, \
-         and copy it to the others:\n  zoolet keygen --out {file}"
+        "the site key {file} does not exist: servers authenticate each other with it, unless all are on \
+         loopback. Create it once, and copy it to the others:\n  zoolet keygen --out {file}"
     );
     let others = members.iter().filter(|member| member.id != own);
     let hosts: Vec<&str> = others.filter_map(|member| address::split(member.addresses.first()?)).map(|h| h.0).collect();

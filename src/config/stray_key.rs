@@ -19,15 +19,15 @@ const KINDS: [Kind; 2] = [
     Kind {
         label: "zoolet-site-key-",
         name: "a site key",
-        remedy: "Write the key to a file of its own that only the server's user may read, and name that file. If others could \
-                 read the key here, make a new one (zoolet keygen) for all servers",
+        remedy: "Put the key into a separate file that only the server's user may read, and name that file. If \
+                 others could read the key here, create a new one for all servers (zoolet keygen)",
     },
     Kind {
         label: "zoolet-server-key-",
         name: "a server's private key (the content of its server.key)",
-        remedy: "It stays in the server's data directory; `zoolet keygen --server DATA` prints its public key. If others could \
-                 read the key here, delete server.key there: the next start makes a new one, whose public key goes into the \
-                 files of all servers",
+        remedy: "Keep it in the server's data directory; `zoolet keygen --server DATA` prints its public key. \
+                 If others could read the key here, delete server.key there: the next start creates a new one, \
+                 whose public key goes into the files of all servers",
     },
 ];
 
@@ -39,7 +39,7 @@ const KINDS: [Kind; 2] = [
 pub fn refuse_stray_key(place: &str, text: &str) -> Result<(), ConfigError> {
     let Some((kind, _)) = first(text) else { return Ok(()) };
     let belongs = belongs_at(place);
-    Err(ConfigError::new(format!("{place}: {} stands where {belongs}. {}", kind.name, kind.remedy)))
+    Err(ConfigError::new(format!("{place}: found {} where {belongs}. {}", kind.name, kind.remedy)))
 }
 
 /// Refuses a private key in a file's key or value.

@@ -323,8 +323,8 @@ mod tests {
     #[test]
     fn limits_beyond_the_ceiling_are_said() {
         let loaded = parse("profile = \"emmc/128m\"\nlimits.watches_max = 1_000_000").unwrap();
-        let expected = "the limits allow 190 MiB of memory in a site of 1, and the ceiling of the profile emmc/128m is 64 MiB: \
-                        take one for more memory (see zoolet profile list), or lower [limits]";
+        let expected = "the limits allow 190 MiB of memory in a site of 1, above the ceiling of profile emmc/128m, 64 MiB: \
+                        choose a profile for more memory (zoolet profile list), or lower [limits]";
         assert_eq!(loaded.warnings, [expected]);
         assert_eq!(parse("").unwrap().warnings, [""; 0]);
     }
@@ -334,23 +334,23 @@ mod tests {
         for (said, expected) in [
             (
                 "memtable_bytes = 1048576\ndisk_reserve_bytes = 4000000",
-                "limits.memtable_bytes = 1048576: best is at most 1000000 (25 % of limits.disk_reserve_bytes: what",
+                "limits.memtable_bytes = 1048576: should be at most 1000000 (25 % of limits.disk_reserve_bytes: a checkpoint",
             ),
             (
                 "disk_reserve_bytes = 4000000",
-                "limits.disk_reserve_bytes = 4000000: best is at least 33554432 (limits.memtable_bytes is 8388608: what",
+                "limits.disk_reserve_bytes = 4000000: should be at least 33554432 (limits.memtable_bytes is 8388608: a checkpoint",
             ),
             (
                 "connections_max = 50",
-                "limits.connections_max = 50: best is at least 60 (limits.connections_per_address_max is 60: one address",
+                "limits.connections_max = 50: should be at least 60 (limits.connections_per_address_max is 60: the total",
             ),
             (
                 "sessions_max = 1000",
-                "limits.sessions_max = 1000: best is at least 4096 (limits.connections_max is 4096:",
+                "limits.sessions_max = 1000: should be at least 4096 (limits.connections_max is 4096:",
             ),
             (
                 "outbound_bytes_max = 65536",
-                "limits.outbound_bytes_max = 65536: best is at least 1048575 (limits.frame_bytes_max is 1048575: what was",
+                "limits.outbound_bytes_max = 65536: should be at least 1048575 (limits.frame_bytes_max is 1048575: a client",
             ),
         ] {
             let warnings = parse(&format!("[limits]\n{said}")).unwrap().warnings;
@@ -373,10 +373,10 @@ mod tests {
             ("dataDir = \"/d\"", "dataDir: is a key of ZooKeeper's zoo.cfg; here it is data = \"/var/lib/zoolet\""),
             (
                 "secureClientPort = 2281",
-                "secureClientPort: is a key of ZooKeeper's zoo.cfg, and a zoolet.toml has none for it;",
+                "secureClientPort: is a key of ZooKeeper's zoo.cfg, without an equivalent here;",
             ),
-            ("ssl.keyStore.password = \"x\"", "ssl: is a key of ZooKeeper's zoo.cfg, and"),
-            ("autopurge.purgeInterval = 1", "autopurge: is a key of ZooKeeper's zoo.cfg, and"),
+            ("ssl.keyStore.password = \"x\"", "ssl: is a key of ZooKeeper's zoo.cfg, without"),
+            ("autopurge.purgeInterval = 1", "autopurge: is a key of ZooKeeper's zoo.cfg, without"),
             ("4lw.commands.whitelist = \"*\"", "4lw: is a key of ZooKeeper's zoo.cfg; here it is four_letter_words"),
             ("[limit]\nx = 1", "zoolet.toml:1: limit: no such key; did you mean limits?"),
             ("watches_max = 5", "watches_max: no such key here; watches_max belongs under [limits]"),
@@ -393,15 +393,15 @@ mod tests {
             ("profile = \"/nowhere/box.toml\"", "zoolet.toml:1: profile = /nowhere/box.toml: there is no such file"),
             (
                 "[timing]\nheartbeat_idle_ms = 450",
-                "timing.heartbeat_idle_ms = 450: allowed is at most 400 (80 % of timing.fresh_ms: a leader that is idle would look silent)",
+                "timing.heartbeat_idle_ms = 450: allowed is at most 400 (80 % of timing.fresh_ms: an idle leader would look silent)",
             ),
             (
                 "[timing]\nheartbeat_busy_ms = 360",
-                "timing.heartbeat_busy_ms = 360: allowed is at most 350 (timing.heartbeat_idle_ms: who is idle says no more",
+                "timing.heartbeat_busy_ms = 360: allowed is at most 350 (timing.heartbeat_idle_ms: an idle leader sends no more",
             ),
             (
                 "[timing]\nquorum_ms = 1000",
-                "timing.quorum_ms = 1000: allowed is at least 1400 (timing.heartbeat_idle_ms is 350: a heartbeat that is lost",
+                "timing.quorum_ms = 1000: allowed is at least 1400 (timing.heartbeat_idle_ms is 350: one lost heartbeat",
             ),
             ("network = \"lora\"", "network = \"lora\": allowed is \"lan\", \"wifi\" or \"metered\""),
             ("log_strategy = \"copy\"", "log_strategy = \"copy\": allowed is \"auto\", \"recycle\" or \"append\""),
@@ -419,7 +419,10 @@ mod tests {
             ("[settings]\nskip_acl = 1", "settings.skip_acl = 1: allowed is true or false"),
             ("[settings]\nsuper_digest = \"me\"", "user:base64(sha1(user:password))"),
             ("[settings]\nsession_timeout_min_ms = 90000", "at most settings.session_timeout_max_ms = 40000"),
-            ("[limits]\nlog_segment_bytes = 1048576", "limits.frame_bytes_max = 1048575: allowed is at most half"),
+            (
+                "[limits]\nlog_segment_bytes = 1048576",
+                "limits.frame_bytes_max = 1048575: allowed is at most 524288, half of",
+            ),
             ("four_letter_words = [\"toolong\"]", "four_letter_words = \"toolong\": allowed is a list"),
             (
                 "four_letter_words = [\"kill\"]",
@@ -456,7 +459,7 @@ mod tests {
             ("[[server]]\nhost = []", "server.host = []: allowed is a host in quotes, \"host:port\", or a list"),
             ("[[server]]\nhost = \"gw-a:0\"", "server.host = \"gw-a:0\": allowed is a host"),
             ("[[server]]\nkey = \"zk1x\"", "server.key = \"zk1x\": a server's public key has 51 characters"),
-            ("[[server]]\nclient = \"gw-a\"", "server.client = \"gw-a\": allowed is where clients reach"),
+            ("[[server]]\nclient = \"gw-a\"", "server.client = \"gw-a\": allowed is an address for clients"),
             ("site = ", "zoolet.toml:1: site: string values must be quoted"),
             ("\ndata = /var/lib", "zoolet.toml:2: data: string values must be quoted"),
         ] {

@@ -153,7 +153,7 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
         reader.property(property).map_err(|error| error.at(file, Some(property.line)))?;
     }
     if let Some(line) = reader.port_zero(&properties) {
-        let error = ConfigError::new("clientPort = 0: 0 is no port; allowed is a port, 1 to 65535");
+        let error = ConfigError::new("clientPort = 0: allowed is a port, 1 to 65535");
         return Err(error.at(file, Some(line)));
     }
     let (config, warnings) = reader.finish(over).map_err(|error| error.at(file, None))?;
@@ -168,7 +168,7 @@ fn repeated(properties: &[Property]) -> impl Iterator<Item = String> {
     properties.iter().filter(|property| !property.key.starts_with("server.")).filter_map(move |property| {
         let Property { key, line, .. } = property;
         let earlier = lines.insert(key, line)?;
-        Some(format!("{key}: is in line {earlier} and again in line {line}, which counts"))
+        Some(format!("{key}: set in line {earlier} and again in line {line}, which counts"))
     })
 }
 
@@ -292,7 +292,7 @@ impl Reader {
             self.servers.lines.push(server_line::parse(written, id, value)?);
             if let Some(file) = &self.servers.dynamic_file {
                 return Err(ConfigError::new(format!(
-                    "{written}: the servers are in {}; give one of both",
+                    "{written}: the servers are in {} already; use only one of the two",
                     file.display()
                 )));
             }
@@ -378,7 +378,7 @@ impl Reader {
         }
         if !self.nothing_to_do.is_empty() {
             let keys = self.nothing_to_do.join(", ");
-            self.warn(format!("{keys}: accepted, nothing here depends on it"));
+            self.warn(format!("{keys}: accepted, without effect"));
         }
         let names = TogetherNames {
             timeout_min: "minSessionTimeout",
@@ -393,11 +393,14 @@ impl Reader {
     /// Refuses or ignores settings that need several servers.
     fn alone(&mut self) -> Result<(), ConfigError> {
         if self.servers.is_observer == Some(true) || self.servers.lines.iter().any(|line| line.is_observer) {
-            return Err(ConfigError::new("observer: one server alone cannot be one"));
+            return Err(ConfigError::new("observer: a standalone server cannot be one"));
         }
         self.nothing_to_do.extend(self.servers.weighted.take());
         if self.ensemble_of_one {
-            self.warn("standaloneEnabled = false: ignored: this server is alone, and none can be added yet".to_owned());
+            self.warn(
+                "standaloneEnabled = false: ignored: this server is standalone, and servers cannot be added yet"
+                    .to_owned(),
+            );
         }
         Ok(())
     }
@@ -514,10 +517,7 @@ mod tests {
         assert_eq!(config.settings.session_timeout_min_ms, 4000);
         assert_eq!(config.settings.session_timeout_max_ms, 40_000);
         assert_eq!(config.populate, Populate::IfEmpty);
-        assert_eq!(
-            loaded.warnings,
-            ["initLimit, syncLimit, autopurge.purgeInterval: accepted, nothing here depends on it"]
-        );
+        assert_eq!(loaded.warnings, ["initLimit, syncLimit, autopurge.purgeInterval: accepted, without effect"]);
     }
 
     #[test]
@@ -580,7 +580,7 @@ mod tests {
         assert_eq!(
             loaded.warnings,
             [
-                "clientPort: is in line 2 and again in line 4, which counts",
+                "clientPort: set in line 2 and again in line 4, which counts",
                 "maxClientConns: no such key, ignored; did you mean maxClientCnxns?",
             ]
         );
@@ -616,12 +616,12 @@ mod tests {
                 "dataDir=/d\nsecureClientPort=2281",
                 "zoo.cfg:2: secureClientPort: TLS for clients is not built yet; remove",
             ),
-            ("dataDir=/d\nclientPort=1\nserver.1=a:1:2:observer", "observer: one server alone cannot be one"),
-            ("dataDir=/d\nclientPort=1\npeerType=observer", "observer: one server alone cannot be one"),
+            ("dataDir=/d\nclientPort=1\nserver.1=a:1:2:observer", "observer: a standalone server cannot be one"),
+            ("dataDir=/d\nclientPort=1\npeerType=observer", "observer: a standalone server cannot be one"),
             ("peerType=leader", "zoo.cfg:1: peerType = leader: allowed is participant or observer"),
             (
                 "dataDir=/d\nclientPort=1\nserver.1=a:1:2\nserver.2=b:1:2",
-                "zoo.cfg: /d/myid is missing: it says which of",
+                "zoo.cfg: /d/myid is missing: it holds the id of",
             ),
             ("server.1=a", "server.1 = a: allowed is host:port:port"),
             (
@@ -633,7 +633,7 @@ mod tests {
                 "minSessionTimeout = 99999: allowed is at most maxSessionTimeout = 50",
             ),
             ("x=\\u00g1", "zoo.cfg:1: allowed are four"),
-            ("dataDir=/d\nclientPort=0", "zoo.cfg:2: clientPort = 0: 0 is no port; allowed is a port, 1 to 65535"),
+            ("dataDir=/d\nclientPort=0", "zoo.cfg:2: clientPort = 0: allowed is a port, 1 to 65535"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(expected), "{text:?} gave {error:?}");

@@ -27,7 +27,10 @@ impl Servers {
     /// Reads a `dynamicConfigFile`: server lines, groups, weights and a version, but no other keys.
     pub(super) fn read_dynamic(&mut self, key: &str, file: &Path) -> Result<(), ConfigError> {
         if !self.lines.is_empty() {
-            return Err(ConfigError::new(format!("{key} = {}: servers are in this file already", file.display())));
+            return Err(ConfigError::new(format!(
+                "{key} = {}: this zoo.cfg lists servers already; use only one of the two",
+                file.display()
+            )));
         }
         let text = fs::read(file)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
@@ -90,7 +93,7 @@ impl Servers {
             (None, []) => Ok(None),
             (None, [alone]) => Ok(Some(alone.id)),
             (None, _) => Err(ConfigError::new(format!(
-                "{} is missing: it says which of the servers {} this is, such as: echo {} > {0}",
+                "{} is missing: it holds the id of this server, one of {}; for example: echo {} > {0}",
                 file.display(),
                 self.ids(),
                 self.lines[0].id
@@ -119,7 +122,7 @@ impl Servers {
         let of_line = self.own(own).is_some_and(|line| line.is_observer);
         if let Some(said) = self.is_observer.filter(|said| *said != of_line) {
             warnings.push(format!(
-                "peerType = {}: server.{own} says {}, and that counts",
+                "peerType = {}: ignored, because server.{own} says {}",
                 voter_or_observer(said),
                 voter_or_observer(of_line)
             ));
@@ -203,7 +206,7 @@ mod tests {
     fn myid_says_which_server_this_is() {
         let data = Data::new("myid", &[]);
         let missing = data.config(LOCAL).unwrap_err();
-        assert!(missing.contains("myid is missing: it says which of the servers 1, 2, 3 this is"), "{missing}");
+        assert!(missing.contains("myid is missing: it holds the id of this server, one of 1, 2, 3"), "{missing}");
         let of_flag = Overrides { server_id: Some(3), ..Overrides::default() };
         assert_eq!(data.load(LOCAL, &of_flag).unwrap().config.server_id, 3);
         for (myid, expected) in [("4", "allowed is one of 1, 2, 3"), ("one", "myid = one: allowed is one of 1, 2, 3")] {
@@ -248,10 +251,10 @@ mod tests {
         let warnings = |lines: &str| data.load(lines, &Overrides::default()).unwrap().warnings;
         assert!(warnings(THREE)[0].starts_with("2 voters survive no failure"));
         let observer = warnings(&format!("peerType=observer\n{LOCAL}"));
-        assert_eq!(observer[0], "peerType = observer: server.1 says participant, and that counts");
+        assert_eq!(observer[0], "peerType = observer: ignored, because server.1 says participant");
         let weighted = data.config(&format!("weight.1=3\n{LOCAL}")).unwrap_err();
         assert!(weighted.contains("weight.1: groups and weights are not built"), "{weighted}");
         let zero = data.config("server.1=a:1:2\nserver.0=b:1:2").unwrap_err();
-        assert!(zero.contains("numbered from 1 to 255"), "{zero}");
+        assert!(zero.contains("allowed ids in an ensemble are 1 to 255"), "{zero}");
     }
 }

@@ -80,7 +80,7 @@ pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox, at_disk: &AtDisk) {
                     if let Some(failure) = &failure
                         && let Some(left_out) = notices.admit("completion", clock::mono_ms())
                     {
-                        error!(?failure, left_out, "a read was answered with SYSTEMERROR");
+                        error!(?failure, left_out, "cannot read the base: the client gets SYSTEMERROR");
                     }
                     // At once: the next completion of this batch may take a second, and other
                     // requests wait for this one's room.
@@ -106,7 +106,7 @@ pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox, at_disk: &AtDisk) {
 type Readers = BTreeMap<Generation, BaseReader>;
 
 fn reader(readers: &Readers, generation: Generation) -> Result<&BaseReader, BaseFailure> {
-    readers.get(&generation).ok_or_else(|| BaseFailure::Io(format!("{generation:?} is not held any more")))
+    readers.get(&generation).ok_or_else(|| BaseFailure::Io(format!("{generation:?} was released")))
 }
 
 fn read(reader: &BaseReader, what: &FetchWhat) -> Result<Fetched, BaseFailure> {

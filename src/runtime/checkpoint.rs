@@ -182,11 +182,11 @@ impl CheckpointThread<'_> {
             None => {}
             Some(Ok(records)) => {
                 self.scrubs.sound.fetch_add(1, Relaxed);
-                info!(records, "the base was read whole and is sound");
+                info!(records, "the scrub read the whole base: it is sound");
             }
             Some(Err(failure)) => {
                 self.scrubs.failed.fetch_add(1, Relaxed);
-                error!(?failure, "the base was read whole and is not sound");
+                error!(?failure, "the scrub found the base damaged or unreadable");
                 if let BaseFailure::Damaged(what) = failure {
                     self.core.push(Input::Event(Event::BaseDamaged { what }));
                 }
@@ -217,7 +217,7 @@ impl CheckpointThread<'_> {
                 if !self.is_over.get()
                     && let Some(left_out) = self.admit("checkpoint")
                 {
-                    warn!(%zxid, changes, %error, left_out, "a checkpoint failed and will be tried again");
+                    warn!(%zxid, changes, %error, left_out, "a checkpoint failed and will be retried");
                 }
                 self.have_the_disk_looked_at(&error);
                 self.core.push(Input::Event(Event::CheckpointFailed { reason: error.to_string() }));
@@ -246,7 +246,7 @@ impl CheckpointThread<'_> {
                 if !self.is_over.get()
                     && let Some(left_out) = self.admit("merge")
                 {
-                    warn!(%error, left_out, "a merge failed and will be tried again");
+                    warn!(%error, left_out, "a merge failed and will be retried");
                 }
                 self.have_the_disk_looked_at(&error);
                 self.note_damage(error);
@@ -292,7 +292,7 @@ impl CheckpointThread<'_> {
         let zxid = received.meta().zxid;
         self.flash.meter().serve_base(id);
         let generation = self.tell_readers(self.base.replace(received));
-        info!(%zxid, "a snapshot has taken the place of what was stored here");
+        info!(%zxid, "installed a snapshot in place of this server's data");
         self.core.push(Input::Event(Event::SnapshotInstalled { generation }));
         self.received.forget_part();
         self.log.push(LogWork::Recycle { checkpoint: zxid });
@@ -323,21 +323,21 @@ impl CheckpointThread<'_> {
                     free_bytes,
                     missing_bytes,
                     left_out,
-                    "the disk is full: writes are refused, deletes go on; when so many more bytes are free, writes are taken again"
+                    "the disk is full: writes are refused, deletes are accepted, until missing_bytes more are free"
                 ),
                 Some(Lack { of: Shortage::Bound, missing_bytes, .. }) => warn!(
                     missing_bytes,
                     left_out,
-                    "the data directory takes as much of the disk as it may: writes are refused, deletes go on; when it takes so many bytes less, or \
-                     disk_bytes_max is so many more, writes are taken again"
+                    "the data directory is as large as disk_bytes_max allows: writes are refused, deletes are accepted, until it shrinks by missing_bytes or \
+                     disk_bytes_max grows by as much"
                 ),
                 Some(Lack { of: Shortage::Memory, missing_bytes, .. }) => warn!(
                     missing_bytes,
                     left_out,
-                    "the tree is as large as the memory for it allows: writes are refused, deletes go on; when the base's file is written so many bytes less far, or \
-                     base_cache_bytes is larger by one for 512 of them, writes are taken again"
+                    "the tree is as large as its memory allows: writes are refused, deletes are accepted, until the used part of the base's file shrinks by missing_bytes or \
+                     base_cache_bytes grows by missing_bytes / 512"
                 ),
-                None => info!("there is room again"),
+                None => info!("space is available again: writes are accepted"),
             }
         }
     }

@@ -175,7 +175,7 @@ impl Core {
         while self.many_wait_for_records() && self.under_way > 0 {
             if let Flow::End = self.wait_and_handle()? {
                 let why = self.shared.failure();
-                return Err(why.unwrap_or_else(|| Failure::Failed("stopped while it started".to_owned())));
+                return Err(why.unwrap_or_else(|| Failure::Failed("the node was stopped during its start".to_owned())));
             }
         }
         Ok(())
@@ -376,7 +376,7 @@ impl Core {
             && !before.contains(DiskTrouble::Hangs)
             && let Some(left_out) = self.disk_notices.admit("hangs", self.now.mono_ms)
         {
-            tracing::warn!(left_out, "the disk does not answer: writes here wait for it");
+            tracing::warn!(left_out, "the disk does not answer: writes wait");
         }
         self.handle(Event::DiskTroubles(troubles));
     }
@@ -444,7 +444,11 @@ impl Core {
         let Refusals { sessions, sessions_of_address, super_guesses } = self.server.refusals();
         let [told_all, told_address, told_guesses] = &mut self.told;
         if let Some(refused) = told_all.news(sessions) {
-            tracing::warn!(refused, sessions = self.server.sessions_taken(), "no more sessions: sessions_max");
+            tracing::warn!(
+                refused,
+                sessions = self.server.sessions_taken(),
+                "cannot open more sessions: sessions_max is reached"
+            );
         }
         if let Refused { count, last: Some(client) } = sessions_of_address
             && let Some(refused) = told_address.news(count)
@@ -452,13 +456,13 @@ impl Core {
             tracing::warn!(
                 %client,
                 refused,
-                "no more sessions for clients of this address: its share follows from connections_per_address_max"
+                "cannot open more sessions for this address: its share is used up; the share follows from connections_per_address_max"
             );
         }
         if let Refused { count, last: Some(client) } = super_guesses
             && let Some(guesses) = told_guesses.news(count)
         {
-            tracing::warn!(%client, guesses, "wrong password for the super user; after a few, one guess in ten seconds is looked at");
+            tracing::warn!(%client, guesses, "wrong password for the super user; after a few guesses, one per 10 s is checked");
         }
     }
 

@@ -106,7 +106,7 @@ pub(super) fn open(config: &Config) -> Result<(PathBuf, FsDisk), StartError> {
 fn prepare(path: &Path, populate: Populate) -> Result<(), StartError> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => adopt(path, populate),
-        Ok(_) => Err(refused(path, "is not a directory: name one, or nothing that is there")),
+        Ok(_) => Err(refused(path, "is not a directory: name a directory, or a path that does not exist yet")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::read_link(path) {
             Ok(target) => {
                 let why =
@@ -150,8 +150,8 @@ fn cannot_create(path: &Path, parent: &Path, error: &io::Error) -> StartError {
     }
     let (path, parent) = (path.display(), parent.display());
     StartError::Disk(format!(
-        "data = {path}: does not exist, and the user that this process runs as may not make it in {parent}: make it, and give \
-         it to that user (mkdir, chown)"
+        "data = {path}: does not exist, and the user of this process may not create it in {parent}: create it and give it \
+         to that user (mkdir, chown)"
     ))
 }
 
@@ -256,12 +256,12 @@ fn is_ours(path: &Path) -> Result<bool, Unfit> {
     }
     if let Some(file) = names.iter().find(|name| ["seg-", "base-"].iter().any(|prefix| name.starts_with(prefix))) {
         return Err(Unfit::Content(format!(
-            "holds {file:?} and not {MARKER:?}, which zoolet writes first and never removes: put that back from a copy of this directory, or name another one"
+            "holds {file:?} but not {MARKER:?}, which zoolet writes first and never removes: restore {MARKER:?} from a copy of this directory, or name another directory"
         )));
     }
     if let Some(stranger) = names.iter().find(|name| !NOT_DATA.contains(&name.as_str())) {
         return Err(Unfit::Content(format!(
-            "is not empty and not zoolet's (it holds {stranger:?}): name a directory of its own"
+            "is not empty and not zoolet's (it holds {stranger:?}): name a directory for zoolet alone"
         )));
     }
     Ok(false)
@@ -270,7 +270,7 @@ fn is_ours(path: &Path) -> Result<bool, Unfit> {
 fn may_populate(path: &Path, populate: Populate, what: &str) -> Result<(), StartError> {
     match populate {
         Populate::IfEmpty => Ok(()),
-        Populate::Never => Err(refused(path, &format!("{what} A first start says so once, with --create"))),
+        Populate::Never => Err(refused(path, &format!("{what} For a first start, add --create once"))),
     }
 }
 
@@ -281,7 +281,9 @@ fn open_locked(path: &Path) -> Result<FsDisk, StartError> {
             Ok(disk) => return Ok(disk),
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 if !is_held_by_this_process(path) || Instant::now() >= until {
-                    return Err(StartError::InUse(format!("data = {error}: stop that, or name another directory")));
+                    return Err(StartError::InUse(format!(
+                        "data = {error}: stop that process, or name another directory"
+                    )));
                 }
                 thread::sleep(Duration::from_millis(5));
             }
@@ -309,8 +311,8 @@ pub(super) fn explained(path: &Path, error: &io::Error) -> String {
     let shown = path.display();
     if error.kind() == io::ErrorKind::PermissionDenied && is_own(path) {
         return format!(
-            "data = {shown}: the user that this process runs as owns the directory and what is in it, and may not read and \
-             write there: give the owner these rights (chmod -R u+rwX {shown})"
+            "data = {shown}: permission denied, although the user of this process owns the directory and its files: give the \
+             owner read and write permission (chmod -R u+rwX {shown})"
         );
     }
     format!("data = {shown}: {}", obstacle::storing(error))
@@ -501,12 +503,15 @@ mod tests {
         assert_eq!(
             own,
             format!(
-                "data = {shown}: the user that this process runs as owns the directory and what is in it, and may not read and \
-                 write there: give the owner these rights (chmod -R u+rwX {shown})"
+                "data = {shown}: permission denied, although the user of this process owns the directory and its files: give the \
+                 owner read and write permission (chmod -R u+rwX {shown})"
             )
         );
         let others = disk_error(Path::new("/nowhere"), &denied).to_string();
-        assert!(others.ends_with("give the directory and what is in it to that user (chown -R)"), "{others}");
+        assert!(
+            others.ends_with("give the directory and its files to the user of this process (chown -R)"),
+            "{others}"
+        );
         fs::remove_dir_all(root).unwrap();
     }
 

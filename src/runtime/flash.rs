@@ -89,7 +89,7 @@ impl Flash {
         drop(state);
         match news {
             Some(News::Over) => warn!("{}", status.over_budget()),
-            Some(News::Back) => info!("what is written to the flash is within its budget again"),
+            Some(News::Back) => info!("writes to the flash are within their budget again"),
             None => {}
         }
         status

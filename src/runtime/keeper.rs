@@ -57,7 +57,7 @@ impl Keeper {
     pub(super) fn new(kept: KeptImage, meter: Arc<Meter>) -> Self {
         let image = Image::open(&kept.path).and_then(|image| image.verify().map(|()| image));
         if let Some(directory) = closed(&kept) {
-            warn!(path = %kept.path.display(), directory = %directory.display(), "others cannot read the image: they may not enter its directory");
+            warn!(path = %kept.path.display(), directory = %directory.display(), "other users cannot read the image: they may not enter its directory");
         }
         Self { digest: image.ok().map(|image| image.meta().digest), kept, meter, written: None, told: None }
     }
@@ -89,7 +89,7 @@ impl Keeper {
                 Err(Trouble::Session(Error::ConnectionLoss | Error::Suspended | Error::Lost(_) | Error::Closed)) => {
                     SHORT_PAUSE
                 }
-                Err(Trouble::Session(error)) => self.tell(format!("the subtree cannot be read: {error}")),
+                Err(Trouble::Session(error)) => self.tell(format!("cannot read the subtree: {error}")),
                 Err(Trouble::Other(what)) => self.tell(what),
             };
             // Ready at once when the node ends.
@@ -99,7 +99,7 @@ impl Keeper {
 
     fn tell(&mut self, what: String) -> Duration {
         if self.told.as_ref() != Some(&what) {
-            warn!(subtree = self.kept.subtree.as_str(), path = %self.kept.path.display(), "no image is written: {what}");
+            warn!(subtree = self.kept.subtree.as_str(), path = %self.kept.path.display(), "cannot write the image: {what}");
             self.told = Some(what);
         }
         PAUSE
@@ -122,12 +122,12 @@ impl Keeper {
         // Before the outcome is known, so that a failing disk is not tried more often than a
         // working one.
         self.written = Some(session.now());
-        let (directory, name) = self.kept.place().ok_or_else(|| Trouble::Other("the file has no name".to_owned()))?;
+        let (directory, name) = self.kept.place().ok_or_else(|| Trouble::Other("the path names no file".to_owned()))?;
         let disk = FsDisk::shared(directory).map_err(|error| Trouble::Other(error.to_string()))?;
         let disk = MeteredDisk::all_for(disk, Arc::clone(&self.meter), Cause::Image);
         let bytes = subtree.write(&disk, name, zxid).map_err(|error| Trouble::Other(error.to_string()))?;
         (self.digest, self.told) = (Some(subtree.digest()), None);
-        info!(subtree = self.kept.subtree.as_str(), path = %self.kept.path.display(), %zxid, bytes, "an image was written");
+        info!(subtree = self.kept.subtree.as_str(), path = %self.kept.path.display(), %zxid, bytes, "wrote the image");
         Ok(())
     }
 }
@@ -208,7 +208,7 @@ fn existing<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
 
 fn named(path: &Path, error: Error) -> Trouble {
     match error {
-        Error::Refused(code) => Trouble::Other(format!("{} cannot be read: {code}", path.as_str())),
+        Error::Refused(code) => Trouble::Other(format!("cannot read {}: {code}", path.as_str())),
         error => Trouble::Session(error),
     }
 }

@@ -19,8 +19,8 @@ use zoolet_store::log::{AppendError, Counters, Log};
 /// Interval between attempts of a log that cannot write.
 const RETRY: Duration = Duration::from_millis(250);
 
-const SYNC_FAILED: &str = "a sync of the log failed: nothing is written any more before a restart";
-const BASE_SYNC_FAILED: &str = "a sync of the base failed: nothing is written any more before a restart";
+const SYNC_FAILED: &str = "a sync of the log failed: this server writes nothing more until a restart";
+const BASE_SYNC_FAILED: &str = "a sync of the base failed: this server writes nothing more until a restart";
 
 /// Work of the log thread.
 pub(super) enum LogWork {
@@ -176,7 +176,7 @@ impl LogThread<'_> {
     /// Checks whether the disk takes writes while the log has none to make.
     fn look(&mut self) {
         if data::is_read_only(&*self.shared.disk) {
-            self.note_stall(&io::ErrorKind::ReadOnlyFilesystem.into(), true, "the disk takes no writes");
+            self.note_stall(&io::ErrorKind::ReadOnlyFilesystem.into(), true, "the disk refuses writes");
         } else if self.waiting.is_empty() {
             self.note_resumed();
         }
@@ -217,7 +217,7 @@ impl LogThread<'_> {
                     self.preparing = true;
                     return Ok(());
                 }
-                self.note_stall(&error, data::is_refusal(&error), "the log cannot write and keeps trying");
+                self.note_stall(&error, data::is_refusal(&error), "cannot write the log; retrying");
                 Ok(())
             }
             Err(AppendError::Fatal(error)) => self.cease_or_end(error),

@@ -32,7 +32,7 @@ pub(super) fn members(config: &Config) -> Result<zoolet_zab::Config, StartError>
     };
     let members: Option<Vec<_>> = ensemble.members.iter().map(member).collect();
     let config = members.and_then(|members| zoolet_zab::Config::new(EnsembleId::UNBORN, Zxid::ZERO, &members));
-    config.ok_or_else(|| StartError::Config(ConfigError::new("the servers of the ensemble make none")))
+    config.ok_or_else(|| StartError::Config(ConfigError::new("the configured servers do not form an ensemble")))
 }
 
 pub(super) fn timing(config: &Config) -> Timing {
@@ -54,7 +54,7 @@ pub(super) fn tell_differences(config: &Config, found: &zoolet_zab::Config) {
         tracing::warn!(
             configured = %list(&file),
             decided = %list(found),
-            "the configuration names other servers than those that the ensemble decided on, which are those that count"
+            "the configuration and the ensemble name different servers: the ensemble's list counts"
         );
     }
 }
@@ -75,8 +75,8 @@ pub(super) fn check_owner(
     let Some(other) = found.members().iter().find(is_of_other) else { return Ok(()) };
     let (data, own, other) = (data.display(), own.as_u8(), other.id.as_u8());
     Err(StartError::Directory(format!(
-        "data = {data}: server {other} used this data last, and this is server {own}: name this server's own directory, or put \
-         the disk back into the box of server {other}; empty it only if what is on it may be lost"
+        "data = {data}: this is server {own}, and server {other} used this data last: name this server's own directory, or put \
+         the disk back into the box of server {other}; empty it only if its data may be lost"
     )))
 }
 
@@ -130,7 +130,8 @@ fn bind_error(listen: SocketAddr, error: &std::io::Error) -> StartError {
 
 fn peers(ensemble: &Ensemble) -> Result<Vec<PeerMember>, StartError> {
     let peer = |member: &crate::config::Member| {
-        let id = ServerId::new(member.id).ok_or_else(|| refuse(format!("server {}", member.id)))?;
+        let id = ServerId::new(member.id)
+            .ok_or_else(|| refuse(format!("server {}: allowed ids are 1 to 255", member.id)))?;
         let key = member.key.as_ref().map(|text| text.parse::<PublicKey>()).transpose();
         let key = key.map_err(|error| refuse(format!("server {}: key: {error}", member.id)))?;
         Ok(PeerMember { id, addresses: member.addresses.clone(), key })
@@ -169,8 +170,8 @@ mod tests {
             check_owner(Path::new("/d"), own, Incarnation(disk), found)
                 .map_err(|error| (error.is_for_the_operator(), error.to_string()))
         };
-        let line = "data = /d: server 3 used this data last, and this is server 2: name this server's own directory, or put \
-                    the disk back into the box of server 3; empty it only if what is on it may be lost";
+        let line = "data = /d: this is server 2, and server 3 used this data last: name this server's own directory, or put \
+                    the disk back into the box of server 3; empty it only if its data may be lost";
         assert_eq!(refusal(ids[1], 30, &born(&ids)), Err((true, line.to_owned())));
         assert_eq!(refusal(ids[2], 30, &born(&ids)), Ok(()));
         // A new disk belongs to no server, and neither does a disk in an unborn ensemble.

@@ -395,7 +395,7 @@ fn entropy<const BYTES: usize>() -> Result<[u8; BYTES], StartError> {
     let mut filled = 0;
     while filled < seed.len() {
         filled += rustix::rand::getrandom(&mut seed[filled..], rustix::rand::GetRandomFlags::empty())
-            .map_err(|error| StartError::Disk(format!("the system gives no random numbers: {error}")))?;
+            .map_err(|error| StartError::Disk(format!("the system provides no random numbers: {error}")))?;
     }
     Ok(seed)
 }

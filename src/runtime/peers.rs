@@ -123,7 +123,7 @@ impl PeerEvents for ToCore {
 pub(super) fn run(port: PeerPort, links: &Links, shared: Arc<Shared>) -> Result<(), String> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_io().enable_time().max_blocking_threads(BLOCKING_THREADS).build();
-    let runtime = runtime.map_err(|error| format!("the thread of the links cannot start: {error}"))?;
+    let runtime = runtime.map_err(|error| format!("cannot start the thread of the links: {error}"))?;
     let outbox = Arc::clone(&links.outbox);
     let served = runtime.block_on(port.run(Arc::new(ToCore(shared)), outbox, links.stop.notified()));
     // A thread that writes a snapshot may hang with its disk.

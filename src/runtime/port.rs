@@ -140,7 +140,7 @@ pub(super) fn run(port: ClientPort, sockets: &Arc<Sockets>, shared: Arc<Shared>)
     // many clients do and however long a disk hangs.
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build();
-    let runtime = runtime.map_err(|error| format!("the io thread cannot start: {error}"))?;
+    let runtime = runtime.map_err(|error| format!("cannot start the io thread: {error}"))?;
     let outbox = Arc::clone(&sockets.outbox);
     let served = runtime.block_on(port.serve(Arc::new(ToCore(shared)), outbox, sockets.stop.notified()));
     // The thread that reads the directory for `dirs` may hang with its disk.

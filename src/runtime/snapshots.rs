@@ -47,7 +47,7 @@ impl Outgoing {
     }
 
     fn reader(&self) -> Result<BaseReader, BaseFailure> {
-        let never = || Err(BaseFailure::Io("nobody reads the base any more".to_owned()));
+        let never = || Err(BaseFailure::Io("the reader of the base did not answer in time".to_owned()));
         self.lent.wait_until(Instant::now() + READER_PATIENCE).unwrap_or_else(never)
     }
 
@@ -77,7 +77,7 @@ impl SnapshotBytes for Outgoing {
     }
 
     fn read(&mut self, offset: u64, bytes_max: usize) -> Result<Vec<u8>, String> {
-        let source = self.source.as_ref().ok_or("it was never opened")?;
+        let source = self.source.as_ref().ok_or("the snapshot was not opened")?;
         source.read(offset, bytes_max).map_err(|error| self.note(error.into()))
     }
 }
@@ -208,7 +208,7 @@ impl SnapshotTaker for Incoming {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let (_, sink) = self.sink.as_mut().ok_or("it was never opened")?;
+        let (_, sink) = self.sink.as_mut().ok_or("the snapshot was not opened")?;
         let written = sink.write(bytes);
         if written.is_err() {
             // After an error the part is not continued.
@@ -218,15 +218,15 @@ impl SnapshotTaker for Incoming {
     }
 
     fn finish(mut self: Box<Self>) -> Result<ReceivedSnapshot, String> {
-        let (base, sink) = self.sink.take().ok_or("it was never opened")?;
+        let (base, sink) = self.sink.take().ok_or("the snapshot was not opened")?;
         let received = sink.finish().map_err(|error| error.to_string())?;
-        let state = received.state.ok_or("a snapshot of nothing")?;
+        let state = received.state.ok_or("the snapshot has no state")?;
         let shared = self.shared.upgrade().ok_or(ENDED)?;
         let (is_wanted, unwanted) = shared.received.keep_whole(self.transfer, received.base);
         if let Some(unwanted) = unwanted {
             unwanted.retire();
         }
-        if is_wanted { Ok(ReceivedSnapshot { base, state }) } else { Err("it is not wanted any more".to_owned()) }
+        if is_wanted { Ok(ReceivedSnapshot { base, state }) } else { Err("the transfer was cancelled".to_owned()) }
     }
 }
 

@@ -38,10 +38,10 @@ pub(super) fn open(
         }
     })?;
     if !store.health.is_whole() {
-        warn!(health = %store.health, "what is stored here is not whole: this server waits for a snapshot of its peers");
+        warn!(health = %store.health, "the stored data is incomplete: this server waits for a snapshot from its peers");
     }
     if let Some((file, offset)) = &store.torn_tail {
-        tracing::info!(file, offset, "the last batch was never complete and is not there any more");
+        tracing::info!(file, offset, "dropped the incomplete last batch of the log");
     }
     Ok(store)
 }
@@ -60,7 +60,7 @@ pub(super) fn replay(
 }
 
 /// Advice for a standalone server. A member refuses nothing, and asks its peers.
-const DAMAGE_REMEDY: &str = "nobody else has what it held: put back a copy of the directory that was made while the server was stopped, or empty it and begin anew";
+const DAMAGE_REMEDY: &str = "no other server has this data: restore a copy of the directory that was made while the server was stopped, or empty it and begin anew";
 
 fn start_error(directory: &Path, error: OpenError) -> StartError {
     let line = match &error {

@@ -92,5 +92,5 @@ fn a_server_asks_for_as_many_open_files_as_it_may_have_and_says_when_they_are_to
         assert_eq!(log_of("-Sn 256"), "");
     }
     let log = log_of("-n 256");
-    assert!(log.contains("4096 connections are allowed") && log.contains("enough for"), "{log}");
+    assert!(log.contains("connections_max is 4096") && log.contains("enough for"), "{log}");
 }

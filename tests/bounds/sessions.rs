@@ -53,7 +53,7 @@ fn beyond_the_last_session_connections_close_the_log_says_why_and_expiry_makes_r
     }
     assert_eq!(server.figure("sessions_refused"), 500);
     let log = server.log();
-    let lines: Vec<_> = log.lines().filter(|line| line.contains("no more sessions")).collect();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("cannot open more sessions")).collect();
     assert_eq!(lines.len(), 1, "{log}");
 
     // The owners of sessions are served, even when all of them reconnect at once several times.

@@ -349,12 +349,12 @@ fn an_interrupt_while_keys_are_made_takes_them_away() {
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     stderr.read_line(&mut line).unwrap();
-    assert!(line.starts_with("made ") && line.ends_with(" of 5000000 znodes\n"), "{line}");
+    assert!(line.starts_with("created ") && line.ends_with(" of 5000000 znodes\n"), "{line}");
     assert!(std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let mut rest = String::new();
     stderr.read_to_string(&mut rest).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    assert_eq!(rest.lines().last(), Some("zoolet: interrupted before anything was measured"));
+    assert_eq!(rest.lines().last(), Some("zoolet: interrupted before the measurement"));
     assert!(!server.client().exists("/bench"));
 }
 

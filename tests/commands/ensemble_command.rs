@@ -26,7 +26,7 @@ fn an_ensemble_starts_survives_its_leader_and_finds_its_data_again() {
     let leader = ensemble.processes.iter().position(|(_, leads)| *leads).unwrap();
     Ensemble::signal(ensemble.processes[leader].0, "KILL");
     // The line ends with "serves" or "elects a leader", depending on when the other servers notice.
-    let gone = format!("server {} does not answer: 2 of 3 voters are here, a majority, which ", leader + 1);
+    let gone = format!("server {} does not answer: 2 of 3 voters answer, a majority, which ", leader + 1);
     let mut news = vec![ensemble.line().unwrap(), ensemble.line().unwrap()];
     // The order of the two lines depends on the moment of the query.
     news.sort_by_key(|line| !line.starts_with(&gone));
@@ -38,18 +38,22 @@ fn an_ensemble_starts_survives_its_leader_and_finds_its_data_again() {
     assert_eq!(Client::connect(survivor).get("/kept").unwrap().as_deref(), Some(&b"yes"[..]));
     let alarmed = run(&scratch, &["status", "--server", &servers]);
     assert_eq!(alarmed.status.code(), Some(1), "{alarmed:?}");
-    assert!(String::from_utf8_lossy(&alarmed.stderr).contains("1 server does not say how it is"), "{alarmed:?}");
+    assert!(String::from_utf8_lossy(&alarmed.stderr).contains("1 server did not report its status"), "{alarmed:?}");
 
     let last = (leader + 1) % 3;
     Ensemble::signal(ensemble.processes[last].0, "KILL");
     let news = ensemble.line().unwrap();
-    let expected =
-        format!("server {} does not answer: 1 of 3 voters are here, no majority: nothing is served\n", last + 1);
+    let expected = format!(
+        "server {} does not answer: 1 of 3 voters answer, no majority: the ensemble does not serve\n",
+        last + 1
+    );
     assert_eq!(news, expected);
     let mut away = [leader + 1, last + 1];
     away.sort_unstable();
-    let expected =
-        format!("no leader: 1 of 3 voters are here and count, and 2 must; not reached: {}, {}\n", away[0], away[1]);
+    let expected = format!(
+        "no leader: 1 of 3 voters are present and count, 2 are needed; not reached: {}, {}\n",
+        away[0], away[1]
+    );
     let left = ensemble.clients[(leader + 2) % 3].to_string();
     eventually("the last one says what it lacks", || {
         let output = run(&scratch, &["status", "--server", &left]);
@@ -78,15 +82,11 @@ fn what_it_cannot_do_is_one_line() {
     let scratch = Scratch::new();
     let ensemble = Ensemble::start(&scratch);
     for (arguments, code, expected) in [
-        (&["ensemble"][..], 1, "is the ensemble running already?"),
-        (
-            &["ensemble", "--servers", "5"],
-            2,
-            "holds an ensemble that has 3; leave the option out, or give another --data",
-        ),
-        (&["ensemble", "--servers", "1", "--data", "one"], 2, "a server alone is zoolet serve"),
-        (&["status", "--server", "127.0.0.1:1"], 1, "1 server does not say how it is"),
-        (&["keygen", "--server", "absent"], 2, "allowed is a data directory that exists"),
+        (&["ensemble"][..], 1, "stop the process that uses it"),
+        (&["ensemble", "--servers", "5"], 2, "holds an ensemble with 3; omit the option, or give another --data"),
+        (&["ensemble", "--servers", "1", "--data", "one"], 2, "for a standalone server use zoolet serve"),
+        (&["status", "--server", "127.0.0.1:1"], 1, "1 server did not report its status"),
+        (&["keygen", "--server", "absent"], 2, "allowed is an existing data directory"),
     ] {
         let output = run(&scratch, arguments);
         let line = String::from_utf8(output.stderr).unwrap();
@@ -114,7 +114,7 @@ fn an_answer_of_another_version_is_not_understood() {
         let output = run(&scratch, &[&["status", "--server", &address][..], json].concat());
         let line = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{line}");
-        assert!(line.contains("answers with version 2 of its status, and this zoolet understands 1"), "{line}");
+        assert!(line.contains("answers with version 2 of its status, but this zoolet understands 1"), "{line}");
     }
     server.join().unwrap();
 }

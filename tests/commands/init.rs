@@ -121,7 +121,7 @@ fn a_server_that_keeps_trying_waits_for_what_hinders_it_and_says_it_once() {
     init.hears("STATUS=standalone, 0 sessions", 1);
     server.terminate();
     let said = std::fs::read_to_string(log).unwrap();
-    assert!(said.matches("this server waits, and tries again").count() == 2, "{said}");
+    assert!(said.matches("this server waits, then retries").count() == 2, "{said}");
 }
 
 /// Returns whether a process handles this signal, as the first process of a container must.
@@ -183,7 +183,7 @@ fn a_server_that_ended_with_its_input_before_it_served_has_failed() {
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.lines().last().unwrap().ends_with("; the input ended before this server could start"), "{said}");
+    assert!(said.lines().last().unwrap().ends_with("; standard input ended before this server could start"), "{said}");
 }
 
 /// Returns the `unshare` command for this namespace; `None` where the system refuses it.
@@ -251,7 +251,10 @@ fn a_read_only_disk_is_not_populated_and_that_is_a_failure() {
         let said = String::from_utf8(output.stderr).unwrap();
         let last = said.lines().last().unwrap();
         assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(last.ends_with(": the disk is read-only; the input ended before this server could start"), "{said}");
+        assert!(
+            last.ends_with(": the disk is read-only; standard input ended before this server could start"),
+            "{said}"
+        );
     }
 }
 
@@ -264,7 +267,7 @@ fn whoever_waits_for_a_server_hears_when_it_serves_or_what_is_missing() {
     let wait = |time| run(&scratch, &["status", "--config", "zoolet.toml", "--wait", time]);
     let missing = wait("10ms");
     let said = String::from_utf8(missing.stderr).unwrap();
-    let expected = format!("zoolet: not ready after 10ms: {address}: nobody listens there");
+    let expected = format!("zoolet: not ready after 10ms: {address}: connection refused");
     assert!(missing.status.code() == Some(1) && said.starts_with(&expected), "{said}");
     // A server that accepts and never answers is given up when the time is over.
     let silent = std::net::TcpListener::bind(&address).unwrap();
@@ -287,7 +290,7 @@ fn a_configuration_is_checked_without_a_start() {
     let checked = run(&scratch, &["serve", "--check", "--config", "zoolet.toml"]);
     assert!(checked.status.success());
     let said = String::from_utf8_lossy(&checked.stdout).into_owned();
-    assert_eq!(said, "nothing is wrong with it: data in d, clients at 127.0.0.1:2181, profile sd-a1/128m\n");
+    assert_eq!(said, "the configuration is valid: data in d, clients at 127.0.0.1:2181, profile sd-a1/128m\n");
     assert!(!scratch.join("d").exists());
     let (code, line) = {
         std::fs::write(scratch.join("zoolet.toml"), "profile = \"sd-a1\"\n").unwrap();

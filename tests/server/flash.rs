@@ -39,8 +39,8 @@ fn more_than_the_budget_is_an_alarm_everywhere_and_slows_nothing() {
     let flash = &after["flash"];
     assert_eq!(flash["over_budget"], true);
     let alarms = alarms(&after);
-    assert!(alarms.len() == 1 && alarms[0].starts_with("more is written to the flash than its budget: "), "{alarms:?}");
-    assert!(alarms[0].contains("1.00 MB are for a day; most since the start: "), "{alarms:?}");
+    assert!(alarms.len() == 1 && alarms[0].starts_with("flash writes exceed the budget: "), "{alarms:?}");
+    assert!(alarms[0].contains("budget 1.00 MB a day; largest cause since the start: "), "{alarms:?}");
     // The writes came one at a time, so each took a block, and the log's count covers all of it.
     let log_bytes = |status: &serde_json::Value| status["flash"]["written_bytes"]["log"].as_u64().unwrap();
     assert!(log_bytes(&after) - log_bytes(&before) >= 80 * 4096, "{before}, {after}");
@@ -56,10 +56,10 @@ fn more_than_the_budget_is_an_alarm_everywhere_and_slows_nothing() {
     }
     client.ask(&create("/more", b"", CreateKind::Persistent)).unwrap();
     let log = server.log();
-    assert_eq!(log.matches("more is written to the flash than its budget").count(), 1, "{log}");
+    assert_eq!(log.matches("flash writes exceed the budget").count(), 1, "{log}");
     let asked = run(&scratch, &["status", "--server", &server.address.to_string()]);
     let shown = String::from_utf8_lossy(&asked.stdout);
-    assert!(shown.contains("\n  flash: log ") && shown.contains("; 1.00 MB a day are the budget"), "{shown}");
-    assert!(shown.contains("\n  ALARM: more is written to the flash"), "{shown}");
+    assert!(shown.contains("\n  flash: log ") && shown.contains("; budget 1.00 MB a day"), "{shown}");
+    assert!(shown.contains("\n  ALARM: flash writes exceed the budget"), "{shown}");
     assert_eq!(asked.status.code(), Some(1), "{asked:?}");
 }

@@ -19,14 +19,14 @@ fn a_box_is_measured_nothing_is_left_and_the_profile_that_is_written_is_one() {
     // The announced number of bytes is no less than the number written.
     let stderr = String::from_utf8(ran.stderr).unwrap();
     let announced = stderr
-        .strip_prefix("zoolet: up to ")
+        .strip_prefix("zoolet: writes up to ")
         .and_then(|rest| rest.split(' ').next())
         .unwrap_or_else(|| panic!("{stderr}"));
     assert!(number("written_bytes") <= announced.parse().unwrap(), "{stderr}");
     assert!(number("aes_128_gcm_bytes_per_second") > 0 && number("chacha20_poly1305_bytes_per_second") > 0);
 
     let checked = run(&scratch, &["profile", "check", "box.toml"]);
-    assert!(String::from_utf8_lossy(&checked.stdout).starts_with("box.toml: fits together; "));
+    assert!(String::from_utf8_lossy(&checked.stdout).starts_with("box.toml: consistent; "));
     let shown = run(&scratch, &["profile", "show", "box.toml", "--json"]);
     let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert_eq!(shown["numbers"]["sync_p50_us"]["value"], found["sync_p50_us"]);
@@ -61,8 +61,8 @@ fn what_is_in_the_way_is_said_in_one_line() {
     std::fs::write(scratch.join("file"), "").unwrap();
     let many: Vec<&str> = std::iter::once("probe").chain(["--peer", "gw-a"].repeat(17)).collect();
     for (words, expected) in [
-        (&["probe", "--data", "file"][..], (2, "zoolet: --data = file: is no directory")),
-        (&many, (2, "zoolet: --peer: 16 are asked at most")),
+        (&["probe", "--data", "file"][..], (2, "zoolet: --data = file: is not a directory")),
+        (&many, (2, "zoolet: --peer: at most 16 are allowed")),
         // It must be refused before the measurement, not after it.
         (
             &["probe", "--peer", "gw-a:udp"],
@@ -84,7 +84,7 @@ fn who_ends_a_probe_early_has_nothing_to_clean_up() {
         zoolet(&["probe"]).current_dir(scratch.path()).stderr(std::process::Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(probe.stderr.take().unwrap()), &mut line).unwrap();
-    assert!(line.starts_with("zoolet: up to "), "{line}");
+    assert!(line.starts_with("zoolet: writes up to "), "{line}");
     probe.kill().unwrap();
     probe.wait().unwrap();
     let is_empty = || std::fs::read_dir(scratch.path()).unwrap().next().is_none();

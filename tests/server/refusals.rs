@@ -22,10 +22,13 @@ fn bad_usage_is_one_line_and_exit_code_2() {
         ),
         (&["profile", "check", "/nowhere/box.toml"], "zoolet: profile = /nowhere/box.toml: there is no such file"),
         (&["unit"], "zoolet: unit: allowed is unit systemd, unit procd"),
-        (&["unit", "systemd", "--config", "zoolet.toml"], "zoolet: --config = zoolet.toml: allowed is a whole path"),
+        (
+            &["unit", "systemd", "--config", "zoolet.toml"],
+            "zoolet: --config = zoolet.toml: allowed is an absolute path",
+        ),
         (&["probe", "--out", "box"], "zoolet: --out = box: allowed is a file that ends in .toml"),
-        (&["probe", "--out", "there.toml"], "zoolet: --out = there.toml: is there already, and is not written over"),
-        (&["probe", "--data", "there.toml"], "there.toml: is no directory"),
+        (&["probe", "--out", "there.toml"], "zoolet: --out = there.toml: exists and is not overwritten"),
+        (&["probe", "--data", "there.toml"], "there.toml: is not a directory"),
         (&["serve", "--profile", "pi"], "zoolet: profile = pi: allowed is media/memory, such as emmc/512m, a board"),
         (&["serve", "--port", "1"], "zoolet: serve: invalid option '--port'"),
         (&["serve", "--log", "loud"], "zoolet: --log = loud: allowed is error, warn"),
@@ -57,13 +60,13 @@ fn bad_configuration_names_file_line_key_value_and_what_is_allowed() {
         (
             "pins.toml",
             "id = 1\n[[server]]\nid = 1\nhost = \"127.0.0.1:1\"\nkey = \"KEY\"\n[[server]]\nid = 2\nhost = \"127.0.0.1:2\"\nkey = \"KEY\"\n",
-            "pins.toml: servers 1 and 2 have one key, KEY: every server has one of its own",
+            "pins.toml: servers 1 and 2 have the same key, KEY: give every server its own key",
         ),
         ("e.cfg", "dataDir=x\nclientPort=x\n", "e.cfg:2: clientPort = x: allowed is a port, 1 to 65535"),
         (
             "f.cfg",
             "dataDir=x\nclientPort=1\nserver.1=a:1:2\nserver.2=b:1:2\n",
-            "x/myid is missing: it says which of the servers",
+            "x/myid is missing: it holds the id of this server, one of",
         ),
         (
             "g.cfg",
@@ -106,7 +109,7 @@ fn the_directory_of_a_file_is_populated_only_when_told_once() {
     std::fs::write(scratch.join("zoolet.toml"), "data = \"mount-point\"\nclients = \"127.0.0.1:0\"\n").unwrap();
     let (code, line) = refusal(&scratch, &["serve", "--config", "zoolet.toml"]);
     assert_eq!(code, 2, "{line}");
-    assert!(line.contains("is empty; is its file system mounted? A first start says so once, with --create"), "{line}");
+    assert!(line.contains("is empty; is its file system mounted? For a first start, add --create once"), "{line}");
 }
 
 #[test]
@@ -150,12 +153,12 @@ fn a_damaged_log_is_refused() {
     let (code, line) = refusal(&scratch, &[&arguments[..], &["127.0.0.1:0"]].concat());
     assert_eq!(code, 1, "{line}");
     assert!(line.contains("/data: the log is damaged: seg-00.log at byte "), "{line}");
-    assert!(line.contains("; nobody else has what it held: put back a copy of the directory"), "{line}");
+    assert!(line.contains("; no other server has this data: restore a copy of the directory"), "{line}");
 
     std::fs::remove_file(data.join("ZOOLET")).unwrap();
     let (code, line) = refusal(&scratch, &[&arguments[..], &["127.0.0.1:0"]].concat());
     assert_eq!(code, 2, "{line}");
-    assert!(line.contains("and not \"ZOOLET\", which zoolet writes first"), "{line}");
+    assert!(line.contains("but not \"ZOOLET\", which zoolet writes first"), "{line}");
 }
 
 /// Starts a server and waits for its first checkpoint.
@@ -228,10 +231,7 @@ fn a_base_whose_log_is_gone_is_refused_and_left_as_it_is() {
     let arguments = ["serve", "--config", config.to_str().unwrap(), "--data", data.to_str().unwrap(), "--listen"];
     let (code, line) = refusal(&scratch, &[&arguments[..], &["127.0.0.1:0"]].concat());
     assert_eq!(code, 1, "{line}");
-    assert!(
-        line.contains(&format!("data = {}: the log is gone: ZOOLET says that there was one", data.display())),
-        "{line}"
-    );
+    assert!(line.contains(&format!("data = {}: the log is gone: ZOOLET records a log", data.display())), "{line}");
     assert!(std::fs::read(data.join("base-0.manifest")).unwrap() == base, "the base was written to");
 }
 

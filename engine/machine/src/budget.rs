@@ -269,7 +269,7 @@ impl Budget {
     }
 
     /// Adds `amount` unless that would exceed the limit; returns whether it was added.
-    #[must_use = "what was not charged must not be held"]
+    #[must_use = "hold the memory only if it was charged"]
     pub fn try_charge(&self, part: Part, amount: u64) -> bool {
         let (counter, limit) = (self.counter(part), self.limit(part));
         let charged = counter

@@ -48,7 +48,7 @@ impl Future for Asking {
 ///
 /// Dropping it cancels only the waiting. A request that was still queued for room is not sent.
 #[derive(Debug)]
-#[must_use = "the answer comes when this is awaited"]
+#[must_use = "await this to get the answer"]
 pub struct Asked(pub(crate) Asking);
 
 impl Future for Asked {

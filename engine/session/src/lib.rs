@@ -357,7 +357,7 @@ impl Session {
 
 /// A request in flight. Dropping it cancels only the waiting.
 #[derive(Debug)]
-#[must_use = "the answer comes when this is awaited"]
+#[must_use = "await this to get the answer"]
 pub struct Pending(Ticket);
 
 impl Future for Pending {

@@ -127,7 +127,7 @@ impl Timers {
 
 /// A future that is ready at its instant, or when the machine has ended.
 #[derive(Debug)]
-#[must_use = "time passes by itself; whoever awaits this waits for it"]
+#[must_use = "a timer does nothing unless it is awaited"]
 pub struct Timer {
     surroundings: Arc<dyn Surroundings>,
     at: Duration,

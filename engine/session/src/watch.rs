@@ -269,7 +269,7 @@ impl Stream for WatchStream {
 
 /// A future of the first change after a read; `None` if the session ends before.
 #[derive(Debug)]
-#[must_use = "a watch tells only whoever awaits it"]
+#[must_use = "await the watch to get its event"]
 pub struct OneShotWatch(Registration);
 
 impl OneShotWatch {

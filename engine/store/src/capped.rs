@@ -54,7 +54,7 @@ impl Share {
         let left = signed(self.bytes_max) - signed(self.all_bytes()?);
         if left < bytes {
             self.left.store(left, Relaxed);
-            let what = format!("{} bytes may be taken of this disk, and {bytes} more are too many", self.bytes_max);
+            let what = format!("{bytes} more bytes would exceed disk_bytes_max = {}", self.bytes_max);
             return Err(io::Error::new(io::ErrorKind::StorageFull, what));
         }
         self.left.store(left - bytes, Relaxed);

@@ -224,7 +224,7 @@ mod tests {
             (Some(70), Some(Normal), None),
             (Some(80), Some(Normal), Some("mmcblk0 has used 80 to 90 % of its life")),
             (Some(90), None, Some("mmcblk0 has used 90 to 100 % of its life")),
-            (Some(100), Some(Warning), Some("mmcblk0 is past the life that its maker gave it")),
+            (Some(100), Some(Warning), Some("mmcblk0 has exceeded its rated life")),
             (Some(10), Some(Warning), Some("mmcblk0 has used four fifths of its spare blocks")),
             (Some(100), Some(Urgent), Some("mmcblk0 has used nine tenths of its spare blocks, or more")),
         ] {

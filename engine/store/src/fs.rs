@@ -100,7 +100,7 @@ impl FileSystem {
             Self::Overlay => "overlayfs",
             Self::Nfs => "nfs",
             Self::Fuse => "fuse",
-            Self::Other(_) => "a file system that is not known here",
+            Self::Other(_) => "an unknown file system",
         }
     }
 
@@ -127,11 +127,11 @@ impl FileSystem {
     /// Returns a warning for data kept here, if the file system needs one.
     pub const fn warning(self) -> Option<&'static str> {
         match self {
-            Self::Tmpfs => Some("tmpfs is memory: what is kept there is gone with the power; put the data on a disk"),
+            Self::Tmpfs => Some("tmpfs is memory: its files are lost with the power; put the data on a disk"),
             Self::Overlay => Some(
-                "overlayfs: what is kept there may be gone with the container or the next start of the box; put the data on a file system of its own",
+                "overlayfs: its files may be lost with the container or at the next start of the box; put the data on a separate file system",
             ),
-            Self::Nfs => Some("nfs: a server elsewhere keeps the data, and says when it is durable"),
+            Self::Nfs => Some("nfs: a remote server keeps the data and decides when it is durable"),
             Self::Ext | Self::Xfs | Self::Btrfs | Self::F2fs | Self::Ubifs | Self::Fuse | Self::Other(_) => None,
         }
     }
@@ -220,7 +220,7 @@ fn plain(name: &str) -> io::Result<&str> {
     if is_plain {
         Ok(name)
     } else {
-        Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is no plain file name")))
+        Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is not a plain file name")))
     }
 }
 

@@ -79,10 +79,11 @@ impl Marker {
     pub fn refusal(self) -> Option<&'static str> {
         match self {
             Self::Absent | Self::Unborn | Self::Born { .. } => None,
-            Self::Later => Some("was made by a later release of zoolet, and this one would not understand it"),
+            Self::Later => {
+                Some("was made by a later release of zoolet, which this release cannot read: run that release")
+            }
             Self::Damaged => Some(
-                "the file ZOOLET is damaged; if this directory is zoolet's and its log is there (seg-00.log and more), write its first line anew: \
-                 zoolet data directory, format 1",
+                "the file ZOOLET is damaged; if this directory is zoolet's and holds its log (seg-00.log and more), rewrite the first line of ZOOLET: zoolet data directory, format 1",
             ),
         }
     }

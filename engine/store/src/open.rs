@@ -102,7 +102,7 @@ impl fmt::Display for Health {
             Self::BaseLost { what } => write!(f, "the base is lost: {what}"),
             Self::LogDamaged { what } => f.write_str(what),
             Self::LogLost { what, .. } => write!(f, "the log is lost: {what}"),
-            Self::Unrepaired => f.write_str("it was damaged, and has not been repaired since"),
+            Self::Unrepaired => f.write_str("the store was damaged and has not been repaired"),
         }
     }
 }
@@ -129,9 +129,9 @@ impl fmt::Display for OpenError {
         match self {
             Self::Log(error) => error.fmt(f),
             Self::Base(error) => error.fmt(f),
-            Self::Damaged(what) => write!(f, "what is stored is damaged: {what}"),
-            Self::Unreadable(what) => write!(f, "what is stored cannot be read: {what}"),
-            Self::Marker(error) => write!(f, "the file {MARKER}: {error}"),
+            Self::Damaged(what) => write!(f, "the store is damaged: {what}"),
+            Self::Unreadable(what) => write!(f, "the store cannot be read: {what}"),
+            Self::Marker(error) => write!(f, "cannot read or write the file {MARKER}: {error}"),
             Self::Directory(what) => f.write_str(what),
         }
     }
@@ -421,7 +421,7 @@ impl Opening {
     fn lost_end(&self, base: &Base, facts: &Facts) -> Option<String> {
         let (base_zxid, last) = (base.meta().zxid, facts.last);
         let is_lost = self.is_member && base_zxid > last;
-        is_lost.then(|| format!("the base ends at {base_zxid}, and the log ends at {last}"))
+        is_lost.then(|| format!("the base ends at {base_zxid}, but the log ends at {last}"))
     }
 
     /// Returns why an earlier start began to replace this log; `None` if none did.
@@ -463,18 +463,19 @@ fn gone() -> OpenError {
 }
 
 /// Advice for the operator when the log is missing.
-const LOG_GONE: &str = "the log is gone: ZOOLET says that there was one, and no segment (seg-NN.log) that can be read is left; bring its files back, or, if \
-     what was stored here may be lost, empty the directory and start again";
+const LOG_GONE: &str = "the log is gone: ZOOLET records a log, and no readable segment (seg-NN.log) is left; put its files back, or, if the data may be lost, empty the directory and start again";
 
 /// Refusal for a standalone server whose log needs a snapshot.
-const UNREPAIRED: &str = "the log says that what was stored here is not all of it, and only a snapshot of the other servers of its ensemble can mend that";
+const UNREPAIRED: &str =
+    "the log records a loss of data, which only a snapshot from the other servers of its ensemble can repair";
 
 fn check_disk(marker: Marker, disk_incarnation: u128) -> Result<(), OpenError> {
     if let Marker::Born { disk_incarnation: born } = marker
         && born != disk_incarnation
     {
-        let what =
-            format!("the log is of another directory: it says {disk_incarnation:032x}, and {MARKER} says {born:032x}");
+        let what = format!(
+            "the log belongs to another directory: its id is {disk_incarnation:032x}, and {MARKER} names {born:032x}"
+        );
         return Err(OpenError::Directory(what));
     }
     Ok(())
@@ -492,7 +493,7 @@ fn create(
 ) -> Result<(Log, Base, AppendSeq), OpenError> {
     for id in Base::list(&*disk)? {
         if !is_leftover(&disk, id, base_options)? {
-            return Err(OpenError::Damaged(format!("there is no log, and base {id} is not empty")));
+            return Err(OpenError::Damaged(format!("the log is missing, and base {id} is not empty")));
         }
         Base::remove(&*disk, id)?;
     }
@@ -514,9 +515,7 @@ fn is_leftover(disk: &Arc<dyn Disk>, id: u64, options: Options) -> Result<bool, 
 fn chain_at(log: &Log, base: Zxid) -> Result<u128, OpenError> {
     log.chain_at(base).map_err(|error| match error {
         ReadError::Log(error) => OpenError::Log(error),
-        ReadError::Gone => {
-            OpenError::Damaged(format!("the base ends at {base}, and the log does not go on from there"))
-        }
+        ReadError::Gone => OpenError::Damaged(format!("the base ends at {base}, but the log does not continue there")),
     })
 }
 
@@ -540,7 +539,7 @@ fn read_sessions(base: &Base) -> Result<Vec<(Key, Bytes)>, OpenError> {
     })?;
     let record = |key: Key| match reader.record(&key)? {
         Some(record) => Ok((key, record)),
-        None => Err(OpenError::Damaged("a listed session is not there".to_owned())),
+        None => Err(OpenError::Damaged("a listed session is missing".to_owned())),
     };
     keys.into_iter().map(record).collect()
 }

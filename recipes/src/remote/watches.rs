@@ -21,7 +21,7 @@ const EVENTS_MAX: usize = 256;
 /// The client registers it again at the next server, which reports what happened meanwhile.
 /// Dropping it ends the watch.
 #[derive(Debug)]
-#[must_use = "the watch ends when this is dropped"]
+#[must_use = "dropping it ends the watch"]
 pub struct Watch(Option<oneshot::Receiver<Watched>>);
 
 impl Watch {
@@ -78,7 +78,7 @@ fn watched(event: zk::WatchedEvent) -> Option<Watched> {
 
 /// The events of a persistent watch. Dropping it ends the watch.
 #[derive(Debug)]
-#[must_use = "the watch ends when this is dropped"]
+#[must_use = "dropping it ends the watch"]
 pub struct Events(mpsc::Receiver<WatchItem>);
 
 impl Events {

@@ -55,10 +55,10 @@ pub(super) fn bench(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
 fn fit_together(options: &Options, given: &[String]) -> Result<(), Exit> {
     let op = options.op;
     if let Some(name) = given.iter().find(|name| !op.takes(name)) {
-        return Err(Exit::usage(format!("--{name}: means nothing with --op {}", op.name())));
+        return Err(Exit::usage(format!("--{name}: has no effect with --op {}", op.name())));
     }
     if ["duration", "requests"].iter().all(|end| given.iter().any(|name| name == end)) {
-        return Err(Exit::usage("--requests: a run ends after --duration or after --requests, not both"));
+        return Err(Exit::usage("--requests: give --duration or --requests, not both"));
     }
     Ok(())
 }
@@ -123,15 +123,15 @@ mod tests {
             ("--duration 10", "2 --duration = 10: allowed is a time like 500ms, 10s or 2m, from 1ms to 1440m"),
             ("--duration 0s", "2 --duration = 0s: allowed is a time"),
             ("--warmup 99999999999999999999m", "2 --warmup = 99999999999999999999m: allowed is a time"),
-            ("--server localhost", "2 --server = localhost: allowed is HOST:PORT, or several with commas between"),
+            ("--server localhost", "2 --server = localhost: allowed is HOST:PORT, or several separated by commas"),
             ("--server a:1,", "2 --server = a:1,: allowed is HOST:PORT"),
             ("--server a:0", "2 --server = a:0: allowed is HOST:PORT"),
             ("--path bench", "2 --path = bench: allowed is the path of a znode other than / and /zookeeper"),
             ("--path /zookeeper/x", "2 --path = /zookeeper/x: allowed is"),
             ("--distribution normal", "2 --distribution = normal: allowed is uniform, sequential, zipf"),
-            ("--op set --locks 3", "2 --locks: means nothing with --op set"),
-            ("--rate 5 --op lock", "2 --rate: means nothing with --op lock"),
-            ("--requests 5 --duration 1s", "2 --requests: a run ends after --duration or after --requests, not both"),
+            ("--op set --locks 3", "2 --locks: has no effect with --op set"),
+            ("--rate 5 --op lock", "2 --rate: has no effect with --op lock"),
+            ("--requests 5 --duration 1s", "2 --requests: give --duration or --requests, not both"),
             ("--frob", "2 bench: invalid option '--frob'"),
             ("frob", "2 bench: unexpected argument \"frob\""),
             ("--keys", "2 missing argument for option '--keys'"),

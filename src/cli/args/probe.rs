@@ -26,7 +26,7 @@ const PEERS_MAX: usize = 16;
 
 fn peer(peers: &mut Vec<String>, address: &str) -> Result<(), Exit> {
     if peers.len() >= PEERS_MAX {
-        return Err(Exit::usage(format!("--peer: {PEERS_MAX} are asked at most")));
+        return Err(Exit::usage(format!("--peer: at most {PEERS_MAX} are allowed")));
     }
     peers.push(peer_address("--peer", address).map_err(Exit::usage)?);
     Ok(())

@@ -138,7 +138,7 @@ impl Ground {
         let data = Bytes::from(vec![b'x'; options.size]);
         let path = |number| numbered(&prefix, KEY_DIGITS, number);
         let make = |number| create(&path(number), &data, CreateKind::Persistent, false);
-        progress.begin("made", options.keys);
+        progress.begin("created", options.keys);
         let numbers = (0..options.keys).inspect(|number| self.keys.set(kept.max(number + 1)));
         let mut failed = in_batches(link, numbers, options.size, make, progress).await?;
         // Keys of a killed run, or kept keys with values of another size.

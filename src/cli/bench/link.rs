@@ -373,7 +373,7 @@ pub(super) fn expect(xid: i32, header: Header) -> io::Result<()> {
 
 /// Returns the error for a reply without a matching request.
 pub(super) fn unasked(header: Header) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, format!("the reply {} comes out of its order", header.xid))
+    io::Error::new(ErrorKind::InvalidData, format!("the reply {} is out of order", header.xid))
 }
 
 fn malformed(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
@@ -438,7 +438,7 @@ fn turned_away(error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => io::Error::new(
             error.kind(),
-            "it accepts and closes; are all its connections taken (maxClientCnxns, connections_per_address_max)?",
+            "it closed the new connection; has it reached its limit (maxClientCnxns, connections_per_address_max)?",
         ),
         _ => error,
     }

@@ -52,7 +52,7 @@ pub(super) fn bench(options: Options) -> Result<(), Exit> {
 fn resolve(servers: &[String]) -> Result<Rc<[SocketAddr]>, Exit> {
     let resolved = servers.iter().map(|server| {
         let mut addresses = server.to_socket_addrs().map_err(|error| Exit::failed(format!("{server}: {error}")))?;
-        addresses.next().ok_or_else(|| Exit::failed(format!("{server}: has no address")))
+        addresses.next().ok_or_else(|| Exit::failed(format!("{server}: the name has no address")))
     });
     resolved.collect()
 }
@@ -65,7 +65,7 @@ async fn run(options: Options, servers: Rc<[SocketAddr]>) -> Result<(), Exit> {
     let created = Rc::new(Created::default());
     let prepared = select! {
         prepared = prepare(&mut ground, &options, &servers, &mut progress) => prepared,
-        _ = interrupts.recv() => Err("interrupted before anything was measured".to_owned()),
+        _ = interrupts.recv() => Err("interrupted before the measurement".to_owned()),
     };
     let outcome = match prepared {
         Ok(prepared) => {
@@ -246,7 +246,7 @@ fn show(course: &Course, progress: &Progress, before: u64) -> u64 {
     let now = course.now();
     if course.counts(now) {
         let seconds = course.measuring().div_ceil(1_000_000_000);
-        progress.say(&format!("{seconds:3} s  {}/s  {errors} errors in all", acknowledged + errors - before));
+        progress.say(&format!("{seconds:3} s  {}/s  {errors} errors in total", acknowledged + errors - before));
     } else {
         progress.say("warming up");
     }

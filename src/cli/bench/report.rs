@@ -63,7 +63,7 @@ impl Report<'_> {
             let _ = writeln!(text, "error    {name} {count}");
         }
         if measured.unsent > 0 {
-            let _ = writeln!(text, "unsent   {} were due and never sent", measured.unsent);
+            let _ = writeln!(text, "unsent   {} requests were due but not sent", measured.unsent);
         }
         text += &latency_line("latency", &self.latency());
         if options.op == Op::Mix {
@@ -77,11 +77,7 @@ impl Report<'_> {
             let _ = writeln!(text, "longest gap between acknowledged writes {}", time(measured.longest_write_gap));
         }
         if measured.reconnects > 0 {
-            let _ = writeln!(
-                text,
-                "reconnects {}, of them with a new session {}",
-                measured.reconnects, measured.sessions_lost
-            );
+            let _ = writeln!(text, "reconnects {}, with a new session {}", measured.reconnects, measured.sessions_lost);
         }
         let _ = writeln!(
             text,
@@ -174,7 +170,7 @@ fn title(options: &Options) -> String {
         }
     }
     if let Some(rate) = options.rate {
-        let _ = write!(title, ", {rate}/s asked for");
+        let _ = write!(title, ", {rate}/s requested");
     }
     title
 }

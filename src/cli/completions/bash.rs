@@ -9,9 +9,9 @@ const BEGIN: &str = "\
 _zoolet() {
     local IFS=$' \\t\\n'
     local word=${COMP_WORDS[COMP_CWORD]} ask=()
-    # What stands before it, and a space behind each word.
+    # The words before it, a space after each.
     local line=\"${COMP_WORDS[*]:1:COMP_CWORD-1} \"
-    # bash takes \"=\" for a word of its own.
+    # bash treats \"=\" as a separate word.
     if [ \"$word\" = = ]; then word=''; else line=${line% = }; line=${line% }' '; fi
     case $line in
     ' ') ask=(-W '";
@@ -20,7 +20,7 @@ const END: &str = "    esac
     COMPREPLY=()
     [ ${#ask[@]} -gt 0 ] || return 0
     mapfile -t COMPREPLY < <(compgen \"${ask[@]}\" -- \"$word\")
-    # A directory goes on behind its slash.
+    # A path continues after the slash of a directory.
     case ${ask[0]} in -f | -d) compopt -o filenames 2>/dev/null ;; esac
     return 0
 }

@@ -49,7 +49,7 @@ pub(super) fn text(commands: &[Command]) -> String {
         if !command.argument.is_empty() {
             _ = write!(text, " \\\n            {}", quoted(&format!("1{}", action(command.argument))));
         }
-        text.push_str(" \\\n            '--help[what there is]' ;;\n");
+        text.push_str(" \\\n            '--help[print the help]' ;;\n");
     }
     text + END
 }

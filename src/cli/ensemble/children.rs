@@ -35,7 +35,7 @@ impl Children {
         let mut children = Self(Vec::new());
         for server in &plan.servers {
             let child = spawn(&program, plan, server)
-                .map_err(|error| Exit::failed(format!("server {} cannot be started: {error}", server.id)))?;
+                .map_err(|error| Exit::failed(format!("cannot start server {}: {error}", server.id)))?;
             children.0.push(Running { id: server.id, child, log: server.log.clone() });
         }
         Ok(children)
@@ -109,7 +109,7 @@ fn obituary(running: &Running, status: ExitStatus) -> String {
     let (id, log) = (running.id, running.log.display());
     match last_line(&running.log) {
         Some(last) => format!("server {id} ended ({status}): {last}; its log is {log}"),
-        None => format!("server {id} ended ({status}) without a word; its log is {log}"),
+        None => format!("server {id} ended ({status}) without a message; its log is {log}"),
     }
 }
 

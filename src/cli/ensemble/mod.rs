@@ -62,7 +62,7 @@ async fn watch(plan: &Plan, children: &mut Children) -> Exit {
             }
         }
         if children.are_gone() {
-            return Exit::failed("no server is left");
+            return Exit::failed("all servers have ended");
         }
         if Instant::now() < ask_at {
             continue;
@@ -75,7 +75,7 @@ async fn watch(plan: &Plan, children: &mut Children) -> Exit {
                 told = Some(standing);
             }
             None if !is_late && started.elapsed() > LEADER_PATIENCE => {
-                complain(&format!("no leader yet; what the servers say: {}", plan.logs()));
+                complain(&format!("no leader yet; see the logs: {}", plan.logs()));
                 is_late = true;
             }
             None => {}
@@ -102,5 +102,5 @@ fn banner(plan: &Plan, children: &Children, standing: &Standing) -> String {
             server.log.display()
         );
     }
-    text + "Ctrl-C stops it; the next start finds its data again\n"
+    text + "Ctrl-C stops it; its data stays for the next start\n"
 }

@@ -105,7 +105,7 @@ impl Plan {
             if given.is_some() && given != has {
                 let has = has.map_or("another".to_owned(), |has| has.to_string());
                 return Err(Exit::usage(format!(
-                    "{flag} = {}: {} holds an ensemble that has {has}; leave the option out, or give another --data",
+                    "{flag} = {}: {} holds an ensemble with {has}; omit the option, or give another --data",
                     given.unwrap_or_default(),
                     options.data.display()
                 )));
@@ -126,7 +126,7 @@ impl Plan {
             let link = UdpSocket::bind(&server.link).map(drop).map_err(|error| (&server.link, "UDP", error));
             client.and(link).map_err(|(address, protocol, error)| {
                 Exit::failed(format!(
-                    "{address} ({protocol}) of server {}: {error}; is the ensemble running already? Other ports: --base-port, with another --data",
+                    "{address} ({protocol}) of server {}: {error}; stop the process that uses it, or give another --base-port and another --data",
                     server.id
                 ))
             })?;
@@ -166,11 +166,11 @@ fn text(options: &Options) -> Result<String, Exit> {
     let count = voters + observers;
     if !(2..=SERVERS_MAX).contains(&count) {
         return Err(Exit::usage(format!(
-            "--servers and --observers = {count}: allowed are 2 to {SERVERS_MAX} in all; a server alone is zoolet serve"
+            "--servers and --observers = {count}: allowed are 2 to {SERVERS_MAX} in all; for a standalone server use zoolet serve"
         )));
     }
     let base = options.base_port.unwrap_or(DEFAULT_PORT);
-    let mut text = "# Made by `zoolet ensemble`. One of its servers by hand, here:\n\
+    let mut text = "# Created by `zoolet ensemble`. To start one of its servers by hand, run here:\n\
                     # zoolet serve --config zoolet.toml --id 1 --data 1 --listen ITS_CLIENT_ADDRESS\n\
                     four_letter_words = [\"*\"]\n"
         .to_owned();
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn one_server_is_no_ensemble_and_the_last_ports_are_ports() {
         let dir = Dir::new("edges");
-        assert!(dir.make(Some(1), None, None).unwrap_err().contains("a server alone is zoolet serve"));
+        assert!(dir.make(Some(1), None, None).unwrap_err().contains("for a standalone server use zoolet serve"));
         assert!(dir.make(Some(16), Some(1), None).unwrap_err().contains("allowed are 2 to 16"));
         assert!(!dir.0.exists());
         dir.make(Some(16), None, Some(BASE_PORT_MAX)).unwrap();

@@ -85,9 +85,9 @@ impl Standing {
         let verdict = match (here * 2 > count, self.leader()) {
             (true, Some(_)) => "a majority, which serves",
             (true, None) => "a majority, which elects a leader",
-            (false, _) => "no majority: nothing is served",
+            (false, _) => "no majority: the ensemble does not serve",
         };
-        format!("{here} of {count} voters are here, {verdict}")
+        format!("{here} of {count} voters answer, {verdict}")
     }
 }
 
@@ -139,12 +139,12 @@ mod tests {
         let two = standing(&[FOLLOWS, LEADS, None]);
         assert_eq!(
             two.news_since(&whole),
-            ["server 3 does not answer: 2 of 3 voters are here, a majority, which serves"]
+            ["server 3 does not answer: 2 of 3 voters answer, a majority, which serves"]
         );
         let one = standing(&[LOOKS, None, None]).after(&two);
         assert_eq!(
             one.news_since(&two),
-            ["server 2 does not answer: 1 of 3 voters are here, no majority: nothing is served"]
+            ["server 2 does not answer: 1 of 3 voters answer, no majority: the ensemble does not serve"]
         );
         // A stuck server accepts connections, but its threads hang.
         let stuck = standing(&[FOLLOWS, LEADS, Some(("stuck", None))]);
@@ -152,8 +152,8 @@ mod tests {
         assert_eq!(
             whole.news_since(&one),
             [
-                "server 2 answers again: 3 of 3 voters are here, a majority, which serves",
-                "server 3 answers again: 3 of 3 voters are here, a majority, which serves",
+                "server 2 answers again: 3 of 3 voters answer, a majority, which serves",
+                "server 3 answers again: 3 of 3 voters answer, a majority, which serves",
             ]
         );
     }
@@ -164,7 +164,7 @@ mod tests {
         let nobody = standing(&[LOOKS, None, LOOKS]).after(&before);
         assert_eq!(
             nobody.news_since(&before),
-            ["server 2 does not answer: 2 of 3 voters are here, a majority, which elects a leader"]
+            ["server 2 does not answer: 2 of 3 voters answer, a majority, which elects a leader"]
         );
         let other = Some(("follower", Some(1)));
         let after = standing(&[Some(("leader", Some(1))), None, other]).after(&nobody);

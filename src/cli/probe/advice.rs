@@ -80,24 +80,26 @@ pub(super) fn warnings(disk: &DiskFound, machine: &Machine, profile: Option<&Pro
     lines.extend(profile.and_then(|profile| of_room(disk, profile)));
     lines.extend(disk.wear.as_ref().and_then(DeviceWear::trouble));
     if Profile::named("emmc/128m", None).is_ok_and(|smallest| !fits(machine, &smallest)) {
-        lines.push("there is less memory than the smallest profile is made for: a server may be killed when much is asked of it".to_owned());
+        lines.push(
+            "there is less memory than the smallest profile needs: the kernel may kill a server under load".to_owned(),
+        );
     }
     if let Some(percent) = machine.processor_percent.filter(|percent| *percent < 100) {
         lines.push(format!(
-            "its cgroup allows {percent} % of one processor: a server that has used that up stands still until the next period, and its heartbeats with it; \
-             give it more (CPUQuota= of systemd)"
+            "its cgroup allows {percent} % of one processor: a server that uses it up pauses until the next \
+             period and sends no heartbeats; allow more (CPUQuota= of systemd)"
         ));
     }
     let (cipher, rate) = machine.ciphers.used();
     if (1..CIPHER_SLOW).contains(&rate) {
         lines.push(format!(
-            "one processor encrypts {} MB a second ({cipher}, which links between servers use): a server that sends a snapshot is busy with that",
+            "one processor encrypts {} MB a second ({cipher}, which links between servers use): sending a snapshot takes all of it",
             rate / 1_000_000
         ));
     }
     if !machine.rtcs.iter().any(Rtc::is_set) {
         lines.push(
-            "no clock of the board is known to keep the time without power: times that are shown may say 1970 after a start; nothing else depends on them"
+            "no clock of the board is known to keep the time without power: displayed times may say 1970 after a start; nothing else depends on them"
                 .to_owned(),
         );
     }
@@ -111,7 +113,7 @@ fn of_room(disk: &DiskFound, profile: &Profile) -> Option<String> {
     let (free, needs) = (disk.free_bytes?, profile.get(Key::LogBytes) + profile.get(Key::DiskReserveBytes));
     (free < needs).then(|| {
         format!(
-            "{} MiB are free, and the log of such a server takes {} with its reserve, before the data: unless they are there already, make room",
+            "{} MiB are free, but the log and the reserve of such a server need {} MiB, without the data: free space, unless both exist already",
             free >> 20,
             needs.div_ceil(1 << 20)
         )
@@ -122,8 +124,8 @@ fn of_syncs(disk: &DiskFound) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(stuck) = disk.stuck {
         lines.push(format!(
-            "{} for {} s: a disk that hangs so long acknowledges nothing meanwhile, and a leader with it hands over; look for errors of the device (dmesg), \
-             and try another medium",
+            "{} for {} s: while the disk of a server hangs, it acknowledges no write, and a leader hands over; \
+             look for device errors (dmesg), and try another medium",
             stuck.what(),
             stuck.waited.as_secs()
         ));
@@ -131,19 +133,16 @@ fn of_syncs(disk: &DiskFound) -> Vec<String> {
     let Some(syncs) = disk.syncs else { return lines };
     if disk.file_system != FileSystem::Tmpfs && syncs.p50_us < PLAUSIBLE_US {
         lines.push(format!(
-            "half of the syncs took less than {PLAUSIBLE_US} us: no flash is as fast, so something between here and it keeps what it should pass on; \
-             unless that has a battery of its own, what was acknowledged can be lost with the power"
+            "half of the syncs took less than {PLAUSIBLE_US} us: no flash is as fast, so a cache before it \
+             holds the data back; unless the cache has a battery, a power cut can lose acknowledged writes"
         ));
     }
     if syncs.count < SYNCS_MIN {
-        lines.push(format!(
-            "only {} syncs returned in the time for them: the longest of a hundred (p99) is the longest of all here",
-            syncs.count
-        ));
+        lines.push(format!("only {} syncs returned in time: p99 is the longest of them", syncs.count));
     }
     if syncs.max_us > 1_000_000 && disk.stuck.is_none_or(|stuck| stuck.phase != Phase::Syncing) {
         lines.push(format!(
-            "one sync took {}: a leader whose disk stands still for a second hands over to another server",
+            "one sync took {}: a leader whose disk stalls for a second hands over to another server",
             duration(syncs.max_us)
         ));
     }
@@ -155,7 +154,7 @@ pub(super) fn meaning(syncs: &Syncs, profile: &Profile) -> String {
     let mut text = String::new();
     _ = writeln!(
         text,
-        "Writes: each waits for one sync, here {} usually, {} once in a hundred times, {} at worst. One client that waits for each gets {} a second at most;",
+        "Writes: each waits for one sync, here p50 {}, p99 {}, longest {}. A client that waits for each write gets at most {} a second;",
         duration(syncs.p50_us),
         duration(syncs.p99_us),
         duration(syncs.max_us),
@@ -163,24 +162,24 @@ pub(super) fn meaning(syncs: &Syncs, profile: &Profile) -> String {
     );
     _ = writeln!(
         text,
-        "many at a time share their syncs. In an ensemble a write waits for the fastest majority of the disks."
+        "concurrent writes share syncs. In an ensemble a write waits for the fastest majority of the disks."
     );
     let busy = profile.get(Key::HeartbeatBusy);
     _ = writeln!(
         text,
-        "Elections: heartbeats wait for no disk, so a slow one elects nobody. A leader that is gone is missed after about {} ms of silence; a leader that is",
+        "Elections: heartbeats do not wait for the disk, so a slow disk causes no election. Servers miss a lost leader after about {} ms of silence;",
         3 * busy
     );
     _ = writeln!(
         text,
-        "there and whose disk stands still for {} hands over if another server's is faster.",
+        "a leader whose disk stalls for {} hands over if another server's disk is faster.",
         duration(1000 * profile.get(Key::DiskStall))
     );
     let budget = profile.get(Key::FlashBudget);
     if budget > 0 {
         _ = writeln!(
             text,
-            "Life: for ten years such a medium may be written {} a day: {} commits of one block each, {} a second all day.",
+            "Life: such a medium lasts ten years with {} written a day: {} commits of one block each, {} a second all day.",
             Key::FlashBudget.unit().show(budget),
             budget / 4096,
             shown_rate(budget)
@@ -198,7 +197,7 @@ fn shown_rate(budget: u64) -> String {
 pub(super) fn tuned(nearest: &str, network: &str, disk: &DiskFound, syncs: &Syncs) -> String {
     let (media, memory) = nearest.split_once('/').unwrap_or((nearest, "512m"));
     let mut text = format!(
-        "title = \"What zoolet probe found\"\nmedia = \"{media}\"\nmemory = \"{memory}\"\nnetwork = \"{network}\"\n"
+        "title = \"Measured by zoolet probe\"\nmedia = \"{media}\"\nmemory = \"{memory}\"\nnetwork = \"{network}\"\n"
     );
     let mut overrides = |key: Key, value: u64| {
         _ = write!(
@@ -322,7 +321,7 @@ mod tests {
         assert!(said(&disk(5, 9, 20), &machine(487)).contains("no flash is as fast"));
         assert!(said(&disk(500, 900, 1_200_000), &machine(487)).contains("one sync took 1.2 s"));
         let tmpfs = DiskFound { file_system: FileSystem::Tmpfs, ..disk(5, 9, 20) };
-        assert!(said(&tmpfs, &machine(487)).contains("gone with the power"));
+        assert!(said(&tmpfs, &machine(487)).contains("lost with the power"));
         assert!(!said(&tmpfs, &machine(487)).contains("no flash"));
         let few = DiskFound { syncs: Some(Syncs { count: 40, ..syncs(300_000, 500_000, 500_000) }), ..usual.clone() };
         assert!(said(&few, &machine(487)).contains("only 40 syncs returned"));
@@ -344,7 +343,7 @@ mod tests {
         let needs = (64 + 8) << 20;
         assert!(
             said(Some(needs - 1))[0]
-                .starts_with("71 MiB are free, and the log of such a server takes 72 with its reserve")
+                .starts_with("71 MiB are free, but the log and the reserve of such a server need 72 MiB")
         );
         assert_eq!((said(Some(needs)), said(None)), (Vec::new(), Vec::new()));
     }

@@ -40,26 +40,23 @@ impl Rtc {
     pub(super) fn in_words(&self) -> String {
         let Self { device, name, .. } = self;
         let Some(says) = self.says_s else {
-            return format!("{device} ({name}) says no time: its battery is empty or missing, or it was never set");
+            return format!("{device} ({name}) has no time: its battery is empty or missing, or it was never set");
         };
         if !self.is_set() {
             // Off by one day at most.
             let year = 1970 + (says / 86_400 + 1) * 400 / 146_097;
-            return format!("{device} ({name}) says {year}: it was never set, or lost the time with the power");
+            return format!("{device} ({name}) shows {year}: it was never set, or lost the time without power");
         }
         let off = says.abs_diff(self.system_s);
-        let beside = if off <= 2 {
-            "the time that the system has".to_owned()
-        } else {
-            format!("{off} s beside the system's time")
-        };
+        let beside =
+            if off <= 2 { "the time of the system".to_owned() } else { format!("a time {off} s off the system's") };
         let start = if self.set_the_system {
-            "which was taken from it at the start"
+            "and set the clock of the system at the start"
         } else {
-            "and the kernel did not take its time from it at the start"
+            "but did not set the clock of the system at the start"
         };
         format!(
-            "{device} ({name}) says {beside}, {start}; whether a battery keeps it without power shows only a start without network"
+            "{device} ({name}) shows {beside}, {start}; only a start without network shows whether a battery keeps the time"
         )
     }
 }
@@ -104,10 +101,13 @@ mod tests {
         let found = rtcs(&root.0);
         assert_eq!(found.iter().map(Rtc::is_set).collect::<Vec<_>>(), [false, false, false, true, false]);
         let said: Vec<String> = found.iter().map(Rtc::in_words).collect();
-        assert_eq!(said[0], "rtc0 (rtc-ds1307 1-0068) says 1970: it was never set, or lost the time with the power");
-        assert!(said[1].starts_with("rtc1 (rtc-ds1307 1-0068) says 2000: it was never set"), "{said:?}");
-        assert!(said[2].contains("says no time") && said[4].contains("(rtc-pl031) says no time"), "{said:?}");
-        assert!(said[3].contains("which was taken from it at the start; whether a battery keeps it"), "{said:?}");
+        assert_eq!(said[0], "rtc0 (rtc-ds1307 1-0068) shows 1970: it was never set, or lost the time without power");
+        assert!(said[1].starts_with("rtc1 (rtc-ds1307 1-0068) shows 2000: it was never set"), "{said:?}");
+        assert!(said[2].contains("has no time") && said[4].contains("(rtc-pl031) has no time"), "{said:?}");
+        assert!(
+            said[3].contains("and set the clock of the system at the start; only a start without network"),
+            "{said:?}"
+        );
         assert!(found[3].set_the_system && !found[4].set_the_system);
     }
 
@@ -120,8 +120,6 @@ mod tests {
             system_s: EARLIEST_S,
             set_the_system: false,
         };
-        assert!(
-            rtc.in_words().starts_with("rtc0 (rtc_cmos) says 7200 s beside the system's time, and the kernel did not")
-        );
+        assert!(rtc.in_words().starts_with("rtc0 (rtc_cmos) shows a time 7200 s off the system's, but did not"));
     }
 }

@@ -80,7 +80,7 @@ pub(super) fn probe(options: &Options) -> Result<(), Exit> {
     match (&options.out, &found.nearest) {
         (Some(out), Some(nearest)) => {
             write_new(out, &nearest.tuned).map_err(|error| Exit::failed(format!("{}: {error}", out.display())))?;
-            complain(&format!("{0}: a profile of this box; profile = \"{0}\" takes it", out.display()));
+            complain(&format!("{0}: a profile of this box; use it with profile = \"{0}\"", out.display()));
             Ok(())
         }
         _ => Ok(()),
@@ -91,7 +91,7 @@ pub(super) fn probe(options: &Options) -> Result<(), Exit> {
 fn can_be_made(out: &Path) -> Result<(), Exit> {
     let cannot = |why| Err(Exit::usage(format!("--out = {}: {why}", out.display())));
     if out.exists() {
-        return cannot("is there already, and is not written over");
+        return cannot("exists and is not overwritten");
     }
     match out.parent() {
         Some(parent) if parent != Path::new("") && !parent.is_dir() => cannot("its directory does not exist"),
@@ -102,7 +102,7 @@ fn can_be_made(out: &Path) -> Result<(), Exit> {
 fn look(options: &Options) -> Result<Found, Exit> {
     let began = Instant::now();
     let mut progress = Progress::new();
-    progress.show(0, || "looking at processors and peers".to_owned());
+    progress.show(0, || "measuring processors and peers".to_owned());
     let ciphers = Ciphers::measure();
     let peers = peers::ask(&options.peers, peers::PATIENCE);
     let disk = disk::measure(&options.data, began + DISK_UNTIL, &mut progress);
@@ -126,10 +126,10 @@ fn nearest(
 
 fn unfinished(stuck: disk::Stuck, directory: &Path, out: Option<&Path>) -> String {
     let written = out.map_or_else(String::new, |out| {
-        format!("; {} is not written: a disk that hangs has no figures", out.display())
+        format!("; {} is not written, because the measurement is incomplete", out.display())
     });
     format!(
-        "{}: {} for {} s, and was waited for no longer; {NAME} is there until it does, or until the next probe{written}",
+        "{}: {} for {} s, and the probe gave up; {NAME} stays until the disk answers, or until the next probe{written}",
         directory.display(),
         stuck.what(),
         stuck.waited.as_secs()

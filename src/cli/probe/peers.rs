@@ -33,12 +33,8 @@ pub(super) fn ask(addresses: &[String], patience: Duration) -> Vec<Peer> {
         thread::spawn(move || _ = sender.send((number, round_trip(&address, until))));
     }
     drop(sender);
-    let silent = || {
-        format!(
-            "no answer within {} s: it is off, not there, or what is between drops what it is asked",
-            patience.as_secs()
-        )
-    };
+    let silent =
+        || format!("no answer within {} s: it is off or missing, or a firewall drops the packets", patience.as_secs());
     let peer = |address: &String| Peer { address: address.clone(), round_trip_us: Err(silent()) };
     let mut peers: Vec<Peer> = addresses.iter().map(peer).collect();
     while let Ok((number, answer)) = answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -84,14 +80,14 @@ fn rounds(to: SocketAddr, until: Instant) -> io::Result<(u64, u64)> {
 fn in_words(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::HostUnreachable => {
-            "no such box answers in that network: it is off, or has another address".to_owned()
+            "no box with this address answers in its network: it is off, or has another address".to_owned()
         }
         ErrorKind::NetworkUnreachable => {
-            "there is no way to that network: see the addresses and routes of this box".to_owned()
+            "no route to that network: check the addresses and routes of this box".to_owned()
         }
         // The error kind of a failed lookup is unstable in std, so only its text identifies it.
         _ if error.to_string().starts_with("failed to lookup address information") => {
-            "the name is not known here: see /etc/hosts, or say an address".to_owned()
+            "cannot resolve the name: check DNS and /etc/hosts, or give an address".to_owned()
         }
         _ => error.to_string(),
     }

@@ -15,7 +15,7 @@ use zoolet_machine::status::SpareBlocks;
 const VERSION: u32 = 2;
 
 fn unknown() -> String {
-    "the kernel does not say".to_owned()
+    "the kernel does not report it".to_owned()
 }
 
 pub(super) fn text(found: &Found) -> String {
@@ -36,7 +36,7 @@ pub(super) fn text(found: &Found) -> String {
         Some(Nearest { name, .. }) => {
             writeln!(text, "\nThe nearest profile is {name}: zoolet serve --profile {name}; zoolet profile show {name}")
         }
-        None => writeln!(text, "\nNo profile is named: no sync returned that would say which."),
+        None => writeln!(text, "\nNo nearest profile: no sync returned."),
     };
     text
 }
@@ -62,7 +62,7 @@ fn of_disk(disk: &DiskFound, row: &mut impl FnMut(&str, &str)) {
     row("throughput", &rate);
     let used = disk.wear.as_ref().map_or_else(unknown, |wear| {
         let used = wear.used_percent.map_or_else(unknown, |used| format!("{used} % or more used"));
-        format!("{}: {used}, spare blocks: {}", wear.device, wear.spare.map_or("not said", SpareBlocks::name))
+        format!("{}: {used}, spare blocks: {}", wear.device, wear.spare.map_or("not reported", SpareBlocks::name))
     });
     row("life", &used);
     row("written", &format!("{} bytes ({} MiB)", disk.written_bytes, disk.written_bytes.div_ceil(1 << 20)));
@@ -121,14 +121,14 @@ fn of_machine(machine: &Machine, row: &mut impl FnMut(&str, &str)) {
     );
     row("clock", &machine.clock.clone().unwrap_or_else(unknown));
     if machine.rtcs.is_empty() {
-        row("rtc", "the kernel shows none");
+        row("rtc", "the kernel reports none");
     }
     machine.rtcs.iter().for_each(|rtc| row("rtc", &rtc.in_words()));
 }
 
 fn of_peer(peer: &Peer) -> String {
     let shown = match &peer.round_trip_us {
-        Ok((median, longest)) => format!("{} there and back, {} at worst", duration(*median), duration(*longest)),
+        Ok((median, longest)) => format!("round trip {}, longest {}", duration(*median), duration(*longest)),
         Err(error) => error.clone(),
     };
     format!("{}: {shown}", peer.address)
@@ -247,24 +247,24 @@ mod tests {
 data         /var/lib, ext4, 5 GiB free: the log overwrites its segments in place
 sync         812 of 4 KiB: p50 1.1 ms, p99 32 ms, longest 1.2 s
 throughput   9.8 MB a second
-life         the kernel does not say
+life         the kernel does not report it
 written      13115392 bytes (13 MiB)
 memory       3.8 GiB, of which its cgroup allows 256 MiB
 processors   4, ARCH, of which its cgroup allows 50 % of one
 encryption   AES-128-GCM 31 MB a second, ChaCha20-Poly1305 128 MB a second; links use CIPHER
 clock        arch_sys_counter
-rtc          rtc0 (rtc-ds1307 1-0068) says 1970: it was never set, or lost the time with the power
-peer         gw-b:2888: 412 us there and back, 10 ms at worst
+rtc          rtc0 (rtc-ds1307 1-0068) shows 1970: it was never set, or lost the time without power
+peer         gw-b:2888: round trip 412 us, longest 10 ms
 peer         gw-c: no answer within 2 s
 
-Writes: each waits for one sync, here 1.1 ms usually, 32 ms once in a hundred times, 1.2 s at worst. One client that waits for each gets 884 a second at most;
-many at a time share their syncs. In an ensemble a write waits for the fastest majority of the disks.
-Elections: heartbeats wait for no disk, so a slow one elects nobody. A leader that is gone is missed after about 150 ms of silence; a leader that is
-there and whose disk stands still for 2.4 s hands over if another server's is faster.
-Life: for ten years such a medium may be written 1.6 GB a day: 390625 commits of one block each, 4.5 a second all day.
-warning: one sync took 1.2 s: a leader whose disk stands still for a second hands over to another server
-warning: its cgroup allows 50 % of one processor: a server that has used that up stands still until the next period, and its heartbeats with it; give it more (CPUQuota= of systemd)
-warning: no clock of the board is known to keep the time without power: times that are shown may say 1970 after a start; nothing else depends on them
+Writes: each waits for one sync, here p50 1.1 ms, p99 32 ms, longest 1.2 s. A client that waits for each write gets at most 884 a second;
+concurrent writes share syncs. In an ensemble a write waits for the fastest majority of the disks.
+Elections: heartbeats do not wait for the disk, so a slow disk causes no election. Servers miss a lost leader after about 150 ms of silence;
+a leader whose disk stalls for 2.4 s hands over if another server's disk is faster.
+Life: such a medium lasts ten years with 1.6 GB written a day: 390625 commits of one block each, 4.5 a second all day.
+warning: one sync took 1.2 s: a leader whose disk stalls for a second hands over to another server
+warning: its cgroup allows 50 % of one processor: a server that uses it up pauses until the next period and sends no heartbeats; allow more (CPUQuota= of systemd)
+warning: no clock of the board is known to keep the time without power: displayed times may say 1970 after a start; nothing else depends on them
 
 The nearest profile is emmc/512m: zoolet serve --profile emmc/512m; zoolet profile show emmc/512m
 ";
@@ -288,7 +288,7 @@ The nearest profile is emmc/512m: zoolet serve --profile emmc/512m; zoolet profi
             "sync         none returned\n",
             "throughput   not measured\n",
             "\nwarning: the file system has not answered for 25 s: ",
-            "\nNo profile is named: no sync returned that would say which.\n",
+            "\nNo nearest profile: no sync returned.\n",
         ] {
             assert!(text.contains(line), "{line:?} is not in {text}");
         }

@@ -34,8 +34,8 @@ impl fmt::Display for Unheard {
     }
 }
 
-const CLOSED: &str = "closes the connection without an answer: it is full (then ask on its own machine, for which it keeps places), or is \
-                      no zoolet server";
+const CLOSED: &str = "closes the connection without an answer: its connections are all taken (some are \
+                      reserved for its own machine: ask there), or it is not a zoolet server";
 
 /// Returns the status of the server at `host:port`, waiting at most `patience`.
 ///
@@ -47,7 +47,7 @@ pub(super) async fn ask(server: &str, patience: Duration) -> Result<Value, Unhea
         Ok(Err(error)) => return Err(Unheard::Silent(silence(&error))),
         Err(_) => {
             return Err(Unheard::Silent(format!(
-                "no answer in {:.0} s: the machine is off, a firewall drops what comes to this port, or the server hangs",
+                "no answer in {:.0} s: the machine is off, a firewall drops packets to this port, or the server hangs",
                 patience.as_secs_f64()
             )));
         }
@@ -59,15 +59,16 @@ fn read(text: &str) -> Result<Value, Unheard> {
     let silent = |why: &str| Err(Unheard::Silent(why.to_owned()));
     if text.contains("not in the whitelist") {
         return silent(
-            "tells this to its own machine only: ask there, or write four_letter_words = [\"srvr\", \"zool\"] in the zoolet.toml of \
-             that server (4lw.commands.whitelist=srvr,zool in a zoo.cfg), and restart it",
+            "shows its status only on its own machine: ask there, or write four_letter_words = [\"srvr\", \
+             \"zool\"] in the zoolet.toml of that server (4lw.commands.whitelist=srvr,zool in a zoo.cfg), and \
+             restart it",
         );
     }
     if text.is_empty() {
         return silent(CLOSED);
     }
     let Ok(Value::Object(fields)) = serde_json::from_str(text) else {
-        return silent("answers, but is no zoolet server");
+        return silent("answers, but is not a zoolet server");
     };
     match fields.get("version").and_then(Value::as_u64) {
         Some(VERSION)
@@ -76,15 +77,13 @@ fn read(text: &str) -> Result<Value, Unheard> {
         {
             Ok(printable(Value::Object(fields)))
         }
-        Some(VERSION) => {
-            Err(Unheard::NotUnderstood("answers with a status that lacks its role or its alarms".to_owned()))
-        }
+        Some(VERSION) => Err(Unheard::NotUnderstood("answers with a status without role or alarms".to_owned())),
         // An unknown version may give its fields another meaning, so nothing in it may count as
         // healthy.
         Some(version) => Err(Unheard::NotUnderstood(format!(
-            "answers with version {version} of its status, and this zoolet understands {VERSION}: ask with the zoolet that runs there"
+            "answers with version {version} of its status, but this zoolet understands {VERSION}: ask with the zoolet that runs there"
         ))),
-        None => silent("answers, but is no zoolet server"),
+        None => silent("answers, but is not a zoolet server"),
     }
 }
 
@@ -120,11 +119,11 @@ fn is_obeyed(letter: char) -> bool {
 fn silence(error: &Error) -> String {
     match error.kind() {
         ErrorKind::ConnectionRefused => {
-            "nobody listens there: see that the server runs, and that `clients` of its file is this address (127.0.0.1 is for its own machine only)"
+            "connection refused: check that the server runs, and that `clients` in its file is this address (127.0.0.1 is for its own machine only)"
                 .to_owned()
         }
         ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
-            format!("no way leads there ({error}): see that the machine is on, and its network")
+            format!("unreachable ({error}): check that the machine is on, and its network")
         }
         // The server resets a connection that it closes before reading the word.
         ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => CLOSED.to_owned(),
@@ -134,9 +133,7 @@ fn silence(error: &Error) -> String {
 
 async fn exchange(server: &str) -> Result<String, Error> {
     let addresses = lookup_host(server).await.map_err(|error| {
-        Error::other(format!(
-            "nobody knows an address of this name ({error}): see DNS and /etc/hosts, or give the address"
-        ))
+        Error::other(format!("cannot resolve the name ({error}): check DNS and /etc/hosts, or give the address"))
     })?;
     let mut stream = TcpStream::connect(&*addresses.collect::<Vec<_>>()).await?;
     stream.write_all(b"zool").await?;
@@ -197,11 +194,11 @@ mod tests {
             r#"{"version": 1, "role": 3, "alarms": []}"#,
             r#"{"version": 1, "alarms": []}"#,
         ] {
-            assert_eq!(line(partial), "answers with a status that lacks its role or its alarms");
+            assert_eq!(line(partial), "answers with a status without role or alarms");
         }
         for stranger in ["imok", "[]", "{}", r#"{"version": "1"}"#, r#"{"version": 1"#] {
             let Err(Unheard::Silent(why)) = read(stranger) else { panic!("{stranger} was taken for an answer") };
-            assert_eq!(why, "answers, but is no zoolet server");
+            assert_eq!(why, "answers, but is not a zoolet server");
         }
     }
 }

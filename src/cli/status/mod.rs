@@ -85,7 +85,7 @@ pub(super) fn status(options: &Options) -> Result<(), Exit> {
 fn of_a_site(answers: &[Answer]) -> Result<(), Exit> {
     let is_alone = |answer: &&Answer| answer.status.as_ref().is_ok_and(|status| status["role"] == "standalone");
     match answers.iter().find(is_alone) {
-        Some(answer) => Err(Exit::failed(format!("{}: this server is alone; a site has several", answer.address))),
+        Some(answer) => Err(Exit::failed(format!("{}: this server is standalone; a site has several", answer.address))),
         None => Ok(()),
     }
 }
@@ -99,7 +99,7 @@ fn servers_of(file: &Path) -> Result<Vec<String>, Exit> {
         Err(error) if !error.servers_here().is_empty() => return several(file, error.servers_here()),
         Err(error) => return Err(Exit::usage(error)),
     };
-    let address = config.clients.ok_or_else(|| Exit::usage(format!("{}: it listens nowhere", file.display())))?;
+    let address = config.clients.ok_or_else(|| Exit::usage(format!("{}: it opens no client port", file.display())))?;
     Ok(vec![reached_at(address).to_string()])
 }
 
@@ -115,8 +115,8 @@ fn several(file: &Path, here: &[u8]) -> Result<Vec<String>, Exit> {
     let listed = |ids: &[u8]| ids.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
     let who = if silent.len() == 1 { "server" } else { "servers" };
     Err(Exit::usage(format!(
-        "{}: servers {} are on this machine, and where clients reach {who} {} is not said: say it (`client` under \
-         [[server]]), or name them with --server",
+        "{}: servers {} are on this machine, but `client` is missing for {who} {}: add it under [[server]], or \
+         name the servers with --server",
         file.display(),
         listed(here),
         listed(&silent)
@@ -182,7 +182,7 @@ fn to_json(answers: &[Answer]) -> String {
 }
 
 /// Singular and plural for servers without a status.
-const UNTOLD: (&str, &str) = ("server does not say how it is", "servers do not say how they are");
+const UNTOLD: (&str, &str) = ("server did not report its status", "servers did not report their status");
 
 /// Turns the answers into the outcome of the command.
 ///
@@ -239,9 +239,9 @@ pub(super) mod tests {
         let code = |answers: &[Answer]| verdict(answers).err().map(|exit| (exit.code, exit.line));
         assert_eq!(code(&[answer(Ok(alarmed.clone()))]), Some((1, "1 alarm".to_owned())));
         let silent = answer(Err("refused"));
-        assert_eq!(code(&[silent, answer(Ok(leader()))]), Some((1, "1 server does not say how it is".to_owned())));
+        assert_eq!(code(&[silent, answer(Ok(leader()))]), Some((1, "1 server did not report its status".to_owned())));
         let mut both = [answer(Err("")), answer(Err("")), answer(Ok(alarmed))];
-        assert_eq!(code(&both), Some((1, "2 servers do not say how they are, 1 alarm".to_owned())));
+        assert_eq!(code(&both), Some((1, "2 servers did not report their status, 1 alarm".to_owned())));
         both[1].status = Err(Unheard::NotUnderstood("answers with version 2".to_owned()));
         assert_eq!(code(&both), Some((2, "127.0.0.1:2181 answers with version 2".to_owned())));
     }
@@ -260,7 +260,10 @@ pub(super) mod tests {
         let mut alone = leader();
         alone["role"] = json!("standalone");
         let error = of_a_site(&[answer(Ok(leader())), answer(Ok(alone))]).unwrap_err();
-        assert_eq!((error.code, error.line.as_str()), (1, "127.0.0.1:2181: this server is alone; a site has several"));
+        assert_eq!(
+            (error.code, error.line.as_str()),
+            (1, "127.0.0.1:2181: this server is standalone; a site has several")
+        );
         assert!(of_a_site(&[answer(Ok(leader())), answer(Err("refused"))]).is_ok(), "who is silent is told otherwise");
     }
 

@@ -52,9 +52,11 @@ fn of(status: &Value, waited: Duration) -> Option<String> {
     };
     voters().filter(|&id| *id != status["server"]).find_map(|id| match role {
         _ if !is_in("peers", id, "linked") => Some(format!("it has no link to server {id}")),
-        _ if !is_heard(id) => Some(format!("server {id} was not heard since the question")),
+        _ if !is_heard(id) => Some(format!("server {id} has not been heard since the wait began")),
         "leader" if !is_in("learners", id, "synced") => Some(format!("server {id} does not follow it yet")),
-        "leader" if !is_in("learners", id, "votes") => Some(format!("the disk of server {id} does not count yet")),
+        "leader" if !is_in("learners", id, "votes") => {
+            Some(format!("server {id} does not count toward a majority yet"))
+        }
         _ => None,
     })
 }
@@ -91,7 +93,7 @@ mod tests {
             (&|s| add(s, "voter"), "it has no link to server 3"),
             (&|s| s["learners"] = json!([]), "server 1 does not follow it yet"),
             (&|s| s["learners"][0]["synced"] = json!(false), "server 1 does not follow it yet"),
-            (&|s| s["learners"][0]["votes"] = json!(false), "the disk of server 1 does not count yet"),
+            (&|s| s["learners"][0]["votes"] = json!(false), "server 1 does not count toward a majority yet"),
         ] {
             assert_eq!(after(change).as_deref(), Some(expected));
         }
@@ -105,14 +107,14 @@ mod tests {
         let mut status = leader();
         status["peers"][0]["heard_ms"] = json!(1_400);
         let at = |ms| of(&status, Duration::from_millis(ms));
-        assert_eq!(at(1_300).as_deref(), Some("server 1 was not heard since the question"));
+        assert_eq!(at(1_300).as_deref(), Some("server 1 has not been heard since the wait began"));
         assert_eq!(at(1_400), None);
     }
 
     #[test]
     fn all_that_are_asked_are_waited_for() {
         assert_eq!(missing(&[answer(Ok(leader())), answer(Ok(leader()))], LONG), None);
-        let missing = missing(&[answer(Ok(leader())), answer(Err("nobody listens there"))], LONG);
-        assert_eq!(missing.as_deref(), Some("127.0.0.1:2181: nobody listens there"));
+        let missing = missing(&[answer(Ok(leader())), answer(Err("connection refused"))], LONG);
+        assert_eq!(missing.as_deref(), Some("127.0.0.1:2181: connection refused"));
     }
 }

@@ -66,11 +66,11 @@ fn flash(out: &mut String, flash: &Value) {
     // With few entries the figure is meaningless: each had a block for itself.
     let is_much = number("entry_bytes").is_some_and(|bytes| bytes >= ENTRY_BYTES_MIN);
     if let Some(percent) = number("amplification_percent").filter(|_| is_much) {
-        let _ = write!(out, "; {}.{} times the changes themselves", percent / 100, percent / 10 % 10);
+        let _ = write!(out, "; write amplification {}.{}", percent / 100, percent / 10 % 10);
     }
     if let Some(bytes) = number("bytes_per_day") {
         let minutes = number("window_ms").unwrap_or(0) / 60_000;
-        let _ = write!(out, "; {} a day by the last {} h {} min", shown_bytes(bytes), minutes / 60, minutes % 60);
+        let _ = write!(out, "; {} a day, from the last {} h {} min", shown_bytes(bytes), minutes / 60, minutes % 60);
     }
     if let Some(days) = number("life_days") {
         let _ = match days {
@@ -79,11 +79,11 @@ fn flash(out: &mut String, flash: &Value) {
         };
     }
     if let Some(budget) = number("budget_bytes_per_day").filter(|budget| *budget > 0) {
-        let _ = write!(out, "; {} a day are the budget", shown_bytes(budget));
+        let _ = write!(out, "; budget {} a day", shown_bytes(budget));
     }
     let device = &flash["device"];
     if let Some(name) = device["name"].as_str() {
-        let used = device["used_percent"].as_u64().map_or("does not say".to_owned(), |used| format!("{used} %"));
+        let used = device["used_percent"].as_u64().map_or("unknown".to_owned(), |used| format!("{used} %"));
         let _ = write!(out, "; {name}: life used {used}, spare blocks {}", word(&device["spare"]));
     }
     out.push('\n');
@@ -205,17 +205,17 @@ mod tests {
         let line = |status: &Value| text(&[answer(Ok(status.clone()))]).lines().nth(1).unwrap().to_owned();
         assert_eq!(
             line(&status),
-            "  flash: log 8.19 kB, prepared 67.1 MB; 8.0 times the changes themselves; 131 kB a day by the last 1 h 30 min: a new medium lasts \
-             10.0 years; 1.60 GB a day are the budget; mmcblk0: life used 10 %, spare blocks normal"
+            "  flash: log 8.19 kB, prepared 67.1 MB; write amplification 8.0; 131 kB a day, from the last 1 h 30 min: a new medium lasts \
+             10.0 years; budget 1.60 GB a day; mmcblk0: life used 10 %, spare blocks normal"
         );
         status["flash"]["entry_bytes"] = json!(1024);
-        assert!(!line(&status).contains("times"), "{}", line(&status));
+        assert!(!line(&status).contains("amplification"), "{}", line(&status));
         for unknown in ["bytes_per_day", "life_days", "device", "amplification_percent"] {
             status["flash"][unknown] = Value::Null;
         }
-        assert_eq!(line(&status), "  flash: log 8.19 kB, prepared 67.1 MB; 1.60 GB a day are the budget");
+        assert_eq!(line(&status), "  flash: log 8.19 kB, prepared 67.1 MB; budget 1.60 GB a day");
         status["flash"]["written_bytes"] = json!({"log": 0});
-        assert_eq!(line(&status), "  flash: nothing written yet; 1.60 GB a day are the budget");
+        assert_eq!(line(&status), "  flash: nothing written yet; budget 1.60 GB a day");
     }
 
     #[test]

@@ -98,7 +98,7 @@ fn plain<'p>(key: &str, path: &'p str) -> Result<&'p str, Exit> {
     if is_plain {
         Ok(path)
     } else {
-        Err(Exit::usage(format!("{key} = {path}: allowed is a whole path of letters, digits and /-_.+")))
+        Err(Exit::usage(format!("{key} = {path}: allowed is an absolute path of letters, digits and /-_.+")))
     }
 }
 

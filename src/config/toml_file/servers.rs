@@ -105,7 +105,7 @@ impl Servers {
     fn alone(&self, config: &mut Config, given: Option<u8>) -> Result<Vec<String>, ConfigError> {
         let own = self.members.first();
         if own.is_some_and(|own| own.is_observer) {
-            return Err(ConfigError::value("server.role", "\"observer\"", "\"voter\" for a server that is alone"));
+            return Err(ConfigError::value("server.role", "\"observer\"", "\"voter\" for a standalone server"));
         }
         let of_file = own.map(|own| own.id).filter(|&id| id != 0);
         config.server_id = given.or(of_file).unwrap_or(config.server_id);
@@ -116,7 +116,7 @@ impl Servers {
             ("[timing]", self.timing_given),
         ];
         let unused = unused.into_iter().filter(|(_, given)| *given);
-        Ok(unused.map(|(key, _)| format!("{key}: means nothing to a server that is alone")).collect())
+        Ok(unused.map(|(key, _)| format!("{key}: has no effect on a standalone server")).collect())
     }
 
     fn has_ca(&self) -> bool {
@@ -125,7 +125,7 @@ impl Servers {
 
     fn trust(&mut self, own: u8, members: &[Member]) -> Result<TrustSource, ConfigError> {
         match (self.site_key_file.take(), self.has_ca()) {
-            (Some(_), true) => Err(ConfigError::new("site_key_file and ca_file: give one of both")),
+            (Some(_), true) => Err(ConfigError::new("site_key_file and ca_file: give only one of the two")),
             (Some(file), false) => site_key::at(&file, own, members),
             (None, true) => self.ca(),
             (None, false) if members.iter().all(|member| member.key.is_some()) => Ok(TrustSource::Pinned),
@@ -150,7 +150,7 @@ impl Servers {
 fn no_trust(own: u8, members: &[Member]) -> ConfigError {
     let file = Path::new(USUAL_SITE_KEY);
     if file.exists() {
-        return ConfigError::new(format!("site_key_file: is missing; {USUAL_SITE_KEY} is there: name it in this file"));
+        return ConfigError::new(format!("site_key_file: is missing; name the existing {USUAL_SITE_KEY} in this file"));
     }
     let lines = site_key::missing(file, own, members);
     ConfigError::new(format!("site_key_file: is missing: name \"{USUAL_SITE_KEY}\" in this file; {lines}"))
@@ -221,7 +221,7 @@ fn public_key<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<St
 }
 
 fn client<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<String, Wrong> {
-    const ALLOWED: &str = "where clients reach this server, such as \"gw-a:2181\"";
+    const ALLOWED: &str = "an address for clients of this server, such as \"gw-a:2181\"";
     let text = source.string(key, value, ALLOWED)?;
     address::split(text).map(|_| text.to_owned()).ok_or_else(|| source.wrong(key, value, ALLOWED))
 }
@@ -262,8 +262,10 @@ mod tests {
         // The command line overrides the file.
         assert_eq!(parse(&format!("id = 1\n{text}"), None).unwrap().server_id, 1);
         assert_eq!(parse(&format!("id = 1\n{text}"), Some(7)).unwrap().server_id, 7);
-        assert!(parse(&text, Some(3)).unwrap_err().contains("this is server 3, and the servers are 1, 2, 7"));
-        assert!(parse(&text, None).unwrap_err().contains("say --id N, N one of 1, 2, 7"));
+        assert!(
+            parse(&text, Some(3)).unwrap_err().contains("no server has the id 3 of this server; the ids are 1, 2, 7")
+        );
+        assert!(parse(&text, None).unwrap_err().contains("give --id N, one of 1, 2, 7"));
         std::fs::remove_file(file).unwrap();
     }
 
@@ -272,15 +274,15 @@ mod tests {
         for (said, expected) in [
             (
                 "[timing]\nquorum_ms = 3500",
-                "timing.quorum_ms = 3500: allowed is at most 3000 (settings.staleness_max_ms: clients would be sent away",
+                "timing.quorum_ms = 3500: allowed is at most 3000 (settings.staleness_max_ms: a server would refuse clients",
             ),
             (
                 "[settings]\nstaleness_max_ms = 1000",
-                "settings.staleness_max_ms = 1000: allowed is at least 1400 (timing.heartbeat_idle_ms is 350: a heartbeat",
+                "settings.staleness_max_ms = 1000: allowed is at least 1400 (timing.heartbeat_idle_ms is 350: one lost heartbeat",
             ),
             (
                 "[settings]\nsession_timeout_min_ms = 1000",
-                "settings.session_timeout_min_ms = 1000: allowed is at least 2000 (timing.quorum_ms is 2000: a session is to outlive",
+                "settings.session_timeout_min_ms = 1000: allowed is at least 2000 (timing.quorum_ms is 2000: a session must outlive",
             ),
         ] {
             let error = parse(&format!("{said}\n{LOCAL}"), Some(1)).unwrap_err();
@@ -300,7 +302,7 @@ mod tests {
         assert_eq!(commands, ["  zoolet keygen --out /etc/zoolet/site.key", copy]);
         let error = parse(&format!("site_key_file = \"/nowhere/k\"\n{THREE}"), Some(1)).unwrap_err();
         assert!(
-            error.contains("there is no site key in /nowhere/k") && error.contains("keygen --out /nowhere/k"),
+            error.contains("the site key /nowhere/k does not exist") && error.contains("keygen --out /nowhere/k"),
             "{error}"
         );
     }
@@ -320,7 +322,7 @@ mod tests {
         let half = parse(&format!("ca_file = \"c\"\n{THREE}"), Some(1)).unwrap_err();
         assert!(half.contains("give all three or none"), "{half}");
         let both = parse(&format!("site_key_file = \"k\"\n{ca}"), Some(1)).unwrap_err();
-        assert!(both.contains("site_key_file and ca_file: give one of both"), "{both}");
+        assert!(both.contains("site_key_file and ca_file: give only one of the two"), "{both}");
     }
 
     #[test]
@@ -334,7 +336,7 @@ mod tests {
         };
         let one = with(LOCAL, 2);
         let expected =
-            "where clients reach servers 1, 3 is not said: then conf shows it of no server; say it of all or of none";
+            "the client address of servers 1, 3 is missing, so conf shows none; give it for all servers or for none";
         assert_eq!(warnings(&one), [expected]);
         assert_eq!((warnings(LOCAL), warnings(&with(&with(&one, 1), 3))), (vec![], vec![]));
     }
@@ -354,6 +356,6 @@ mod tests {
         );
         let alone = alone.unwrap();
         assert_eq!((alone.config.server_id, alone.config.ensemble), (3, None));
-        assert_eq!(alone.warnings, ["site_key_file: means nothing to a server that is alone"]);
+        assert_eq!(alone.warnings, ["site_key_file: has no effect on a standalone server"]);
     }
 }

@@ -97,7 +97,8 @@ pub(super) fn unknown(key: &str, value: &Value<'_>, known: &[&str]) -> Wrong {
         (Some(home), _) => format!("no such key here; {name} belongs {home}"),
         (None, Some(here)) => format!("is a key of ZooKeeper's zoo.cfg; here it is {here}"),
         (None, None) if is_of_zookeeper(name) => {
-            "is a key of ZooKeeper's zoo.cfg, and a zoolet.toml has none for it; `zoolet config example` shows those it has".to_owned()
+            "is a key of ZooKeeper's zoo.cfg, without an equivalent here; `zoolet config example` shows all keys"
+                .to_owned()
         }
         (None, None) => format!("no such key; {}", meant(name, known)),
     };

@@ -196,8 +196,8 @@ fn a_full_disk(case: &Case<'_>) {
 
 /// Returns the numbers of free and of missing bytes in a status.
 fn missing(status: &str) -> Option<(String, String)> {
-    let (free, more) = status.split_once("the disk is full; ")?.1.split_once(" are free, and ")?;
-    Some((free.to_owned(), more.split_once(" more must be")?.0.to_owned()))
+    let (free, more) = status.split_once("the disk is full; ")?.1.split_once(" are free, ")?;
+    Some((free.to_owned(), more.split_once(" more are needed")?.0.to_owned()))
 }
 
 /// Starts a server on a disk with these mount options; `None` where mounting is refused.

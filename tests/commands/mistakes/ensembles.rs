@@ -63,7 +63,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         let site = Site::new(case);
         let first = site.start_with(1, 3, "site = \"plant-7\"");
         let _second = site.start_with(2, 3, "site = \"plant-8\"");
-        differs(case, &first, " (server 2) is of another ensemble");
+        differs(case, &first, " (server 2) belongs to another ensemble");
     }),
     ("one of three is started", |case| {
         let first = Site::new(case).start(1);

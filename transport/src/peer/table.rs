@@ -194,13 +194,13 @@ mod tests {
         let (table, peer) = (PeerTable::default(), ServerId::new(2).unwrap());
         let told = || table.figures()[&peer].refusal.as_ref().map(|refusal| refusal.line.clone());
         table.expect(peer);
-        table.given_up(peer, "it wants no link".to_owned());
-        assert_eq!(told().as_deref(), Some("it wants no link"));
+        table.given_up(peer, "it dropped the link".to_owned());
+        assert_eq!(told().as_deref(), Some("it dropped the link"));
         table.stands(peer);
-        table.given_up(peer, "it wants no link".to_owned());
+        table.given_up(peer, "it dropped the link".to_owned());
         assert_eq!(told(), None);
         table.unlinked(peer);
-        table.given_up(peer, "it wants no link".to_owned());
+        table.given_up(peer, "it dropped the link".to_owned());
         assert!(told().is_some());
     }
 }

@@ -54,18 +54,20 @@ impl Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Asked => f.write_str("closed by the server"),
-            Self::Left => f.write_str("the client closed"),
+            Self::Asked => f.write_str("by the server"),
+            Self::Left => f.write_str("by the client"),
             Self::Broken(kind) => write!(f, "{kind}"),
-            Self::Sessionless => f.write_str("made no session in time"),
-            Self::Lingered => f.write_str("did not take its last bytes in time"),
+            Self::Sessionless => f.write_str("the client opened no session in time"),
+            Self::Lingered => f.write_str("the client did not read its last bytes in time"),
             Self::BadFrame(error) => write!(f, "{error}"),
             Self::TooShort => write!(f, "{TooShort}"),
-            Self::BadHandshake => f.write_str("not a handshake"),
-            Self::SpeaksTls => f.write_str("speaks TLS, and this port is in clear: the client must connect without"),
-            Self::DoesNotRead(bytes) => write!(f, "does not read, {bytes} bytes wait for it"),
-            Self::HoldsUp(bytes) => write!(f, "others wait for the room of {bytes} bytes of an unfinished request"),
-            Self::Greediest(bytes) => write!(f, "too much waits for all clients, {bytes} bytes of it for this one"),
+            Self::BadHandshake => f.write_str("the client's first message is not a handshake"),
+            Self::SpeaksTls => f.write_str("the client speaks TLS, and this port is in clear: connect without TLS"),
+            Self::DoesNotRead(bytes) => write!(f, "the client does not read: {bytes} bytes are queued for it"),
+            Self::HoldsUp(bytes) => write!(f, "an unfinished request of {bytes} bytes blocks other clients"),
+            Self::Greediest(bytes) => {
+                write!(f, "too many bytes are queued for all clients, {bytes} of them for this client")
+            }
         }
     }
 }

@@ -48,8 +48,8 @@ fn head(port: &Port, role: &str) -> Object {
 /// Reports an engine that does not answer: its threads are stuck or have failed.
 fn stuck(port: &Port) -> String {
     let alarm = Alarm {
-        what: "the server does not answer its own question".to_owned(),
-        remedy: "see what its log says; a disk that hangs, or too little of a processor".to_owned(),
+        what: "the server's engine does not answer".to_owned(),
+        remedy: "see its log; the disk may hang, or the processor may be overloaded".to_owned(),
         holds_up: true,
     };
     head(port, "stuck").raw("alarms", json::list([alarm_object(&alarm)])).end()

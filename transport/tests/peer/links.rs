@@ -154,7 +154,7 @@ fn an_address_of_a_member_that_leads_to_this_server_itself_is_told_once_and_is_n
     let mut plan = Plan::new(1).knows(2, &[&address.to_string()]);
     plan.listen = address;
     let one = plan.start();
-    let line = one.refusal(2, "leads to this server itself");
+    let line = one.refusal(2, "is this server's own address");
     assert!(line.contains(&address.to_string()) && line.contains("server 2"), "{line}");
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(one.told.count(|_| true), 0);

@@ -106,7 +106,7 @@ fn what_nobody_would_take_of_a_hello_is_not_said() {
 fn texts_that_would_write_into_a_log_are_refused() {
     let honest = encoded(&SnapshotReply::Refused { reason: "gone".to_owned() }, SnapshotReply::encode);
     let at = honest.len() - 1;
-    for (byte, what) in [(b'\n', "control characters in a text"), (0xff, "a text that is none")] {
+    for (byte, what) in [(b'\n', "control characters in a text"), (0xff, "a text that is not UTF-8")] {
         let mut changed = honest.clone();
         changed[at] = byte;
         assert_eq!(SnapshotReply::take(&mut changed), Err(CodecError::Invalid { kind: Kind::SnapshotReply, what }));

@@ -173,7 +173,7 @@ fn who_answers_for_another_is_named_and_not_taken() {
     let one = Plan::new(1).knows(2, &[&three.address.to_string()]).knows(3, &[]).start();
     let line = one.refusal(2, "answers at the address of server 2");
     assert!(line.contains(&three.address.to_string()) && line.contains("server 3"), "{line}");
-    let there = lines::wait(&[&one.address.to_string(), "(server 1)", "takes this server for server 2"]);
+    let there = lines::wait(&[&one.address.to_string(), "(server 1)", "dialled this server as server 2"]);
     assert!(there.contains("wrong there"), "{there}");
     sleep(Duration::from_millis(500));
     assert_eq!(one.told.count(|_| true) + three.told.count(|_| true), 0);
@@ -233,7 +233,7 @@ fn who_proves_nothing_gives_no_advice() {
         connection.close(LIVE_TWICE.into(), b"10.9.9.9:2888");
         stranger.endpoint.wait_idle().await;
     });
-    for lacks in ["it shows no proof of the site key", "its proof is not of this site's key"] {
+    for lacks in ["it shows no proof of the site key", "its proof is for another site key"] {
         let line = lines::wait(&["claims to be server 2 and is refused: ", lacks]);
         assert!(!line.contains("copy"), "{line}");
     }
@@ -285,8 +285,8 @@ fn another_site_is_refused_and_both_names_are_said() {
         let line = server.refusal(other, "another ensemble");
         assert!(line.contains("site"), "{line}");
     }
-    lines::wait(&[&two.address.to_string(), "its site being \"other\" and this server's \"plant\""]);
-    lines::wait(&[&one.address.to_string(), "its site being \"plant\" and this server's \"other\""]);
+    lines::wait(&[&two.address.to_string(), "its site is \"other\", this server's is \"plant\""]);
+    lines::wait(&[&one.address.to_string(), "its site is \"plant\", this server's is \"other\""]);
     assert_eq!(one.told.count(|_| true) + two.told.count(|_| true), 0);
 }
 

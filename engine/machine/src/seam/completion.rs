@@ -95,11 +95,11 @@ impl PendingRead {
 }
 
 fn large(base: &dyn BaseRead, key: &[u8], stat: &Stat) -> Result<Bytes, BaseFailure> {
-    let data = base.record(key)?.ok_or_else(|| BaseFailure::Damaged("large data is not there".into()))?;
+    let data = base.record(key)?.ok_or_else(|| BaseFailure::Damaged("the data of a large znode is missing".into()))?;
     if data.len() == stat.data_length as usize {
         Ok(data)
     } else {
-        Err(BaseFailure::Damaged("large data has another length than its znode says".into()))
+        Err(BaseFailure::Damaged("large data is not as long as its znode says".into()))
     }
 }
 

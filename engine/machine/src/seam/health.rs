@@ -55,8 +55,8 @@ impl Refusal {
             Self::Shortage(shortage) => shortage.why(),
             Self::ReadOnly => "the disk is read-only",
             Self::Log => "the log cannot be written",
-            Self::Checkpoint => "the last checkpoint failed, and there is no room for more without it",
-            Self::Other => "it gives a reason that this release does not know",
+            Self::Checkpoint => "the last checkpoint failed, and log or memory is full without it",
+            Self::Other => "this release does not know the reason",
         }
     }
 }
@@ -81,8 +81,8 @@ impl Shortage {
     pub fn why(self) -> &'static str {
         match self {
             Self::Disk => "the disk is full",
-            Self::Bound => "the data directory takes as much of the disk as it may",
-            Self::Memory => "the tree is as large as the memory for it allows",
+            Self::Bound => "the data directory is as large as disk_bytes_max allows",
+            Self::Memory => "the tree is as large as its memory allows",
         }
     }
 }

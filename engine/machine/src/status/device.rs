@@ -60,7 +60,7 @@ impl DeviceWear {
         let (device, used) = (&self.device, self.used_percent.unwrap_or_default());
         match self.severity() {
             Severity::SparesGone => Some(format!("{device} has used nine tenths of its spare blocks, or more")),
-            Severity::PastLife => Some(format!("{device} is past the life that its maker gave it")),
+            Severity::PastLife => Some(format!("{device} has exceeded its rated life")),
             Severity::SparesGo => Some(format!("{device} has used four fifths of its spare blocks")),
             Severity::Worn => Some(format!("{device} has used {used} to {} % of its life", used + 10)),
             Severity::None => None,

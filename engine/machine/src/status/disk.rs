@@ -49,8 +49,7 @@ pub(super) fn hangs_ms(status: &Status) -> Option<u64> {
 }
 
 /// Alarm text for [`DiskTrouble::Gone`].
-pub const DATA_DIRECTORY_GONE: &str = "the data directory, or a file in it, was removed, moved away or replaced: \
-                                       the next start of this server will not find what it writes now";
+pub const DATA_DIRECTORY_GONE: &str = "the data directory, or a file in it, was removed, moved or replaced: the next start of this server will not find its present writes";
 
 pub(super) fn is_gone(status: &Status) -> bool {
     counted(status, "data_directory_gone") > 0

@@ -36,7 +36,7 @@ impl FlashStatus {
         let recurring = Cause::ALL.into_iter().filter(|cause| *cause != Cause::Prepared);
         let most = recurring.max_by_key(|cause| self.written.of(*cause)).unwrap_or(Cause::Log);
         format!(
-            "more is written to the flash than its budget: {} in {}, and {} are for a day; most since the start: {}, {}",
+            "flash writes exceed the budget: {} in {}, budget {} a day; largest cause since the start: {}, {}",
             shown_bytes(self.forecast.bytes),
             shown_time(self.forecast.over_ms),
             shown_bytes(self.medium.budget_bytes_per_day),
@@ -74,7 +74,7 @@ mod tests {
         let flash = FlashStatus { written, forecast, is_over_budget: true, ..FlashStatus::default() };
         assert_eq!(
             flash.over_budget(),
-            "more is written to the flash than its budget: 1.25 GB in 3 h, and 1.60 GB are for a day; most since the start: base, 900 MB"
+            "flash writes exceed the budget: 1.25 GB in 3 h, budget 1.60 GB a day; largest cause since the start: base, 900 MB"
         );
         assert_eq!(flash.life_days(), Some(600));
     }

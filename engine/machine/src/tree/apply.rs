@@ -333,7 +333,7 @@ impl<V: View> Attempt<'_, V> {
             let parent = self.shrink(Text::from(parent_path), &parent, family.len() as i32)?;
             for path in family {
                 let there = self.load(path)?;
-                let loaded = there.ok_or(Stop::Damaged("a session owns an ephemeral that is not there"))?;
+                let loaded = there.ok_or(Stop::Damaged("a session owns an ephemeral that is missing"))?;
                 self.death(&Text::from(*path), &loaded, &parent)?;
             }
         }
@@ -346,7 +346,7 @@ impl<V: View> Attempt<'_, V> {
     fn renew(&mut self, id: SessionId, timeout_ms: u32) -> Result<bool, Stop> {
         let key = key::session(id);
         let Some(record) = self.get(&key)? else { return Ok(false) };
-        let session = Session::decode(&record).map_err(|_| Stop::Damaged("a session's record is none"))?;
+        let session = Session::decode(&record).map_err(|_| Stop::Damaged("a session's record does not decode"))?;
         let before = record_hash(&key, &record);
         self.put(key, Some(before), Some(Session { timeout_ms, ..session }.encode()));
         Ok(true)

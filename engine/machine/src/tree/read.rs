@@ -152,10 +152,10 @@ fn known_data(view: &mut impl View, path: &str, record: &Bytes) -> Result<KnownD
         Data::Null => Ok((None, stat)),
         Data::Inline(bytes) => Ok((Some(record.slice_ref(bytes)), stat)),
         Data::Large { .. } => {
-            let key = key::data(root_if_empty(path)).ok_or(Stop::Damaged("large data without a key"))?;
+            let key = key::data(root_if_empty(path)).ok_or(Stop::Damaged("the data of a large znode has no key"))?;
             match view.record(&key) {
                 Found::Record(bytes) => Ok((Some(bytes), stat)),
-                Found::Absent => return Err(Stop::Damaged("large data is not there")),
+                Found::Absent => return Err(Stop::Damaged("the data of a large znode is missing")),
                 Found::Unknown => Err((key, stat)),
             }
         }

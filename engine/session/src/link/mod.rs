@@ -83,7 +83,7 @@ struct State {
 }
 
 /// Wakers to wake once the lock is released.
-#[must_use = "somebody waits"]
+#[must_use = "wake the waiting tasks"]
 #[derive(Debug, Default)]
 pub(super) struct Wakers(Vec<Waker>, Option<Waker>);
 

@@ -30,9 +30,10 @@ impl Invariant for Derived {
         }
         match derived.iter().find(|number| !number.is_true()) {
             None => Ok(()),
-            Some(number) => {
-                Err(story(format!("{} is kept as {}, and there are {}", number.name, number.kept, number.counted)))
-            }
+            Some(number) => Err(story(format!(
+                "{}: the server keeps {}, a recount finds {}",
+                number.name, number.kept, number.counted
+            ))),
         }
     }
 }
@@ -84,8 +85,9 @@ mod tests {
         let mut drifted = counts.clone();
         drifted.owned.values_mut().for_each(|count| *count += 1);
         story.see(1, Seen::Kept { applied: zxid(1, 2), counts: &drifted, derived: &[TRUE] });
-        story
-            .is_wrong(&["at server 1 after 1.2, the ephemerals of session 0x10000000001 are kept as 2, and it owns 1"]);
+        story.is_wrong(&[
+            "at server 1 after 1.2, ephemerals of session 0x10000000001: the server keeps 2, a recount finds 1",
+        ]);
     }
 
     #[test]
@@ -93,7 +95,7 @@ mod tests {
         let (mut story, counts) = story();
         let derived = [TRUE, derived::Derived { kept: 4, ..TRUE }];
         story.see(2, Seen::Kept { applied: zxid(1, 2), counts: &counts, derived: &derived });
-        story.is_wrong(&["at server 2 after 1.2, fetch_bytes is kept as 4, and there are 3"]);
+        story.is_wrong(&["at server 2 after 1.2, fetch_bytes: the server keeps 4, a recount finds 3"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use zoolet_zab::ServerId;
 
 /// Reasons that also occur between correct servers.
 const RIGHT: [&str; 2] =
-    ["it has fallen behind the log, and shall ask for a snapshot", "its snapshot could not be received"];
+    ["it has fallen behind the log and must request a snapshot", "its snapshot could not be received"];
 
 /// See the module.
 #[derive(Debug, Default)]

@@ -297,12 +297,12 @@ fn why_there_is_no_room_is_said_anew_when_it_is_for_another_reason() {
         machine.advance(2000).unwrap();
         refusing_writes(machine)
     };
-    assert_eq!(look(&mut machine), Some("the data directory takes as much of the disk as it may"));
+    assert_eq!(look(&mut machine), Some("the data directory is as large as disk_bytes_max allows"));
     // Other programs take the space that the bound leaves, and free it again.
     disk.set_capacity(Some(disk.used_bytes()));
     assert_eq!(look(&mut machine), Some("the disk is full"));
     disk.set_capacity(None);
-    assert_eq!(look(&mut machine), Some("the data directory takes as much of the disk as it may"));
+    assert_eq!(look(&mut machine), Some("the data directory is as large as disk_bytes_max allows"));
 }
 
 /// UBIFS reserves space only for written data, and compresses it.

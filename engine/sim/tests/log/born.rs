@@ -51,14 +51,14 @@ fn the_only_segment_zeroed_cut_short_or_removed_is_refused_with_the_remedy_and_n
         fate.strike(&disk, "seg-00.log");
         let before = files(&disk);
         let line = refusal(&disk);
-        assert!(line.contains("the log is gone: ZOOLET says that there was one, and no segment"), "{fate:?}: {line}");
-        assert!(line.contains("bring its files back"), "{fate:?}: {line}");
+        assert!(line.contains("the log is gone: ZOOLET records a log, and no readable segment"), "{fate:?}: {line}");
+        assert!(line.contains("put its files back"), "{fate:?}: {line}");
         assert!(!line.contains('\n'), "{line}");
         assert_eq!(files(&disk), before, "{fate:?}");
     }
     let disk = written();
     Fate::Cut(3 * BLOCK).strike(&disk, "seg-00.log");
-    assert!(refusal(&disk).contains("this file has 12288 bytes and had 32768"));
+    assert!(refusal(&disk).contains("this file has 12288 bytes instead of 32768"));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn the_log_of_another_directory_is_refused() {
     let disk = written();
     write_marker(&disk, "zoolet data directory, format 1\nlog 00000000000000000000000000000002\n");
     let line = refusal(&disk);
-    assert!(line.contains("the log is of another directory"), "{line}");
+    assert!(line.contains("the log belongs to another directory"), "{line}");
 }
 
 #[test]

@@ -71,14 +71,14 @@ fn damage_is_one_line_that_names_the_place() {
     let error = try_open(&disk, small(Strategy::Recycle)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the log is damaged: seg-02.log at byte 4096: this batch is not intact, and one at byte 8192 follows it"
+        "the log is damaged: seg-02.log at byte 4096: this batch is not intact, and an intact batch follows at byte 8192"
     );
     assert!(disk.corrupt("seg-02.log", 4096 + 70, 1));
     assert!(disk.corrupt("seg-02.log", 70, 1));
     let error = try_open(&disk, small(Strategy::Recycle)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the log is damaged: seg-02.log at byte 0: the first batch is not intact, and one at byte 4096 follows it"
+        "the log is damaged: seg-02.log at byte 0: the first batch is not intact, and an intact batch follows at byte 4096"
     );
 }
 

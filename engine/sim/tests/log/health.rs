@@ -572,6 +572,6 @@ fn the_log_of_another_directory_is_refused_by_a_member_too() {
     let file = disk.create("seg-00.log").unwrap();
     file.write_at(0, &other.contents("seg-00.log").unwrap()).unwrap();
     let refused = member(&disk, 500).err().unwrap();
-    assert!(refused.contains("the log is of another directory"), "{refused}");
+    assert!(refused.contains("the log belongs to another directory"), "{refused}");
     let _ = Log::salvage(&disk, None).unwrap();
 }

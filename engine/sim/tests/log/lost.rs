@@ -50,8 +50,8 @@ type Case = (Zxid, usize, Result<&'static str, &'static str>, Result<&'static st
 fn each_lost_segment_is_refused_with_these_words_or_was_not_needed() {
     let older = "entries after";
     let between = "records between here and";
-    let newest = "the segment that follows this one is gone";
-    let short = "this file has 8192 bytes and had 20480";
+    let newest = "the segment after this one is missing";
+    let short = "this file has 8192 bytes instead of 20480";
     for strategy in BOTH {
         let (_, ends) = four_segments(strategy);
         // An empty base, one that ends in the middle of the log, and one that has every entry.

@@ -194,14 +194,11 @@ fn a_learner_that_stays_behind_is_told_by_every_server_and_one_that_keeps_up_by_
     }
     let slow = learners[1];
     let alarms = |members: &mut Members, id| -> Vec<String> {
-        members.status(id).alarms.into_iter().map(|alarm| alarm.what).filter(|what| what.contains("behind")).collect()
+        members.status(id).alarms.into_iter().map(|alarm| alarm.what).filter(|what| what.contains("lags")).collect()
     };
     let by_leader = alarms(&mut members, leader);
-    assert!(
-        by_leader.len() == 1 && by_leader[0].starts_with(&format!("server {slow} stays behind: ")),
-        "{by_leader:?}"
-    );
-    let said = format!("server {slow} stays behind, says its leader, server {leader}");
+    assert!(by_leader.len() == 1 && by_leader[0].starts_with(&format!("server {slow} lags by ")), "{by_leader:?}");
+    let said = format!("server {slow} lags, reports its leader, server {leader}");
     assert_eq!(alarms(&mut members, learners[0]), [said]);
     members.hanging.clear();
     members.advance(3000);

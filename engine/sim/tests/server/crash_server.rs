@@ -190,10 +190,10 @@ fn a_base_with_records_is_never_taken_for_a_leftover() {
     let names = disk.list().unwrap();
     let before: Vec<_> = names.iter().map(|name| disk.contents(name)).collect();
     let refusal = Store::open(Arc::new(disk.clone()), Strategy::Recycle, &tiny_limits(), 1).err().unwrap().to_string();
-    assert!(refusal.contains("there is no log, and base 0 is not empty"), "{refusal}");
+    assert!(refusal.contains("the log is missing, and base 0 is not empty"), "{refusal}");
     assert_eq!(names.iter().map(|name| disk.contents(name)).collect::<Vec<_>>(), before);
     // Nor is a base without its manifest.
     disk.remove("base-0.manifest").unwrap();
     let refusal = Store::open(Arc::new(disk.clone()), Strategy::Recycle, &tiny_limits(), 1).err().unwrap().to_string();
-    assert!(refusal.contains("there is no log, and base 0 is not empty"), "{refusal}");
+    assert!(refusal.contains("the log is missing, and base 0 is not empty"), "{refusal}");
 }

@@ -169,7 +169,7 @@ impl Backend {
         self.0.side.read_header(0, &mut header)?;
         let (needed, there) = (layout_bytes(&header), self.0.len()?);
         if there < needed {
-            return Err(BaseError::Damaged(format!("redb's file is cut: {there} of {needed} bytes")));
+            return Err(BaseError::Damaged(format!("redb's file is cut short: {there} of {needed} bytes")));
         }
         Ok(())
     }
@@ -209,7 +209,11 @@ impl Shared {
     }
 
     fn open(&self) -> io::Result<()> {
-        if self.mode() == Mode::Shut { Err(io::Error::other("this opening of the base was given up")) } else { Ok(()) }
+        if self.mode() == Mode::Shut {
+            Err(io::Error::other("this open file of the base was given up"))
+        } else {
+            Ok(())
+        }
     }
 
     fn len(&self) -> io::Result<u64> {
@@ -271,7 +275,7 @@ impl Shared {
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         if self.mode() != Mode::Writing {
-            return Err(io::Error::other("the base changes its length only in a checkpoint"));
+            return Err(io::Error::other("the base can change its length only in a checkpoint"));
         }
         let now = self.len()?;
         if bytes > now {

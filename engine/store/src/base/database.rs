@@ -184,7 +184,7 @@ impl Opened {
             Ok(mark.map(|mark| Snapshot { records, data, mark, backend: self.backend.clone() }))
         };
         let snapshot = self.backend.guarded(|| read().map_err(|error| classify(&self.backend, error)))?;
-        snapshot.ok_or_else(|| BaseError::Damaged("redb does not say how far merges have come".into()))
+        snapshot.ok_or_else(|| BaseError::Damaged("redb's mark of the last merge is missing".into()))
     }
 
     /// Writes a step in one durable transaction. Returns the bytes of values that it removed or

@@ -459,7 +459,11 @@ impl HomeCursor {
 
 /// An incomplete base is never opened, so a missing file was lost.
 fn missing_is_damage(error: io::Error) -> BaseError {
-    if error.kind() == io::ErrorKind::NotFound { BaseError::Damaged("it is gone".into()) } else { error.into() }
+    if error.kind() == io::ErrorKind::NotFound {
+        BaseError::Damaged("the file is missing".into())
+    } else {
+        error.into()
+    }
 }
 
 pub(super) fn home_name(id: u64) -> String {

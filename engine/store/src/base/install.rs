@@ -41,7 +41,7 @@ fn fill(opened: &Opened, image: &Image) -> Result<CheckpointMeta, ImageError> {
         if digest == meta.digest {
             Ok(())
         } else {
-            Err(ImageError::Damaged("its records do not add up to its digest".into()))
+            Err(ImageError::Damaged("its records do not match its digest".into()))
         }
     })?;
     Ok(meta)

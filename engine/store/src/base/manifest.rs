@@ -39,7 +39,7 @@ impl Manifest {
     }
 
     pub(super) fn decode(base: u64, bytes: &[u8]) -> Result<Self, BaseError> {
-        let damaged = || BaseError::Damaged("its manifest is not what was written".into());
+        let damaged = || BaseError::Damaged("its manifest is corrupt".into());
         let body = bytes.len().checked_sub(4).ok_or_else(damaged)?;
         let (body, checksum) = bytes.split_at(body);
         if checksum != crc32c::crc32c(body).to_le_bytes() {

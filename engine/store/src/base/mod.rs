@@ -466,7 +466,7 @@ impl Base {
         fill: impl FnOnce(&Opened) -> Result<CheckpointMeta, E>,
     ) -> Result<Self, E> {
         if disk.list().map_err(BaseError::from)?.iter().any(|name| id_of(name) == Some(id)) {
-            return Err(BaseError::Io(format!("there is a base {id} already")).into());
+            return Err(BaseError::Io(format!("base {id} exists already")).into());
         }
         let core = Core::new(disk, id, options);
         let made = core.home.create(fill).and_then(|meta| {
@@ -533,10 +533,14 @@ impl Core {
             let name = run_name(self.id, id.number);
             let run = Run::open(&self.disk, name.clone(), id.number, &self.ledger, &self.cache);
             let run = run.map_err(|error| match error {
-                BaseError::Io(_) if !self.has(&name) => BaseError::Damaged(format!("{name} is gone")),
+                BaseError::Io(_) if !self.has(&name) => BaseError::Damaged(format!("{name} is missing")),
                 error => error.of(&name),
             })?;
-            if run.id() == id { Ok(Arc::new(run)) } else { Err(BaseError::Damaged(format!("{name} is another file"))) }
+            if run.id() == id {
+                Ok(Arc::new(run))
+            } else {
+                Err(BaseError::Damaged(format!("{name} is not the file that the manifest names")))
+            }
         };
         manifest.runs.iter().map(|&id| open(id)).collect()
     }
@@ -708,7 +712,7 @@ fn read_manifest(disk: &dyn Disk, id: u64) -> Result<Vec<u8>, BaseError> {
     let file = disk.open(&manifest_name(id)).map_err(|error| {
         // An incomplete base is never opened, so a missing manifest was lost.
         if error.kind() == io::ErrorKind::NotFound {
-            BaseError::Damaged("its manifest is gone".into())
+            BaseError::Damaged("its manifest is missing".into())
         } else {
             error.into()
         }

@@ -85,7 +85,7 @@ impl Base {
     /// See [`BaseError`]. Files with this id must be removed first.
     pub fn receive(disk: Arc<dyn Disk>, id: u64, options: Options) -> Result<BaseSink, BaseError> {
         if disk.list()?.iter().any(|name| id_of(name) == Some(id)) {
-            return Err(BaseError::Io(format!("there is a base {id} already")));
+            return Err(BaseError::Io(format!("base {id} exists already")));
         }
         let core = Arc::new(Core::new(disk, id, options));
         let sink = BaseSink {
@@ -146,7 +146,7 @@ impl BaseSink {
                 self.hash.update(taken);
                 self.totals.extend_from_slice(&taken[part_of(&totals, from, taken.len())]);
             } else {
-                return Err(damaged("more comes than its header says"));
+                return Err(damaged("it is longer than its header says"));
             }
         }
         Ok(())
@@ -167,7 +167,7 @@ impl BaseSink {
         }
         // A record takes twelve bytes beside its key.
         if header.records > header.sparse.start / 12 {
-            return Err(damaged("it has no room for its records"));
+            return Err(damaged("it is too short for its number of records"));
         }
         let core = self.core.as_ref().ok_or_else(finished)?;
         // An earlier build sends no `room`. The length of its image then takes the place of `room`,
@@ -222,15 +222,15 @@ impl BaseSink {
     /// # Errors
     /// [`ImageError::Damaged`] if a part is missing or wrong, otherwise the error of the disk.
     pub fn finish(mut self) -> Result<(Base, u128), ImageError> {
-        let header = self.header.clone().ok_or_else(|| damaged("it ends in its header"))?;
+        let header = self.header.clone().ok_or_else(|| damaged("it ends within its header"))?;
         if self.received != header.file_bytes || !self.waiting.is_empty() {
-            return Err(damaged("it ends before its end"));
+            return Err(damaged("it is shorter than its header says"));
         }
         if self.hash.digest128() != header.hash {
             return Err(damaged("it does not match its hash"));
         }
         if (self.records, self.digest) != (header.records, header.digest) {
-            return Err(damaged("its records do not add up to its digest"));
+            return Err(damaged("its records do not match its digest"));
         }
         if self.step.len() > 0 {
             self.append()?;
@@ -266,16 +266,16 @@ fn extent_bytes(bytes: &[u8]) -> Result<Option<usize>, ImageError> {
     };
     match number(0) {
         None => Ok(None),
-        Some(0) => Err(damaged("an extent of it has no record")),
+        Some(0) => Err(damaged("one of its extents has no record")),
         Some(1) => {
             let Some(place) = number(4) else { return Ok(None) };
             if place != 8 {
-                return Err(damaged("the only record of an extent is not at its beginning"));
+                return Err(damaged("the only record of an extent is not at the extent's beginning"));
             }
             let (Some(key), Some(stored)) = (number(8), number(12)) else { return Ok(None) };
             let whole = key.saturating_add(stored).saturating_add(16);
             if whole > EXTENT_BYTES_MAX {
-                return Err(damaged("a record of it is too large"));
+                return Err(damaged("one of its records is too large"));
             }
             Ok(Some(whole.next_multiple_of(BLOCK)))
         }

@@ -221,13 +221,13 @@ fn check_table(header: &Header, sparse: &[u8]) -> Result<(), String> {
     for at in 0..sparse.len() {
         let (key, blocks) = sparse.entry(at).map_err(|error| error.to_string())?;
         if blocks.start != end || blocks.is_empty() || last.is_some_and(|last| last >= key) {
-            return Err("its table is not that of a sorted file".into());
+            return Err("its table is not sorted and contiguous".into());
         }
         (end, last) = (blocks.end, Some(key));
     }
     // A record takes twelve bytes beside its key.
     if end != header.sparse.start || header.records > (end - BLOCK_BYTES) / 12 {
-        return Err("its table is not that of its records".into());
+        return Err("its table does not match its records".into());
     }
     Ok(())
 }
@@ -288,7 +288,7 @@ impl Cursor {
     /// Returns the current stored value, which must have been [read](Self::read). Empty for a
     /// deletion.
     pub(super) fn stored(&self) -> &[u8] {
-        debug_assert!(!self.is_unread, "what was not read would look like a deletion");
+        debug_assert!(!self.is_unread, "an unread value would look like a deletion");
         &self.bytes[self.stored.clone()]
     }
 
@@ -365,7 +365,7 @@ impl Cursor {
         if self.slots > 0 && extent.entry(0)?.0 == first_key && is_before_next {
             Ok(())
         } else {
-            Err(self.run.damaged("its table does not say with which keys an extent begins and ends"))
+            Err(self.run.damaged("its table does not match the first and last key of an extent"))
         }
     }
 }

@@ -78,7 +78,7 @@ impl Scrub {
         } else if !next.is_empty() {
             Ok(Scrubbed::More)
         } else if let Some(expected) = expected.filter(|expected| expected != digest) {
-            Err(BaseFailure::Damaged(format!("the base adds up to {digest:032x}, its checkpoint to {expected:032x}")))
+            Err(BaseFailure::Damaged(format!("the base has digest {digest:032x}, its checkpoint {expected:032x}")))
         } else {
             Ok(Scrubbed::Sound { records: *records })
         }

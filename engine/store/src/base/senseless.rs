@@ -102,7 +102,7 @@ pub(super) fn look_for_note(disk: &dyn Disk, base: u64) -> Result<(), BaseError>
     if !disk.list()?.contains(&note) {
         return Ok(());
     }
-    let what = format!("{SENSELESS}: a server ended over it, says {note}, and without that file it is tried again");
+    let what = format!("{SENSELESS}: a server crashed over it, as {note} records; remove {note} to retry");
     Err(BaseError::Damaged(what))
 }
 

@@ -64,7 +64,7 @@ impl Header {
     pub(crate) fn decode(block: &[u8], file_bytes: u64) -> Result<Self, ImageError> {
         let header = Self::decode_alone(block)?;
         if header.is_stream() {
-            return Err(damaged("it has no table: it is what a server sends, and no file"));
+            return Err(damaged("it has no table: it is a stream between servers, not a file"));
         }
         if header.file_bytes != file_bytes {
             return Err(damaged(format!("it is {file_bytes} bytes long and should be {}", header.file_bytes)));
@@ -75,12 +75,12 @@ impl Header {
     /// Decodes the header of a file or a stream, without checking the file's length.
     pub(crate) fn decode_alone(block: &[u8]) -> Result<Self, ImageError> {
         if !block.starts_with(&MAGIC) {
-            return Err(damaged("it does not begin as an image of this version does"));
+            return Err(damaged("it does not begin like an image of this version"));
         }
         if block.get(BLOCK - 4..) != Some(&crc32c::crc32c(&block[..BLOCK - 4]).to_le_bytes()) {
             return Err(damaged("its header does not match its checksum"));
         }
-        Self::decode_fields(block).ok_or_else(|| damaged("its header makes no sense"))
+        Self::decode_fields(block).ok_or_else(|| damaged("its header is invalid"))
     }
 
     fn decode_fields(block: &[u8]) -> Option<Self> {
@@ -332,7 +332,7 @@ pub(crate) fn length(range: &Range<u64>) -> u64 {
 /// # Errors
 /// [`ImageError::TooLarge`] if this machine cannot hold that much; the file may be sound.
 pub(crate) fn in_memory(bytes: u64) -> Result<usize, ImageError> {
-    usize::try_from(bytes).map_err(|_| too_large("a part of it is larger than this machine can hold"))
+    usize::try_from(bytes).map_err(|_| too_large("one of its parts is larger than this machine can address"))
 }
 
 fn number(bytes: &[u8], at: usize) -> Result<usize, ImageError> {
@@ -345,7 +345,7 @@ fn text(bytes: &[u8], at: usize, length: usize) -> Result<&[u8], ImageError> {
 }
 
 fn outside() -> ImageError {
-    damaged("a length in it leads outside")
+    damaged("one of its lengths points beyond its end")
 }
 
 #[cfg(test)]

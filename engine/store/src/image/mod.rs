@@ -69,8 +69,8 @@ impl fmt::Display for ImageError {
             Self::Damaged(what) => write!(f, "the image is damaged: {what}"),
             Self::TooLarge(what) => write!(f, "the image is too large: {what}"),
             Self::Io(what) => write!(f, "the image cannot be read or written: {what}"),
-            Self::Source(BaseFailure::Damaged(what)) => write!(f, "what the image is made of is damaged: {what}"),
-            Self::Source(BaseFailure::Io(what)) => write!(f, "what the image is made of cannot be read: {what}"),
+            Self::Source(BaseFailure::Damaged(what)) => write!(f, "the image's source is damaged: {what}"),
+            Self::Source(BaseFailure::Io(what)) => write!(f, "cannot read the image's source: {what}"),
         }
     }
 }
@@ -215,14 +215,14 @@ impl Image {
         for at in 0..sparse.len() {
             let (first_key, blocks) = sparse.entry(at)?;
             if blocks.start != end {
-                return Err(damaged("its extents do not follow one another"));
+                return Err(damaged("its extents are not contiguous"));
             }
             end = blocks.end;
             let bytes = self.extent(at)?;
             let extent = Extent(&bytes);
             if extent.entry(0)?.0 != first_key {
                 // `get` would search the wrong extent.
-                return Err(damaged("its sparse table does not say with which key an extent begins"));
+                return Err(damaged("its sparse table does not match the first key of an extent"));
             }
             for slot in 0..extent.len()? {
                 let (key, stored) = extent.entry(slot)?;
@@ -236,10 +236,10 @@ impl Image {
             }
         }
         if end != self.header.sparse.start {
-            return Err(damaged("its extents do not follow one another"));
+            return Err(damaged("its extents are not contiguous"));
         }
         if (records, digest) != (self.header.records, self.header.digest) {
-            return Err(damaged("its records do not add up to its digest"));
+            return Err(damaged("its records do not match its digest"));
         }
         Ok(())
     }
@@ -279,7 +279,7 @@ impl Image {
                 false
             }
         })?;
-        if nameless { Err(damaged("the name of a child is no text")) } else { Ok(()) }
+        if nameless { Err(damaged("the name of a child is not UTF-8")) } else { Ok(()) }
     }
 
     /// Calls `visit` with each record in `from..to`, in key order, until it returns false.

@@ -313,7 +313,7 @@ fn append_part(bytes: &mut Vec<u8>, part: &[u8], start: u64, from: u64, to: u64)
 }
 
 fn changed() -> ImageError {
-    ImageError::Source(BaseFailure::Damaged("it does not give the records that it gave before".into()))
+    ImageError::Source(BaseFailure::Damaged("its records changed between two reads".into()))
 }
 
 fn beyond_format() -> ImageError {

@@ -115,14 +115,15 @@ impl Image {
     pub fn znode(&self, path: &Path) -> Result<Option<(Option<Bytes>, Stat)>, ImageError> {
         let Some(place) = key::znode(path.as_str()) else { return Ok(None) };
         let Some(record) = self.value(&place)? else { return Ok(None) };
-        let znode = Znode::decode(&record).map_err(|_| damaged(format!("{} is no znode", path.as_str())))?;
+        let znode =
+            Znode::decode(&record).map_err(|_| damaged(format!("the record of {} is not a znode", path.as_str())))?;
         let data = match znode.data {
             Data::Null => None,
             Data::Inline(bytes) => Some(record.slice_ref(bytes)),
             Data::Large { .. } => {
                 let place = key::data(path.as_str());
                 let data = place.map_or(Ok(None), |place| self.value(&place))?;
-                Some(data.ok_or_else(|| damaged(format!("the data of {} is not there", path.as_str())))?)
+                Some(data.ok_or_else(|| damaged(format!("the data of {} is missing", path.as_str())))?)
             }
         };
         Ok(Some((data, znode.stat())))

@@ -94,7 +94,7 @@ fn fill(writer: &mut Writer, source: &dyn BaseRead) -> Result<u128, ImageError> 
 }
 
 pub(super) fn not_its_digest() -> ImageError {
-    ImageError::Source(BaseFailure::Damaged("its records do not add up to its digest".into()))
+    ImageError::Source(BaseFailure::Damaged("its records do not match its digest".into()))
 }
 
 impl Writer {

@@ -134,7 +134,10 @@ impl Log {
                     break 'batch;
                 }
                 if seq != self.next_seq.0 + records {
-                    return Err(AppendError::misuse(format!("append {seq} follows {}", self.next_seq.0 + records - 1)));
+                    return Err(AppendError::misuse(format!(
+                        "append {seq} cannot follow append {}",
+                        self.next_seq.0 + records - 1
+                    )));
                 }
                 if taken == 0 && mutation::is_on(Mutation::WatermarkAtFirstRecord) {
                     facts.commit(append.watermark);
@@ -158,12 +161,14 @@ impl Log {
             watermark = watermark.max(append.watermark);
         }
         if diverges && records == 0 && watermark.min(facts.last) <= facts.watermark {
-            return Err(AppendError::misuse(format!("what should follow {} continues another history", facts.last)));
+            return Err(AppendError::misuse(format!("the append after {} continues another history", facts.last)));
         }
         if let (0, Some(record), false) = (records, first, diverges) {
             let segment_bytes = self.options.segment_bytes;
             let bytes = encoded_bytes(record);
-            return Err(AppendError::misuse(format!("a record of {bytes} bytes in segments of {segment_bytes}")));
+            return Err(AppendError::misuse(format!(
+                "a record of {bytes} bytes does not fit into segments of {segment_bytes} bytes"
+            )));
         }
         facts.commit(watermark);
         let header = self.header(rotates, facts.watermark, &buffer);
@@ -296,7 +301,9 @@ impl Log {
     fn chain_of_cut(&self, to: Zxid) -> Result<u128, AppendError> {
         match self.chain_at(to) {
             Ok(chain) => Ok(chain),
-            Err(ReadError::Gone) => Err(AppendError::misuse(format!("a truncation to {to}, which is not in the log"))),
+            Err(ReadError::Gone) => {
+                Err(AppendError::misuse(format!("cannot truncate to {to}, which is not in the log")))
+            }
             Err(ReadError::Log(LogError::Io { error, .. })) => Err(AppendError::Fatal(error)),
             Err(ReadError::Log(error)) => Err(AppendError::Fatal(std::io::Error::other(error.to_string()))),
         }

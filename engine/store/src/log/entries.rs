@@ -48,7 +48,7 @@ impl From<LogError> for ReadError {
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gone => f.write_str("the log does not have these entries, or not any more"),
+            Self::Gone => f.write_str("these entries are not in the log, or no longer"),
             Self::Log(error) => error.fmt(f),
         }
     }

@@ -50,15 +50,17 @@ impl LogError {
 impl fmt::Display for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("there is no log in this directory"),
-            Self::Exists => f.write_str("there is a log in this directory already"),
+            Self::Empty => f.write_str("this directory has no log"),
+            Self::Exists => f.write_str("this directory has a log already"),
             Self::Damaged { file, offset, what } => write!(f, "the log is damaged: {file} at byte {offset}: {what}"),
             Self::Unsupported { file, what } => {
                 write!(f, "the log was written by a newer release: {file}: {what}")
             }
             Self::Options(what) => f.write_str(what),
-            Self::Io { file, error } if file.is_empty() => write!(f, "the log's directory: {error}"),
-            Self::Io { file, error } => write!(f, "the log's file {file}: {error}"),
+            Self::Io { file, error } if file.is_empty() => {
+                write!(f, "cannot read or write the log's directory: {error}")
+            }
+            Self::Io { file, error } => write!(f, "cannot read or write the log's file {file}: {error}"),
         }
     }
 }

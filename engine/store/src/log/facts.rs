@@ -74,7 +74,7 @@ impl Facts {
             return Err("the current epoch is newer than the accepted one");
         }
         if self.watermark > self.last {
-            return Err("entries are committed that the log does not have");
+            return Err("the log lacks committed entries");
         }
         if self.spans.last() != self.last {
             return Err("the epochs do not end where the history ends");
@@ -87,7 +87,7 @@ impl Facts {
         match record {
             Record::Facts { facts: restated, .. } => {
                 if **restated != *self {
-                    return Err("the facts restated are not the facts recorded");
+                    return Err("the restated facts differ from the recorded facts");
                 }
             }
             Record::Entry { zxid, payload } => {
@@ -100,7 +100,7 @@ impl Facts {
             }
             Record::Promise(epoch) => {
                 if *epoch < self.accepted {
-                    return Err("a promise goes back");
+                    return Err("a promised epoch goes back");
                 }
                 self.accepted = *epoch;
             }
@@ -112,7 +112,7 @@ impl Facts {
             }
             Record::Truncate { to, chain } => {
                 if *to < self.watermark || *to > self.last {
-                    return Err("a truncation removes committed entries or adds some");
+                    return Err("a truncation removes committed entries, or ends beyond the history");
                 }
                 // `spans` may have forgotten the epoch. Then the chain hash vouches, because the
                 // log read it at this entry.
@@ -131,7 +131,7 @@ impl Facts {
                 // A SnapEnd needs no SnapBegin before it. A base that no SnapEnd names does not
                 // count, and is removed at the next start.
                 if self.receiving.is_some_and(|receiving| receiving != Receiving { zxid: *zxid, base_id: *base }) {
-                    return Err("another snapshot ends than the one that began");
+                    return Err("the snapshot that ends is not the snapshot that began");
                 }
                 if *zxid < self.watermark {
                     return Err("a snapshot removes committed entries");
@@ -193,7 +193,7 @@ impl Facts {
         };
         let flags = input.u8()?;
         if flags & !(RECEIVING | DAMAGED) != 0 {
-            return Err(Malformed::Content("flags that nobody sets"));
+            return Err(Malformed::Content("unknown flags"));
         }
         let receiving = Receiving { zxid: input.zxid()?, base_id: input.u64()? };
         facts.receiving = (flags & RECEIVING != 0).then_some(receiving);
@@ -210,7 +210,7 @@ impl Facts {
         for _ in 0..count {
             let span = Span { epoch: input.epoch()?, last: input.u64()? };
             if newest.is_some_and(|newest| newest >= span.epoch) || Zxid::new(span.epoch, span.last).is_none() {
-                return Err(Malformed::Content("epochs do not grow"));
+                return Err(Malformed::Content("epochs do not ascend"));
             }
             newest = Some(span.epoch);
             facts.spans.push_span(span);

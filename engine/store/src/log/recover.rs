@@ -224,7 +224,7 @@ impl Ring {
                     return Err(LogError::damaged(&seen.name, 0, "this segment was written for another disk"));
                 }
                 if first.incarnation == oldest {
-                    return Err(LogError::damaged(&seen.name, 0, "this segment is there twice"));
+                    return Err(LogError::damaged(&seen.name, 0, "this segment exists twice"));
                 }
             }
             match seen.content {
@@ -321,7 +321,7 @@ fn judge_tail(newest: &Segment, tail: u64, disk_incarnation: u128) -> Result<Opt
             && header.incarnation == newest.incarnation
             && reader.batch(at, Some(disk_incarnation))?.is_some()
         {
-            let what = format!("this batch is not intact, and one at byte {at} follows it");
+            let what = format!("this batch is not intact, and an intact batch follows at byte {at}");
             return Err(LogError::damaged(&newest.name, tail, what));
         }
         at += u64::from(BLOCK_BYTES);
@@ -335,11 +335,11 @@ fn refuse_lost_end(newest: &Segment, first: &First) -> Result<(), LogError> {
     let mut reader = Reader::new(&newest.name, &*newest.file)?;
     let bytes = reader.file_bytes();
     if bytes < first.file_bytes {
-        let what = format!("this file has {bytes} bytes and had {}", first.file_bytes);
+        let what = format!("this file has {bytes} bytes instead of {}", first.file_bytes);
         return Err(LogError::damaged(&newest.name, bytes, what));
     }
     match end::find(&mut reader, first.incarnation, first.facts.disk_incarnation)? {
-        Some(at) => Err(LogError::damaged(&newest.name, at, "the segment that follows this one is gone")),
+        Some(at) => Err(LogError::damaged(&newest.name, at, "the segment after this one is missing")),
         None => Ok(()),
     }
 }
@@ -357,7 +357,7 @@ fn refuse_lost_start(unused: &Seen, disk_incarnation: u128, newest: u64) -> Resu
             && header.incarnation > newest
             && reader.batch(at, Some(disk_incarnation))?.is_some()
         {
-            let what = format!("the first batch is not intact, and one at byte {at} follows it");
+            let what = format!("the first batch is not intact, and an intact batch follows at byte {at}");
             return Err(LogError::damaged(&unused.name, 0, what));
         }
         at += u64::from(BLOCK_BYTES);

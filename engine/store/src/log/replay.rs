@@ -26,7 +26,12 @@ impl Log {
         let newest = self.ring.live.back().map_or("", |segment| &segment.name);
         let Some(start) = self.ring.start_of(after) else {
             let oldest = self.ring.live.front().map_or("", |segment| &segment.name);
-            return Err(LogError::damaged(oldest, 0, format!("entries after {after} are missing before it")).into());
+            return Err(LogError::damaged(
+                oldest,
+                0,
+                format!("the entries after {after} are missing before this segment"),
+            )
+            .into());
         };
         let mut is_continued = self.facts.last == after;
         let mut gap = None;
@@ -46,11 +51,11 @@ impl Log {
         })?;
         if !is_continued {
             let next = gap.map_or_else(|| "nothing".to_owned(), |zxid| zxid.to_string());
-            let what = format!("the base ends at {after}, the log goes on with {next}");
+            let what = format!("the base ends at {after}, but the log continues with {next}");
             return Err(LogError::damaged(newest, self.tail, what).into());
         }
         if walked.is_none_or(|walk| walk.facts != self.facts || walk.next_seq != self.next_seq.0) {
-            return Err(LogError::damaged(newest, self.tail, "the records do not add up to the facts").into());
+            return Err(LogError::damaged(newest, self.tail, "the records do not match the facts").into());
         }
         Ok(())
     }

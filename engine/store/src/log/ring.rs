@@ -233,7 +233,7 @@ impl Ring {
 }
 
 pub(super) fn full() -> AppendError {
-    let what = "every segment holds entries that no checkpoint has yet";
+    let what = "every segment holds entries that no checkpoint contains yet";
     // Differs from the kind for a full disk: freeing space on the disk would not help.
     AppendError::Stalled(io::Error::new(io::ErrorKind::WouldBlock, what))
 }

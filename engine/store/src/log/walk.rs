@@ -137,7 +137,7 @@ pub(super) fn first_facts(reader: &mut Reader<'_>, name: &str) -> Result<Option<
                 && (1..=NUMBER_MAX).contains(&header.incarnation)
                 && facts.cuts <= NUMBER_MAX;
             if !is_possible {
-                return Err(LogError::damaged(name, 0, "a number in it is one that no log reaches"));
+                return Err(LogError::damaged(name, 0, "a number in it exceeds its maximum"));
             }
             let (incarnation, next_seq) = (header.incarnation, header.append_seq);
             Ok(Some(First { facts: *facts, incarnation, next_seq, file_bytes }))

@@ -133,7 +133,7 @@ mod tests {
             Event::LaidOut { bytes: 1 << 20, us: 17 },
             Event::Synced { us: u64::MAX },
             Event::Done,
-            Event::Failed { code: 2, line: "--data = a b: is no directory".to_owned() },
+            Event::Failed { code: 2, line: "--data = a b: is not a directory".to_owned() },
         ];
         for event in phases.into_iter().chain(others) {
             let line = event.to_line();

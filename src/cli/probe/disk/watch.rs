@@ -27,7 +27,7 @@ const LONG: Duration = Duration::from_secs(3);
 /// # Errors
 /// There is no directory or no room, or the disk refuses an operation.
 pub(in crate::cli::probe) fn measure(data: &Path, until: Instant, progress: &mut Progress) -> Result<DiskFound, Exit> {
-    let events = start(data).map_err(|error| Exit::failed(format!("the disk cannot be measured: {error}")))?;
+    let events = start(data).map_err(|error| Exit::failed(format!("cannot measure the disk: {error}")))?;
     let mut found = watch(&events, until, data, progress)?;
     if found.stuck.is_none() {
         found.wear = zoolet_store::device_wear(&found.directory);
@@ -77,7 +77,7 @@ fn watch(events: &Receiver<Event>, until: Instant, data: &Path, progress: &mut P
                 seen.note(event);
             }
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(Exit::failed("the process that measures the disk was ended by somebody else"));
+                return Err(Exit::failed("the process that measures the disk was killed; run the probe again"));
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -91,7 +91,7 @@ fn watch(events: &Receiver<Event>, until: Instant, data: &Path, progress: &mut P
 
 fn announcement(plan: Plan, directory: &Path) -> String {
     format!(
-        "up to {} bytes ({} MiB) are written in {}, and nothing of them is left; it takes up to half a minute",
+        "writes up to {} bytes ({} MiB) in {} and removes them; takes up to half a minute",
         plan.bytes(),
         plan.bytes().div_ceil(1 << 20),
         directory.display()
@@ -167,18 +167,14 @@ impl Seen {
         }
         let plan = self.plan.unwrap_or(Plan { laid_out_bytes: 0, syncs: 0 });
         match self.phase {
-            Phase::Preparing => "looking at the directory".to_owned(),
+            Phase::Preparing => "inspecting the directory".to_owned(),
             Phase::LayingOut => {
-                format!(
-                    "writing one block behind the other, {} of {} MiB",
-                    self.laid_out.0 >> 20,
-                    plan.laid_out_bytes >> 20
-                )
+                format!("writing sequentially, {} of {} MiB", self.laid_out.0 >> 20, plan.laid_out_bytes >> 20)
             }
             Phase::Syncing => {
                 format!("writing and syncing block by block, {} of up to {}", self.took.len(), plan.syncs)
             }
-            Phase::Removing => "removing what was written".to_owned(),
+            Phase::Removing => "removing the file".to_owned(),
         }
     }
 

@@ -97,7 +97,7 @@ fn measure(data: &Path, tell: &mut Tell<'_>) -> Result<(), Stopped> {
     let room = room(&disk, file_system).map_err(failed)?;
     let plan = Plan::within(room).ok_or_else(|| {
         Stopped::Failed(format!(
-            "{}: {} are free, and to measure takes {} at least; a server takes more",
+            "{}: {} are free, but the measurement needs at least {}, and a server more",
             directory.display(),
             mebibytes(room),
             mebibytes(FREE_MIN)
@@ -119,8 +119,8 @@ fn directory(data: &Path) -> Result<PathBuf, Stopped> {
     let found = whole.ancestors().take(2).find(|place| place.exists());
     let refused = |why| Stopped::Refused(format!("--data = {}: {why}", data.display()));
     let found =
-        found.ok_or_else(|| refused("does not exist, nor what it would be made in; is its file system mounted?"))?;
-    if found.is_dir() { Ok(found.to_path_buf()) } else { Err(refused("is no directory")) }
+        found.ok_or_else(|| refused("neither it nor its parent directory exists; is its file system mounted?"))?;
+    if found.is_dir() { Ok(found.to_path_buf()) } else { Err(refused("is not a directory")) }
 }
 
 /// Returns the bytes that may be used temporarily.
@@ -139,14 +139,13 @@ fn mebibytes(bytes: u64) -> String {
 fn in_words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "the user that this process runs as may not write there: run it as the user of the server, or as root"
-                .to_owned()
+            "permission denied; run the probe as the user of the server, or as root".to_owned()
         }
-        io::ErrorKind::ReadOnlyFilesystem => "the disk is read-only: no server could keep anything there".to_owned(),
+        io::ErrorKind::ReadOnlyFilesystem => "the disk is read-only, so no server could store data there".to_owned(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "the disk became full while it was measured: make room".to_owned()
+            "the disk became full during the measurement; free space".to_owned()
         }
-        _ => format!("the disk refuses what it is asked, and would refuse it a server: {error}"),
+        _ => format!("the disk refuses this operation, which a server needs too: {error}"),
     }
 }
 

@@ -86,7 +86,7 @@ fn three_routers_of_128_mib_take_no_more_of_their_disks_than_they_may() {
             let leader = site.wait_for_leader().unwrap();
             let figures = site.server(leader).figures().unwrap();
             assert_eq!(figures.get("refusing_writes").map(String::as_str), Some("1"), "server {leader} leads");
-            assert!(site.server(leader).said().contains("takes as much of the disk as it may"), "it says why");
+            assert!(site.server(leader).said().contains("as large as disk_bytes_max allows"), "it says why");
 
             // A follower with an empty disk gets all data, and has no more room than the others.
             let wiped = site.followers().unwrap()[0];

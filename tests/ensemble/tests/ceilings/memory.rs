@@ -33,8 +33,11 @@ const FILES: u64 = 1000;
 const BOUNDS: [&str; 6] =
     ["connections", "sessions", "watches", "outbound_bytes", "outstanding_bytes", "record_cache_bytes"];
 /// Log lines about refused clients: for unread answers, abandoned sessions and unfinished requests.
-const REFUSALS: [&str; 3] =
-    ["closed: too much waits for all clients", "no more sessions: sessions_max", "closed: others wait for the room"];
+const REFUSALS: [&str; 3] = [
+    "closed: too many bytes are queued for all clients",
+    "cannot open more sessions: sessions_max",
+    "closed: an unfinished request of",
+];
 
 /// Returns a starter that joins the group named in its environment and becomes a server.
 fn starter() -> Vec<OsString> {

@@ -128,14 +128,14 @@ fn a_member_whose_disk_shuts_off(pick: impl FnOnce(&Trial) -> u8, seed: u64) {
     trial.server_mut(other).start().unwrap();
     trial.progress().unwrap();
     assert!(!trial.server(id).has_ended(), "{}", trial.last_words());
-    assert_eq!(lines_about(trial.server(id), "the log cannot write"), 1, "{}", trial.server(id).said());
+    assert_eq!(lines_about(trial.server(id), "cannot write the log"), 1, "{}", trial.server(id).said());
     // Restarts the server, as a supervisor does when it ends.
     trial.server_mut(id).kill();
     trial.server_mut(id).start().unwrap();
     trial.wait("it says so at its start", || says_read_only(&trial.plan, trial.server(id))).unwrap();
     std::thread::sleep(LONG);
     assert!(!trial.server(id).has_ended() && says_read_only(&trial.plan, trial.server(id)), "{}", trial.last_words());
-    assert_eq!(lines_about(trial.server(id), "waits until its disk takes writes"), 1);
+    assert_eq!(lines_about(trial.server(id), "waits until its disk is writable"), 1);
     trial.progress().unwrap();
     disk.repair();
     trial.wait("it has started by itself", || trial.server(id).status().is_some()).unwrap();

@@ -63,7 +63,7 @@ fn a_follower_catches_up_from_the_log_and_from_a_snapshot_when_it_is_far_behind(
     let shape = Shape { bytes: 2000, pause: Duration::ZERO, ..Shape::default() };
     let mut trial = trial(23, SMALL, shape);
     let follower = trial.followers().unwrap()[0];
-    let snapshots = |trial: &Trial| trial.server(follower).said().matches("a snapshot has taken the place").count();
+    let snapshots = |trial: &Trial| trial.server(follower).said().matches("installed a snapshot").count();
     trial.server_mut(follower).kill();
     trial.progress_by(100).unwrap();
     trial.restart(follower).unwrap();

@@ -48,11 +48,11 @@ impl fmt::Display for CodecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong { length, max } => {
-                write!(f, "frame of {length} bytes, the limits of this server allow {max}")
+                write!(f, "frame of {length} bytes exceeds this server's limit of {max}")
             }
             Self::Empty => f.write_str("frame without a kind"),
-            Self::UnknownKind(kind) => write!(f, "frame of kind {kind}, which this release does not know"),
-            Self::Misplaced { kind, place } => write!(f, "{kind:?} {place}"),
+            Self::UnknownKind(kind) => write!(f, "frame of unknown kind {kind}"),
+            Self::Misplaced { kind, place } => write!(f, "{kind:?} is not allowed {place}"),
             Self::TooShort(kind) => write!(f, "{kind:?} is cut off"),
             Self::Trailing { kind, bytes } => write!(f, "{kind:?} has {bytes} bytes too many"),
             Self::Invalid { kind, what } => write!(f, "{kind:?} with {what}"),

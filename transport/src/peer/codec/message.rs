@@ -272,7 +272,7 @@ fn read_health(reader: &mut Reader) -> Read<Health> {
         (health::LEADING, None) => Role::Leading,
         (health::FOLLOWING, Some(leader)) => Role::Following(leader),
         (health::OBSERVING, Some(leader)) => Role::Observing(leader),
-        _ => return Err(reader.invalid("a role that nobody has")),
+        _ => return Err(reader.invalid("an unknown role")),
     };
     let known = health::REFUSALS.iter().find(|(number, _)| *number == refusal).map(|(_, known)| *known);
     Ok(Health {
@@ -306,5 +306,5 @@ fn conn(reader: &mut Reader) -> Read<ConnId> {
 
 fn code(reader: &mut Reader) -> Read<ErrorCode> {
     let code = reader.i32()?;
-    ErrorCode::from_code(code).ok_or_else(|| reader.invalid("an error code that nobody has"))
+    ErrorCode::from_code(code).ok_or_else(|| reader.invalid("an unknown error code"))
 }

@@ -97,7 +97,7 @@ impl Opening {
             Kind::OpenLane => Self::Lane(match reader.u8()? {
                 1 => StreamLane::Log,
                 2 => StreamLane::Forward,
-                _ => return Err(reader.invalid("a lane that this release does not know")),
+                _ => return Err(reader.invalid("an unknown lane")),
             }),
             Kind::SnapshotRequest => {
                 let (transfer, offset) = (TransferId(reader.u64()?), reader.u64()?);

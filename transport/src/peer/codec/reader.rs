@@ -144,7 +144,7 @@ impl Reader {
             return Err(self.invalid("a text that is too long"));
         }
         let bytes = self.bytes(length)?;
-        let text = std::str::from_utf8(&bytes).map_err(|_| self.invalid("a text that is none"))?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| self.invalid("a text that is not UTF-8"))?;
         match text.chars().any(char::is_control) {
             false => Ok(text.to_owned()),
             true => Err(self.invalid("control characters in a text")),

@@ -208,7 +208,7 @@ fn notification(reader: &mut Reader) -> Read<Notification> {
         (stance::ESTABLISHED, None) => Stance::Leading { established: true },
         (stance::FOLLOWING, Some(leader)) => Stance::Following { leader, suspects: false },
         (stance::SUSPECTING, Some(leader)) => Stance::Following { leader, suspects: true },
-        _ => return Err(reader.invalid("a stance that nobody takes")),
+        _ => return Err(reader.invalid("an unknown stance")),
     };
     let (epoch, credentials, config) = (reader.epoch()?, reader.credentials()?, reader.zxid()?);
     Ok(Notification { ensemble, stance, epoch, credentials, config, hears: servers(reader)? })
@@ -233,7 +233,7 @@ fn spans(reader: &mut Reader) -> Read<Spans> {
     for _ in 0..count {
         let (epoch, last) = (reader.epoch()?, reader.u64()?);
         if epoch <= newest || Zxid::new(epoch, last).is_none() {
-            return Err(reader.invalid("a history that cannot be"));
+            return Err(reader.invalid("an invalid history"));
         }
         spans.push_span(Span { epoch, last });
         newest = epoch;
@@ -243,5 +243,5 @@ fn spans(reader: &mut Reader) -> Read<Spans> {
 
 fn config(reader: &mut Reader) -> Read<Config> {
     let bytes = reader.counted_bytes()?;
-    Config::decode(&bytes).ok_or_else(|| reader.invalid("a configuration that cannot be"))
+    Config::decode(&bytes).ok_or_else(|| reader.invalid("an invalid configuration"))
 }

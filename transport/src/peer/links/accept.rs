@@ -67,7 +67,7 @@ fn open(links: &Arc<Links>, places: &Arc<Places>, incoming: Incoming, tasks: &mu
         Knock::Retried => drop(incoming.retry()),
         Knock::Ignored => {
             // All share one rate limit: an unvalidated address may be forged.
-            let line = format!("{remote} and others begin more handshakes than are heard: some are not answered");
+            let line = format!("{remote} and others start too many handshakes: some are ignored");
             links.of_strangers.warn("ignored", &line);
             incoming.ignore();
         }

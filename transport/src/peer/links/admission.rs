@@ -53,7 +53,7 @@ impl Links {
             Closing::NoMember.close(&proven.connection, "");
             let (id, remote) = (proven.hello.from.as_u8(), proven.remote);
             let line = format!(
-                "{remote} is server {id}, which this server does not have in its configuration: the same file goes on every server"
+                "{remote} is server {id}, which is not in this server's configuration: use the same file on every server"
             );
             self.notices.warn(("no member", id), &line);
             return Ok(());

@@ -83,7 +83,7 @@ pub(super) fn refusal_line(links: &Links, who: &str, error: &ConnectionError) ->
             "{who} knows another live server with this server's id or key, at {first}: stop one of the two"
         )),
         _ if Closing::of(error) == Some(Closing::NoMember) => {
-            Some(format!("{who} does not have this server in its configuration: the same file goes on every server"))
+            Some(format!("{who} does not have this server in its configuration: use the same file on every server"))
         }
         _ => links.gate.line_for(who, error),
     }
@@ -99,7 +99,7 @@ pub(super) fn is_unwanted(error: &ConnectionError) -> bool {
 
 /// Returns the line about the end of a link.
 pub(super) fn line_of_end(peer: ServerId, remote: SocketAddr, error: &ConnectionError) -> String {
-    format!("the link to server {} at {remote} is gone: {}", peer.as_u8(), end_of_link(error))
+    format!("the link to server {} at {remote} ended: {}", peer.as_u8(), end_of_link(error))
 }
 
 /// Records why a proved peer closed a connection before it became a link.
@@ -115,14 +115,14 @@ pub(super) fn keep_why(links: &Links, peer: ServerId, remote: SocketAddr, error:
 pub(super) fn end_of_link(error: &ConnectionError) -> String {
     let text = || said(error).map(|(_, text)| text).unwrap_or_default();
     match (Closing::of(error), error) {
-        (Some(Closing::Going), _) => "it stops".to_owned(),
+        (Some(Closing::Going), _) => "it is stopping".to_owned(),
         (Some(Closing::Duplicate), _) => "it has another link to this server".to_owned(),
         (Some(Closing::NoMember), _) => "it does not have this server in its configuration".to_owned(),
-        (Some(Closing::DoesNotRead), _) => "it says that this server does not read".to_owned(),
-        (Some(Closing::Protocol), _) => format!("it does not understand this server: {}", text()),
-        (Some(Closing::Dropped), _) => format!("it wants no link: {}", text()),
-        (None, ConnectionError::TimedOut) => "nothing was heard of it".to_owned(),
-        (None, ConnectionError::Reset) => "it has started again".to_owned(),
+        (Some(Closing::DoesNotRead), _) => "it reports that this server stopped reading".to_owned(),
+        (Some(Closing::Protocol), _) => format!("it reports a protocol error: {}", text()),
+        (Some(Closing::Dropped), _) => format!("it dropped the link: {}", text()),
+        (None, ConnectionError::TimedOut) => "it did not answer in time".to_owned(),
+        (None, ConnectionError::Reset) => "it restarted".to_owned(),
         (None, error) => error.to_string().escape_debug().collect(),
     }
 }

@@ -88,7 +88,7 @@ async fn round(links: &Arc<Links>, member: &Arc<Member>, silence: &mut Silence) 
             return;
         }
         if let Outcome::Another(line) = outcome {
-            tracing::debug!("a learned address is forgotten: {line}");
+            tracing::debug!("dropped a learned address: {line}");
             links.hints.forget(member, name);
         }
     }
@@ -115,7 +115,7 @@ async fn try_address(links: &Arc<Links>, member: &Arc<Member>, name: &str, addre
     if is_own(&links.endpoint, address) {
         let id = member.id.as_u8();
         return Outcome::Another(format!(
-            "{name}, where server {id} should be, leads to this server itself: the address is wrong"
+            "{name}, configured for server {id}, is this server's own address: correct it"
         ));
     }
     links.table.dialled(member.id, address);
@@ -154,7 +154,7 @@ fn connect(links: &Links, member: &Member, address: SocketAddr) -> Result<Connec
     if !speaks_to(own.ip(), address.ip()) {
         let family = if own.is_ipv4() { "IPv4" } else { "IPv6" };
         return Err(format!(
-            "this server listens on {own}, which speaks {family} alone: `peers = \"[::]:{}\"` speaks both",
+            "this server listens on {own}, {family} only: set `peers = \"[::]:{}\"` for both families",
             own.port()
         ));
     }
@@ -201,7 +201,7 @@ impl Links {
         match refusal_line(self, name, error) {
             Some(line) => self.note_refusal(member, line),
             None if matches!(Closing::of(error), Some(Closing::Duplicate | Closing::Going)) => {}
-            None => tracing::debug!("{name} of server {} did not become a link: {error}", member.id.as_u8()),
+            None => tracing::debug!("no link to {name} of server {}: {error}", member.id.as_u8()),
         }
     }
 
@@ -228,8 +228,8 @@ impl Silence {
                 return;
             }
             Outcome::Silence => format!("no UDP reply from {name} (ZooKeeper used TCP here; open UDP {})", port(name)),
-            Outcome::NoWay(why) => format!("server {id} cannot be dialled at {name}: {why}"),
-            Outcome::NoSuchName(error) => format!("the address {name} of server {id} leads nowhere: {error}"),
+            Outcome::NoWay(why) => format!("cannot dial server {id} at {name}: {why}"),
+            Outcome::NoSuchName(error) => format!("cannot resolve {name}, the address of server {id}: {error}"),
         };
         let now = Instant::now();
         let since = *self.since.entry(name.to_owned()).or_insert(now);

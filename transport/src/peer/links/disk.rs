@@ -52,5 +52,5 @@ impl<T: Send + 'static> Drop for OnDisk<T> {
 }
 
 fn failed() -> String {
-    "a task of this server's has failed".to_owned()
+    "a task of this server failed".to_owned()
 }

@@ -58,7 +58,7 @@ impl Links {
         let now = Instant::now();
         for link in touched.drain(..) {
             if !link.flush(now) {
-                self.warn_of_link(&link, "it does not read", "the peer does not read");
+                self.warn_of_link(&link, "it does not read", "the peer stopped reading");
                 Closing::DoesNotRead.close(&link.connection, "");
             }
         }

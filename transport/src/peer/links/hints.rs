@@ -78,7 +78,7 @@ impl Hints {
         spawn_blocking(move || {
             if let Err(error) = known.write(&file) {
                 // A peer whose address keeps changing would otherwise repeat this line each time.
-                known.notices.warn(error.kind(), &format!("{} cannot be written: {error}", file.display()));
+                known.notices.warn(error.kind(), &format!("cannot write {}: {error}", file.display()));
             }
         });
     }

@@ -113,7 +113,7 @@ pub(super) async fn run(
     };
     let end = match ended {
         Some(Ok(end)) => end,
-        Some(Err(failed)) => End::Wrong(format!("a task of this server's has failed: {failed}")),
+        Some(Err(failed)) => End::Wrong(format!("a task of this server failed: {failed}")),
         None => return,
     };
     report(&links, &up.member, &link, end);
@@ -171,7 +171,7 @@ async fn answer(link: Arc<Link>, mut say: SendStream, mut hear: RecvStream) -> E
                         link.control.wake();
                     }
                     ANSWERED => link.on_answered(),
-                    other => return End::Wrong(format!("it says {other} where it is asked whether it lives")),
+                    other => return End::Wrong(format!("unknown byte {other} on the probe stream")),
                 },
                 Err(error) => return unread_exactly(&link, error).await,
             }
@@ -216,7 +216,7 @@ async fn read_lane(links: Arc<Links>, link: Arc<Link>) -> End {
     let (lane, first) = match opening(&mut stream).await {
         Ok((Opening::Lane(lane), rest)) if link.on_opened(lane) => (lane.lane(), rest),
         Ok((opening, _)) => {
-            return End::Wrong(format!("it opens a stream as {opening:?}, which there is not, or is open"));
+            return End::Wrong(format!("stream opening {opening:?} is misplaced or repeated"));
         }
         Err(end) => return end,
     };
@@ -253,7 +253,7 @@ pub(super) async fn opening(stream: &mut RecvStream) -> Result<(Opening, BytesMu
         }
         match stream.read_chunk(OPENING_READ_BYTES, true).await {
             Ok(Some(chunk)) => received.extend_from_slice(&chunk.bytes),
-            Ok(None) => return Err(End::Wrong("a stream that ends before it has begun".to_owned())),
+            Ok(None) => return Err(End::Wrong("a stream ended before its opening was complete".to_owned())),
             Err(error) => return Err(unread(error)),
         }
     }
@@ -308,7 +308,7 @@ async fn unread_exactly(link: &Link, error: ReadExactError) -> End {
     match error {
         // The stream was finished: the peer stops.
         ReadExactError::FinishedEarly(0) => End::Over(link.connection.closed().await),
-        ReadExactError::FinishedEarly(_) => End::Wrong("a stream that ends where a word begins".to_owned()),
+        ReadExactError::FinishedEarly(_) => End::Wrong("the probe stream ended inside a probe".to_owned()),
         ReadExactError::ReadError(error) => unread(error),
     }
 }

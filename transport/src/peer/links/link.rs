@@ -97,7 +97,7 @@ impl Link {
             Ok(()) | Err(SendDatagramError::ConnectionLost(_)) => {}
             // The peer may accept no datagrams, or only shorter ones.
             Err(error) => {
-                let line = format!("a heartbeat cannot be sent to server {}: {error}", self.peer.as_u8());
+                let line = format!("cannot send a heartbeat to server {}: {error}", self.peer.as_u8());
                 notices.warn((self.peer, "heartbeat"), &line);
             }
         }

@@ -109,7 +109,7 @@ impl Links {
         server.transport_config(transport.clone());
         accept::bound(&mut server);
         let endpoint = Endpoint::new(gate.endpoint_config(), Some(server), socket, Arc::new(TokioRuntime))
-            .map_err(|error| format!("the links to other servers cannot be served: {error}"))?;
+            .map_err(|error| format!("cannot serve links to other servers: {error}"))?;
         let mut members = BTreeMap::new();
         for member in settings.members.iter().filter(|member| member.id != settings.id) {
             let mut dialling = gate.client_config(member.id).map_err(|error| error.to_string())?;
@@ -153,7 +153,7 @@ impl Links {
         let result = tokio::select! {
             () = stop => Ok(()),
             // None of them ends by itself.
-            ended = tasks.join_next() => Err(format!("a task of the links has ended: {ended:?}")),
+            ended = tasks.join_next() => Err(format!("a task of the links ended: {ended:?}")),
         };
         tasks.shutdown().await;
         dispatch::take_rest(&self, &outbox).await;

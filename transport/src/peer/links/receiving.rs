@@ -70,9 +70,9 @@ async fn receive(link: &Link, transfer: TransferId, mut taker: Taker) -> Result<
     Opening::SnapshotRequest(SnapshotRequest { transfer, offset }).encode(&mut request);
     say.write_all(&request).await.map_err(|_| NotReceived::BrokeOff(gone()))?;
     let (bytes, mut chunk) = size(&mut hear).await.map_err(NotReceived::BrokeOff)?;
-    let mut left = bytes
-        .checked_sub(offset)
-        .ok_or_else(|| NotReceived::BrokeOff("the peer's snapshot is shorter than what is here of it".to_owned()))?;
+    let mut left = bytes.checked_sub(offset).ok_or_else(|| {
+        NotReceived::BrokeOff("the peer's snapshot is shorter than the part already received".to_owned())
+    })?;
     while left > 0 {
         let wanted = CHUNK.min(usize::try_from(left).unwrap_or(CHUNK));
         fill(&mut hear, &mut chunk, wanted).await.map_err(NotReceived::BrokeOff)?;
@@ -84,7 +84,7 @@ async fn receive(link: &Link, transfer: TransferId, mut taker: Taker) -> Result<
     }
     match hear.read_chunk(1, true).await {
         Ok(None) if chunk.is_empty() => taker.last_call(|taker| taker.finish()).await.map_err(NotReceived::NotTaken),
-        Ok(_) => Err(NotReceived::BrokeOff("the peer sends more than it said".to_owned())),
+        Ok(_) => Err(NotReceived::BrokeOff("the peer sent more bytes than announced".to_owned())),
         Err(error) => Err(NotReceived::BrokeOff(unread(&error))),
     }
 }
@@ -96,7 +96,7 @@ async fn size(hear: &mut RecvStream) -> Result<(u64, BytesMut), String> {
         match SnapshotReply::take(&mut received) {
             Ok(Some(SnapshotReply::Bytes { bytes })) => return Ok((bytes, received)),
             Ok(Some(SnapshotReply::Refused { reason })) => {
-                return Err(format!("the peer refuses it: {}", reason.escape_debug()));
+                return Err(format!("the peer refused the request: {}", reason.escape_debug()));
             }
             Ok(None) => more(hear, &mut received, CHUNK).await?,
             Err(error) => return Err(error.to_string()),
@@ -120,19 +120,19 @@ async fn more(hear: &mut RecvStream, into: &mut BytesMut, bytes_max: usize) -> R
             into.extend_from_slice(&chunk.bytes);
             Ok(())
         }
-        Ok(None) => Err("the peer has ended before it was whole".to_owned()),
+        Ok(None) => Err("the peer ended the stream before the snapshot was complete".to_owned()),
         Err(error) => Err(unread(&error)),
     }
 }
 
 fn unread(error: &ReadError) -> String {
     match error {
-        ReadError::Reset(_) => "the peer has given it up".to_owned(),
+        ReadError::Reset(_) => "the peer cancelled the transfer".to_owned(),
         ReadError::ConnectionLost(_) => gone(),
         error => error.to_string(),
     }
 }
 
 fn gone() -> String {
-    "the link is gone".to_owned()
+    "the link ended".to_owned()
 }

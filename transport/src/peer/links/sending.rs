@@ -119,7 +119,7 @@ pub(super) fn offer(
     source: Box<dyn SnapshotBytes>,
     too_late: u32,
 ) {
-    let result = Err("the link is gone".to_owned());
+    let result = Err("the link ended".to_owned());
     let sent = Sent { events: links.events.clone(), transfer, result };
     let offer = Offer { source: OnDisk::new(source), too_late, sent };
     let Some(link) = link else { return };
@@ -127,7 +127,7 @@ pub(super) fn offer(
     tokio::spawn(async move {
         tokio::select! {
             () = tokio::time::sleep(ASKED) => if let Some(mut offer) = link.offers.take_now(transfer) {
-                offer.sent.result = Err("the peer did not ask for it".to_owned());
+                offer.sent.result = Err("the peer did not request it".to_owned());
             },
             _ = link.connection.closed() => {}
         }
@@ -146,7 +146,7 @@ pub(super) async fn serve(links: Arc<Links>, link: Arc<Link>) -> End {
             Some(ended) = tasks.join_next() => match ended {
                 Ok(Ok(())) => {}
                 Ok(Err(end)) => return end,
-                Err(failed) => return End::Wrong(format!("a task of this server's has failed: {failed}")),
+                Err(failed) => return End::Wrong(format!("a task of this server failed: {failed}")),
             },
         }
     }
@@ -155,12 +155,12 @@ pub(super) async fn serve(links: Arc<Links>, link: Arc<Link>) -> End {
 async fn answer(links: Arc<Links>, link: Arc<Link>, mut say: SendStream, mut hear: RecvStream) -> Result<(), End> {
     let request = match opening(&mut hear).await? {
         (Opening::SnapshotRequest(request), rest) if rest.is_empty() => request,
-        (opening, _) => return Err(End::Wrong(format!("{opening:?} where a snapshot is asked for"))),
+        (opening, _) => return Err(End::Wrong(format!("stream opening {opening:?} instead of a snapshot request"))),
     };
     // Failure means that the link has ended.
     let _ = say.set_priority(PRIORITY);
     let Ok(mut offer) = timeout(ASKED, link.offers.take(request.transfer)).await else {
-        let _ = reply(&mut say, SnapshotReply::Refused { reason: "there is no such snapshot".to_owned() }).await;
+        let _ = reply(&mut say, SnapshotReply::Refused { reason: "no such snapshot".to_owned() }).await;
         return Ok(());
     };
     let result = match send(&links, &mut offer, request, &mut say, &mut hear).await {
@@ -173,7 +173,7 @@ async fn answer(links: Arc<Links>, link: Arc<Link>, mut say: SendStream, mut hea
     if let Err(why) = &result {
         // A reset, because the receiver would take a finished stream for the end of the snapshot.
         let _ = say.reset(0u32.into());
-        tracing::info!("a snapshot for server {} was not sent: {why}", link.peer.as_u8());
+        tracing::info!("cannot send a snapshot to server {}: {why}", link.peer.as_u8());
     }
     offer.sent.result = result;
     Ok(())
@@ -202,7 +202,7 @@ async fn send(
     let bytes = source.call(|source| source.open()).await?.bytes;
     let SnapshotRequest { mut offset, .. } = request;
     if offset > bytes {
-        let reason = format!("it has {bytes} bytes, {offset} of them are said to be there already");
+        let reason = format!("the snapshot has {bytes} bytes, but the request begins at {offset}");
         reply(say, SnapshotReply::Refused { reason: reason.clone() }).await.map_err(unwritten)?;
         return Err(Unsent::Failed(reason));
     }
@@ -217,7 +217,7 @@ async fn send(
         ahead.sent += 1;
         say.write_chunk(chunk.into()).await.map_err(unwritten)?;
     }
-    say.finish().map_err(|_| Unsent::Failed("the link is gone".to_owned()))
+    say.finish().map_err(|_| Unsent::Failed("the link ended".to_owned()))
 }
 
 /// Returns the bytes to charge to the rate limit.
@@ -239,7 +239,7 @@ fn read_whole(source: &mut dyn SnapshotBytes, offset: u64, bytes: usize) -> Resu
         }
         chunk.extend_from_slice(&more);
     }
-    if chunk.len() == bytes { Ok(chunk) } else { Err("the snapshot is not as long as it said".to_owned()) }
+    if chunk.len() == bytes { Ok(chunk) } else { Err("the snapshot is shorter than announced".to_owned()) }
 }
 
 /// Flow control of the sender.
@@ -257,7 +257,7 @@ impl Ahead {
             let words = chunk.ok_or(Unsent::Unwanted)?;
             self.taken += words.bytes.len() as u64;
             if self.taken > self.sent {
-                return Err(Unsent::Failed("the receiver has taken more than there was".to_owned()));
+                return Err(Unsent::Failed("the receiver acknowledged more chunks than were sent".to_owned()));
             }
         }
         Ok(())
@@ -273,7 +273,7 @@ async fn reply(say: &mut SendStream, reply: SnapshotReply) -> Result<(), WriteEr
 fn unwritten(error: WriteError) -> Unsent {
     match error {
         WriteError::Stopped(_) => Unsent::Unwanted,
-        WriteError::ConnectionLost(_) => Unsent::Failed("the link is gone".to_owned()),
+        WriteError::ConnectionLost(_) => Unsent::Failed("the link ended".to_owned()),
         error => Unsent::Failed(error.to_string()),
     }
 }

@@ -57,18 +57,18 @@ impl Authority {
         };
         let mut roots = RootCertStore::empty();
         for root in certificates(ca)? {
-            roots
-                .add(root)
-                .map_err(|error| content(ca, format!("a certificate that cannot be an authority's: {error}")))?;
+            roots.add(root).map_err(|error| {
+                content(ca, format!("a certificate in this file cannot be an authority's: {error}"))
+            })?;
         }
         let chain = certificates(certificate)?;
         let pem = secret_file::read_private(key, "private key")?;
         let private = PrivateKeyDer::from_pem_slice(&pem)
-            .map_err(|_| content(key, "this is no private key in PEM (PKCS#8, SEC1 or PKCS#1)".to_owned()))?;
+            .map_err(|_| content(key, "this is not a private key in PEM (PKCS#8, SEC1 or PKCS#1)".to_owned()))?;
         let shown = CertifiedKey::from_der(chain, private, &provider())
-            .map_err(|error| content(key, format!("this key does not fit {}: {error}", certificate.display())))?;
+            .map_err(|error| content(key, format!("this key does not match {}: {error}", certificate.display())))?;
         let authority = Self::new(roots, shown)
-            .ok_or_else(|| content(certificate, "no key can be read from this certificate".to_owned()))?;
+            .ok_or_else(|| content(certificate, "cannot read the key of this certificate".to_owned()))?;
         authority
             .check_own(own)
             .map_err(|error| content(certificate, format!("other servers would refuse this certificate: {error}")))?;
@@ -158,7 +158,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SecretFileE
         Ok(found) if (1..=CHAIN_MAX).contains(&found.len()) => Ok(found),
         found => Err(SecretFileError::Content {
             path: path.to_owned(),
-            what: format!("{} certificates in PEM are readable here", found.map_or(0, |found| found.len())),
+            what: format!("found {} readable certificates in PEM", found.map_or(0, |found| found.len())),
             remedy: "1 to 8 are needed",
         }),
     }

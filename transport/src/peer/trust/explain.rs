@@ -35,18 +35,18 @@ impl Gate {
             close_code::PROOF if self.asks_for_proof() => {
                 "has another site key: copy the site key of one server to all others".to_owned()
             }
-            close_code::PROOF => "asks for its site key, and this server has none: copy it here".to_owned(),
+            close_code::PROOF => "requires its site key, which this server lacks: copy it here".to_owned(),
             close_code::KEY => {
-                format!("has not pinned this server's key to it: if it has a new disk, pin {own_key} there")
+                format!("has not pinned this server's key to this server's id: if this server has a new disk, pin {own_key} there")
             }
             close_code::ADDRESS => {
-                "takes no links from other machines: it needs a site key, the same as this one".to_owned()
+                "accepts no links from other machines: it needs the same site key as this server".to_owned()
             }
             close_code::SITE => {
-                "is of another ensemble, for its site has another name: its address is wrong here, or `site` is in one of the two files".to_owned()
+                "belongs to another ensemble, because its site differs: correct its address here, or `site` in one of the two files".to_owned()
             }
             close_code::SERVER => {
-                "says that one of the two is not the server that the other takes it for: an address is wrong on the side that dialled"
+                "reports that an address leads to the wrong server: correct the address on the side that dialled"
                     .to_owned()
             }
             close_code::LIVE_TWICE => {
@@ -66,7 +66,7 @@ impl Gate {
     /// The reason that the peer gives is not shown, because anyone may answer at an address.
     fn refused_there(&self, code: TransportErrorCode) -> Option<String> {
         if code == TransportErrorCode::CONNECTION_REFUSED {
-            return Some("takes no link from here now: it is ending, has too many, or is on loopback only".to_owned());
+            return Some("refuses connections now: it is stopping, has too many, or accepts loopback only".to_owned());
         }
         let own_key = self.public_key();
         Some(match alert(code)? {
@@ -74,12 +74,11 @@ impl Gate {
             // This project's verifiers fail like this for a key that is not pinned.
             AlertDescription::HandshakeFailure if self.shows_raw_key() => {
                 format!(
-                    "does not know this server's key: pin {own_key} there, or, if it does not go by pinned keys, give both the same kind of trust"
+                    "does not know this server's key: pin {own_key} there, or, if it does not use pinned keys, give both servers the same kind of trust"
                 )
             }
-            _ => {
-                "refuses this server's key: both need the same kind of trust (site key, pinned keys, or CA)".to_owned()
-            }
+            _ => "refuses this server's key: both servers need the same kind of trust (site key, pinned keys, or CA)"
+                .to_owned(),
         })
     }
 }
@@ -95,10 +94,10 @@ fn refused_here(code: TransportErrorCode, reason: &str) -> Option<String> {
     Some(match alert {
         AlertDescription::NoApplicationProtocol => "is not a zoolet server of this protocol version".to_owned(),
         AlertDescription::DecryptError => {
-            "shows a key whose other half it does not have: it is not that server".to_owned()
+            "cannot prove that it holds the private key: it is not that server".to_owned()
         }
         _ => format!(
-            "shows no key or certificate that is good here ({}): both sides need the same kind of trust (site key, pinned keys, or CA)",
+            "shows no key or certificate that this server accepts ({}): both servers need the same kind of trust (site key, pinned keys, or CA)",
             reason.escape_debug()
         ),
     })

@@ -44,7 +44,7 @@ pub struct TlsError(String);
 
 impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TLS between servers cannot be set up: {}", self.0)
+        write!(f, "cannot set up TLS between servers: {}", self.0)
     }
 }
 

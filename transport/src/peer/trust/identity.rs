@@ -17,7 +17,7 @@ const FILE_NAME: &str = "server.key";
 const FILE: Kind = Kind {
     label: "zoolet-server-key-1",
     name: "server key",
-    remedy: "restore it from a backup, or delete it: the next start makes a new one, which servers that pin the old one refuse until they pin the new one",
+    remedy: "restore it from a backup, or delete it: the next start makes a new one, which servers with pinned keys must pin",
 };
 
 /// DER prefix of an Ed25519 private key (PKCS#8 version 1, RFC 8410).
@@ -54,7 +54,7 @@ impl Identity {
         };
         Self::from_seed(seed).ok_or_else(|| SecretFileError::Content {
             path,
-            what: "this server key cannot be used".to_owned(),
+            what: "this server key is invalid".to_owned(),
             remedy: FILE.remedy,
         })
     }

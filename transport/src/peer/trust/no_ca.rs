@@ -21,8 +21,8 @@ impl Authority {
     pub fn read(ca: &Path, _certificate: &Path, _key: &Path, _own: ServerId) -> Result<Self, SecretFileError> {
         Err(SecretFileError::Content {
             path: ca.to_owned(),
-            what: "this build takes no certificates".to_owned(),
-            remedy: "the full one does; or give the servers a site key, or pinned keys",
+            what: "this build does not support certificates".to_owned(),
+            remedy: "use the full build, a site key or pinned keys",
         })
     }
 
@@ -55,7 +55,7 @@ mod tests {
     fn whoever_names_an_authority_is_told_what_else_there_is() {
         let [ca, certificate, key] = ["/etc/zoolet/ca.pem", "own.pem", "own.key"].map(Path::new);
         let refused = Authority::read(ca, certificate, key, ServerId::new(1).unwrap()).unwrap_err();
-        let line = "/etc/zoolet/ca.pem: this build takes no certificates: the full one does; or give the servers a site key, or pinned keys";
+        let line = "/etc/zoolet/ca.pem: this build does not support certificates: use the full build, a site key or pinned keys";
         assert_eq!(refused.to_string(), line);
     }
 }

@@ -28,7 +28,7 @@ pub struct PinnedTwice {
 impl fmt::Display for PinnedTwice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (key, one, other) = (self.key, self.one.as_u8(), self.other.as_u8());
-        write!(f, "key {key} is pinned to server {one} and to server {other}: every server has a key of its own")
+        write!(f, "key {key} is pinned to server {one} and to server {other}: each server needs a different key")
     }
 }
 

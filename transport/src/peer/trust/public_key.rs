@@ -76,7 +76,7 @@ impl fmt::Display for PublicKeyError {
             Self::Length(has, wanted) => {
                 write!(f, "a server's public key has {wanted} characters, this text has {has}")
             }
-            Self::Typo => f.write_str("a typo is in this public key: its checksum does not fit; copy it again"),
+            Self::Typo => f.write_str("this public key has a typo: its checksum does not match; copy it again"),
         }
     }
 }

@@ -106,19 +106,19 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotLoopback => f.write_str(
-                "is on another machine, and without a site key only servers on loopback are let in: make one with `zoolet keygen` and copy it to all servers",
+                "is on another machine, but without a site key this server accepts loopback only: make a key with `zoolet keygen` and copy it to all servers",
             ),
             Self::NoProof => f.write_str("shows no proof of the site key: copy this server's site key to it"),
             Self::WrongProof => f.write_str("has another site key: copy the site key of one server to all others"),
             Self::AnotherKeyPinned { shown } => write!(
                 f,
-                "has key {shown}, and another key is pinned to that server here: if it has a new disk, pin the new key; if not, somebody else took its place"
+                "has key {shown}, but another key is pinned to that server here: if it has a new disk, pin the new key; otherwise it is an impostor"
             ),
             Self::KeyOfAnother { owner } => {
                 write!(f, "has the key that is pinned to server {} here: one of the two ids is wrong", owner.as_u8())
             }
             Self::NoKeyPinned { shown } => {
-                write!(f, "has key {shown}, and no key is pinned to that server here: if it is yours, pin this one")
+                write!(f, "has key {shown}, but no key is pinned to that server here: if the server is yours, pin this key")
             }
             Self::NotCertified => f.write_str("has a certificate that does not name that server"),
             Self::OwnKey => f.write_str(
@@ -127,7 +127,7 @@ impl fmt::Display for Why {
             Self::NoKey => f.write_str("shows no key of a zoolet server"),
             Self::AnotherSite { site, own } => write!(
                 f,
-                "is of another ensemble, its site being {} and this server's {}: its address is wrong here, or `site` is in one of the two files",
+                "belongs to another ensemble (its site is {}, this server's is {}): correct its address here, or `site` in one of the two files",
                 site_name(site),
                 site_name(own)
             ),
@@ -135,21 +135,21 @@ impl fmt::Display for Why {
                 write!(f, "answers at the address of server {}: one of the two addresses is wrong", dialled.as_u8())
             }
             Self::AsksForAnother { wanted } => {
-                write!(f, "takes this server for server {}: one of the two addresses is wrong there", wanted.as_u8())
+                write!(f, "dialled this server as server {}: one of the two addresses is wrong there", wanted.as_u8())
             }
             Self::OwnId => f.write_str(
-                "says that it is this server: if its id is wrong, change it there; if it is a copy of this server, stop it",
+                "claims this server's id: if its id is wrong, change it there; if it is a copy of this server, stop it",
             ),
             Self::LiveTwice { first } => {
                 write!(f, "is refused, because a server with this id or key is live at {first}: stop one of the two")
             }
-            Self::NotUnderstood => f.write_str("says nothing that this release understands"),
+            Self::NotUnderstood => f.write_str("sent no Hello that this release understands"),
         }
     }
 }
 
 fn site_name(site: &str) -> String {
-    if site.is_empty() { "without a name".to_owned() } else { format!("{site:?}") }
+    if site.is_empty() { "unnamed".to_owned() } else { format!("{site:?}") }
 }
 
 /// Codes with which a server refuses a peer.
@@ -179,7 +179,7 @@ impl Why {
     fn unproved(&self) -> Option<&'static str> {
         match self {
             Self::NoProof => Some("it shows no proof of the site key"),
-            Self::WrongProof => Some("its proof is not of this site's key"),
+            Self::WrongProof => Some("its proof is for another site key"),
             Self::NoKeyPinned { .. } => Some("its key is not pinned to that server here"),
             Self::NotCertified => Some("its certificate does not name that server"),
             Self::NotLoopback

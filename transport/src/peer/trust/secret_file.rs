@@ -62,19 +62,19 @@ impl fmt::Display for SecretFileError {
         match self {
             Self::Io { path, error } if error.kind() == io::ErrorKind::PermissionDenied => write!(
                 f,
-                "{}: the user that this process runs as may not read it: give it to that user (chown), mode 0600",
+                "{}: permission denied: make the user of this process its owner (chown), mode 0600",
                 path.display()
             ),
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
             Self::Readable { path, name, mode } => write!(
                 f,
-                "{}: others may read or change this {name} (mode {mode:04o}). If others have accounts here, make a new one; if you \
-                 know that nobody read or changed it, run `chmod 600 {}`",
+                "{}: other users may read or change this {name} (mode {mode:04o}): make a new one, or, if no other user can have \
+                 read or changed it, run `chmod 600 {}`",
                 path.display(),
                 path.display()
             ),
             Self::Content { path, what, remedy } => write!(f, "{}: {what}: {remedy}", path.display()),
-            Self::Random => f.write_str("the system gives no random numbers, so no key can be made"),
+            Self::Random => f.write_str("cannot make a key: the system provides no random numbers"),
         }
     }
 }
@@ -134,7 +134,7 @@ fn open(path: &Path) -> Result<File, SecretFileError> {
     if !fs::metadata(path).map_err(|error| io_error(path, error))?.is_file() {
         return Err(SecretFileError::Content {
             path: path.to_owned(),
-            what: "this is no file".to_owned(),
+            what: "not a regular file".to_owned(),
             remedy: "name the file with the key or certificate",
         });
     }
@@ -154,7 +154,7 @@ fn io_error(path: &Path, error: io::Error) -> SecretFileError {
 
 /// Decodes a secret. Errors contain no character of the file, which may hold another secret.
 fn parse(kind: Kind, bytes: &[u8]) -> Result<[u8; 32], String> {
-    let foreign = || format!("this is no {}: one begins with `{}:`", kind.name, kind.label);
+    let foreign = || format!("this is not a {}, which begins with `{}:`", kind.name, kind.label);
     let text = std::str::from_utf8(bytes).map_err(|_| foreign())?.trim();
     if text.is_empty() {
         return Err(format!("this {} is empty", kind.name));
@@ -165,7 +165,7 @@ fn parse(kind: Kind, bytes: &[u8]) -> Result<[u8; 32], String> {
         return Err(format!("this {} is too short: {} of {wanted} characters follow the colon", kind.name, body.len()));
     }
     checked_text::decode(kind.label, body)
-        .ok_or_else(|| format!("this {} is damaged: its checksum does not fit", kind.name))
+        .ok_or_else(|| format!("this {} is damaged: its checksum does not match", kind.name))
 }
 
 /// Creates `directory/name` atomically, also across a power failure.

@@ -8,7 +8,7 @@ use std::path::Path;
 const FILE: Kind = Kind {
     label: "zoolet-site-key-1",
     name: "site key",
-    remedy: "copy the file of another server of this site, or make a new one for all of them with `zoolet keygen`",
+    remedy: "copy the file from another server of this site, or make a new one for all servers with `zoolet keygen`",
 };
 
 /// 256 random bits that admit a server to its site.
@@ -36,7 +36,7 @@ impl SiteKey {
             Some(secret) => Ok(Self(secret)),
             None => Err(SecretFileError::Content {
                 path: path.to_owned(),
-                what: "there is no site key".to_owned(),
+                what: "no such file".to_owned(),
                 remedy: FILE.remedy,
             }),
         }

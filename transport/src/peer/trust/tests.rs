@@ -172,7 +172,10 @@ fn without_a_secret_nobody_from_another_machine_is_heard() {
     let gate = Gate::new(Identity::generate().unwrap(), Trust::Loopback, Pins::new());
     for there in ["10.0.3.11:2888", "[fe80::1]:2888", "[::ffff:10.0.0.1]:1", "0.0.0.0:1"] {
         let refused = gate.check_address(there.parse().unwrap()).unwrap_err();
-        assert!(refused.to_string().ends_with("make one with `zoolet keygen` and copy it to all servers"), "{refused}");
+        assert!(
+            refused.to_string().ends_with("make a key with `zoolet keygen` and copy it to all servers"),
+            "{refused}"
+        );
     }
     for here in ["127.0.0.1:1", "127.3.2.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
         gate.check_address(here.parse().unwrap()).unwrap();
@@ -193,14 +196,14 @@ async fn another_site_key_is_refused_on_both_sides() {
     let (a, b) = (Server::new(1, site(), &Pins::new()), Server::new(2, site(), &Pins::new()));
     let (dialler, acceptor) = lines(link(&a, 2, &b).await);
     assert_eq!(dialler, "gw-b:2888 has another site key: copy the site key of one server to all others");
-    assert_eq!(acceptor, "somebody claims to be server 1 and is refused: its proof is not of this site's key");
+    assert_eq!(acceptor, "somebody claims to be server 1 and is refused: its proof is for another site key");
 }
 
 #[tokio::test]
 async fn a_server_without_a_site_key_is_told_that_it_needs_one() {
     let (a, b) = (Server::new(1, Trust::Loopback, &Pins::new()), Server::new(2, site(), &Pins::new()));
     let (dialler, acceptor) = lines(link(&a, 2, &b).await);
-    assert_eq!(dialler, "gw-b:2888 asks for its site key, and this server has none: copy it here");
+    assert_eq!(dialler, "gw-b:2888 requires its site key, which this server lacks: copy it here");
     assert_eq!(acceptor, "somebody claims to be server 1 and is refused: it shows no proof of the site key");
 }
 
@@ -261,12 +264,14 @@ async fn a_key_that_is_not_pinned_does_not_get_through_tls() {
     assert_eq!(
         dialler,
         format!(
-            "gw-b:2888 does not know this server's key: pin {key} there, or, if it does not go by pinned keys, give both the same kind of trust"
+            "gw-b:2888 does not know this server's key: pin {key} there, or, if it does not use pinned keys, give both servers the same kind of trust"
         )
     );
     assert_eq!(
         acceptor,
-        format!("somebody shows key {key}, which is pinned to no server here: if it is one of yours, pin it")
+        format!(
+            "somebody shows key {key}, which is not pinned to any server here: if the server is yours, pin the key"
+        )
     );
 
     // The dialler refuses as well, before it shows its own key.
@@ -288,7 +293,7 @@ async fn a_pinned_key_opens_for_its_own_server_only() {
     assert_eq!(
         dialler,
         format!(
-            "gw-b:2888 has not pinned this server's key to it: if it has a new disk, pin {} there",
+            "gw-b:2888 has not pinned this server's key to this server's id: if this server has a new disk, pin {} there",
             a.gate.public_key()
         )
     );
@@ -304,7 +309,7 @@ async fn a_pin_holds_beside_the_site_key() {
     pins.pin(id(1), first.gate.public_key()).unwrap();
     assert_eq!(link(&first, 2, &b).await, (Ok(2), Ok(1)));
     let (_, acceptor) = lines(link(&second, 2, &b).await);
-    assert!(acceptor.contains("and another key is pinned to that server here"), "{acceptor}");
+    assert!(acceptor.contains("but another key is pinned to that server here"), "{acceptor}");
 
     // Server 1's key is refused under every other id.
     let posing =

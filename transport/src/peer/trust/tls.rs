@@ -210,7 +210,10 @@ impl fmt::Display for NotPinned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, server } = self;
         match server {
-            None => write!(f, "shows key {key}, which is pinned to no server here: if it is one of yours, pin it"),
+            None => write!(
+                f,
+                "shows key {key}, which is not pinned to any server here: if the server is yours, pin the key"
+            ),
             Some(server) => write!(
                 f,
                 "answers for server {} with key {key}, which is not the one pinned here: if that server has a new disk, pin the new key",

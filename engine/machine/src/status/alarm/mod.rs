@@ -65,7 +65,7 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
         let (id, seconds) = (leader.as_u8(), status.leader_silent_ms / 1000);
         raise(
             format!("the leader, server {id}, has not been heard for {seconds} s, and no other was elected"),
-            "start the servers that are gone; if they run, see that UDP is open both ways",
+            "start the servers that are down; if they run, check that UDP is open both ways",
         );
     }
     if let Some(refused) = status.went_back {
@@ -74,56 +74,56 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
                 "server {} is refused: it knows commits that this leader does not have, because an older copy of a data directory was put back",
                 refused.as_u8()
             ),
-            "empty no server that serves, or nobody will; copy the refused one's data away, they may be the only copy, then empty it and start it again",
+            "do not empty a server that serves, or the ensemble stops. Copy the refused server's data away (it may be the only copy), empty its data directory, and start it again",
         );
     }
     if let Some((learner, sent)) = status.snapshots.filter(|&(_, sent)| sent >= SNAPSHOTS) {
         raise(
-            format!("server {} was sent {sent} snapshots, and has not caught up", learner.as_u8()),
-            "if it does not take them, its own status says why. Else the log has to hold what is written while a snapshot goes over: fewer writes for a while, more log_segments, or a faster link; if its link breaks, that first",
+            format!("server {} has not caught up after {sent} snapshots", learner.as_u8()),
+            "if it rejects them, its own status says why. If its link breaks, mend that first. Otherwise the log must hold all writes during a transfer: write less for a while, raise log_segments, or use a faster link",
         );
     }
     if let Some((peer, zxid)) = status.differs {
         raise(
-            format!("server {}'s state was not this one's at {zxid}", peer.as_u8()),
-            "one of the two is wrong: compare their digests with a third server's; stop the odd one, empty its data directory, start it again",
+            format!("server {}'s state differed from this server's at {zxid}", peer.as_u8()),
+            "one of the two is wrong: compare their digests with a third server's; stop the server that differs, empty its data directory, start it again",
         );
     }
     if let Some(hangs_ms) = disk::hangs_ms(status) {
         raise(
             format!("the disk has not answered for {} s: writes here wait for it", hangs_ms / 1000),
-            "the kernel's log says why, most often a medium or a cable that fails; a medium that hangs again and again is to be replaced",
+            "see the kernel's log for the cause, most often a failing medium or cable; replace a medium that hangs repeatedly",
         );
     }
     if disk::is_gone(status) {
         raise(
             disk::DATA_DIRECTORY_GONE.to_owned(),
             if status.members.len() > 1 {
-                "move the original back. If it is gone, and while the other servers serve, stop this server, empty its data directory, and start it: the others fill it again"
+                "move the original back. If it is lost and the other servers serve, stop this server, empty its data directory, and start it: the others fill it again"
             } else {
-                "move the original back. If it is gone, copy the data out with a client before you stop this server: there is no other copy"
+                "move the original back. If it is lost, copy the data out with a client before you stop this server: it holds the only copy"
             },
         );
     }
     if disk::is_damaged(status) {
         raise(
-            "the base is damaged: a pass over it found what was not written so".to_owned(),
+            "the base is damaged: a scrub found bytes that differ from those written".to_owned(),
             if status.members.len() > 1 {
-                "replace the disk; an empty data directory is filled again by the other servers"
+                "replace the disk; the other servers fill an empty data directory again"
             } else {
-                "copy through its clients what can still be read, and begin anew on another disk: this server is alone, and nobody else has its data"
+                "copy the readable data out with a client, and start anew on another disk: this server runs alone and holds the only copy"
             },
         );
     }
     if status.is_read_only {
         let what = match status.members.len() {
-            _ if status.role.is_empty() => "disk read-only: this server does not vote, and serves nobody",
+            _ if status.role.is_empty() => "disk read-only: this server neither votes nor serves clients",
             0 | 1 => "disk read-only: reads go on, writes and new sessions are refused",
-            _ => "disk read-only: this server does not vote, and serves reads while nothing is written elsewhere",
+            _ => "disk read-only: this server does not vote, and serves reads until another server commits a write",
         };
         raise(
             what.to_owned(),
-            "the kernel's log says why, most often a medium that fails: stop the server, check the file system, mount it, start the server",
+            "see the kernel's log for the cause, most often a failing medium: stop the server, check the file system, mount it, start the server",
         );
     } else if let Some(why) = status.refusing_writes {
         raise(
@@ -132,17 +132,17 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
                 status.lack.filter(|lack| lack.of.why() == why).map_or_else(String::new, by)
             ),
             if why == Shortage::Memory.why() {
-                "delete znodes, or give base_cache_bytes more, on every server"
+                "delete znodes, or raise base_cache_bytes on every server"
             } else {
-                "delete znodes, make room on the disk (or allow more of it: disk_bytes_max), or see what the log says of it"
+                "delete znodes, free space on the disk (or raise disk_bytes_max), or see the server's log for the cause"
             },
         );
     } else if let Some(refusal) = status.refusal {
         let why = refusal.why();
         let lack = status.lack.filter(|lack| lack.of.why() == why).map_or_else(String::new, by);
         raise(
-            format!("{why}{lack}: this server lets others lead, and if it leads writes are refused"),
-            "make room here (or allow more of the disk: disk_bytes_max), or see what the log says of it",
+            format!("{why}{lack}: this server lets others lead, and refuses writes if it leads"),
+            "free space here (or raise disk_bytes_max), or see the server's log for the cause",
         );
     }
     raise_refusals_of_others(status, raise);
@@ -150,9 +150,9 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
     raise_lags(status, raise);
     if !status.is_counted && own_kind(status) == Some(Kind::Voter) {
         raise(
-            "this server's disk does not count: it was emptied, replaced or lost its log, and no leader has taken it in again"
+            "this server's disk does not count: it was emptied, was replaced or lost its log, and no leader has readmitted it"
                 .to_owned(),
-            "wait until it has caught up; it needs a leader with a quorum without it",
+            "wait until it has caught up; that needs a leader with a quorum of the other servers",
         );
     }
     raise_missing(status, true, raise);
@@ -165,9 +165,9 @@ fn by(lack: Lack) -> String {
         // The file system reports enough room, which some only estimate, but the reserve could not
         // be made.
         _ if lack.missing_bytes == 0 => String::new(),
-        Shortage::Disk => format!("; {free} are free, and {missing} more must be"),
-        Shortage::Bound => format!("; {missing} less must be taken"),
-        Shortage::Memory => format!("; {missing} less of its file must be written"),
+        Shortage::Disk => format!("; {free} are free, {missing} more are needed"),
+        Shortage::Bound => format!("; {missing} must be freed"),
+        Shortage::Memory => format!("; its file must shrink by {missing}"),
     }
 }
 
@@ -176,29 +176,29 @@ fn of_what_lasts(status: &Status, raise: &mut Raise<'_>) {
     if status.sessions_max > 0 && status.sessions >= status.sessions_max {
         raise(
             format!(
-                "new sessions are refused: there are {} of {} (sessions_max); {} were refused since the start",
+                "new sessions are refused: {} of {} are open (sessions_max); {} were refused since the start",
                 status.sessions, status.sessions_max, status.sessions_refused
             ),
-            "see which clients begin them (`cons`, `dump`): one that leaves without closing keeps its session for its timeout; or give sessions_max more",
+            "see which clients open them (`cons`, `dump`): a client that leaves without closing keeps its session until the timeout; or raise sessions_max",
         );
     }
     if let Some(what) = stranger(status) {
         raise(
             what,
-            "nothing changes yet who belongs to an ensemble: take the server out of the files, or leave it an observer that serves clients",
+            "no command changes the members yet: remove the server from the files, or leave it as an observer that serves clients",
         );
     }
     if let Some(p99_us) = disk::slow_us(status) {
         raise(
             format!("the disk is slow: one fdatasync in a hundred takes {} ms or more", p99_us / 1000),
-            "another medium for the data directory, or fewer others that write to this one",
+            "move the data directory to another medium, or let fewer programs write to this one",
         );
     }
     if let Some(flash) = &status.flash {
         if flash.is_over_budget {
             raise(
                 flash.over_budget(),
-                "nothing is slowed: fewer writes, or several at a time, which share blocks; if this medium takes more, flash_bytes_per_day and endurance_bytes of a profile",
+                "the server does not throttle: write less, or batch writes, which then share blocks; if this medium endures more, raise flash_bytes_per_day and endurance_bytes in a profile",
             );
         }
         if let Some(trouble) = flash.device.as_ref().and_then(DeviceWear::trouble) {
@@ -210,7 +210,7 @@ fn of_what_lasts(status: &Status, raise: &mut Raise<'_>) {
     if voters > 0 && voters.is_multiple_of(2) {
         raise(
             format!("{voters} voters survive no more failures than {}", voters - 1),
-            "an odd number of voters: one more, or make one of them an observer",
+            "use an odd number of voters: add one, or make one of them an observer",
         );
     }
 }
@@ -224,21 +224,19 @@ fn raise_refusals_of_others(status: &Status, raise: &mut Raise<'_>) {
             let (others, remedy) = match (refusal, all_voters_refuse(status)) {
                 (Refusal::Shortage(_), true) => (
                     "and no voter has room",
-                    "make room on one voter's disk, and it leads after 10 s; zoolet status of that server says how much is missing",
+                    "free space on one voter's disk, and it leads after 10 s; zoolet status of that server shows how much is missing",
                 ),
                 (_, true) => (
-                    "and no voter takes them",
-                    "zoolet status of each voter says what helps; the first that takes writes leads after 10 s",
+                    "and no voter accepts writes",
+                    "zoolet status of each voter names the remedy; the first voter that accepts writes leads after 10 s",
                 ),
-                (_, false) => {
-                    ("and another voter is to lead", "wait 10 s; then see what the other voters' zoolet status says")
-                }
+                (_, false) => ("and another voter is to lead", "wait 10 s; then run zoolet status on the other voters"),
             };
             raise(format!("writes are refused: server {id} leads, {why}, {others}"), remedy);
         } else {
             raise(
                 format!("server {id} would refuse writes if it led: {why}"),
-                "make room there before it has to lead; its own zoolet status says how much is missing",
+                "free space there before it has to lead; its own zoolet status shows how much is missing",
             );
         }
     }
@@ -262,7 +260,7 @@ fn raise_disks_of_others(status: &Status, costs_a_server: bool, raise: &mut Rais
         for trouble in troubles {
             raise(
                 format!("server {}: {}", member.id.as_u8(), trouble.what()),
-                "its own zoolet status says more, and what helps",
+                "see its own zoolet status for details and the remedy",
             );
         }
     }
@@ -270,22 +268,23 @@ fn raise_disks_of_others(status: &Status, costs_a_server: bool, raise: &mut Rais
 
 /// Raises lagging and silent servers, seen here or reported by the leader.
 fn raise_lags(status: &Status, raise: &mut Raise<'_>) {
-    const REMEDY: &str = "see its disk (fdatasync in its status), its processor and its link: one of them is too slow for what is written";
+    const REMEDY: &str =
+        "check its disk (fdatasync in its status), its processor and its link: one of them is too slow for the writes";
     for learner in status.learners.iter().filter(|learner| learner.is_synced && learner.behind_ms >= LAG_MS) {
         let LearnerStatus { id, behind, behind_ms, .. } = learner;
-        raise(format!("server {} stays behind: {behind} entries, for {} s", id.as_u8(), behind_ms / 1000), REMEDY);
+        raise(format!("server {} lags by {behind} entries, for {} s", id.as_u8(), behind_ms / 1000), REMEDY);
     }
     if status.behind_ms >= LAG_MS {
         let (behind, seconds) = (status.behind, status.behind_ms / 1000);
-        raise(format!("this server stays behind: {behind} committed entries, for {seconds} s"), REMEDY);
+        raise(format!("this server lags by {behind} committed entries, for {seconds} s"), REMEDY);
     }
     let Some((leader, health)) = status.leaders_health() else { return };
     let leader = leader.as_u8();
     for id in &health.lagging {
         match Some(*id) == status.id {
             true if status.behind_ms >= LAG_MS => {}
-            true => raise(format!("this server stays behind, says its leader, server {leader}"), REMEDY),
-            false => raise(format!("server {} stays behind, says its leader, server {leader}", id.as_u8()), REMEDY),
+            true => raise(format!("this server lags, reports its leader, server {leader}"), REMEDY),
+            false => raise(format!("server {} lags, reports its leader, server {leader}", id.as_u8()), REMEDY),
         }
     }
     let is_missed_here =
@@ -293,9 +292,9 @@ fn raise_lags(status: &Status, raise: &mut Raise<'_>) {
     for id in health.silent.iter().filter(|id| !is_missed_here(**id)) {
         let what = match Some(*id) == status.id {
             true => format!("the leader, server {leader}, does not hear this server"),
-            false => format!("server {} is not heard by the leader, server {leader}", id.as_u8()),
+            false => format!("the leader, server {leader}, does not hear server {}", id.as_u8()),
         };
-        raise(what, "see that it runs, and that UDP between the two is open both ways");
+        raise(what, "check that it runs, and that UDP between the two is open both ways");
     }
 }
 
@@ -311,8 +310,8 @@ fn raise_missing(status: &Status, votes: bool, raise: &mut Raise<'_>) {
         let Some(silent_ms) = status.silent_ms(peer) else { continue };
         let remedy = match peer.refusal {
             // The refusal names its own remedy; opening UDP does not help.
-            Some(_) => "what its line says; and see that it runs",
-            None => "see that it runs, and that UDP to it is open both ways",
+            Some(_) => "follow the reason in its line, and check that it runs",
+            None => "check that it runs, and that UDP to it is open both ways",
         };
         raise(missing(peer, silent_ms), remedy);
     }
@@ -325,9 +324,9 @@ fn is_voter(status: &Status, id: ServerId) -> bool {
 /// Returns the remedy for a worn disk that still works.
 fn replace_disk(status: &Status) -> &'static str {
     if status.members.len() > 1 {
-        "replace it before it fails; an empty data directory is filled again by the other servers"
+        "replace the disk before it fails; the other servers fill an empty data directory again"
     } else {
-        "stop the server, copy its data directory to another disk, and start it there, before this one fails"
+        "before this disk fails, stop the server, copy its data directory to another disk, and start it there"
     }
 }
 
@@ -345,11 +344,9 @@ fn stranger(status: &Status) -> Option<String> {
     let is_meant_to_vote = status.id.is_some_and(|id| status.file_voters.contains(&id));
     match (own_kind(status).is_some(), strangers.is_empty()) {
         (false, _) if !is_meant_to_vote => None,
-        (false, _) => {
-            Some(format!("this server is none of the ensemble's members, which are {members}: it does not vote"))
-        }
+        (false, _) => Some(format!("this server is not one of the ensemble's members, {members}: it does not vote")),
         (true, false) => Some(format!(
-            "this server's file names {strangers}, and the ensemble's members are {members}: others do not vote"
+            "this server's file names {strangers} as voters, and the ensemble's members are {members}: other servers do not vote"
         )),
         (true, true) => None,
     }
@@ -450,9 +447,12 @@ mod tests {
         for (raised, expected) in [
             (
                 raised(|s| (s.id, s.is_counted, s.file_voters) = (five, false, vec![one, five.unwrap()])),
-                "this server is none of the ensemble's members, which are 1, 2, 3, 4",
+                "this server is not one of the ensemble's members, 1, 2, 3, 4",
             ),
-            (raised(|s| s.members.truncate(1)), "this server's file names 2, 3, and the ensemble's members are 1:"),
+            (
+                raised(|s| s.members.truncate(1)),
+                "this server's file names 2, 3 as voters, and the ensemble's members are 1:",
+            ),
             (
                 raised(|s| (s.role, s.leader, s.leader_silent_ms) = ("follower", Some(two), 3_100)),
                 "the leader, server 2, has not been heard for 3 s",
@@ -461,28 +461,28 @@ mod tests {
                 raised(|s| s.went_back = Some(two)),
                 "server 2 is refused: it knows commits that this leader does not have",
             ),
-            (raised(|s| s.snapshots = Some((two, 3))), "server 2 was sent 3 snapshots, and has not caught up"),
-            (raised(|s| s.differs = Some((two, Zxid::ZERO))), "server 2's state was not this one's at 0x0"),
+            (raised(|s| s.snapshots = Some((two, 3))), "server 2 has not caught up after 3 snapshots"),
+            (raised(|s| s.differs = Some((two, Zxid::ZERO))), "server 2's state differed from this server's at 0x0"),
             (raised(|s| s.disk[2].1 = 1), "the base is damaged"),
             (raised(|s| s.refusing_writes = Some("the disk is full")), "writes are refused: the disk is full"),
             (
                 raised(|s| (s.is_read_only, s.refusing_writes) = (true, Some("the disk is read-only"))),
-                "disk read-only: this server does not vote, and serves reads while",
+                "disk read-only: this server does not vote, and serves reads until",
             ),
             (
                 raised(|s| (s.is_read_only, s.role, s.leader) = (true, "", ServerId::new(2))),
-                "disk read-only: this server does not vote, and serves nobody",
+                "disk read-only: this server neither votes nor serves clients",
             ),
             (raised(|s| s.is_counted = false), "this server's disk does not count"),
             (
                 raised(|s| (s.sessions, s.sessions_max, s.sessions_refused) = (50, 50, 7)),
-                "new sessions are refused: there are 50 of 50 (sessions_max); 7 were refused since the start",
+                "new sessions are refused: 50 of 50 are open (sessions_max); 7 were refused since the start",
             ),
             (raised(|s| s.disk[3].1 = 7_900), "the disk has not answered for 7 s: writes here wait for it"),
             (raised(|s| s.disk[1].1 = 600_000), "the disk is slow: one fdatasync in a hundred takes 600 ms or more"),
             (
                 raised(|s| s.flash = Some(FlashStatus { is_over_budget: true, ..FlashStatus::default() })),
-                "more is written to the flash than its budget: 0 B in 0 s, and 1.60 GB are for a day",
+                "flash writes exceed the budget: 0 B in 0 s, budget 1.60 GB a day",
             ),
             (raised(|s| s.flash = Some(worn(80))), "mmcblk0 has used 80 to 90 % of its life"),
             (
@@ -535,14 +535,14 @@ mod tests {
             alarms_of(|s| (s.refusing_writes, s.lack) = (Some(why), lack))[0].what.clone()
         };
         for (of, expected) in [
-            (Shortage::Disk, "writes are refused: the disk is full; 1.02 MB are free, and 64.0 MB more must be"),
+            (Shortage::Disk, "writes are refused: the disk is full; 1.02 MB are free, 64.0 MB more are needed"),
             (
                 Shortage::Bound,
-                "writes are refused: the data directory takes as much of the disk as it may; 64.0 MB less must be taken",
+                "writes are refused: the data directory is as large as disk_bytes_max allows; 64.0 MB must be freed",
             ),
             (
                 Shortage::Memory,
-                "writes are refused: the tree is as large as the memory for it allows; 64.0 MB less of its file must be written",
+                "writes are refused: the tree is as large as its memory allows; its file must shrink by 64.0 MB",
             ),
         ] {
             assert_eq!(refusing(of.why(), of), expected);
@@ -605,9 +605,9 @@ mod tests {
                 "server 2: its base is damaged",
             ),
             (Health { refusal: full, ..Health::default() }, "server 2 would refuse writes if it led: the disk is full"),
-            (Health { lagging: vec![three], ..leading.clone() }, "server 3 stays behind, says its leader, server 2"),
-            (Health { lagging: vec![one], ..leading.clone() }, "this server stays behind, says its leader, server 2"),
-            (Health { silent: vec![three], ..leading.clone() }, "server 3 is not heard by the leader, server 2"),
+            (Health { lagging: vec![three], ..leading.clone() }, "server 3 lags, reports its leader, server 2"),
+            (Health { lagging: vec![one], ..leading.clone() }, "this server lags, reports its leader, server 2"),
+            (Health { silent: vec![three], ..leading.clone() }, "the leader, server 2, does not hear server 3"),
             (Health { silent: vec![one], ..leading }, "the leader, server 2, does not hear this server"),
         ] {
             assert_eq!(follower(health), [expected]);
@@ -631,7 +631,7 @@ mod tests {
         assert!(
             full.contains(&"writes are refused: server 2 leads, the disk is full, and no voter has room".to_owned())
         );
-        let broken = refused(Refusal::Log).into_iter().any(|what| what.ends_with("and no voter takes them"));
+        let broken = refused(Refusal::Log).into_iter().any(|what| what.ends_with("and no voter accepts writes"));
         assert!(broken);
     }
 
@@ -644,19 +644,16 @@ mod tests {
             })
         };
         assert_eq!(lags(9_000), [""; 0]);
-        assert_eq!(lags(60_000), ["server 2 stays behind: 299 entries, for 60 s"]);
+        assert_eq!(lags(60_000), ["server 2 lags by 299 entries, for 60 s"]);
         assert_eq!(
             raised(|s| (s.behind, s.behind_ms) = (7, 12_000)),
-            ["this server stays behind: 7 committed entries, for 12 s"]
+            ["this server lags by 7 committed entries, for 12 s"]
         );
         let full = |s: &mut Status| {
             (s.role, s.leader) = ("follower", ServerId::new(2));
             s.refusal = Some(Refusal::Shortage(Shortage::Disk));
         };
-        assert_eq!(
-            raised(full),
-            ["the disk is full: this server lets others lead, and if it leads writes are refused"]
-        );
+        assert_eq!(raised(full), ["the disk is full: this server lets others lead, and refuses writes if it leads"]);
     }
 
     #[test]

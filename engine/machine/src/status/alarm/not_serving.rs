@@ -41,14 +41,14 @@ pub(super) fn why(status: &Status) -> (String, &'static str) {
     let joins = status.leader.filter(|&leader| status.peers.iter().any(|peer| peer.id == leader));
     if let (Some(leader), Some(reason)) = (joins, &status.snapshot_not_taken) {
         return (
-            format!("not serving yet: the snapshot of server {} was not taken: {reason}", leader.as_u8()),
-            "make room on the disk (or allow more of it: disk_bytes_max), or see what the log says of it: it is tried again by itself, after half a minute at the latest",
+            format!("not serving yet: cannot take the snapshot of server {}: {reason}", leader.as_u8()),
+            "free space on the disk (or raise disk_bytes_max), or see the server's log for the cause; the server retries at least every 32 s",
         );
     }
     if let Some(leader) = joins {
         return (
             format!("not serving yet: this server is catching up with server {}", leader.as_u8()),
-            "wait: it serves when it has everything; a large snapshot takes minutes",
+            "wait: it serves once it has caught up; a large snapshot takes minutes",
         );
     }
     if let Some(Other { leader, shown_by }) = other_leader(status).filter(|_| status.is_born) {
@@ -58,23 +58,23 @@ pub(super) fn why(status: &Status) -> (String, &'static str) {
         return (
             format!("not following server {}{shown}", leader.as_u8()),
             if is_reached {
-                "wait some seconds; if it stays so, run zoolet status on that leader: it says why it refuses this server. Empty no data directory before that"
+                "wait some seconds; if this persists, run zoolet status on that leader: it shows why it refuses this server. Do not empty a data directory before that"
             } else {
-                "this server does not reach that leader: see that UDP between the two is open both ways"
+                "this server does not reach that leader: check that UDP between the two is open both ways"
             },
         );
     }
     match (status.is_born, status.meets_born) {
         (false, true) => (
-            "no leader: the ensemble exists, and this server's disk is new: it does not count before a leader has taken it in"
+            "no leader: the ensemble exists, and this server's disk is new: it does not count until a leader has admitted it"
                 .to_owned(),
-            "start the other voters with the disks that they had: a majority of all that has a leader takes this one in by itself",
+            "start the other voters with their own disks: once a majority has a leader, that leader admits this server",
         ),
         (false, false) => unborn(&voters),
         (true, _) if voters.counted < voters.needed() => no_quorum(&voters),
         (true, _) => (
-            format!("no leader: {} of {} voters are here and elect one", voters.counted, voters.count),
-            "wait some seconds; if it stays so, disks hang, or the others do not reach each other: ask each of them with zoolet status",
+            format!("no leader: {} of {} voters are present and elect one", voters.counted, voters.count),
+            "wait some seconds; if this persists, disks hang or the other servers do not reach each other: run zoolet status on each",
         ),
     }
 }
@@ -106,20 +106,21 @@ fn unborn(voters: &Voters) -> (String, &'static str) {
     let count = voters.count;
     if voters.missing.is_empty() {
         return (
-            format!("no leader: all {count} voters of the file are here, and the ensemble is about to begin"),
-            "wait some seconds; if it stays so, the others do not reach each other: ask each of them with zoolet status",
+            format!("no leader: all {count} voters of the file are present, and the ensemble is about to begin"),
+            "wait some seconds; if this persists, the other servers do not reach each other: run zoolet status on each",
         );
     }
     let missing = list(voters.missing.iter().copied());
     (
         format!("no leader: the ensemble begins when all {count} voters have met once; not reached: {missing}"),
-        "start them; later a majority will do. If they run, see why they are not reached: wrong key, wrong file, or UDP that is not open both ways",
+        "start them; later a majority suffices. If they run, check the key, the file, and that UDP is open both ways",
     )
 }
 
 fn no_quorum(voters: &Voters) -> (String, &'static str) {
     let Voters { count, counted, .. } = voters;
-    let mut what = format!("no leader: {counted} of {count} voters are here and count, and {} must", voters.needed());
+    let mut what =
+        format!("no leader: {counted} of {count} voters are present and count, {} are needed", voters.needed());
     if !voters.missing.is_empty() {
         what += &format!("; not reached: {}", list(voters.missing.iter().copied()));
     }
@@ -127,9 +128,9 @@ fn no_quorum(voters: &Voters) -> (String, &'static str) {
         what += &format!("; emptied or replaced: {}", list(voters.uncounted.iter().copied()));
     }
     let remedy = if voters.missing.is_empty() {
-        "start those that are emptied with the disks that they had: others count only when a leader with a majority has taken them in"
+        "start the emptied servers with their former disks: a new disk counts only once a leader with a majority has admitted it"
     } else {
-        "start those that are not reached, with the disks that they had; if they run, see why: wrong key, wrong file, or UDP that is not open both ways"
+        "start the servers that are not reached, with their own disks; if they run, check the key, the file, and that UDP is open both ways"
     };
     (what, remedy)
 }
@@ -163,31 +164,34 @@ mod tests {
         let unborn = |status: &mut Status| status.is_born = false;
         for (said, expected) in [
             (said(&[2], unborn), "no leader: the ensemble begins when all 3 voters have met once; not reached: 3"),
-            (said(&[2, 3], unborn), "no leader: all 3 voters of the file are here, and the ensemble is about to begin"),
+            (
+                said(&[2, 3], unborn),
+                "no leader: all 3 voters of the file are present, and the ensemble is about to begin",
+            ),
             (
                 said(&[2], |s| (s.is_born, s.meets_born) = (false, true)),
-                "no leader: the ensemble exists, and this server's disk is new: it does not count before a leader has taken it in",
+                "no leader: the ensemble exists, and this server's disk is new: it does not count until a leader has admitted it",
             ),
-            (said(&[4], |_| ()), "no leader: 1 of 3 voters are here and count, and 2 must; not reached: 2, 3"),
+            (said(&[4], |_| ()), "no leader: 1 of 3 voters are present and count, 2 are needed; not reached: 2, 3"),
             (
                 said(&[2], |s| s.uncounted = vec![id(2)]),
-                "no leader: 1 of 3 voters are here and count, and 2 must; not reached: 3; emptied or replaced: 2",
+                "no leader: 1 of 3 voters are present and count, 2 are needed; not reached: 3; emptied or replaced: 2",
             ),
             (
                 said(&[2, 3], |s| (s.is_counted, s.uncounted) = (false, vec![id(2)])),
-                "no leader: 1 of 3 voters are here and count, and 2 must; emptied or replaced: 2",
+                "no leader: 1 of 3 voters are present and count, 2 are needed; emptied or replaced: 2",
             ),
-            (said(&[3], |_| ()), "no leader: 2 of 3 voters are here and elect one"),
+            (said(&[3], |_| ()), "no leader: 2 of 3 voters are present and elect one"),
             // The network failed a moment ago; links end only after 5 s.
             (
                 said(&[2, 3], |s| s.peers.iter_mut().for_each(|peer| peer.heard_ms = Some(2_100))),
-                "no leader: 1 of 3 voters are here and count, and 2 must; not reached: 2, 3",
+                "no leader: 1 of 3 voters are present and count, 2 are needed; not reached: 2, 3",
             ),
-            (said(&[3], |s| s.leader = Some(id(1))), "no leader: 2 of 3 voters are here and elect one"),
+            (said(&[3], |s| s.leader = Some(id(1))), "no leader: 2 of 3 voters are present and elect one"),
             (said(&[3], |s| s.leader = Some(id(3))), "not serving yet: this server is catching up with server 3"),
             (
                 said(&[3], |s| (s.leader, s.snapshot_not_taken) = (Some(id(3)), Some("no space left".to_owned()))),
-                "not serving yet: the snapshot of server 3 was not taken: no space left",
+                "not serving yet: cannot take the snapshot of server 3: no space left",
             ),
         ] {
             assert_eq!(said, expected);
@@ -202,7 +206,7 @@ mod tests {
         let says = |linked: &[u8], said_so: &[(u8, Role)]| {
             said(linked, |s| s.said = said_so.iter().map(|&(peer, role)| said_by(peer, role)).collect())
         };
-        let elects = "no leader: 2 of 3 voters are here and elect one";
+        let elects = "no leader: 2 of 3 voters are present and elect one";
         let follows = |leader: u8| Role::Following(id(leader));
         for (linked, said_so, expected) in [
             (&[2, 3][..], &[(2, follows(3))][..], "not following server 3, which server 2 follows"),
@@ -222,6 +226,6 @@ mod tests {
     #[test]
     fn a_link_that_is_gone_says_nothing_of_a_disk() {
         let said = said(&[2], |s| s.uncounted = vec![id(3)]);
-        assert_eq!(said, "no leader: 2 of 3 voters are here and elect one");
+        assert_eq!(said, "no leader: 2 of 3 voters are present and elect one");
     }
 }

@@ -59,7 +59,7 @@ async fn a_certificate_names_one_server() {
     let (one, three) = (server(1, "server_1.pem"), server(3, "server_3_chain.pem"));
     // TLS rejects server 3 when it is dialled as server 2.
     let (dialler, _) = lines(link(&one, 2, &three).await);
-    assert!(dialler.starts_with("gw-b:2888 shows no key or certificate that is good here"), "{dialler}");
+    assert!(dialler.starts_with("gw-b:2888 shows no key or certificate that this server accepts"), "{dialler}");
     assert!(dialler.contains("server-2.zoolet"), "{dialler}");
     // The acceptor learns the claimed id only from the first message.
     let posing = Server { id: id(2), gate: one.gate.clone(), endpoint: one.endpoint.clone() };
@@ -74,7 +74,7 @@ async fn another_authority_is_refused_on_both_sides() {
     let others = authority("other_authority.pem", "stranger.pem", 1).unwrap();
     let stranger = Server::new(1, Trust::Ca(others), &Pins::new());
     let (dialler, acceptor) = lines(link(&stranger, 3, &three).await);
-    assert!(dialler.starts_with("gw-b:2888 shows no key or certificate that is good here"), "{dialler}");
+    assert!(dialler.starts_with("gw-b:2888 shows no key or certificate that this server accepts"), "{dialler}");
     assert!(acceptor.starts_with("somebody refuses this server's key"), "{acceptor}");
 
     // A stranger that trusts every server is refused by the acceptor.
@@ -90,7 +90,7 @@ async fn another_authority_is_refused_on_both_sides() {
     let (dialler, acceptor) = tokio::time::timeout(Duration::from_secs(30), both).await.expect("an answer");
     assert!(dialler.unwrap_err().starts_with("gw-b:2888 refuses this server's key"));
     let (line, sent) = acceptor.unwrap_err();
-    assert!(line.starts_with("somebody shows no key or certificate that is good here"), "{line}");
+    assert!(line.starts_with("somebody shows no key or certificate that this server accepts"), "{line}");
     assert_eq!(sent, 0);
 }
 
@@ -123,7 +123,7 @@ fn what_others_would_refuse_is_refused_at_the_start() {
     assert!(line.starts_with(&format!("server_2_chain.pem: {not_good}")) && line.contains("expired"), "{line}");
     // The key of another certificate.
     let line = Authority::read(&file("authority.pem"), &file("server_1.pem"), &private("server_3.key"), id(1));
-    assert!(line.unwrap_err().to_string().contains("this key does not fit "));
+    assert!(line.unwrap_err().to_string().contains("this key does not match "));
     // A key that others may read, as in the checkout.
     let open = private("stranger.key").with_extension("open");
     fs::copy(private("stranger.key"), &open).unwrap();
@@ -132,15 +132,15 @@ fn what_others_would_refuse_is_refused_at_the_start() {
     assert!(line.contains(&format!("run `chmod 600 {}`", open.display())), "{line}");
     // No certificate at all.
     let line = Authority::read(&file("authority.pem"), &file("server_1.key"), &private("server_1.key"), id(1));
-    assert!(line.unwrap_err().to_string().ends_with("0 certificates in PEM are readable here: 1 to 8 are needed"));
+    assert!(line.unwrap_err().to_string().ends_with("found 0 readable certificates in PEM: 1 to 8 are needed"));
 }
 
 #[tokio::test]
 async fn certificates_and_raw_keys_do_not_mix() {
     let (one, raw) = (server(1, "server_1.pem"), Server::new(2, site(), &Pins::new()));
     let (dialler, acceptor) = lines(link(&one, 2, &raw).await);
-    assert!(dialler.contains("both need the same kind of trust"), "{dialler}");
-    assert!(acceptor.contains("both sides need the same kind of trust"), "{acceptor}");
+    assert!(dialler.contains("both servers need the same kind of trust"), "{dialler}");
+    assert!(acceptor.contains("both servers need the same kind of trust"), "{acceptor}");
     let (dialler, acceptor) = lines(link(&raw, 1, &one).await);
     assert!(dialler.contains("the same kind of trust"), "{dialler}");
     assert!(acceptor.contains("the same kind of trust"), "{acceptor}");
@@ -168,7 +168,7 @@ async fn a_certificate_in_the_place_of_a_raw_key_is_refused() {
         let both = async { tokio::join!(knock, server.accept()) };
         let (_, accepted) = tokio::time::timeout(Duration::from_secs(30), both).await.expect("an answer");
         let (line, sent) = accepted.unwrap_err();
-        assert!(line.starts_with("somebody shows no key or certificate that is good here"), "{line}");
+        assert!(line.starts_with("somebody shows no key or certificate that this server accepts"), "{line}");
         assert_eq!(sent, 0);
     }
 }

@@ -91,8 +91,8 @@ fn a_server_key_that_others_may_read_is_refused() {
         assert_eq!(
             directory.line(Identity::open(&directory.0).unwrap_err()),
             format!(
-                "server.key: others may read or change this server key (mode {shown}). If others have accounts here, make a \
-                 new one; if you know that nobody read or changed it, run `chmod 600 {}`",
+                "server.key: other users may read or change this server key (mode {shown}): make a new one, or, if no other \
+                 user can have read or changed it, run `chmod 600 {}`",
                 path.display()
             )
             .replace(&format!("{}/", directory.0.display()), "")
@@ -148,7 +148,8 @@ fn a_site_key_is_read_back() {
 fn a_site_key_that_is_none_is_refused_with_what_to_do() {
     let directory = Directory::new("junk");
     let key = SiteKey::generate().unwrap().to_file_text();
-    let remedy = "copy the file of another server of this site, or make a new one for all of them with `zoolet keygen`";
+    let remedy =
+        "copy the file from another server of this site, or make a new one for all servers with `zoolet keygen`";
     let short = &key[..key.len() - 20];
     let long = format!("{}AAAA", key.trim());
     let mut typo = key.clone();
@@ -157,27 +158,30 @@ fn a_site_key_that_is_none_is_refused_with_what_to_do() {
     for (content, line) in [
         ("", "this site key is empty".to_owned()),
         ("\n\n", "this site key is empty".to_owned()),
-        ("secret", "this is no site key: one begins with `zoolet-site-key-1:`".to_owned()),
-        ("zoolet-site-key-2:AAAA", "this is no site key: one begins with `zoolet-site-key-1:`".to_owned()),
-        (server, "this is no site key: one begins with `zoolet-site-key-1:`".to_owned()),
+        ("secret", "this is not a site key, which begins with `zoolet-site-key-1:`".to_owned()),
+        ("zoolet-site-key-2:AAAA", "this is not a site key, which begins with `zoolet-site-key-1:`".to_owned()),
+        (server, "this is not a site key, which begins with `zoolet-site-key-1:`".to_owned()),
         ("zoolet-site-key-1:", "this site key is too short: 0 of 48 characters follow the colon".to_owned()),
         (short, "this site key is too short: 29 of 48 characters follow the colon".to_owned()),
-        (&long, "this site key is damaged: its checksum does not fit".to_owned()),
-        (&typo, "this site key is damaged: its checksum does not fit".to_owned()),
+        (&long, "this site key is damaged: its checksum does not match".to_owned()),
+        (&typo, "this site key is damaged: its checksum does not match".to_owned()),
     ] {
         let path = directory.write("site.key", content, 0o600);
         assert_eq!(directory.line(SiteKey::read(&path).unwrap_err()), format!("site.key: {line}: {remedy}"));
     }
     let path = directory.write("site.key", [0xff; 5000], 0o600);
-    assert!(directory.line(SiteKey::read(&path).unwrap_err()).starts_with("site.key: this is no site key: "));
+    assert!(directory.line(SiteKey::read(&path).unwrap_err()).starts_with("site.key: this is not a site key, "));
     let path = directory.write("site.key", &key, 0o644);
     let line = directory.line(SiteKey::read(&path).unwrap_err());
-    assert!(line.starts_with("site.key: others may read or change this site key (mode 0644). If others"), "{line}");
-    assert!(line.ends_with("if you know that nobody read or changed it, run `chmod 600 site.key`"), "{line}");
+    assert!(
+        line.starts_with("site.key: other users may read or change this site key (mode 0644): make a new one, or, "),
+        "{line}"
+    );
+    assert!(line.ends_with("if no other user can have read or changed it, run `chmod 600 site.key`"), "{line}");
     let missing = directory.line(SiteKey::read(&directory.0.join("none.key")).unwrap_err());
-    assert_eq!(missing, format!("none.key: there is no site key: {remedy}"));
+    assert_eq!(missing, format!("none.key: no such file: {remedy}"));
     let line = directory.line(SiteKey::read(&directory.0).unwrap_err());
-    assert!(line.ends_with("this is no file: name the file with the key or certificate"), "{line}");
+    assert!(line.ends_with("not a regular file: name the file with the key or certificate"), "{line}");
 }
 
 /// A secret must not reach a log line or a panic message.

@@ -64,7 +64,7 @@ async fn a_stranger_hears_nothing_but_a_number() {
     let ConnectionError::ApplicationClosed(close) = end else { panic!("{end}") };
     assert_eq!((close.error_code, close.reason.len()), (VarInt::from_u32(close_code::PROOF), 0));
     let (line, sent) = accepted.unwrap_err();
-    assert_eq!(line, "somebody claims to be server 1 and is refused: its proof is not of this site's key");
+    assert_eq!(line, "somebody claims to be server 1 and is refused: its proof is for another site key");
     assert_eq!(sent, 0);
 }
 
@@ -81,7 +81,7 @@ async fn who_speaks_another_protocol_is_refused() {
 async fn who_shows_no_key_is_refused() {
     let anonymous = Arc::new(NoKey);
     let (_, line) = tried(stranger(|config| config.client_auth_cert_resolver = anonymous)).await;
-    assert!(line.starts_with("somebody shows no key or certificate that is good here"), "{line}");
+    assert!(line.starts_with("somebody shows no key or certificate that this server accepts"), "{line}");
 }
 
 #[derive(Debug)]
@@ -113,7 +113,7 @@ async fn who_shows_the_key_of_another_is_found_out() {
     let posing = Arc::new(AlwaysResolvesClientRawPublicKeys::new(posing_as(&victim)));
     let (end, line) = tried(stranger(|config| config.client_auth_cert_resolver = posing)).await;
     assert!(matches!(&end, ConnectionError::ConnectionClosed(_)), "{end}");
-    assert_eq!(line, "somebody shows a key whose other half it does not have: it is not that server");
+    assert_eq!(line, "somebody cannot prove that it holds the private key: it is not that server");
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn who_answers_with_the_key_of_another_is_found_out() {
     let address = false_two.local_addr().unwrap();
     let (found, _) =
         tokio::join!(dialler.dial(id(2), address), async { false_two.accept().await.unwrap().await.err() });
-    assert_eq!(found, Err("gw-b:2888 shows a key whose other half it does not have: it is not that server".to_owned()));
+    assert_eq!(found, Err("gw-b:2888 cannot prove that it holds the private key: it is not that server".to_owned()));
 }
 
 #[tokio::test]

@@ -23,15 +23,11 @@ pub struct Span {
 ///
 /// Invariant: epochs strictly increase.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Spans {
-    spans: Deque<Span, SPANS_MAX>,
-    /// [`Spans::forgotten`] before the last truncation, which may have made room for more spans.
-    forgotten: Zxid,
-}
+pub struct Spans(Deque<Span, SPANS_MAX>);
 
 impl Spans {
     /// The empty history.
-    pub const EMPTY: Self = Self { spans: Deque::new(), forgotten: Zxid::ZERO };
+    pub const EMPTY: Self = Self(Deque::new());
 
     /// Returns the history of a snapshot that ends at `zxid`.
     ///
@@ -46,20 +42,20 @@ impl Spans {
 
     /// Returns the last zxid that may belong to a forgotten epoch.
     ///
-    /// [`Zxid::ZERO`] if the history never had [`SPANS_MAX`] spans.
+    /// [`Zxid::ZERO`] while fewer than [`SPANS_MAX`] spans are in use.
     pub fn forgotten(&self) -> Zxid {
-        let oldest = self.oldest().filter(|_| self.spans.is_full());
-        oldest.map_or(Zxid::ZERO, before).max(self.forgotten)
+        let oldest = self.oldest().filter(|_| self.0.is_full());
+        oldest.and_then(|oldest| Zxid::from_bits(oldest.to_bits() - 1)).unwrap_or(Zxid::ZERO)
     }
 
     /// Returns the newest entry; [`Zxid::ZERO`] if the history is empty.
     pub fn last(&self) -> Zxid {
-        self.spans.back().and_then(|span| Zxid::new(span.epoch, span.last)).unwrap_or(Zxid::ZERO)
+        self.0.back().and_then(|span| Zxid::new(span.epoch, span.last)).unwrap_or(Zxid::ZERO)
     }
 
     /// Returns the spans, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = Span> + '_ {
-        self.spans.iter().copied()
+        self.0.iter().copied()
     }
 
     /// Adds the entry after [`Spans::last`]: its successor or a later epoch's no-op.
@@ -67,7 +63,7 @@ impl Spans {
     /// # Panics
     /// If `zxid` does not follow: a gap in the history would be lost data.
     pub fn push(&mut self, zxid: Zxid) {
-        match self.spans.back_mut() {
+        match self.0.back_mut() {
             Some(span) if span.epoch == zxid.epoch() => {
                 assert_eq!(zxid.counter(), span.last + 1, "a history has no gaps");
                 span.last = zxid.counter();
@@ -87,7 +83,7 @@ impl Spans {
     pub fn push_range(&mut self, from: Zxid, to: Zxid) {
         assert!(from.epoch() == to.epoch() && from <= to, "a range is of one epoch");
         self.push(from);
-        if let Some(span) = self.spans.back_mut() {
+        if let Some(span) = self.0.back_mut() {
             span.last = to.counter();
         }
     }
@@ -106,7 +102,7 @@ impl Spans {
     pub fn distance(&self, from: Zxid, to: Zxid) -> u64 {
         let upper = |span: &Span| if span.epoch == to.epoch() { to.counter().min(span.last) } else { span.last };
         let counted = |span: &Span| if span.epoch == from.epoch() { from.counter() + 1 } else { 0 };
-        let between = self.spans.iter().filter(|span| span.epoch >= from.epoch() && span.epoch <= to.epoch());
+        let between = self.0.iter().filter(|span| span.epoch >= from.epoch() && span.epoch <= to.epoch());
         between.map(|span| (upper(span) + 1).saturating_sub(counted(span))).sum()
     }
 
@@ -115,29 +111,29 @@ impl Spans {
     /// # Panics
     /// If its epoch is not newer than the newest.
     pub fn push_span(&mut self, span: Span) {
-        assert!(self.spans.back().is_none_or(|newest| newest.epoch < span.epoch), "epochs grow");
-        if self.spans.is_full() {
-            self.spans.pop_front();
+        assert!(self.0.back().is_none_or(|newest| newest.epoch < span.epoch), "epochs grow");
+        if self.0.is_full() {
+            self.0.pop_front();
         }
-        let pushed = self.spans.push_back(span);
+        let pushed = self.0.push_back(span);
         debug_assert!(pushed.is_ok(), "room was made");
     }
 
     /// Returns the first entry of the oldest remembered epoch; `None` if empty.
     pub fn oldest(&self) -> Option<Zxid> {
-        self.spans.front().map(|span| Zxid::first_of(span.epoch))
+        self.0.front().map(|span| Zxid::first_of(span.epoch))
     }
 
     /// Returns whether the remembered history contains `zxid`.
     pub fn contains(&self, zxid: Zxid) -> bool {
-        self.spans.iter().any(|span| span.epoch == zxid.epoch() && zxid.counter() <= span.last)
+        self.0.iter().any(|span| span.epoch == zxid.epoch() && zxid.counter() <= span.last)
     }
 
     /// Returns the entry after `zxid`; `None` after the last.
     ///
     /// `zxid` must be in this history or [`Zxid::ZERO`].
     pub fn after(&self, zxid: Zxid) -> Option<Zxid> {
-        let mut spans = self.spans.iter();
+        let mut spans = self.0.iter();
         if let Some(span) = spans.find(|span| span.epoch >= zxid.epoch()) {
             if span.epoch > zxid.epoch() {
                 return Some(Zxid::first_of(span.epoch));
@@ -151,7 +147,7 @@ impl Spans {
 
     /// Returns the last entry in the epoch of `zxid`; `None` for an unknown epoch.
     pub fn last_of_epoch(&self, zxid: Zxid) -> Option<Zxid> {
-        self.spans.iter().find(|span| span.epoch == zxid.epoch()).and_then(|span| Zxid::new(span.epoch, span.last))
+        self.0.iter().find(|span| span.epoch == zxid.epoch()).and_then(|span| Zxid::new(span.epoch, span.last))
     }
 
     /// Returns one span for each epoch with an entry above `zxid`.
@@ -168,10 +164,10 @@ impl Spans {
     /// histories with a common epoch are equal up to their last common entry.
     pub fn last_common(&self, other: &Self) -> Option<Zxid> {
         let in_both = |span: &Span| {
-            let also = other.spans.iter().find(|also| also.epoch == span.epoch)?;
+            let also = other.0.iter().find(|also| also.epoch == span.epoch)?;
             Zxid::new(span.epoch, span.last.min(also.last))
         };
-        self.spans.iter().rev().find_map(in_both)
+        self.0.iter().rev().find_map(in_both)
     }
 
     /// Returns whether the history may contain `zxid`.
@@ -186,23 +182,15 @@ impl Spans {
     /// If no remembered epoch is left, `to` lies in a forgotten one. That epoch is then remembered
     /// again, and earlier ones are not.
     pub fn truncate(&mut self, to: Zxid) {
-        let forgotten = self.forgotten();
-        while self.spans.back().is_some_and(|span| span.epoch > to.epoch()) {
-            self.spans.pop_back();
+        while self.0.back().is_some_and(|span| span.epoch > to.epoch()) {
+            self.0.pop_back();
         }
-        match self.spans.back_mut() {
+        match self.0.back_mut() {
             Some(span) if span.epoch == to.epoch() => span.last = span.last.min(to.counter()),
             Some(_) => {}
             None => *self = Self::snapshot(to),
         }
-        // Without this a history that was full would take the gap below its oldest span for none.
-        self.forgotten = self.oldest().map_or(Zxid::ZERO, before).min(forgotten);
     }
-}
-
-/// Returns the greatest zxid below the first entry of an epoch.
-fn before(first: Zxid) -> Zxid {
-    Zxid::from_bits(first.to_bits() - 1).unwrap_or(Zxid::ZERO)
 }
 
 #[cfg(test)]
@@ -277,28 +265,13 @@ mod tests {
         assert!(spans.may_contain(zxid(1, 7)) && spans.may_contain(zxid(2, 0)) && !spans.may_contain(zxid(2, 1)));
     }
 
-    /// Otherwise a leader would send a learner at epoch 10 a Diff without the epochs up to 16.
-    #[test]
-    fn a_full_history_that_is_truncated_knows_what_it_forgot() {
-        let mut spans = Spans::EMPTY;
-        (1..=80).for_each(|epoch| spans.push(zxid(epoch, 0)));
-        let forgotten = spans.forgotten();
-        spans.truncate(zxid(70, 0));
-        assert_eq!(spans.forgotten(), forgotten);
-        assert!(spans.may_contain(zxid(10, 5)) && !spans.may_contain(zxid(20, 5)));
-        spans.truncate(zxid(5, 3));
-        assert!(spans.forgotten() < zxid(5, 0) && spans.may_contain(zxid(4, 9)) && !spans.may_contain(zxid(5, 4)));
-        spans.truncate(Zxid::ZERO);
-        assert_eq!(spans.forgotten(), Zxid::ZERO);
-    }
-
     #[test]
     fn a_truncation_to_a_forgotten_epoch_ends_there() {
         let mut spans = Spans::EMPTY;
         (1..=80).for_each(|epoch| spans.push(zxid(epoch, 0)));
         let mut nothing = spans.clone();
         spans.truncate(zxid(3, 0));
-        assert!(spans.iter().eq(Spans::snapshot(zxid(3, 0)).iter()));
+        assert_eq!(spans, Spans::snapshot(zxid(3, 0)));
         nothing.truncate(Zxid::ZERO);
         assert_eq!(nothing, Spans::EMPTY);
     }

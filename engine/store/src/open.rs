@@ -348,12 +348,17 @@ impl Opening {
             Err(error) => return Err(error.into()),
         };
         if let Err(refusal) = check_disk(marker, opened.facts.disk_incarnation) {
-            let what = self.interrupted_replacement(&opened.facts)?.ok_or(refusal)?;
-            drop(log);
-            return self.replace(marker, &what);
+            if !(self.is_member && is_replacement(&opened.facts)) {
+                return Err(refusal);
+            }
+            // A crash in `Log::replace` left the new log, and the marker of the lost one.
+            Marker::record_birth(&*self.disk, opened.facts.disk_incarnation).map_err(OpenError::Marker)?;
         }
         let (base, state, health) = self.open_or_stand_in(opened.facts.base_id)?;
-        if let Some(what) = self.lost_end(&base, &opened.facts) {
+        let base_zxid = base.meta().zxid;
+        if self.is_member && base_zxid > opened.facts.last {
+            // An entry is durable in the log before it is committed, so this log has lost its end.
+            let what = format!("the base ends at {base_zxid}, and the log ends at {}", opened.facts.last);
             drop((log, base));
             return self.replace(marker, &what);
         }
@@ -414,29 +419,6 @@ impl Opening {
         Ok(Base::create(Arc::clone(&self.disk), id, self.base_options)?)
     }
 
-    /// Returns why a member's log counts as lost although it opens; `None` if it does not.
-    ///
-    /// An entry is durable in the log before it is committed. So a log that ends before the base
-    /// has lost its end.
-    fn lost_end(&self, base: &Base, facts: &Facts) -> Option<String> {
-        let (base_zxid, last) = (base.meta().zxid, facts.last);
-        let is_lost = self.is_member && base_zxid > last;
-        is_lost.then(|| format!("the base ends at {base_zxid}, but the log ends at {last}"))
-    }
-
-    /// Returns why an earlier start began to replace this log; `None` if none did.
-    ///
-    /// A crash between the marker and the new log leaves the new marker and the new, empty base
-    /// beside the lost log.
-    fn interrupted_replacement(&self, facts: &Facts) -> Result<Option<String>, OpenError> {
-        let newest = Base::list(&*self.disk)?.last().copied().filter(|&id| id > facts.base_id);
-        let Some(newest) = newest else { return Ok(None) };
-        if !is_leftover(&self.disk, newest, self.base_options)? {
-            return Ok(None);
-        }
-        Ok(self.open_base(facts.base_id).ok().and_then(|(base, _)| self.lost_end(&base, facts)))
-    }
-
     /// Replaces a lost log with a new log and an empty base.
     ///
     /// The old base stays until a base with records replaces it: it may be the last copy of its
@@ -448,10 +430,8 @@ impl Opening {
         // If the caller passes the lost disk's own number, the new disk must still differ from it.
         let incarnation = if former == Some(self.incarnation) { !self.incarnation } else { self.incarnation };
         let base = self.new_base()?;
-        // Write the marker before the log. After a crash in between, the next start finds the same
-        // lost log and repeats the replacement, regardless of the marker.
-        Marker::record_birth(&*self.disk, incarnation).map_err(OpenError::Marker)?;
-        let log = Log::replace(Arc::clone(&self.disk), self.options, &salvaged, incarnation, base.id())?;
+        let mark = || Marker::record_birth(&*self.disk, incarnation).map_err(OpenError::Marker);
+        let log = Log::replace(Arc::clone(&self.disk), self.options, &salvaged, incarnation, base.id(), mark)?;
         let appended = log.appended();
         let health = Health::LogLost { what: what.to_owned(), former };
         Ok(Parts { log, base, state: None, appended, torn_tail: None, health })
@@ -468,6 +448,11 @@ const LOG_GONE: &str = "the log is gone: ZOOLET records a log, and no readable s
 /// Refusal for a standalone server whose log needs a snapshot.
 const UNREPAIRED: &str =
     "the log records a loss of data, which only a snapshot from the other servers of its ensemble can repair";
+
+/// Returns whether [`Log::replace`] made this log, and no entry has reached it since.
+fn is_replacement(facts: &Facts) -> bool {
+    facts.is_damaged && facts.last == Zxid::ZERO
+}
 
 fn check_disk(marker: Marker, disk_incarnation: u128) -> Result<(), OpenError> {
     if let Marker::Born { disk_incarnation: born } = marker

@@ -456,14 +456,24 @@ fn a_disk_that_is_new_never_has_the_number_of_the_lost_one() {
 /// A crash leaves either the damaged old log or the whole new one. Both hold the promise.
 #[test]
 fn a_crash_at_any_step_of_replacing_a_log_keeps_the_promise_and_votes_for_nothing() {
-    let damaged = set_up();
-    assert!(damaged.corrupt("seg-03.log", 4096 + 90, 1));
-    for lost in [damaged, set_up_without_the_end()] {
-        crash_while_the_log_is_replaced(&lost);
+    let [middle, first_batch, of_one] = [set_up(), set_up(), set_up()];
+    assert!(middle.corrupt("seg-03.log", 4096 + 90, 1));
+    assert!(first_batch.corrupt("seg-03.log", 90, 1));
+    // One old segment is left, and its first batch, which names the ensemble, is damaged.
+    files(&of_one, "seg-").iter().filter(|name| *name != "seg-03.log").for_each(|name| of_one.remove(name).unwrap());
+    of_one.sync_directory().unwrap();
+    assert!(of_one.corrupt("seg-03.log", 90, 1));
+    for (lost, ensemble) in [(middle, 9), (first_batch, 9), (of_one, 0), (set_up_without_the_end(), 9)] {
+        crash_while_the_log_is_replaced(&lost, 3, ensemble);
     }
+    let gone = set_up();
+    files(&gone, "seg-").iter().for_each(|name| gone.remove(name).unwrap());
+    gone.sync_directory().unwrap();
+    crash_while_the_log_is_replaced(&gone, 0, 0);
 }
 
-fn crash_while_the_log_is_replaced(whole: &SimDisk) {
+/// `promised` and `ensemble` are what can be salvaged.
+fn crash_while_the_log_is_replaced(whole: &SimDisk, promised: u32, ensemble: u128) {
     let steps = {
         let disk = whole.after_process_crash();
         member(&disk, 500).unwrap();
@@ -479,7 +489,11 @@ fn crash_while_the_log_is_replaced(whole: &SimDisk) {
             let story = format!("step {step}, {seed}");
             let store = member(&image, 600).unwrap_or_else(|error| panic!("{story}: {error}"));
             let facts = &store.facts;
-            assert_eq!((facts.accepted, facts.ensemble_id, facts.last), (epoch(3), 9, Zxid::ZERO), "{story}");
+            assert_eq!(
+                (facts.accepted, facts.ensemble_id, facts.last),
+                (epoch(promised), ensemble, Zxid::ZERO),
+                "{story}"
+            );
             assert_ne!(facts.disk_incarnation, BORN, "{story}");
             let is_lost_now = matches!(store.health, Health::LogLost { .. });
             lost += u32::from(is_lost_now);
@@ -487,7 +501,7 @@ fn crash_while_the_log_is_replaced(whole: &SimDisk) {
             assert_eq!(is_lost_now, facts.disk_incarnation == 600, "{story}");
             drop(store);
             let store = member(&image.after_power_loss(0), 700).unwrap();
-            assert_eq!((&store.health, store.facts.accepted), (&Health::Unrepaired, epoch(3)), "{story}");
+            assert_eq!((&store.health, store.facts.accepted), (&Health::Unrepaired, epoch(promised)), "{story}");
         }
     }
     assert!(lost > 10, "{lost}");

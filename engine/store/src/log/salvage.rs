@@ -114,17 +114,21 @@ impl Log {
     }
 
     /// Creates a new log in place of a damaged one. Its disk is called `disk_incarnation` from now
-    /// on.
+    /// on, and `mark` makes that durable outside the log.
+    ///
+    /// `mark` runs once the new log is durable, and before any old file is touched. So the promise
+    /// that was salvaged is durable before the directory has the new disk's name.
     ///
     /// # Errors
-    /// [`LogError::Io`], or [`LogError::Options`] for invalid options.
-    pub fn replace(
+    /// [`LogError::Io`], [`LogError::Options`] for invalid options, or the error of `mark`.
+    pub fn replace<E: From<LogError>>(
         disk: Arc<dyn Disk>,
         options: LogOptions,
         salvaged: &Salvaged,
         disk_incarnation: u128,
         base_id: u64,
-    ) -> Result<Self, LogError> {
+        mark: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Self, E> {
         options.check()?;
         let names = disk.list().map_err(|error| LogError::io("", error))?;
         let old: Vec<String> = names.into_iter().filter(|name| is_segment(name)).collect();
@@ -134,6 +138,7 @@ impl Log {
         let ring = Ring { taken: old.clone(), before: salvaged.newest, ..Ring::default() };
         let mut log = Self::new(disk, options, facts, AppendSeq(1), ring, 0);
         log.append_birth().map_err(|error| error.of_recovery(""))?;
+        mark()?;
         for name in &old {
             let io = |error| LogError::io(name, error);
             log.disk.rename(name, &format!("{LOST}{name}")).map_err(io)?;

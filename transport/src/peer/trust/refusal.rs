@@ -112,7 +112,7 @@ impl fmt::Display for Why {
             Self::WrongProof => f.write_str("has another site key: copy the site key of one server to all others"),
             Self::AnotherKeyPinned { shown } => write!(
                 f,
-                "has key {shown}, but another key is pinned to that server here: if it has a new disk, pin the new key; otherwise it is an impostor"
+                "has key {shown}, but another key is pinned to that server here: if that server has a new disk or a new server.key, pin the new key; otherwise it is an impostor"
             ),
             Self::KeyOfAnother { owner } => {
                 write!(f, "has the key that is pinned to server {} here: one of the two ids is wrong", owner.as_u8())

@@ -102,7 +102,8 @@ pub(super) fn look_for_note(disk: &dyn Disk, base: u64) -> Result<(), BaseError>
     if !disk.list()?.contains(&note) {
         return Ok(());
     }
-    let what = format!("{SENSELESS}: a server crashed over it, as {note} records; keep a copy of that file for a bug report");
+    let what =
+        format!("{SENSELESS}: a server crashed over it, as {note} records; keep a copy of that file for a bug report");
     Err(BaseError::Damaged(what))
 }
 

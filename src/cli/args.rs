@@ -1,9 +1,11 @@
-//! Parses the command line, once.
+//! Parses the command line, once, by the table of commands.
 
 #[cfg(feature = "tools")]
 mod bench;
 #[cfg(feature = "tools")]
 mod ensemble;
+mod environment;
+mod given;
 #[cfg(feature = "tools")]
 mod probe;
 #[cfg(feature = "tools")]
@@ -13,7 +15,9 @@ mod site;
 mod tools;
 mod unit;
 
-use super::{Exit, help, keygen::Keygen, status};
+use super::{Exit, help, keygen::Keygen, status, unit::Init};
+use environment::Environment;
+use given::Given;
 use lexopt::prelude::{Long, Short, Value};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -36,10 +40,11 @@ pub(super) enum Command {
     Tool(Tool),
     Licences,
     Version,
-    Help,
+    /// Shows these commands, or all without their options.
+    Help(Option<String>),
 }
 
-/// The flags of `serve`.
+/// The options of `serve`.
 #[derive(Debug)]
 pub(super) struct ServeOptions {
     pub(super) config: Option<PathBuf>,
@@ -57,39 +62,24 @@ pub(super) struct ServeOptions {
     pub(super) log_json: bool,
 }
 
-impl Default for ServeOptions {
-    fn default() -> Self {
-        Self {
-            config: None,
-            profile: None,
-            data: None,
-            create: false,
-            listen: None,
-            id: None,
-            until_eof: false,
-            keep_trying: false,
-            check: false,
-            log: Level::INFO,
-            log_json: false,
-        }
-    }
-}
-
 /// Parses the arguments into a command.
 ///
 /// # Errors
-/// A wrong argument; the line lists the allowed values.
-pub(super) fn parse(mut parser: lexopt::Parser) -> Result<Command, Exit> {
+/// A wrong argument or environment variable; the line lists the allowed values.
+pub(super) fn parse(parser: lexopt::Parser) -> Result<Command, Exit> {
+    parse_in(parser, &Environment::of_this_process())
+}
+
+fn parse_in(mut parser: lexopt::Parser, environment: &Environment) -> Result<Command, Exit> {
     // Runs first, because most error lines show the wrong argument.
     refuse_stray_keys(parser.clone())?;
-    let first = parser.next().map_err(Exit::usage)?;
-    let command = match first {
-        None | Some(Long("help") | Short('h')) => Command::Help,
-        Some(Long("version") | Short('V')) => Command::Version,
-        Some(Value(name)) => return named(&name.to_string_lossy(), &mut parser),
-        Some(other) => return Err(Exit::usage(format!("{}; see zoolet --help", other.unexpected()))),
-    };
-    Ok(command)
+    match parser.next().map_err(Exit::usage)? {
+        None => Ok(Command::Help(None)),
+        Some(Long("help") | Short('h')) => help_about(&mut parser),
+        Some(Long("version") | Short('V')) => Ok(Command::Version),
+        Some(Value(name)) => named(&name.to_string_lossy(), &mut parser, environment),
+        Some(other) => Err(Exit::usage(format!("{}; see zoolet --help", other.unexpected()))),
+    }
 }
 
 /// Refuses a private key among the arguments.
@@ -106,71 +96,52 @@ fn refuse_stray_keys(mut parser: lexopt::Parser) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Options that may be repeated.
-const REPEATABLE: [&str; 1] = ["peer"];
-
-/// Refuses a repeated option of the command `name`, or one with an empty value.
-///
-/// Of a repeated option only the last value would count.
-fn check_options(name: &str, mut parser: lexopt::Parser) -> Result<(), Exit> {
-    let (options, mut seen) = (help::options(name), Vec::new());
-    // The command's own parser reports malformed arguments.
-    while let Ok(Some(argument)) = parser.next() {
-        let Long(long) = argument else { continue };
-        let known = options.iter().find(|option| option.name == long && !option.value.is_empty());
-        let Some(option) = known else { continue };
-        if parser.value().is_ok_and(|value| value.is_empty()) {
-            return Err(Exit::usage(format!("{name}: --{}: its value is missing; see zoolet --help", option.name)));
-        }
-        if seen.contains(&option.name) && !REPEATABLE.contains(&option.name) {
-            let several = if option.value.ends_with(",..") { ", with values separated by commas" } else { "" };
-            return Err(Exit::usage(format!("{name}: --{} is given twice: give it once{several}", option.name)));
-        }
-        seen.push(option.name);
+fn named(name: &str, parser: &mut lexopt::Parser, environment: &Environment) -> Result<Command, Exit> {
+    match name {
+        #[cfg(feature = "tools")]
+        MEASURE => return Ok(Command::Tool(Tool::Measure(given::text(parser.value().map_err(Exit::usage)?)?.into()))),
+        "help" => return help_about(parser),
+        "version" => return Ok(Command::Version),
+        _ => {}
     }
-    Ok(())
-}
-
-fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
-    check_options(name, parser.clone())?;
-    let command = match name {
-        #[cfg(feature = "tools")]
-        MEASURE => return Ok(Command::Tool(Tool::Measure(value(parser)?.into()))),
-        // Commands must be in the help: otherwise users cannot find them and shells cannot complete
-        // them.
-        _ if !OF_HELP_AND_VERSION.contains(&name) && !help::has(name) => return Err(unknown(name)),
-        "serve" => return serve(parser),
-        "status" => return site::status(parser),
-        "keygen" => return site::keygen(parser),
-        "unit" => return unit::unit(parser),
-        "licences" | "licenses" => Command::Licences,
-        "help" => Command::Help,
-        "version" => Command::Version,
-        #[cfg(feature = "tools")]
-        _ => return tools::named(name, parser),
-        #[cfg(not(feature = "tools"))]
-        _ => return Err(unknown(name)),
+    let name = if name == "licenses" { "licences" } else { name };
+    let given = match Given::read(name, parser)? {
+        given::Read::Command(given) => given,
+        given::Read::Help(words) => return Ok(Command::Help(Some(words))),
     };
-    alone(name, command, parser)
+    let command = match given.words() {
+        "serve" => serve(&given, environment),
+        "status" => site::status(&given, environment),
+        "keygen" => site::keygen(&given),
+        "unit systemd" => Ok(unit::unit(&given, Init::Systemd)),
+        "unit procd" => Ok(unit::unit(&given, Init::Procd)),
+        "licences" => Ok(Command::Licences),
+        #[cfg(feature = "tools")]
+        _ => tools::named(&given, environment).map(Command::Tool),
+        #[cfg(not(feature = "tools"))]
+        _ => Err(unknown(name)),
+    }?;
+    debug_assert_eq!(given.unread(), None, "{name}: the table has an option that nothing reads");
+    Ok(command)
 }
 
-/// Accepts `command` only if no argument follows.
-fn alone(name: &str, command: Command, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
-    match next(parser, name)? {
-        None => Ok(command),
-        Some(Long("help") | Short('h')) => Ok(Command::Help),
-        Some(more) => Err(Exit::usage(format!("{name}: {}", more.unexpected()))),
+/// Returns the help about the commands that begin with the remaining words.
+fn help_about(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
+    let words: Vec<String> =
+        parser.raw_args().map_err(Exit::usage)?.map(|word| word.to_string_lossy().into_owned()).collect();
+    let words = words.join(" ");
+    match words.as_str() {
+        "" => Ok(Command::Help(None)),
+        _ if !help::commands_of(&words).is_empty() => Ok(Command::Help(Some(words))),
+        _ => Err(unknown(&words)),
     }
 }
 
 /// The internal command with which `probe` starts itself for a directory.
 ///
-/// Users do not type it, so neither the help nor the completions contain it.
+/// Users do not type it, so the table of commands does not contain it.
 #[cfg(feature = "tools")]
 pub(super) const MEASURE: &str = "probe-disk";
-
-/// Commands outside the help: the options of the same name, and another spelling.
-const OF_HELP_AND_VERSION: [&str; 3] = ["help", "version", "licenses"];
 
 fn unknown(name: &str) -> Exit {
     if help::is_left_out(name) {
@@ -184,66 +155,20 @@ fn unknown(name: &str) -> Exit {
     })
 }
 
-/// Options of other servers and tools, with their names here.
-const OF_OTHERS: [(&str, &str); 6] = [
-    ("port", "listen"),
-    ("address", "listen"),
-    ("bind", "listen"),
-    ("myid", "id"),
-    ("dir", "data"),
-    ("host", "server"),
-];
-
-/// Returns the next argument of a command.
-///
-/// # Errors
-/// A malformed argument, or an option that the help does not list for the command.
-fn next<'a>(parser: &'a mut lexopt::Parser, command: &str) -> Result<Option<lexopt::Arg<'a>>, Exit> {
-    let argument = parser.next().map_err(Exit::usage)?;
-    match &argument {
-        Some(Long(name)) if *name != "help" && !help::takes(command, name) => {
-            let options = help::options(command);
-            let of_others = OF_OTHERS.iter().find(|(other, here)| other == name && help::takes(command, here));
-            let near = of_others.map(|(_, here)| *here);
-            let hint = match near.or_else(|| nearest(name, options.iter().map(|option| option.name))) {
-                Some(near) => format!("did you mean --{near}?"),
-                None => "see zoolet --help".to_owned(),
-            };
-            Err(Exit::usage(format!("{command}: invalid option '--{name}'; {hint}")))
-        }
-        _ => Ok(argument),
-    }
-}
-
-fn serve(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
-    let mut options = ServeOptions::default();
-    while let Some(argument) = next(parser, "serve")? {
-        match argument {
-            Long("config") => options.config = Some(value(parser)?.into()),
-            Long("profile") => options.profile = Some(value(parser)?),
-            Long("data") => options.data = Some(value(parser)?.into()),
-            Long("until-eof") => options.until_eof = true,
-            Long("keep-trying") => options.keep_trying = true,
-            Long("check") => options.check = true,
-            Long("create") => options.create = true,
-            Long("listen") => options.listen = Some(value(parser)?),
-            Long("id") => options.id = Some(server_id(&value(parser)?)?),
-            Long("log") => options.log = level(&value(parser)?)?,
-            Long("log-format") => options.log_json = is_json(&value(parser)?)?,
-            Long("help") | Short('h') => return Ok(Command::Help),
-            other => return Err(Exit::usage(format!("serve: {}; see zoolet --help", other.unexpected()))),
-        }
-    }
-    Ok(Command::Serve(options))
-}
-
-fn value(parser: &mut lexopt::Parser) -> Result<String, Exit> {
-    let value = parser.value().map_err(Exit::usage)?;
-    match value.into_string() {
-        Ok(text) if !text.is_empty() => Ok(text),
-        Ok(_) => Err(Exit::usage("an option without its value; see zoolet --help")),
-        Err(bytes) => Err(Exit::usage(format!("{}: is not UTF-8", bytes.display()))),
-    }
+fn serve(given: &Given, environment: &Environment) -> Result<Command, Exit> {
+    Ok(Command::Serve(ServeOptions {
+        config: given.value("config").map_or_else(|| environment.config(), |file| Ok(Some(file.into())))?,
+        profile: given.value("profile").map(str::to_owned),
+        data: given.value("data").map(PathBuf::from),
+        create: given.has("create"),
+        listen: given.value("listen").map(str::to_owned),
+        id: given.value("id").map(server_id).transpose()?,
+        until_eof: given.has("until-eof"),
+        keep_trying: given.has("keep-trying"),
+        check: given.has("check"),
+        log: given.value("log").map_or(Ok(Level::INFO), level)?,
+        log_json: given.value("log-format").map_or(Ok(false), is_json)?,
+    }))
 }
 
 /// Parses a time with its unit, from `least` to [`TIME_MAX`].
@@ -262,8 +187,9 @@ fn time(option: &str, text: &str, least: Duration) -> Result<Duration, Exit> {
     })
 }
 
-fn servers(text: &str) -> Result<Vec<String>, Exit> {
-    let wrong = || Exit::usage(format!("--server = {text}: allowed is HOST:PORT, or several separated by commas"));
+/// Parses addresses of servers; `source` is the option or variable that lists them.
+fn servers(source: &str, text: &str) -> Result<Vec<String>, Exit> {
+    let wrong = || Exit::usage(format!("{source} = {text}: allowed is HOST:PORT, or several separated by commas"));
     text.split(',')
         .map(|server| match server.rsplit_once(':') {
             Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => {
@@ -307,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn serve_takes_every_flag() {
+    fn every_option_of_serve_arrives() {
         let words = ["serve", "--config", "f.toml", "--data=d", "--listen", "plain://0.0.0.0:1", "--log", "debug"];
         let Ok(Command::Serve(options)) = parse_words(&words) else { panic!("not serve") };
         assert_eq!((options.config, options.data), (Some("f.toml".into()), Some("d".into())));
@@ -326,13 +252,62 @@ mod tests {
             (&["serve", "--conf", "x"], "2 serve: invalid option '--conf'; did you mean --config?"),
             (&["serve", "--port", "1"], "2 serve: invalid option '--port'; did you mean --listen?"),
             (&["status", "--host", "a"], "2 status: invalid option '--host'; did you mean --server?"),
-            (&["serve", "--frobnicate"], "2 serve: invalid option '--frobnicate'; see zoolet --help"),
-            (&["serve", "--data"], "2 missing argument for option '--data'"),
+            (&["serve", "--server", "a:1"], "2 serve: invalid option '--server'; did you mean --listen?"),
+            (&["serve", "--frobnicate"], "2 serve: invalid option '--frobnicate'; see zoolet serve --help"),
+            (&["serve", "-x"], "2 serve: invalid option '-x'; see zoolet serve --help"),
+            (&["serve", "now"], "2 serve: unexpected argument 'now'; see zoolet serve --help"),
+            (&["serve", "--create=yes"], "2 serve: --create takes no value; see zoolet serve --help"),
+            (&["serve", "--data"], "2 serve: --data: its value is missing; write --data DIR: keep the log and"),
+            (&["serve", "--log"], "2 serve: --log: its value is missing; write --log LEVEL: log error, warn, info"),
+            (&["licences", "x"], "2 licences: unexpected argument 'x'; see zoolet licences --help"),
+            (&["help", "srve"], "2 command = srve: no such command; did you mean serve?"),
             (&["--frob"], "2 invalid option '--frob'"),
         ] {
             let Err(error) = parse_words(words) else { panic!("{words:?} was accepted") };
             assert!(error.starts_with(expected), "{words:?} gave {error:?}");
         }
+    }
+
+    #[test]
+    fn help_is_about_the_command_that_it_follows() {
+        for (words, about) in [
+            (&[][..], None),
+            (&["--help"], None),
+            (&["help"], None),
+            (&["serve", "--help"], Some("serve")),
+            (&["serve", "-h"], Some("serve")),
+            (&["serve", "--data", "d", "--frob", "--help"], Some("serve")),
+            (&["help", "serve"], Some("serve")),
+            (&["--help", "serve"], Some("serve")),
+            (&["unit", "--help"], Some("unit")),
+            (&["unit", "procd", "--help"], Some("unit procd")),
+            #[cfg(feature = "tools")]
+            (&["help", "profile", "show"], Some("profile show")),
+            #[cfg(feature = "tools")]
+            (&["profile", "--help"], Some("profile")),
+        ] {
+            let Ok(Command::Help(words_of_help)) = parse_words(words) else { panic!("{words:?}") };
+            assert_eq!(words_of_help.as_deref(), about, "{words:?}");
+        }
+        // The word is the value of the option.
+        assert!(matches!(parse_words(&["serve", "--data", "--help"]), Ok(Command::Serve(_))));
+    }
+
+    #[test]
+    fn the_environment_names_the_file_of_serve() {
+        let parse = |words: &[&str], config: &str| {
+            let environment = Environment { config: config.into(), server: "not an address".into() };
+            match parse_in(lexopt::Parser::from_args(words), &environment) {
+                Ok(Command::Serve(options)) => Ok(options.config),
+                Ok(_) => panic!("not serve"),
+                Err(exit) => Err(exit.line),
+            }
+        };
+        assert_eq!(parse(&["serve"], "").unwrap(), None);
+        assert_eq!(parse(&["serve"], "e.toml").unwrap(), Some("e.toml".into()));
+        assert_eq!(parse(&["serve", "--config", "a.toml"], "e.toml").unwrap(), Some("a.toml".into()));
+        let line = parse(&["serve"], "zoolet-site-key-1:c2VjcmV0").unwrap_err();
+        assert!(line.starts_with("ZOOLET_CONFIG: found a site key where no key belongs. "), "{line}");
     }
 
     #[test]
@@ -370,9 +345,18 @@ mod tests {
             ),
             (&["serve", "--data", "a", "--create", "--data", "b"], "2 serve: --data is given twice: give it once"),
             (&["serve", "--id", "1", "--id", "1"], "2 serve: --id is given twice: give it once"),
-            (&["unit", "systemd", "--config", "a", "--config", "b"], "2 unit: --config is given twice: give it once"),
-            (&["serve", "--data="], "2 serve: --data: its value is missing; see zoolet --help"),
-            (&["keygen", "--out", ""], "2 keygen: --out: its value is missing; see zoolet --help"),
+            (
+                &["unit", "systemd", "--config", "a", "--config", "b"],
+                "2 unit systemd: --config is given twice: give it once",
+            ),
+            (
+                &["serve", "--data="],
+                "2 serve: --data: its value is missing; write --data DIR: keep the log and the base in DIR",
+            ),
+            (
+                &["keygen", "--out", ""],
+                "2 keygen: --out: its value is missing; write --out FILE: write the key to a new FILE instead, mode 0600",
+            ),
         ] {
             assert_eq!(parse_words(words).err().as_deref(), Some(expected), "{words:?}");
         }

@@ -1,52 +1,50 @@
-//! The text of `zoolet --help`, and the commands and options derived from it.
+//! The table of commands: `help.txt`, read as text and as data.
 //!
-//! The text is their only table: the command line accepts, and shells complete, exactly the
-//! commands and options in it.
+//! `zoolet --help`, `zoolet COMMAND --help`, the command line, the completions of shells and the
+//! page docs/reference/commands.md all come from it.
 
-/// One line `zoolet COMMAND  DESCRIPTION` per command, then `  --option VALUE  DESCRIPTION` per
-/// option.
+#[cfg(test)]
+mod page;
+
+/// The title, then each command with its options and examples.
 ///
-/// At least two spaces separate the columns.
-const TEXT: &str = include_str!("help.txt");
+/// A command is a line `zoolet COMMAND  DESCRIPTION`. Below it follow its options, each a line
+/// `  --option VALUE  DESCRIPTION`, and its examples, each a line `  $ zoolet COMMAND ...`. At least
+/// two spaces separate the columns.
+const TABLE: &str = include_str!("help.txt");
 
 /// First words of the commands that need the feature `tools`.
 const TOOLS: [&str; 6] = ["ensemble", "probe", "profile", "bench", "config", "completions"];
 
-/// Returns whether this build lacks the command.
-pub(super) fn is_left_out(name: &str) -> bool {
-    cfg!(not(feature = "tools")) && TOOLS.contains(&name)
-}
+/// Columns of the printed help.
+const WIDTH: usize = 100;
 
-/// Returns the help text, without the commands that this build lacks.
-pub(super) fn text() -> String {
-    lines().flat_map(|line| [line, "\n"]).collect()
-}
+/// Column at which descriptions begin.
+const DESCRIPTIONS: usize = 27;
 
-/// Returns the lines of the commands that this build has.
-fn lines() -> impl Iterator<Item = &'static str> {
-    let mut is_left_out = false;
-    TEXT.lines().filter(move |line| {
-        if !line.starts_with(' ') {
-            let name = line.strip_prefix("zoolet ").and_then(|rest| rest.split(' ').next());
-            is_left_out = name.is_some_and(self::is_left_out);
-        }
-        !is_left_out
-    })
-}
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 bad usage or configuration.";
 
-/// A command of the help text.
-#[cfg_attr(not(feature = "tools"), expect(dead_code, reason = "only `completions` tells what they are for"))]
+/// Placeholders that stand for a notation, with its explanation.
+const NOTATIONS: [(&str, &str); 2] = [
+    ("TIME", "TIME is a number with a unit: 500ms, 10s, 2m."),
+    ("HOST:PORT,..", "HOST:PORT,.. is one address, or several separated by commas."),
+];
+
+/// A command of the table.
 pub(super) struct Command {
     /// Its words, such as `serve` or `profile show`.
     pub(super) words: String,
+    /// Its line of usage without the program's name, such as `serve [OPTIONS]`.
+    pub(super) usage: &'static str,
     /// The placeholder of its argument, such as `NAME`; empty without an argument.
     pub(super) argument: &'static str,
     pub(super) options: Vec<Choice>,
+    /// Complete command lines.
+    pub(super) examples: Vec<&'static str>,
     pub(super) says: &'static str,
 }
 
 /// An option of a command.
-#[cfg_attr(not(feature = "tools"), expect(dead_code, reason = "only `completions` tells what `says` is for"))]
 #[derive(Clone, Copy)]
 pub(super) struct Choice {
     /// Its name without the dashes.
@@ -56,29 +54,47 @@ pub(super) struct Choice {
     pub(super) says: &'static str,
 }
 
-/// Returns all commands, in the order of the text.
+impl Choice {
+    /// Returns the option as its user writes it, such as `--config FILE`.
+    pub(super) fn usage(&self) -> String {
+        format!("--{} {}", self.name, self.value).trim_end().to_owned()
+    }
+}
+
+/// Returns all commands of this build, in the order of the table.
 pub(super) fn commands() -> Vec<Command> {
+    let mut all = table();
+    all.retain(|command| !is_left_out(first_word(&command.words)));
+    all
+}
+
+/// Returns whether this build lacks the command.
+pub(super) fn is_left_out(name: &str) -> bool {
+    cfg!(not(feature = "tools")) && TOOLS.contains(&name)
+}
+
+fn table() -> Vec<Command> {
     let mut all: Vec<Command> = Vec::new();
     // A line with alternatives, such as `unit systemd|procd`, defines several commands with the
     // same options.
     let mut of_line = 0;
-    for line in lines() {
-        if let Some(command) = line.strip_prefix("zoolet ").filter(|rest| !rest.starts_with('-')) {
+    for line in TABLE.lines() {
+        if let Some(command) = line.strip_prefix("zoolet ") {
             of_line = all.len();
-            let (left, says) = columns(command);
-            let left = left.trim_end_matches(" [OPTIONS]");
+            let (usage, says) = columns(command);
+            let left = usage.trim_end_matches(" [OPTIONS]");
             let noun = left.find(|letter: char| letter.is_ascii_uppercase()).unwrap_or(left.len());
             let (words, argument) = left.split_at(noun);
-            all.extend(alternatives(words.trim_end()).map(|words| Command {
-                words,
-                argument,
-                options: Vec::new(),
-                says,
-            }));
+            let (options, examples) = (Vec::new(), Vec::new());
+            let command =
+                |words| Command { words, usage, argument, options: options.clone(), examples: examples.clone(), says };
+            all.extend(alternatives(words.trim_end()).map(command));
         } else if let Some(option) = line.strip_prefix("  --") {
             let (left, says) = columns(option);
             let (name, value) = left.split_once(' ').unwrap_or((left, ""));
             all[of_line..].iter_mut().for_each(|command| command.options.push(Choice { name, value, says }));
+        } else if let Some(example) = line.strip_prefix("  $ ") {
+            all[of_line..].iter_mut().for_each(|command| command.examples.push(example));
         }
     }
     all
@@ -93,35 +109,100 @@ fn alternatives(words: &'static str) -> impl Iterator<Item = String> {
     last.split('|').map(move |last| format!("{before} {last}").trim_start().to_owned())
 }
 
+fn first_word(words: &str) -> &str {
+    words.split(' ').next().unwrap_or_default()
+}
+
 /// Returns the distinct first words of all commands.
 pub(super) fn names() -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for command in commands() {
-        let name = command.words.split(' ').next().unwrap_or_default();
-        if !names.iter().any(|known| known == name) {
-            names.push(name.to_owned());
-        }
-    }
+    let mut names: Vec<String> = commands().iter().map(|command| first_word(&command.words).to_owned()).collect();
+    names.dedup();
     names
 }
 
-/// Returns whether a command equals or begins with these words.
-pub(super) fn has(words: &str) -> bool {
-    commands().iter().any(|command| is_of(command, words))
+/// Returns the commands that equal or begin with these words.
+pub(super) fn commands_of(words: &str) -> Vec<Command> {
+    let mut all = commands();
+    all.retain(|command| {
+        command.words.strip_prefix(words).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    });
+    all
 }
 
-/// Returns the options of all commands that equal or begin with these words.
-pub(super) fn options(words: &str) -> Vec<Choice> {
-    commands().into_iter().filter(|command| is_of(command, words)).flat_map(|command| command.options).collect()
+/// Returns the text of `zoolet --help`: the title and a line for each command.
+pub(super) fn overview() -> String {
+    let title = TABLE.lines().next().unwrap_or_default();
+    let lines: String =
+        distinct_lines(&commands()).map(|command| row("zoolet ", command.usage, command.says)).collect();
+    format!(
+        "{title}\n\n{lines}zoolet --version\n\n\
+         Options and examples of a command: zoolet COMMAND --help.\n\
+         The variables ZOOLET_SERVER and ZOOLET_CONFIG replace a missing --server and --config.\n{EXIT_CODES}\n"
+    )
 }
 
-/// Returns whether a command that equals or begins with these words has this option.
-pub(super) fn takes(words: &str, option: &str) -> bool {
-    options(words).iter().any(|known| known.name == option)
+/// Returns the text of `zoolet COMMAND --help`, for each command that begins with these words.
+pub(super) fn text(words: &str) -> String {
+    let commands = commands_of(words);
+    let texts: Vec<String> = distinct_lines(&commands).map(text_of).collect();
+    format!("{}\n{EXIT_CODES}\n", texts.join("\n"))
 }
 
-fn is_of(command: &Command, words: &str) -> bool {
-    command.words.strip_prefix(words).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+fn text_of(command: &Command) -> String {
+    let mut text = format!("zoolet {}\n", command.usage);
+    wrap(&mut text, &capitalised(command.says), 0, 0);
+    if !command.options.is_empty() {
+        text.push_str("\nOptions:\n");
+        text.extend(command.options.iter().map(|option| row("  ", &option.usage(), option.says)));
+        let is_used = |noun: &str| command.options.iter().any(|option| option.value == noun);
+        let used: Vec<_> = NOTATIONS.iter().filter(|(noun, _)| is_used(noun)).collect();
+        text.push_str(if used.is_empty() { "" } else { "\n" });
+        text.extend(used.iter().flat_map(|(_, says)| [says, "\n"]));
+    }
+    text.push_str("\nExamples:\n");
+    text.extend(command.examples.iter().flat_map(|example| ["  ", example, "\n"]));
+    text
+}
+
+/// Drops each command that its line of the table shares with the command before.
+fn distinct_lines(commands: &[Command]) -> impl Iterator<Item = &Command> {
+    let is_first = |at: usize| at == 0 || commands[at - 1].usage != commands[at].usage;
+    commands.iter().enumerate().filter(move |(at, _)| is_first(*at)).map(|(_, command)| command)
+}
+
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// Returns a line of two columns, continued below its second column.
+fn row(indent: &str, left: &str, says: &str) -> String {
+    let mut text = format!("{indent}{left}");
+    // A left column that is too wide has its line to itself.
+    if text.len() + 2 > DESCRIPTIONS {
+        text.push('\n');
+        wrap(&mut text, says, DESCRIPTIONS, 0);
+    } else {
+        let begun = text.len();
+        wrap(&mut text, says, DESCRIPTIONS, begun);
+    }
+    text
+}
+
+/// Appends `says`, wrapped between the columns `indent` and [`WIDTH`], to a line with `begun` columns.
+fn wrap(text: &mut String, says: &str, indent: usize, begun: usize) {
+    let mut column = begun;
+    for word in says.split(' ') {
+        if column > indent && column + 1 + word.len() > WIDTH {
+            text.push('\n');
+            column = 0;
+        }
+        let gap = if column > indent { 1 } else { indent - column };
+        text.extend(std::iter::repeat_n(' ', gap));
+        text.push_str(word);
+        column += gap + word.len();
+    }
+    text.push('\n');
 }
 
 #[cfg(test)]
@@ -133,16 +214,13 @@ mod tests {
     fn what_is_left_out_is_not_in_the_help_and_its_refusal_says_so() {
         let parse = |word: &str| super::super::args::parse(lexopt::Parser::from_args([word]));
         for name in TOOLS {
-            assert!(
-                TEXT.contains(&format!("\nzoolet {name} ")) && !text().contains(&format!("zoolet {name} ")),
-                "{name}"
-            );
+            let is_in_table = table().iter().any(|command| first_word(&command.words) == name);
+            assert!(is_in_table && !overview().contains(&format!("zoolet {name} ")), "{name}");
             let refused = parse(name).err().unwrap();
             let line = format!("this minimal build has no {name}: use the full build");
             assert_eq!((refused.code, refused.line), (2, line));
         }
         assert_eq!(names(), ["serve", "status", "keygen", "unit", "licences"]);
-        assert!(!takes("status", "peer") && takes("status", "json"));
         let refused = parse("tool").err().unwrap().line;
         assert_eq!(refused, "command = tool: allowed is serve, status, keygen, unit, licences, help, version");
     }
@@ -150,26 +228,21 @@ mod tests {
     #[cfg(feature = "tools")]
     #[test]
     fn what_may_be_left_out_is_a_command() {
-        assert_eq!(text(), TEXT);
         for name in TOOLS {
             assert!(names().iter().any(|known| known == name) && !is_left_out(name), "{name}");
         }
     }
 
-    #[cfg(feature = "tools")]
     #[test]
-    fn every_line_is_a_command_an_option_or_continues_one() {
-        let lines: Vec<&str> = TEXT.lines().collect();
-        let known = lines.iter().filter(|line| line.starts_with("zoolet ") || line.starts_with("  --")).count();
-        // The 4 other lines are the title, two empty lines and the exit codes.
-        let continued = lines.iter().filter(|line| line.starts_with(&" ".repeat(27))).count();
-        assert_eq!(known + continued + 4, lines.len());
-        // One line less for `zoolet --version | --help`, and one command more for `unit
-        // systemd|procd`.
-        let commands = commands();
-        assert_eq!(commands.len(), lines.iter().filter(|line| line.starts_with("zoolet ")).count() - 1 + 1);
-        for command in &commands {
-            assert!(!command.says.is_empty(), "{}", command.words);
+    fn every_line_of_the_table_is_a_command_an_option_or_an_example() {
+        let begins = |line: &str| ["zoolet ", "  --", "  $ zoolet "].iter().any(|start| line.starts_with(start));
+        let mut lines = TABLE.lines();
+        assert!(lines.next().is_some_and(|title| title.starts_with("zoolet: ")) && lines.next() == Some(""));
+        for line in lines {
+            assert!(begins(line), "{line}");
+        }
+        for command in table() {
+            assert!(!command.says.is_empty() && !command.examples.is_empty(), "{}", command.words);
             for option in &command.options {
                 assert!(!option.says.is_empty(), "{} --{}", command.words, option.name);
                 assert!(option.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'), "{}", option.name);
@@ -187,7 +260,39 @@ mod tests {
             let options: Vec<_> = of(words).options.iter().map(|option| (option.name, option.value)).collect();
             assert_eq!(options, [("config", "FILE"), ("binary", "FILE"), ("data", "DIR"), ("profile", "NAME")]);
         }
-        assert!(has("profile") && has("profile list") && !has("prof") && !has("profile lis"));
-        assert!(takes("profile show", "json") && takes("profile", "json") && !takes("profile list", "json"));
+        let words = |words: &str| -> Vec<_> { commands_of(words).into_iter().map(|command| command.words).collect() };
+        assert_eq!(words("profile"), ["profile list", "profile show", "profile check"]);
+        assert_eq!((words("profile list"), words("prof").len()), (vec!["profile list".to_owned()], 0));
+    }
+
+    #[test]
+    fn the_help_fits_a_terminal_and_loses_no_word() {
+        let wide = |text: &str| text.lines().find(|line| line.chars().count() > WIDTH).map(str::to_owned);
+        assert_eq!(wide(&overview()), None);
+        let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for command in commands() {
+            let text = text(&command.words);
+            // An example is shown as its user types it, in one line.
+            let without_examples = text.split("\nExamples:").next().unwrap();
+            assert_eq!(wide(without_examples), None, "{}", command.words);
+            for option in &command.options {
+                let whole = format!("{} {}", option.usage(), option.says);
+                assert!(squeezed(&text).contains(&squeezed(&whole)), "{whole} is not in {text}");
+            }
+            assert!(command.examples.iter().all(|example| text.contains(&format!("\n  {example}\n"))), "{text}");
+        }
+    }
+
+    /// A dead example misleads more than none.
+    #[test]
+    fn every_example_is_accepted() {
+        for command in commands() {
+            for example in &command.examples {
+                let line = example.split(" > ").next().unwrap();
+                let words: Vec<&str> = line.split(' ').skip(1).collect();
+                let refused = super::super::args::parse(lexopt::Parser::from_args(&words)).err();
+                assert!(refused.is_none(), "{example}: {}", refused.unwrap().line);
+            }
+        }
     }
 }

@@ -34,10 +34,7 @@ pub(super) fn keygen(what: &Keygen) -> Result<(), Exit> {
         }
         Keygen::OfServer(data) => {
             if !data.is_dir() {
-                return Err(Exit::usage(format!(
-                    "--server = {}: allowed is an existing data directory",
-                    data.display()
-                )));
+                return Err(Exit::usage(format!("--data = {}: allowed is an existing data directory", data.display())));
             }
             of_server(data)
         }
@@ -47,7 +44,7 @@ pub(super) fn keygen(what: &Keygen) -> Result<(), Exit> {
 /// Prints the key on stdout, for scripts, and the instructions on stderr, for people.
 fn of_server(data: &Path) -> Result<(), Exit> {
     // A key outside a data directory might be pinned, but no server could present it.
-    zoolet::check_data_directory(data).map_err(|line| Exit::usage(format!("--server = {line}")))?;
+    zoolet::check_data_directory(data).map_err(|line| Exit::usage(format!("--data = {line}")))?;
     let is_new = !data.join("server.key").exists();
     let key = Identity::open(data).map_err(Exit::failed)?.public_key();
     say(&format!("{key}\n"))?;
@@ -127,7 +124,7 @@ mod tests {
         let Err(refused) = keygen(&Keygen::OfServer(directory.clone())) else { panic!("made among photos") };
         assert!(
             refused.code == 2
-                && refused.line.starts_with(&format!("--server = {}: is not empty", directory.display()))
+                && refused.line.starts_with(&format!("--data = {}: is not empty", directory.display()))
                 && refused.line.contains("not zoolet's (it holds \"photo.jpg\")"),
             "{}",
             refused.line

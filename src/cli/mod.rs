@@ -35,6 +35,11 @@ const EXAMPLE: &str = include_str!("example.toml");
 /// Licences of all crates in the binary; a test compares the list with Cargo's metadata.
 const LICENCES: &str = include_str!("licences.txt");
 
+/// Configuration file of the server that an init system runs on this box.
+const DEFAULT_FILE: &str = "/etc/zoolet/zoolet.toml";
+/// Client address of a server that is not configured.
+const DEFAULT_SERVER: &str = "127.0.0.1:2181";
+
 /// An error that ends the process: a nonzero exit code and a line for stderr.
 struct Exit {
     code: u8,
@@ -71,7 +76,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Tool(tool) => run(tool),
         Command::Licences => say(LICENCES),
         Command::Version => say(concat!("zoolet ", env!("CARGO_PKG_VERSION"), "\n")),
-        Command::Help => say(&help::text()),
+        Command::Help(None) => say(&help::overview()),
+        Command::Help(Some(words)) => say(&help::text(&words)),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

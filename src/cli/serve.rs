@@ -201,7 +201,7 @@ fn configured(options: &ServeOptions, warned: &mut Vec<String>) -> Result<Config
     Ok(config)
 }
 
-/// Reads the configuration file and applies the flags over it.
+/// Reads the configuration file and applies the options over it.
 fn configure(options: &ServeOptions) -> Result<Loaded, Exit> {
     let mut loaded = match &options.config {
         Some(file) => {

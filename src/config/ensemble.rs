@@ -50,7 +50,7 @@ pub struct Member {
     pub election_ports: Vec<u16>,
     /// Whether it is an observer, which learns commits and serves clients but does not vote.
     pub is_observer: bool,
-    /// Public key that it must present (`zk1...`), as `zoolet keygen --server` prints it.
+    /// Public key that it must present (`zk1...`), as `zoolet keygen --data` prints it.
     ///
     /// `None`: any server with the site key or a certificate may be this member.
     pub key: Option<String>,

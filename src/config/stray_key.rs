@@ -25,7 +25,7 @@ const KINDS: [Kind; 2] = [
     Kind {
         label: "zoolet-server-key-",
         name: "a server's private key (the content of its server.key)",
-        remedy: "Keep it in the server's data directory; `zoolet keygen --server DATA` prints its public key. \
+        remedy: "Keep it in the server's data directory; `zoolet keygen --data DIR` prints its public key. \
                  If others could read the key here, delete server.key there: the next start creates a new one, \
                  whose public key goes into the files of all servers",
     },

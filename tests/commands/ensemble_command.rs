@@ -86,7 +86,7 @@ fn what_it_cannot_do_is_one_line() {
         (&["ensemble", "--servers", "5"], 2, "holds an ensemble with 3; omit the option, or give another --data"),
         (&["ensemble", "--servers", "1", "--data", "one"], 2, "for a standalone server use zoolet serve"),
         (&["status", "--server", "127.0.0.1:1"], 1, "1 server did not report its status"),
-        (&["keygen", "--server", "absent"], 2, "allowed is an existing data directory"),
+        (&["keygen", "--data", "absent"], 2, "allowed is an existing data directory"),
     ] {
         let output = run(&scratch, arguments);
         let line = String::from_utf8(output.stderr).unwrap();

@@ -8,6 +8,7 @@ mod documented;
 mod ensemble_command;
 mod exit_codes;
 mod fuzz_config;
+mod help;
 mod init;
 mod licences;
 mod mistakes;

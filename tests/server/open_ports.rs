@@ -207,6 +207,6 @@ fn servers_with_a_secret_open_their_one_port_for_links() {
 /// Returns the configuration line that pins a server by its key alone.
 fn pin() -> String {
     let scratch = Scratch::new();
-    let output = run(&scratch, &["keygen", "--server", "."]);
+    let output = run(&scratch, &["keygen", "--data", "."]);
     format!("key = \"{}\"", String::from_utf8(output.stdout).unwrap().trim())
 }

@@ -14,7 +14,7 @@ fn bad_usage_is_one_line_and_exit_code_2() {
         ),
         (&["status", "--severs", "a:1"], "zoolet: status: invalid option '--severs'; did you mean --server?"),
         (&["profile"], "zoolet: profile: allowed is profile list, profile show NAME, profile check FILE"),
-        (&["profile", "show"], "zoolet: profile: allowed is profile list"),
+        (&["profile", "show"], "zoolet: profile show: NAME is missing; write zoolet profile show NAME: print every"),
         (&["profile", "show", "floppy/512m"], "zoolet: floppy/512m: media = floppy: allowed is sd-a1, emmc"),
         (
             &["profile", "show", "emmc/512m", "--network", "lora"],
@@ -46,7 +46,7 @@ fn bad_usage_is_one_line_and_exit_code_2() {
 #[test]
 fn bad_configuration_names_file_line_key_value_and_what_is_allowed() {
     let scratch = Scratch::new();
-    let made = String::from_utf8(run(&scratch, &["keygen", "--server", "."]).stdout).unwrap();
+    let made = String::from_utf8(run(&scratch, &["keygen", "--data", "."]).stdout).unwrap();
     let key = made.trim();
     for (name, text, expected) in [
         ("a.toml", "clents = \"127.0.0.1:0\"\n", "a.toml:1: clents: no such key; did you mean clients?"),

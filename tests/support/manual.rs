@@ -24,6 +24,7 @@ pages![
     "how-to/trust.md",
     "how-to/upgrade.md",
     "reference/bench.md",
+    "reference/commands.md",
     "reference/disk.md",
     "reference/exit-codes.md",
     "reference/flash.md",

@@ -219,7 +219,8 @@ pub(crate) fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
 /// The binary with these arguments.
 pub(crate) fn zoolet(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zoolet"));
-    command.args(arguments);
+    // The environment of the tests must not choose what they talk to.
+    command.args(arguments).env_remove("ZOOLET_SERVER").env_remove("ZOOLET_CONFIG");
     command
 }
 

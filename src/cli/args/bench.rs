@@ -1,63 +1,55 @@
-//! The flags of `bench`.
+//! The options of `bench`.
 
 use super::tools::number;
-use super::{Command, Exit, Tool, next, servers, time, value};
+use super::{Environment, Exit, Given, servers, time};
 use crate::cli::bench::{Distribution, Op, Options, Until};
-use lexopt::prelude::{Long, Short};
 use std::time::Duration;
 use zoolet_model::path::is_valid;
 
-pub(super) fn bench(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
+/// Shortest run or wait, and shortest session timeout.
+const TIME_MIN: Duration = Duration::from_millis(1);
+const SESSION_TIMEOUT_MIN: Duration = Duration::from_millis(100);
+
+pub(super) fn bench(given: &Given, environment: &Environment) -> Result<Options, Exit> {
     let mut options = Options::default();
-    let mut given = Vec::new();
-    while let Some(argument) = next(parser, "bench")? {
-        let name = match argument {
-            Long(name) => name.to_owned(),
-            Short('h') => return Ok(Command::Help),
-            other => return Err(Exit::usage(format!("bench: {}; see zoolet --help", other.unexpected()))),
-        };
-        match name.as_str() {
-            "server" => options.servers = servers(&value(parser)?)?,
-            "op" => options.op = one_of(&name, &value(parser)?, &Op::ALL, Op::name)?,
-            "connections" => options.connections = number(&name, &value(parser)?, 1..=100_000)?,
-            "outstanding" => options.outstanding = number(&name, &value(parser)?, 1..=65_536)?,
-            "size" => options.size = number(&name, &value(parser)?, 0..=1_000_000)?,
-            "keys" => options.keys = number(&name, &value(parser)?, 1..=99_999_999)?,
-            "read-percent" => options.read_percent = number(&name, &value(parser)?, 0..=100)?,
-            "distribution" => {
-                options.distribution = one_of(&name, &value(parser)?, &Distribution::ALL, Distribution::name)?;
-            }
-            "duration" => options.until = Until::Elapsed(time(&name, &value(parser)?, Duration::from_millis(1))?),
-            "requests" => options.until = Until::Requests(number(&name, &value(parser)?, 1..=1_000_000_000_000)?),
-            "warmup" => options.warmup = time(&name, &value(parser)?, Duration::ZERO)?,
-            "rate" => options.rate = Some(number(&name, &value(parser)?, 1..=10_000_000)?),
-            "locks" => options.locks = number(&name, &value(parser)?, 1..=100_000)?,
-            "session-timeout" => {
-                options.session_timeout = time(&name, &value(parser)?, Duration::from_millis(100))?;
-            }
-            "path" => options.path = path(value(parser)?)?,
-            "seed" => options.seed = number(&name, &value(parser)?, 0..=u64::MAX)?,
-            "ephemeral" => options.ephemeral = true,
-            "sequential" => options.sequential = true,
-            "keep" => options.keep = true,
-            "json" => options.json = true,
-            "progress" => options.progress = true,
-            "help" => return Ok(Command::Help),
-            _ => return Err(Exit::usage(format!("bench: invalid option '--{name}'; see zoolet --help"))),
-        }
-        given.push(name);
+    match given.value("server") {
+        Some(list) => options.servers = servers("--server", list)?,
+        None => options.servers = environment.servers()?.unwrap_or(options.servers),
     }
-    fit_together(&options, &given)?;
-    Ok(Command::Tool(Tool::Bench(options)))
+    given.set("op", &mut options.op, |name, text| one_of(name, text, &Op::ALL, Op::name))?;
+    given.set("connections", &mut options.connections, |name, text| number(name, text, 1..=100_000))?;
+    given.set("outstanding", &mut options.outstanding, |name, text| number(name, text, 1..=65_536))?;
+    given.set("size", &mut options.size, |name, text| number(name, text, 0..=1_000_000))?;
+    given.set("keys", &mut options.keys, |name, text| number(name, text, 1..=99_999_999))?;
+    given.set("read-percent", &mut options.read_percent, |name, text| number(name, text, 0..=100))?;
+    given.set("distribution", &mut options.distribution, |name, text| {
+        one_of(name, text, &Distribution::ALL, Distribution::name)
+    })?;
+    given.set("duration", &mut options.until, |name, text| Ok(Until::Elapsed(time(name, text, TIME_MIN)?)))?;
+    given.set("requests", &mut options.until, |name, text| {
+        Ok(Until::Requests(number(name, text, 1..=1_000_000_000_000)?))
+    })?;
+    given.set("warmup", &mut options.warmup, |name, text| time(name, text, Duration::ZERO))?;
+    given.set("rate", &mut options.rate, |name, text| Ok(Some(number(name, text, 1..=10_000_000)?)))?;
+    given.set("locks", &mut options.locks, |name, text| number(name, text, 1..=100_000))?;
+    given.set("session-timeout", &mut options.session_timeout, |name, text| time(name, text, SESSION_TIMEOUT_MIN))?;
+    given.set("path", &mut options.path, |_, text| path(text.to_owned()))?;
+    given.set("seed", &mut options.seed, |name, text| number(name, text, 0..=u64::MAX))?;
+    options.ephemeral = given.has("ephemeral");
+    options.sequential = given.has("sequential");
+    options.keep = given.has("keep");
+    options.json = given.has("json");
+    options.progress = given.has("progress");
+    fit_together(options.op, given)?;
+    Ok(options)
 }
 
 /// Refuses options that would have no effect: the user misunderstands the measurement.
-fn fit_together(options: &Options, given: &[String]) -> Result<(), Exit> {
-    let op = options.op;
-    if let Some(name) = given.iter().find(|name| !op.takes(name)) {
+fn fit_together(op: Op, given: &Given) -> Result<(), Exit> {
+    if let Some(name) = given.names().find(|name| !op.takes(name)) {
         return Err(Exit::usage(format!("--{name}: has no effect with --op {}", op.name())));
     }
-    if ["duration", "requests"].iter().all(|end| given.iter().any(|name| name == end)) {
+    if given.has("duration") && given.has("requests") {
         return Err(Exit::usage("--requests: give --duration or --requests, not both"));
     }
     Ok(())
@@ -81,18 +73,19 @@ fn path(text: String) -> Result<String, Exit> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Command, Tool, parse};
     use super::*;
 
     fn parse_words(words: &[&str]) -> Result<Options, String> {
-        let mut parser = lexopt::Parser::from_args(words);
-        match bench(&mut parser).map_err(|exit| format!("{} {}", exit.code, exit.line))? {
-            Command::Tool(Tool::Bench(options)) => Ok(options),
-            _ => panic!("not bench"),
+        match parse(lexopt::Parser::from_args(["bench"].iter().chain(words))) {
+            Ok(Command::Tool(Tool::Bench(options))) => Ok(options),
+            Ok(_) => panic!("not bench"),
+            Err(exit) => Err(format!("{} {}", exit.code, exit.line)),
         }
     }
 
     #[test]
-    fn bench_takes_every_flag() {
+    fn every_option_arrives() {
         let words = "--server a:1,[::1]:2 --op mix --connections 3 --outstanding 4 --size 5 --keys 6 --read-percent 7 \
                      --distribution zipf --requests 8 --warmup 9ms --rate 10 --session-timeout 11s --path /a/b --keep \
                      --json --progress --seed 12";
@@ -133,8 +126,8 @@ mod tests {
             ("--rate 5 --op lock", "2 --rate: has no effect with --op lock"),
             ("--requests 5 --duration 1s", "2 --requests: give --duration or --requests, not both"),
             ("--frob", "2 bench: invalid option '--frob'"),
-            ("frob", "2 bench: unexpected argument \"frob\""),
-            ("--keys", "2 missing argument for option '--keys'"),
+            ("frob", "2 bench: unexpected argument 'frob'"),
+            ("--keys", "2 bench: --keys: its value is missing; write --keys N: use N keys"),
         ] {
             let words: Vec<_> = words.split_whitespace().collect();
             let Err(error) = parse_words(&words) else { panic!("{words:?} was accepted") };

@@ -1,32 +1,23 @@
-//! The flags of `ensemble`.
+//! The options of `ensemble`.
 
 use super::tools::number;
-use super::{Command, Exit, Tool, next, value};
-use crate::cli::ensemble;
-use lexopt::prelude::{Long, Short};
+use super::{Exit, Given};
+use crate::cli::ensemble::{BASE_PORT_MAX, Options};
 
-pub(super) fn ensemble(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
-    let mut options = ensemble::Options::default();
-    while let Some(argument) = next(parser, "ensemble")? {
-        match argument {
-            Long("servers") => options.voters = Some(number("servers", &value(parser)?, 1..=16)?),
-            Long("observers") => options.observers = Some(number("observers", &value(parser)?, 0..=15)?),
-            Long("base-port") => {
-                let port = number("base-port", &value(parser)?, 1..=ensemble::BASE_PORT_MAX.into())?;
-                options.base_port = Some(port);
-            }
-            Long("data") => options.data = value(parser)?.into(),
-            Long("help") | Short('h') => return Ok(Command::Help),
-            other => return Err(Exit::usage(format!("ensemble: {}; see zoolet --help", other.unexpected()))),
-        }
-    }
-    Ok(Command::Tool(Tool::Ensemble(options)))
+pub(super) fn ensemble(given: &Given) -> Result<Options, Exit> {
+    let mut options = Options::default();
+    given.set("servers", &mut options.voters, |name, text| number(name, text, 1..=16).map(Some))?;
+    given.set("observers", &mut options.observers, |name, text| number(name, text, 0..=15).map(Some))?;
+    given.set("base-port", &mut options.base_port, |name, text| {
+        number(name, text, 1..=BASE_PORT_MAX.into()).map(Some)
+    })?;
+    given.set("data", &mut options.data, |_, text| Ok(text.into()))?;
+    Ok(options)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::parse;
-    use super::*;
+    use super::super::{Command, Tool, parse};
 
     fn parse_words(words: &str) -> Result<Command, String> {
         let parsed = parse(lexopt::Parser::from_args(words.split(' ')));
@@ -34,7 +25,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_arrives() {
+    fn every_option_arrives() {
         let words = "ensemble --servers 5 --observers 1 --base-port 3000 --data d";
         let Ok(Command::Tool(Tool::Ensemble(options))) = parse_words(words) else { panic!("not ensemble") };
         assert_eq!((options.voters, options.observers, options.base_port), (Some(5), Some(1), Some(3000)));

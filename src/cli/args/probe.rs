@@ -1,35 +1,28 @@
-//! The flags of `probe`.
+//! The options of `probe`.
 
-use super::super::probe::Options;
-use super::{Command, Exit, Tool, next, profile, value};
-use lexopt::prelude::{Long, Short};
+use super::{Exit, Given, profile};
+use crate::cli::probe::Options;
 use zoolet::config::peer_address;
 
-pub(super) fn probe(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
-    let mut options = Options::default();
-    while let Some(argument) = next(parser, "probe")? {
-        match argument {
-            Long("data") => options.data = value(parser)?.into(),
-            Long("peer") => peer(&mut options.peers, &value(parser)?)?,
-            Long("network") => options.network = profile::network(&value(parser)?)?,
-            Long("out") => options.out = Some(out(&value(parser)?)?),
-            Long("json") => options.is_json = true,
-            Long("help") | Short('h') => return Ok(Command::Help),
-            other => return Err(Exit::usage(format!("probe: {}; see zoolet --help", other.unexpected()))),
-        }
-    }
-    Ok(Command::Tool(Tool::Probe(options)))
+pub(super) fn probe(given: &Given) -> Result<Options, Exit> {
+    let mut options = Options { peers: peers(given.values("peer"))?, ..Options::default() };
+    given.set("data", &mut options.data, |_, text| Ok(text.into()))?;
+    given.set("network", &mut options.network, |_, text| profile::network(text))?;
+    given.set("out", &mut options.out, |_, text| out(text).map(Some))?;
+    options.is_json = given.has("json");
+    Ok(options)
 }
 
 /// Maximum number of peers: the most servers of an ensemble.
 const PEERS_MAX: usize = 16;
 
-fn peer(peers: &mut Vec<String>, address: &str) -> Result<(), Exit> {
-    if peers.len() >= PEERS_MAX {
+fn peers<'a>(addresses: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Exit> {
+    let peers: Vec<String> =
+        addresses.map(|address| peer_address("--peer", address).map_err(Exit::usage)).collect::<Result<_, _>>()?;
+    if peers.len() > PEERS_MAX {
         return Err(Exit::usage(format!("--peer: at most {PEERS_MAX} are allowed")));
     }
-    peers.push(peer_address("--peer", address).map_err(Exit::usage)?);
-    Ok(())
+    Ok(peers)
 }
 
 /// The output must end in `.toml`, because that suffix marks a profile as a file.
@@ -43,8 +36,7 @@ fn out(text: &str) -> Result<std::path::PathBuf, Exit> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parse;
-    use super::*;
+    use super::super::{Command, Tool, parse};
 
     fn peers(address: &str) -> Result<Vec<String>, (u8, String)> {
         match parse(lexopt::Parser::from_args(["probe", "--peer", address])) {

@@ -1,83 +1,106 @@
-//! The flags of commands about several servers: `status` and `keygen`.
+//! The options of commands about several servers: `status` and `keygen`.
 
-use super::{Command, Exit, next, servers, time, value};
-use crate::cli::{keygen::Keygen, status};
-use lexopt::prelude::{Long, Short};
+use super::{Command, Environment, Exit, Given, servers, time};
+use crate::cli::keygen::Keygen;
+use crate::cli::status::{Asked, Options};
 use std::time::Duration;
 
-pub(super) fn status(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
-    let (mut options, mut are_named) = (status::Options::default(), false);
-    while let Some(argument) = next(parser, "status")? {
-        match argument {
-            Long("server") => (options.servers, are_named) = (servers(&value(parser)?)?, true),
-            Long("config") => options.config = Some(value(parser)?.into()),
-            Long("wait") => options.wait = Some(time("wait", &value(parser)?, Duration::from_millis(1))?),
-            Long("json") => options.json = true,
-            Long("site") => options.site = true,
-            Long("help") | Short('h') => return Ok(Command::Help),
-            other => return Err(Exit::usage(format!("status: {}; see zoolet --help", other.unexpected()))),
-        }
-    }
-    if are_named && options.config.is_some() {
-        return Err(Exit::usage("status: allowed is --server HOST:PORT, --config FILE, or neither"));
-    }
-    Ok(Command::Status(options))
+pub(super) fn status(given: &Given, environment: &Environment) -> Result<Command, Exit> {
+    let wait = given.value("wait").map(|text| time("wait", text, Duration::from_millis(1))).transpose()?;
+    let asked = asked(given, environment)?;
+    Ok(Command::Status(Options { asked, wait, json: given.has("json"), site: given.has("site") }))
 }
 
-pub(super) fn keygen(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
-    let mut what = Keygen::Print;
-    let mut given = 0;
-    while let Some(argument) = next(parser, "keygen")? {
-        what = match argument {
-            Long("out") => Keygen::Write(value(parser)?.into()),
-            Long("server") => Keygen::OfServer(value(parser)?.into()),
-            Long("help") | Short('h') => return Ok(Command::Help),
-            other => return Err(Exit::usage(format!("keygen: {}; see zoolet --help", other.unexpected()))),
-        };
-        given += 1;
+/// Returns the servers to ask: an option counts before a variable.
+fn asked(given: &Given, environment: &Environment) -> Result<Asked, Exit> {
+    match (given.value("server"), given.value("config")) {
+        (Some(_), Some(_)) => {
+            return Err(Exit::usage("status: allowed is --server HOST:PORT, --config FILE, or neither"));
+        }
+        (Some(list), None) => return Ok(Asked::Servers(servers("--server", list)?)),
+        (None, Some(file)) => return Ok(Asked::OfFile(file.into())),
+        (None, None) => {}
     }
-    if given > 1 {
-        return Err(Exit::usage("keygen: allowed is --out FILE, --server DATA, or neither"));
-    }
-    Ok(Command::Keygen(what))
+    Ok(match (environment.servers()?, environment.config()?) {
+        (Some(servers), _) => Asked::Servers(servers),
+        (None, Some(file)) => Asked::OfFile(file),
+        (None, None) => Asked::OfThisBox,
+    })
+}
+
+pub(super) fn keygen(given: &Given) -> Result<Command, Exit> {
+    Ok(Command::Keygen(match (given.value("out"), given.value("data")) {
+        (None, None) => Keygen::Print,
+        (Some(file), None) => Keygen::Write(file.into()),
+        (None, Some(data)) => Keygen::OfServer(data.into()),
+        (Some(_), Some(_)) => {
+            return Err(Exit::usage("keygen: allowed is --out FILE, --data DIR, or neither"));
+        }
+    }))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::parse;
+    use super::super::parse_in;
     use super::*;
 
-    fn parse_words(words: &str) -> Result<Command, String> {
-        let parsed = parse(lexopt::Parser::from_args(words.split(' ')));
+    fn parse_words(words: &str, server: &str, config: &str) -> Result<Command, String> {
+        let environment = Environment { server: server.into(), config: config.into() };
+        let parsed = parse_in(lexopt::Parser::from_args(words.split(' ')), &environment);
         parsed.map_err(|exit| format!("{} {}", exit.code, exit.line))
     }
 
     #[test]
-    fn every_flag_arrives() {
-        let Ok(Command::Status(options)) = parse_words("status --server a:1,b:2 --json --site") else {
+    fn every_option_arrives() {
+        let Ok(Command::Status(options)) = parse_words("status --server a:1,b:2 --json --site", "", "") else {
             panic!("not status")
         };
-        assert!(options.json && options.site && options.servers == ["a:1", "b:2"] && options.wait.is_none());
-        let Ok(Command::Status(options)) = parse_words("status --config f.toml --wait 60s") else {
+        let servers = Asked::Servers(vec!["a:1".to_owned(), "b:2".to_owned()]);
+        assert!(options.json && options.site && options.asked == servers && options.wait.is_none());
+        let Ok(Command::Status(options)) = parse_words("status --config f.toml --wait 60s", "", "") else {
             panic!("not status")
         };
-        assert_eq!((options.config, options.wait), (Some("f.toml".into()), Some(Duration::from_secs(60))));
-        assert!(matches!(parse_words("keygen"), Ok(Command::Keygen(Keygen::Print))));
-        assert!(matches!(parse_words("keygen --out k"), Ok(Command::Keygen(Keygen::Write(_)))));
-        assert!(matches!(parse_words("keygen --server d"), Ok(Command::Keygen(Keygen::OfServer(_)))));
+        assert_eq!((options.asked, options.wait), (Asked::OfFile("f.toml".into()), Some(Duration::from_secs(60))));
+        assert!(matches!(parse_words("keygen", "", ""), Ok(Command::Keygen(Keygen::Print))));
+        assert!(matches!(parse_words("keygen --out k", "", ""), Ok(Command::Keygen(Keygen::Write(_)))));
+        assert!(matches!(parse_words("keygen --data d", "", ""), Ok(Command::Keygen(Keygen::OfServer(_)))));
+    }
+
+    #[test]
+    fn an_option_counts_before_a_variable_and_both_before_the_default() {
+        let one = |server: &str| Asked::Servers(vec![server.to_owned()]);
+        for (words, server, config, expected) in [
+            ("status", "", "", Asked::OfThisBox),
+            ("status", "", "e.toml", Asked::OfFile("e.toml".into())),
+            ("status", "e:1", "", one("e:1")),
+            ("status", "e:1", "e.toml", one("e:1")),
+            ("status --server a:1", "e:1", "e.toml", one("a:1")),
+            ("status --config a.toml", "e:1", "e.toml", Asked::OfFile("a.toml".into())),
+            // A variable that the options make irrelevant is not read.
+            ("status --server a:1", "nonsense", "", one("a:1")),
+        ] {
+            let Ok(Command::Status(options)) = parse_words(words, server, config) else { panic!("{words}") };
+            assert_eq!(options.asked, expected, "{words}, {server}, {config}");
+        }
     }
 
     #[test]
     fn bad_usage_names_the_option_the_value_and_what_is_allowed() {
-        for (words, expected) in [
-            ("status --frob", "2 status: invalid option '--frob'"),
-            ("status --server x", "2 --server = x: allowed is HOST:PORT"),
-            ("status --wait 60", "2 --wait = 60: allowed is a time like 500ms, 10s or 2m, from 1ms to 1440m"),
-            ("status --server a:1 --config f", "2 status: allowed is --server HOST:PORT, --config FILE, or neither"),
-            ("status x", "2 status: unexpected argument \"x\""),
-            ("keygen --out a --server b", "2 keygen: allowed is --out FILE, --server DATA, or neither"),
+        for (words, server, expected) in [
+            ("status --frob", "", "2 status: invalid option '--frob'; see zoolet status --help"),
+            ("status --server x", "", "2 --server = x: allowed is HOST:PORT"),
+            ("status --wait 60", "", "2 --wait = 60: allowed is a time like 500ms, 10s or 2m, from 1ms to 1440m"),
+            (
+                "status --server a:1 --config f",
+                "",
+                "2 status: allowed is --server HOST:PORT, --config FILE, or neither",
+            ),
+            ("status x", "", "2 status: unexpected argument 'x'; see zoolet status --help"),
+            ("status", "x", "2 ZOOLET_SERVER = x: allowed is HOST:PORT, or several separated by commas"),
+            ("keygen --out a --data b", "", "2 keygen: allowed is --out FILE, --data DIR, or neither"),
+            ("keygen --server b", "", "2 keygen: invalid option '--server'; did you mean --data?"),
         ] {
-            let Err(error) = parse_words(words) else { panic!("{words:?} was accepted") };
+            let Err(error) = parse_words(words, server, "") else { panic!("{words:?} was accepted") };
             assert!(error.starts_with(expected), "{words:?} gave {error:?}");
         }
     }

@@ -1,8 +1,7 @@
 //! The commands that no server needs: measurements, trials, and texts to print.
 
-use super::{Command, Exit, alone, bench, ensemble, next, probe, profile, unknown};
+use super::{Environment, Exit, Given, bench, ensemble, probe, profile, unknown};
 use crate::cli::completions::Shell;
-use lexopt::prelude::{Long, Short, Value};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -18,27 +17,19 @@ pub(in crate::cli) enum Tool {
     Completions(Shell),
 }
 
-pub(super) fn named(name: &str, parser: &mut lexopt::Parser) -> Result<Command, Exit> {
-    let tool = match name {
-        "bench" => return bench::bench(parser),
-        "ensemble" => return ensemble::ensemble(parser),
-        "profile" => return profile::profile(parser),
-        "probe" => return probe::probe(parser),
-        "config" => match next(parser, name)? {
-            Some(Value(what)) if what == "example" => Tool::ConfigExample,
-            Some(Long("help") | Short('h')) => return Ok(Command::Help),
-            _ => return Err(Exit::usage("config: allowed is config example")),
-        },
-        "completions" => match next(parser, name)? {
-            Some(Value(shell)) => Tool::Completions(self::shell(&shell.to_string_lossy())?),
-            Some(Long("help") | Short('h')) => return Ok(Command::Help),
-            _ => {
-                return Err(Exit::usage("completions: allowed is completions bash, completions zsh, completions fish"));
-            }
-        },
-        _ => return Err(unknown(name)),
-    };
-    alone(name, Command::Tool(tool), parser)
+pub(super) fn named(given: &Given, environment: &Environment) -> Result<Tool, Exit> {
+    use crate::cli::profile::What;
+    Ok(match given.words() {
+        "bench" => Tool::Bench(bench::bench(given, environment)?),
+        "ensemble" => Tool::Ensemble(ensemble::ensemble(given)?),
+        "profile list" => Tool::Profile(What::List),
+        "profile show" => Tool::Profile(What::Show(profile::chosen(given, given.has("json"))?)),
+        "profile check" => Tool::Profile(What::Check(profile::chosen(given, false)?)),
+        "probe" => Tool::Probe(probe::probe(given)?),
+        "config example" => Tool::ConfigExample,
+        "completions" => Tool::Completions(shell(given.argument())?),
+        words => return Err(unknown(words)),
+    })
 }
 
 pub(super) fn number<T: TryFrom<u64>>(option: &str, text: &str, allowed: RangeInclusive<u64>) -> Result<T, Exit> {
@@ -63,7 +54,18 @@ mod tests {
 
     #[test]
     fn a_command_of_two_words_names_the_second() {
-        let refused = parse(lexopt::Parser::from_args(["config"])).err().unwrap();
-        assert_eq!((refused.code, refused.line.as_str()), (2, "config: allowed is config example"));
+        for (words, line) in [
+            (&["config"][..], "config: allowed is config example"),
+            (&["config", "exmaple"], "config exmaple: no such command; did you mean config example?"),
+            (&["profile"], "profile: allowed is profile list, profile show NAME, profile check FILE"),
+            (&["profile", "--json"], "profile: allowed is profile list, profile show NAME, profile check FILE"),
+            (&["unit", "openrc"], "unit openrc: no such command; allowed is unit systemd, unit procd"),
+            (&["completions"], "completions: SHELL is missing; write zoolet completions SHELL: print the completion"),
+            (&["completions", "ksh"], "completions = ksh: allowed is bash, zsh or fish"),
+            (&["profile", "show", "a", "b"], "profile show: unexpected argument 'b'; see zoolet profile show --help"),
+        ] {
+            let refused = parse(lexopt::Parser::from_args(words)).err().unwrap();
+            assert!(refused.code == 2 && refused.line.starts_with(line), "{words:?} gave {}", refused.line);
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! The options of a run.
 
+use crate::cli::DEFAULT_SERVER;
 use std::time::Duration;
 
-/// The flags of `bench`, with their defaults.
+/// The options of `bench`, with their defaults.
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct Options {
     /// HOST:PORT, in the given order; connections are spread over them.
@@ -43,7 +44,7 @@ pub(in crate::cli) struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            servers: vec!["127.0.0.1:2181".to_owned()],
+            servers: vec![DEFAULT_SERVER.to_owned()],
             op: Op::Set,
             connections: 8,
             outstanding: 64,

@@ -56,7 +56,7 @@ impl Candidates {
         Some(match noun {
             "ADDR" | "BYTES" | "HOST:PORT" | "HOST:PORT,.." | "N" | "PATH" | "PORT" | "TIME" => Self::Unknown,
             "FILE" => Self::Files,
-            "DATA" | "DIR" => Self::Directories,
+            "DIR" => Self::Directories,
             "NAME" => Self::WordsOrFiles(profiles()),
             "FORMAT" => words(&["text", "json"]),
             "HOW" => words(&Distribution::ALL.map(Distribution::name)),
@@ -119,7 +119,7 @@ mod tests {
                 let alone = refusal(&[&words[..], &[flag.as_str()]].concat()).unwrap_or_default();
                 assert!(!alone.contains("invalid option"), "{}: {alone}", command.words);
                 assert_eq!(
-                    alone.starts_with("missing argument"),
+                    alone.contains(": its value is missing; "),
                     !option.value.is_empty(),
                     "{}: {alone}",
                     command.words
@@ -139,7 +139,8 @@ mod tests {
                 let candidates = Candidates::of(option.value);
                 let flag = format!("--{}", option.name);
                 let refused = |value: &str| {
-                    let line = refusal(&[&words[..], &[flag.as_str(), value]].concat());
+                    let argument: &[&str] = if command.argument.is_empty() { &[] } else { &["x"] };
+                    let line = refusal(&[&words[..], argument, &[flag.as_str(), value]].concat());
                     line.is_some_and(|line| line.starts_with(&flag))
                 };
                 match candidates {

@@ -6,7 +6,7 @@ mod show;
 
 pub(super) use ask::Unheard;
 
-use super::{Exit, say};
+use super::{DEFAULT_FILE, DEFAULT_SERVER, Exit, say};
 use ask::{PATIENCE, ask};
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -25,11 +25,20 @@ const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// Minimum time that a server gets to answer, even if `--wait` ends earlier.
 const ANSWER_LEAST: Duration = Duration::from_secs(1);
 
+/// The servers to ask.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Asked {
+    /// Addresses, each HOST:PORT.
+    Servers(Vec<String>),
+    /// The servers that run on this machine with this file.
+    OfFile(PathBuf),
+    /// Those of [`DEFAULT_FILE`] if it exists, otherwise one at the default address.
+    OfThisBox,
+}
+
 /// The servers to ask, and the form of the output.
 pub(super) struct Options {
-    pub(super) servers: Vec<String>,
-    /// Asks the servers that run on this machine with this file, instead of `servers`.
-    pub(super) config: Option<PathBuf>,
+    pub(super) asked: Asked,
     /// Maximum wait until the next server may be restarted.
     pub(super) wait: Option<Duration>,
     pub(super) json: bool,
@@ -37,12 +46,6 @@ pub(super) struct Options {
     ///
     /// The output needs no change: the status of a member covers all boxes anyway.
     pub(super) site: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { servers: vec!["127.0.0.1:2181".to_owned()], config: None, wait: None, json: false, site: false }
-    }
 }
 
 /// A server's name as given, with its status or the reason for having none.
@@ -59,10 +62,7 @@ impl Answer {
 }
 
 pub(super) fn status(options: &Options) -> Result<(), Exit> {
-    let servers = match &options.config {
-        Some(file) => &servers_of(file)?,
-        None => &options.servers,
-    };
+    let servers = &addresses(&options.asked, Path::new(DEFAULT_FILE))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Exit::failed)?;
     let (answers, outcome) = runtime.block_on(async {
         match options.wait {
@@ -76,6 +76,17 @@ pub(super) fn status(options: &Options) -> Result<(), Exit> {
     });
     say(&if options.json { to_json(&answers) } else { show::text(&answers) })?;
     if options.site { of_a_site(&answers).and(outcome) } else { outcome }
+}
+
+/// Returns the addresses to ask; `usual` is the configuration file of this box.
+fn addresses(asked: &Asked, usual: &Path) -> Result<Vec<String>, Exit> {
+    match asked {
+        Asked::Servers(servers) => Ok(servers.clone()),
+        Asked::OfFile(file) => servers_of(file),
+        // A directory that this user may not enter hides the file; its server may still answer.
+        Asked::OfThisBox if usual.exists() => servers_of(usual),
+        Asked::OfThisBox => Ok(vec![DEFAULT_SERVER.to_owned()]),
+    }
 }
 
 /// Checks that every server that answered belongs to a site.
@@ -253,6 +264,20 @@ pub(super) mod tests {
         {
             assert_eq!(reached_at(clients.parse().unwrap()).to_string(), asked);
         }
+    }
+
+    #[test]
+    fn the_file_of_this_box_counts_if_it_exists() {
+        let usual = std::env::temp_dir().join(format!("zoolet-status-{}.toml", std::process::id()));
+        let asked = |asked| addresses(&asked, &usual).map_err(|exit| (exit.code, exit.line));
+        assert_eq!(asked(Asked::OfThisBox).unwrap(), ["127.0.0.1:2181"]);
+        std::fs::write(&usual, "clients = \"127.0.0.1:2200\"\n").unwrap();
+        assert_eq!(asked(Asked::OfThisBox).unwrap(), ["127.0.0.1:2200"]);
+        assert_eq!(asked(Asked::Servers(vec!["a:1".to_owned()])).unwrap(), ["a:1"]);
+        // Asking another server instead would hide the mistake.
+        std::fs::write(&usual, "nonsense\n").unwrap();
+        assert_eq!(asked(Asked::OfThisBox).unwrap_err().0, 2);
+        std::fs::remove_file(&usual).unwrap();
     }
 
     #[test]

@@ -1,0 +1,68 @@
+//! The page docs/reference/commands.md, made from the table of commands.
+
+use super::{Command, EXIT_CODES, NOTATIONS, capitalised, distinct_lines, table};
+use std::fmt::Write;
+
+/// Sets this variable to write the page instead of comparing it.
+const WRITE: &str = "ZOOLET_WRITE";
+
+const BEGIN: &str = "\
+# Commands
+
+`zoolet --help` lists the commands, and `zoolet COMMAND --help` shows one of them. This page is made from the same
+table.
+
+";
+
+const ENVIRONMENT: &str = "
+Two variables of the environment stand in for options that are not given. An empty variable counts as unset:
+
+- `ZOOLET_SERVER` stands in for `--server` of `status` and `bench`;
+- `ZOOLET_CONFIG` stands in for `--config` of `serve` and `status`. `status` reads it if there is no `ZOOLET_SERVER`.
+";
+
+#[test]
+fn the_page_of_the_commands_is_the_table() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/commands.md");
+    let page = page();
+    if std::env::var_os(WRITE).is_some() {
+        std::fs::write(file, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(file).unwrap_or_default();
+    assert!(
+        written == page,
+        "docs/reference/commands.md differs from src/cli/help.txt: {WRITE}=1 cargo test --lib --bins page_of_the_commands"
+    );
+}
+
+fn page() -> String {
+    let mut page = BEGIN.to_owned();
+    for (_, says) in NOTATIONS {
+        _ = writeln!(page, "- {says}");
+    }
+    page.push_str(ENVIRONMENT);
+    _ = write!(page, "\n{EXIT_CODES} [Exit codes](exit-codes.md) has the cases.\n");
+    distinct_lines(&table()).for_each(|command| section(&mut page, command));
+    page
+}
+
+fn section(page: &mut String, command: &Command) {
+    _ = write!(
+        page,
+        "\n## zoolet {}\n\n{}.\n",
+        command.usage.trim_end_matches(" [OPTIONS]"),
+        capitalised(command.says)
+    );
+    if !command.options.is_empty() {
+        page.push_str("\n| option | meaning |\n|---|---|\n");
+        for option in &command.options {
+            _ = writeln!(page, "| `{}` | {} |", option.usage(), option.says.replace('|', "\\|"));
+        }
+    }
+    let examples: Vec<String> = command.examples.iter().map(|example| format!("`{example}`")).collect();
+    _ = write!(
+        page,
+        "\nFor example:\n\n{}\n",
+        examples.iter().map(|line| format!("- {line}\n")).collect::<String>().trim_end()
+    );
+}

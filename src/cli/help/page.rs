@@ -31,7 +31,7 @@ fn the_page_of_the_commands_is_the_table() {
     let written = std::fs::read_to_string(file).unwrap_or_default();
     assert!(
         written == page,
-        "docs/reference/commands.md differs from src/cli/help.txt: {WRITE}=1 cargo test --lib --bins page_of_the_commands"
+        "docs/reference/commands.md differs from src/cli/help.txt: {WRITE}=1 cargo test -p zoolet --bins page_of_the_commands"
     );
 }
 

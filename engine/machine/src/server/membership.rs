@@ -89,12 +89,12 @@ impl Server {
         config.voters().map(|voter| voter.id).filter(|&id| id != self.zab.id() && is_other(id)).collect()
     }
 
-    /// Returns the number of known commits not yet applied. The number is a lower bound across
-    /// epochs.
+    /// Returns the number of known commits not yet applied.
+    ///
+    /// The number is a lower bound if the history has forgotten an epoch in between.
     pub(super) fn behind(&self) -> u64 {
         let (applied, committed) = (self.state.applied(), self.zab.committed());
-        let before = if applied.epoch() == committed.epoch() { applied.counter() } else { 0 };
-        if committed > applied { committed.counter().saturating_sub(before).max(1) } else { 0 }
+        if committed > applied { self.zab.history().distance(applied, committed).max(1) } else { 0 }
     }
 
     /// Makes heartbeats frequent at once, because an entry was proposed.
@@ -147,8 +147,11 @@ impl Server {
             }
             return;
         }
-        let own = self.peers.digests.iter().find(|(at, _)| *at == zxid);
-        if own.is_some_and(|(_, own)| *own != digest) {
+        let Some(&(_, own)) = self.peers.digests.iter().find(|(at, _)| *at == zxid) else { return };
+        if own == digest {
+            // The digest covers the whole state, so an earlier difference is repaired.
+            self.peers.differs.take_if(|(differed, at)| *differed == peer && *at < zxid);
+        } else {
             // Only raise an alarm: this server cannot know which of the two states is wrong.
             if let Some(left_out) = self.peers.notices.admit(("differs", peer), self.now.mono_ms) {
                 tracing::error!(peer = peer.as_u8(), zxid = %zxid, left_out, "this server's state differs from its peer's");

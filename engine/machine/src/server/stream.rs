@@ -155,7 +155,10 @@ impl Server {
     pub(super) fn say(&mut self, peer: ServerId, link: LinkId, message: Message) {
         if matches!(message, Message::NewLeader { .. }) {
             // The peer has been sent the whole initial history.
-            self.peers.snapshots.remove(&peer);
+            if self.peers.snapshots.remove(&peer).is_some() {
+                // A snapshot replaced the peer's state.
+                self.peers.differs.take_if(|(differed, _)| *differed == peer);
+            }
         }
         let Some(stream) = self.peers.stream(peer, link) else { return };
         let item = match message {

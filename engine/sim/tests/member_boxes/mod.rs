@@ -74,6 +74,8 @@ pub struct Boxes {
     pub snapshots_asked: Vec<u64>,
     /// Servers whose disks complete nothing.
     pub hanging: BTreeSet<u8>,
+    /// Servers whose bases answer nothing.
+    pub fetches_wait: BTreeSet<u8>,
     /// Every delivered message with its sender and receiver.
     pub said: Vec<(u8, u8, PeerMessage)>,
     numbers: u64,
@@ -124,6 +126,7 @@ impl Boxes {
             snapshots_wait: false,
             snapshots_asked: Vec::new(),
             hanging: BTreeSet::new(),
+            fetches_wait: BTreeSet::new(),
             said: Vec::new(),
             numbers: 100,
         }
@@ -308,9 +311,11 @@ impl Boxes {
 
     fn carry_out_one(&mut self, server: u8, action: Action) {
         let (now, is_sent) = (self.now, self.snapshots_fail == 0);
+        let fetches_wait = self.fetches_wait.contains(&server);
         let box_of = self.at_mut(server);
         match action {
             Action::Append(append) => box_of.waiting.push(append),
+            Action::Fetch(_) if fetches_wait => {}
             Action::Fetch(fetch) => {
                 let result = box_of.read(&fetch);
                 box_of.server.handle(now, Event::Fetched { id: fetch.id, result });

@@ -292,6 +292,58 @@ fn states_that_differ_raise_an_alarm_and_nothing_else() {
     assert_eq!(boxes.status(leader).differs, Some((ServerId::new(learner).unwrap(), zxid)));
     write_much(&mut boxes, leader, 3);
     boxes.until_equal();
+    assert_ne!(boxes.status(leader).differs, None, "nothing was repaired yet");
+    write_much(&mut boxes, leader, 1000);
+    boxes.until_equal();
+    assert_eq!(boxes.status(leader).differs, None, "the digests at 2048 agree");
+}
+
+/// Regression: the alarm stayed until the process ended, and held up every upgrade.
+#[test]
+fn a_snapshot_for_the_peer_that_differed_ends_the_alarm() {
+    let mut boxes = Boxes::born(3, small_limits());
+    let (leader, learner) = (boxes.leader(), boxes.learners()[0]);
+    let differed = |boxes: &mut Boxes| boxes.status(leader).differs.map(|(peer, _)| peer.as_u8());
+    write_much(&mut boxes, leader, 1100);
+    boxes.until_equal();
+    let zxid = Zxid::new(boxes.server(leader).zab().epoch(), 1024).unwrap();
+    boxes.inject(learner, leader, PeerMessage::Digest { zxid, digest: 5 });
+    boxes.settle();
+    boxes.kill(learner);
+    boxes.start(learner);
+    boxes.until_equal();
+    assert_eq!(differed(&mut boxes), Some(learner), "a restart repairs nothing");
+    boxes.kill(learner);
+    boxes.wipe(learner);
+    boxes.start(learner);
+    boxes.until_equal();
+    assert_eq!(differed(&mut boxes), None);
+}
+
+#[test]
+fn a_server_counts_commits_of_earlier_epochs_that_it_has_not_applied() {
+    let mut boxes = Boxes::born(3, Limits { log_segments: 64, ..small_limits() });
+    let (leader, slow) = (boxes.leader(), boxes.learners()[0]);
+    let conn = boxes.connect(leader);
+    for number in 0..200 {
+        let path = format!("/{number}");
+        boxes.ask(leader, conn, Request::Write(client::create(path.as_str(), 500, CreateKind::Persistent))).unwrap();
+    }
+    boxes.until_equal();
+    boxes.kill(slow);
+    boxes.start(slow);
+    boxes.until_equal();
+    // The first of these writes needs a record of the base, which holds up the others.
+    boxes.fetches_wait.insert(slow);
+    for number in 0..30 {
+        boxes.ask(leader, conn, Request::Write(client::set(format!("/{number}").as_str(), 100))).unwrap();
+    }
+    let (before, epoch) = (boxes.status(slow).behind, boxes.server(slow).zab().epoch());
+    assert!(before > 10, "{before}");
+    boxes.kill(leader);
+    boxes.until("a new epoch commits", |boxes| boxes.server(slow).zab().committed().epoch() > epoch);
+    let after = boxes.status(slow).behind;
+    assert!(after > before, "{before}, then {after}");
 }
 
 /// A server of an earlier release left an epoch without a membership.

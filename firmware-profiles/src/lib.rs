@@ -18,6 +18,7 @@
 mod builtin;
 mod check;
 mod error;
+mod grammar;
 mod key;
 mod nearest;
 mod profile;
@@ -26,6 +27,7 @@ mod unit;
 
 pub use check::{AtMost, ORDERS};
 pub use error::ProfileError;
+pub use grammar::{Allowed, Place, Refusal, Written};
 pub use key::{Axis, Key};
 pub use nearest::{changes, changes_of_beginning, meant, nearest};
 pub use profile::{DEFAULT_NETWORK, Listed, Profile, boards, parts};

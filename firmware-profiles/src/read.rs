@@ -1,6 +1,7 @@
 //! Parses the TOML files of parts and boxes.
 
 use crate::error::ProfileError;
+use crate::grammar::{Allowed, Place, Written};
 use crate::key::{Axis, Key};
 use crate::nearest::meant;
 use std::collections::BTreeMap;
@@ -140,15 +141,15 @@ impl<'i> Reader<'i> {
 
     fn number(&self, key: Key, value: &Value<'i>) -> Result<Number, ProfileError> {
         let name = key.name();
+        let allowed = Allowed { unit: key.unit(), range: None, example: key.unit().example(), place: Place::Key };
         let (mut found, mut reason, mut evidence, mut source) = (None, "", None, "");
         for (part, value) in self.table_of(name, value)? {
             let part = part.get_ref().as_ref();
             let whole = format!("{name}.{part}");
             match part {
                 "value" => {
-                    let text = self.text_of(&whole, value)?;
-                    let number = key.unit().parse(text);
-                    found = Some(number.ok_or_else(|| self.wrong(&whole, value, key.unit().example()))?);
+                    let read = allowed.read(&whole, self.shown(value), written(value));
+                    found = Some(read.map_err(|refusal| self.at(value, refusal.to_string()))?);
                 }
                 "reason" => reason = self.text_of(&whole, value)?,
                 "source" => source = self.text_of(&whole, value)?,
@@ -172,7 +173,7 @@ impl<'i> Reader<'i> {
             return Err(missing("reason", "why the value is not larger or smaller"));
         }
         Ok(Number {
-            value: found.ok_or_else(|| missing("value", key.unit().example()))?,
+            value: found.ok_or_else(|| missing("value", &allowed.to_string()))?,
             reason: reason.to_owned(),
             evidence,
             source: source.to_owned(),
@@ -195,14 +196,16 @@ impl<'i> Reader<'i> {
     }
 
     fn wrong(&self, name: &str, value: &Value<'i>, allowed: &str) -> ProfileError {
-        let line = format!("{name} = {}: allowed is {allowed}", self.shown(value));
+        self.at(value, format!("{name} = {}: allowed is {allowed}", self.shown(value)))
+    }
+
+    fn at(&self, value: &Value<'i>, line: String) -> ProfileError {
         ProfileError::new(line).at(self.file, self.line(value.span().start))
     }
 
     fn unknown(&self, name: &str, value: &Value<'i>, known: &[&str]) -> ProfileError {
         let own = name.rsplit('.').next().unwrap_or(name);
-        ProfileError::new(format!("{name}: no such key; {}", meant(own, known)))
-            .at(self.file, self.line(value.span().start))
+        self.at(value, format!("{name}: no such key; {}", meant(own, known)))
     }
 
     /// Returns the first line of the value, as the author wrote it.
@@ -212,6 +215,16 @@ impl<'i> Reader<'i> {
 
     fn line(&self, offset: usize) -> usize {
         1 + self.text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
+    }
+}
+
+fn written<'v>(value: &'v Value<'_>) -> Written<'v> {
+    match value.get_ref() {
+        DeValue::String(text) => Written::Text(text),
+        DeValue::Integer(integer) => {
+            i128::from_str_radix(integer.as_str(), integer.radix()).map_or(Written::Other, Written::Number)
+        }
+        _ => Written::Other,
     }
 }
 
@@ -235,14 +248,17 @@ mod tests {
             ("[overrides.servers_ma]".to_owned(), "box.toml:1: servers_ma: no such key; did you mean servers_max?"),
             ("colour = 1".to_owned(), "colour: no such key; allowed are title, media, memory, network, overrides"),
             ("[overrides]\nservers_max = 8".to_owned(), "box.toml:2: servers_max = 8: allowed is a table written as"),
-            ("[overrides.servers_max]\nvalue = 8".to_owned(), "servers_max.value = 8: allowed is text in quotes"),
+            (
+                "[overrides.servers_max]\nvalue = 8.5".to_owned(),
+                "servers_max.value = 8.5: allowed is a whole number, such as \"16\" or 16",
+            ),
             (
                 "[overrides.servers_max]\nvalue = \"8 B\"".to_owned(),
-                "servers_max.value = \"8 B\": allowed is a whole number",
+                "servers_max.value = \"8 B\": allowed is a whole number, such as \"16\" or 16; a count has no unit",
             ),
             (
                 "[overrides.hang_ms]\nvalue = \"8\"".to_owned(),
-                "hang_ms.value = \"8\": allowed is a duration in whole milliseconds",
+                "hang_ms.value = \"8\": allowed is a time, such as \"350 ms\" or 350; the unit is missing",
             ),
             (
                 "[overrides.hang_ms]\nevidence = \"none\"".to_owned(),
@@ -259,6 +275,29 @@ mod tests {
             assert!(error.contains(expected), "{text:?} gave {error:?}");
             assert_eq!(error.lines().count(), 1, "{error:?}");
         }
+    }
+
+    #[test]
+    fn a_profile_reads_quantities_as_the_table_says() {
+        let read = |key: &str, value: &str| {
+            let text = NUMBER.replace("\"8\"", value);
+            let document = of_box("box.toml", &format!("title = \"t\"\n[overrides.{key}]\n{text}"));
+            document.map(|document| document.numbers[&Key::named(key).unwrap()].value)
+        };
+        for line in include_str!("quantities.tsv").lines().filter(|line| !line.starts_with('#')) {
+            let [kind, text, number, hint]: [&str; 4] = line.splitn(4, '\t').collect::<Vec<_>>().try_into().unwrap();
+            let key = if kind == "time" { "hang_ms" } else { "log_bytes" };
+            match (read(key, &format!("{text:?}")), number.parse::<u64>()) {
+                (Ok(read), Ok(number)) => assert_eq!(read, number, "{text:?}"),
+                (Err(error), Err(_)) => {
+                    let line = error.to_string().replace("\\\"", "").replace('"', "");
+                    assert!(line.ends_with(hint) && line.contains(": allowed is a "), "{text:?}: {line}");
+                    assert_eq!(line.contains("; "), !hint.is_empty(), "{text:?}: {line}");
+                }
+                (read, _) => panic!("{text:?} gave {read:?}"),
+            }
+        }
+        assert_eq!((read("hang_ms", "350"), read("servers_max", "0x8")), (Ok(350), Ok(8)));
     }
 
     #[test]

@@ -193,7 +193,10 @@ impl fmt::Display for Allowed {
         }
         let shown = self.unit.show(self.example).to_string();
         match self.place {
-            Place::Option => write!(f, ", such as {}", shown.replace(' ', "")),
+            Place::Option => {
+                let plain = if self.unit == Unit::Bytes { format!("{} or ", self.example) } else { String::new() };
+                write!(f, ", such as {plain}{}", shown.replace(' ', ""))
+            }
             Place::Quoted => write!(f, ", such as \"{shown}\""),
             Place::Key => write!(f, ", such as \"{shown}\" or {}", self.example),
         }

@@ -19,13 +19,14 @@ use super::{Exit, help, keygen::Keygen, status, unit::Init};
 use environment::Environment;
 use given::Given;
 use lexopt::prelude::{Long, Short, Value};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 #[cfg(feature = "tools")]
 pub(super) use tools::Tool;
 use tracing::Level;
 use zoolet::config::refuse_stray_key;
-use zoolet_profiles::nearest;
+use zoolet_profiles::{Allowed, Place, Unit, Written, nearest};
 
 /// Longest accepted time: long enough for a soak, and short enough for a run's counters.
 const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -173,18 +174,14 @@ fn serve(given: &Given, environment: &Environment) -> Result<Command, Exit> {
 
 /// Parses a time with its unit, from `least` to [`TIME_MAX`].
 fn time(option: &str, text: &str, least: Duration) -> Result<Duration, Exit> {
-    let unit = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
-    let (count, unit) = text.split_at(unit);
-    let unit_ms = match unit {
-        "ms" => Some(1),
-        "s" => Some(1000),
-        "m" => Some(60_000),
-        _ => None,
-    };
-    let time = unit_ms.and_then(|unit_ms| count.parse::<u64>().ok()?.checked_mul(unit_ms)).map(Duration::from_millis);
-    time.filter(|time| (least..=TIME_MAX).contains(time)).ok_or_else(|| {
-        Exit::usage(format!("--{option} = {text}: allowed is a time like 500ms, 10s or 2m, from {least:?} to 1440m"))
-    })
+    let range = [least, TIME_MAX].map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    quantity(option, text, Unit::Millis, range[0]..=range[1], 10_000).map(Duration::from_millis)
+}
+
+/// Parses the quantity that an option takes.
+fn quantity(option: &str, text: &str, unit: Unit, range: RangeInclusive<u64>, example: u64) -> Result<u64, Exit> {
+    let allowed = Allowed { unit, range: Some(range), example, place: Place::Option };
+    allowed.read(&format!("--{option}"), text, Written::Text(text)).map_err(Exit::usage)
 }
 
 /// Parses addresses of servers; `source` is the option or variable that lists them.
@@ -308,6 +305,29 @@ mod tests {
         assert_eq!(parse(&["serve", "--config", "a.toml"], "e.toml").unwrap(), Some("a.toml".into()));
         let line = parse(&["serve"], "zoolet-site-key-1:c2VjcmV0").unwrap_err();
         assert!(line.starts_with("ZOOLET_CONFIG: found a site key where no key belongs. "), "{line}");
+    }
+
+    #[test]
+    fn an_option_reads_quantities_as_the_table_says() {
+        for line in include_str!("../../firmware-profiles/src/quantities.tsv").lines() {
+            let [kind, text, number, hint]: [&str; 4] = match line.splitn(4, '\t').collect::<Vec<_>>().try_into() {
+                Ok(row) => row,
+                Err(_) => continue,
+            };
+            let read = match kind {
+                "time" => time("option", text, Duration::ZERO).map(|time| u64::try_from(time.as_millis()).unwrap()),
+                _ => quantity("option", text, Unit::Bytes, 0..=u64::MAX, 100),
+            };
+            match (read, number.parse::<u64>()) {
+                (Ok(read), Ok(number)) => assert_eq!(read, number, "{text:?}"),
+                (Err(exit), Err(_)) => {
+                    assert!(exit.line.starts_with(&format!("--option = {text}: allowed is a ")), "{}", exit.line);
+                    assert!(exit.line.ends_with(hint) && exit.code == 2, "{text:?}: {}", exit.line);
+                }
+                (Ok(read), Err(_)) => panic!("{text:?} gave {read}"),
+                (Err(exit), Ok(_)) => panic!("{text:?} gave {}", exit.line),
+            }
+        }
     }
 
     #[test]

@@ -2,12 +2,15 @@
 
 use super::{Config, ConfigError, Timing};
 use std::ops::RangeInclusive;
+use zoolet_profiles::{self as quantities, Allowed, Unit, Written};
 use zoolet_store::disk_bytes_min;
 
 /// A number in a `T` that a file may set.
 pub(super) struct Bound<T = Config> {
-    /// Key in its TOML table, unit last.
+    /// Key in its TOML table, unit last; also the name of the field.
     pub(super) key: &'static str,
+    /// Unit that the key's name ends with.
+    pub(super) unit: Unit,
     pub(super) allowed: RangeInclusive<u64>,
     place: fn(&mut T) -> Place<'_>,
 }
@@ -30,19 +33,53 @@ impl<'a> From<&'a mut u64> for Place<'a> {
     }
 }
 
-impl<T> Bound<T> {
-    /// Stores `number` if it is allowed. The error shows `key` and `text`, as written in the file.
-    pub(super) fn set(&self, target: &mut T, key: &str, text: &str, number: Option<i128>) -> Result<(), ConfigError> {
-        let number =
-            number.and_then(|number| u64::try_from(number).ok()).filter(|number| self.allowed.contains(number));
-        let is_set = number.is_some_and(|number| match (self.place)(target) {
+/// A holder of numbers that has default ones, for the examples of error messages.
+pub(super) trait Numbers: Sized {
+    /// Returns the numbers of the default profile.
+    fn usual() -> Self;
+}
+
+impl Numbers for Config {
+    fn usual() -> Self {
+        Self::new("")
+    }
+}
+
+impl Numbers for Timing {
+    fn usual() -> Self {
+        Self::default()
+    }
+}
+
+impl<T: Numbers> Bound<T> {
+    /// Stores the number that `value` means. The error shows `key` and `shown`, as in the file.
+    pub(super) fn set(&self, target: &mut T, key: &str, shown: &str, value: Written<'_>) -> Result<(), ConfigError> {
+        let allowed = Allowed {
+            unit: self.unit,
+            range: Some(self.allowed.clone()),
+            example: self.example(),
+            place: quantities::Place::Key,
+        };
+        let number = allowed.read(key, shown, value).map_err(|refusal| ConfigError::new(refusal.to_string()))?;
+        if self.store(target, number) { Ok(()) } else { Err(ConfigError::value(key, shown, allowed)) }
+    }
+
+    /// The same for a `zoo.cfg`, whose numbers have no unit.
+    pub(super) fn set_plain(&self, target: &mut T, key: &str, text: &str) -> Result<(), ConfigError> {
+        let number = text.parse().ok().filter(|number| self.allowed.contains(number));
+        let is_set = number.is_some_and(|number| self.store(target, number));
+        if is_set { Ok(()) } else { Err(ConfigError::value(key, text, self.plain_numbers())) }
+    }
+
+    /// Returns whether the field could store the number.
+    fn store(&self, target: &mut T, number: u64) -> bool {
+        match (self.place)(target) {
             Place::Small(place) => u32::try_from(number).map(|number| *place = number).is_ok(),
             Place::Large(place) => {
                 *place = number;
                 true
             }
-        });
-        if is_set { Ok(()) } else { Err(ConfigError::value(key, text, self.allowed_text())) }
+        }
     }
 
     /// Returns the number in `target`.
@@ -53,115 +90,89 @@ impl<T> Bound<T> {
         }
     }
 
-    fn allowed_text(&self) -> String {
-        let unit = match self.key {
-            key if key.ends_with("_ms") => ", in milliseconds",
-            key if key.split('_').any(|word| word == "bytes") => ", in bytes",
+    /// Returns the default; for a size the next that is short to write.
+    fn example(&self) -> u64 {
+        let usual = self.get(&mut T::usual());
+        if self.unit == Unit::Bytes { usual.next_multiple_of(KIB) } else { usual }
+    }
+
+    fn plain_numbers(&self) -> String {
+        let unit = match self.unit {
+            Unit::Millis => ", in milliseconds",
+            Unit::Bytes => ", in bytes",
             _ => "",
         };
         format!("a whole number from {} to {}{unit}", self.allowed.start(), self.allowed.end())
     }
 }
 
+const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const DAY_MS: u64 = 86_400_000;
 
-/// The table `[limits]`.
-pub(super) const LIMITS: &[Bound] = &[
-    Bound { key: "frame_bytes_max", allowed: 4096..=64 * MIB, place: |c| (&mut c.limits.frame_bytes_max).into() },
-    Bound { key: "connections_max", allowed: 1..=1_000_000, place: |c| (&mut c.limits.connections_max).into() },
-    Bound {
-        key: "connections_per_address_max",
-        allowed: 0..=1_000_000,
-        place: |c| (&mut c.limits.connections_per_address_max).into(),
-    },
-    Bound { key: "sessions_max", allowed: 1..=10_000_000, place: |c| (&mut c.limits.sessions_max).into() },
-    Bound {
-        key: "ephemerals_per_session_max",
-        allowed: 0..=1_000_000,
-        place: |c| (&mut c.limits.ephemerals_per_session_max).into(),
-    },
-    Bound { key: "watches_max", allowed: 0..=100_000_000, place: |c| (&mut c.limits.watches_max).into() },
-    Bound { key: "outstanding_max", allowed: 1..=1_000_000, place: |c| (&mut c.limits.outstanding_max).into() },
-    Bound {
-        key: "outstanding_bytes_max",
-        allowed: 64 << 10..=1024 * MIB,
-        place: |c| (&mut c.limits.outstanding_bytes_max).into(),
-    },
-    Bound {
-        key: "outbound_bytes_max",
-        allowed: 64 << 10..=1024 * MIB,
-        place: |c| (&mut c.limits.outbound_bytes_max).into(),
-    },
-    Bound {
-        key: "outbound_bytes_total_max",
-        allowed: 64 << 10..=2048 * MIB,
-        place: |c| (&mut c.limits.outbound_bytes_total_max).into(),
-    },
-    Bound { key: "memtable_bytes", allowed: 64 << 10..=1024 * MIB, place: |c| (&mut c.limits.memtable_bytes).into() },
-    Bound {
-        key: "record_cache_bytes",
-        allowed: 64 << 10..=2048 * MIB,
-        place: |c| (&mut c.limits.record_cache_bytes).into(),
-    },
-    Bound {
-        key: "base_cache_bytes",
-        allowed: 64 << 10..=2048 * MIB,
-        place: |c| (&mut c.limits.base_cache_bytes).into(),
-    },
-    Bound { key: "disk_reserve_bytes", allowed: 0..=4095 * MIB, place: |c| (&mut c.limits.disk_reserve_bytes).into() },
-    // 0, or at least the minimum that `check_together` computes.
-    Bound { key: "disk_bytes_max", allowed: 0..=1 << 50, place: |c| (&mut c.limits.disk_bytes_max).into() },
-    Bound {
-        key: "log_segment_bytes",
-        allowed: 64 << 10..=1024 * MIB,
-        place: |c| (&mut c.limits.log_segment_bytes).into(),
-    },
-    // Three segments are kept free, and a checkpoint starts when half of the ring is used. With
-    // fewer than six segments, writes would wait forever.
-    Bound { key: "log_segments", allowed: 6..=1024, place: |c| (&mut c.limits.log_segments).into() },
-];
+/// Defines a table of numbers. Each key is the name of a field, so the compiler checks both.
+macro_rules! numbers {
+    ($(#[doc = $doc:literal])* $table:ident: $target:ty, |$it:ident| $fields:expr;
+     $($(#[doc = $why:literal])* $key:ident: $unit:ident, $allowed:expr;)+) => {
+        $(#[doc = $doc])*
+        pub(super) const $table: &[Bound<$target>] = &[$(Bound {
+            key: stringify!($key),
+            unit: Unit::$unit,
+            allowed: $allowed,
+            place: |$it| (&mut $fields.$key).into(),
+        }),+];
+    };
+}
 
-/// The numbers of the table `[settings]`.
-pub(super) const SETTINGS: &[Bound] = &[
-    Bound { key: "tick_ms", allowed: 10..=60_000, place: |c| (&mut c.settings.tick_ms).into() },
-    Bound {
-        key: "session_timeout_min_ms",
-        allowed: 10..=86_400_000,
-        place: |c| (&mut c.settings.session_timeout_min_ms).into(),
-    },
-    Bound {
-        key: "session_timeout_max_ms",
-        allowed: 10..=86_400_000,
-        place: |c| (&mut c.settings.session_timeout_max_ms).into(),
-    },
-    Bound {
-        key: "handshake_timeout_ms",
-        allowed: 100..=86_400_000,
-        place: |c| (&mut c.settings.handshake_timeout_ms).into(),
-    },
-    Bound {
-        key: "container_check_interval_ms",
-        allowed: 10..=86_400_000,
-        place: |c| (&mut c.settings.container_check_interval_ms).into(),
-    },
-    Bound {
-        key: "containers_per_minute_max",
-        allowed: 1..=1_000_000,
-        place: |c| (&mut c.settings.containers_per_minute_max).into(),
-    },
-    Bound { key: "staleness_max_ms", allowed: 200..=86_400_000, place: |c| (&mut c.settings.staleness_max_ms).into() },
-];
+numbers! {
+    /// The table `[limits]`.
+    LIMITS: Config, |config| config.limits;
+    frame_bytes_max: Bytes, 4 * KIB..=64 * MIB;
+    connections_max: Count, 1..=1_000_000;
+    connections_per_address_max: Count, 0..=1_000_000;
+    sessions_max: Count, 1..=10_000_000;
+    ephemerals_per_session_max: Count, 0..=1_000_000;
+    watches_max: Count, 0..=100_000_000;
+    outstanding_max: Count, 1..=1_000_000;
+    outstanding_bytes_max: Bytes, 64 * KIB..=GIB;
+    outbound_bytes_max: Bytes, 64 * KIB..=GIB;
+    outbound_bytes_total_max: Bytes, 64 * KIB..=2 * GIB;
+    memtable_bytes: Bytes, 64 * KIB..=GIB;
+    record_cache_bytes: Bytes, 64 * KIB..=2 * GIB;
+    base_cache_bytes: Bytes, 64 * KIB..=2 * GIB;
+    disk_reserve_bytes: Bytes, 0..=4095 * MIB;
+    /// 0, or at least the minimum that `check_together` computes.
+    disk_bytes_max: Bytes, 0..=1 << 50;
+    log_segment_bytes: Bytes, 64 * KIB..=GIB;
+    /// Three segments are kept free, and a checkpoint starts when half of the ring is used. With
+    /// fewer than six segments, writes would wait forever.
+    log_segments: Count, 6..=1024;
+}
 
-/// The table `[timing]`.
-pub(super) const TIMING: &[Bound<Timing>] = &[
-    Bound { key: "heartbeat_busy_ms", allowed: 10..=60_000, place: |t| (&mut t.heartbeat_busy_ms).into() },
-    Bound { key: "heartbeat_idle_ms", allowed: 10..=60_000, place: |t| (&mut t.heartbeat_idle_ms).into() },
-    Bound { key: "fresh_ms", allowed: 100..=600_000, place: |t| (&mut t.fresh_ms).into() },
-    Bound { key: "join_ms", allowed: 100..=600_000, place: |t| (&mut t.join_ms).into() },
-    Bound { key: "quorum_ms", allowed: 200..=600_000, place: |t| (&mut t.quorum_ms).into() },
-    // Below one second, a card that erases a block would count as hanging.
-    Bound { key: "disk_stall_ms", allowed: 1000..=600_000, place: |t| (&mut t.disk_stall_ms).into() },
-];
+numbers! {
+    /// The numbers of the table `[settings]`.
+    SETTINGS: Config, |config| config.settings;
+    tick_ms: Millis, 10..=60_000;
+    session_timeout_min_ms: Millis, 10..=DAY_MS;
+    session_timeout_max_ms: Millis, 10..=DAY_MS;
+    handshake_timeout_ms: Millis, 100..=DAY_MS;
+    container_check_interval_ms: Millis, 10..=DAY_MS;
+    containers_per_minute_max: Count, 1..=1_000_000;
+    staleness_max_ms: Millis, 200..=DAY_MS;
+}
+
+numbers! {
+    /// The table `[timing]`.
+    TIMING: Timing, |timing| timing;
+    heartbeat_busy_ms: Millis, 10..=60_000;
+    heartbeat_idle_ms: Millis, 10..=60_000;
+    fresh_ms: Millis, 100..=600_000;
+    join_ms: Millis, 100..=600_000;
+    quorum_ms: Millis, 200..=600_000;
+    /// Below one second, a card that erases a block would count as hanging.
+    disk_stall_ms: Millis, 1000..=600_000;
+}
 
 /// Returns the bound of that key in `[limits]` or `[settings]`.
 pub(super) fn named(key: &str) -> Option<&'static Bound> {
@@ -238,6 +249,42 @@ mod tests {
         for field in shown.lines().filter_map(|line| line.trim().split_once(": ").map(|(name, _)| name)) {
             let found = OTHERS.contains(&field) || LIMITS.iter().chain(SETTINGS).any(|bound| bound.key == field);
             assert!(found, "{field} has no key in zoolet.toml");
+        }
+    }
+
+    /// The names of the keys carry their units, so plain numbers are clear.
+    #[test]
+    fn every_name_ends_with_its_unit() {
+        let of_name = |key: &str| match key {
+            key if key.ends_with("_ms") => Unit::Millis,
+            key if key.split('_').any(|word| word == "bytes") => Unit::Bytes,
+            _ => Unit::Count,
+        };
+        let numbers = LIMITS.iter().chain(SETTINGS).map(|bound| (bound.key, bound.unit));
+        for (key, unit) in numbers.chain(TIMING.iter().map(|bound| (bound.key, bound.unit))) {
+            assert_eq!(unit, of_name(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_file_reads_quantities_as_the_table_says() {
+        for line in include_str!("../../firmware-profiles/src/quantities.tsv").lines() {
+            let [kind, text, number, hint]: [&str; 4] = match line.splitn(4, '\t').collect::<Vec<_>>().try_into() {
+                Ok(row) => row,
+                Err(_) => continue,
+            };
+            let key = if kind == "time" { "handshake_timeout_ms" } else { "disk_bytes_max" };
+            let (bound, mut config) = (named(key).unwrap(), Config::new("x"));
+            // The table is about the syntax.
+            let bound = Bound { allowed: 0..=u64::MAX, ..*bound };
+            match (bound.set(&mut config, key, text, Written::Text(text)), number.parse::<u64>()) {
+                (Ok(()), Ok(number)) => assert_eq!(bound.get(&mut config), number, "{text:?}"),
+                (Err(error), Err(_)) => {
+                    let line = error.to_string().replace('"', "");
+                    assert!(line.ends_with(hint) && line.contains(": allowed is a "), "{text:?}: {line}");
+                }
+                (read, _) => panic!("{text:?} gave {read:?}"),
+            }
         }
     }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 pub const DEFAULT_MIN_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Bounds of the interval: flash wears out, and a file that is never written is useless.
-const MIN_INTERVAL_MIN: Duration = Duration::from_secs(1);
-const MIN_INTERVAL_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+pub(super) const MIN_INTERVAL_MIN: Duration = Duration::from_secs(1);
+pub(super) const MIN_INTERVAL_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// A subtree and the file that a node keeps it in.
 ///

@@ -1,13 +1,13 @@
 //! Profiles: numbers for the engine and the links that a configuration file leaves out.
 
-use super::bound::{self, Bound, LIMITS, SETTINGS, TIMING};
+use super::bound::{self, Bound, LIMITS, Numbers, SETTINGS, TIMING};
 use super::{Config, ConfigError, Network, Timing};
 use crate::obstacle;
 use std::path::Path;
 use zoolet_machine::Limits;
 use zoolet_machine::budget::{Budget, Part};
 use zoolet_machine::wear::Medium;
-use zoolet_profiles::{AtMost, Axis, Key, Number, ORDERS, Profile};
+use zoolet_profiles::{AtMost, Axis, Key, Number, ORDERS, Profile, Written};
 use zoolet_store::disk_bytes_min;
 
 /// Returns the name to look up for a profile named in the configuration file `file`.
@@ -161,13 +161,18 @@ pub(super) fn numbers(profile: &Profile) -> Result<(Config, Timing), ConfigError
     }
     let segments = profile.get(Key::LogBytes).checked_div(profile.get(Key::LogSegmentBytes)).unwrap_or(0);
     if let Some(bound) = bound::named("log_segments") {
-        bound.set(&mut config, "log_bytes / log_segment_bytes", &segments.to_string(), Some(segments.into()))?;
+        bound.set(
+            &mut config,
+            "log_bytes / log_segment_bytes",
+            &segments.to_string(),
+            Written::Number(segments.into()),
+        )?;
     }
     Ok((config, timing))
 }
 
-fn place<T>(bound: &Bound<T>, target: &mut T, key: Key, number: &Number) -> Result<(), ConfigError> {
-    bound.set(target, key.name(), &key.unit().show(number.value).to_string(), Some(number.value.into()))
+fn place<T: Numbers>(bound: &Bound<T>, target: &mut T, key: Key, number: &Number) -> Result<(), ConfigError> {
+    bound.set(target, key.name(), &key.unit().show(number.value).to_string(), Written::Number(number.value.into()))
 }
 
 fn network(profile: &Profile) -> Network {

@@ -266,9 +266,10 @@ mod tests {
             [limits]
             frame_bytes_max = 100_000
             log_segments = 0x8
+            memtable_bytes = "4 MiB"
             [settings]
             tick_ms = 500
-            session_timeout_min_ms = 1000
+            session_timeout_min_ms = "1s"
             session_timeout_max_ms = 20000
             super_digest = "super:UdxDQl4f9v5oITwcAsO9bmWgHSI="
             skip_acl = true
@@ -288,6 +289,7 @@ mod tests {
         assert_eq!(config.log_strategy, Some(Strategy::Recycle));
         assert_eq!(config.clients.unwrap().to_string(), "0.0.0.0:2182");
         assert_eq!((config.limits.frame_bytes_max, config.limits.log_segments), (100_000, 8));
+        assert_eq!((config.limits.memtable_bytes, config.settings.session_timeout_min_ms), (4 << 20, 1000));
         assert_eq!((config.settings.tick_ms, config.settings.skip_acl, config.server_id), (500, true, 7));
     }
 
@@ -409,11 +411,33 @@ mod tests {
             ("clients = \"tls://0.0.0.0:1\"", "not built yet"),
             (
                 "[limits]\nframe_bytes_max = 12",
-                "zoolet.toml:2: limits.frame_bytes_max = 12: allowed is a whole number from 4096 to 67108864",
+                "zoolet.toml:2: limits.frame_bytes_max = 12: allowed is a size from 4 KiB to 64 MiB, such as \"1 MiB\" or 1048576",
             ),
             (
                 "[limits]\nframe_bytes_max = \"12\"",
-                "limits.frame_bytes_max = \"12\": allowed is a whole number from 4096 to 67108864, in bytes",
+                "limits.frame_bytes_max = \"12\": allowed is a size from 4 KiB to 64 MiB, such as",
+            ),
+            (
+                "[limits]\nmemtable_bytes = \"16mb\"",
+                "limits.memtable_bytes = \"16mb\": allowed is a size from 64 KiB to 1 GiB, such as \"8 MiB\" or 8388608; \
+                 did you mean \"16MiB\" (powers of 1,024) or \"16MB\" (of 1,000)?",
+            ),
+            (
+                "[limits]\nwatches_max = \"7 B\"",
+                "limits.watches_max = \"7 B\": allowed is a whole number from 0 to 100000000; a count has no unit",
+            ),
+            (
+                "[settings]\nstaleness_max_ms = \"3\"",
+                "settings.staleness_max_ms = \"3\": allowed is a time from 200 ms to 24 h, such as \"3 s\" or 3000; the unit is",
+            ),
+            (
+                "[timing]\nquorum_ms = \"2.0005 s\"",
+                "timing.quorum_ms = \"2.0005 s\": allowed is a time from 200 ms to 10 min, such as \"2 s\" or 2000; not a \
+                 whole number of milliseconds",
+            ),
+            (
+                "[timing]\nquorum_ms = 2.0",
+                "timing.quorum_ms = 2.0: allowed is a time from 200 ms to 10 min, such as \"2 s\" or 2000",
             ),
             ("[limits]\nframe_byte_max = 5", "limits.frame_byte_max: no such key; did you mean frame_bytes_max?"),
             ("[settings]\nskip_acl = 1", "settings.skip_acl = 1: allowed is true or false"),
@@ -441,7 +465,11 @@ mod tests {
             ),
             (
                 "[last_known_good]\nsubtree = \"/conf\"\npath = \"x\"\nmin_interval = \"10\"",
-                "zoolet.toml:4: last_known_good.min_interval = \"10\": allowed is \"30s\", \"10m\" or \"2h\", from 1s to 168h",
+                "zoolet.toml:4: last_known_good.min_interval = \"10\": allowed is a time from 1 s to 7 days, such as \"10 min\"; the unit is missing",
+            ),
+            (
+                "[last_known_good]\nmin_interval = 600",
+                "last_known_good.min_interval = 600: allowed is a time from 1 s to 7 days, such as \"10 min\"",
             ),
             ("last_known_good = { min_interval = \"0s\" }", "last_known_good.min_interval = \"0s\": allowed is"),
             ("last_known_good = { min_interval = \"169h\" }", "last_known_good.min_interval = \"169h\": allowed is"),
@@ -454,7 +482,7 @@ mod tests {
             ("peers = \"gw-a:2888\"", "peers = \"gw-a:2888\": allowed is an address of this machine and a UDP port"),
             ("id = 0", "id = 0: allowed is a whole number from 1 to 255"),
             ("[timing]\nheartbeat_ms = 5", "timing.heartbeat_ms: no such key; allowed are heartbeat_busy_ms"),
-            ("[timing]\ndisk_stall_ms = 5", "timing.disk_stall_ms = 5: allowed is a whole number from 1000 to"),
+            ("[timing]\ndisk_stall_ms = 5", "timing.disk_stall_ms = 5: allowed is a time from 1 s to 10 min, such as"),
             ("[[server]]\nname = \"x\"", "server.name: no such key; allowed are id, host, role, key, client"),
             ("[[server]]\nhost = []", "server.host = []: allowed is a host in quotes, \"host:port\", or a list"),
             ("[[server]]\nhost = \"gw-a:0\"", "server.host = \"gw-a:0\": allowed is a host"),

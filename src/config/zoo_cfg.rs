@@ -426,7 +426,7 @@ impl Reader {
 
     fn number(&mut self, bound: &str, written: &str, value: &str) -> Result<(), ConfigError> {
         match bound::named(bound) {
-            Some(bound) => bound.set(&mut self.config, written, value, value.parse().ok()),
+            Some(bound) => bound.set_plain(&mut self.config, written, value),
             None => Err(ConfigError::new(format!("{written}: has no place"))),
         }
     }

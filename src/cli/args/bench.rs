@@ -1,6 +1,6 @@
 //! The options of `bench`.
 
-use super::tools::number;
+use super::tools::{number, size};
 use super::{Environment, Exit, Given, servers, time};
 use crate::cli::bench::{Distribution, Op, Options, Until};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) fn bench(given: &Given, environment: &Environment) -> Result<Options,
     given.set("op", &mut options.op, |name, text| one_of(name, text, &Op::ALL, Op::name))?;
     given.set("connections", &mut options.connections, |name, text| number(name, text, 1..=100_000))?;
     given.set("outstanding", &mut options.outstanding, |name, text| number(name, text, 1..=65_536))?;
-    given.set("size", &mut options.size, |name, text| number(name, text, 0..=1_000_000))?;
+    given.set("size", &mut options.size, |name, text| size(name, text, 0..=1_000_000, 1024))?;
     given.set("keys", &mut options.keys, |name, text| number(name, text, 1..=99_999_999))?;
     given.set("read-percent", &mut options.read_percent, |name, text| number(name, text, 0..=100))?;
     given.set("distribution", &mut options.distribution, |name, text| {
@@ -100,6 +100,7 @@ mod tests {
         let options = parse_words(&["--op", "create", "--ephemeral", "--sequential", "--duration", "2m"]).unwrap();
         assert_eq!((options.ephemeral, options.sequential), (true, true));
         assert_eq!(options.until, Until::Elapsed(Duration::from_secs(120)));
+        assert_eq!(parse_words(&["--size", "64 KiB", "--session-timeout=1.5s"]).unwrap().size, 65_536);
         assert_eq!(parse_words(&["--op=lock", "--locks=3"]).unwrap().locks, 3);
     }
 
@@ -112,8 +113,12 @@ mod tests {
             ),
             ("--connections 0", "2 --connections = 0: allowed is a whole number from 1 to 100000"),
             ("--keys many", "2 --keys = many: allowed is a whole number from 1 to 99999999"),
-            ("--size -1", "2 --size = -1: allowed is a whole number from 0 to 1000000"),
-            ("--duration 10", "2 --duration = 10: allowed is a time like 500ms, 10s or 2m, from 1ms to 1440m"),
+            ("--size -1", "2 --size = -1: allowed is a size from 0 B to 1 MB, such as 1024 or 1KiB"),
+            ("--size 2MiB", "2 --size = 2MiB: allowed is a size from 0 B to 1 MB, such as 1024 or 1KiB"),
+            (
+                "--duration 10",
+                "2 --duration = 10: allowed is a time from 1 ms to 24 h, such as 10s; the unit is missing",
+            ),
             ("--duration 0s", "2 --duration = 0s: allowed is a time"),
             ("--warmup 99999999999999999999m", "2 --warmup = 99999999999999999999m: allowed is a time"),
             ("--server localhost", "2 --server = localhost: allowed is HOST:PORT, or several separated by commas"),

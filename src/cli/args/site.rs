@@ -89,7 +89,11 @@ mod tests {
         for (words, server, expected) in [
             ("status --frob", "", "2 status: invalid option '--frob'; see zoolet status --help"),
             ("status --server x", "", "2 --server = x: allowed is HOST:PORT"),
-            ("status --wait 60", "", "2 --wait = 60: allowed is a time like 500ms, 10s or 2m, from 1ms to 1440m"),
+            (
+                "status --wait 60",
+                "",
+                "2 --wait = 60: allowed is a time from 1 ms to 24 h, such as 10s; the unit is missing",
+            ),
             (
                 "status --server a:1 --config f",
                 "",

@@ -1,9 +1,10 @@
 //! The commands that no server needs: measurements, trials, and texts to print.
 
-use super::{Environment, Exit, Given, bench, ensemble, probe, profile, unknown};
+use super::{Environment, Exit, Given, bench, ensemble, probe, profile, quantity, unknown};
 use crate::cli::completions::Shell;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use zoolet_profiles::Unit;
 
 /// A parsed command of the feature `tools`.
 pub(in crate::cli) enum Tool {
@@ -41,6 +42,12 @@ pub(super) fn number<T: TryFrom<u64>>(option: &str, text: &str, allowed: RangeIn
             allowed.end()
         ))
     })
+}
+
+/// Parses a size, in bytes.
+pub(super) fn size(option: &str, text: &str, allowed: RangeInclusive<u64>, example: u64) -> Result<usize, Exit> {
+    let bytes = quantity(option, text, Unit::Bytes, allowed, example)?;
+    Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 fn shell(text: &str) -> Result<Shell, Exit> {

@@ -1,8 +1,10 @@
 //! `last_known_good = { subtree = "/conf", path = "...", min_interval = "10m" }`.
 
-use super::source::{Source, Value, Wrong, unknown};
+use super::source::{Source, Value, Wrong, at, unknown, written};
+use crate::config::kept::{MIN_INTERVAL_MAX, MIN_INTERVAL_MIN};
 use crate::config::{ConfigError, DEFAULT_MIN_INTERVAL, KeptImage};
 use std::time::Duration;
+use zoolet_profiles::{Allowed, Place, Unit};
 
 pub(super) fn read<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<KeptImage, Wrong> {
     let (mut subtree, mut path, mut min_interval) = (None, None, DEFAULT_MIN_INTERVAL);
@@ -17,9 +19,9 @@ pub(super) fn read<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Resu
             }
             "path" => path = Some(source.non_empty(&key, value, "a file in quotes")?.into()),
             "min_interval" => {
-                const ALLOWED: &str = "\"30s\", \"10m\" or \"2h\", from 1s to 168h";
-                let parsed = interval(source.string(&key, value, ALLOWED)?);
-                min_interval = parsed.ok_or_else(|| source.wrong(&key, value, ALLOWED))?;
+                let read = interval_ms().read(&key, source.shown(value), written(value));
+                let read = read.map_err(|refusal| ConfigError::new(refusal.to_string())).map_err(at(value))?;
+                min_interval = Duration::from_millis(read);
             }
             _ => return Err(unknown(&key, value, &["subtree", "path", "min_interval"])),
         }
@@ -32,15 +34,9 @@ pub(super) fn read<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Resu
     })
 }
 
-/// Parses a number with the unit `s`, `m` or `h`, from 1 second to 168 hours.
-fn interval(text: &str) -> Option<Duration> {
-    let unit = text.chars().last()?;
-    let seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3600,
-        _ => return None,
-    };
-    let count: u64 = text[..text.len() - 1].parse().ok()?;
-    Some(count.checked_mul(seconds)?).filter(|total| (1..=168 * 3600).contains(total)).map(Duration::from_secs)
+/// Returns the allowed intervals. The key's name carries no unit, so the value must.
+fn interval_ms() -> Allowed {
+    let [least, most, usual] = [MIN_INTERVAL_MIN, MIN_INTERVAL_MAX, DEFAULT_MIN_INTERVAL]
+        .map(|interval| u64::try_from(interval.as_millis()).unwrap_or(u64::MAX));
+    Allowed { unit: Unit::Millis, range: Some(least..=most), example: usual, place: Place::Quoted }
 }

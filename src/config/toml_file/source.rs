@@ -1,13 +1,13 @@
 //! A TOML document with its text: values with their offsets and original spelling.
 
-use super::super::bound::{Bound, LIMITS, SETTINGS, TIMING};
+use super::super::bound::{Bound, LIMITS, Numbers, SETTINGS, TIMING};
 use super::super::{ConfigError, protection, zoo_cfg};
 use super::servers::MEMBER_KEYS;
 use super::{OTHER_SETTINGS, TOP_KEYS};
 use std::fmt;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use zoolet_profiles::meant;
+use zoolet_profiles::{Written, meant};
 
 /// Offset of an error, and the error.
 pub(super) type Wrong = (usize, ConfigError);
@@ -23,7 +23,7 @@ impl<'i> Source<'i> {
     /// Stores a number of the table `table` in `target`.
     ///
     /// `others` are the table's keys that are not numbers, for the error about an unknown key.
-    pub(super) fn number<T>(
+    pub(super) fn number<T: Numbers>(
         self,
         target: &mut T,
         table: &str,
@@ -37,7 +37,7 @@ impl<'i> Source<'i> {
             let known: Vec<&str> = bounds.iter().map(|bound| bound.key).chain(others.iter().copied()).collect();
             return Err(unknown(&key, value, &known));
         };
-        bound.set(target, &key, self.shown(value), integer(value)).map_err(at(value))
+        bound.set(target, &key, self.shown(value), written(value)).map_err(at(value))
     }
 
     pub(super) fn table<'v>(self, key: &str, value: &'v Value<'i>) -> Result<&'v DeTable<'i>, Wrong> {
@@ -75,6 +75,14 @@ pub(super) fn integer(value: &Value<'_>) -> Option<i128> {
     match value.get_ref() {
         DeValue::Integer(integer) => i128::from_str_radix(integer.as_str(), integer.radix()).ok(),
         _ => None,
+    }
+}
+
+/// Returns the value as a quantity.
+pub(super) fn written<'v>(value: &'v Value<'_>) -> Written<'v> {
+    match value.get_ref() {
+        DeValue::String(text) => Written::Text(text),
+        _ => integer(value).map_or(Written::Other, Written::Number),
     }
 }
 

@@ -23,7 +23,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         case.write("zoolet.toml", &format!("site_key_file = \"site.key\"\n{servers}"));
         case.is_refused(&[], &["serve", "--config", "zoolet.toml", "--id", "1"]);
     }),
-    ("a number with its unit", |case| toml(case, "[limits]\nmemtable_bytes = \"16MiB\"\n")),
+    ("a unit in other letters", |case| toml(case, "[limits]\nmemtable_bytes = \"16mib\"\n")),
+    ("a time without its unit", |case| case.is_refused(&[], &["bench", "--duration", "10"])),
     ("text without quotes", |case| toml(case, "data = /var/lib/zoolet\n")),
     ("a profile that there is not", |case| case.is_refused(&[], &["serve", "--profile", "raspberry-pi4"])),
     ("a typing mistake in a profile of one's own", |case| {

@@ -125,39 +125,6 @@ fn complain(line: &str) {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
-    /// Number of numeric keys in `[limits]`, `[settings]` and `[timing]`.
-    const NUMBERS: usize = 17 + 7 + 6;
-
-    /// Uncommenting every number of the example must change nothing: each shows the profile's
-    /// value.
-    #[test]
-    fn the_example_is_the_defaults() {
-        let is_number = |line: &str| {
-            line.split_once(" = ").is_some_and(|(key, value)| {
-                key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
-                    && value.starts_with(|c: char| c.is_ascii_digit())
-            })
-        };
-        let (numbers, _) = super::EXAMPLE.split_once("# The servers").unwrap();
-        let said: Vec<&str> = numbers
-            .lines()
-            .map(|line| {
-                line.strip_prefix("# ").filter(|rest| is_number(rest) && !rest.starts_with("id = ")).unwrap_or(line)
-            })
-            .collect();
-        assert_eq!(said.iter().filter(|line| is_number(line)).count(), NUMBERS, "{said:?}");
-        let file = std::env::temp_dir().join(format!("zoolet-example-{}.toml", std::process::id()));
-        std::fs::File::create(&file).unwrap().write_all(said.join("\n").as_bytes()).unwrap();
-        let loaded = zoolet::config::load(&file, &zoolet::config::Overrides::default());
-        std::fs::remove_file(&file).unwrap();
-        let config = loaded.unwrap().config;
-        let defaults = zoolet::Config::new("zoolet-data");
-        assert_eq!((config.limits, config.settings), (defaults.limits, defaults.settings));
-        assert_eq!((config.data, config.profile), (defaults.data, defaults.profile));
-    }
-
     #[test]
     fn the_example_of_an_ensemble_is_one() {
         let (_, shown) = super::EXAMPLE.split_once("# [[server]]").unwrap();
@@ -175,13 +142,5 @@ mod tests {
         let ensemble = loaded.unwrap().config.ensemble.unwrap();
         assert_eq!((ensemble.members.len(), ensemble.voters()), (3, 2));
         assert_eq!(ensemble.member(1).unwrap().addresses, ["gw-a:2888", "10.0.3.11:2888"]);
-    }
-
-    #[test]
-    fn the_example_names_every_four_letter_word() {
-        let line = super::EXAMPLE.lines().find(|line| line.starts_with("four_letter_words")).unwrap();
-        let named: Vec<_> = line.split_once("# of ").unwrap().1.split(';').next().unwrap().split(' ').collect();
-        let known: Vec<_> = zoolet_transport::server::Word::ALL.iter().map(|word| word.text()).collect();
-        assert_eq!(named, known);
     }
 }

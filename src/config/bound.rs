@@ -1,5 +1,6 @@
-//! Every number that a file may set: its key, its range and the field that stores it.
+//! A number that a file may set: its key, its unit, its range and the field that stores it.
 
+use super::keys::{LIMITS, SETTINGS};
 use super::{Config, ConfigError, Timing};
 use std::ops::RangeInclusive;
 use zoolet_profiles::{self as quantities, Allowed, Unit, Written};
@@ -12,11 +13,13 @@ pub(super) struct Bound<T = Config> {
     /// Unit that the key's name ends with.
     pub(super) unit: Unit,
     pub(super) allowed: RangeInclusive<u64>,
-    place: fn(&mut T) -> Place<'_>,
+    pub(super) place: fn(&mut T) -> Place<'_>,
+    #[cfg(test)]
+    pub(super) about: super::keys::About,
 }
 
 /// Field that stores a number.
-enum Place<'a> {
+pub(super) enum Place<'a> {
     Small(&'a mut u32),
     Large(&'a mut u64),
 }
@@ -66,7 +69,8 @@ impl<T: Numbers> Bound<T> {
 
     /// The same for a `zoo.cfg`, whose numbers have no unit.
     pub(super) fn set_plain(&self, target: &mut T, key: &str, text: &str) -> Result<(), ConfigError> {
-        let number = text.parse().ok().filter(|number| self.allowed.contains(number));
+        let number = text.parse::<i128>().ok().and_then(|number| u64::try_from(number).ok());
+        let number = number.filter(|number| self.allowed.contains(number));
         let is_set = number.is_some_and(|number| self.store(target, number));
         if is_set { Ok(()) } else { Err(ConfigError::value(key, text, self.plain_numbers())) }
     }
@@ -107,72 +111,6 @@ impl<T: Numbers> Bound<T> {
 }
 
 const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
-const DAY_MS: u64 = 86_400_000;
-
-/// Defines a table of numbers. Each key is the name of a field, so the compiler checks both.
-macro_rules! numbers {
-    ($(#[doc = $doc:literal])* $table:ident: $target:ty, |$it:ident| $fields:expr;
-     $($(#[doc = $why:literal])* $key:ident: $unit:ident, $allowed:expr;)+) => {
-        $(#[doc = $doc])*
-        pub(super) const $table: &[Bound<$target>] = &[$(Bound {
-            key: stringify!($key),
-            unit: Unit::$unit,
-            allowed: $allowed,
-            place: |$it| (&mut $fields.$key).into(),
-        }),+];
-    };
-}
-
-numbers! {
-    /// The table `[limits]`.
-    LIMITS: Config, |config| config.limits;
-    frame_bytes_max: Bytes, 4 * KIB..=64 * MIB;
-    connections_max: Count, 1..=1_000_000;
-    connections_per_address_max: Count, 0..=1_000_000;
-    sessions_max: Count, 1..=10_000_000;
-    ephemerals_per_session_max: Count, 0..=1_000_000;
-    watches_max: Count, 0..=100_000_000;
-    outstanding_max: Count, 1..=1_000_000;
-    outstanding_bytes_max: Bytes, 64 * KIB..=GIB;
-    outbound_bytes_max: Bytes, 64 * KIB..=GIB;
-    outbound_bytes_total_max: Bytes, 64 * KIB..=2 * GIB;
-    memtable_bytes: Bytes, 64 * KIB..=GIB;
-    record_cache_bytes: Bytes, 64 * KIB..=2 * GIB;
-    base_cache_bytes: Bytes, 64 * KIB..=2 * GIB;
-    disk_reserve_bytes: Bytes, 0..=4095 * MIB;
-    /// 0, or at least the minimum that `check_together` computes.
-    disk_bytes_max: Bytes, 0..=1 << 50;
-    log_segment_bytes: Bytes, 64 * KIB..=GIB;
-    /// Three segments are kept free, and a checkpoint starts when half of the ring is used. With
-    /// fewer than six segments, writes would wait forever.
-    log_segments: Count, 6..=1024;
-}
-
-numbers! {
-    /// The numbers of the table `[settings]`.
-    SETTINGS: Config, |config| config.settings;
-    tick_ms: Millis, 10..=60_000;
-    session_timeout_min_ms: Millis, 10..=DAY_MS;
-    session_timeout_max_ms: Millis, 10..=DAY_MS;
-    handshake_timeout_ms: Millis, 100..=DAY_MS;
-    container_check_interval_ms: Millis, 10..=DAY_MS;
-    containers_per_minute_max: Count, 1..=1_000_000;
-    staleness_max_ms: Millis, 200..=DAY_MS;
-}
-
-numbers! {
-    /// The table `[timing]`.
-    TIMING: Timing, |timing| timing;
-    heartbeat_busy_ms: Millis, 10..=60_000;
-    heartbeat_idle_ms: Millis, 10..=60_000;
-    fresh_ms: Millis, 100..=600_000;
-    join_ms: Millis, 100..=600_000;
-    quorum_ms: Millis, 200..=600_000;
-    /// Below one second, a card that erases a block would count as hanging.
-    disk_stall_ms: Millis, 1000..=600_000;
-}
 
 /// Returns the bound of that key in `[limits]` or `[settings]`.
 pub(super) fn named(key: &str) -> Option<&'static Bound> {
@@ -237,17 +175,16 @@ pub(super) struct TogetherNames {
 
 #[cfg(test)]
 mod tests {
+    use super::super::keys::{OfSettings, TIMING};
     use super::*;
-
-    /// Fields that are not numbers, read by name.
-    const OTHERS: [&str; 2] = ["super_digest", "skip_acl"];
 
     #[test]
     fn every_field_has_a_key() {
         let config = Config::new("x");
         let shown = format!("{:#?} {:#?}", config.limits, config.settings);
         for field in shown.lines().filter_map(|line| line.trim().split_once(": ").map(|(name, _)| name)) {
-            let found = OTHERS.contains(&field) || LIMITS.iter().chain(SETTINGS).any(|bound| bound.key == field);
+            let found =
+                OfSettings::NAMES.contains(&field) || LIMITS.iter().chain(SETTINGS).any(|bound| bound.key == field);
             assert!(found, "{field} has no key in zoolet.toml");
         }
     }

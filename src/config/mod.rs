@@ -6,6 +6,8 @@ mod bound;
 mod ensemble;
 mod kept;
 #[cfg(feature = "server")]
+mod keys;
+#[cfg(feature = "server")]
 mod own_entry;
 #[cfg(feature = "server")]
 pub mod profile;
@@ -311,11 +313,10 @@ fn settled(profile: &zoolet_profiles::Profile, mut config: Config, mut warnings:
 /// Names `key`, the value and what is allowed.
 #[cfg(feature = "server")]
 pub fn client_address(key: &str, value: &str) -> Result<SocketAddr, ConfigError> {
-    const ALLOWED: &str = "a loopback address such as \"127.0.0.1:2181\", or any address, unencrypted, such as \
-                           \"plain://0.0.0.0:2181\"";
+    let allowed = keys::General::Clients.allowed();
     if value.starts_with("tls://") {
         return Err(ConfigError::new(format!(
-            "{key} = \"{value}\": TLS for clients is not built yet; allowed is {ALLOWED}"
+            "{key} = \"{value}\": TLS for clients is not built yet; allowed is {allowed}"
         )));
     }
     let (plain, address) = match value.strip_prefix("plain://") {
@@ -327,7 +328,7 @@ pub fn client_address(key: &str, value: &str) -> Result<SocketAddr, ConfigError>
     {
         return Err(ConfigError::new(format!("{key} = \"{value}\": {port:?} is not a port; allowed is 1 to 65535")));
     }
-    let address = resolve(address).ok_or_else(|| ConfigError::value(key, format_args!("\"{value}\""), ALLOWED))?;
+    let address = resolve(address).ok_or_else(|| ConfigError::value(key, format_args!("\"{value}\""), allowed))?;
     if !plain && !address.ip().is_loopback() {
         return Err(ConfigError::new(format!(
             "{key} = \"{value}\": any machine that reaches this address could connect, unencrypted; to allow \
@@ -511,15 +512,12 @@ mod tests {
     #[test]
     fn a_private_key_at_any_key_of_a_zoolet_toml_is_refused_and_not_shown() {
         let tables = [
-            ("", toml_file::TOP_KEYS.to_vec()),
-            ("[limits]\n", bound::LIMITS.iter().map(|bound| bound.key).collect()),
-            (
-                "[settings]\n",
-                bound::SETTINGS.iter().map(|bound| bound.key).chain(["super_digest", "skip_acl"]).collect(),
-            ),
-            ("[timing]\n", bound::TIMING.iter().map(|bound| bound.key).collect()),
-            ("[[server]]\nid = 1\n[[server]]\n", vec!["id", "host", "role", "key", "client", "clef"]),
-            ("[last_known_good]\n", vec!["subtree", "path", "min_interval"]),
+            ("", keys::top()),
+            ("[limits]\n", keys::with(keys::LIMITS, &[])),
+            ("[settings]\n", keys::with(keys::SETTINGS, keys::OfSettings::NAMES)),
+            ("[timing]\n", keys::with(keys::TIMING, &[])),
+            ("[[server]]\nid = 1\n[[server]]\n", [keys::OfServer::NAMES, &["clef"]].concat()),
+            ("[last_known_good]\n", keys::OfKept::NAMES.to_vec()),
             ("", vec!["syte", "limits.watches_max", "server.key", "colour.of"]),
         ];
         for kind in ["site", "server"] {

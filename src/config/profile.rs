@@ -1,6 +1,7 @@
 //! Profiles: numbers for the engine and the links that a configuration file leaves out.
 
-use super::bound::{self, Bound, LIMITS, Numbers, SETTINGS, TIMING};
+use super::bound::{self, Bound, Numbers};
+use super::keys::{LIMITS, SETTINGS, TIMING};
 use super::{Config, ConfigError, Network, Timing};
 use crate::obstacle;
 use std::path::Path;

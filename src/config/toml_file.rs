@@ -7,8 +7,9 @@ mod servers;
 mod source;
 
 use self::servers::Servers;
-use self::source::{Source, Value, Wrong, at, home, line_of, unknown};
-use super::bound::{self, LIMITS, OF_TOML, SETTINGS};
+use self::source::{Source, Value, Wrong, at, line_of, unknown};
+use super::bound::{self, OF_TOML};
+use super::keys::{self, General, LIMITS, OfEnsemble, OfSettings, SETTINGS, home};
 use super::stray_key::{refuse_in_line, refuse_stray_key};
 use super::{
     Config, ConfigError, DEFAULT_PORT, DEFAULT_PROFILE, Loaded, Network, Overrides, Populate, client_address, profile,
@@ -18,37 +19,7 @@ use std::{net::Ipv4Addr, path::Path};
 use toml::de::{DeTable, DeValue};
 use zoolet_profiles::Profile;
 use zoolet_store::Strategy;
-
-/// Four-letter words that are implemented. A `zoo.cfg` may name others, with a warning.
-pub(super) const WORDS: [&str; 16] = [
-    "ruok", "srvr", "stat", "mntr", "isro", "envi", "conf", "cons", "dump", "wchs", "wchc", "wchp", "dirs", "crst",
-    "srst", "zool",
-];
-
-pub(super) const TOP_KEYS: &[&str] = &[
-    "site",
-    "profile",
-    "network",
-    "data",
-    "log_strategy",
-    "clients",
-    "four_letter_words",
-    "last_known_good",
-    "limits",
-    "settings",
-    "server",
-    "id",
-    "peers",
-    "readmit",
-    "site_key_file",
-    "ca_file",
-    "certificate_file",
-    "key_file",
-    "timing",
-];
-
-/// Keys of `[settings]` that are not numbers.
-const OTHER_SETTINGS: [&str; 2] = ["super_digest", "skip_acl"];
+use zoolet_transport::server::Word;
 
 pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, ConfigError> {
     let document = DeTable::parse(text).map_err(|error| {
@@ -120,8 +91,7 @@ fn profile_of(file: &Path, source: Source<'_>, document: &DeTable<'_>, over: &Ov
     let (name, place) = match (&over.profile, said("profile")) {
         (Some(name), _) => (name.clone(), 0),
         (None, Some(value)) => {
-            let allowed = "media/memory in quotes, such as \"emmc/512m\", a board, or a file that ends in .toml";
-            (profile::beside(file, source.non_empty("profile", value, allowed)?), value.span().start)
+            (profile::beside(file, source.non_empty("profile", value, General::Profile.allowed())?), value.span().start)
         }
         (None, None) => (DEFAULT_PROFILE.to_owned(), 0),
     };
@@ -129,10 +99,10 @@ fn profile_of(file: &Path, source: Source<'_>, document: &DeTable<'_>, over: &Ov
 }
 
 fn network<'i>(source: Source<'i>, value: &Value<'i>) -> Result<Network, Wrong> {
-    const ALLOWED: &str = "\"lan\", \"wifi\" or \"metered\"";
-    let name = source.string("network", value, ALLOWED)?;
+    let allowed = General::Network.allowed();
+    let name = source.string("network", value, allowed)?;
     let known = Network::ALL.into_iter().find(|network| network.name() == name);
-    known.ok_or_else(|| source.wrong("network", value, ALLOWED))
+    known.ok_or_else(|| source.wrong("network", value, allowed))
 }
 
 struct Reader<'i> {
@@ -143,83 +113,87 @@ struct Reader<'i> {
 
 impl<'i> Reader<'i> {
     fn top(&mut self, key: &str, value: &Value<'i>) -> Result<(), Wrong> {
-        match key {
-            "site" => self.config.site = Some(self.source.string(key, value, "a name in quotes")?.to_owned()),
+        if let Some(name) = OfEnsemble::named(key) {
+            return self.servers.key(self.source, name, key, value);
+        }
+        let Some(name) = General::named(key) else { return Err(unknown(key, value, &keys::top())) };
+        let allowed = name.allowed();
+        match name {
+            General::Site => self.config.site = Some(self.source.string(key, value, allowed)?.to_owned()),
             // Already read.
-            "profile" | "network" => {}
-            "data" => {
-                self.config.data = self.source.non_empty(key, value, "a directory in quotes")?.into();
+            General::Profile | General::Network => {}
+            General::Data => {
+                self.config.data = self.source.non_empty(key, value, allowed)?.into();
                 // A box with this key may have a disk to mount, and an empty directory looks like a
                 // missing disk.
                 self.config.populate = Populate::Never;
             }
-            "log_strategy" => self.config.log_strategy = self.log_strategy(key, value)?,
-            "clients" => {
-                let address = self.source.string(key, value, "an address in quotes")?;
+            General::LogStrategy => self.config.log_strategy = self.log_strategy(key, value)?,
+            General::Clients => {
+                let address = self.source.string(key, value, allowed)?;
                 self.config.clients = Some(client_address(key, address).map_err(at(value))?);
             }
-            "four_letter_words" => self.config.four_letter_words = self.words(key, value)?,
-            "limits" => {
+            General::FourLetterWords => self.config.four_letter_words = self.words(key, value)?,
+            General::LastKnownGood => self.config.last_known_good = Some(kept::read(self.source, key, value)?),
+            General::Limits => {
                 for (name, value) in self.source.table(key, value)? {
                     self.source.number(&mut self.config, key, LIMITS, &[], name.get_ref(), value)?;
                 }
             }
-            "settings" => {
+            General::Settings => {
                 for (name, value) in self.source.table(key, value)? {
                     self.setting(name.get_ref(), value)?;
                 }
             }
-            "last_known_good" => self.config.last_known_good = Some(kept::read(self.source, key, value)?),
-            _ if self.servers.key(self.source, key, value)? => {}
-            _ => return Err(unknown(key, value, TOP_KEYS)),
         }
         Ok(())
     }
 
     fn log_strategy(&self, key: &str, value: &Value<'i>) -> Result<Option<Strategy>, Wrong> {
-        const ALLOWED: &str = "\"auto\", \"recycle\" or \"append\"";
-        match self.source.string(key, value, ALLOWED)? {
+        let allowed = General::LogStrategy.allowed();
+        match self.source.string(key, value, allowed)? {
             "auto" => Ok(None),
             "recycle" => Ok(Some(Strategy::Recycle)),
             "append" => Ok(Some(Strategy::Append)),
-            _ => Err(self.source.wrong(key, value, ALLOWED)),
+            _ => Err(self.source.wrong(key, value, allowed)),
         }
     }
 
     fn words(&self, key: &str, value: &Value<'i>) -> Result<Vec<String>, Wrong> {
-        let allowed = format!("a list of {}, or [\"*\"]", WORDS.join(", "));
+        let allowed = format!("a list of {}, or [\"*\"]", Word::ALL.map(Word::text).join(", "));
         let DeValue::Array(words) = value.get_ref() else { return Err(self.source.wrong(key, value, &allowed)) };
         let words = words.iter().map(|word| {
             let text = self.source.string(key, word, &allowed)?;
-            if text == "*" || WORDS.contains(&text) {
-                Ok(text.to_owned())
-            } else {
-                Err(self.source.wrong(key, word, &allowed))
-            }
+            if text == "*" || is_word(text) { Ok(text.to_owned()) } else { Err(self.source.wrong(key, word, &allowed)) }
         });
         words.collect()
     }
 
     fn setting(&mut self, name: &str, value: &Value<'i>) -> Result<(), Wrong> {
-        match name {
-            "super_digest" => {
-                let key = "settings.super_digest";
+        let key = format!("settings.{name}");
+        match OfSettings::named(name) {
+            Some(OfSettings::SuperDigest) => {
                 // Not through `Source::string`, whose error shows the value.
                 let digest = if let DeValue::String(digest) = value.get_ref() { digest.as_ref() } else { "" };
-                self.config.settings.super_digest = Some(super_digest(key, digest).map_err(at(value))?);
+                self.config.settings.super_digest = Some(super_digest(&key, digest).map_err(at(value))?);
             }
-            "skip_acl" => {
+            Some(skip_acl @ OfSettings::SkipAcl) => {
                 let DeValue::Boolean(skip) = value.get_ref() else {
-                    return Err(self.source.wrong("settings.skip_acl", value, "true or false"));
+                    return Err(self.source.wrong(&key, value, skip_acl.allowed()));
                 };
                 self.config.settings.skip_acl = *skip;
             }
-            _ => {
-                self.source.number(&mut self.config, "settings", SETTINGS, &OTHER_SETTINGS, name, value)?;
-            }
+            None => self.source.number(&mut self.config, "settings", SETTINGS, OfSettings::NAMES, name, value)?,
         }
         Ok(())
     }
+}
+
+/// Returns whether a four-letter word is implemented.
+///
+/// A `zoo.cfg` may name others, with a warning.
+pub(super) fn is_word(text: &str) -> bool {
+    Word::ALL.iter().any(|word| word.text() == text)
 }
 
 /// Checks a super user's digest as ZooKeeper writes it: `user:base64(sha1(user:password))`.
@@ -232,7 +206,7 @@ pub(super) fn super_digest(key: &str, value: &str) -> Result<String, ConfigError
     match value.split_once(':') {
         Some((user, hash)) if !user.is_empty() && is_digest(hash) => Ok(value.to_owned()),
         // Without the value: it may be the password itself.
-        _ => Err(ConfigError::new(format!("{key}: allowed is user:base64(sha1(user:password))"))),
+        _ => Err(ConfigError::new(format!("{key}: allowed is {}", OfSettings::SuperDigest.allowed()))),
     }
 }
 

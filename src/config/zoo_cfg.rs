@@ -9,7 +9,7 @@ use super::profile;
 use super::properties::{self, Property};
 use super::protection::{self, Protection};
 use super::stray_key::refuse_in_line;
-use super::toml_file::{WORDS, super_digest};
+use super::toml_file::{is_word, super_digest};
 use super::zoo_ensemble::Servers;
 use super::{
     Config, ConfigError, DEFAULT_PROFILE, Ensemble, Loaded, Network, Overrides, Populate, Timing, server_line, settled,
@@ -256,7 +256,7 @@ impl Reader {
             "globalOutstandingLimit" => self.number("outstanding_max", written, value)?,
             "4lw.commands.whitelist" => {
                 self.config.four_letter_words = words(value);
-                let is_none = |word: &&String| *word != "*" && !WORDS.contains(&word.as_str());
+                let is_none = |word: &&String| *word != "*" && !is_word(word);
                 let none: Vec<&str> =
                     self.config.four_letter_words.iter().filter(is_none).map(String::as_str).collect();
                 if !none.is_empty() {

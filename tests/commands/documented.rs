@@ -81,7 +81,9 @@ fn the_configurations_of_the_manual_are_taken() {
     let scratch = Scratch::new();
     for (name, text) in executed_by("documented") {
         let command: &[&str] = match name {
-            "a profile and a network" | "a subtree in a file" => &["serve", "--check", "--config", "block.toml"],
+            "a profile and a network" | "a subtree in a file" | "times and sizes with units" => {
+                &["serve", "--check", "--config", "block.toml"]
+            }
             "a profile of your own" | "a profile for industrial cards" => &["profile", "check", "block.toml"],
             _ => panic!("no command is known for {name:?}"),
         };

@@ -25,6 +25,7 @@ pages![
     "how-to/upgrade.md",
     "reference/bench.md",
     "reference/commands.md",
+    "reference/configuration.md",
     "reference/disk.md",
     "reference/exit-codes.md",
     "reference/flash.md",

@@ -2,6 +2,7 @@
 
 use super::source::{Source, Value, Wrong, at, unknown, written};
 use crate::config::kept::{MIN_INTERVAL_MAX, MIN_INTERVAL_MIN};
+use crate::config::keys::OfKept;
 use crate::config::{ConfigError, DEFAULT_MIN_INTERVAL, KeptImage};
 use std::time::Duration;
 use zoolet_profiles::{Allowed, Place, Unit};
@@ -10,20 +11,20 @@ pub(super) fn read<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Resu
     let (mut subtree, mut path, mut min_interval) = (None, None, DEFAULT_MIN_INTERVAL);
     for (name, value) in source.table(key, value)? {
         let key = format!("{key}.{}", name.get_ref());
-        match name.get_ref().as_ref() {
-            "subtree" => {
-                const ALLOWED: &str = "the path of a znode in quotes";
-                let text = source.string(&key, value, ALLOWED)?;
+        let Some(name) = OfKept::named(name.get_ref()) else { return Err(unknown(&key, value, OfKept::NAMES)) };
+        let allowed = name.allowed();
+        match name {
+            OfKept::Subtree => {
+                let text = source.string(&key, value, allowed)?;
                 let parsed = zoolet_model::Path::new(text.into());
-                subtree = Some(parsed.map_err(|_| source.wrong(&key, value, ALLOWED))?);
+                subtree = Some(parsed.map_err(|_| source.wrong(&key, value, allowed))?);
             }
-            "path" => path = Some(source.non_empty(&key, value, "a file in quotes")?.into()),
-            "min_interval" => {
+            OfKept::Path => path = Some(source.non_empty(&key, value, allowed)?.into()),
+            OfKept::MinInterval => {
                 let read = interval_ms().read(&key, source.shown(value), written(value));
                 let read = read.map_err(|refusal| ConfigError::new(refusal.to_string())).map_err(at(value))?;
                 min_interval = Duration::from_millis(read);
             }
-            _ => return Err(unknown(&key, value, &["subtree", "path", "min_interval"])),
         }
     }
     let missing = |what: &str| (value.span().start, ConfigError::new(format!("{key}: {what} is missing")));
@@ -39,4 +40,14 @@ fn interval_ms() -> Allowed {
     let [least, most, usual] = [MIN_INTERVAL_MIN, MIN_INTERVAL_MAX, DEFAULT_MIN_INTERVAL]
         .map(|interval| u64::try_from(interval.as_millis()).unwrap_or(u64::MAX));
     Allowed { unit: Unit::Millis, range: Some(least..=most), example: usual, place: Place::Quoted }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_registry_names_the_allowed_intervals() {
+        assert_eq!(interval_ms().to_string(), OfKept::MinInterval.allowed());
+    }
 }

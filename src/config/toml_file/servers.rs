@@ -1,6 +1,6 @@
 //! Keys of an ensemble: its servers, this server's id, and how servers authenticate each other.
 
-use super::super::bound::TIMING;
+use super::super::keys::{OfEnsemble, OfServer, TIMING};
 use super::super::{
     Config, ConfigError, Ensemble, Member, Overrides, Timing, TrustSource, address, own_entry, site_key,
 };
@@ -9,9 +9,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use toml::de::DeValue;
 use zoolet_transport::peer::trust::PublicKey;
-
-pub(super) const MEMBER_KEYS: &[&str] = &["id", "host", "role", "key", "client"];
-const HOSTS: &str = "a host in quotes, \"host:port\", or a list of them";
 
 /// Path of the site key that messages suggest if the file names none.
 const USUAL_SITE_KEY: &str = "/etc/zoolet/site.key";
@@ -50,34 +47,39 @@ impl Servers {
         self.timing
     }
 
-    /// Reads `key` if it is one of these keys, and returns whether it is.
-    pub(super) fn key<'i>(&mut self, source: Source<'i>, key: &str, value: &Value<'i>) -> Result<bool, Wrong> {
-        let file = || source.non_empty(key, value, "a file in quotes").map(|text| Some(PathBuf::from(text)));
-        match key {
-            "id" => self.id = Some(id(source, key, value)?),
-            "peers" => self.peers = Some(socket(source, key, value)?),
-            "readmit" => readmit(source, key, value)?,
-            "site_key_file" => self.site_key_file = file()?,
-            "ca_file" => self.ca_file = file()?,
-            "certificate_file" => self.certificate_file = file()?,
-            "key_file" => self.key_file = file()?,
-            "timing" => {
+    /// Reads the value of one of these keys.
+    pub(super) fn key<'i>(
+        &mut self,
+        source: Source<'i>,
+        name: OfEnsemble,
+        key: &str,
+        value: &Value<'i>,
+    ) -> Result<(), Wrong> {
+        let file = || source.non_empty(key, value, name.allowed()).map(|text| Some(PathBuf::from(text)));
+        match name {
+            OfEnsemble::Id => self.id = Some(id(source, key, value)?),
+            OfEnsemble::Peers => self.peers = Some(socket(source, key, value)?),
+            OfEnsemble::Readmit => readmit(source, key, value)?,
+            OfEnsemble::SiteKeyFile => self.site_key_file = file()?,
+            OfEnsemble::CaFile => self.ca_file = file()?,
+            OfEnsemble::CertificateFile => self.certificate_file = file()?,
+            OfEnsemble::KeyFile => self.key_file = file()?,
+            OfEnsemble::Timing => {
                 for (name, value) in source.table(key, value)? {
                     self.timing_given = true;
                     source.number(&mut self.timing, key, TIMING, &[], name.get_ref(), value)?;
                 }
             }
-            "server" => {
+            OfEnsemble::Server => {
                 let DeValue::Array(servers) = value.get_ref() else {
-                    return Err(source.wrong(key, value, "tables written as [[server]]"));
+                    return Err(source.wrong(key, value, name.allowed()));
                 };
                 for server in servers.iter() {
                     self.members.push(member(source, server)?);
                 }
             }
-            _ => return Ok(false),
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Completes `config` with values that depend on each other. Returns warnings.
@@ -158,19 +160,20 @@ fn no_trust(own: u8, members: &[Member]) -> ConfigError {
 
 fn id<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<u8, Wrong> {
     let id = integer(value).and_then(|id| u8::try_from(id).ok()).filter(|&id| id > 0);
-    id.ok_or_else(|| source.wrong(key, value, "a whole number from 1 to 255"))
+    id.ok_or_else(|| source.wrong(key, value, OfEnsemble::Id.allowed()))
 }
 
 fn socket<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<SocketAddr, Wrong> {
-    const ALLOWED: &str = "an address of this machine and a UDP port, such as \"0.0.0.0:2888\"";
-    source.string(key, value, ALLOWED)?.parse().map_err(|_| source.wrong(key, value, ALLOWED))
+    let allowed = OfEnsemble::Peers.allowed();
+    source.string(key, value, allowed)?.parse().map_err(|_| source.wrong(key, value, allowed))
 }
 
 fn readmit<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<(), Wrong> {
-    match source.string(key, value, "\"auto\"")? {
+    let allowed = OfEnsemble::Readmit.allowed();
+    match source.string(key, value, allowed)? {
         "auto" => Ok(()),
         "ask" => Err(not_built("readmit = \"ask\"", value)),
-        _ => Err(source.wrong(key, value, "\"auto\"")),
+        _ => Err(source.wrong(key, value, allowed)),
     }
 }
 
@@ -179,41 +182,42 @@ fn member<'i>(source: Source<'i>, server: &Value<'i>) -> Result<Member, Wrong> {
     for (name, value) in source.table("[server]", server)? {
         let name = name.get_ref().as_ref();
         let key = format!("server.{name}");
+        let Some(name) = OfServer::named(name) else { return Err(unknown(&key, value, OfServer::NAMES)) };
         match name {
-            "id" => member.id = id(source, &key, value)?,
-            "host" => member.addresses = hosts(source, &key, value)?,
-            "role" => member.is_observer = is_observer(source, &key, value)?,
-            "key" => member.key = Some(public_key(source, &key, value)?),
-            "client" => member.client = Some(client(source, &key, value)?),
-            _ => return Err(unknown(&key, value, MEMBER_KEYS)),
+            OfServer::Id => member.id = id(source, &key, value)?,
+            OfServer::Host => member.addresses = hosts(source, &key, value)?,
+            OfServer::Role => member.is_observer = is_observer(source, &key, value)?,
+            OfServer::Key => member.key = Some(public_key(source, &key, value)?),
+            OfServer::Client => member.client = Some(client(source, &key, value)?),
         }
     }
     Ok(member)
 }
 
 fn hosts<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<Vec<String>, Wrong> {
+    let allowed = OfServer::Host.allowed();
     let one = |value: &Value<'i>| {
-        let text = source.string(key, value, HOSTS)?;
-        address::with_port(text).ok_or_else(|| source.wrong(key, value, HOSTS))
+        let text = source.string(key, value, allowed)?;
+        address::with_port(text).ok_or_else(|| source.wrong(key, value, allowed))
     };
     match value.get_ref() {
-        DeValue::Array(several) if several.is_empty() => Err(source.wrong(key, value, HOSTS)),
+        DeValue::Array(several) if several.is_empty() => Err(source.wrong(key, value, allowed)),
         DeValue::Array(several) => several.iter().map(one).collect(),
         _ => Ok(vec![one(value)?]),
     }
 }
 
 fn is_observer<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<bool, Wrong> {
-    const ALLOWED: &str = "\"voter\" or \"observer\"";
-    match source.string(key, value, ALLOWED)? {
+    let allowed = OfServer::Role.allowed();
+    match source.string(key, value, allowed)? {
         "voter" => Ok(false),
         "observer" => Ok(true),
-        _ => Err(source.wrong(key, value, ALLOWED)),
+        _ => Err(source.wrong(key, value, allowed)),
     }
 }
 
 fn public_key<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<String, Wrong> {
-    let text = source.string(key, value, "a public key in quotes, \"zk1...\"")?;
+    let text = source.string(key, value, OfServer::Key.allowed())?;
     match text.parse::<PublicKey>() {
         Ok(_) => Ok(text.to_owned()),
         Err(error) => Err((value.span().start, ConfigError::new(format!("{key} = {}: {error}", source.shown(value))))),
@@ -221,9 +225,9 @@ fn public_key<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<St
 }
 
 fn client<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<String, Wrong> {
-    const ALLOWED: &str = "an address for clients of this server, such as \"gw-a:2181\"";
-    let text = source.string(key, value, ALLOWED)?;
-    address::split(text).map(|_| text.to_owned()).ok_or_else(|| source.wrong(key, value, ALLOWED))
+    let allowed = OfServer::Client.allowed();
+    let text = source.string(key, value, allowed)?;
+    address::split(text).map(|_| text.to_owned()).ok_or_else(|| source.wrong(key, value, allowed))
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! A TOML document with its text: values with their offsets and original spelling.
 
-use super::super::bound::{Bound, LIMITS, Numbers, SETTINGS, TIMING};
+use super::super::bound::{Bound, Numbers};
+use super::super::keys::{self, home};
 use super::super::{ConfigError, protection, zoo_cfg};
-use super::servers::MEMBER_KEYS;
-use super::{OTHER_SETTINGS, TOP_KEYS};
 use std::fmt;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -28,14 +27,13 @@ impl<'i> Source<'i> {
         target: &mut T,
         table: &str,
         bounds: &[Bound<T>],
-        others: &[&str],
+        others: &[&'static str],
         name: &str,
         value: &Value<'i>,
     ) -> Result<(), Wrong> {
         let key = format!("{table}.{name}");
         let Some(bound) = bounds.iter().find(|bound| bound.key == name) else {
-            let known: Vec<&str> = bounds.iter().map(|bound| bound.key).chain(others.iter().copied()).collect();
-            return Err(unknown(&key, value, &known));
+            return Err(unknown(&key, value, &keys::with(bounds, others)));
         };
         bound.set(target, &key, self.shown(value), written(value)).map_err(at(value))
     }
@@ -141,22 +139,6 @@ fn of_zookeeper(name: &str) -> Option<&'static str> {
 /// For a key with dots, `name` is the part before the first one.
 fn is_of_zookeeper(name: &str) -> bool {
     zoo_cfg::listed_keys().chain(protection::names()).any(|key| key.split('.').next() == Some(name))
-}
-
-/// Returns where a known key belongs; `None` for any other name.
-///
-/// In TOML, all keys after a table's header belong to that table.
-pub(super) fn home(name: &str) -> Option<&'static str> {
-    let limits = || LIMITS.iter().any(|bound| bound.key == name);
-    let settings = || OTHER_SETTINGS.contains(&name) || SETTINGS.iter().any(|bound| bound.key == name);
-    match name {
-        _ if TOP_KEYS.contains(&name) => Some("above the first [table]"),
-        _ if limits() => Some("under [limits]"),
-        _ if settings() => Some("under [settings]"),
-        _ if TIMING.iter().any(|bound| bound.key == name) => Some("under [timing]"),
-        _ if MEMBER_KEYS.contains(&name) => Some("under a [[server]]"),
-        _ => None,
-    }
 }
 
 pub(super) fn not_built(key: &str, value: &Value<'_>) -> Wrong {

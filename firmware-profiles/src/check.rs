@@ -222,8 +222,10 @@ pub(crate) fn wrong(profile: &Profile, ways: &[(Key, String)]) -> ProfileError {
     let own = ways.iter().find(|(key, _)| profile.is_own(*key));
     let Some((key, allowed)) = own.or(ways.first()) else { return ProfileError::new(profile.name()) };
     let value = key.unit().show(profile.get(*key));
-    let file = profile.file_of(*key);
-    ProfileError::new(format!("{}: {} = {value} of {file}: allowed is {allowed}", profile.name(), key.name()))
+    // A part or a board sets the number in another file than the one that the line begins with.
+    let file = Some(profile.file_of(*key)).filter(|file| *file != profile.name());
+    let of_file = file.map_or(String::new(), |file| format!(" of {file}"));
+    ProfileError::new(format!("{}: {} = {value}{of_file}: allowed is {allowed}", profile.name(), key.name()))
 }
 
 #[cfg(test)]
@@ -260,76 +262,64 @@ mod tests {
     #[test]
     fn each_contradiction_is_found() {
         for (key, value, expected) in [
-            ("sync_p50_us", "2 s", "sync_p50_us = 2 s of box.toml: allowed is at most 20 ms (the median"),
+            ("sync_p50_us", "2 s", "sync_p50_us = 2 s: allowed is at most 20 ms (the median"),
             ("frame_bytes_max", "3 MiB", "at most 2 MiB (a frame becomes an entry"),
             ("ceiling_bytes", "300 MiB", "at most 256 MiB (the rest is for the system"),
-            ("memtable_bytes", "16 MiB", "memtable_bytes = 16 MiB of box.toml: allowed is at most 8 MiB"),
+            ("memtable_bytes", "16 MiB", "memtable_bytes = 16 MiB: allowed is at most 8 MiB"),
             ("heartbeat_busy_ms", "360 ms", "at most 350 ms (an idle leader sends no more"),
             ("heartbeat_idle_ms", "450 ms", "at most 400 ms (an idle leader would look silent)"),
             (
                 "fresh_ms",
                 "400 ms",
-                "fresh_ms = 400 ms of box.toml: allowed is at least 438 ms (heartbeat_idle_ms is 350 ms: an idle leader",
+                "fresh_ms = 400 ms: allowed is at least 438 ms (heartbeat_idle_ms is 350 ms: an idle leader",
             ),
-            ("quorum_ms", "100 ms", "quorum_ms = 100 ms of box.toml: allowed is at least 1.4 s (heartbeat_idle_ms is"),
-            ("quorum_ms", "5 s", "quorum_ms = 5 s of box.toml: allowed is at most 3 s (a server would refuse clients"),
+            ("quorum_ms", "100 ms", "quorum_ms = 100 ms: allowed is at least 1.4 s (heartbeat_idle_ms is"),
+            ("quorum_ms", "5 s", "quorum_ms = 5 s: allowed is at most 3 s (a server would refuse clients"),
             (
                 "session_timeout_min_ms",
                 "1 s",
-                "session_timeout_min_ms = 1 s of box.toml: allowed is at least 3 s, hang_ms plus quorum_ms: a session",
+                "session_timeout_min_ms = 1 s: allowed is at least 3 s, hang_ms plus quorum_ms: a session",
             ),
             (
                 "hang_ms",
                 "1 h",
-                "hang_ms = 1 h of box.toml: allowed is at most 38 s: a session must outlive it plus quorum_ms, and session",
+                "hang_ms = 1 h: allowed is at most 38 s: a session must outlive it plus quorum_ms, and session",
             ),
             (
                 "session_timeout_max_ms",
                 "3 s",
-                "session_timeout_max_ms = 3 s of box.toml: allowed is at least 4 s (session_timeout_min_ms is 4 s: the shortest",
+                "session_timeout_max_ms = 3 s: allowed is at least 4 s (session_timeout_min_ms is 4 s: the shortest",
             ),
             (
                 "session_timeout_min_ms",
                 "2900 ms",
-                "session_timeout_min_ms = 2.9 s of box.toml: allowed is at least 3 s, hang_ms plus quorum_ms",
+                "session_timeout_min_ms = 2.9 s: allowed is at least 3 s, hang_ms plus quorum_ms",
             ),
-            ("hang_interval_s", "0 s", "hang_interval_s = 0 s of box.toml: allowed is 0 s where hang_ms is 0"),
-            ("hang_ms", "100 ms", "hang_ms = 100 ms of box.toml: allowed is at least sync_max_us"),
-            ("disk_stall_ms", "900 ms", "disk_stall_ms = 900 ms of box.toml: allowed is at least sync_max_us and 1 s"),
-            ("log_segment_bytes", "4000 kB", "log_segment_bytes = 4 MB of box.toml: allowed is a multiple of 4 KiB"),
-            ("log_bytes", "20 MiB", "log_bytes = 20 MiB of box.toml: allowed is at least six times log_segment_bytes"),
-            ("log_segment_bytes", "32 MiB", "of box.toml: allowed is at most 10920 KiB, a sixth of log_bytes"),
-            ("sync_max_us", "2 s", "sync_max_us = 2 s of box.toml: allowed is at most"),
-            ("loss_percent", "51 %", "loss_percent = 51 % of box.toml: allowed is at most 50 %: with more"),
-            ("loss_percent", "200 %", "loss_percent = 200 % of box.toml: allowed is at most 50 %"),
+            ("hang_interval_s", "0 s", "hang_interval_s = 0 s: allowed is 0 s where hang_ms is 0"),
+            ("hang_ms", "100 ms", "hang_ms = 100 ms: allowed is at least sync_max_us"),
+            ("disk_stall_ms", "900 ms", "disk_stall_ms = 900 ms: allowed is at least sync_max_us and 1 s"),
+            ("log_segment_bytes", "4000 kB", "log_segment_bytes = 4 MB: allowed is a multiple of 4 KiB"),
+            ("log_bytes", "20 MiB", "log_bytes = 20 MiB: allowed is at least six times log_segment_bytes"),
+            (
+                "log_segment_bytes",
+                "32 MiB",
+                "log_segment_bytes = 32 MiB: allowed is at most 10920 KiB, a sixth of log_bytes",
+            ),
+            ("sync_max_us", "2 s", "sync_max_us = 2 s: allowed is at most"),
+            ("loss_percent", "51 %", "loss_percent = 51 %: allowed is at most 50 %: with more"),
+            ("loss_percent", "200 %", "loss_percent = 200 %: allowed is at most 50 %"),
             ("device_amplification_percent", "50 %", "allowed is at least 100 %: the cells take every byte"),
             ("device_amplification_percent", "0 %", "allowed is at least 100 %: the cells take every byte"),
             ("device_amplification_percent", "1000 %", "allowed is less, or a flash_bytes_per_day of at most"),
-            (
-                "endurance_bytes",
-                "0 B",
-                "endurance_bytes = 0 B of box.toml: allowed is 0 B where flash_bytes_per_day is 0",
-            ),
-            (
-                "endurance_bytes",
-                "1 TB",
-                "endurance_bytes = 1 TB of box.toml: allowed is more, or a flash_bytes_per_day of",
-            ),
-            ("fixed_bytes", "1 B", "fixed_bytes = 1 B of box.toml: allowed is at least 10 MiB"),
-            (
-                "sessions_max",
-                "10",
-                "sessions_max = 10 of box.toml: allowed is at least 4096 (connections_max is 4096: a",
-            ),
-            (
-                "connections_max",
-                "10_001",
-                "connections_max = 10001 of box.toml: allowed is at most 10000 (a connection has",
-            ),
-            ("servers_max", "17", "servers_max = 17 of box.toml: allowed is a whole number from 1 to 16"),
-            ("servers_max", "0", "servers_max = 0 of box.toml: allowed is a whole number from 1"),
-            ("flash_bytes_per_day", "0 B", "flash_bytes_per_day = 0 B of box.toml: allowed is 0 B where"),
-            ("flash_bytes_per_day", "2 GB", "flash_bytes_per_day = 2 GB of box.toml: allowed is at most 1643835616 B"),
+            ("endurance_bytes", "0 B", "endurance_bytes = 0 B: allowed is 0 B where flash_bytes_per_day is 0"),
+            ("endurance_bytes", "1 TB", "endurance_bytes = 1 TB: allowed is more, or a flash_bytes_per_day of"),
+            ("fixed_bytes", "1 B", "fixed_bytes = 1 B: allowed is at least 10 MiB"),
+            ("sessions_max", "10", "sessions_max = 10: allowed is at least 4096 (connections_max is 4096: a"),
+            ("connections_max", "10_001", "connections_max = 10001: allowed is at most 10000 (a connection has"),
+            ("servers_max", "17", "servers_max = 17: allowed is a whole number from 1 to 16"),
+            ("servers_max", "0", "servers_max = 0: allowed is a whole number from 1"),
+            ("flash_bytes_per_day", "0 B", "flash_bytes_per_day = 0 B: allowed is 0 B where"),
+            ("flash_bytes_per_day", "2 GB", "flash_bytes_per_day = 2 GB: allowed is at most 1643835616 B"),
         ] {
             let text = format!(
                 "title = \"a box\"\nmedia = \"emmc\"\nmemory = \"512m\"\n[overrides.{key}]\nvalue = \"{value}\"\n\

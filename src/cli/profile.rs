@@ -132,15 +132,12 @@ fn shown_as_json(profile: &Profile) -> String {
 
 fn checked(profile: &Profile) -> String {
     let sum: u64 = split(profile).iter().map(|(_, bytes)| bytes).sum();
-    let mut text = format!(
-        "{}: consistent; at most {} of memory, of {}\n",
+    let guesses: Vec<&str> = profile.guesses().map(Key::name).collect();
+    let guesses = if guesses.is_empty() { String::new() } else { format!("; guesses: {}", guesses.join(", ")) };
+    format!(
+        "{}: valid: at most {} of memory, of {}{guesses}\n",
         profile.name(),
         mebibytes(sum).trim_start(),
         mebibytes(profile.get(Key::CeilingBytes)).trim_start()
-    );
-    let guesses: Vec<&str> = profile.guesses().map(Key::name).collect();
-    if !guesses.is_empty() {
-        _ = writeln!(text, "guesses: {}", guesses.join(", "));
-    }
-    text
+    )
 }

@@ -70,8 +70,9 @@ fn check(options: &ServeOptions) -> Result<(), Exit> {
     let config = configured(options, &mut Vec::new())?;
     Node::check(&config).map_err(refused)?;
     let clients = config.clients.map_or(String::new(), |address| format!(", clients at {address}"));
+    let file = options.config.as_ref().map_or("defaults".into(), |file| file.to_string_lossy());
     say(&format!(
-        "the configuration is valid: data in {}{clients}, profile {}{}\n",
+        "{file}: valid: data in {}{clients}, profile {}{}\n",
         config.data.display(),
         config.profile,
         membership(&config)

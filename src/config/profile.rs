@@ -39,8 +39,7 @@ pub fn find(name: &str, network: Option<Network>) -> Result<Profile, ConfigError
     let profile = found.map_err(|error| ConfigError::new(error.to_string()))?;
     let (config, _) = numbers(&profile)?;
     check_disk(&profile, &config.limits)?;
-    bound::check_together(&config, &bound::OF_TOML)
-        .map_err(|error| ConfigError::new(format!("profile {name}: {error}")))?;
+    bound::check_together(&config, &bound::OF_TOML).map_err(|error| ConfigError::new(format!("{name}: {error}")))?;
     let (servers, ceiling) = (profile.get(Key::ServersMax), profile.get(Key::CeilingBytes));
     let most = memory_bytes_max(&profile, &config.limits, servers);
     if most > ceiling {
@@ -371,7 +370,10 @@ mod tests {
             ("log_bytes", "2 GiB", ": allowed is less, or a larger disk_bytes_max: it is 2 GiB, but "),
         ] {
             let refused = read(key, value).unwrap_err();
-            assert!(refused.contains(&format!(": {key} = {value} of ")) && refused.contains(expected), "{refused}");
+            assert!(
+                refused.contains(&format!(": {key} = {value}: allowed")) && refused.contains(expected),
+                "{refused}"
+            );
         }
         read("disk_bytes_max", "154 MiB").unwrap();
     }

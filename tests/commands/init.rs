@@ -290,7 +290,7 @@ fn a_configuration_is_checked_without_a_start() {
     let checked = run(&scratch, &["serve", "--check", "--config", "zoolet.toml"]);
     assert!(checked.status.success());
     let said = String::from_utf8_lossy(&checked.stdout).into_owned();
-    assert_eq!(said, "the configuration is valid: data in d, clients at 127.0.0.1:2181, profile sd-a1/128m\n");
+    assert_eq!(said, "zoolet.toml: valid: data in d, clients at 127.0.0.1:2181, profile sd-a1/128m\n");
     assert!(!scratch.join("d").exists());
     let (code, line) = {
         std::fs::write(scratch.join("zoolet.toml"), "profile = \"sd-a1\"\n").unwrap();
@@ -337,4 +337,40 @@ fn what_init_systems_are_given_starts_this_binary() {
     );
     // `sh` accepts the script.
     assert!(Command::new("sh").arg("-n").arg(scratch.join("zoolet.sh")).status().unwrap().success());
+}
+
+#[test]
+fn a_configuration_and_a_profile_are_checked_alike() {
+    let scratch = Scratch::new();
+    let profile = "title = \"t\"\nmedia = \"emmc\"\nmemory = \"512m\"\n[overrides.quorum_ms]\nreason = \"r\"\n\
+                   evidence = \"guess\"\nvalue = ";
+    for (file, command, text, unit_line, order_line) in [
+        (
+            "zoolet.toml",
+            &["serve", "--check", "--config", "zoolet.toml"],
+            "[timing]\nquorum_ms = ",
+            "zoolet.toml:2: timing.quorum_ms = \"2 S\": allowed is a time from 200 ms to 10 min, such as \"2 s\" or 2000; \
+             did you mean \"2 s\"?",
+            "zoolet.toml: timing.quorum_ms = 1000: allowed is at least 1400 (",
+        ),
+        (
+            "box.toml",
+            &["profile", "check", "box.toml", "--network=lan"],
+            profile,
+            "box.toml:7: quorum_ms.value = \"2 S\": allowed is a time, such as \"350 ms\" or 350; did you mean \"2 s\"?",
+            "box.toml: quorum_ms = 1 s: allowed is at least 1.4 s (",
+        ),
+    ] {
+        let write = |value: &str| std::fs::write(scratch.join(file), format!("{text}{value}\n")).unwrap();
+        write("\"1.9 s\"");
+        let checked = run(&scratch, command);
+        let said = String::from_utf8(checked.stdout).unwrap();
+        assert!(checked.status.success() && said.starts_with(&format!("{file}: valid: ")), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        write("\"2 S\"");
+        assert_eq!(refusal(&scratch, command), (2, format!("zoolet: {unit_line}")));
+        write("1000");
+        let (code, line) = refusal(&scratch, command);
+        assert!(code == 2 && line.starts_with(&format!("zoolet: {order_line}")), "{code} {line}");
+    }
 }

@@ -26,7 +26,7 @@ fn a_box_is_measured_nothing_is_left_and_the_profile_that_is_written_is_one() {
     assert!(number("aes_128_gcm_bytes_per_second") > 0 && number("chacha20_poly1305_bytes_per_second") > 0);
 
     let checked = run(&scratch, &["profile", "check", "box.toml"]);
-    assert!(String::from_utf8_lossy(&checked.stdout).starts_with("box.toml: consistent; "));
+    assert!(String::from_utf8_lossy(&checked.stdout).starts_with("box.toml: valid: at most "));
     let shown = run(&scratch, &["profile", "show", "box.toml", "--json"]);
     let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert_eq!(shown["numbers"]["sync_p50_us"]["value"], found["sync_p50_us"]);

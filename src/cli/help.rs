@@ -25,8 +25,9 @@ const DESCRIPTIONS: usize = 27;
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 bad usage or configuration.";
 
 /// Placeholders that stand for a notation, with its explanation.
-const NOTATIONS: [(&str, &str); 2] = [
-    ("TIME", "TIME is a number with a unit: 500ms, 10s, 2m."),
+const NOTATIONS: [(&str, &str); 3] = [
+    ("TIME", "TIME is a number with a unit: 500ms, 10s, 2m, 1h."),
+    ("SIZE", "SIZE is a number of bytes, or a number with a unit: 100, 64KiB."),
     ("HOST:PORT,..", "HOST:PORT,.. is one address, or several separated by commas."),
 ];
 

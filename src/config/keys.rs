@@ -114,7 +114,8 @@ keys! {
         "\"127.0.0.1:2181\"", "client port",
         "address for clients; off loopback only unencrypted, with the prefix: \"plain://0.0.0.0:2181\"";
     FourLetterWords = "four_letter_words", "a list of four-letter words in quotes", "[\"srvr\"]", "client port",
-        "words that the client port answers, of ruok srvr stat mntr isro envi conf cons dump wchs wchc wchp dirs crst srst zool; [\"*\"] for all";
+        "words that the client port answers, of ruok srvr stat mntr isro envi conf cons dump wchs wchc wchp \
+         dirs crst srst zool; [\"*\"] for all";
     LastKnownGood = "last_known_good", "a table", "", "keeper",
         "copy of a subtree in a file, readable without a server";
     Limits = "limits", "a table", "", "", "";
@@ -132,7 +133,8 @@ keys! {
     Readmit = "readmit", "\"auto\"", "\"auto\"", "configuration",
         "admit a server again that returns with an empty disk";
     SiteKeyFile = "site_key_file", "a file in quotes", "", "links",
-        "the secret of all servers: create it with \"zoolet keygen --out FILE\", copy it to all; not needed on loopback alone";
+        "the secret of all servers: create it with \"zoolet keygen --out FILE\", copy it to all; not needed \
+         on loopback alone";
     CaFile = "ca_file", "a file in quotes", "", "links",
         "instead of a site key: your certificate authority, and this server's certificate and key";
     CertificateFile = "certificate_file", "a file in quotes", "", "links",
@@ -163,7 +165,8 @@ keys! {
     Role = "role", "\"voter\" or \"observer\"", "\"voter\"", "elections",
         "an observer follows the leader, and never votes";
     Key = "key", "a public key in quotes, \"zk1...\"", "", "links",
-        "optional: this server's public key (\"zoolet keygen --data DIR\"); if all servers have one, no site key is needed";
+        "optional: this server's public key (\"zoolet keygen --data DIR\"); if all servers have one, no \
+         site key is needed";
     Client = "client", "an address for clients of this server, such as \"gw-a:2181\"", "", "`conf`, status",
         "optional, for all or none: address for clients, shown by `conf`";
 }

@@ -359,6 +359,7 @@ mod tests {
             ("tick_ms = 5", "tick_ms belongs under [settings]"),
             ("quorum_ms = 5", "quorum_ms belongs under [timing]"),
             ("role = \"voter\"", "role belongs under a [[server]]"),
+            ("subtree = \"/conf\"", "subtree belongs in last_known_good"),
             (
                 "[limits]\nclients = \"x\"",
                 "zoolet.toml:2: limits.clients: no such key here; clients belongs above the first [table]",

@@ -54,7 +54,7 @@ impl Candidates {
     fn of(noun: &str) -> Option<Self> {
         let words = |words: &[&str]| Self::Words(words.iter().map(|&word| word.to_owned()).collect());
         Some(match noun {
-            "ADDR" | "BYTES" | "HOST:PORT" | "HOST:PORT,.." | "N" | "PATH" | "PORT" | "TIME" => Self::Unknown,
+            "ADDR" | "HOST:PORT" | "HOST:PORT,.." | "N" | "PATH" | "PORT" | "SIZE" | "TIME" => Self::Unknown,
             "FILE" => Self::Files,
             "DIR" => Self::Directories,
             "NAME" => Self::WordsOrFiles(profiles()),

@@ -60,7 +60,7 @@ pub(super) fn replay(
 }
 
 /// Advice for a standalone server. A member refuses nothing, and asks its peers.
-const DAMAGE_REMEDY: &str = "no other server has this data: restore a copy of the directory that was made while the server was stopped, or empty it and begin anew";
+const DAMAGE_REMEDY: &str = "no other server has this data: restore a copy of the directory that was made while the server was stopped, or empty it and begin anew with --create";
 
 fn start_error(directory: &Path, error: OpenError) -> StartError {
     let line = match &error {

@@ -443,7 +443,7 @@ fn gone() -> OpenError {
 }
 
 /// Advice for the operator when the log is missing.
-const LOG_GONE: &str = "the log is gone: ZOOLET records a log, and no readable segment (seg-NN.log) is left; put its files back, or, if the data may be lost, empty the directory and start again";
+const LOG_GONE: &str = "the log is gone: ZOOLET records a log, and no readable segment (seg-NN.log) is left; put its files back, or, if the data may be lost, empty the directory and start with --create";
 
 /// Refusal for a standalone server whose log needs a snapshot.
 const UNREPAIRED: &str =

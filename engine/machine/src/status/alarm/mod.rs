@@ -1,13 +1,14 @@
 //! Alarms: troubles that an operator should act on, each with a remedy.
 
 mod not_serving;
+mod refusing;
 
-use super::{Lack, LearnerStatus, PeerStatus, Refusal, Status, disk};
+use super::{Lack, LearnerStatus, PeerStatus, Status, disk};
 use crate::seam::health::Shortage;
 use crate::status::DeviceWear;
 use crate::wear::shown_bytes;
 use zoolet_model::ServerId;
-use zoolet_zab::{Kind, Role};
+use zoolet_zab::Kind;
 
 /// One trouble.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,6 +36,15 @@ const SILENT_MS: u64 = 2_000;
 ///
 /// A learner needs one to catch up. A second may follow a broken link.
 const SNAPSHOTS: u32 = 3;
+
+/// How a server begins anew; a configuration file's directory is filled only with `--create`.
+///
+/// Emptying it fully would also remove the keys and the id that a member needs.
+macro_rules! anew {
+    () => {
+        "empty its data directory (keep myid and the .key files), and start it with --create"
+    };
+}
 
 /// Returns every alarm of `status`, which is complete except for its alarms.
 ///
@@ -74,7 +84,10 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
                 "server {} is refused: it knows commits that this leader does not have, because an older copy of a data directory was put back",
                 refused.as_u8()
             ),
-            "do not empty a server that serves, or the ensemble stops. Copy the refused server's data away (it may be the only copy), empty its data directory, and start it again",
+            concat!(
+                "do not empty a server that serves, or the ensemble stops. Stop the refused server, copy its data away (it may be the only copy), ",
+                anew!()
+            ),
         );
     }
     if let Some((learner, sent)) = status.snapshots.filter(|&(_, sent)| sent >= SNAPSHOTS) {
@@ -86,7 +99,10 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
     if let Some((peer, zxid)) = status.differs {
         raise(
             format!("server {}'s state differed from this server's at {zxid}", peer.as_u8()),
-            "one of the two is wrong: compare their digests with a third server's; stop the server that differs, empty its data directory, start it again",
+            concat!(
+                "one of the two is wrong: compare their digests with a third server's; stop the server that differs, ",
+                anew!()
+            ),
         );
     }
     if let Some(hangs_ms) = disk::hangs_ms(status) {
@@ -99,7 +115,11 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
         raise(
             disk::DATA_DIRECTORY_GONE.to_owned(),
             if status.members.len() > 1 {
-                "move the original back. If it is lost and the other servers serve, stop this server, empty its data directory, and start it: the others fill it again"
+                concat!(
+                    "move the original back. If it is lost and the other servers serve, stop this server, ",
+                    anew!(),
+                    ": the others fill it again"
+                )
             } else {
                 "move the original back. If it is lost, copy the data out with a client before you stop this server: it holds the only copy"
             },
@@ -109,43 +129,14 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
         raise(
             "the base is damaged: a scrub found bytes that differ from those written".to_owned(),
             if status.members.len() > 1 {
-                "replace the disk; the other servers fill an empty data directory again"
+                "stop this server, replace the disk, and start it with --create: the other servers fill it again"
             } else {
-                "copy the readable data out with a client, and start anew on another disk: this server runs alone and holds the only copy"
+                "copy the readable data out with a client, and start anew on another disk with --create: this server is standalone and holds the only copy"
             },
         );
     }
-    if status.is_read_only {
-        let what = match status.members.len() {
-            _ if status.role.is_empty() => "disk read-only: this server neither votes nor serves clients",
-            0 | 1 => "disk read-only: reads go on, writes and new sessions are refused",
-            _ => "disk read-only: this server does not vote, and serves reads until another server commits a write",
-        };
-        raise(
-            what.to_owned(),
-            "see the kernel's log for the cause, most often a failing medium: stop the server, check the file system, mount it, start the server",
-        );
-    } else if let Some(why) = status.refusing_writes {
-        raise(
-            format!(
-                "writes are refused: {why}{}",
-                status.lack.filter(|lack| lack.of.why() == why).map_or_else(String::new, by)
-            ),
-            if why == Shortage::Memory.why() {
-                "delete znodes, or raise base_cache_bytes on every server"
-            } else {
-                "delete znodes, free space on the disk (or raise disk_bytes_max), or see the server's log for the cause"
-            },
-        );
-    } else if let Some(refusal) = status.refusal {
-        let why = refusal.why();
-        let lack = status.lack.filter(|lack| lack.of.why() == why).map_or_else(String::new, by);
-        raise(
-            format!("{why}{lack}: this server lets others lead, and refuses writes if it leads"),
-            "free space here (or raise disk_bytes_max), or see the server's log for the cause",
-        );
-    }
-    raise_refusals_of_others(status, raise);
+    refusing::raise_own(status, raise);
+    refusing::raise_of_others(status, raise);
     raise_disks_of_others(status, true, raise);
     raise_lags(status, raise);
     if !status.is_counted && own_kind(status) == Some(Kind::Voter) {
@@ -213,42 +204,6 @@ fn of_what_lasts(status: &Status, raise: &mut Raise<'_>) {
             "use an odd number of voters: add one, or make one of them an observer",
         );
     }
-}
-
-/// Raises the write refusals that other servers report.
-fn raise_refusals_of_others(status: &Status, raise: &mut Raise<'_>) {
-    for member in &status.said {
-        let Some(refusal) = member.health.refusal else { continue };
-        let (id, why) = (member.id.as_u8(), refusal.why());
-        if member.health.role == Role::Leading {
-            let (others, remedy) = match (refusal, all_voters_refuse(status)) {
-                (Refusal::Shortage(_), true) => (
-                    "and no voter has room",
-                    "free space on one voter's disk, and it leads after 10 s; zoolet status of that server shows how much is missing",
-                ),
-                (_, true) => (
-                    "and no voter accepts writes",
-                    "zoolet status of each voter names the remedy; the first voter that accepts writes leads after 10 s",
-                ),
-                (_, false) => ("and another voter is to lead", "wait 10 s; then run zoolet status on the other voters"),
-            };
-            raise(format!("writes are refused: server {id} leads, {why}, {others}"), remedy);
-        } else {
-            raise(
-                format!("server {id} would refuse writes if it led: {why}"),
-                "free space there before it has to lead; its own zoolet status shows how much is missing",
-            );
-        }
-    }
-}
-
-/// Returns whether every voter, as far as this server knows, would refuse writes.
-fn all_voters_refuse(status: &Status) -> bool {
-    let refuses = |id: ServerId| match Some(id) == status.id {
-        true => status.refusal.is_some(),
-        false => status.said.iter().any(|member| member.id == id && member.health.refusal.is_some()),
-    };
-    status.members.iter().filter(|(_, kind)| *kind == Kind::Voter).all(|&(id, _)| refuses(id))
 }
 
 /// Raises other servers' disk troubles, except lack of room.
@@ -324,7 +279,7 @@ fn is_voter(status: &Status, id: ServerId) -> bool {
 /// Returns the remedy for a worn disk that still works.
 fn replace_disk(status: &Status) -> &'static str {
     if status.members.len() > 1 {
-        "replace the disk before it fails; the other servers fill an empty data directory again"
+        "before this disk fails, stop the server, replace the disk, and start it with --create: the other servers fill it again"
     } else {
         "before this disk fails, stop the server, copy its data directory to another disk, and start it there"
     }
@@ -380,6 +335,7 @@ mod tests {
     use crate::seam::health::Health;
     use crate::status::{DiskTrouble, FlashStatus, MemberStatus, Refusal};
     use zoolet_model::Zxid;
+    use zoolet_zab::Role;
 
     pub(super) fn healthy() -> Status {
         let id = |id| ServerId::new(id).unwrap();
@@ -409,7 +365,7 @@ mod tests {
         }
     }
 
-    fn alarms_of(change: impl FnOnce(&mut Status)) -> Vec<Alarm> {
+    pub(super) fn alarms_of(change: impl FnOnce(&mut Status)) -> Vec<Alarm> {
         let mut status = healthy();
         change(&mut status);
         alarms(&status)
@@ -528,6 +484,24 @@ mod tests {
         assert!(pressing.into_iter().all(holds_up));
     }
 
+    /// Regression: these remedies said "start it again", and the start refused the empty directory.
+    #[test]
+    fn a_start_on_an_empty_directory_needs_create() {
+        let two = ServerId::new(2).unwrap();
+        let emptied: [&dyn Fn(&mut Status); 6] = [
+            &|s| s.went_back = Some(two),
+            &|s| s.differs = Some((two, Zxid::ZERO)),
+            &|s| s.disk.push(("data_directory_gone", 1)),
+            &|s| s.disk[2].1 = 1,
+            &|s| (s.disk[2].1, s.members, s.file_voters) = (1, vec![s.members[0]], Vec::new()),
+            &|s| s.flash = Some(worn(80)),
+        ];
+        for change in emptied {
+            let alarms = alarms_of(change);
+            assert!(alarms[0].remedy.contains("with --create"), "{alarms:?}");
+        }
+    }
+
     #[test]
     fn a_lack_of_room_says_how_many_bytes_are_missing() {
         let refusing = |why: &'static str, of| {
@@ -549,14 +523,6 @@ mod tests {
         }
         let of_log = refusing("the log cannot be written", Shortage::Disk);
         assert_eq!(of_log, "writes are refused: the log cannot be written", "what is missing is not why");
-    }
-
-    #[test]
-    fn what_helps_against_a_lack_of_memory_is_not_more_of_the_disk() {
-        let remedy = |why| alarms_of(|s| s.refusing_writes = Some(why))[0].remedy.clone();
-        assert!(remedy("the disk is full").contains("disk_bytes_max"));
-        let of_memory = remedy(Shortage::Memory.why());
-        assert!(of_memory.contains("base_cache_bytes") && !of_memory.contains("disk"), "{of_memory}");
     }
 
     #[test]
@@ -612,27 +578,6 @@ mod tests {
         ] {
             assert_eq!(follower(health), [expected]);
         }
-    }
-
-    #[test]
-    fn that_no_voter_has_room_is_said_when_each_has_said_so() {
-        let refused = |refusal: Refusal| {
-            let said = |id, role| MemberStatus {
-                id: ServerId::new(id).unwrap(),
-                health: Health { role, refusal: Some(refusal), ..Health::default() },
-                said_ms: 0,
-            };
-            raised(|s| {
-                (s.role, s.leader, s.refusal) = ("follower", ServerId::new(2), Some(refusal));
-                s.said = vec![said(2, Role::Leading), said(3, Role::Following(ServerId::new(2).unwrap()))];
-            })
-        };
-        let full = refused(Refusal::Shortage(Shortage::Disk));
-        assert!(
-            full.contains(&"writes are refused: server 2 leads, the disk is full, and no voter has room".to_owned())
-        );
-        let broken = refused(Refusal::Log).into_iter().any(|what| what.ends_with("and no voter accepts writes"));
-        assert!(broken);
     }
 
     #[test]

@@ -1,0 +1,209 @@
+//! Refused writes, of this server and of others: each cause has a remedy of its own.
+
+use super::{Raise, by};
+use crate::seam::health::Shortage;
+use crate::status::{Refusal, Status};
+use zoolet_model::ServerId;
+use zoolet_zab::{Kind, Role};
+
+/// Raises the write refusals of this server.
+pub(super) fn raise_own(status: &Status, raise: &mut Raise<'_>) {
+    let lack = |why| status.lack.filter(|lack| lack.of.why() == why).map_or_else(String::new, by);
+    if status.is_read_only {
+        let what = match status.members.len() {
+            _ if status.role.is_empty() => "disk read-only: this server neither votes nor serves clients",
+            0 | 1 => "disk read-only: reads go on, writes and new sessions are refused",
+            _ => "disk read-only: this server does not vote, and serves reads until another server commits a write",
+        };
+        raise(what.to_owned(), remedy_here(Refusal::ReadOnly));
+    } else if let Some(why) = status.refusing_writes {
+        let refusal = status.refusal.filter(|refusal| refusal.why() == why).unwrap_or(Refusal::Checkpoint);
+        raise(format!("writes are refused: {why}{}", lack(why)), remedy_here(refusal));
+    } else if let Some(refusal) = status.refusal {
+        let why = refusal.why();
+        raise(
+            format!("{why}{}: this server lets others lead, and refuses writes if it leads", lack(why)),
+            remedy_here(refusal),
+        );
+    }
+}
+
+/// Raises the write refusals that other servers report.
+pub(super) fn raise_of_others(status: &Status, raise: &mut Raise<'_>) {
+    for member in &status.said {
+        let Some(refusal) = member.health.refusal else { continue };
+        let (id, why) = (member.id.as_u8(), refusal.why());
+        if member.health.role == Role::Leading {
+            let (others, remedy) = of_voters(all_voters_refuse(status).as_deref());
+            raise(format!("writes are refused: server {id} leads, {why}, {others}"), remedy);
+        } else {
+            raise(format!("server {id} would refuse writes if it led: {why}"), remedy_there(refusal));
+        }
+    }
+}
+
+/// Returns what a leader that refuses writes means for the ensemble, and the remedy.
+///
+/// `all` holds the reasons of all voters, if each has one.
+fn of_voters(all: Option<&[Refusal]>) -> (&'static str, &'static str) {
+    const MEMORY: Refusal = Refusal::Shortage(Shortage::Memory);
+    let Some(all) = all else {
+        return ("and another voter is to lead", "wait 10 s; then run zoolet status on the other voters");
+    };
+    let is_all = |is: fn(&Refusal) -> bool| all.iter().all(is);
+    if is_all(|&refusal| refusal == MEMORY) {
+        ("and no voter has room", remedy_here(MEMORY))
+    } else if is_all(|&refusal| matches!(refusal, Refusal::Shortage(Shortage::Disk))) {
+        (
+            "and no voter has room",
+            "free space on one voter's disk, and it leads after 10 s; zoolet status of that server shows how much is missing",
+        )
+    } else {
+        (
+            if is_all(|refusal| matches!(refusal, Refusal::Shortage(_))) {
+                "and no voter has room"
+            } else {
+                "and no voter accepts writes"
+            },
+            "zoolet status of each voter names the remedy; the first voter that accepts writes leads after 10 s",
+        )
+    }
+}
+
+/// Returns every voter's refusal; `None` if a voter accepts writes, as far as this server knows.
+fn all_voters_refuse(status: &Status) -> Option<Vec<Refusal>> {
+    let refusal = |id: ServerId| match Some(id) == status.id {
+        true => status.refusal,
+        false => status.said.iter().find(|member| member.id == id)?.health.refusal,
+    };
+    status.members.iter().filter(|(_, kind)| *kind == Kind::Voter).map(|&(id, _)| refusal(id)).collect()
+}
+
+/// Returns the remedy for the refusal of this server.
+fn remedy_here(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::Shortage(Shortage::Disk) => "free space on the disk, or delete znodes",
+        Refusal::Shortage(Shortage::Bound) => "delete znodes, or raise disk_bytes_max and restart this server",
+        Refusal::Shortage(Shortage::Memory) => "delete znodes, or raise base_cache_bytes on every server",
+        Refusal::ReadOnly => {
+            "see the kernel's log for the cause, most often a failing medium: stop the server, check the file system, mount it, start the server"
+        }
+        // The log thread and the checkpoints retry without a restart.
+        Refusal::Log => {
+            "see this server's log for the error of the disk, and mend that; the server then goes on by itself"
+        }
+        Refusal::Checkpoint => {
+            "see this server's log for the error of the checkpoint, and mend that; the server repeats it at least every 30 s"
+        }
+        Refusal::Other => "see this server's log for the cause",
+    }
+}
+
+/// Returns the remedy for the refusal of another server.
+fn remedy_there(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::Shortage(Shortage::Disk) => {
+            "free space there before it has to lead; its own zoolet status shows how much is missing"
+        }
+        Refusal::Shortage(Shortage::Bound) => {
+            "delete znodes, or raise disk_bytes_max there and restart it, before it has to lead; its own zoolet status shows how much is missing"
+        }
+        Refusal::Shortage(Shortage::Memory) => remedy_here(refusal),
+        Refusal::ReadOnly => {
+            "see the kernel's log there for the cause, most often a failing medium: stop that server, check its file system, mount it, start the server"
+        }
+        Refusal::Log => {
+            "see that server's log for the error of the disk, and mend that; the server then goes on by itself"
+        }
+        Refusal::Checkpoint => {
+            "see that server's log for the error of the checkpoint, and mend that; the server repeats it at least every 30 s"
+        }
+        Refusal::Other => "run zoolet status there: it names the reason and the remedy",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::alarms_of;
+    use super::*;
+    use crate::seam::health::Health;
+    use crate::status::MemberStatus;
+
+    const ALL: [Refusal; 7] = [
+        Refusal::Shortage(Shortage::Disk),
+        Refusal::Shortage(Shortage::Bound),
+        Refusal::Shortage(Shortage::Memory),
+        Refusal::ReadOnly,
+        Refusal::Log,
+        Refusal::Checkpoint,
+        Refusal::Other,
+    ];
+
+    fn said(id: u8, role: Role, refusal: Refusal) -> MemberStatus {
+        let health = Health { role, refusal: Some(refusal), ..Health::default() };
+        MemberStatus { id: ServerId::new(id).unwrap(), health, said_ms: 0 }
+    }
+
+    /// Returns the alarm and the remedy of a server that is told of a follower's refusal.
+    fn of_another(refusal: Refusal) -> (String, String) {
+        let follows = Role::Following(ServerId::new(1).unwrap());
+        let alarm = alarms_of(|s| s.said = vec![said(2, follows, refusal)]).remove(0);
+        assert_eq!(alarm.what, format!("server 2 would refuse writes if it led: {}", refusal.why()));
+        (alarm.what, alarm.remedy)
+    }
+
+    /// Returns the remedies of a refusal of this server: while it leads, and while it follows.
+    fn own(refusal: Refusal) -> [String; 2] {
+        let leads = alarms_of(|s| (s.refusal, s.refusing_writes) = (Some(refusal), Some(refusal.why())));
+        let follows = alarms_of(|s| s.refusal = Some(refusal));
+        [leads, follows].map(|mut alarms| alarms.remove(0).remedy)
+    }
+
+    /// Regression: each alarm about another server advised to free space, also for a read-only disk.
+    #[test]
+    fn space_is_the_remedy_only_of_a_disk_that_lacks_it() {
+        for refusal in ALL {
+            let remedies = own(refusal).into_iter().chain([of_another(refusal).1]);
+            for remedy in remedies {
+                let is_full = refusal == Refusal::Shortage(Shortage::Disk);
+                assert_eq!(remedy.contains("free space"), is_full, "{refusal:?}: {remedy}");
+                let is_bounded = refusal == Refusal::Shortage(Shortage::Bound);
+                assert_eq!(remedy.contains("disk_bytes_max"), is_bounded, "{refusal:?}: {remedy}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_cause_on_another_server_has_its_own_remedy() {
+        let mut remedies: Vec<String> = ALL.into_iter().map(|refusal| of_another(refusal).1).collect();
+        assert!(of_another(Refusal::ReadOnly).1.contains("mount it"));
+        remedies.sort();
+        remedies.dedup();
+        assert_eq!(remedies.len(), ALL.len());
+    }
+
+    /// Returns the end of the alarm, and the remedy, when the three voters refuse for these reasons.
+    fn refused([own, leader, third]: [Refusal; 3]) -> (String, String) {
+        let leads = |s: &mut Status| {
+            (s.role, s.leader, s.refusal) = ("follower", ServerId::new(2), Some(own));
+            s.said = vec![said(2, Role::Leading, leader), said(3, Role::Following(ServerId::new(2).unwrap()), third)];
+        };
+        let alarms = alarms_of(leads);
+        let alarm = alarms.into_iter().find(|alarm| alarm.what.contains("server 2 leads")).unwrap();
+        (alarm.what.rsplit(", ").next().unwrap().to_owned(), alarm.remedy)
+    }
+
+    #[test]
+    fn that_no_voter_has_room_is_said_when_each_lacks_it() {
+        let full = Refusal::Shortage(Shortage::Disk);
+        let (what, remedy) = refused([full; 3]);
+        assert_eq!(what, "and no voter has room");
+        assert!(remedy.starts_with("free space on one voter's disk"), "{remedy}");
+        let (what, remedy) = refused([Refusal::Shortage(Shortage::Memory); 3]);
+        assert!(what == "and no voter has room" && remedy.contains("base_cache_bytes"), "{remedy}");
+        for reasons in [[Refusal::Log; 3], [full, full, Refusal::ReadOnly]] {
+            let (what, remedy) = refused(reasons);
+            assert!(what == "and no voter accepts writes" && !remedy.contains("free space"), "{remedy}");
+        }
+    }
+}

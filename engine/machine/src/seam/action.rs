@@ -401,7 +401,7 @@ pub(crate) enum PendingRead {
 /// The keys under a prefix: the base's keys, overlaid with newer changes in memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Listing {
-    /// Number of children, to estimate the reply; 0 for ephemerals and counts.
+    /// Maximum number of names in the reply, to estimate its size; 0 for counts.
     pub(crate) expected: u32,
     pub(crate) prefix: Key,
     /// Keeps only keys that continue with this text after the prefix.

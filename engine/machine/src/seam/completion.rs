@@ -52,6 +52,8 @@ pub(crate) fn many(results: Vec<ReadResult>, broken: bool) -> Reply {
 
 /// Estimated bytes of one name in a reply.
 const NAME_BYTES: u64 = 32;
+/// Estimated bytes of one path in a reply.
+const PATH_BYTES: u64 = 64;
 /// Estimated bytes of one entry in [`Listing::newer`]: B-tree entry and allocation.
 const NEWER_BYTES: u64 = 64;
 
@@ -60,9 +62,17 @@ impl Pending {
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Self::Data { stat, .. } => data_bytes(stat),
-            Self::Children { listing, .. } | Self::Paths { listing } => listing.bytes(),
-            Self::Count { listings } => listings.iter().map(Listing::bytes).sum(),
+            Self::Children { listing, .. } => listing.bytes(NAME_BYTES),
+            Self::Paths { listing } => listing.bytes(PATH_BYTES),
+            Self::Count { listings } => listings.iter().map(|listing| listing.bytes(NAME_BYTES)).sum(),
             Self::Many { reads, .. } => reads.iter().map(PendingRead::bytes).sum(),
+        }
+    }
+
+    /// Sets the maximum number of paths in a list of ephemerals. Other reads stay as they are.
+    pub(crate) fn expect_paths(&mut self, most: u32) {
+        if let Self::Paths { listing } = self {
+            listing.expected = most;
         }
     }
 
@@ -81,7 +91,7 @@ impl PendingRead {
             Self::Ready(ReadResult::Data(_, stat)) | Self::Data { stat, .. } => data_bytes(stat),
             Self::Ready(ReadResult::Children(names)) => names.encoded().len() as u64,
             Self::Ready(ReadResult::Failed(_)) => 0,
-            Self::Children { listing } => listing.bytes(),
+            Self::Children { listing } => listing.bytes(NAME_BYTES),
         }
     }
 
@@ -104,8 +114,8 @@ fn large(base: &dyn BaseRead, key: &[u8], stat: &Stat) -> Result<Bytes, BaseFail
 }
 
 impl Listing {
-    fn bytes(&self) -> u64 {
-        self.newer.len() as u64 * NEWER_BYTES + u64::from(self.expected) * NAME_BYTES
+    fn bytes(&self, each: u64) -> u64 {
+        self.newer.len() as u64 * NEWER_BYTES + u64::from(self.expected) * each
     }
 
     fn names(&self, base: &dyn BaseRead) -> Result<Names, BaseFailure> {

@@ -28,6 +28,16 @@ pub(super) fn births(request: &Request) -> u32 {
 }
 
 impl Server {
+    /// Returns the maximum number of ephemerals that the session of `conn` owns.
+    ///
+    /// A session of an earlier process is not counted before it creates an ephemeral.
+    pub(super) fn ephemerals_at_most(&self, conn: ConnId) -> u32 {
+        let Some(connection) = self.connections.get(&conn) else { return 0 };
+        let of_all = u32::try_from(self.state.totals().ephemerals).unwrap_or(u32::MAX);
+        let of_any = self.limits.ephemerals_per_session_max.min(of_all);
+        self.state.ephemerals(connection.session).unwrap_or(of_any)
+    }
+
     /// Checks whether the session of `conn` may request `births` more ephemerals.
     ///
     /// # Errors

@@ -417,7 +417,8 @@ impl Server {
             return self.done(conn, head.xid, zxid, Err(full));
         }
         match decided {
-            Ok(Determined::Pending(pending)) => {
+            Ok(Determined::Pending(mut pending)) => {
+                pending.expect_paths(self.ephemerals_at_most(conn));
                 let generation = self.state.generation();
                 let bytes = pending.bytes();
                 if bytes > u64::from(self.limits.outbound_bytes_max) && pending.is_many() {

@@ -220,7 +220,8 @@ fn get_acl(view: &mut impl View, identity: &Identity, path: &str) -> Result<Repl
 
 /// Returns this session's ephemerals.
 ///
-/// A null, blank or `/` prefix selects all; any other prefix is compared as text (surface 2.3).
+/// A null, blank or `/` prefix selects all; any other prefix is compared as text (surface 2.3). The
+/// caller sets their maximum number, which no view knows ([`Pending::expect_paths`]).
 fn ephemerals(view: &mut impl View, session: SessionId, prefix: Option<&Text>) -> Determined {
     let filter = prefix.filter(|prefix| !prefix.trim().is_empty() && *prefix != "/").cloned().unwrap_or_default();
     let prefix = key::ephemerals_prefix(session);

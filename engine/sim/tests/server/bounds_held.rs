@@ -232,6 +232,33 @@ fn answers_that_are_put_together_elsewhere_are_bounded_and_further_reads_wait_fo
     assert!(answered.into_values().all(|xids| xids.into_iter().eq(1..=READS)), "each in order");
 }
 
+/// Regression: the paths were charged nothing, so one client could fill the memory with lists.
+#[test]
+fn a_list_of_ephemerals_is_charged_for_each_that_its_session_owns() {
+    const EPHEMERALS: i32 = 300;
+    let mut held = Held::start(Limits { outbound_bytes_max: 64 << 10, memtable_bytes: 8 << 10, ..Limits::default() });
+    for xid in 1..=EPHEMERALS {
+        held.request(1, xid, Request::Write(create(format!("/{xid}"), 0, CreateKind::Ephemeral)));
+    }
+    // Their number is known, and few of them are newer than the base.
+    let least = EPHEMERALS as u64 * 64;
+    held.request(1, 1000, Request::GetEphemerals { prefix: None });
+    let charged = held.holds(Part::Completing);
+    assert!((least..2 * least).contains(&charged), "{charged}");
+    for xid in 1001..1020 {
+        held.request(1, xid, Request::GetEphemerals { prefix: None });
+    }
+    let at_most = held.budget.limit(Part::Completing) + charged;
+    assert!(held.holds(Part::Completing) < at_most, "the other reads wait");
+    assert!(held.completions.len() < 5);
+    while !held.completions.is_empty() {
+        let Completion { bytes, .. } = held.completions.remove(0);
+        held.handle(Event::Completed { bytes });
+    }
+    held.request(2, 1, Request::GetEphemerals { prefix: None });
+    assert!(held.holds(Part::Completing) < least, "this session owns none");
+}
+
 const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 

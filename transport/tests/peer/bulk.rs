@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use zoolet_machine::seam::action::CheckpointMeta;
-use zoolet_machine::seam::peer::{LinkId, NotReceived, ReceivedSnapshot, TransferId};
+use zoolet_machine::seam::peer::{LinkId, NotReceived, NotSent, ReceivedSnapshot, TransferId};
 use zoolet_machine::{BaseState, Event};
 use zoolet_model::Zxid;
 use zoolet_transport::peer::{Instruction, SnapshotBytes, SnapshotSize, SnapshotTaker};
@@ -137,7 +137,7 @@ fn receive(link: LinkId, transfer: u64, taker: Box<dyn SnapshotTaker>) -> Instru
 }
 
 #[track_caller]
-fn sent(server: &Server, transfer: u64) -> Result<(), String> {
+fn sent(server: &Server, transfer: u64) -> Result<(), NotSent> {
     server.told.wait("SnapshotSent", |events| {
         events.iter().find_map(|event| match event {
             Event::SnapshotSent { transfer: of, result } if of.0 == transfer => Some(result.clone()),
@@ -226,8 +226,7 @@ fn a_snapshot_that_is_dropped_is_told_to_its_sender_alone() {
     until("a part", || store.len() > 0);
     sleep(Duration::from_millis(150));
     two.push(vec![Instruction::DropSnapshot { peer: id(1), transfer: TransferId(1) }]);
-    // The sender reports success. On an error, its engine would close the link.
-    assert_eq!(sent(&one, 1), Ok(()));
+    assert_eq!(sent(&one, 1), Err(NotSent::Cancelled));
     // The link is unharmed.
     one.send(2, to_two, commit(1));
     assert_eq!(two.messages(1, to_one, 1), [commit(1)]);
@@ -290,7 +289,7 @@ fn a_disk_that_fails_at_the_sender_is_told_on_both_sides() {
     source.fails_at = BYTES / 2;
     one.push(vec![send(to_two, 1, source)]);
     two.push(vec![receive(to_one, 1, Store::default().taker(Duration::ZERO))]);
-    assert_eq!(sent(&one, 1), Err("a bad sector".to_owned()));
+    assert_eq!(sent(&one, 1), Err(NotSent::Failed("a bad sector".to_owned())));
     assert!(received(&two, 1).is_err());
     one.send(2, to_two, commit(1));
     assert_eq!(two.messages(1, to_one, 1), [commit(1)]);

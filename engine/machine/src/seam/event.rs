@@ -7,7 +7,7 @@ use crate::record::key::Key;
 use crate::seam::health::DiskTroubles;
 use crate::seam::ids::{FetchId, Generation};
 use crate::seam::ids::{Incarnation, LinkId, ReadId, TransferId};
-use crate::seam::peer::{LogRange, LogReadFailure, NotReceived, PeerMessage, ReceivedSnapshot};
+use crate::seam::peer::{LogRange, LogReadFailure, NotReceived, NotSent, PeerMessage, ReceivedSnapshot};
 use crate::watch::{ListedBy, Mark};
 use bytes::Bytes;
 use std::net::IpAddr;
@@ -175,8 +175,8 @@ pub enum Event {
     SnapshotSent {
         /// Number from [`Action::SendSnapshot`](crate::Action::SendSnapshot).
         transfer: TransferId,
-        /// Why it failed, for people.
-        result: Result<(), String>,
+        /// Why it was not sent.
+        result: Result<(), NotSent>,
     },
     /// A snapshot arrived whole, verified and durable, or its transfer failed.
     SnapshotReceived {

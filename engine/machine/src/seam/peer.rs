@@ -274,6 +274,15 @@ pub enum LogReadFailure {
     Unreadable(String),
 }
 
+/// Why a snapshot was not sent completely.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NotSent {
+    /// The receiver does not want it any more, and has told the leader why.
+    Cancelled,
+    /// The transfer failed, with a reason for people.
+    Failed(String),
+}
+
 /// Why a snapshot transfer failed, with a reason for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NotReceived {

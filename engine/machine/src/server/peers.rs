@@ -29,7 +29,7 @@ const TOO_LARGE: &str =
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Sent {
     pub(super) begun: u32,
-    /// Those whose last byte was sent, or that the learner gave up.
+    /// Those whose last byte was sent.
     pub(super) over: u32,
 }
 

@@ -9,7 +9,7 @@ use crate::seam::action::{Action, LogRecord};
 use crate::seam::checkpoint::CheckpointMeta;
 use crate::seam::ids::Generation;
 use crate::seam::ids::{LinkId, TransferId};
-use crate::seam::peer::{NotReceived, PeerMessage, ReceivedSnapshot};
+use crate::seam::peer::{NotReceived, NotSent, PeerMessage, ReceivedSnapshot};
 use crate::sessions::SessionTable;
 use zoolet_model::{ServerId, Zxid};
 use zoolet_zab::{AppendSeq, Message};
@@ -108,18 +108,23 @@ impl Server {
         self.actions.push_back(Action::SendSnapshot { peer, link, transfer, generation, chain, too_late });
     }
 
-    /// Handles the end of a transfer: the last byte was sent, or the transfer failed.
+    /// Handles the end of a transfer: the last byte was sent, or the transfer broke off.
     ///
     /// The peer still has to write and verify the snapshot. Meanwhile the log moves on and may
     /// outrun it; then the peer needs another snapshot.
-    pub(super) fn on_snapshot_sent(&mut self, transfer: TransferId, result: Result<(), String>) {
+    pub(super) fn on_snapshot_sent(&mut self, transfer: TransferId, result: Result<(), NotSent>) {
         let Some((peer, link, _)) = self.peers.sending.remove(&transfer) else { return };
         self.hold_log();
-        let Err(reason) = result else {
-            if let Some(sent) = self.peers.snapshots.get_mut(&peer) {
-                sent.over += 1;
+        let reason = match result {
+            Ok(()) => {
+                if let Some(sent) = self.peers.snapshots.get_mut(&peer) {
+                    sent.over += 1;
+                }
+                return;
             }
-            return;
+            // It did not come too late, so the next one keeps the rate that protects the writes.
+            Err(NotSent::Cancelled) => return,
+            Err(NotSent::Failed(reason)) => reason,
         };
         if let Some(left_out) = self.peers.notices.admit(("not sent", peer), self.now.mono_ms) {
             tracing::warn!(peer = peer.as_u8(), reason, left_out, "cannot send a snapshot");

@@ -11,7 +11,7 @@ use zoolet_machine::record::key::end_of_prefix;
 use zoolet_machine::seam::action::{Append, BaseRead, Fetch, FetchWhat, Generation, ReadLog};
 use zoolet_machine::seam::event::{BaseFailure, Fetched};
 use zoolet_machine::seam::peer::{
-    Incarnation, Lane, LinkId, LogRange, LogReadFailure, NotReceived, ReceivedSnapshot, TransferId,
+    Incarnation, Lane, LinkId, LogRange, LogReadFailure, NotReceived, NotSent, ReceivedSnapshot, TransferId,
 };
 use zoolet_machine::{Action, ConnId, Event, Limits, Now, PeerMessage, Server, Settings, Start, Status};
 use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, ServerId, Zxid};
@@ -64,6 +64,8 @@ pub struct Boxes {
     pub cut: BTreeSet<(u8, u8)>,
     /// Number of snapshot transfers still to fail.
     pub snapshots_fail: u32,
+    /// Number of snapshot transfers still to be cancelled by their receivers.
+    pub snapshots_cancelled: u32,
     /// How many earlier snapshots arrived too late, for each snapshot sent.
     pub too_late: Vec<u32>,
     /// Links that a server closed. They come up again when time passes.
@@ -121,6 +123,7 @@ impl Boxes {
             snapshots: BTreeMap::new(),
             cut: BTreeSet::new(),
             snapshots_fail: 0,
+            snapshots_cancelled: 0,
             too_late: Vec::new(),
             closed: Vec::new(),
             snapshots_wait: false,
@@ -310,7 +313,7 @@ impl Boxes {
     }
 
     fn carry_out_one(&mut self, server: u8, action: Action) {
-        let (now, is_sent) = (self.now, self.snapshots_fail == 0);
+        let (now, is_sent, is_wanted) = (self.now, self.snapshots_fail == 0, self.snapshots_cancelled == 0);
         let fetches_wait = self.fetches_wait.contains(&server);
         let box_of = self.at_mut(server);
         match action {
@@ -365,9 +368,15 @@ impl Boxes {
             }
             Action::HoldLog { above } => box_of.log.hold(above),
             Action::SendSnapshot { transfer, .. } if !is_sent => {
-                let result = Err("chosen by a test".to_owned());
+                let result = Err(NotSent::Failed("chosen by a test".to_owned()));
                 box_of.server.handle(now, Event::SnapshotSent { transfer, result });
                 self.snapshots_fail -= 1;
+            }
+            Action::SendSnapshot { transfer, too_late, .. } if !is_wanted => {
+                let result = Err(NotSent::Cancelled);
+                box_of.server.handle(now, Event::SnapshotSent { transfer, result });
+                self.snapshots_cancelled -= 1;
+                self.too_late.push(too_late);
             }
             Action::SendSnapshot { peer, transfer, generation, chain, too_late, .. } => {
                 let source = SnapshotSource::open(box_of.serve_again(generation), chain).unwrap();

@@ -116,6 +116,24 @@ fn a_sender_knows_how_many_snapshots_came_too_late() {
     assert_eq!(boxes.too_late, [0, 1, 0]);
 }
 
+/// Regression: a cancelled transfer counted as one that came too late. The next one took twice the
+/// rate from the writes that the limit protects.
+#[test]
+fn a_snapshot_that_its_receiver_cancelled_did_not_come_too_late() {
+    let mut boxes = Boxes::born(3, small_limits());
+    let (leader, away) = (boxes.leader(), boxes.learners()[0]);
+    boxes.kill(away);
+    write_much(&mut boxes, leader, 300);
+    boxes.snapshots_cancelled = 1;
+    boxes.start(away);
+    boxes.advance(1_000);
+    assert_eq!(boxes.too_late, [0]);
+    boxes.kill(away);
+    boxes.start(away);
+    boxes.until_equal();
+    assert_eq!(boxes.too_late, [0, 0]);
+}
+
 /// Regression: seed 487186478. The leader's newest checkpoint was older than the damage. The leader
 /// sent the same snapshot without end, and the learner wrote each copy to its flash.
 #[test]

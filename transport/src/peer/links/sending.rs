@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zoolet_machine::Event;
-use zoolet_machine::seam::peer::TransferId;
+use zoolet_machine::seam::peer::{NotSent, TransferId};
 
 /// Unit in which a snapshot is read, sent and written, in bytes.
 pub(super) const CHUNK: usize = 128 << 10;
@@ -101,7 +101,7 @@ impl Offers {
 struct Sent {
     events: Arc<dyn PeerEvents>,
     transfer: TransferId,
-    result: Result<(), String>,
+    result: Result<(), NotSent>,
 }
 
 impl Drop for Sent {
@@ -119,7 +119,7 @@ pub(super) fn offer(
     source: Box<dyn SnapshotBytes>,
     too_late: u32,
 ) {
-    let result = Err("the link ended".to_owned());
+    let result = Err(failed("the link ended"));
     let sent = Sent { events: links.events.clone(), transfer, result };
     let offer = Offer { source: OnDisk::new(source), too_late, sent };
     let Some(link) = link else { return };
@@ -127,7 +127,7 @@ pub(super) fn offer(
     tokio::spawn(async move {
         tokio::select! {
             () = tokio::time::sleep(ASKED) => if let Some(mut offer) = link.offers.take_now(transfer) {
-                offer.sent.result = Err("the peer did not request it".to_owned());
+                offer.sent.result = Err(failed("the peer did not request it"));
             },
             _ = link.connection.closed() => {}
         }
@@ -163,14 +163,8 @@ async fn answer(links: Arc<Links>, link: Arc<Link>, mut say: SendStream, mut hea
         let _ = reply(&mut say, SnapshotReply::Refused { reason: "no such snapshot".to_owned() }).await;
         return Ok(());
     };
-    let result = match send(&links, &mut offer, request, &mut say, &mut hear).await {
-        // Reported as success: on a failure the engine would close the link and let the peer ask
-        // anew. This peer cancelled the transfer and tells the leader itself.
-        Err(Unsent::Unwanted) => Ok(()),
-        Err(Unsent::Failed(why)) => Err(why),
-        Ok(()) => Ok(()),
-    };
-    if let Err(why) = &result {
+    let result = send(&links, &mut offer, request, &mut say, &mut hear).await;
+    if let Err(NotSent::Failed(why)) = &result {
         // A reset, because the receiver would take a finished stream for the end of the snapshot.
         let _ = say.reset(0u32.into());
         tracing::info!("cannot send a snapshot to server {}: {why}", link.peer.as_u8());
@@ -179,17 +173,8 @@ async fn answer(links: Arc<Links>, link: Arc<Link>, mut say: SendStream, mut hea
     Ok(())
 }
 
-/// Why a snapshot was not sent completely.
-enum Unsent {
-    /// The peer cancelled the transfer.
-    Unwanted,
-    Failed(String),
-}
-
-impl From<String> for Unsent {
-    fn from(why: String) -> Self {
-        Self::Failed(why)
-    }
+fn failed(why: &str) -> NotSent {
+    NotSent::Failed(why.to_owned())
 }
 
 async fn send(
@@ -198,13 +183,13 @@ async fn send(
     request: SnapshotRequest,
     say: &mut SendStream,
     hear: &mut RecvStream,
-) -> Result<(), Unsent> {
-    let bytes = source.call(|source| source.open()).await?.bytes;
+) -> Result<(), NotSent> {
+    let bytes = source.call(|source| source.open()).await.map_err(NotSent::Failed)?.bytes;
     let SnapshotRequest { mut offset, .. } = request;
     if offset > bytes {
         let reason = format!("the snapshot has {bytes} bytes, but the request begins at {offset}");
         reply(say, SnapshotReply::Refused { reason: reason.clone() }).await.map_err(unwritten)?;
-        return Err(Unsent::Failed(reason));
+        return Err(NotSent::Failed(reason));
     }
     reply(say, SnapshotReply::Bytes { bytes }).await.map_err(unwritten)?;
     let mut ahead = Ahead::default();
@@ -212,12 +197,13 @@ async fn send(
         let wanted = CHUNK.min(usize::try_from(bytes - offset).unwrap_or(CHUNK));
         ahead.wait(hear).await?;
         links.bulk.take(counted(wanted, *too_late)).await;
-        let chunk = source.call(move |source| read_whole(source.as_mut(), offset, wanted)).await?;
+        let chunk =
+            source.call(move |source| read_whole(source.as_mut(), offset, wanted)).await.map_err(NotSent::Failed)?;
         offset += wanted as u64;
         ahead.sent += 1;
         say.write_chunk(chunk.into()).await.map_err(unwritten)?;
     }
-    say.finish().map_err(|_| Unsent::Failed("the link ended".to_owned()))
+    say.finish().map_err(|_| failed("the link ended"))
 }
 
 /// Returns the bytes to charge to the rate limit.
@@ -251,13 +237,13 @@ struct Ahead {
 
 impl Ahead {
     /// Waits until another chunk may be sent.
-    async fn wait(&mut self, hear: &mut RecvStream) -> Result<(), Unsent> {
+    async fn wait(&mut self, hear: &mut RecvStream) -> Result<(), NotSent> {
         while self.sent - self.taken >= AHEAD {
-            let chunk = hear.read_chunk(AHEAD as usize, true).await.map_err(|error| error.to_string())?;
-            let words = chunk.ok_or(Unsent::Unwanted)?;
+            let chunk = hear.read_chunk(AHEAD as usize, true).await.map_err(|error| failed(&error.to_string()))?;
+            let words = chunk.ok_or(NotSent::Cancelled)?;
             self.taken += words.bytes.len() as u64;
             if self.taken > self.sent {
-                return Err(Unsent::Failed("the receiver acknowledged more chunks than were sent".to_owned()));
+                return Err(failed("the receiver acknowledged more chunks than were sent"));
             }
         }
         Ok(())
@@ -270,10 +256,10 @@ async fn reply(say: &mut SendStream, reply: SnapshotReply) -> Result<(), WriteEr
     say.write_all(&bytes).await
 }
 
-fn unwritten(error: WriteError) -> Unsent {
+fn unwritten(error: WriteError) -> NotSent {
     match error {
-        WriteError::Stopped(_) => Unsent::Unwanted,
-        WriteError::ConnectionLost(_) => Unsent::Failed("the link ended".to_owned()),
-        error => Unsent::Failed(error.to_string()),
+        WriteError::Stopped(_) => NotSent::Cancelled,
+        WriteError::ConnectionLost(_) => failed("the link ended"),
+        error => NotSent::Failed(error.to_string()),
     }
 }

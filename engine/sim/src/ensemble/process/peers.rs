@@ -11,7 +11,8 @@ use std::sync::Arc;
 use zoolet_machine::seam::action::{Generation, ReadLog};
 use zoolet_machine::seam::event::BaseFailure;
 use zoolet_machine::seam::peer::{
-    Incarnation, Lane, LinkId, LogRange, LogReadFailure, NotReceived, PeerMessage, ReceivedSnapshot, TransferId,
+    Incarnation, Lane, LinkId, LogRange, LogReadFailure, NotReceived, NotSent, PeerMessage, ReceivedSnapshot,
+    TransferId,
 };
 use zoolet_machine::{Event, Limits};
 use zoolet_store::base::{Base, BaseReader};
@@ -256,7 +257,7 @@ impl Process {
 
     /// Reports that a transfer to a peer failed.
     fn not_sent(&mut self, transfer: TransferId, error: ImageError) {
-        self.tell(Event::SnapshotSent { transfer, result: Err(error.to_string()) });
+        self.tell(Event::SnapshotSent { transfer, result: Err(NotSent::Failed(error.to_string())) });
         self.note_damage(&error.into());
     }
 

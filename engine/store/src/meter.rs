@@ -7,6 +7,7 @@
 use super::base;
 use super::disk::{Disk, DiskFile};
 use super::log::BLOCK_BYTES;
+use super::reserve;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -128,6 +129,8 @@ impl Kind {
         match base::id_of(name) {
             Some(id) => Self::Base(id),
             None if name.ends_with(".log") => Self::All(Cause::Log),
+            // Written only to take space, where the file system cannot reserve it.
+            None if name == reserve::NAME => Self::All(Cause::Prepared),
             None => Self::All(Cause::Other),
         }
     }

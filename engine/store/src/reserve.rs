@@ -20,7 +20,8 @@ use zoolet_machine::seam::action::Checkpoint;
 use zoolet_machine::seam::event::Shortage;
 use zoolet_machine::status::Lack;
 
-const NAME: &str = "reserve";
+/// Name of the reserve file.
+pub(crate) const NAME: &str = "reserve";
 /// Granularity of a reserve that had to be reduced, in bytes.
 const BLOCK_BYTES: u64 = 4096;
 /// Bytes per write when the file is filled with noise.

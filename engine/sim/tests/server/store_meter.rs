@@ -78,3 +78,19 @@ fn what_is_only_made_ready_is_apart_and_says_nothing_of_days_to_come() {
     assert_eq!(meter.written(), before);
     assert!(disk.files().iter().any(|(name, bytes)| name == "reserve" && *bytes > 0));
 }
+
+/// Regression: the noise in the reserve counted as other bytes, which recur. It comes once, so the
+/// life of the medium looked shorter, and a start could exceed the budget of a day.
+#[test]
+fn a_reserve_that_must_be_written_counts_as_prepared() {
+    let (disk, meter, counted) = metered();
+    disk.reserve_by_writing();
+    let limits = Limits { log_segment_bytes: 64 << 10, log_segments: 8, ..Limits::default() };
+    let store = Store::open(Arc::new(counted), Strategy::Append, &limits, 1).unwrap();
+    let before = meter.written();
+    assert!(!store.reserve.settle(&store.base));
+    let after = meter.written();
+    let reserve = u64::from(limits.disk_reserve_bytes);
+    assert_eq!(after.of(Cause::Prepared) - before.of(Cause::Prepared), 2 * reserve, "zeroes, then noise");
+    assert_eq!(after.recurring(), before.recurring());
+}

@@ -21,10 +21,21 @@ pub(super) enum Closing {
     Protocol,
     /// The engine dropped the link.
     Dropped,
+    /// A task of the closing server failed.
+    ///
+    /// A peer of a release without this code shows the text that comes with it.
+    Failed,
 }
 
-const ALL: [Closing; 6] =
-    [Closing::Going, Closing::Duplicate, Closing::NoMember, Closing::DoesNotRead, Closing::Protocol, Closing::Dropped];
+const ALL: [Closing; 7] = [
+    Closing::Going,
+    Closing::Duplicate,
+    Closing::NoMember,
+    Closing::DoesNotRead,
+    Closing::Protocol,
+    Closing::Dropped,
+    Closing::Failed,
+];
 
 /// Maximum bytes of a close's text, both sent and read.
 const TEXT_BYTES_MAX: usize = 128;
@@ -38,6 +49,7 @@ impl Closing {
             Self::DoesNotRead => 4,
             Self::Protocol => 5,
             Self::Dropped => 6,
+            Self::Failed => 7,
         }
     }
 
@@ -92,7 +104,7 @@ pub(super) fn refusal_line(links: &Links, who: &str, error: &ConnectionError) ->
 /// Returns whether the peer rejected the link itself. It may reject the next one too.
 pub(super) fn is_unwanted(error: &ConnectionError) -> bool {
     match Closing::of(error) {
-        Some(Closing::NoMember | Closing::DoesNotRead | Closing::Protocol | Closing::Dropped) => true,
+        Some(Closing::NoMember | Closing::DoesNotRead | Closing::Protocol | Closing::Dropped | Closing::Failed) => true,
         Some(Closing::Going | Closing::Duplicate) | None => false,
     }
 }
@@ -121,8 +133,39 @@ pub(super) fn end_of_link(error: &ConnectionError) -> String {
         (Some(Closing::DoesNotRead), _) => "it reports that this server stopped reading".to_owned(),
         (Some(Closing::Protocol), _) => format!("it reports a protocol error: {}", text()),
         (Some(Closing::Dropped), _) => format!("it dropped the link: {}", text()),
+        (Some(Closing::Failed), _) => format!("it reports a failure of its own: {}", text()),
         (None, ConnectionError::TimedOut) => "it did not answer in time".to_owned(),
         (None, ConnectionError::Reset) => "it restarted".to_owned(),
         (None, error) => error.to_string().escape_debug().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::links::life::End;
+
+    fn closed_with(code: u32, reason: String) -> ConnectionError {
+        ConnectionError::ApplicationClosed(ApplicationClose { error_code: code.into(), reason: reason.into() })
+    }
+
+    #[test]
+    fn each_reason_has_a_code_of_its_own() {
+        assert_eq!(ALL.map(Closing::code), [1, 2, 3, 4, 5, 6, 7]);
+        for closing in ALL {
+            assert_eq!(Closing::of(&closed_with(closing.code(), String::new())), Some(closing));
+        }
+        assert_eq!(Closing::of(&closed_with(8, String::new())), None, "a code of a later release");
+    }
+
+    /// Regression: a task that panicked closed the link as if the peer had violated the protocol.
+    #[test]
+    fn a_failure_of_a_task_blames_the_server_that_it_happened_to() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let failed = runtime.block_on(async { tokio::spawn(async { panic!("a bug") }).await.unwrap_err() });
+        let End::Failed(what) = End::of_failure(&failed) else { panic!("the peer is blamed") };
+        assert!(what.starts_with("a task of this server failed: ") && what.contains("a bug"), "{what}");
+        let line = end_of_link(&closed_with(Closing::Failed.code(), what));
+        assert!(line.starts_with("it reports a failure of its own: a task of this server failed"), "{line}");
     }
 }

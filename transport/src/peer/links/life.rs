@@ -11,7 +11,7 @@ use quinn::{ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, 
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep;
 use zoolet_machine::Event;
 use zoolet_machine::seam::peer::{Lane, PeerMessage};
@@ -46,8 +46,17 @@ const DATAGRAMS: usize = 32;
 pub(super) enum End {
     /// The connection ended.
     Over(ConnectionError),
-    /// The peer violated the protocol, or a task of this server failed.
+    /// The peer violated the protocol.
     Wrong(String),
+    /// A task of this server failed.
+    Failed(String),
+}
+
+impl End {
+    /// Returns the end of a task that panicked.
+    pub(super) fn of_failure(failed: &JoinError) -> Self {
+        Self::Failed(format!("a task of this server failed: {failed}"))
+    }
 }
 
 /// Guard that reports PeerDown to the engine on every way out.
@@ -113,7 +122,7 @@ pub(super) async fn run(
     };
     let end = match ended {
         Some(Ok(end)) => end,
-        Some(Err(failed)) => End::Wrong(format!("a task of this server failed: {failed}")),
+        Some(Err(failed)) => End::of_failure(&failed),
         None => return,
     };
     report(&links, &up.member, &link, end);
@@ -152,6 +161,10 @@ fn report(links: &Links, member: &Member, link: &Link, end: End) {
         End::Wrong(what) => {
             links.warn_of_link(link, "wrong", &what);
             Closing::Protocol.close(&link.connection, &what);
+        }
+        End::Failed(what) => {
+            links.warn_of_link(link, "failed", &what);
+            Closing::Failed.close(&link.connection, &what);
         }
     }
 }

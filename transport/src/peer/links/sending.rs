@@ -146,7 +146,7 @@ pub(super) async fn serve(links: Arc<Links>, link: Arc<Link>) -> End {
             Some(ended) = tasks.join_next() => match ended {
                 Ok(Ok(())) => {}
                 Ok(Err(end)) => return end,
-                Err(failed) => return End::Wrong(format!("a task of this server failed: {failed}")),
+                Err(failed) => return End::of_failure(&failed),
             },
         }
     }

@@ -16,7 +16,7 @@ use zoolet_machine::network::network;
 ///
 /// A retry packet does that, and costs this server nothing.
 const UNVALIDATED_MAX: usize = 4;
-/// With this many handshakes in progress, further strangers are ignored.
+/// With this many handshakes of strangers in progress, further strangers are ignored.
 const STRANGERS_MAX: usize = 32;
 /// Maximum handshakes in progress per network. The whole ensemble may run on one machine.
 const STRANGERS_OF_NETWORK_MAX: usize = 16;
@@ -89,6 +89,11 @@ impl State {
         self.heard.get(&origin).copied().unwrap_or_default()
     }
 
+    fn places_of_strangers(&self) -> usize {
+        let strangers = self.heard.iter().filter(|(origin, _)| matches!(origin, Origin::Stranger(_)));
+        strangers.map(|(_, places)| places).sum()
+    }
+
     fn debt(&self, origin: Origin, now: Instant) -> Duration {
         self.paid.get(&origin).map_or(Duration::ZERO, |paid| paid.saturating_duration_since(now))
     }
@@ -144,7 +149,8 @@ impl Places {
         let all: usize = state.heard.values().sum();
         let stranger = Origin::Stranger(network(remote.ip()));
         let member = Origin::Member(remote);
-        let has_place = all < STRANGERS_MAX && state.places_of(stranger) < STRANGERS_OF_NETWORK_MAX;
+        let has_place =
+            state.places_of_strangers() < STRANGERS_MAX && state.places_of(stranger) < STRANGERS_OF_NETWORK_MAX;
         let charged = [stranger, Origin::All];
         let charged: &[Origin] = if has_place && charged.iter().all(|&origin| state.may_begin(origin, now)) {
             &charged
@@ -268,6 +274,20 @@ mod tests {
         assert!(door.is_heard(STRANGERS_OF_NETWORK_MAX, |host| format!("[fd00:0:0:1:{host}::7]:1")));
         assert_eq!(door.knock("[fd00:0:0:1:ffff::1]:2", false, true), "ignored");
         assert_eq!(door.knock("[fd00:0:0:2::1]:2", false, true), "heard");
+    }
+
+    /// Regression: the extra places of members were counted as places of strangers.
+    #[test]
+    fn extra_places_of_members_leave_strangers_theirs() {
+        let mut door = Door::default();
+        assert!(door.is_heard(STRANGERS_MAX, |n| format!("10.0.{n}.1:2888")));
+        for member in 1..=3 {
+            let remote = format!("10.1.0.{member}:2888");
+            assert!((0..OF_MEMBERS_ADDRESS).all(|_| door.knock(&remote, true, true) == "heard"));
+        }
+        door.heard.remove(0);
+        assert_eq!(door.knock("10.2.0.1:1", false, true), "heard");
+        assert_eq!(door.knock("10.2.0.2:1", false, true), "ignored");
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(crate) fn storing(error: &Error) -> impl fmt::Display {
         ErrorKind::PermissionDenied => {
             "permission denied: give the directory and its files to the user of this process (chown -R)".to_owned()
         }
-        ErrorKind::StorageFull => "the disk is full, and a start needs space: make room".to_owned(),
+        ErrorKind::StorageFull => "the disk is full, and a start needs space: free space on it".to_owned(),
         ErrorKind::ReadOnlyFilesystem => "the disk is read-only".to_owned(),
         _ => error.to_string(),
     }

@@ -50,10 +50,8 @@ fn an_ensemble_starts_survives_its_leader_and_finds_its_data_again() {
     assert_eq!(news, expected);
     let mut away = [leader + 1, last + 1];
     away.sort_unstable();
-    let expected = format!(
-        "no leader: 1 of 3 voters are present and count, 2 are needed; not reached: {}, {}\n",
-        away[0], away[1]
-    );
+    let expected =
+        format!("no leader: 1 of 3 voters answer and count, 2 are needed; not reached: {}, {}\n", away[0], away[1]);
     let left = ensemble.clients[(leader + 2) % 3].to_string();
     eventually("the last one says what it lacks", || {
         let output = run(&scratch, &["status", "--server", &left]);

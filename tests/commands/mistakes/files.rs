@@ -34,7 +34,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         );
         case.is_refused(&[], &["serve", "--profile", "box.toml"]);
     }),
-    ("clients of other machines, without saying that it is in clear", |case| {
+    ("clients of other machines, without saying that it is unencrypted", |case| {
         toml(case, "clients = \"0.0.0.0:2181\"\n")
     }),
     ("a subtree in a file among the data", |case| {

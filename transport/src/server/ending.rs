@@ -62,7 +62,7 @@ impl fmt::Display for Why {
             Self::BadFrame(error) => write!(f, "{error}"),
             Self::TooShort => write!(f, "{TooShort}"),
             Self::BadHandshake => f.write_str("the client's first message is not a handshake"),
-            Self::SpeaksTls => f.write_str("the client speaks TLS, and this port is in clear: connect without TLS"),
+            Self::SpeaksTls => f.write_str("the client speaks TLS, and this port is unencrypted: connect without TLS"),
             Self::DoesNotRead(bytes) => write!(f, "the client does not read: {bytes} bytes are queued for it"),
             Self::HoldsUp(bytes) => write!(f, "an unfinished request of {bytes} bytes blocks other clients"),
             Self::Greediest(bytes) => {

@@ -1,7 +1,7 @@
 //! The bound on the data directory's size.
 //!
 //! Three servers are filled until they refuse writes. One of them loses its data while they are
-//! full. Deletes make room again.
+//! full. Deletes free space again.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap, and tell what they saw")]
 
 use std::path::Path;

@@ -73,7 +73,7 @@ pub(super) fn why(status: &Status) -> (String, &'static str) {
         (false, false) => unborn(&voters),
         (true, _) if voters.counted < voters.needed() => no_quorum(&voters),
         (true, _) => (
-            format!("no leader: {} of {} voters are present and elect one", voters.counted, voters.count),
+            format!("no leader: {} of {} voters answer and elect one", voters.counted, voters.count),
             "wait some seconds; if this persists, disks hang or the other servers do not reach each other: run zoolet status on each",
         ),
     }
@@ -106,7 +106,7 @@ fn unborn(voters: &Voters) -> (String, &'static str) {
     let count = voters.count;
     if voters.missing.is_empty() {
         return (
-            format!("no leader: all {count} voters of the file are present, and the ensemble is about to begin"),
+            format!("no leader: all {count} voters of the file answer, and the ensemble is about to begin"),
             "wait some seconds; if this persists, the other servers do not reach each other: run zoolet status on each",
         );
     }
@@ -119,8 +119,7 @@ fn unborn(voters: &Voters) -> (String, &'static str) {
 
 fn no_quorum(voters: &Voters) -> (String, &'static str) {
     let Voters { count, counted, .. } = voters;
-    let mut what =
-        format!("no leader: {counted} of {count} voters are present and count, {} are needed", voters.needed());
+    let mut what = format!("no leader: {counted} of {count} voters answer and count, {} are needed", voters.needed());
     if !voters.missing.is_empty() {
         what += &format!("; not reached: {}", list(voters.missing.iter().copied()));
     }
@@ -164,30 +163,27 @@ mod tests {
         let unborn = |status: &mut Status| status.is_born = false;
         for (said, expected) in [
             (said(&[2], unborn), "no leader: the ensemble begins when all 3 voters have met once; not reached: 3"),
-            (
-                said(&[2, 3], unborn),
-                "no leader: all 3 voters of the file are present, and the ensemble is about to begin",
-            ),
+            (said(&[2, 3], unborn), "no leader: all 3 voters of the file answer, and the ensemble is about to begin"),
             (
                 said(&[2], |s| (s.is_born, s.meets_born) = (false, true)),
                 "no leader: the ensemble exists, and this server's disk is new: it does not count until a leader has admitted it",
             ),
-            (said(&[4], |_| ()), "no leader: 1 of 3 voters are present and count, 2 are needed; not reached: 2, 3"),
+            (said(&[4], |_| ()), "no leader: 1 of 3 voters answer and count, 2 are needed; not reached: 2, 3"),
             (
                 said(&[2], |s| s.uncounted = vec![id(2)]),
-                "no leader: 1 of 3 voters are present and count, 2 are needed; not reached: 3; emptied or replaced: 2",
+                "no leader: 1 of 3 voters answer and count, 2 are needed; not reached: 3; emptied or replaced: 2",
             ),
             (
                 said(&[2, 3], |s| (s.is_counted, s.uncounted) = (false, vec![id(2)])),
-                "no leader: 1 of 3 voters are present and count, 2 are needed; emptied or replaced: 2",
+                "no leader: 1 of 3 voters answer and count, 2 are needed; emptied or replaced: 2",
             ),
-            (said(&[3], |_| ()), "no leader: 2 of 3 voters are present and elect one"),
+            (said(&[3], |_| ()), "no leader: 2 of 3 voters answer and elect one"),
             // The network failed a moment ago; links end only after 5 s.
             (
                 said(&[2, 3], |s| s.peers.iter_mut().for_each(|peer| peer.heard_ms = Some(2_100))),
-                "no leader: 1 of 3 voters are present and count, 2 are needed; not reached: 2, 3",
+                "no leader: 1 of 3 voters answer and count, 2 are needed; not reached: 2, 3",
             ),
-            (said(&[3], |s| s.leader = Some(id(1))), "no leader: 2 of 3 voters are present and elect one"),
+            (said(&[3], |s| s.leader = Some(id(1))), "no leader: 2 of 3 voters answer and elect one"),
             (said(&[3], |s| s.leader = Some(id(3))), "not serving yet: this server is catching up with server 3"),
             (
                 said(&[3], |s| (s.leader, s.snapshot_not_taken) = (Some(id(3)), Some("no space left".to_owned()))),
@@ -206,7 +202,7 @@ mod tests {
         let says = |linked: &[u8], said_so: &[(u8, Role)]| {
             said(linked, |s| s.said = said_so.iter().map(|&(peer, role)| said_by(peer, role)).collect())
         };
-        let elects = "no leader: 2 of 3 voters are present and elect one";
+        let elects = "no leader: 2 of 3 voters answer and elect one";
         let follows = |leader: u8| Role::Following(id(leader));
         for (linked, said_so, expected) in [
             (&[2, 3][..], &[(2, follows(3))][..], "not following server 3, which server 2 follows"),
@@ -226,6 +222,6 @@ mod tests {
     #[test]
     fn a_link_that_is_gone_says_nothing_of_a_disk() {
         let said = said(&[2], |s| s.uncounted = vec![id(3)]);
-        assert_eq!(said, "no leader: 2 of 3 voters are present and elect one");
+        assert_eq!(said, "no leader: 2 of 3 voters answer and elect one");
     }
 }

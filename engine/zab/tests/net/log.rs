@@ -157,7 +157,7 @@ pub(crate) struct Log {
     pub(crate) written: State,
     pub(crate) appended: AppendSeq,
     pub(crate) persisted: AppendSeq,
-    /// Whether the log ever lost a durable entry or recorded damage; never cleared.
+    /// Whether the log lost a durable entry or recorded damage since its last snapshot.
     pub(crate) damaged: bool,
     /// Records that are not durable yet, each with its batch's commit watermark.
     in_flight: VecDeque<(Record, Zxid)>,
@@ -192,7 +192,8 @@ impl Log {
         while self.persisted < to {
             let (record, watermark) = self.in_flight.pop_front().expect("nothing is durable before it is appended");
             self.durable.pass(&record, watermark);
-            self.damaged |= record == Record::Damaged;
+            // A snapshot replaces all that may be wrong.
+            self.damaged = (self.damaged && !matches!(record, Record::SnapEnd(_))) || record == Record::Damaged;
             self.persisted = self.persisted.next();
         }
     }

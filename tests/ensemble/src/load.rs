@@ -90,7 +90,7 @@ pub struct Seen {
     pub errors: BTreeMap<String, u64>,
     /// Sessions that had ended when a client tried to continue them.
     pub sessions_lost: u64,
-    /// Connections that ended, including the last one of each client.
+    /// Connections that ended before the load was over.
     pub moves: u64,
 }
 
@@ -237,7 +237,7 @@ impl Worker {
             match self.connect() {
                 Some(mut client) => {
                     self.exchange(&mut client);
-                    self.done.moves += 1;
+                    self.done.moves += u64::from(!self.is_over.load(Relaxed));
                 }
                 None => std::thread::sleep(RETRY),
             }

@@ -1,4 +1,4 @@
-//! Tests the harness itself with a single server, which is killed under load.
+//! Tests the harness itself with a single server, undisturbed and killed under load.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 use std::time::Duration;
@@ -7,10 +7,23 @@ use zoolet_ensemble_tests::load::{Load, Shape, make_keys};
 use zoolet_ensemble_tests::product::Product;
 use zoolet_ensemble_tests::site::{Form, PATIENCE, Plan, Site};
 
+fn plan() -> Plan {
+    Plan { form: Form::ZooCfg, ..Plan::new(Product::zoolet().unwrap(), 1) }
+}
+
+#[test]
+fn a_load_that_nothing_disturbs_moves_no_client() {
+    let site = Site::start(plan()).unwrap();
+    let shape = Shape { pause: Duration::ZERO, ..Shape::default() };
+    make_keys(site.server(1).client(), &shape).unwrap();
+    let load = Load::start(&site.clients(), &shape, 1);
+    load.wait_for(300, PATIENCE).unwrap();
+    assert_eq!(load.finish().unwrap().moves, 0, "the end of the load is no move");
+}
+
 #[test]
 fn a_server_alone_that_is_killed_keeps_its_promises() {
-    let plan = Plan { form: Form::ZooCfg, ..Plan::new(Product::zoolet().unwrap(), 1) };
-    let mut site = Site::start(plan).unwrap();
+    let mut site = Site::start(plan()).unwrap();
     let shape = Shape { pause: Duration::ZERO, ..Shape::default() };
     make_keys(site.server(1).client(), &shape).unwrap();
     let load = Load::start(&site.clients(), &shape, 1);

@@ -285,9 +285,11 @@ impl World {
         let refusing: BTreeSet<ServerId> =
             self.hosts.iter().filter(|(server, host)| may_refuse(server, host)).map(|(&server, _)| server).collect();
         let is_leader_refusing = refusing.iter().any(|server| leads(&server));
+        let leading: BTreeSet<ServerId> = self.hosts.keys().filter(leads).copied().collect();
         let recorder = &mut self.around.witness.recorder;
         for (&server, host) in &self.hosts {
             recorder.held_up(now_us, server, host.is_held_up());
+            recorder.leading(now_us, server, leading.contains(&server));
             recorder.standing_still(now_us, server, host.clock.is_frozen());
             recorder.serving(now_us, server, is_quorum && serving.contains(&server));
             recorder.refusing(now_us, server, refusing.contains(&server));

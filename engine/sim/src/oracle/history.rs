@@ -145,6 +145,11 @@ impl Span {
     pub fn covers(&self, from_us: u64, to_us: u64) -> bool {
         self.from_us <= from_us && to_us <= self.to_us
     }
+
+    /// Returns whether the spans overlap or touch.
+    fn meets(&self, other: &Self) -> bool {
+        self.from_us <= other.to_us && other.from_us <= self.to_us
+    }
 }
 
 /// The first disagreement of servers about the committed history.
@@ -182,6 +187,8 @@ pub struct History {
     ///
     /// A server that believes that it leads counts as well.
     pub leader_refusing: Vec<Span>,
+    /// Per server: when it led, or believed so.
+    pub leading: BTreeMap<ServerId, Vec<Span>>,
     /// Per server: when its clock stood still while it worked.
     pub standing_still: BTreeMap<ServerId, Vec<Span>>,
     /// Per server: when its clock stood still or its disk was slow. The states that it shows may be
@@ -206,14 +213,19 @@ impl History {
         self.committed_up_to(zxid).map(|at| &self.committed[at]).filter(|entry| entry.zxid.as_i64() == zxid)
     }
 
-    /// Returns the earliest time that the clock of a working server may have shown at `at_us`.
+    /// Returns the earliest time that a leader's clock may have shown at `at_us`.
     ///
-    /// Servers do not notice a clock that stands still for at most `unnoticed_us`. A clock that
-    /// stands still for longer does not count here.
+    /// A leader does not notice a clock that stands still for at most `unnoticed_us`. A clock that
+    /// stands still for longer does not count here, nor does the clock of a server that led at no
+    /// time while the clock stood still.
     pub fn clock_at(&self, at_us: u64, unnoticed_us: u64) -> u64 {
-        let is_unnoticed = |span: &&Span| span.covers(at_us, at_us) && span.to_us - span.from_us <= unnoticed_us;
-        let spans = self.standing_still.values().flatten();
-        spans.filter(is_unnoticed).map(|span| span.from_us).min().unwrap_or(at_us)
+        let led = |server: &ServerId, span: &Span| {
+            self.leading.get(server).is_some_and(|leading| leading.iter().any(|led| led.meets(span)))
+        };
+        let is_unnoticed = |span: &Span| span.covers(at_us, at_us) && span.to_us - span.from_us <= unnoticed_us;
+        let spans = self.standing_still.iter().flat_map(|(server, spans)| spans.iter().map(move |span| (server, span)));
+        let of_leaders = spans.filter(|(server, span)| is_unnoticed(span) && led(server, span));
+        of_leaders.map(|(_, span)| span.from_us).min().unwrap_or(at_us)
     }
 
     /// Returns the connection of an operation.
@@ -238,6 +250,7 @@ pub struct Recorder {
     healthy_since: Option<u64>,
     refusing_since: BTreeMap<ServerId, u64>,
     leader_refusing_since: Option<u64>,
+    leading_since: BTreeMap<ServerId, u64>,
     stands_still_since: BTreeMap<ServerId, u64>,
     held_up_since: BTreeMap<ServerId, u64>,
 }
@@ -458,6 +471,16 @@ impl Recorder {
         }
     }
 
+    /// Starts or ends a period in which the server leads, or believes so.
+    pub fn leading(&mut self, at_us: u64, server: ServerId, leads: bool) {
+        let at = self.moment(at_us);
+        if leads {
+            self.leading_since.entry(server).or_insert(at.us);
+        } else if let Some(from_us) = self.leading_since.remove(&server) {
+            self.history.leading.entry(server).or_default().push(Span { from_us, to_us: at.us });
+        }
+    }
+
     /// Starts or ends a period in which the server's clock stands still while it works.
     pub fn standing_still(&mut self, at_us: u64, server: ServerId, stands_still: bool) {
         let at = self.moment(at_us);
@@ -499,6 +522,10 @@ impl Recorder {
             self.refusing(at_us, server, false);
         }
         self.leader_refusing(at_us, false);
+        let servers: Vec<_> = self.leading_since.keys().copied().collect();
+        for server in servers {
+            self.leading(at_us, server, false);
+        }
         let servers: Vec<_> = self.stands_still_since.keys().copied().collect();
         for server in servers {
             self.standing_still(at_us, server, false);
@@ -555,6 +582,26 @@ mod tests {
         assert_eq!(apply(&[(1, b"a"), (1, b"a"), (2, b"b"), (1, b"a"), (2, b"b")]), (2, None));
         assert_eq!(apply(&[(1, b"a"), (2, b"b"), (1, b"c")]), (2, Some(zxid(1))));
         assert_eq!(apply(&[(1, b"a"), (3, b"b"), (2, b"c")]), (2, Some(zxid(2))));
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_counts_if_its_server_led_meanwhile() {
+        let server = |id| ServerId::new(id).unwrap();
+        let mut recorder = begun();
+        recorder.leading(10, server(1), true);
+        for id in [1, 2, 3] {
+            recorder.standing_still(20 + u64::from(id), server(4 - id), true);
+        }
+        recorder.leading(30, server(2), true);
+        for id in [1, 2, 3] {
+            recorder.standing_still(40, server(id), false);
+        }
+        let history = recorder.finish(50, false);
+        assert_eq!(history.standing_still[&server(3)], [Span { from_us: 21, to_us: 40 }]);
+        assert_eq!(history.clock_at(35, 19), 22, "server 2, which leads since then; server 3 never led");
+        assert_eq!(history.clock_at(35, 17), 23, "server 1 led all the time, server 2 noticed the stop");
+        assert_eq!(history.clock_at(35, 16), 35, "each stop was noticed");
+        assert_eq!(history.clock_at(45, 18), 45, "all clocks go on");
     }
 
     #[test]

@@ -413,6 +413,7 @@ fn came_back(returns_ms: (i32, i32), ends_us: Option<u64>, stood_still: Option<(
     let reply = |timeout_ms| ConnectReply { timeout_ms, session, secret, read_only_byte: false };
     let (first, second) = (ConnId(1), ConnId(2));
     let request = ConnectRequest::for_new_session(returns_ms.0);
+    recorder.leading(0, ServerId::STANDALONE, true);
     recorder.connecting(1_000_000, client, first, ServerId::STANDALONE, None, request.clone());
     let timeout_ms = returns_ms.0 as u32;
     commit(&mut recorder, 1_000_000, &Txn::CreateSession { timeout_ms, secret, home: None });
@@ -490,6 +491,7 @@ fn a_session_that_begins_while_a_clock_stands_still_unnoticed_is_as_old_as_the_c
         }
         changes.sort_unstable();
         let leader = ServerId::new(1).unwrap();
+        recorder.leading(0, leader, true);
         recorder.connecting(0, ClientId(1), ConnId(1), leader, None, ConnectRequest::for_new_session(4000));
         recorder.ended(1, ConnId(1), End::Lost);
         let mut zxid = Zxid::ZERO;
@@ -510,6 +512,7 @@ fn a_session_that_begins_while_a_clock_stands_still_unnoticed_is_as_old_as_the_c
     assert_eq!(at([(600_000, 1_100_000), never], 4_700_000), None);
     assert_eq!(at([(600_000, 1_100_000), never], 4_500_000), early);
     assert_eq!(at([(600_000, 1_300_000), never], 4_700_000), early, "the leader notices a longer time");
+    assert_eq!(at([never, (600_000, 1_100_000)], 4_700_000), early, "the clock of a follower does not count");
     assert_eq!(at([(600_000, 1_100_000), (1_050_000, 1_600_000)], 4_700_000), None, "each clock counts alone");
 }
 

@@ -199,7 +199,6 @@ impl Witness {
 
     /// Records that a snapshot is the base now; the machine will hear of it.
     pub(super) fn installed(&mut self, now_us: u64, server: ServerId, zxid: Zxid) {
-        self.sightings.checkpointed(now_us);
         self.see(now_us, server, Seen::Installed(zxid));
     }
 
@@ -288,5 +287,26 @@ fn protocol(message: &PeerMessage) -> Option<Cow<'_, Message>> {
         | PeerMessage::Alive { .. }
         | PeerMessage::Digest { .. }
         | PeerMessage::Health(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Feature;
+    use super::*;
+    use zoolet_zab::EnsembleId;
+
+    #[test]
+    fn an_installed_snapshot_does_not_count_as_a_checkpoint() {
+        let server = ServerId::STANDALONE;
+        let member = zoolet_zab::Member { id: server, kind: zoolet_zab::Kind::Voter, disk: zoolet_zab::Incarnation(0) };
+        let founders = Config::new(EnsembleId::UNBORN, Zxid::ZERO, &[member]).unwrap();
+        let mut witness = Witness::new(Trace::off(), None, founders);
+        let seen = |witness: &Witness| witness.sightings.between(0, 9).collect::<Vec<_>>();
+        witness.started(0, server, 1, &Facts::default(), false);
+        witness.installed(1, server, Zxid::ZERO);
+        assert_eq!(seen(&witness), []);
+        witness.checkpointed(2, server, Zxid::ZERO);
+        assert_eq!(seen(&witness), [Feature::Checkpoint]);
     }
 }

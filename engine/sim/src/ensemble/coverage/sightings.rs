@@ -23,7 +23,7 @@ impl Sightings {
     }
 
     /// Returns the features seen in an interval, both ends included.
-    pub(super) fn between(&self, from_us: u64, to_us: u64) -> impl Iterator<Item = Feature> + '_ {
+    pub(in crate::ensemble) fn between(&self, from_us: u64, to_us: u64) -> impl Iterator<Item = Feature> + '_ {
         let seen = self.at_us.iter().filter(move |(_, at_us)| at_us.range(from_us..=to_us).next().is_some());
         seen.map(|(feature, _)| *feature)
     }

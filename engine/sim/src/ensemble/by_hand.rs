@@ -2,7 +2,8 @@
 //!
 //! Nothing is drawn, and nothing but a disk hang heals by itself.
 
-use super::host::{Death, Host};
+use super::Kind;
+use super::host::{Death, Host, Parts};
 use super::world::{Happening, World};
 use zoolet_zab::ServerId;
 
@@ -39,7 +40,7 @@ impl World {
         self.around.has_changed = true;
         let until_us = self.now_us().saturating_add(for_us);
         self.with(server, |host, _| {
-            (host.log_hangs, host.base_hangs) = (true, true);
+            host.hangs = Parts { log: true, base: true };
             host.hangs_until_us = host.hangs_until_us.max(until_us);
         });
         self.around.agenda.after(for_us, Happening::HangOver { server });
@@ -48,9 +49,11 @@ impl World {
     pub(super) fn on_hang_over(&mut self, server: ServerId) {
         let now_us = self.now_us();
         self.around.has_changed = true;
+        // A fault that still hangs a part ends by itself.
+        let ends = [Kind::LogHang, Kind::BaseHang].map(|kind| !self.struck.holds(kind, server));
         self.with(server, |host, around| {
             if host.hangs_until_us <= now_us {
-                host.release(around);
+                host.release(around, Parts { log: ends[0], base: ends[1] });
             }
         });
     }

@@ -1,6 +1,7 @@
 //! The two clocks of a box: a monotonic clock, and a wall clock that people set.
 
 use super::MS;
+use crate::workload::Random;
 use zoolet_machine::Now;
 
 /// A step of the wall clock, in milliseconds: 56 years.
@@ -13,6 +14,12 @@ const WALL_START_MS: i64 = 1_700_000_000_000;
 
 /// Maximum drift of a clock, in parts per million.
 pub const DRIFT_PPM_MAX: i64 = 500;
+
+/// Draws the drift of a clock, in parts per million; both bounds are reached.
+pub(super) fn draw_drift(random: &mut Random) -> i64 {
+    let drift = random.between(0, 2 * DRIFT_PPM_MAX as u64 + 1) as i64;
+    drift - DRIFT_PPM_MAX
+}
 
 /// The two clocks of a box, as functions of the run's time.
 ///
@@ -140,6 +147,14 @@ mod tests {
                 assert!(clock.now(at_us - 3).mono_ms < mono_ms);
             }
         }
+    }
+
+    #[test]
+    fn drawn_drifts_reach_both_bounds_and_nothing_beyond() {
+        let mut random = Random::new(1);
+        let drifts: Vec<i64> = (0..20_000).map(|_| draw_drift(&mut random)).collect();
+        let (least, most) = (drifts.iter().min().copied(), drifts.iter().max().copied());
+        assert_eq!((least, most), (Some(-DRIFT_PPM_MAX), Some(DRIFT_PPM_MAX)));
     }
 
     #[test]

@@ -125,6 +125,13 @@ impl Kind {
         )
     }
 
+    /// Returns whether the end of one fault would end the other one on the same server.
+    pub(super) fn ends_like(self, other: Self) -> bool {
+        let is_sleep = |kind| matches!(kind, Self::Pause | Self::Suspend);
+        let is_step = |kind| matches!(kind, Self::CrashInStep | Self::PowerLossInStep);
+        self == other || (is_sleep(self) && is_sleep(other)) || (is_step(self) && is_step(other))
+    }
+
     /// Draws the time until the fault is healed, in microseconds; `None` for an instantaneous
     /// fault.
     fn duration_us(self, random: &mut Random) -> Option<u64> {

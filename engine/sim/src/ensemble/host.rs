@@ -4,9 +4,10 @@ use super::process::{Configuration, Job, Process, Stopped};
 use super::wire::ToServer;
 use super::world::{Around, Happening};
 use super::{Clock, Landed, SECOND, Said, Speed};
-use crate::disk::SimDisk;
+use crate::disk::{OperationKind, SimDisk};
 use crate::workload::Random;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use zoolet_machine::seam::peer::LinkId;
 use zoolet_machine::status::Written;
@@ -70,6 +71,25 @@ enum Held {
     Turn,
 }
 
+/// The two parts of a disk that faults tell apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Parts {
+    /// The log, or the jobs of its thread.
+    pub(super) log: bool,
+    /// Every other file, or all other jobs.
+    pub(super) base: bool,
+}
+
+impl Parts {
+    pub(super) fn without(self, other: Self) -> Self {
+        Self { log: self.log && !other.log, base: self.base && !other.base }
+    }
+
+    fn any(self) -> bool {
+        self.log || self.base
+    }
+}
+
 /// The way in which a process ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Death {
@@ -96,9 +116,10 @@ pub struct Host {
     is_powered: bool,
     processes: u64,
     held: Option<Vec<Held>>,
-    /// Jobs of the log thread, or all other jobs, do not end.
-    pub(super) log_hangs: bool,
-    pub(super) base_hangs: bool,
+    /// Jobs of these parts do not end.
+    pub(super) hangs: Parts,
+    /// Operations on these parts fail; a process that ends takes the failures with it.
+    pub(super) fails: Parts,
     hung: Vec<Job>,
     /// End of the longest hang that a test ordered.
     pub(super) hangs_until_us: u64,
@@ -148,8 +169,8 @@ impl Host {
             is_powered: true,
             processes: 0,
             held: None,
-            log_hangs: false,
-            base_hangs: false,
+            hangs: Parts::default(),
+            fails: Parts::default(),
             hung: Vec::new(),
             hangs_until_us: 0,
             dies_in_step: None,
@@ -169,12 +190,12 @@ impl Host {
 
     /// Returns whether nothing delays the process, its clock or its disk.
     pub(super) fn is_sound(&self) -> bool {
-        self.is_running() && !self.log_hangs && !self.base_hangs && !self.clock.is_frozen() && self.speed.slower == 1
+        self.is_running() && !self.hangs.any() && !self.clock.is_frozen() && self.speed.slower == 1
     }
 
     /// Returns whether the clock is frozen, or the disk is hung, full, failing or slow.
     pub(super) fn is_held_up(&self) -> bool {
-        let is_disk_bad = self.log_hangs || self.base_hangs || self.is_disk_full || self.is_disk_blamed;
+        let is_disk_bad = self.hangs.any() || self.is_disk_full || self.is_disk_blamed;
         is_disk_bad || self.clock.is_frozen() || self.speed.slower != 1
     }
 
@@ -229,6 +250,7 @@ impl Host {
         self.held = None;
         self.hung.clear();
         self.dies_in_step = None;
+        self.fails = Parts::default();
         self.disk.crash();
         self.disk = match death {
             Death::Process => self.disk.after_process_crash(),
@@ -280,9 +302,24 @@ impl Host {
         });
     }
 
-    /// Ends a hang: all hung jobs end now.
-    pub(super) fn release(&mut self, around: &mut Around) {
-        (self.log_hangs, self.base_hangs) = (false, false);
+    /// Lets operations on these parts fail, and all others succeed.
+    ///
+    /// Of the log's operations, those fail that change something.
+    pub(super) fn fail(&mut self, log: bool, base: bool) {
+        self.fails = Parts { log, base };
+        if !self.fails.any() {
+            return self.disk.heal();
+        }
+        self.disk.fail_with(move |operation| {
+            let is_change = !matches!(operation.kind, OperationKind::Open | OperationKind::Read);
+            let fails = if operation.name.ends_with(".log") { log && is_change } else { base };
+            fails.then_some(io::ErrorKind::Other)
+        });
+    }
+
+    /// Ends the hang of these parts: their hung jobs end now.
+    pub(super) fn release(&mut self, around: &mut Around, parts: Parts) {
+        self.hangs = self.hangs.without(parts);
         for job in std::mem::take(&mut self.hung) {
             self.on_job(around, job);
         }
@@ -291,7 +328,7 @@ impl Host {
     pub(super) fn on_job(&mut self, around: &mut Around, job: Job) {
         if let Some(held) = &mut self.held {
             held.push(Held::Job(job));
-        } else if if job.is_of_log() { self.log_hangs } else { self.base_hangs } {
+        } else if if job.is_of_log() { self.hangs.log } else { self.hangs.base } {
             self.hung.push(job);
         } else {
             self.run(around, |process, cx| process.job(cx, job));

@@ -5,6 +5,7 @@
 //! 3. Everything is healed, and all servers must reach the same state.
 
 use super::client::{Asks, Client, Renews};
+use super::clock::draw_drift;
 use super::host::Host;
 use super::owners::Owners;
 use super::process::Configuration;
@@ -343,8 +344,8 @@ impl Plan {
         };
         let mut bounds = Bounds::new(seed, self);
         let hosts = servers.iter().map(|&id| {
-            let drift_ppm = random.between(0, 2 * DRIFT_PPM_MAX as u64) as i64 - DRIFT_PPM_MAX;
-            let clock = Clock::new(0, random.logarithmic(1, 1 << 40), drift_ppm / 5);
+            let drift_ppm = draw_drift(&mut random) / 5;
+            let clock = Clock::new(0, random.logarithmic(1, 1 << 40), drift_ppm);
             let speed = Speed::new(self.disk, random.fork(), 0);
             let mut with = with.clone();
             bounds.apply(&mut with.settings);

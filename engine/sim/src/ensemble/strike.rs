@@ -1,11 +1,10 @@
 //! Strikes faults and heals them.
 
-use super::host::{Death, Host};
+use super::clock::draw_drift;
+use super::host::{Death, Host, Parts};
 use super::world::{Happening, World};
-use super::{DRIFT_PPM_MAX, Fault, Kind, SECOND, WALL_STEP_MS};
-use crate::disk::{Operation, OperationKind};
+use super::{Fault, Kind, SECOND, WALL_STEP_MS};
 use std::collections::BTreeMap;
-use std::io;
 use zoolet_zab::{Role, ServerId};
 
 /// Active faults, and a record of all faults.
@@ -16,6 +15,8 @@ pub(super) struct Struck {
     /// Faults that struck, with their start and end times in microseconds.
     pub(super) spans: Vec<(Kind, u64, u64)>,
     cuts: BTreeMap<(ServerId, ServerId), u32>,
+    /// Paths that faults made bad.
+    bad_paths: BTreeMap<(ServerId, ServerId), BadPath>,
     /// Until when each server may still refuse for lack of space or because of failed reads.
     refusing_until_us: BTreeMap<ServerId, u64>,
 }
@@ -26,6 +27,16 @@ struct Active {
     kind: Kind,
     victims: Vec<ServerId>,
     cuts: Vec<(ServerId, ServerId)>,
+    bad_path: Option<(ServerId, ServerId)>,
+}
+
+/// A path that one fault or several made bad.
+#[derive(Debug)]
+struct BadPath {
+    /// Faults that will be healed.
+    faults: u32,
+    /// Latency and loss before the first of them.
+    was: (u64, u32),
 }
 
 /// How long a server may go on refusing after its disk is healed.
@@ -46,6 +57,13 @@ impl Struck {
         self.active.values().any(|active| active.kind == Kind::Reconfigure)
     }
 
+    /// Returns whether an active fault does to this server what a fault of `kind` does.
+    ///
+    /// The end of one fault must not end another one.
+    pub(super) fn holds(&self, kind: Kind, server: ServerId) -> bool {
+        self.active.values().any(|active| active.kind.ends_like(kind) && active.victims.contains(&server))
+    }
+
     /// Returns whether no fault is active.
     pub(super) fn is_quiet(&self) -> bool {
         self.active.is_empty()
@@ -63,7 +81,7 @@ impl World {
         };
         let Some(victim) = victim else { return };
         let is_running = self.hosts.get(&victim).is_some_and(Host::is_running);
-        let mut active = Active { kind: fault.kind, victims: vec![victim], cuts: Vec::new() };
+        let mut active = Active { kind: fault.kind, victims: vec![victim], cuts: Vec::new(), bad_path: None };
         let needs_process = !matches!(
             fault.kind,
             Kind::PowerLossOfAll
@@ -180,10 +198,13 @@ impl World {
     /// Ends a fault.
     pub(super) fn mend(&mut self, number: u64) {
         self.around.has_changed = true;
-        let Some(Active { kind, victims, cuts }) = self.struck.active.remove(&number) else { return };
+        let Some(Active { kind, victims, cuts, bad_path }) = self.struck.active.remove(&number) else { return };
         self.around.witness.trace.note(self.now_us(), "--", || format!("{kind} of {victims:?} is over"));
         for (from, to) in cuts {
             self.uncut(from, to);
+        }
+        if let Some((from, to)) = bad_path {
+            self.mend_path(from, to);
         }
         for victim in victims {
             self.mend_one(kind, victim);
@@ -199,6 +220,9 @@ impl World {
             let (healed, cuts): (Vec<_>, Vec<_>) =
                 fault.cuts.into_iter().partition(|(from, to)| of.contains(from) && of.contains(to));
             healed.into_iter().for_each(|(from, to)| self.uncut(from, to));
+            if let Some((from, to)) = fault.bad_path.take_if(|(from, _)| of.contains(from)) {
+                self.mend_path(from, to);
+            }
             mended.into_iter().for_each(|victim| self.mend_one(fault.kind, victim));
             (fault.victims, fault.cuts) = (rest, cuts);
             if !fault.victims.is_empty() || !fault.cuts.is_empty() {
@@ -208,6 +232,9 @@ impl World {
     }
 
     fn mend_one(&mut self, kind: Kind, victim: ServerId) {
+        if self.struck.holds(kind, victim) {
+            return;
+        }
         let now_us = self.now_us();
         match kind {
             Kind::Crash | Kind::PowerLoss | Kind::PowerLossOfAll | Kind::Wipe | Kind::Clone | Kind::ProspectDies => {
@@ -230,10 +257,10 @@ impl World {
                     host.rearm(around);
                 });
             }
-            Kind::LogError => self.with(victim, |host, _| host.disk.heal()),
+            Kind::LogError => self.with(victim, |host, _| host.fail(false, host.fails.base)),
             Kind::BaseError => {
                 self.refuse_no_more(victim);
-                self.with(victim, |host, _| host.disk.heal());
+                self.with(victim, |host, _| host.fail(host.fails.log, false));
             }
             Kind::DiskFull => {
                 self.refuse_no_more(victim);
@@ -243,13 +270,13 @@ impl World {
                 });
             }
             Kind::DiskSlow => self.with(victim, |host, _| host.speed.slower = 1),
-            Kind::LogHang | Kind::BaseHang => self.end_hang(victim),
+            Kind::LogHang | Kind::BaseHang => self.end_hang(kind, victim),
             Kind::ClientCut => self.around.wires.cut(now_us, victim, false),
-            Kind::BadPath => self.mend_paths(victim),
             Kind::Reconfigure => self.restore_members(),
             Kind::Isolate
             | Kind::CutOneWay
             | Kind::Partition
+            | Kind::BadPath
             | Kind::GracefulStop
             | Kind::Drift
             | Kind::WallStep
@@ -299,7 +326,7 @@ impl World {
 
     fn disturb_clock(&mut self, victim: ServerId, kind: Kind) {
         let now_us = self.now_us();
-        let ppm = self.random.between(0, 2 * DRIFT_PPM_MAX as u64) as i64 - DRIFT_PPM_MAX;
+        let ppm = draw_drift(&mut self.random);
         let step_ms = if self.random.one_in(2) { WALL_STEP_MS } else { -WALL_STEP_MS };
         self.with(victim, |host, around| {
             match kind {
@@ -313,37 +340,39 @@ impl World {
 
     fn spoil_disk(&mut self, victim: ServerId, kind: Kind) {
         let slower = self.random.logarithmic(10, 2000);
-        let of_log = |operation: &Operation<'_>| operation.name.ends_with(".log");
-        let is_change = |kind| !matches!(kind, OperationKind::Open | OperationKind::Read);
         self.with(victim, |host, _| {
             match kind {
                 Kind::DiskSlow => host.speed.slower = slower,
-                Kind::LogHang => host.log_hangs = true,
-                Kind::BaseHang => host.base_hangs = true,
+                Kind::LogHang => host.hangs.log = true,
+                Kind::BaseHang => host.hangs.base = true,
                 Kind::DiskFull => {
                     host.is_disk_full = true;
                     host.disk.set_capacity(Some(host.disk.used_bytes()));
                 }
-                Kind::LogError => host.disk.fail_with(move |operation| {
-                    (of_log(operation) && is_change(operation.kind)).then_some(io::ErrorKind::Other)
-                }),
-                _ => host.disk.fail_with(move |operation| (!of_log(operation)).then_some(io::ErrorKind::Other)),
+                Kind::LogError => host.fail(true, host.fails.base),
+                _ => host.fail(host.fails.log, true),
             }
             host.is_disk_blamed |= matches!(kind, Kind::LogError | Kind::BaseError | Kind::DiskFull);
         });
     }
 
     /// Ends a hang, or resets the hung box as its supervisor would.
-    fn end_hang(&mut self, victim: ServerId) {
+    fn end_hang(&mut self, kind: Kind, victim: ServerId) {
+        let now_us = self.now_us();
+        if self.hosts.get(&victim).is_some_and(|host| host.hangs_until_us > now_us) {
+            // A hang that a test ordered goes on, and ends this one too.
+            return;
+        }
+        let ends = Parts { log: kind == Kind::LogHang, base: kind == Kind::BaseHang };
         if self.random.one_in(2) && self.is_alive(victim) {
             let death = self.death(true);
             self.with(victim, |host, around| {
-                (host.log_hangs, host.base_hangs) = (false, false);
+                host.hangs = host.hangs.without(ends);
                 host.die(around, death);
                 host.start(around);
             });
         } else {
-            self.with(victim, Host::release);
+            self.with(victim, |host, around| host.release(around, ends));
         }
     }
 
@@ -387,20 +416,144 @@ impl World {
         other != victim && self.around.links.reset(now_us, victim, other)
     }
 
+    /// Makes one path of the victim bad, if there is a path to the server drawn.
     fn spoil_path(&mut self, victim: ServerId, servers: &[ServerId], active: &mut Active) -> bool {
         let other = *self.random.pick(servers);
         let (latency_us, loss_ppm) = (self.random.logarithmic(5000, 400_000), self.random.logarithmic(10_000, 400_000));
-        let Some(path) = self.around.links.path_mut(victim, other) else { return false };
-        (path.latency_us, path.loss_ppm) = (latency_us, loss_ppm as u32);
-        active.victims = vec![victim];
+        let has_struck = self.make_bad(victim, other, (latency_us, loss_ppm as u32));
+        active.bad_path = has_struck.then_some((victim, other));
+        has_struck
+    }
+
+    /// Gives a path this latency and loss until [`World::mend_path`].
+    fn make_bad(&mut self, from: ServerId, to: ServerId, is: (u64, u32)) -> bool {
+        let Some(path) = self.around.links.path_mut(from, to) else { return false };
+        let was = (path.latency_us, path.loss_ppm);
+        self.struck.bad_paths.entry((from, to)).or_insert(BadPath { faults: 0, was }).faults += 1;
+        (path.latency_us, path.loss_ppm) = is;
         true
     }
 
-    fn mend_paths(&mut self, victim: ServerId) {
-        for other in self.servers() {
-            if let Some(path) = self.around.links.path_mut(victim, other) {
-                (path.latency_us, path.loss_ppm) = (100, 0);
-            }
+    /// Ends one [`World::make_bad`]; the last end restores the path.
+    fn mend_path(&mut self, from: ServerId, to: ServerId) {
+        let Some(bad) = self.struck.bad_paths.get_mut(&(from, to)) else { return };
+        bad.faults -= 1;
+        if bad.faults > 0 {
+            return;
         }
+        let was = bad.was;
+        self.struck.bad_paths.remove(&(from, to));
+        if let Some(path) = self.around.links.path_mut(from, to) {
+            (path.latency_us, path.loss_ppm) = was;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Mix, Path, Plan, Trace};
+    use super::*;
+
+    const FIRST_ENDS_US: u64 = 2 * SECOND;
+    const SECOND_ENDS_US: u64 = 4 * SECOND;
+
+    fn id(server: u8) -> ServerId {
+        ServerId::new(server).unwrap()
+    }
+
+    /// Returns servers without clients, with no fault but those that a test strikes.
+    fn world(voters: u8) -> World {
+        let none = Plan { mix: Mix::of(&[]), clients: 0, ..Plan::ensemble(1) };
+        let mut world = Plan { voters, observers: 0, ..none }.build(1, Trace::off());
+        world.run_until(SECOND);
+        world
+    }
+
+    fn strike(world: &mut World, kind: Kind, until_us: u64) {
+        let now_us = world.now_us();
+        world.strike(Fault { at_us: now_us, kind, lasts_us: Some(until_us - now_us) });
+    }
+
+    /// Strikes a server with two faults.
+    ///
+    /// Returns whether the second one lasts when the first one is over, and after its own end.
+    fn overlap(first: Kind, second: Kind, lasts: impl Fn(&World) -> bool) -> (bool, bool) {
+        let mut world = world(1);
+        strike(&mut world, first, FIRST_ENDS_US);
+        strike(&mut world, second, SECOND_ENDS_US);
+        assert_eq!(world.struck.active.len(), 2, "{first} and {second} have struck");
+        world.run_until(FIRST_ENDS_US + 1);
+        assert_eq!(world.struck.active.len(), 1, "{first} is over");
+        let lasted = lasts(&world);
+        world.run_until(SECOND_ENDS_US + 1);
+        (lasted, lasts(&world))
+    }
+
+    #[test]
+    fn the_end_of_a_fault_does_not_end_another_one_of_its_kind() {
+        let fails = |world: &World| world.hosts[&id(1)].fails;
+        let is_cut = |world: &World| world.around.wires.is_server_cut(id(1));
+        let once = (true, false);
+        assert_eq!(overlap(Kind::LogHang, Kind::LogHang, |world| world.hosts[&id(1)].hangs.log), once);
+        assert_eq!(overlap(Kind::BaseHang, Kind::BaseHang, |world| world.hosts[&id(1)].hangs.base), once);
+        assert_eq!(overlap(Kind::LogError, Kind::LogError, |world| fails(world).log), once);
+        assert_eq!(overlap(Kind::BaseError, Kind::BaseError, |world| fails(world).base), once);
+        assert_eq!(overlap(Kind::DiskFull, Kind::DiskFull, |world| world.hosts[&id(1)].is_disk_full), once);
+        assert_eq!(overlap(Kind::DiskSlow, Kind::DiskSlow, |world| world.hosts[&id(1)].speed.slower > 1), once);
+        assert_eq!(overlap(Kind::ClockFreeze, Kind::ClockFreeze, |world| world.hosts[&id(1)].clock.is_frozen()), once);
+        assert_eq!(overlap(Kind::ClientCut, Kind::ClientCut, is_cut), once);
+    }
+
+    #[test]
+    fn the_end_of_a_fault_of_the_log_does_not_end_one_of_the_base_nor_the_reverse() {
+        let once = (true, false);
+        assert_eq!(overlap(Kind::LogHang, Kind::BaseHang, |world| world.hosts[&id(1)].hangs.base), once);
+        assert_eq!(overlap(Kind::BaseHang, Kind::LogHang, |world| world.hosts[&id(1)].hangs.log), once);
+        assert_eq!(overlap(Kind::LogError, Kind::BaseError, |world| world.hosts[&id(1)].fails.base), once);
+        assert_eq!(overlap(Kind::BaseError, Kind::LogError, |world| world.hosts[&id(1)].fails.log), once);
+    }
+
+    #[test]
+    fn a_pause_after_a_loss_of_power_lasts_although_the_pause_before_it_is_over() {
+        let mut world = world(1);
+        strike(&mut world, Kind::Suspend, FIRST_ENDS_US);
+        strike(&mut world, Kind::PowerLossOfAll, SECOND + SECOND / 4);
+        world.run_until(SECOND + SECOND / 2);
+        strike(&mut world, Kind::Pause, SECOND_ENDS_US);
+        world.run_until(FIRST_ENDS_US + 1);
+        assert!(world.hosts[&id(1)].is_asleep());
+        world.run_until(SECOND_ENDS_US + 1);
+        assert!(world.hosts[&id(1)].is_running());
+    }
+
+    #[test]
+    fn a_bad_path_is_what_it_was_when_the_last_fault_of_it_is_over() {
+        let mut world = world(2);
+        let (from, to) = (id(1), id(2));
+        let now = |world: &mut World| {
+            let Path { latency_us, loss_ppm, .. } = *world.around.links.path_mut(from, to).unwrap();
+            (latency_us, loss_ppm)
+        };
+        let was = now(&mut world);
+        assert!(world.make_bad(from, to, (5000, 10_000)) && world.make_bad(from, to, (7000, 20_000)));
+        world.mend_path(from, to);
+        assert_eq!(now(&mut world), (7000, 20_000), "the second fault lasts");
+        world.mend_path(from, to);
+        assert_eq!(now(&mut world), was);
+        assert!(!world.make_bad(from, from, (5000, 10_000)), "there is no such path");
+    }
+
+    #[test]
+    fn a_hang_that_a_test_ordered_and_one_that_strikes_end_each_at_its_own_time() {
+        let mut world = world(1);
+        strike(&mut world, Kind::LogHang, SECOND_ENDS_US);
+        world.hang_disk(id(1), FIRST_ENDS_US - SECOND);
+        world.run_until(FIRST_ENDS_US + 1);
+        assert_eq!(world.hosts[&id(1)].hangs, Parts { log: true, base: false });
+        world.hang_disk(id(1), SECOND_ENDS_US);
+        world.run_until(SECOND_ENDS_US + 1);
+        assert_eq!(world.hosts[&id(1)].hangs, Parts { log: true, base: true });
+        world.run_until(2 * SECOND_ENDS_US);
+        assert_eq!(world.hosts[&id(1)].hangs, Parts::default());
     }
 }

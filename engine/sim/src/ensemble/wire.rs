@@ -155,8 +155,12 @@ impl Wires {
     }
 
     fn is_cut(&self, wire: &Wire) -> bool {
-        let is_path_cut = self.paths.get(&wire.server).is_none_or(|path| path.is_cut);
-        !wire.is_in_process && (is_path_cut || self.cut_off.contains(&wire.client))
+        !wire.is_in_process && (self.is_server_cut(wire.server) || self.cut_off.contains(&wire.client))
+    }
+
+    /// Returns whether a server is cut from all clients.
+    pub(super) fn is_server_cut(&self, server: ServerId) -> bool {
+        self.paths.get(&server).is_none_or(|path| path.is_cut)
     }
 
     /// Cuts a server from all clients, or ends that cut.

@@ -6,8 +6,8 @@ use crate::given::Given;
 use crate::peer::{Peer, Stage, Stream};
 use crate::synchronization::Learning;
 use crate::{
-    Action, AppendSeq, Config, Credentials, EnsembleId, Epoch, Fault, Incarnation, LinkId, Message, Mutation, Role,
-    ServerId, Servers, Spans, Timing, Voters, Zxid, mutation,
+    Action, AppendSeq, Config, Credentials, EnsembleId, Epoch, Fault, Incarnation, LinkId, Message, Mutation,
+    Recovered, Role, ServerId, Servers, Spans, Timing, Voters, Zxid, mutation,
 };
 use heapless::{Deque, Vec};
 
@@ -15,96 +15,6 @@ use heapless::{Deque, Vec};
 pub const PEERS_MAX: usize = 16;
 /// Maximum actions waiting to be polled, messages excluded; one call can cause this many.
 const TODO_MAX: usize = 32;
-
-/// State that a server recovers from its log at start.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Recovered {
-    /// This disk's incarnation number.
-    pub disk: Incarnation,
-    /// Ensemble that this disk belongs to.
-    pub ensemble: EnsembleId,
-    /// Newest epoch this server promised (f.p of the paper).
-    pub accepted: Epoch,
-    /// Newest epoch whose initial history this server holds (f.a).
-    pub current: Epoch,
-    /// Newest configuration known to be committed.
-    ///
-    /// Before the log has one, it is the one from the configuration file.
-    pub config: Config,
-    /// A newer configuration whose commit is not known.
-    pub pending: Option<Config>,
-    /// Every entry in the log, committed or not.
-    ///
-    /// All entries are durable: a log reports no tail that it did not sync.
-    pub history: Spans,
-    /// Last entry known to be committed.
-    pub committed: Zxid,
-    /// Number of the last append; the next append takes the number after it.
-    pub appended: AppendSeq,
-    /// Entries above this zxid can be read from the log.
-    pub floor: Zxid,
-    /// Whether the log holds everything that this server acknowledged.
-    ///
-    /// False if the log is damaged below an acknowledged entry. Such a server counts in no quorum
-    /// until a leader has repaired it.
-    pub is_whole: bool,
-}
-
-impl Recovered {
-    /// Returns the state of a new disk.
-    pub fn empty(disk: Incarnation, config: Config) -> Self {
-        Self {
-            disk,
-            ensemble: EnsembleId::UNBORN,
-            accepted: Epoch::ZERO,
-            current: Epoch::ZERO,
-            config,
-            pending: None,
-            history: Spans::EMPTY,
-            committed: Zxid::ZERO,
-            appended: AppendSeq(0),
-            floor: Zxid::ZERO,
-            is_whole: true,
-        }
-    }
-}
-
-/// Why a command was refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
-    /// This server has no established leader, or the command needs it to lead.
-    ///
-    /// Only an established leader proposes. An established leader and its learners can confirm.
-    NotLeading,
-    /// All zxids of this epoch are used; a new epoch must begin.
-    EpochFull,
-    /// The leader is handing over; ask the next leader.
-    HandingOver,
-    /// A change of membership is already in progress.
-    ConfigPending,
-    /// The members do not form a valid configuration.
-    ConfigInvalid,
-    /// This new voter is not caught up.
-    NotCaughtUp(ServerId),
-    /// No quorum of the new configuration is caught up.
-    NoQuorum,
-}
-
-impl core::fmt::Display for Refused {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Self::NotLeading => "this server does not lead",
-            Self::EpochFull => "the zxids of this epoch are used up",
-            Self::HandingOver => "this leader is handing over",
-            Self::ConfigPending => "a change of membership is under way",
-            Self::ConfigInvalid => "not a configuration: no voter, an id twice, or too many members",
-            Self::NotCaughtUp(server) => return write!(f, "server {} is not caught up", server.as_u8()),
-            Self::NoQuorum => "no quorum of the new configuration is caught up",
-        })
-    }
-}
-
-impl core::error::Error for Refused {}
 
 /// An action to poll before any message; small, because a queue holds many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

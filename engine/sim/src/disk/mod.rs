@@ -5,11 +5,17 @@
 //! [`SimDisk::set_crash_at`], and reopens from [`SimDisk::after_process_crash`] or
 //! [`SimDisk::after_power_loss`]. The seeds determine everything.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt, io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+mod fate;
+mod file;
+mod random;
+
+pub use random::Random;
+
+use fate::Fate;
+use file::{Change, FileState, SimFile};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, io};
 use zoolet_store::MARKER;
 use zoolet_store::disk::{Disk, DiskFile};
 
@@ -17,36 +23,6 @@ use zoolet_store::disk::{Disk, DiskFile};
 const SECTOR: usize = 512;
 /// Bytes in a unit of space reservation.
 const BLOCK: usize = 4096;
-
-/// A small random generator (splitmix64), which yields the same numbers on every machine.
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// Creates a generator. All seeds are equally good.
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// Returns the next 64 bits.
-    pub const fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
-
-    /// Returns a number below `bound`, which must not be 0.
-    pub const fn below(&mut self, bound: u64) -> u64 {
-        self.bits() % bound
-    }
-
-    /// Returns true in half of all cases.
-    pub const fn coin(&mut self) -> bool {
-        self.bits() >> 63 == 1
-    }
-}
 
 /// Kinds of operations, for fault hooks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,31 +108,6 @@ struct State {
     reserves_by_writing: bool,
     hook: Option<Hook>,
     counters: Counters,
-}
-
-#[derive(Clone)]
-struct FileState {
-    /// The file's newest name, for fault hooks.
-    name: String,
-    /// Contents as the running process sees them.
-    cached: Vec<u8>,
-    durable: Vec<u8>,
-    /// Changes since the last sync.
-    changes: Vec<Change>,
-    /// Whether space is reserved, by block.
-    blocks: Vec<bool>,
-    /// Number of open handles. A removed file exists until all are closed.
-    open: usize,
-}
-
-#[derive(Clone)]
-enum Change {
-    /// Whole sectors, as the page cache held them after the write.
-    Sectors {
-        first: usize,
-        bytes: Vec<u8>,
-    },
-    Length(usize),
 }
 
 #[derive(Clone)]
@@ -376,67 +327,6 @@ impl SimDisk {
     }
 }
 
-/// The effect of a power loss on each unsynced change.
-enum Fate {
-    Nothing,
-    Everything,
-    Some(Random),
-}
-
-impl Fate {
-    const fn new(seed: u64) -> Self {
-        match seed {
-            0 => Self::Nothing,
-            1 => Self::Everything,
-            _ => Self::Some(Random::new(seed)),
-        }
-    }
-
-    fn keeps_whole(&mut self) -> bool {
-        match self {
-            Self::Nothing => false,
-            Self::Everything => true,
-            Self::Some(random) => random.coin(),
-        }
-    }
-
-    /// Returns how many of `count` journaled changes survive; the journal keeps their order.
-    fn keeps_first(&mut self, count: usize) -> usize {
-        match self {
-            Self::Nothing => 0,
-            Self::Everything => count,
-            Self::Some(random) => usize::try_from(random.below(count as u64 + 1)).unwrap_or(count),
-        }
-    }
-
-    /// Chooses which sectors of one write survive: none, all, or each by itself.
-    fn keeps_sectors(&mut self) -> SectorFate<'_> {
-        match self {
-            Self::Nothing => SectorFate::Same(false),
-            Self::Everything => SectorFate::Same(true),
-            Self::Some(random) => match random.below(4) {
-                0 => SectorFate::Same(false),
-                1 => SectorFate::Same(true),
-                _ => SectorFate::Each(random),
-            },
-        }
-    }
-}
-
-enum SectorFate<'a> {
-    Same(bool),
-    Each(&'a mut Random),
-}
-
-impl SectorFate<'_> {
-    const fn keeps(&mut self) -> bool {
-        match self {
-            Self::Same(kept) => *kept,
-            Self::Each(random) => random.coin(),
-        }
-    }
-}
-
 impl NameChange {
     fn apply(&self, names: &mut BTreeMap<String, usize>) {
         match self {
@@ -451,106 +341,6 @@ impl NameChange {
                 names.insert(to.clone(), *file);
             }
         }
-    }
-}
-
-impl FileState {
-    /// Returns the number of blocks written since the last sync.
-    fn changed_blocks(&self) -> u64 {
-        let mut blocks = BTreeSet::new();
-        for change in &self.changes {
-            if let Change::Sectors { first, bytes } = change {
-                let start = first * SECTOR;
-                blocks.extend(start / BLOCK..(start + bytes.len()).div_ceil(BLOCK));
-            }
-        }
-        blocks.len() as u64
-    }
-
-    fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            cached: Vec::new(),
-            durable: Vec::new(),
-            changes: Vec::new(),
-            blocks: Vec::new(),
-            open: 0,
-        }
-    }
-
-    /// Returns the contents of the medium after a power loss. It held `medium` at the last sync.
-    fn survivor(&self, mut medium: Vec<u8>, fate: &mut Fate) -> Vec<u8> {
-        let lengths = self.changes.iter().filter(|change| matches!(change, Change::Length(_))).count();
-        let mut lengths_kept = fate.keeps_first(lengths);
-        let mut length = medium.len();
-        for change in &self.changes {
-            match change {
-                Change::Length(bytes) if lengths_kept > 0 => {
-                    lengths_kept -= 1;
-                    length = *bytes;
-                    medium.truncate(length);
-                    medium.resize(length, 0);
-                }
-                Change::Length(_) => {}
-                Change::Sectors { first, bytes } => {
-                    let mut sectors = fate.keeps_sectors();
-                    for (number, sector) in bytes.chunks(SECTOR).enumerate() {
-                        if !sectors.keeps() {
-                            continue;
-                        }
-                        let at = (first + number) * SECTOR;
-                        if medium.len() < at + sector.len() {
-                            medium.resize(at + sector.len(), 0);
-                        }
-                        medium[at..at + sector.len()].copy_from_slice(sector);
-                    }
-                }
-            }
-        }
-        // Blocks beyond the end of the file are lost.
-        medium.resize(length, 0);
-        medium
-    }
-
-    fn after_power_loss(&self, fate: &mut Fate) -> Self {
-        let medium = self.survivor(self.durable.clone(), fate);
-        let mut blocks = self.blocks.clone();
-        blocks.truncate(medium.len().div_ceil(BLOCK));
-        Self { name: self.name.clone(), cached: medium.clone(), durable: medium, changes: Vec::new(), blocks, open: 0 }
-    }
-
-    fn write(&mut self, at: usize, bytes: &[u8]) {
-        let end = at + bytes.len();
-        if self.cached.len() < end {
-            self.resize(end);
-        }
-        self.cached[at..end].copy_from_slice(bytes);
-        let first = at / SECTOR;
-        let sectors_end = end.next_multiple_of(SECTOR).min(self.cached.len());
-        let sectors = self.cached[first * SECTOR..sectors_end].to_vec();
-        self.changes.push(Change::Sectors { first, bytes: sectors });
-    }
-
-    fn resize(&mut self, bytes: usize) {
-        self.cached.resize(bytes, 0);
-        self.blocks.truncate(bytes.div_ceil(BLOCK));
-        self.changes.push(Change::Length(bytes));
-    }
-
-    fn taken_bytes(&self) -> u64 {
-        self.blocks.iter().filter(|&&kept| kept).count() as u64 * BLOCK as u64
-    }
-
-    fn blocks_missing(&self, at: usize, end: usize) -> usize {
-        (at / BLOCK..end.div_ceil(BLOCK)).filter(|&block| !self.blocks.get(block).is_some_and(|&kept| kept)).count()
-    }
-
-    fn reserve(&mut self, at: usize, end: usize) {
-        let end = end.div_ceil(BLOCK);
-        if self.blocks.len() < end {
-            self.blocks.resize(end, false);
-        }
-        self.blocks[(at / BLOCK).min(end)..end].fill(true);
     }
 }
 
@@ -702,117 +492,6 @@ impl Disk for SimDisk {
     /// the marker to play another program.
     fn is_in_place(&self) -> io::Result<bool> {
         Ok(self.state().names.contains_key(MARKER))
-    }
-}
-
-struct SimFile {
-    disk: SimDisk,
-    file: usize,
-}
-
-impl Drop for SimFile {
-    fn drop(&mut self) {
-        self.disk.state().files[self.file].open -= 1;
-    }
-}
-
-impl DiskFile for SimFile {
-    fn len(&self) -> io::Result<u64> {
-        let mut state = self.disk.state();
-        state.enter_file(OperationKind::Read, self.file, 0, 0)?;
-        Ok(state.files[self.file].cached.len() as u64)
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let mut state = self.disk.state();
-        state.enter_file(OperationKind::Read, self.file, offset, buffer.len() as u64)?;
-        let at = position(offset)?;
-        let cached = &state.files[self.file].cached;
-        let bytes = cached.get(at..at.saturating_add(buffer.len())).ok_or(io::ErrorKind::UnexpectedEof)?;
-        buffer.copy_from_slice(bytes);
-        state.counters.reads += 1;
-        state.counters.read_bytes += buffer.len() as u64;
-        Ok(())
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut state = self.disk.state();
-        let state = &mut *state;
-        if state.dead {
-            return Err(dead());
-        }
-        let mut entered = state.enter_file(OperationKind::Write, self.file, offset, bytes.len() as u64);
-        let at = position(offset)?;
-        let mut count = bytes.len();
-        if entered.is_err() {
-            // A write that fails midway leaves an arbitrary prefix.
-            count = usize::try_from(state.random.below(count as u64 + 1)).unwrap_or(0);
-        }
-        let free = state.free_blocks();
-        while count > 0 && state.files[self.file].blocks_missing(at, at + count) > free {
-            // Write the part that fits, as a file system does.
-            count = ((at + count - 1) / BLOCK * BLOCK).saturating_sub(at);
-        }
-        if entered.is_ok() && count < bytes.len() {
-            entered = Err(full());
-        }
-        if count > 0 {
-            let file = &mut state.files[self.file];
-            file.write(at, &bytes[..count]);
-            file.reserve(at, at + count);
-        }
-        state.counters.writes += 1;
-        state.counters.written_bytes += count as u64;
-        entered
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        let mut state = self.disk.state();
-        let state = &mut *state;
-        let entered = state.enter_file(OperationKind::Sync, self.file, 0, 0);
-        if state.dead {
-            return entered;
-        }
-        let mut fate = if entered.is_ok() { Fate::Everything } else { Fate::Some(Random::new(state.random.bits())) };
-        state.counters.syncs += 1;
-        state.counters.synced_bytes += state.files[self.file].changed_blocks() * BLOCK as u64;
-        let file = &mut state.files[self.file];
-        let durable = std::mem::take(&mut file.durable);
-        file.durable = file.survivor(durable, &mut fate);
-        file.changes.clear();
-        entered
-    }
-
-    fn set_len(&self, bytes: u64) -> io::Result<()> {
-        let mut state = self.disk.state();
-        state.enter_file(OperationKind::SetLen, self.file, 0, bytes)?;
-        state.files[self.file].resize(position(bytes)?);
-        Ok(())
-    }
-
-    fn forget_cached(&self) -> io::Result<()> {
-        let mut state = self.disk.state();
-        state.enter_file(OperationKind::Read, self.file, 0, 0)?;
-        let file = &mut state.files[self.file];
-        if file.changes.is_empty() {
-            file.cached.clone_from(&file.durable);
-        }
-        Ok(())
-    }
-
-    fn allocate(&self, bytes: u64) -> io::Result<u64> {
-        let mut state = self.disk.state();
-        state.enter_file(OperationKind::Allocate, self.file, 0, bytes)?;
-        let end = position(bytes)?;
-        if state.files[self.file].blocks_missing(0, end) > state.free_blocks() {
-            return Err(full());
-        }
-        let file = &mut state.files[self.file];
-        if file.cached.len() < end {
-            file.resize(end);
-        }
-        file.reserve(0, end);
-        Ok(if state.reserves_by_writing { bytes } else { 0 })
     }
 }
 

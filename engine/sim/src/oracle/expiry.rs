@@ -11,9 +11,10 @@
 //! timeout and gets no answer, either timeout may be in force.
 
 use super::Promises;
-use super::facts::{Facts, Session, has_place, is_refused};
+use super::facts::{Facts, Session};
 use super::history::{Connection, End};
 use super::origin::{Origin, Origins};
+use super::request::{has_place, is_refused};
 use super::violation::{Violation, clock};
 use zoolet_machine::txn::Txn;
 use zoolet_model::{Request, SessionId};

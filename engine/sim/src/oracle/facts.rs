@@ -5,10 +5,9 @@
 use super::history::{Committed, Connection, History, Moment, Operation};
 use super::identity::Identities;
 use super::violation::Violation;
-use crate::reference::Reference;
 use std::collections::BTreeMap;
 use zoolet_machine::txn::{self, Txn};
-use zoolet_model::{ErrorCode, Request, SessionId, SessionSecret};
+use zoolet_model::{SessionId, SessionSecret};
 
 /// A committed entry, decoded.
 #[derive(Debug)]
@@ -135,21 +134,4 @@ pub(super) fn session_of(connection: &Connection) -> Option<SessionId> {
         None => Some(connection.request.session),
     }
     .filter(|session| session.0 != 0)
-}
-
-/// Returns whether the answer's header names the state it was computed from.
-///
-/// The header names no state for requests about identities, nor for unknown requests.
-pub(super) fn has_place(request: &Request) -> bool {
-    !matches!(request, Request::Auth { .. } | Request::Sasl | Request::Unknown)
-}
-
-/// Returns whether the request was refused before it could become an entry or read anything.
-pub(super) fn is_refused(operation: &Operation) -> bool {
-    operation.answer.as_ref().is_some_and(|answer| answer.result == Err(ErrorCode::SystemError))
-}
-
-/// Returns whether the request is ordered among the writes.
-pub(super) fn is_ordered(operation: &Operation) -> bool {
-    Reference::is_ordered(&operation.request)
 }

@@ -5,8 +5,9 @@
 //!
 //! origin.rs checks that the writes take effect in order.
 
-use super::facts::{Entry, Facts, Session, has_place, is_ordered, is_refused};
+use super::facts::{Entry, Facts, Session};
 use super::origin::{Origins, matches};
+use super::request::{has_place, is_ordered, is_refused};
 use super::violation::Violation;
 
 /// The greatest zxid so far, with its operation.

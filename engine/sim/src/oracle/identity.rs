@@ -1,7 +1,7 @@
 //! The identities of a connection, for each request and for each change that it may hear of.
 
-use super::facts::has_place;
 use super::history::{Answer, History};
+use super::request::has_place;
 use super::violation::Violation;
 use crate::reference::{Ids, shown};
 use std::collections::BTreeSet;

@@ -29,6 +29,7 @@ mod order;
 mod origin;
 mod realtime;
 mod replay;
+mod request;
 mod session;
 mod summary;
 mod timeliness;

@@ -3,8 +3,9 @@
 //! Answers come in the order of the requests. Their zxids never go back, not even below a zxid that
 //! the client saw on another connection. They name committed entries.
 
-use super::facts::{Facts, has_place};
+use super::facts::Facts;
 use super::history::{Connection, Moment, Received};
+use super::request::has_place;
 use super::violation::{Violation, clock};
 use zoolet_model::Request;
 

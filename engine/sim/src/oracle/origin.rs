@@ -4,7 +4,8 @@
 //! Every entry has an origin. A session's requests take effect in the order in which they were
 //! made, across all its connections.
 
-use super::facts::{Entry, Facts, Session, is_ordered, is_refused};
+use super::facts::{Entry, Facts, Session};
+use super::request::{is_ordered, is_refused};
 use super::violation::{Violation, clock};
 use crate::reference::{Ids, Tree, Writer};
 use std::collections::BTreeSet;

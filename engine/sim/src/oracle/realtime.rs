@@ -10,9 +10,10 @@
 //!
 //! replay.rs checks that each answer fits its place in the order.
 
-use super::facts::{Facts, has_place};
+use super::facts::Facts;
 use super::history::Received;
 use super::origin::Origins;
+use super::request::has_place;
 use super::violation::{Violation, clock};
 use zoolet_model::Request;
 

@@ -7,9 +7,10 @@
 //! a state that includes the change, and after every answer from an earlier state (surface 5.4).
 
 use super::cut_short::CutShort;
-use super::facts::{Facts, has_place, is_ordered, is_refused};
+use super::facts::Facts;
 use super::history::Answer;
 use super::origin::{Origin, Origins, refusal_of};
+use super::request::{has_place, is_ordered, is_refused};
 use super::violation::Violation;
 use super::watch::{Script, Watches};
 use crate::reference::{Change, Tree, Writer, listed, missed, watch_set_by};

@@ -3,8 +3,9 @@
 //! An id names one session forever, and one connection announces it to its owner. Clients are told
 //! "expired" only about a session whose end is committed. Nothing acts for a session after its end.
 
-use super::facts::{Facts, has_place};
+use super::facts::Facts;
 use super::history::Received;
+use super::request::has_place;
 use super::violation::{Violation, clock};
 use std::collections::BTreeMap;
 use zoolet_model::{SessionId, SessionSecret};

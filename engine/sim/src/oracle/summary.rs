@@ -1,7 +1,7 @@
 //! Counts how much there was to judge: a run in which nothing happens breaks no rule.
 
-use super::facts::{is_ordered, is_refused};
 use super::history::{End, History, Received};
+use super::request::{is_ordered, is_refused};
 use std::collections::BTreeMap;
 use zoolet_machine::txn::{self, Txn};
 use zoolet_model::{Request, SessionId};

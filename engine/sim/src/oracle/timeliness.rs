@@ -4,8 +4,9 @@
 //! forever.
 
 use super::Promises;
-use super::facts::{Facts, has_place, is_ordered};
+use super::facts::Facts;
 use super::history::Span;
+use super::request::{has_place, is_ordered};
 use super::violation::{Violation, clock};
 
 pub(super) fn check(facts: &Facts<'_>, promises: &Promises) -> Result<(), Violation> {

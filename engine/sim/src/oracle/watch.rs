@@ -7,8 +7,9 @@
 //! A connection's script lists the events that it is owed between its answers. This oracle compares
 //! the script with the messages that arrived.
 
-use super::facts::{Facts, has_place};
+use super::facts::Facts;
 use super::history::{Connection, Received};
+use super::request::has_place;
 use super::violation::{Violation, clock};
 use crate::reference::{Change, WatchKindOrd as Kind, concerns};
 use std::collections::BTreeMap;

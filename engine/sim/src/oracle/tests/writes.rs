@@ -169,7 +169,7 @@ fn a_session_sees_its_earlier_writes_and_none_of_its_later_ones() {
             })?;
             let read = operations[lost..].iter().find(|&&at| {
                 let one = facts.operation(at);
-                one.answer.is_some() && !facts::is_ordered(one) && facts::has_place(&one.request)
+                one.answer.is_some() && !request::is_ordered(one) && request::has_place(&one.request)
             })?;
             Some((*read, facts.entries[origins.effect[operations[lost]]?].zxid))
         });

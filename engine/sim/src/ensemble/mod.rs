@@ -7,6 +7,9 @@
 //! A run is a function of one seed. Time is the number of microseconds since the run began
 //! ([`Agenda`]). Nothing here reads a clock, spawns a thread or iterates in an order that the seed
 //! does not decide. So a failing seed repeats exactly, with every event recorded ([`Trace`]).
+//!
+//! Some files import each other in a circle: the agenda holds jobs of processes, and a process in a
+//! box adds jobs to the agenda. Opening the circle would cost a type parameter in each of them.
 
 mod agenda;
 mod by_hand;

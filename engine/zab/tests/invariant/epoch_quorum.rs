@@ -15,8 +15,13 @@ type Promised = Vec<(u8, Incarnation, Credentials)>;
 
 #[derive(Default)]
 pub(super) struct EpochQuorum {
-    /// Requests to join, by (process, server): attempt, link, disk, accepted epoch.
-    asked: BTreeMap<(u64, u8), (Attempt, LinkId, Incarnation, Epoch)>,
+    /// The last request to join of each disk, by (process, server, disk): attempt, link, accepted
+    /// epoch.
+    ///
+    /// A leader picks an epoch before its own promise is durable, and announces the epoch after it.
+    /// A server whose disk is exchanged in between asks again; the request of its former disk was
+    /// part of the quorum.
+    asked: BTreeMap<(u64, u8, Incarnation), (Attempt, LinkId, Epoch)>,
     /// First-time promises of an epoch to a process.
     promised: BTreeMap<(u64, Epoch), Promised>,
     /// Previous and present epoch of each process.
@@ -60,16 +65,16 @@ impl Invariant for EpochQuorum {
             }
             Fact::Heard { by, from, link, message } => {
                 let process = world.server(*by).process;
+                let it = &world.links[link];
+                let disk = it.disks[it.end_of(*from).expect("it is an end")];
                 match message {
                     Message::FollowerInfo { attempt, accepted, .. } => {
-                        let it = &world.links[link];
-                        let disk = it.disks[it.end_of(*from).expect("it is an end")];
-                        self.asked.insert((process, *from), (*attempt, *link, disk, *accepted));
+                        self.asked.insert((process, *from, disk), (*attempt, *link, *accepted));
                     }
                     Message::AckEpoch { attempt, epoch, credentials, .. } => {
-                        let Some((asked, its_link, disk, accepted)) = self.asked.get(&(process, *from)) else { return };
+                        let Some((asked, its_link, accepted)) = self.asked.get(&(process, *from, disk)) else { return };
                         if asked == attempt && its_link == link && accepted < epoch {
-                            self.promised.entry((process, *epoch)).or_default().push((*from, *disk, *credentials));
+                            self.promised.entry((process, *epoch)).or_default().push((*from, disk, *credentials));
                         }
                     }
                     _ => {}
@@ -82,10 +87,10 @@ impl Invariant for EpochQuorum {
                     return;
                 }
                 Self::must_be_quorum(world, *by, "picks an epoch", |id, disk| {
-                    let asked = self.asked.get(&(server.process, id));
-                    asked.is_some_and(|(_, _, its, accepted)| {
-                        (disk == Incarnation(0) || disk == *its) && accepted < epoch
-                    })
+                    let any = (server.process, id, Incarnation(0))..=(server.process, id, Incarnation(u128::MAX));
+                    let mut asked = self.asked.range(any);
+                    asked
+                        .any(|((.., its), (.., accepted))| (disk == Incarnation(0) || disk == *its) && accepted < epoch)
                 });
             }
             Fact::Sent { by, message: Message::AckEpoch { epoch, .. }, .. } => {

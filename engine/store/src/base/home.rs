@@ -10,6 +10,7 @@ use super::{
     backend::{Backend, SPARE_BYTES},
     database::{Entries, Mark, Opened, STRETCHES, Snapshot, Step, Trouble},
     ledger::Ledger,
+    names::{home_name, side_name},
     record,
     run::unseal,
     senseless,
@@ -464,12 +465,4 @@ fn missing_is_damage(error: io::Error) -> BaseError {
     } else {
         error.into()
     }
-}
-
-pub(super) fn home_name(id: u64) -> String {
-    format!("base-{id}.redb")
-}
-
-pub(super) fn side_name(id: u64) -> String {
-    format!("base-{id}.crc")
 }

@@ -30,14 +30,17 @@
 //! `backend.rs` explains how redb's pages are guarded.
 
 mod backend;
+mod backlog;
 mod cache;
 mod database;
+mod error;
 mod filter;
 mod home;
 mod install;
 mod ledger;
 mod manifest;
 mod merge;
+mod names;
 mod reader;
 mod receive;
 pub(crate) mod record;
@@ -48,24 +51,25 @@ mod senseless;
 mod side;
 mod version;
 
+pub use error::BaseError;
 pub use ledger::Counters;
+pub(super) use names::id_of;
 pub use reader::BaseReader;
 pub use receive::{BaseSink, copy_bytes_max};
 pub use scrub::{Patrol, Scrub, Scrubbed};
 pub use senseless::PanicNote;
 
 use crate::disk::Disk;
-use crate::image::ImageError;
 use bytes::Bytes;
 use cache::BlockCache;
 use database::{Mark, Opened, Step};
-use home::{Home, home_name, side_name};
+use home::Home;
 use ledger::Ledger;
 use manifest::Manifest;
 use merge::Merge;
+use names::{home_name, manifest_name, note_name, number_of, run_name, side_name, unfinished_name};
 use run::{DELETED, Run, RunWriter};
 use run_id::RunId;
-use senseless::note_name;
 use std::{
     collections::BTreeSet,
     fmt, io,
@@ -74,20 +78,8 @@ use std::{
 };
 use version::Version;
 use zoolet_machine::seam::action::{Checkpoint, CheckpointMeta, Generation};
-use zoolet_machine::seam::event::BaseFailure;
 use zoolet_machine::state::Changes;
 use zoolet_model::Zxid;
-
-/// Maximum number of runs, as a multiple of [`Options::runs_max`], while merges have space.
-///
-/// From half of this limit on, each checkpoint first does its share of the merge. Otherwise one
-/// checkpoint would have to wait for the whole merge.
-const RUNS_LIMIT: usize = 4;
-/// The same limit while no merge has space.
-///
-/// Deletes would free space, and deletes arrive in checkpoints, so more checkpoints are let
-/// through. Each run is one more open file.
-const RUNS_LIMIT_WITHOUT_ROOM: usize = 2 * RUNS_LIMIT;
 
 /// Largest file of a base without records, bytes.
 const NEWBORN_BYTES_MAX: u64 = 2 << 20;
@@ -109,83 +101,6 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self { cache_bytes: 4 << 20, merge_step_bytes: 256 << 10, runs_max: 16, table_bytes_max: 4 << 20 }
-    }
-}
-
-/// Why creating, opening or updating the base failed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum BaseError {
-    /// The disk is full. Reads go on, and the same checkpoint may be retried.
-    NoSpace,
-    /// Stored bytes differ from the bytes written. The base must be replaced.
-    Damaged(String),
-    /// A number exceeds the range of the format or of this machine. Stored data is sound, and reads
-    /// go on.
-    TooLarge(String),
-    /// The device reported an error. After a failed sync, every later checkpoint fails too
-    /// ([`Base::sync_failed`]).
-    Io(String),
-}
-
-impl BaseError {
-    fn from_io(error: &io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
-            // A file shorter than its header says has lost its end.
-            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Self::Damaged(error.to_string()),
-            io::ErrorKind::FileTooLarge => Self::TooLarge(error.to_string()),
-            _ => Self::Io(error.to_string()),
-        }
-    }
-
-    /// Adds the file name to the message.
-    fn of(self, name: &str) -> Self {
-        let say = |what: String| if what.contains(name) { what } else { format!("{name}: {what}") };
-        match self {
-            Self::Damaged(what) => Self::Damaged(say(what)),
-            Self::TooLarge(what) => Self::TooLarge(say(what)),
-            Self::Io(what) => Self::Io(say(what)),
-            Self::NoSpace => Self::NoSpace,
-        }
-    }
-}
-
-impl From<io::Error> for BaseError {
-    fn from(error: io::Error) -> Self {
-        Self::from_io(&error)
-    }
-}
-
-impl From<ImageError> for BaseError {
-    fn from(error: ImageError) -> Self {
-        match error {
-            ImageError::NoSpace | ImageError::NoRoom { .. } => Self::NoSpace,
-            ImageError::Damaged(what) | ImageError::Source(BaseFailure::Damaged(what)) => Self::Damaged(what),
-            ImageError::TooLarge(what) => Self::TooLarge(what),
-            ImageError::Io(what) | ImageError::Source(BaseFailure::Io(what)) => Self::Io(what),
-        }
-    }
-}
-
-impl fmt::Display for BaseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSpace => f.write_str("no space left for the base"),
-            Self::Damaged(what) => write!(f, "the base is damaged: {what}"),
-            Self::TooLarge(what) => write!(f, "the base is too large: {what}"),
-            Self::Io(what) => write!(f, "the base cannot be read or written: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for BaseError {}
-
-impl From<BaseError> for BaseFailure {
-    fn from(error: BaseError) -> Self {
-        match error {
-            BaseError::Damaged(what) => Self::Damaged(what),
-            BaseError::NoSpace | BaseError::TooLarge(_) | BaseError::Io(_) => Self::Io(error.to_string()),
-        }
     }
 }
 
@@ -573,66 +488,6 @@ impl Core {
         RunWriter::create(&self.disk, run_name(self.id, number), number, &self.ledger, &self.cache, keys)
     }
 
-    /// Does this checkpoint's share of the merge. `needed_bytes`: space that the checkpoint takes.
-    ///
-    /// Checkpoints may arrive faster than the steps between them can merge. Then each checkpoint
-    /// waits a little.
-    fn merge_before_checkpoint(&self, writing: &mut Writing, needed_bytes: u64) -> Result<(), BaseError> {
-        let limit = self.options.runs_max.saturating_mul(RUNS_LIMIT);
-        let (Writing { numbers, merge, .. }, version) = (writing, self.version());
-        let (runs, begin) = (version.runs.len(), limit / 2);
-        if runs >= begin {
-            let merging = merge.as_ref().map_or(&version.runs, Merge::runs);
-            let left_bytes = merge.as_ref().map_or_else(|| merge::left_bytes(merging), Merge::left_bytes);
-            // The rest of the merge is spread over the coming checkpoints. It ends by the time
-            // there are as many new runs as it merges, so there are at most `limit` runs.
-            let checkpoints = (begin + merging.len().min(begin)).saturating_sub(runs).max(1) as u64;
-            for _ in 0..left_bytes.div_ceil(self.options.merge_step_bytes).div_ceil(checkpoints) {
-                match merge::step(self, merge, numbers, false, needed_bytes) {
-                    Ok(_) => {}
-                    // On a full disk the checkpoint goes before the merge, because checkpoints
-                    // bring the deletes.
-                    Err(BaseError::NoSpace) => break,
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        self.merge_what_is_too_much(merge, numbers, needed_bytes)?;
-        if matches!(merge, Some(Merge::IntoRun(_))) && self.need_space(needed_bytes).is_err() {
-            // Dropping the merge removes its half-written run.
-            *merge = None;
-        }
-        Ok(())
-    }
-
-    /// Merges until the number of runs and the memory of their tables are within bounds.
-    ///
-    /// If only the number of runs is too high and a merge lacks space, the checkpoint may go first.
-    /// [`RUNS_LIMIT_WITHOUT_ROOM`] bounds this.
-    fn merge_what_is_too_much(
-        &self,
-        merge: &mut Option<Merge>,
-        numbers: &mut u64,
-        needed_bytes: u64,
-    ) -> Result<(), BaseError> {
-        let times = |limit| self.options.runs_max.saturating_mul(limit);
-        loop {
-            let version = self.version();
-            let runs = version.runs.len();
-            let are_tables_too_large = version.table_bytes() >= self.options.table_bytes_max / 4 * 3;
-            if runs < times(RUNS_LIMIT) && !are_tables_too_large {
-                return Ok(());
-            }
-            let may_wait = runs < times(RUNS_LIMIT_WITHOUT_ROOM) && !are_tables_too_large;
-            match merge::step(self, merge, numbers, false, if may_wait { needed_bytes } else { 0 }) {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
-                Err(BaseError::NoSpace) if may_wait => return Ok(()),
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
     fn need_space(&self, bytes: u64) -> Result<(), BaseError> {
         if self.disk.free_bytes()? < bytes { Err(BaseError::NoSpace) } else { Ok(()) }
     }
@@ -728,27 +583,4 @@ fn remove_if_there(disk: &dyn Disk, name: &str) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
-}
-
-fn manifest_name(id: u64) -> String {
-    format!("base-{id}.manifest")
-}
-
-fn unfinished_name(id: u64) -> String {
-    format!("base-{id}.manifest.tmp")
-}
-
-fn run_name(id: u64, number: u64) -> String {
-    format!("base-{id}-{number}.run")
-}
-
-pub(super) fn id_of(name: &str) -> Option<u64> {
-    let name = name.strip_prefix("base-")?;
-    let end = name.find(['-', '.'])?;
-    let known = [".run", ".manifest", ".manifest.tmp", ".redb", ".crc", ".panic"].iter().any(|end| name.ends_with(end));
-    name[..end].parse().ok().filter(|_| known)
-}
-
-fn number_of(name: &str) -> Option<u64> {
-    name.strip_suffix(".run")?.rsplit_once('-')?.1.parse().ok().filter(|number| *number < run::NUMBERS_END)
 }

@@ -5,7 +5,7 @@
 //! process too. So the process's panic hook asks [`PanicNote::due`] and leaves that note beside the
 //! file. The next opening of the base finds the note and reports the same damage.
 
-use super::BaseError;
+use super::{BaseError, names::note_name};
 use crate::disk::Disk;
 use std::{
     cell::RefCell,
@@ -105,10 +105,6 @@ pub(super) fn look_for_note(disk: &dyn Disk, base: u64) -> Result<(), BaseError>
     let what =
         format!("{SENSELESS}: a server crashed over it, as {note} records; keep a copy of that file for a bug report");
     Err(BaseError::Damaged(what))
-}
-
-pub(super) fn note_name(base: u64) -> String {
-    format!("base-{base}.panic")
 }
 
 #[cfg(test)]

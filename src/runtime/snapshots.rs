@@ -14,9 +14,10 @@ use zoolet_machine::seam::peer::{ReceivedSnapshot, TransferId};
 use zoolet_machine::{Event, Limits};
 use zoolet_model::ServerId;
 use zoolet_store::SnapshotSink;
+use zoolet_store::SnapshotSource;
 use zoolet_store::base::{Base, BaseReader};
 use zoolet_store::disk::Disk;
-use zoolet_store::image::{ImageError, SnapshotSource};
+use zoolet_store::image::ImageError;
 use zoolet_transport::peer::{SnapshotBytes, SnapshotSize, SnapshotTaker};
 
 /// Maximum wait of a transfer for the thread that reads the base.

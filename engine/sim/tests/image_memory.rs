@@ -12,9 +12,8 @@ use std::alloc::System;
 use std::path::Path;
 use std::sync::Arc;
 use zoolet_machine::record::key;
-use zoolet_store::FsDisk;
 use zoolet_store::base::{Base, Options};
-use zoolet_store::image::SnapshotSource;
+use zoolet_store::{FsDisk, SnapshotSource};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

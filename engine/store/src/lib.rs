@@ -25,4 +25,4 @@ pub use marker::{MARKER, MARKER_UNFINISHED, Marker};
 pub use meter::{Meter, MeteredDisk};
 pub use open::{Health, OpenError, Store};
 pub use reserve::{Reserve, disk_bytes_min};
-pub use snapshot::{Received, SnapshotSink};
+pub use snapshot::{Received, SnapshotSink, SnapshotSource};

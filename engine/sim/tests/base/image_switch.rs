@@ -16,9 +16,8 @@ use zoolet_model::Zxid;
 use zoolet_sim::{disk::SimDisk, machine::tiny_limits};
 use zoolet_store::base::Base;
 use zoolet_store::disk::Disk;
-use zoolet_store::image::SnapshotSource;
 use zoolet_store::log::Receiving;
-use zoolet_store::{SnapshotSink, Store, Strategy};
+use zoolet_store::{SnapshotSink, SnapshotSource, Store, Strategy};
 
 const CHAIN: u128 = 0x77;
 

@@ -12,9 +12,10 @@ use zoolet_machine::seam::action::BaseRead;
 use zoolet_machine::seam::event::BaseFailure;
 use zoolet_machine::state::Changes;
 use zoolet_sim::disk::{Random, SimDisk};
+use zoolet_store::SnapshotSource;
 use zoolet_store::base::{Base, BaseSink};
 use zoolet_store::disk::Disk;
-use zoolet_store::image::{self, ImageError, SnapshotSource};
+use zoolet_store::image::{self, ImageError};
 
 const NEW_ID: u64 = BASE_ID + 1;
 

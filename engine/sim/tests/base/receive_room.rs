@@ -8,8 +8,9 @@ use bytes::Bytes;
 use std::sync::Arc;
 use zoolet_machine::record::key;
 use zoolet_sim::disk::SimDisk;
+use zoolet_store::SnapshotSource;
 use zoolet_store::base::Base;
-use zoolet_store::image::{ImageError, SnapshotSource};
+use zoolet_store::image::ImageError;
 
 /// Bytes received at a time.
 const CHUNK: usize = 64 << 10;

@@ -23,9 +23,8 @@ use zoolet_sim::{
 };
 use zoolet_store::base::Base;
 use zoolet_store::disk::Disk;
-use zoolet_store::image::SnapshotSource;
 use zoolet_store::log::Log;
-use zoolet_store::{Health, SnapshotSink, Store, Strategy};
+use zoolet_store::{Health, SnapshotSink, SnapshotSource, Store, Strategy};
 use zoolet_zab::{Config, EnsembleId, Incarnation, Kind, Member};
 
 const BORN: u128 = 77;

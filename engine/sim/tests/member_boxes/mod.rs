@@ -18,9 +18,8 @@ use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, Serv
 use zoolet_sim::client::NOW;
 use zoolet_sim::disk::SimDisk;
 use zoolet_store::base::{Base, BaseReader};
-use zoolet_store::image::SnapshotSource;
 use zoolet_store::log::{Log, ReadError};
-use zoolet_store::{Reserve, SnapshotSink, Store, Strategy};
+use zoolet_store::{Reserve, SnapshotSink, SnapshotSource, Store, Strategy};
 use zoolet_zab::{Config, Timing};
 
 /// An answer that a connection received.

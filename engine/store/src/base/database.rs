@@ -1,6 +1,7 @@
 //! How redb is used: every setting and every table.
 
-use super::{BaseError, backend::Backend, record, run::DELETED, senseless::ours, side::BLOCK};
+use super::{BaseError, backend::Backend, run::DELETED, senseless::ours, side::BLOCK};
+use crate::image::record;
 use redb::{
     Builder, Database, Range, ReadOnlyTable, ReadableDatabase, StorageError, TableDefinition, WriteTransaction,
 };

@@ -21,13 +21,7 @@ pub enum BaseError {
 
 impl BaseError {
     pub(super) fn from_io(error: &io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
-            // A file shorter than its header says has lost its end.
-            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Self::Damaged(error.to_string()),
-            io::ErrorKind::FileTooLarge => Self::TooLarge(error.to_string()),
-            _ => Self::Io(error.to_string()),
-        }
+        ImageError::from_io(error).into()
     }
 
     /// Adds the file name to the message.
@@ -59,6 +53,17 @@ impl From<ImageError> for BaseError {
     }
 }
 
+impl From<BaseError> for ImageError {
+    fn from(error: BaseError) -> Self {
+        match error {
+            BaseError::NoSpace => Self::NoSpace,
+            BaseError::Damaged(what) => Self::Damaged(what),
+            BaseError::TooLarge(what) => Self::TooLarge(what),
+            BaseError::Io(what) => Self::Io(what),
+        }
+    }
+}
+
 impl fmt::Display for BaseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -78,5 +83,17 @@ impl From<BaseError> for BaseFailure {
             BaseError::Damaged(what) => Self::Damaged(what),
             BaseError::NoSpace | BaseError::TooLarge(_) | BaseError::Io(_) => Self::Io(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reported as damage, this error would make a leader discard its sound base.
+    #[test]
+    fn what_the_format_has_no_numbers_for_is_no_damage() {
+        let error = BaseError::from(ImageError::TooLarge("a number".into()));
+        assert!(matches!(BaseFailure::from(error.clone()), BaseFailure::Io(_)), "{error}");
     }
 }

@@ -11,12 +11,12 @@ use super::{
     database::{Entries, Mark, Opened, STRETCHES, Snapshot, Step, Trouble},
     ledger::Ledger,
     names::{home_name, side_name},
-    record,
     run::unseal,
     senseless,
     side::{BLOCK, Side},
 };
 use crate::disk::{Disk, DiskFile};
+use crate::image::record;
 use bytes::Bytes;
 use std::{
     fmt, io,

@@ -3,9 +3,9 @@
 use super::{
     Base, BaseError, Options,
     database::{Mark, Opened},
-    record,
 };
 use crate::disk::Disk;
+use crate::image::record;
 use crate::image::{Image, ImageError};
 use std::sync::Arc;
 use zoolet_machine::record::digest::record_hash;

@@ -43,7 +43,6 @@ mod merge;
 mod names;
 mod reader;
 mod receive;
-pub(crate) mod record;
 mod run;
 mod run_id;
 mod scrub;
@@ -60,6 +59,7 @@ pub use scrub::{Patrol, Scrub, Scrubbed};
 pub use senseless::PanicNote;
 
 use crate::disk::Disk;
+use crate::image::record;
 use bytes::Bytes;
 use cache::BlockCache;
 use database::{Mark, Opened, Step};

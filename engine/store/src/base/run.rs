@@ -10,10 +10,10 @@ use super::{
     cache::BlockCache,
     filter::{self, Filter},
     ledger::Ledger,
-    record,
 };
 use crate::disk::{Disk, DiskFile};
 use crate::image::format::{BLOCK, BLOCK_BYTES, Extent, Header, Sparse, in_memory, length};
+use crate::image::record;
 use crate::image::write::Writer;
 use bytes::Bytes;
 use std::{

@@ -1,6 +1,7 @@
 //! Reads the whole base slowly from time to time, to find damage in records that no request reads.
 
-use super::{Base, BaseReader, record};
+use super::{Base, BaseReader};
+use crate::image::record;
 use zoolet_machine::record::digest::record_hash;
 use zoolet_machine::seam::event::{BaseFailure, Shortage};
 

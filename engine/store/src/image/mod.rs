@@ -15,15 +15,13 @@
 pub(crate) mod format;
 #[cfg(feature = "mmap")]
 mod map;
-mod source;
+pub(crate) mod record;
 mod subtree;
 pub(crate) mod write;
 
-pub use source::SnapshotSource;
 pub use subtree::Subtree;
 pub use write::write;
 
-use crate::base::{BaseError, record};
 use crate::disk::{Disk, DiskFile};
 use bytes::Bytes;
 use format::{BLOCK, BLOCK_BYTES, Extent, Header, Sparse, in_memory, length};
@@ -77,20 +75,21 @@ impl fmt::Display for ImageError {
 
 impl std::error::Error for ImageError {}
 
-impl From<io::Error> for ImageError {
-    fn from(error: io::Error) -> Self {
-        BaseError::from(error).into()
+impl ImageError {
+    pub(crate) fn from_io(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
+            // A file shorter than its header says has lost its end.
+            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Self::Damaged(error.to_string()),
+            io::ErrorKind::FileTooLarge => Self::TooLarge(error.to_string()),
+            _ => Self::Io(error.to_string()),
+        }
     }
 }
 
-impl From<BaseError> for ImageError {
-    fn from(error: BaseError) -> Self {
-        match error {
-            BaseError::NoSpace => Self::NoSpace,
-            BaseError::Damaged(what) => Self::Damaged(what),
-            BaseError::TooLarge(what) => Self::TooLarge(what),
-            BaseError::Io(what) => Self::Io(what),
-        }
+impl From<io::Error> for ImageError {
+    fn from(error: io::Error) -> Self {
+        Self::from_io(&error)
     }
 }
 
@@ -398,10 +397,10 @@ fn unseal<'a>(key: &[u8], stored: &'a [u8]) -> Result<&'a [u8], ImageError> {
         .ok_or_else(|| damaged(format!("record {} does not match its checksum", key.escape_ascii())))
 }
 
-fn damaged(what: impl Into<String>) -> ImageError {
+pub(crate) fn damaged(what: impl Into<String>) -> ImageError {
     ImageError::Damaged(what.into())
 }
 
-fn too_large(what: impl Into<String>) -> ImageError {
+pub(crate) fn too_large(what: impl Into<String>) -> ImageError {
     ImageError::TooLarge(what.into())
 }

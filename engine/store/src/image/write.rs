@@ -5,9 +5,8 @@
 use super::{
     ImageError,
     format::{BLOCK, BLOCK_BYTES, ExtentBuilder, Header, SparseBuilder},
-    too_large,
+    record, too_large,
 };
-use crate::base::record;
 use crate::disk::{Disk, DiskFile};
 use std::{io, sync::Arc};
 use xxhash_rust::xxh3::Xxh3Default;
@@ -93,7 +92,7 @@ fn fill(writer: &mut Writer, source: &dyn BaseRead) -> Result<u128, ImageError> 
     Ok(digest)
 }
 
-pub(super) fn not_its_digest() -> ImageError {
+pub(crate) fn not_its_digest() -> ImageError {
     ImageError::Source(BaseFailure::Damaged("its records do not match its digest".into()))
 }
 
@@ -262,8 +261,6 @@ mod tests {
             writer.finish(Zxid::ZERO, 0, b"").unwrap_err()
         });
         assert!(matches!(error, ImageError::TooLarge(_)), "{error}");
-        assert!(matches!(BaseFailure::from(error.clone()), BaseFailure::Io(_)), "{error}");
-        let error = crate::base::BaseError::from(error);
         assert!(matches!(BaseFailure::from(error.clone()), BaseFailure::Io(_)), "{error}");
     }
 }

@@ -16,9 +16,9 @@ use zoolet_machine::seam::peer::{
 };
 use zoolet_machine::{Event, Limits};
 use zoolet_store::base::{Base, BaseReader};
-use zoolet_store::image::{ImageError, SnapshotSource};
+use zoolet_store::image::ImageError;
 use zoolet_store::log::ReadError;
-use zoolet_store::{MeteredDisk, SnapshotSink};
+use zoolet_store::{MeteredDisk, SnapshotSink, SnapshotSource};
 use zoolet_zab::ServerId;
 
 /// Streams of a link: one for each of the two reliable lanes, and one for snapshots.

@@ -4,12 +4,12 @@
 //! 1. `SnapBegin` in the log
 //! 2. the new base, complete and verified ([`SnapshotSink`])
 //! 3. `SnapEnd` in the log, which makes the new base current
-//! 4. [`super::base::Base::retire`] for the old base
+//! 4. [`crate::base::Base::retire`] for the old base
 //!
 //! A restart before SnapEnd finds the old base and history; a later restart finds the new ones.
 //! Each start removes files that belong to neither.
 
-use super::{
+use crate::{
     base::{Base, BaseSink},
     disk::Disk,
     image::ImageError,
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use zoolet_machine::limits::Limits;
 use zoolet_machine::server::BaseState;
 
-/// Takes the bytes of a [`super::image::SnapshotSource`] in order.
+/// Takes the bytes of a [`super::SnapshotSource`] in order.
 ///
 /// Dropped before it is finished, it removes its files.
 #[derive(Debug)]

@@ -8,13 +8,10 @@
 //! The stream has no sparse table and no checksums. Both grow with the tree, and the receiver
 //! builds a base from the records alone.
 
-use super::{
-    ImageError, damaged,
-    format::{BLOCK_BYTES, ExtentBuilder, Header, in_memory},
-    too_large,
-    write::not_its_digest,
-};
-use crate::base::{BaseReader, record};
+use crate::base::BaseReader;
+use crate::image::format::{BLOCK_BYTES, ExtentBuilder, Header, in_memory};
+use crate::image::write::not_its_digest;
+use crate::image::{ImageError, damaged, record, too_large};
 use std::{
     fmt,
     sync::{Mutex, PoisonError},

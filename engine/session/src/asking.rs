@@ -1,7 +1,7 @@
 //! A request, from its submission to its answer.
 
-use crate::link::{Answer, Link};
-use crate::slots::Ticket;
+use crate::link::{Link, Ticket};
+use crate::slots::Answer;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;

@@ -25,9 +25,13 @@ mod size;
 mod slots;
 mod state;
 mod surroundings;
+#[cfg(test)]
+mod tests;
 mod wait;
+mod wakers;
 mod watch;
 mod watchdog;
+mod watching;
 
 pub use asking::Asked;
 pub use link::Link;
@@ -38,13 +42,13 @@ pub use reads::{Consistency, Reads};
 pub use state::States;
 pub use surroundings::{Surroundings, Timer, Timers};
 pub use wait::Wait;
-pub use watch::{OneShotWatch, WatchStream};
+pub use watching::{OneShotWatch, WatchStream};
 pub use zoolet_model::{Error, LostReason, SessionState, WatchItem, Watched};
 
 use asking::Asking;
 use bytes::Bytes;
-use link::Answer;
-use slots::Ticket;
+use link::Ticket;
+use slots::Answer;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;

@@ -1,15 +1,19 @@
 //! Reply slots, one per request in flight; reused, so a request allocates nothing.
 
 use super::life::Sign;
-use super::{Link, link::Answer};
 use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use zoolet_machine::Budget;
 use zoolet_machine::budget::Part;
-use zoolet_model::{Error, Request};
+use zoolet_model::{Error, Reply, Request};
+
+/// An answer with the zxid of its header.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Answer {
+    pub(super) zxid: i64,
+    pub(super) reply: Reply,
+}
 
 /// A slot's index. The request's xid is the index plus one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -213,7 +217,7 @@ impl Slots {
         matches!(self.slots.get(id.0 as usize), Some(Slot::Waiting { .. } | Slot::Abandoned { .. }))
     }
 
-    fn poll(&mut self, id: SlotId, context: &Context<'_>) -> Poll<Result<Answer, Error>> {
+    pub(super) fn poll(&mut self, id: SlotId, context: &Context<'_>) -> Poll<Result<Answer, Error>> {
         let Some(slot) = self.slots.get_mut(id.0 as usize) else { return Poll::Ready(Err(Error::ConnectionLoss)) };
         if let Slot::Waiting { waker, .. } | Slot::Queued { waker, .. } = slot {
             match waker {
@@ -234,7 +238,7 @@ impl Slots {
     }
 
     /// Records that the slot's ticket was dropped.
-    fn abandon(&mut self, id: SlotId) {
+    pub(super) fn abandon(&mut self, id: SlotId) {
         let Some(slot) = self.slots.get_mut(id.0 as usize) else { return };
         match std::mem::replace(slot, Slot::Free) {
             Slot::Waiting { watch, .. } | Slot::Abandoned { watch } => {
@@ -250,49 +254,11 @@ impl Slots {
     }
 }
 
-/// Waits for one answer.
-#[derive(Debug)]
-pub(super) struct Ticket {
-    link: Arc<Link>,
-    /// `None` once the answer was taken.
-    slot: Option<SlotId>,
-}
-
-impl Ticket {
-    pub(super) fn new(link: Arc<Link>, slot: SlotId) -> Self {
-        Self { link, slot: Some(slot) }
-    }
-}
-
-impl Future for Ticket {
-    type Output = Result<Answer, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(slot) = self.slot else { return Poll::Ready(Err(Error::Closed)) };
-        let (answer, wakers) = self.link.with_slots(|slots| slots.poll(slot, context));
-        wakers.wake();
-        if answer.is_ready() {
-            self.slot = None;
-        }
-        answer
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        if let Some(slot) = self.slot {
-            let ((), wakers) = self.link.with_slots(|slots| slots.abandon(slot));
-            wakers.wake();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::life::Shows;
     use zoolet_machine::Limits;
-    use zoolet_model::Reply;
 
     const SIGN: Sign = Sign { sent: std::time::Duration::ZERO, shows: Shows::Nothing };
 

@@ -1,12 +1,11 @@
 //! A watchdog that closes a session unless its owner shows that it is alive.
 
-use crate::link::Link;
-use crate::{Timer, lock};
+use crate::{Surroundings, Timer, lock};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, Weak};
-use std::task::{Context, Wake, Waker};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 /// How long an owner may be silent, and when it last called `touch`.
@@ -16,17 +15,6 @@ pub(crate) struct Watchdog {
     /// Time of the last touch, in nanoseconds.
     touched: AtomicU64,
     timer: Mutex<Option<Timer>>,
-}
-
-/// Wakes the watchdog check. Holds the link weakly: the session may end meanwhile.
-struct Alarm(Weak<Link>);
-
-impl Wake for Alarm {
-    fn wake(self: Arc<Self>) {
-        if let Some(link) = self.0.upgrade() {
-            link.look_at_watchdog();
-        }
-    }
 }
 
 impl Watchdog {
@@ -45,20 +33,20 @@ impl Watchdog {
         drop(timer);
     }
 
-    /// Returns whether the owner was silent for too long. If not, sets a timer for the next check.
-    pub(crate) fn is_due_or_waits(&self, link: &Arc<Link>) -> bool {
-        let surroundings = link.surroundings();
+    /// Returns whether the owner was silent for too long.
+    ///
+    /// If not, sets a timer that wakes `alarm` for the next check.
+    pub(crate) fn is_due_or_waits(&self, surroundings: &Arc<dyn Surroundings>, alarm: impl FnOnce() -> Waker) -> bool {
         let due = Duration::from_nanos(self.touched.load(Relaxed)).saturating_add(self.patience);
         if surroundings.now() >= due {
             self.rest();
             return true;
         }
-        let waker = Waker::from(Arc::new(Alarm(Arc::downgrade(link))));
         let mut timer = Timer::new(Arc::clone(surroundings), due);
         // The timer is ready at once in two cases. Either the machine has ended, and the session
         // with it; then this returns `false`. Or `due` has passed since the check above; then no
         // wake-up would follow, so this returns `true`.
-        let is_over = Pin::new(&mut timer).poll(&mut Context::from_waker(&waker)).is_ready();
+        let is_over = Pin::new(&mut timer).poll(&mut Context::from_waker(&alarm())).is_ready();
         let former = lock(&self.timer).replace(timer);
         drop(former);
         is_over && surroundings.now() >= due

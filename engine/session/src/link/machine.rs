@@ -1,38 +1,19 @@
 //! The machine's side: connections, and the delivery of answers and watch events in order.
 
 use super::super::slots::SlotId;
-use super::{Answer, Link, State, Wakers, XID_PING, XID_UNHEARD, XID_WATCHES};
+use super::{Answer, BEHIND_MAX, Behind, Link, State, Wakers, XID_PING, XID_UNHEARD, XID_WATCHES};
 use crate::errands::Errands;
 use crate::life::{self, Shows, Sign};
 use crate::lock;
 use crate::watchdog::Watchdog;
 use bytes::Bytes;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
 use std::time::Duration;
 use zoolet_machine::ConnId;
 use zoolet_model::{
     ConnectReply, ConnectRequest, Error, ErrorCode, LostReason, Reply, Request, SessionState, WatchEvent,
 };
-
-/// Maximum number of items that wait behind one answer completed off the core.
-///
-/// Beyond it, watch events are dropped, and the session asks for them afterwards.
-pub(super) const BEHIND_MAX: usize = 4096;
-
-/// An item that waits for an answer completed off the core.
-#[derive(Debug)]
-pub(super) enum Behind {
-    /// The place of that answer.
-    Pending {
-        xid: i32,
-    },
-    Reply {
-        xid: i32,
-        zxid: i64,
-        result: Result<Reply, ErrorCode>,
-    },
-    Notify(WatchEvent),
-}
 
 impl Link {
     /// Returns the first message of a new connection.
@@ -213,7 +194,7 @@ impl Link {
     }
 
     /// Checks the watchdog: closes the session, or sets a timer for the next check.
-    pub(crate) fn look_at_watchdog(self: &Arc<Self>) {
+    fn look_at_watchdog(self: &Arc<Self>) {
         let Some(watchdog) = self.watchdog.get() else { return };
         let (is_over, opened) = {
             let state = lock(&self.state);
@@ -225,7 +206,7 @@ impl Link {
         if !opened {
             watchdog.touch(self.surroundings.now());
         }
-        if watchdog.is_due_or_waits(self) {
+        if watchdog.is_due_or_waits(&self.surroundings, || Waker::from(Arc::new(Alarm(Arc::downgrade(self))))) {
             self.close_untouched();
         }
     }
@@ -361,5 +342,16 @@ impl State {
             all.append(self.ask_for_missed(|xid, request| link.outbox.request(conn, xid, request)));
         }
         all
+    }
+}
+
+/// Wakes the watchdog check. Holds the link weakly: the session may end meanwhile.
+struct Alarm(Weak<Link>);
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        if let Some(link) = self.0.upgrade() {
+            link.look_at_watchdog();
+        }
     }
 }

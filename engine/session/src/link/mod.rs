@@ -5,39 +5,33 @@
 
 mod machine;
 mod owner;
-#[cfg(test)]
-mod tests;
+mod ticket;
+
+pub(crate) use ticket::Ticket;
 
 use super::errands::Errands;
 use super::life::{Life, Sign};
-use super::slots::Slots;
+use super::slots::{Answer, Slots};
+use super::wakers::Wakers;
 use super::watch::Watches;
 use crate::watchdog::Watchdog;
 use crate::{Outbox, Surroundings};
 use bytes::Bytes;
-use machine::Behind;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
 use zoolet_machine::{Budget, ConnId, Limits};
-use zoolet_model::{Error, Reply, SessionId, SessionSecret, SessionState, Text};
+use zoolet_model::{Error, ErrorCode, Reply, SessionId, SessionSecret, SessionState, Text, WatchEvent};
 
 /// The xid of requests whose answers are ignored; it names no slot.
 const XID_UNHEARD: i32 = -9;
 
 /// The xid of requests that register watches again, as in ZooKeeper's clients.
-const XID_WATCHES: i32 = -8;
+pub(super) const XID_WATCHES: i32 = -8;
 
 /// The xid of pings. Their answers wake no waiter, but they show that the session lives.
-const XID_PING: i32 = -2;
-
-/// An answer with the zxid of its header.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Answer {
-    pub(super) zxid: i64,
-    pub(super) reply: Reply,
-}
+pub(super) const XID_PING: i32 = -2;
 
 /// One in-process session.
 #[derive(Debug)]
@@ -82,28 +76,24 @@ struct State {
     readers: BTreeMap<u64, Waker>,
 }
 
-/// Wakers to wake once the lock is released.
-#[must_use = "wake the waiting tasks"]
-#[derive(Debug, Default)]
-pub(super) struct Wakers(Vec<Waker>, Option<Waker>);
+/// Maximum number of items that wait behind one answer completed off the core.
+///
+/// Beyond it, watch events are dropped, and the session asks for them afterwards.
+pub(super) const BEHIND_MAX: usize = 4096;
 
-impl Wakers {
-    /// Adds a waker. The first one, which is the usual case, allocates nothing.
-    pub(super) fn add(&mut self, waker: Option<Waker>) {
-        match waker {
-            Some(waker) if self.1.is_none() => self.1 = Some(waker),
-            more => self.0.extend(more),
-        }
-    }
-
-    pub(super) fn append(&mut self, mut more: Wakers) {
-        self.0.append(&mut more.0);
-        self.add(more.1);
-    }
-
-    pub(super) fn wake(self) {
-        self.0.into_iter().chain(self.1).for_each(Waker::wake);
-    }
+/// An item that waits for an answer completed off the core.
+#[derive(Debug)]
+enum Behind {
+    /// The place of that answer.
+    Pending {
+        xid: i32,
+    },
+    Reply {
+        xid: i32,
+        zxid: i64,
+        result: Result<Reply, ErrorCode>,
+    },
+    Notify(WatchEvent),
 }
 
 impl Link {

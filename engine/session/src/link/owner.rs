@@ -1,9 +1,9 @@
 //! The owner's side: sends requests and registers wakers.
 
 use super::super::size;
-use super::super::slots::{SlotId, Slots, Ticket};
+use super::super::slots::{SlotId, Slots};
 use super::super::watch::Watches;
-use super::{Link, State, Wakers, XID_UNHEARD};
+use super::{Link, State, Ticket, Wakers, XID_UNHEARD};
 use crate::life::{Shows, Sign};
 use crate::{Surroundings, lock};
 use bytes::Bytes;

@@ -1,0 +1,97 @@
+//! How a session ends.
+
+use super::*;
+
+#[test]
+fn a_session_that_is_refused_is_lost() {
+    let (mut machine, session) = Machine::connected();
+    machine.links.close(machine.conn).unwrap();
+    machine.dial();
+    assert_eq!(machine.accept(0), []);
+    assert_eq!(session.state(), SessionState::Lost(LostReason::Expired));
+    assert!(machine.links.close(machine.conn).is_none(), "there is nothing to connect again");
+}
+
+/// Another server may apply the end first. It may then grant the owner's lock to another session
+/// before this server has answered.
+#[test]
+fn a_session_that_closes_is_over_for_its_owner_before_anybody_else_hears_of_it() {
+    let (machine, session) = Machine::connected();
+    let other = session.clone();
+    let before = submit(&session, delete("/1"));
+    let (xid, _) = machine.requests().remove(0);
+    let mut watch = pin!(OneShotWatch::new(&machine.link, "/w".into(), Arm::Data));
+    machine.link.reply(XID_PING, 1, Ok(Reply::Empty));
+    machine.ping();
+    machine.link.reply(XID_PING, 1, Ok(Reply::Empty));
+    assert!(other.safe_until() > Instant::START);
+    let mut states = other.states();
+    assert_eq!(states.next().wait(), Some(SessionState::Connected));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    assert!(pin!(states.next()).poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(watch.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+
+    let mut closing = pin!(session.close());
+    assert!(poll(closing.as_mut()).is_pending());
+    let [(close_xid, Request::CloseSession)] = machine.requests()[..] else { panic!("it does not close") };
+    assert_eq!((other.state(), other.safe_until()), (SessionState::Closed, Instant::START));
+    assert_eq!(
+        (woken.0.load(SeqCst), states.next().wait(), states.next().wait()),
+        (2, Some(SessionState::Closed), None)
+    );
+    assert_eq!(watch.wait(), None);
+    assert_eq!(submit(&other, delete("/2")).wait(), Err(Error::Closed));
+    // Earlier requests are answered first, then the end.
+    machine.link.reply(xid, 1, Ok(Reply::Empty));
+    assert_eq!(before.wait(), Ok(Reply::Empty));
+    machine.link.reply(close_xid, 2, Ok(Reply::Empty));
+    assert_eq!(closing.wait(), Ok(()));
+    assert!(machine.links.find(machine.conn).is_some_and(|link| !link.closed()));
+    assert_eq!((other.state(), machine.requests()), (SessionState::Closed, vec![]));
+}
+
+#[test]
+fn whoever_still_waits_when_the_connection_of_a_closing_session_ends_waits_no_longer() {
+    let (mut machine, session) = Machine::connected();
+    let before = submit(&session, delete("/1"));
+    drop(session);
+    assert!(machine.links.close(machine.conn).is_none());
+    assert_eq!(before.wait(), Err(Error::Closed));
+
+    let (machine, session) = Machine::connected();
+    let closing = session.close();
+    machine.link.lost(LostReason::Stopped);
+    assert_eq!(closing.wait(), Err(Error::Lost(LostReason::Stopped)), "it had not begun");
+    let (machine, session) = Machine::connected();
+    let mut closing = pin!(session.close());
+    assert!(poll(closing.as_mut()).is_pending());
+    machine.link.lost(LostReason::Stopped);
+    assert_eq!(closing.wait(), Err(Error::Closed));
+}
+
+#[test]
+fn a_session_given_up_before_it_was_connected_closes_once_it_is() {
+    let (mut machine, session) = Machine::connected();
+    machine.links.close(machine.conn).unwrap();
+    drop(session);
+    machine.dial();
+    assert_eq!(machine.accept(7), [Request::CloseSession]);
+}
+
+#[test]
+fn what_waits_for_room_when_the_session_closes_is_not_sent() {
+    let (machine, session) = Machine::with(Limits { outstanding_max: 2, ..Limits::default() });
+    let first = submit(&session, delete("/1"));
+    let closing = [submit(&session, delete("/2")), submit(&session, Request::CloseSession)];
+    let behind = submit(&session, delete("/3"));
+    let sent = machine.requests();
+    machine.link.reply(sent[0].0, 1, Ok(Reply::Empty));
+    assert_eq!((first.wait(), session.state()), (Ok(Reply::Empty), SessionState::Closed));
+    let close = machine.requests();
+    assert_eq!(only_requests(&close), [Request::CloseSession]);
+    assert_eq!(behind.wait(), Err(Error::Closed));
+    machine.link.reply(sent[1].0, 2, Ok(Reply::Empty));
+    machine.link.reply(close[0].0, 3, Ok(Reply::Empty));
+    assert_eq!(closing.map(Wait::wait), [Ok(Reply::Empty), Ok(Reply::Empty)]);
+}

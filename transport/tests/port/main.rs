@@ -1,11 +1,13 @@
 //! The client port: codec, connections and delivery.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+mod bounds;
 mod codec;
 mod delivery;
 mod ensemble_words;
 mod fuzz;
 mod serving;
+mod words;
 
 #[path = "../fake/mod.rs"]
 mod fake;

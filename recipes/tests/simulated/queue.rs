@@ -10,10 +10,10 @@
 //!   finish.
 //! - 5, attempts given up: dropped takes and claims. `Left` records leftovers, and no item stays
 //!   claimed.
-//! - 6, herd: documented, and counted in [`an_item_wakes_whoever_waits_and_one_gets_it`].
-//! - 7, lost items, no bound, stale lists of priorities: claims,
-//!   [`a_queue_takes_no_more_than_its_bound_and_as_many_as_put_at_once`],
-//!   [`an_urgent_item_comes_before_those_that_were_listed`].
+//! - 6, herd: documented, and counted in `an_item_wakes_whoever_waits_and_one_gets_it`.
+//! - 7, lost items, no bound, stale lists of priorities: claims, and in `queue_order`
+//!   `a_queue_takes_no_more_than_its_bound_and_as_many_as_put_at_once` and
+//!   `an_urgent_item_comes_before_those_that_were_listed`.
 //! - 8 to 11 and 13: nothing depends on a clock, a cache, or a size on which participants may
 //!   disagree.
 
@@ -27,7 +27,7 @@ use zoolet_session::Session;
 use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
 use zoolet_sim::oracle::Changed;
 
-const PATH: Path = Path::from_static("/jobs");
+pub(crate) const PATH: Path = Path::from_static("/jobs");
 const RESULTS: Path = Path::from_static("/results");
 /// Number of producers, the first clients. The others consume.
 const PRODUCERS: usize = 2;
@@ -107,7 +107,7 @@ impl Jobs {
     }
 }
 
-fn queue(seat: &Seat<Noted>, lifetime: Lifetime) -> Queue<Session> {
+pub(crate) fn queue(seat: &Seat<Noted>, lifetime: Lifetime) -> Queue<Session> {
     Queue::new(seat.session.clone(), &PATH).unwrap().lifetime(lifetime)
 }
 
@@ -266,7 +266,7 @@ async fn break_claims(seat: &Seat<Noted>) -> Result<(), Next> {
 
 /// An item, as the tree shows it.
 #[derive(Default)]
-struct Item {
+pub(crate) struct Item {
     name: String,
     claims: u32,
     /// Zxid of each claim, and the number of claims up to it.
@@ -283,7 +283,7 @@ struct Item {
 }
 
 /// Collects the items by content, and checks the rules that the tree itself shows.
-fn items(ran: &Ran<Noted>) -> Result<BTreeMap<String, Item>, String> {
+pub(crate) fn items(ran: &Ran<Noted>) -> Result<BTreeMap<String, Item>, String> {
     let mut items: BTreeMap<String, Item> = BTreeMap::new();
     let mut contents: BTreeMap<String, String> = BTreeMap::new();
     let mut claims: BTreeMap<String, SessionId> = BTreeMap::new();
@@ -471,172 +471,6 @@ fn what_is_claimed_of_producers_that_may_die_is_done_once() {
 #[test]
 fn nobody_takes_what_somebody_works_on() {
     runs(How::Either, Lifetime::Persistent, false);
-}
-
-/// Regression: after the owner's look and before its deletion, an operator broke the claim and
-/// another consumer claimed the item. The owner deleted the other consumer's claim.
-#[test]
-fn whoever_gives_up_a_claim_that_was_broken_ends_nobody_elses() {
-    let live = |seat: Seat<Noted>| async move {
-        let queue = queue(&seat, Lifetime::Persistent);
-        let claims = Path::from_static("/jobs-claims");
-        for _ in 0..200 {
-            match seat.number {
-                0 if heard(&seat, queue.size().await).is_ok_and(|size| size == Some(0)) => drop(queue.put("one").await),
-                number if number + 1 == CLIENTS => {
-                    if let Ok(names) = seat.session.children(&claims).await
-                        && let Some(name) = names.iter().next()
-                    {
-                        let path = Path::new(zoolet_model::path::child(claims.as_str(), name)).unwrap();
-                        let _ = seat.session.delete(&path, zoolet_session::Version::Any).await;
-                    }
-                }
-                _ => drop(within(&seat, Duration::from_millis(50), queue.claim()).await),
-            }
-            seat.sleep(Duration::from_micros(seat.below(3000))).await;
-            if seat.session.state().is_over() {
-                return Next::AnotherSession;
-            }
-        }
-        Next::Done
-    };
-    run_seeds_of(10, |seed| Scenario::drawn(seed, CLIENTS), live, |ran| items(ran).map(drop));
-}
-
-#[test]
-fn a_queue_takes_no_more_than_its_bound_and_as_many_as_put_at_once() {
-    const BOUND: u32 = 4;
-    let live = |seat: Seat<Noted>| async move {
-        let queue = Queue::new(seat.session.clone(), &PATH).unwrap().items_max(BOUND);
-        let mut number = 0;
-        while number < 6 || seat.goes_on() {
-            number += 1;
-            seat.sleep(up_to(&seat, if number < 6 { 50 } else { 1000 })).await;
-            match queue.put(format!("{}.{}.{number}", seat.number, seat.life)).await {
-                Err(Error::Full) => seat.record(Noted::Full),
-                result => {
-                    if let Err(next) = heard(&seat, result) {
-                        return next;
-                    }
-                }
-            }
-        }
-        Next::Done
-    };
-    let bound = |ran: &Ran<Noted>| {
-        let puts = ran.changed()?.iter().filter(|change| change.path.starts_with("/jobs/")).count();
-        let refused = ran.facts.iter().any(|fact| fact.what == Noted::Full);
-        let most = BOUND as usize + CLIENTS - 1;
-        if puts <= most && refused { Ok(()) } else { Err(format!("{puts} items, refused: {refused}")) }
-    };
-    drawn(25, CLIENTS, live, bound);
-}
-
-#[test]
-fn items_come_in_the_order_in_which_they_were_put_in() {
-    let live = |seat: Seat<Noted>| async move {
-        let queue = queue(&seat, Lifetime::Persistent);
-        for number in 0..20 {
-            if seat.number == 0 {
-                queue.put(format!("{number:02}")).await.unwrap();
-            } else {
-                // A claim that is given up returns its item to its place.
-                drop(queue.claim().await.unwrap());
-                seat.sleep(Duration::from_secs(1)).await;
-                let item = queue.take().await.unwrap();
-                seat.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
-            }
-        }
-        Next::Done
-    };
-    let in_order = |ran: &Ran<Noted>| {
-        let took: Vec<_> = ran.facts.iter().map(|fact| format!("{:?}", fact.what)).collect();
-        if took.len() == 20 && took.is_sorted() { Ok(()) } else { Err(format!("{took:?}")) }
-    };
-    run_seeds_of(10, |seed| Scenario::peaceful(seed, 2), live, in_order);
-}
-
-/// Regression: the consumer continued with its list, which did not have the urgent item.
-#[test]
-fn an_urgent_item_comes_before_those_that_were_listed() {
-    let live = |seat: Seat<Noted>| async move {
-        let queue = PriorityQueue::new(seat.session.clone(), &PATH).unwrap();
-        let took = |item: bytes::Bytes| seat.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
-        for (priority, item) in [(50, "b"), (9, "a"), (50, "c"), (99, "z"), (50, "d")] {
-            queue.put(Priority::new(priority).unwrap(), item).await.unwrap();
-        }
-        took(queue.take().await.unwrap());
-        took(queue.take().await.unwrap());
-        queue.put(Priority::new(10).unwrap(), "b1").await.unwrap();
-        took(queue.take().await.unwrap());
-        let claim = queue.claim().await.unwrap();
-        took(claim.item().clone());
-        queue.put(Priority::new(0).unwrap(), "c1").await.unwrap();
-        let urgent = queue.claim().await.unwrap();
-        took(urgent.item().clone());
-        // `c` is claimed, so the take returns `d`.
-        took(queue.take().await.unwrap());
-        urgent.complete([]).await.unwrap();
-        claim.complete([]).await.unwrap();
-        took(queue.take().await.unwrap());
-        Next::Done
-    };
-    let in_order = |ran: &Ran<Noted>| {
-        let took: Vec<_> = ran.facts.iter().map(|fact| fact.what.clone()).collect();
-        let wanted = ["a", "b", "b1", "c", "c1", "d", "z"].map(|item| Noted::Took(item.to_owned()));
-        if took == wanted { Ok(()) } else { Err(format!("{took:?}")) }
-    };
-    run_seeds_of(10, |seed| Scenario::peaceful(seed, 1), live, in_order);
-}
-
-#[test]
-fn an_item_wakes_whoever_waits_and_one_gets_it() {
-    const WAITING: usize = 5;
-    let live = |seat: Seat<Noted>| async move {
-        let queue = queue(&seat, Lifetime::Persistent);
-        if seat.number < WAITING {
-            let item = queue.take().await.unwrap();
-            seat.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
-            return Next::Done;
-        }
-        seat.sleep(Duration::from_secs(5)).await;
-        for number in 0..WAITING {
-            queue.put(format!("{number}")).await.unwrap();
-            seat.sleep(Duration::from_secs(1)).await;
-        }
-        Next::Done
-    };
-    let all = |ran: &Ran<Noted>| {
-        // A consumer that wakes and finds nothing waits for the next change of the list, which may
-        // be another consumer's take. So the n-th consumer to get an item wakes for n puts and the
-        // n - 1 takes before.
-        let events: Vec<_> = ran.facts.iter().map(|fact| ran.events_of(fact.client)).collect();
-        let took: BTreeSet<_> = ran.facts.iter().map(|fact| format!("{:?}", fact.what)).collect();
-        let are_few = events.iter().enumerate().all(|(at, events)| (1..=2 * at + 1).contains(events));
-        if took.len() == WAITING && are_few { Ok(()) } else { Err(format!("{events:?} {took:?}")) }
-    };
-    run_seeds_of(5, |seed| Scenario::peaceful(seed, WAITING + 1), live, all);
-}
-
-#[test]
-fn a_list_lasts_until_it_is_used_up() {
-    const ITEMS: usize = 20;
-    let live = |seat: Seat<Noted>| async move {
-        let queue = queue(&seat, Lifetime::Persistent);
-        for number in 0..ITEMS {
-            queue.put(format!("{number}")).await.unwrap();
-        }
-        for _ in 0..ITEMS {
-            let item = queue.take().await.unwrap();
-            seat.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
-        }
-        Next::Done
-    };
-    let one_list = |ran: &Ran<Noted>| match (ran.facts.len(), ran.lists_of(0), ran.events_of(0)) {
-        (ITEMS, 1, ..=1) => Ok(()),
-        other => Err(format!("items, lists and events: {other:?}")),
-    };
-    run_seeds_of(5, |seed| Scenario::peaceful(seed, 1), live, one_list);
 }
 
 /// Returns the first item in the tree.

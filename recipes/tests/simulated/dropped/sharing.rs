@@ -1,0 +1,135 @@
+//! Dropped calls of recipes that share data.
+
+use super::*;
+
+#[test]
+fn a_counter() {
+    each(async |seat| {
+        let counter = Counter::new(seat.session.clone(), &Path::from_static("/count"));
+        at_every_poll("add", async |pending| {
+            let before = counter.value().await.unwrap();
+            let attempt = cut(&seat, pending, counter.add(1)).await;
+            let value = counter.add(1).await.unwrap();
+            let is_done = matches!(attempt, Cut::Ready(_));
+            assert!(value == before + 1 || !is_done && value == before, "{before} and then {value}");
+            attempt.has_later()
+        })
+        .await;
+        at_every_poll("compare_and_set", async |pending| {
+            let before = counter.value().await.unwrap();
+            let attempt = cut(&seat, pending, counter.compare_and_set(before, before + 5)).await;
+            let value = counter.add(1).await.unwrap();
+            assert!(value == before || value == before + 5, "{before} and then {value}");
+            attempt.has_later()
+        })
+        .await;
+    });
+}
+
+/// The order of items is tested by
+/// `queue::an_attempt_that_is_dropped_at_any_poll_leaves_its_item_in_the_order`.
+#[test]
+fn a_queue() {
+    each(async |seat| {
+        let queue = Queue::new(seat.session.clone(), &Path::from_static("/jobs")).unwrap();
+        at_every_poll("put", async |pending| {
+            let before = queue.size().await.unwrap();
+            let attempt = cut(&seat, pending, queue.put("item")).await;
+            queue.put("item").await.unwrap();
+            let there = queue.size().await.unwrap() - before;
+            assert!(there == 2 || there == 1 && !matches!(attempt, Cut::Ready(_)), "{there}");
+            attempt.has_later()
+        })
+        .await;
+        for _ in 0..30 {
+            queue.put("item").await.unwrap();
+        }
+        at_every_poll("complete", async |pending| {
+            let before = queue.size().await.unwrap();
+            let attempt = cut(&seat, pending, queue.claim().await.unwrap().complete([])).await;
+            queue.claim().await.unwrap().complete([]).await.unwrap();
+            let gone = before - queue.size().await.unwrap();
+            assert!(gone == 2 || gone == 1 && !matches!(attempt, Cut::Ready(_)), "{gone}");
+            attempt.has_later()
+        })
+        .await;
+        at_every_poll("bury", async |pending| {
+            let before = queue.size().await.unwrap();
+            let attempt = cut(&seat, pending, queue.claim().await.unwrap().bury()).await;
+            queue.claim().await.unwrap().bury().await.unwrap();
+            let gone = before - queue.size().await.unwrap();
+            assert!(gone == 2 || gone == 1 && !matches!(attempt, Cut::Ready(_)), "{gone}");
+            attempt.has_later()
+        })
+        .await;
+    });
+}
+
+#[test]
+fn names_and_members() {
+    each(async |seat| {
+        let names = Names::new(seat.session.clone(), &Path::from_static("/names"));
+        at_every_poll("claim", async |pending| {
+            let attempt = cut(&seat, pending, names.claim("a", "here")).await;
+            let has_later = attempt.has_later();
+            drop(attempt);
+            drop(soon(&seat, async || names.claim("a", "there").await.unwrap()).await);
+            has_later
+        })
+        .await;
+        at_every_poll("bind", async |pending| {
+            let attempt = cut(&seat, pending, names.bind(&format!("b-{pending}"), "here")).await;
+            let is_new = names.bind(&format!("b-{pending}"), "here").await.unwrap();
+            assert!(!(is_new && matches!(attempt, Cut::Ready(_))));
+            attempt.has_later()
+        })
+        .await;
+        let group = Group::new(seat.session.clone(), &Path::from_static("/group"));
+        at_every_poll("put", async |pending| {
+            let mut member = group.member("m", "here").unwrap();
+            let attempt = cut(&seat, pending, member.put()).await;
+            member.put().await.unwrap();
+            assert_eq!(group.members().await.unwrap().len(), 1);
+            attempt.has_later()
+        })
+        .await;
+        at_every_poll("put and gone", async |pending| {
+            let mut member = group.member("m", "here").unwrap();
+            let has_later = cut(&seat, pending, member.put()).await.has_later();
+            drop(member);
+            soon(&seat, async || group.members().await.unwrap().is_empty().then_some(())).await;
+            has_later
+        })
+        .await;
+    });
+}
+
+#[test]
+fn what_others_say() {
+    each(async |seat| {
+        let (session, root) = (&seat.session, Path::from_static("/plan"));
+        session.create(&root, None).await.unwrap();
+        let mut number = 0;
+        let mut cache = ChildrenCache::new(session.clone(), &root).await.unwrap();
+        let mut plan = Configuration::new(session.clone(), &root, None, |bytes: &[u8]| {
+            std::str::from_utf8(bytes).map(str::to_owned)
+        });
+        at_every_poll("next", async |pending| {
+            number += 1;
+            let child = Path::new(format!("/plan/{number}").into()).unwrap();
+            session.create(&child, Some(Bytes::from_static(b"x"))).await.unwrap();
+            session.set(&root, Some(Bytes::from(format!("{number}"))), zoolet_session::Version::Any).await.unwrap();
+            let attempt = cut(&seat, pending, cache.next()).await;
+            let has_later = attempt.has_later() | cut(&seat, pending, plan.next()).await.has_later();
+            // Later calls report what the dropped calls have not reported.
+            while cache.child(&number.to_string()).is_none() {
+                assert_ne!(cache.next().await.unwrap(), Change::Gap);
+            }
+            while plan.value() != Some(&number.to_string()) {
+                plan.next().await.unwrap();
+            }
+            has_later
+        })
+        .await;
+    });
+}

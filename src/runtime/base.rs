@@ -9,9 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tracing::error;
 use zoolet_machine::Event;
-use zoolet_machine::record::key::end_of_prefix;
-use zoolet_machine::seam::action::{BaseRead, Completion, Fetch, FetchWhat, Generation};
-use zoolet_machine::seam::event::{BaseFailure, Fetched};
+use zoolet_machine::seam::action::{Completion, Fetch, Generation};
+use zoolet_machine::seam::event::BaseFailure;
 use zoolet_machine::seam::notices::Notices;
 use zoolet_machine::state::Changes;
 use zoolet_model::{ErrorCode, Reply};
@@ -68,7 +67,7 @@ pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox, at_disk: &AtDisk) {
                         handed_over_ms = now_ms;
                         core.push_all(answers.drain(..));
                     }
-                    let result = reader(&readers, fetch.generation).and_then(|reader| read(reader, &fetch.what));
+                    let result = reader(&readers, fetch.generation).and_then(|reader| reader.fetch(&fetch.what));
                     at_disk.end();
                     answers.push(Input::Event(Event::Fetched { id: fetch.id, result }));
                     if answers.len() >= ANSWERS {
@@ -109,20 +108,6 @@ fn reader(readers: &Readers, generation: Generation) -> Result<&BaseReader, Base
     readers.get(&generation).ok_or_else(|| BaseFailure::Io(format!("{generation:?} was released")))
 }
 
-fn read(reader: &BaseReader, what: &FetchWhat) -> Result<Fetched, BaseFailure> {
-    match what {
-        FetchWhat::Record(key) => Ok(Fetched::Record(reader.record(key)?)),
-        FetchWhat::KeysUnder(prefix) => {
-            let mut keys = Vec::new();
-            reader.keys(prefix, end_of_prefix(prefix).as_deref(), &mut |key| {
-                keys.push(key.into());
-                true
-            })?;
-            Ok(Fetched::Keys(keys))
-        }
-    }
-}
-
 /// Answers a completion. Returns the failure of the base, if that is the reason for an error.
 fn complete(readers: &Readers, completion: &Completion, destination: Destination) -> Option<BaseFailure> {
     let (result, failure) = match reader(readers, completion.generation) {
@@ -151,6 +136,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, channel};
     use std::time::Duration;
     use zoolet_machine::record::key;
+    use zoolet_machine::seam::action::FetchWhat;
     use zoolet_machine::seam::action::{Checkpoint, CheckpointMeta, FetchId};
     use zoolet_model::Zxid;
     use zoolet_sim::disk::{OperationKind, SimDisk};

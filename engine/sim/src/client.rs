@@ -71,6 +71,11 @@ fn going_on<T>(done: Result<T, Stopped>) -> T {
     done.unwrap_or_else(|Stopped(why)| panic!("the server stopped: {why}"))
 }
 
+/// Returns the read of a znode without a watch.
+pub fn get(path: impl Into<Text>) -> Request {
+    Request::GetData { path: path.into(), watch: false }
+}
+
 /// Returns the create of a znode with `bytes` bytes of data, open to every client.
 pub fn create(path: impl Into<Text>, bytes: usize, kind: CreateKind) -> WriteOp {
     WriteOp::Create(Create {

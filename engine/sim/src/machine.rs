@@ -5,8 +5,8 @@
 use crate::disk::SimDisk;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use zoolet_machine::record::key::{Key, end_of_prefix};
-use zoolet_machine::seam::action::{Append, BaseRead, Fetch, FetchWhat, Generation};
+use zoolet_machine::record::key::Key;
+use zoolet_machine::seam::action::{Append, Fetch, FetchWhat, Generation};
 use zoolet_machine::seam::event::{BaseFailure, Fetched};
 use zoolet_machine::{Action, ConnId, Event, Limits, Now, Server, Settings, Start, Status};
 use zoolet_model::{ConnectReply, ErrorCode, Reply, ServerId};
@@ -286,17 +286,7 @@ impl Machine {
         if self.unreadable.contains(key) {
             return Err(BaseFailure::Io("chosen by a test".into()));
         }
-        match &fetch.what {
-            FetchWhat::Record(key) => reader.record(key).map(Fetched::Record),
-            FetchWhat::KeysUnder(prefix) => {
-                let mut keys = Vec::new();
-                reader.keys(prefix, end_of_prefix(prefix).as_deref(), &mut |key| {
-                    keys.push(key.into());
-                    true
-                })?;
-                Ok(Fetched::Keys(keys))
-            }
-        }
+        reader.fetch(&fetch.what)
     }
 }
 

@@ -3,7 +3,7 @@
 //! It holds the records of the base, all damage to it is found, and it is never incomplete.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
-use crate::base_support::{BASE_ID, Model, OPTIONS, Records, assert_holds, contents, create};
+use crate::base_support::{BASE_ID, Model, OPTIONS, Source, assert_holds, contents, create};
 use bytes::Bytes;
 use std::{borrow::Cow, path::PathBuf, sync::Arc};
 use zoolet_machine::record::key;
@@ -53,21 +53,6 @@ fn model() -> Model {
     ]);
     model.checkpoint(changes);
     model
-}
-
-/// Reads a model like a base.
-struct Source<'a>(&'a Records);
-
-impl BaseRead for Source<'_> {
-    fn record(&self, key: &[u8]) -> Result<Option<Bytes>, BaseFailure> {
-        Ok(self.0.get(key).cloned())
-    }
-
-    fn keys(&self, from: &[u8], to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), BaseFailure> {
-        let inside = |key: &&key::Key| ***key >= *from && to.is_none_or(|to| ***key < *to);
-        let _ = self.0.keys().filter(inside).all(|key| visit(key));
-        Ok(())
-    }
 }
 
 fn write(disk: &SimDisk, name: &str, model: &Model) -> Result<u64, ImageError> {

@@ -4,11 +4,10 @@
 //! once it has verified all of it.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
-use crate::base_support::{BASE_ID, Model, OPTIONS, Records, assert_holds, contents, create, merge};
+use crate::base_support::{BASE_ID, Model, OPTIONS, Records, Source, assert_holds, contents, create, merge};
 use bytes::Bytes;
 use std::sync::Arc;
 use zoolet_machine::record::key;
-use zoolet_machine::seam::action::BaseRead;
 use zoolet_machine::seam::event::BaseFailure;
 use zoolet_machine::state::Changes;
 use zoolet_sim::disk::{Random, SimDisk};
@@ -59,21 +58,6 @@ fn receive(disk: &SimDisk, bytes: &[u8], chunk: usize) -> Result<(Base, u128), I
 fn files(disk: &SimDisk, id: u64) -> Vec<String> {
     let names = disk.list().unwrap();
     names.into_iter().filter(|name| name.starts_with(&format!("base-{id}"))).collect()
-}
-
-/// Reads a model like a base.
-struct Source<'a>(&'a Records);
-
-impl BaseRead for Source<'_> {
-    fn record(&self, key: &[u8]) -> Result<Option<Bytes>, BaseFailure> {
-        Ok(self.0.get(key).cloned())
-    }
-
-    fn keys(&self, from: &[u8], to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), BaseFailure> {
-        let inside = |key: &&key::Key| ***key >= *from && to.is_none_or(|to| ***key < *to);
-        let _ = self.0.keys().filter(inside).all(|key| visit(key));
-        Ok(())
-    }
 }
 
 #[test]

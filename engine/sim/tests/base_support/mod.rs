@@ -26,6 +26,21 @@ pub struct Model {
     pub zxid: u64,
 }
 
+/// Reads a model like a base.
+pub struct Source<'a>(pub &'a Records);
+
+impl BaseRead for Source<'_> {
+    fn record(&self, key: &[u8]) -> Result<Option<Bytes>, BaseFailure> {
+        Ok(self.0.get(key).cloned())
+    }
+
+    fn keys(&self, from: &[u8], to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), BaseFailure> {
+        let inside = |key: &&key::Key| ***key >= *from && to.is_none_or(|to| ***key < *to);
+        let _ = self.0.keys().filter(inside).all(|key| visit(key));
+        Ok(())
+    }
+}
+
 impl Model {
     pub fn meta(&self) -> CheckpointMeta {
         let totals = if self.zxid == 0 { String::new() } else { format!("{} records", self.records.len()) };

@@ -7,8 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use zoolet_machine::record::key::end_of_prefix;
-use zoolet_machine::seam::action::{Append, BaseRead, Fetch, FetchWhat, Generation, ReadLog};
+use zoolet_machine::seam::action::{Append, Fetch, Generation, ReadLog};
 use zoolet_machine::seam::event::{BaseFailure, Fetched};
 use zoolet_machine::seam::peer::{
     Incarnation, Lane, LinkId, LogRange, LogReadFailure, NotReceived, NotSent, ReceivedSnapshot, TransferId,
@@ -622,17 +621,6 @@ impl Running {
     }
 
     fn read(&self, fetch: &Fetch) -> Result<Fetched, BaseFailure> {
-        let reader = &self.readers[&fetch.generation];
-        match &fetch.what {
-            FetchWhat::Record(key) => reader.record(key).map(Fetched::Record),
-            FetchWhat::KeysUnder(prefix) => {
-                let mut keys = Vec::new();
-                reader.keys(prefix, end_of_prefix(prefix).as_deref(), &mut |key| {
-                    keys.push(key.into());
-                    true
-                })?;
-                Ok(Fetched::Keys(keys))
-            }
-        }
+        self.readers[&fetch.generation].fetch(&fetch.what)
     }
 }

@@ -12,8 +12,10 @@ use zoolet_machine::seam::action::{Append, BaseRead, FetchWhat, LogRecord};
 use zoolet_machine::seam::event::{BaseFailure, Fetched};
 use zoolet_machine::seam::peer::{Lane, LogRange, LogReadFailure};
 use zoolet_machine::{Action, ConnId, Event, Limits, Now, PeerMessage, Server, Settings, Start, Status};
-use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, ServerId, SessionId, WatchEvent, Zxid};
-use zoolet_sim::client::NOW;
+use zoolet_model::{
+    ConnectReply, ConnectRequest, CreateKind, ErrorCode, Reply, Request, ServerId, SessionId, WatchEvent, Zxid,
+};
+use zoolet_sim::client::{NOW, create, set};
 use zoolet_zab::{AppendSeq, Config, EnsembleId, Incarnation, Kind, LinkId, Member, Recovered, Timing};
 
 /// An answer or event that a connection received.
@@ -655,4 +657,14 @@ impl BaseRead for Empty {
 fn address_of(conn: ConnId) -> std::net::IpAddr {
     let [.., high, middle, low] = conn.0.to_be_bytes();
     [127, high, middle, low].into()
+}
+
+/// Creates a small znode.
+pub fn born(path: &str) -> Request {
+    Request::Write(create(path.to_owned(), 5, CreateKind::Persistent))
+}
+
+/// Sets a small znode.
+pub fn write(path: &str) -> Request {
+    Request::Write(set(path.to_owned(), 5))
 }

@@ -1,17 +1,12 @@
 //! Hand-over: a leader names its successor, so no election is needed.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use crate::member_support::Members;
+use crate::member_support::{Members, born};
 use zoolet_machine::seam::event::Shortage;
 use zoolet_machine::status::{Alarm, DiskTrouble, DiskTroubles, Refusal};
 use zoolet_machine::{Event, PeerMessage};
-use zoolet_model::{CreateKind, ErrorCode, Reply, Request, WriteOp};
-use zoolet_sim::client::create;
+use zoolet_model::{ErrorCode, Reply, Request, WriteOp};
 use zoolet_zab::Message;
-
-fn born(path: &str) -> Request {
-    Request::Write(create(path.to_owned(), 5, CreateKind::Persistent))
-}
 
 /// Returns the successors that a leader named, one for each server told.
 fn named_by(members: &Members, leader: u8) -> Vec<u8> {

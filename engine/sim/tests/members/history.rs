@@ -5,6 +5,7 @@ use crate::member_boxes::{Boxes, Told, small_limits};
 use zoolet_machine::{Limits, PeerMessage};
 use zoolet_model::{CreateKind, Reply, Request, Zxid};
 use zoolet_sim::client;
+use zoolet_sim::client::get;
 use zoolet_zab::Message;
 
 fn create(path: &str) -> Request {
@@ -14,10 +15,6 @@ fn create(path: &str) -> Request {
 /// Sets `bytes` bytes of data. The length identifies the writer.
 fn set(path: &str, bytes: usize) -> Request {
     Request::Write(client::set(path, bytes))
-}
-
-fn get(path: &str) -> Request {
-    Request::GetData { path: path.into(), watch: false }
 }
 
 fn length(reply: &Reply) -> usize {

@@ -1,25 +1,13 @@
 //! Writes of a learner's clients, which the leader must propose.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use crate::member_support::{Members, Told};
+use crate::member_support::{Members, Told, born, write};
 use zoolet_machine::seam::event::Shortage;
 use zoolet_machine::{Event, Limits, PeerMessage, Settings};
-use zoolet_model::{CreateKind, ErrorCode, Reply, Request, ServerId, Text};
-use zoolet_sim::client::{create, set};
+use zoolet_model::{CreateKind, ErrorCode, Reply, Request, ServerId};
+use zoolet_sim::client::{create, get, set};
 
 const TIMEOUT_MS: i32 = 9000;
-
-fn get(path: &'static str) -> Request {
-    Request::GetData { path: Text::from(path), watch: false }
-}
-
-fn write(path: &str) -> Request {
-    Request::Write(set(path.to_owned(), 5))
-}
-
-fn born(path: &str) -> Request {
-    Request::Write(create(path.to_owned(), 5, CreateKind::Persistent))
-}
 
 /// Returns each answer's xid with its error or the version shown.
 ///

@@ -1,17 +1,9 @@
 //! Clients of a server whose leader is lost or not heard.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use crate::member_support::{Members, Told};
-use zoolet_model::{ConnectRequest, CreateKind, ErrorCode, Reply, Request, Text};
-use zoolet_sim::client::create;
-
-fn get(path: &'static str) -> Request {
-    Request::GetData { path: Text::from(path), watch: false }
-}
-
-fn born(path: &str) -> Request {
-    Request::Write(create(path.to_owned(), 5, CreateKind::Persistent))
-}
+use crate::member_support::{Members, Told, born};
+use zoolet_model::{ConnectRequest, ErrorCode, Reply, Request, Text};
+use zoolet_sim::client::get;
 
 fn sync() -> Request {
     Request::Sync { path: Some(Text::from("/")) }

@@ -7,8 +7,8 @@
 use crate::member_support::{Client, Members, Told};
 use bytes::Bytes;
 use zoolet_machine::Event;
-use zoolet_model::{CreateKind, ErrorCode, Reply, Request, Text};
-use zoolet_sim::client::{create, delete, set};
+use zoolet_model::{CreateKind, ErrorCode, Reply, Request};
+use zoolet_sim::client::{create, delete, get, set};
 
 const TIMEOUT_MS: i32 = 9000;
 /// A pause longer than a server may lag and shorter than a link's silence.
@@ -22,10 +22,6 @@ fn write(path: &'static str, bytes: usize) -> Request {
 
 fn born(path: &'static str) -> Request {
     Request::Write(create(path, 0, CreateKind::Persistent))
-}
-
-fn get(path: &'static str) -> Request {
-    Request::GetData { path: Text::from(path), watch: false }
 }
 
 /// Returns each answer's xid with its error or the bytes shown.

@@ -5,16 +5,12 @@
 
 use crate::member_support::{Client, Members, Told};
 use zoolet_machine::Event;
-use zoolet_model::{CreateKind, ErrorCode, Reply, Request, Text};
-use zoolet_sim::client::{create, set};
+use zoolet_model::{CreateKind, ErrorCode, Reply, Request};
+use zoolet_sim::client::{create, get, set};
 
 const TIMEOUT_MS: i32 = 20_000;
 /// Longer than a server may lag (3 s).
 const LONG_MS: u64 = 4000;
-
-fn get(path: &'static str) -> Request {
-    Request::GetData { path: Text::from(path), watch: false }
-}
 
 fn bytes(reply: Result<Reply, ErrorCode>) -> usize {
     let Ok(Reply::Data(data, _)) = reply else { panic!("{reply:?} is no data") };

@@ -3,25 +3,13 @@
 //! Only a leader that a quorum has just confirmed decides whether a session is alive.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use crate::member_support::{Client, Members, Told};
+use crate::member_support::{Client, Members, Told, born, write};
 use zoolet_machine::seam::peer::{Attachment, Claim};
 use zoolet_machine::{Event, PeerMessage};
 use zoolet_model::{CreateKind, ErrorCode, EventKind, Reply, Request, SessionId, SetWatches, Text};
-use zoolet_sim::client::{create, set};
+use zoolet_sim::client::{create, get};
 
 const TIMEOUT_MS: i32 = 9000;
-
-fn get(path: &'static str) -> Request {
-    Request::GetData { path: Text::from(path), watch: false }
-}
-
-fn write(path: &str) -> Request {
-    Request::Write(set(path.to_owned(), 5))
-}
-
-fn born(path: &str) -> Request {
-    Request::Write(create(path.to_owned(), 5, CreateKind::Persistent))
-}
 
 fn version(answer: Result<Reply, ErrorCode>) -> i32 {
     let Ok(Reply::Data(_, stat) | Reply::Stat(stat)) = answer else { panic!("{answer:?}") };

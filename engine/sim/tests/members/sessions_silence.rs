@@ -6,14 +6,10 @@
 use crate::member_support::{Client, Members, Told};
 use zoolet_machine::{Limits, PeerMessage, Settings};
 use zoolet_model::{CreateKind, ErrorCode, Reply, Request, Text};
-use zoolet_sim::client::create;
+use zoolet_sim::client::{create, get};
 use zoolet_zab::Timing;
 
 const TIMEOUT_MS: i32 = 4000;
-
-fn get(path: &'static str) -> Request {
-    Request::GetData { path: Text::from(path), watch: false }
-}
 
 fn sessions(members: &Members) -> Vec<usize> {
     members.ids().filter(|&id| members.runs(id)).map(|id| members.server(id).sessions()).collect()

@@ -4,13 +4,9 @@
 use zoolet_machine::seam::event::BaseFailure;
 use zoolet_machine::{Event, Limits};
 use zoolet_model::{CreateKind, ErrorCode, ReadOp, ReadResult, Reply, Request, Text};
-use zoolet_sim::client::{CONN, NOW, create, set};
+use zoolet_sim::client::{CONN, NOW, create, get, set};
 use zoolet_sim::disk::SimDisk;
 use zoolet_sim::machine::{Machine, Told, tiny_limits};
-
-fn get(path: &'static str) -> Request {
-    Request::GetData { path: Text::from(path), watch: false }
-}
 
 fn send(machine: &mut Machine, requests: Vec<Request>) {
     machine.told.clear();

@@ -3,8 +3,9 @@
 use super::version::Version;
 use bytes::Bytes;
 use std::{fmt, sync::Arc};
-use zoolet_machine::seam::action::{BaseRead, CheckpointMeta, Generation};
-use zoolet_machine::seam::event::BaseFailure;
+use zoolet_machine::record::key::end_of_prefix;
+use zoolet_machine::seam::action::{BaseRead, CheckpointMeta, FetchWhat, Generation};
+use zoolet_machine::seam::event::{BaseFailure, Fetched};
 
 /// Reads one generation of the base on any thread, and holds it until dropped. Clones share the
 /// hold.
@@ -32,6 +33,24 @@ impl BaseReader {
     /// Returns the meta of that state.
     pub fn meta(&self) -> CheckpointMeta {
         self.version.meta.clone()
+    }
+
+    /// Reads what a fetch of the machine asks for.
+    ///
+    /// # Errors
+    /// [`BaseFailure`] if the base is damaged or cannot be read.
+    pub fn fetch(&self, what: &FetchWhat) -> Result<Fetched, BaseFailure> {
+        match what {
+            FetchWhat::Record(key) => self.record(key).map(Fetched::Record),
+            FetchWhat::KeysUnder(prefix) => {
+                let mut keys = Vec::new();
+                self.keys(prefix, end_of_prefix(prefix).as_deref(), &mut |key| {
+                    keys.push(key.into());
+                    true
+                })?;
+                Ok(Fetched::Keys(keys))
+            }
+        }
     }
 
     /// Calls `visit` with each key and stored value in `from..to`, in key order, until it returns

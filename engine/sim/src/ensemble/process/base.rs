@@ -12,8 +12,7 @@ use crate::ensemble::world::Happening;
 use crate::ensemble::{Rank, SECOND, Sent};
 use std::collections::{BTreeMap, VecDeque};
 use zoolet_machine::Event;
-use zoolet_machine::record::key::end_of_prefix;
-use zoolet_machine::seam::action::{BaseRead, Checkpoint, Completion, Fetch, FetchWhat, Generation};
+use zoolet_machine::seam::action::{Checkpoint, Completion, Fetch, Generation};
 use zoolet_machine::seam::event::{BaseFailure, Fetched, Shortage};
 use zoolet_model::{ErrorCode, Zxid};
 use zoolet_store::Reserve;
@@ -134,18 +133,7 @@ impl BaseThreads {
     }
 
     fn read(&self, fetch: &Fetch) -> Result<Fetched, BaseFailure> {
-        let reader = self.reader_of(fetch.generation)?;
-        match &fetch.what {
-            FetchWhat::Record(key) => reader.record(key).map(Fetched::Record),
-            FetchWhat::KeysUnder(prefix) => {
-                let mut keys = Vec::new();
-                reader.keys(prefix, end_of_prefix(prefix).as_deref(), &mut |key| {
-                    keys.push(key.into());
-                    true
-                })?;
-                Ok(Fetched::Keys(keys))
-            }
-        }
+        self.reader_of(fetch.generation)?.fetch(&fetch.what)
     }
 
     fn serve(&mut self) -> Generation {

@@ -35,10 +35,10 @@
 //! }
 //! ```
 
-use crate::ask::{ask_watching, create, fired, make_persistent, write_through};
+use crate::ask::{ask_watching, fired, make_persistent, write_through};
 use crate::once::Once;
 use crate::{Coordinator, Error};
-use zoolet_model::{CreateKind, ErrorCode, EventKind, Path, Request, WriteOp};
+use zoolet_model::{ErrorCode, EventKind, Path, Request, WriteOp};
 
 /// A barrier that is closed while its znode exists.
 ///
@@ -61,15 +61,7 @@ impl<C: Coordinator> Barrier<C> {
     /// # Errors
     /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn close(&self) -> Result<bool, Error> {
-        let op = create(self.path.text().clone(), None, CreateKind::Persistent, false);
-        loop {
-            match self.once.transact(std::slice::from_ref(&op)).await? {
-                Ok(()) => return Ok(true),
-                Err((_, ErrorCode::NodeExists)) => return Ok(false),
-                Err((_, ErrorCode::NoNode)) => make_parent(&self.coordinator, &self.path).await?,
-                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
-            }
-        }
+        self.once.create(&self.path).await
     }
 
     /// Opens the barrier, so that all waiters continue; returns whether it was closed.

@@ -39,11 +39,11 @@
 //! ```
 
 use crate::ask::{data, write_through};
-use crate::barrier::{make_parent, wait_there};
+use crate::barrier::wait_there;
 use crate::line::wait_gone;
 use crate::once::Once;
 use crate::{Coordinator, Error};
-use zoolet_model::{CreateKind, ErrorCode, Path, WriteOp};
+use zoolet_model::{ErrorCode, Path, WriteOp};
 
 /// How a signal ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,15 +78,7 @@ impl<C: Coordinator> EventHandle<C> {
     /// # Errors
     /// [`Error::Session`] if the session ends or a request is refused.
     pub async fn set(&self) -> Result<bool, Error> {
-        let op = crate::ask::create(self.path.text().clone(), None, CreateKind::Persistent, false);
-        loop {
-            match self.once.transact(std::slice::from_ref(&op)).await? {
-                Ok(()) => return Ok(true),
-                Err((_, ErrorCode::NodeExists)) => return Ok(false),
-                Err((_, ErrorCode::NoNode)) => make_parent(&self.coordinator, &self.path).await?,
-                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
-            }
-        }
+        self.once.create(&self.path).await
     }
 
     /// Takes the signal back.

@@ -6,6 +6,7 @@
 //! receipt.
 
 use crate::ask::{UNEXPECTED, connected, create, is_disconnection, make_container};
+use crate::barrier::make_parent;
 use crate::mutation::{Mutation, is_on};
 use crate::{Coordinator, Errand, Error, Guid};
 use std::sync::{Mutex, PoisonError};
@@ -37,6 +38,19 @@ impl<C: Coordinator> Once<C> {
     /// Does all operations or none, once.
     pub(crate) async fn transact(&self, ops: &[WriteOp]) -> Result<Outcome, Error> {
         self.transact_or_undo(ops, None).await
+    }
+
+    /// Creates the recipe's znode and the znodes above it; returns whether it was missing.
+    pub(crate) async fn create(&self, path: &Path) -> Result<bool, Error> {
+        let op = create(path.text().clone(), None, CreateKind::Persistent, false);
+        loop {
+            match self.transact(std::slice::from_ref(&op)).await? {
+                Ok(()) => return Ok(true),
+                Err((_, ErrorCode::NodeExists)) => return Ok(false),
+                Err((_, ErrorCode::NoNode)) => make_parent(&self.coordinator, path).await?,
+                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+            }
+        }
     }
 
     /// Does [`Once::transact`], and undoes it if the future is dropped.

@@ -75,16 +75,21 @@ fn its_owner_gets_it_again_and_nobody_else_does() {
     drawn_of(30, |seed| some_stay_away(seed, 3), cycle, judge_drawn);
 }
 
+/// Breaks the holder's grant after 6 s.
+async fn break_holder(seat: &Seat<Noted>) -> Next {
+    until(seat, 6.0).await;
+    let line = Contention::new(seat.session.clone(), &Path::from_static(PARENT));
+    let holder = line.contenders().await.unwrap().remove(0);
+    assert_eq!(line.break_grant(&holder, "stuck").await, Ok(Revoked::Broken));
+    Next::Done
+}
+
 /// Regression: the owner got the same dead grant again while any task kept it.
 #[test]
 fn what_was_broken_is_not_given_to_its_owner_again() {
     let body = async |seat: Seat<Noted>| {
         if seat.number == 1 {
-            until(&seat, 6.0).await;
-            let line = Contention::new(seat.session.clone(), &Path::from_static(PARENT));
-            let holder = line.contenders().await.unwrap().remove(0);
-            assert_eq!(line.break_grant(&holder, "stuck").await, Ok(Revoked::Broken));
-            return Next::Done;
+            return break_holder(&seat).await;
         }
         until(&seat, 4.0).await;
         let lock = Lock::new(seat.session.clone(), &Path::from_static(PARENT)).reentrant();
@@ -111,11 +116,7 @@ fn what_was_broken_is_not_given_to_its_owner_again() {
 fn a_grant_that_was_broken_unseen_is_not_given_again() {
     let body = async |seat: Seat<Noted>| {
         if seat.number == 1 {
-            until(&seat, 6.0).await;
-            let line = Contention::new(seat.session.clone(), &Path::from_static(PARENT));
-            let holder = line.contenders().await.unwrap().remove(0);
-            assert_eq!(line.break_grant(&holder, "stuck").await, Ok(Revoked::Broken));
-            return Next::Done;
+            return break_holder(&seat).await;
         }
         until(&seat, 4.0).await;
         let lock = Lock::new(seat.session.clone(), &Path::from_static(PARENT)).reentrant();

@@ -229,6 +229,10 @@ mod tests {
         parse(lexopt::Parser::from_args(words)).map_err(|exit| format!("{} {}", exit.code, exit.line))
     }
 
+    pub(super) fn parse_line(line: &str) -> Result<Command, String> {
+        parse_words(&line.split(' ').collect::<Vec<_>>())
+    }
+
     #[test]
     fn every_option_of_serve_arrives() {
         let words = ["serve", "--config", "f.toml", "--data=d", "--listen", "plain://0.0.0.0:1", "--log", "debug"];

@@ -17,17 +17,13 @@ pub(super) fn ensemble(given: &Given) -> Result<Options, Exit> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Command, Tool, parse};
-
-    fn parse_words(words: &str) -> Result<Command, String> {
-        let parsed = parse(lexopt::Parser::from_args(words.split(' ')));
-        parsed.map_err(|exit| format!("{} {}", exit.code, exit.line))
-    }
+    use super::super::tests::parse_line;
+    use super::super::{Command, Tool};
 
     #[test]
     fn every_option_arrives() {
         let words = "ensemble --servers 5 --observers 1 --base-port 3000 --data d";
-        let Ok(Command::Tool(Tool::Ensemble(options))) = parse_words(words) else { panic!("not ensemble") };
+        let Ok(Command::Tool(Tool::Ensemble(options))) = parse_line(words) else { panic!("not ensemble") };
         assert_eq!((options.voters, options.observers, options.base_port), (Some(5), Some(1), Some(3000)));
         assert_eq!(options.data, std::path::Path::new("d"));
     }
@@ -39,7 +35,7 @@ mod tests {
             ("ensemble --base-port 65000", "2 --base-port = 65000: allowed is a whole number from 1 to 64812"),
             ("ensemble --frob", "2 ensemble: invalid option '--frob'"),
         ] {
-            let Err(error) = parse_words(words) else { panic!("{words:?} was accepted") };
+            let Err(error) = parse_line(words) else { panic!("{words:?} was accepted") };
             assert!(error.starts_with(expected), "{words:?} gave {error:?}");
         }
     }

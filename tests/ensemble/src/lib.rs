@@ -7,12 +7,14 @@
 //! - [`history`] checks that the answers are linearizable.
 //! - [`agreement`] checks that all servers hold the same state afterwards.
 //! - [`gap`] measures how long no write was acknowledged.
+//! - [`arguments`] serves the programs that measure.
 //!
 //! `tests/ensemble/README.md` says how to run them.
 //!
 //! Linux only: each server has a separate loopback address.
 
 pub mod agreement;
+pub mod arguments;
 pub mod cgroup;
 pub mod etcd;
 pub mod gap;

@@ -1,6 +1,7 @@
 //! The codec between servers: every message round-trips, and nothing else decodes.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
+use crate::peer_targets::read;
 use bytes::{Bytes, BytesMut};
 use zoolet_machine::Limits;
 use zoolet_machine::seam::event::ConnId;
@@ -25,22 +26,6 @@ fn datagram(message: &PeerMessage) -> Bytes {
     let mut out = BytesMut::new();
     encode_datagram(message, &mut out);
     out.freeze()
-}
-
-/// Decodes a stream in pieces of `step` bytes; returns the messages and the error at the end.
-fn read(lane: Lane, stream: &[u8], step: usize) -> (Vec<PeerMessage>, Option<CodecError>) {
-    let (mut frames, mut messages) = (Frames::new(lane, FRAME_MAX), Vec::new());
-    for piece in stream.chunks(step.max(1)) {
-        frames.push(Bytes::copy_from_slice(piece));
-        loop {
-            match frames.next() {
-                Ok(Some(message)) => messages.push(message),
-                Ok(None) => break,
-                Err(error) => return (messages, Some(error)),
-            }
-        }
-    }
-    (messages, None)
 }
 
 /// Returns 50 random messages of each kind that has a lane.

@@ -51,7 +51,8 @@ fn check_frames(bytes: &[u8]) {
     assert!(bytes.starts_with(&again), "a message has one form");
 }
 
-fn read(lane: Lane, stream: &[u8], step: usize) -> (Vec<PeerMessage>, Option<CodecError>) {
+/// Decodes a stream in pieces of `step` bytes; returns the messages and the error at the end.
+pub(crate) fn read(lane: Lane, stream: &[u8], step: usize) -> (Vec<PeerMessage>, Option<CodecError>) {
     let (mut frames, mut messages) = (Frames::new(lane, FRAME_MAX), Vec::new());
     for piece in stream.chunks(step.max(1)) {
         frames.push(Bytes::copy_from_slice(piece));

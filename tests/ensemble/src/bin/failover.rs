@@ -16,6 +16,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 use zoolet_ensemble_tests::Outcome;
+use zoolet_ensemble_tests::arguments::exit_code;
 use zoolet_ensemble_tests::gap::{Idler, Shape, Writers, longest, median_and_worst};
 use zoolet_ensemble_tests::product::Product;
 use zoolet_ensemble_tests::site::{Between, PATIENCE, Plan, Site};
@@ -62,13 +63,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match measure(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(what) => {
-            println!("{what}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(measure(&options))
 }
 
 fn options() -> Outcome<Options> {

@@ -11,6 +11,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use zoolet_ensemble_tests::Outcome;
+use zoolet_ensemble_tests::arguments::exit_code;
 use zoolet_ensemble_tests::gap::{Shape, Writers};
 use zoolet_ensemble_tests::process::Usage;
 use zoolet_ensemble_tests::product::Product;
@@ -27,14 +28,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let outcome = options().and_then(|options| measure(&options));
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(what) => {
-            println!("{what}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(options().and_then(|options| measure(&options)))
 }
 
 fn options() -> Outcome<Options> {

@@ -7,6 +7,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 use zoolet_ensemble_tests::Outcome;
+use zoolet_ensemble_tests::arguments::{exit_code, products};
 use zoolet_ensemble_tests::gap::latencies;
 use zoolet_ensemble_tests::product::Product;
 use zoolet_ensemble_tests::site::{Plan, Site};
@@ -21,34 +22,13 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    match options().and_then(|options| measure(&options)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(what) => {
-            println!("{what}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(options().and_then(|options| measure(&options)))
 }
 
 fn options() -> Outcome<Options> {
     let mut options = Options { products: Vec::new(), runs: 5, seconds: 5, warmup: 10 };
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let place = match argument.as_str() {
-            "--runs" => &mut options.runs,
-            "--seconds" => &mut options.seconds,
-            "--warmup" => &mut options.warmup,
-            name => {
-                options.products.push(Product::named(name)?);
-                continue;
-            }
-        };
-        let number = arguments.next().and_then(|value| value.parse().ok()).filter(|number| *number > 0);
-        *place = number.ok_or_else(|| format!("{argument} needs a number"))?;
-    }
-    if options.products.is_empty() {
-        options.products = ["zoolet", "zookeeper", "etcd"].map(Product::named).into_iter().collect::<Outcome<_>>()?;
-    }
+    let Options { runs, seconds, warmup, .. } = &mut options;
+    options.products = products(&mut [("--runs", runs), ("--seconds", seconds), ("--warmup", warmup)])?;
     Ok(options)
 }
 

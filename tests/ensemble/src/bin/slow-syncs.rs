@@ -12,6 +12,7 @@
 use std::ffi::OsString;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
+use zoolet_ensemble_tests::arguments::{exit_code, products};
 use zoolet_ensemble_tests::gap::{Shape, Writers, longest};
 use zoolet_ensemble_tests::product::Product;
 use zoolet_ensemble_tests::site::{Plan, Site};
@@ -31,34 +32,13 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    match options().and_then(|options| measure(&options)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(what) => {
-            println!("{what}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(options().and_then(|options| measure(&options)))
 }
 
 fn options() -> Outcome<Options> {
     let mut options = Options { products: Vec::new(), seconds: 30, every: 20, delay_ms: 400 };
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let place = match argument.as_str() {
-            "--seconds" => &mut options.seconds,
-            "--every" => &mut options.every,
-            "--delay-ms" => &mut options.delay_ms,
-            name => {
-                options.products.push(Product::named(name)?);
-                continue;
-            }
-        };
-        let number = arguments.next().and_then(|value| value.parse().ok()).filter(|number| *number > 0);
-        *place = number.ok_or_else(|| format!("{argument} needs a number"))?;
-    }
-    if options.products.is_empty() {
-        options.products = ["zoolet", "zookeeper", "etcd"].map(Product::named).into_iter().collect::<Outcome<_>>()?;
-    }
+    let Options { seconds, every, delay_ms, .. } = &mut options;
+    options.products = products(&mut [("--seconds", seconds), ("--every", every), ("--delay-ms", delay_ms)])?;
     Ok(options)
 }
 

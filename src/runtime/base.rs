@@ -136,8 +136,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, channel};
     use std::time::Duration;
     use zoolet_machine::record::key;
-    use zoolet_machine::seam::action::FetchWhat;
-    use zoolet_machine::seam::action::{Checkpoint, CheckpointMeta, FetchId};
+    use zoolet_machine::seam::action::{Checkpoint, CheckpointMeta, FetchId, FetchWhat};
     use zoolet_model::Zxid;
     use zoolet_sim::disk::{OperationKind, SimDisk};
     use zoolet_store::base::{Base, Options};

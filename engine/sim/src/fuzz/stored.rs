@@ -25,7 +25,7 @@ use zoolet_store::Strategy;
 use zoolet_store::base::{Base, BaseError, Options};
 use zoolet_store::disk::Disk;
 use zoolet_store::image::{self, Image};
-use zoolet_store::log::{AppendError, Facts, Log, LogError, LogOptions, ReplayError};
+use zoolet_store::log::{AppendError, Facts, Log, LogError, LogOptions};
 use zoolet_zab::{AppendSeq, Epoch};
 
 const BLOCK: usize = 4096;
@@ -45,15 +45,11 @@ type History = Vec<(Zxid, Bytes)>;
 
 fn history(log: &Log, after: Zxid) -> Result<History, LogError> {
     let mut entries = Vec::new();
-    let outcome = log.replay(after, &mut |zxid, payload| {
+    log.replay(after, &mut |zxid, payload| {
         entries.push((zxid, payload));
         Ok::<(), Infallible>(())
-    });
-    match outcome {
-        Ok(()) => Ok(entries),
-        Err(ReplayError::Log(error)) => Err(error),
-        Err(ReplayError::Visit(never)) => match never {},
-    }
+    })?;
+    Ok(entries)
 }
 
 /// A log while it is written, and its expected contents.

@@ -9,7 +9,7 @@ use zoolet_model::Zxid;
 use zoolet_sim::disk::SimDisk;
 use zoolet_store::Strategy;
 use zoolet_store::disk::Disk;
-use zoolet_store::log::{AppendError, Facts, Log, LogError, LogOptions, Opened, Persisted, ReplayError};
+use zoolet_store::log::{AppendError, Facts, Log, LogError, LogOptions, Opened, Persisted};
 use zoolet_zab::{AppendSeq, Epoch};
 
 pub const BOTH: [Strategy; 2] = [Strategy::Recycle, Strategy::Append];
@@ -67,15 +67,11 @@ pub fn open_epoch(number: u32) -> Vec<LogRecord> {
 
 pub fn try_replay(log: &Log, after: Zxid) -> Result<Vec<(Zxid, Bytes)>, LogError> {
     let mut entries = Vec::new();
-    let outcome = log.replay(after, &mut |zxid, payload| {
+    log.replay(after, &mut |zxid, payload| {
         entries.push((zxid, payload));
         Ok::<(), Infallible>(())
-    });
-    match outcome {
-        Ok(()) => Ok(entries),
-        Err(ReplayError::Log(error)) => Err(error),
-        Err(ReplayError::Visit(never)) => match never {},
-    }
+    })?;
+    Ok(entries)
 }
 
 pub fn replay(log: &Log, after: Zxid) -> Vec<(Zxid, Bytes)> {

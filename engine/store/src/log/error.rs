@@ -1,6 +1,6 @@
 //! Errors of the log, by cause.
 
-use std::{fmt, io};
+use std::{convert::Infallible, fmt, io};
 
 /// Why the log cannot be opened or read. Each is one line for an operator.
 #[derive(Debug)]
@@ -143,6 +143,15 @@ pub enum ReplayError<E> {
 impl<E> From<LogError> for ReplayError<E> {
     fn from(error: LogError) -> Self {
         Self::Log(error)
+    }
+}
+
+impl From<ReplayError<Infallible>> for LogError {
+    fn from(error: ReplayError<Infallible>) -> Self {
+        match error {
+            ReplayError::Log(error) => error,
+            ReplayError::Visit(never) => match never {},
+        }
     }
 }
 

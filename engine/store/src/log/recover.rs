@@ -1,7 +1,7 @@
 //! Creates and opens a log: finds the live segments, the tail, and missing durable records.
 
 use super::{
-    BLOCK_BYTES, Counters, Facts, Log, LogError, LogOptions, Opened, ReplayError,
+    BLOCK_BYTES, Counters, Facts, Log, LogError, LogOptions, Opened,
     batch::{Header, VERSION},
     end::{self, End},
     entries::Cut,
@@ -107,11 +107,7 @@ impl Log {
             last: walk.facts.last,
             chain: walk.facts.chain,
         };
-        let tail = match walk.segment(&newest, None, None, &mut |_| Ok::<(), Infallible>(())) {
-            Ok(tail) => tail,
-            Err(ReplayError::Log(error)) => return Err(error),
-            Err(ReplayError::Visit(never)) => match never {},
-        };
+        let tail = walk.segment(&newest, None, None, &mut |_| Ok::<(), Infallible>(()))?;
         let torn_tail = judge_tail(&newest, tail, disk_incarnation)?;
 
         let mut ring = Ring::default();
@@ -140,7 +136,7 @@ impl Log {
                 cuts.extend(Cut::of(step.seq, step.record));
                 Ok::<(), Infallible>(())
             });
-            match walked {
+            match walked.map_err(LogError::from) {
                 Ok(_) => {
                     let first = self.facts.cuts - cuts.len() as u64;
                     for (number, cut) in (first..).zip(&cuts) {
@@ -149,9 +145,8 @@ impl Log {
                     self.cuts = cuts;
                     return Ok(());
                 }
-                Err(ReplayError::Log(LogError::Damaged { .. } | LogError::Unsupported { .. })) => {}
-                Err(ReplayError::Log(error)) => return Err(error),
-                Err(ReplayError::Visit(never)) => match never {},
+                Err(LogError::Damaged { .. } | LogError::Unsupported { .. }) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -168,7 +163,7 @@ impl Log {
         if end::find(&mut reader, before.incarnation, self.facts.disk_incarnation)?.is_some() {
             return Ok(None);
         }
-        let walked = Walk::start(before).map_err(ReplayError::Log).and_then(|mut walk| {
+        let walked = Walk::start(before).and_then(|mut walk| {
             let tail = walk.segment(before, None, None, &mut |_| Ok::<(), Infallible>(()))?;
             Ok((walk, tail))
         });
@@ -177,9 +172,8 @@ impl Log {
                 End::of(before, tail, &self.options, start).map_err(|error| error.of_recovery(&before.name))
             }
             // The damaged part may not be needed any more. A reader that needs it gets the error.
-            Ok(_) | Err(ReplayError::Log(LogError::Damaged { .. } | LogError::Unsupported { .. })) => Ok(None),
-            Err(ReplayError::Log(error)) => Err(error),
-            Err(ReplayError::Visit(never)) => match never {},
+            Ok(_) | Err(LogError::Damaged { .. } | LogError::Unsupported { .. }) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

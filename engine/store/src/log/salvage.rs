@@ -166,23 +166,22 @@ impl Log {
     /// # Errors
     /// [`LogError::Io`], or [`LogError::Unsupported`] if a newer release wrote the log.
     pub fn find_damage(&mut self, after: zoolet_model::Zxid) -> Result<Option<LogError>, LogError> {
-        use super::{ReplayError, walk::Walk};
+        use super::walk::Walk;
         use std::convert::Infallible;
-        let damage = match self.replay(after, &mut |_, _| Ok::<(), Infallible>(())) {
+        let damage = match self.replay(after, &mut |_, _| Ok::<(), Infallible>(())).map_err(LogError::from) {
             Ok(()) => return Ok(None),
-            Err(ReplayError::Log(damage @ LogError::Damaged { .. })) => damage,
-            Err(ReplayError::Log(error)) => return Err(error),
-            Err(ReplayError::Visit(never)) => match never {},
+            Err(damage @ LogError::Damaged { .. }) => damage,
+            Err(error) => return Err(error),
         };
         for start in 0..self.ring.live.len() {
-            match Walk::all(self.ring.live.range(start..), self.tail, &mut |_| Ok::<(), Infallible>(())) {
+            let walked = Walk::all(self.ring.live.range(start..), self.tail, &mut |_| Ok::<(), Infallible>(()));
+            match walked.map_err(LogError::from) {
                 Ok(_) => {
                     self.readable = self.readable.max(self.ring.live[start].incarnation);
                     break;
                 }
-                Err(ReplayError::Log(LogError::Damaged { .. })) => {}
-                Err(ReplayError::Log(error)) => return Err(error),
-                Err(ReplayError::Visit(never)) => match never {},
+                Err(LogError::Damaged { .. }) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(Some(damage))

@@ -20,7 +20,7 @@ fn id(number: u8) -> ServerId {
 }
 
 /// Returns the status of a leader with three voters and an observer; voter 3 has a new disk.
-fn leading() -> Status {
+pub(crate) fn leading() -> Status {
     let learner =
         |number, votes, is_synced, behind| LearnerStatus { id: id(number), votes, is_synced, behind, behind_ms: 0 };
     Status {
@@ -81,7 +81,7 @@ fn at(id: u8, addresses: &[&str]) -> ServerAddresses {
     ServerAddresses { id, addresses: addresses.iter().map(|&text| text.to_owned()).collect(), client }
 }
 
-fn server(status: Status) -> Server {
+pub(crate) fn server(status: Status) -> Server {
     let about = About {
         version: "0.1.0".into(),
         server_id: 1,

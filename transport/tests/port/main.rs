@@ -6,6 +6,7 @@ mod codec;
 mod delivery;
 mod ensemble_words;
 mod fuzz;
+mod golden;
 mod serving;
 mod words;
 

@@ -20,6 +20,8 @@ mod outgoing;
 mod port;
 mod reading;
 mod record;
+#[cfg(test)]
+mod reference;
 mod refusals;
 mod report;
 mod seam;
@@ -29,7 +31,7 @@ mod words;
 pub use port::{About, ClientPort, PortSettings, ServerAddresses};
 pub use seam::{ConnIds, EventSink, Outbox, Output};
 pub use traffic::{Traffic, TrafficReading};
-pub use words::{Whitelist, Word};
+pub use words::{Access, Whitelist, Word};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

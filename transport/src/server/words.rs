@@ -1,5 +1,12 @@
 //! Four-letter words (surface 9.1): the first four bytes of a connection, answered with text.
 
+mod registry;
+
+#[cfg(test)]
+pub(super) use registry::FOREIGN;
+pub use registry::{Access, Whitelist, Word};
+pub(super) use registry::{Asked, is_here};
+
 use super::dump;
 use super::monitor;
 use super::port::{About, Port, QUESTION, ServerAddresses};
@@ -8,7 +15,7 @@ use super::report;
 use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::task::spawn_blocking;
@@ -20,170 +27,62 @@ use zoolet_machine::watch::{ListedBy, Mark, ROWS_MAX};
 use zoolet_model::{ServerId, SessionId, Text};
 use zoolet_zab::Kind;
 
-/// The words this server answers.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs, reason = "the names are ZooKeeper's own")]
-pub enum Word {
-    Ruok,
-    Srvr,
-    Stat,
-    Mntr,
-    Isro,
-    Envi,
-    Conf,
-    Cons,
-    Dump,
-    Wchs,
-    Wchc,
-    Wchp,
-    Dirs,
-    Crst,
-    Srst,
-    /// zoolet's addition: the server's status as JSON, for `zoolet status`.
-    Zool,
-}
-
-impl Word {
-    /// Every word.
-    pub const ALL: [Self; 16] = [
-        Self::Ruok,
-        Self::Srvr,
-        Self::Stat,
-        Self::Mntr,
-        Self::Isro,
-        Self::Envi,
-        Self::Conf,
-        Self::Cons,
-        Self::Dump,
-        Self::Wchs,
-        Self::Wchc,
-        Self::Wchp,
-        Self::Dirs,
-        Self::Crst,
-        Self::Srst,
-        Self::Zool,
-    ];
-
-    /// Returns the word as sent by the client.
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::Ruok => "ruok",
-            Self::Srvr => "srvr",
-            Self::Stat => "stat",
-            Self::Mntr => "mntr",
-            Self::Isro => "isro",
-            Self::Envi => "envi",
-            Self::Conf => "conf",
-            Self::Cons => "cons",
-            Self::Wchs => "wchs",
-            Self::Dump => "dump",
-            Self::Wchc => "wchc",
-            Self::Wchp => "wchp",
-            Self::Dirs => "dirs",
-            Self::Crst => "crst",
-            Self::Srst => "srst",
-            Self::Zool => "zool",
-        }
-    }
-}
-
-/// The set of words that are answered (4lw.commands.whitelist).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Whitelist(u16);
-
-impl Whitelist {
-    /// No word.
-    pub const NONE: Self = Self(0);
-    /// Every word: `*`.
-    pub const ALL: Self = Self(u16::MAX);
-
-    /// Parses ZooKeeper's notation: words separated by commas, or `*`.
-    ///
-    /// Unknown words allow nothing, as in ZooKeeper.
-    pub fn parse(list: &str) -> Self {
-        if list.trim() == "*" {
-            return Self::ALL;
-        }
-        let named = |word: &Word| list.split(',').any(|name| name.trim() == word.text());
-        Word::ALL.into_iter().filter(named).fold(Self::NONE, Self::with)
-    }
-
-    /// Returns this set with `word` added. A server with `readonlymode.enabled` also answers
-    /// `isro`.
-    #[must_use]
-    pub const fn with(self, word: Word) -> Self {
-        Self(self.0 | 1 << word as u16)
-    }
-
-    /// Whether `word` is answered.
-    pub const fn allows(self, word: Word) -> bool {
-        self.0 & 1 << word as u16 != 0
-    }
-}
-
-impl Default for Whitelist {
-    /// Returns ZooKeeper's default: `srvr` alone.
-    fn default() -> Self {
-        Self::NONE.with(Word::Srvr)
-    }
-}
-
-/// A received four-letter word.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Asked {
-    /// A word that this server knows.
-    Known(Word),
-    /// A word that only ZooKeeper answers.
-    Foreign(&'static str),
-    /// The bytes that telnet sends when it is closed.
-    TelnetClose,
-}
-
-/// ZooKeeper's other words (surface 9.1).
-const FOREIGN: [&str; 3] = ["gtmk", "hash", "stmk"];
-
-impl Asked {
-    /// Interprets the first four bytes of a connection; `None` when they are a length.
-    pub(super) fn from_bytes(bytes: [u8; 4]) -> Option<Self> {
-        if bytes == [0xff, 0xf4, 0xff, 0xfd] {
-            return Some(Self::TelnetClose);
-        }
-        let known = Word::ALL.into_iter().find(|word| word.text().as_bytes() == bytes);
-        let foreign = || FOREIGN.into_iter().find(|text| text.as_bytes() == bytes);
-        known.map(Self::Known).or_else(|| foreign().map(Self::Foreign))
-    }
-}
-
 /// Answers a word; the caller closes the socket.
 pub(super) async fn answer(port: &Port, asked: Asked, peer: SocketAddr, write: &OwnedWriteHalf) {
     let own = write.local_addr().ok().map(|own| own.ip());
-    let is_allowed = |word| is_allowed(word, port.settings.four_letter_words, peer.ip(), own);
-    let text = match asked {
-        Asked::TelnetClose => return,
-        Asked::Known(word) if is_allowed(word) => match word {
-            Word::Dump => return dump::answer(port, write).await,
-            Word::Wchc => return watches(port, ListedBy::Connection, write).await,
-            Word::Wchp => return watches(port, ListedBy::Path, write).await,
-            word => text(port, word).await,
-        },
-        Asked::Known(word) => refused(word.text()),
-        Asked::Foreign(text) => refused(text),
+    match asked {
+        Asked::TelnetClose => {}
+        Asked::Known(word) if word.is_allowed(port.settings.four_letter_words, peer.ip(), own) => {
+            answer_allowed(port, word, write).await;
+        }
+        Asked::Known(word) => refuse(port, write, word.text()).await,
+        Asked::Foreign(text) => refuse(port, write, text).await,
+    }
+}
+
+async fn refuse(port: &Port, write: &OwnedWriteHalf, word: &str) {
+    send(port, write, &format!("{word} is not executed because it is not in the whitelist.\n")).await;
+}
+
+async fn answer_allowed(port: &Port, word: Word, write: &OwnedWriteHalf) {
+    let text = match word {
+        // These answers are sent in pieces.
+        Word::Dump => return dump::answer(port, write).await,
+        Word::Wchc => return watches(port, ListedBy::Connection, write).await,
+        Word::Wchp => return watches(port, ListedBy::Path, write).await,
+        // These two answer for the process, whether or not the server serves.
+        Word::Ruok => "imok".to_owned(),
+        Word::Envi => envi(&port.settings.about),
+        // The report is needed most when the server does not serve.
+        Word::Zool => report::report(port).await,
+        Word::Isro => if serving(port).await.is_some() { "rw" } else { "null" }.to_owned(),
+        Word::Srvr => when_serving(port, srvr).await,
+        Word::Stat => when_serving(port, stat).await,
+        Word::Mntr => when_serving(port, monitor::mntr).await,
+        Word::Conf => when_serving(port, conf).await,
+        Word::Cons => when_serving(port, cons).await,
+        Word::Crst => when_serving(port, reset_connections).await,
+        Word::Srst => when_serving(port, reset_traffic).await,
+        Word::Wchs => or_not_serving(wchs(port).await),
+        Word::Dirs => or_not_serving(dirs(port).await),
     };
     send(port, write, &text).await;
 }
 
-/// Whether `word` is answered to `asker`.
-///
-/// A client on this host may always ask for the status (`zool`). `own` is the local address that it
-/// connected to.
-fn is_allowed(word: Word, list: Whitelist, asker: IpAddr, own: Option<IpAddr>) -> bool {
-    list.allows(word) || (word == Word::Zool && is_here(asker, own))
+/// Returns what `tell` writes, if the server serves.
+async fn when_serving(port: &Port, tell: fn(&mut String, &Port, &Status) -> fmt::Result) -> String {
+    or_not_serving(serving(port).await.map(|status| {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = tell(&mut out, port, &status);
+        out
+    }))
 }
 
-/// Whether `client` is on this host: it comes from loopback or from `own`, the address it connected
-/// to.
-pub(super) fn is_here(client: IpAddr, own: Option<IpAddr>) -> bool {
-    client.to_canonical().is_loopback() || own == Some(client)
+pub(super) const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
+
+fn or_not_serving(text: Option<String>) -> String {
+    text.unwrap_or_else(|| NOT_SERVING.to_owned())
 }
 
 /// Sends `text`; returns whether all of it was sent.
@@ -259,60 +158,6 @@ async fn write_all(write: &OwnedWriteHalf, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn refused(word: &str) -> String {
-    format!("{word} is not executed because it is not in the whitelist.\n")
-}
-
-pub(super) const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
-
-async fn text(port: &Port, word: Word) -> String {
-    match word {
-        // These two answer for the process, whether or not the server serves.
-        Word::Ruok => return "imok".into(),
-        Word::Envi => return envi(&port.settings.about),
-        // The report is needed most when the server does not serve.
-        Word::Zool => return report::report(port).await,
-        Word::Srvr
-        | Word::Stat
-        | Word::Mntr
-        | Word::Isro
-        | Word::Conf
-        | Word::Cons
-        | Word::Dump
-        | Word::Wchs
-        | Word::Wchc
-        | Word::Wchp
-        | Word::Dirs
-        | Word::Crst
-        | Word::Srst => {}
-    }
-    let Some(status) = serving(port).await else {
-        return if word == Word::Isro { "null".into() } else { NOT_SERVING.into() };
-    };
-    let mut out = String::new();
-    // Writing to a String cannot fail.
-    let _ = match word {
-        Word::Srvr => srvr(&mut out, port, &status),
-        Word::Stat => stat(&mut out, port, &status),
-        Word::Mntr => monitor::mntr(&mut out, port, &status),
-        Word::Isro => out.write_str("rw"),
-        Word::Conf => conf(&mut out, &port.settings.about, &status),
-        Word::Cons => cons(&mut out, port),
-        Word::Wchs => return wchs(port).await.unwrap_or_else(|| NOT_SERVING.into()),
-        Word::Dirs => return dirs(&port.settings.about).await.unwrap_or_else(|| NOT_SERVING.into()),
-        Word::Crst => {
-            port.connections().iter().for_each(|connection| connection.reset_record());
-            writeln!(out, "Connection stats reset.")
-        }
-        Word::Srst => {
-            port.traffic.reset();
-            writeln!(out, "Server stats reset.")
-        }
-        Word::Ruok | Word::Envi | Word::Zool | Word::Dump | Word::Wchc | Word::Wchp => Ok(()),
-    };
-    out
-}
-
 /// Returns the engine's status if the server serves.
 pub(super) async fn serving(port: &Port) -> Option<Box<Status>> {
     port.ask().await.filter(|status| !status.role.is_empty())
@@ -367,7 +212,7 @@ pub(super) fn znode_count(status: &Status) -> u64 {
     status.znodes + 1
 }
 
-fn cons(out: &mut String, port: &Port) -> fmt::Result {
+fn cons(out: &mut String, port: &Port, _: &Status) -> fmt::Result {
     for connection in port.connections() {
         let record = connection.record();
         brief(out, connection.peer, &record)?;
@@ -396,12 +241,23 @@ fn brief(out: &mut String, peer: SocketAddr, record: &Record) -> fmt::Result {
     write!(out, " /{peer}[{interest}](queued={queued},recved={received},sent={sent}")
 }
 
+fn reset_connections(out: &mut String, port: &Port, _: &Status) -> fmt::Result {
+    port.connections().iter().for_each(|connection| connection.reset_record());
+    writeln!(out, "Connection stats reset.")
+}
+
+fn reset_traffic(out: &mut String, port: &Port, _: &Status) -> fmt::Result {
+    port.traffic.reset();
+    writeln!(out, "Server stats reset.")
+}
+
 /// Counts watches by paging through the list.
 ///
 /// Watches on children are not listed, as in ZooKeeper. Several watches of one connection on a path
-/// count once. Returns `None` when the engine did not answer for a page: a partial count would be
-/// wrong.
+/// count once. Returns `None` when the server does not serve, or the engine did not answer for a
+/// page: a partial count would be wrong.
 async fn wchs(port: &Port) -> Option<String> {
+    serving(port).await?;
     let (mut watches, mut paths, mut sessions, mut last) = (0_u64, 0_u64, HashSet::new(), Text::EMPTY);
     let mut from = Some(Mark::default());
     while let Some(mark) = from {
@@ -420,7 +276,8 @@ async fn wchs(port: &Port) -> Option<String> {
 }
 
 /// Writes the configuration. As in ZooKeeper, the membership ends without a line feed.
-fn conf(out: &mut String, about: &About, status: &Status) -> fmt::Result {
+fn conf(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
+    let about = &port.settings.about;
     about.conf.iter().try_for_each(|(key, value)| writeln!(out, "{key}={value}"))?;
     if about.servers.is_empty() {
         return Ok(());
@@ -453,11 +310,20 @@ fn member(out: &mut String, id: ServerId, kind: Kind, at: Option<&ServerAddresse
     }
 }
 
-/// Returns the bytes of the data directory; `None` when the disk did not answer in time.
+/// Returns the bytes of the data directory.
+///
+/// Returns `None` when the server does not serve, or the disk did not answer in time.
 ///
 /// Another thread reads the directory, so that a hanging disk does not stop the sockets.
-async fn dirs(about: &About) -> Option<String> {
-    let directory = about.conf.iter().find(|(key, _)| key == "dataDir").map(|(_, directory)| PathBuf::from(directory));
+async fn dirs(port: &Port) -> Option<String> {
+    serving(port).await?;
+    let directory = port
+        .settings
+        .about
+        .conf
+        .iter()
+        .find(|(key, _)| key == "dataDir")
+        .map(|(_, directory)| PathBuf::from(directory));
     let sizes = spawn_blocking(move || directory.map_or((0, 0), |directory| sizes(&directory)));
     let (base, log) = timeout(QUESTION, sizes).await.ok()?.ok()?;
     Some(format!("datadir_size: {base}\nlogdir_size: {log}\n"))
@@ -533,39 +399,6 @@ impl fmt::Display for Average {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_whitelist_names_what_it_allows() {
-        let list = Whitelist::parse(" stat, ruok,wchp ,nonsense");
-        let allowed: Vec<_> = Word::ALL.into_iter().filter(|word| list.allows(*word)).collect();
-        assert_eq!(allowed, [Word::Ruok, Word::Stat, Word::Wchp]);
-        assert!(Word::ALL.into_iter().all(|word| Whitelist::parse("*").allows(word)));
-        let default: Vec<_> = Word::ALL.into_iter().filter(|word| Whitelist::default().allows(*word)).collect();
-        assert_eq!(default, [Word::Srvr]);
-        assert!(Whitelist::default().with(Word::Isro).allows(Word::Isro));
-    }
-
-    #[test]
-    fn how_the_server_is_is_told_on_its_own_machine_and_elsewhere_if_the_list_says_so() {
-        let [here, mapped, there, own] =
-            ["127.0.0.1", "::ffff:127.0.0.1", "10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().unwrap());
-        let list = Whitelist::parse("srvr");
-        let is_told = |asker| is_allowed(Word::Zool, list, asker, Some(own));
-        // A server that listens on 10.0.0.2 alone is asked there, from that same host.
-        assert!(is_told(here) && is_told(mapped) && is_told(own) && !is_told(there));
-        assert!(!is_allowed(Word::Zool, list, there, None));
-        assert!(is_allowed(Word::Zool, list.with(Word::Zool), there, Some(own)));
-        assert!(!is_allowed(Word::Mntr, list, here, Some(here)));
-    }
-
-    #[test]
-    fn words_are_told_from_lengths() {
-        assert_eq!(Asked::from_bytes(*b"ruok"), Some(Asked::Known(Word::Ruok)));
-        assert_eq!(Asked::from_bytes(*b"hash"), Some(Asked::Foreign("hash")));
-        assert_eq!(Asked::from_bytes([0xff, 0xf4, 0xff, 0xfd]), Some(Asked::TelnetClose));
-        assert_eq!(Asked::from_bytes([0, 0, 0, 45]), None);
-        assert_eq!(Asked::from_bytes(*b"RUOK"), None);
-    }
 
     #[test]
     fn averages_have_up_to_four_decimals() {

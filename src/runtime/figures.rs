@@ -189,4 +189,21 @@ mod tests {
         assert_eq!((percentiles.count, percentiles.max_us, percentiles.p999_us), (1000, 1000, 1000));
         assert!((500..=563).contains(&percentiles.p50_us), "{percentiles:?}");
     }
+
+    /// `mntr` prints the lines that the registry of metrics names, and no other.
+    #[test]
+    #[cfg(feature = "port")]
+    fn the_registry_of_metrics_names_each_line_of_the_driver() {
+        use crate::runtime::flash;
+        use zoolet_machine::status::{DeviceWear, FlashStatus};
+        use zoolet_machine::wear::Forecast;
+        use zoolet_transport::server::metrics::METRICS;
+
+        let device = DeviceWear { device: String::new(), used_percent: Some(1), spare: None };
+        let forecast = Forecast { bytes_per_day: Some(1), ..Forecast::default() };
+        let flash = FlashStatus { entry_bytes: 1, forecast, device: Some(device), ..FlashStatus::default() };
+        let lines = [Figures::default().lines(0), flash::lines(&flash)].concat();
+        let registered = METRICS.iter().filter(|metric| metric.is_of_driver()).map(|metric| metric.name);
+        assert_eq!(lines.iter().map(|(name, _)| *name).collect::<Vec<_>>(), registered.collect::<Vec<_>>());
+    }
 }

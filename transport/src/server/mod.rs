@@ -15,6 +15,7 @@ mod dump;
 mod ending;
 mod inbound;
 mod life;
+pub mod metrics;
 mod monitor;
 mod outgoing;
 mod port;

@@ -1,7 +1,10 @@
-//! The tables of `docs/reference/metrics.md` agree with the registries.
+//! The reference pages agree with the registries, and with the fields of `zool`.
 
+use super::metrics::METRICS;
 use super::words::FOREIGN;
-use super::{Access, Word};
+use super::{Access, Word, report};
+
+use std::collections::BTreeSet;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/metrics.md");
 
@@ -30,10 +33,19 @@ fn words() -> String {
     table + &format!("| {foreign} | - | as if not in the list, also under `*` |\n")
 }
 
+fn metrics() -> String {
+    let mut table = String::from("| metric | kind | unit | meaning |\n|---|---|---|---|\n");
+    table.extend(METRICS.iter().map(|metric| {
+        let (kind, unit) = (metric.kind.name(), metric.unit.symbol());
+        format!("| `{}` | {kind} | {unit} | {} |\n", metric.name, metric.help)
+    }));
+    table
+}
+
 #[test]
-fn the_reference_has_a_row_for_each_word() {
+fn the_reference_has_a_row_for_each_word_and_each_metric() {
     let page = std::fs::read_to_string(PAGE).unwrap();
-    let expected = written(&page, &[("words", words())]);
+    let expected = written(&page, &[("words", words()), ("metrics", metrics())]);
     if std::env::var_os("ZOOLET_WRITE").is_some() {
         std::fs::write(PAGE, &expected).unwrap();
     }
@@ -42,4 +54,34 @@ fn the_reference_has_a_row_for_each_word() {
         "docs/reference/metrics.md differs from the registry; write its tables anew: \
          ZOOLET_WRITE=1 cargo test -p zoolet-transport --lib reference::"
     );
+}
+
+/// Returns the texts that stand in `code`.
+fn in_code(text: &str) -> BTreeSet<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// Returns the keys of all objects in a JSON text.
+fn keys(json: &str) -> BTreeSet<&str> {
+    let parts: Vec<&str> = json.split('"').collect();
+    parts.windows(2).filter(|pair| pair[1].starts_with(':')).map(|pair| pair[0]).collect()
+}
+
+#[test]
+fn the_reference_describes_each_field_of_zool() {
+    let page = include_str!("../../../docs/reference/status.md");
+    let zool = keys(include_str!("../../tests/golden/words/zool-leader.txt"));
+    let missing: Vec<_> = zool.difference(&in_code(page)).copied().collect();
+    assert!(missing.is_empty(), "docs/reference/status.md does not describe {missing:?}");
+    let table = page.split_once("| field of `status` |").unwrap().1;
+    let fields = table.lines().skip(2).filter_map(|row| row.split('|').nth(1)).flat_map(in_code);
+    let gone: Vec<_> = fields.filter(|field| !zool.contains(field)).collect();
+    assert!(gone.is_empty(), "docs/reference/status.md describes {gone:?}, which zool does not have");
+}
+
+#[test]
+fn zool_shows_figures_of_the_disk_that_the_driver_measures() {
+    for (_, name) in report::DISK {
+        assert!(METRICS.iter().any(|metric| metric.is_of_driver() && metric.name == name), "{name}");
+    }
 }

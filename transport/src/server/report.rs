@@ -15,8 +15,8 @@ use zoolet_zab::{Kind, Role};
 /// Format version. Raised when a field goes or changes its meaning, not when one is added.
 const VERSION: u32 = 1;
 
-/// Disk figures in the report: their name here, and their name in the status.
-const DISK: [(&str, &str); 6] = [
+/// Disk figures in the report: their name here, and their name as a metric.
+pub(super) const DISK: [(&str, &str); 6] = [
     ("fdatasyncs", "log_fdatasyncs"),
     ("fdatasync_p50_us", "fdatasync_us_p50"),
     ("fdatasync_p99_us", "fdatasync_us_p99"),

@@ -8,6 +8,7 @@ pub use registry::{Access, Whitelist, Word};
 pub(super) use registry::{Asked, is_here};
 
 use super::dump;
+use super::metrics::znode_count;
 use super::monitor;
 use super::port::{About, Port, QUESTION, ServerAddresses};
 use super::record::Record;
@@ -207,11 +208,6 @@ fn totals(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
     Ok(())
 }
 
-/// ZooKeeper counts the root twice (surface 9.3).
-pub(super) fn znode_count(status: &Status) -> u64 {
-    status.znodes + 1
-}
-
 fn cons(out: &mut String, port: &Port, _: &Status) -> fmt::Result {
     for connection in port.connections() {
         let record = connection.record();
@@ -377,6 +373,7 @@ fn envi(about: &About) -> String {
 }
 
 /// A mean in milliseconds as Java prints it: one to four decimals.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Average {
     ten_thousandths: u64,
 }

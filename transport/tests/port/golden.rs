@@ -1,52 +1,11 @@
 //! Golden texts: the whole answers to four-letter words, letter for letter.
 //!
-//! Monitoring programs parse these answers. After an intended change, `ZOOLET_WRITE=1 cargo test -p
-//! zoolet-transport --test port golden::` writes the files of `transport/tests/golden/words` anew.
+//! Monitoring programs parse these answers. The files are in `transport/tests/golden/words`.
 
 use crate::ensemble_words::{leading, server};
 use crate::fake::alone;
 use zoolet_machine::Status;
-
-/// The driver's counters, in its order.
-const DISK: [&str; 37] = [
-    "log_appends",
-    "log_batches",
-    "log_fdatasyncs",
-    "log_entries",
-    "log_entry_bytes",
-    "log_fact_bytes",
-    "log_padding_bytes",
-    "log_prepared_bytes",
-    "writes_acknowledged_per_batch",
-    "fdatasync_us_p50",
-    "fdatasync_us_p99",
-    "fdatasync_us_p999",
-    "fdatasync_us_max",
-    "disk_awaited_ms",
-    "base_bytes_written",
-    "base_merge_bytes_written",
-    "base_syncs",
-    "base_bytes_read",
-    "base_runs",
-    "base_reopenings",
-    "base_scrubs_sound",
-    "base_scrubs_failed",
-    "data_directory_gone",
-    "flash_log_bytes",
-    "flash_prepared_bytes",
-    "flash_base_bytes",
-    "flash_snapshot_bytes",
-    "flash_image_bytes",
-    "flash_other_bytes",
-    "flash_amplification_percent",
-    "flash_window_ms",
-    "flash_window_bytes",
-    "flash_bytes_per_day",
-    "flash_budget_bytes_per_day",
-    "flash_over_budget",
-    "flash_life_days",
-    "flash_device_used_percent",
-];
+use zoolet_transport::server::metrics::METRICS;
 
 /// Keys whose values differ from run to run.
 const VOLATILE: [&str; 5] = [
@@ -59,7 +18,8 @@ const VOLATILE: [&str; 5] = [
 
 /// Returns a leader's status with a different number in each field that a word shows.
 fn full() -> Status {
-    let disk = DISK.into_iter().zip(1001..).collect();
+    let of_driver = METRICS.iter().filter(|metric| metric.is_of_driver());
+    let disk = of_driver.map(|metric| metric.name).zip(1001..).collect();
     Status {
         disk,
         znodes: 101,
@@ -108,7 +68,11 @@ fn compare(name: &str, status: Status, word: &str) {
     if std::env::var_os("ZOOLET_WRITE").is_some() {
         std::fs::write(&file, &said).unwrap();
     }
-    assert_eq!(said, std::fs::read_to_string(&file).unwrap(), "{file}");
+    assert_eq!(
+        said,
+        std::fs::read_to_string(&file).unwrap(),
+        "after an intended change, write {file} anew: ZOOLET_WRITE=1 cargo test -p zoolet-transport --test port golden::"
+    );
 }
 
 #[test]

@@ -7,6 +7,7 @@
 extern crate alloc;
 
 mod acl;
+mod class;
 mod error;
 mod names;
 pub mod path;
@@ -17,6 +18,7 @@ mod stat;
 mod text;
 
 pub use acl::{AclEntry, AskedAcl, AuthId, Perms, RequestedAcl, open_acl};
+pub use class::{Class, OneShot, Read};
 pub use error::ErrorCode;
 pub use names::{Names, NamesBuilder};
 pub use path::Path;

@@ -269,33 +269,3 @@ pub enum Request {
     /// An unknown or forbidden opcode: UNIMPLEMENTED, then the connection closes.
     Unknown,
 }
-
-impl Request {
-    /// Returns the operations of a write or multi, in order; empty for other requests.
-    pub fn ops(&self) -> &[WriteOp] {
-        match self {
-            Self::Write(op) => core::slice::from_ref(op),
-            Self::Multi(ops) => ops,
-            Self::Exists { .. }
-            | Self::GetData { .. }
-            | Self::GetChildren { .. }
-            | Self::GetAcl { .. }
-            | Self::GetEphemerals { .. }
-            | Self::GetAllChildrenNumber { .. }
-            | Self::MultiRead(_)
-            | Self::Sync { .. }
-            | Self::Ping
-            | Self::Auth { .. }
-            | Self::Sasl
-            | Self::WhoAmI
-            | Self::SetWatches(_)
-            | Self::AddWatch { .. }
-            | Self::CheckWatches { .. }
-            | Self::RemoveWatches { .. }
-            | Self::Reconfig
-            | Self::CloseSession
-            | Self::Malformed { .. }
-            | Self::Unknown => &[],
-        }
-    }
-}

@@ -6,7 +6,7 @@ use crate::{OneShotWatch, Session, States, Timer, WatchStream};
 use std::sync::Arc;
 use std::time::Duration;
 use zoolet_coordinator::{Coordinator, Errand, Instant};
-use zoolet_model::{AddWatchMode, Path, Request, SessionId, SessionState};
+use zoolet_model::{AddWatchMode, OneShot, Path, Request, SessionId, SessionState};
 
 impl Coordinator for Session {
     type Ticket = Asked;
@@ -20,12 +20,12 @@ impl Coordinator for Session {
     }
 
     fn submit_watching(&self, request: Request) -> (Asked, OneShotWatch) {
-        let watch = match &request {
-            Request::GetData { path, watch: true } => OneShotWatch::new(self.link(), path.clone(), Arm::Data),
-            Request::Exists { path, watch: true } => OneShotWatch::new(self.link(), path.clone(), Arm::Exist),
-            Request::GetChildren { path, watch: true, .. } => OneShotWatch::new(self.link(), path.clone(), Arm::Child),
-            other => {
-                debug_assert!(false, "{other:?} watches nothing");
+        let watch = match request.one_shot_watch() {
+            Some((path, OneShot::Data)) => OneShotWatch::new(self.link(), path.clone(), Arm::Data),
+            Some((path, OneShot::Exist)) => OneShotWatch::new(self.link(), path.clone(), Arm::Exist),
+            Some((path, OneShot::Child)) => OneShotWatch::new(self.link(), path.clone(), Arm::Child),
+            None => {
+                debug_assert!(false, "{request:?} watches nothing");
                 OneShotWatch::of_nothing(self.link())
             }
         };

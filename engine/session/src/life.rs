@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::time::Duration;
-use zoolet_model::Request;
+use zoolet_model::{Class, Request};
 
 /// One part in this many by which the speeds of two clocks may differ.
 ///
@@ -41,10 +41,17 @@ pub(crate) enum Shows {
 impl Shows {
     /// Returns what an answer to `request` will show.
     pub(crate) fn of(request: &Request) -> Self {
-        match request {
-            Request::Write(_) | Request::Multi(_) => Self::Itself,
-            Request::Ping | Request::Sync { .. } => Self::Earlier,
-            _ => Self::Nothing,
+        match request.class() {
+            Class::Write(_) | Class::Multi(_) => Self::Itself,
+            Class::Ping | Class::Sync => Self::Earlier,
+            Class::CloseSession
+            | Class::Refusal(_)
+            | Class::Read(_)
+            | Class::SetWatches(_)
+            | Class::Watches
+            | Class::Identities
+            | Class::Malformed
+            | Class::Unknown => Self::Nothing,
         }
     }
 }

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use std::time::Duration;
 use zookeeper_client as zk;
 use zoolet_model::{
-    Create, CreateKind, CreateMode, Error, ErrorCode, Names, OpResult, Perms, Reply, Request, RequestedAcl, Stat, Text,
-    WriteOp,
+    Class, Create, CreateKind, CreateMode, Error, ErrorCode, Names, OpResult, Perms, Read, Reply, Request,
+    RequestedAcl, Stat, Text, WriteOp,
 };
 
 /// Default limit of a server for one request, in bytes.
@@ -68,41 +68,26 @@ pub(super) async fn perform(client: &zk::Client, request: &Request) -> Performed
 }
 
 async fn read(client: &zk::Client, request: &Request) -> Result<Reply, Error> {
-    match request {
-        Request::Exists { path, .. } => match client.check_stat(path).await.map_err(error)? {
+    let Class::Read(read) = request.class() else { return Err(UNIMPLEMENTED) };
+    match read {
+        Read::Exists { path, .. } => match client.check_stat(path).await.map_err(error)? {
             Some(there) => Ok(Reply::Stat(stat(&there))),
             None => Err(Error::Refused(ErrorCode::NoNode)),
         },
-        Request::GetData { path, .. } => {
+        Read::GetData { path, .. } => {
             let (content, there) = client.get_data(path).await.map_err(error)?;
             Ok(Reply::Data(data(content), stat(&there)))
         }
-        Request::GetChildren { path, with_stat: false, .. } => {
+        Read::GetChildren { path, with_stat: false, .. } => {
             client.list_children(path).await.map(|children| Reply::Names(names(children))).map_err(error)
         }
-        Request::GetChildren { path, with_stat: true, .. } => {
+        Read::GetChildren { path, with_stat: true, .. } => {
             let (children, there) = client.get_children(path).await.map_err(error)?;
             Ok(Reply::NamesStat(names(children), stat(&there)))
         }
-        Request::Write(_)
-        | Request::Multi(_)
-        | Request::Sync { .. }
-        | Request::GetAcl { .. }
-        | Request::GetEphemerals { .. }
-        | Request::GetAllChildrenNumber { .. }
-        | Request::MultiRead(_)
-        | Request::Ping
-        | Request::Auth { .. }
-        | Request::Sasl
-        | Request::WhoAmI
-        | Request::SetWatches(_)
-        | Request::AddWatch { .. }
-        | Request::CheckWatches { .. }
-        | Request::RemoveWatches { .. }
-        | Request::Reconfig
-        | Request::CloseSession
-        | Request::Malformed { .. }
-        | Request::Unknown => Err(UNIMPLEMENTED),
+        Read::GetAcl { .. } | Read::GetEphemerals { .. } | Read::GetAllChildrenNumber { .. } | Read::MultiRead(_) => {
+            Err(UNIMPLEMENTED)
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
 use zoolet_machine::ConnId;
 use zoolet_machine::budget::Part;
-use zoolet_model::{ConnectReply, ErrorCode, Reply, Request, WatchEvent};
+use zoolet_model::{Class, ConnectReply, ErrorCode, Reply, Request, WatchEvent};
 
 /// Flush threshold: queued bytes not yet charged before a write starts.
 const WRITE_BYTES: u64 = 64 << 10;
@@ -373,30 +373,8 @@ impl State {
     /// Only reads can have large answers, and one segment can carry a thousand reads. Without the
     /// estimate, a client that sends many reads would be dropped for not reading the answers.
     pub(super) fn expect(&self, request: &Request) -> u32 {
-        match request {
-            Request::GetData { .. }
-            | Request::GetChildren { .. }
-            | Request::GetEphemerals { .. }
-            | Request::MultiRead(_) => self.read_bytes,
-            Request::Write(_)
-            | Request::Multi(_)
-            | Request::Exists { .. }
-            | Request::GetAcl { .. }
-            | Request::GetAllChildrenNumber { .. }
-            | Request::Sync { .. }
-            | Request::Ping
-            | Request::Auth { .. }
-            | Request::Sasl
-            | Request::WhoAmI
-            | Request::SetWatches(_)
-            | Request::AddWatch { .. }
-            | Request::CheckWatches { .. }
-            | Request::RemoveWatches { .. }
-            | Request::Reconfig
-            | Request::CloseSession
-            | Request::Malformed { .. }
-            | Request::Unknown => SMALL_REPLY_BYTES,
-        }
+        let is_large = matches!(request.class(), Class::Read(read) if read.may_answer_much());
+        if is_large { self.read_bytes } else { SMALL_REPLY_BYTES }
     }
 
     /// Updates the estimate for reads from an answer of `bytes`.

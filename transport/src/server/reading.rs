@@ -11,7 +11,7 @@ use crate::wire::{DecodeOptions, decode_request};
 use std::time::{Duration, Instant};
 use zoolet_machine::budget::Part;
 use zoolet_machine::{Event, Limits};
-use zoolet_model::{AskedAcl, Request, Text, WriteOp};
+use zoolet_model::{AskedAcl, Class, Read, Request, Text, WriteOp};
 
 /// Time limit for a large request to become complete during its turn.
 const TURN: Duration = Duration::from_secs(1);
@@ -266,18 +266,31 @@ fn held_bytes(frame_bytes: usize, request: &Request) -> usize {
     };
     let texts = |texts: &Vec<Text>| size_of_val(texts.as_slice());
     frame_bytes
-        + match request {
-            Request::Write(operation) => write(operation),
-            Request::Multi(operations) => {
-                size_of_val(operations.as_slice()) + operations.iter().map(write).sum::<usize>()
-            }
-            Request::MultiRead(reads) => size_of_val(reads.as_slice()) + reads.len() * READ_BYTES,
-            Request::SetWatches(watches) => {
+        + match request.class() {
+            Class::Write(operation) => write(operation),
+            Class::Multi(operations) => size_of_val(operations) + operations.iter().map(write).sum::<usize>(),
+            Class::Read(Read::MultiRead(reads)) => size_of_val(reads) + reads.len() * READ_BYTES,
+            Class::SetWatches(watches) => {
                 [&watches.data, &watches.exist, &watches.child, &watches.persistent, &watches.persistent_recursive]
                     .into_iter()
                     .map(texts)
                     .sum()
             }
-            _ => 0,
+            Class::Read(
+                Read::Exists { .. }
+                | Read::GetData { .. }
+                | Read::GetChildren { .. }
+                | Read::GetAcl { .. }
+                | Read::GetEphemerals { .. }
+                | Read::GetAllChildrenNumber { .. },
+            )
+            | Class::CloseSession
+            | Class::Refusal(_)
+            | Class::Sync
+            | Class::Ping
+            | Class::Watches
+            | Class::Identities
+            | Class::Malformed
+            | Class::Unknown => 0,
         }
 }

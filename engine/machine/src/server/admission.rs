@@ -3,7 +3,7 @@
 use super::Server;
 use crate::seam::health::Refusal;
 use crate::txn::{Op, Txn};
-use zoolet_model::{Request, WriteOp};
+use zoolet_model::{Class, Request, WriteOp};
 use zoolet_zab::{Mutation, mutation};
 
 /// Purpose of an entry. The fuller the log and memory are, the fewer kinds are admitted.
@@ -32,7 +32,7 @@ pub(super) enum Admission {
 /// Returns the need of a request. A full disk still accepts requests that only delete.
 pub(super) fn need(request: &Request) -> Need {
     let deletes = |write: &WriteOp| matches!(write, WriteOp::Delete { .. } | WriteOp::Check { .. });
-    let changes_the_tree = matches!(request, Request::Write(_) | Request::Multi(_));
+    let changes_the_tree = matches!(request.class(), Class::Write(_) | Class::Multi(_));
     if changes_the_tree && request.ops().iter().all(deletes) { Need::Delete } else { Need::Write }
 }
 

@@ -4,7 +4,7 @@
 use crate::record::acl::Identity;
 use crate::txn::{Op, Txn};
 use bytes::Bytes;
-use zoolet_model::{Create, CreateKind, CreateMode, ErrorCode, Path, Request, SessionId, Text, WriteOp, path};
+use zoolet_model::{Class, Create, CreateKind, CreateMode, ErrorCode, Path, Request, SessionId, Text, WriteOp, path};
 
 /// Calls `then` with the entry for a request of this session.
 pub(super) fn with_txn<R>(
@@ -13,38 +13,28 @@ pub(super) fn with_txn<R>(
     request: &Request,
     then: impl FnOnce(&Txn<'_>) -> R,
 ) -> R {
-    match request {
-        Request::CloseSession => then(&Txn::CloseSession { session }),
-        Request::Write(write) => {
+    match request.class() {
+        Class::CloseSession => then(&Txn::CloseSession { session }),
+        Class::Write(write) => {
             let acl = resolve_acl(identity, write);
             let op = op(write, &acl);
             then(&Txn::Write { session, identity: identity.clone(), op })
         }
-        Request::Multi(writes) => {
+        Class::Multi(writes) => {
             let acls: Vec<_> = writes.iter().map(|write| resolve_acl(identity, write)).collect();
             let ops = writes.iter().zip(&acls).map(|(write, acl)| op(write, acl)).collect();
             then(&Txn::Multi { session, identity: identity.clone(), ops })
         }
-        Request::Reconfig => then(&refusal(session, ErrorCode::ReconfigDisabled)),
-        // Of the remaining requests, only malformed writes become entries.
-        Request::Malformed { .. }
-        | Request::Unknown
-        | Request::Exists { .. }
-        | Request::GetData { .. }
-        | Request::GetChildren { .. }
-        | Request::GetAcl { .. }
-        | Request::GetEphemerals { .. }
-        | Request::GetAllChildrenNumber { .. }
-        | Request::MultiRead(_)
-        | Request::Sync { .. }
-        | Request::Ping
-        | Request::Auth { .. }
-        | Request::Sasl
-        | Request::WhoAmI
-        | Request::SetWatches(_)
-        | Request::AddWatch { .. }
-        | Request::CheckWatches { .. }
-        | Request::RemoveWatches { .. } => then(&refusal(session, ErrorCode::MarshallingError)),
+        Class::Refusal(code) => then(&refusal(session, code)),
+        // Nothing else becomes an entry.
+        Class::Read(_)
+        | Class::Sync
+        | Class::Ping
+        | Class::SetWatches(_)
+        | Class::Watches
+        | Class::Identities
+        | Class::Malformed
+        | Class::Unknown => then(&refusal(session, ErrorCode::MarshallingError)),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::tree::{self, Determined, Need};
 use crate::watch::WatchKind;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use zoolet_model::{AuthId, ErrorCode, Reply, Request, Text};
+use zoolet_model::{AuthId, Class, ErrorCode, OneShot, Read, Reply, Request, Text};
 use zoolet_zab::{Role, Round};
 
 /// The xid of every ping reply, regardless of the request's xid (surface 13.1).
@@ -126,10 +126,11 @@ impl Server {
             let identity = connection.identity.clone();
             let writes_pending = !connection.proposed.is_empty();
             let writes_before = connection.has_writes_before(head.number);
-            let step = if self.touches.is_after_pause(head.number) || needs_leader(&head.request) && !self.is_serving()
+            let step = if self.touches.is_after_pause(head.number)
+                || head.request.class().needs_leader() && !self.is_serving()
             {
                 Step::Wait(head)
-            } else if is_write(&head.request) {
+            } else if head.request.class().is_ordered() {
                 self.step_write(conn, head, &identity, writes_pending)
             } else if writes_before {
                 // A session sees its own earlier writes.
@@ -168,22 +169,22 @@ impl Server {
             if self.touches.is_after_pause(*number) {
                 return;
             }
-            match request {
-                Request::Ping => connection.passed += 1,
-                Request::Exists { path, .. } | Request::GetAcl { path } => {
+            match request.class() {
+                Class::Ping => connection.passed += 1,
+                Class::Read(Read::Exists { path, .. } | Read::GetAcl { path }) => {
                     let missing = Need::Znode(path).missing_in(&mut self.state);
                     connection.passed += 1;
                     if let Some(what) = missing {
                         self.fetch_ahead(what);
                     }
                 }
-                Request::GetData { path, .. } => match tree::waits_for_bytes(&mut self.state, path) {
+                Class::Read(Read::GetData { path, .. }) => match tree::waits_for_bytes(&mut self.state, path) {
                     Ok(false) => connection.passed += 1,
                     Ok(true) => return,
                     // Examined again at the next event of this connection.
                     Err(what) => return self.fetch_ahead(what),
                 },
-                Request::Write(_) | Request::Multi(_) | Request::Malformed { write: true } | Request::Reconfig => {
+                Class::Write(_) | Class::Multi(_) | Class::Refusal(_) => {
                     let (births, need) = (ephemerals::births(request), need(request));
                     // The bound on ephemerals per session is checked when the write's turn comes.
                     if births > 0 || self.admission(need) != Admission::Go {
@@ -195,21 +196,19 @@ impl Server {
                         self.propose_write(conn, &write, &identity, 0);
                     }
                 }
-                Request::GetChildren { .. }
-                | Request::GetEphemerals { .. }
-                | Request::GetAllChildrenNumber { .. }
-                | Request::MultiRead(_)
-                | Request::CloseSession
-                | Request::Malformed { write: false }
-                | Request::Unknown
-                | Request::Sync { .. }
-                | Request::Auth { .. }
-                | Request::Sasl
-                | Request::WhoAmI
-                | Request::SetWatches(_)
-                | Request::AddWatch { .. }
-                | Request::CheckWatches { .. }
-                | Request::RemoveWatches { .. } => return,
+                Class::Read(
+                    Read::GetChildren { .. }
+                    | Read::GetEphemerals { .. }
+                    | Read::GetAllChildrenNumber { .. }
+                    | Read::MultiRead(_),
+                )
+                | Class::CloseSession
+                | Class::Sync
+                | Class::SetWatches(_)
+                | Class::Watches
+                | Class::Identities
+                | Class::Malformed
+                | Class::Unknown => return,
             }
         }
     }
@@ -364,7 +363,7 @@ impl Server {
             | Request::GetAllChildrenNumber { .. }
             | Request::MultiRead(_) => return self.read(conn, head, identity),
             Request::Write(_) | Request::Multi(_) | Request::Reconfig | Request::CloseSession => {
-                // Unreachable: `is_write` routes these to `step_write`.
+                // Unreachable: `determine` routes ordered requests to `step_write`.
                 (zxid, Err(ErrorCode::SystemError))
             }
         };
@@ -377,20 +376,20 @@ impl Server {
     }
 
     fn read(&mut self, conn: ConnId, head: Waiting, identity: &Identity) -> Step {
-        if self.completing_bytes >= u64::from(self.limits.outbound_bytes_max) && may_be_long(&head.request) {
+        // Sampled before the read, so that it is never newer than the data (surface 1.7).
+        let zxid = self.state.applied().as_i64();
+        let Class::Read(read) = head.request.class() else {
+            return self.done(conn, head.xid, zxid, Err(ErrorCode::SystemError));
+        };
+        if self.completing_bytes >= u64::from(self.limits.outbound_bytes_max) && read.may_need_many_records() {
             // Completions in flight already fill one client's share of memory: wait until some were
             // sent.
             self.waiting_for_room.insert(conn);
             return Step::Wait(head);
         }
-        // Sampled before the read, so that it is never newer than the data (surface 1.7).
-        let zxid = self.state.applied().as_i64();
         let since = self.state.memory_ref().stamp();
         let Some(connection) = self.connections.get(&conn) else { return Step::Done };
-        let Some(decided) = tree::read(&mut self.state, identity, connection.session, &head.request) else {
-            return self.done(conn, head.xid, zxid, Err(ErrorCode::SystemError));
-        };
-        let decided = match decided {
+        let decided = match tree::read(&mut self.state, identity, connection.session, read) {
             Ok(decided) => decided,
             Err(stuck) => return self.stuck(conn, head, stuck, since),
         };
@@ -404,15 +403,13 @@ impl Server {
             self.waiting_for_room.insert(conn);
             return Step::Wait(head);
         }
-        let watched = match &decided {
-            Ok(_) => wanted_watch(&head.request),
-            Err(ErrorCode::NoNode) => {
-                wanted_watch(&head.request).filter(|_| matches!(head.request, Request::Exists { .. }))
-            }
-            Err(_) => None,
-        };
+        let watched = head.request.one_shot_watch().filter(|(_, kind)| match &decided {
+            Ok(_) => true,
+            Err(ErrorCode::NoNode) => *kind == OneShot::Exist,
+            Err(_) => false,
+        });
         if let Some((path, kind)) = watched
-            && let Err(full) = self.watch(conn, path, kind)
+            && let Err(full) = self.watch(conn, path, kind.into())
         {
             return self.done(conn, head.xid, zxid, Err(full));
         }
@@ -509,66 +506,6 @@ impl Server {
     pub(super) fn outstanding(&self) -> usize {
         self.connections.values().map(Connection::outstanding).sum()
     }
-}
-
-/// Returns whether a request becomes an entry. All others are answered from the applied state.
-fn is_write(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Write(_)
-            | Request::Multi(_)
-            | Request::Malformed { write: true }
-            | Request::Reconfig
-            | Request::CloseSession
-    )
-}
-
-/// Returns whether only a leading or following server can answer this request.
-///
-/// Without a leader, reads continue from the applied state while their connections are kept, which
-/// is a short time (surface 13.38).
-fn needs_leader(request: &Request) -> bool {
-    is_write(request) || matches!(request, Request::Ping | Request::Sync { .. })
-}
-
-fn wanted_watch(request: &Request) -> Option<(&Text, WatchKind)> {
-    match request {
-        Request::Exists { path, watch: true } | Request::GetData { path, watch: true } => Some((path, WatchKind::Data)),
-        Request::GetChildren { path, watch: true, .. } => Some((path, WatchKind::Child)),
-        Request::Exists { .. }
-        | Request::GetData { .. }
-        | Request::GetChildren { .. }
-        | Request::GetAcl { .. }
-        | Request::GetEphemerals { .. }
-        | Request::GetAllChildrenNumber { .. }
-        | Request::MultiRead(_)
-        | Request::Write(_)
-        | Request::Multi(_)
-        | Request::Reconfig
-        | Request::CloseSession
-        | Request::Malformed { .. }
-        | Request::Unknown
-        | Request::Sync { .. }
-        | Request::Ping
-        | Request::Auth { .. }
-        | Request::Sasl
-        | Request::WhoAmI
-        | Request::SetWatches(_)
-        | Request::AddWatch { .. }
-        | Request::CheckWatches { .. }
-        | Request::RemoveWatches { .. } => None,
-    }
-}
-
-/// Returns whether deciding if a read must be assembled off the core costs work.
-fn may_be_long(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::GetChildren { .. }
-            | Request::GetEphemerals { .. }
-            | Request::GetAllChildrenNumber { .. }
-            | Request::MultiRead(_)
-    )
 }
 
 fn found(there: bool) -> Result<Reply, ErrorCode> {

@@ -8,7 +8,7 @@ use crate::seam::completion::many;
 use crate::state::{Found, Stuck, View};
 use bytes::Bytes;
 use zoolet_model::{
-    ErrorCode, EventKind, Names, NamesBuilder, Perms, ReadOp, ReadResult, Reply, Request, SessionId, Stat, Text,
+    ErrorCode, EventKind, Names, NamesBuilder, Perms, Read, ReadOp, ReadResult, Reply, SessionId, Stat, Text,
 };
 
 /// A decided read.
@@ -44,7 +44,7 @@ fn settle<T>(done: Result<T, Stop>) -> Decided<T> {
     }
 }
 
-/// Decides a read; `None` for requests that read nothing from the tree.
+/// Decides a read.
 ///
 /// Paths are not validated: an invalid path names no znode, and the empty path is `/` (surface
 /// 7.4). The caller registers watches, because they depend on the outcome.
@@ -55,33 +55,17 @@ pub(crate) fn read(
     view: &mut impl View,
     identity: &Identity,
     session: SessionId,
-    request: &Request,
-) -> Option<Decided<Determined>> {
-    let done = match request {
-        Request::Exists { path, .. } => exists_checked(view, identity, path).map(Reply::Stat).map(Determined::Reply),
-        Request::GetData { path, .. } => data(view, identity, path),
-        Request::GetChildren { path, with_stat, .. } => children(view, identity, path, *with_stat),
-        Request::GetAcl { path } => get_acl(view, identity, path).map(Determined::Reply),
-        Request::GetEphemerals { prefix } => Ok(ephemerals(view, session, prefix.as_ref())),
-        Request::GetAllChildrenNumber { path } => descendants(view, identity, path),
-        Request::MultiRead(reads) => return Some(multi(view, identity, reads)),
-        Request::Write(_)
-        | Request::Multi(_)
-        | Request::Reconfig
-        | Request::CloseSession
-        | Request::Malformed { .. }
-        | Request::Unknown
-        | Request::Sync { .. }
-        | Request::Ping
-        | Request::Auth { .. }
-        | Request::Sasl
-        | Request::WhoAmI
-        | Request::SetWatches(_)
-        | Request::AddWatch { .. }
-        | Request::CheckWatches { .. }
-        | Request::RemoveWatches { .. } => return None,
-    };
-    Some(settle(done))
+    read: Read<'_>,
+) -> Decided<Determined> {
+    settle(match read {
+        Read::Exists { path, .. } => exists_checked(view, identity, path).map(Reply::Stat).map(Determined::Reply),
+        Read::GetData { path, .. } => data(view, identity, path),
+        Read::GetChildren { path, with_stat, .. } => children(view, identity, path, with_stat),
+        Read::GetAcl { path } => get_acl(view, identity, path).map(Determined::Reply),
+        Read::GetEphemerals { prefix } => Ok(ephemerals(view, session, prefix)),
+        Read::GetAllChildrenNumber { path } => descendants(view, identity, path),
+        Read::MultiRead(reads) => return multi(view, identity, reads),
+    })
 }
 
 /// Returns a znode's Stat without a permission check, for setWatches.

@@ -20,7 +20,7 @@ use crate::seam::ids::ConnId;
 use paths::{PathId, Paths};
 use std::{collections::BTreeMap, mem::size_of};
 use watchers::{KindSet, WATCHER_BYTES};
-use zoolet_model::{AddWatchMode, EventKind, WatcherType, path::parent_and_name};
+use zoolet_model::{AddWatchMode, EventKind, OneShot, WatcherType, path::parent_and_name};
 
 /// The events that a watch waits for, and how often it fires.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -40,6 +40,15 @@ impl From<AddWatchMode> for WatchKind {
         match mode {
             AddWatchMode::Persistent => Self::Persistent,
             AddWatchMode::PersistentRecursive => Self::PersistentRecursive,
+        }
+    }
+}
+
+impl From<OneShot> for WatchKind {
+    fn from(kind: OneShot) -> Self {
+        match kind {
+            OneShot::Data | OneShot::Exist => Self::Data,
+            OneShot::Child => Self::Child,
         }
     }
 }

@@ -249,31 +249,7 @@ impl Reference {
 
     /// Returns whether the request is ordered among the writes, and so costs a zxid.
     pub fn is_ordered(request: &Request) -> bool {
-        match request {
-            Request::Write(_)
-            | Request::Multi(_)
-            | Request::CloseSession
-            | Request::Reconfig
-            | Request::Malformed { write: true } => true,
-            Request::Exists { .. }
-            | Request::GetData { .. }
-            | Request::GetChildren { .. }
-            | Request::GetAcl { .. }
-            | Request::GetEphemerals { .. }
-            | Request::GetAllChildrenNumber { .. }
-            | Request::MultiRead(_)
-            | Request::Sync { .. }
-            | Request::Ping
-            | Request::Auth { .. }
-            | Request::Sasl
-            | Request::WhoAmI
-            | Request::SetWatches(_)
-            | Request::AddWatch { .. }
-            | Request::CheckWatches { .. }
-            | Request::RemoveWatches { .. }
-            | Request::Malformed { write: false }
-            | Request::Unknown => false,
-        }
+        request.class().is_ordered()
     }
 
     /// Carries out one request. `zxid` and `wall_ms` count for ordered requests only.

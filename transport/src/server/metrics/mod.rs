@@ -28,7 +28,7 @@ pub struct Metric {
     pub name: &'static str,
     /// How the value changes.
     pub kind: Kind,
-    /// What the value counts.
+    /// The quantity that the value counts.
     pub unit: Unit,
     /// The meaning, for each format: a phrase that stands alone, without links and full stop.
     pub help: &'static str,
@@ -64,7 +64,7 @@ impl Kind {
     }
 }
 
-/// What a value counts.
+/// The quantity that a value counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// Objects or operations, which the help names; or text.

@@ -246,7 +246,7 @@ pub const METRICS: &[Metric] = &[
         }),
         "the zxid of the last applied entry, and the digest of the state after it",
     ),
-    // What the driver measures: `lines` in src/runtime/figures.rs and src/runtime/flash.rs.
+    // The driver measures these: `lines` in src/runtime/figures.rs and src/runtime/flash.rs.
     row(Counter, "log_appends", One, Driver, "appends to the log"),
     row(Counter, "log_batches", One, Driver, "batches that the log wrote"),
     row(Counter, "log_fdatasyncs", One, Driver, "syncs of the log, those that prepare segments included"),

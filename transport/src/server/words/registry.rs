@@ -1,4 +1,4 @@
-//! The registry of four-letter words: text, who may ask, and the answer in a sentence.
+//! The registry of four-letter words: text, access, and the answer in a sentence.
 //!
 //! The enum, the whitelist and the table of `docs/reference/metrics.md` come from the one list below.
 
@@ -25,7 +25,7 @@ macro_rules! words {
                 }
             }
 
-            /// Returns who may ask it.
+            /// Returns which clients may ask it.
             pub const fn access(self) -> Access {
                 match self {
                     $(Self::$name => Access::$access),+

@@ -90,8 +90,9 @@ impl<C: Coordinator> DoubleBarrier<C> {
     /// - [`Error::Malformed`] if the path holds other data.
     /// - [`Error::Session`] if the session ends or a request is refused.
     pub async fn enter(&self) -> Result<Meeting<C>, Error> {
-        let guid = Guid::from_random_bits(self.coordinator.random_bits());
         loop {
+            // A new GUID for each place: the errand of a former place would delete the next one.
+            let guid = Guid::from_random_bits(self.coordinator.random_bits());
             let (number, version) = self.meeting().await?;
             let room = zoolet_model::path::child(self.path.as_str(), &format!("{number:010}"));
             let meeting = Meeting {
@@ -99,11 +100,10 @@ impl<C: Coordinator> DoubleBarrier<C> {
                 own: Some(zoolet_model::path::child(&room, &guid.to_string())),
                 room,
             };
-            if self.join(&meeting, version).await? {
-                self.begin(&meeting, number, version).await?;
+            if self.join(&meeting, version).await? && self.begin(&meeting, number, version).await? {
                 return Ok(meeting);
             }
-            // This meeting has begun already: try the next one.
+            // This meeting has begun already, or the place is gone: try the next one.
         }
     }
 
@@ -163,25 +163,30 @@ impl<C: Coordinator> DoubleBarrier<C> {
     }
 
     /// Waits for the others, or begins the meeting if this party completes it.
-    async fn begin(&self, meeting: &Meeting<C>, number: u64, version: i32) -> Result<(), Error> {
+    ///
+    /// Returns false if the party has to enter again.
+    async fn begin(&self, meeting: &Meeting<C>, number: u64, version: i32) -> Result<bool, Error> {
         let ready = zoolet_model::path::child(&meeting.room, READY);
         if parties(&children(&self.coordinator, &meeting.room).await?).count() < self.parties {
-            return wait_there(&self.coordinator, &ready).await;
+            wait_there(&self.coordinator, &ready).await?;
+            return Ok(true);
         }
         let data = Some(Bytes::from((number + 1).to_string()));
         let begin = Request::Multi(vec![
             create(ready.clone(), None, CreateKind::Persistent, false),
             WriteOp::SetData { path: self.path.text().clone(), data, version },
         ]);
-        match ask(&self.coordinator, &begin).await? {
-            Reply::Multi(results) => {
-                if zoolet_model::first_failure(&results).is_none() && !is_on(Mutation::FormerRoomsStay) {
-                    self.tidy_before(number).await?;
-                }
-                // If the write failed, another party has begun the meeting.
-                wait_there(&self.coordinator, &ready).await
-            }
-            _ => Err(UNEXPECTED),
+        let Reply::Multi(results) = ask(&self.coordinator, &begin).await? else { return Err(UNEXPECTED) };
+        match zoolet_model::first_failure(&results) {
+            None if is_on(Mutation::FormerRoomsStay) => Ok(true),
+            None => self.tidy_before(number).await.map(|()| true),
+            // Another party has begun the meeting, or an earlier attempt of this one, whose reply
+            // was lost.
+            Some((0, ErrorCode::NodeExists)) => Ok(true),
+            // A foreign client has deleted the party's place, or written to the path. No meeting
+            // would begin in this room.
+            Some((_, ErrorCode::NoNode) | (1, ErrorCode::BadVersion)) => Ok(false),
+            Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
         }
     }
 }

@@ -2,10 +2,13 @@
 //!
 //! A refused create leaves no znode, so nothing is left to be cleared away.
 
+use crate::apart::within;
 use crate::intercepted::{Answer, Intercepted};
+use std::cell::Cell;
 use std::future::ready;
-use zoolet_model::{Error as SessionError, ErrorCode, Path, Request, WriteOp};
-use zoolet_recipes::{Coordinator, Error, Gate, Group};
+use std::time::Duration;
+use zoolet_model::{Error as SessionError, ErrorCode, OpResult, Path, Reply, Request, WriteOp};
+use zoolet_recipes::{Coordinator, DoubleBarrier, Error, Gate, Group};
 use zoolet_session::Session;
 use zoolet_sim::ensemble::{Next, Scenario, Seat, run_seeds_of};
 
@@ -54,5 +57,58 @@ fn a_passage_whose_gate_cannot_be_made_leaves_no_errand() {
             assert_eq!(gate.pass().await.map(drop).unwrap_err(), Error::Session(REFUSED));
         }
         assert_eq!(session.errands(), 0);
+    });
+}
+
+/// Returns a session for which the first multi that creates `ready` fails, as with `results`.
+fn with_a_beginning_that_fails(session: &Session, results: [OpResult; 2]) -> Intercepted {
+    let left = Cell::new(Some(Reply::Multi(results.to_vec())));
+    Intercepted::new(session, move |session, request| -> Answer {
+        let begins = |op: &WriteOp| matches!(op, WriteOp::Create(create) if create.path.ends_with("/ready"));
+        match &request {
+            Request::Multi(ops)
+                if ops.iter().any(begins)
+                    && let Some(failed) = left.take() =>
+            {
+                Box::pin(ready(Ok(failed)))
+            }
+            _ => Box::pin(Coordinator::submit(&session, request)),
+        }
+    })
+}
+
+/// Regression: the party took every failure for a meeting that another party had begun, and waited
+/// for it for ever.
+#[test]
+fn a_party_that_may_not_begin_the_meeting_says_so() {
+    each(async |seat| {
+        for (results, code) in [
+            (
+                [OpResult::Failed(Some(ErrorCode::NoAuth)), OpResult::Failed(Some(ErrorCode::RuntimeInconsistency))],
+                ErrorCode::NoAuth,
+            ),
+            ([OpResult::Failed(None), OpResult::Failed(Some(ErrorCode::NoAuth))], ErrorCode::NoAuth),
+            ([OpResult::Failed(None), OpResult::Failed(Some(ErrorCode::QuotaExceeded))], ErrorCode::QuotaExceeded),
+        ] {
+            let barrier = DoubleBarrier::new(with_a_beginning_that_fails(&seat.session, results), &CHILD, 1);
+            let entered = within(&seat, Duration::from_secs(1), barrier.enter()).await;
+            let entered = entered.expect("it waits for a meeting that does not begin");
+            assert_eq!(entered.map(drop), Err(Error::Session(SessionError::Refused(code))));
+        }
+    });
+}
+
+/// Another client deleted the party's place, or wrote to the path. The party enters again.
+#[test]
+fn a_party_whose_place_is_gone_enters_again() {
+    each(async |seat| {
+        for results in [
+            [OpResult::Failed(Some(ErrorCode::NoNode)), OpResult::Failed(Some(ErrorCode::RuntimeInconsistency))],
+            [OpResult::Failed(None), OpResult::Failed(Some(ErrorCode::BadVersion))],
+        ] {
+            let barrier = DoubleBarrier::new(with_a_beginning_that_fails(&seat.session, results), &CHILD, 1);
+            let entered = within(&seat, Duration::from_secs(1), barrier.enter()).await;
+            entered.expect("it waits for a meeting that does not begin").unwrap().leave().await.unwrap();
+        }
     });
 }

@@ -42,8 +42,8 @@
 //! - **A consumer dies with a claim**: other consumers get the item once the session ends.
 //! - **A claim is broken, or its session ended**: [`Claim::complete`] fails with [`Error::Lost`],
 //!   and nothing was done.
-//! - **The session ends during [`Claim::complete`]**: the call fails with [`Error::Lost`]. The item
-//!   may or may not have been completed.
+//! - **The session ends during [`Claim::complete`]**: the call fails with [`Error::Session`]. The
+//!   item may or may not have been completed.
 //! - **A claim is broken while its owner gives it up**: no other claim is deleted. The deletion
 //!   checks, in the same transaction, that the item has not been claimed since.
 //! - **A future of [`Queue::take`] is dropped**: the first item may be lost. Use [`Queue::claim`]
@@ -618,12 +618,15 @@ impl<C: Coordinator> Claim<'_, C> {
     /// together.
     ///
     /// # Errors
-    /// - [`Error::Lost`] if the claim is over. Another consumer may work on the item. Nothing was
-    ///   done, unless the session ended during this call: then the transaction may have been done.
+    /// - [`Error::Lost`] if the claim is over. Nothing was done, and another consumer may work on
+    ///   the item.
     /// - [`Error::Session`] with the server's answer to the first operation of `also` that failed.
     ///   Nothing was done.
-    /// - [`Error::Session`] if a request is refused.
+    /// - [`Error::Session`] if a request is refused. Nothing was done.
+    /// - [`Error::Session`] because the session ended meanwhile: the operations may or may not have
+    ///   been done.
     pub async fn complete(mut self, also: impl IntoIterator<Item = WriteOp>) -> Result<(), Error> {
+        self.check_session()?;
         let mut ops = self.end();
         ops.extend(also);
         self.transact(&ops).await
@@ -634,6 +637,7 @@ impl<C: Coordinator> Claim<'_, C> {
     /// # Errors
     /// As [`Claim::complete`].
     pub async fn bury(mut self) -> Result<(), Error> {
+        self.check_session()?;
         make_persistent(&self.items.coordinator, &self.items.dead).await?;
         let name = name_of(&self.item);
         let grave = zoolet_model::path::child(self.items.dead.as_str(), name);
@@ -649,13 +653,13 @@ impl<C: Coordinator> Claim<'_, C> {
         vec![delete(&self.path, -1), delete(&self.item, self.version)]
     }
 
+    /// Returns [`Error::Lost`] if the session is over: the claim ended with it.
+    fn check_session(&self) -> Result<(), Error> {
+        if self.items.coordinator.state().is_over() { Err(Error::Lost) } else { Ok(()) }
+    }
+
     async fn transact(&mut self, ops: &[WriteOp]) -> Result<(), Error> {
-        let done = self.items.once.transact(ops).await;
-        // The claim ended with its session.
-        if done.is_err() && self.items.coordinator.state().is_over() {
-            return Err(Error::Lost);
-        }
-        match done? {
+        match self.items.once.transact(ops).await? {
             Ok(()) => {
                 self.is_over = true;
                 Ok(())

@@ -44,6 +44,7 @@
 mod apart;
 mod barrier;
 mod cache;
+mod claim_in_doubt;
 mod commands;
 mod contention;
 mod counter;

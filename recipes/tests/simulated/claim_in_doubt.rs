@@ -1,0 +1,76 @@
+//! Claims of queue items whose session ends while their owner ends them.
+
+use crate::intercepted::{Answer, Intercepted};
+use zoolet_model::{Error as SessionError, ErrorCode, OpResult, Path, Reply, Request, WriteOp};
+use zoolet_recipes::{Coordinator, Error, Queue};
+use zoolet_session::Session;
+use zoolet_sim::ensemble::{Next, Scenario, Seat, run_seeds_of};
+
+const PATH: Path = Path::from_static("/jobs");
+const RESULT: Path = Path::from_static("/result");
+
+/// Returns whether the request ends a claim: it deletes the claim's znode.
+fn ends_claim(request: &Request) -> bool {
+    let deletes = |op: &WriteOp| matches!(op, WriteOp::Delete { path, .. } if path.starts_with("/jobs-claims/"));
+    matches!(request, Request::Multi(ops) if ops.iter().any(deletes))
+}
+
+/// Returns a session that ends after the transaction was done and before its reply arrives.
+fn ends_before_the_reply(session: &Session) -> Intercepted {
+    Intercepted::new(session, |session, request| -> Answer {
+        if !ends_claim(&request) {
+            return Box::pin(Coordinator::submit(&session, request));
+        }
+        Box::pin(async move {
+            let reply = Coordinator::submit(&session, request).await?;
+            let Reply::Multi(results) = reply else { panic!("{reply:?}") };
+            if results.iter().any(|result| *result == OpResult::Failed(Some(ErrorCode::NoNode))) {
+                // The receipts have no parent yet: the recipe creates it and repeats.
+                return Ok(Reply::Multi(results));
+            }
+            session.close().await.unwrap();
+            Err(SessionError::ConnectionLoss)
+        })
+    })
+}
+
+fn each<W: Future<Output = ()>>(body: impl Fn(Seat<()>) -> W + Copy + Sync + 'static) {
+    let live = move |seat: Seat<()>| async move {
+        body(seat).await;
+        Next::Done
+    };
+    run_seeds_of(4, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
+}
+
+/// Regression: the transaction was done, and the call said `Lost`, which means that nothing was
+/// done.
+#[test]
+fn a_claim_whose_session_ends_after_its_completion_is_not_called_lost() {
+    each(async |seat| {
+        let queue = Queue::new(ends_before_the_reply(&seat.session), &PATH).unwrap();
+        queue.put("weld 17").await.unwrap();
+        let claim = queue.claim().await.unwrap();
+        let result = zoolet_session::CreateOptions::default().request(&RESULT, None);
+        assert_eq!(claim.complete([result]).await, Err(Error::Session(SessionError::Closed)));
+    });
+    each(async |seat| {
+        let queue = Queue::new(ends_before_the_reply(&seat.session), &PATH).unwrap();
+        queue.put("poison").await.unwrap();
+        assert_eq!(queue.claim().await.unwrap().bury().await, Err(Error::Session(SessionError::Closed)));
+    });
+}
+
+/// The claim is an ephemeral of its session, and this call sends nothing.
+#[test]
+fn a_claim_whose_session_ended_before_the_call_is_lost() {
+    each(async |seat| {
+        let queue = Queue::new(seat.session.clone(), &PATH).unwrap();
+        for _ in 0..2 {
+            queue.put("weld 17").await.unwrap();
+        }
+        let (completed, buried) = (queue.claim().await.unwrap(), queue.claim().await.unwrap());
+        seat.session.clone().close().await.unwrap();
+        assert_eq!(completed.complete([]).await, Err(Error::Lost));
+        assert_eq!(buried.bury().await, Err(Error::Lost));
+    });
+}

@@ -3,7 +3,8 @@
 //! A write whose reply was lost may have been done or not, and others may have changed its result
 //! since. So each of these transactions also creates an ephemeral znode with a unique name, the
 //! receipt. If the receipt exists, the transaction was done. The next transaction deletes the last
-//! receipt.
+//! receipt. A refusal of the receipt is an error of the session: it says nothing about the recipe's
+//! own operations.
 
 use crate::ask::{UNEXPECTED, connected, create, is_disconnection, make_container};
 use crate::barrier::make_parent;
@@ -102,7 +103,8 @@ impl<C: Coordinator> Once<C> {
                 }
                 Some((at, code)) => {
                     self.keep(under_way.failed());
-                    Err((at.saturating_sub(before), code))
+                    let at = at.checked_sub(before).ok_or(zoolet_model::Error::Refused(code))?;
+                    Err((at, code))
                 }
             });
         }

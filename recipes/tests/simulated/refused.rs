@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::future::ready;
 use std::time::Duration;
 use zoolet_model::{Error as SessionError, ErrorCode, OpResult, Path, Reply, Request, WriteOp};
-use zoolet_recipes::{Coordinator, DoubleBarrier, Error, Gate, Group};
+use zoolet_recipes::{Barrier, Coordinator, DoubleBarrier, Error, Gate, Group};
 use zoolet_session::Session;
 use zoolet_sim::ensemble::{Next, Scenario, Seat, run_seeds_of};
 
@@ -110,5 +110,21 @@ fn a_party_whose_place_is_gone_enters_again() {
             let entered = within(&seat, Duration::from_secs(1), barrier.enter()).await;
             entered.expect("it waits for a meeting that does not begin").unwrap().leave().await.unwrap();
         }
+    });
+}
+
+/// Regression: the refusal of the receipt was taken for that of the recipe's own operation. So the
+/// call told that the barrier was closed already, and it was open.
+#[test]
+fn a_receipt_that_is_refused_is_no_answer_about_the_barrier() {
+    each(async |seat| {
+        // Two processes that draw the same random bits want the same receipt.
+        let session = Intercepted::with_random_bits(&seat.session, || 7);
+        let (one, other) = (Barrier::new(session.clone(), &CHILD), Barrier::new(session, &CHILD));
+        assert_eq!(one.close().await, Ok(true));
+        seat.session.delete(&CHILD, zoolet_session::Version::Any).await.unwrap();
+        let refused = Error::Session(SessionError::Refused(ErrorCode::NodeExists));
+        assert_eq!(other.close().await, Err(refused));
+        assert_eq!(seat.session.exists(&CHILD).await.unwrap(), None);
     });
 }

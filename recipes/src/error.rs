@@ -15,7 +15,7 @@ pub enum Error {
     /// The grant is in doubt.
     ///
     /// A fenced write was not sent, because the session has no connection. Or
-    /// [`Grant::run`](crate::Grant::run) has dropped its work.
+    /// [`Grant::run`](crate::Grant::run) has dropped its work, which may have written before.
     Doubtful,
     /// A `try_*` call has no answer: the session has no connection, or lost it. The call holds
     /// nothing, and leaves nothing behind.
@@ -44,7 +44,7 @@ impl fmt::Display for Error {
         match self {
             Self::Session(error) => fmt::Display::fmt(error, f),
             Self::Broken => f.write_str("another client deleted the znode of this participant"),
-            Self::Doubtful => f.write_str("not sent: the session is not connected, and the grant may be over"),
+            Self::Doubtful => f.write_str("in doubt: the session is not connected, or the grant may be over"),
             Self::Disconnected => {
                 f.write_str("no answer: the session has no connection; try again once it is connected")
             }
@@ -74,5 +74,18 @@ impl std::error::Error for Error {
             | Self::Malformed
             | Self::Disagreement => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the text said "not sent", also of work that may have written before
+    /// [`Grant::run`](crate::Grant::run) dropped it.
+    #[test]
+    fn a_doubt_does_not_promise_that_nothing_was_sent() {
+        let text = Error::Doubtful.to_string();
+        assert!(text.contains("in doubt") && !text.contains("sent"), "{text}");
     }
 }

@@ -15,9 +15,10 @@
 //!
 //! # Znodes
 //! The path, whose data is the number of the meeting that accepts parties now. Below it each
-//! meeting has a container, with an ephemeral for each party and `ready` once the meeting has
-//! begun. The last party to leave deletes the container. If every party died or was dropped, a
-//! party that begins a later meeting deletes it.
+//! meeting has a container, whose data is the number of parties that it requires. The container has
+//! an ephemeral for each party, and `ready` once the meeting has begun. The last party to leave
+//! deletes the container. If every party died or was dropped, a party that begins a later meeting
+//! deletes it.
 //!
 //! # Failures
 //! - **A party dies while others wait to begin**: it does not count; the others go on waiting.
@@ -25,6 +26,8 @@
 //! - **All parties die, or drop the meeting**: `ready` stays until a later meeting begins.
 //! - **The reply to entering is lost**: the party recognises its znode by its GUID.
 //! - **A meeting is dropped and not left**: its party leaves without waiting for the others.
+//! - **Parties require different numbers**: the first party's number holds for the meeting. A party
+//!   with another number gets [`Error::Disagreement`] and does not count.
 //!
 //! # Example
 //! ```
@@ -73,6 +76,15 @@ pub struct Meeting<C: Coordinator> {
     own: Option<Text>,
 }
 
+/// The znode of a meeting, as a party finds it.
+#[derive(Clone, Copy)]
+enum Room {
+    Missing,
+    /// It requires the party's number of parties, or does not say a number.
+    Fits,
+    Differs,
+}
+
 impl<C: Coordinator> DoubleBarrier<C> {
     /// Returns the barrier at `path` for `parties` parties.
     ///
@@ -87,7 +99,8 @@ impl<C: Coordinator> DoubleBarrier<C> {
     /// Dropping the future leaves nothing behind.
     ///
     /// # Errors
-    /// - [`Error::Malformed`] if the path holds other data.
+    /// - [`Error::Malformed`] if the path or the meeting's znode holds other data.
+    /// - [`Error::Disagreement`] if the meeting requires another number of parties.
     /// - [`Error::Session`] if the session ends or a request is refused.
     pub async fn enter(&self) -> Result<Meeting<C>, Error> {
         loop {
@@ -126,16 +139,25 @@ impl<C: Coordinator> DoubleBarrier<C> {
     }
 
     /// Enters the meeting; returns false if it had begun already.
+    ///
+    /// A party that requires another number must not count for a moment. So it creates the room or
+    /// reads the room's number before it enters.
     async fn join(&self, meeting: &Meeting<C>, version: i32) -> Result<bool, Error> {
         let (c, Some(own)) = (&self.coordinator, &meeting.own) else { return Err(UNEXPECTED) };
-        let room = Request::Write(create(meeting.room.clone(), None, CreateKind::Container, false));
-        let join = Request::Multi(vec![
-            WriteOp::Check { path: self.path.text().clone(), version },
-            create(own.clone(), None, CreateKind::Ephemeral, false),
-        ]);
+        let required = Some(Bytes::from(self.parties.to_string()));
+        let room = create(meeting.room.clone(), required, CreateKind::Container, false);
+        let join = create(own.clone(), None, CreateKind::Ephemeral, false);
         let mut is_doubtful = false;
         loop {
-            let results = match c.submit(join.clone()).await {
+            let found = self.look_at(&meeting.room).await?;
+            // A lagging server shows a meeting that has begun already. Then the check fails.
+            let mut ops = vec![WriteOp::Check { path: self.path.text().clone(), version }];
+            match found {
+                Room::Missing => ops.push(room.clone()),
+                Room::Fits => ops.push(join.clone()),
+                Room::Differs => {}
+            }
+            let results = match c.submit(Request::Multi(ops)).await {
                 Ok(Reply::Multi(results)) => results,
                 Ok(_) => return Err(UNEXPECTED),
                 Err(error) if is_disconnection(error) => {
@@ -145,21 +167,33 @@ impl<C: Coordinator> DoubleBarrier<C> {
                 }
                 Err(error) => return Err(error.into()),
             };
-            match zoolet_model::first_failure(&results) {
-                None => return Ok(true),
-                Some((1, ErrorCode::NodeExists)) => return Ok(true),
+            match (found, zoolet_model::first_failure(&results)) {
+                (Room::Fits, None | Some((1, ErrorCode::NodeExists))) => return Ok(true),
+                // This party or another one has created the room.
+                (Room::Missing, None | Some((1, ErrorCode::NodeExists))) => {}
+                (Room::Differs, None) => return Err(Error::Disagreement),
                 // An earlier attempt, whose reply was lost, may have been in time.
-                Some((0, ErrorCode::BadVersion)) if is_doubtful => {
+                (_, Some((0, ErrorCode::BadVersion))) if is_doubtful => {
                     return Ok(crate::ask::stat(c, own).await?.is_some());
                 }
-                Some((0, ErrorCode::BadVersion)) => return Ok(false),
-                Some((1, ErrorCode::NoNode)) => match ask(c, &room).await {
-                    Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NodeExists))) => {}
-                    Err(error) => return Err(error),
-                },
-                Some((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+                (_, Some((0, ErrorCode::BadVersion))) => return Ok(false),
+                // The ensemble has deleted the empty room since.
+                (Room::Fits, Some((1, ErrorCode::NoNode))) => {}
+                (_, Some((_, code))) => return Err(zoolet_model::Error::Refused(code).into()),
             }
         }
+    }
+
+    /// Compares the number of parties that the room requires with this party's number.
+    async fn look_at(&self, room: &Text) -> Result<Room, Error> {
+        let Some((data, _)) = data(&self.coordinator, room).await? else { return Ok(Room::Missing) };
+        let text = data.as_deref().unwrap_or_default();
+        // Earlier releases wrote no number.
+        if text.is_empty() {
+            return Ok(Room::Fits);
+        }
+        let required: Option<usize> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+        Ok(if required.ok_or(Error::Malformed)? == self.parties { Room::Fits } else { Room::Differs })
     }
 
     /// Waits for the others, or begins the meeting if this party completes it.

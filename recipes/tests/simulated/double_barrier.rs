@@ -8,13 +8,16 @@
 //! - 6, herd: [`each_departure_wakes_one_and_the_last_all`].
 //! - 8 and 12, staleness and missed events: lagging servers, and cuts while parties wait; all
 //!   finish.
-//! - 1, 7, 9 to 11 and 13: nothing is held, there is no clock, and the only lists are of parties.
+//! - 9, different numbers: [`parties_that_require_different_numbers_are_told`].
+//! - 1, 7, 10, 11 and 13: nothing is held, there is no clock, and the only lists are of parties.
 
 use crate::apart::{heard, left_behind, up_to, within};
 use crate::drawn::drawn;
+use crate::intercepted::{Answer, Intercepted};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use zoolet_model::{EventKind, Path, SessionId};
+use zoolet_model::{EventKind, Path, Reply, Request, SessionId};
 use zoolet_recipes::{Coordinator, DoubleBarrier, Error};
 use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
 
@@ -206,4 +209,84 @@ fn a_number_after_which_there_is_none_is_malformed() {
         Next::Done
     };
     run_seeds_of(1, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
+}
+
+/// Creates a room as a former release did, without the number of its parties.
+async fn make_room_of_a_former_release(seat: &Seat<Noted>) {
+    for path in [PATH, Path::from_static("/calibration/0000000000")] {
+        seat.session.create(&path, None).await.unwrap();
+    }
+}
+
+/// Regression: the second party began a meeting of two, and the first one, to which three were
+/// promised, entered it.
+#[test]
+fn parties_that_require_different_numbers_are_told() {
+    const HERE: Path = Path::from_static("/calibration/0000000000");
+    let live = |seat: Seat<Noted>| async move {
+        let required = |parties| DoubleBarrier::new(seat.session.clone(), &PATH, parties);
+        if seat.number > 0 {
+            seat.sleep(Duration::from_secs(2)).await;
+            // While the first party waits, and once it has gone.
+            let entered = within(&seat, Duration::from_secs(5), required(2).enter()).await;
+            assert_eq!(entered.map(|entered| entered.map(drop)), Some(Err(Error::Disagreement)));
+            assert_eq!(seat.session.children(&HERE).await.unwrap().len(), 1);
+        } else {
+            let entered = within(&seat, Duration::from_secs(5), required(3).enter()).await;
+            assert!(entered.is_none(), "it is in a meeting of two");
+        }
+        Next::Done
+    };
+    run_seeds_of(4, |seed| Scenario::peaceful(seed, 2), live, |_| Ok(()));
+}
+
+/// All parties come at once, so that most of them read the room before another one creates it.
+#[test]
+fn parties_that_come_at_once_and_require_different_numbers_are_told() {
+    let live = |seat: Seat<Noted>| async move {
+        let barrier = DoubleBarrier::new(seat.session.clone(), &PATH, 2 + seat.number);
+        if let Some(entered) = within(&seat, Duration::from_secs(5), barrier.enter()).await {
+            assert_eq!(entered.map(drop), Err(Error::Disagreement));
+        }
+        Next::Done
+    };
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, 2), live, |_| Ok(()));
+}
+
+/// The number may change between two meetings, and a lagging server shows the earlier one.
+#[test]
+fn a_number_of_a_meeting_that_has_begun_does_not_count() {
+    let live = |seat: Seat<Noted>| async move {
+        seat.session.create(&PATH, None).await.unwrap();
+        let (data, stat) = seat.session.get(&PATH).await.unwrap();
+        let meeting = DoubleBarrier::new(seat.session.clone(), &PATH, 1).enter().await.unwrap();
+        let earlier = Cell::new(Some(Reply::Data(data, stat)));
+        let lagging = Intercepted::new(&seat.session, move |session, request| -> Answer {
+            let is_path = matches!(&request, Request::GetData { path, .. } if **path == *PATH.as_str());
+            match earlier.take().filter(|_| is_path) {
+                Some(reply) => Box::pin(std::future::ready(Ok(reply))),
+                None => Box::pin(Coordinator::submit(&session, request)),
+            }
+        });
+        let next = DoubleBarrier::new(lagging, &PATH, 2);
+        let entered = within(&seat, Duration::from_secs(1), next.enter()).await;
+        assert!(entered.is_none(), "{entered:?}, and it does not wait for the next meeting");
+        meeting.leave().await.unwrap();
+        Next::Done
+    };
+    run_seeds_of(4, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
+}
+
+#[test]
+fn parties_enter_the_room_of_a_former_release() {
+    let live = |seat: Seat<Noted>| async move {
+        if seat.number == 0 {
+            make_room_of_a_former_release(&seat).await;
+        }
+        seat.sleep(Duration::from_secs(2)).await;
+        let barrier = DoubleBarrier::new(seat.session.clone(), &PATH, PARTIES);
+        barrier.enter().await.unwrap().leave().await.unwrap();
+        Next::Done
+    };
+    run_seeds_of(4, |seed| Scenario::peaceful(seed, PARTIES), live, |_| Ok(()));
 }

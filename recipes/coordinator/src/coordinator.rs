@@ -27,6 +27,9 @@ pub trait Coordinator: Clone {
     /// last one.
     type States: Stream<Item = SessionState> + Unpin;
     /// A future that is ready at its instant.
+    ///
+    /// It may be ready earlier once the session is over, because then nothing may be left to wake
+    /// it.
     type Timer: Future<Output = ()> + Unpin;
 
     /// Sends `request`.

@@ -234,6 +234,31 @@ fn a_file_among_the_data_is_refused_whatever_leads_there() {
     start_with("data", "data-images/conf.image").unwrap();
 }
 
+/// Regression: the first write deleted `conf.image.tmp`, which may be another program's file.
+#[test]
+fn foreign_files_beside_the_image_stay() {
+    let scratch = Scratch::new();
+    let beside = scratch.join("conf.image.tmp");
+    std::fs::write(&beside, "Dear Sir").unwrap();
+    // A crash left a part of an image.
+    let unfinished = scratch.join(".conf.image.zoolet-tmp");
+    std::fs::write(&unfinished, [0; 5000]).unwrap();
+    let (node, session) = start(&scratch);
+    session.create(path!("/conf"), text("0")).wait().unwrap();
+    until(&scratch, |_| true);
+    node.shutdown(PATIENCE).unwrap();
+    assert_eq!(std::fs::read_to_string(&beside).unwrap(), "Dear Sir");
+    assert!(!unfinished.exists(), "its own file of a crash takes space for ever");
+    // A directory of that name kept the image from being written.
+    std::fs::remove_file(&beside).unwrap();
+    std::fs::create_dir(&beside).unwrap();
+    let (node, session) = start(&scratch);
+    let stat = session.set(path!("/conf"), text("1"), Version::Any).wait().unwrap();
+    until(&scratch, |kept| kept.zxid().as_i64() == stat.mzxid);
+    node.shutdown(PATIENCE).unwrap();
+    assert!(beside.is_dir());
+}
+
 /// Whatever the file was, a configuration, a device or letters, it would be lost without a warning.
 #[test]
 fn a_file_that_is_no_image_is_not_replaced() {

@@ -128,7 +128,7 @@ fn a_source_that_does_not_match_its_digest_makes_no_image() {
     model.digest ^= 1;
     assert!(matches!(write(&disk, "tree.img", &model), Err(ImageError::Source(BaseFailure::Damaged(_)))));
     assert_eq!(disk.contents("tree.img"), before);
-    assert_eq!(disk.contents("tree.img.tmp"), None);
+    assert_eq!(disk.contents(".tree.img.zoolet-tmp"), None);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_full_disk_leaves_the_image_that_was_there() {
     disk.set_capacity(Some(disk.used_bytes() + 40_000));
     assert_eq!(write(&disk, "tree.img", &model), Err(ImageError::NoSpace));
     assert_eq!(Image::open_pread(&disk, "tree.img").unwrap().records(), 0);
-    assert_eq!(disk.contents("tree.img.tmp"), None);
+    assert_eq!(disk.contents(".tree.img.zoolet-tmp"), None);
 }
 
 #[test]

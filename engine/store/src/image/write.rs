@@ -26,7 +26,7 @@ const STRIDE: usize = 64 * BLOCK;
 /// # Errors
 /// As [`ImageError`] says; an existing image is then untouched.
 pub fn write(disk: &dyn Disk, name: &str, source: &dyn BaseRead, meta: &CheckpointMeta) -> Result<u64, ImageError> {
-    let unfinished = format!("{name}.tmp");
+    let unfinished = unfinished_name(name);
     remove_if_there(disk, &unfinished)?;
     let written = disk.create(&unfinished).map_err(ImageError::from).and_then(|file| {
         let bytes = write_all(Writer::new(file), source, meta)?;
@@ -39,6 +39,14 @@ pub fn write(disk: &dyn Disk, name: &str, source: &dyn BaseRead, meta: &Checkpoi
         let _ = remove_if_there(disk, &unfinished);
     }
     written
+}
+
+/// Returns the name of image `name` while it is being written.
+///
+/// A crash leaves that file, and the next write removes it. So the name is one that no other
+/// program uses: `NAME.tmp` may be another program's file.
+fn unfinished_name(name: &str) -> String {
+    format!(".{name}.zoolet-tmp")
 }
 
 fn remove_if_there(disk: &dyn Disk, name: &str) -> io::Result<()> {
@@ -249,6 +257,33 @@ mod tests {
             for name in [&b"a"[..], b"b"] {
                 assert_eq!(image.get(name).unwrap().unwrap(), &[name[0]; 3000][..]);
             }
+        });
+    }
+
+    /// Writes an empty image called `conf`.
+    fn write_empty(disk: &FsDisk) -> Result<u64, ImageError> {
+        crate::image::Subtree::default().write(disk, "conf", Zxid::ZERO)
+    }
+
+    /// Regression: the file of another program beside the image was deleted, and a directory of
+    /// that name kept the image from being written.
+    #[test]
+    fn a_foreign_file_beside_the_image_stays() {
+        with_file("conf.tmp", |disk, foreign| {
+            foreign.write_at(0, b"Dear Sir").unwrap();
+            write_empty(disk).unwrap();
+            let mut there = [0; 8];
+            disk.open("conf.tmp").unwrap().read_at(0, &mut there).unwrap();
+            assert_eq!(&there, b"Dear Sir");
+        });
+    }
+
+    #[test]
+    fn an_image_that_a_crash_cut_short_is_removed_by_the_next_write() {
+        with_file(&unfinished_name("conf"), |disk, cut| {
+            cut.write_at(0, &[0; 5000]).unwrap();
+            write_empty(disk).unwrap();
+            assert_eq!(disk.list().unwrap(), ["conf"]);
         });
     }
 

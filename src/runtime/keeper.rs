@@ -23,7 +23,7 @@ use zoolet_store::{FsDisk, Meter, MeteredDisk};
 const BYTES_MAX: u64 = 16 << 20;
 /// Maximum number of readings in a row that changes disturb.
 const READINGS: usize = 8;
-/// Pause after a failure.
+/// Pause after a failure; after a failed write, the minimum.
 const PAUSE: Duration = Duration::from_secs(10);
 /// Pause after a failure that was only a lack of connection.
 const SHORT_PAUSE: Duration = Duration::from_millis(200);
@@ -43,7 +43,9 @@ pub(super) struct Keeper {
 /// Why there is no new image.
 enum Trouble {
     Session(Error),
-    /// Text for the log.
+    /// Bytes were written, and then a step failed. Text for the log.
+    Write(String),
+    /// Nothing was written. Text for the log.
     Other(String),
 }
 
@@ -83,17 +85,29 @@ impl Keeper {
                     if changed.is_none() {
                         return;
                     }
-                    let due = self.written.map(|written| written + self.kept.min_interval);
-                    due.unwrap_or_default().remaining(session.now())
+                    self.until_due(session.now())
                 }
-                Err(Trouble::Session(Error::ConnectionLoss | Error::Suspended | Error::Lost(_) | Error::Closed)) => {
-                    SHORT_PAUSE
-                }
-                Err(Trouble::Session(error)) => self.tell(format!("cannot read the subtree: {error}")),
-                Err(Trouble::Other(what)) => self.tell(what),
+                Err(trouble) => self.pause_after(trouble, session.now()),
             };
             // Ready at once when the node ends.
             session.timer(session.now() + pause).wait();
+        }
+    }
+
+    /// Returns the time until the file may be written again.
+    fn until_due(&self, now: Instant) -> Duration {
+        let due = self.written.map(|written| written + self.kept.min_interval);
+        due.unwrap_or_default().remaining(now)
+    }
+
+    /// Logs a failure, and returns the pause before the next attempt.
+    fn pause_after(&mut self, trouble: Trouble, now: Instant) -> Duration {
+        match trouble {
+            Trouble::Session(Error::ConnectionLoss | Error::Suspended | Error::Lost(_) | Error::Closed) => SHORT_PAUSE,
+            Trouble::Session(error) => self.tell(format!("cannot read the subtree: {error}")),
+            Trouble::Other(what) => self.tell(what),
+            // A write that fails at its end wears the medium like one that succeeds.
+            Trouble::Write(what) => self.tell(what).max(self.until_due(now)),
         }
     }
 
@@ -119,13 +133,17 @@ impl Keeper {
         if subtree.is_empty() || self.digest == Some(subtree.digest()) {
             return Ok(());
         }
-        // Before the outcome is known, so that a failing disk is not tried more often than a
-        // working one.
-        self.written = Some(session.now());
         let (directory, name) = self.kept.place().ok_or_else(|| Trouble::Other("the path names no file".to_owned()))?;
         let disk = FsDisk::shared(directory).map_err(|error| Trouble::Other(error.to_string()))?;
         let disk = MeteredDisk::all_for(disk, Arc::clone(&self.meter), Cause::Image);
-        let bytes = subtree.write(&disk, name, zxid).map_err(|error| Trouble::Other(error.to_string()))?;
+        // Noted before the outcome is known, so that a failing disk is not written more often than
+        // a working one.
+        self.written = Some(session.now());
+        let before = self.meter.written().of(Cause::Image);
+        let bytes = subtree.write(&disk, name, zxid).map_err(|error| {
+            let has_written = self.meter.written().of(Cause::Image) > before;
+            if has_written { Trouble::Write(error.to_string()) } else { Trouble::Other(error.to_string()) }
+        })?;
         (self.digest, self.told) = (Some(subtree.digest()), None);
         info!(subtree = self.kept.subtree.as_str(), path = %self.kept.path.display(), %zxid, bytes, "wrote the image");
         Ok(())
@@ -210,5 +228,29 @@ fn named(path: &Path, error: Error) -> Trouble {
     match error {
         Error::Refused(code) => Trouble::Other(format!("cannot read {}: {code}", path.as_str())),
         error => Trouble::Session(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoolet_model::ErrorCode;
+
+    /// Regression: a failing disk was written every 10 s, up to 130 GiB a day.
+    #[test]
+    fn a_failed_write_is_repeated_no_sooner_than_a_successful_one() {
+        let subtree = Path::from_static("/conf");
+        let kept = KeptImage { subtree, path: "/nowhere/conf.image".into(), min_interval: Duration::from_secs(600) };
+        let mut keeper = Keeper::new(kept, Arc::default());
+        let written = Instant::default() + Duration::from_secs(1_000);
+        let now = written + Duration::from_secs(2);
+        keeper.written = Some(written);
+        let failed = || Trouble::Write("no space left for the image".to_owned());
+        assert_eq!(keeper.pause_after(failed(), now), Duration::from_secs(598));
+        assert_eq!(keeper.pause_after(failed(), written + Duration::from_secs(595)), PAUSE);
+        // These failures wear nothing.
+        assert_eq!(keeper.pause_after(Trouble::Other("the directory is gone".to_owned()), now), PAUSE);
+        assert_eq!(keeper.pause_after(Trouble::Session(Error::Refused(ErrorCode::NoAuth)), now), PAUSE);
+        assert_eq!(keeper.pause_after(Trouble::Session(Error::ConnectionLoss), now), SHORT_PAUSE);
     }
 }

@@ -59,19 +59,30 @@ impl KeptImage {
             Some(_) if self.path.is_dir() => {
                 refuse(format!("last_known_good.path = \"{shown}\": allowed is a file, not a directory"))
             }
-            Some(_) if !self.may_be_replaced() => {
-                refuse(format!("last_known_good.path = \"{shown}\": allowed is a new file, an empty one or an image"))
-            }
-            Some(_) => Ok(()),
+            Some(_) => match self.may_be_replaced() {
+                Ok(true) => Ok(()),
+                Ok(false) => refuse(format!(
+                    "last_known_good.path = \"{shown}\": allowed is a new file, an empty one or an image"
+                )),
+                Err(error) => refuse(format!(
+                    "last_known_good.path = \"{shown}\": cannot look at this file: {error}; give the server access to its directory, or name another"
+                )),
+            },
         }
     }
 
     /// Returns whether replacing the file loses nothing: it is absent, empty or an image.
     ///
     /// A file that cannot be read counts as foreign.
-    fn may_be_replaced(&self) -> bool {
-        let Ok(found) = std::fs::symlink_metadata(&self.path) else { return true };
-        found.is_file() && (found.len() == 0 || zoolet_store::image::is_one(&self.path))
+    ///
+    /// # Errors
+    /// The system's, if it does not tell whether there is a file. The server could not write it.
+    fn may_be_replaced(&self) -> std::io::Result<bool> {
+        match std::fs::symlink_metadata(&self.path) {
+            Ok(found) => Ok(found.is_file() && (found.len() == 0 || zoolet_store::image::is_one(&self.path))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -81,4 +92,21 @@ fn real(path: &Path) -> PathBuf {
     let found =
         whole.ancestors().find_map(|there| Some(there.canonicalize().ok()?.join(whole.strip_prefix(there).ok()?)));
     found.unwrap_or(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: each error counted as "no file". The server started, and only a line of the log
+    /// told that there was no image.
+    #[test]
+    fn a_path_that_the_server_cannot_look_at_is_refused() {
+        // Stands for a directory that the server may not enter. Root may enter every directory.
+        let path = std::env::temp_dir().join("x".repeat(300));
+        let kept =
+            KeptImage { subtree: zoolet_model::Path::from_static("/conf"), path, min_interval: DEFAULT_MIN_INTERVAL };
+        let said = kept.check(Path::new("/nowhere/data")).unwrap_err().to_string();
+        assert!(said.contains("cannot look at this file: File name too long"), "{said}");
+    }
 }

@@ -5,7 +5,7 @@ use super::address;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 #[cfg(feature = "port")]
-use zoolet_transport::server::ServerAddresses;
+use zoolet_transport::client_port::ServerAddresses;
 use zoolet_zab::{MEMBERS_MAX, ServerId, Timing};
 
 /// UDP port of links between servers, for addresses without a port.

@@ -19,7 +19,7 @@ use std::{net::Ipv4Addr, path::Path};
 use toml::de::{DeTable, DeValue};
 use zoolet_profiles::Profile;
 use zoolet_store::Strategy;
-use zoolet_transport::server::Word;
+use zoolet_transport::client_port::Word;
 
 pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, ConfigError> {
     let document = DeTable::parse(text).map_err(|error| {

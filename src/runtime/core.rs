@@ -20,9 +20,9 @@ use zoolet_machine::status::{self, DiskTrouble, DiskTroubles, Status};
 use zoolet_machine::{Action, Budget, ConnId, Event, Now, Server};
 use zoolet_model::{ConnectReply, Zxid};
 use zoolet_session::{Link, Links, LostReason, Surroundings as _};
-use zoolet_transport::peer::Instruction;
 #[cfg(feature = "port")]
-use zoolet_transport::server::Output;
+use zoolet_transport::client_port::Output;
+use zoolet_transport::peer::Instruction;
 use zoolet_zab::Role;
 
 /// Bounds of a turn, in events and in time.

@@ -197,7 +197,7 @@ mod tests {
         use crate::runtime::flash;
         use zoolet_machine::status::{DeviceWear, FlashStatus};
         use zoolet_machine::wear::Forecast;
-        use zoolet_transport::server::metrics::METRICS;
+        use zoolet_transport::client_port::metrics::METRICS;
 
         let device = DeviceWear { device: String::new(), used_percent: Some(1), spare: None };
         let forecast = Forecast { bytes_per_day: Some(1), ..Forecast::default() };

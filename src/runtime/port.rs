@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use zoolet_machine::{Action, Budget, ConnId, Event};
 use zoolet_model::{ErrorCode, Reply};
-use zoolet_transport::server::{About, ClientPort, ConnIds, EventSink, Outbox, Output, PortSettings, Whitelist};
+use zoolet_transport::client_port::{About, ClientPort, ConnIds, EventSink, Outbox, Output, PortSettings, Whitelist};
 
 /// Access to the io thread.
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@ use zoolet_machine::status::{self, Status};
 use zoolet_machine::{Budget, Event};
 use zoolet_model::ServerId;
 use zoolet_store::MARKER;
-use zoolet_transport::server::{ClientPort, EventSink, Outbox, Output};
+use zoolet_transport::client_port::{ClientPort, EventSink, Outbox, Output};
 
 /// Client port of a server that waits for its disk.
 ///

@@ -31,9 +31,9 @@ use zoolet_store::Reserve;
 use zoolet_store::base::Base;
 use zoolet_store::disk::Disk;
 use zoolet_store::log::Log;
-use zoolet_transport::peer::PeerPort;
 #[cfg(feature = "port")]
-use zoolet_transport::server::ClientPort;
+use zoolet_transport::client_port::ClientPort;
+use zoolet_transport::peer::PeerPort;
 
 /// Why a node failed.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@ mod fake;
 use fake::{Client, Server};
 use zoolet_machine::Limits;
 use zoolet_model::Request;
-use zoolet_transport::server::PortSettings;
+use zoolet_transport::client_port::PortSettings;
 
 const CONNECTIONS: usize = 1000;
 

@@ -4,7 +4,7 @@ use super::super::bound::Numbers;
 use super::super::{DEFAULT_PROFILE, Overrides, load, profile};
 use super::*;
 use zoolet_profiles::Key;
-use zoolet_transport::server::Word;
+use zoolet_transport::client_port::Word;
 
 const EXAMPLE: &str = include_str!("../../cli/example.toml");
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/configuration.md");

@@ -13,7 +13,7 @@ use zoolet_machine::seam::event::List;
 use zoolet_machine::watch::{ListedBy, Mark, WatchKind, WatchTable};
 use zoolet_machine::{Budget, ConnId, Event, Limits, Status};
 use zoolet_model::*;
-use zoolet_transport::server::*;
+use zoolet_transport::client_port::*;
 use zoolet_transport::wire::client::*;
 use zoolet_transport::wire::split_frame;
 

@@ -5,7 +5,7 @@ use bytes::BytesMut;
 use zoolet_machine::Limits;
 use zoolet_machine::budget::Part;
 use zoolet_model::*;
-use zoolet_transport::server::*;
+use zoolet_transport::client_port::*;
 
 #[test]
 fn the_largest_frame_is_accepted() {

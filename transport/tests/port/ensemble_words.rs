@@ -12,7 +12,7 @@ use zoolet_machine::status::{
 use zoolet_machine::status::{Cause, DeviceWear, SpareBlocks, Written};
 use zoolet_machine::wear::Forecast;
 use zoolet_model::{ServerId, Zxid};
-use zoolet_transport::server::{About, PortSettings, ServerAddresses, Whitelist};
+use zoolet_transport::client_port::{About, PortSettings, ServerAddresses, Whitelist};
 use zoolet_zab::{Kind, Role};
 
 fn id(number: u8) -> ServerId {

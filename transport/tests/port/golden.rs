@@ -5,7 +5,7 @@
 use crate::ensemble_words::{leading, server};
 use crate::fake::alone;
 use zoolet_machine::Status;
-use zoolet_transport::server::metrics::METRICS;
+use zoolet_transport::client_port::metrics::METRICS;
 
 /// Keys whose values differ from run to run.
 const VOLATILE: [&str; 5] = [

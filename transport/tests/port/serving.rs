@@ -11,7 +11,7 @@ use std::time::Duration;
 use zoolet_machine::budget::Part;
 use zoolet_machine::{Budget, Limits};
 use zoolet_model::*;
-use zoolet_transport::server::*;
+use zoolet_transport::client_port::*;
 use zoolet_transport::wire::client::decode_connect_reply;
 
 #[test]

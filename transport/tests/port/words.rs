@@ -1,7 +1,7 @@
 //! Four-letter words on real sockets.
 
 use crate::fake::Server;
-use zoolet_transport::server::*;
+use zoolet_transport::client_port::*;
 
 fn with_words(words: &str) -> Server {
     let about = About {

@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use std::hint::black_box;
 use zoolet_model::*;
 use zoolet_sim::fuzz::Target;
-use zoolet_transport::server::{Whitelist, Word};
+use zoolet_transport::client_port::{Whitelist, Word};
 use zoolet_transport::wire::client::*;
 use zoolet_transport::wire::*;
 

@@ -65,7 +65,7 @@ words! {
 }
 
 /// ZooKeeper's other words (surface 9.1): answered as not in the whitelist.
-pub(in crate::server) const FOREIGN: [&str; 3] = ["gtmk", "hash", "stmk"];
+pub(in crate::client_port) const FOREIGN: [&str; 3] = ["gtmk", "hash", "stmk"];
 
 /// Which clients may ask a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,7 +87,7 @@ impl Word {
     /// Returns whether the word is answered to `asker`.
     ///
     /// `own` is the local address that the client connected to.
-    pub(in crate::server) fn is_allowed(self, list: Whitelist, asker: IpAddr, own: Option<IpAddr>) -> bool {
+    pub(in crate::client_port) fn is_allowed(self, list: Whitelist, asker: IpAddr, own: Option<IpAddr>) -> bool {
         list.allows(self)
             || match self.access() {
                 Access::Default | Access::Listed => false,
@@ -98,7 +98,7 @@ impl Word {
 
 /// Whether `client` is on this host: it comes from loopback or from `own`, the address it connected
 /// to.
-pub(in crate::server) fn is_here(client: IpAddr, own: Option<IpAddr>) -> bool {
+pub(in crate::client_port) fn is_here(client: IpAddr, own: Option<IpAddr>) -> bool {
     client.to_canonical().is_loopback() || own == Some(client)
 }
 
@@ -147,7 +147,7 @@ impl Default for Whitelist {
 
 /// A received four-letter word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::server) enum Asked {
+pub(in crate::client_port) enum Asked {
     /// A word that this server knows.
     Known(Word),
     /// A word that only ZooKeeper answers.
@@ -158,7 +158,7 @@ pub(in crate::server) enum Asked {
 
 impl Asked {
     /// Interprets the first four bytes of a connection; `None` when they are a length.
-    pub(in crate::server) fn from_bytes(bytes: [u8; 4]) -> Option<Self> {
+    pub(in crate::client_port) fn from_bytes(bytes: [u8; 4]) -> Option<Self> {
         if bytes == [0xff, 0xf4, 0xff, 0xfd] {
             return Some(Self::TelnetClose);
         }

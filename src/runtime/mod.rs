@@ -62,7 +62,7 @@ pub use waiting::{NodeStatus, Opening, Ready, StatusAnswer, Stopped};
 use std::sync::Arc;
 use zoolet_machine::{ConnId, Event};
 use zoolet_model::Request;
-use zoolet_session::{Link, Outbox};
+use zoolet_session::{Link, RequestSink};
 
 /// Input of the core thread.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ pub(crate) enum Input {
 /// Mailbox of the core thread.
 pub(crate) type Inbox = Mailbox<Input>;
 
-impl Outbox for Inbox {
+impl RequestSink for Inbox {
     fn request(&self, conn: ConnId, xid: i32, request: Request) {
         self.push(Input::Event(Event::Request { conn, xid, request }));
     }

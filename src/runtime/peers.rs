@@ -15,7 +15,7 @@ use zoolet_machine::status::PeerStatus;
 use zoolet_machine::{Action, Event, Limits, PeerMessage};
 use zoolet_model::ServerId;
 use zoolet_store::disk::Disk;
-use zoolet_transport::peer::{Instruction, Outbox, PeerEvents, PeerFigures, PeerPort, PeerTable};
+use zoolet_transport::peer::{Instruction, InstructionQueue, PeerEvents, PeerFigures, PeerPort, PeerTable};
 
 /// Maximum number of threads that transfer snapshots and resolve names. Idle ones end.
 const BLOCKING_THREADS: usize = 8;
@@ -23,7 +23,7 @@ const BLOCKING_THREADS: usize = 8;
 /// Access to the links' thread, with the disk and limits for incoming snapshots.
 pub(crate) struct Links {
     table: Arc<PeerTable>,
-    outbox: Arc<Outbox>,
+    outbox: Arc<InstructionQueue>,
     stop: Notify,
     disk: Arc<dyn Disk>,
     limits: Limits,

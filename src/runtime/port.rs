@@ -9,12 +9,14 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use zoolet_machine::{Action, Budget, ConnId, Event};
 use zoolet_model::{ErrorCode, Reply};
-use zoolet_transport::client_port::{About, ClientPort, ConnIds, EventSink, Outbox, Output, PortSettings, Whitelist};
+use zoolet_transport::client_port::{
+    About, ClientPort, ConnIds, EventSink, Output, OutputQueue, PortSettings, Whitelist,
+};
 
 /// Access to the io thread.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
-    outbox: Arc<Outbox>,
+    outbox: Arc<OutputQueue>,
     stop: Notify,
 }
 

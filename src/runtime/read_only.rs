@@ -13,7 +13,7 @@ use zoolet_machine::status::{self, Status};
 use zoolet_machine::{Budget, Event};
 use zoolet_model::ServerId;
 use zoolet_store::MARKER;
-use zoolet_transport::client_port::{ClientPort, EventSink, Outbox, Output};
+use zoolet_transport::client_port::{ClientPort, EventSink, Output, OutputQueue};
 
 /// Client port of a server that waits for its disk.
 ///
@@ -73,7 +73,7 @@ fn serve(port: ClientPort, id: Option<ServerId>, stop: &Notify) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build();
     let Ok(runtime) = runtime else { return };
-    let outbox = Arc::new(Outbox::new());
+    let outbox = Arc::new(OutputQueue::new());
     let answers = Arc::new(Answers { outbox: Arc::clone(&outbox), id });
     if let Err(error) = runtime.block_on(port.serve(answers, outbox, stop.notified())) {
         tracing::warn!("the client port failed: {error}");
@@ -83,7 +83,7 @@ fn serve(port: ClientPort, id: Option<ServerId>, stop: &Notify) {
 
 /// Answers in place of the machine.
 struct Answers {
-    outbox: Arc<Outbox>,
+    outbox: Arc<OutputQueue>,
     id: Option<ServerId>,
 }
 

@@ -130,7 +130,7 @@ fn entries() {
 }
 
 /// Answers at once, on the port's thread.
-struct Echo(Arc<Outbox>);
+struct Echo(Arc<OutputQueue>);
 
 impl EventSink for Echo {
     fn submit(&self, events: &mut Vec<Event>) {
@@ -161,7 +161,7 @@ fn answer(event: Event) -> Option<Output> {
 }
 
 fn port(what: &str, request: &Request) {
-    let outbox = Arc::new(Outbox::new());
+    let outbox = Arc::new(OutputQueue::new());
     let settings = PortSettings::default();
     let budget = Arc::new(Budget::new(&settings.limits));
     let any = SocketAddr::from(([127, 0, 0, 1], 0));

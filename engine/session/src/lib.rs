@@ -3,8 +3,8 @@
 //! In-process sessions have the same requests, limits and ordering as sessions over a socket.
 //!
 //! zoolet publishes this crate as part of itself. Embedders see `Session` and the types it returns,
-//! re-exported by the crate `zoolet`. [`Link`], [`Links`], [`Outbox`] and [`Surroundings`] are for
-//! drivers of the machine, which run it on threads or on virtual time. These four types change
+//! re-exported by the crate `zoolet`. [`Link`], [`Links`], [`RequestSink`] and [`Surroundings`] are
+//! for drivers of the machine, which run it on threads or on virtual time. These four types change
 //! whenever a driver needs it.
 //!
 //! [`Link`] connects a session's owner with the machine. It holds the reply slots, the watch queues
@@ -19,8 +19,8 @@ mod life;
 mod link;
 mod links;
 mod options;
-mod outbox;
 mod reads;
+mod request_sink;
 mod size;
 mod slots;
 mod state;
@@ -37,8 +37,8 @@ pub use asking::Asked;
 pub use link::Link;
 pub use links::Links;
 pub use options::{CreateOptions, Created, SessionOptions, Version};
-pub use outbox::Outbox;
 pub use reads::{Consistency, Reads};
+pub use request_sink::RequestSink;
 pub use state::States;
 pub use surroundings::{Surroundings, Timer, Timers};
 pub use wait::Wait;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use zoolet_coordinator::{Coordinator, Errand};
 use zoolet_machine::{Budget, ConnId, Limits};
 use zoolet_model::{ConnectReply, Reply, Request, SessionId, SessionSecret, Text};
-use zoolet_session::{Link, Outbox, Session, Surroundings, Timers};
+use zoolet_session::{Link, RequestSink, Session, Surroundings, Timers};
 
 #[global_allocator]
 static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -22,7 +22,7 @@ struct World {
     timers: Timers,
 }
 
-impl Outbox for World {
+impl RequestSink for World {
     fn request(&self, _: ConnId, xid: i32, _: Request) {
         self.sent.lock().unwrap().push(xid);
     }

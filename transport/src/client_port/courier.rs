@@ -2,8 +2,8 @@
 
 use super::connection::{Connection, Touched};
 use super::lock;
+use super::output_queue::Output;
 use super::port::Port;
-use super::seam::Output;
 use std::mem;
 use std::sync::Arc;
 use std::time::Instant;

@@ -2,9 +2,9 @@
 //!
 //! Everything runs on tasks of one tokio runtime, which is meant to have one thread. A connection's
 //! task decodes all that one read brought and submits it in one call. Outputs come through the
-//! [`Outbox`]. The thread that takes them encodes all outputs for one connection into one buffer
-//! and writes it with one system call. Only when the socket is full does the connection's task wait
-//! to write the rest. A connection owns a buffer only while bytes wait in it.
+//! [`OutputQueue`]. The thread that takes them encodes all outputs for one connection into one
+//! buffer and writes it with one system call. Only when the socket is full does the connection's
+//! task wait to write the rest. A connection owns a buffer only while bytes wait in it.
 //!
 //! A client's mistake closes that client's connection and no other. Every bound is charged to the
 //! [`zoolet_machine::Budget`].
@@ -18,6 +18,7 @@ mod life;
 pub mod metrics;
 mod monitor;
 mod outgoing;
+mod output_queue;
 mod port;
 mod reading;
 mod record;
@@ -25,12 +26,11 @@ mod record;
 mod reference;
 mod refusals;
 mod report;
-mod seam;
 mod traffic;
 mod words;
 
+pub use output_queue::{ConnIds, EventSink, Output, OutputQueue};
 pub use port::{About, ClientPort, PortSettings, ServerAddresses};
-pub use seam::{ConnIds, EventSink, Outbox, Output};
 pub use traffic::{Traffic, TrafficReading};
 pub use words::{Access, Whitelist, Word};
 

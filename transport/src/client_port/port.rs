@@ -5,8 +5,8 @@ use super::courier::Courier;
 use super::ending::Why;
 use super::life;
 use super::lock;
+use super::output_queue::{ConnIds, EventSink, Output, OutputQueue};
 use super::refusals::Refusals;
-use super::seam::{ConnIds, EventSink, Outbox, Output};
 use super::traffic::Traffic;
 use super::words::{Whitelist, is_here};
 use bytes::BytesMut;
@@ -161,7 +161,7 @@ impl ClientPort {
     pub async fn serve(
         self,
         sink: Arc<dyn EventSink>,
-        outbox: Arc<Outbox>,
+        outbox: Arc<OutputQueue>,
         stop: impl Future<Output = ()>,
     ) -> io::Result<()> {
         let listeners =

@@ -18,14 +18,14 @@
 //! learns nothing.
 
 pub mod codec;
+mod instruction_queue;
 mod links;
 mod port;
-mod seam;
 mod settings;
 mod table;
 pub mod trust;
 
+pub use instruction_queue::{Instruction, InstructionQueue, PeerEvents, SnapshotBytes, SnapshotSize, SnapshotTaker};
 pub use port::PeerPort;
-pub use seam::{Instruction, Outbox, PeerEvents, SnapshotBytes, SnapshotSize, SnapshotTaker};
 pub use settings::{PeerMember, PeerSettings, lane_bytes_max, link_bytes_max, window_bytes};
 pub use table::{PeerFigures, PeerTable, Refusal};

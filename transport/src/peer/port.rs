@@ -1,7 +1,7 @@
 //! The UDP port that all links of a server share.
 
+use super::instruction_queue::{InstructionQueue, PeerEvents};
 use super::links::{Links, bind};
-use super::seam::{Outbox, PeerEvents};
 use super::settings::PeerSettings;
 use super::table::PeerTable;
 use super::trust::{Gate, Pins};
@@ -70,7 +70,7 @@ impl PeerPort {
     pub async fn run(
         self,
         events: Arc<dyn PeerEvents>,
-        outbox: Arc<Outbox>,
+        outbox: Arc<InstructionQueue>,
         stop: impl Future<Output = ()>,
     ) -> Result<(), String> {
         let links = Links::begin(self.settings, self.gate, self.socket, events, self.table, self.budget)?;

@@ -1,6 +1,6 @@
 //! State of the peers, for operators.
 
-use super::seam::lock;
+use super::instruction_queue::lock;
 use quinn::Connection;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

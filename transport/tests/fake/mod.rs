@@ -30,7 +30,7 @@ pub(crate) fn alone() -> Status {
 /// `/hold` is answered by `release`, `/never` not at all. `/pending` leaves a hole that `fill`
 /// fills. `/size/N` has N bytes of data.
 pub(crate) struct Machine {
-    outbox: Arc<Outbox>,
+    outbox: Arc<OutputQueue>,
     seen: Mutex<Seen>,
     delivery: Mutex<Delivery>,
     stopped: Mutex<Option<mpsc::Receiver<()>>>,
@@ -64,7 +64,7 @@ pub(crate) struct Seen {
 }
 
 /// Delivers as a thread does that has a few small outputs.
-fn at_once(outbox: &Outbox, outputs: &mut Vec<Output>) {
+fn at_once(outbox: &OutputQueue, outputs: &mut Vec<Output>) {
     outbox.leave(outputs);
     outbox.deliver_little();
 }
@@ -301,7 +301,7 @@ impl Server {
 
     pub(crate) fn with(settings: PortSettings, session_timeout_ms: i32) -> Self {
         let budget = Arc::new(Budget::new(&settings.limits));
-        let outbox = Arc::new(Outbox::new());
+        let outbox = Arc::new(OutputQueue::new());
         let machine = Arc::new(Machine {
             outbox: outbox.clone(),
             seen: Mutex::new(Seen { session_timeout_ms, status: alone(), ..Seen::default() }),

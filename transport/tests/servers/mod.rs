@@ -18,7 +18,9 @@ use zoolet_machine::seam::peer::{Entries, Incarnation, LinkId, PeerEntry, PeerMe
 use zoolet_machine::{Budget, Event, Limits};
 use zoolet_model::{ServerId, Zxid};
 use zoolet_transport::peer::trust::{Identity, PublicKey, SiteKey, Trust};
-use zoolet_transport::peer::{Instruction, Outbox, PeerEvents, PeerMember, PeerPort, PeerSettings, PeerTable};
+use zoolet_transport::peer::{
+    Instruction, InstructionQueue, PeerEvents, PeerMember, PeerPort, PeerSettings, PeerTable,
+};
 use zoolet_zab::{Attempt, Message};
 
 /// Returns a free address.
@@ -202,7 +204,7 @@ impl Bound {
 
     pub(crate) fn start(self) -> Server {
         let (address, table) = (self.port.local_address(), self.port.table());
-        let (told, outbox) = (Arc::new(Told::default()), Arc::new(Outbox::new()));
+        let (told, outbox) = (Arc::new(Told::default()), Arc::new(InstructionQueue::new()));
         let (end, ended) = oneshot::channel();
         let thread = thread::spawn({
             let (told, outbox) = (told.clone(), outbox.clone());
@@ -244,7 +246,7 @@ pub(crate) struct Server {
     pub address: SocketAddr,
     pub table: Arc<PeerTable>,
     pub told: Arc<Told>,
-    pub outbox: Arc<Outbox>,
+    pub outbox: Arc<InstructionQueue>,
     pub budget: Arc<Budget>,
     end: Option<oneshot::Sender<End>>,
     thread: Option<JoinHandle<Result<(), String>>>,

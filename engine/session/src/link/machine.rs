@@ -84,7 +84,7 @@ impl Link {
         let conn = state.conn?;
         let mut wakers = Wakers::default();
         if !state.closing {
-            let mut send = |xid, request| self.outbox.request(conn, xid, request);
+            let mut send = |xid, request| self.sink.request(conn, xid, request);
             if state.missed_since.is_some() && state.asked_missed == 0 && !state.behind_overflowed {
                 // The server had no room for the watches.
                 wakers = state.ask_for_missed(&mut send);
@@ -268,7 +268,7 @@ impl State {
     fn on_errand(&mut self, link: &Link, xid: i32, result: &Result<Reply, ErrorCode>) {
         // Nothing is carried out after the end of the session.
         let conn = self.conn.filter(|_| !self.closing);
-        let send = conn.map(|conn| move |xid, request| link.outbox.request(conn, xid, request));
+        let send = conn.map(|conn| move |xid, request| link.sink.request(conn, xid, request));
         self.errands.answered(xid, result, send);
     }
 
@@ -339,7 +339,7 @@ impl State {
         if std::mem::take(&mut self.behind_overflowed)
             && let Some(conn) = self.conn.filter(|_| !self.closing)
         {
-            all.append(self.ask_for_missed(|xid, request| link.outbox.request(conn, xid, request)));
+            all.append(self.ask_for_missed(|xid, request| link.sink.request(conn, xid, request)));
         }
         all
     }

@@ -15,7 +15,7 @@ use super::slots::{Answer, Slots};
 use super::wakers::Wakers;
 use super::watch::Watches;
 use crate::watchdog::Watchdog;
-use crate::{Outbox, Surroundings};
+use crate::{RequestSink, Surroundings};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU64;
@@ -36,7 +36,7 @@ pub(super) const XID_PING: i32 = -2;
 /// One in-process session.
 #[derive(Debug)]
 pub struct Link {
-    outbox: Arc<dyn Outbox>,
+    sink: Arc<dyn RequestSink>,
     surroundings: Arc<dyn Surroundings>,
     request_bytes_max: u64,
     numbers: AtomicU64,
@@ -102,14 +102,14 @@ impl Link {
     /// `limits` and `budget` belong to the session's server. Unanswered requests are charged to
     /// `budget`.
     pub fn new(
-        outbox: Arc<dyn Outbox>,
+        sink: Arc<dyn RequestSink>,
         surroundings: Arc<dyn Surroundings>,
         timeout_ms: u32,
         limits: &Limits,
         budget: Arc<Budget>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            outbox,
+            sink,
             surroundings,
             request_bytes_max: limits.frame_bytes_max.into(),
             numbers: AtomicU64::new(0),

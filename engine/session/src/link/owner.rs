@@ -79,7 +79,7 @@ impl Link {
         self.take(request, watch, true)
     }
 
-    /// Sends requests in the order of calls: the outbox is called under the lock.
+    /// Sends requests in the order of calls: the sink is called under the lock.
     fn take(self: &Arc<Self>, request: Request, watch: Option<u64>, may_wait: bool) -> Result<Ticket, Error> {
         let bytes = size::request_bytes(&request);
         if bytes > self.request_bytes_max {
@@ -110,7 +110,7 @@ impl Link {
         if request == Request::CloseSession {
             wakers = self.begin_to_close(state, SessionState::Closed);
         }
-        self.outbox.request(conn, slot.xid(), request);
+        self.sink.request(conn, slot.xid(), request);
         wakers
     }
 
@@ -140,7 +140,7 @@ impl Link {
             && let Some(conn) = state.conn
             && !state.closing
         {
-            self.outbox.request(conn, XID_UNHEARD, request);
+            self.sink.request(conn, XID_UNHEARD, request);
         }
         drop(state);
         // Dropped outside the lock: it may own the last reference to another watch, whose drop
@@ -167,7 +167,7 @@ impl Link {
         }
         let wakers = self.begin_to_close(state, over);
         if let Some(conn) = state.conn {
-            self.outbox.request(conn, XID_UNHEARD, Request::CloseSession);
+            self.sink.request(conn, XID_UNHEARD, Request::CloseSession);
         }
         wakers
     }
@@ -179,7 +179,7 @@ impl Link {
     /// before the end, as if the server had been able to carry them out in time.
     fn begin_to_close(&self, state: &mut State, over: SessionState) -> Wakers {
         if let Some(conn) = state.conn {
-            state.errands.send_left(|xid, request| self.outbox.request(conn, xid, request));
+            state.errands.send_left(|xid, request| self.sink.request(conn, xid, request));
         }
         state.closing = true;
         let mut wakers = state.become_state(over);
@@ -198,7 +198,7 @@ impl Link {
             return;
         }
         match state.conn {
-            Some(conn) => state.errands.run(errand, |xid, request| self.outbox.request(conn, xid, request)),
+            Some(conn) => state.errands.run(errand, |xid, request| self.sink.request(conn, xid, request)),
             None => state.errands.keep(errand),
         }
     }

@@ -31,7 +31,7 @@ mod watches;
 #[derive(Debug, Default)]
 struct Sent(Mutex<Vec<(ConnId, i32, Request)>>);
 
-impl Outbox for Sent {
+impl RequestSink for Sent {
     fn request(&self, conn: ConnId, xid: i32, request: Request) {
         lock(&self.0).push((conn, xid, request));
     }

@@ -4,7 +4,7 @@ use super::Links;
 use super::closing::Closing;
 use super::link::Link;
 use super::{receiving, sending};
-use crate::peer::seam::{Instruction, Outbox};
+use crate::peer::instruction_queue::{Instruction, InstructionQueue};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::yield_now;
@@ -12,7 +12,7 @@ use zoolet_machine::seam::peer::LinkId;
 use zoolet_model::ServerId;
 
 /// Carries out pushed instructions, for ever.
-pub(super) async fn run(links: Arc<Links>, outbox: Arc<Outbox>) {
+pub(super) async fn run(links: Arc<Links>, outbox: Arc<InstructionQueue>) {
     let mut batch = Vec::new();
     let mut touched = Vec::new();
     loop {
@@ -24,7 +24,7 @@ pub(super) async fn run(links: Arc<Links>, outbox: Arc<Outbox>) {
 }
 
 /// Carries out the instructions that were pushed before the stop.
-pub(super) async fn take_rest(links: &Arc<Links>, outbox: &Outbox) {
+pub(super) async fn take_rest(links: &Arc<Links>, outbox: &InstructionQueue) {
     let mut batch = Vec::new();
     if super::ready(outbox.take(&mut batch)).await.is_some() {
         links.carry_out(&mut batch, &mut Vec::new());

@@ -37,7 +37,7 @@ mod sending;
 pub(super) use link::LANES;
 pub(super) use quic::bind;
 
-use super::seam::{Outbox, PeerEvents, lock};
+use super::instruction_queue::{InstructionQueue, PeerEvents, lock};
 use super::settings::PeerSettings;
 use super::table::PeerTable;
 use super::trust::Gate;
@@ -139,7 +139,7 @@ impl Links {
     /// See [`super::PeerPort::run`].
     pub(super) async fn run(
         self: Arc<Self>,
-        outbox: Arc<Outbox>,
+        outbox: Arc<InstructionQueue>,
         stop: impl Future<Output = ()>,
     ) -> Result<(), String> {
         // Closes all links when this future is dropped.

@@ -5,7 +5,7 @@ use super::link::Link;
 use super::sending::{CHUNK, TAKEN};
 use super::{Links, lock};
 use crate::peer::codec::{Opening, SnapshotReply, SnapshotRequest};
-use crate::peer::seam::SnapshotTaker;
+use crate::peer::instruction_queue::SnapshotTaker;
 use bytes::BytesMut;
 use quinn::{ReadError, RecvStream};
 use std::collections::HashMap;

@@ -10,7 +10,7 @@ use super::life::{End, opening};
 use super::link::Link;
 use super::{Links, lock};
 use crate::peer::codec::{Opening, SnapshotReply, SnapshotRequest};
-use crate::peer::seam::{PeerEvents, SnapshotBytes};
+use crate::peer::instruction_queue::{PeerEvents, SnapshotBytes};
 use bytes::BytesMut;
 use quinn::{RecvStream, SendStream, WriteError};
 use std::collections::HashMap;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zoolet_machine::{Budget, ConnId, Limits};
 use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, WatchEvent};
-use zoolet_session::{Link, Outbox, Session};
+use zoolet_session::{Link, RequestSink, Session};
 
 /// Requests of futures that their client has not sent yet.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl Mouth {
     }
 }
 
-impl Outbox for Mouth {
+impl RequestSink for Mouth {
     fn request(&self, conn: ConnId, xid: i32, request: Request) {
         let mut outgoing = self.outgoing();
         if !outgoing.is_shut {
@@ -45,7 +45,7 @@ impl Line {
         let (mouth, limits) = (Arc::new(Mouth::default()), Limits::default());
         let budget = Arc::new(Budget::new(&limits));
         let link =
-            Link::new(Arc::clone(&mouth) as Arc<dyn Outbox>, Arc::new(clock.clone()), timeout_ms, &limits, budget);
+            Link::new(Arc::clone(&mouth) as Arc<dyn RequestSink>, Arc::new(clock.clone()), timeout_ms, &limits, budget);
         (Self { link: Arc::clone(&link), mouth }, Session::new(link))
     }
 

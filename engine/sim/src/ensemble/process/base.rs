@@ -4,7 +4,7 @@
 //! - The second completes answers for clients.
 //! - The third writes checkpoints and merges.
 
-use super::outbox::Place;
+use super::reply_queues::Place;
 use super::thread::Thread;
 use super::{Job, Process, Stopped, check_alive};
 use crate::ensemble::host::Context;
@@ -202,7 +202,7 @@ impl Process {
             Ok(reader) => completion.run(reader),
             Err(failure) => (Err(ErrorCode::SystemError), Some(failure)),
         };
-        self.outbox.fill(place, Sent::Reply { xid: completion.xid, zxid: completion.zxid, result });
+        self.replies.fill(place, Sent::Reply { xid: completion.xid, zxid: completion.zxid, result });
         self.deliver(cx, place.conn);
         self.tell(Event::Completed { bytes: completion.bytes });
         if let Some(BaseFailure::Damaged(what)) = failure {

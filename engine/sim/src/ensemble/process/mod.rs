@@ -5,9 +5,9 @@
 mod base;
 mod holds;
 mod log;
-mod outbox;
 mod pace;
 mod peers;
+mod reply_queues;
 mod returns;
 mod thread;
 
@@ -20,9 +20,9 @@ use base::BaseThreads;
 use bytes::Bytes;
 use holds::Holds;
 use log::LogThread;
-use outbox::Outbox;
 use pace::Pace;
 use peers::PeerThreads;
+use reply_queues::ReplyQueues;
 use returns::Returns;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -85,7 +85,7 @@ pub struct Process {
     server: Server,
     log: LogThread,
     base: BaseThreads,
-    outbox: Outbox,
+    replies: ReplyQueues,
     peers: PeerThreads,
     holds: Holds,
     returns: Returns,
@@ -166,7 +166,7 @@ impl Process {
             server: Server::new(start, cx.now()),
             log: LogThread::new(log),
             base: BaseThreads::new(base, reserve),
-            outbox: Outbox::default(),
+            replies: ReplyQueues::default(),
             peers: PeerThreads::default(),
             holds: Holds::new(&limits),
             returns: Returns::default(),
@@ -286,7 +286,7 @@ impl Process {
 
     /// Returns whether this process has the client's connection.
     pub(super) fn has_connection(&self, conn: ConnId) -> bool {
-        self.outbox.has(conn)
+        self.replies.has(conn)
     }
 
     /// Handles the end of a connection.
@@ -294,7 +294,7 @@ impl Process {
     /// # Errors
     /// [`Stopped`] when the event ends the process.
     pub(super) fn disconnected(&mut self, cx: &mut Context<'_>, conn: ConnId) -> Result<(), Stopped> {
-        if self.outbox.close(conn) {
+        if self.replies.close(conn) {
             return self.event(cx, Event::Disconnected { conn });
         }
         Ok(())
@@ -309,7 +309,7 @@ impl Process {
     /// Queues an event for the core's next turn.
     fn tell(&mut self, event: Event) {
         if let Event::Connect { conn, .. } = &event {
-            self.outbox.open(*conn);
+            self.replies.open(*conn);
         }
         self.inbox.push_back(event);
     }
@@ -363,7 +363,7 @@ impl Process {
                 Action::Append(append) => self.append(cx, append),
                 Action::Fetch(fetch) => self.base.fetch(cx, fetch),
                 Action::Complete(completion) => {
-                    let place = self.outbox.reserve(completion.conn);
+                    let place = self.replies.reserve(completion.conn);
                     self.base.complete(cx, place, completion);
                 }
                 Action::Checkpoint(checkpoint) => self.base.checkpoint(cx, checkpoint),
@@ -484,12 +484,12 @@ impl Process {
     }
 
     fn send(&mut self, cx: &mut Context<'_>, conn: ConnId, sent: Sent) {
-        self.outbox.push(conn, sent);
+        self.replies.push(conn, sent);
         self.deliver(cx, conn);
     }
 
     fn deliver(&mut self, cx: &mut Context<'_>, conn: ConnId) {
-        for sent in self.outbox.take_ready(conn) {
+        for sent in self.replies.take_ready(conn) {
             cx.around.send_to_client(cx.id, self.number, conn, sent);
         }
     }

@@ -19,12 +19,12 @@ enum Slot {
 
 /// The queues of all open connections.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
+pub(super) struct ReplyQueues {
     queues: BTreeMap<ConnId, VecDeque<Slot>>,
     kept: u64,
 }
 
-impl Outbox {
+impl ReplyQueues {
     pub(super) fn has(&self, conn: ConnId) -> bool {
         self.queues.contains_key(&conn)
     }
@@ -82,16 +82,16 @@ mod tests {
     fn a_kept_place_holds_back_what_comes_after_it() {
         let conn = ConnId(1);
         let reply = |xid| Sent::Reply { xid, zxid: 0, result: Ok(Reply::Empty) };
-        let mut outbox = Outbox::default();
-        outbox.open(conn);
-        outbox.push(conn, reply(1));
-        let place = outbox.reserve(conn);
-        outbox.push(conn, reply(3));
-        assert_eq!(outbox.take_ready(conn), [reply(1)]);
-        outbox.fill(place, reply(2));
-        assert_eq!(outbox.take_ready(conn), [reply(2), reply(3)]);
-        assert!(outbox.close(conn) && !outbox.has(conn));
-        outbox.fill(place, reply(2));
-        assert!(outbox.take_ready(conn).is_empty());
+        let mut replies = ReplyQueues::default();
+        replies.open(conn);
+        replies.push(conn, reply(1));
+        let place = replies.reserve(conn);
+        replies.push(conn, reply(3));
+        assert_eq!(replies.take_ready(conn), [reply(1)]);
+        replies.fill(place, reply(2));
+        assert_eq!(replies.take_ready(conn), [reply(2), reply(3)]);
+        assert!(replies.close(conn) && !replies.has(conn));
+        replies.fill(place, reply(2));
+        assert!(replies.take_ready(conn).is_empty());
     }
 }

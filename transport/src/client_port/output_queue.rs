@@ -119,7 +119,7 @@ fn is_small(reply: &Reply) -> bool {
 
 /// Queue of outputs from other threads to the client port.
 #[derive(Debug, Default)]
-pub struct Outbox {
+pub struct OutputQueue {
     queue: Mutex<Vec<Output>>,
     arrived: Notify,
     /// Delivers the outputs while the port is served.
@@ -129,8 +129,8 @@ pub struct Outbox {
     courier: Mutex<Option<Courier>>,
 }
 
-impl Outbox {
-    /// Returns an empty outbox.
+impl OutputQueue {
+    /// Returns an empty queue.
     pub fn new() -> Self {
         Self::default()
     }
@@ -145,9 +145,9 @@ impl Outbox {
         }
     }
 
-    /// Queues outputs like [`Outbox::push`], without waking the port.
+    /// Queues outputs like [`OutputQueue::push`], without waking the port.
     ///
-    /// The caller must call [`Outbox::deliver_little`] soon, in every case.
+    /// The caller must call [`OutputQueue::deliver_little`] soon, in every case.
     pub fn leave(&self, outputs: &mut Vec<Output>) {
         self.put(outputs);
     }
@@ -220,7 +220,7 @@ impl Outbox {
 }
 
 /// Keeps the courier installed until dropped.
-pub(super) struct Served<'a>(&'a Outbox);
+pub(super) struct Served<'a>(&'a OutputQueue);
 
 impl Drop for Served<'_> {
     fn drop(&mut self) {

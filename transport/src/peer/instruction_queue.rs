@@ -133,12 +133,12 @@ impl fmt::Debug for Instruction {
 
 /// Queue of instructions from other threads to the links.
 #[derive(Debug, Default)]
-pub struct Outbox {
+pub struct InstructionQueue {
     queue: Mutex<Vec<Instruction>>,
     arrived: Notify,
 }
 
-impl Outbox {
+impl InstructionQueue {
     /// Returns an empty queue.
     pub fn new() -> Self {
         Self::default()

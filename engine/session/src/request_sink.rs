@@ -5,7 +5,7 @@ use zoolet_machine::ConnId;
 use zoolet_model::Request;
 
 /// Takes the requests of sessions to the machine that serves them.
-pub trait Outbox: Debug + Send + Sync {
+pub trait RequestSink: Debug + Send + Sync {
     /// Hands `request` over as [`zoolet_machine::Event::Request`], in the order of calls.
     ///
     /// It is called under the session's lock, and also from within calls of the machine's side. So

@@ -19,7 +19,7 @@ use zoolet_machine::server::{Refusals, Refused};
 use zoolet_machine::status::{self, DiskTrouble, DiskTroubles, Status};
 use zoolet_machine::{Action, Budget, ConnId, Event, Now, Server};
 use zoolet_model::{ConnectReply, Zxid};
-use zoolet_session::{Link, Links, LostReason, Surroundings as _};
+use zoolet_session::{EmbeddedSessions, Link, LostReason, Surroundings as _};
 #[cfg(feature = "port")]
 use zoolet_transport::client_port::Output;
 use zoolet_transport::peer::Instruction;
@@ -79,7 +79,7 @@ pub(super) struct Core {
     /// The last reading of the clocks.
     now: Now,
     shared: Arc<Shared>,
-    links: Links,
+    embedded: EmbeddedSessions,
     redial: Vec<(u64, Arc<Link>)>,
     questions: BTreeMap<u64, Arc<Question>>,
     tickets: u64,
@@ -129,7 +129,7 @@ impl Core {
             server,
             now: clock::now(),
             shared,
-            links: Links::default(),
+            embedded: EmbeddedSessions::default(),
             redial: Vec::new(),
             questions: BTreeMap::new(),
             tickets: 0,
@@ -216,7 +216,7 @@ impl Core {
 
     /// Tells the sessions of this process that the node has ended.
     pub(super) fn end(mut self, reason: LostReason) {
-        self.links.lost(reason);
+        self.embedded.lost(reason);
         self.shared.here.timers().end();
         self.redial.drain(..).for_each(|(_, link)| link.lost(reason));
         self.questions.into_values().for_each(|question| question.set(None));
@@ -282,7 +282,7 @@ impl Core {
             }
             Input::CloseSessions => {
                 self.closing_sessions = true;
-                self.links.close_all();
+                self.embedded.close_all();
                 self.tell_if_closed();
             }
             Input::HandOver => {
@@ -328,7 +328,7 @@ impl Core {
             self.redial.push((clock::mono_ms() + REDIAL_MS, link));
             return;
         }
-        if let Some(connect) = self.links.dial(link) {
+        if let Some(connect) = self.embedded.dial(link) {
             self.handle(connect);
         }
     }
@@ -338,12 +338,12 @@ impl Core {
         self.now = clock::now();
         let now = self.now.mono_ms;
         if self.next_ping_ms.is_some_and(|due| due <= now) {
-            for ping in self.links.pings() {
+            for ping in self.embedded.pings() {
                 self.server.handle(self.now, ping);
             }
             self.next_ping_ms = None;
         }
-        self.next_ping_ms = match (self.next_ping_ms, self.links.ping_interval_ms()) {
+        self.next_ping_ms = match (self.next_ping_ms, self.embedded.ping_interval_ms()) {
             (Some(due), Some(interval)) => Some(due.min(now + interval)),
             (None, Some(interval)) => Some(now + interval),
             (_, None) => None,
@@ -490,18 +490,18 @@ impl Core {
                     question.set(Some(*status));
                 }
             }
-            Action::Connected { conn, reply } if Links::is_embedded(conn) => self.connected(conn, &reply),
-            Action::Reply { conn, xid, zxid, result } if Links::is_embedded(conn) => {
-                if let Some(link) = self.links.find(conn) {
+            Action::Connected { conn, reply } if EmbeddedSessions::is_embedded(conn) => self.connected(conn, &reply),
+            Action::Reply { conn, xid, zxid, result } if EmbeddedSessions::is_embedded(conn) => {
+                if let Some(link) = self.embedded.find(conn) {
                     link.reply(xid, zxid, result);
                 }
             }
-            Action::Notify { conn, event } if Links::is_embedded(conn) => {
-                if let Some(link) = self.links.find(conn) {
+            Action::Notify { conn, event } if EmbeddedSessions::is_embedded(conn) => {
+                if let Some(link) = self.embedded.find(conn) {
                     link.notify(event);
                 }
             }
-            Action::Close { conn } if Links::is_embedded(conn) => self.close(conn),
+            Action::Close { conn } if EmbeddedSessions::is_embedded(conn) => self.close(conn),
             Action::Status { ticket, mut status } => {
                 self.fill_in(&mut status);
                 self.send_to_socket(Action::Status { ticket, status });
@@ -548,7 +548,7 @@ impl Core {
     }
 
     fn connected(&mut self, conn: ConnId, reply: &ConnectReply) {
-        let Some(link) = self.links.find(conn).cloned() else { return };
+        let Some(link) = self.embedded.find(conn).cloned() else { return };
         for (xid, request) in link.connected(conn, reply) {
             self.handle(Event::Request { conn, xid, request });
         }
@@ -566,8 +566,8 @@ impl Core {
     }
 
     fn keep_place(&mut self, conn: ConnId, xid: i32) -> Option<Destination> {
-        if Links::is_embedded(conn) {
-            let link = self.links.find(conn)?;
+        if EmbeddedSessions::is_embedded(conn) {
+            let link = self.embedded.find(conn)?;
             link.pending(conn, xid);
             return Some(Destination::Link(Arc::clone(link)));
         }
@@ -583,7 +583,7 @@ impl Core {
     }
 
     fn close(&mut self, conn: ConnId) {
-        if let Some(link) = self.links.close(conn) {
+        if let Some(link) = self.embedded.close(conn) {
             self.redial.push((clock::mono_ms() + REDIAL_MS, link));
         }
         self.handle(Event::Disconnected { conn });
@@ -591,7 +591,7 @@ impl Core {
     }
 
     fn tell_if_closed(&self) {
-        if self.closing_sessions && self.links.is_empty() {
+        if self.closing_sessions && self.embedded.is_empty() {
             self.shared.tell_sessions_closed();
         }
     }

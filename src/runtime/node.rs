@@ -4,7 +4,7 @@ use super::core::Core;
 use super::figures::Figures;
 use super::flash::Flash;
 use super::keeper::Keeper;
-use super::peers::Links;
+use super::peers::PeerLinks;
 #[cfg(feature = "port")]
 use super::port;
 use super::surroundings::Here;
@@ -124,7 +124,7 @@ impl Node {
         let peers = member::bind(&config, &path, incarnation, process, Arc::clone(&budget))?;
         let members = member::members(&config)?;
         let voters = members.voters().map(|voter| voter.id).collect();
-        let links = peers.as_ref().map(|peers| Links::new(peers.table(), Arc::clone(&disk), config.limits, voters));
+        let links = peers.as_ref().map(|peers| PeerLinks::new(peers.table(), Arc::clone(&disk), config.limits, voters));
         let start = server::Start {
             limits: config.limits,
             settings: config.settings.clone(),

@@ -21,7 +21,7 @@ use zoolet_transport::peer::{Instruction, InstructionQueue, PeerEvents, PeerFigu
 const BLOCKING_THREADS: usize = 8;
 
 /// Access to the links' thread, with the disk and limits for incoming snapshots.
-pub(crate) struct Links {
+pub(crate) struct PeerLinks {
     table: Arc<PeerTable>,
     outbox: Arc<InstructionQueue>,
     stop: Notify,
@@ -31,7 +31,7 @@ pub(crate) struct Links {
     voters: Vec<ServerId>,
 }
 
-impl Links {
+impl PeerLinks {
     pub(super) fn new(table: Arc<PeerTable>, disk: Arc<dyn Disk>, limits: Limits, voters: Vec<ServerId>) -> Arc<Self> {
         Arc::new(Self { table, outbox: Arc::default(), stop: Notify::new(), disk, limits, voters })
     }
@@ -119,8 +119,8 @@ impl PeerEvents for ToCore {
     }
 }
 
-/// Runs until [`Links::stop`]. The error says why it could not.
-pub(super) fn run(port: PeerPort, links: &Links, shared: Arc<Shared>) -> Result<(), String> {
+/// Runs until [`PeerLinks::stop`]. The error says why it could not.
+pub(super) fn run(port: PeerPort, links: &PeerLinks, shared: Arc<Shared>) -> Result<(), String> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_io().enable_time().max_blocking_threads(BLOCKING_THREADS).build();
     let runtime = runtime.map_err(|error| format!("cannot start the thread of the links: {error}"))?;

@@ -10,7 +10,7 @@ use super::flash::{self, Flash};
 use super::keeper::Keeper;
 use super::log::LogWork;
 use super::node::Sessions;
-use super::peers::{self, Links};
+use super::peers::{self, PeerLinks};
 #[cfg(feature = "port")]
 use super::port::{self, Sockets};
 use super::seat::Seat;
@@ -85,7 +85,7 @@ pub(crate) struct Shared {
     pub(super) completions: Mailbox<BaseWork>,
     pub(super) checkpoint: Mailbox<CheckpointWork>,
     pub(super) catch_up: Mailbox<CatchUp>,
-    pub(super) links: Option<Arc<Links>>,
+    pub(super) links: Option<Arc<PeerLinks>>,
     pub(super) received: Received,
     #[cfg(feature = "port")]
     pub(super) sockets: Option<Arc<Sockets>>,
@@ -114,7 +114,7 @@ impl Shared {
         store: Base,
         reserve: Reserve,
         flash: Flash,
-        links: Option<Arc<Links>>,
+        links: Option<Arc<PeerLinks>>,
         has_port: bool,
         here: Arc<Here>,
         inbox: Arc<Inbox>,

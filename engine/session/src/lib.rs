@@ -3,9 +3,9 @@
 //! In-process sessions have the same requests, limits and ordering as sessions over a socket.
 //!
 //! zoolet publishes this crate as part of itself. Embedders see `Session` and the types it returns,
-//! re-exported by the crate `zoolet`. [`Link`], [`Links`], [`RequestSink`] and [`Surroundings`] are
-//! for drivers of the machine, which run it on threads or on virtual time. These four types change
-//! whenever a driver needs it.
+//! re-exported by the crate `zoolet`. [`Link`], [`EmbeddedSessions`], [`RequestSink`] and
+//! [`Surroundings`] are for drivers of the machine, which run it on threads or on virtual time.
+//! These four types change whenever a driver needs it.
 //!
 //! [`Link`] connects a session's owner with the machine. It holds the reply slots, the watch queues
 //! and the session state. [`Session`], its futures and its streams are thin handles to it. Wakers
@@ -14,10 +14,10 @@
 
 mod asking;
 mod coordinator;
+mod embedded_sessions;
 mod errands;
 mod life;
 mod link;
-mod links;
 mod options;
 mod reads;
 mod request_sink;
@@ -34,8 +34,8 @@ mod watchdog;
 mod watching;
 
 pub use asking::Asked;
+pub use embedded_sessions::EmbeddedSessions;
 pub use link::Link;
-pub use links::Links;
 pub use options::{CreateOptions, Created, SessionOptions, Version};
 pub use reads::{Consistency, Reads};
 pub use request_sink::RequestSink;

@@ -30,7 +30,7 @@ fn an_answer_that_is_put_together_after_its_connection_is_nobodys() {
     let (xid, _) = machine.requests().remove(0);
     let former_conn = machine.conn;
     machine.link.pending(former_conn, xid);
-    machine.links.close(former_conn).unwrap();
+    machine.embedded.close(former_conn).unwrap();
     assert_eq!(former.wait(), Err(Error::ConnectionLoss));
     machine.dial();
     machine.accept(7);
@@ -89,7 +89,7 @@ fn a_request_without_room_goes_in_its_turn_and_never_if_its_ticket_was_dropped()
     machine.link.reply(sent[0].0, 2, Err(ErrorCode::NoNode));
     assert_eq!((third.wait(), woken.0.load(SeqCst)), (Err(Error::Refused(ErrorCode::NoNode)), 1));
     assert_eq!(only_requests(&machine.requests()), [delete("/4")]);
-    machine.links.close(machine.conn).unwrap();
+    machine.embedded.close(machine.conn).unwrap();
     assert_eq!((fourth.wait(), fifth.wait()), (Err(Error::ConnectionLoss), Err(Error::Suspended)), "it was not sent");
     assert_eq!(machine.charged(), 0);
 }

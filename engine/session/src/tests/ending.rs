@@ -5,11 +5,11 @@ use super::*;
 #[test]
 fn a_session_that_is_refused_is_lost() {
     let (mut machine, session) = Machine::connected();
-    machine.links.close(machine.conn).unwrap();
+    machine.embedded.close(machine.conn).unwrap();
     machine.dial();
     assert_eq!(machine.accept(0), []);
     assert_eq!(session.state(), SessionState::Lost(LostReason::Expired));
-    assert!(machine.links.close(machine.conn).is_none(), "there is nothing to connect again");
+    assert!(machine.embedded.close(machine.conn).is_none(), "there is nothing to connect again");
 }
 
 /// Another server may apply the end first. It may then grant the owner's lock to another session
@@ -47,7 +47,7 @@ fn a_session_that_closes_is_over_for_its_owner_before_anybody_else_hears_of_it()
     assert_eq!(before.wait(), Ok(Reply::Empty));
     machine.link.reply(close_xid, 2, Ok(Reply::Empty));
     assert_eq!(closing.wait(), Ok(()));
-    assert!(machine.links.find(machine.conn).is_some_and(|link| !link.closed()));
+    assert!(machine.embedded.find(machine.conn).is_some_and(|link| !link.closed()));
     assert_eq!((other.state(), machine.requests()), (SessionState::Closed, vec![]));
 }
 
@@ -56,7 +56,7 @@ fn whoever_still_waits_when_the_connection_of_a_closing_session_ends_waits_no_lo
     let (mut machine, session) = Machine::connected();
     let before = submit(&session, delete("/1"));
     drop(session);
-    assert!(machine.links.close(machine.conn).is_none());
+    assert!(machine.embedded.close(machine.conn).is_none());
     assert_eq!(before.wait(), Err(Error::Closed));
 
     let (machine, session) = Machine::connected();
@@ -73,7 +73,7 @@ fn whoever_still_waits_when_the_connection_of_a_closing_session_ends_waits_no_lo
 #[test]
 fn a_session_given_up_before_it_was_connected_closes_once_it_is() {
     let (mut machine, session) = Machine::connected();
-    machine.links.close(machine.conn).unwrap();
+    machine.embedded.close(machine.conn).unwrap();
     drop(session);
     machine.dial();
     assert_eq!(machine.accept(7), [Request::CloseSession]);

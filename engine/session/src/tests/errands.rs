@@ -88,7 +88,7 @@ fn an_errand_does_not_share_a_list_that_was_asked_for_before_it_began() {
     machine.link.reply(settle.0, 1, Ok(Reply::Multi(vec![OpResult::Check])));
     let sent = machine.requests();
     assert!(matches!(&sent[..], [(_, Request::Multi(_)), (_, Request::GetChildren { .. })]), "{sent:?}");
-    machine.links.close(machine.conn).unwrap();
+    machine.embedded.close(machine.conn).unwrap();
     machine.dial();
     assert!(matches!(&machine.accept(7)[..], [Request::Multi(_)]), "both of them, behind one write");
     assert!(machine.charged() > 0);
@@ -113,14 +113,14 @@ fn errands_go_again_after_a_reconnect_before_what_the_owner_asks_then() {
     session.run_errand(Errand::delete("/2".into()));
     let (xid, _) = machine.requests().remove(0);
     machine.link.reply(xid, 1, Ok(Reply::Empty));
-    machine.links.close(machine.conn).unwrap();
+    machine.embedded.close(machine.conn).unwrap();
     session.run_errand(Errand::delete("/3".into()));
     machine.dial();
     assert_eq!(machine.requests(), [], "nothing goes before the handshake is answered");
     assert_eq!(machine.accept(7), [delete("/2"), delete("/3")]);
     let _late = submit(&session, delete("/4"));
     assert_eq!(only_requests(&machine.requests()), [delete("/4")]);
-    machine.links.close(machine.conn).unwrap();
+    machine.embedded.close(machine.conn).unwrap();
     machine.dial();
     assert_eq!(machine.accept(7), [delete("/2"), delete("/3")], "until they are answered");
 }
@@ -135,11 +135,11 @@ fn a_deletion_of_what_others_may_make_anew_is_not_sent_again_unseen() {
     let (xid, _) = machine.requests().remove(0);
     machine.link.reply(xid, 1, Ok(Reply::Data(Some(guid.to_string().into()), zoolet_model::Stat::default())));
     assert_eq!(only_requests(&machine.requests()), [delete("/gate")]);
-    machine.links.close(machine.conn).unwrap();
+    machine.embedded.close(machine.conn).unwrap();
     machine.dial();
     let settle = Request::Multi(vec![WriteOp::Check { path: "/gate".into(), version: -1 }]);
     assert_eq!(machine.accept(7), std::slice::from_ref(&settle), "and then it looks whose it is");
-    machine.links.close(machine.conn).unwrap();
+    machine.embedded.close(machine.conn).unwrap();
     session.run_errand(Errand::delete_saying("/gate".into(), guid));
     machine.dial();
     assert_eq!(machine.accept(7), [settle.clone(), settle], "what is under way comes before a look as well");
@@ -153,11 +153,11 @@ fn a_session_that_closes_sends_its_errands_first_and_forgets_them_with_its_end()
     machine.link.reply(xid, 1, Err(ErrorCode::SystemError));
     drop(session);
     assert_eq!(only_requests(&machine.requests()), [delete("/1"), Request::CloseSession]);
-    assert!(machine.links.close(machine.conn).is_none());
+    assert!(machine.embedded.close(machine.conn).is_none());
     assert_eq!(machine.charged(), 0);
 
     let (mut machine, session) = Machine::connected();
-    machine.links.close(machine.conn).unwrap();
+    machine.embedded.close(machine.conn).unwrap();
     session.run_errand(Errand::delete("/2".into()));
     drop(session);
     machine.dial();

@@ -37,12 +37,12 @@ fn a_short_session_pings_its_leader_and_is_safe_from_then() {
     let (mut machine, session) = Machine::connected();
     machine.world.told_late_ms.store(3200, SeqCst);
     for (timeout_ms, request) in [(9600, Request::Ping), (9599, Request::Sync { path: None })] {
-        machine.links.close(machine.conn).unwrap();
+        machine.embedded.close(machine.conn).unwrap();
         machine.dial();
         machine.accept(timeout_ms);
         assert_eq!(only_requests(&machine.ping()), [request], "{timeout_ms}");
     }
-    machine.links.close(machine.conn).unwrap();
+    machine.embedded.close(machine.conn).unwrap();
     machine.dial();
     machine.accept(4000);
     let safe = |ms| Instant::at(Duration::from_millis(ms + 3996));
@@ -134,13 +134,13 @@ fn a_session_that_its_owner_does_not_touch_closes_and_one_that_he_touches_lives(
 #[test]
 fn a_session_without_a_connection_when_it_was_not_touched_is_closed_with_the_next() {
     let (mut machine, session) = watched_over();
-    machine.links.close(machine.conn).unwrap();
+    machine.embedded.close(machine.conn).unwrap();
     machine.world.set(7000);
     assert_eq!((session.state(), machine.requests()), (UNTOUCHED, vec![]));
     assert_eq!(machine.dial().session, SessionId(7));
     assert_eq!(machine.accept(7), [Request::CloseSession]);
     assert_eq!(session.state(), UNTOUCHED);
-    assert!(machine.links.close(machine.conn).is_none());
+    assert!(machine.embedded.close(machine.conn).is_none());
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_watchdog_goes_with_its_session() {
     assert_eq!((session.state(), machine.world.timers.next()), (SessionState::Lost(LostReason::Stopped), None));
 
     let (machine, session) = watched_over();
-    let Machine { world, links, link, .. } = machine;
-    drop((session, links, link));
+    let Machine { world, embedded, link, .. } = machine;
+    drop((session, embedded, link));
     assert_eq!(world.timers.next(), None);
 }

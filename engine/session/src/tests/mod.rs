@@ -80,7 +80,7 @@ struct Machine {
     sent: Arc<Sent>,
     world: Arc<World>,
     budget: Arc<Budget>,
-    links: Links,
+    embedded: EmbeddedSessions,
     link: Arc<Link>,
     conn: ConnId,
 }
@@ -95,15 +95,21 @@ impl Machine {
         let world = Arc::new(World::default());
         let budget = Arc::new(Budget::new(&limits));
         let link = Link::new(sent.clone(), world.clone(), 1000, &limits, Arc::clone(&budget));
-        let mut machine =
-            Self { sent, world, budget, links: Links::default(), link: Arc::clone(&link), conn: ConnId(0) };
+        let mut machine = Self {
+            sent,
+            world,
+            budget,
+            embedded: EmbeddedSessions::default(),
+            link: Arc::clone(&link),
+            conn: ConnId(0),
+        };
         assert_eq!(machine.dial().session, SessionId(0));
         assert_eq!(machine.accept(7), []);
         (machine, Session::new(link))
     }
 
     fn dial(&mut self) -> ConnectRequest {
-        match self.links.dial(Arc::clone(&self.link)) {
+        match self.embedded.dial(Arc::clone(&self.link)) {
             Some(Event::Connect { conn, peer: None, request }) => {
                 self.conn = conn;
                 request
@@ -147,7 +153,7 @@ impl Machine {
     /// Sends pings as the machine's driver does; returns all requests sent. Pings carry the xid of
     /// pings.
     fn ping(&self) -> Vec<(i32, Request)> {
-        let pings: Vec<_> = self.links.pings().collect();
+        let pings: Vec<_> = self.embedded.pings().collect();
         let pings = pings.into_iter().map(|event| match event {
             Event::Request { xid, request, .. } => (xid, request),
             other => panic!("{other:?}"),

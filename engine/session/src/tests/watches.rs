@@ -33,7 +33,7 @@ fn a_session_that_loses_its_connection_goes_on_with_its_watches() {
     let mut under_way = pin!(session.sync());
     assert!(poll(under_way.as_mut()).is_pending());
 
-    let again = machine.links.close(machine.conn).unwrap();
+    let again = machine.embedded.close(machine.conn).unwrap();
     assert_eq!(under_way.wait(), Err(Error::ConnectionLoss));
     assert_eq!(session.state(), SessionState::Suspended);
     assert_eq!(session.exists(path!("/w")).wait(), Err(Error::Suspended));
@@ -83,7 +83,7 @@ fn what_a_one_shot_missed_behind_a_slow_answer_is_asked_for() {
 fn watches_that_a_server_has_no_room_for_are_asked_for_until_it_has_some() {
     let (mut machine, session, mut stream, mut watch) = watching();
     let gaps = session.gaps();
-    machine.links.close(machine.conn).unwrap();
+    machine.embedded.close(machine.conn).unwrap();
     machine.dial();
     assert_eq!(session.gaps(), gaps, "what was answered before came behind its events");
     assert_eq!(set_watches(&machine.accept(7)), 40);
@@ -99,7 +99,7 @@ fn watches_that_a_server_has_no_room_for_are_asked_for_until_it_has_some() {
     assert_eq!(stream.next().wait(), Some(WatchItem::Gap), "it looks again behind each attempt");
     machine.link.reply(XID_WATCHES, 90, Err(ErrorCode::SystemError));
 
-    machine.links.close(machine.conn).unwrap();
+    machine.embedded.close(machine.conn).unwrap();
     machine.dial();
     assert_eq!(set_watches(&machine.accept(7)), 40, "nor on another connection");
     machine.link.notify(WatchEvent { kind: EventKind::NodeDataChanged, path: "/w".into(), zxid: -1 });

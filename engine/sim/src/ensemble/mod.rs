@@ -44,7 +44,7 @@ pub use epochs::Epochs;
 pub use faults::{Fault, Kind, Mix};
 pub use host::{Death, Host};
 pub use latency::{DiskModel, Latencies, Speed};
-pub use link::{Carrier, Flight, Landed, LinkId, Links, Network, Path, STREAMS};
+pub use link::{Carrier, Flight, Landed, LinkId, Network, Path, STREAMS, SimLinks};
 pub use owners::{Fact, Fate, Next, OwnClock, Ran, Scenario, Seat, Timer, run_judged, run_seeds_of, run_with};
 pub use process::{Configuration, Process, Stopped};
 pub use run::{Failure, Plan, Site, Statistics, conclude, run, run_guarded, run_seeds};

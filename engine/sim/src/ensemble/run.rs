@@ -13,7 +13,7 @@ use super::steady::{Load, Steady};
 use super::witness::Witness;
 use super::world::{Happening, World};
 use super::{
-    Clock, Coverage, DRIFT_PPM_MAX, DiskModel, Epochs, Habits, Kind, Links, MS, Mix, Network, Path, Rank, SECOND,
+    Clock, Coverage, DRIFT_PPM_MAX, DiskModel, Epochs, Habits, Kind, MS, Mix, Network, Path, Rank, SECOND, SimLinks,
     Speed, Trace, Wires,
 };
 use crate::oracle::{self, ClientId, End, History, Promises, Violation, load};
@@ -361,7 +361,7 @@ impl Plan {
             (id, if is_embedded { client.in_process(*random.pick(&servers)) } else { client })
         });
         let clients: Vec<_> = clients.collect();
-        let links = Links::new(&servers, network, random.fork(), |_, _, random| {
+        let links = SimLinks::new(&servers, network, random.fork(), |_, _, random| {
             let drawn = Path::drawn(random);
             self.site.path.clone().unwrap_or(drawn)
         });

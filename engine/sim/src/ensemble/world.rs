@@ -7,7 +7,7 @@ use super::process::Job;
 use super::strike::Struck;
 use super::wire::Arrival;
 use super::witness::Witness;
-use super::{Agenda, Fault, Flight, Links, MS, Rank, Said, Sent, Wires};
+use super::{Agenda, Fault, Flight, MS, Rank, Said, Sent, SimLinks, Wires};
 use crate::oracle::ClientId;
 use crate::workload::Random;
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,7 +80,7 @@ pub(super) enum Happening {
 /// Everything outside the boxes.
 pub(super) struct Around {
     pub(super) agenda: Agenda<Happening>,
-    pub(super) links: Links<Said>,
+    pub(super) links: SimLinks<Said>,
     pub(super) wires: Wires,
     pub(super) witness: Witness,
     /// The set of servers that serve clients may have changed.
@@ -149,7 +149,7 @@ impl World {
     pub(super) fn new(
         hosts: Vec<Host>,
         clients: Vec<(ClientId, Client)>,
-        links: Links<Said>,
+        links: SimLinks<Said>,
         wires: Wires,
         witness: Witness,
         founders: Config,

@@ -1,6 +1,6 @@
 //! How links come up and go down.
 
-use super::{End, Flight, Landed, Link, LinkId, Links, Side, State};
+use super::{End, Flight, Landed, Link, LinkId, Side, SimLinks, State};
 use zoolet_zab::ServerId;
 
 /// The attempts of one process to reach one peer.
@@ -13,7 +13,7 @@ pub(super) struct Dialler {
     tried: Option<LinkId>,
 }
 
-impl<M: Clone> Links<M> {
+impl<M: Clone> SimLinks<M> {
     /// Starts a process on a box without one; its number must be new on the box.
     pub fn start(&mut self, now_us: u64, server: ServerId, process: u64) {
         if let Some(there) = self.hosts.get_mut(&server) {

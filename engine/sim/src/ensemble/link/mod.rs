@@ -7,9 +7,9 @@
 //! resets nothing: streams wait until it heals. An end that has heard nothing for the idle timeout
 //! gives up, and tells its peer nothing. A process that dies or sleeps is silent too.
 //!
-//! Sans-IO like the engine: commands and [`Links::land`] change the state. [`Links::poll_flight`]
-//! returns messages in flight with their arrival times, and [`Links::poll_landed`] returns the
-//! events of processes.
+//! Sans-IO like the engine: commands and [`SimLinks::land`] change the state.
+//! [`SimLinks::poll_flight`] returns messages in flight with their arrival times, and
+//! [`SimLinks::poll_landed`] returns the events of processes.
 
 mod dial;
 mod path;
@@ -55,7 +55,7 @@ pub struct Network {
 
 /// A message in flight, or a scheduled check.
 ///
-/// The caller hands it to [`Links::land`] at its time.
+/// The caller hands it to [`SimLinks::land`] at its time.
 #[derive(Debug)]
 pub enum Flight<M> {
     #[doc(hidden)]
@@ -181,7 +181,7 @@ struct Host<M> {
 
 /// All links of an ensemble.
 #[derive(Debug)]
-pub struct Links<M> {
+pub struct SimLinks<M> {
     network: Network,
     random: Random,
     paths: BTreeMap<(ServerId, ServerId), Path>,
@@ -195,7 +195,7 @@ pub struct Links<M> {
     landed: VecDeque<Landed<M>>,
 }
 
-impl<M: Clone> Links<M> {
+impl<M: Clone> SimLinks<M> {
     /// Creates the links of boxes without processes; `path` gives the path between two boxes.
     pub fn new(
         servers: &[ServerId],
@@ -225,7 +225,7 @@ impl<M: Clone> Links<M> {
         links
     }
 
-    /// Returns the path from one box to another. For cuts use [`Links::cut`].
+    /// Returns the path from one box to another. For cuts use [`SimLinks::cut`].
     pub fn path_mut(&mut self, from: ServerId, to: ServerId) -> Option<&mut Path> {
         self.paths.get_mut(&(from, to))
     }

@@ -1,9 +1,9 @@
 //! Cuts, sleep and idle timeouts.
 
-use super::{Flight, Landed, LinkId, Links, Side, State};
+use super::{Flight, Landed, LinkId, Side, SimLinks, State};
 use zoolet_zab::ServerId;
 
-impl<M: Clone> Links<M> {
+impl<M: Clone> SimLinks<M> {
     /// Cuts the path from one box to another.
     pub fn cut(&mut self, now_us: u64, from: ServerId, to: ServerId) {
         self.set_cut(from, to, true);
@@ -35,7 +35,7 @@ impl<M: Clone> Links<M> {
         self.listen(now_us);
     }
 
-    /// Makes the process on a box neither hear nor say anything until [`Links::wake`].
+    /// Makes the process on a box neither hear nor say anything until [`SimLinks::wake`].
     pub fn sleep(&mut self, now_us: u64, server: ServerId) {
         if let Some(there) = self.hosts.get_mut(&server) {
             there.is_asleep = true;

@@ -5,7 +5,7 @@ const IDLE: u64 = 3 * SECOND;
 const NONE: [u32; 0] = [];
 
 struct Net {
-    links: Links<u32>,
+    links: SimLinks<u32>,
     agenda: Agenda<Flight<u32>>,
     heard: Vec<Landed<u32>>,
 }
@@ -19,7 +19,7 @@ impl Net {
         let network =
             Network { idle_timeout_us: IDLE, dial_us: 20 * MS, dial_us_max: SECOND, has_stateless_resets: false };
         let mut net = Self {
-            links: Links::new(&[id(1), id(2)], network, Random::new(seed), path),
+            links: SimLinks::new(&[id(1), id(2)], network, Random::new(seed), path),
             agenda: Agenda::default(),
             heard: Vec::new(),
         };

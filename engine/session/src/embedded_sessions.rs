@@ -9,7 +9,7 @@ use zoolet_model::LostReason;
 
 /// The in-process sessions of a node, by connection, for the machine's side.
 #[derive(Debug, Default)]
-pub struct Links {
+pub struct EmbeddedSessions {
     links: HashMap<ConnId, Arc<Link>>,
     numbers: u64,
 }
@@ -17,7 +17,7 @@ pub struct Links {
 /// Marks connection ids of in-process sessions, to tell them from sockets.
 const EMBEDDED: u64 = 1 << 63;
 
-impl Links {
+impl EmbeddedSessions {
     /// Returns whether a connection belongs to an in-process session.
     pub fn is_embedded(conn: ConnId) -> bool {
         conn.0 & EMBEDDED != 0

@@ -110,9 +110,9 @@ fn weight(event: &Event) -> usize {
 }
 
 /// Passes peers' messages to the core.
-struct ToCore(Arc<Shared>);
+struct PeersToCore(Arc<Shared>);
 
-impl PeerEvents for ToCore {
+impl PeerEvents for PeersToCore {
     fn submit(&self, events: &mut Vec<Event>) {
         let is_little = events.iter().map(weight).sum::<usize>() <= LITTLE;
         self.0.bring(events.drain(..).map(Input::Event), is_little, Driver::Peers);
@@ -125,7 +125,7 @@ pub(super) fn run(port: PeerPort, links: &PeerLinks, shared: Arc<Shared>) -> Res
     let runtime = builder.enable_io().enable_time().max_blocking_threads(BLOCKING_THREADS).build();
     let runtime = runtime.map_err(|error| format!("cannot start the thread of the links: {error}"))?;
     let outbox = Arc::clone(&links.outbox);
-    let served = runtime.block_on(port.run(Arc::new(ToCore(shared)), outbox, links.stop.notified()));
+    let served = runtime.block_on(port.run(Arc::new(PeersToCore(shared)), outbox, links.stop.notified()));
     // A thread that writes a snapshot may hang with its disk.
     runtime.shutdown_background();
     served.map_err(|error| format!("the links to other servers failed: {error}"))

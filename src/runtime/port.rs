@@ -79,9 +79,9 @@ pub(super) fn output(action: Action) -> Option<Output> {
 }
 
 /// Passes the port's events to the core.
-struct ToCore(Arc<Shared>);
+struct ClientsToCore(Arc<Shared>);
 
-impl EventSink for ToCore {
+impl EventSink for ClientsToCore {
     fn submit(&self, events: &mut Vec<Event>) {
         let is_little = events.len() <= LITTLE;
         self.0.bring(events.drain(..).map(Input::Event), is_little, Driver::Reader);
@@ -144,7 +144,7 @@ pub(super) fn run(port: ClientPort, sockets: &Arc<Sockets>, shared: Arc<Shared>)
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build();
     let runtime = runtime.map_err(|error| format!("cannot start the io thread: {error}"))?;
     let outbox = Arc::clone(&sockets.outbox);
-    let served = runtime.block_on(port.serve(Arc::new(ToCore(shared)), outbox, sockets.stop.notified()));
+    let served = runtime.block_on(port.serve(Arc::new(ClientsToCore(shared)), outbox, sockets.stop.notified()));
     // The thread that reads the directory for `dirs` may hang with its disk.
     runtime.shutdown_background();
     served.map_err(|error| format!("the client port failed: {error}"))

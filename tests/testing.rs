@@ -71,24 +71,24 @@ fn modems_never_transmit_both_in_twenty_runs() {
         let (changes, silences) = (Rc::clone(&changes), Rc::clone(&silences));
         simulate(seed, move |world: &mut World<Told>| {
             for _ in 0..2 {
-                world.client(|seat| async move {
+                world.client(|context| async move {
                     let told = |link| match link {
-                        Link::Up(until) => Told::Up { until_us: seat.true_us(until) },
+                        Link::Up(until) => Told::Up { until_us: context.true_us(until) },
                         Link::Down => Told::Down,
                     };
-                    let _: Result<_, _> = standby(seat.session.clone(), |link| seat.record(told(link))).await;
+                    let _: Result<_, _> = standby(context.session.clone(), |link| context.record(told(link))).await;
                 });
             }
-            world.client(|seat| async move {
-                seat.sleep(Duration::from_secs(60)).await;
-                while !seat.session.state().is_over() {
-                    match seat.session.create(path!("/modem"), None).await {
+            world.client(|context| async move {
+                context.sleep(Duration::from_secs(60)).await;
+                while !context.session.state().is_over() {
+                    match context.session.create(path!("/modem"), None).await {
                         Ok(_) | Err(Error::Refused(ErrorCode::NodeExists)) => {}
-                        Err(_) => seat.sleep(Duration::from_millis(100)).await,
+                        Err(_) => context.sleep(Duration::from_millis(100)).await,
                     }
-                    match seat.session.create(path!("/modem/off"), None).await {
+                    match context.session.create(path!("/modem/off"), None).await {
                         Ok(_) | Err(Error::Refused(ErrorCode::NodeExists)) => return,
-                        Err(_) => seat.sleep(Duration::from_millis(100)).await,
+                        Err(_) => context.sleep(Duration::from_millis(100)).await,
                     }
                 }
             });
@@ -239,7 +239,7 @@ fn a_seed_that_fails_is_repeated_with_what_happened_before() {
     let failing = |seed| {
         told(move || {
             simulate(seed, |world: &mut World<u64>| {
-                world.client(|seat| async move { seat.record(seat.below(1000)) });
+                world.client(|context| async move { context.record(context.below(1000)) });
                 world.judge(|facts| assert!(facts.is_empty(), "drawn: {}", facts[0].what));
             });
         })
@@ -256,14 +256,14 @@ fn code_that_goes_by_more_than_its_seat_is_found_out() {
     let said = told(|| {
         simulate(9, |world: &mut World<u64>| {
             let runs = Rc::clone(&runs);
-            world.client(move |seat| {
+            world.client(move |context| {
                 runs.set(runs.get() + 1);
                 assert!(runs.get() > 1, "only the first time");
-                async move { drop(seat) }
+                async move { drop(context) }
             });
         });
     });
-    assert!(said.contains("must take its time and its chance from its seat"), "{said}");
+    assert!(said.contains("must take its time and its chance from its context"), "{said}");
 }
 
 #[test]
@@ -272,9 +272,9 @@ fn a_client_whose_session_is_lost_or_whose_process_dies_begins_again() {
         let most = Rc::new(Cell::new(0));
         let seen = Rc::clone(&most);
         simulate(seed, move |world: &mut World<u32>| {
-            world.client(|seat| async move {
-                seat.record(seat.life);
-                seat.sleep(Duration::from_secs(30)).await;
+            world.client(|context| async move {
+                context.record(context.life);
+                context.sleep(Duration::from_secs(30)).await;
             });
             let seen = Rc::clone(&seen);
             world.judge(move |facts| seen.set(facts.iter().map(|fact| fact.what).max().unwrap_or_default()));

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 use zoolet::recipes::{Error, Lock};
-use zoolet::testing::{Fact, Seat, World, simulate};
+use zoolet::testing::{ClientContext, Fact, World, simulate};
 use zoolet::{Bytes, ErrorCode, Path, path};
 
 const VALVE: &Path = path!("/valve");
@@ -16,10 +16,10 @@ fn main() {
 }
 
 /// Takes one turn: adds 1 to the number of turns, under the lock and only while it is held.
-async fn turn(seat: &Seat<u64>) -> Result<u64, Error> {
-    let lock = Lock::new(seat.session.clone(), path!("/locks/valve"));
+async fn turn(context: &ClientContext<u64>) -> Result<u64, Error> {
+    let lock = Lock::new(context.session.clone(), path!("/locks/valve"));
     let grant = lock.acquire().await?;
-    let turn = match seat.session.get(VALVE).await {
+    let turn = match context.session.get(VALVE).await {
         Ok((data, _)) => 1 + number(data.as_deref()),
         Err(zoolet::Error::Refused(ErrorCode::NoNode)) => {
             grant.fenced().create(VALVE, Bytes::from_static(b"0")).await?;
@@ -28,7 +28,7 @@ async fn turn(seat: &Seat<u64>) -> Result<u64, Error> {
         Err(error) => return Err(error.into()),
     };
     // The valve is slow: a gateway may lose the lock meanwhile.
-    seat.sleep(Duration::from_millis(seat.below(2000))).await;
+    context.sleep(Duration::from_millis(context.below(2000))).await;
     grant.fenced().set(VALVE, Bytes::from(turn.to_string()), -1).await?;
     Ok(turn)
 }
@@ -38,15 +38,15 @@ fn number(data: Option<&[u8]>) -> u64 {
 }
 
 /// A gateway, which takes turns until three of them are known to be written.
-async fn gateway(seat: Seat<u64>) {
+async fn gateway(context: ClientContext<u64>) {
     let mut turns = 0;
-    while turns < 3 && !seat.session.state().is_over() {
-        match turn(&seat).await {
+    while turns < 3 && !context.session.state().is_over() {
+        match turn(&context).await {
             Ok(turn) => {
-                seat.record(turn);
+                context.record(turn);
                 turns += 1;
             }
-            Err(_) => seat.sleep(Duration::from_millis(100)).await,
+            Err(_) => context.sleep(Duration::from_millis(100)).await,
         }
     }
 }

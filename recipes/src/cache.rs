@@ -63,7 +63,7 @@ pub struct NodeCache<C: Coordinator> {
     coordinator: C,
     path: Path,
     events: C::Events,
-    told: Option<Option<Content>>,
+    reported: Option<Option<Content>>,
     /// Whether nothing has happened since the last read.
     is_read: bool,
 }
@@ -76,12 +76,12 @@ impl<C: Coordinator> NodeCache<C> {
     /// server's limit of watches is reached.
     pub async fn new(coordinator: C, path: &Path) -> Result<Self, Error> {
         let events = watch(&coordinator, path, AddWatchMode::Persistent).await?;
-        Ok(Self { coordinator, path: path.clone(), events, told: None, is_read: false })
+        Ok(Self { coordinator, path: path.clone(), events, reported: None, is_read: false })
     }
 
     /// Returns the last state reported; `None` if there was no znode, or before the first report.
     pub fn current(&self) -> Option<&Content> {
-        self.told.as_ref().and_then(Option::as_ref)
+        self.reported.as_ref().and_then(Option::as_ref)
     }
 
     /// Waits for the next report. Cancel-safe.
@@ -107,8 +107,8 @@ impl<C: Coordinator> NodeCache<C> {
             let now = data(&self.coordinator, self.path.text()).await?;
             self.is_read = true;
             let version = |content: &Option<Content>| content.as_ref().map(|(_, stat)| (stat.czxid, stat.mzxid));
-            if self.told.as_ref().is_none_or(|told| version(told) != version(&now)) {
-                self.told = Some(now.clone());
+            if self.reported.as_ref().is_none_or(|reported| version(reported) != version(&now)) {
+                self.reported = Some(now.clone());
                 return Ok(NodeChange::Now(now));
             }
         }
@@ -245,7 +245,7 @@ impl<C: Coordinator> ChildrenCache<C> {
         match now {
             Some(content) => {
                 let version = |content: &Content| (content.1.czxid, content.1.mzxid);
-                let is_new = self.children.get(&name).is_none_or(|told| version(told) != version(&content));
+                let is_new = self.children.get(&name).is_none_or(|reported| version(reported) != version(&content));
                 if is_new {
                     self.children.insert(name.clone(), content.clone());
                     self.changes.push_back(Change::Put { name: name.into(), content });

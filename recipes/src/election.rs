@@ -228,7 +228,12 @@ impl<C: Coordinator> Election<C> {
 
     /// Returns an observer of the office.
     pub fn observe(&self) -> Observer<C> {
-        Observer { coordinator: self.line.coordinator().clone(), office: self.office.clone(), told: None, watch: None }
+        Observer {
+            coordinator: self.line.coordinator().clone(),
+            office: self.office.clone(),
+            reported: None,
+            watch: None,
+        }
     }
 
     /// Lists the candidates in line, the leader first.
@@ -247,7 +252,7 @@ impl<C: Coordinator> Election<C> {
 pub struct Observer<C: Coordinator> {
     coordinator: C,
     office: Text,
-    told: Option<Option<Office>>,
+    reported: Option<Option<Office>>,
     watch: Option<C::Watch>,
 }
 
@@ -269,8 +274,8 @@ impl<C: Coordinator> Observer<C> {
             }
             let (now, watch) = self.look().await?;
             self.watch = Some(watch);
-            if self.told.as_ref() != Some(&now) {
-                self.told = Some(now.clone());
+            if self.reported.as_ref() != Some(&now) {
+                self.reported = Some(now.clone());
                 return Ok(now);
             }
         }

@@ -163,8 +163,8 @@ pub(crate) async fn downgrade<C: Coordinator>(place: &mut Place<C>) -> Result<()
         // This write wakes participants that wait for the writer to go, and shows that it now
         // reads.
         let content = Bytes::from_static(downgraded(content.as_ref(), &own));
-        let told = WriteOp::SetData { path: place.path().clone(), data: Some(content), version: own.version };
-        match write(&c, told, &lock, &board, stat.version).await {
+        let change = WriteOp::SetData { path: place.path().clone(), data: Some(content), version: own.version };
+        match write(&c, change, &lock, &board, stat.version).await {
             Ok(Some(zxid)) => {
                 place.set_token(zxid);
                 return Ok(());

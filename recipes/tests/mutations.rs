@@ -63,7 +63,7 @@ mod rules {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use zoolet_recipes::mutation::{self, Mutation};
     use zoolet_recipes::{Notification, Preference};
-    use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, Trace, run_with};
+    use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, Trace, run_with};
 
     /// Returns the failure of this seed, if it fails.
     fn failure<F, B, W>(
@@ -75,7 +75,7 @@ mod rules {
     ) -> Option<String>
     where
         F: fmt::Debug + 'static,
-        B: Fn(Seat<F>) -> W,
+        B: Fn(ClientContext<F>) -> W,
         W: Future<Output = Next> + 'static,
     {
         mutation::set(mutation);
@@ -98,7 +98,7 @@ mod rules {
         judge: fn(&Ran<F>) -> Result<(), String>,
     ) where
         F: fmt::Debug + 'static,
-        B: Fn(Seat<F>) -> W,
+        B: Fn(ClientContext<F>) -> W,
         W: Future<Output = Next> + 'static,
     {
         for seed in 0..seeds {
@@ -178,7 +178,7 @@ mod rules {
             Mutation::FencedUnchecked,
             40,
             scenario,
-            |seat| preference::broken(seat, Preference::Readers),
+            |context| preference::broken(context, Preference::Readers),
             judge_drawn,
         );
     }
@@ -232,7 +232,7 @@ mod rules {
             Mutation::ClaimNotInTake,
             20,
             scenario,
-            |seat| queue::live(seat, queue::How::Either, zoolet_recipes::Lifetime::Persistent, false),
+            |context| queue::live(context, queue::How::Either, zoolet_recipes::Lifetime::Persistent, false),
             |ran| queue::judge(ran, zoolet_recipes::Lifetime::Persistent),
         );
     }
@@ -244,7 +244,7 @@ mod rules {
             Mutation::VoteBeforeLog,
             20,
             scenario,
-            |seat| two_phase_commit::live(seat, Notification::Coordinator, true),
+            |context| two_phase_commit::live(context, Notification::Coordinator, true),
             two_phase_commit::judge,
         );
     }
@@ -256,7 +256,7 @@ mod rules {
             Mutation::CommitWithoutAll,
             20,
             scenario,
-            |seat| two_phase_commit::live(seat, Notification::Coordinator, true),
+            |context| two_phase_commit::live(context, Notification::Coordinator, true),
             two_phase_commit::judge,
         );
     }
@@ -286,7 +286,7 @@ mod rules {
             Mutation::PreferenceListUnversioned,
             40,
             scenario,
-            |seat| preference::cycle(seat, Preference::Writers),
+            |context| preference::cycle(context, Preference::Writers),
             judge_drawn,
         );
     }

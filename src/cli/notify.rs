@@ -28,7 +28,7 @@ pub(super) fn stopping() {
 /// Sends the status line and the watchdog's sign of life for ever.
 ///
 /// The sign of life is sent only while the machine answers.
-pub(super) async fn keep_told(node: &Node) {
+pub(super) async fn keep_notified(node: &Node) {
     if std::env::var_os("NOTIFY_SOCKET").is_none() {
         return std::future::pending().await;
     }

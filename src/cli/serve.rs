@@ -173,11 +173,12 @@ fn init_logs(options: &ServeOptions) {
     // Drops a line that cannot be written because the disk is full or the reader is gone. Reporting
     // that error would panic.
     let logs = logs.log_internal_errors(false);
-    let told = filter_fn(move |line| is_for_operators(line.target(), *line.level(), level)).with_max_level_hint(level);
+    let for_operators =
+        filter_fn(move |line| is_for_operators(line.target(), *line.level(), level)).with_max_level_hint(level);
     if options.log_json {
-        logs.json().flatten_event(true).finish().with(told).init();
+        logs.json().flatten_event(true).finish().with(for_operators).init();
     } else {
-        logs.finish().with(told).init();
+        logs.finish().with(for_operators).init();
     }
 }
 
@@ -270,7 +271,7 @@ fn run(node: Node, end_of_input: EndOfInput, stop: Stop) -> Result<(), Exit> {
         tokio::select! {
             () = stop.asked() => None,
             () = end_of_input.wait() => None,
-            () = notify::keep_told(&node) => None,
+            () = notify::keep_notified(&node) => None,
             failure = node.stopped() => Some(failure),
         }
     });

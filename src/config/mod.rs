@@ -292,12 +292,12 @@ pub fn alone(profile_name: &str) -> Result<Loaded, ConfigError> {
     let (mut config, _) = profile::numbers(&profile)?;
     config.data = "zoolet-data".into();
     config.clients = Some((std::net::Ipv4Addr::LOCALHOST, DEFAULT_PORT).into());
-    Ok(settled(&profile, config, Vec::new()))
+    Ok(completed(&profile, config, Vec::new()))
 }
 
 /// Adds the lines of `conf` and the memory bound, and a warning above the profile's ceiling.
 #[cfg(feature = "server")]
-fn settled(profile: &zoolet_profiles::Profile, mut config: Config, mut warnings: Vec<String>) -> Loaded {
+fn completed(profile: &zoolet_profiles::Profile, mut config: Config, mut warnings: Vec<String>) -> Loaded {
     config.conf = profile::conf(profile, &config);
     let (memory_bytes_max, over_ceiling) = profile::most(profile, &config);
     warnings.extend(over_ceiling);
@@ -384,7 +384,7 @@ mod tests {
     const PASSWORD: &str = "correct-horse";
 
     /// Loads `text` as a file of this name, and returns every line that an operator would see.
-    fn told(name: &str, text: &str) -> String {
+    fn printed(name: &str, text: &str) -> String {
         let file = std::env::temp_dir().join(format!("zoolet-secrets-{}-{name}", std::process::id()));
         std::fs::write(&file, text).unwrap();
         let loaded = load(&file, &Overrides::default());
@@ -399,10 +399,10 @@ mod tests {
     }
 
     fn shows_no_secret(name: &str, text: &str) {
-        let told = told(name, text);
+        let printed = printed(name, text);
         // Also check halves: an escape or a line break may split a secret.
         for secret in [SECRET, PASSWORD, &SECRET[..14], &SECRET[14..], &PASSWORD[..7], &PASSWORD[7..]] {
-            assert!(!told.contains(secret), "{name}: {text:?} is answered with {told}");
+            assert!(!printed.contains(secret), "{name}: {text:?} is answered with {printed}");
         }
     }
 
@@ -501,12 +501,15 @@ mod tests {
 
     /// Asserts that each message names the kind of key and the remedy, and hides the key.
     fn names_the_key_and_shows_none(name: &str, kind: &str, text: &str) {
-        let told = told(name, text);
+        let printed = printed(name, text);
         for part in [OF_KEY, &OF_KEY[..12], &OF_KEY[12..]] {
-            assert!(!told.contains(part), "{name}: {text:?} is answered with {told}");
+            assert!(!printed.contains(part), "{name}: {text:?} is answered with {printed}");
         }
         let named = if kind == "site" { "found a site key where" } else { "found a server's private key (the content" };
-        assert!(told.contains(named) && told.contains("If others could read the key here"), "{text:?}: {told}");
+        assert!(
+            printed.contains(named) && printed.contains("If others could read the key here"),
+            "{text:?}: {printed}"
+        );
     }
 
     #[test]
@@ -545,7 +548,7 @@ mod tests {
                 names_the_key_and_shows_none("key.toml", kind, &text);
             }
         }
-        let said = told("key.toml", &format!("[[server]]\nkey = \"zoolet-server-key-1:{OF_KEY}\"\n"));
+        let said = printed("key.toml", &format!("[[server]]\nkey = \"zoolet-server-key-1:{OF_KEY}\"\n"));
         assert!(
             said.contains(
                 ":2: server.key: found a server's private key (the content of its server.key) where a server's public key \
@@ -553,10 +556,10 @@ mod tests {
             ),
             "{said}"
         );
-        let said = told("key.toml", &format!("site_key_file = \"zoolet-site-key-1:{OF_KEY}\"\n"));
+        let said = printed("key.toml", &format!("site_key_file = \"zoolet-site-key-1:{OF_KEY}\"\n"));
         assert!(said.contains(":1: site_key_file: found a site key where the name of its file belongs. "), "{said}");
         // The parser skips comments, and a file may have such a name.
-        let said = told("key.toml", &format!("# zoolet-site-key-1:{OF_KEY}\nsite = \"zoolet-site-key-plant:7\"\n"));
+        let said = printed("key.toml", &format!("# zoolet-site-key-1:{OF_KEY}\nsite = \"zoolet-site-key-plant:7\"\n"));
         assert!(!said.contains(": found ") && said.contains("plant:7"), "{said}");
     }
 
@@ -621,19 +624,19 @@ mod tests {
     fn a_file_that_looks_like_the_other_format_is_told_that_its_name_decides() {
         const TOML: &str = "data = \"/d\"\nclients = \"127.0.0.1:2181\"\n[limits]\nwatches_max = 7\n";
         const ZOO: &str = "tickTime=2000\ndataDir=/d\nclientPort=2181\nserver.1=a:1:2\n";
-        let zoolet_conf = told("zoolet.conf", TOML);
+        let zoolet_conf = printed("zoolet.conf", TOML);
         assert!(
             zoolet_conf.contains("; this looks like a zoolet.toml, whose name must end in .toml\n"),
             "{zoolet_conf}"
         );
-        let zoo_toml = told("zoo.toml", ZOO);
+        let zoo_toml = printed("zoo.toml", ZOO);
         assert!(zoo_toml.contains("; this looks like a zoo.cfg, whose name must not end in .toml\n"), "{zoo_toml}");
         for (name, text) in [
             ("zoo.cfg", "clientPort=2181\nmetricsProvider.className=\"x\"\n"),
             ("zoolet.toml", "clientPort = 2181\n"),
             ("zoolet.toml", "tickTime = 2000\nclientPort = 2181\n[limits]\n"),
         ] {
-            assert!(!told(name, text).contains("this looks like"), "{text}");
+            assert!(!printed(name, text).contains("this looks like"), "{text}");
         }
     }
 }

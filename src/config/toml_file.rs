@@ -12,8 +12,8 @@ use super::bound::{self, OF_TOML};
 use super::keys::{self, General, LIMITS, OfEnsemble, OfSettings, SETTINGS, home};
 use super::stray_key::{refuse_in_line, refuse_stray_key};
 use super::{
-    Config, ConfigError, DEFAULT_PORT, DEFAULT_PROFILE, Loaded, Network, Overrides, Populate, client_address, profile,
-    settled,
+    Config, ConfigError, DEFAULT_PORT, DEFAULT_PROFILE, Loaded, Network, Overrides, Populate, client_address,
+    completed, profile,
 };
 use std::{net::Ipv4Addr, path::Path};
 use toml::de::{DeTable, DeValue};
@@ -49,12 +49,12 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
         reader.config.data.clone_from(data);
     }
     let timing = reader.servers.timing();
-    let mut warnings = reader.servers.settle(&mut reader.config, over).map_err(|error| error.at(file, None))?;
+    let mut warnings = reader.servers.complete(&mut reader.config, over).map_err(|error| error.at(file, None))?;
     let of_orders = bound::check_together(&reader.config, &OF_TOML)
         .and_then(|()| profile::check_orders(&profile, &mut reader.config, timing))
         .map_err(|error| error.at(file, None))?;
     warnings.extend(of_orders);
-    Ok(settled(&profile, reader.config, warnings))
+    Ok(completed(&profile, reader.config, warnings))
 }
 
 /// Refuses a private key among the keys and values of `table`, the value of `key`.

@@ -12,7 +12,8 @@ use super::stray_key::refuse_in_line;
 use super::toml_file::{is_word, super_digest};
 use super::zoo_ensemble::Servers;
 use super::{
-    Config, ConfigError, DEFAULT_PROFILE, Ensemble, Loaded, Network, Overrides, Populate, Timing, server_line, settled,
+    Config, ConfigError, DEFAULT_PROFILE, Ensemble, Loaded, Network, Overrides, Populate, Timing, completed,
+    server_line,
 };
 use std::{
     collections::HashMap,
@@ -157,7 +158,7 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
         return Err(error.at(file, Some(line)));
     }
     let (config, warnings) = reader.finish(over).map_err(|error| error.at(file, None))?;
-    Ok(settled(&profile, config, warnings))
+    Ok(completed(&profile, config, warnings))
 }
 
 /// Returns a warning for each repeated key except server lines.

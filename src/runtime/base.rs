@@ -11,7 +11,7 @@ use tracing::error;
 use zoolet_machine::Event;
 use zoolet_machine::seam::action::{Completion, Fetch, Generation};
 use zoolet_machine::seam::event::BaseFailure;
-use zoolet_machine::seam::notices::Notices;
+use zoolet_machine::seam::log_rate_limit::LogRateLimit;
 use zoolet_machine::state::Changes;
 use zoolet_model::{ErrorCode, Reply};
 use zoolet_session::Link;
@@ -55,7 +55,7 @@ const ANSWERS: usize = 256;
 pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox, at_disk: &AtDisk) {
     let mut readers = BTreeMap::new();
     let (mut batch, mut answers) = (Vec::new(), Vec::new());
-    let mut notices = Notices::default();
+    let mut log_limit = LogRateLimit::default();
     let mut handed_over_ms = 0;
     while mailbox.take(&mut batch, None) {
         for work in batch.drain(..) {
@@ -77,7 +77,7 @@ pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox, at_disk: &AtDisk) {
                 BaseWork::Complete(completion, destination) => {
                     let failure = complete(&readers, &completion, destination);
                     if let Some(failure) = &failure
-                        && let Some(left_out) = notices.admit("completion", clock::mono_ms())
+                        && let Some(left_out) = log_limit.admit("completion", clock::mono_ms())
                     {
                         error!(?failure, left_out, "cannot read the base: the client gets SYSTEMERROR");
                     }

@@ -18,7 +18,7 @@ use tracing::{debug, error, info, warn};
 use zoolet_machine::Event;
 use zoolet_machine::seam::action::{Checkpoint, Generation};
 use zoolet_machine::seam::event::{BaseFailure, Shortage};
-use zoolet_machine::seam::notices::Notices;
+use zoolet_machine::seam::log_rate_limit::LogRateLimit;
 use zoolet_machine::status::{DATA_DIRECTORY_GONE, Lack};
 use zoolet_store::Reserve;
 use zoolet_store::base::{Base, BaseError, BaseReader, Patrol};
@@ -57,7 +57,7 @@ pub(super) struct CheckpointThread<'a> {
     pub(super) presence: &'a Presence,
     pub(super) flash: &'a Flash,
     pub(super) log_counts: &'a log::Counts,
-    pub(super) notices: Mutex<Notices>,
+    pub(super) log_limit: Mutex<LogRateLimit>,
     /// A sync of the base failed, and the disk is read-only.
     pub(super) is_over: Cell<bool>,
 }
@@ -145,13 +145,13 @@ impl CheckpointThread<'_> {
                 }
                 merging = true;
             }
-            self.settle_space();
+            self.recheck_space();
         }
         Ok(())
     }
 
-    fn settle_space(&self) {
-        if self.reserve.settle(&self.base.base()) {
+    fn recheck_space(&self) {
+        if self.reserve.recheck(&self.base.base()) {
             self.core.push(Input::Event(Event::Space { shortage: self.reserve.shortage() }));
             self.note_space();
         } else if self.reserve.is_short() {
@@ -200,7 +200,7 @@ impl CheckpointThread<'_> {
         let written = self.reserve.checkpoint(&base, &checkpoint);
         // If the checkpoint used the reserve, the core must know before it admits writes that wait
         // for this checkpoint.
-        self.settle_space();
+        self.recheck_space();
         match written {
             Ok(()) => {
                 debug!(%zxid, changes, "checkpoint");
@@ -312,7 +312,7 @@ impl CheckpointThread<'_> {
 
     /// Returns whether a line may be logged, and how many like it were left out.
     fn admit(&self, matter: impl Hash) -> Option<u64> {
-        lock(&self.notices).admit(matter, clock::mono_ms())
+        lock(&self.log_limit).admit(matter, clock::mono_ms())
     }
 
     fn note_space(&self) {

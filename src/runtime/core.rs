@@ -6,20 +6,20 @@ use super::checkpoint::CheckpointWork;
 use super::clock;
 use super::log::LogWork;
 use super::peers;
-use super::seat::Driver;
 use super::threads::{Failure, Question, Shared};
+use super::turns::Driver;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zoolet_machine::budget::Part;
 use zoolet_machine::seam::action::Completion;
-use zoolet_machine::seam::notices::{AGAIN_MS, Notices};
+use zoolet_machine::seam::log_rate_limit::{AGAIN_MS, LogRateLimit};
 use zoolet_machine::server::{Refusals, Refused};
 use zoolet_machine::status::{self, DiskTrouble, DiskTroubles, Status};
 use zoolet_machine::{Action, Budget, ConnId, Event, Now, Server};
 use zoolet_model::{ConnectReply, Zxid};
-use zoolet_session::{EmbeddedSessions, Link, LostReason, Surroundings as _};
+use zoolet_session::{EmbeddedSessions, Environment as _, Link, LostReason};
 #[cfg(feature = "port")]
 use zoolet_transport::client_port::Output;
 use zoolet_transport::peer::Instruction;
@@ -54,12 +54,12 @@ const REDIAL_MS: u64 = 100;
 
 /// The logged part of a growing count, which limits its log lines to one a minute.
 #[derive(Default)]
-struct Told {
+struct LoggedCount {
     count: u64,
     again_at_ms: u64,
 }
 
-impl Told {
+impl LoggedCount {
     /// Returns the growth of `count` since its last log line, if a new line is due.
     fn news(&mut self, count: u64) -> Option<u64> {
         if count == self.count {
@@ -102,11 +102,11 @@ pub(super) struct Core {
     driver: Driver,
     /// Logged refusals of sessions in total, of sessions for one address, and of guesses of the
     /// super user's password.
-    told: [Told; 3],
+    logged: [LoggedCount; 3],
     /// The disk's troubles as last reported to the machine, and when to check again.
     disk_troubles: DiskTroubles,
     disk_look_at_ms: u64,
-    disk_notices: Notices,
+    disk_log_limit: LogRateLimit,
     /// Fetches and checkpoints in flight.
     under_way: usize,
     budget: Arc<Budget>,
@@ -140,7 +140,7 @@ impl Core {
             serving: false,
             disk_troubles: DiskTroubles::default(),
             disk_look_at_ms: 0,
-            disk_notices: Notices::default(),
+            disk_log_limit: LogRateLimit::default(),
             batch: VecDeque::new(),
             log_work: Vec::new(),
             base_work: Vec::new(),
@@ -149,7 +149,7 @@ impl Core {
             outputs: Vec::new(),
             instructions: Vec::new(),
             driver: Driver::Core,
-            told: Default::default(),
+            logged: Default::default(),
             under_way: 0,
             budget,
             recovered: 0,
@@ -374,7 +374,7 @@ impl Core {
         // The thread that waits for the disk cannot log it.
         if troubles.contains(DiskTrouble::Hangs)
             && !before.contains(DiskTrouble::Hangs)
-            && let Some(left_out) = self.disk_notices.admit("hangs", self.now.mono_ms)
+            && let Some(left_out) = self.disk_log_limit.admit("hangs", self.now.mono_ms)
         {
             tracing::warn!(left_out, "the disk does not answer: writes wait");
         }
@@ -442,8 +442,8 @@ impl Core {
     /// disk.
     fn tell_refusals(&mut self) {
         let Refusals { sessions, sessions_of_address, super_guesses } = self.server.refusals();
-        let [told_all, told_address, told_guesses] = &mut self.told;
-        if let Some(refused) = told_all.news(sessions) {
+        let [logged_all, logged_address, logged_guesses] = &mut self.logged;
+        if let Some(refused) = logged_all.news(sessions) {
             tracing::warn!(
                 refused,
                 sessions = self.server.sessions_taken(),
@@ -451,7 +451,7 @@ impl Core {
             );
         }
         if let Refused { count, last: Some(client) } = sessions_of_address
-            && let Some(refused) = told_address.news(count)
+            && let Some(refused) = logged_address.news(count)
         {
             tracing::warn!(
                 %client,
@@ -460,7 +460,7 @@ impl Core {
             );
         }
         if let Refused { count, last: Some(client) } = super_guesses
-            && let Some(guesses) = told_guesses.news(count)
+            && let Some(guesses) = logged_guesses.news(count)
         {
             tracing::warn!(%client, guesses, "wrong password for the super user; after a few guesses, one per 10 s is checked");
         }

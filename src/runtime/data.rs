@@ -133,12 +133,12 @@ fn create(path: &Path, populate: Populate) -> Result<(), StartError> {
     let made = fs::DirBuilder::new().mode(0o700).create(path);
     made.map_err(|error| cannot_create(path, parent, &error))?;
     // A umask may have removed rights of the owner as well.
-    let settled = fs::set_permissions(path, Permissions::from_mode(0o700)).or_else(|error| match error.kind() {
+    let restricted = fs::set_permissions(path, Permissions::from_mode(0o700)).or_else(|error| match error.kind() {
         // The file system has no modes.
         io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported => Ok(()),
         _ => Err(error),
     });
-    settled.and_then(|()| File::open(parent)?.sync_all()).map_err(|error| disk_error(path, &error))
+    restricted.and_then(|()| File::open(parent)?.sync_all()).map_err(|error| disk_error(path, &error))
 }
 
 /// Returns the error for a directory that could not be created.

@@ -21,7 +21,7 @@ struct State {
     wear: Wear,
     device: Option<DeviceWear>,
     /// The device's trouble as last logged.
-    told: Option<String>,
+    reported: Option<String>,
     look_at_ms: u64,
 }
 
@@ -29,7 +29,7 @@ impl Flash {
     pub(super) fn new(medium: Medium, data: &Path) -> Self {
         let now_ms = clock::mono_ms();
         let wear = Wear::new(medium, now_ms);
-        let state = State { wear, device: None, told: None, look_at_ms: now_ms };
+        let state = State { wear, device: None, reported: None, look_at_ms: now_ms };
         Self { data: data.to_path_buf(), meter: Arc::default(), state: Mutex::new(state) }
     }
 
@@ -64,8 +64,8 @@ impl Flash {
         let mut state = lock(&self.state);
         state.look_at_ms = clock::mono_ms() + wear::LOOK_MS;
         state.device = device;
-        let is_news = trouble.is_some() && trouble != state.told;
-        state.told.clone_from(&trouble);
+        let is_news = trouble.is_some() && trouble != state.reported;
+        state.reported.clone_from(&trouble);
         drop(state);
         if let Some(trouble) = trouble.filter(|_| is_news) {
             warn!("{trouble}");

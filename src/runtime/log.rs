@@ -3,8 +3,8 @@
 use super::catch_up::CatchUp;
 use super::checkpoint::CheckpointWork;
 use super::figures::{AtDisk, Figures, Histogram};
-use super::seat::{Driver, LITTLE};
 use super::threads::Shared;
+use super::turns::{Driver, LITTLE};
 use super::{Input, clock, data, lock};
 use std::io;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 use zoolet_machine::Event;
 use zoolet_machine::seam::action::{Append, ReadLog};
-use zoolet_machine::seam::notices::Notices;
+use zoolet_machine::seam::log_rate_limit::LogRateLimit;
 use zoolet_model::Zxid;
 use zoolet_store::log::{AppendError, Counters, Log};
 
@@ -72,7 +72,7 @@ pub(super) fn run(shared: &Shared, log: Log) -> Result<(), String> {
         waiting: Vec::new(),
         stalled: None,
         is_over: false,
-        notices: Notices::default(),
+        log_limit: LogRateLimit::default(),
         preparing: true,
         reads: Vec::new(),
         floor,
@@ -111,7 +111,7 @@ struct LogThread<'a> {
     ///
     /// The content of the disk is unknown, so nothing more is appended until a restart has read it.
     is_over: bool,
-    notices: Notices,
+    log_limit: LogRateLimit,
     /// Whether the next segment may need preparation.
     preparing: bool,
     /// Reads that must wait for the appends before them.
@@ -245,7 +245,7 @@ impl LogThread<'_> {
     ///
     /// The machine is told at the beginning and when the reason changes, the operator repeatedly.
     fn note_stall(&mut self, error: &io::Error, is_read_only: bool, what: &str) {
-        if let Some(left_out) = self.notices.admit(what, clock::mono_ms()) {
+        if let Some(left_out) = self.log_limit.admit(what, clock::mono_ms()) {
             warn!(%error, left_out, "{what}");
         }
         if self.stalled.replace(is_read_only) != Some(is_read_only) {
@@ -255,7 +255,7 @@ impl LogThread<'_> {
 
     fn note_resumed(&mut self) {
         if self.stalled.take().is_some() {
-            if self.notices.admit("resumed", clock::mono_ms()).is_some() {
+            if self.log_limit.admit("resumed", clock::mono_ms()).is_some() {
                 info!("the log writes again");
             }
             self.shared.inbox.push(Input::Event(Event::LogResumed));

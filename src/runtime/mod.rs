@@ -5,7 +5,7 @@
 //! | thread | owns | blocks on |
 //! |---|---|---|
 //! | io | sockets, the codec | sockets |
-//! | core | the machine, which it lends ([`seat`]) | its inbox |
+//! | core | the machine, which it lends ([`turns`]) | its inbox |
 //! | peers | links to other servers | sockets |
 //! | log | the log | fdatasync |
 //! | catch-up | readers of the log, for peers that lack entries | reads |
@@ -14,8 +14,8 @@
 //! | checkpoint | writing the base | writes |
 //!
 //! A standalone server has neither `peers` nor `catch-up`. A server that keeps a subtree in a file
-//! has one more thread, [`keeper`], which owns an ordinary session. The threads that read and write
-//! a snapshot end with its transfer.
+//! has one more thread, [`subtree_file`], which owns an ordinary session. The threads that read and
+//! write a snapshot end with its transfer.
 //!
 //! Work crosses threads in batches, through one [`Mailbox`] per thread. No thread holds a lock
 //! during IO.
@@ -31,7 +31,6 @@ mod data;
 mod failing_disk;
 mod figures;
 mod flash;
-mod keeper;
 mod latch;
 mod log;
 mod mailbox;
@@ -42,11 +41,12 @@ mod peers;
 mod port;
 #[cfg(feature = "port")]
 mod read_only;
-mod seat;
+mod session_environment;
 mod snapshots;
 mod store;
-mod surroundings;
+mod subtree_file;
 mod threads;
+mod turns;
 mod waiting;
 
 pub use data::{StartError, check_data_directory};

@@ -3,11 +3,11 @@
 use super::core::Core;
 use super::figures::Figures;
 use super::flash::Flash;
-use super::keeper::Keeper;
 use super::peers::PeerLinks;
 #[cfg(feature = "port")]
 use super::port;
-use super::surroundings::Here;
+use super::session_environment::NodeEnvironment;
+use super::subtree_file::SubtreeFile;
 use super::threads::{Failure, Question, Shared, lost_reason};
 use super::waiting::{Opening, Ready, StatusAnswer, Stopped};
 use super::{Inbox, Input, StartError, clock, data, member, store};
@@ -138,10 +138,11 @@ impl Node {
             log_bytes_used: log.used_bytes(),
         };
         let checkpointed = base.meta().zxid;
-        let told_late_ms = links.as_ref().map_or(0, |_| server::told_late_ms(&start.settings, &start.timing));
+        let liveness_delay_max_ms =
+            links.as_ref().map_or(0, |_| server::liveness_delay_max_ms(&start.settings, &start.timing));
         let inbox = Arc::new(Inbox::new());
         let seed = u128::from_ne_bytes(entropy()?);
-        let here = Here::new(Arc::clone(&inbox), Duration::from_millis(told_late_ms), seed);
+        let here = NodeEnvironment::new(Arc::clone(&inbox), Duration::from_millis(liveness_delay_max_ms), seed);
         let shared = Shared::new(disk, base, reserve, flash, links, client_address.is_some(), here, inbox);
         let sessions = Sessions {
             shared: Arc::clone(&shared),
@@ -173,7 +174,7 @@ impl Node {
         }
         if let Some(kept) = config.last_known_good {
             let meter = shared.flash.meter_of(&kept.path);
-            shared.start_keeper(Keeper::new(kept, meter), node.sessions.clone())?;
+            shared.start_subtree_file(SubtreeFile::new(kept, meter), node.sessions.clone())?;
         }
         tracing::info!(
             data = %node.data.display(),

@@ -5,9 +5,9 @@
 use super::Input;
 use super::base::BaseWork;
 use super::checkpoint::CheckpointWork;
-use super::seat::{Driver, LITTLE};
 use super::snapshots::{Incoming, LentReader, Outgoing};
 use super::threads::Shared;
+use super::turns::{Driver, LITTLE};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;

@@ -1,7 +1,7 @@
 //! The io thread: the client port of `zoolet-transport` on a separate tokio runtime.
 
-use super::seat::{Driver, LITTLE};
 use super::threads::Shared;
+use super::turns::{Driver, LITTLE};
 use super::{Input, StartError};
 use crate::config::{Config, Ensemble};
 use crate::obstacle;
@@ -33,8 +33,8 @@ impl Sockets {
 
     /// Delivers a few outputs after a turn of the log thread or the links' thread.
     ///
-    /// The seat is free by then. So a thread that brings the clients' next requests, which come at
-    /// once, can take it.
+    /// The machine is unlocked by then. So a thread that brings the clients' next requests, which
+    /// come at once, can lock it.
     pub(super) fn after_turn(&self, by: Driver) {
         match by {
             Driver::Persister | Driver::Peers => self.outbox.deliver_little(),

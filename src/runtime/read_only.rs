@@ -35,11 +35,11 @@ impl ReadOnly {
         let stop = Arc::new(Notify::new());
         let budget = Arc::new(Budget::new(&config.limits));
         let port = port::bind(config, &config.data, budget)?;
-        let (told, id) = (Arc::clone(&stop), ServerId::new(config.server_id));
+        let (stop_signal, id) = (Arc::clone(&stop), ServerId::new(config.server_id));
         let thread = match port {
             Some(port) => {
                 let thread = std::thread::Builder::new().name("zoolet-io".to_owned());
-                Some(thread.spawn(move || serve(port, id, &told)).map_err(StartError::Thread)?)
+                Some(thread.spawn(move || serve(port, id, &stop_signal)).map_err(StartError::Thread)?)
             }
             None => None,
         };

@@ -7,15 +7,15 @@ use super::core::Core;
 use super::current::CurrentBase;
 use super::figures::{AtDisk, Figures};
 use super::flash::{self, Flash};
-use super::keeper::Keeper;
 use super::log::LogWork;
 use super::node::Sessions;
 use super::peers::{self, PeerLinks};
 #[cfg(feature = "port")]
 use super::port::{self, Sockets};
-use super::seat::Seat;
+use super::session_environment::NodeEnvironment;
 use super::snapshots::Received;
-use super::surroundings::Here;
+use super::subtree_file::SubtreeFile;
+use super::turns::MachineLock;
 use super::{Inbox, Input, Latch, Mailbox, StartError, base, checkpoint, log};
 use std::any::Any;
 use std::cell::Cell;
@@ -76,8 +76,8 @@ pub(crate) type Question = Latch<Option<Status>>;
 pub(crate) struct Shared {
     pub(super) inbox: Arc<Inbox>,
     /// Clock, timers and randomness for sessions of this process.
-    pub(super) here: Arc<Here>,
-    pub(super) seat: Seat,
+    pub(super) here: Arc<NodeEnvironment>,
+    pub(super) machine: MachineLock,
     pub(super) log: Mailbox<LogWork>,
     /// Reads for the core, which entries wait for.
     pub(super) base: Mailbox<BaseWork>,
@@ -116,7 +116,7 @@ impl Shared {
         flash: Flash,
         links: Option<Arc<PeerLinks>>,
         has_port: bool,
-        here: Arc<Here>,
+        here: Arc<NodeEnvironment>,
         inbox: Arc<Inbox>,
     ) -> Arc<Self> {
         #[cfg(not(feature = "port"))]
@@ -124,7 +124,7 @@ impl Shared {
         Arc::new(Self {
             inbox,
             here,
-            seat: Seat::default(),
+            machine: MachineLock::default(),
             log: Mailbox::new(),
             base: Mailbox::new(),
             completions: Mailbox::new(),
@@ -254,7 +254,7 @@ impl Shared {
                 presence: &shared.presence,
                 flash: &shared.flash,
                 log_counts: &shared.log_counts,
-                notices: Mutex::default(),
+                log_limit: Mutex::default(),
                 is_over: Cell::new(false),
             };
             thread.run(&shared.checkpoint)
@@ -290,9 +290,13 @@ impl Shared {
     }
 
     /// Starts the thread that keeps a subtree in a file.
-    pub(super) fn start_keeper(self: &Arc<Self>, keeper: Keeper, sessions: Sessions) -> Result<(), StartError> {
-        self.spawn("keeper", move |_| {
-            keeper.run(&sessions);
+    pub(super) fn start_subtree_file(
+        self: &Arc<Self>,
+        subtree_file: SubtreeFile,
+        sessions: Sessions,
+    ) -> Result<(), StartError> {
+        self.spawn("subtree-file", move |_| {
+            subtree_file.run(&sessions);
             Ok(())
         })
     }

@@ -67,7 +67,7 @@ impl Ensemble {
             |ensemble: &Self, server| ensemble.world.witness().said(server).is_some_and(|said| said.is_serving);
         while !ensemble.servers().into_iter().all(|server| serves(&ensemble, server)) {
             ensemble.pass(LOOKS_EVERY_US);
-            assert!(ensemble.now() < RUN_MAX, "the servers do not serve: {}", ensemble.told());
+            assert!(ensemble.now() < RUN_MAX, "the servers do not serve: {}", ensemble.described());
         }
         ensemble
     }
@@ -192,7 +192,7 @@ impl Ensemble {
         let output = self.world.finish(future, until_us);
         self.check();
         output.unwrap_or_else(|| {
-            panic!("the future is not ready after {} s of virtual time: {}", RUN_MAX.as_secs(), self.told())
+            panic!("the future is not ready after {} s of virtual time: {}", RUN_MAX.as_secs(), self.described())
         })
     }
 
@@ -415,7 +415,7 @@ impl Ensemble {
 
     fn strike(&mut self, session: &Session, fate: Fate) {
         let client = self.client(session);
-        assert!(self.world.strike_client(client, fate), "{fate:?} cannot be: {}", self.told());
+        assert!(self.world.strike_client(client, fate), "{fate:?} cannot be: {}", self.described());
     }
 
     fn client(&mut self, session: &Session) -> ClientId {
@@ -432,7 +432,7 @@ impl Ensemble {
     }
 
     /// Returns the servers' state, for messages about a test that is stuck.
-    fn told(&self) -> String {
+    fn described(&self) -> String {
         let is_running = |server: &ServerId| self.world.host(*server).is_some_and(Host::is_running);
         let running: Vec<_> = self.servers().into_iter().filter(is_running).map(ServerId::as_u8).collect();
         format!("servers that run: {running:?}, leader: {:?}", self.leader().map(ServerId::as_u8))

@@ -8,8 +8,8 @@
 //!
 //! Only code that takes time and randomness from its session can run here, as every recipe does.
 //! The calls are `session.timer(..)`, `session.now()` and `session.random_bits()` of
-//! [`Coordinator`](crate::recipes::Coordinator), or those of a [`Seat`]. A future that waits for
-//! another runtime, for a thread or for a socket is never ready.
+//! [`Coordinator`](crate::recipes::Coordinator), or those of a [`ClientContext`]. A future that
+//! waits for another runtime, for a thread or for a socket is never ready.
 //!
 //! ```
 //! use zoolet::testing::Ensemble;
@@ -32,19 +32,6 @@ mod simulate;
 
 pub use ensemble::Ensemble;
 pub use simulate::{World, simulate};
-/// An entry that a client made with [`Seat::record`], with its time and its client.
-///
-/// Judges of a run receive all entries.
-///
-/// ```
-/// use zoolet::testing::{Fact, World, simulate};
-///
-/// simulate(1, |world: &mut World<&str>| {
-///     world.client(|seat| async move { seat.record("here") });
-///     world.judge(|facts: &[Fact<&str>]| assert!(facts.iter().any(|fact| fact.client == 0 && fact.what == "here")));
-/// });
-/// ```
-pub use zoolet_sim::ensemble::Fact;
 /// One life of a simulated client: its session, clock, randomness and journal.
 ///
 /// The clock is that of the client's machine. All clients share one journal. A life ends when the
@@ -52,21 +39,34 @@ pub use zoolet_sim::ensemble::Fact;
 ///
 /// ```
 /// use std::time::Duration;
-/// use zoolet::testing::{Seat, World, simulate};
+/// use zoolet::testing::{ClientContext, World, simulate};
 /// use zoolet::path;
 ///
-/// async fn come_and_go(seat: Seat<u32>) {
-///     let began = seat.now();
-///     seat.sleep(Duration::from_millis(seat.below(500))).await;
-///     if seat.session.exists(path!("/")).await.is_ok() {
-///         seat.record(seat.life);
+/// async fn come_and_go(context: ClientContext<u32>) {
+///     let began = context.now();
+///     context.sleep(Duration::from_millis(context.below(500))).await;
+///     if context.session.exists(path!("/")).await.is_ok() {
+///         context.record(context.life);
 ///     }
-///     assert!(seat.now() >= began);
+///     assert!(context.now() >= began);
 /// }
 ///
 /// simulate(2, |world: &mut World<u32>| world.client(come_and_go));
 /// ```
-pub use zoolet_sim::ensemble::Seat;
+pub use zoolet_sim::ensemble::ClientContext;
+/// An entry that a client made with [`ClientContext::record`], with its time and its client.
+///
+/// Judges of a run receive all entries.
+///
+/// ```
+/// use zoolet::testing::{Fact, World, simulate};
+///
+/// simulate(1, |world: &mut World<&str>| {
+///     world.client(|context| async move { context.record("here") });
+///     world.judge(|facts: &[Fact<&str>]| assert!(facts.iter().any(|fact| fact.client == 0 && fact.what == "here")));
+/// });
+/// ```
+pub use zoolet_sim::ensemble::Fact;
 /// Number of a server, from 1.
 ///
 /// ```

@@ -1,6 +1,6 @@
 //! Runs an embedder's code in the simulator.
 
-use super::{Fact, Seat};
+use super::{ClientContext, Fact};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use zoolet_sim::ensemble::{Next, Ran, Scenario, Trace, run_judged};
 /// Number of last events shown for a failing seed.
 const LINES: usize = 200;
 
-type Life<F> = Box<dyn Fn(Seat<F>) -> Pin<Box<dyn Future<Output = Next>>>>;
+type Life<F> = Box<dyn Fn(ClientContext<F>) -> Pin<Box<dyn Future<Output = Next>>>>;
 type Judge<F> = Box<dyn Fn(&[Fact<F>])>;
 
 /// Clients of a simulated run, and its judges. `F` is the type of recorded facts.
@@ -18,7 +18,7 @@ type Judge<F> = Box<dyn Fn(&[Fact<F>])>;
 /// use zoolet::testing::{World, simulate};
 ///
 /// simulate(3, |world: &mut World| {
-///     world.client(|seat| async move { drop(seat.session.sync().await) });
+///     world.client(|context| async move { drop(context.session.sync().await) });
 /// });
 /// ```
 pub struct World<F = ()> {
@@ -44,15 +44,15 @@ impl<F> World<F> {
     /// # use zoolet::testing::{World, simulate};
     /// # use zoolet::{CreateOptions, path};
     /// simulate(4, |world: &mut World| {
-    ///     world.client(|seat| async move {
+    ///     world.client(|context| async move {
     ///         let options = CreateOptions::ephemeral();
-    ///         drop(seat.session.create_with(path!("/alive"), None, &options).await);
+    ///         drop(context.session.create_with(path!("/alive"), None, &options).await);
     ///     });
     /// });
     /// ```
-    pub fn client<W: Future<Output = ()> + 'static>(&mut self, life: impl Fn(Seat<F>) -> W + 'static) {
-        self.clients.push(Box::new(move |seat| {
-            let (session, work) = (seat.session.clone(), life(seat));
+    pub fn client<W: Future<Output = ()> + 'static>(&mut self, life: impl Fn(ClientContext<F>) -> W + 'static) {
+        self.clients.push(Box::new(move |context| {
+            let (session, work) = (context.session.clone(), life(context));
             Box::pin(async move {
                 work.await;
                 if session.state().is_over() { Next::AnotherSession } else { Next::Done }
@@ -67,7 +67,7 @@ impl<F> World<F> {
     /// ```
     /// # use zoolet::testing::{World, simulate};
     /// simulate(5, |world: &mut World<u8>| {
-    ///     world.client(|seat| async move { seat.record(7) });
+    ///     world.client(|context| async move { context.record(7) });
     ///     world.judge(|facts| assert!(facts.iter().all(|fact| fact.what == 7)));
     /// });
     /// ```
@@ -82,7 +82,7 @@ impl<F> World<F> {
     /// # use zoolet::path;
     /// simulate(6, |world: &mut World| {
     ///     world.in_peace();
-    ///     world.client(|seat| async move { assert!(seat.session.exists(path!("/")).await.is_ok()) });
+    ///     world.client(|context| async move { assert!(context.session.exists(path!("/")).await.is_ok()) });
     /// });
     /// ```
     pub fn in_peace(&mut self) {
@@ -114,10 +114,11 @@ impl<F> World<F> {
 /// for seed in 0..3 {
 ///     simulate(seed, |world: &mut World<i64>| {
 ///         for _ in 0..2 {
-///             world.client(|seat| async move {
-///                 seat.sleep(Duration::from_millis(seat.below(1000))).await;
-///                 if let Ok(count) = Counter::new(seat.session.clone(), path!("/count")).add(1).await {
-///                     seat.record(count);
+///             world.client(|context| async move {
+///                 context.sleep(Duration::from_millis(context.below(1000))).await;
+///                 let counter = Counter::new(context.session.clone(), path!("/count"));
+///                 if let Ok(count) = counter.add(1).await {
+///                     context.record(count);
 ///                 }
 ///             });
 ///         }
@@ -135,7 +136,7 @@ pub fn simulate<F: fmt::Debug + 'static>(seed: u64, set_up: impl Fn(&mut World<F
             judges.iter().for_each(|judge| judge(&ran.facts));
             Ok(())
         };
-        run_judged(seed, &scenario, trace, &|seat: Seat<F>| clients[seat.number](seat), judge)
+        run_judged(seed, &scenario, trace, &|context: ClientContext<F>| clients[context.number](context), judge)
     };
     let Err(failure) = run(Trace::off()) else { return };
     let trace = Trace::last(LINES);
@@ -143,7 +144,7 @@ pub fn simulate<F: fmt::Debug + 'static>(seed: u64, set_up: impl Fn(&mut World<F
     match run(trace.clone()) {
         Err(again) if again.what == failure.what => panic!("{trace}\nseed {seed}: {what}"),
         again => panic!(
-            "seed {seed}: {what}\nand when it was repeated: {again:?}. Whatever is run here must take its time and its chance from its seat"
+            "seed {seed}: {what}\nand when it was repeated: {again:?}. Whatever is run here must take its time and its chance from its context"
         ),
     }
 }

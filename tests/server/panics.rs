@@ -8,20 +8,20 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
-use zoolet_sim::senseless::make_senseless;
+use zoolet_sim::panicking_base::make_redb_panic;
 use zoolet_store::FsDisk;
 use zoolet_store::disk::Disk;
 
 const SIGABRT: i32 = 6;
 const NOTE: &str = "base-0.panic";
 
-/// Leaves the data of a server whose redb file has been made senseless.
-fn senseless(scratch: &Scratch) {
+/// Leaves the data of a server over whose redb file redb panics.
+fn leave_panicking_base(scratch: &Scratch) {
     let mut server = Server::start(scratch);
     server.client().create("/there", b"was something").unwrap();
     assert!(server.terminate().success());
     let disk: Arc<dyn Disk> = Arc::new(FsDisk::open(&scratch.join("data")).unwrap());
-    assert!(make_senseless(&disk, 0), "redb panics over none of the changed files");
+    assert!(make_redb_panic(&disk, 0), "redb panics over none of the changed files");
 }
 
 fn serve(binary: &Path, scratch: &Scratch) -> (Output, String) {
@@ -35,7 +35,7 @@ fn serve(binary: &Path, scratch: &Scratch) -> (Output, String) {
 #[test]
 fn a_server_whose_panics_unwind_calls_it_damage_at_once() {
     let scratch = Scratch::new();
-    senseless(&scratch);
+    leave_panicking_base(&scratch);
     let (output, said) = serve(Path::new(env!("CARGO_BIN_EXE_zoolet")), &scratch);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("redb cannot make sense of its file"), "{said}");
@@ -47,7 +47,7 @@ fn a_server_whose_panics_unwind_calls_it_damage_at_once() {
 fn a_server_that_a_panic_ends_calls_it_damage_when_it_is_started_again() {
     let binary = std::env::var_os("ZOOLET_MINIMAL").expect("ZOOLET_MINIMAL names a binary");
     let (binary, scratch) = (Path::new(&binary), Scratch::new());
-    senseless(&scratch);
+    leave_panicking_base(&scratch);
     let note = scratch.join("data").join(NOTE);
     let ends_by_a_panic = || {
         let (output, said) = serve(binary, &scratch);

@@ -102,7 +102,7 @@ pub struct Wear {
     marks: VecDeque<Mark>,
     now: Mark,
     is_over: bool,
-    told: Option<(News, u64)>,
+    reported: Option<(News, u64)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,7 +115,7 @@ impl Wear {
     /// Starts at `now_ms` with nothing written.
     pub fn new(medium: Medium, now_ms: u64) -> Self {
         let now = Mark { ms: now_ms, bytes: 0 };
-        Self { medium, marks: VecDeque::from([now]), now, is_over: false, told: None }
+        Self { medium, marks: VecDeque::from([now]), now, is_over: false, reported: None }
     }
 
     /// Returns the medium.
@@ -164,7 +164,7 @@ impl Wear {
     }
 
     fn tell(&mut self) -> Option<News> {
-        let news = match (self.is_over, self.told) {
+        let news = match (self.is_over, self.reported) {
             (true, None) => News::Over,
             (_, Some((_, at))) if self.now.ms - at < QUIET_MS => return None,
             (true, Some((News::Over, at))) if self.now.ms - at < TOLD_MS => return None,
@@ -172,7 +172,7 @@ impl Wear {
             (false, Some((News::Over, _))) => News::Back,
             (false, None | Some((News::Back, _))) => return None,
         };
-        self.told = Some((news, self.now.ms));
+        self.reported = Some((news, self.now.ms));
         Some(news)
     }
 }
@@ -201,12 +201,12 @@ mod tests {
         wear: Wear,
         ms: u64,
         bytes: u64,
-        told: Vec<(u64, News)>,
+        reported: Vec<(u64, News)>,
     }
 
     impl Load {
         fn new(began_ms: u64) -> Self {
-            Self { wear: Wear::new(medium(), began_ms), ms: began_ms, bytes: 0, told: Vec::new() }
+            Self { wear: Wear::new(medium(), began_ms), ms: began_ms, bytes: 0, reported: Vec::new() }
         }
 
         fn go_on(&mut self, hours: u64, bytes_an_hour: u64) {
@@ -214,7 +214,7 @@ mod tests {
                 self.ms += LOOK_MS;
                 self.bytes += bytes_an_hour / 6;
                 let news = self.wear.note(self.ms, self.bytes);
-                self.told.extend(news.map(|news| (self.ms / HOUR_MS, news)));
+                self.reported.extend(news.map(|news| (self.ms / HOUR_MS, news)));
             }
         }
     }
@@ -306,22 +306,22 @@ mod tests {
     fn it_is_told_once_a_day_and_never_twice_in_an_hour() {
         let mut load = Load::new(0);
         load.go_on(72, 20 * MEGABYTE);
-        assert_eq!(load.told, [(3, News::Over), (27, News::Over), (51, News::Over)]);
+        assert_eq!(load.reported, [(3, News::Over), (27, News::Over), (51, News::Over)]);
         load.go_on(24, 0);
-        assert_eq!(load.told.split_off(3), [(75, News::Over), (86, News::Back)]);
+        assert_eq!(load.reported.split_off(3), [(75, News::Over), (86, News::Back)]);
         load.go_on(240, 9 * MEGABYTE);
-        assert_eq!(load.told.len(), 3, "nothing more is said of what is as it should be");
+        assert_eq!(load.reported.len(), 3, "nothing more is said of what is as it should be");
 
         // No pattern of raising and ending the alarm reports more than once an hour.
         let mut wear = Wear::new(medium(), 0);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for minute in 0..48 * 60 {
             wear.now.ms = minute * MINUTE_MS;
             wear.is_over = minute % 7 < 3;
-            told.extend(wear.tell().map(|_| minute));
+            reported.extend(wear.tell().map(|_| minute));
         }
-        assert!(told.len() > 20, "{told:?}");
-        assert!(told.windows(2).all(|pair| pair[1] - pair[0] >= 60), "{told:?}");
+        assert!(reported.len() > 20, "{reported:?}");
+        assert!(reported.windows(2).all(|pair| pair[1] - pair[0] >= 60), "{reported:?}");
     }
 
     #[test]

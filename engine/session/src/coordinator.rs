@@ -67,14 +67,14 @@ impl Coordinator for Session {
     }
 
     fn now(&self) -> Instant {
-        Instant::at(self.link().surroundings().now())
+        Instant::at(self.link().environment().now())
     }
 
     fn timer(&self, at: Instant) -> Timer {
-        Timer::new(Arc::clone(self.link().surroundings()), at.since_start())
+        Timer::new(Arc::clone(self.link().environment()), at.since_start())
     }
 
     fn random_bits(&self) -> u128 {
-        self.link().surroundings().random_bits()
+        self.link().environment().random_bits()
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! zoolet publishes this crate as part of itself. Embedders see `Session` and the types it returns,
 //! re-exported by the crate `zoolet`. [`Link`], [`EmbeddedSessions`], [`RequestSink`] and
-//! [`Surroundings`] are for drivers of the machine, which run it on threads or on virtual time.
+//! [`Environment`] are for drivers of the machine, which run it on threads or on virtual time.
 //! These four types change whenever a driver needs it.
 //!
 //! [`Link`] connects a session's owner with the machine. It holds the reply slots, the watch queues
@@ -15,6 +15,7 @@
 mod asking;
 mod coordinator;
 mod embedded_sessions;
+mod environment;
 mod errands;
 mod life;
 mod link;
@@ -24,7 +25,6 @@ mod request_sink;
 mod size;
 mod slots;
 mod state;
-mod surroundings;
 #[cfg(test)]
 mod tests;
 mod wait;
@@ -35,12 +35,12 @@ mod watching;
 
 pub use asking::Asked;
 pub use embedded_sessions::EmbeddedSessions;
+pub use environment::{Environment, Timer, Timers};
 pub use link::Link;
 pub use options::{CreateOptions, Created, SessionOptions, Version};
 pub use reads::{Consistency, Reads};
 pub use request_sink::RequestSink;
 pub use state::States;
-pub use surroundings::{Surroundings, Timer, Timers};
 pub use wait::Wait;
 pub use watching::{OneShotWatch, WatchStream};
 pub use zoolet_model::{Error, LostReason, SessionState, WatchItem, Watched};

@@ -59,11 +59,11 @@ impl Shows {
 /// Returns the request to send as a sign of life, with the evidence of its answer.
 ///
 /// A server answers a ping by itself. With a short timeout such answers prove too little:
-/// `told_late` exceeds the time between two pings. Such a session sends a sync instead. The leader
-/// then hears of the session before the sync is answered, and a quorum confirms that it leads.
-/// Requests behind the sync wait for its answer.
-pub(crate) fn ping(timeout: Duration, told_late: Duration) -> (Request, Shows) {
-    if timeout / PINGS_IN_TIMEOUT < told_late {
+/// `liveness_delay_max` exceeds the time between two pings. Such a session sends a sync instead.
+/// The leader then hears of the session before the sync is answered, and a quorum confirms that it
+/// leads. Requests behind the sync wait for its answer.
+pub(crate) fn ping(timeout: Duration, liveness_delay_max: Duration) -> (Request, Shows) {
+    if timeout / PINGS_IN_TIMEOUT < liveness_delay_max {
         (Request::Sync { path: None }, Shows::Itself)
     } else {
         (Request::Ping, Shows::Earlier)
@@ -81,7 +81,8 @@ pub(crate) fn ping(timeout: Duration, told_late: Duration) -> (Request, Shows) {
 ///
 /// Requests sent in that time are answered although the server that expires sessions never hears of
 /// them. So an answer shows only that the leader knew of requests sent
-/// [`crate::Surroundings::told_late`] earlier. An answered write shows it for the write itself.
+/// [`crate::Environment::liveness_delay_max`] earlier. An answered write shows it for the write
+/// itself.
 ///
 /// This assumes that a link between two servers works in both directions or not at all. A leader
 /// that its learner hears, but that does not hear the learner, is noticed only when the link ends.
@@ -96,18 +97,18 @@ pub(crate) struct Life {
 
 impl Life {
     /// Records an answer.
-    pub(crate) fn answered(&mut self, sign: Sign, told_late: Duration) {
+    pub(crate) fn answered(&mut self, sign: Sign, liveness_delay_max: Duration) {
         if sign.shows == Shows::Itself {
             self.heard = self.heard.max(Some(sign.sent));
         }
-        let apart = told_late / (SIGNS_MAX as u32 / 2);
+        let apart = liveness_delay_max / (SIGNS_MAX as u32 / 2);
         if self.signs.back().is_none_or(|last| sign.sent >= *last + apart) && self.signs.len() < SIGNS_MAX {
             self.signs.push_back(sign.sent);
         }
-        if sign.shows == Shows::Nothing && told_late > Duration::ZERO {
+        if sign.shows == Shows::Nothing && liveness_delay_max > Duration::ZERO {
             return;
         }
-        while let Some(first) = self.signs.front().filter(|first| **first + told_late <= sign.sent) {
+        while let Some(first) = self.signs.front().filter(|first| **first + liveness_delay_max <= sign.sent) {
             self.heard = self.heard.max(Some(*first));
             self.signs.pop_front();
         }

@@ -1,6 +1,6 @@
 //! A watchdog that closes a session unless its owner shows that it is alive.
 
-use crate::{Surroundings, Timer, lock};
+use crate::{Environment, Timer, lock};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -36,19 +36,19 @@ impl Watchdog {
     /// Returns whether the owner was silent for too long.
     ///
     /// If not, sets a timer that wakes `alarm` for the next check.
-    pub(crate) fn is_due_or_waits(&self, surroundings: &Arc<dyn Surroundings>, alarm: impl FnOnce() -> Waker) -> bool {
+    pub(crate) fn is_due_or_waits(&self, environment: &Arc<dyn Environment>, alarm: impl FnOnce() -> Waker) -> bool {
         let due = Duration::from_nanos(self.touched.load(Relaxed)).saturating_add(self.patience);
-        if surroundings.now() >= due {
+        if environment.now() >= due {
             self.rest();
             return true;
         }
-        let mut timer = Timer::new(Arc::clone(surroundings), due);
+        let mut timer = Timer::new(Arc::clone(environment), due);
         // The timer is ready at once in two cases. Either the machine has ended, and the session
         // with it; then this returns `false`. Or `due` has passed since the check above; then no
         // wake-up would follow, so this returns `true`.
         let is_over = Pin::new(&mut timer).poll(&mut Context::from_waker(&alarm())).is_ready();
         let former = lock(&self.timer).replace(timer);
         drop(former);
-        is_over && surroundings.now() >= due
+        is_over && environment.now() >= due
     }
 }

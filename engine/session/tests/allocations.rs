@@ -10,7 +10,7 @@ use std::time::Duration;
 use zoolet_coordinator::{Coordinator, Errand};
 use zoolet_machine::{Budget, ConnId, Limits};
 use zoolet_model::{ConnectReply, Reply, Request, SessionId, SessionSecret, Text};
-use zoolet_session::{Link, RequestSink, Session, Surroundings, Timers};
+use zoolet_session::{Environment, Link, RequestSink, Session, Timers};
 
 #[global_allocator]
 static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -28,7 +28,7 @@ impl RequestSink for World {
     }
 }
 
-impl Surroundings for World {
+impl Environment for World {
     fn now(&self) -> Duration {
         Duration::ZERO
     }
@@ -37,7 +37,7 @@ impl Surroundings for World {
         0
     }
 
-    fn told_late(&self) -> Duration {
+    fn liveness_delay_max(&self) -> Duration {
         Duration::from_secs(3)
     }
 

@@ -129,7 +129,7 @@ impl Machine {
         if self.reserve.is_short() {
             self.merge()?;
         } else {
-            self.settle_space();
+            self.recheck_space();
         }
         self.settle()
     }
@@ -197,7 +197,7 @@ impl Machine {
                 }
                 Action::Checkpoint(checkpoint) => {
                     let written = self.reserve.checkpoint(&self.base, &checkpoint);
-                    self.settle_space();
+                    self.recheck_space();
                     let event = match written {
                         Ok(()) => {
                             let reader = self.base.reader();
@@ -261,12 +261,12 @@ impl Machine {
                 Err(_) => break,
             }
         }
-        self.settle_space();
+        self.recheck_space();
         Ok(())
     }
 
-    fn settle_space(&mut self) {
-        if self.reserve.settle(&self.base) {
+    fn recheck_space(&mut self) {
+        if self.reserve.recheck(&self.base) {
             self.server.handle(self.now, Event::Space { shortage: self.reserve.shortage() });
         }
     }

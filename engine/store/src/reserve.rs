@@ -48,7 +48,7 @@ pub struct Reserve {
     ///
     /// Locked while the file is removed or created, which the log thread and the checkpoint thread
     /// both do.
-    told: Mutex<Option<Shortage>>,
+    reported: Mutex<Option<Shortage>>,
     /// Bytes missing at the last check.
     missing_bytes: AtomicU64,
     /// Bytes free on the disk at the last check.
@@ -71,7 +71,7 @@ impl Reserve {
     ///
     /// The reserve is as large as the disk allows: at least as large as that file, and at most
     /// [`Limits::disk_reserve_bytes`]. The file itself is created or extended by
-    /// [`Reserve::settle`].
+    /// [`Reserve::recheck`].
     pub fn open(disk: Arc<dyn Disk>, limits: &Limits) -> Self {
         let mut reserve = Self {
             disk,
@@ -83,7 +83,7 @@ impl Reserve {
             is_short: AtomicBool::new(false),
             checksummed_bytes_max: budget::checksummed_bytes_max(limits),
             least: Mutex::new(Shortage::Disk),
-            told: Mutex::new(None),
+            reported: Mutex::new(None),
             missing_bytes: AtomicU64::new(0),
             free_bytes: AtomicU64::new(0),
             spare_bytes_max: AtomicI64::new(0),
@@ -200,29 +200,29 @@ impl Reserve {
         if *least == Shortage::Memory {
             *least = Shortage::Disk;
         }
-        *lock(&self.told) = Some(*least);
+        *lock(&self.reported) = Some(*least);
         Some(*least)
     }
 
     fn give_up(&self) -> bool {
-        let _told = lock(&self.told);
+        let _reported = lock(&self.reported);
         self.is_short.store(true, Relaxed);
         self.held_bytes.swap(0, Relaxed) > 0 && self.disk.remove(NAME).is_ok()
     }
 
     /// Checks the available room and recreates the file if there is enough.
     ///
-    /// Returns whether [`Reserve::shortage`] differs from the last report by `settle` or
+    /// Returns whether [`Reserve::shortage`] differs from the last report by `recheck` or
     /// [`Reserve::make_way`]. Called after each checkpoint and merge, and periodically while space
     /// is short.
-    pub fn settle(&self, base: &Base) -> bool {
-        let mut told = lock(&self.told);
+    pub fn recheck(&self, base: &Base) -> bool {
+        let mut reported = lock(&self.reported);
         let was_short = self.is_short();
         // A failed check is no reason to refuse writes; a checkpoint that fails is.
         let is_short = self.look(base, was_short).unwrap_or(was_short);
         self.is_short.store(is_short, Relaxed);
         let shortage = self.shortage();
-        std::mem::replace(&mut *told, shortage) != shortage
+        std::mem::replace(&mut *reported, shortage) != shortage
     }
 
     /// Returns whether room is short.
@@ -409,7 +409,7 @@ mod tests {
         }
 
         fn shortage(&self) -> Option<Shortage> {
-            self.reserve.settle(&self.base);
+            self.reserve.recheck(&self.base);
             self.reserve.shortage()
         }
     }
@@ -417,12 +417,12 @@ mod tests {
     #[test]
     fn a_base_that_is_written_further_than_there_is_memory_for_is_short_of_memory() {
         let Trial { base, reserve, .. } = &mut Trial::new("written");
-        assert!(!reserve.settle(base) && reserve.shortage().is_none());
+        assert!(!reserve.recheck(base) && reserve.shortage().is_none());
         reserve.checksummed_bytes_max = base.checksummed_bytes() - 1;
-        assert!(reserve.settle(base));
+        assert!(reserve.recheck(base));
         assert_eq!(reserve.lack().map(|lack| (lack.of, lack.missing_bytes)), Some((Shortage::Memory, 1)));
         reserve.checksummed_bytes_max = base.checksummed_bytes();
-        assert!(reserve.settle(base) && reserve.shortage().is_none());
+        assert!(reserve.recheck(base) && reserve.shortage().is_none());
     }
 
     /// redb doubles a full file, and the new half has no checksums yet.

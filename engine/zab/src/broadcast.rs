@@ -174,16 +174,16 @@ impl Zab {
         let Some(learner) = self.learner(from) else { return Ok(()) };
         match &mut learner.stage {
             Stage::Streaming(stream) if to <= stream.sent => stream.acked = stream.acked.max(to),
-            Stage::Snapping { at_least, is_told: true } => {
+            Stage::Snapping { at_least, is_sent: true } => {
                 let at_least = *at_least;
                 if to < at_least || to > committed {
                     return Err(Fault::Protocol("a snapshot that this leader did not send"));
                 }
                 learner.stage = if !is_mine || to < floor {
                     // The log's floor has passed the snapshot, so the learner needs another one.
-                    Stage::Snapping { at_least: to, is_told: false }
+                    Stage::Snapping { at_least: to, is_sent: false }
                 } else {
-                    Stage::Streaming(Stream { opening: None, sent: to, acked: to, told: Zxid::ZERO, is_led: false })
+                    Stage::Streaming(Stream { opening: None, sent: to, acked: to, reported: Zxid::ZERO, is_led: false })
                 };
             }
             Stage::Asked { .. } | Stage::Invited { .. } | Stage::Promised { .. } | Stage::Snapping { .. } => {

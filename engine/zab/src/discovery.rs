@@ -2,8 +2,8 @@
 //!
 //! It gives up if a voter that promised has more history.
 
-use crate::given::Given;
 use crate::peer::{Learner, Stage};
+use crate::sent_by_disk::SentByDisk;
 use crate::zab::{State, Todo};
 use crate::{
     AppendSeq, Attempt, Config, Credentials, EnsembleId, Epoch, Fault, Incarnation, Member, Mutation, ServerId, Spans,
@@ -52,7 +52,7 @@ pub(crate) fn compares_histories() -> bool {
 impl Zab {
     pub(crate) fn become_leading(&mut self, now: u64) {
         let give_up_at_ms = self.give_up_at(now);
-        self.given = Given::default();
+        self.sent_by_disk = SentByDisk::default();
         self.state = State::Leading(Prospect {
             epoch: None,
             is_closed: false,

@@ -74,7 +74,7 @@ pub(crate) enum Stage {
     /// if that is too old to be remembered.
     Promised { counts: bool, credentials: Credentials, committed: Zxid, common: Option<Zxid>, is_damaged: bool },
     /// It receives a snapshot that must hold everything up to `at_least`.
-    Snapping { at_least: Zxid, is_told: bool },
+    Snapping { at_least: Zxid, is_sent: bool },
     /// It is on the stream.
     Streaming(Stream),
 }
@@ -88,8 +88,8 @@ pub(crate) struct Stream {
     pub(crate) sent: Zxid,
     /// Last entry it holds durably.
     pub(crate) acked: Zxid,
-    /// Commit watermark it was told.
-    pub(crate) told: Zxid,
+    /// Last commit watermark that the leader sent to it.
+    pub(crate) reported: Zxid,
     /// NewLeader went out.
     pub(crate) is_led: bool,
 }

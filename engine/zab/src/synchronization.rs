@@ -30,7 +30,7 @@ pub(crate) struct Learning {
     /// When this server repeats that it suspects the leader.
     pub(crate) retry_at_ms: u64,
     /// Last entry acknowledged.
-    pub(crate) told: Zxid,
+    pub(crate) reported: Zxid,
     /// This learner serves once its commit watermark reaches this entry.
     ///
     /// It is the leader's watermark at NewLeader, and at least the epoch's first entry. Before
@@ -51,10 +51,10 @@ pub(crate) struct Learning {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(clippy::large_enum_variant, reason = "nothing is allocated, so nothing is boxed")]
 pub(crate) enum Step {
-    /// FollowerInfo has been sent if `is_told`, else it is due.
-    Asking { is_told: bool },
+    /// FollowerInfo has been sent if `is_sent`, else it is due.
+    Asking { is_sent: bool },
     /// AckEpoch goes out when the promise is durable.
-    Promising { is_told: bool },
+    Promising { is_sent: bool },
     /// Receiving a snapshot that must hold everything up to `at_least`.
     Snapping { at_least: Zxid, config: Config },
     /// Receiving the initial history.
@@ -96,7 +96,7 @@ impl Zab {
     }
 
     fn first_stage(&self, last: Zxid, common: Option<Zxid>, is_damaged: bool) -> Stage {
-        let snap = |at_least| Stage::Snapping { at_least, is_told: false };
+        let snap = |at_least| Stage::Snapping { at_least, is_sent: false };
         if is_damaged {
             // The learner may have lost entries that it acknowledged to this very leader. It is
             // whole again only with all of them.
@@ -114,7 +114,7 @@ impl Zab {
             opening: Some(opening),
             sent: common,
             acked: common,
-            told: Zxid::ZERO,
+            reported: Zxid::ZERO,
             is_led: false,
         })
     }
@@ -148,7 +148,7 @@ impl Zab {
                 Message::LeaderInfo { attempt, epoch }
             }),
             Stage::Invited { .. } | Stage::Promised { .. } => None,
-            Stage::Snapping { is_told: true, .. } => None,
+            Stage::Snapping { is_sent: true, .. } => None,
             // A snapshot is made from applied state, so `at_least` and the committed configuration
             // must be applied. It must also reach the log's floor, or the learner would need
             // snapshots without end.
@@ -160,8 +160,8 @@ impl Zab {
             Stage::Snapping { at_least, .. } => {
                 debug_assert!(is_closed, "nobody is synchronized before discovery is closed");
                 let at_least = at_least.max(snap_floor);
-                learner.stage = Stage::Snapping { at_least, is_told: true };
-                self.note_given(at, None);
+                learner.stage = Stage::Snapping { at_least, is_sent: true };
+                self.note_sent(at, None);
                 let config = self.voters.committed().clone();
                 Some(Message::Snap { attempt, epoch, at_least, config })
             }
@@ -169,7 +169,7 @@ impl Zab {
                 let goal = if gets_all { last } else { committed };
                 let said = self.next_on_stream(at, attempt, epoch, goal);
                 if let Some(Message::Proposal { to, .. }) = said {
-                    self.note_given(at, Some(to));
+                    self.note_sent(at, Some(to));
                 }
                 said
             }
@@ -202,11 +202,11 @@ impl Zab {
         {
             let upper = Zxid::from_bits(from.to_bits() + room - 1).unwrap_or(from);
             let to = history.last_of_epoch(from).unwrap_or(from).min(goal).min(upper);
-            (stream.sent, stream.told) = (to, committed);
+            (stream.sent, stream.reported) = (to, committed);
             return Some(Message::Proposal { attempt, epoch, from, to, committed });
         }
-        if stream.told < committed && stream.sent >= goal {
-            stream.told = committed;
+        if stream.reported < committed && stream.sent >= goal {
+            stream.reported = committed;
             return Some(Message::Commit { attempt, epoch, to: committed });
         }
         if let Some(round) = learner.owes_synced.take() {
@@ -233,14 +233,14 @@ impl Zab {
             link,
             attempt: Attempt(self.attempt),
             epoch: Epoch::ZERO,
-            step: Step::Asking { is_told: false },
+            step: Step::Asking { is_sent: false },
             heard_ms: now,
             pinged_ms: None,
             interval_ms: self.timing.heartbeat_busy_ms,
             jitter_8ms: 0,
             suspects: false,
             retry_at_ms: now,
-            told: Zxid::ZERO,
+            reported: Zxid::ZERO,
             settles_at: Zxid::ZERO,
             ack_after: AppendSeq(0),
             owes_pong: None,
@@ -301,12 +301,12 @@ impl Zab {
             return Some(Message::Pong { attempt, epoch, round, disk_age_ms, has_room });
         }
         match &mut learning.step {
-            Step::Asking { is_told } => {
-                (!core::mem::replace(is_told, true)).then_some(Message::FollowerInfo { attempt, accepted, credentials })
+            Step::Asking { is_sent } => {
+                (!core::mem::replace(is_sent, true)).then_some(Message::FollowerInfo { attempt, accepted, credentials })
             }
-            Step::Promising { is_told } => {
+            Step::Promising { is_sent } => {
                 let is_reportable = is_ackable || mutation::is_on(Mutation::AckEpochBeforePromise);
-                if !is_promised || !is_reportable || core::mem::replace(is_told, true) {
+                if !is_promised || !is_reportable || core::mem::replace(is_sent, true) {
                     return None;
                 }
                 // The promise was appended after all entries, so the whole history is durable too
@@ -316,8 +316,8 @@ impl Zab {
             }
             Step::Snapping { .. } => None,
             Step::Syncing | Step::Led => {
-                if learning.told < durable && is_ackable {
-                    learning.told = durable;
+                if learning.reported < durable && is_ackable {
+                    learning.reported = durable;
                     return Some(Message::Ack { attempt, epoch, to: durable });
                 }
                 if learning.sync_sent < asked {
@@ -346,7 +346,7 @@ impl Zab {
             return Ok(());
         }
         learning.epoch = epoch;
-        learning.step = Step::Promising { is_told: false };
+        learning.step = Step::Promising { is_sent: false };
         if epoch > accepted {
             self.promise(now, epoch);
         }
@@ -369,14 +369,14 @@ impl Zab {
     ) -> Result<(), Fault> {
         let last = self.history.last();
         let Some(learning) = self.learning_in(now, from, attempt, epoch) else { return Ok(()) };
-        if !matches!(learning.step, Step::Promising { is_told: true }) {
+        if !matches!(learning.step, Step::Promising { is_sent: true }) {
             return Err(Fault::Protocol("Diff without AckEpoch"));
         }
         if at != last && !mutation::is_on(Mutation::NoTrunc) {
             return Err(Fault::Protocol("Diff that does not start where this history ends"));
         }
         learning.step = Step::Syncing;
-        learning.told = last;
+        learning.reported = last;
         if mutation::is_on(Mutation::EpochBeforeHistory) {
             self.enter_epoch(now, epoch);
         }
@@ -394,14 +394,14 @@ impl Zab {
         let is_mine = to == Zxid::ZERO || self.history.contains(to) || to == self.committed;
         let is_committed = to < self.committed;
         let Some(learning) = self.learning_in(now, from, attempt, epoch) else { return Ok(()) };
-        if !matches!(learning.step, Step::Promising { is_told: true }) {
+        if !matches!(learning.step, Step::Promising { is_sent: true }) {
             return Err(Fault::Protocol("Trunc without AckEpoch"));
         }
         if !is_mine || is_committed {
             return Err(Fault::Protocol("Trunc of committed entries, or to one that is not here"));
         }
         learning.step = Step::Syncing;
-        learning.told = to;
+        learning.reported = to;
         if mutation::is_on(Mutation::EpochBeforeHistory) {
             self.enter_epoch(now, epoch);
         }
@@ -434,7 +434,7 @@ impl Zab {
         config: Config,
     ) -> Result<(), Fault> {
         let Some(learning) = self.learning_in(now, from, attempt, epoch) else { return Ok(()) };
-        if matches!(learning.step, Step::Asking { .. } | Step::Promising { is_told: false }) {
+        if matches!(learning.step, Step::Asking { .. } | Step::Promising { is_sent: false }) {
             return Err(Fault::Protocol("Snap without AckEpoch"));
         }
         learning.step = Step::Snapping { at_least, config };
@@ -460,7 +460,7 @@ impl Zab {
             return;
         }
         learning.step = Step::Syncing;
-        learning.told = Zxid::ZERO;
+        learning.reported = Zxid::ZERO;
         // After a crash, the history must not contain a membership change that the log has no
         // record of. So a committed configuration is recorded before the new history, and a
         // withdrawn one after it (poll_action). A birth in progress is learned from its entry

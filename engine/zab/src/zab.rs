@@ -2,8 +2,8 @@
 
 use crate::appends::Appends;
 use crate::discovery::{Promise, Prospect};
-use crate::given::Given;
 use crate::peer::{Peer, Stage, Stream};
+use crate::sent_by_disk::SentByDisk;
 use crate::synchronization::Learning;
 use crate::{
     Action, AppendSeq, Config, Credentials, EnsembleId, Epoch, Fault, Incarnation, LinkId, Message, Mutation,
@@ -95,7 +95,7 @@ pub struct Zab {
     pub(crate) role: Role,
     pub(crate) state: State,
     pub(crate) peers: Vec<Peer, PEERS_MAX>,
-    pub(crate) given: Given,
+    pub(crate) sent_by_disk: SentByDisk,
     pub(crate) todo: Deque<Todo, TODO_MAX>,
     pub(crate) is_started: bool,
     pub(crate) is_busy: bool,
@@ -156,7 +156,7 @@ impl Zab {
             is_busy: false,
             attempt: 0,
             backoff_ms: timing.backoff_ms,
-            given: Given::default(),
+            sent_by_disk: SentByDisk::default(),
             asked: 0,
             answered: 0,
             stood: None,

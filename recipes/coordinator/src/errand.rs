@@ -35,13 +35,13 @@ enum Step {
     DeleteBoth { path: Text, companion: Text },
     /// Send a write and await its answer. Any request still in flight on an old connection is
     /// carried out before that write, or never.
-    Settle(Sought),
+    Drain(Sought),
     /// Look whether the znode exists.
     Look(Sought),
     /// The znode exists: delete it.
     DeleteFound(Sought, Text),
-    /// As [`Step::Settle`].
-    SettleClaim(Claim),
+    /// As [`Step::Drain`].
+    DrainClaim(Claim),
     /// Read how often the path was claimed. This precedes the look at the claim: every claim made
     /// from here on changes that number.
     LookAtTurn(Claim),
@@ -167,24 +167,24 @@ impl Errand {
     ///
     /// `_c_` may precede the GUID. This is for a create whose reply was not seen.
     pub const fn find_and_delete(parent: Text, guid: Guid) -> Self {
-        Self(Step::Settle(Sought::Named { parent, guid }))
+        Self(Step::Drain(Sought::Named { parent, guid }))
     }
 
     /// Does [`Errand::delete_saying`] for a create whose reply was not seen.
     pub const fn find_and_delete_saying(path: Text, guid: Guid) -> Self {
-        Self(Step::Settle(Sought::Saying { path, guid }))
+        Self(Step::Drain(Sought::Saying { path, guid }))
     }
 
     /// Does [`Errand::delete_claim`] for a create whose reply was not seen.
     pub const fn find_and_delete_claim(path: Text, turns: Text, guid: Guid) -> Self {
-        Self(Step::SettleClaim(Claim { path, turns, guid }))
+        Self(Step::DrainClaim(Claim { path, turns, guid }))
     }
 
     /// Deletes an ephemeral if this session owns it.
     ///
     /// This is for a create whose reply was not seen. Others may create the same path.
     pub const fn find_and_delete_owned(path: Text, owner: SessionId) -> Self {
-        Self(Step::Settle(Sought::Owned { path, owner, czxid: None }))
+        Self(Step::Drain(Sought::Owned { path, owner, czxid: None }))
     }
 
     /// Returns the errand to send after a change of connection.
@@ -195,11 +195,11 @@ impl Errand {
     #[must_use]
     pub fn on_another_connection(self) -> Self {
         Self(match self.0 {
-            Step::Look(sought) | Step::DeleteFound(sought, _) => Step::Settle(sought),
+            Step::Look(sought) | Step::DeleteFound(sought, _) => Step::Drain(sought),
             Step::LookAtTurn(claim) | Step::LookAtClaim(claim, _) | Step::DeleteClaim(claim, _) => {
-                Step::SettleClaim(claim)
+                Step::DrainClaim(claim)
             }
-            step @ (Step::Delete(_) | Step::DeleteBoth { .. } | Step::Settle(_) | Step::SettleClaim(_)) => step,
+            step @ (Step::Delete(_) | Step::DeleteBoth { .. } | Step::Drain(_) | Step::DrainClaim(_)) => step,
         })
     }
 
@@ -211,9 +211,9 @@ impl Errand {
             Step::DeleteClaim(claim, _) => Step::LookAtTurn(claim),
             step @ (Step::Delete(_)
             | Step::DeleteBoth { .. }
-            | Step::Settle(_)
+            | Step::Drain(_)
             | Step::Look(_)
-            | Step::SettleClaim(_)
+            | Step::DrainClaim(_)
             | Step::LookAtTurn(_)
             | Step::LookAtClaim(..)) => step,
         })
@@ -226,9 +226,9 @@ impl Errand {
         match &self.0 {
             Step::Delete(path) | Step::DeleteFound(_, path) => Request::Write(delete(path)),
             Step::DeleteBoth { path, companion } => Request::Multi(vec![delete(path), delete(companion)]),
-            Step::Settle(sought) => settle(sought.path()),
+            Step::Drain(sought) => drain(sought.path()),
             Step::Look(sought) => sought.look(),
-            Step::SettleClaim(claim) => settle(&claim.path),
+            Step::DrainClaim(claim) => drain(&claim.path),
             Step::LookAtTurn(claim) => Request::Exists { path: claim.turns.clone(), watch: false },
             Step::LookAtClaim(claim, _) => Request::GetData { path: claim.path.clone(), watch: false },
             Step::DeleteClaim(claim, None) => Request::Write(delete(&claim.path)),
@@ -245,7 +245,7 @@ impl Errand {
     /// times.
     pub fn shared(&self) -> Option<Shared> {
         match &self.0 {
-            Step::Settle(Sought::Named { parent, .. }) => Some(Shared { parent: parent.clone(), is_list: false }),
+            Step::Drain(Sought::Named { parent, .. }) => Some(Shared { parent: parent.clone(), is_list: false }),
             Step::Look(Sought::Named { parent, .. }) => Some(Shared { parent: parent.clone(), is_list: true }),
             _ => None,
         }
@@ -291,7 +291,7 @@ impl Errand {
                 }
                 Ok(_) | Err(_) => Left::Nothing,
             },
-            Step::Settle(sought) => Left::Now(Self(Step::Look(sought))),
+            Step::Drain(sought) => Left::Now(Self(Step::Look(sought))),
             Step::Look(sought) => match sought.found(answer) {
                 Some(path) => Left::Now(Self(Step::DeleteFound(sought, path))),
                 None => Left::Nothing,
@@ -302,7 +302,7 @@ impl Errand {
                 Err(_) => Left::Nothing,
             },
             Step::DeleteFound(Sought::Saying { .. } | Sought::Owned { .. }, _) => Left::Nothing,
-            Step::SettleClaim(claim) => Left::Now(Self(Step::LookAtTurn(claim))),
+            Step::DrainClaim(claim) => Left::Now(Self(Step::LookAtTurn(claim))),
             Step::LookAtTurn(claim) => match answer {
                 Ok(Reply::Stat(stat)) => Left::Now(Self(Step::LookAtClaim(claim, Some(stat.version)))),
                 Err(ErrorCode::NoNode) => Left::Now(Self(Step::LookAtClaim(claim, None))),
@@ -327,7 +327,7 @@ fn says(data: &[u8], guid: Guid) -> bool {
     std::str::from_utf8(data).is_ok_and(|data| guid.is_in(data))
 }
 
-fn settle(path: &Text) -> Request {
+fn drain(path: &Text) -> Request {
     Request::Multi(vec![WriteOp::Check { path: path.clone(), version: -1 }])
 }
 
@@ -430,9 +430,9 @@ mod tests {
         let done = Ok(Reply::Multi(vec![OpResult::Check, OpResult::Delete]));
         assert_eq!(deletes.clone().answered(&done), Left::Nothing);
         // On another connection the errand starts again, with a write first.
-        let settles = deletes.on_another_connection();
-        assert!(matches!(settles.request(), Request::Multi(ops) if ops.len() == 1));
-        assert!(is_at(&step(settles, Ok(Reply::Multi(vec![OpResult::Check]))), "/jobs/a"));
+        let drains = deletes.on_another_connection();
+        assert!(matches!(drains.request(), Request::Multi(ops) if ops.len() == 1));
+        assert!(is_at(&step(drains, Ok(Reply::Multi(vec![OpResult::Check]))), "/jobs/a"));
     }
 
     #[test]
@@ -451,7 +451,7 @@ mod tests {
             let owner = SessionId(owner);
             let look = match czxid {
                 Some(czxid) => Errand::delete_owned("/n".into(), owner, czxid),
-                None => settled(Errand::find_and_delete_owned("/n".into(), owner)),
+                None => drained(Errand::find_and_delete_owned("/n".into(), owner)),
             };
             match look.answered(&Ok(Reply::Stat(stat))) {
                 Left::Now(errand) => errand.request() == Errand::delete("/n".into()).request(),
@@ -473,11 +473,11 @@ mod tests {
         for errand in [guid, owner, claim, Errand::find_and_delete("/locks".into(), GUID)] {
             let Request::Multi(ops) = errand.request() else { panic!("{errand:?}") };
             assert!(matches!(ops[..], [WriteOp::Check { version: -1, .. }]), "{ops:?}");
-            assert!(!matches!(settled(errand).request(), Request::Multi(_) | Request::Write(_)));
+            assert!(!matches!(drained(errand).request(), Request::Multi(_) | Request::Write(_)));
         }
     }
 
-    fn settled(errand: Errand) -> Errand {
+    fn drained(errand: Errand) -> Errand {
         match errand.answered(&Ok(Reply::Multi(vec![OpResult::Check]))) {
             Left::Now(errand) => errand,
             left => panic!("{left:?}"),

@@ -38,7 +38,7 @@ pub struct Holdings<C: Coordinator> {
     timer: Option<(Instant, C::Timer)>,
     /// Shared with the grant.
     fate: Arc<Fate>,
-    told: Option<Holding>,
+    reported: Option<Holding>,
 }
 
 /// A check of the grant's znode that has no answer yet.
@@ -72,14 +72,14 @@ impl<C: Coordinator> Holdings<C> {
             confirms_at: Instant::START,
             timer: None,
             fate,
-            told: None,
+            reported: None,
         };
         holdings.look();
         holdings
     }
 
     /// Whether a withdrawal's event would arrive before any later answer.
-    fn is_told_of_changes(&self) -> bool {
+    fn hears_of_changes(&self) -> bool {
         self.looking.is_none() && self.watch.is_some()
     }
 
@@ -224,7 +224,7 @@ impl<C: Coordinator> Holdings<C> {
     fn arm(&mut self, context: &mut Context<'_>) {
         let (now, safe_until) = (self.coordinator.now(), self.coordinator.safe_until());
         // Without a watch, only checks extend the grant.
-        let is_extended_by_checks = !self.is_told_of_changes() && self.version.is_some();
+        let is_extended_by_checks = !self.hears_of_changes() && self.version.is_some();
         let extended = if is_extended_by_checks { safe_until.min(self.fate.safe_until()) } else { safe_until };
         let soon = extended.saturating_sub(self.coordinator.timeout() / 4).max(self.confirms_at);
         if self.confirming.is_none() && now >= soon {
@@ -257,7 +257,7 @@ impl<C: Coordinator> Stream for Holdings<C> {
     type Item = Holding;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Holding>> {
-        if self.told == Some(Holding::Lost) {
+        if self.reported == Some(Holding::Lost) {
             return Poll::Ready(None);
         }
         // Read both before the pending events. Outside a gap, the event of a withdrawal is
@@ -266,12 +266,12 @@ impl<C: Coordinator> Stream for Holdings<C> {
         // not depend on answers after such a gap.
         let (safe_until, gaps) = (self.coordinator.safe_until(), self.coordinator.gaps());
         self.hear(gaps, context);
-        if self.is_told_of_changes() {
+        if self.hears_of_changes() {
             self.extend(safe_until);
         }
         let now = holding(&self.coordinator, self.state, Some(&self.fate));
-        if self.told != Some(now) {
-            self.told = Some(now);
+        if self.reported != Some(now) {
+            self.reported = Some(now);
             return Poll::Ready(Some(now));
         }
         match now {

@@ -28,7 +28,7 @@ const DRIFT_ONE_IN: u32 = 1000;
 pub(super) struct Life {
     timeout: Duration,
     /// When the newest sign was sent of which the leader certainly knows.
-    told: Option<Duration>,
+    confirmed: Option<Duration>,
     /// When a sign was sent that the first answer through the leader will confirm.
     presumed: Option<Duration>,
     /// Later signs, some time apart: when each was sent and when it was answered.
@@ -36,23 +36,25 @@ pub(super) struct Life {
 }
 
 impl Life {
-    pub(super) fn new(timeout: Duration, told: Option<Duration>, presumed: Option<Duration>) -> Self {
-        Self { timeout, told, presumed, signs: VecDeque::new() }
+    pub(super) fn new(timeout: Duration, confirmed: Option<Duration>, presumed: Option<Duration>) -> Self {
+        Self { timeout, confirmed, presumed, signs: VecDeque::new() }
     }
 
     /// Maximum delay before the leader learns that a follower heard from the session.
-    fn told_late(&self) -> Duration {
+    fn liveness_delay_max(&self) -> Duration {
         self.timeout / 4
     }
 
     /// Notes the answer to a request that went through the leader.
     pub(super) fn answered(&mut self, sent: Duration, now: Duration) {
-        self.told = self.told.max(self.presumed.take());
-        while let Some((first, _)) = self.signs.front().filter(|(_, answered)| *answered + self.told_late() <= sent) {
-            self.told = self.told.max(Some(*first));
+        self.confirmed = self.confirmed.max(self.presumed.take());
+        while let Some((first, _)) =
+            self.signs.front().filter(|(_, answered)| *answered + self.liveness_delay_max() <= sent)
+        {
+            self.confirmed = self.confirmed.max(Some(*first));
             self.signs.pop_front();
         }
-        let apart = self.told_late() / (SIGNS_MAX as u32 / 2);
+        let apart = self.liveness_delay_max() / (SIGNS_MAX as u32 / 2);
         if self.signs.back().is_none_or(|(last, _)| sent >= *last + apart) && self.signs.len() < SIGNS_MAX {
             self.signs.push_back((sent, now));
         }
@@ -60,7 +62,7 @@ impl Life {
 
     /// Returns the time until which the session is safe; zero before anything is known.
     pub(super) fn safe_until(&self) -> Duration {
-        self.told.map_or(Duration::ZERO, |told| told + self.timeout - self.timeout / DRIFT_ONE_IN)
+        self.confirmed.map_or(Duration::ZERO, |confirmed| confirmed + self.timeout - self.timeout / DRIFT_ONE_IN)
     }
 }
 

@@ -75,7 +75,7 @@ type Changed = Pin<Box<dyn Future<Output = (SessionState, zk::StateWatcher)> + S
 /// The present state, then each later one. A slow reader may miss intermediate states, never the
 /// last.
 pub struct States {
-    told: Option<SessionState>,
+    reported: Option<SessionState>,
     now: Option<SessionState>,
     changed: Changed,
     runtime: watch::Receiver<()>,
@@ -83,14 +83,14 @@ pub struct States {
 
 impl fmt::Debug for States {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("States").field("told", &self.told).finish_non_exhaustive()
+        f.debug_struct("States").field("reported", &self.reported).finish_non_exhaustive()
     }
 }
 
 impl States {
     /// `watcher` must have been made before the state `now` was read.
     pub(super) fn new(watcher: zk::StateWatcher, now: SessionState, runtime: watch::Receiver<()>) -> Self {
-        Self { told: None, now: Some(now), changed: wait(watcher, runtime.clone()), runtime }
+        Self { reported: None, now: Some(now), changed: wait(watcher, runtime.clone()), runtime }
     }
 }
 
@@ -112,7 +112,7 @@ impl Stream for States {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<SessionState>> {
         loop {
-            if self.told.is_some_and(SessionState::is_over) {
+            if self.reported.is_some_and(SessionState::is_over) {
                 return Poll::Ready(None);
             }
             let now = match self.now.take() {
@@ -123,8 +123,8 @@ impl Stream for States {
                     now
                 }
             };
-            if self.told != Some(now) {
-                self.told = Some(now);
+            if self.reported != Some(now) {
+                self.reported = Some(now);
                 return Poll::Ready(Some(now));
             }
         }

@@ -148,7 +148,7 @@ struct Follower {
 impl Follower {
     async fn run(mut self) {
         loop {
-            let event = match first(self.watcher.changed(), told(&self.events, self.has_gap)).await {
+            let event = match first(self.watcher.changed(), report_gap(&self.events, self.has_gap)).await {
                 First::Left(event) => event,
                 First::Right(true) => {
                     self.has_gap = false;
@@ -205,7 +205,7 @@ impl Follower {
 }
 
 /// Reports a gap, if there is one, once there is room; false if the reader is gone.
-async fn told(events: &mpsc::Sender<WatchItem>, has_gap: bool) -> bool {
+async fn report_gap(events: &mpsc::Sender<WatchItem>, has_gap: bool) -> bool {
     if !has_gap {
         events.closed().await;
         return false;

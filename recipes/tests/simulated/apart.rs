@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 use zoolet_model::{Path, SessionId, Text};
 use zoolet_recipes::{Coordinator, Error};
-use zoolet_sim::ensemble::{Next, Seat};
+use zoolet_sim::ensemble::{ClientContext, Next};
 
 /// Path below which clients report that they are done.
 const FINISHED: Path = Path::from_static("/finished");
@@ -15,10 +15,10 @@ const FINISHED: Path = Path::from_static("/finished");
 const LOOKS: u32 = 60;
 
 /// Returns `None` if the call failed and the session lives, and `Err` if the session is over.
-pub(crate) fn heard<F, T>(seat: &Seat<F>, result: Result<T, Error>) -> Result<Option<T>, Next> {
+pub(crate) fn heard<F, T>(context: &ClientContext<F>, result: Result<T, Error>) -> Result<Option<T>, Next> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(Error::Session(_)) if seat.session.state().is_over() => Err(Next::AnotherSession),
+        Err(Error::Session(_)) if context.session.state().is_over() => Err(Next::AnotherSession),
         Err(Error::Session(_) | Error::Disconnected) => Ok(None),
         Err(error) => panic!("{error}"),
     }
@@ -26,14 +26,14 @@ pub(crate) fn heard<F, T>(seat: &Seat<F>, result: Result<T, Error>) -> Result<Op
 
 /// Drops a future that is not ready after `so_long`.
 pub(crate) async fn within<F: std::fmt::Debug + 'static, W: Future>(
-    seat: &Seat<F>,
+    context: &ClientContext<F>,
     so_long: Duration,
     work: W,
 ) -> Option<W::Output> {
-    let (mut work, mut timer) = (pin!(work), pin!(seat.sleep(so_long)));
-    poll_fn(|context| match work.as_mut().poll(context) {
+    let (mut work, mut timer) = (pin!(work), pin!(context.sleep(so_long)));
+    poll_fn(|cx| match work.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => timer.as_mut().poll(context).map(|()| None),
+        Poll::Pending => timer.as_mut().poll(cx).map(|()| None),
     })
     .await
 }
@@ -43,7 +43,7 @@ pub(crate) async fn within<F: std::fmt::Debug + 'static, W: Future>(
 /// `select!` does so when its other branch becomes ready at that poll.
 pub(crate) async fn cut_at<W: Future>(pending: u64, work: W) -> Option<W::Output> {
     let (mut work, mut left) = (pin!(work), pending);
-    poll_fn(|context| match work.as_mut().poll(context) {
+    poll_fn(|cx| match work.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
         Poll::Pending if left == 0 => Poll::Ready(None),
         Poll::Pending => {
@@ -58,14 +58,14 @@ pub(crate) async fn cut_at<W: Future>(pending: u64, work: W) -> Option<W::Output
 pub(crate) async fn both<A: Future, B: Future>(left: A, right: B) -> (A::Output, B::Output) {
     let (mut left, mut right) = (pin!(left), pin!(right));
     let (mut first, mut second) = (None, None);
-    poll_fn(move |context| {
+    poll_fn(move |cx| {
         if first.is_none()
-            && let Poll::Ready(output) = left.as_mut().poll(context)
+            && let Poll::Ready(output) = left.as_mut().poll(cx)
         {
             first = Some(output);
         }
         if second.is_none()
-            && let Poll::Ready(output) = right.as_mut().poll(context)
+            && let Poll::Ready(output) = right.as_mut().poll(cx)
         {
             second = Some(output);
         }
@@ -81,31 +81,31 @@ pub(crate) async fn both<A: Future, B: Future>(left: A, right: B) -> (A::Output,
 }
 
 /// Returns a drawn duration below `ms` milliseconds.
-pub(crate) fn up_to<F: std::fmt::Debug + 'static>(seat: &Seat<F>, ms: u64) -> Duration {
-    Duration::from_millis(seat.below(ms))
+pub(crate) fn up_to<F: std::fmt::Debug + 'static>(context: &ClientContext<F>, ms: u64) -> Duration {
+    Duration::from_millis(context.below(ms))
 }
 
 /// Repeats a call until the server has carried it out.
-pub(crate) async fn persist<F, T, W>(seat: &Seat<F>, work: impl Fn() -> W) -> Result<T, Next>
+pub(crate) async fn persist<F, T, W>(context: &ClientContext<F>, work: impl Fn() -> W) -> Result<T, Next>
 where
     F: std::fmt::Debug + 'static,
     W: Future<Output = Result<T, Error>>,
 {
     loop {
-        if let Some(value) = heard(seat, work().await)? {
+        if let Some(value) = heard(context, work().await)? {
             return Ok(value);
         }
-        seat.sleep(Duration::from_millis(200)).await;
+        context.sleep(Duration::from_millis(200)).await;
     }
 }
 
 /// Reports in the tree that this client is done.
-pub(crate) async fn finish<F: std::fmt::Debug + 'static>(seat: &Seat<F>) -> Result<(), Next> {
+pub(crate) async fn finish<F: std::fmt::Debug + 'static>(context: &ClientContext<F>) -> Result<(), Next> {
     use zoolet_model::{Error as SessionError, ErrorCode::NodeExists};
-    let own = Path::new(Text::from(format!("{FINISHED}/{}", seat.number))).unwrap();
+    let own = Path::new(Text::from(format!("{FINISHED}/{}", context.number))).unwrap();
     for path in [FINISHED, own] {
-        persist(seat, || async {
-            match seat.session.create(&path, None).await {
+        persist(context, || async {
+            match context.session.create(&path, None).await {
                 Ok(_) | Err(SessionError::Refused(NodeExists)) => Ok(()),
                 Err(error) => Err(Error::from(error)),
             }
@@ -116,47 +116,53 @@ pub(crate) async fn finish<F: std::fmt::Debug + 'static>(seat: &Seat<F>) -> Resu
 }
 
 /// Returns the clients that have reported that they are done.
-pub(crate) async fn finished<F: std::fmt::Debug + 'static>(seat: &Seat<F>) -> Result<Vec<usize>, Next> {
-    if heard(seat, seat.session.exists(&FINISHED).await.map_err(Error::from))?.flatten().is_none() {
+pub(crate) async fn finished<F: std::fmt::Debug + 'static>(context: &ClientContext<F>) -> Result<Vec<usize>, Next> {
+    if heard(context, context.session.exists(&FINISHED).await.map_err(Error::from))?.flatten().is_none() {
         return Ok(Vec::new());
     }
-    let names = heard(seat, seat.session.children(&FINISHED).await.map_err(Error::from))?.unwrap_or_default();
+    let names = heard(context, context.session.children(&FINISHED).await.map_err(Error::from))?.unwrap_or_default();
     Ok(names.iter().map(|name| name.parse().unwrap()).collect())
 }
 
 /// Waits until `clients` clients are done.
-pub(crate) async fn all_finished<F: std::fmt::Debug + 'static>(seat: &Seat<F>, clients: usize) -> Result<(), Next> {
-    while finished(seat).await?.len() < clients {
-        seat.sleep(Duration::from_millis(500)).await;
+pub(crate) async fn all_finished<F: std::fmt::Debug + 'static>(
+    context: &ClientContext<F>,
+    clients: usize,
+) -> Result<(), Next> {
+    while finished(context).await?.len() < clients {
+        context.sleep(Duration::from_millis(500)).await;
     }
     Ok(())
 }
 
 /// Returns an ephemeral of this session that nothing clears away, if any.
-pub(crate) async fn left_behind<F: std::fmt::Debug + 'static>(seat: &Seat<F>) -> Option<String> {
+pub(crate) async fn left_behind<F: std::fmt::Debug + 'static>(context: &ClientContext<F>) -> Option<String> {
     let mut found = None;
     for _ in 0..LOOKS {
-        found = match own_below(seat, "/".to_owned()).await {
+        found = match own_below(context, "/".to_owned()).await {
             Ok(None) => return None,
             Ok(path) => path,
-            Err(_) if seat.session.state().is_over() => return None,
+            Err(_) if context.session.state().is_over() => return None,
             Err(_) => None,
         };
-        seat.sleep(Duration::from_secs(1)).await;
+        context.sleep(Duration::from_secs(1)).await;
     }
     found
 }
 
-async fn own_below<F: 'static>(seat: &Seat<F>, root: String) -> Result<Option<String>, zoolet_model::Error> {
+async fn own_below<F: 'static>(
+    context: &ClientContext<F>,
+    root: String,
+) -> Result<Option<String>, zoolet_model::Error> {
     use zoolet_model::{Error as SessionError, ErrorCode::NoNode};
-    let own: SessionId = Coordinator::session(&seat.session);
+    let own: SessionId = Coordinator::session(&context.session);
     let mut paths = vec![root];
     while let Some(path) = paths.pop() {
         let here = Path::new(Text::from(path.as_str())).unwrap();
-        if seat.session.exists(&here).await?.is_some_and(|stat| stat.ephemeral_owner == own.0) {
+        if context.session.exists(&here).await?.is_some_and(|stat| stat.ephemeral_owner == own.0) {
             return Ok(Some(path));
         }
-        let names = match seat.session.children(&here).await {
+        let names = match context.session.children(&here).await {
             Err(SessionError::Refused(NoNode)) => continue,
             names => names?,
         };

@@ -16,7 +16,7 @@ use std::time::Duration;
 use zoolet_model::{EventKind, Path};
 use zoolet_recipes::Barrier;
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 const PATH: &str = "/line/stopped";
 const WAITING: usize = 4;
@@ -27,43 +27,43 @@ enum Noted {
     Passed,
 }
 
-fn barrier(seat: &Seat<Noted>) -> Barrier<Session> {
-    Barrier::new(seat.session.clone(), &Path::from_static(PATH))
+fn barrier(context: &ClientContext<Noted>) -> Barrier<Session> {
+    Barrier::new(context.session.clone(), &Path::from_static(PATH))
 }
 
-async fn live(seat: Seat<Noted>) -> Next {
-    let done = if seat.number == WAITING { command(&seat).await } else { pass(&seat).await };
+async fn live(context: ClientContext<Noted>) -> Next {
+    let done = if context.number == WAITING { command(&context).await } else { pass(&context).await };
     done.map_or_else(|next| next, |()| Next::Done)
 }
 
 /// Closes and opens the barrier until all waiters have passed often enough.
-async fn command(seat: &Seat<Noted>) -> Result<(), Next> {
-    let barrier = barrier(seat);
-    while finished(seat).await?.len() < WAITING {
-        heard(seat, barrier.close().await)?;
-        seat.sleep(up_to(seat, 2000)).await;
-        heard(seat, barrier.open().await)?;
-        seat.sleep(up_to(seat, 300)).await;
+async fn command(context: &ClientContext<Noted>) -> Result<(), Next> {
+    let barrier = barrier(context);
+    while finished(context).await?.len() < WAITING {
+        heard(context, barrier.close().await)?;
+        context.sleep(up_to(context, 2000)).await;
+        heard(context, barrier.open().await)?;
+        context.sleep(up_to(context, 300)).await;
     }
     Ok(())
 }
 
-async fn pass(seat: &Seat<Noted>) -> Result<(), Next> {
-    let barrier = barrier(seat);
+async fn pass(context: &ClientContext<Noted>) -> Result<(), Next> {
+    let barrier = barrier(context);
     let mut round = 0;
-    while round < 6 || seat.goes_on() {
+    while round < 6 || context.goes_on() {
         round += 1;
-        seat.sleep(up_to(seat, 400)).await;
-        seat.record(Noted::Waiting);
-        let result = match seat.below(3) {
-            0 => within(seat, up_to(seat, 1000), barrier.wait()).await,
+        context.sleep(up_to(context, 400)).await;
+        context.record(Noted::Waiting);
+        let result = match context.below(3) {
+            0 => within(context, up_to(context, 1000), barrier.wait()).await,
             _ => Some(barrier.wait().await),
         };
-        if let Some(Some(())) = result.map(|result| heard(seat, result)).transpose()? {
-            seat.record(Noted::Passed);
+        if let Some(Some(())) = result.map(|result| heard(context, result)).transpose()? {
+            context.record(Noted::Passed);
         }
     }
-    finish(seat).await
+    finish(context).await
 }
 
 fn judge(ran: &Ran<Noted>) -> Result<(), String> {
@@ -97,16 +97,16 @@ fn nobody_passes_a_barrier_that_was_never_open_while_it_waited() {
 
 #[test]
 fn opening_wakes_all_who_wait_once() {
-    let live = |seat: Seat<Noted>| async move {
-        let barrier = barrier(&seat);
-        if seat.number == WAITING {
+    let live = |context: ClientContext<Noted>| async move {
+        let barrier = barrier(&context);
+        if context.number == WAITING {
             barrier.close().await.unwrap();
-            finish(&seat).await.unwrap();
-            seat.sleep(Duration::from_secs(10)).await;
+            finish(&context).await.unwrap();
+            context.sleep(Duration::from_secs(10)).await;
             assert!(barrier.open().await.unwrap());
         } else {
-            all_finished(&seat, 1).await.unwrap();
-            persist(&seat, || barrier.wait()).await.unwrap();
+            all_finished(&context, 1).await.unwrap();
+            persist(&context, || barrier.wait()).await.unwrap();
         }
         Next::Done
     };

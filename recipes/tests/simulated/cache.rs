@@ -14,7 +14,7 @@ use std::time::Duration;
 use zoolet_model::{Path, SessionId};
 use zoolet_recipes::{Change, ChildrenCache, Configuration, Coordinator, NodeCache, NodeChange, catch_up};
 use zoolet_session::Version;
-use zoolet_sim::ensemble::{Fate, Next, Plan, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Fate, Next, Plan, Ran, Scenario, run_seeds_of};
 
 const PATH: Path = Path::from_static("/conf");
 const CHILDREN: u64 = 3;
@@ -40,94 +40,94 @@ fn child(number: u64) -> Path {
     Path::new(format!("{PATH}/{number}").into()).unwrap()
 }
 
-pub(crate) async fn live(seat: Seat<Noted>) -> Next {
-    let done = if seat.number < WRITERS { write(&seat).await } else { follow(&seat).await };
+pub(crate) async fn live(context: ClientContext<Noted>) -> Next {
+    let done = if context.number < WRITERS { write(&context).await } else { follow(&context).await };
     done.map_or_else(|next| next, |()| Next::Done)
 }
 
-async fn write(seat: &Seat<Noted>) -> Result<(), Next> {
-    let session = &seat.session;
+async fn write(context: &ClientContext<Noted>) -> Result<(), Next> {
+    let session = &context.session;
     let mut number = 0;
-    while number < 25 || seat.goes_on() {
+    while number < 25 || context.goes_on() {
         number += 1;
-        let data = bytes::Bytes::from(match seat.below(4) {
+        let data = bytes::Bytes::from(match context.below(4) {
             0 => "nonsense".to_owned(),
-            _ => format!("{}", 1000 * seat.number + number),
+            _ => format!("{}", 1000 * context.number + number),
         });
-        let path = if seat.below(8) == 0 { PATH } else { child(seat.below(CHILDREN)) };
-        let result = match seat.below(3) {
+        let path = if context.below(8) == 0 { PATH } else { child(context.below(CHILDREN)) };
+        let result = match context.below(3) {
             0 => session.create(&path, data).await.map(drop),
             1 => session.delete(&path, Version::Any).await,
             _ => session.set(&path, data, Version::Any).await.map(drop),
         };
-        heard(seat, result.map_err(Into::into))?;
+        heard(context, result.map_err(Into::into))?;
         let _ = session.create(&PATH, None).await;
-        seat.sleep(up_to(seat, 300)).await;
+        context.sleep(up_to(context, 300)).await;
     }
-    finish(seat).await
+    finish(context).await
 }
 
-async fn follow(seat: &Seat<Noted>) -> Result<(), Next> {
-    let c = || seat.session.clone();
+async fn follow(context: &ClientContext<Noted>) -> Result<(), Next> {
+    let c = || context.session.clone();
     let (all, one) = (PATH, child(0));
-    let mut children = persist(seat, || ChildrenCache::new(c(), &all)).await?;
-    let mut node = persist(seat, || NodeCache::new(c(), &one)).await?;
+    let mut children = persist(context, || ChildrenCache::new(c(), &all)).await?;
+    let mut node = persist(context, || NodeCache::new(c(), &one)).await?;
     let parse = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or_default().parse::<u32>();
     let mut configuration = Configuration::new(c(), &one, None, parse);
-    seat.record(Noted::Follows(Coordinator::session(&seat.session)));
+    context.record(Noted::Follows(Coordinator::session(&context.session)));
     let mut newest: BTreeMap<String, i64> = BTreeMap::new();
     let (mut told, mut last_good) = (None, None);
     let mut is_last = false;
     loop {
-        let writers = finished(seat).await?;
+        let writers = finished(context).await?;
         if (0..WRITERS).all(|writer| writers.contains(&writer)) {
-            persist(seat, || catch_up(&seat.session)).await?;
+            persist(context, || catch_up(&context.session)).await?;
             is_last = true;
         }
         // The last round reads until no more changes come.
-        let patience = if is_last { Duration::from_secs(20) } else { up_to(seat, 200) };
-        while let Some(change) = within(seat, patience, children.next()).await {
-            match heard(seat, change)? {
+        let patience = if is_last { Duration::from_secs(20) } else { up_to(context, 200) };
+        while let Some(change) = within(context, patience, children.next()).await {
+            match heard(context, change)? {
                 Some(Change::Put { name, content: (_, stat) }) => {
                     let before = newest.insert(name.to_string(), stat.mzxid);
                     if before.is_some_and(|before| before >= stat.mzxid) {
-                        seat.record(Noted::Wrong(format!("{name} of {} after {before:?}", stat.mzxid)));
+                        context.record(Noted::Wrong(format!("{name} of {} after {before:?}", stat.mzxid)));
                     }
                 }
-                Some(Change::Gap) => seat.record(Noted::Gap),
+                Some(Change::Gap) => context.record(Noted::Gap),
                 Some(Change::Gone { .. } | Change::Complete) | None => {}
             }
         }
-        while let Some(content) = within(seat, patience, node.next()).await {
-            let Some(NodeChange::Now(content)) = heard(seat, content)? else { continue };
+        while let Some(content) = within(context, patience, node.next()).await {
+            let Some(NodeChange::Now(content)) = heard(context, content)? else { continue };
             let version = content.map(|(_, stat)| stat.mzxid);
             if told == Some(version) {
-                seat.record(Noted::Wrong(format!("{version:?} is told twice")));
+                context.record(Noted::Wrong(format!("{version:?} is told twice")));
             }
             told = Some(version);
         }
-        while let Some(update) = within(seat, patience, configuration.next()).await {
-            if let Some(zoolet_recipes::Update::Accepted(bytes)) = heard(seat, update)? {
+        while let Some(update) = within(context, patience, configuration.next()).await {
+            if let Some(zoolet_recipes::Update::Accepted(bytes)) = heard(context, update)? {
                 last_good = parse(&bytes).ok();
             }
             if configuration.value().copied() != last_good {
-                seat.record(Noted::Wrong(format!(
+                context.record(Noted::Wrong(format!(
                     "{:?}, and the last good one was {last_good:?}",
                     configuration.value()
                 )));
             }
         }
         if is_last {
-            seat.record(Noted::Quiet);
+            context.record(Noted::Quiet);
             break;
         }
     }
     // Reads the final state from a server that is up to date.
-    persist(seat, || catch_up(&seat.session)).await?;
+    persist(context, || catch_up(&context.session)).await?;
     for number in 0..CHILDREN {
         let path = child(number);
-        let found = persist(seat, || async {
-            match seat.session.get(&path).await {
+        let found = persist(context, || async {
+            match context.session.get(&path).await {
                 Err(zoolet_model::Error::Refused(zoolet_model::ErrorCode::NoNode)) => Ok(None),
                 found => Ok(Some(found?)),
             }
@@ -135,13 +135,13 @@ async fn follow(seat: &Seat<Noted>) -> Result<(), Next> {
         .await?;
         let cached = children.child(&number.to_string());
         if cached.map(|(data, stat)| (data, stat.mzxid)) != found.as_ref().map(|(data, stat)| (data, stat.mzxid)) {
-            seat.record(Noted::Wrong(format!("{number}: {cached:?} is {found:?}")));
+            context.record(Noted::Wrong(format!("{number}: {cached:?} is {found:?}")));
         }
         if number == 0 && node.current().map(|(_, stat)| stat.mzxid) != found.as_ref().map(|(_, stat)| stat.mzxid) {
-            seat.record(Noted::Wrong(format!("{:?} is {found:?}", node.current())));
+            context.record(Noted::Wrong(format!("{:?} is {found:?}", node.current())));
         }
     }
-    seat.record(Noted::Same);
+    context.record(Noted::Same);
     Ok(())
 }
 
@@ -187,19 +187,19 @@ fn caches_are_as_the_tree_in_the_end() {
 
 #[test]
 fn a_gap_is_told_where_changes_may_have_been_missed() {
-    let live = |seat: Seat<Noted>| async move {
-        let mut cache = ChildrenCache::new(seat.session.clone(), &PATH).await.unwrap();
-        let writer = seat.clone();
-        seat.spawn(async move {
+    let live = |context: ClientContext<Noted>| async move {
+        let mut cache = ChildrenCache::new(context.session.clone(), &PATH).await.unwrap();
+        let writer = context.clone();
+        context.spawn(async move {
             writer.sleep(Duration::from_secs(20)).await;
             // The connection breaks before the reply.
             let _ = writer.session.create(&PATH, None).await;
         });
         let mut gaps = 0;
-        while let Some(change) = within(&seat, Duration::from_secs(60), cache.next()).await {
+        while let Some(change) = within(&context, Duration::from_secs(60), cache.next()).await {
             gaps += u32::from(change.unwrap() == Change::Gap);
         }
-        seat.record(if gaps == 1 { Noted::Same } else { Noted::Wrong(format!("{gaps} gaps")) });
+        context.record(if gaps == 1 { Noted::Same } else { Noted::Wrong(format!("{gaps} gaps")) });
         Next::Done
     };
     let cut = |seed| {
@@ -225,17 +225,17 @@ fn without_an_ensemble_the_value_is_the_one_that_was_handed_in() {
         timeouts_ms: (16_000, 16_000),
         ..Scenario::peaceful(seed, 1)
     };
-    let live = |seat: Seat<Noted>| async move {
-        while seat.session.state() == zoolet_model::SessionState::Connected {
-            seat.sleep(Duration::from_millis(100)).await;
+    let live = |context: ClientContext<Noted>| async move {
+        while context.session.state() == zoolet_model::SessionState::Connected {
+            context.sleep(Duration::from_millis(100)).await;
         }
         let parse = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or_default().parse::<u32>();
-        let mut interval = Configuration::new(seat.session.clone(), &PATH, Some(7), parse);
+        let mut interval = Configuration::new(context.session.clone(), &PATH, Some(7), parse);
         assert_eq!(interval.value(), Some(&7));
-        assert_eq!(within(&seat, Duration::from_millis(100), interval.next()).await, None);
+        assert_eq!(within(&context, Duration::from_millis(100), interval.next()).await, None);
         assert_eq!(interval.value(), Some(&7));
         assert_eq!(interval.next().await, Ok(zoolet_recipes::Update::Absent));
-        seat.session.create(&PATH, bytes::Bytes::from_static(b"8")).await.unwrap();
+        context.session.create(&PATH, bytes::Bytes::from_static(b"8")).await.unwrap();
         assert!(matches!(interval.next().await, Ok(zoolet_recipes::Update::Accepted(_))));
         assert_eq!(interval.value(), Some(&8));
         Next::Done
@@ -253,12 +253,12 @@ fn a_node_cache_says_where_it_may_have_missed_something() {
         timeouts_ms: (16_000, 16_000),
         ..Scenario::peaceful(seed, 1)
     };
-    let live = |seat: Seat<Noted>| async move {
-        let mut node = NodeCache::new(seat.session.clone(), &PATH).await.unwrap();
+    let live = |context: ClientContext<Noted>| async move {
+        let mut node = NodeCache::new(context.session.clone(), &PATH).await.unwrap();
         assert_eq!(node.next().await, Ok(NodeChange::Now(None)));
         assert_eq!(node.next().await, Ok(NodeChange::Gap));
-        assert_eq!(within(&seat, Duration::from_secs(2), node.next()).await, None);
-        seat.session.create(&PATH, bytes::Bytes::from_static(b"8")).await.unwrap();
+        assert_eq!(within(&context, Duration::from_secs(2), node.next()).await, None);
+        context.session.create(&PATH, bytes::Bytes::from_static(b"8")).await.unwrap();
         assert!(matches!(node.next().await, Ok(NodeChange::Now(Some(_)))));
         Next::Done
     };
@@ -269,15 +269,15 @@ fn a_node_cache_says_where_it_may_have_missed_something() {
 /// child.
 #[test]
 fn what_is_not_followed_is_not_read() {
-    let live = |seat: Seat<Noted>| async move {
-        seat.session.create(&PATH, None).await.unwrap();
+    let live = |context: ClientContext<Noted>| async move {
+        context.session.create(&PATH, None).await.unwrap();
         for number in 0..CHILDREN {
-            seat.session.create(&child(number), None).await.unwrap();
+            context.session.create(&child(number), None).await.unwrap();
         }
-        let mut cache = ChildrenCache::new(seat.session.clone(), &PATH).await.unwrap();
+        let mut cache = ChildrenCache::new(context.session.clone(), &PATH).await.unwrap();
         while cache.next().await.unwrap() != Change::Complete {}
-        seat.session.set(&PATH, bytes::Bytes::from_static(b"new"), Version::Any).await.unwrap();
-        assert_eq!(within(&seat, Duration::from_secs(2), cache.next()).await, None);
+        context.session.set(&PATH, bytes::Bytes::from_static(b"new"), Version::Any).await.unwrap();
+        assert_eq!(within(&context, Duration::from_secs(2), cache.next()).await, None);
         Next::Done
     };
     let listed_once = |ran: &Ran<Noted>| match ran.lists_of(0) {

@@ -4,7 +4,7 @@ use crate::intercepted::{Answer, Intercepted};
 use zoolet_model::{Error as SessionError, ErrorCode, OpResult, Path, Reply, Request, WriteOp};
 use zoolet_recipes::{Coordinator, Error, Queue};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Next, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Scenario, run_seeds_of};
 
 const PATH: Path = Path::from_static("/jobs");
 const RESULT: Path = Path::from_static("/result");
@@ -34,9 +34,9 @@ fn ends_before_the_reply(session: &Session) -> Intercepted {
     })
 }
 
-fn each<W: Future<Output = ()>>(body: impl Fn(Seat<()>) -> W + Copy + Sync + 'static) {
-    let live = move |seat: Seat<()>| async move {
-        body(seat).await;
+fn each<W: Future<Output = ()>>(body: impl Fn(ClientContext<()>) -> W + Copy + Sync + 'static) {
+    let live = move |context: ClientContext<()>| async move {
+        body(context).await;
         Next::Done
     };
     run_seeds_of(4, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
@@ -46,15 +46,15 @@ fn each<W: Future<Output = ()>>(body: impl Fn(Seat<()>) -> W + Copy + Sync + 'st
 /// done.
 #[test]
 fn a_claim_whose_session_ends_after_its_completion_is_not_called_lost() {
-    each(async |seat| {
-        let queue = Queue::new(ends_before_the_reply(&seat.session), &PATH).unwrap();
+    each(async |context| {
+        let queue = Queue::new(ends_before_the_reply(&context.session), &PATH).unwrap();
         queue.put("weld 17").await.unwrap();
         let claim = queue.claim().await.unwrap();
         let result = zoolet_session::CreateOptions::default().request(&RESULT, None);
         assert_eq!(claim.complete([result]).await, Err(Error::Session(SessionError::Closed)));
     });
-    each(async |seat| {
-        let queue = Queue::new(ends_before_the_reply(&seat.session), &PATH).unwrap();
+    each(async |context| {
+        let queue = Queue::new(ends_before_the_reply(&context.session), &PATH).unwrap();
         queue.put("poison").await.unwrap();
         assert_eq!(queue.claim().await.unwrap().bury().await, Err(Error::Session(SessionError::Closed)));
     });
@@ -63,13 +63,13 @@ fn a_claim_whose_session_ends_after_its_completion_is_not_called_lost() {
 /// The claim is an ephemeral of its session, and this call sends nothing.
 #[test]
 fn a_claim_whose_session_ended_before_the_call_is_lost() {
-    each(async |seat| {
-        let queue = Queue::new(seat.session.clone(), &PATH).unwrap();
+    each(async |context| {
+        let queue = Queue::new(context.session.clone(), &PATH).unwrap();
         for _ in 0..2 {
             queue.put("weld 17").await.unwrap();
         }
         let (completed, buried) = (queue.claim().await.unwrap(), queue.claim().await.unwrap());
-        seat.session.clone().close().await.unwrap();
+        context.session.clone().close().await.unwrap();
         assert_eq!(completed.complete([]).await, Err(Error::Lost));
         assert_eq!(buried.bury().await, Err(Error::Lost));
     });

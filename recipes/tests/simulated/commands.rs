@@ -12,7 +12,7 @@ use std::time::Duration;
 use zoolet_model::Path;
 use zoolet_recipes::{Barrier, Error, EventHandle, Reset, RollingRestart, Semaphore};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Fate, MS, Next, Ran, SECOND, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Fate, MS, Next, Ran, SECOND, Scenario, run_seeds_of};
 
 const PATH: Path = Path::from_static("/commanded");
 const COMMANDERS: usize = 2;
@@ -34,12 +34,16 @@ fn scenario(seed: u64) -> Scenario {
     scenario
 }
 
-async fn call<T>(seat: &Seat<Noted>, call: impl Future<Output = Result<T, Error>>, told: fn(&T) -> Option<bool>) {
-    seat.record(Noted::Calls);
+async fn call<T>(
+    context: &ClientContext<Noted>,
+    call: impl Future<Output = Result<T, Error>>,
+    told: fn(&T) -> Option<bool>,
+) {
+    context.record(Noted::Calls);
     // Sessions live as long as their clients in this scenario.
     let done = call.await.unwrap();
-    seat.record(Noted::Called(told(&done)));
-    seat.sleep(Duration::from_millis(seat.below(60))).await;
+    context.record(Noted::Called(told(&done)));
+    context.sleep(Duration::from_millis(context.below(60))).await;
 }
 
 /// Checks that each call changed the znode at most once, and as often as it reported.
@@ -77,13 +81,13 @@ fn judge_of(ran: &Ran<Noted>, path: &str) -> Result<(), String> {
 
 #[test]
 fn a_barrier_that_somebody_else_closes_is_not_opened_twice_by_one_call() {
-    let live = |seat: Seat<Noted>| async move {
-        let barrier: Barrier<Session> = Barrier::new(seat.session.clone(), &PATH);
+    let live = |context: ClientContext<Noted>| async move {
+        let barrier: Barrier<Session> = Barrier::new(context.session.clone(), &PATH);
         for _ in 0..CALLS {
-            if seat.below(2) == 0 {
-                call(&seat, barrier.close(), |changed| Some(*changed)).await;
+            if context.below(2) == 0 {
+                call(&context, barrier.close(), |changed| Some(*changed)).await;
             } else {
-                call(&seat, barrier.open(), |changed| Some(*changed)).await;
+                call(&context, barrier.open(), |changed| Some(*changed)).await;
             }
         }
         Next::Done
@@ -93,13 +97,13 @@ fn a_barrier_that_somebody_else_closes_is_not_opened_twice_by_one_call() {
 
 #[test]
 fn a_signal_that_somebody_else_gives_is_not_taken_back_by_a_call_of_before() {
-    let live = |seat: Seat<Noted>| async move {
-        let handle: EventHandle<Session> = EventHandle::new(seat.session.clone(), &PATH, Reset::Manual);
+    let live = |context: ClientContext<Noted>| async move {
+        let handle: EventHandle<Session> = EventHandle::new(context.session.clone(), &PATH, Reset::Manual);
         for _ in 0..CALLS {
-            if seat.below(2) == 0 {
-                call(&seat, handle.set(), |changed| Some(*changed)).await;
+            if context.below(2) == 0 {
+                call(&context, handle.set(), |changed| Some(*changed)).await;
             } else {
-                call(&seat, handle.reset(), |()| None).await;
+                call(&context, handle.reset(), |()| None).await;
             }
         }
         Next::Done
@@ -109,12 +113,12 @@ fn a_signal_that_somebody_else_gives_is_not_taken_back_by_a_call_of_before() {
 
 #[test]
 fn a_size_that_somebody_else_sets_is_not_overwritten_by_a_call_of_before() {
-    let live = |seat: Seat<Noted>| async move {
+    let live = |context: ClientContext<Noted>| async move {
         // Creating the znode is a change too, so the calls must find it.
-        drop(seat.session.create(&PATH, None).await);
-        let semaphore: Semaphore<Session> = Semaphore::new(seat.session.clone(), &PATH).unwrap();
+        drop(context.session.create(&PATH, None).await);
+        let semaphore: Semaphore<Session> = Semaphore::new(context.session.clone(), &PATH).unwrap();
         for _ in 0..CALLS {
-            call(&seat, semaphore.resize(seat.below(9) as u32), |()| None).await;
+            call(&context, semaphore.resize(context.below(9) as u32), |()| None).await;
         }
         Next::Done
     };
@@ -123,13 +127,13 @@ fn a_size_that_somebody_else_sets_is_not_overwritten_by_a_call_of_before() {
 
 #[test]
 fn a_permit_that_was_given_again_is_not_given_back_by_a_call_of_before() {
-    let live = |seat: Seat<Noted>| async move {
-        let gate: RollingRestart<Session> = RollingRestart::new(seat.session.clone(), &PATH, 1).unwrap();
+    let live = |context: ClientContext<Noted>| async move {
+        let gate: RollingRestart<Session> = RollingRestart::new(context.session.clone(), &PATH, 1).unwrap();
         for _ in 0..CALLS {
-            if seat.below(2) == 0 {
-                call(&seat, gate.begin("gw-a"), |_| None).await;
+            if context.below(2) == 0 {
+                call(&context, gate.begin("gw-a"), |_| None).await;
             } else {
-                call(&seat, gate.done("gw-a"), |()| None).await;
+                call(&context, gate.done("gw-a"), |()| None).await;
             }
         }
         Next::Done

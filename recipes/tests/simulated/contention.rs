@@ -10,107 +10,108 @@ use std::time::Duration;
 use zoolet_model::{Error as SessionError, ErrorCode, Path, Request};
 use zoolet_recipes::{Contender, Contention, Coordinator, Error, Grant, Holding, Lock, Mode, ReadWriteLock, Revoked};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Fate, Next, Ran, SECOND, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Fate, Next, Ran, SECOND, Scenario, run_seeds_of};
 use zoolet_zab::ServerId;
 
 const PARENT: &str = "/locks/valve";
 /// The client that plays the operator. The others hold and wait.
 const OPERATOR: usize = 3;
 
-fn lock(seat: &Seat<Noted>) -> Lock<Session> {
-    Lock::new(seat.session.clone(), &Path::from_static(PARENT))
+fn lock(context: &ClientContext<Noted>) -> Lock<Session> {
+    Lock::new(context.session.clone(), &Path::from_static(PARENT))
 }
 
-fn line(seat: &Seat<Noted>) -> Contention<Session> {
-    Contention::new(seat.session.clone(), &Path::from_static(PARENT))
+fn line(context: &ClientContext<Noted>) -> Contention<Session> {
+    Contention::new(context.session.clone(), &Path::from_static(PARENT))
 }
 
 /// Holds a grant until a release is requested, or for a while whatever is requested.
-async fn hold(seat: &Seat<Noted>, grant: Grant<Session>) {
+async fn hold(context: &ClientContext<Noted>, grant: Grant<Session>) {
     let token = grant.token().0;
-    act(seat, &grant, Mode::Exclusive).await;
-    let patience = Duration::from_millis(seat.below(3000));
-    if seat.below(2) == 0 {
-        let _ = within(seat, patience, grant.asked_to_release()).await;
+    act(context, &grant, Mode::Exclusive).await;
+    let patience = Duration::from_millis(context.below(3000));
+    if context.below(2) == 0 {
+        let _ = within(context, patience, grant.asked_to_release()).await;
     } else {
         // After a break it writes on until it learns of the break.
         for _ in 0..8 {
-            write(seat, token, &grant.fenced()).await;
-            seat.sleep(patience / 8).await;
+            write(context, token, &grant.fenced()).await;
+            context.sleep(patience / 8).await;
         }
     }
-    give_up(seat, grant).await;
+    give_up(context, grant).await;
 }
 
-async fn work(seat: Seat<Noted>) -> Next {
-    let lock = lock(&seat);
-    again_and_again(&seat, 6, &[PARENT], async || {
+async fn work(context: ClientContext<Noted>) -> Next {
+    let lock = lock(&context);
+    again_and_again(&context, 6, &[PARENT], async || {
         // The operator may also break the place of a waiter.
         let Some(grant) = unless_broken(lock.acquire().await.map(Some))? else { return Ok(false) };
-        hold(&seat, grant).await;
+        hold(&context, grant).await;
         Ok(true)
     })
     .await
 }
 
 /// Records an error unless only the first contender holds and the numbers increase.
-fn note_disorder(seat: &Seat<Noted>, contenders: &[Contender]) {
+fn note_disorder(context: &ClientContext<Noted>, contenders: &[Contender]) {
     let holders = contenders.iter().filter(|contender| contender.holds).count();
     let number = |contender: &Contender| contender.path[contender.path.len() - 10..].to_owned();
     let is_in_order = contenders.windows(2).all(|pair| number(&pair[0]) < number(&pair[1]));
     if !is_in_order || holders != contenders.len().min(1) || contenders.first().is_some_and(|first| !first.holds) {
-        seat.record(Noted::Wrong(format!("{contenders:?}")));
+        context.record(Noted::Wrong(format!("{contenders:?}")));
     }
 }
 
-async fn operate(seat: Seat<Noted>) -> Next {
-    let line = line(&seat);
+async fn operate(context: ClientContext<Noted>) -> Next {
+    let line = line(&context);
     let mut round = 0;
-    while round < 20 || seat.goes_on() {
+    while round < 20 || context.goes_on() {
         round += 1;
-        seat.sleep(Duration::from_millis(seat.below(1000))).await;
-        if let Some(next) = is_over(&seat) {
+        context.sleep(Duration::from_millis(context.below(1000))).await;
+        if let Some(next) = is_over(&context) {
             return next;
         }
         let Ok(contenders) = line.contenders().await else { continue };
-        note_disorder(&seat, &contenders);
+        note_disorder(&context, &contenders);
         if contenders.is_empty() {
             continue;
         }
-        let chosen = &contenders[if seat.below(2) == 0 { 0 } else { seat.below(contenders.len() as u64) as usize }];
+        let chosen =
+            &contenders[if context.below(2) == 0 { 0 } else { context.below(contenders.len() as u64) as usize }];
         let why = format!("round {round}");
-        let outcome = match seat.below(4) {
+        let outcome = match context.below(4) {
             0 => {
-                seat.record(Noted::Breaking(chosen.path.to_string()));
+                context.record(Noted::Breaking(chosen.path.to_string()));
                 line.break_grant(chosen, &why).await
             }
             1 | 2 => {
-                seat.record(Noted::Breaking(chosen.path.to_string()));
-                line.revoke(chosen, Duration::from_millis(seat.below(1500)), &why).await
+                context.record(Noted::Breaking(chosen.path.to_string()));
+                line.revoke(chosen, Duration::from_millis(context.below(1500)), &why).await
             }
             _ => line.ask_to_release(chosen).await.map(|()| Revoked::Released),
         };
         if outcome == Ok(Revoked::Broken) {
-            note_missing_audit(&seat, chosen, &why).await;
+            note_missing_audit(&context, chosen, &why).await;
         }
     }
     Next::Done
 }
 
 /// Only this operator writes the audit, so its line has to be the last.
-async fn note_missing_audit(seat: &Seat<Noted>, broken: &Contender, why: &str) {
+async fn note_missing_audit(context: &ClientContext<Noted>, broken: &Contender, why: &str) {
     let name = broken.path.rsplit('/').next().unwrap();
     let line = format!("session {:#x} of {name}: {why}\n", broken.session.0);
-    if let Ok((audit, _)) = seat.session.get(&Path::from_static(PARENT)).await {
+    if let Ok((audit, _)) = context.session.get(&Path::from_static(PARENT)).await {
         let audit = audit.map(|audit| String::from_utf8_lossy(&audit).into_owned()).unwrap_or_default();
         if !audit.ends_with(&line) {
-            seat.record(Noted::Wrong(format!("the audit of {line:?} is {audit:?}")));
+            context.record(Noted::Wrong(format!("the audit of {line:?} is {audit:?}")));
         }
     }
 }
 
-pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
-    if seat.number == OPERATOR { operate(seat).await } else { work(seat).await }
+pub(crate) async fn cycle(context: ClientContext<Noted>) -> Next {
+    if context.number == OPERATOR { operate(context).await } else { work(context).await }
 }
 
 #[test]
@@ -126,55 +127,55 @@ const TIMEOUT_MAX_MS: u32 = 6000;
 /// It records each instant that it reads while the grant is held. When the grant comes into doubt,
 /// one half of the holders give it up. The others keep it and record the instants that they still
 /// read.
-async fn drive(seat: &Seat<Noted>, grant: Grant<Session>) {
+async fn drive(context: &ClientContext<Noted>, grant: Grant<Session>) {
     let token = grant.token().0;
-    seat.record(Noted::Granted(token, Mode::Exclusive));
-    seat.record(Noted::Placed(token, grant.path().to_string()));
-    let is_stubborn = seat.below(2) == 0;
+    context.record(Noted::Granted(token, Mode::Exclusive));
+    context.record(Noted::Placed(token, grant.path().to_string()));
+    let is_stubborn = context.below(2) == 0;
     let telling = async {
-        for _ in 0..20 + seat.below(40) {
-            seat.record(Noted::Safe(token, seat.true_us(grant.safe_until())));
-            seat.sleep(Duration::from_millis(20 + seat.below(200))).await;
+        for _ in 0..20 + context.below(40) {
+            context.record(Noted::Safe(token, context.true_us(grant.safe_until())));
+            context.sleep(Duration::from_millis(20 + context.below(200))).await;
         }
     };
     if grant.run(telling).await.is_err() && is_stubborn {
-        let _ = within(seat, Duration::from_secs(10), async {
+        let _ = within(context, Duration::from_secs(10), async {
             let mut holdings = grant.holdings();
             while holdings.next().await.is_some_and(|holding| holding != Holding::Lost) {
-                seat.record(Noted::Safe(token, seat.true_us(grant.safe_until())));
+                context.record(Noted::Safe(token, context.true_us(grant.safe_until())));
             }
         })
         .await;
     }
     // The hardware may run on until the last instant that it was told.
-    let left = grant.safe_until().remaining(seat.now());
+    let left = grant.safe_until().remaining(context.now());
     if grant.holding() != Holding::Lost {
-        seat.sleep(left).await;
+        context.sleep(left).await;
     }
-    give_up(seat, grant).await;
+    give_up(context, grant).await;
 }
 
 /// Client 3 revokes grants safely; the others drive hardware by `safe_until`.
-pub(crate) async fn safely(seat: Seat<Noted>) -> Next {
-    let lock = lock(&seat);
-    if seat.number != OPERATOR {
-        return again_and_again(&seat, 2, &[PARENT], async || {
+pub(crate) async fn safely(context: ClientContext<Noted>) -> Next {
+    let lock = lock(&context);
+    if context.number != OPERATOR {
+        return again_and_again(&context, 2, &[PARENT], async || {
             let Some(grant) = unless_broken(lock.acquire().await.map(Some))? else { return Ok(false) };
-            drive(&seat, grant).await;
+            drive(&context, grant).await;
             Ok(true)
         })
         .await;
     }
-    let line = line(&seat);
-    while seat.goes_on() {
-        seat.sleep(Duration::from_millis(seat.below(1500))).await;
-        if let Some(next) = is_over(&seat) {
+    let line = line(&context);
+    while context.goes_on() {
+        context.sleep(Duration::from_millis(context.below(1500))).await;
+        if let Some(next) = is_over(&context) {
             return next;
         }
         let Ok(contenders) = line.contenders().await else { continue };
         let Some(holder) = contenders.first() else { continue };
-        seat.record(Noted::Withdrawing(holder.path.to_string()));
-        let (patience, timeout_max) = (Duration::from_millis(seat.below(800)), TIMEOUT_MAX_MS.into());
+        context.record(Noted::Withdrawing(holder.path.to_string()));
+        let (patience, timeout_max) = (Duration::from_millis(context.below(800)), TIMEOUT_MAX_MS.into());
         let _ = line.revoke_safely(holder, patience, Duration::from_millis(timeout_max), "drawn").await;
     }
     Next::Done
@@ -202,33 +203,33 @@ const FULL_S: f64 = 9.5;
 /// Holds the lock, and records every 100 ms until when its hardware may run.
 ///
 /// It writes as often. The answers show that its session lives, so no check of its znode is due.
-async fn tell_often(seat: &Seat<Noted>) {
-    let grant = lock(seat).acquire().await.unwrap();
+async fn tell_often(context: &ClientContext<Noted>) {
+    let grant = lock(context).acquire().await.unwrap();
     let token = grant.token().0;
-    seat.record(Noted::Granted(token, Mode::Exclusive));
-    seat.record(Noted::Placed(token, grant.path().to_string()));
+    context.record(Noted::Granted(token, Mode::Exclusive));
+    context.record(Noted::Placed(token, grant.path().to_string()));
     let mut holdings = grant.holdings();
     for _ in 0..200 {
-        write(seat, token, &grant.fenced()).await;
+        write(context, token, &grant.fenced()).await;
         let lost = async { while holdings.next().await.is_some_and(|holding| holding != Holding::Lost) {} };
-        let is_lost = within(seat, Duration::from_millis(100), lost).await.is_some();
-        if seat.now() < grant.safe_until() {
-            seat.record(Noted::Safe(token, seat.true_us(grant.safe_until())));
+        let is_lost = within(context, Duration::from_millis(100), lost).await.is_some();
+        if context.now() < grant.safe_until() {
+            context.record(Noted::Safe(token, context.true_us(grant.safe_until())));
         }
         if is_lost {
             break;
         }
     }
-    seat.record(Noted::Released(token));
+    context.record(Noted::Released(token));
 }
 
 /// Takes every watch that the server has room for, and keeps them.
-async fn take_all_watches(seat: &Seat<Noted>) {
+async fn take_all_watches(context: &ClientContext<Noted>) {
     let mut watches = Vec::new();
-    while let Some(watch) = watch_something(seat, watches.len()).await {
+    while let Some(watch) = watch_something(context, watches.len()).await {
         watches.push(watch);
     }
-    until(seat, 18.0).await;
+    until(context, 18.0).await;
 }
 
 /// A safe revocation while the holder's watch cannot be registered again:
@@ -236,36 +237,36 @@ async fn take_all_watches(seat: &Seat<Noted>) {
 /// - Client 1 takes all remaining watches of the server before client 0 is back.
 /// - Client 2 is next in the line.
 /// - Client 3 revokes the grant safely while client 0 is cut off.
-pub(crate) async fn unwatched(seat: Seat<Noted>) -> Next {
-    match seat.number {
-        0 => tell_often(&seat).await,
+pub(crate) async fn unwatched(context: ClientContext<Noted>) -> Next {
+    match context.number {
+        0 => tell_often(&context).await,
         1 => {
-            until(&seat, FULL_S).await;
-            take_all_watches(&seat).await;
+            until(&context, FULL_S).await;
+            take_all_watches(&context).await;
         }
         2 => {
-            until(&seat, WAITS_S).await;
-            let grant = lock(&seat).acquire().await.unwrap();
-            seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
-            seat.record(Noted::Placed(grant.token().0, grant.path().to_string()));
-            seat.record(Noted::Released(grant.token().0));
+            until(&context, WAITS_S).await;
+            let grant = lock(&context).acquire().await.unwrap();
+            context.record(Noted::Granted(grant.token().0, Mode::Exclusive));
+            context.record(Noted::Placed(grant.token().0, grant.path().to_string()));
+            context.record(Noted::Released(grant.token().0));
             grant.release().await.unwrap();
         }
         _ => {
-            until(&seat, REVOKES_S).await;
-            let holder = first_of(&seat, 2).await;
-            seat.record(Noted::Withdrawing(holder.path.to_string()));
+            until(&context, REVOKES_S).await;
+            let holder = first_of(&context, 2).await;
+            context.record(Noted::Withdrawing(holder.path.to_string()));
             let (patience, timeout_max) = (Duration::from_millis(200), Duration::from_millis(TIMEOUT_MAX_MS.into()));
-            assert_eq!(line(&seat).revoke_safely(&holder, patience, timeout_max, "full").await, Ok(Revoked::Broken));
+            assert_eq!(line(&context).revoke_safely(&holder, patience, timeout_max, "full").await, Ok(Revoked::Broken));
         }
     }
     Next::Done
 }
 
 /// Watches a znode that never exists; `None` if the server has no room for the watch.
-async fn watch_something(seat: &Seat<Noted>, number: usize) -> Option<<Session as Coordinator>::Watch> {
+async fn watch_something(context: &ClientContext<Noted>, number: usize) -> Option<<Session as Coordinator>::Watch> {
     let request = Request::Exists { path: format!("/watched-{number}").into(), watch: true };
-    let (ticket, watch) = Coordinator::submit_watching(&seat.session, request);
+    let (ticket, watch) = Coordinator::submit_watching(&context.session, request);
     match ticket.await {
         Err(SessionError::Refused(ErrorCode::SystemError)) => None,
         // The znode does not exist.
@@ -314,12 +315,12 @@ fn a_holder_that_no_watch_tells_of_its_withdrawal_reads_no_later_instant() {
 /// While the grant is not withdrawn, checks of its znode replace the watch.
 #[test]
 fn a_holder_whose_watch_is_refused_goes_on_to_read_later_instants() {
-    let body = async |seat: Seat<Noted>| {
-        if seat.number == 0 {
-            tell_often(&seat).await;
+    let body = async |context: ClientContext<Noted>| {
+        if context.number == 0 {
+            tell_often(&context).await;
         } else {
-            until(&seat, WAITS_S).await;
-            take_all_watches(&seat).await;
+            until(&context, WAITS_S).await;
+            take_all_watches(&context).await;
         }
         Next::Done
     };
@@ -345,15 +346,15 @@ fn a_holder_whose_watch_is_refused_goes_on_to_read_later_instants() {
 /// znode without a watch, to know the version that its checks need.
 #[test]
 fn a_holder_whose_server_never_had_room_for_its_watch_reads_later_instants() {
-    let body = async |seat: Seat<Noted>| {
-        match seat.number {
+    let body = async |context: ClientContext<Noted>| {
+        match context.number {
             0 => {
-                until(&seat, 3.0).await;
-                tell_often(&seat).await;
+                until(&context, 3.0).await;
+                tell_often(&context).await;
             }
             1 => {
-                until(&seat, 1.0).await;
-                take_all_watches(&seat).await;
+                until(&context, 1.0).await;
+                take_all_watches(&context).await;
             }
             _ => {}
         }
@@ -379,10 +380,10 @@ fn a_holder_whose_server_never_had_room_for_its_watch_reads_later_instants() {
 /// A watch and the session's pings keep the grant out of doubt.
 #[test]
 fn a_holder_that_nothing_hinders_reads_its_znode_once_and_writes_nothing() {
-    let body = async |seat: Seat<Noted>| {
-        let grant = lock(&seat).acquire().await.unwrap();
-        let before = seat.now();
-        assert_eq!(within(&seat, Duration::from_secs(60), grant.doubted()).await, None);
+    let body = async |context: ClientContext<Noted>| {
+        let grant = lock(&context).acquire().await.unwrap();
+        let before = context.now();
+        assert_eq!(within(&context, Duration::from_secs(60), grant.doubted()).await, None);
         assert!(grant.safe_until() > before + Duration::from_secs(50));
         Next::Done
     };
@@ -395,31 +396,31 @@ fn a_holder_that_nothing_hinders_reads_its_znode_once_and_writes_nothing() {
 }
 
 /// Returns the first contender, and asserts that there are `count` of them.
-async fn first_of(seat: &Seat<Noted>, count: usize) -> Contender {
-    let contenders = line(seat).contenders().await.unwrap();
-    note_disorder(seat, &contenders);
+async fn first_of(context: &ClientContext<Noted>, count: usize) -> Contender {
+    let contenders = line(context).contenders().await.unwrap();
+    note_disorder(context, &contenders);
     assert_eq!(contenders.len(), count, "{contenders:?}");
     contenders[0].clone()
 }
 
 #[test]
 fn a_holder_is_asked_first_and_broken_when_it_does_not_listen() {
-    let body = async |seat: Seat<Noted>| {
+    let body = async |context: ClientContext<Noted>| {
         let patience = Duration::from_secs(2);
-        match seat.number {
+        match context.number {
             0 => {
                 // Persistent, because a container might be reaped before the audit is read.
                 for path in ["/locks", PARENT] {
-                    seat.session.create(&Path::from_static(path), None).await.unwrap();
+                    context.session.create(&Path::from_static(path), None).await.unwrap();
                 }
-                until(&seat, 4.0).await;
-                let grant = lock(&seat).described("polite").acquire().await.unwrap();
+                until(&context, 4.0).await;
+                let grant = lock(&context).described("polite").acquire().await.unwrap();
                 assert_eq!(grant.asked_to_release().await, Ok(()));
                 grant.release().await.unwrap();
             }
             1 => {
-                until(&seat, 5.0).await;
-                let grant = lock(&seat).described("stubborn").acquire().await.unwrap();
+                until(&context, 5.0).await;
+                let grant = lock(&context).described("stubborn").acquire().await.unwrap();
                 let mut holdings = grant.holdings();
                 assert_eq!(holdings.next().await, Some(Holding::Held));
                 assert_eq!(holdings.next().await, Some(Holding::Lost));
@@ -431,27 +432,27 @@ fn a_holder_is_asked_first_and_broken_when_it_does_not_listen() {
                 assert_eq!(grant.release().await, Ok(()));
             }
             2 => {
-                until(&seat, 6.0).await;
-                assert_eq!(lock(&seat).acquire().await.err(), Some(Error::Broken));
+                until(&context, 6.0).await;
+                assert_eq!(lock(&context).acquire().await.err(), Some(Error::Broken));
             }
             _ => {
-                until(&seat, 8.0).await;
-                let polite = first_of(&seat, 3).await;
+                until(&context, 8.0).await;
+                let polite = first_of(&context, 3).await;
                 assert_eq!(polite.content.as_deref(), Some(&b"polite"[..]));
-                assert_eq!(line(&seat).revoke(&polite, patience, "night").await, Ok(Revoked::Released));
-                let stubborn = first_of(&seat, 2).await;
+                assert_eq!(line(&context).revoke(&polite, patience, "night").await, Ok(Revoked::Released));
+                let stubborn = first_of(&context, 2).await;
                 assert_eq!(stubborn.content.as_deref(), Some(&b"stubborn"[..]));
-                let waiting = line(&seat).contenders().await.unwrap().remove(1);
-                assert_eq!(line(&seat).break_grant(&waiting, "strayed").await, Ok(Revoked::Broken));
-                assert_eq!(line(&seat).revoke(&stubborn, patience, "day").await, Ok(Revoked::Broken));
-                assert_eq!(line(&seat).break_grant(&stubborn, "again").await, Ok(Revoked::Released));
-                let (audit, _) = seat.session.get(&Path::from_static(PARENT)).await.unwrap();
+                let waiting = line(&context).contenders().await.unwrap().remove(1);
+                assert_eq!(line(&context).break_grant(&waiting, "strayed").await, Ok(Revoked::Broken));
+                assert_eq!(line(&context).revoke(&stubborn, patience, "day").await, Ok(Revoked::Broken));
+                assert_eq!(line(&context).break_grant(&stubborn, "again").await, Ok(Revoked::Released));
+                let (audit, _) = context.session.get(&Path::from_static(PARENT)).await.unwrap();
                 let audit = String::from_utf8(audit.unwrap().to_vec()).unwrap();
                 let whys: Vec<_> = audit.lines().filter_map(|line| line.rsplit(": ").next()).collect();
                 assert_eq!(whys, ["strayed", "day"]);
             }
         }
-        note_leaks(&seat, PARENT).await;
+        note_leaks(&context, PARENT).await;
         Next::Done
     };
     run_seeds_of(10, |seed| at_ease(seed, 4), body, judge);
@@ -462,41 +463,41 @@ fn a_holder_is_asked_first_and_broken_when_it_does_not_listen() {
 /// asked.
 #[test]
 fn a_writer_that_became_a_reader_stays_one_when_it_is_asked_and_is_asked_when_it_becomes_one() {
-    let body = async |seat: Seat<Noted>| {
-        let lock = ReadWriteLock::new(seat.session.clone(), &Path::from_static(PARENT));
-        match seat.number {
+    let body = async |context: ClientContext<Noted>| {
+        let lock = ReadWriteLock::new(context.session.clone(), &Path::from_static(PARENT));
+        match context.number {
             0 => {
-                until(&seat, 4.0).await;
+                until(&context, 4.0).await;
                 let grant = lock.downgrade(lock.write().await.unwrap()).await.unwrap();
-                seat.record(Noted::Granted(grant.token().0, Mode::Shared));
+                context.record(Noted::Granted(grant.token().0, Mode::Shared));
                 assert_eq!(grant.asked_to_release().await, Ok(()));
-                until(&seat, 9.0).await;
+                until(&context, 9.0).await;
                 grant.release().await.unwrap();
             }
             1 => {
-                until(&seat, 6.0).await;
-                let shares = line(&seat).contenders().await.unwrap().remove(0);
+                until(&context, 6.0).await;
+                let shares = line(&context).contenders().await.unwrap().remove(0);
                 assert_eq!((shares.mode, shares.holds), (Mode::Shared, true));
-                line(&seat).ask_to_release(&shares).await.unwrap();
-                let shares = line(&seat).contenders().await.unwrap().remove(0);
+                line(&context).ask_to_release(&shares).await.unwrap();
+                let shares = line(&context).contenders().await.unwrap().remove(0);
                 assert_eq!((shares.mode, shares.holds), (Mode::Shared, true), "it was asked");
-                until(&seat, 12.0).await;
-                let writes = line(&seat).contenders().await.unwrap().remove(0);
-                line(&seat).ask_to_release(&writes).await.unwrap();
+                until(&context, 12.0).await;
+                let writes = line(&context).contenders().await.unwrap().remove(0);
+                line(&context).ask_to_release(&writes).await.unwrap();
             }
             2 => {
-                until(&seat, 7.0).await;
+                until(&context, 7.0).await;
                 let grant = lock.read().await.unwrap();
-                seat.record(Noted::Granted(grant.token().0, Mode::Shared));
-                until(&seat, 9.5).await;
+                context.record(Noted::Granted(grant.token().0, Mode::Shared));
+                until(&context, 9.5).await;
                 grant.release().await.unwrap();
             }
             _ => {
-                until(&seat, 11.0).await;
+                until(&context, 11.0).await;
                 let grant = lock.write().await.unwrap();
-                until(&seat, 13.0).await;
+                until(&context, 13.0).await;
                 let grant = lock.downgrade(grant).await.unwrap();
-                assert_eq!(within(&seat, Duration::from_secs(2), grant.asked_to_release()).await, Some(Ok(())));
+                assert_eq!(within(&context, Duration::from_secs(2), grant.asked_to_release()).await, Some(Ok(())));
             }
         }
         Next::Done

@@ -16,7 +16,7 @@ use std::time::Duration;
 use zoolet_model::{EventKind, Path};
 use zoolet_recipes::Counter;
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 const PATH: &str = "/line/counter";
 
@@ -32,40 +32,40 @@ pub(crate) enum Noted {
     Left(String),
 }
 
-pub(crate) async fn add(seat: Seat<Noted>) -> Next {
-    let next = additions(&seat).await.unwrap_or_else(|next| next);
-    if let (Next::Done, Some(path)) = (next, left_behind(&seat).await) {
-        seat.record(Noted::Left(path));
+pub(crate) async fn add(context: ClientContext<Noted>) -> Next {
+    let next = additions(&context).await.unwrap_or_else(|next| next);
+    if let (Next::Done, Some(path)) = (next, left_behind(&context).await) {
+        context.record(Noted::Left(path));
     }
     next
 }
 
-async fn additions(seat: &Seat<Noted>) -> Result<Next, Next> {
-    let counter = Counter::new(seat.session.clone(), &Path::from_static(PATH));
+async fn additions(context: &ClientContext<Noted>) -> Result<Next, Next> {
+    let counter = Counter::new(context.session.clone(), &Path::from_static(PATH));
     let mut rounds = 0;
-    while rounds < 6 || seat.goes_on() {
+    while rounds < 6 || context.goes_on() {
         rounds += 1;
-        seat.sleep(up_to(seat, 500)).await;
-        if seat.below(3) == 0 {
-            set(seat, &counter).await?;
+        context.sleep(up_to(context, 500)).await;
+        if context.below(3) == 0 {
+            set(context, &counter).await?;
             continue;
         }
-        seat.record(Noted::Adding);
-        let results = match seat.below(3) {
-            0 => within(seat, up_to(seat, 60), counter.add(1)).await.into_iter().collect(),
+        context.record(Noted::Adding);
+        let results = match context.below(3) {
+            0 => within(context, up_to(context, 60), counter.add(1)).await.into_iter().collect(),
             1 => {
-                seat.record(Noted::Adding);
+                context.record(Noted::Adding);
                 let (one, other) = both(counter.add(1), counter.add(1)).await;
                 vec![one, other]
             }
             _ => vec![counter.add(1).await],
         };
         for result in results {
-            if let Some(before) = heard(seat, result)? {
-                seat.record(Noted::Added(before));
+            if let Some(before) = heard(context, result)? {
+                context.record(Noted::Added(before));
             }
         }
-        if seat.session.state().is_over() {
+        if context.session.state().is_over() {
             return Err(Next::AnotherSession);
         }
     }
@@ -73,13 +73,13 @@ async fn additions(seat: &Seat<Noted>) -> Result<Next, Next> {
 }
 
 /// Adds 1 by a compare-and-set, with an expected value that is right or 1 too small.
-async fn set(seat: &Seat<Noted>, counter: &Counter<Session>) -> Result<(), Next> {
-    let Some(now) = heard(seat, counter.value().await)? else { return Ok(()) };
-    let now = now - seat.below(2) as i64;
-    seat.record(Noted::Adding);
-    match heard(seat, counter.compare_and_set(now, now + 1).await)? {
-        Some(true) => seat.record(Noted::Added(now)),
-        Some(false) => seat.record(Noted::NotSet(now)),
+async fn set(context: &ClientContext<Noted>, counter: &Counter<Session>) -> Result<(), Next> {
+    let Some(now) = heard(context, counter.value().await)? else { return Ok(()) };
+    let now = now - context.below(2) as i64;
+    context.record(Noted::Adding);
+    match heard(context, counter.compare_and_set(now, now + 1).await)? {
+        Some(true) => context.record(Noted::Added(now)),
+        Some(false) => context.record(Noted::NotSet(now)),
         None => {}
     }
     Ok(())
@@ -142,17 +142,17 @@ fn every_addition_is_done_once_and_no_value_is_given_twice() {
 /// deletes that receipt, but this one was not done because other clients were faster.
 #[test]
 fn an_addition_that_is_dropped_leaves_neither_its_receipt_nor_the_one_before() {
-    let drops = |seat: Seat<Noted>| async move {
-        let counter = Counter::new(seat.session.clone(), &Path::from_static(PATH));
+    let drops = |context: ClientContext<Noted>| async move {
+        let counter = Counter::new(context.session.clone(), &Path::from_static(PATH));
         for ms in 0..40 {
-            let _ = within(&seat, Duration::from_millis(ms), counter.add(1)).await;
-            if seat.number == 0 {
+            let _ = within(&context, Duration::from_millis(ms), counter.add(1)).await;
+            if context.number == 0 {
                 counter.add(1).await.unwrap();
             }
         }
         drop(counter);
-        if let Some(path) = left_behind(&seat).await {
-            seat.record(Noted::Left(path));
+        if let Some(path) = left_behind(&context).await {
+            context.record(Noted::Left(path));
         }
         Next::Done
     };
@@ -172,18 +172,18 @@ std::thread_local! {
 #[test]
 fn what_somebody_else_has_set_before_is_not_denied() {
     const ROUNDS: i64 = 30;
-    let takes_turns = |seat: Seat<Noted>| async move {
-        let counter = Counter::new(seat.session.clone(), &Path::from_static(PATH));
-        if seat.number == 0 {
+    let takes_turns = |context: ClientContext<Noted>| async move {
+        let counter = Counter::new(context.session.clone(), &Path::from_static(PATH));
+        if context.number == 0 {
             counter.value().await.unwrap();
             TOLD.set(0);
         }
-        for value in (0..ROUNDS).filter(|value| value % 2 == seat.number as i64) {
+        for value in (0..ROUNDS).filter(|value| value % 2 == context.number as i64) {
             while TOLD.get() != value {
-                seat.sleep(Duration::from_millis(1)).await;
+                context.sleep(Duration::from_millis(1)).await;
             }
             if !counter.compare_and_set(value, value + 1).await.unwrap() {
-                seat.record(Noted::Left(format!("{value} was not there")));
+                context.record(Noted::Left(format!("{value} was not there")));
             }
             TOLD.set(value + 1);
         }

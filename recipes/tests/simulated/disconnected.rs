@@ -5,7 +5,7 @@ use std::time::Duration;
 use zoolet_model::Path;
 use zoolet_recipes::{Error, Gate, Lock, Preference, ReadWriteLock, Semaphore};
 use zoolet_session::{Session, SessionState};
-use zoolet_sim::ensemble::{Fate, Next, Ran, SECOND, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Fate, Next, Ran, SECOND, Scenario, run_seeds_of};
 
 const CUT_FROM_US: u64 = 6 * SECOND;
 const CUT_TO_US: u64 = 19 * SECOND;
@@ -62,12 +62,12 @@ impl Tries {
 /// Regression: each call waited until the session was connected again.
 #[test]
 fn what_is_tried_without_a_connection_is_answered_at_once() {
-    let body = async |seat: Seat<String>| {
-        let tries = Tries::new(&seat.session);
+    let body = async |context: ClientContext<String>| {
+        let tries = Tries::new(&context.session);
         tries.semaphore.set_size(1).await.unwrap();
         for (what, tried) in tries.all().await {
             assert_eq!(tried, Ok(true), "{what}");
-            seat.sleep(Duration::from_millis(100)).await;
+            context.sleep(Duration::from_millis(100)).await;
         }
         // One of these calls is in flight when the connection is cut. It fails once the session
         // notices.
@@ -77,19 +77,19 @@ fn what_is_tried_without_a_connection_is_answered_at_once() {
                 Ok(None) => {}
                 Err(error) => break error,
             }
-            assert!(seat.true_us(seat.now()) < CUT_TO_US, "it waited for the connection");
+            assert!(context.true_us(context.now()) < CUT_TO_US, "it waited for the connection");
         };
-        assert_eq!((noticed, seat.session.state()), (Error::Disconnected, SessionState::Suspended));
-        let asked = seat.now();
+        assert_eq!((noticed, context.session.state()), (Error::Disconnected, SessionState::Suspended));
+        let asked = context.now();
         for (what, tried) in tries.all().await {
             assert_eq!(tried, Err(Error::Disconnected), "{what}");
         }
-        assert_eq!(seat.now(), asked, "somebody waited");
+        assert_eq!(context.now(), asked, "somebody waited");
         // Waiting works as before, and attempts that failed are in no participant's way.
         tries.lock.acquire().await.unwrap().release().await.unwrap();
         drop(tries.gate.pass().await.unwrap());
-        if let Some(path) = left_behind(&seat).await {
-            seat.record(path);
+        if let Some(path) = left_behind(&context).await {
+            context.record(path);
         }
         Next::Done
     };

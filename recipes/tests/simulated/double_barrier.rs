@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use zoolet_model::{EventKind, Path, Reply, Request, SessionId};
 use zoolet_recipes::{Coordinator, DoubleBarrier, Error};
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 const PATH: Path = Path::from_static("/calibration");
 const PARTIES: usize = 3;
@@ -35,41 +35,41 @@ pub(crate) enum Noted {
     Left(String),
 }
 
-pub(crate) async fn live(seat: Seat<Noted>) -> Next {
-    let done = meet(&seat).await;
+pub(crate) async fn live(context: ClientContext<Noted>) -> Next {
+    let done = meet(&context).await;
     if done.is_ok()
-        && let Some(path) = left_behind(&seat).await
+        && let Some(path) = left_behind(&context).await
     {
-        seat.record(Noted::Left(path));
+        context.record(Noted::Left(path));
     }
     done.map_or_else(|next| next, |()| Next::Done)
 }
 
 /// Meets until there were [`MEETINGS`] meetings and the faults are over.
-async fn meet(seat: &Seat<Noted>) -> Result<(), Next> {
-    let session = Coordinator::session(&seat.session);
-    let barrier = DoubleBarrier::new(seat.session.clone(), &PATH, PARTIES);
+async fn meet(context: &ClientContext<Noted>) -> Result<(), Next> {
+    let session = Coordinator::session(&context.session);
+    let barrier = DoubleBarrier::new(context.session.clone(), &PATH, PARTIES);
     loop {
-        let number = match seat.session.get(&PATH).await {
+        let number = match context.session.get(&PATH).await {
             Ok((Some(data), _)) => std::str::from_utf8(&data).unwrap().parse().unwrap_or(0),
-            _ if seat.session.state().is_over() => return Err(Next::AnotherSession),
+            _ if context.session.state().is_over() => return Err(Next::AnotherSession),
             _ => 0,
         };
-        if number >= MEETINGS && !seat.goes_on() {
+        if number >= MEETINGS && !context.goes_on() {
             return Ok(());
         }
-        seat.sleep(up_to(seat, 400)).await;
-        let patience = if seat.below(3) == 0 { up_to(seat, 100) } else { Duration::from_secs(4) };
-        let entered = within(seat, patience, barrier.enter()).await;
-        let Some(Some(meeting)) = entered.map(|entered| heard(seat, entered)).transpose()? else { continue };
-        seat.record(Noted::Entered(session));
-        seat.sleep(up_to(seat, 500)).await;
-        match seat.below(4) {
+        context.sleep(up_to(context, 400)).await;
+        let patience = if context.below(3) == 0 { up_to(context, 100) } else { Duration::from_secs(4) };
+        let entered = within(context, patience, barrier.enter()).await;
+        let Some(Some(meeting)) = entered.map(|entered| heard(context, entered)).transpose()? else { continue };
+        context.record(Noted::Entered(session));
+        context.sleep(up_to(context, 500)).await;
+        match context.below(4) {
             0 => drop(meeting),
-            1 => drop(within(seat, up_to(seat, 100), meeting.leave()).await),
+            1 => drop(within(context, up_to(context, 100), meeting.leave()).await),
             _ => {
-                if heard(seat, meeting.leave().await)?.is_some() {
-                    seat.record(Noted::Gone(session));
+                if heard(context, meeting.leave().await)?.is_some() {
+                    context.record(Noted::Gone(session));
                 }
             }
         }
@@ -175,12 +175,12 @@ fn meetings_begin_with_enough_and_do_not_mix() {
 #[test]
 fn each_departure_wakes_one_and_the_last_all() {
     const ALL: usize = 8;
-    let live = |seat: Seat<Noted>| async move {
-        let barrier = DoubleBarrier::new(seat.session.clone(), &PATH, ALL);
+    let live = |context: ClientContext<Noted>| async move {
+        let barrier = DoubleBarrier::new(context.session.clone(), &PATH, ALL);
         let meeting = barrier.enter().await.unwrap();
-        seat.record(Noted::Entered(Coordinator::session(&seat.session)));
+        context.record(Noted::Entered(Coordinator::session(&context.session)));
         // One after the other, in an order that is independent of names.
-        seat.sleep(Duration::from_secs(1 + seat.number as u64)).await;
+        context.sleep(Duration::from_secs(1 + context.number as u64)).await;
         meeting.leave().await.unwrap();
         Next::Done
     };
@@ -202,9 +202,9 @@ fn each_departure_wakes_one_and_the_last_all() {
 
 #[test]
 fn a_number_after_which_there_is_none_is_malformed() {
-    let live = |seat: Seat<Noted>| async move {
-        seat.session.create(&PATH, bytes::Bytes::from(u64::MAX.to_string())).await.unwrap();
-        let entered = DoubleBarrier::new(seat.session.clone(), &PATH, 1).enter().await;
+    let live = |context: ClientContext<Noted>| async move {
+        context.session.create(&PATH, bytes::Bytes::from(u64::MAX.to_string())).await.unwrap();
+        let entered = DoubleBarrier::new(context.session.clone(), &PATH, 1).enter().await;
         assert_eq!(entered.err(), Some(Error::Malformed));
         Next::Done
     };
@@ -212,9 +212,9 @@ fn a_number_after_which_there_is_none_is_malformed() {
 }
 
 /// Creates a room as a former release did, without the number of its parties.
-async fn make_room_of_a_former_release(seat: &Seat<Noted>) {
+async fn make_room_of_a_former_release(context: &ClientContext<Noted>) {
     for path in [PATH, Path::from_static("/calibration/0000000000")] {
-        seat.session.create(&path, None).await.unwrap();
+        context.session.create(&path, None).await.unwrap();
     }
 }
 
@@ -223,16 +223,16 @@ async fn make_room_of_a_former_release(seat: &Seat<Noted>) {
 #[test]
 fn parties_that_require_different_numbers_are_told() {
     const HERE: Path = Path::from_static("/calibration/0000000000");
-    let live = |seat: Seat<Noted>| async move {
-        let required = |parties| DoubleBarrier::new(seat.session.clone(), &PATH, parties);
-        if seat.number > 0 {
-            seat.sleep(Duration::from_secs(2)).await;
+    let live = |context: ClientContext<Noted>| async move {
+        let required = |parties| DoubleBarrier::new(context.session.clone(), &PATH, parties);
+        if context.number > 0 {
+            context.sleep(Duration::from_secs(2)).await;
             // While the first party waits, and once it has gone.
-            let entered = within(&seat, Duration::from_secs(5), required(2).enter()).await;
+            let entered = within(&context, Duration::from_secs(5), required(2).enter()).await;
             assert_eq!(entered.map(|entered| entered.map(drop)), Some(Err(Error::Disagreement)));
-            assert_eq!(seat.session.children(&HERE).await.unwrap().len(), 1);
+            assert_eq!(context.session.children(&HERE).await.unwrap().len(), 1);
         } else {
-            let entered = within(&seat, Duration::from_secs(5), required(3).enter()).await;
+            let entered = within(&context, Duration::from_secs(5), required(3).enter()).await;
             assert!(entered.is_none(), "it is in a meeting of two");
         }
         Next::Done
@@ -243,9 +243,9 @@ fn parties_that_require_different_numbers_are_told() {
 /// All parties come at once, so that most of them read the room before another one creates it.
 #[test]
 fn parties_that_come_at_once_and_require_different_numbers_are_told() {
-    let live = |seat: Seat<Noted>| async move {
-        let barrier = DoubleBarrier::new(seat.session.clone(), &PATH, 2 + seat.number);
-        if let Some(entered) = within(&seat, Duration::from_secs(5), barrier.enter()).await {
+    let live = |context: ClientContext<Noted>| async move {
+        let barrier = DoubleBarrier::new(context.session.clone(), &PATH, 2 + context.number);
+        if let Some(entered) = within(&context, Duration::from_secs(5), barrier.enter()).await {
             assert_eq!(entered.map(drop), Err(Error::Disagreement));
         }
         Next::Done
@@ -256,12 +256,12 @@ fn parties_that_come_at_once_and_require_different_numbers_are_told() {
 /// The number may change between two meetings, and a lagging server shows the earlier one.
 #[test]
 fn a_number_of_a_meeting_that_has_begun_does_not_count() {
-    let live = |seat: Seat<Noted>| async move {
-        seat.session.create(&PATH, None).await.unwrap();
-        let (data, stat) = seat.session.get(&PATH).await.unwrap();
-        let meeting = DoubleBarrier::new(seat.session.clone(), &PATH, 1).enter().await.unwrap();
+    let live = |context: ClientContext<Noted>| async move {
+        context.session.create(&PATH, None).await.unwrap();
+        let (data, stat) = context.session.get(&PATH).await.unwrap();
+        let meeting = DoubleBarrier::new(context.session.clone(), &PATH, 1).enter().await.unwrap();
         let earlier = Cell::new(Some(Reply::Data(data, stat)));
-        let lagging = Intercepted::new(&seat.session, move |session, request| -> Answer {
+        let lagging = Intercepted::new(&context.session, move |session, request| -> Answer {
             let is_path = matches!(&request, Request::GetData { path, .. } if **path == *PATH.as_str());
             match earlier.take().filter(|_| is_path) {
                 Some(reply) => Box::pin(std::future::ready(Ok(reply))),
@@ -269,7 +269,7 @@ fn a_number_of_a_meeting_that_has_begun_does_not_count() {
             }
         });
         let next = DoubleBarrier::new(lagging, &PATH, 2);
-        let entered = within(&seat, Duration::from_secs(1), next.enter()).await;
+        let entered = within(&context, Duration::from_secs(1), next.enter()).await;
         assert!(entered.is_none(), "{entered:?}, and it does not wait for the next meeting");
         meeting.leave().await.unwrap();
         Next::Done
@@ -279,12 +279,12 @@ fn a_number_of_a_meeting_that_has_begun_does_not_count() {
 
 #[test]
 fn parties_enter_the_room_of_a_former_release() {
-    let live = |seat: Seat<Noted>| async move {
-        if seat.number == 0 {
-            make_room_of_a_former_release(&seat).await;
+    let live = |context: ClientContext<Noted>| async move {
+        if context.number == 0 {
+            make_room_of_a_former_release(&context).await;
         }
-        seat.sleep(Duration::from_secs(2)).await;
-        let barrier = DoubleBarrier::new(seat.session.clone(), &PATH, PARTIES);
+        context.sleep(Duration::from_secs(2)).await;
+        let barrier = DoubleBarrier::new(context.session.clone(), &PATH, PARTIES);
         barrier.enter().await.unwrap().leave().await.unwrap();
         Next::Done
     };

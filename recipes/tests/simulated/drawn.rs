@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::future::Future;
-use zoolet_sim::ensemble::{Fate, Kind, Next, Ran, Scenario, Seat, Statistics, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Fate, Kind, Next, Ran, Scenario, Statistics, run_seeds_of};
 
 /// Number of runs from which on every kind of fault must have struck.
 ///
@@ -22,7 +22,7 @@ pub(crate) fn drawn<F, B, W>(
 ) -> Statistics
 where
     F: fmt::Debug + 'static,
-    B: Fn(Seat<F>) -> W + Sync,
+    B: Fn(ClientContext<F>) -> W + Sync,
     W: Future<Output = Next> + 'static,
 {
     drawn_of(seeds, |seed| Scenario::drawn(seed, clients), body, judge)
@@ -45,7 +45,7 @@ pub(crate) fn drawn_of<F, B, W>(
 ) -> Statistics
 where
     F: fmt::Debug + 'static,
-    B: Fn(Seat<F>) -> W + Sync,
+    B: Fn(ClientContext<F>) -> W + Sync,
     W: Future<Output = Next> + 'static,
 {
     let statistics = run_seeds_of(seeds, scenario, body, judge);

@@ -9,36 +9,36 @@ use std::time::Duration;
 use zoolet_model::Path;
 use zoolet_recipes::{Contention, Election, Error, Holding, Leadership, Mode, Naming, Revoked};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 const PARENT: &str = "/election";
 
-fn election(seat: &Seat<Noted>) -> Election<Session> {
-    Election::new(seat.session.clone(), &Path::from_static(PARENT)).described(format!("c{}", seat.number))
+fn election(context: &ClientContext<Noted>) -> Election<Session> {
+    Election::new(context.session.clone(), &Path::from_static(PARENT)).described(format!("c{}", context.number))
 }
 
 /// Leads for a while, then resigns, hands over or drops the leadership.
-async fn lead(seat: &Seat<Noted>, election: &Election<Session>, leadership: Leadership<Session>) {
+async fn lead(context: &ClientContext<Noted>, election: &Election<Session>, leadership: Leadership<Session>) {
     let token = leadership.token().0;
-    seat.record(Noted::Granted(token, Mode::Exclusive));
-    let is_bold = seat.below(2) == 0;
-    for _ in 0..1 + seat.below(4) {
-        let is_held = note_holding(seat, token, Mode::Exclusive, leadership.holding());
+    context.record(Noted::Granted(token, Mode::Exclusive));
+    let is_bold = context.below(2) == 0;
+    for _ in 0..1 + context.below(4) {
+        let is_held = note_holding(context, token, Mode::Exclusive, leadership.holding());
         if is_held || is_bold {
-            write(seat, token, &leadership.fenced()).await;
+            write(context, token, &leadership.fenced()).await;
         }
-        note_wrong_office(seat, election, &leadership).await;
-        if seat.below(3) == 0 {
+        note_wrong_office(context, election, &leadership).await;
+        if context.below(3) == 0 {
             let _ = leadership.proclaim("ready").await;
         }
-        seat.sleep(Duration::from_millis(seat.below(400))).await;
+        context.sleep(Duration::from_millis(context.below(400))).await;
     }
-    seat.record(Noted::Released(token));
-    match seat.below(3) {
+    context.record(Noted::Released(token));
+    match context.below(3) {
         0 => drop(leadership),
         1 => {
             let Ok(candidates) = election.candidates().await else { return };
-            if let Some(successor) = candidates.get(seat.below(candidates.len() as u64) as usize) {
+            if let Some(successor) = candidates.get(context.below(candidates.len() as u64) as usize) {
                 let _ = leadership.hand_over(successor).await;
             }
         }
@@ -49,42 +49,46 @@ async fn lead(seat: &Seat<Noted>, election: &Election<Session>, leadership: Lead
 }
 
 /// Records an error unless the leader sees itself, or a later leader, in office.
-async fn note_wrong_office(seat: &Seat<Noted>, election: &Election<Session>, leadership: &Leadership<Session>) {
+async fn note_wrong_office(
+    context: &ClientContext<Noted>,
+    election: &Election<Session>,
+    leadership: &Leadership<Session>,
+) {
     let office = election.office().await;
     match office {
         Ok(Some(office)) if office.token >= leadership.token() => {}
         Ok(None) if leadership.holding() != Holding::Held => {}
-        Ok(None) => seat.record(Noted::NotInOffice(leadership.token().0)),
+        Ok(None) => context.record(Noted::NotInOffice(leadership.token().0)),
         Err(Error::Session(_)) => {}
-        other => seat.record(Noted::Wrong(format!("leads with {}, and in office is {other:?}", leadership.token()))),
+        other => context.record(Noted::Wrong(format!("leads with {}, and in office is {other:?}", leadership.token()))),
     }
 }
 
 /// Records each office that an observer reports, until the session is over.
-async fn observe(seat: Seat<Noted>) {
-    let mut observer = election(&seat).observe();
+async fn observe(context: ClientContext<Noted>) {
+    let mut observer = election(&context).observe();
     loop {
         match observer.next().await {
-            Ok(office) => seat.record(Noted::Saw(office.map(|office| office.token.0))),
+            Ok(office) => context.record(Noted::Saw(office.map(|office| office.token.0))),
             Err(Error::Session(_)) => return,
-            Err(error) => return seat.record(Noted::Wrong(format!("observing: {error}"))),
+            Err(error) => return context.record(Noted::Wrong(format!("observing: {error}"))),
         }
     }
 }
 
 /// Campaigns repeatedly, and gives up some campaigns.
-pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
-    let naming = [Naming::Documented, Naming::Curator, Naming::Kazoo][seat.number % 3];
-    let election = election(&seat).naming(naming).rank((seat.number % 2) as u8);
-    seat.spawn(observe(seat.clone()));
-    again_and_again(&seat, 4, &[PARENT], async || {
-        let patience = Duration::from_millis(seat.below(1500));
-        let leadership = match seat.below(3) {
-            0 => within(&seat, patience, election.campaign()).await.transpose(),
+pub(crate) async fn cycle(context: ClientContext<Noted>) -> Next {
+    let naming = [Naming::Documented, Naming::Curator, Naming::Kazoo][context.number % 3];
+    let election = election(&context).naming(naming).rank((context.number % 2) as u8);
+    context.spawn(observe(context.clone()));
+    again_and_again(&context, 4, &[PARENT], async || {
+        let patience = Duration::from_millis(context.below(1500));
+        let leadership = match context.below(3) {
+            0 => within(&context, patience, election.campaign()).await.transpose(),
             _ => election.campaign().await.map(Some),
         };
         let Some(leadership) = unless_broken(leadership)? else { return Ok(false) };
-        lead(&seat, &election, leadership).await;
+        lead(&context, &election, leadership).await;
         Ok(true)
     })
     .await
@@ -96,8 +100,8 @@ fn one_leads_and_everybody_sees_later_ones_only() {
 }
 
 /// Like `cycle`, while client 4 breaks and revokes places of the others.
-pub(crate) async fn broken(seat: Seat<Noted>) -> Next {
-    if seat.number == 4 { break_some(&seat, &[PARENT]).await } else { cycle(seat).await }
+pub(crate) async fn broken(context: ClientContext<Noted>) -> Next {
+    if context.number == 4 { break_some(&context, &[PARENT]).await } else { cycle(context).await }
 }
 
 #[test]
@@ -106,12 +110,12 @@ fn a_leader_that_was_broken_writes_nothing_more() {
 }
 
 /// Leads once. Clients campaign in the order of their numbers.
-pub(crate) async fn once(seat: Seat<Noted>) -> Next {
-    until(&seat, 4.0 + seat.number as f64 / 2.0).await;
-    let leadership = election(&seat).campaign().await.unwrap();
-    seat.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
-    until(&seat, 14.0).await;
-    seat.sleep(Duration::from_millis(50)).await;
+pub(crate) async fn once(context: ClientContext<Noted>) -> Next {
+    until(&context, 4.0 + context.number as f64 / 2.0).await;
+    let leadership = election(&context).campaign().await.unwrap();
+    context.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
+    until(&context, 14.0).await;
+    context.sleep(Duration::from_millis(50)).await;
     leadership.resign().await.unwrap();
     Next::Done
 }
@@ -136,14 +140,14 @@ fn a_leader_that_goes_wakes_one_candidate() {
 /// Candidates 1, 3, .. 11 leave while all wait. Each departure wakes only the candidate behind it.
 #[test]
 fn a_candidate_that_goes_wakes_one_other() {
-    let body = async |seat: Seat<Noted>| {
-        if seat.number.is_multiple_of(2) {
-            return once(seat).await;
+    let body = async |context: ClientContext<Noted>| {
+        if context.number.is_multiple_of(2) {
+            return once(context).await;
         }
-        until(&seat, 4.0 + seat.number as f64 / 2.0).await;
-        let patience = Duration::from_millis(8000 - seat.number as u64 * 500);
-        assert!(within(&seat, patience, election(&seat).campaign()).await.is_none());
-        note_leaks(&seat, PARENT).await;
+        until(&context, 4.0 + context.number as f64 / 2.0).await;
+        let patience = Duration::from_millis(8000 - context.number as u64 * 500);
+        assert!(within(&context, patience, election(&context).campaign()).await.is_none());
+        note_leaks(&context, PARENT).await;
         Next::Done
     };
     let wakes = |ran: &Ran<Noted>| {
@@ -163,14 +167,14 @@ fn a_candidate_that_goes_wakes_one_other() {
 
 #[test]
 fn the_lowest_rank_leads_next_and_puts_nobody_out_of_office() {
-    let body = async |seat: Seat<Noted>| {
-        until(&seat, 4.0 + seat.number as f64).await;
-        let leadership = election(&seat).rank([2, 2, 1, 0][seat.number]).campaign().await.unwrap();
-        seat.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
-        until(&seat, 10.0).await;
+    let body = async |context: ClientContext<Noted>| {
+        until(&context, 4.0 + context.number as f64).await;
+        let leadership = election(&context).rank([2, 2, 1, 0][context.number]).campaign().await.unwrap();
+        context.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
+        until(&context, 10.0).await;
         // A candidate that lets this one go first has moved behind it by then. No list shows it
         // while it moves.
-        seat.sleep(Duration::from_secs(1)).await;
+        context.sleep(Duration::from_secs(1)).await;
         leadership.resign().await.unwrap();
         Next::Done
     };
@@ -183,13 +187,13 @@ fn the_lowest_rank_leads_next_and_puts_nobody_out_of_office() {
 
 #[test]
 fn who_was_named_leads_next_and_then_the_others() {
-    let body = async |seat: Seat<Noted>| {
-        until(&seat, 4.0 + seat.number as f64).await;
-        let election = election(&seat);
+    let body = async |context: ClientContext<Noted>| {
+        until(&context, 4.0 + context.number as f64).await;
+        let election = election(&context);
         let leadership = election.campaign().await.unwrap();
-        seat.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
-        until(&seat, 10.0).await;
-        if seat.number == 0 {
+        context.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
+        until(&context, 10.0).await;
+        if context.number == 0 {
             let candidates = election.candidates().await.unwrap();
             leadership.hand_over(&candidates[2]).await.unwrap();
         } else {
@@ -213,45 +217,45 @@ fn who_was_named_leads_next_and_then_the_others() {
 /// session lived.
 #[test]
 fn a_leader_that_is_broken_is_out_of_office_at_once_and_the_next_one_leads() {
-    let body = async |seat: Seat<Noted>| {
-        let election = election(&seat);
-        match seat.number {
+    let body = async |context: ClientContext<Noted>| {
+        let election = election(&context);
+        match context.number {
             0 => {
-                until(&seat, 4.0).await;
+                until(&context, 4.0).await;
                 let leadership = election.campaign().await.unwrap();
-                seat.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
+                context.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
                 leadership.ended().await;
                 assert_eq!(leadership.proclaim("still").await, Err(Error::Lost));
-                until(&seat, 9.0).await;
+                until(&context, 9.0).await;
                 drop(leadership);
-                note_leaks(&seat, PARENT).await;
+                note_leaks(&context, PARENT).await;
             }
             1 => {
-                until(&seat, 10.0).await;
+                until(&context, 10.0).await;
                 let leadership = election.campaign().await.unwrap();
-                seat.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
-                until(&seat, 20.0).await;
+                context.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
+                until(&context, 20.0).await;
                 leadership.resign().await.unwrap();
             }
             2 => {
-                until(&seat, 6.0).await;
-                let line = Contention::new(seat.session.clone(), &Path::from_static(PARENT));
+                until(&context, 6.0).await;
+                let line = Contention::new(context.session.clone(), &Path::from_static(PARENT));
                 let leader = election.candidates().await.unwrap().remove(0);
                 assert_eq!(line.break_grant(&leader, "stuck").await, Ok(Revoked::Broken));
-                until(&seat, 12.0).await;
+                until(&context, 12.0).await;
                 let leader = election.candidates().await.unwrap().remove(0);
                 assert_eq!(line.break_grant(&leader, "stuck again").await, Ok(Revoked::Broken));
-                until(&seat, 13.0).await;
+                until(&context, 13.0).await;
                 let leadership = election.campaign().await.unwrap();
-                seat.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
-                until(&seat, 15.0).await;
+                context.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
+                until(&context, 15.0).await;
                 leadership.resign().await.unwrap();
             }
             _ => {
                 let mut observer = election.observe();
                 for is_in_office in [false, true, false, true, false, true, false] {
                     let office = observer.next().await.unwrap();
-                    seat.record(Noted::Saw(office.as_ref().map(|office| office.token.0)));
+                    context.record(Noted::Saw(office.as_ref().map(|office| office.token.0)));
                     assert_eq!(office.is_some(), is_in_office, "{office:?}");
                 }
             }
@@ -269,31 +273,31 @@ fn a_leader_that_is_broken_is_out_of_office_at_once_and_the_next_one_leads() {
 /// saw it lead.
 #[test]
 fn a_candidate_that_is_broken_while_it_takes_office_is_not_seen_in_it() {
-    let body = async |seat: Seat<Noted>| {
-        until(&seat, 4.0).await;
-        match seat.number {
+    let body = async |context: ClientContext<Noted>| {
+        until(&context, 4.0).await;
+        match context.number {
             0 => {
-                seat.sleep(Duration::from_micros(seat.below(20_000))).await;
-                let _leadership = election(&seat).campaign().await;
-                until(&seat, 8.0).await;
+                context.sleep(Duration::from_micros(context.below(20_000))).await;
+                let _leadership = election(&context).campaign().await;
+                until(&context, 8.0).await;
             }
             1 => {
-                let line = Contention::new(seat.session.clone(), &Path::from_static(PARENT));
+                let line = Contention::new(context.session.clone(), &Path::from_static(PARENT));
                 loop {
                     let contenders = line.contenders().await.unwrap_or_default();
                     let Some(candidate) = contenders.first() else {
-                        seat.sleep(Duration::from_micros(100)).await;
+                        context.sleep(Duration::from_micros(100)).await;
                         continue;
                     };
-                    seat.sleep(Duration::from_micros(seat.below(2000))).await;
+                    context.sleep(Duration::from_micros(context.below(2000))).await;
                     let _ = line.break_grant(candidate, "strayed").await;
                     break;
                 }
-                until(&seat, 7.0).await;
-                let election = election(&seat);
+                until(&context, 7.0).await;
+                let election = election(&context);
                 let (standing, office) = (election.candidates().await, election.office().await);
                 if standing.is_ok_and(|standing| standing.is_empty()) && !matches!(office, Ok(None) | Err(_)) {
-                    seat.record(Noted::Wrong(format!("in office without a place: {office:?}")));
+                    context.record(Noted::Wrong(format!("in office without a place: {office:?}")));
                 }
             }
             _ => {}
@@ -305,18 +309,18 @@ fn a_candidate_that_is_broken_while_it_takes_office_is_not_seen_in_it() {
 
 #[test]
 fn a_leader_that_is_asked_resigns_and_the_next_one_leads() {
-    let body = async |seat: Seat<Noted>| {
-        match seat.number {
+    let body = async |context: ClientContext<Noted>| {
+        match context.number {
             2 => {
-                until(&seat, 8.0).await;
-                let line = Contention::new(seat.session.clone(), &Path::from_static(PARENT));
-                let leader = election(&seat).candidates().await.unwrap().remove(0);
+                until(&context, 8.0).await;
+                let line = Contention::new(context.session.clone(), &Path::from_static(PARENT));
+                let leader = election(&context).candidates().await.unwrap().remove(0);
                 assert_eq!(line.revoke(&leader, Duration::from_secs(5), "update").await, Ok(Revoked::Released));
             }
             number => {
-                until(&seat, 4.0 + number as f64).await;
-                let leadership = election(&seat).campaign().await.unwrap();
-                seat.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
+                until(&context, 4.0 + number as f64).await;
+                let leadership = election(&context).campaign().await.unwrap();
+                context.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
                 if number == 0 {
                     assert_eq!(leadership.asked_to_release().await, Ok(()));
                 }
@@ -335,8 +339,8 @@ fn a_leader_that_is_asked_resigns_and_the_next_one_leads() {
 /// longer proclaim that it leads.
 #[test]
 fn what_is_no_office_is_not_taken_for_one_and_the_leader_puts_it_right() {
-    let body = async |seat: Seat<Noted>| {
-        let (election, c) = (election(&seat), &seat.session);
+    let body = async |context: ClientContext<Noted>| {
+        let (election, c) = (election(&context), &context.session);
         let leadership = election.campaign().await.unwrap();
         let office = Path::new(format!("{PARENT}/leader").into()).unwrap();
         let seen = async || election.office().await.unwrap().and_then(|office| office.content);

@@ -17,7 +17,7 @@ use std::time::Duration;
 use zoolet_model::{EventKind, Path};
 use zoolet_recipes::{EventHandle, Reset};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 const PATH: &str = "/line/delivery";
 /// Number of waiters, the first clients. The others signal.
@@ -32,61 +32,61 @@ enum Noted {
     Left(String),
 }
 
-fn handle(seat: &Seat<Noted>, reset: Reset) -> EventHandle<Session> {
-    EventHandle::new(seat.session.clone(), &Path::from_static(PATH), reset)
+fn handle(context: &ClientContext<Noted>, reset: Reset) -> EventHandle<Session> {
+    EventHandle::new(context.session.clone(), &Path::from_static(PATH), reset)
 }
 
-async fn live(seat: Seat<Noted>, reset: Reset) -> Next {
-    let done = if seat.number < WAITING { wait(&seat, reset).await } else { signal(&seat, reset).await };
+async fn live(context: ClientContext<Noted>, reset: Reset) -> Next {
+    let done = if context.number < WAITING { wait(&context, reset).await } else { signal(&context, reset).await };
     match done {
         Err(next) => next,
         Ok(()) => {
-            if let Some(path) = left_behind(&seat).await {
-                seat.record(Noted::Left(path));
+            if let Some(path) = left_behind(&context).await {
+                context.record(Noted::Left(path));
             }
             Next::Done
         }
     }
 }
 
-async fn wait(seat: &Seat<Noted>, reset: Reset) -> Result<(), Next> {
+async fn wait(context: &ClientContext<Noted>, reset: Reset) -> Result<(), Next> {
     // An earlier life has finished, so the signals may have ended.
-    if finished(seat).await?.contains(&seat.number) {
+    if finished(context).await?.contains(&context.number) {
         return Ok(());
     }
-    let handle = handle(seat, reset);
+    let handle = handle(context, reset);
     let mut round = 0;
-    while round < 5 || seat.goes_on() {
+    while round < 5 || context.goes_on() {
         round += 1;
-        seat.sleep(up_to(seat, 400)).await;
-        seat.record(Noted::Waiting);
-        let result = match seat.below(3) {
-            0 => within(seat, up_to(seat, 800), handle.wait()).await,
+        context.sleep(up_to(context, 400)).await;
+        context.record(Noted::Waiting);
+        let result = match context.below(3) {
+            0 => within(context, up_to(context, 800), handle.wait()).await,
             _ => Some(handle.wait().await),
         };
-        if let Some(Some(())) = result.map(|result| heard(seat, result)).transpose()? {
-            seat.record(Noted::WentOn);
+        if let Some(Some(())) = result.map(|result| heard(context, result)).transpose()? {
+            context.record(Noted::WentOn);
         }
     }
-    finish(seat).await
+    finish(context).await
 }
 
-async fn signal(seat: &Seat<Noted>, reset: Reset) -> Result<(), Next> {
-    let handle = handle(seat, reset);
-    while finished(seat).await?.len() < WAITING {
-        seat.record(Noted::Signalling);
-        let result = match seat.below(3) {
-            0 => within(seat, up_to(seat, 60), handle.set()).await,
+async fn signal(context: &ClientContext<Noted>, reset: Reset) -> Result<(), Next> {
+    let handle = handle(context, reset);
+    while finished(context).await?.len() < WAITING {
+        context.record(Noted::Signalling);
+        let result = match context.below(3) {
+            0 => within(context, up_to(context, 60), handle.set()).await,
             _ => Some(handle.set().await),
         };
-        if let Some(Some(true)) = result.map(|result| heard(seat, result)).transpose()? {
-            seat.record(Noted::Signalled);
+        if let Some(Some(true)) = result.map(|result| heard(context, result)).transpose()? {
+            context.record(Noted::Signalled);
         }
-        seat.sleep(up_to(seat, 600)).await;
+        context.sleep(up_to(context, 600)).await;
         if reset == Reset::Manual {
-            persist(seat, || handle.reset()).await?;
-            heard(seat, handle.wait_reset().await)?;
-            seat.sleep(up_to(seat, 1000)).await;
+            persist(context, || handle.reset()).await?;
+            heard(context, handle.wait_reset().await)?;
+            context.sleep(up_to(context, 1000)).await;
         }
     }
     Ok(())
@@ -162,28 +162,28 @@ fn judge_auto(ran: &Ran<Noted>) -> Result<(), String> {
 
 #[test]
 fn nobody_goes_on_without_a_signal() {
-    drawn(60, WAITING + 1, |seat| live(seat, Reset::Manual), judge);
+    drawn(60, WAITING + 1, |context| live(context, Reset::Manual), judge);
 }
 
 #[test]
 fn one_goes_on_for_each_signal() {
-    drawn(60, WAITING + 2, |seat| live(seat, Reset::Auto), judge_auto);
+    drawn(60, WAITING + 2, |context| live(context, Reset::Auto), judge_auto);
 }
 
 #[test]
 fn each_signal_wakes_all_who_wait_and_one_takes_it() {
     const SIGNALS: usize = 6;
-    let live = |seat: Seat<Noted>| async move {
-        let handle = handle(&seat, Reset::Auto);
-        if seat.number < SIGNALS {
+    let live = |context: ClientContext<Noted>| async move {
+        let handle = handle(&context, Reset::Auto);
+        if context.number < SIGNALS {
             handle.wait().await.unwrap();
-            seat.record(Noted::WentOn);
+            context.record(Noted::WentOn);
             return Next::Done;
         }
-        seat.sleep(Duration::from_secs(5)).await;
+        context.sleep(Duration::from_secs(5)).await;
         for _ in 0..SIGNALS {
             assert!(handle.set().await.unwrap());
-            seat.sleep(Duration::from_secs(1)).await;
+            context.sleep(Duration::from_secs(1)).await;
         }
         Next::Done
     };

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 use zoolet_model::{Error as SessionError, ErrorCode, EventKind, Path, Text};
 use zoolet_recipes::{Contention, Coordinator, Error, FencedWriter, Grant, Holding, Instant, Mode};
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario};
 use zoolet_sim::oracle::Changed;
 
 /// Register for fenced writers with an exclusive grant; they write their token.
@@ -52,48 +52,48 @@ pub(crate) enum Noted {
 }
 
 /// Holds a grant for a while and acts on it, then gives it up.
-pub(crate) async fn hold<C: Coordinator>(seat: &Seat<Noted>, grant: Grant<C>, mode: Mode) {
-    act(seat, &grant, mode).await;
-    give_up(seat, grant).await;
+pub(crate) async fn hold<C: Coordinator>(context: &ClientContext<Noted>, grant: Grant<C>, mode: Mode) {
+    act(context, &grant, mode).await;
+    give_up(context, grant).await;
 }
 
 /// Acts on a grant a few times while it is held.
 ///
 /// Half of the holders write even if they know that the grant is lost: fencing has to stop them.
-pub(crate) async fn act<C: Coordinator>(seat: &Seat<Noted>, grant: &Grant<C>, mode: Mode) {
+pub(crate) async fn act<C: Coordinator>(context: &ClientContext<Noted>, grant: &Grant<C>, mode: Mode) {
     let token = grant.token().0;
-    seat.record(Noted::Granted(token, mode));
-    seat.record(Noted::Placed(token, grant.path().to_string()));
-    let is_bold = seat.below(2) == 0;
-    for _ in 0..1 + seat.below(4) {
-        let is_held = note_holding(seat, token, mode, grant.holding());
+    context.record(Noted::Granted(token, mode));
+    context.record(Noted::Placed(token, grant.path().to_string()));
+    let is_bold = context.below(2) == 0;
+    for _ in 0..1 + context.below(4) {
+        let is_held = note_holding(context, token, mode, grant.holding());
         if is_held || is_bold {
-            write_as(seat, token, mode, &grant.fenced()).await;
+            write_as(context, token, mode, &grant.fenced()).await;
         }
-        seat.sleep(Duration::from_millis(seat.below(400))).await;
+        context.sleep(Duration::from_millis(context.below(400))).await;
     }
 }
 
 /// Records the state of a grant, and returns whether it is held.
-pub(crate) fn note_holding(seat: &Seat<Noted>, token: i64, mode: Mode, holding: Holding) -> bool {
+pub(crate) fn note_holding(context: &ClientContext<Noted>, token: i64, mode: Mode, holding: Holding) -> bool {
     if holding == Holding::Held {
-        seat.record(Noted::Acted(token, mode));
+        context.record(Noted::Acted(token, mode));
     }
     let safe_until = match holding {
-        Holding::Held => seat.session.safe_until(),
+        Holding::Held => context.session.safe_until(),
         Holding::Doubtful { safe_until } => safe_until,
         Holding::Lost => Instant::START,
     };
-    if seat.now() < safe_until {
-        seat.record(Noted::Safe(token, seat.true_us(safe_until)));
+    if context.now() < safe_until {
+        context.record(Noted::Safe(token, context.true_us(safe_until)));
     }
     holding == Holding::Held
 }
 
 /// Gives a grant up, by a drop or a release.
-pub(crate) async fn give_up<C: Coordinator>(seat: &Seat<Noted>, grant: Grant<C>) {
-    seat.record(Noted::Released(grant.token().0));
-    match seat.below(3) {
+pub(crate) async fn give_up<C: Coordinator>(context: &ClientContext<Noted>, grant: Grant<C>) {
+    context.record(Noted::Released(grant.token().0));
+    match context.below(3) {
         0 => drop(grant),
         _ => {
             let _ = grant.release().await;
@@ -102,15 +102,20 @@ pub(crate) async fn give_up<C: Coordinator>(seat: &Seat<Noted>, grant: Grant<C>)
 }
 
 /// Writes the token to [`REGISTER`], fenced.
-pub(crate) async fn write<C: Coordinator>(seat: &Seat<Noted>, token: i64, fenced: &FencedWriter<'_, C>) {
-    write_as(seat, token, Mode::Exclusive, fenced).await;
+pub(crate) async fn write<C: Coordinator>(context: &ClientContext<Noted>, token: i64, fenced: &FencedWriter<'_, C>) {
+    write_as(context, token, Mode::Exclusive, fenced).await;
 }
 
-async fn write_as<C: Coordinator>(seat: &Seat<Noted>, token: i64, mode: Mode, fenced: &FencedWriter<'_, C>) {
+async fn write_as<C: Coordinator>(
+    context: &ClientContext<Noted>,
+    token: i64,
+    mode: Mode,
+    fenced: &FencedWriter<'_, C>,
+) {
     let register = if mode == Mode::Exclusive { &REGISTER } else { &SHARED };
     let data = bytes::Bytes::from(token.to_string());
     match fenced.set(register, data.clone(), -1).await {
-        Ok(stat) => seat.record(Noted::Wrote(token, stat.mzxid)),
+        Ok(stat) => context.record(Noted::Wrote(token, stat.mzxid)),
         Err(Error::Session(SessionError::Refused(ErrorCode::NoNode))) => {
             let _ = fenced.create(register, data).await;
         }
@@ -119,21 +124,21 @@ async fn write_as<C: Coordinator>(seat: &Seat<Noted>, token: i64, mode: Mode, fe
 }
 
 /// Plays an operator that breaks and revokes places in these lines, while faults go on.
-pub(crate) async fn break_some(seat: &Seat<Noted>, lines: &[&'static str]) -> Next {
-    while seat.goes_on() {
-        seat.sleep(Duration::from_millis(seat.below(1500))).await;
-        if let Some(next) = is_over(seat) {
+pub(crate) async fn break_some(context: &ClientContext<Noted>, lines: &[&'static str]) -> Next {
+    while context.goes_on() {
+        context.sleep(Duration::from_millis(context.below(1500))).await;
+        if let Some(next) = is_over(context) {
             return next;
         }
-        let path = Path::from_static(lines[seat.below(lines.len() as u64) as usize]);
-        let line = Contention::new(seat.session.clone(), &path);
+        let path = Path::from_static(lines[context.below(lines.len() as u64) as usize]);
+        let line = Contention::new(context.session.clone(), &path);
         let Ok(contenders) = line.contenders().await else { continue };
         // Chooses the holder in two of three cases, and any contender otherwise.
-        let chosen = if seat.below(3) > 0 { 0 } else { seat.below(contenders.len() as u64) as usize };
+        let chosen = if context.below(3) > 0 { 0 } else { context.below(contenders.len() as u64) as usize };
         let Some(chosen) = contenders.get(chosen) else { continue };
-        seat.record(Noted::Breaking(chosen.path.to_string()));
-        let patience = Duration::from_millis(seat.below(800));
-        let _ = match seat.below(2) {
+        context.record(Noted::Breaking(chosen.path.to_string()));
+        let patience = Duration::from_millis(context.below(800));
+        let _ = match context.below(2) {
             0 => line.break_grant(chosen, "drawn").await,
             _ => line.revoke(chosen, patience, "drawn").await,
         };
@@ -146,25 +151,25 @@ pub(crate) async fn break_some(seat: &Seat<Noted>, lines: &[&'static str]) -> Ne
 /// An attempt returns whether it succeeded. At the end, no znode of this session may be left below
 /// `parents`.
 pub(crate) async fn again_and_again(
-    seat: &Seat<Noted>,
+    context: &ClientContext<Noted>,
     least: u32,
     parents: &[&'static str],
     mut attempt: impl AsyncFnMut() -> Result<bool, Error>,
 ) -> Next {
     let mut had = 0;
-    while had < least || seat.goes_on() {
-        seat.sleep(Duration::from_millis(seat.below(500))).await;
+    while had < least || context.goes_on() {
+        context.sleep(Duration::from_millis(context.below(500))).await;
         match attempt().await {
             Ok(has) => had += u32::from(has),
             Err(Error::Session(_) | Error::Disconnected) => {}
             Err(error) => panic!("{error}"),
         }
-        if let Some(next) = is_over(seat) {
+        if let Some(next) = is_over(context) {
             return next;
         }
     }
     for parent in parents {
-        note_leaks(seat, parent).await;
+        note_leaks(context, parent).await;
     }
     Next::Done
 }
@@ -175,42 +180,46 @@ pub(crate) fn unless_broken<T>(attempt: Result<Option<T>, Error>) -> Result<Opti
 }
 
 /// Returns the output of a future, or `None` if it takes longer than `patience`.
-pub(crate) async fn within<T>(seat: &Seat<Noted>, patience: Duration, future: impl Future<Output = T>) -> Option<T> {
-    let (mut future, mut timer) = (pin!(future), pin!(seat.sleep(patience)));
-    poll_fn(|context| match future.as_mut().poll(context) {
+pub(crate) async fn within<T>(
+    context: &ClientContext<Noted>,
+    patience: Duration,
+    future: impl Future<Output = T>,
+) -> Option<T> {
+    let (mut future, mut timer) = (pin!(future), pin!(context.sleep(patience)));
+    poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => timer.as_mut().poll(context).map(|()| None),
+        Poll::Pending => timer.as_mut().poll(cx).map(|()| None),
     })
     .await
 }
 
 /// Waits until this time of the run, in seconds. Clients take turns by it.
-pub(crate) async fn until(seat: &Seat<Noted>, at_s: f64) {
-    let now_us = seat.true_us(seat.now());
-    seat.sleep(Duration::from_micros(((at_s * 1e6) as u64).saturating_sub(now_us))).await;
+pub(crate) async fn until(context: &ClientContext<Noted>, at_s: f64) {
+    let now_us = context.true_us(context.now());
+    context.sleep(Duration::from_micros(((at_s * 1e6) as u64).saturating_sub(now_us))).await;
 }
 
 /// Records every znode of this session that stays below `parent`.
 ///
 /// Errands delete the znodes of dropped attempts in the background, so the check waits for a while.
-pub(crate) async fn note_leaks(seat: &Seat<Noted>, parent: &'static str) {
+pub(crate) async fn note_leaks(context: &ClientContext<Noted>, parent: &'static str) {
     let mut left = Vec::new();
     // A session retries failed errands with its next ping, and pings only while it sends no
     // requests. So the pauses between the looks grow.
     for pause_ms in [100, 200, 400, 800, 1600, 3200, 6000, 6000, 6000] {
-        match own_below(seat, parent).await {
+        match own_below(context, parent).await {
             Ok(own) if own.is_empty() => return,
             Ok(own) => left = own,
-            Err(_) if seat.session.state().is_over() => return,
+            Err(_) if context.session.state().is_over() => return,
             Err(_) => {}
         }
-        seat.sleep(Duration::from_millis(pause_ms)).await;
+        context.sleep(Duration::from_millis(pause_ms)).await;
     }
-    left.into_iter().for_each(|path| seat.record(Noted::Leaked(path)));
+    left.into_iter().for_each(|path| context.record(Noted::Leaked(path)));
 }
 
-async fn own_below(seat: &Seat<Noted>, parent: &'static str) -> Result<Vec<String>, SessionError> {
-    let session = &seat.session;
+async fn own_below(context: &ClientContext<Noted>, parent: &'static str) -> Result<Vec<String>, SessionError> {
+    let session = &context.session;
     let names = match session.children(&Path::from_static(parent)).await {
         Err(SessionError::Refused(ErrorCode::NoNode)) => return Ok(Vec::new()),
         names => names?,
@@ -226,8 +235,8 @@ async fn own_below(seat: &Seat<Noted>, parent: &'static str) -> Result<Vec<Strin
 }
 
 /// Returns [`Next::AnotherSession`] if the session is over.
-pub(crate) fn is_over(seat: &Seat<Noted>) -> Option<Next> {
-    seat.session.state().is_over().then_some(Next::AnotherSession)
+pub(crate) fn is_over(context: &ClientContext<Noted>) -> Option<Next> {
+    context.session.state().is_over().then_some(Next::AnotherSession)
 }
 
 /// A grant, as the tree and its holder tell it. Times are in microseconds of the run.

@@ -8,43 +8,43 @@ use std::time::Duration;
 use zoolet_model::{EventKind, Path};
 use zoolet_recipes::{Coordinator, Error, Gate, Mode, Passage};
 use zoolet_session::{Session, SessionState, Version};
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 const PARENT: &str = "/gates";
 const GATE: &str = "/gates/yard";
 
-fn gate(seat: &Seat<Noted>) -> Gate<Session> {
-    Gate::new(seat.session.clone(), &Path::from_static(GATE))
+fn gate(context: &ClientContext<Noted>) -> Gate<Session> {
+    Gate::new(context.session.clone(), &Path::from_static(GATE))
 }
 
 /// Stays behind the gate for a while, and acts only while its session surely lives.
-async fn stay(seat: &Seat<Noted>, passage: Passage<Session>) {
+async fn stay(context: &ClientContext<Noted>, passage: Passage<Session>) {
     let token = passage.token().0;
-    seat.record(Noted::Granted(token, Mode::Exclusive));
-    seat.record(Noted::Placed(token, GATE.to_owned()));
-    for _ in 0..1 + seat.below(4) {
-        let is_safe = seat.session.state() == SessionState::Connected
-            && Coordinator::now(&seat.session) < seat.session.safe_until();
+    context.record(Noted::Granted(token, Mode::Exclusive));
+    context.record(Noted::Placed(token, GATE.to_owned()));
+    for _ in 0..1 + context.below(4) {
+        let is_safe = context.session.state() == SessionState::Connected
+            && Coordinator::now(&context.session) < context.session.safe_until();
         if is_safe {
-            seat.record(Noted::Acted(token, Mode::Exclusive));
+            context.record(Noted::Acted(token, Mode::Exclusive));
         }
-        write(seat, token, &passage.fenced()).await;
-        seat.sleep(Duration::from_millis(seat.below(400))).await;
+        write(context, token, &passage.fenced()).await;
+        context.sleep(Duration::from_millis(context.below(400))).await;
     }
-    seat.record(Noted::Released(token));
+    context.record(Noted::Released(token));
 }
 
-pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
-    let gate = gate(&seat);
-    again_and_again(&seat, 6, &[PARENT], async || {
-        let patience = Duration::from_millis(seat.below(1500));
-        let passage = match seat.below(3) {
+pub(crate) async fn cycle(context: ClientContext<Noted>) -> Next {
+    let gate = gate(&context);
+    again_and_again(&context, 6, &[PARENT], async || {
+        let patience = Duration::from_millis(context.below(1500));
+        let passage = match context.below(3) {
             0 => gate.try_pass().await,
-            1 => crate::exclusion::within(&seat, patience, gate.pass()).await.transpose(),
+            1 => crate::exclusion::within(&context, patience, gate.pass()).await.transpose(),
             _ => gate.pass().await.map(Some),
         };
         let Some(passage) = passage? else { return Ok(false) };
-        stay(&seat, passage).await;
+        stay(&context, passage).await;
         Ok(true)
     })
     .await
@@ -63,21 +63,21 @@ fn nobody_passes_while_somebody_else_is_behind_the_gate_and_it_opens_again() {
 #[test]
 fn whoever_gives_up_a_passage_that_was_broken_ends_nobody_elses() {
     const OPERATOR: usize = 3;
-    let body = async |seat: Seat<Noted>| {
-        until(&seat, 4.0).await;
+    let body = async |context: ClientContext<Noted>| {
+        until(&context, 4.0).await;
         for _ in 0..300 {
-            if seat.number == OPERATOR {
-                let _ = seat.session.delete(&Path::from_static(GATE), Version::Any).await;
-            } else if let Ok(Some(passage)) = gate(&seat).try_pass().await {
-                seat.sleep(Duration::from_micros(seat.below(3000))).await;
+            if context.number == OPERATOR {
+                let _ = context.session.delete(&Path::from_static(GATE), Version::Any).await;
+            } else if let Ok(Some(passage)) = gate(&context).try_pass().await {
+                context.sleep(Duration::from_micros(context.below(3000))).await;
                 drop(passage);
             }
-            seat.sleep(Duration::from_micros(seat.below(2000))).await;
-            if let Some(next) = is_over(&seat) {
+            context.sleep(Duration::from_micros(context.below(2000))).await;
+            if let Some(next) = is_over(&context) {
                 return next;
             }
         }
-        note_leaks(&seat, PARENT).await;
+        note_leaks(&context, PARENT).await;
         Next::Done
     };
     let judge = |ran: &Ran<Noted>| {
@@ -102,11 +102,11 @@ fn whoever_gives_up_a_passage_that_was_broken_ends_nobody_elses() {
 #[test]
 fn a_release_wakes_all_who_wait_and_each_once() {
     const CLIENTS: usize = 12;
-    let once = async |seat: Seat<Noted>| {
-        until(&seat, 5.0).await;
-        let passage = gate(&seat).pass().await.unwrap();
-        seat.record(Noted::Granted(passage.token().0, Mode::Exclusive));
-        seat.sleep(Duration::from_millis(500)).await;
+    let once = async |context: ClientContext<Noted>| {
+        until(&context, 5.0).await;
+        let passage = gate(&context).pass().await.unwrap();
+        context.record(Noted::Granted(passage.token().0, Mode::Exclusive));
+        context.sleep(Duration::from_millis(500)).await;
         Next::Done
     };
     let herd = |ran: &Ran<Noted>| {
@@ -131,23 +131,23 @@ fn a_release_wakes_all_who_wait_and_each_once() {
 /// A check of the znode alone would accept the znode of the next passage.
 #[test]
 fn whoever_was_put_out_writes_nothing_more_also_when_somebody_else_has_passed() {
-    let body = async |seat: Seat<Noted>| {
-        until(&seat, 4.0 + seat.number as f64).await;
-        if seat.number == 2 {
-            seat.session.delete(&Path::from_static(GATE), Version::Any).await.unwrap();
+    let body = async |context: ClientContext<Noted>| {
+        until(&context, 4.0 + context.number as f64).await;
+        if context.number == 2 {
+            context.session.delete(&Path::from_static(GATE), Version::Any).await.unwrap();
             return Next::Done;
         }
-        let passage = gate(&seat).pass().await.unwrap();
-        if seat.number == 0 {
+        let passage = gate(&context).pass().await.unwrap();
+        if context.number == 0 {
             passage.fenced().create(&REGISTER, None).await.unwrap();
         }
-        until(&seat, 8.0).await;
+        until(&context, 8.0).await;
         let wrote = passage.fenced().set(&REGISTER, None, -1).await;
-        match seat.number {
+        match context.number {
             0 => assert_eq!(wrote, Err(Error::Lost)),
             _ => assert!(wrote.is_ok(), "{wrote:?}"),
         }
-        until(&seat, 12.0).await;
+        until(&context, 12.0).await;
         Next::Done
     };
     run_seeds_of(10, |seed| Scenario::peaceful(seed, 3), body, judge);

@@ -7,81 +7,81 @@ use std::time::Duration;
 use zoolet_model::Path;
 use zoolet_recipes::{Coordinator, Error, Grant, Holding, Lock, Mode};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Fate, Kind, Mix, Next, SECOND, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Fate, Kind, Mix, Next, SECOND, Scenario, run_seeds_of};
 
 const PARENT: &str = "/locks/motor";
 
 /// Acts without asking whether the grant is held: `Grant::run`, which polls it, checks that.
-async fn acts(seat: &Seat<Noted>, grant: &Grant<Session>) {
+async fn acts(context: &ClientContext<Noted>, grant: &Grant<Session>) {
     let token = grant.token().0;
-    for _ in 0..seat.below(20) {
-        seat.record(Noted::Acted(token, Mode::Exclusive));
-        write(seat, token, &grant.fenced()).await;
-        seat.record(Noted::Acted(token, Mode::Exclusive));
-        seat.sleep(Duration::from_millis(seat.below(300))).await;
+    for _ in 0..context.below(20) {
+        context.record(Noted::Acted(token, Mode::Exclusive));
+        write(context, token, &grant.fenced()).await;
+        context.record(Noted::Acted(token, Mode::Exclusive));
+        context.sleep(Duration::from_millis(context.below(300))).await;
     }
 }
 
 /// Reads the holdings of a grant until it is lost or the time is over, and checks each change.
-async fn listen(seat: &Seat<Noted>, grant: &Grant<Session>, for_so_long: Duration) {
+async fn listen(context: &ClientContext<Noted>, grant: &Grant<Session>, for_so_long: Duration) {
     let mut holdings = grant.holdings();
     let mut told = None;
     let listening = async {
         while let Some(now) = holdings.next().await {
             match (told, now) {
-                (Some(Holding::Lost), _) => seat.record(Noted::Wrong(format!("{now:?} after it was lost"))),
-                (Some(before), now) if before == now => seat.record(Noted::Wrong(format!("{now:?} twice"))),
+                (Some(Holding::Lost), _) => context.record(Noted::Wrong(format!("{now:?} after it was lost"))),
+                (Some(before), now) if before == now => context.record(Noted::Wrong(format!("{now:?} twice"))),
                 _ => {}
             }
-            note_holding(seat, grant.token().0, Mode::Exclusive, now);
+            note_holding(context, grant.token().0, Mode::Exclusive, now);
             told = Some(now);
         }
         told
     };
-    match within(seat, for_so_long, listening).await {
+    match within(context, for_so_long, listening).await {
         Some(Some(Holding::Lost)) => {}
-        Some(other) => seat.record(Noted::Wrong(format!("after {other:?} nothing came"))),
-        None if seat.session.state().is_over() => {
-            seat.record(Noted::Wrong("the session is over, and nobody was told".to_owned()));
+        Some(other) => context.record(Noted::Wrong(format!("after {other:?} nothing came"))),
+        None if context.session.state().is_over() => {
+            context.record(Noted::Wrong("the session is over, and nobody was told".to_owned()));
         }
         None => {}
     }
 }
 
 /// Waits until the grant has ended or the time is over, and checks the end.
-async fn wait_end(seat: &Seat<Noted>, grant: &Grant<Session>, for_so_long: Duration) {
-    let session = &seat.session;
+async fn wait_end(context: &ClientContext<Noted>, grant: &Grant<Session>, for_so_long: Duration) {
+    let session = &context.session;
     let is_over = || session.state().is_over();
-    match within(seat, for_so_long, grant.ended()).await {
+    match within(context, for_so_long, grant.ended()).await {
         Some(()) if !is_over() && Coordinator::now(session) < session.safe_until() => {
             let path = Path::new(grant.path().clone()).unwrap();
             if let Ok(Some(_)) = session.exists(&path).await {
-                seat.record(Noted::Wrong("it ended, and stands".to_owned()));
+                context.record(Noted::Wrong("it ended, and stands".to_owned()));
             }
         }
-        None if is_over() => seat.record(Noted::Wrong("the session is over, and nobody was told".to_owned())),
+        None if is_over() => context.record(Noted::Wrong("the session is over, and nobody was told".to_owned())),
         Some(()) | None => {}
     }
 }
 
-async fn cycle(seat: Seat<Noted>) -> Next {
-    let lock = Lock::new(seat.session.clone(), &Path::from_static(PARENT));
-    again_and_again(&seat, 6, &[PARENT], async || {
+async fn cycle(context: ClientContext<Noted>) -> Next {
+    let lock = Lock::new(context.session.clone(), &Path::from_static(PARENT));
+    again_and_again(&context, 6, &[PARENT], async || {
         let grant = lock.acquire().await?;
-        seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
+        context.record(Noted::Granted(grant.token().0, Mode::Exclusive));
         // Some holders wait longer than most sessions survive without contact.
-        let most_ms = if seat.goes_on() && seat.below(4) > 0 { 20_000 } else { 4000 };
-        let for_so_long = Duration::from_millis(seat.below(most_ms));
-        match seat.below(3) {
-            0 => match grant.run(acts(&seat, &grant)).await {
+        let most_ms = if context.goes_on() && context.below(4) > 0 { 20_000 } else { 4000 };
+        let for_so_long = Duration::from_millis(context.below(most_ms));
+        match context.below(3) {
+            0 => match grant.run(acts(&context, &grant)).await {
                 Ok(()) | Err(Error::Doubtful) => {}
                 Err(error) => panic!("{error}"),
             },
-            1 => listen(&seat, &grant, for_so_long).await,
-            _ => wait_end(&seat, &grant, for_so_long).await,
+            1 => listen(&context, &grant, for_so_long).await,
+            _ => wait_end(&context, &grant, for_so_long).await,
         }
-        note_holding(&seat, grant.token().0, Mode::Exclusive, grant.holding());
-        seat.record(Noted::Released(grant.token().0));
+        note_holding(&context, grant.token().0, Mode::Exclusive, grant.holding());
+        context.record(Noted::Released(grant.token().0));
         Ok(true)
     })
     .await

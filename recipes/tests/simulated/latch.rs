@@ -17,7 +17,7 @@ use std::time::Duration;
 use zoolet_model::{EventKind, Path};
 use zoolet_recipes::{Error, Latch};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 const PATH: &str = "/line/started";
 const COUNT: u32 = 9;
@@ -32,68 +32,68 @@ pub(crate) enum Noted {
     Left(String),
 }
 
-fn latch(seat: &Seat<Noted>) -> Latch<Session> {
-    Latch::new(seat.session.clone(), &Path::from_static(PATH))
+fn latch(context: &ClientContext<Noted>) -> Latch<Session> {
+    Latch::new(context.session.clone(), &Path::from_static(PATH))
 }
 
 /// Returns one of many latches, which follow each other.
-fn latch_of(seat: &Seat<Noted>, number: u32) -> Latch<Session> {
-    Latch::new(seat.session.clone(), &Path::new(format!("{PATH}-{number}").into()).unwrap())
+fn latch_of(context: &ClientContext<Noted>, number: u32) -> Latch<Session> {
+    Latch::new(context.session.clone(), &Path::new(format!("{PATH}-{number}").into()).unwrap())
 }
 
-pub(crate) async fn count(seat: Seat<Noted>) -> Next {
-    let next = counts(&seat).await.unwrap_or_else(|next| next);
-    if let (Next::Done, Some(path)) = (next, left_behind(&seat).await) {
-        seat.record(Noted::Left(path));
+pub(crate) async fn count(context: ClientContext<Noted>) -> Next {
+    let next = counts(&context).await.unwrap_or_else(|next| next);
+    if let (Next::Done, Some(path)) = (next, left_behind(&context).await) {
+        context.record(Noted::Left(path));
     }
     next
 }
 
 /// Counts latches down. A late client finds them open, and goes on to the next one.
-async fn counts(seat: &Seat<Noted>) -> Result<Next, Next> {
+async fn counts(context: &ClientContext<Noted>) -> Result<Next, Next> {
     let mut number = 0;
-    while number < 2 || seat.goes_on() {
-        count_one(seat, number).await?;
+    while number < 2 || context.goes_on() {
+        count_one(context, number).await?;
         number += 1;
     }
     Ok(Next::Done)
 }
 
-async fn count_one(seat: &Seat<Noted>, number: u32) -> Result<(), Next> {
+async fn count_one(context: &ClientContext<Noted>, number: u32) -> Result<(), Next> {
     // One more waiter, from before the latch exists.
-    let waiting = seat.clone();
-    seat.spawn(async move {
+    let waiting = context.clone();
+    context.spawn(async move {
         if latch_of(&waiting, number).wait().await.is_ok() {
             waiting.record(Noted::Opened(number));
         }
     });
-    let latch = latch_of(seat, number);
-    while heard(seat, latch.set(COUNT).await)?.is_none() {}
+    let latch = latch_of(context, number);
+    while heard(context, latch.set(COUNT).await)?.is_none() {}
     match latch.set(COUNT + 1).await {
         Err(Error::Disagreement) => {}
         other => {
-            heard(seat, other)?;
+            heard(context, other)?;
         }
     }
     for _ in 0..4 {
-        seat.sleep(up_to(seat, 800)).await;
-        seat.record(Noted::Counting(number));
-        let result = match seat.below(3) {
-            0 => within(seat, up_to(seat, 60), latch.count_down()).await,
+        context.sleep(up_to(context, 800)).await;
+        context.record(Noted::Counting(number));
+        let result = match context.below(3) {
+            0 => within(context, up_to(context, 60), latch.count_down()).await,
             _ => Some(latch.count_down().await),
         };
-        if let Some(left) = result.map(|result| heard(seat, result)).transpose()?.flatten() {
-            seat.record(Noted::Counted(number, left));
+        if let Some(left) = result.map(|result| heard(context, result)).transpose()?.flatten() {
+            context.record(Noted::Counted(number, left));
         }
     }
     // Counts until the latch is open, however many of the calls above were dropped.
     while latch.count().await != Ok(Some(0)) {
-        seat.record(Noted::Counting(number));
-        if let Some(left) = heard(seat, latch.count_down().await)? {
-            seat.record(Noted::Counted(number, left));
+        context.record(Noted::Counting(number));
+        if let Some(left) = heard(context, latch.count_down().await)? {
+            context.record(Noted::Counted(number, left));
         }
     }
-    heard(seat, latch.wait().await)?;
+    heard(context, latch.wait().await)?;
     Ok(())
 }
 
@@ -168,17 +168,17 @@ fn every_count_counts_once_and_nobody_goes_on_before_the_last() {
 #[test]
 fn each_count_wakes_whoever_waits_once() {
     const WAITING: usize = 5;
-    let live = |seat: Seat<Noted>| async move {
-        let latch = latch(&seat);
-        if seat.number < WAITING {
+    let live = |context: ClientContext<Noted>| async move {
+        let latch = latch(&context);
+        if context.number < WAITING {
             latch.wait().await.unwrap();
             return Next::Done;
         }
         // By then all clients wait.
-        seat.sleep(Duration::from_secs(5)).await;
+        context.sleep(Duration::from_secs(5)).await;
         latch.set(4).await.unwrap();
         for _ in 0..4 {
-            seat.sleep(Duration::from_secs(1)).await;
+            context.sleep(Duration::from_secs(1)).await;
             latch.count_down().await.unwrap();
         }
         Next::Done

@@ -8,35 +8,35 @@ use crate::exclusion::{
 use std::time::Duration;
 use zoolet_model::{Create, CreateKind, CreateMode, OpResult, Path, Reply, Request, RequestedAcl, Text, WriteOp};
 use zoolet_recipes::{Coordinator, Error, Lock, Mode, Naming};
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 const PARENT: &str = "/locks/door";
 
-fn lock(seat: &Seat<Noted>, naming: Naming) -> Lock<zoolet_session::Session> {
-    Lock::new(seat.session.clone(), &Path::from_static(PARENT)).naming(naming)
+fn lock(context: &ClientContext<Noted>, naming: Naming) -> Lock<zoolet_session::Session> {
+    Lock::new(context.session.clone(), &Path::from_static(PARENT)).naming(naming)
 }
 
 /// Acquires the lock repeatedly, in every way, and gives some attempts up.
-pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
+pub(crate) async fn cycle(context: ClientContext<Noted>) -> Next {
     // Mixed on one path: zoolet counts places of all three kinds.
-    let naming = [Naming::Documented, Naming::Curator, Naming::Kazoo][seat.number % 3];
-    let lock = lock(&seat, naming);
-    again_and_again(&seat, 6, &[PARENT], async || {
-        let patience = Duration::from_millis(seat.below(1500));
-        let grant = match seat.below(4) {
+    let naming = [Naming::Documented, Naming::Curator, Naming::Kazoo][context.number % 3];
+    let lock = lock(&context, naming);
+    again_and_again(&context, 6, &[PARENT], async || {
+        let patience = Duration::from_millis(context.below(1500));
+        let grant = match context.below(4) {
             0 => lock.try_acquire().await,
             1 => lock.acquire_within(patience).await,
             // Two attempts of one lock at once. The second one is dropped at any point.
             2 => {
-                let soon = Duration::from_micros(seat.below(60_000));
-                let (first, second) = both(lock.acquire_within(patience), within(&seat, soon, lock.acquire())).await;
+                let soon = Duration::from_micros(context.below(60_000));
+                let (first, second) = both(lock.acquire_within(patience), within(&context, soon, lock.acquire())).await;
                 drop(second);
                 first
             }
             _ => lock.acquire().await.map(Some),
         };
         let Some(grant) = grant? else { return Ok(false) };
-        hold(&seat, grant, Mode::Exclusive).await;
+        hold(&context, grant, Mode::Exclusive).await;
         Ok(true)
     })
     .await
@@ -48,11 +48,11 @@ fn nobody_holds_a_lock_that_somebody_else_has_and_nothing_stays_behind() {
 }
 
 /// Acquires the lock once, at the same time as all other clients.
-pub(crate) async fn once(seat: Seat<Noted>) -> Next {
-    let lock = lock(&seat, Naming::default());
+pub(crate) async fn once(context: ClientContext<Noted>) -> Next {
+    let lock = lock(&context, Naming::default());
     let grant = lock.acquire().await.unwrap();
-    seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
-    seat.sleep(Duration::from_millis(50)).await;
+    context.record(Noted::Granted(grant.token().0, Mode::Exclusive));
+    context.sleep(Duration::from_millis(50)).await;
     grant.release().await.unwrap();
     Next::Done
 }
@@ -83,9 +83,9 @@ const STRANGERS: usize = 4;
 ///
 /// It is one transaction, so no participant sees a state in between. Returns the strangers' paths,
 /// or `None` if the transaction failed, as it does if a participant came or went meanwhile.
-async fn begin_anew(seat: &Seat<Noted>) -> Option<Vec<Text>> {
+async fn begin_anew(context: &ClientContext<Noted>) -> Option<Vec<Text>> {
     let parent = Path::from_static(PARENT);
-    let names = seat.session.children(&parent).await.ok()?;
+    let names = context.session.children(&parent).await.ok()?;
     let create = |path: Text, kind, sequential| {
         let mode = CreateMode::Valid { kind, sequential };
         WriteOp::Create(Create { path, data: None, acl: Some(RequestedAcl::open()), mode, with_stat: false })
@@ -93,14 +93,16 @@ async fn begin_anew(seat: &Seat<Noted>) -> Option<Vec<Text>> {
     let mut ops = Vec::new();
     for name in names.iter() {
         let path = zoolet_model::path::child(PARENT, name);
-        seat.record(Noted::Breaking(path.to_string()));
+        context.record(Noted::Breaking(path.to_string()));
         ops.push(WriteOp::Delete { path, version: -1 });
     }
     ops.push(WriteOp::Delete { path: parent.text().clone(), version: -1 });
     ops.push(create(parent.text().clone(), CreateKind::Persistent, false));
     let stranger = zoolet_model::path::child(PARENT, "stranger-lock-");
     ops.extend((0..STRANGERS).map(|_| create(stranger.clone(), CreateKind::Ephemeral, true)));
-    let Ok(Reply::Multi(results)) = Coordinator::submit(&seat.session, Request::Multi(ops)).await else { return None };
+    let Ok(Reply::Multi(results)) = Coordinator::submit(&context.session, Request::Multi(ops)).await else {
+        return None;
+    };
     let created = results.into_iter().filter_map(|result| match result {
         OpResult::Create(path) => Some(path),
         _ => None,
@@ -113,23 +115,24 @@ async fn begin_anew(seat: &Seat<Noted>) -> Option<Vec<Text>> {
 /// granted the lock at the stranger's turn.
 #[test]
 fn a_place_with_the_number_of_the_own_one_is_not_the_own_one() {
-    let body = async |seat: Seat<Noted>| {
-        match seat.number {
+    let body = async |context: ClientContext<Noted>| {
+        match context.number {
             0 => {
-                until(&seat, 4.0).await;
-                let grant = lock(&seat, Naming::default()).acquire().await.unwrap();
+                until(&context, 4.0).await;
+                let grant = lock(&context, Naming::default()).acquire().await.unwrap();
                 grant.ended().await;
             }
             1 => {
-                until(&seat, 5.0).await;
-                let waited = lock(&seat, Naming::default()).acquire().await;
+                until(&context, 5.0).await;
+                let waited = lock(&context, Naming::default()).acquire().await;
                 assert_eq!(waited.map(|grant| grant.path().clone()), Err(Error::Broken));
             }
             _ => {
-                until(&seat, 7.0).await;
-                let strangers = begin_anew(&seat).await.unwrap();
-                until(&seat, 9.0).await;
-                seat.session
+                until(&context, 7.0).await;
+                let strangers = begin_anew(&context).await.unwrap();
+                until(&context, 9.0).await;
+                context
+                    .session
                     .delete(&Path::new(strangers[0].clone()).unwrap(), zoolet_session::Version::Any)
                     .await
                     .unwrap();
@@ -144,24 +147,24 @@ fn a_place_with_the_number_of_the_own_one_is_not_the_own_one() {
 const RAZES: usize = 3;
 
 /// Acquires the lock repeatedly, while client [`RAZES`] replaces the line.
-pub(crate) async fn razed(seat: Seat<Noted>) -> Next {
-    if seat.number != RAZES {
-        let lock = lock(&seat, Naming::default());
-        return again_and_again(&seat, 4, &[PARENT], async || {
+pub(crate) async fn razed(context: ClientContext<Noted>) -> Next {
+    if context.number != RAZES {
+        let lock = lock(&context, Naming::default());
+        return again_and_again(&context, 4, &[PARENT], async || {
             let Some(grant) = unless_broken(lock.acquire().await.map(Some))? else { return Ok(false) };
-            hold(&seat, grant, Mode::Exclusive).await;
+            hold(&context, grant, Mode::Exclusive).await;
             Ok(true)
         })
         .await;
     }
-    while seat.goes_on() {
-        seat.sleep(Duration::from_millis(seat.below(1000))).await;
-        let strangers = begin_anew(&seat).await.unwrap_or_default();
+    while context.goes_on() {
+        context.sleep(Duration::from_millis(context.below(1000))).await;
+        let strangers = begin_anew(&context).await.unwrap_or_default();
         for stranger in strangers {
-            seat.sleep(Duration::from_millis(seat.below(200))).await;
-            let _ = seat.session.delete(&Path::new(stranger).unwrap(), zoolet_session::Version::Any).await;
+            context.sleep(Duration::from_millis(context.below(200))).await;
+            let _ = context.session.delete(&Path::new(stranger).unwrap(), zoolet_session::Version::Any).await;
         }
-        if seat.session.state().is_over() {
+        if context.session.state().is_over() {
             return Next::AnotherSession;
         }
     }

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use zoolet_model::{EventKind, Path, SessionId};
 use zoolet_recipes::{Coordinator, Names};
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Noted {
@@ -32,47 +32,47 @@ pub(crate) enum Noted {
     Left(String),
 }
 
-pub(crate) async fn live(seat: Seat<Noted>) -> Next {
-    let done = register(&seat).await;
+pub(crate) async fn live(context: ClientContext<Noted>) -> Next {
+    let done = register(&context).await;
     if done.is_ok()
-        && let Some(path) = left_behind(&seat).await
+        && let Some(path) = left_behind(&context).await
     {
-        seat.record(Noted::Left(path));
+        context.record(Noted::Left(path));
     }
     done.map_or_else(|next| next, |()| Next::Done)
 }
 
-async fn register(seat: &Seat<Noted>) -> Result<(), Next> {
-    let names = Names::new(seat.session.clone(), &Path::from_static("/services"));
-    let session = Coordinator::session(&seat.session);
-    let own = format!("{}.{}", seat.number, seat.life);
+async fn register(context: &ClientContext<Noted>) -> Result<(), Next> {
+    let names = Names::new(context.session.clone(), &Path::from_static("/services"));
+    let session = Coordinator::session(&context.session);
+    let own = format!("{}.{}", context.number, context.life);
     let mut round = 0;
-    while round < 5 || seat.goes_on() {
+    while round < 5 || context.goes_on() {
         round += 1;
-        let name = format!("camera/{}", seat.below(2));
-        seat.record(Noted::Claiming(session, name.clone()));
+        let name = format!("camera/{}", context.below(2));
+        context.record(Noted::Claiming(session, name.clone()));
         // Two claims of one session: at most one of them succeeds. The second one is dropped at any
         // moment.
         let one = names.claim(&name, own.clone());
-        let other = within(seat, up_to(seat, 60), names.claim(&name, own.clone()));
+        let other = within(context, up_to(context, 60), names.claim(&name, own.clone()));
         let (one, other) = both(one, other).await;
-        let one = heard(seat, one)?.flatten();
-        let other = other.map(|other| heard(seat, other)).transpose()?.flatten().flatten();
+        let one = heard(context, one)?.flatten();
+        let other = other.map(|other| heard(context, other)).transpose()?.flatten().flatten();
         assert!(one.is_none() || other.is_none(), "both have {name}");
         if let Some(registration) = one.or(other) {
-            seat.record(Noted::Has(session, name.clone()));
-            seat.sleep(up_to(seat, 800)).await;
-            seat.record(Noted::GivesUp(session, name));
+            context.record(Noted::Has(session, name.clone()));
+            context.sleep(up_to(context, 800)).await;
+            context.record(Noted::GivesUp(session, name));
             drop(registration);
         }
-        if heard(seat, names.bind(&format!("door/{round}"), own.clone()).await)? == Some(true) {
-            seat.record(Noted::Bound(format!("/services/door/{round}")));
+        if heard(context, names.bind(&format!("door/{round}"), own.clone()).await)? == Some(true) {
+            context.record(Noted::Bound(format!("/services/door/{round}")));
         }
-        if let Some(name) = heard(seat, names.unique("job-", own.clone()).await)? {
-            assert!(heard(seat, names.resolve(&name).await)?.is_none_or(|found| found.is_some()));
-            seat.record(Noted::Unique(name.to_string()));
+        if let Some(name) = heard(context, names.unique("job-", own.clone()).await)? {
+            assert!(heard(context, names.resolve(&name).await)?.is_none_or(|found| found.is_some()));
+            context.record(Noted::Unique(name.to_string()));
         }
-        seat.sleep(up_to(seat, 300)).await;
+        context.sleep(up_to(context, 300)).await;
     }
     Ok(())
 }
@@ -131,19 +131,19 @@ fn a_name_is_given_to_one_who_keeps_it() {
 /// name of another registration.
 #[test]
 fn a_claim_that_is_given_up_leaves_the_name_to_another_one_of_its_session() {
-    let live = |seat: Seat<Noted>| async move {
-        let names = Names::new(seat.session.clone(), &Path::from_static("/services"));
-        let session = Coordinator::session(&seat.session);
+    let live = |context: ClientContext<Noted>| async move {
+        let names = Names::new(context.session.clone(), &Path::from_static("/services"));
+        let session = Coordinator::session(&context.session);
         for us in (0..40_000).step_by(500) {
             let one = names.claim("camera", "");
-            let other = within(&seat, Duration::from_micros(us), names.claim("camera", ""));
+            let other = within(&context, Duration::from_micros(us), names.claim("camera", ""));
             let (one, other) = both(one, other).await;
             let Some(registration) = one.unwrap().or(other.and_then(Result::unwrap)) else { continue };
-            seat.record(Noted::Has(session, "camera".to_owned()));
-            seat.sleep(Duration::from_secs(1)).await;
-            seat.record(Noted::GivesUp(session, "camera".to_owned()));
+            context.record(Noted::Has(session, "camera".to_owned()));
+            context.sleep(Duration::from_secs(1)).await;
+            context.record(Noted::GivesUp(session, "camera".to_owned()));
             drop(registration);
-            seat.sleep(Duration::from_secs(1)).await;
+            context.sleep(Duration::from_secs(1)).await;
         }
         Next::Done
     };

@@ -19,7 +19,7 @@ use std::time::Duration;
 use zoolet_model::{EventKind, Path};
 use zoolet_recipes::Group;
 use zoolet_session::Version;
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 const PATH: Path = Path::from_static("/sensors");
 pub(crate) const CLIENTS: usize = 4;
@@ -31,73 +31,73 @@ pub(crate) enum Noted {
     Left(String),
 }
 
-pub(crate) async fn live(seat: Seat<Noted>) -> Next {
-    let done = if seat.number + 1 == CLIENTS { delete(&seat).await } else { keep(&seat).await };
+pub(crate) async fn live(context: ClientContext<Noted>) -> Next {
+    let done = if context.number + 1 == CLIENTS { delete(&context).await } else { keep(&context).await };
     if done.is_ok()
-        && let Some(path) = left_behind(&seat).await
+        && let Some(path) = left_behind(&context).await
     {
-        seat.record(Noted::Left(path));
+        context.record(Noted::Left(path));
     }
     done.map_or_else(|next| next, |()| Next::Done)
 }
 
-async fn keep(seat: &Seat<Noted>) -> Result<(), Next> {
-    let (group, name) = (Group::new(seat.session.clone(), &PATH), format!("{}", seat.number));
+async fn keep(context: &ClientContext<Noted>) -> Result<(), Next> {
+    let (group, name) = (Group::new(context.session.clone(), &PATH), format!("{}", context.number));
     let mut round = 0;
-    while round < 6 || seat.goes_on() {
+    while round < 6 || context.goes_on() {
         round += 1;
-        let mut member = group.member(&name, format!("{}.{}.{round}", seat.number, seat.life)).unwrap();
-        let for_so_long = if seat.below(2) == 0 { up_to(seat, 100) } else { up_to(seat, 3000) };
-        if let Some(Err(error)) = within(seat, for_so_long, member.keep()).await {
-            heard::<_, ()>(seat, Err(error))?;
+        let mut member = group.member(&name, format!("{}.{}.{round}", context.number, context.life)).unwrap();
+        let for_so_long = if context.below(2) == 0 { up_to(context, 100) } else { up_to(context, 3000) };
+        if let Some(Err(error)) = within(context, for_so_long, member.keep()).await {
+            heard::<_, ()>(context, Err(error))?;
             // A server in the same process refuses at once. Without a pause, a full disk would get
             // a million requests.
-            seat.sleep(up_to(seat, 200)).await;
+            context.sleep(up_to(context, 200)).await;
         }
         // A second member with the same name and session finds the same znode or creates another.
-        if seat.below(3) == 0 {
+        if context.below(3) == 0 {
             let mut other = group.member(&name, "another one").unwrap();
-            if let Some(Err(error)) = within(seat, up_to(seat, 100), other.keep()).await {
-                heard::<_, ()>(seat, Err(error))?;
+            if let Some(Err(error)) = within(context, up_to(context, 100), other.keep()).await {
+                heard::<_, ()>(context, Err(error))?;
             }
         }
     }
-    finish(seat).await?;
+    finish(context).await?;
     // Waits until the client that deletes members is done.
-    while !finished(seat).await?.contains(&(CLIENTS - 1)) {
-        seat.sleep(Duration::from_millis(500)).await;
+    while !finished(context).await?.contains(&(CLIENTS - 1)) {
+        context.sleep(Duration::from_millis(500)).await;
     }
     let mut member = group.member(&name, "the last one").unwrap();
     loop {
         // Keeps the member for 30 s in one go, and then requires an answer. The time covers a
         // reconnect and the end of the former session.
-        if let Some(Err(error)) = within(seat, Duration::from_secs(30), member.keep()).await {
-            heard::<_, ()>(seat, Err(error))?;
+        if let Some(Err(error)) = within(context, Duration::from_secs(30), member.keep()).await {
+            heard::<_, ()>(context, Err(error))?;
             continue;
         }
-        let Some(members) = heard(seat, group.members().await)? else { continue };
-        if seat.session.state() != zoolet_model::SessionState::Connected {
+        let Some(members) = heard(context, group.members().await)? else { continue };
+        if context.session.state() != zoolet_model::SessionState::Connected {
             continue;
         }
         if !members.iter().any(|member| *member.name == *name && member.content.as_deref() == Some(b"the last one")) {
-            seat.record(Noted::Missing);
+            context.record(Noted::Missing);
         }
         return Ok(());
     }
 }
 
 /// Deletes members until all other clients are done.
-async fn delete(seat: &Seat<Noted>) -> Result<(), Next> {
-    let group = Group::new(seat.session.clone(), &PATH);
-    while finished(seat).await?.iter().filter(|client| **client + 1 < CLIENTS).count() + 1 < CLIENTS {
-        seat.sleep(up_to(seat, 600)).await;
-        let members = heard(seat, group.members().await)?.unwrap_or_default();
+async fn delete(context: &ClientContext<Noted>) -> Result<(), Next> {
+    let group = Group::new(context.session.clone(), &PATH);
+    while finished(context).await?.iter().filter(|client| **client + 1 < CLIENTS).count() + 1 < CLIENTS {
+        context.sleep(up_to(context, 600)).await;
+        let members = heard(context, group.members().await)?.unwrap_or_default();
         if let Some(member) = members.first() {
             let path = Path::new(zoolet_model::path::child(PATH.as_str(), &member.name)).unwrap();
-            let _ = seat.session.delete(&path, Version::Any).await;
+            let _ = context.session.delete(&path, Version::Any).await;
         }
     }
-    finish(seat).await
+    finish(context).await
 }
 
 pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
@@ -132,18 +132,18 @@ fn members_come_again_and_nobody_deletes_what_is_not_his() {
 /// about to create.
 #[test]
 fn a_znode_that_is_made_again_when_it_is_dropped_goes_too() {
-    let live = |seat: Seat<Noted>| async move {
-        let group = Group::new(seat.session.clone(), &PATH);
+    let live = |context: ClientContext<Noted>| async move {
+        let group = Group::new(context.session.clone(), &PATH);
 
         for us in (0..60_000).step_by(500) {
             let mut member = group.member(&format!("{us}"), "").unwrap();
             member.put().await.unwrap();
             let path = Path::new(format!("{PATH}/{us}").into()).unwrap();
-            seat.session.delete(&path, Version::Any).await.unwrap();
-            let _ = within(&seat, Duration::from_micros(us), member.keep()).await;
+            context.session.delete(&path, Version::Any).await.unwrap();
+            let _ = within(&context, Duration::from_micros(us), member.keep()).await;
         }
-        if let Some(path) = left_behind(&seat).await {
-            seat.record(Noted::Left(path));
+        if let Some(path) = left_behind(&context).await {
+            context.record(Noted::Left(path));
         }
         Next::Done
     };
@@ -154,8 +154,8 @@ fn a_znode_that_is_made_again_when_it_is_dropped_goes_too() {
 /// earlier member was dropped.
 #[test]
 fn a_member_that_is_replaced_takes_nothing_of_the_later_one_with_it() {
-    let live = |seat: Seat<Noted>| async move {
-        let group = Group::new(seat.session.clone(), &PATH);
+    let live = |context: ClientContext<Noted>| async move {
+        let group = Group::new(context.session.clone(), &PATH);
         for round in 0..10 {
             let content = |which: &str| format!("{which} {round}");
             let mut before = group.member("thermometer", content("before")).unwrap();
@@ -166,16 +166,16 @@ fn a_member_that_is_replaced_takes_nothing_of_the_later_one_with_it() {
             let second = later.put().await.unwrap();
             assert!(second.czxid > first.czxid, "it has come again");
             drop(before);
-            seat.sleep(up_to(&seat, 1000)).await;
+            context.sleep(up_to(&context, 1000)).await;
             // A second put keeps the znode.
             assert_eq!(later.put().await.unwrap().czxid, second.czxid);
             let members = group.members().await.unwrap();
             if members.len() != 1 || members[0].incarnation.0 != second.czxid {
-                seat.record(Noted::Missing);
+                context.record(Noted::Missing);
             }
         }
-        if let Some(path) = left_behind(&seat).await {
-            seat.record(Noted::Left(path));
+        if let Some(path) = left_behind(&context).await {
+            context.record(Noted::Left(path));
         }
         Next::Done
     };
@@ -186,21 +186,21 @@ fn a_member_that_is_replaced_takes_nothing_of_the_later_one_with_it() {
 /// znode, they would replace each other forever.
 #[test]
 fn a_member_that_was_replaced_comes_back_when_the_later_one_has_gone() {
-    let live = |seat: Seat<Noted>| async move {
-        let group = Group::new(seat.session.clone(), &PATH);
+    let live = |context: ClientContext<Noted>| async move {
+        let group = Group::new(context.session.clone(), &PATH);
         let mut before = group.member("thermometer", "before").unwrap();
         before.put().await.unwrap();
         let mut later = group.member("thermometer", "later").unwrap();
         let there = later.put().await.unwrap();
-        assert!(within(&seat, Duration::from_secs(3), before.keep()).await.is_none());
+        assert!(within(&context, Duration::from_secs(3), before.keep()).await.is_none());
         let members = group.members().await.unwrap();
         assert_eq!((members.len(), members[0].incarnation.0), (1, there.czxid));
         drop(later);
-        assert!(within(&seat, Duration::from_secs(3), before.keep()).await.is_none());
+        assert!(within(&context, Duration::from_secs(3), before.keep()).await.is_none());
         assert_eq!(group.members().await.unwrap()[0].content.as_deref(), Some(&b"before"[..]));
         drop(before);
-        if let Some(path) = left_behind(&seat).await {
-            seat.record(Noted::Left(path));
+        if let Some(path) = left_behind(&context).await {
+            context.record(Noted::Left(path));
         }
         Next::Done
     };

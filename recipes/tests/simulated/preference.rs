@@ -8,23 +8,23 @@ use crate::read_write_lock::hold_or_downgrade;
 use std::time::Duration;
 use zoolet_model::Path;
 use zoolet_recipes::{Contention, Error, Holding, Mode, Preference, ReadWriteLock, Revoked};
-use zoolet_sim::ensemble::{Next, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, run_seeds_of};
 
 const PARENT: &str = "/locks/recipe";
 
-pub(crate) async fn cycle(seat: Seat<Noted>, preference: Preference) -> Next {
-    let lock = ReadWriteLock::new(seat.session.clone(), &Path::from_static(PARENT)).prefer(preference);
-    again_and_again(&seat, 5, &[PARENT], async || {
-        let patience = Duration::from_millis(seat.below(3000));
-        let (mode, grant) = match seat.below(6) {
+pub(crate) async fn cycle(context: ClientContext<Noted>, preference: Preference) -> Next {
+    let lock = ReadWriteLock::new(context.session.clone(), &Path::from_static(PARENT)).prefer(preference);
+    again_and_again(&context, 5, &[PARENT], async || {
+        let patience = Duration::from_millis(context.below(3000));
+        let (mode, grant) = match context.below(6) {
             0 => (Mode::Shared, lock.try_read().await),
             1 => (Mode::Exclusive, lock.try_write().await),
             2 | 3 => (Mode::Shared, lock.read_within(patience).await),
             _ => (Mode::Exclusive, lock.write_within(patience).await),
         };
         let Some(grant) = unless_broken(grant)? else { return Ok(false) };
-        let downgrades = seat.below(3) == 0;
-        hold_or_downgrade(&seat, &lock, grant, mode, downgrades).await;
+        let downgrades = context.below(3) == 0;
+        hold_or_downgrade(&context, &lock, grant, mode, downgrades).await;
         Ok(true)
     })
     .await
@@ -33,12 +33,12 @@ pub(crate) async fn cycle(seat: Seat<Noted>, preference: Preference) -> Next {
 /// Acquires the lock with one of three preferences, by client number.
 ///
 /// A client that is refused has no grant, and tries again.
-pub(crate) async fn mixed(seat: Seat<Noted>) -> Next {
-    let preference = [Preference::Fair, Preference::Readers, Preference::Writers][seat.number % 3];
-    let lock = ReadWriteLock::new(seat.session.clone(), &Path::from_static(PARENT)).prefer(preference);
-    again_and_again(&seat, 1, &[PARENT], async || {
-        let patience = Duration::from_millis(seat.below(3000));
-        let (mode, grant) = match seat.below(4) {
+pub(crate) async fn mixed(context: ClientContext<Noted>) -> Next {
+    let preference = [Preference::Fair, Preference::Readers, Preference::Writers][context.number % 3];
+    let lock = ReadWriteLock::new(context.session.clone(), &Path::from_static(PARENT)).prefer(preference);
+    again_and_again(&context, 1, &[PARENT], async || {
+        let patience = Duration::from_millis(context.below(3000));
+        let (mode, grant) = match context.below(4) {
             0 => (Mode::Shared, lock.try_read().await),
             1 => (Mode::Exclusive, lock.try_write().await),
             2 => (Mode::Shared, lock.read_within(patience).await),
@@ -49,7 +49,7 @@ pub(crate) async fn mixed(seat: Seat<Noted>) -> Next {
             other => unless_broken(other)?,
         };
         let Some(grant) = grant else { return Ok(false) };
-        hold(&seat, grant, mode).await;
+        hold(&context, grant, mode).await;
         Ok(true)
     })
     .await
@@ -69,26 +69,26 @@ fn a_participant_with_another_preference_than_an_earlier_one_is_refused() {
         (Preference::Readers, Preference::Writers),
     ];
     for (first, second) in pairs {
-        let body = move |seat: Seat<Noted>| async move {
-            let preference = [first, second][seat.number];
-            let lock = ReadWriteLock::new(seat.session.clone(), &Path::from_static(PARENT)).prefer(preference);
-            until(&seat, 5.0 + seat.number as f64).await;
-            if seat.number == 1 {
+        let body = move |context: ClientContext<Noted>| async move {
+            let preference = [first, second][context.number];
+            let lock = ReadWriteLock::new(context.session.clone(), &Path::from_static(PARENT)).prefer(preference);
+            until(&context, 5.0 + context.number as f64).await;
+            if context.number == 1 {
                 assert_eq!(lock.read().await.unwrap_err(), Error::Disagreement, "{first:?} holds, {second:?} comes");
                 assert_eq!(
                     lock.try_write().await.unwrap_err(),
                     Error::Disagreement,
                     "{first:?} holds, {second:?} comes"
                 );
-                until(&seat, 12.0).await;
+                until(&context, 12.0).await;
                 let grant = lock.write().await.unwrap();
-                hold(&seat, grant, Mode::Exclusive).await;
+                hold(&context, grant, Mode::Exclusive).await;
             } else {
                 let grant = lock.write().await.unwrap();
-                act(&seat, &grant, Mode::Exclusive).await;
-                until(&seat, 10.0).await;
+                act(&context, &grant, Mode::Exclusive).await;
+                until(&context, 10.0).await;
                 assert_eq!(grant.holding(), Holding::Held);
-                give_up(&seat, grant).await;
+                give_up(&context, grant).await;
             }
             Next::Done
         };
@@ -98,23 +98,23 @@ fn a_participant_with_another_preference_than_an_earlier_one_is_refused() {
 
 #[test]
 fn where_readers_overtake_writers_nobody_holds_what_somebody_who_minds_has() {
-    drawn_of(30, |seed| some_stay_away(seed, 5), |seat| cycle(seat, Preference::Readers), judge_drawn);
+    drawn_of(30, |seed| some_stay_away(seed, 5), |context| cycle(context, Preference::Readers), judge_drawn);
 }
 
 #[test]
 fn where_writers_overtake_readers_nobody_holds_what_somebody_who_minds_has() {
-    drawn_of(30, |seed| some_stay_away(seed, 5), |seat| cycle(seat, Preference::Writers), judge_drawn);
+    drawn_of(30, |seed| some_stay_away(seed, 5), |context| cycle(context, Preference::Writers), judge_drawn);
 }
 
 /// Like `cycle`, while client 4 breaks and revokes places of the others.
-pub(crate) async fn broken(seat: Seat<Noted>, preference: Preference) -> Next {
-    if seat.number == 4 { break_some(&seat, &[PARENT]).await } else { cycle(seat, preference).await }
+pub(crate) async fn broken(context: ClientContext<Noted>, preference: Preference) -> Next {
+    if context.number == 4 { break_some(&context, &[PARENT]).await } else { cycle(context, preference).await }
 }
 
 #[test]
 fn who_was_broken_writes_nothing_more_where_one_kind_goes_first() {
-    drawn(20, 5, |seat| broken(seat, Preference::Readers), judge_drawn);
-    drawn(20, 5, |seat| broken(seat, Preference::Writers), judge_drawn);
+    drawn(20, 5, |context| broken(context, Preference::Readers), judge_drawn);
+    drawn(20, 5, |context| broken(context, Preference::Writers), judge_drawn);
 }
 
 /// Asserts the order in which three clients are granted the lock.
@@ -125,17 +125,17 @@ fn overtakes(preference: Preference, order_wanted: &[usize]) {
         Preference::Readers => (Mode::Exclusive, Mode::Shared),
         Preference::Writers | Preference::Fair => (Mode::Shared, Mode::Exclusive),
     };
-    let body = move |seat: Seat<Noted>| async move {
-        let lock = ReadWriteLock::new(seat.session.clone(), &Path::from_static(PARENT)).prefer(preference);
+    let body = move |context: ClientContext<Noted>| async move {
+        let lock = ReadWriteLock::new(context.session.clone(), &Path::from_static(PARENT)).prefer(preference);
         // A writer holds the lock, so both others wait.
-        let mode = [Mode::Exclusive, first, last][seat.number];
-        until(&seat, 5.0 + seat.number as f64).await;
+        let mode = [Mode::Exclusive, first, last][context.number];
+        until(&context, 5.0 + context.number as f64).await;
         let grant = if mode == Mode::Shared { lock.read().await } else { lock.write().await }.unwrap();
-        act(&seat, &grant, mode).await;
-        if seat.number == 0 {
-            until(&seat, 12.0).await;
+        act(&context, &grant, mode).await;
+        if context.number == 0 {
+            until(&context, 12.0).await;
         }
-        seat.record(Noted::Released(grant.token().0));
+        context.record(Noted::Released(grant.token().0));
         grant.release().await.unwrap();
         Next::Done
     };
@@ -162,35 +162,35 @@ fn one_of_the_kind_that_goes_first_overtakes_one_of_the_other_that_waits() {
 #[test]
 fn whoever_holds_stays_written_down_however_many_are_broken() {
     const BREAKS: usize = 10;
-    let body = async |seat: Seat<Noted>| {
-        let lock = ReadWriteLock::new(seat.session.clone(), &Path::from_static(PARENT)).prefer(Preference::Readers);
-        match seat.number {
+    let body = async |context: ClientContext<Noted>| {
+        let lock = ReadWriteLock::new(context.session.clone(), &Path::from_static(PARENT)).prefer(Preference::Readers);
+        match context.number {
             0 => {
-                until(&seat, 4.0).await;
+                until(&context, 4.0).await;
                 let grant = lock.write().await.unwrap();
-                seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
-                seat.record(Noted::Placed(grant.token().0, grant.path().to_string()));
-                until(&seat, 22.0).await;
+                context.record(Noted::Granted(grant.token().0, Mode::Exclusive));
+                context.record(Noted::Placed(grant.token().0, grant.path().to_string()));
+                until(&context, 22.0).await;
                 assert_eq!(grant.holding(), Holding::Held);
-                seat.record(Noted::Acted(grant.token().0, Mode::Exclusive));
-                give_up(&seat, grant).await;
+                context.record(Noted::Acted(grant.token().0, Mode::Exclusive));
+                give_up(&context, grant).await;
             }
             1 => {
-                until(&seat, 6.0).await;
-                while seat.true_us(seat.now()) < 18_000_000 {
+                until(&context, 6.0).await;
+                while context.true_us(context.now()) < 18_000_000 {
                     match lock.write_within(Duration::from_millis(400)).await {
-                        Ok(Some(grant)) => hold(&seat, grant, Mode::Exclusive).await,
+                        Ok(Some(grant)) => hold(&context, grant, Mode::Exclusive).await,
                         Ok(None) | Err(Error::Broken) => {}
                         Err(error) => panic!("{error}"),
                     }
                 }
             }
             2 => {
-                until(&seat, 6.0).await;
-                let line = Contention::new(seat.session.clone(), &Path::from_static(PARENT));
+                until(&context, 6.0).await;
+                let line = Contention::new(context.session.clone(), &Path::from_static(PARENT));
                 let mut broken = 0;
                 while broken < BREAKS {
-                    seat.sleep(Duration::from_millis(50)).await;
+                    context.sleep(Duration::from_millis(50)).await;
                     let contenders = line.contenders().await.unwrap();
                     assert!(contenders[0].holds, "{contenders:?}");
                     if let Some(waiting) = contenders.get(1)
@@ -201,9 +201,9 @@ fn whoever_holds_stays_written_down_however_many_are_broken() {
                 }
             }
             _ => {
-                until(&seat, 20.0).await;
+                until(&context, 20.0).await;
                 let grant = lock.read().await.unwrap();
-                hold(&seat, grant, Mode::Shared).await;
+                hold(&context, grant, Mode::Shared).await;
             }
         }
         Next::Done

@@ -24,7 +24,7 @@ use std::time::Duration;
 use zoolet_model::{CreateKind, CreateMode, EventKind, Path, RequestedAcl, SessionId, Text, WriteOp};
 use zoolet_recipes::{Claim, Error, Lifetime, Priority, PriorityQueue, Queue};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 use zoolet_sim::oracle::Changed;
 
 pub(crate) const PATH: Path = Path::from_static("/jobs");
@@ -70,18 +70,18 @@ enum Jobs {
 }
 
 impl Jobs {
-    fn new(seat: &Seat<Noted>, lifetime: Lifetime, is_prioritized: bool) -> Self {
+    fn new(context: &ClientContext<Noted>, lifetime: Lifetime, is_prioritized: bool) -> Self {
         if is_prioritized {
-            Self::ByPriority(PriorityQueue::new(seat.session.clone(), &PATH).unwrap().lifetime(lifetime))
+            Self::ByPriority(PriorityQueue::new(context.session.clone(), &PATH).unwrap().lifetime(lifetime))
         } else {
-            Self::InOrder(queue(seat, lifetime))
+            Self::InOrder(queue(context, lifetime))
         }
     }
 
-    async fn put(&self, seat: &Seat<Noted>, item: String) -> Result<(), Error> {
+    async fn put(&self, context: &ClientContext<Noted>, item: String) -> Result<(), Error> {
         match self {
             Self::InOrder(queue) => queue.put(item).await,
-            Self::ByPriority(queue) => queue.put(Priority::new(seat.below(100) as u8).unwrap(), item).await,
+            Self::ByPriority(queue) => queue.put(Priority::new(context.below(100) as u8).unwrap(), item).await,
         }
     }
 
@@ -107,91 +107,91 @@ impl Jobs {
     }
 }
 
-pub(crate) fn queue(seat: &Seat<Noted>, lifetime: Lifetime) -> Queue<Session> {
-    Queue::new(seat.session.clone(), &PATH).unwrap().lifetime(lifetime)
+pub(crate) fn queue(context: &ClientContext<Noted>, lifetime: Lifetime) -> Queue<Session> {
+    Queue::new(context.session.clone(), &PATH).unwrap().lifetime(lifetime)
 }
 
-pub(crate) async fn live(seat: Seat<Noted>, how: How, lifetime: Lifetime, is_prioritized: bool) -> Next {
-    let jobs = Jobs::new(&seat, lifetime, is_prioritized);
-    let done = match seat.number {
-        number if number < PRODUCERS => produce(&seat, &jobs, lifetime).await,
-        number if number + 1 == CLIENTS && how != How::Take => break_claims(&seat).await,
-        _ => consume(&seat, &jobs, how).await,
+pub(crate) async fn live(context: ClientContext<Noted>, how: How, lifetime: Lifetime, is_prioritized: bool) -> Next {
+    let jobs = Jobs::new(&context, lifetime, is_prioritized);
+    let done = match context.number {
+        number if number < PRODUCERS => produce(&context, &jobs, lifetime).await,
+        number if number + 1 == CLIENTS && how != How::Take => break_claims(&context).await,
+        _ => consume(&context, &jobs, how).await,
     };
     drop(jobs);
     match done {
         Err(next) => next,
         Ok(()) => {
-            if let Some(path) = left_behind(&seat).await {
-                seat.record(Noted::Left(path));
+            if let Some(path) = left_behind(&context).await {
+                context.record(Noted::Left(path));
             }
             Next::Done
         }
     }
 }
 
-async fn produce(seat: &Seat<Noted>, queue: &Jobs, lifetime: Lifetime) -> Result<(), Next> {
-    if finished(seat).await?.contains(&seat.number) {
+async fn produce(context: &ClientContext<Noted>, queue: &Jobs, lifetime: Lifetime) -> Result<(), Next> {
+    if finished(context).await?.contains(&context.number) {
         return Ok(());
     }
     let mut number = 0;
-    while number < 5 || seat.goes_on() {
+    while number < 5 || context.goes_on() {
         number += 1;
-        seat.sleep(up_to(seat, 800)).await;
-        let item = format!("{}.{}.{number}", seat.number, seat.life);
-        seat.record(Noted::Putting(item.clone()));
-        let result = match seat.below(4) {
-            0 => within(seat, up_to(seat, 60), queue.put(seat, item.clone())).await,
-            _ => Some(queue.put(seat, item.clone()).await),
+        context.sleep(up_to(context, 800)).await;
+        let item = format!("{}.{}.{number}", context.number, context.life);
+        context.record(Noted::Putting(item.clone()));
+        let result = match context.below(4) {
+            0 => within(context, up_to(context, 60), queue.put(context, item.clone())).await,
+            _ => Some(queue.put(context, item.clone()).await),
         };
-        if let Some(Some(())) = result.map(|result| heard(seat, result)).transpose()? {
-            seat.record(Noted::Put(item));
+        if let Some(Some(())) = result.map(|result| heard(context, result)).transpose()? {
+            context.record(Noted::Put(item));
         }
     }
-    while lifetime == Lifetime::Producer && heard(seat, queue.size().await)? != Some(0) {
-        seat.sleep(Duration::from_millis(500)).await;
+    while lifetime == Lifetime::Producer && heard(context, queue.size().await)? != Some(0) {
+        context.sleep(Duration::from_millis(500)).await;
     }
-    finish(seat).await
+    finish(context).await
 }
 
 /// Consumes until all producers are done and the queue is empty.
-async fn consume(seat: &Seat<Noted>, queue: &Jobs, how: How) -> Result<(), Next> {
-    make_results(seat).await?;
+async fn consume(context: &ClientContext<Noted>, queue: &Jobs, how: How) -> Result<(), Next> {
+    make_results(context).await?;
     loop {
         let takes = match how {
             How::Take => true,
             How::Claim => false,
-            How::Either => seat.below(2) == 0,
+            How::Either => context.below(2) == 0,
         };
-        let patience = if seat.below(3) == 0 { up_to(seat, 100) } else { Duration::from_secs(3) };
+        let patience = if context.below(3) == 0 { up_to(context, 100) } else { Duration::from_secs(3) };
         if takes {
-            seat.record(Noted::Taking);
-            let result = within(seat, patience, queue.take()).await;
-            seat.record(match &result {
+            context.record(Noted::Taking);
+            let result = within(context, patience, queue.take()).await;
+            context.record(match &result {
                 Some(Ok(item)) => Noted::Took(String::from_utf8(item.to_vec()).unwrap()),
                 _ => Noted::TookNothing,
             });
-            result.map(|result| heard(seat, result)).transpose()?;
+            result.map(|result| heard(context, result)).transpose()?;
         } else {
-            let result = within(seat, patience, queue.claim()).await;
-            if let Some(Some(claim)) = result.map(|result| heard(seat, result)).transpose()? {
-                work(seat, claim).await?;
+            let result = within(context, patience, queue.claim()).await;
+            if let Some(Some(claim)) = result.map(|result| heard(context, result)).transpose()? {
+                work(context, claim).await?;
             }
         }
-        if seat.session.state().is_over() {
+        if context.session.state().is_over() {
             return Err(Next::AnotherSession);
         }
-        let done = finished(seat).await?;
-        if (0..PRODUCERS).all(|producer| done.contains(&producer)) && heard(seat, queue.size().await)? == Some(0) {
-            return finish(seat).await;
+        let done = finished(context).await?;
+        if (0..PRODUCERS).all(|producer| done.contains(&producer)) && heard(context, queue.size().await)? == Some(0) {
+            return finish(context).await;
         }
     }
 }
 
-async fn make_results(seat: &Seat<Noted>) -> Result<(), Next> {
+async fn make_results(context: &ClientContext<Noted>) -> Result<(), Next> {
     use zoolet_model::{Error as SessionError, ErrorCode::NodeExists};
-    persist(seat, || async {
-        match seat.session.create(&RESULTS, None).await {
+    persist(context, || async {
+        match context.session.create(&RESULTS, None).await {
             Ok(_) | Err(SessionError::Refused(NodeExists)) => Ok(()),
             Err(error) => Err(Error::from(error)),
         }
@@ -199,33 +199,33 @@ async fn make_results(seat: &Seat<Noted>) -> Result<(), Next> {
     .await
 }
 
-async fn work(seat: &Seat<Noted>, claim: Claim<'_, Session>) -> Result<(), Next> {
+async fn work(context: &ClientContext<Noted>, claim: Claim<'_, Session>) -> Result<(), Next> {
     let item = String::from_utf8(claim.item().to_vec()).unwrap();
-    seat.record(Noted::Claimed(item.clone(), claim.attempts(), claim.token().0));
-    seat.sleep(up_to(seat, 700)).await;
-    let (result, note) = match seat.below(6) {
+    context.record(Noted::Claimed(item.clone(), claim.attempts(), claim.token().0));
+    context.sleep(up_to(context, 700)).await;
+    let (result, note) = match context.below(6) {
         // The dropped claim leaves the item in the queue.
         0 => return Ok(()),
         1 => {
-            seat.record(Noted::Burying(item.clone()));
+            context.record(Noted::Burying(item.clone()));
             (claim.bury().await, Noted::Buried(item.clone()))
         }
         2 => {
-            seat.record(Noted::Completing(item.clone()));
-            let result = within(seat, up_to(seat, 50), claim.complete([result_of(&item)])).await;
+            context.record(Noted::Completing(item.clone()));
+            let result = within(context, up_to(context, 50), claim.complete([result_of(&item)])).await;
             let Some(result) = result else { return Ok(()) };
             (result, Noted::Completed(item.clone()))
         }
         _ => {
-            seat.record(Noted::Completing(item.clone()));
+            context.record(Noted::Completing(item.clone()));
             (claim.complete([result_of(&item)]).await, Noted::Completed(item.clone()))
         }
     };
     match result {
-        Err(Error::Lost) => seat.record(Noted::Lost(item)),
+        Err(Error::Lost) => context.record(Noted::Lost(item)),
         result => {
-            if heard(seat, result)?.is_some() {
-                seat.record(note);
+            if heard(context, result)?.is_some() {
+                context.record(note);
             }
         }
     }
@@ -244,20 +244,20 @@ fn result_of(item: &str) -> WriteOp {
 }
 
 /// Plays an operator that breaks claims, as of consumers that hang.
-async fn break_claims(seat: &Seat<Noted>) -> Result<(), Next> {
+async fn break_claims(context: &ClientContext<Noted>) -> Result<(), Next> {
     let claims = Path::from_static("/jobs-claims");
     loop {
-        seat.sleep(up_to(seat, 2000)).await;
-        if let Ok(names) = seat.session.children(&claims).await
+        context.sleep(up_to(context, 2000)).await;
+        if let Ok(names) = context.session.children(&claims).await
             && let Some(name) = names.iter().next()
         {
             let path = Path::new(zoolet_model::path::child(claims.as_str(), name)).unwrap();
-            let _ = seat.session.delete(&path, zoolet_session::Version::Any).await;
+            let _ = context.session.delete(&path, zoolet_session::Version::Any).await;
         }
-        if seat.session.state().is_over() {
+        if context.session.state().is_over() {
             return Err(Next::AnotherSession);
         }
-        let done = finished(seat).await?;
+        let done = finished(context).await?;
         if (0..CLIENTS - 1).all(|client| done.contains(&client)) {
             return Ok(());
         }
@@ -440,7 +440,7 @@ fn took_out(ran: &Ran<Noted>, client: usize, item: &Item) -> Vec<u64> {
 }
 
 fn runs(how: How, lifetime: Lifetime, is_prioritized: bool) {
-    drawn(25, CLIENTS, |seat| live(seat, how, lifetime, is_prioritized), |ran| judge(ran, lifetime));
+    drawn(25, CLIENTS, |context| live(context, how, lifetime, is_prioritized), |ran| judge(ran, lifetime));
 }
 
 #[test]
@@ -474,11 +474,11 @@ fn nobody_takes_what_somebody_works_on() {
 }
 
 /// Returns the first item in the tree.
-async fn first_in_tree(seat: &Seat<Noted>) -> String {
-    let names = seat.session.children(&PATH).await.unwrap();
+async fn first_in_tree(context: &ClientContext<Noted>) -> String {
+    let names = context.session.children(&PATH).await.unwrap();
     let first = names.iter().min_by_key(|name| name[name.len() - 10..].to_owned()).unwrap();
     let path = Path::new(zoolet_model::path::child(PATH.as_str(), first)).unwrap();
-    let (item, _) = seat.session.get(&path).await.unwrap();
+    let (item, _) = context.session.get(&path).await.unwrap();
     String::from_utf8(item.unwrap().to_vec()).unwrap()
 }
 
@@ -486,14 +486,14 @@ async fn first_in_tree(seat: &Seat<Noted>) -> String {
 /// lost the name, and the next attempt got the item behind it.
 #[test]
 fn an_attempt_that_is_dropped_at_any_poll_leaves_its_item_in_the_order() {
-    let live = |seat: Seat<Noted>| async move {
-        let queue = queue(&seat, Lifetime::Persistent);
+    let live = |context: ClientContext<Noted>| async move {
+        let queue = queue(&context, Lifetime::Persistent);
         let text = |item: &bytes::Bytes| String::from_utf8(item.to_vec()).unwrap();
         for number in 0..40 {
             queue.put(format!("{number:02}")).await.unwrap();
         }
         for pending in 0.. {
-            let first = first_in_tree(&seat).await;
+            let first = first_in_tree(&context).await;
             let is_whole = match cut_at(pending, queue.claim()).await {
                 Some(claim) => {
                     assert_eq!(text(claim.unwrap().item()), first, "whole after {pending}");
@@ -511,7 +511,7 @@ fn an_attempt_that_is_dropped_at_any_poll_leaves_its_item_in_the_order() {
             }
         }
         for pending in 0.. {
-            let before = first_in_tree(&seat).await;
+            let before = first_in_tree(&context).await;
             let is_whole = match cut_at(pending, queue.take()).await {
                 Some(item) => {
                     assert_eq!(text(&item.unwrap()), before, "whole after {pending}");
@@ -520,7 +520,7 @@ fn an_attempt_that_is_dropped_at_any_poll_leaves_its_item_in_the_order() {
                 None => false,
             };
             // The dropped attempt may have taken the first item, and no later item.
-            let first = first_in_tree(&seat).await;
+            let first = first_in_tree(&context).await;
             let lost = first.parse::<u32>().unwrap() - before.parse::<u32>().unwrap();
             assert!(lost <= 1, "{before} and those up to {first} are lost after {pending}");
             assert_eq!(text(&queue.take().await.unwrap()), first, "taken after an attempt dropped at {pending}");
@@ -529,7 +529,7 @@ fn an_attempt_that_is_dropped_at_any_poll_leaves_its_item_in_the_order() {
             }
         }
         drop(queue);
-        left_behind(&seat).await.into_iter().for_each(|path| seat.record(Noted::Left(path)));
+        left_behind(&context).await.into_iter().for_each(|path| context.record(Noted::Left(path)));
         Next::Done
     };
     let nothing_left = |ran: &Ran<Noted>| match ran.facts.first() {
@@ -540,31 +540,31 @@ fn an_attempt_that_is_dropped_at_any_poll_leaves_its_item_in_the_order() {
 }
 
 /// One producer, and one consumer whose attempts are dropped at drawn polls.
-pub(crate) async fn cut(seat: Seat<Noted>) -> Next {
-    let queue = queue(&seat, Lifetime::Persistent);
+pub(crate) async fn cut(context: ClientContext<Noted>) -> Next {
+    let queue = queue(&context, Lifetime::Persistent);
     let work = async || -> Result<(), Next> {
         let mut number = 0;
-        while number < 20 || seat.goes_on() {
+        while number < 20 || context.goes_on() {
             number += 1;
-            seat.sleep(up_to(&seat, 300)).await;
-            if seat.number == 0 {
-                heard(&seat, queue.put(format!("{}.{number}", seat.life)).await)?;
+            context.sleep(up_to(&context, 300)).await;
+            if context.number == 0 {
+                heard(&context, queue.put(format!("{}.{number}", context.life)).await)?;
                 continue;
             }
-            let pending = seat.below(8);
-            seat.record(Noted::Taking);
-            let noted = if seat.below(2) == 0 {
-                let taken = within(&seat, Duration::from_secs(2), cut_at(pending, queue.take())).await.flatten();
-                let item = taken.map(|taken| heard(&seat, taken)).transpose()?.flatten();
+            let pending = context.below(8);
+            context.record(Noted::Taking);
+            let noted = if context.below(2) == 0 {
+                let taken = within(&context, Duration::from_secs(2), cut_at(pending, queue.take())).await.flatten();
+                let item = taken.map(|taken| heard(&context, taken)).transpose()?.flatten();
                 item.map(|item| Noted::Took(String::from_utf8(item.to_vec()).unwrap()))
             } else {
-                let claimed = within(&seat, Duration::from_secs(2), cut_at(pending, queue.claim())).await.flatten();
-                let claim = claimed.map(|claimed| heard(&seat, claimed)).transpose()?.flatten();
+                let claimed = within(&context, Duration::from_secs(2), cut_at(pending, queue.claim())).await.flatten();
+                let claim = claimed.map(|claimed| heard(&context, claimed)).transpose()?.flatten();
                 claim.map(|claim| {
                     Noted::Claimed(String::from_utf8(claim.item().to_vec()).unwrap(), claim.attempts(), claim.token().0)
                 })
             };
-            seat.record(noted.unwrap_or(Noted::TookNothing));
+            context.record(noted.unwrap_or(Noted::TookNothing));
         }
         Ok(())
     };
@@ -572,7 +572,7 @@ pub(crate) async fn cut(seat: Seat<Noted>) -> Next {
         return next;
     }
     drop(queue);
-    left_behind(&seat).await.into_iter().for_each(|path| seat.record(Noted::Left(path)));
+    left_behind(&context).await.into_iter().for_each(|path| context.record(Noted::Left(path)));
     Next::Done
 }
 

@@ -7,30 +7,32 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use zoolet_model::Path;
 use zoolet_recipes::{Error, Lifetime, Priority, PriorityQueue, Queue};
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 /// Regression: after the owner's look and before its deletion, an operator broke the claim and
 /// another consumer claimed the item. The owner deleted the other consumer's claim.
 #[test]
 fn whoever_gives_up_a_claim_that_was_broken_ends_nobody_elses() {
-    let live = |seat: Seat<Noted>| async move {
-        let queue = queue(&seat, Lifetime::Persistent);
+    let live = |context: ClientContext<Noted>| async move {
+        let queue = queue(&context, Lifetime::Persistent);
         let claims = Path::from_static("/jobs-claims");
         for _ in 0..200 {
-            match seat.number {
-                0 if heard(&seat, queue.size().await).is_ok_and(|size| size == Some(0)) => drop(queue.put("one").await),
+            match context.number {
+                0 if heard(&context, queue.size().await).is_ok_and(|size| size == Some(0)) => {
+                    _ = queue.put("one").await
+                }
                 number if number + 1 == CLIENTS => {
-                    if let Ok(names) = seat.session.children(&claims).await
+                    if let Ok(names) = context.session.children(&claims).await
                         && let Some(name) = names.iter().next()
                     {
                         let path = Path::new(zoolet_model::path::child(claims.as_str(), name)).unwrap();
-                        let _ = seat.session.delete(&path, zoolet_session::Version::Any).await;
+                        let _ = context.session.delete(&path, zoolet_session::Version::Any).await;
                     }
                 }
-                _ => drop(within(&seat, Duration::from_millis(50), queue.claim()).await),
+                _ => drop(within(&context, Duration::from_millis(50), queue.claim()).await),
             }
-            seat.sleep(Duration::from_micros(seat.below(3000))).await;
-            if seat.session.state().is_over() {
+            context.sleep(Duration::from_micros(context.below(3000))).await;
+            if context.session.state().is_over() {
                 return Next::AnotherSession;
             }
         }
@@ -42,16 +44,16 @@ fn whoever_gives_up_a_claim_that_was_broken_ends_nobody_elses() {
 #[test]
 fn a_queue_takes_no_more_than_its_bound_and_as_many_as_put_at_once() {
     const BOUND: u32 = 4;
-    let live = |seat: Seat<Noted>| async move {
-        let queue = Queue::new(seat.session.clone(), &PATH).unwrap().items_max(BOUND);
+    let live = |context: ClientContext<Noted>| async move {
+        let queue = Queue::new(context.session.clone(), &PATH).unwrap().items_max(BOUND);
         let mut number = 0;
-        while number < 6 || seat.goes_on() {
+        while number < 6 || context.goes_on() {
             number += 1;
-            seat.sleep(up_to(&seat, if number < 6 { 50 } else { 1000 })).await;
-            match queue.put(format!("{}.{}.{number}", seat.number, seat.life)).await {
-                Err(Error::Full) => seat.record(Noted::Full),
+            context.sleep(up_to(&context, if number < 6 { 50 } else { 1000 })).await;
+            match queue.put(format!("{}.{}.{number}", context.number, context.life)).await {
+                Err(Error::Full) => context.record(Noted::Full),
                 result => {
-                    if let Err(next) = heard(&seat, result) {
+                    if let Err(next) = heard(&context, result) {
                         return next;
                     }
                 }
@@ -70,17 +72,17 @@ fn a_queue_takes_no_more_than_its_bound_and_as_many_as_put_at_once() {
 
 #[test]
 fn items_come_in_the_order_in_which_they_were_put_in() {
-    let live = |seat: Seat<Noted>| async move {
-        let queue = queue(&seat, Lifetime::Persistent);
+    let live = |context: ClientContext<Noted>| async move {
+        let queue = queue(&context, Lifetime::Persistent);
         for number in 0..20 {
-            if seat.number == 0 {
+            if context.number == 0 {
                 queue.put(format!("{number:02}")).await.unwrap();
             } else {
                 // A claim that is given up returns its item to its place.
                 drop(queue.claim().await.unwrap());
-                seat.sleep(Duration::from_secs(1)).await;
+                context.sleep(Duration::from_secs(1)).await;
                 let item = queue.take().await.unwrap();
-                seat.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
+                context.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
             }
         }
         Next::Done
@@ -95,9 +97,9 @@ fn items_come_in_the_order_in_which_they_were_put_in() {
 /// Regression: the consumer continued with its list, which did not have the urgent item.
 #[test]
 fn an_urgent_item_comes_before_those_that_were_listed() {
-    let live = |seat: Seat<Noted>| async move {
-        let queue = PriorityQueue::new(seat.session.clone(), &PATH).unwrap();
-        let took = |item: bytes::Bytes| seat.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
+    let live = |context: ClientContext<Noted>| async move {
+        let queue = PriorityQueue::new(context.session.clone(), &PATH).unwrap();
+        let took = |item: bytes::Bytes| context.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
         for (priority, item) in [(50, "b"), (9, "a"), (50, "c"), (99, "z"), (50, "d")] {
             queue.put(Priority::new(priority).unwrap(), item).await.unwrap();
         }
@@ -128,17 +130,17 @@ fn an_urgent_item_comes_before_those_that_were_listed() {
 #[test]
 fn an_item_wakes_whoever_waits_and_one_gets_it() {
     const WAITING: usize = 5;
-    let live = |seat: Seat<Noted>| async move {
-        let queue = queue(&seat, Lifetime::Persistent);
-        if seat.number < WAITING {
+    let live = |context: ClientContext<Noted>| async move {
+        let queue = queue(&context, Lifetime::Persistent);
+        if context.number < WAITING {
             let item = queue.take().await.unwrap();
-            seat.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
+            context.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
             return Next::Done;
         }
-        seat.sleep(Duration::from_secs(5)).await;
+        context.sleep(Duration::from_secs(5)).await;
         for number in 0..WAITING {
             queue.put(format!("{number}")).await.unwrap();
-            seat.sleep(Duration::from_secs(1)).await;
+            context.sleep(Duration::from_secs(1)).await;
         }
         Next::Done
     };
@@ -157,14 +159,14 @@ fn an_item_wakes_whoever_waits_and_one_gets_it() {
 #[test]
 fn a_list_lasts_until_it_is_used_up() {
     const ITEMS: usize = 20;
-    let live = |seat: Seat<Noted>| async move {
-        let queue = queue(&seat, Lifetime::Persistent);
+    let live = |context: ClientContext<Noted>| async move {
+        let queue = queue(&context, Lifetime::Persistent);
         for number in 0..ITEMS {
             queue.put(format!("{number}")).await.unwrap();
         }
         for _ in 0..ITEMS {
             let item = queue.take().await.unwrap();
-            seat.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
+            context.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
         }
         Next::Done
     };

@@ -9,21 +9,21 @@ use std::time::Duration;
 use zoolet_model::Path;
 use zoolet_recipes::{Error, Grant, Mode, Naming, ReadWriteLock};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 const PARENT: &str = "/locks/recipe";
 
-fn lock(seat: &Seat<Noted>, naming: Naming) -> ReadWriteLock<Session> {
-    ReadWriteLock::new(seat.session.clone(), &Path::from_static(PARENT)).naming(naming)
+fn lock(context: &ClientContext<Noted>, naming: Naming) -> ReadWriteLock<Session> {
+    ReadWriteLock::new(context.session.clone(), &Path::from_static(PARENT)).naming(naming)
 }
 
 /// Acquires the lock in every way. Some writers become readers, and some attempts are given up.
-pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
-    let lock = lock(&seat, [Naming::Documented, Naming::Curator, Naming::Kazoo][seat.number % 3]);
-    again_and_again(&seat, 6, &[PARENT], async || {
-        let patience = Duration::from_millis(seat.below(1500));
-        let mode = if seat.below(5) < 2 { Mode::Exclusive } else { Mode::Shared };
-        let grant = match (mode, seat.below(3)) {
+pub(crate) async fn cycle(context: ClientContext<Noted>) -> Next {
+    let lock = lock(&context, [Naming::Documented, Naming::Curator, Naming::Kazoo][context.number % 3]);
+    again_and_again(&context, 6, &[PARENT], async || {
+        let patience = Duration::from_millis(context.below(1500));
+        let mode = if context.below(5) < 2 { Mode::Exclusive } else { Mode::Shared };
+        let grant = match (mode, context.below(3)) {
             (Mode::Exclusive, 0) => lock.try_write().await,
             (Mode::Exclusive, 1) => lock.write_within(patience).await,
             (Mode::Exclusive, _) => lock.write().await.map(Some),
@@ -32,8 +32,8 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
             (Mode::Shared, _) => lock.read().await.map(Some),
         };
         let Some(grant) = unless_broken(grant)? else { return Ok(false) };
-        let downgrades = seat.below(2) == 0;
-        hold_or_downgrade(&seat, &lock, grant, mode, downgrades).await;
+        let downgrades = context.below(2) == 0;
+        hold_or_downgrade(&context, &lock, grant, mode, downgrades).await;
         Ok(true)
     })
     .await
@@ -41,20 +41,20 @@ pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
 
 /// Holds a grant for a while. A writer may continue as a reader.
 pub(crate) async fn hold_or_downgrade(
-    seat: &Seat<Noted>,
+    context: &ClientContext<Noted>,
     lock: &ReadWriteLock<Session>,
     grant: Grant<Session>,
     mode: Mode,
     downgrades: bool,
 ) {
     if mode == Mode::Shared || !downgrades {
-        return hold(seat, grant, mode).await;
+        return hold(context, grant, mode).await;
     }
-    act(seat, &grant, Mode::Exclusive).await;
+    act(context, &grant, Mode::Exclusive).await;
     let token = grant.token().0;
     match lock.downgrade(grant).await {
-        Ok(grant) => hold(seat, grant, Mode::Shared).await,
-        Err(Error::Session(_) | Error::Lost) => seat.record(Noted::Released(token)),
+        Ok(grant) => hold(context, grant, Mode::Shared).await,
+        Err(Error::Session(_) | Error::Lost) => context.record(Noted::Released(token)),
         Err(error) => panic!("{error}"),
     }
 }
@@ -65,8 +65,8 @@ fn no_writer_writes_beside_anybody_else_and_nothing_stays_behind() {
 }
 
 /// Like `cycle`, while client 4 breaks and revokes places of the others.
-pub(crate) async fn broken(seat: Seat<Noted>) -> Next {
-    if seat.number == 4 { break_some(&seat, &[PARENT]).await } else { cycle(seat).await }
+pub(crate) async fn broken(context: ClientContext<Noted>) -> Next {
+    if context.number == 4 { break_some(&context, &[PARENT]).await } else { cycle(context).await }
 }
 
 #[test]
@@ -78,33 +78,33 @@ fn who_was_broken_writes_nothing_more_where_some_read_and_some_write() {
 const READERS: usize = 10;
 const CLIENTS: usize = READERS + 3;
 
-async fn behind_a_writer(seat: Seat<Noted>, downgrades: bool) -> Next {
-    let lock = lock(&seat, Naming::default());
-    match seat.number {
+async fn behind_a_writer(context: ClientContext<Noted>, downgrades: bool) -> Next {
+    let lock = lock(&context, Naming::default());
+    match context.number {
         0 => {
-            until(&seat, 5.0).await;
+            until(&context, 5.0).await;
             let grant = lock.write().await.unwrap();
-            seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
-            until(&seat, 10.0).await;
+            context.record(Noted::Granted(grant.token().0, Mode::Exclusive));
+            until(&context, 10.0).await;
             let grant = if downgrades { lock.downgrade(grant).await.unwrap() } else { grant };
             if downgrades {
-                until(&seat, 11.0).await;
+                until(&context, 11.0).await;
             }
-            give_up(&seat, grant).await;
+            give_up(&context, grant).await;
         }
         1..=READERS => {
-            until(&seat, 6.0).await;
+            until(&context, 6.0).await;
             let grant = lock.read().await.unwrap();
-            seat.record(Noted::Granted(grant.token().0, Mode::Shared));
-            until(&seat, 13.0 + seat.below(100) as f64 / 100.0).await;
-            give_up(&seat, grant).await;
+            context.record(Noted::Granted(grant.token().0, Mode::Shared));
+            until(&context, 13.0 + context.below(100) as f64 / 100.0).await;
+            give_up(&context, grant).await;
         }
         _ => {
-            until(&seat, 8.0).await;
+            until(&context, 8.0).await;
             let grant = lock.write().await.unwrap();
-            seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
-            seat.sleep(Duration::from_millis(100)).await;
-            give_up(&seat, grant).await;
+            context.record(Noted::Granted(grant.token().0, Mode::Exclusive));
+            context.sleep(Duration::from_millis(100)).await;
+            give_up(&context, grant).await;
         }
     }
     Next::Done
@@ -143,7 +143,7 @@ fn readers_behind_a_writer_all_wake_once_and_writers_behind_them_one_by_one() {
             Err(format!("writers woke and listed {behind:?}"))
         }
     };
-    run_seeds_of(10, |seed| Scenario::peaceful(seed, CLIENTS), |seat| behind_a_writer(seat, false), wakes);
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, CLIENTS), |context| behind_a_writer(context, false), wakes);
 }
 
 #[test]
@@ -157,36 +157,39 @@ fn a_writer_that_becomes_a_reader_lets_the_readers_behind_it_in() {
         // At most one event for the downgrade, and one for the release.
         each_woke(ran, 1 + READERS, 2, 2)
     };
-    run_seeds_of(10, |seed| Scenario::peaceful(seed, CLIENTS), |seat| behind_a_writer(seat, true), wakes);
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, CLIENTS), |context| behind_a_writer(context, true), wakes);
 }
 
 /// Regression: a writer with the description `downgraded` counted as a reader for later
 /// participants, which read beside it.
 #[test]
 fn a_writer_is_one_whatever_it_says_of_itself() {
-    let body = async |seat: Seat<Noted>| {
-        until(&seat, 4.0 + seat.number as f64).await;
-        if seat.number == 0 {
+    let body = async |context: ClientContext<Noted>| {
+        until(&context, 4.0 + context.number as f64).await;
+        if context.number == 0 {
             for (at_s, says) in [(8.0, "downgraded"), (12.0, "downgraded unlock"), (16.0, "unlock")] {
-                let grant = lock(&seat, Naming::default()).described(says).write().await.unwrap();
-                seat.record(Noted::Granted(grant.token().0, Mode::Exclusive));
-                assert_eq!(lock(&seat, Naming::default()).try_read().await.map(|read| read.is_some()), Ok(false));
-                assert!(within(&seat, Duration::from_millis(500), grant.asked_to_release()).await.is_none(), "{says}");
-                until(&seat, at_s).await;
-                seat.record(Noted::Acted(grant.token().0, Mode::Exclusive));
-                let shared = lock(&seat, Naming::default()).downgrade(grant).await.unwrap();
-                seat.record(Noted::Granted(shared.token().0, Mode::Shared));
-                until(&seat, at_s + 1.0).await;
-                assert!(lock(&seat, Naming::default()).try_read().await.unwrap().is_some(), "{says}");
+                let grant = lock(&context, Naming::default()).described(says).write().await.unwrap();
+                context.record(Noted::Granted(grant.token().0, Mode::Exclusive));
+                assert_eq!(lock(&context, Naming::default()).try_read().await.map(|read| read.is_some()), Ok(false));
+                assert!(
+                    within(&context, Duration::from_millis(500), grant.asked_to_release()).await.is_none(),
+                    "{says}"
+                );
+                until(&context, at_s).await;
+                context.record(Noted::Acted(grant.token().0, Mode::Exclusive));
+                let shared = lock(&context, Naming::default()).downgrade(grant).await.unwrap();
+                context.record(Noted::Granted(shared.token().0, Mode::Shared));
+                until(&context, at_s + 1.0).await;
+                assert!(lock(&context, Naming::default()).try_read().await.unwrap().is_some(), "{says}");
                 shared.release().await.unwrap();
-                until(&seat, at_s + 2.0).await;
+                until(&context, at_s + 2.0).await;
             }
             return Next::Done;
         }
         for at_s in [6.0, 10.5, 14.5] {
-            until(&seat, at_s).await;
-            let grant = lock(&seat, Naming::default()).read().await.unwrap();
-            seat.record(Noted::Granted(grant.token().0, Mode::Shared));
+            until(&context, at_s).await;
+            let grant = lock(&context, Naming::default()).read().await.unwrap();
+            context.record(Noted::Granted(grant.token().0, Mode::Shared));
             grant.release().await.unwrap();
         }
         Next::Done

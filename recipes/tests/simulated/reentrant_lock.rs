@@ -11,18 +11,18 @@ use std::time::Duration;
 use zoolet_model::{EventKind, Path};
 use zoolet_recipes::{Contention, Error, Holding, Lock, Mode, ReentrantLock, Revoked};
 use zoolet_session::{Session, SessionState};
-use zoolet_sim::ensemble::{Next, Ran, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, run_seeds_of};
 
 const PARENT: &str = "/locks/hatch";
 
 /// Acquires the lock, and again while it is held.
-async fn work(seat: &Seat<Noted>, lock: &ReentrantLock<Session>) {
+async fn work(context: &ClientContext<Noted>, lock: &ReentrantLock<Session>) {
     let mut cycles = 0;
-    while (cycles < 3 || seat.goes_on()) && !seat.session.state().is_over() {
+    while (cycles < 3 || context.goes_on()) && !context.session.state().is_over() {
         cycles += 1;
-        seat.sleep(Duration::from_millis(seat.below(500))).await;
-        let patience = Duration::from_millis(seat.below(1500));
-        let outer = match seat.below(3) {
+        context.sleep(Duration::from_millis(context.below(500))).await;
+        let patience = Duration::from_millis(context.below(1500));
+        let outer = match context.below(3) {
             0 => lock.try_acquire().await,
             1 => lock.acquire_within(patience).await,
             _ => lock.acquire().await.map(Some),
@@ -32,41 +32,41 @@ async fn work(seat: &Seat<Noted>, lock: &ReentrantLock<Session>) {
             Ok(None) | Err(Error::Session(_) | Error::Disconnected) => continue,
             Err(error) => panic!("{error}"),
         };
-        act(seat, &outer, Mode::Exclusive).await;
+        act(context, &outer, Mode::Exclusive).await;
         if outer.holding() != Holding::Lost {
             match lock.try_acquire().await {
-                Ok(Some(inner)) if Arc::ptr_eq(&outer, &inner) => act(seat, &inner, Mode::Exclusive).await,
+                Ok(Some(inner)) if Arc::ptr_eq(&outer, &inner) => act(context, &inner, Mode::Exclusive).await,
                 // It is not known whether the grant stands.
                 Err(Error::Session(_) | Error::Disconnected) => {}
-                other => seat.record(Noted::Wrong(format!("its owner does not get it again: {other:?}"))),
+                other => context.record(Noted::Wrong(format!("its owner does not get it again: {other:?}"))),
             }
         }
         if outer.holding() == Holding::Held {
             // Dropping the inner grant has kept the outer one.
-            seat.record(Noted::Acted(outer.token().0, Mode::Exclusive));
+            context.record(Noted::Acted(outer.token().0, Mode::Exclusive));
         }
-        seat.record(Noted::Released(outer.token().0));
+        context.record(Noted::Released(outer.token().0));
     }
 }
 
 /// Runs two tasks that share one owner.
-async fn cycle(seat: Seat<Noted>) -> Next {
-    let lock = Rc::new(Lock::new(seat.session.clone(), &Path::from_static(PARENT)).reentrant());
+async fn cycle(context: ClientContext<Noted>) -> Next {
+    let lock = Rc::new(Lock::new(context.session.clone(), &Path::from_static(PARENT)).reentrant());
     let left = Rc::new(Cell::new(2));
     for _ in 0..2 {
-        let (seat, lock, left) = (seat.clone(), Rc::clone(&lock), Rc::clone(&left));
-        seat.clone().spawn(async move {
-            work(&seat, &lock).await;
+        let (context, lock, left) = (context.clone(), Rc::clone(&lock), Rc::clone(&left));
+        context.clone().spawn(async move {
+            work(&context, &lock).await;
             left.set(left.get() - 1);
         });
     }
     while left.get() > 0 {
-        seat.sleep(Duration::from_millis(100)).await;
+        context.sleep(Duration::from_millis(100)).await;
     }
-    if let Some(next) = is_over(&seat) {
+    if let Some(next) = is_over(&context) {
         return next;
     }
-    note_leaks(&seat, PARENT).await;
+    note_leaks(&context, PARENT).await;
     Next::Done
 }
 
@@ -76,9 +76,9 @@ fn its_owner_gets_it_again_and_nobody_else_does() {
 }
 
 /// Breaks the holder's grant after 6 s.
-async fn break_holder(seat: &Seat<Noted>) -> Next {
-    until(seat, 6.0).await;
-    let line = Contention::new(seat.session.clone(), &Path::from_static(PARENT));
+async fn break_holder(context: &ClientContext<Noted>) -> Next {
+    until(context, 6.0).await;
+    let line = Contention::new(context.session.clone(), &Path::from_static(PARENT));
     let holder = line.contenders().await.unwrap().remove(0);
     assert_eq!(line.break_grant(&holder, "stuck").await, Ok(Revoked::Broken));
     Next::Done
@@ -87,17 +87,17 @@ async fn break_holder(seat: &Seat<Noted>) -> Next {
 /// Regression: the owner got the same dead grant again while any task kept it.
 #[test]
 fn what_was_broken_is_not_given_to_its_owner_again() {
-    let body = async |seat: Seat<Noted>| {
-        if seat.number == 1 {
-            return break_holder(&seat).await;
+    let body = async |context: ClientContext<Noted>| {
+        if context.number == 1 {
+            return break_holder(&context).await;
         }
-        until(&seat, 4.0).await;
-        let lock = Lock::new(seat.session.clone(), &Path::from_static(PARENT)).reentrant();
+        until(&context, 4.0).await;
+        let lock = Lock::new(context.session.clone(), &Path::from_static(PARENT)).reentrant();
         let broken = lock.acquire().await.unwrap();
-        if seat.below(2) == 0 {
+        if context.below(2) == 0 {
             broken.ended().await;
         } else {
-            until(&seat, 8.0).await;
+            until(&context, 8.0).await;
             assert_eq!(broken.fenced().create(&REGISTER, None).await, Err(Error::Lost));
         }
         assert_eq!(broken.holding(), Holding::Lost);
@@ -114,16 +114,16 @@ fn what_was_broken_is_not_given_to_its_owner_again() {
 /// Regression: the owner got a broken grant again, because it had not learned of the break yet.
 #[test]
 fn a_grant_that_was_broken_unseen_is_not_given_again() {
-    let body = async |seat: Seat<Noted>| {
-        if seat.number == 1 {
-            return break_holder(&seat).await;
+    let body = async |context: ClientContext<Noted>| {
+        if context.number == 1 {
+            return break_holder(&context).await;
         }
-        until(&seat, 4.0).await;
-        let lock = Lock::new(seat.session.clone(), &Path::from_static(PARENT)).reentrant();
+        until(&context, 4.0).await;
+        let lock = Lock::new(context.session.clone(), &Path::from_static(PARENT)).reentrant();
         let broken = lock.acquire().await.unwrap();
-        until(&seat, 8.0).await;
+        until(&context, 8.0).await;
         let patience = Duration::from_secs(1);
-        let again = match seat.below(3) {
+        let again = match context.below(3) {
             0 => lock.try_acquire().await.unwrap(),
             1 => lock.acquire_within(patience).await.unwrap(),
             _ => Some(lock.acquire().await.unwrap()),
@@ -139,16 +139,16 @@ fn a_grant_that_was_broken_unseen_is_not_given_again() {
 /// Regression: the owner got the grant again at once, even while it was in doubt.
 #[test]
 fn a_grant_in_doubt_is_given_again_only_once_it_is_known_to_stand() {
-    let body = async |seat: Seat<Noted>| {
-        until(&seat, 4.0).await;
-        let lock = Lock::new(seat.session.clone(), &Path::from_static(PARENT)).reentrant();
+    let body = async |context: ClientContext<Noted>| {
+        until(&context, 4.0).await;
+        let lock = Lock::new(context.session.clone(), &Path::from_static(PARENT)).reentrant();
         let outer = lock.acquire().await.unwrap();
-        while seat.session.state() != SessionState::Suspended {
-            seat.sleep(Duration::from_millis(50)).await;
+        while context.session.state() != SessionState::Suspended {
+            context.sleep(Duration::from_millis(50)).await;
         }
-        let asked = seat.now();
+        let asked = context.now();
         assert_eq!(lock.try_acquire().await.err(), Some(Error::Disconnected));
-        assert_eq!(seat.now(), asked, "it waited");
+        assert_eq!(context.now(), asked, "it waited");
         assert!(lock.acquire_within(Duration::from_millis(10)).await.unwrap().is_none());
         let inner = lock.acquire().await.unwrap();
         assert!(Arc::ptr_eq(&outer, &inner));
@@ -161,36 +161,36 @@ fn a_grant_in_doubt_is_given_again_only_once_it_is_known_to_stand() {
 /// The client that breaks grants. The others acquire them, and again while they hold them.
 const BREAKS: usize = 2;
 
-pub(crate) async fn broken(seat: Seat<Noted>) -> Next {
-    if seat.number == BREAKS {
-        return break_some(&seat, &[PARENT]).await;
+pub(crate) async fn broken(context: ClientContext<Noted>) -> Next {
+    if context.number == BREAKS {
+        return break_some(&context, &[PARENT]).await;
     }
-    let lock = Lock::new(seat.session.clone(), &Path::from_static(PARENT)).reentrant();
+    let lock = Lock::new(context.session.clone(), &Path::from_static(PARENT)).reentrant();
     let mut cycles = 0;
-    while cycles < 3 || seat.goes_on() {
+    while cycles < 3 || context.goes_on() {
         cycles += 1;
-        seat.sleep(Duration::from_millis(seat.below(300))).await;
+        context.sleep(Duration::from_millis(context.below(300))).await;
         let outer = unless_broken(lock.acquire().await.map(Some));
         if let Ok(Some(outer)) = outer {
-            seat.record(Noted::Granted(outer.token().0, Mode::Exclusive));
-            seat.record(Noted::Placed(outer.token().0, outer.path().to_string()));
-            seat.sleep(Duration::from_millis(seat.below(1500))).await;
-            let asked_us = seat.true_us(seat.now());
+            context.record(Noted::Granted(outer.token().0, Mode::Exclusive));
+            context.record(Noted::Placed(outer.token().0, outer.path().to_string()));
+            context.sleep(Duration::from_millis(context.below(1500))).await;
+            let asked_us = context.true_us(context.now());
             if let Ok(Some(inner)) = unless_broken(lock.acquire().await.map(Some)) {
-                seat.record(Noted::Regained(inner.token().0, asked_us));
+                context.record(Noted::Regained(inner.token().0, asked_us));
                 if !Arc::ptr_eq(&outer, &inner) {
-                    seat.record(Noted::Granted(inner.token().0, Mode::Exclusive));
-                    seat.record(Noted::Placed(inner.token().0, inner.path().to_string()));
+                    context.record(Noted::Granted(inner.token().0, Mode::Exclusive));
+                    context.record(Noted::Placed(inner.token().0, inner.path().to_string()));
                 }
-                seat.record(Noted::Released(inner.token().0));
+                context.record(Noted::Released(inner.token().0));
             }
-            seat.record(Noted::Released(outer.token().0));
+            context.record(Noted::Released(outer.token().0));
         }
-        if let Some(next) = is_over(&seat) {
+        if let Some(next) = is_over(&context) {
             return next;
         }
     }
-    note_leaks(&seat, PARENT).await;
+    note_leaks(&context, PARENT).await;
     Next::Done
 }
 

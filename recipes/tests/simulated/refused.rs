@@ -10,7 +10,7 @@ use std::time::Duration;
 use zoolet_model::{Error as SessionError, ErrorCode, OpResult, Path, Reply, Request, WriteOp};
 use zoolet_recipes::{Barrier, Coordinator, DoubleBarrier, Error, Gate, Group};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Next, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Scenario, run_seeds_of};
 
 const PARENT: &str = "/parent";
 const CHILD: Path = Path::from_static("/parent/child");
@@ -26,9 +26,9 @@ fn without_parent(session: &Session) -> Intercepted {
     })
 }
 
-fn each<W: Future<Output = ()>>(body: impl Fn(Seat<()>) -> W + Copy + Sync + 'static) {
-    let live = move |seat: Seat<()>| async move {
-        body(seat).await;
+fn each<W: Future<Output = ()>>(body: impl Fn(ClientContext<()>) -> W + Copy + Sync + 'static) {
+    let live = move |context: ClientContext<()>| async move {
+        body(context).await;
         Next::Done
     };
     run_seeds_of(4, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
@@ -37,8 +37,8 @@ fn each<W: Future<Output = ()>>(body: impl Fn(Seat<()>) -> W + Copy + Sync + 'st
 /// Regression: each attempt left an errand, which the session runs again after each reconnect.
 #[test]
 fn a_member_whose_group_cannot_be_made_leaves_no_errand() {
-    each(async |seat| {
-        let session = without_parent(&seat.session);
+    each(async |context| {
+        let session = without_parent(&context.session);
         let group = Group::new(session.clone(), &Path::from_static(PARENT));
         for _ in 0..10 {
             let mut member = group.member("child", "").unwrap();
@@ -50,8 +50,8 @@ fn a_member_whose_group_cannot_be_made_leaves_no_errand() {
 
 #[test]
 fn a_passage_whose_gate_cannot_be_made_leaves_no_errand() {
-    each(async |seat| {
-        let session = without_parent(&seat.session);
+    each(async |context| {
+        let session = without_parent(&context.session);
         let gate = Gate::new(session.clone(), &CHILD);
         for _ in 0..10 {
             assert_eq!(gate.pass().await.map(drop).unwrap_err(), Error::Session(REFUSED));
@@ -81,7 +81,7 @@ fn with_a_beginning_that_fails(session: &Session, results: [OpResult; 2]) -> Int
 /// for it for ever.
 #[test]
 fn a_party_that_may_not_begin_the_meeting_says_so() {
-    each(async |seat| {
+    each(async |context| {
         for (results, code) in [
             (
                 [OpResult::Failed(Some(ErrorCode::NoAuth)), OpResult::Failed(Some(ErrorCode::RuntimeInconsistency))],
@@ -90,8 +90,8 @@ fn a_party_that_may_not_begin_the_meeting_says_so() {
             ([OpResult::Failed(None), OpResult::Failed(Some(ErrorCode::NoAuth))], ErrorCode::NoAuth),
             ([OpResult::Failed(None), OpResult::Failed(Some(ErrorCode::QuotaExceeded))], ErrorCode::QuotaExceeded),
         ] {
-            let barrier = DoubleBarrier::new(with_a_beginning_that_fails(&seat.session, results), &CHILD, 1);
-            let entered = within(&seat, Duration::from_secs(1), barrier.enter()).await;
+            let barrier = DoubleBarrier::new(with_a_beginning_that_fails(&context.session, results), &CHILD, 1);
+            let entered = within(&context, Duration::from_secs(1), barrier.enter()).await;
             let entered = entered.expect("it waits for a meeting that does not begin");
             assert_eq!(entered.map(drop), Err(Error::Session(SessionError::Refused(code))));
         }
@@ -101,13 +101,13 @@ fn a_party_that_may_not_begin_the_meeting_says_so() {
 /// Another client deleted the party's place, or wrote to the path. The party enters again.
 #[test]
 fn a_party_whose_place_is_gone_enters_again() {
-    each(async |seat| {
+    each(async |context| {
         for results in [
             [OpResult::Failed(Some(ErrorCode::NoNode)), OpResult::Failed(Some(ErrorCode::RuntimeInconsistency))],
             [OpResult::Failed(None), OpResult::Failed(Some(ErrorCode::BadVersion))],
         ] {
-            let barrier = DoubleBarrier::new(with_a_beginning_that_fails(&seat.session, results), &CHILD, 1);
-            let entered = within(&seat, Duration::from_secs(1), barrier.enter()).await;
+            let barrier = DoubleBarrier::new(with_a_beginning_that_fails(&context.session, results), &CHILD, 1);
+            let entered = within(&context, Duration::from_secs(1), barrier.enter()).await;
             entered.expect("it waits for a meeting that does not begin").unwrap().leave().await.unwrap();
         }
     });
@@ -117,14 +117,14 @@ fn a_party_whose_place_is_gone_enters_again() {
 /// call told that the barrier was closed already, and it was open.
 #[test]
 fn a_receipt_that_is_refused_is_no_answer_about_the_barrier() {
-    each(async |seat| {
+    each(async |context| {
         // Two processes that draw the same random bits want the same receipt.
-        let session = Intercepted::with_random_bits(&seat.session, || 7);
+        let session = Intercepted::with_random_bits(&context.session, || 7);
         let (one, other) = (Barrier::new(session.clone(), &CHILD), Barrier::new(session, &CHILD));
         assert_eq!(one.close().await, Ok(true));
-        seat.session.delete(&CHILD, zoolet_session::Version::Any).await.unwrap();
+        context.session.delete(&CHILD, zoolet_session::Version::Any).await.unwrap();
         let refused = Error::Session(SessionError::Refused(ErrorCode::NodeExists));
         assert_eq!(other.close().await, Err(refused));
-        assert_eq!(seat.session.exists(&CHILD).await.unwrap(), None);
+        assert_eq!(context.session.exists(&CHILD).await.unwrap(), None);
     });
 }

@@ -7,25 +7,26 @@ use crate::intercepted::Intercepted;
 use std::cell::Cell;
 use zoolet_model::Path;
 use zoolet_recipes::{Error, Lock, Mode};
-use zoolet_sim::ensemble::{Fate, MS, Next, SECOND, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Fate, MS, Next, SECOND, Scenario, run_seeds_of};
 
 const PARENT: &str = "/locks/repeating";
 
-pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
-    let (client, drawn) = (seat.number as u128, Cell::new(0));
-    let session = Intercepted::with_random_bits(&seat.session, move || client << 100 | drawn.replace(drawn.get() + 1));
+pub(crate) async fn cycle(context: ClientContext<Noted>) -> Next {
+    let (client, drawn) = (context.number as u128, Cell::new(0));
+    let session =
+        Intercepted::with_random_bits(&context.session, move || client << 100 | drawn.replace(drawn.get() + 1));
     let lock = Lock::new(session, &Path::from_static(PARENT));
     let mut cycles = 0;
-    while cycles < 8 || seat.goes_on() {
+    while cycles < 8 || context.goes_on() {
         match lock.acquire().await {
             Ok(grant) => {
-                hold(&seat, grant, Mode::Exclusive).await;
+                hold(&context, grant, Mode::Exclusive).await;
                 cycles += 1;
             }
             Err(Error::Session(_)) => {}
             Err(error) => panic!("{error}"),
         }
-        if let Some(next) = is_over(&seat) {
+        if let Some(next) = is_over(&context) {
             return next;
         }
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use zoolet_model::{Create, CreateKind, CreateMode, EventKind, Path, RequestedAcl, WriteOp};
 use zoolet_recipes::{Permit, RollingRestart};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 const PATH: Path = Path::from_static("/restarts");
 const BOXES: &str = "/restarts/boxes/";
@@ -34,42 +34,42 @@ pub(crate) enum Noted {
     Left(String),
 }
 
-fn gate(seat: &Seat<Noted>, at_once: usize) -> RollingRestart<Session> {
-    RollingRestart::new(seat.session.clone(), &PATH, at_once).unwrap()
+fn gate(context: &ClientContext<Noted>, at_once: usize) -> RollingRestart<Session> {
+    RollingRestart::new(context.session.clone(), &PATH, at_once).unwrap()
 }
 
-pub(crate) async fn live(seat: Seat<Noted>) -> Next {
-    let done = restart(&seat).await;
+pub(crate) async fn live(context: ClientContext<Noted>) -> Next {
+    let done = restart(&context).await;
     if done.is_ok()
-        && let Some(path) = left_behind(&seat).await
+        && let Some(path) = left_behind(&context).await
     {
-        seat.record(Noted::Left(path));
+        context.record(Noted::Left(path));
     }
     done.map_or_else(|next| next, |()| Next::Done)
 }
 
-async fn restart(seat: &Seat<Noted>) -> Result<(), Next> {
-    let (gate, name) = (gate(seat, AT_ONCE), format!("gw-{}", seat.number));
-    if finished(seat).await?.contains(&seat.number) {
+async fn restart(context: &ClientContext<Noted>) -> Result<(), Next> {
+    let (gate, name) = (gate(context, AT_ONCE), format!("gw-{}", context.number));
+    if finished(context).await?.contains(&context.number) {
         return Ok(());
     }
     let mut rounds = 0;
-    while rounds < 3 || seat.goes_on() {
+    while rounds < 3 || context.goes_on() {
         rounds += 1;
-        seat.sleep(up_to(seat, 300)).await;
+        context.sleep(up_to(context, 300)).await;
         // Attempts that are dropped at any moment, and repeated.
-        for _ in 0..seat.below(3) {
-            if let Some(begun) = within(seat, up_to(seat, 200), gate.begin(&name)).await {
-                heard(seat, begun)?;
+        for _ in 0..context.below(3) {
+            if let Some(begun) = within(context, up_to(context, 200), gate.begin(&name)).await {
+                heard(context, begun)?;
             }
         }
-        let permit = persist(seat, || gate.begin(&name)).await?;
-        seat.record(Noted::Down(permit));
-        seat.sleep(up_to(seat, 400)).await;
-        seat.record(Noted::Up);
-        persist(seat, || gate.done(&name)).await?;
+        let permit = persist(context, || gate.begin(&name)).await?;
+        context.record(Noted::Down(permit));
+        context.sleep(up_to(context, 400)).await;
+        context.record(Noted::Up);
+        persist(context, || gate.done(&name)).await?;
     }
-    finish(seat).await
+    finish(context).await
 }
 
 pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
@@ -116,14 +116,14 @@ fn no_more_than_so_many_are_down_and_all_come_through() {
 fn a_permit_that_came_after_all_does_not_stand_in_its_own_way() {
     const LATE: &str = "/restarts/boxes/gw-1";
     const MODE: CreateMode = CreateMode::Valid { kind: CreateKind::Persistent, sequential: false };
-    let live = |seat: Seat<Noted>| async move {
-        let (gate, name) = (gate(&seat, 1), format!("gw-{}", seat.number));
-        match seat.number {
+    let live = |context: ClientContext<Noted>| async move {
+        let (gate, name) = (gate(&context, 1), format!("gw-{}", context.number));
+        match context.number {
             0 => {
                 gate.begin(&name).await.unwrap();
                 // A create that a former process of gw-1 sent, or a dropped future, takes effect
                 // only now.
-                seat.sleep(Duration::from_secs(15)).await;
+                context.sleep(Duration::from_secs(15)).await;
                 let late = Create {
                     path: LATE.into(),
                     data: None,
@@ -132,14 +132,14 @@ fn a_permit_that_came_after_all_does_not_stand_in_its_own_way() {
                     with_stat: false,
                 };
                 let back = WriteOp::Delete { path: format!("{BOXES}{name}").into(), version: -1 };
-                seat.session.multi(vec![back, WriteOp::Create(late)]).await.unwrap();
+                context.session.multi(vec![back, WriteOp::Create(late)]).await.unwrap();
                 return Next::Done;
             }
-            1 => seat.sleep(Duration::from_secs(10)).await,
-            _ => seat.sleep(Duration::from_secs(5)).await,
+            1 => context.sleep(Duration::from_secs(10)).await,
+            _ => context.sleep(Duration::from_secs(5)).await,
         }
         let permit = gate.begin(&name).await.unwrap();
-        seat.record(Noted::Down(permit));
+        context.record(Noted::Down(permit));
         gate.done(&name).await.unwrap();
         Next::Done
     };
@@ -153,12 +153,12 @@ fn a_permit_that_came_after_all_does_not_stand_in_its_own_way() {
 #[test]
 fn a_permit_that_comes_back_wakes_one() {
     const ALL: usize = 8;
-    let live = |seat: Seat<Noted>| async move {
-        let (gate, name) = (gate(&seat, 1), format!("gw-{}", seat.number));
+    let live = |context: ClientContext<Noted>| async move {
+        let (gate, name) = (gate(&context, 1), format!("gw-{}", context.number));
         assert_eq!(gate.begin(&name).await.unwrap(), Permit::Given);
-        seat.record(Noted::Down(Permit::Given));
+        context.record(Noted::Down(Permit::Given));
         // By then all others wait.
-        seat.sleep(Duration::from_secs(5)).await;
+        context.sleep(Duration::from_secs(5)).await;
         gate.done(&name).await.unwrap();
         Next::Done
     };
@@ -181,18 +181,18 @@ std::thread_local! {
 #[test]
 fn a_permit_that_was_given_back_elsewhere_is_not_kept() {
     const ROUNDS: u64 = 30;
-    let live = |seat: Seat<Noted>| async move {
-        let gate = gate(&seat, 1);
-        if seat.number == 0 {
+    let live = |context: ClientContext<Noted>| async move {
+        let gate = gate(&context, 1);
+        if context.number == 0 {
             DONE.set(0);
         }
-        for round in (0..ROUNDS).filter(|round| round % 2 == seat.number as u64) {
+        for round in (0..ROUNDS).filter(|round| round % 2 == context.number as u64) {
             while DONE.get() != round {
-                seat.sleep(Duration::from_millis(1)).await;
+                context.sleep(Duration::from_millis(1)).await;
             }
             match gate.begin("gw").await.unwrap() {
                 Permit::Given => {}
-                Permit::Kept => seat.record(Noted::Left(format!("round {round}"))),
+                Permit::Kept => context.record(Noted::Left(format!("round {round}"))),
             }
             gate.done("gw").await.unwrap();
             DONE.set(round + 1);

@@ -10,34 +10,34 @@ use std::time::Duration;
 use zoolet_model::Path;
 use zoolet_recipes::{Contention, Coordinator, Error, Holding, Mode, Revoked, Semaphore};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 const PATH: &str = "/downloads";
 const LEASES: &str = "/downloads/leases";
 const LOCKS: &str = "/downloads/locks";
 const SIZE: u32 = 2;
 
-fn semaphore(seat: &Seat<Noted>) -> Semaphore<Session> {
-    Semaphore::new(seat.session.clone(), &Path::from_static(PATH)).unwrap()
+fn semaphore(context: &ClientContext<Noted>) -> Semaphore<Session> {
+    Semaphore::new(context.session.clone(), &Path::from_static(PATH)).unwrap()
 }
 
-async fn set_size(seat: &Seat<Noted>, size: u32) -> Result<(), Error> {
-    semaphore(seat).set_size(size).await
+async fn set_size(context: &ClientContext<Noted>, size: u32) -> Result<(), Error> {
+    semaphore(context).set_size(size).await
 }
 
-pub(crate) async fn cycle(seat: Seat<Noted>) -> Next {
-    let semaphore = semaphore(&seat);
-    again_and_again(&seat, 6, &[LEASES, LOCKS], async || {
-        set_size(&seat, SIZE).await?;
-        let patience = Duration::from_millis(seat.below(1500));
-        let permit = match seat.below(4) {
-            0 => within(&seat, patience, semaphore.acquire()).await.transpose(),
+pub(crate) async fn cycle(context: ClientContext<Noted>) -> Next {
+    let semaphore = semaphore(&context);
+    again_and_again(&context, 6, &[LEASES, LOCKS], async || {
+        set_size(&context, SIZE).await?;
+        let patience = Duration::from_millis(context.below(1500));
+        let permit = match context.below(4) {
+            0 => within(&context, patience, semaphore.acquire()).await.transpose(),
             1 => semaphore.try_acquire().await,
             2 => semaphore.acquire_within(patience).await,
             _ => semaphore.acquire().await.map(Some),
         };
         let Some(permit) = unless_broken(permit)? else { return Ok(false) };
-        crate::exclusion::hold(&seat, permit, Mode::Shared).await;
+        crate::exclusion::hold(&context, permit, Mode::Shared).await;
         Ok(true)
     })
     .await
@@ -97,8 +97,8 @@ fn never_more_permits_are_out_than_there_are_and_nothing_stays_behind() {
 }
 
 /// Like `cycle`, while client 5 breaks and revokes permits and places of the others.
-pub(crate) async fn broken(seat: Seat<Noted>) -> Next {
-    if seat.number == 5 { break_some(&seat, &[LEASES, LOCKS]).await } else { cycle(seat).await }
+pub(crate) async fn broken(context: ClientContext<Noted>) -> Next {
+    if context.number == 5 { break_some(&context, &[LEASES, LOCKS]).await } else { cycle(context).await }
 }
 
 /// Judges a run with broken permits.
@@ -120,16 +120,16 @@ fn a_permit_that_was_broken_writes_nothing_more() {
 const CLIENTS: usize = 12;
 
 /// Client 0 sets the size. Each client takes one permit, in the order of the client numbers.
-async fn once(seat: Seat<Noted>, size: u32) -> Next {
-    if seat.number == 0 {
-        set_size(&seat, size).await.unwrap();
+async fn once(context: ClientContext<Noted>, size: u32) -> Next {
+    if context.number == 0 {
+        set_size(&context, size).await.unwrap();
     }
     // A second apart, because a disk may be slow.
-    until(&seat, 5.0 + seat.number as f64).await;
-    let permit = semaphore(&seat).acquire().await.unwrap();
-    seat.record(Noted::Granted(permit.token().0, Mode::Shared));
-    until(&seat, 20.0 + seat.number as f64).await;
-    seat.record(Noted::Acted(permit.token().0, Mode::Shared));
+    until(&context, 5.0 + context.number as f64).await;
+    let permit = semaphore(&context).acquire().await.unwrap();
+    context.record(Noted::Granted(permit.token().0, Mode::Shared));
+    until(&context, 20.0 + context.number as f64).await;
+    context.record(Noted::Acted(permit.token().0, Mode::Shared));
     permit.release().await.unwrap();
     Next::Done
 }
@@ -152,30 +152,30 @@ fn a_permit_that_comes_back_wakes_one_who_waits() {
         }
         each_woke(ran, CLIENTS, 2, 5)
     };
-    run_seeds_of(10, |seed| Scenario::peaceful(seed, CLIENTS), |seat| once(seat, 3), wakes);
+    run_seeds_of(10, |seed| Scenario::peaceful(seed, CLIENTS), |context| once(context, 3), wakes);
 }
 
 #[test]
 fn a_size_that_grows_lets_in_who_waits_and_one_that_shrinks_nobody_new() {
-    let body = async |seat: Seat<Noted>| {
-        let semaphore = semaphore(&seat);
-        match seat.number {
+    let body = async |context: ClientContext<Noted>| {
+        let semaphore = semaphore(&context);
+        match context.number {
             0 => {
                 semaphore.set_size(1).await.unwrap();
                 assert_eq!(semaphore.set_size(2).await, Err(Error::Disagreement));
-                until(&seat, 8.0).await;
+                until(&context, 8.0).await;
                 assert_eq!(semaphore.taken().await, Ok(2), "one is out, and one looks");
                 semaphore.resize(3).await.unwrap();
-                until(&seat, 10.0).await;
+                until(&context, 10.0).await;
                 assert_eq!(semaphore.set_size(1).await, Err(Error::Disagreement));
                 semaphore.resize(1).await.unwrap();
             }
             number => {
-                until(&seat, 4.0 + number as f64 / 4.0).await;
+                until(&context, 4.0 + number as f64 / 4.0).await;
                 let permit = semaphore.acquire().await.unwrap();
-                seat.record(Noted::Granted(permit.token().0, Mode::Shared));
-                until(&seat, 12.0 + number as f64 / 2.0).await;
-                seat.record(Noted::Acted(permit.token().0, Mode::Shared));
+                context.record(Noted::Granted(permit.token().0, Mode::Shared));
+                until(&context, 12.0 + number as f64 / 2.0).await;
+                context.record(Noted::Acted(permit.token().0, Mode::Shared));
                 permit.release().await.unwrap();
             }
         }
@@ -197,12 +197,12 @@ fn a_size_that_grows_lets_in_who_waits_and_one_that_shrinks_nobody_new() {
 /// permit at once. Each counted the other, and neither ever got the returned permit.
 #[test]
 fn who_waits_is_not_counted_by_who_waits_before_it() {
-    let body = async |seat: Seat<Noted>| {
-        let semaphore = semaphore(&seat);
-        match seat.number {
+    let body = async |context: ClientContext<Noted>| {
+        let semaphore = semaphore(&context);
+        match context.number {
             3 => {
-                until(&seat, 8.0).await;
-                let line = Contention::new(seat.session.clone(), &Path::from_static(LOCKS));
+                until(&context, 8.0).await;
+                let line = Contention::new(context.session.clone(), &Path::from_static(LOCKS));
                 let looks = line.contenders().await.unwrap().remove(0);
                 assert_eq!(line.break_grant(&looks, "by mistake").await, Ok(Revoked::Broken));
             }
@@ -210,13 +210,13 @@ fn who_waits_is_not_counted_by_who_waits_before_it() {
                 if number == 0 {
                     semaphore.set_size(1).await.unwrap();
                 }
-                until(&seat, 4.0 + number as f64).await;
+                until(&context, 4.0 + number as f64).await;
                 let permit = semaphore.acquire().await.unwrap();
-                seat.record(Noted::Granted(permit.token().0, Mode::Shared));
-                until(&seat, 12.0 + number as f64).await;
-                assert_eq!((permit.holding(), seat.session.state().is_over()), (Holding::Held, false));
-                assert!(Coordinator::now(&seat.session) < seat.session.safe_until());
-                seat.record(Noted::Acted(permit.token().0, Mode::Shared));
+                context.record(Noted::Granted(permit.token().0, Mode::Shared));
+                until(&context, 12.0 + number as f64).await;
+                assert_eq!((permit.holding(), context.session.state().is_over()), (Holding::Held, false));
+                assert!(Coordinator::now(&context.session) < context.session.safe_until());
+                context.record(Noted::Acted(permit.token().0, Mode::Shared));
                 permit.release().await.unwrap();
             }
         }
@@ -227,9 +227,9 @@ fn who_waits_is_not_counted_by_who_waits_before_it() {
 
 #[test]
 fn whoever_does_not_wait_gets_a_free_permit_and_leaves_nothing_when_there_is_none() {
-    let body = async |seat: Seat<Noted>| {
-        set_size(&seat, SIZE).await.unwrap();
-        let semaphore = semaphore(&seat);
+    let body = async |context: ClientContext<Noted>| {
+        set_size(&context, SIZE).await.unwrap();
+        let semaphore = semaphore(&context);
         let first = semaphore.try_acquire().await.unwrap().unwrap();
         let second = semaphore.acquire_within(Duration::from_secs(1)).await.unwrap().unwrap();
         assert!(second.token() > first.token());
@@ -238,8 +238,8 @@ fn whoever_does_not_wait_gets_a_free_permit_and_leaves_nothing_when_there_is_non
         first.release().await.unwrap();
         let third = semaphore.try_acquire().await.unwrap().unwrap();
         drop((second, third));
-        note_leaks(&seat, LEASES).await;
-        note_leaks(&seat, LOCKS).await;
+        note_leaks(&context, LEASES).await;
+        note_leaks(&context, LOCKS).await;
         Next::Done
     };
     let judge = |ran: &Ran<Noted>| match ran.facts.first() {

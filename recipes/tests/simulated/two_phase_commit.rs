@@ -23,7 +23,7 @@ use std::time::Duration;
 use zoolet_model::{Error as SessionError, ErrorCode, EventKind, Path, Request, Text};
 use zoolet_recipes::{Error, Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Fate, MS, Next, Ran, SECOND, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Fate, MS, Next, Ran, SECOND, Scenario, run_seeds_of};
 
 pub(crate) const SITES: [&str; 3] = ["a", "b", "c"];
 const TRANSACTIONS: usize = 4;
@@ -53,12 +53,12 @@ fn mark(number: usize) -> Path {
     Path::new(Text::from(format!("/decided-{number}"))).unwrap()
 }
 
-async fn is_marked(seat: &Seat<Noted>, number: usize) -> Result<bool, Next> {
-    persist(seat, || async { Ok(seat.session.exists(&mark(number)).await?.is_some()) }).await
+async fn is_marked(context: &ClientContext<Noted>, number: usize) -> Result<bool, Next> {
+    persist(context, || async { Ok(context.session.exists(&mark(number)).await?.is_some()) }).await
 }
 
 pub(crate) struct Log {
-    pub(crate) seat: Seat<Noted>,
+    pub(crate) context: ClientContext<Noted>,
     pub(crate) number: usize,
     /// Number of records that fail.
     pub(crate) fails: Rc<RefCell<u32>>,
@@ -73,80 +73,80 @@ impl ParticipantLog for Log {
             *self.fails.borrow_mut() -= 1;
             return Err(());
         }
-        self.seat.record(Noted::Logged(self.number, record));
+        self.context.record(Noted::Logged(self.number, record));
         Ok(())
     }
 }
 
-pub(crate) async fn live(seat: Seat<Noted>, notification: Notification, is_patient: bool) -> Next {
-    let done = match seat.number.checked_sub(1) {
-        None => coordinate(&seat, is_patient).await,
-        Some(site) => take_part(&seat, SITES[site], notification).await,
+pub(crate) async fn live(context: ClientContext<Noted>, notification: Notification, is_patient: bool) -> Next {
+    let done = match context.number.checked_sub(1) {
+        None => coordinate(&context, is_patient).await,
+        Some(site) => take_part(&context, SITES[site], notification).await,
     };
     if done.is_ok()
-        && let Some(path) = left_behind(&seat).await
+        && let Some(path) = left_behind(&context).await
     {
-        seat.record(Noted::Left(path));
+        context.record(Noted::Left(path));
     }
     done.map_or_else(|next| next, |()| Next::Done)
 }
 
-async fn coordinate(seat: &Seat<Noted>, is_patient: bool) -> Result<(), Next> {
+async fn coordinate(context: &ClientContext<Noted>, is_patient: bool) -> Result<(), Next> {
     for number in 0..TRANSACTIONS {
-        let (path, c) = (path(number), || seat.session.clone());
-        if seat.goes_on() {
+        let (path, c) = (path(number), || context.session.clone());
+        if context.goes_on() {
             // Spreads the transactions over the time of the faults.
-            seat.sleep(up_to(seat, 8000)).await;
+            context.sleep(up_to(context, 8000)).await;
         }
-        if !is_marked(seat, number).await? {
+        if !is_marked(context, number).await? {
             let transaction = loop {
                 // The payload fixes the vote of each site, so a crash does not change it.
-                let votes: String = SITES.iter().map(|_| if seat.below(6) == 0 { 'a' } else { 'c' }).collect();
+                let votes: String = SITES.iter().map(|_| if context.below(6) == 0 { 'a' } else { 'c' }).collect();
                 match Transaction::begin(c(), &path, votes, &SITES).await {
                     Err(Error::Session(SessionError::Refused(ErrorCode::NodeExists))) => {
-                        if let Some(Some(open)) = heard(seat, Transaction::open(c(), &path).await)? {
+                        if let Some(Some(open)) = heard(context, Transaction::open(c(), &path).await)? {
                             break open;
                         }
                     }
                     begun => {
-                        if let Some(begun) = heard(seat, begun)? {
+                        if let Some(begun) = heard(context, begun)? {
                             break begun;
                         }
                     }
                 }
             };
-            let patience = (!is_patient && seat.below(2) == 0).then(|| up_to(seat, 3000));
+            let patience = (!is_patient && context.below(2) == 0).then(|| up_to(context, 3000));
             if patience.is_some() {
-                seat.record(Noted::Impatient(number));
+                context.record(Noted::Impatient(number));
             }
-            let outcome = persist(seat, || transaction.decide(patience)).await?;
-            seat.record(Noted::Heard(number, outcome));
-            persist(seat, || async {
-                match seat.session.create(&mark(number), None).await {
+            let outcome = persist(context, || transaction.decide(patience)).await?;
+            context.record(Noted::Heard(number, outcome));
+            persist(context, || async {
+                match context.session.create(&mark(number), None).await {
                     Ok(_) | Err(SessionError::Refused(ErrorCode::NodeExists)) => Ok(()),
                     Err(error) => Err(error.into()),
                 }
             })
             .await?;
         }
-        while let Some(open) = persist(seat, || Transaction::open(c(), &path)).await? {
-            heard(seat, open.finish().await)?;
+        while let Some(open) = persist(context, || Transaction::open(c(), &path)).await? {
+            heard(context, open.finish().await)?;
         }
-        seat.record(Noted::Finished(number));
+        context.record(Noted::Finished(number));
     }
     Ok(())
 }
 
-async fn take_part(seat: &Seat<Noted>, site: &str, notification: Notification) -> Result<(), Next> {
+async fn take_part(context: &ClientContext<Noted>, site: &str, notification: Notification) -> Result<(), Next> {
     for number in 0..TRANSACTIONS {
         loop {
-            let was_decided = is_marked(seat, number).await?;
-            let fails = Rc::new(RefCell::new(u32::from(seat.below(4) == 0)));
-            let log = Log { seat: seat.clone(), number, fails };
-            let joined = Participant::join(seat.session.clone(), &path(number), site, notification, log).await;
-            match heard(seat, joined)? {
+            let was_decided = is_marked(context, number).await?;
+            let fails = Rc::new(RefCell::new(u32::from(context.below(4) == 0)));
+            let log = Log { context: context.clone(), number, fails };
+            let joined = Participant::join(context.session.clone(), &path(number), site, notification, log).await;
+            match heard(context, joined)? {
                 Some(Some(participant)) => {
-                    if switch(seat, number, participant).await? {
+                    if switch(context, number, participant).await? {
                         break;
                     }
                 }
@@ -154,19 +154,23 @@ async fn take_part(seat: &Seat<Noted>, site: &str, notification: Notification) -
                 Some(None) if was_decided => break,
                 Some(None) | None => {}
             }
-            seat.sleep(up_to(seat, 300)).await;
+            context.sleep(up_to(context, 300)).await;
         }
     }
     Ok(())
 }
 
 /// Votes and carries out the outcome. Returns whether the site is done with the transaction.
-async fn switch(seat: &Seat<Noted>, number: usize, mut site: Participant<Session, Log>) -> Result<bool, Next> {
-    let vote = match site.payload()[seat.number - 1] {
+async fn switch(
+    context: &ClientContext<Noted>,
+    number: usize,
+    mut site: Participant<Session, Log>,
+) -> Result<bool, Next> {
+    let vote = match site.payload()[context.number - 1] {
         b'c' => Vote::Commit,
         _ => Vote::Abort,
     };
-    seat.sleep(up_to(seat, 500)).await;
+    context.sleep(up_to(context, 500)).await;
     loop {
         match site.vote(vote).await {
             Ok(Ok(stands)) => break assert_eq!(stands, vote),
@@ -174,11 +178,11 @@ async fn switch(seat: &Seat<Noted>, number: usize, mut site: Participant<Session
             Ok(Err(())) => {}
             Err(error) if is_over(&error) => return Ok(false),
             Err(error) => {
-                heard::<_, ()>(seat, Err(error))?;
+                heard::<_, ()>(context, Err(error))?;
             }
         }
     }
-    if seat.below(4) == 0 {
+    if context.below(4) == 0 {
         // The site leaves and joins again. Its vote stands.
         return Ok(false);
     }
@@ -187,13 +191,13 @@ async fn switch(seat: &Seat<Noted>, number: usize, mut site: Participant<Session
             Ok(outcome) => break outcome,
             Err(error) if is_over(&error) => return Ok(false),
             Err(error) => {
-                heard::<_, ()>(seat, Err(error))?;
+                heard::<_, ()>(context, Err(error))?;
             }
         }
     };
-    seat.record(Noted::Heard(number, outcome));
-    seat.sleep(up_to(seat, 200)).await;
-    Ok(matches!(heard(seat, site.acknowledge(outcome).await)?, Some(Ok(()))))
+    context.record(Noted::Heard(number, outcome));
+    context.sleep(up_to(context, 200)).await;
+    Ok(matches!(heard(context, site.acknowledge(outcome).await)?, Some(Ok(()))))
 }
 
 const GONE: Error = Error::Session(SessionError::Refused(ErrorCode::NoNode));
@@ -318,7 +322,7 @@ pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
 }
 
 fn runs(notification: Notification, is_patient: bool) {
-    drawn(40, 1 + SITES.len(), |seat| live(seat, notification, is_patient), judge);
+    drawn(40, 1 + SITES.len(), |context| live(context, notification, is_patient), judge);
 }
 
 #[test]
@@ -343,14 +347,14 @@ fn the_end_of_patience_comes_before_or_after_what_the_sites_decide() {
 }
 
 /// Joins as soon as the coordinator has begun the transaction.
-pub(crate) async fn join(seat: &Seat<Noted>, notification: Notification) -> Participant<Session, Log> {
+pub(crate) async fn join(context: &ClientContext<Noted>, notification: Notification) -> Participant<Session, Log> {
     loop {
-        let log = Log { seat: seat.clone(), number: 0, fails: Rc::default() };
-        let (c, site) = (seat.session.clone(), SITES[seat.number - 1]);
+        let log = Log { context: context.clone(), number: 0, fails: Rc::default() };
+        let (c, site) = (context.session.clone(), SITES[context.number - 1]);
         if let Some(joined) = Participant::join(c, &path(0), site, notification, log).await.unwrap() {
             return joined;
         }
-        seat.sleep(Duration::from_millis(50)).await;
+        context.sleep(Duration::from_millis(50)).await;
     }
 }
 
@@ -358,52 +362,52 @@ pub(crate) async fn join(seat: &Seat<Noted>, notification: Notification) -> Part
 ///
 /// A fifth client, if present, is a second coordinator. It opens the transaction at the beginning,
 /// and finishes it after the first coordinator.
-pub(crate) async fn dismissed(seat: Seat<Noted>) -> Next {
-    let c = seat.session.clone();
-    if seat.number == 0 {
+pub(crate) async fn dismissed(context: ClientContext<Noted>) -> Next {
+    let c = context.session.clone();
+    if context.number == 0 {
         let begun = Transaction::begin(c.clone(), &path(0), "ccc", &SITES).await.unwrap();
-        seat.record(Noted::Heard(0, begun.decide(None).await.unwrap()));
+        context.record(Noted::Heard(0, begun.decide(None).await.unwrap()));
         for site in ["a", "b"] {
             begun.dismiss(site).await.unwrap();
         }
         // By then the second coordinator, if present, has opened the transaction.
-        seat.sleep(Duration::from_secs(3)).await;
-        finish(&seat, begun).await;
+        context.sleep(Duration::from_secs(3)).await;
+        finish(&context, begun).await;
         // Finishing the kept transaction does not wait either.
         if let Some(kept) = Transaction::open(c, &path(0)).await.unwrap() {
             assert_eq!(kept.sites(), ["a", "b"]);
-            finish(&seat, kept).await;
+            finish(&context, kept).await;
         }
         return Next::Done;
     }
-    if seat.number == 4 {
+    if context.number == 4 {
         let second = loop {
             if let Some(open) = Transaction::open(c.clone(), &path(0)).await.unwrap() {
                 break open;
             }
-            seat.sleep(Duration::from_millis(10)).await;
+            context.sleep(Duration::from_millis(10)).await;
         };
         assert_eq!(second.sites(), SITES, "it was finished before");
-        while seat.session.exists(&below(0, "finished")).await.unwrap().is_none() {
-            seat.sleep(Duration::from_millis(100)).await;
+        while context.session.exists(&below(0, "finished")).await.unwrap().is_none() {
+            context.sleep(Duration::from_millis(100)).await;
         }
-        finish(&seat, second).await;
+        finish(&context, second).await;
         return Next::Done;
     }
-    let mut site = join(&seat, Notification::default()).await;
+    let mut site = join(&context, Notification::default()).await;
     site.vote(Vote::Commit).await.unwrap().unwrap();
-    if seat.number < 3 {
+    if context.number < 3 {
         drop(site);
-        seat.sleep(Duration::from_secs(10 * seat.number as u64)).await;
-        site = join(&seat, Notification::default()).await;
+        context.sleep(Duration::from_secs(10 * context.number as u64)).await;
+        site = join(&context, Notification::default()).await;
     }
     let outcome = site.outcome().await.unwrap();
-    seat.record(Noted::Heard(0, outcome));
+    context.record(Noted::Heard(0, outcome));
     site.acknowledge(outcome).await.unwrap().unwrap();
-    if seat.number == 2 {
+    if context.number == 2 {
         // The last dismissed site has acknowledged, so nothing is left.
         assert!(Transaction::open(c, &path(0)).await.unwrap().is_none());
-        seat.record(Noted::Finished(0));
+        context.record(Noted::Finished(0));
     }
     Next::Done
 }
@@ -411,8 +415,8 @@ pub(crate) async fn dismissed(seat: Seat<Noted>) -> Next {
 /// Asserts that finish returns before the last dismissed site comes back.
 ///
 /// The acknowledgement of that site ends the transaction, and would hide a finish that waits.
-async fn finish(seat: &Seat<Noted>, transaction: Transaction<Session>) {
-    let finished = crate::apart::within(seat, Duration::from_secs(10), transaction.finish()).await;
+async fn finish(context: &ClientContext<Noted>, transaction: Transaction<Session>) {
+    let finished = crate::apart::within(context, Duration::from_secs(10), transaction.finish()).await;
     finished.expect("finish waits for a site").unwrap();
 }
 
@@ -452,10 +456,10 @@ fn a_dismissed_site_learns_the_outcome_although_replies_are_lost() {
 #[test]
 fn who_asks_for_the_outcome_of_a_transaction_that_is_gone_is_told_so() {
     for notification in [Notification::Coordinator, Notification::Everyone] {
-        let live = |seat: Seat<Noted>| async move {
-            if seat.number == 0 {
-                let begun = Transaction::begin(seat.session.clone(), &path(0), "ccc", &SITES).await.unwrap();
-                seat.record(Noted::Impatient(0));
+        let live = |context: ClientContext<Noted>| async move {
+            if context.number == 0 {
+                let begun = Transaction::begin(context.session.clone(), &path(0), "ccc", &SITES).await.unwrap();
+                context.record(Noted::Impatient(0));
                 assert_eq!(begun.decide(Some(Duration::from_secs(3))).await, Ok(Outcome::Aborted));
                 for site in SITES {
                     begun.dismiss(site).await.unwrap();
@@ -463,8 +467,8 @@ fn who_asks_for_the_outcome_of_a_transaction_that_is_gone_is_told_so() {
                 begun.forget().await.unwrap();
                 return Next::Done;
             }
-            let mut site = join(&seat, notification).await;
-            seat.sleep(Duration::from_secs(20)).await;
+            let mut site = join(&context, notification).await;
+            context.sleep(Duration::from_secs(20)).await;
             assert_eq!(site.outcome().await, Err(GONE));
             assert_eq!(site.vote(Vote::Commit).await, Err(GONE));
             // A dismissed site may come back and acknowledge.
@@ -480,18 +484,18 @@ fn who_asks_for_the_outcome_of_a_transaction_that_is_gone_is_told_so() {
 /// logged a vote to abort. The log never got the vote that stands.
 #[test]
 fn a_vote_that_stands_is_in_the_log_of_whoever_is_told_of_it() {
-    let live = |seat: Seat<Noted>| async move {
-        let (c, tx) = (seat.session.clone(), path(0));
-        if seat.number == 0 {
+    let live = |context: ClientContext<Noted>| async move {
+        let (c, tx) = (context.session.clone(), path(0));
+        if context.number == 0 {
             drop(Transaction::begin(c, &tx, "ccc", &SITES).await.unwrap());
             return Next::Done;
         }
-        let log = Log { seat: seat.clone(), number: 0, fails: Rc::default() };
-        let mut former = join(&seat, Notification::default()).await;
+        let log = Log { context: context.clone(), number: 0, fails: Rc::default() };
+        let mut former = join(&context, Notification::default()).await;
         assert_eq!(former.vote(Vote::Commit).await.unwrap(), Ok(Vote::Commit));
         drop(former);
         let mut site = Participant::join(c, &tx, "a", Notification::default(), log).await.unwrap().unwrap();
-        log_says(&seat, Vote::Abort);
+        log_says(&context, Vote::Abort);
         assert_eq!(site.vote(Vote::Abort).await.unwrap(), Ok(Vote::Commit));
         Next::Done
     };
@@ -506,29 +510,29 @@ fn a_vote_that_stands_is_in_the_log_of_whoever_is_told_of_it() {
 }
 
 /// Records a vote that an attempt has logged before the ensemble refused it.
-fn log_says(seat: &Seat<Noted>, vote: Vote) {
-    seat.record(Noted::Logged(0, Record::Voting(vote)));
+fn log_says(context: &ClientContext<Noted>, vote: Vote) {
+    context.record(Noted::Logged(0, Record::Voting(vote)));
 }
 
 /// Regression: any child counted as the transaction's, and a child with children was tried again
 /// forever.
 #[test]
 fn a_transaction_with_znodes_of_others_below_it_is_not_finished_and_says_so() {
-    let live = |seat: Seat<Noted>| async move {
-        let (c, tx) = (seat.session.clone(), path(0));
+    let live = |context: ClientContext<Noted>| async move {
+        let (c, tx) = (context.session.clone(), path(0));
         let transaction = Transaction::begin(c, &tx, "", &[]).await.unwrap();
         assert_eq!(transaction.decide(None).await.unwrap(), Outcome::Committed);
         for theirs in ["/tx/0/vote-x", "/tx/0/vote-x/y", "/tx/0/x"] {
-            seat.session.create(&Path::new(theirs.into()).unwrap(), None).await.unwrap();
+            context.session.create(&Path::new(theirs.into()).unwrap(), None).await.unwrap();
         }
         let refused = transaction.finish().await;
         assert!(matches!(refused, Err(Error::Session(SessionError::Refused(ErrorCode::NotEmpty)))), "{refused:?}");
-        seat.session.delete(&Path::from_static("/tx/0/vote-x/y"), zoolet_session::Version::Any).await.unwrap();
-        let transaction = Transaction::open(seat.session.clone(), &path(0)).await.unwrap().unwrap();
+        context.session.delete(&Path::from_static("/tx/0/vote-x/y"), zoolet_session::Version::Any).await.unwrap();
+        let transaction = Transaction::open(context.session.clone(), &path(0)).await.unwrap().unwrap();
         let refused = transaction.dismiss("x").await.and(transaction.forget().await);
         assert!(matches!(refused, Err(Error::Session(SessionError::Refused(ErrorCode::NotEmpty)))), "{refused:?}");
         assert!(
-            seat.session.exists(&Path::from_static("/tx/0/x")).await.unwrap().is_some(),
+            context.session.exists(&Path::from_static("/tx/0/x")).await.unwrap().is_some(),
             "it was not the transaction's"
         );
         Next::Done
@@ -539,10 +543,10 @@ fn a_transaction_with_znodes_of_others_below_it_is_not_finished_and_says_so() {
 /// Regression: any znode counted as a transaction without sites, which every client could finish.
 #[test]
 fn what_is_no_transaction_is_not_opened_and_what_cannot_be_a_site_is_refused() {
-    let live = |seat: Seat<Noted>| async move {
-        let (c, theirs) = (|| seat.session.clone(), Path::from_static("/theirs"));
-        seat.session.create(&theirs, Bytes::from_static(b"precious")).await.unwrap();
-        seat.session.create(&Path::from_static("/theirs/interval"), Bytes::from_static(b"5")).await.unwrap();
+    let live = |context: ClientContext<Noted>| async move {
+        let (c, theirs) = (|| context.session.clone(), Path::from_static("/theirs"));
+        context.session.create(&theirs, Bytes::from_static(b"precious")).await.unwrap();
+        context.session.create(&Path::from_static("/theirs/interval"), Bytes::from_static(b"5")).await.unwrap();
         assert!(Transaction::open(c(), &theirs).await.unwrap().is_none());
         let refused = Err(Error::Session(SessionError::Refused(ErrorCode::BadArguments)));
         for sites in [&["a", "a"][..], &["a/b"], &["\u{0}"]] {
@@ -559,17 +563,17 @@ fn what_is_no_transaction_is_not_opened_and_what_cannot_be_a_site_is_refused() {
 fn each_vote_is_read_once_it_is_there_and_not_at_each_vote_of_another() {
     const MANY: usize = 12;
     let names = || (1..MANY).map(|number| format!("s{number}")).collect::<Vec<_>>();
-    let live = move |seat: Seat<Noted>| async move {
-        let (c, tx, names) = (seat.session.clone(), path(0), names());
-        if seat.number == 0 {
+    let live = move |context: ClientContext<Noted>| async move {
+        let (c, tx, names) = (context.session.clone(), path(0), names());
+        if context.number == 0 {
             let sites: Vec<&str> = names.iter().map(String::as_str).collect();
             let transaction = Transaction::begin(c, &tx, "", &sites).await.unwrap();
-            seat.record(Noted::Heard(0, transaction.decide(None).await.unwrap()));
+            context.record(Noted::Heard(0, transaction.decide(None).await.unwrap()));
             return Next::Done;
         }
-        seat.sleep(Duration::from_secs(2 * seat.number as u64)).await;
-        let log = Log { seat: seat.clone(), number: 0, fails: Rc::default() };
-        let site = &names[seat.number - 1];
+        context.sleep(Duration::from_secs(2 * context.number as u64)).await;
+        let log = Log { context: context.clone(), number: 0, fails: Rc::default() };
+        let site = &names[context.number - 1];
         let mut site = Participant::join(c, &tx, site, Notification::default(), log).await.unwrap().unwrap();
         site.vote(Vote::Commit).await.unwrap().unwrap();
         Next::Done

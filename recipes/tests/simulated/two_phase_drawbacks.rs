@@ -9,30 +9,30 @@ use crate::two_phase_commit::{Log, Noted, SITES, Story, join, judge, path, stori
 use std::rc::Rc;
 use std::time::Duration;
 use zoolet_recipes::{Notification, Outcome, Participant, Transaction, Vote};
-use zoolet_sim::ensemble::{Next, Ran, SECOND, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, SECOND, Scenario, run_seeds_of};
 
 /// A coordinator begins a transaction and abandons it.
 ///
 /// The site of client n votes after 3 * n seconds. Client 4 opens the transaction after 30 s.
-async fn abandoned(seat: Seat<Noted>, notification: Notification) -> Next {
-    let (c, tx) = (seat.session.clone(), path(0));
-    match seat.number {
+async fn abandoned(context: ClientContext<Noted>, notification: Notification) -> Next {
+    let (c, tx) = (context.session.clone(), path(0));
+    match context.number {
         0 => drop(Transaction::begin(c, &tx, "ccc", &SITES).await.unwrap()),
         4 => {
-            seat.sleep(Duration::from_secs(30)).await;
+            context.sleep(Duration::from_secs(30)).await;
             let open = Transaction::open(c, &tx).await.unwrap().unwrap();
-            seat.record(Noted::Heard(0, open.decide(None).await.unwrap()));
+            context.record(Noted::Heard(0, open.decide(None).await.unwrap()));
             open.finish().await.unwrap();
-            seat.record(Noted::Finished(0));
+            context.record(Noted::Finished(0));
         }
         number => {
-            seat.sleep(Duration::from_secs(3 * number as u64)).await;
-            let log = Log { seat: seat.clone(), number: 0, fails: Rc::default() };
+            context.sleep(Duration::from_secs(3 * number as u64)).await;
+            let log = Log { context: context.clone(), number: 0, fails: Rc::default() };
             let mut site = Participant::join(c, &tx, SITES[number - 1], notification, log).await.unwrap().unwrap();
             site.vote(Vote::Commit).await.unwrap().unwrap();
             let outcome = site.outcome().await.unwrap();
-            seat.record(Noted::Heard(0, outcome));
-            seat.sleep(Duration::from_secs(number as u64)).await;
+            context.record(Noted::Heard(0, outcome));
+            context.sleep(Duration::from_secs(number as u64)).await;
             site.acknowledge(outcome).await.unwrap().unwrap();
         }
     }
@@ -57,7 +57,7 @@ fn sites_are_blocked_while_nobody_decides() {
         let is_blocked = voted.iter().all(|us| *us < OPENED_US) && heard.iter().all(|us| *us > OPENED_US);
         if is_blocked && heard.len() == 3 { Ok(()) } else { Err(format!("voted {voted:?}, heard {heard:?}")) }
     };
-    let live = |seat| abandoned(seat, Notification::Coordinator);
+    let live = |context| abandoned(context, Notification::Coordinator);
     run_seeds_of(5, |seed| Scenario::peaceful(seed, 5), live, blocked);
 }
 
@@ -69,7 +69,7 @@ fn sites_that_look_themselves_need_no_coordinator() {
         let is_free = heard.iter().all(|us| *us < OPENED_US);
         if is_free && heard.len() == 3 { Ok(()) } else { Err(format!("voted {voted:?}, heard {heard:?}")) }
     };
-    let live = |seat| abandoned(seat, Notification::Everyone);
+    let live = |context| abandoned(context, Notification::Everyone);
     run_seeds_of(5, |seed| Scenario::peaceful(seed, 5), live, go_on);
 }
 
@@ -80,7 +80,7 @@ fn it_takes_the_time_of_the_slowest_site() {
         let last_us = voted.iter().max().copied().unwrap_or_default();
         if heard.iter().all(|us| *us >= last_us) { Ok(()) } else { Err(format!("voted {voted:?}, heard {heard:?}")) }
     };
-    let live = |seat| abandoned(seat, Notification::Everyone);
+    let live = |context| abandoned(context, Notification::Everyone);
     run_seeds_of(5, |seed| Scenario::peaceful(seed, 5), live, slow);
 }
 
@@ -95,7 +95,7 @@ fn some_have_switched_and_others_not_until_it_is_finished() {
             other => Err(format!("{other:?}")),
         }
     };
-    let live = |seat| abandoned(seat, Notification::Coordinator);
+    let live = |context| abandoned(context, Notification::Coordinator);
     run_seeds_of(5, |seed| Scenario::peaceful(seed, 5), live, half);
 }
 
@@ -110,28 +110,28 @@ fn judge_one(ran: &Ran<Noted>) -> Result<(), String> {
 /// forever.
 #[test]
 fn a_site_that_goes_without_a_vote_aborts_and_one_that_is_out_of_service_is_dismissed() {
-    let live = |seat: Seat<Noted>| async move {
-        let (c, tx) = (seat.session.clone(), path(0));
-        if seat.number == 0 {
+    let live = |context: ClientContext<Noted>| async move {
+        let (c, tx) = (context.session.clone(), path(0));
+        if context.number == 0 {
             let transaction = Transaction::begin(c, &tx, "ccc", &SITES).await.unwrap();
             let outcome = transaction.decide(None).await.unwrap();
-            seat.record(Noted::Heard(0, outcome));
+            context.record(Noted::Heard(0, outcome));
             transaction.dismiss("a").await.unwrap();
             transaction.forget().await.unwrap();
-            seat.record(Noted::Finished(0));
+            context.record(Noted::Finished(0));
             return Next::Done;
         }
-        seat.sleep(Duration::from_secs(3)).await;
-        let log = Log { seat: seat.clone(), number: 0, fails: Rc::default() };
-        let site = SITES[seat.number - 1];
+        context.sleep(Duration::from_secs(3)).await;
+        let log = Log { context: context.clone(), number: 0, fails: Rc::default() };
+        let site = SITES[context.number - 1];
         let mut site = Participant::join(c, &tx, site, Notification::default(), log).await.unwrap().unwrap();
-        if seat.number == 1 {
-            seat.sleep(Duration::from_secs(3)).await;
+        if context.number == 1 {
+            context.sleep(Duration::from_secs(3)).await;
             return Next::Done;
         }
         site.vote(Vote::Commit).await.unwrap().unwrap();
         let outcome = site.outcome().await.unwrap();
-        seat.record(Noted::Heard(0, outcome));
+        context.record(Noted::Heard(0, outcome));
         site.acknowledge(outcome).await.unwrap().unwrap();
         Next::Done
     };
@@ -147,27 +147,27 @@ const OPENS_S: u64 = 30;
 /// The coordinator dies after the begin, and site a after it has joined.
 ///
 /// The others vote. Client 4 opens the transaction after [`OPENS_S`] seconds.
-async fn forsaken(seat: Seat<Noted>, notification: Notification) -> Next {
-    match seat.number {
+async fn forsaken(context: ClientContext<Noted>, notification: Notification) -> Next {
+    match context.number {
         0 => {
-            let begun = Transaction::begin(seat.session.clone(), &path(0), "ccc", &SITES).await.unwrap();
-            crate::apart::within(&seat, Duration::from_millis(100), begun.decide(None)).await;
-            seat.session.clone().close().await.unwrap();
+            let begun = Transaction::begin(context.session.clone(), &path(0), "ccc", &SITES).await.unwrap();
+            crate::apart::within(&context, Duration::from_millis(100), begun.decide(None)).await;
+            context.session.clone().close().await.unwrap();
         }
         1 => {
-            std::mem::forget(join(&seat, notification).await);
-            seat.sleep(Duration::from_secs(1)).await;
-            seat.session.clone().close().await.unwrap();
+            std::mem::forget(join(&context, notification).await);
+            context.sleep(Duration::from_secs(1)).await;
+            context.session.clone().close().await.unwrap();
         }
         4 => {
-            seat.sleep(Duration::from_secs(OPENS_S)).await;
-            let open = Transaction::open(seat.session.clone(), &path(0)).await.unwrap().unwrap();
-            seat.record(Noted::Heard(0, open.decide(None).await.unwrap()));
+            context.sleep(Duration::from_secs(OPENS_S)).await;
+            let open = Transaction::open(context.session.clone(), &path(0)).await.unwrap().unwrap();
+            context.record(Noted::Heard(0, open.decide(None).await.unwrap()));
         }
         _ => {
-            let mut site = join(&seat, notification).await;
+            let mut site = join(&context, notification).await;
             site.vote(Vote::Commit).await.unwrap().unwrap();
-            seat.record(Noted::Heard(0, site.outcome().await.unwrap()));
+            context.record(Noted::Heard(0, site.outcome().await.unwrap()));
         }
     }
     Next::Done
@@ -188,26 +188,26 @@ fn a_site_that_has_joined_and_died_is_missed_by_who_was_not_there() {
                 (other, _) => Err(format!("{other:?}")),
             }
         };
-        run_seeds_of(5, |seed| Scenario::peaceful(seed, 5), |seat| forsaken(seat, notification), aborted);
+        run_seeds_of(5, |seed| Scenario::peaceful(seed, 5), |context| forsaken(context, notification), aborted);
     }
 }
 
 /// Site a votes to abort after 1 s. The others would vote after 20 s.
-async fn early(seat: Seat<Noted>, notification: Notification) -> Next {
-    if seat.number == 0 {
-        let begun = Transaction::begin(seat.session.clone(), &path(0), "acc", &SITES).await.unwrap();
+async fn early(context: ClientContext<Noted>, notification: Notification) -> Next {
+    if context.number == 0 {
+        let begun = Transaction::begin(context.session.clone(), &path(0), "acc", &SITES).await.unwrap();
         let outcome = begun.decide(None).await.unwrap();
-        seat.record(Noted::Heard(0, outcome));
+        context.record(Noted::Heard(0, outcome));
         return Next::Done;
     }
-    let mut site = join(&seat, notification).await;
-    if seat.number == 1 {
-        seat.sleep(Duration::from_secs(1)).await;
+    let mut site = join(&context, notification).await;
+    if context.number == 1 {
+        context.sleep(Duration::from_secs(1)).await;
         site.vote(Vote::Abort).await.unwrap().unwrap();
-    } else if crate::apart::within(&seat, Duration::from_secs(20), site.outcome()).await.is_none() {
+    } else if crate::apart::within(&context, Duration::from_secs(20), site.outcome()).await.is_none() {
         site.vote(Vote::Commit).await.unwrap().unwrap();
     }
-    seat.record(Noted::Heard(0, site.outcome().await.unwrap()));
+    context.record(Noted::Heard(0, site.outcome().await.unwrap()));
     Next::Done
 }
 
@@ -226,32 +226,32 @@ fn one_vote_to_abort_decides_before_the_others_vote() {
         }
     };
     for notification in [Notification::Coordinator, Notification::Everyone] {
-        run_seeds_of(5, |seed| Scenario::peaceful(seed, 4), |seat| early(seat, notification), at_once);
+        run_seeds_of(5, |seed| Scenario::peaceful(seed, 4), |context| early(context, notification), at_once);
     }
 }
 
 #[test]
 fn a_site_that_breaks_its_promise_keeps_the_transaction_open_until_it_is_dismissed() {
-    let live = |seat: Seat<Noted>| async move {
-        if seat.number > 0 {
-            let mut site = join(&seat, Notification::default()).await;
+    let live = |context: ClientContext<Noted>| async move {
+        if context.number > 0 {
+            let mut site = join(&context, Notification::default()).await;
             site.vote(Vote::Commit).await.unwrap().unwrap();
             let outcome = site.outcome().await.unwrap();
-            seat.record(Noted::Heard(0, outcome));
-            if seat.number > 1 {
+            context.record(Noted::Heard(0, outcome));
+            if context.number > 1 {
                 site.acknowledge(outcome).await.unwrap().unwrap();
             }
             return Next::Done;
         }
-        let c = seat.session.clone();
+        let c = context.session.clone();
         let begun = Transaction::begin(c.clone(), &path(0), "ccc", &SITES).await.unwrap();
-        seat.record(Noted::Heard(0, begun.decide(None).await.unwrap()));
-        assert!(crate::apart::within(&seat, Duration::from_secs(60), begun.finish()).await.is_none());
+        context.record(Noted::Heard(0, begun.decide(None).await.unwrap()));
+        assert!(crate::apart::within(&context, Duration::from_secs(60), begun.finish()).await.is_none());
         let open = Transaction::open(c, &path(0)).await.unwrap().unwrap();
         assert_eq!(open.decide(None).await, Ok(Outcome::Committed));
         open.dismiss("a").await.unwrap();
         open.forget().await.unwrap();
-        seat.record(Noted::Finished(0));
+        context.record(Noted::Finished(0));
         Next::Done
     };
     let half_done = |ran: &Ran<Noted>| {

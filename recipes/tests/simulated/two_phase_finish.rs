@@ -11,14 +11,14 @@ use std::time::Duration;
 use zoolet_model::{Error as SessionError, Path, Request, WriteOp};
 use zoolet_recipes::{Coordinator, Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{Next, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Scenario, run_seeds_of};
 
 const PATH: Path = Path::from_static("/tx");
 const SITES: [&str; 2] = ["a", "b"];
 /// A call that takes longer waits forever.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-type Desk = Seat<()>;
+type Desk = ClientContext<()>;
 type Site = Participant<Session, Memory>;
 
 #[derive(Debug)]
@@ -34,53 +34,53 @@ impl ParticipantLog for Memory {
 
 /// Runs `body` with one client, which plays the coordinators and the sites.
 fn each<W: Future<Output = ()>>(body: impl Fn(Desk) -> W + Copy + Sync + 'static) {
-    let live = move |seat: Desk| async move {
-        body(seat).await;
+    let live = move |context: Desk| async move {
+        body(context).await;
         Next::Done
     };
     run_seeds_of(4, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
 }
 
-async fn join(seat: &Desk, site: &str) -> Site {
-    let session = seat.session.clone();
+async fn join(context: &Desk, site: &str) -> Site {
+    let session = context.session.clone();
     Participant::join(session, &PATH, site, Notification::Coordinator, Memory).await.unwrap().unwrap()
 }
 
 /// Returns a transaction that can be finished, and its site b.
-async fn begin<C: Coordinator>(seat: &Desk, coordinator: C) -> (Transaction<C>, Site) {
+async fn begin<C: Coordinator>(context: &Desk, coordinator: C) -> (Transaction<C>, Site) {
     let begun = Transaction::begin(coordinator, &PATH, "x", &SITES).await.unwrap();
-    let (mut a, mut b) = (join(seat, "a").await, join(seat, "b").await);
+    let (mut a, mut b) = (join(context, "a").await, join(context, "b").await);
     for site in [&mut a, &mut b] {
         assert_eq!(site.vote(Vote::Commit).await, Ok(Ok(Vote::Commit)));
     }
     assert_eq!(begun.decide(None).await, Ok(Outcome::Committed));
-    acknowledge(seat, a).await;
+    acknowledge(context, a).await;
     begun.dismiss("b").await.unwrap();
     (begun, b)
 }
 
-async fn acknowledge(seat: &Desk, site: Site) {
-    let acknowledged = within(seat, PATIENCE, site.acknowledge(Outcome::Committed)).await;
+async fn acknowledge(context: &Desk, site: Site) {
+    let acknowledged = within(context, PATIENCE, site.acknowledge(Outcome::Committed)).await;
     assert_eq!(acknowledged.expect("an acknowledgement waits for ever"), Ok(Ok(())));
 }
 
-async fn finish<C: Coordinator>(seat: &Desk, transaction: Transaction<C>) {
-    assert_eq!(within(seat, PATIENCE, transaction.finish()).await.expect("finish waits for ever"), Ok(()));
+async fn finish<C: Coordinator>(context: &Desk, transaction: Transaction<C>) {
+    assert_eq!(within(context, PATIENCE, transaction.finish()).await.expect("finish waits for ever"), Ok(()));
 }
 
-async fn open(seat: &Desk) -> Option<Transaction<Session>> {
-    Transaction::open(seat.session.clone(), &PATH).await.unwrap()
+async fn open(context: &Desk) -> Option<Transaction<Session>> {
+    Transaction::open(context.session.clone(), &PATH).await.unwrap()
 }
 
 /// Asserts that the path has no znode, and begins the next transaction there.
-async fn is_free(seat: &Desk) {
-    assert_eq!(seat.session.exists(&PATH).await.unwrap(), None, "the transaction was not ended");
-    Transaction::begin(seat.session.clone(), &PATH, "next", &SITES).await.unwrap();
+async fn is_free(context: &Desk) {
+    assert_eq!(context.session.exists(&PATH).await.unwrap(), None, "the transaction was not ended");
+    Transaction::begin(context.session.clone(), &PATH, "next", &SITES).await.unwrap();
 }
 
 /// A session that hands the multi that creates `finished` to `finishing`.
-fn finishing(seat: &Desk, finishing: impl Fn(Session, Request) -> Answer + 'static) -> Intercepted {
-    Intercepted::new(&seat.session, move |session, request| {
+fn finishing(context: &Desk, finishing: impl Fn(Session, Request) -> Answer + 'static) -> Intercepted {
+    Intercepted::new(&context.session, move |session, request| {
         let is_it = |op: &WriteOp| matches!(op, WriteOp::Create(create) if create.path.ends_with("/finished"));
         match &request {
             Request::Multi(ops) if ops.iter().any(is_it) => finishing(session, request),
@@ -93,20 +93,20 @@ fn finishing(seat: &Desk, finishing: impl Fn(Session, Request) -> Answer + 'stat
 /// site a to acknowledge.
 #[test]
 fn finish_whose_reply_is_lost_does_not_wait_for_sites_that_had_acknowledged() {
-    each(async |seat| {
+    each(async |context| {
         let lost = Cell::new(0);
-        let loses_first = finishing(&seat, move |session, request| {
+        let loses_first = finishing(&context, move |session, request| {
             let answer = Coordinator::submit(&session, request);
             if lost.replace(lost.get() + 1) > 0 {
                 return Box::pin(answer);
             }
             Box::pin(async move { answer.await.and(Err(SessionError::ConnectionLoss)) })
         });
-        let (begun, b) = begin(&seat, loses_first).await;
-        finish(&seat, begun).await;
-        assert_eq!(open(&seat).await.unwrap().sites(), ["b"]);
-        acknowledge(&seat, b).await;
-        is_free(&seat).await;
+        let (begun, b) = begin(&context, loses_first).await;
+        finish(&context, begun).await;
+        assert_eq!(open(&context).await.unwrap().sites(), ["b"]);
+        acknowledge(&context, b).await;
+        is_free(&context).await;
     });
 }
 
@@ -114,14 +114,14 @@ fn finish_whose_reply_is_lost_does_not_wait_for_sites_that_had_acknowledged() {
 /// site a to acknowledge.
 #[test]
 fn a_coordinator_that_opened_before_the_end_finishes_and_forgets_at_once() {
-    each(async |seat| {
-        let (begun, b) = begin(&seat, seat.session.clone()).await;
-        let (second, third) = (open(&seat).await.unwrap(), open(&seat).await.unwrap());
-        finish(&seat, begun).await;
-        finish(&seat, second).await;
-        assert_eq!(open(&seat).await.unwrap().sites(), ["b"], "the outcome was deleted");
-        assert_eq!(within(&seat, PATIENCE, third.forget()).await.expect("forget waits for ever"), Ok(()));
-        is_free(&seat).await;
+    each(async |context| {
+        let (begun, b) = begin(&context, context.session.clone()).await;
+        let (second, third) = (open(&context).await.unwrap(), open(&context).await.unwrap());
+        finish(&context, begun).await;
+        finish(&context, second).await;
+        assert_eq!(open(&context).await.unwrap().sites(), ["b"], "the outcome was deleted");
+        assert_eq!(within(&context, PATIENCE, third.forget()).await.expect("forget waits for ever"), Ok(()));
+        is_free(&context).await;
         drop(b);
     });
 }
@@ -130,32 +130,32 @@ fn a_coordinator_that_opened_before_the_end_finishes_and_forgets_at_once() {
 /// Neither ended the transaction.
 #[test]
 fn a_site_that_acknowledges_between_the_list_of_finish_and_its_write_keeps_nothing() {
-    each(async |seat| {
-        let clock = seat.clone();
-        let late = finishing(&seat, move |session, request| {
+    each(async |context| {
+        let clock = context.clone();
+        let late = finishing(&context, move |session, request| {
             let held = clock.sleep(Duration::from_secs(5));
             Box::pin(async move {
                 held.await;
                 Coordinator::submit(&session, request).await
             })
         });
-        let (begun, b) = begin(&seat, late).await;
+        let (begun, b) = begin(&context, late).await;
         let acknowledges = async {
-            seat.sleep(Duration::from_secs(2)).await;
-            acknowledge(&seat, b).await;
-            assert!(open(&seat).await.is_some(), "the coordinator has finished too early for this test");
+            context.sleep(Duration::from_secs(2)).await;
+            acknowledge(&context, b).await;
+            assert!(open(&context).await.is_some(), "the coordinator has finished too early for this test");
         };
-        both(finish(&seat, begun), acknowledges).await;
-        is_free(&seat).await;
+        both(finish(&context, begun), acknowledges).await;
+        is_free(&context).await;
     });
 }
 
 /// The coordinator's process dies in the same interleaving, before it lists the znodes again.
 #[test]
 fn a_transaction_whose_coordinator_dies_before_its_second_list_is_ended_by_the_next_one() {
-    each(async |seat| {
-        let clock = seat.clone();
-        let dies = finishing(&seat, move |session, request| {
+    each(async |context| {
+        let clock = context.clone();
+        let dies = finishing(&context, move |session, request| {
             let held = clock.sleep(Duration::from_secs(5));
             Box::pin(async move {
                 held.await;
@@ -163,29 +163,29 @@ fn a_transaction_whose_coordinator_dies_before_its_second_list_is_ended_by_the_n
                 std::future::pending().await
             })
         });
-        let (begun, b) = begin(&seat, dies).await;
-        let finishes = within(&seat, Duration::from_secs(20), begun.finish());
+        let (begun, b) = begin(&context, dies).await;
+        let finishes = within(&context, Duration::from_secs(20), begun.finish());
         let acknowledges = async {
-            seat.sleep(Duration::from_secs(2)).await;
-            acknowledge(&seat, b).await;
+            context.sleep(Duration::from_secs(2)).await;
+            acknowledge(&context, b).await;
         };
         assert!(both(finishes, acknowledges).await.0.is_none());
-        finish(&seat, open(&seat).await.unwrap()).await;
-        is_free(&seat).await;
+        finish(&context, open(&context).await.unwrap()).await;
+        is_free(&context).await;
     });
 }
 
 /// Regression: after a late dismissal, site a counted as a site that may come back.
 #[test]
 fn a_late_dismissal_of_an_acknowledged_site_keeps_no_finished_transaction() {
-    each(async |seat| {
-        let (begun, b) = begin(&seat, seat.session.clone()).await;
-        let second = open(&seat).await.unwrap();
-        finish(&seat, begun).await;
+    each(async |context| {
+        let (begun, b) = begin(&context, context.session.clone()).await;
+        let second = open(&context).await.unwrap();
+        finish(&context, begun).await;
         second.dismiss("a").await.unwrap();
-        finish(&seat, second).await;
-        assert_eq!(open(&seat).await.unwrap().sites(), ["b"], "the outcome was deleted");
-        acknowledge(&seat, b).await;
-        is_free(&seat).await;
+        finish(&context, second).await;
+        assert_eq!(open(&context).await.unwrap().sites(), ["b"], "the outcome was deleted");
+        acknowledge(&context, b).await;
+        is_free(&context).await;
     });
 }

@@ -14,7 +14,7 @@ use zoolet_model::{Error as SessionError, ErrorCode, EventKind, Path, Request};
 use zoolet_recipes::{
     Coordinator, Error, Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote,
 };
-use zoolet_sim::ensemble::{Fact, Next, Ran, SECOND, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Fact, Next, Ran, SECOND, Scenario, run_seeds_of};
 
 const PATH: Path = Path::from_static("/tx");
 const COORDINATORS: usize = 2;
@@ -32,22 +32,22 @@ enum Noted {
 /// Returns a session that holds back one write in eight for up to 6 s.
 ///
 /// It stands for a process that stops between its decision to write and the write.
-fn late(seat: &Seat<Noted>) -> Intercepted {
-    let seat = seat.clone();
-    Intercepted::new(&seat.session.clone(), move |session, request| {
-        if !matches!(request, Request::Multi(_) | Request::Write(_)) || seat.below(8) > 0 {
+fn late(context: &ClientContext<Noted>) -> Intercepted {
+    let context = context.clone();
+    Intercepted::new(&context.session.clone(), move |session, request| {
+        if !matches!(request, Request::Multi(_) | Request::Write(_)) || context.below(8) > 0 {
             return Box::pin(Coordinator::submit(&session, request));
         }
-        let (seat, late) = (seat.clone(), up_to(&seat, 6000));
+        let (context, late) = (context.clone(), up_to(&context, 6000));
         Box::pin(async move {
-            seat.sleep(late).await;
+            context.sleep(late).await;
             Coordinator::submit(&session, request).await
         })
     })
 }
 
 struct Log {
-    seat: Seat<Noted>,
+    context: ClientContext<Noted>,
     payload: Rc<RefCell<String>>,
 }
 
@@ -55,7 +55,7 @@ impl ParticipantLog for Log {
     type Error = ();
 
     fn record(&mut self, _: &Path, record: Record) -> Result<(), ()> {
-        self.seat.record(Noted::Logged(self.payload.borrow().clone(), record));
+        self.context.record(Noted::Logged(self.payload.borrow().clone(), record));
         Ok(())
     }
 }
@@ -64,68 +64,74 @@ fn is_over(error: &Error) -> bool {
     *error == Error::Session(SessionError::Refused(ErrorCode::NoNode))
 }
 
-async fn live(seat: Seat<Noted>, notification: Notification) -> Next {
-    let done = match seat.number.checked_sub(COORDINATORS) {
-        None => coordinate(&seat).await,
-        Some(site) => take_part(&seat, SITES[site], notification).await,
+async fn live(context: ClientContext<Noted>, notification: Notification) -> Next {
+    let done = match context.number.checked_sub(COORDINATORS) {
+        None => coordinate(&context).await,
+        Some(site) => take_part(&context, SITES[site], notification).await,
     };
     done.map_or_else(|next| next, |()| Next::Done)
 }
 
-async fn coordinate(seat: &Seat<Noted>) -> Result<(), Next> {
-    let c = || late(seat);
+async fn coordinate(context: &ClientContext<Noted>) -> Result<(), Next> {
+    let c = || late(context);
     // An earlier life has finished, so the sites may have gone.
-    if finished(seat).await?.contains(&seat.number) {
+    if finished(context).await?.contains(&context.number) {
         return Ok(());
     }
     let mut begun = 0;
     while begun < TRANSACTIONS {
-        let votes: String = SITES.iter().map(|_| if seat.below(3) == 0 { 'a' } else { 'c' }).collect();
-        let payload = format!("{votes} {} {} {begun}", seat.number, seat.life);
+        let votes: String = SITES.iter().map(|_| if context.below(3) == 0 { 'a' } else { 'c' }).collect();
+        let payload = format!("{votes} {} {} {begun}", context.number, context.life);
         match Transaction::begin(c(), &PATH, payload.clone(), &SITES).await {
             Err(Error::Session(SessionError::Refused(ErrorCode::NodeExists))) => {
-                if let Some(Some(open)) = heard(seat, Transaction::open(c(), &PATH).await)? {
-                    drive(seat, open, None).await?;
+                if let Some(Some(open)) = heard(context, Transaction::open(c(), &PATH).await)? {
+                    drive(context, open, None).await?;
                 }
             }
             began => {
-                if let Some(transaction) = heard(seat, began)? {
+                if let Some(transaction) = heard(context, began)? {
                     begun += 1;
-                    drive(seat, transaction, Some(payload)).await?;
+                    drive(context, transaction, Some(payload)).await?;
                 }
             }
         }
     }
-    while let Some(open) = persist(seat, || async { Transaction::open(c(), &PATH).await }).await? {
-        drive(seat, open, None).await?;
+    while let Some(open) = persist(context, || async { Transaction::open(c(), &PATH).await }).await? {
+        drive(context, open, None).await?;
     }
-    finish(seat).await
+    finish(context).await
 }
 
-async fn drive(seat: &Seat<Noted>, transaction: Transaction<Intercepted>, payload: Option<String>) -> Result<(), Next> {
+async fn drive(
+    context: &ClientContext<Noted>,
+    transaction: Transaction<Intercepted>,
+    payload: Option<String>,
+) -> Result<(), Next> {
     let decided = transaction.decide(None).await;
     if decided.as_ref().is_err_and(is_over) {
         return Ok(());
     }
-    if let Some((outcome, payload)) = heard(seat, decided)?.zip(payload) {
-        seat.record(Noted::Heard(payload, outcome));
+    if let Some((outcome, payload)) = heard(context, decided)?.zip(payload) {
+        context.record(Noted::Heard(payload, outcome));
     }
-    heard(seat, transaction.finish().await).map(drop)
+    heard(context, transaction.finish().await).map(drop)
 }
 
-async fn take_part(seat: &Seat<Noted>, site: &str, notification: Notification) -> Result<(), Next> {
-    while finished(seat).await?.len() < COORDINATORS {
+async fn take_part(context: &ClientContext<Noted>, site: &str, notification: Notification) -> Result<(), Next> {
+    while finished(context).await?.len() < COORDINATORS {
         let payload = Rc::new(RefCell::new(String::new()));
-        let log = Log { seat: seat.clone(), payload: Rc::clone(&payload) };
-        if let Some(Some(joined)) = heard(seat, Participant::join(late(seat), &PATH, site, notification, log).await)? {
+        let log = Log { context: context.clone(), payload: Rc::clone(&payload) };
+        if let Some(Some(joined)) =
+            heard(context, Participant::join(late(context), &PATH, site, notification, log).await)?
+        {
             *payload.borrow_mut() = String::from_utf8(joined.payload().to_vec()).unwrap();
             let payload = payload.borrow().clone();
-            match switch(seat, joined, &payload).await {
+            match switch(context, joined, &payload).await {
                 Err(error) if is_over(&error) => {}
-                result => drop(heard(seat, result)?),
+                result => drop(heard(context, result)?),
             }
         }
-        seat.sleep(up_to(seat, 300)).await;
+        context.sleep(up_to(context, 300)).await;
     }
     Ok(())
 }
@@ -135,12 +141,16 @@ fn vote_of(site: &str, payload: &str) -> Vote {
     if payload.as_bytes()[at] == b'c' { Vote::Commit } else { Vote::Abort }
 }
 
-async fn switch(seat: &Seat<Noted>, mut joined: Participant<Intercepted, Log>, payload: &str) -> Result<(), Error> {
-    let vote = vote_of(SITES[seat.number - COORDINATORS], payload);
+async fn switch(
+    context: &ClientContext<Noted>,
+    mut joined: Participant<Intercepted, Log>,
+    payload: &str,
+) -> Result<(), Error> {
+    let vote = vote_of(SITES[context.number - COORDINATORS], payload);
     assert_eq!(joined.vote(vote).await?, Ok(vote));
     let outcome = joined.outcome().await?;
-    seat.record(Noted::Heard(payload.to_owned(), outcome));
-    seat.sleep(up_to(seat, 300)).await;
+    context.record(Noted::Heard(payload.to_owned(), outcome));
+    context.sleep(up_to(context, 300)).await;
     joined.acknowledge(outcome).await?.unwrap();
     Ok(())
 }
@@ -228,6 +238,6 @@ fn scenario(seed: u64) -> Scenario {
 #[test]
 fn what_comes_late_is_not_done_in_the_next_transaction_of_the_path() {
     for notification in [Notification::Coordinator, Notification::Everyone] {
-        run_seeds_of(30, scenario, |seat| live(seat, notification), judge);
+        run_seeds_of(30, scenario, |context| live(context, notification), judge);
     }
 }

@@ -124,8 +124,8 @@ mod tests {
             values.sort_unstable();
             for rank in [0, 1, 500, 900, 990, 999, 1000] {
                 let at = (count * rank).div_ceil(1000).max(1) - 1;
-                let (exact, told) = (values[at], histogram.per_mille(rank as u64));
-                assert!(exact <= told && told <= exact + exact / 128, "{rank} of {count}: {exact} told as {told}");
+                let (exact, shown) = (values[at], histogram.per_mille(rank as u64));
+                assert!(exact <= shown && shown <= exact + exact / 128, "{rank} of {count}: {exact} told as {shown}");
             }
             assert_eq!((histogram.min(), histogram.max()), (values[0], values[count - 1]));
             let sum: u128 = values.iter().map(|value| u128::from(*value)).sum();

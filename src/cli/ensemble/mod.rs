@@ -50,14 +50,14 @@ pub(super) fn ensemble(options: &Options) -> Result<(), Exit> {
 /// Reports events of the servers; ends when no server is left to watch.
 async fn watch(plan: &Plan, children: &mut Children) -> Exit {
     let started = Instant::now();
-    let mut told: Option<Standing> = None;
+    let mut reported: Option<Standing> = None;
     let mut is_late = false;
     let mut ask_at = started;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         for ended in children.ended() {
             complain(&ended);
-            if told.is_none() {
+            if reported.is_none() {
                 return Exit::failed("the ensemble did not start");
             }
         }
@@ -67,12 +67,12 @@ async fn watch(plan: &Plan, children: &mut Children) -> Exit {
         if Instant::now() < ask_at {
             continue;
         }
-        let standing = Standing::of(&plan.seats(), &ask_all(&plan.clients()).await);
+        let standing = Standing::of(&plan.voting(), &ask_all(&plan.clients()).await);
         ask_at = Instant::now() + ASK_EVERY;
-        match &told {
+        match &reported {
             None if standing.is_whole() => {
                 let _ = say(&banner(plan, children, &standing));
-                told = Some(standing);
+                reported = Some(standing);
             }
             None if !is_late && started.elapsed() > LEADER_PATIENCE => {
                 complain(&format!("no leader yet; see the logs: {}", plan.logs()));
@@ -82,7 +82,7 @@ async fn watch(plan: &Plan, children: &mut Children) -> Exit {
             Some(before) => {
                 let standing = standing.after(before);
                 standing.news_since(before).iter().for_each(|line| drop(say(&format!("{line}\n"))));
-                told = Some(standing);
+                reported = Some(standing);
             }
         }
     }

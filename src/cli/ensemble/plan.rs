@@ -145,7 +145,7 @@ impl Plan {
     }
 
     /// Returns id and voting right of each server, in the order of [`Plan::clients`].
-    pub(super) fn seats(&self) -> Vec<(u8, bool)> {
+    pub(super) fn voting(&self) -> Vec<(u8, bool)> {
         self.servers.iter().map(|server| (server.id, !server.is_observer)).collect()
     }
 

@@ -6,13 +6,13 @@ use crate::cli::status::Answer;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Standing {
     /// Every server, answering or not.
-    servers: Vec<Seat>,
+    servers: Vec<Reported>,
     /// The last known leader.
     led_by: Option<u8>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Seat {
+struct Reported {
     id: u8,
     votes: bool,
     /// Its role and its leader; `None` if it does not answer.
@@ -21,9 +21,9 @@ struct Seat {
 
 impl Standing {
     /// Combines the answers of servers with these ids and voting rights, one answer per server.
-    pub(super) fn of(seats: &[(u8, bool)], answers: &[Answer]) -> Self {
-        let seat = |(&(id, votes), answer): (&(u8, bool), &Answer)| Seat { id, votes, says: says(answer) };
-        let mut standing = Self { servers: seats.iter().zip(answers).map(seat).collect(), led_by: None };
+    pub(super) fn of(voting: &[(u8, bool)], answers: &[Answer]) -> Self {
+        let server = |(&(id, votes), answer): (&(u8, bool), &Answer)| Reported { id, votes, says: says(answer) };
+        let mut standing = Self { servers: voting.iter().zip(answers).map(server).collect(), led_by: None };
         standing.led_by = standing.leader();
         standing
     }
@@ -35,21 +35,22 @@ impl Standing {
 
     /// Returns the leader that a majority of the answering voters follow.
     fn leader(&self) -> Option<u8> {
-        let voters = || self.servers.iter().filter(|seat| seat.votes);
-        let here = voters().filter(|seat| seat.says.is_some()).count();
-        let follows = |seat: &&Seat, id: u8| seat.says.as_ref().is_some_and(|(_, of)| *of == Some(id));
-        let leads = |seat: &&Seat| {
-            seat.says.as_ref().is_some_and(|(role, _)| role == "leader")
-                && voters().filter(|other| follows(other, seat.id)).count() * 2 > here
+        let voters = || self.servers.iter().filter(|server| server.votes);
+        let here = voters().filter(|server| server.says.is_some()).count();
+        let follows = |server: &&Reported, id: u8| server.says.as_ref().is_some_and(|(_, of)| *of == Some(id));
+        let leads = |server: &&Reported| {
+            server.says.as_ref().is_some_and(|(role, _)| role == "leader")
+                && voters().filter(|other| follows(other, server.id)).count() * 2 > here
         };
-        self.servers.iter().find(leads).map(|seat| seat.id)
+        self.servers.iter().find(leads).map(|server| server.id)
     }
 
     /// Returns whether all servers serve and follow one leader.
     pub(super) fn is_whole(&self) -> bool {
         let leader = self.leader();
-        let serves = |seat: &Seat| {
-            seat.says
+        let serves = |server: &Reported| {
+            server
+                .says
                 .as_ref()
                 .is_some_and(|(role, of)| matches!(role.as_str(), "leader" | "follower" | "observer") && *of == leader)
         };
@@ -57,7 +58,7 @@ impl Standing {
     }
 
     pub(super) fn role(&self, id: u8) -> &str {
-        let says = self.servers.iter().find(|seat| seat.id == id).and_then(|seat| seat.says.as_ref());
+        let says = self.servers.iter().find(|server| server.id == id).and_then(|server| server.says.as_ref());
         says.map_or("silent", |(role, _)| role)
     }
 
@@ -80,8 +81,8 @@ impl Standing {
 
     /// Describes how many voters answer, and whether they are a majority.
     fn left(&self) -> String {
-        let voters = || self.servers.iter().filter(|seat| seat.votes);
-        let (count, here) = (voters().count(), voters().filter(|seat| seat.says.is_some()).count());
+        let voters = || self.servers.iter().filter(|server| server.votes);
+        let (count, here) = (voters().count(), voters().filter(|server| server.says.is_some()).count());
         let verdict = match (here * 2 > count, self.leader()) {
             (true, Some(_)) => "a majority, which serves",
             (true, None) => "a majority, which elects a leader",
@@ -113,8 +114,8 @@ mod tests {
                 .map(|(role, leader)| json!({"version": 1, "role": role, "leader": leader}))
                 .ok_or_else(|| Unheard::Silent("refused".to_owned())),
         };
-        let seats: Vec<(u8, bool)> = (1..).zip(says).map(|(id, _)| (id, true)).collect();
-        Standing::of(&seats, &says.iter().map(answer).collect::<Vec<_>>())
+        let voting: Vec<(u8, bool)> = (1..).zip(says).map(|(id, _)| (id, true)).collect();
+        Standing::of(&voting, &says.iter().map(answer).collect::<Vec<_>>())
     }
 
     const LEADS: Option<(&str, Option<u8>)> = Some(("leader", Some(2)));

@@ -83,7 +83,7 @@ impl Servers {
     }
 
     /// Completes `config` with values that depend on each other. Returns warnings.
-    pub(super) fn settle(mut self, config: &mut Config, over: &Overrides) -> Result<Vec<String>, ConfigError> {
+    pub(super) fn complete(mut self, config: &mut Config, over: &Overrides) -> Result<Vec<String>, ConfigError> {
         let given = over.server_id.or(self.id);
         if self.members.len() < 2 {
             return self.alone(config, given);

@@ -72,7 +72,7 @@ pub fn play(script: &Script, address: SocketAddr, root: &str) -> io::Result<Tran
 struct Player<'a> {
     address: SocketAddr,
     root: &'a str,
-    seats: Vec<Seat>,
+    sessions: Vec<PlayedSession>,
     control: Link,
     /// Every session that was opened, with its password. All are closed at the end, so that none
     /// expires during a later play.
@@ -82,7 +82,7 @@ struct Player<'a> {
 
 /// The state of one session.
 #[derive(Default)]
-struct Seat {
+struct PlayedSession {
     id: i64,
     password: Vec<u8>,
     seen: i64,
@@ -90,14 +90,14 @@ struct Seat {
 }
 
 impl<'a> Player<'a> {
-    fn start(address: SocketAddr, root: &'a str, seats: usize) -> io::Result<Self> {
+    fn start(address: SocketAddr, root: &'a str, sessions: usize) -> io::Result<Self> {
         let mut control = Link::open(address)?;
         let (id, password, _) =
             control.shake_hands(&new_session())?.ok_or_else(|| broken("no session for the player"))?;
         let mut player = Self {
             address,
             root,
-            seats: (0..seats).map(|_| Seat::default()).collect(),
+            sessions: (0..sessions).map(|_| PlayedSession::default()).collect(),
             control,
             opened: vec![(id, password)],
             transcript: Transcript { sessions: vec![id], clock_ms: (wall_clock_ms(), 0), ..Transcript::default() },
@@ -135,8 +135,8 @@ impl<'a> Player<'a> {
         };
         self.transcript.anchors.push(anchor);
         if action.ops().iter().any(Op::is_write) || matches!(action, Action::Wait(_)) {
-            for other in 0..self.seats.len() {
-                if other != session && self.seats[other].link.is_some() {
+            for other in 0..self.sessions.len() {
+                if other != session && self.sessions[other].link.is_some() {
                     let items = self.barrier(other)?;
                     lanes.push(lane(other, items));
                 }
@@ -151,27 +151,27 @@ impl<'a> Player<'a> {
     }
 
     fn connect(&mut self, session: usize, connect: &Connect, lanes: &mut Vec<Lane>) -> io::Result<()> {
-        let seat = &mut self.seats[session];
-        let place = Place { root: self.root, seen: seat.seen };
-        let frame = handshake(connect, seat.id, &seat.password, place);
-        let old = seat.link.take();
+        let played = &mut self.sessions[session];
+        let place = Place { root: self.root, seen: played.seen };
+        let frame = handshake(connect, played.id, &played.password, place);
+        let old = played.link.take();
         let mut link = Link::open(self.address)?;
         match link.shake_hands(&frame)? {
             Some((id, password, answer)) => {
                 lanes.push(lane(session, vec![Item { op: None, what: answer }]));
                 if id != 0 {
-                    seat.id = id;
+                    played.id = id;
                     if !self.transcript.sessions.contains(&id) {
                         self.transcript.sessions.push(id);
-                        seat.seen = 0;
+                        played.seen = 0;
                     }
                     self.opened.retain(|(known, _)| *known != id);
                     self.opened.push((id, password.clone()));
-                    seat.password = password;
+                    played.password = password;
                     // A claim that should be refused leaves no connection behind, whatever the
                     // server answered.
                     if !matches!(connect.claim, Claim::Wrong | Claim::Derived | Claim::Unknown) {
-                        seat.link = Some(link);
+                        played.link = Some(link);
                     }
                 } else {
                     let ended = link.until_closed(END_PATIENCE)?;
@@ -193,18 +193,18 @@ impl<'a> Player<'a> {
     }
 
     fn send(&mut self, session: usize, pieces: usize, ops: &[Op]) -> io::Result<Lane> {
-        let seat = &mut self.seats[session];
-        let Some(link) = &mut seat.link else { return Ok(lane(session, vec![not_connected()])) };
-        let bytes = link.frames(ops, Place { root: self.root, seen: seat.seen });
+        let played = &mut self.sessions[session];
+        let Some(link) = &mut played.link else { return Ok(lane(session, vec![not_connected()])) };
+        let bytes = link.frames(ops, Place { root: self.root, seen: played.seen });
         let items = if link.write(&bytes, pieces) { link.barrier()? } else { link.until_closed(END_PATIENCE)? };
         self.heard(session, &items);
         Ok(lane(session, items))
     }
 
     fn fatal(&mut self, session: usize, ops: &[Op]) -> io::Result<Lane> {
-        let seat = &mut self.seats[session];
-        let Some(mut link) = seat.link.take() else { return Ok(lane(session, vec![not_connected()])) };
-        let bytes = link.frames(ops, Place { root: self.root, seen: seat.seen });
+        let played = &mut self.sessions[session];
+        let Some(mut link) = played.link.take() else { return Ok(lane(session, vec![not_connected()])) };
+        let bytes = link.frames(ops, Place { root: self.root, seen: played.seen });
         link.write(&bytes, 1);
         let items = link.until_closed(END_PATIENCE)?;
         self.heard(session, &items);
@@ -213,12 +213,12 @@ impl<'a> Player<'a> {
 
     /// The last request leaves a mark; the player waits until the mark is visible.
     fn vanish(&mut self, number: usize, session: usize, ops: &[Op]) -> io::Result<Lane> {
-        let seat = &mut self.seats[session];
-        let Some(mut link) = seat.link.take() else { return Ok(lane(session, vec![not_connected()])) };
+        let played = &mut self.sessions[session];
+        let Some(mut link) = played.link.take() else { return Ok(lane(session, vec![not_connected()])) };
         let mark = format!("{MARKS}{}-{number}", self.root);
         let mut all = ops.to_vec();
         all.push(Op::new("create", mark_values(&mark)));
-        let bytes = link.frames(&all, Place { root: self.root, seen: seat.seen });
+        let bytes = link.frames(&all, Place { root: self.root, seen: played.seen });
         link.write(&bytes, 1);
         link.leave();
         let deadline = Instant::now() + EFFECT_PATIENCE;
@@ -230,10 +230,10 @@ impl<'a> Player<'a> {
     }
 
     fn cut(&mut self, session: usize, partial: Option<&(Op, usize)>) {
-        let seat = &mut self.seats[session];
-        let Some(mut link) = seat.link.take() else { return };
+        let played = &mut self.sessions[session];
+        let Some(mut link) = played.link.take() else { return };
         if let Some((op, bytes)) = partial {
-            let frame = op.frame(link.next_xid, Place { root: self.root, seen: seat.seen });
+            let frame = op.frame(link.next_xid, Place { root: self.root, seen: played.seen });
             // Never the whole frame: [`Action::Vanish`] tests whether that takes effect.
             link.write(&frame[..(*bytes).min(frame.len() - 1)], 1);
         }
@@ -245,7 +245,7 @@ impl<'a> Player<'a> {
     /// Only the waiting session may have a timeout below `time`.
     fn wait(&mut self, session: usize, time: Duration) -> io::Result<Lane> {
         std::thread::sleep(time);
-        let Some(mut link) = self.seats[session].link.take() else { return Ok(lane(session, Vec::new())) };
+        let Some(mut link) = self.sessions[session].link.take() else { return Ok(lane(session, Vec::new())) };
         Ok(lane(session, link.until_closed(END_PATIENCE)?))
     }
 
@@ -261,7 +261,7 @@ impl<'a> Player<'a> {
     }
 
     fn barrier(&mut self, session: usize) -> io::Result<Vec<Item>> {
-        let Some(link) = &mut self.seats[session].link else { return Ok(Vec::new()) };
+        let Some(link) = &mut self.sessions[session].link else { return Ok(Vec::new()) };
         let items = link.barrier()?;
         self.heard(session, &items);
         Ok(items)
@@ -269,18 +269,18 @@ impl<'a> Player<'a> {
 
     /// Notes the newest zxid shown to the session, and the end of its connection.
     fn heard(&mut self, session: usize, items: &[Item]) {
-        let seat = &mut self.seats[session];
+        let played = &mut self.sessions[session];
         for item in items {
             match &item.what {
-                What::Reply(reply) if reply.zxid > 0 => seat.seen = seat.seen.max(reply.zxid),
-                What::Closed => seat.link = None,
+                What::Reply(reply) if reply.zxid > 0 => played.seen = played.seen.max(reply.zxid),
+                What::Closed => played.link = None,
                 _ => {}
             }
         }
     }
 
     fn finish(mut self) -> io::Result<Transcript> {
-        self.seats.clear();
+        self.sessions.clear();
         for (id, password) in &self.opened {
             let mut link = Link::open(self.address)?;
             let claim = Connect { claim: Claim::Right, zxid: Value::Long(0), timeout_ms: 0, read_only: Some(0) };

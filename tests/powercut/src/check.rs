@@ -156,7 +156,7 @@ pub fn reconcile(writer: &Writer, observed: &Observed) -> Result<Found, Violatio
     loop {
         let mut learned = BTreeMap::new();
         match differs(&tree, &top, observed, &mut learned) {
-            None => return settle(writer, there, tree, &learned),
+            None => return resolve_writes(writer, there, tree, &learned),
             Some(what) => difference = difference.or(Some(what)),
         }
         let Some(sent) = rest.get(there - acknowledged) else { break };
@@ -209,7 +209,12 @@ fn differs(tree: &Tree, top: &str, observed: &Observed, learned: &mut BTreeMap<u
 }
 
 /// Checks the order of the unanswered writes, and puts their zxids into the tree.
-fn settle(writer: &Writer, there: usize, mut tree: Tree, learned: &BTreeMap<usize, i64>) -> Result<Found, Violation> {
+fn resolve_writes(
+    writer: &Writer,
+    there: usize,
+    mut tree: Tree,
+    learned: &BTreeMap<usize, i64>,
+) -> Result<Found, Violation> {
     let mut zxids: Vec<i64> = writer.sent.iter().filter_map(|sent| sent.acknowledged).collect();
     zxids.extend(learned.values());
     if let Some(pair) = zxids.windows(2).find(|pair| pair[0] >= pair[1]) {
@@ -217,7 +222,7 @@ fn settle(writer: &Writer, there: usize, mut tree: Tree, learned: &BTreeMap<usiz
         return Err(Violation::Inconsistent(what));
     }
     let zxid_of = |write: usize| learned.get(&write).copied().unwrap_or_default();
-    tree.znodes.values_mut().for_each(|znode| znode.settle(zxid_of));
+    tree.znodes.values_mut().for_each(|znode| znode.resolve_zxids(zxid_of));
     for share in tree.shares.values_mut() {
         if let Stamp::By(write) = share.last.1
             && let Some(zxid) = learned.get(&write)

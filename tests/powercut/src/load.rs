@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::random::Random;
-use crate::tree::{Given, Outcome, SHARED, Stamp, Step, Tree, Value, Write};
+use crate::tree::{Outcome, SHARED, Stamp, Step, StepResult, Tree, Value, Write};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -293,34 +293,34 @@ impl Writer {
 /// Describes the difference.
 pub fn judge(expected: &Outcome, header: &Header, reply: &Result<Reply, ErrorCode>) -> Result<(), String> {
     let is_right = match (expected, reply) {
-        (Ok(given), Ok(Reply::Multi(results))) => {
-            given.len() == results.len()
-                && given.iter().zip(results).all(|(given, result)| is_given(given, result, header.zxid))
+        (Ok(expected), Ok(Reply::Multi(results))) => {
+            expected.len() == results.len()
+                && expected.iter().zip(results).all(|(expected, result)| is_result(expected, result, header.zxid))
         }
         (Err((place, error)), Ok(Reply::Multi(results))) => {
             results.get(*place) == Some(&OpResult::Failed(Some(*error)))
         }
-        (Ok(given), Ok(Reply::Path(path))) => {
-            matches!(given.as_slice(), [Given::Path(expected)] if expected.as_str() == path.as_str())
+        (Ok(expected), Ok(Reply::Path(path))) => {
+            matches!(expected.as_slice(), [StepResult::Path(expected)] if expected.as_str() == path.as_str())
         }
-        (Ok(given), Ok(Reply::Stat(stat))) => {
-            matches!(given.as_slice(), [Given::Version(Some(version))] if *version == stat.version)
+        (Ok(expected), Ok(Reply::Stat(stat))) => {
+            matches!(expected.as_slice(), [StepResult::Version(Some(version))] if *version == stat.version)
                 && stat.mzxid == header.zxid
         }
-        (Ok(given), Ok(Reply::Empty)) => matches!(given.as_slice(), [] | [Given::Nothing]),
+        (Ok(expected), Ok(Reply::Empty)) => matches!(expected.as_slice(), [] | [StepResult::Nothing]),
         (Err((0, expected)), Err(error)) => expected == error,
         _ => false,
     };
     if is_right { Ok(()) } else { Err(format!("{reply:?} came and {expected:?} is right")) }
 }
 
-fn is_given(given: &Given, result: &OpResult, zxid: i64) -> bool {
-    match (given, result) {
-        (Given::Path(expected), OpResult::Create(path)) => expected.as_str() == path.as_str(),
-        (Given::Version(version), OpResult::SetData(stat)) => {
+fn is_result(expected: &StepResult, result: &OpResult, zxid: i64) -> bool {
+    match (expected, result) {
+        (StepResult::Path(expected), OpResult::Create(path)) => expected.as_str() == path.as_str(),
+        (StepResult::Version(version), OpResult::SetData(stat)) => {
             version.is_none_or(|version| version == stat.version) && stat.mzxid == zxid
         }
-        (Given::Nothing, OpResult::Delete | OpResult::Check) => true,
+        (StepResult::Nothing, OpResult::Delete | OpResult::Check) => true,
         _ => false,
     }
 }

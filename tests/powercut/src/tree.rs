@@ -80,7 +80,7 @@ pub enum Write {
 
 /// Result of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Given {
+pub enum StepResult {
     /// The created path.
     Path(String),
     /// The new version; `None` for a znode that several writers set.
@@ -90,7 +90,7 @@ pub enum Given {
 }
 
 /// The expected answer: the result of each step, or the failing step and its error.
-pub type Outcome = Result<Vec<Given>, (usize, ErrorCode)>;
+pub type Outcome = Result<Vec<StepResult>, (usize, ErrorCode)>;
 
 /// One writer's sets of a znode that all writers set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,17 +130,17 @@ impl Tree {
                 return Ok(Vec::new());
             }
         };
-        let (mut undo, mut given) = (Vec::new(), Vec::new());
+        let (mut undo, mut results) = (Vec::new(), Vec::new());
         for (place, step) in steps.iter().enumerate() {
             match self.step(step, session, stamp, &mut undo) {
-                Ok(gives) => given.push(gives),
+                Ok(gives) => results.push(gives),
                 Err(error) => {
                     undo.into_iter().rev().for_each(|undo| self.undo(undo));
                     return Err((place, error));
                 }
             }
         }
-        Ok(given)
+        Ok(results)
     }
 
     /// Ends a session and deletes its ephemerals.
@@ -153,7 +153,7 @@ impl Tree {
         }
     }
 
-    fn step(&mut self, step: &Step, session: i64, stamp: Stamp, undo: &mut Vec<Undo>) -> Result<Given, ErrorCode> {
+    fn step(&mut self, step: &Step, session: i64, stamp: Stamp, undo: &mut Vec<Undo>) -> Result<StepResult, ErrorCode> {
         match step {
             Step::Create { path, value, ephemeral, sequential } => {
                 let parent = parent(path);
@@ -178,14 +178,14 @@ impl Tree {
                 };
                 undo.push(Undo::Znode(path.clone(), self.znodes.insert(path.clone(), znode)));
                 self.change_parent(&path, 1, stamp, undo);
-                Ok(Given::Path(path))
+                Ok(StepResult::Path(path))
             }
             Step::Set { path, value, .. } if path.starts_with(SHARED) => {
                 let before = self.shares.get(path).copied();
                 undo.push(Undo::Share(path.clone(), before));
                 let sets = before.map_or(0, |share| share.sets) + 1;
                 self.shares.insert(path.clone(), Share { sets, last: (*value, stamp) });
-                Ok(Given::Version(None))
+                Ok(StepResult::Version(None))
             }
             Step::Set { path, value, version } => {
                 let znode = Self::checked(self.znodes.get_mut(path), *version)?;
@@ -193,7 +193,7 @@ impl Tree {
                 znode.value = *value;
                 znode.version += 1;
                 znode.modified = stamp;
-                Ok(Given::Version(Some(znode.version)))
+                Ok(StepResult::Version(Some(znode.version)))
             }
             Step::Delete { path, version } => {
                 if Self::checked(self.znodes.get_mut(path), *version)?.children > 0 {
@@ -201,11 +201,11 @@ impl Tree {
                 }
                 undo.push(Undo::Znode(path.clone(), self.znodes.remove(path)));
                 self.change_parent(path, -1, stamp, undo);
-                Ok(Given::Nothing)
+                Ok(StepResult::Nothing)
             }
             Step::Check { path, version } => {
                 Self::checked(self.znodes.get_mut(path), *version)?;
-                Ok(Given::Nothing)
+                Ok(StepResult::Nothing)
             }
         }
     }
@@ -270,7 +270,7 @@ impl Znode {
     }
 
     /// Replaces each write that has no reply by its zxid.
-    pub fn settle(&mut self, zxid_of: impl Fn(usize) -> i64) {
+    pub fn resolve_zxids(&mut self, zxid_of: impl Fn(usize) -> i64) {
         for stamp in [&mut self.created, &mut self.modified, &mut self.child_changed] {
             if let Stamp::By(write) = *stamp {
                 *stamp = Stamp::At(zxid_of(write));
@@ -311,8 +311,8 @@ mod tests {
         tree.apply(&Write::One(Step::Delete { path: "/w/a".into(), version: 0 }), 7, Stamp::At(3)).unwrap();
         let step =
             Step::Create { path: "/w/q".into(), value: Value { tag: 1, bytes: 0 }, ephemeral: true, sequential: true };
-        let given = tree.apply(&Write::One(step), 7, Stamp::At(4)).unwrap();
-        assert_eq!(given, [Given::Path("/w/q0000000001".into())]);
+        let results = tree.apply(&Write::One(step), 7, Stamp::At(4)).unwrap();
+        assert_eq!(results, [StepResult::Path("/w/q0000000001".into())]);
         assert_eq!((tree.znodes["/w"].creates, tree.znodes["/w"].children), (2, 1));
         tree.apply(&Write::Close, 7, Stamp::At(5)).unwrap();
         assert_eq!(tree.znodes["/w"].children, 0);

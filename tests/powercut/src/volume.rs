@@ -212,17 +212,17 @@ impl Volume {
         match (self.lying, self.rules) {
             (true, _) => {}
             (false, Rules::Journal) => self.commit_journal(until),
-            (false, Rules::Bare) => self.settle_names(until),
+            (false, Rules::Bare) => self.apply_names(until),
         }
     }
 
-    fn settle_names(&mut self, until: u64) {
+    fn apply_names(&mut self, until: u64) {
         let later = self.pending.partition_point(|(number, _)| *number <= until);
         self.pending.drain(..later).for_each(|(_, change)| change.apply(&mut self.durable));
     }
 
     fn commit_journal(&mut self, until: u64) {
-        self.settle_names(until);
+        self.apply_names(until);
         for pending in self.files.values_mut().flat_map(|file| &mut file.pending) {
             pending.journaled |= pending.number <= until && !matches!(pending.change, Change::Write { .. });
         }

@@ -1,6 +1,6 @@
 //! One client connection: its send queue and its unanswered requests.
 
-use super::ending::Why;
+use super::close_reason::CloseReason;
 use super::lock;
 use super::outgoing::{Answered, Outgoing};
 use super::port::Port;
@@ -60,7 +60,7 @@ pub(super) struct State {
     ///
     /// `None` without the turn, and once the request is complete.
     pub(super) turn: Option<Instant>,
-    /// Whether the connection is in the courier's list of connections to write.
+    /// Whether the connection is in the output writer's list of connections to write.
     touched: bool,
     /// When the client last took bytes, or when bytes began to wait.
     pub(super) progress: Instant,
@@ -78,7 +78,7 @@ pub(super) enum Phase {
     /// Sends the queue, then closes.
     Closing { since: Instant },
     /// Neither sends nor reads any more.
-    Over(Why),
+    Over(CloseReason),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -220,7 +220,7 @@ impl Connection {
     }
 
     /// Drops the connection and its send queue.
-    pub(super) fn give_up(&self, port: &Port, why: Why) {
+    pub(super) fn give_up(&self, port: &Port, why: CloseReason) {
         self.over(&mut lock(&self.state), port, why);
     }
 
@@ -246,14 +246,14 @@ impl Connection {
     /// Ends the connection and releases everything it charged to the budget.
     pub(super) fn end(&self, port: &Port) {
         let mut state = lock(&self.state);
-        self.over(&mut state, port, Why::Asked);
+        self.over(&mut state, port, CloseReason::Asked);
         let waiting = std::mem::take(&mut state.waiting);
         state.expected_bytes = 0;
-        port.traffic.on_settled(waiting.len() as u64);
+        port.traffic.on_released(waiting.len() as u64);
         port.budget.release(Part::Outstanding, waiting.iter().map(|request| u64::from(request.bytes)).sum());
     }
 
-    /// Appends to the send queue, and settles the requests that this answers.
+    /// Appends to the send queue, and releases the requests that this answers.
     fn push(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -276,9 +276,9 @@ impl Connection {
         let Answered(answered) = append(&mut state.out);
         state.record.sent += 1;
         port.traffic.on_sent();
-        state.settle(port, now, answered);
+        state.release_answered(port, now, answered);
         if state.turn.is_none() && state.waiting.is_empty() && port.has_turn(self.id) {
-            // The courier wakes the starved connections after the delivery.
+            // The output writer wakes the starved connections after the delivery.
             let _ = port.pass_turn(self.id);
         }
         // Bytes behind a reserved place count too: they must be charged before they add up.
@@ -287,7 +287,7 @@ impl Connection {
         }
         state.excuse(port, now);
         if let Some(queued) = state.stalled(port, now) {
-            self.over(state, port, Why::DoesNotRead(queued));
+            self.over(state, port, CloseReason::DoesNotRead(queued));
             return Touched(false);
         }
         state.touch()
@@ -306,7 +306,7 @@ impl Connection {
                     state.write_blocked = true;
                     self.wake();
                 }
-                Err(error) => return self.over(state, port, Why::Broken(error.kind())),
+                Err(error) => return self.over(state, port, CloseReason::Broken(error.kind())),
             }
         }
         if let Some(buffer) = state.out.give_back() {
@@ -321,7 +321,7 @@ impl Connection {
     }
 
     /// Discards the send queue and marks the connection as over.
-    fn over(&self, state: &mut MutexGuard<'_, State>, port: &Port, why: Why) {
+    fn over(&self, state: &mut MutexGuard<'_, State>, port: &Port, why: CloseReason) {
         if !matches!(state.phase, Phase::Over(_)) {
             state.phase = Phase::Over(why);
         }
@@ -345,7 +345,7 @@ impl State {
     }
 
     /// Removes the oldest `answered` requests from `waiting`.
-    fn settle(&mut self, port: &Port, now: Instant, answered: usize) {
+    fn release_answered(&mut self, port: &Port, now: Instant, answered: usize) {
         if answered == 0 {
             return;
         }
@@ -355,7 +355,7 @@ impl State {
             let Some(request) = self.waiting.pop_front() else { break };
             bytes += u64::from(request.bytes);
             self.expected_bytes -= u64::from(request.expected);
-            port.traffic.on_settled(1);
+            port.traffic.on_released(1);
             // The batch's time can precede the decoding of a request: the batch was already on its
             // way.
             let latency_us = now_us.saturating_sub(request.decoded_us);

@@ -105,7 +105,7 @@ impl Inbound {
             };
             match &poll {
                 Poll::Ready(Ok(bytes)) => port.traffic.on_read(*bytes),
-                Poll::Ready(Err(_)) | Poll::Pending => self.settle(port),
+                Poll::Ready(Err(_)) | Poll::Pending => self.charge_rest(port),
             }
             poll.map_ok(Some)
         })
@@ -165,7 +165,7 @@ impl Inbound {
     /// Charges the bytes left and returns the shared buffer.
     ///
     /// Must be called after a read, before any await.
-    pub(super) fn settle(&mut self, port: &Port) {
+    pub(super) fn charge_rest(&mut self, port: &Port) {
         if self.buffer.is_empty() || self.borrowed || self.taken_from {
             let rest = BytesMut::from(&self.buffer[..]);
             let mut used = mem::replace(&mut self.buffer, rest);

@@ -1,7 +1,7 @@
 //! The task of a connection, from the first byte to the last.
 
+use super::close_reason::CloseReason;
 use super::connection::Connection;
-use super::ending::Why;
 use super::inbound::Inbound;
 use super::port::{Port, Slot};
 use super::words::{self, Asked};
@@ -61,10 +61,10 @@ pub(super) async fn run(port: Arc<Port>, stream: TcpStream, peer: SocketAddr, sl
             why
         }
         Some(Err(why)) => why,
-        None => Why::Sessionless,
+        None => CloseReason::Sessionless,
     };
     port.on_closed(peer, why);
-    if why == Why::Asked {
+    if why == CloseReason::Asked {
         drain(&mut read).await;
     }
 }
@@ -78,8 +78,8 @@ pub(super) fn task_bytes() -> usize {
 }
 
 impl Port {
-    fn on_closed(&self, peer: SocketAddr, why: Why) {
-        if why == Why::Sessionless {
+    fn on_closed(&self, peer: SocketAddr, why: CloseReason) {
+        if why == CloseReason::Sessionless {
             self.traffic.on_sessionless_expired();
         }
         if why.is_refusal() {
@@ -121,30 +121,30 @@ pub(super) fn is_late(deadline: Instant, now: Instant) -> bool {
 ///
 /// A words-only connection ends at its fourth byte if it sends anything else, so a client without a
 /// place learns that at once.
-async fn first_message(port: &Port, read: &mut OwnedReadHalf, words_only: bool) -> Result<First, Why> {
+async fn first_message(port: &Port, read: &mut OwnedReadHalf, words_only: bool) -> Result<First, CloseReason> {
     let mut buffer = BytesMut::new();
     loop {
-        read.readable().await.map_err(|error| Why::Broken(error.kind()))?;
+        read.readable().await.map_err(|error| CloseReason::Broken(error.kind()))?;
         buffer.reserve(64);
         match read.try_read_buf(&mut buffer) {
-            Ok(0) => return Err(Why::Left),
+            Ok(0) => return Err(CloseReason::Left),
             Ok(bytes) => port.traffic.on_read(bytes),
             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
-            Err(error) => return Err(Why::Broken(error.kind())),
+            Err(error) => return Err(CloseReason::Broken(error.kind())),
         }
         let Some(first) = buffer.first_chunk() else { continue };
         if let Some(asked) = Asked::from_bytes(*first) {
             return Ok(First::Word(asked));
         }
         if words_only {
-            return Err(Why::BadHandshake);
+            return Err(CloseReason::BadHandshake);
         }
         // The record header of a TLS handshake. As a frame length it would be 350 MiB.
         if first.starts_with(&[0x16, 0x03]) {
-            return Err(Why::SpeaksTls);
+            return Err(CloseReason::SpeaksTls);
         }
-        if let Some(frame) = split_frame(&mut buffer, HANDSHAKE_BYTES_MAX).map_err(Why::BadFrame)? {
-            let request = decode_connect(frame).map_err(|_| Why::BadHandshake)?;
+        if let Some(frame) = split_frame(&mut buffer, HANDSHAKE_BYTES_MAX).map_err(CloseReason::BadFrame)? {
+            let request = decode_connect(frame).map_err(|_| CloseReason::BadHandshake)?;
             return Ok(First::Connect(request, BytesMut::from(&buffer[..])));
         }
     }
@@ -202,12 +202,12 @@ impl Drop for Registered {
 }
 
 /// Reads, decodes and submits until the connection is over.
-async fn talk(port: &Port, connection: &Connection, read: &mut OwnedReadHalf, mut inbound: Inbound) -> Why {
+async fn talk(port: &Port, connection: &Connection, read: &mut OwnedReadHalf, mut inbound: Inbound) -> CloseReason {
     let mut timer = pin!(sleep_until((Instant::now() + port.handshake_timeout()).into()));
     loop {
         let seen = port.deliveries();
         let decoded = connection.decode(port, &mut inbound);
-        inbound.settle(port);
+        inbound.charge_rest(port);
         let plan = match decoded.and_then(|decoded| connection.plan(port, &inbound, decoded, seen)) {
             Ok(plan) => plan,
             Err(why) => return why,
@@ -224,9 +224,9 @@ async fn talk(port: &Port, connection: &Connection, read: &mut OwnedReadHalf, mu
             () = connection.wake.notified() => {}
             _ = connection.write.writable(), if plan.write => connection.unblock(port),
             result = inbound.fill(read, port, connection.id, plan.read_bytes), if plan.read_bytes > 0 => match result {
-                Ok(Some(0)) => return Why::Left,
+                Ok(Some(0)) => return CloseReason::Left,
                 Ok(_) => {}
-                Err(error) => return Why::Broken(error.kind()),
+                Err(error) => return CloseReason::Broken(error.kind()),
             },
             () = timer.as_mut(), if plan.deadline.is_some() => {}
         }

@@ -9,16 +9,16 @@
 //! A client's mistake closes that client's connection and no other. Every bound is charged to the
 //! [`zoolet_machine::Budget`].
 
+mod close_reason;
 mod connection;
-mod courier;
 mod dump;
-mod ending;
 mod inbound;
 mod life;
 pub mod metrics;
 mod monitor;
 mod outgoing;
 mod output_queue;
+mod output_writer;
 mod port;
 mod reading;
 mod record;

@@ -1,7 +1,7 @@
 //! Batched queues between the client port and the engine: events in, outputs out.
 
-use super::courier::Courier;
 use super::lock;
+use super::output_writer::OutputWriter;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, TryLockError};
@@ -126,7 +126,7 @@ pub struct OutputQueue {
     ///
     /// Outputs leave the queue only under this lock, so they stay in order whichever thread
     /// delivers.
-    courier: Mutex<Option<Courier>>,
+    writer: Mutex<Option<OutputWriter>>,
 }
 
 impl OutputQueue {
@@ -160,9 +160,9 @@ impl OutputQueue {
         if lock(&self.queue).is_empty() {
             return;
         }
-        let delivered = match self.courier.try_lock() {
-            Ok(mut courier) => self.deliver_if_little(courier.as_mut()),
-            Err(TryLockError::Poisoned(courier)) => self.deliver_if_little(courier.into_inner().as_mut()),
+        let delivered = match self.writer.try_lock() {
+            Ok(mut writer) => self.deliver_if_little(writer.as_mut()),
+            Err(TryLockError::Poisoned(writer)) => self.deliver_if_little(writer.into_inner().as_mut()),
             Err(TryLockError::WouldBlock) => false,
         };
         if !delivered {
@@ -170,15 +170,15 @@ impl OutputQueue {
         }
     }
 
-    fn deliver_if_little(&self, courier: Option<&mut Courier>) -> bool {
-        let Some(courier) = courier else { return false };
+    fn deliver_if_little(&self, writer: Option<&mut OutputWriter>) -> bool {
+        let Some(writer) = writer else { return false };
         let mut queue = lock(&self.queue);
         if queue.len() > LITTLE || !queue.iter().all(Output::is_small) {
             return false;
         }
-        courier.take(&mut queue);
+        writer.take(&mut queue);
         drop(queue);
-        courier.deliver();
+        writer.deliver();
         true
     }
 
@@ -204,27 +204,27 @@ impl OutputQueue {
         }
     }
 
-    /// Installs the courier; the guard removes it.
-    pub(super) fn served_by(&self, courier: Courier) -> Served<'_> {
-        *lock(&self.courier) = Some(courier);
+    /// Installs the writer; the guard removes it.
+    pub(super) fn served_by(&self, writer: OutputWriter) -> Served<'_> {
+        *lock(&self.writer) = Some(writer);
         Served(self)
     }
 
     /// Delivers all queued outputs.
     pub(super) fn deliver(&self) {
-        if let Some(courier) = &mut *lock(&self.courier) {
-            courier.take(&mut lock(&self.queue));
-            courier.deliver();
+        if let Some(writer) = &mut *lock(&self.writer) {
+            writer.take(&mut lock(&self.queue));
+            writer.deliver();
         }
     }
 }
 
-/// Keeps the courier installed until dropped.
+/// Keeps the writer installed until dropped.
 pub(super) struct Served<'a>(&'a OutputQueue);
 
 impl Drop for Served<'_> {
     fn drop(&mut self) {
-        *lock(&self.0.courier) = None;
+        *lock(&self.0.writer) = None;
     }
 }
 

@@ -1,11 +1,11 @@
 //! The listening sockets and the state that all connections share.
 
+use super::close_reason::CloseReason;
 use super::connection::{Connection, Touched};
-use super::courier::Courier;
-use super::ending::Why;
 use super::life;
 use super::lock;
 use super::output_queue::{ConnIds, EventSink, Output, OutputQueue};
+use super::output_writer::OutputWriter;
 use super::refusals::Refusals;
 use super::traffic::Traffic;
 use super::words::{Whitelist, is_here};
@@ -188,7 +188,7 @@ impl ClientPort {
             events: Mutex::default(),
         });
         let mut tasks = JoinSet::new();
-        let _served = outbox.served_by(Courier::new(port.clone()));
+        let _served = outbox.served_by(OutputWriter::new(port.clone()));
         let mut stop = pin!(stop);
         let mut accept_after = Instant::now();
         loop {
@@ -540,7 +540,7 @@ impl Port {
             if bytes == 0 {
                 return;
             }
-            greediest.give_up(self, Why::Greediest(bytes as usize));
+            greediest.give_up(self, CloseReason::Greediest(bytes as usize));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Flow control: what is read from a connection, and when.
 
+use super::close_reason::CloseReason;
 use super::connection::{Connection, Phase, STALL, State, Waiting};
-use super::ending::Why;
 use super::inbound::{Inbound, LOOKAHEAD_BYTES, Ping, READ_BYTES_MAX};
 use super::life::is_late;
 use super::lock;
@@ -37,7 +37,7 @@ pub(super) enum Decoded {
 
 impl Connection {
     /// Decodes the requests that may be admitted, and submits them in one call.
-    pub(super) fn decode(&self, port: &Port, inbound: &mut Inbound) -> Result<Decoded, Why> {
+    pub(super) fn decode(&self, port: &Port, inbound: &mut Inbound) -> Result<Decoded, CloseReason> {
         let mut result = Ok(Decoded::All);
         if inbound.len() == 0 {
             return result;
@@ -59,7 +59,7 @@ impl Connection {
         state: &mut State,
         port: &Port,
         inbound: &mut Inbound,
-    ) -> Result<Decoded, Why> {
+    ) -> Result<Decoded, CloseReason> {
         let limits = &port.settings.limits;
         let frame_bytes_max = limits.frame_bytes_max as usize;
         let now = Instant::now();
@@ -69,7 +69,7 @@ impl Connection {
             let next = match inbound.next(frame_bytes_max) {
                 Ok(Some(next)) => next,
                 Ok(None) => break Ok(Decoded::All),
-                Err(error) => break Err(Why::BadFrame(error)),
+                Err(error) => break Err(CloseReason::BadFrame(error)),
             };
             let admitted = match next.ping {
                 Ping::Answered => {
@@ -98,7 +98,7 @@ impl Connection {
                 break Ok(Decoded::OneMustWait);
             }
             let Ok((xid, request)) = decode_request(inbound.take(next), &DecodeOptions::default()) else {
-                break Err(Why::TooShort);
+                break Err(CloseReason::TooShort);
             };
             state.admit(port, decoded_us, held_bytes(next.bytes, &request), &request);
             // A complete request has no deadline any more.
@@ -120,7 +120,13 @@ impl Connection {
     /// Returns what to wait for next, or why the connection is over.
     ///
     /// `seen` was taken before the decoding.
-    pub(super) fn plan(&self, port: &Port, inbound: &Inbound, decoded: Decoded, seen: Deliveries) -> Result<Plan, Why> {
+    pub(super) fn plan(
+        &self,
+        port: &Port,
+        inbound: &Inbound,
+        decoded: Decoded,
+        seen: Deliveries,
+    ) -> Result<Plan, CloseReason> {
         let mut state = lock(&self.state);
         let now = Instant::now();
         let lookahead = LOOKAHEAD_BYTES.saturating_sub(inbound.len());
@@ -128,11 +134,13 @@ impl Connection {
         let mut passed = false;
         let (read_bytes, ends) = match state.phase {
             Phase::Over(why) => return Err(why),
-            Phase::Closing { .. } if state.out.is_empty() => return Err(Why::Asked),
-            Phase::Closing { since } => (0, Some((since + port.linger(), Why::Lingered))),
+            Phase::Closing { .. } if state.out.is_empty() => return Err(CloseReason::Asked),
+            Phase::Closing { since } => (0, Some((since + port.linger(), CloseReason::Lingered))),
             // Nothing is decoded before the answer to Connect. Reading shows when the client
             // leaves.
-            Phase::Connecting { since, .. } => (lookahead, Some((since + port.handshake_timeout(), Why::Sessionless))),
+            Phase::Connecting { since, .. } => {
+                (lookahead, Some((since + port.handshake_timeout(), CloseReason::Sessionless)))
+            }
             Phase::Established => {
                 passed = state.listen(port, self, inbound, decoded, seen);
                 if decoded == Decoded::OneMustWait && state.turn.is_some() {
@@ -143,8 +151,8 @@ impl Connection {
                 // A client that takes no bytes is dropped, even if it still sends. The port does
                 // not judge a silent client. The engine closes that one when its session expires,
                 // and knows whether a stall of this process was the reason.
-                let unread = || (state.progress + state.timeout, Why::DoesNotRead(state.out.queued()));
-                let unfinished = state.turn.map(|since| (since + TURN, Why::HoldsUp(inbound.len())));
+                let unread = || (state.progress + state.timeout, CloseReason::DoesNotRead(state.out.queued()));
+                let unfinished = state.turn.map(|since| (since + TURN, CloseReason::HoldsUp(inbound.len())));
                 (read_bytes, state.write_blocked.then(unread).or(unfinished))
             }
         };
@@ -154,7 +162,7 @@ impl Connection {
             return Err(why);
         }
         if let Some(queued) = state.stalled(port, now) {
-            return Err(Why::DoesNotRead(queued));
+            return Err(CloseReason::DoesNotRead(queued));
         }
         let deadline = ends.map(|(deadline, _)| deadline);
         let pings = state.held_up.map(|since| since + state.ping_patience()).filter(|pings| *pings > now);

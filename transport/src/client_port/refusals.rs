@@ -7,13 +7,13 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::Instant;
-use zoolet_machine::seam::notices::Notices;
+use zoolet_machine::seam::log_rate_limit::LogRateLimit;
 
 /// The rate-limited log.
 #[derive(Debug)]
 pub(super) struct Refusals {
     began: Instant,
-    said: Mutex<Notices>,
+    said: Mutex<LogRateLimit>,
 }
 
 impl Refusals {

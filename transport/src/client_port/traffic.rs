@@ -174,7 +174,7 @@ impl Traffic {
         self.outstanding.fetch_add(requests, Relaxed);
     }
 
-    pub(super) fn on_settled(&self, requests: u64) {
+    pub(super) fn on_released(&self, requests: u64) {
         self.outstanding.fetch_sub(requests, Relaxed);
     }
 

@@ -14,7 +14,7 @@ static CAME: Condvar = Condvar::new();
 /// Begins to collect lines. Earlier lines are lost.
 pub(crate) fn keep() {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| tracing::subscriber::set_global_default(Keeper).unwrap());
+    ONCE.call_once(|| tracing::subscriber::set_global_default(Collector).unwrap());
 }
 
 /// Returns the lines so far that contain all parts.
@@ -38,9 +38,9 @@ pub(crate) fn wait(parts: &[&str]) -> String {
     }
 }
 
-struct Keeper;
+struct Collector;
 
-impl Subscriber for Keeper {
+impl Subscriber for Collector {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() <= Level::INFO && metadata.target().starts_with("zoolet")
     }

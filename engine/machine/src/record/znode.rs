@@ -186,8 +186,9 @@ impl<'a> Znode<'a> {
         self.encode_on(|_| None)
     }
 
-    /// Encodes the record. A short record is written into memory from `slate`, if that returns any.
-    pub(crate) fn encode_on(&self, slate: impl FnOnce(&[u8]) -> Option<Bytes>) -> Bytes {
+    /// Encodes the record. A short record is written into memory from `pooled`, if that returns
+    /// any.
+    pub(crate) fn encode_on(&self, pooled: impl FnOnce(&[u8]) -> Option<Bytes>) -> Bytes {
         let (kind, kind_detail) = self.kind.to_parts();
         let hash;
         let (data_kind, data): (u8, &[u8]) = match self.data {
@@ -217,7 +218,7 @@ impl<'a> Znode<'a> {
                 acl: self.acl,
             },
             size_of::<ArchivedStored<'static>>() + data.len() + self.acl.len(),
-            slate,
+            pooled,
         )
     }
 
@@ -368,12 +369,12 @@ const SHORT: usize = 256;
 fn archive(
     value: &impl for<'a, 'b> Serialize<Serializer<'a, 'b>>,
     bytes: usize,
-    slate: impl FnOnce(&[u8]) -> Option<Bytes>,
+    pooled: impl FnOnce(&[u8]) -> Option<Bytes>,
 ) -> Bytes {
     let mut short = [0; SHORT];
     if let Some(place) = short.get_mut(..bytes) {
         write(value, place);
-        return slate(place).unwrap_or_else(|| shared(place));
+        return pooled(place).unwrap_or_else(|| shared(place));
     }
     // With one spare byte the buffer is shareable from the start; the first clone of an exact one
     // would allocate.

@@ -6,5 +6,5 @@ pub(crate) mod completion;
 pub mod event;
 pub mod health;
 pub mod ids;
-pub mod notices;
+pub mod log_rate_limit;
 pub mod peer;

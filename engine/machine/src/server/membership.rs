@@ -153,7 +153,7 @@ impl Server {
             self.peers.differs.take_if(|(differed, at)| *differed == peer && *at < zxid);
         } else {
             // Only raise an alarm: this server cannot know which of the two states is wrong.
-            if let Some(left_out) = self.peers.notices.admit(("differs", peer), self.now.mono_ms) {
+            if let Some(left_out) = self.peers.log_limit.admit(("differs", peer), self.now.mono_ms) {
                 tracing::error!(peer = peer.as_u8(), zxid = %zxid, left_out, "this server's state differs from its peer's");
             }
             self.peers.differs.get_or_insert((peer, zxid));

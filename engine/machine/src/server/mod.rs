@@ -46,7 +46,7 @@ use zoolet_zab::{Config, Timing, Zab};
 pub use derived::Counts;
 pub use refusals::{Refusals, Refused};
 pub use state::BaseState;
-pub use touch::told_late_ms;
+pub use touch::liveness_delay_max_ms;
 
 /// State and settings that a server starts from.
 #[derive(Debug)]

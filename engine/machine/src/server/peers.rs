@@ -7,7 +7,7 @@ use super::stream::Stream;
 use crate::derived::Derived;
 use crate::seam::action::Action;
 use crate::seam::ids::{Incarnation, LinkId, TransferId};
-use crate::seam::notices::Notices;
+use crate::seam::log_rate_limit::LogRateLimit;
 use crate::seam::peer::{Entries, PeerMessage};
 use crate::txn;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -37,7 +37,7 @@ pub(super) struct Sent {
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     /// Rate limits for log messages about peers.
-    pub(super) notices: Notices,
+    pub(super) log_limit: LogRateLimit,
     streams: BTreeMap<ServerId, Stream>,
     /// Streams that may have something to send.
     pub(super) to_pump: BTreeSet<ServerId>,

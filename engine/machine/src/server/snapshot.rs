@@ -126,7 +126,7 @@ impl Server {
             Err(NotSent::Cancelled) => return,
             Err(NotSent::Failed(reason)) => reason,
         };
-        if let Some(left_out) = self.peers.notices.admit(("not sent", peer), self.now.mono_ms) {
+        if let Some(left_out) = self.peers.log_limit.admit(("not sent", peer), self.now.mono_ms) {
             tracing::warn!(peer = peer.as_u8(), reason, left_out, "cannot send a snapshot");
         }
         if self.peers.stream(peer, link).is_some() {
@@ -217,7 +217,7 @@ impl Server {
             }
             Err(failure) => {
                 let (NotReceived::BrokeOff(reason) | NotReceived::NotTaken(reason)) = &failure;
-                if let Some(left_out) = self.peers.notices.admit(("not received", peer), self.now.mono_ms) {
+                if let Some(left_out) = self.peers.log_limit.admit(("not received", peer), self.now.mono_ms) {
                     tracing::warn!(peer = peer.as_u8(), reason, left_out, "cannot receive a snapshot");
                 }
                 self.peers.incoming = None;

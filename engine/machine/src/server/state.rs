@@ -196,8 +196,8 @@ impl View for State {
         self.memory.key(key)
     }
 
-    fn slate(&mut self, record: &[u8]) -> Option<Bytes> {
-        self.memory.slate(record)
+    fn pooled(&mut self, record: &[u8]) -> Option<Bytes> {
+        self.memory.pooled(record)
     }
 
     fn keys_under(&mut self, prefix: &[u8]) -> Option<Vec<Key>> {

@@ -355,7 +355,7 @@ impl Server {
                 if let LogReadFailure::Unreadable(reason) = failure {
                     // The entries were applied, so a checkpoint can include them. The log does not
                     // report its damage, so raise its floor here.
-                    if let Some(left_out) = self.peers.notices.admit("unreadable", self.now.mono_ms) {
+                    if let Some(left_out) = self.peers.log_limit.admit("unreadable", self.now.mono_ms) {
                         tracing::warn!(
                             reason,
                             left_out,

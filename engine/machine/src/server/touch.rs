@@ -25,7 +25,7 @@ const LATE_MS: u64 = 200;
 /// A learner answers clients until its leader has been silent for `staleness_max_ms`. A deposed
 /// leader answers until it has missed its quorum for `quorum_ms`. Signs of life relayed before such
 /// an outage have arrived.
-pub fn told_late_ms(settings: &Settings, timing: &zab::Timing) -> u64 {
+pub fn liveness_delay_max_ms(settings: &Settings, timing: &zab::Timing) -> u64 {
     u64::from(settings.staleness_max_ms.max(timing.quorum_ms)) + TELL_MS
 }
 

@@ -3,9 +3,9 @@
 use crate::derived::Derived;
 use crate::record::key::{self, Key};
 use crate::seam::ids::Generation;
+use crate::state::buffer_pool::BufferPool;
 use crate::state::cache::{RecordCache, Stamp};
 use crate::state::changes::Changes;
-use crate::state::slate::Slates;
 use crate::state::{Change, Found, View};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub struct Memory {
     /// The base's keys under each fetched prefix, in the current generation.
     ranges: BTreeMap<Key, Vec<Key>>,
     generation: Generation,
-    slates: Slates,
+    buffers: BufferPool,
 }
 
 impl Memory {
@@ -40,7 +40,7 @@ impl Memory {
             cache: RecordCache::new(cache_bytes_max, seed),
             ranges: BTreeMap::new(),
             generation: Generation::default(),
-            slates: Slates::default(),
+            buffers: BufferPool::default(),
         }
     }
 
@@ -61,7 +61,7 @@ impl Memory {
 
     /// Returns the bytes of the reusable buffers for records and keys.
     pub fn slate_bytes(&self) -> usize {
-        self.slates.bytes()
+        self.buffers.bytes()
     }
 
     /// Returns the bytes of the record cache.
@@ -198,11 +198,11 @@ impl View for Memory {
 
     fn key(&mut self, key: &[u8]) -> Key {
         let known = self.active.key(key).or_else(|| self.cache.key(key));
-        known.map_or_else(|| self.slates.key(key), Key::clone)
+        known.map_or_else(|| self.buffers.key(key), Key::clone)
     }
 
-    fn slate(&mut self, record: &[u8]) -> Option<Bytes> {
-        self.slates.record(record)
+    fn pooled(&mut self, record: &[u8]) -> Option<Bytes> {
+        self.buffers.record(record)
     }
 
     fn keys_under(&mut self, prefix: &[u8]) -> Option<Vec<Key>> {

@@ -1,10 +1,10 @@
 //! The state in memory: layers above the base, and the changes of entries in progress.
 
+mod buffer_pool;
 mod cache;
 mod changes;
 mod memory;
 mod overlay;
-mod slate;
 mod view;
 
 pub(crate) use cache::Stamp;

@@ -36,7 +36,7 @@ pub trait View {
     }
 
     /// Returns this record written into reused memory. `None` if it needs a new allocation.
-    fn slate(&mut self, _record: &[u8]) -> Option<Bytes> {
+    fn pooled(&mut self, _record: &[u8]) -> Option<Bytes> {
         None
     }
 

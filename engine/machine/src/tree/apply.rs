@@ -150,7 +150,7 @@ impl<V: View> Attempt<'_, V> {
             Txn::Write { session, identity, op } => {
                 let asker = Asker { session: *session, identity };
                 let done = self.live(asker.session).and_then(|()| self.op(asker, op));
-                settle(done).map(Outcome::Write)
+                separate_errors(done).map(Outcome::Write)
             }
             Txn::Multi { session, identity, ops } => {
                 self.multi(Asker { session: *session, identity }, ops).map(Outcome::Multi)
@@ -174,7 +174,7 @@ impl<V: View> Attempt<'_, V> {
         let mut outcomes = Vec::with_capacity(ops.len());
         let mut failure = None;
         for (at, op) in ops.iter().enumerate() {
-            match settle(self.live(asker.session).and_then(|()| self.op(asker, op)))? {
+            match separate_errors(self.live(asker.session).and_then(|()| self.op(asker, op)))? {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(code) => {
                     failure = Some(MultiFailure { ops: ops.len(), at, code });
@@ -374,7 +374,7 @@ fn match_version(asked: i32, version: i32) -> Result<(), Stop> {
 }
 
 /// Separates ZooKeeper errors from reasons to abandon the attempt.
-fn settle<T>(done: Result<T, Stop>) -> Result<Result<T, ErrorCode>, Stop> {
+fn separate_errors<T>(done: Result<T, Stop>) -> Result<Result<T, ErrorCode>, Stop> {
     match done {
         Ok(value) => Ok(Ok(value)),
         Err(Stop::Failed(code)) => Ok(Err(code)),

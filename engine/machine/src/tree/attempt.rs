@@ -136,8 +136,10 @@ impl<V: View> Attempt<'_, V> {
         // The key exists: the znode was loaded by this path, or the path was validated.
         if let Some(key) = key::with_znode(path, |key| self.view.key(key)) {
             let before = before.map(|loaded| record_hash(&key, &loaded.record));
-            let after = after
-                .map(|znode| if is_brief { znode.encode_on(|record| self.view.slate(record)) } else { znode.encode() });
+            let after =
+                after.map(
+                    |znode| if is_brief { znode.encode_on(|record| self.view.pooled(record)) } else { znode.encode() },
+                );
             self.put(key, before, after);
         }
     }
@@ -171,8 +173,8 @@ impl<V: View> Attempt<'_, V> {
 
     /// Replaces a znode's record and updates the reaper's marks.
     pub(super) fn replace(&mut self, path: &str, loaded: &Loaded, before: &Znode<'_>, after: &Znode<'_>) {
-        // setData uses no slate: searching one for each of a thousand busy znodes costs more than
-        // allocating.
+        // setData uses no pooled buffer: searching one for each of a thousand busy znodes costs
+        // more than allocating.
         self.put_znode(path, Some(loaded), Some(after), before.num_children != after.num_children);
         self.mark_reapable(path, before.is_reapable(), after.is_reapable());
     }

@@ -35,7 +35,7 @@ impl From<ErrorCode> for Stop {
 
 type Decided<T> = Result<Result<T, ErrorCode>, Stuck>;
 
-fn settle<T>(done: Result<T, Stop>) -> Decided<T> {
+fn decided<T>(done: Result<T, Stop>) -> Decided<T> {
     match done {
         Ok(value) => Ok(Ok(value)),
         Err(Stop::Failed(code)) => Ok(Err(code)),
@@ -57,7 +57,7 @@ pub(crate) fn read(
     session: SessionId,
     read: Read<'_>,
 ) -> Decided<Determined> {
-    settle(match read {
+    decided(match read {
         Read::Exists { path, .. } => exists_checked(view, identity, path).map(Reply::Stat).map(Determined::Reply),
         Read::GetData { path, .. } => data(view, identity, path),
         Read::GetChildren { path, with_stat, .. } => children(view, identity, path, with_stat),
@@ -74,7 +74,7 @@ pub(crate) fn read(
 /// [`Stuck`] if its record is not in memory or is damaged.
 fn exists(view: &mut impl View, path: &str) -> Result<Option<Stat>, Stuck> {
     let found = find(view, path).and_then(|record| record.map(|record| Ok(decode(&record)?.stat())).transpose());
-    match settle(found)? {
+    match decided(found)? {
         Ok(stat) => Ok(stat),
         Err(_) => Ok(None),
     }
@@ -245,7 +245,7 @@ fn multi(view: &mut impl View, identity: &Identity, reads: &[ReadOp]) -> Decided
                 break;
             }
         };
-        match settle(read) {
+        match decided(read) {
             Ok(Ok(result)) => results.push(result),
             Ok(Err(code)) => results.push(PendingRead::Ready(ReadResult::Failed(code))),
             Err(Stuck::Missing(mut more)) => missing.append(&mut more),

@@ -92,8 +92,8 @@ impl Link {
             state.errands.send_left(send);
         }
         let (request, shows) =
-            life::ping(Duration::from_millis(state.timeout_ms.into()), self.surroundings.told_late());
-        let (unanswered, first) = state.pinged.unwrap_or_else(|| (0, Sign { sent: self.surroundings.now(), shows }));
+            life::ping(Duration::from_millis(state.timeout_ms.into()), self.environment.liveness_delay_max());
+        let (unanswered, first) = state.pinged.unwrap_or_else(|| (0, Sign { sent: self.environment.now(), shows }));
         state.pinged = Some((unanswered + 1, first));
         drop(state);
         wakers.wake();
@@ -183,13 +183,13 @@ impl Link {
     /// Closes the session from now on if its owner does not touch it for `patience`.
     pub fn watch_over(self: &Arc<Self>, patience: Duration) {
         let watchdog = self.watchdog.get_or_init(|| Watchdog::new(patience));
-        watchdog.touch(self.surroundings.now());
+        watchdog.touch(self.environment.now());
         self.look_at_watchdog();
     }
 
     pub(crate) fn touch(&self) {
         if let Some(watchdog) = self.watchdog.get() {
-            watchdog.touch(self.surroundings.now());
+            watchdog.touch(self.environment.now());
         }
     }
 
@@ -204,9 +204,9 @@ impl Link {
             return watchdog.rest();
         }
         if !opened {
-            watchdog.touch(self.surroundings.now());
+            watchdog.touch(self.environment.now());
         }
-        if watchdog.is_due_or_waits(&self.surroundings, || Waker::from(Arc::new(Alarm(Arc::downgrade(self))))) {
+        if watchdog.is_due_or_waits(&self.environment, || Waker::from(Arc::new(Alarm(Arc::downgrade(self))))) {
             self.close_untouched();
         }
     }
@@ -310,7 +310,7 @@ impl State {
 
     fn shows_life(&mut self, link: &Link, sign: Option<Sign>) {
         if let Some(sign) = sign {
-            self.life.answered(sign, link.surroundings.told_late());
+            self.life.answered(sign, link.environment.liveness_delay_max());
         }
     }
 

@@ -15,7 +15,7 @@ use super::slots::{Answer, Slots};
 use super::wakers::Wakers;
 use super::watch::Watches;
 use crate::watchdog::Watchdog;
-use crate::{RequestSink, Surroundings};
+use crate::{Environment, RequestSink};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU64;
@@ -37,7 +37,7 @@ pub(super) const XID_PING: i32 = -2;
 #[derive(Debug)]
 pub struct Link {
     sink: Arc<dyn RequestSink>,
-    surroundings: Arc<dyn Surroundings>,
+    environment: Arc<dyn Environment>,
     request_bytes_max: u64,
     numbers: AtomicU64,
     watchdog: OnceLock<Watchdog>,
@@ -103,14 +103,14 @@ impl Link {
     /// `budget`.
     pub fn new(
         sink: Arc<dyn RequestSink>,
-        surroundings: Arc<dyn Surroundings>,
+        environment: Arc<dyn Environment>,
         timeout_ms: u32,
         limits: &Limits,
         budget: Arc<Budget>,
     ) -> Arc<Self> {
         Arc::new(Self {
             sink,
-            surroundings,
+            environment,
             request_bytes_max: limits.frame_bytes_max.into(),
             numbers: AtomicU64::new(0),
             watchdog: OnceLock::new(),

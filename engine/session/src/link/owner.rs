@@ -5,7 +5,7 @@ use super::super::slots::{SlotId, Slots};
 use super::super::watch::Watches;
 use super::{Link, State, Ticket, Wakers, XID_UNHEARD};
 use crate::life::{Shows, Sign};
-use crate::{Surroundings, lock};
+use crate::{Environment, lock};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -126,7 +126,7 @@ impl Link {
     }
 
     fn sign_of(&self, request: &Request) -> Sign {
-        Sign { sent: self.surroundings.now(), shows: Shows::of(request) }
+        Sign { sent: self.environment.now(), shows: Shows::of(request) }
     }
 
     /// Ends a watch whose reader was dropped.
@@ -203,8 +203,8 @@ impl Link {
         }
     }
 
-    pub(crate) fn surroundings(&self) -> &Arc<dyn Surroundings> {
-        &self.surroundings
+    pub(crate) fn environment(&self) -> &Arc<dyn Environment> {
+        &self.environment
     }
 
     pub(crate) fn safe_until(&self) -> Duration {

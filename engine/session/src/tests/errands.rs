@@ -82,10 +82,10 @@ fn an_errand_does_not_share_a_list_that_was_asked_for_before_it_began() {
     let (mut machine, session) = Machine::connected();
     let [first, second] = [1, 2].map(|bits| Guid::from_random_bits(bits << 80));
     session.run_errand(Errand::find_and_delete("/locks".into(), first));
-    let settle = machine.requests().remove(0);
+    let check = machine.requests().remove(0);
     session.run_errand(Errand::find_and_delete("/locks".into(), second));
     assert_eq!(machine.requests(), [], "it waits for its turn");
-    machine.link.reply(settle.0, 1, Ok(Reply::Multi(vec![OpResult::Check])));
+    machine.link.reply(check.0, 1, Ok(Reply::Multi(vec![OpResult::Check])));
     let sent = machine.requests();
     assert!(matches!(&sent[..], [(_, Request::Multi(_)), (_, Request::GetChildren { .. })]), "{sent:?}");
     machine.embedded.close(machine.conn).unwrap();
@@ -137,12 +137,12 @@ fn a_deletion_of_what_others_may_make_anew_is_not_sent_again_unseen() {
     assert_eq!(only_requests(&machine.requests()), [delete("/gate")]);
     machine.embedded.close(machine.conn).unwrap();
     machine.dial();
-    let settle = Request::Multi(vec![WriteOp::Check { path: "/gate".into(), version: -1 }]);
-    assert_eq!(machine.accept(7), std::slice::from_ref(&settle), "and then it looks whose it is");
+    let check = Request::Multi(vec![WriteOp::Check { path: "/gate".into(), version: -1 }]);
+    assert_eq!(machine.accept(7), std::slice::from_ref(&check), "and then it looks whose it is");
     machine.embedded.close(machine.conn).unwrap();
     session.run_errand(Errand::delete_saying("/gate".into(), guid));
     machine.dial();
-    assert_eq!(machine.accept(7), [settle.clone(), settle], "what is under way comes before a look as well");
+    assert_eq!(machine.accept(7), [check.clone(), check], "what is under way comes before a look as well");
 }
 
 #[test]

@@ -30,12 +30,12 @@ fn a_session_is_safe_from_when_it_sent_what_was_answered() {
     assert_eq!(session.safe_until(), Instant::at(Duration::from_millis(6000) + SAFE));
 }
 
-/// Regression: with a short timeout, `told_late` exceeds the time between two pings. A session with
-/// a timeout of 4 s was never known to be safe.
+/// Regression: with a short timeout, `liveness_delay_max` exceeds the time between two pings. A
+/// session with a timeout of 4 s was never known to be safe.
 #[test]
 fn a_short_session_pings_its_leader_and_is_safe_from_then() {
     let (mut machine, session) = Machine::connected();
-    machine.world.told_late_ms.store(3200, SeqCst);
+    machine.world.liveness_delay_max_ms.store(3200, SeqCst);
     for (timeout_ms, request) in [(9600, Request::Ping), (9599, Request::Sync { path: None })] {
         machine.embedded.close(machine.conn).unwrap();
         machine.dial();
@@ -91,7 +91,7 @@ fn watched_over() -> (Machine, Session) {
     let (mut machine, session) = Machine::connected();
     drop(session);
     machine.requests();
-    let world: Arc<dyn Surroundings> = machine.world.clone();
+    let world: Arc<dyn Environment> = machine.world.clone();
     let limits = Limits::default();
     machine.link = Link::new(machine.sent.clone(), world, 1000, &limits, Arc::clone(&machine.budget));
     machine.link.watch_over(Duration::from_secs(5));

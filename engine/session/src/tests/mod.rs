@@ -43,7 +43,7 @@ struct World {
     now_ms: AtomicU64,
     timers: Timers,
     roused: AtomicUsize,
-    told_late_ms: AtomicU64,
+    liveness_delay_max_ms: AtomicU64,
 }
 
 impl World {
@@ -53,7 +53,7 @@ impl World {
     }
 }
 
-impl Surroundings for World {
+impl Environment for World {
     fn now(&self) -> Duration {
         Duration::from_millis(self.now_ms.load(SeqCst))
     }
@@ -62,8 +62,8 @@ impl Surroundings for World {
         7
     }
 
-    fn told_late(&self) -> Duration {
-        Duration::from_millis(self.told_late_ms.load(SeqCst))
+    fn liveness_delay_max(&self) -> Duration {
+        Duration::from_millis(self.liveness_delay_max_ms.load(SeqCst))
     }
 
     fn timers(&self) -> &Timers {

@@ -259,7 +259,7 @@ impl Client {
     }
 
     /// Returns an open connection with nothing in flight, and its server.
-    pub(super) fn settled(&self) -> Option<(ServerId, ConnId)> {
+    pub(super) fn attached(&self) -> Option<(ServerId, ConnId)> {
         match self.place {
             Place::Open { conn } if self.outstanding + self.pings == 0 => Some((self.server, conn)),
             Place::Open { .. } | Place::Joining { .. } | Place::Away { .. } | Place::Gone => None,

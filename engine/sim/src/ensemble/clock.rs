@@ -71,7 +71,7 @@ impl Clock {
 
     /// Sets the drift of the monotonic clock, in parts per million.
     pub fn drift(&mut self, now_us: u64, ppm: i64) {
-        self.settle(now_us);
+        self.catch_up(now_us);
         self.drift_ppm = ppm;
     }
 
@@ -82,7 +82,7 @@ impl Clock {
 
     /// Freezes the monotonic clock.
     pub fn freeze(&mut self, now_us: u64) {
-        self.settle(now_us);
+        self.catch_up(now_us);
         self.frozen = true;
     }
 
@@ -125,7 +125,7 @@ impl Clock {
     /// Moves the reference point of the clock to `now_us`.
     ///
     /// A frozen clock keeps the start of the freeze, which [`Clock::thaw`] needs.
-    fn settle(&mut self, now_us: u64) {
+    fn catch_up(&mut self, now_us: u64) {
         if !self.frozen {
             self.shown_us = self.mono_us(now_us);
             self.since_us = now_us;

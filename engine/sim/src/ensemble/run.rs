@@ -489,7 +489,7 @@ fn settle(world: &mut World) {
 /// A server that lost power has not told its clients that their connections are gone.
 fn is_served(world: &World, client: &Client) -> bool {
     client.is_gone()
-        || client.settled().is_some_and(|(server, conn)| {
+        || client.attached().is_some_and(|(server, conn)| {
             let process = world.hosts.get(&server).and_then(|host| host.process.as_ref());
             process.is_some_and(|process| process.has_connection(conn))
         })

@@ -6,7 +6,7 @@
 //! An ephemeral that outlives its session is a lock without a holder that no session can take (F1,
 //! F2, A20).
 
-use super::{Ghost, Invariant, Seen, Settled};
+use super::{AppliedEntry, Ghost, Invariant, Seen};
 use crate::replica::Replica;
 use std::collections::{BTreeMap, BTreeSet};
 use zoolet_machine::record::key::{self, Key};
@@ -36,19 +36,19 @@ fn name(key: &[u8]) -> String {
 }
 
 impl Ephemeral {
-    fn settle(&mut self, settled: &Settled) -> Result<(), String> {
-        let zxid = settled.zxid;
+    fn check_entry(&mut self, entry: &AppliedEntry) -> Result<(), String> {
+        let zxid = entry.zxid;
         let mut gone: BTreeMap<SessionId, BTreeSet<Key>> = BTreeMap::new();
         let mut ended: Vec<SessionId> = Vec::new();
         // Sessions come first: the records of an entry are sorted by key, not by time.
-        for (key, change) in settled.applied.changes.iter().filter(|(key, _)| key[0] == key::SESSION) {
+        for (key, change) in entry.applied.changes.iter().filter(|(key, _)| key[0] == key::SESSION) {
             let session = session_of(key);
             match &change.after {
                 Some(_) => drop(self.owned.entry(session).or_default()),
                 None => ended.push(session),
             }
         }
-        for (key, change) in settled.applied.changes.iter().filter(|(key, _)| key[0] == key::ZNODE) {
+        for (key, change) in entry.applied.changes.iter().filter(|(key, _)| key[0] == key::ZNODE) {
             let now = change.after.as_ref().and_then(|record| owner(record));
             let before = self.owners.get(&**key).copied();
             if now == before {
@@ -77,7 +77,7 @@ impl Ephemeral {
                 return Err(format!("{zxid:?} ends session {:#x}, and {} stays", session.0, name(left)));
             }
         }
-        if let Ok((_, Txn::CloseSession { session })) = txn::decode(&settled.payload)
+        if let Ok((_, Txn::CloseSession { session })) = txn::decode(&entry.payload)
             && let Some((other, keys)) = gone.iter().find(|(owner, _)| **owner != session)
         {
             let lost = keys.first().map(|key| name(key)).unwrap_or_default();
@@ -107,7 +107,7 @@ impl Invariant for Ephemeral {
     }
 
     fn after(&mut self, ghost: &Ghost, _server: ServerId, _seen: &Seen<'_>) -> Result<(), String> {
-        ghost.settled.iter().try_for_each(|settled| self.settle(settled))
+        ghost.newly_applied.iter().try_for_each(|entry| self.check_entry(entry))
     }
 
     fn recount(&mut self, ghost: &Ghost) -> Result<(), String> {
@@ -175,8 +175,8 @@ mod tests {
         other.records.insert(key::session(session), model.records[&key::session(session)].clone());
         let payload = payload(&Txn::CloseSession { session });
         let applied = other.apply(zxid(1, 4), &payload).unwrap();
-        let settled = Settled { zxid: zxid(1, 4), payload, applied };
-        let wrong = judge.settle(&settled).unwrap_err();
+        let entry = AppliedEntry { zxid: zxid(1, 4), payload, applied };
+        let wrong = judge.check_entry(&entry).unwrap_err();
         assert!(wrong.contains("1.4 ends session 0x10000000001, and /lock stays"), "{wrong}");
     }
 }

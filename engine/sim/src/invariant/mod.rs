@@ -50,7 +50,7 @@ mod story;
 mod survives;
 mod total_order;
 
-pub use ghost::{Configs, Found, Ghost, Held, Host, Membership, Primary, Retired, Settled};
+pub use ghost::{AppliedEntry, Configs, Found, Ghost, Held, Host, Membership, Primary, Retired};
 pub use history::{History, Link};
 pub use seen::{Queue, Seen, State};
 

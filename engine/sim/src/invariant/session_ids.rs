@@ -36,15 +36,15 @@ impl Invariant for SessionIds {
     }
 
     fn after(&mut self, ghost: &Ghost, _server: ServerId, _seen: &Seen<'_>) -> Result<(), String> {
-        for settled in &ghost.settled {
-            let new = settled
+        for entry in &ghost.newly_applied {
+            let new = entry
                 .applied
                 .changes
                 .iter()
                 .filter(|(key, change)| key[0] == key::SESSION && change.after.is_some() && !change.existed);
             for (key, _) in new {
                 let id = key.get(1..9).and_then(|id| id.try_into().ok()).map_or(0, u64::from_be_bytes);
-                self.begin(Zxid::from_bits(id).unwrap_or(Zxid::ZERO), settled.zxid)?;
+                self.begin(Zxid::from_bits(id).unwrap_or(Zxid::ZERO), entry.zxid)?;
             }
         }
         Ok(())

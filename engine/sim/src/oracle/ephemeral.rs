@@ -29,13 +29,13 @@ fn check_on(facts: &Facts<'_>, mut replica: Replica, mut owners: Owners) -> Resu
     for (entry, committed) in facts.entries.iter().zip(&facts.history.committed) {
         let applied = replica
             .apply(committed.zxid, &committed.payload)
-            .map_err(|what| told("an entry can be applied", entry).and(what))?;
+            .map_err(|what| described("an entry can be applied", entry).and(what))?;
         owners.judge(entry, &applied)?;
     }
     Ok(())
 }
 
-fn told(rule: &'static str, entry: &Entry<'_>) -> Violation {
+fn described(rule: &'static str, entry: &Entry<'_>) -> Violation {
     Violation::of(rule).and(format!("zxid {:#x}, applied first at {}: {:?}", entry.zxid, clock(entry.at), entry.txn))
 }
 
@@ -45,7 +45,7 @@ impl Owners {
             && !self.live.contains(session)
             && !applied.changes.is_empty()
         {
-            return Err(told("nothing is done for a session that is not there", entry));
+            return Err(described("nothing is done for a session that is not there", entry));
         }
         let ends = match applied.outcome {
             Outcome::SessionClosed(session) => Some(session),
@@ -72,16 +72,16 @@ impl Owners {
                     let owner = match change.after.as_ref().map(|record| Znode::decode(record)) {
                         Some(Ok(Znode { kind: Kind::Ephemeral(owner), .. })) => Some(owner),
                         Some(Ok(_)) | None => None,
-                        Some(Err(_)) => return Err(told("a stored znode can be read", entry).and(path)),
+                        Some(Err(_)) => return Err(described("a stored znode can be read", entry).and(path)),
                     };
                     let before = self.of_path.get(&path).copied();
                     if change.after.is_none() && ends.is_some() && before != ends {
-                        return Err(told("a session's end takes only what it owned", entry).and(path));
+                        return Err(described("a session's end takes only what it owned", entry).and(path));
                     }
                     // A multi may delete a znode and create another one at the same path.
                     let is_multi = matches!(entry.txn, Some(Txn::Multi { .. }));
                     if change.existed && change.after.is_some() && before != owner && !is_multi {
-                        return Err(told("an ephemeral keeps its owner", entry).and(path));
+                        return Err(described("an ephemeral keeps its owner", entry).and(path));
                     }
                     match owner {
                         Some(owner) => born.push((path, owner)),
@@ -93,7 +93,7 @@ impl Owners {
         }
         for (path, owner) in born {
             if !self.live.contains(&owner) {
-                return Err(told("every ephemeral has an owner that lives", entry)
+                return Err(described("every ephemeral has an owner that lives", entry)
                     .and(format!("{path} belongs to session {:#x}", owner.0)));
             }
             self.of_path.insert(path, owner);
@@ -101,7 +101,7 @@ impl Owners {
         if let Some(ended) = ends
             && let Some((path, _)) = self.of_path.iter().find(|(_, owner)| **owner == ended)
         {
-            return Err(told("every ephemeral has an owner that lives", entry)
+            return Err(described("every ephemeral has an owner that lives", entry)
                 .and(format!("{path} is left of session {:#x}", ended.0)));
         }
         Ok(())

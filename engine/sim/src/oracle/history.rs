@@ -197,7 +197,7 @@ pub struct History {
     /// End of the run.
     pub ended: Moment,
     /// Whether everything committed had reached every server and client before the end.
-    pub settled: bool,
+    pub is_quiet: bool,
     /// `user:hash` of the digest identity that passes every check, if the servers know one.
     pub super_digest: Option<String>,
 }
@@ -504,9 +504,9 @@ impl Recorder {
 
     /// Ends the run and returns its history.
     ///
-    /// `settled` says that the ensemble ran without faults at the end for long enough. Every server
-    /// has then applied every entry, and no message to a client is in flight.
-    pub fn finish(mut self, at_us: u64, settled: bool) -> History {
+    /// `is_quiet` says that the ensemble ran without faults at the end for long enough. Every
+    /// server has then applied every entry, and no message to a client is in flight.
+    pub fn finish(mut self, at_us: u64, is_quiet: bool) -> History {
         let ended = self.moment(at_us);
         let servers: Vec<_> = self.serving_since.keys().copied().collect();
         for server in servers {
@@ -531,7 +531,7 @@ impl Recorder {
             self.standing_still(at_us, server, false);
         }
         self.history.ended = ended;
-        self.history.settled = settled;
+        self.history.is_quiet = is_quiet;
         self.history
     }
 }

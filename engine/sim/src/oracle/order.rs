@@ -67,7 +67,7 @@ fn of_connection(facts: &Facts<'_>, connection: &Connection) -> Result<(), Viola
         }
     }
     let waits = connection.operations.iter().find(|&&at| facts.operation(at).answer.is_none());
-    if let Some(&waits) = waits.filter(|_| facts.history.settled && connection.ended.is_none()) {
+    if let Some(&waits) = waits.filter(|_| facts.history.is_quiet && connection.ended.is_none()) {
         return Err(broken("every request is answered while its connection lasts").and_operation(facts.history, waits));
     }
     Ok(())

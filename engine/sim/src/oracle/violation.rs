@@ -28,13 +28,13 @@ impl Violation {
     /// Adds an operation to the story.
     #[must_use]
     pub(super) fn and_operation(self, history: &History, operation: usize) -> Self {
-        self.and(told(history, &history.operations[operation]))
+        self.and(described(history, &history.operations[operation]))
     }
 
     /// Adds a connection to the story.
     #[must_use]
     pub(super) fn and_connection(self, connection: &Connection) -> Self {
-        self.and(told_connection(connection))
+        self.and(described_connection(connection))
     }
 }
 
@@ -60,7 +60,7 @@ fn shortened(text: String) -> String {
     }
 }
 
-fn told(history: &History, operation: &Operation) -> String {
+fn described(history: &History, operation: &Operation) -> String {
     let connection = history.connection_of(operation);
     let answer = match &operation.answer {
         Some(answer) => format!("answered at {} with zxid {:#x}: {:?}", clock(answer.at), answer.zxid, answer.result),
@@ -78,7 +78,7 @@ fn told(history: &History, operation: &Operation) -> String {
     ))
 }
 
-fn told_connection(connection: &Connection) -> String {
+fn described_connection(connection: &Connection) -> String {
     let reply = match &connection.reply {
         Some((at, reply)) => {
             format!("told session {:#x} of {} ms at {}", reply.session.0, reply.timeout_ms, clock(*at))

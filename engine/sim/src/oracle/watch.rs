@@ -210,7 +210,7 @@ fn of_connection(facts: &Facts<'_>, connection: &Connection, script: &Script) ->
             }
         }
     }
-    if facts.history.settled && connection.ended.is_none() && connection.session().is_some() {
+    if facts.history.is_quiet && connection.ended.is_none() && connection.session().is_some() {
         let owed = script.lines[at..].iter().find(|line| matches!(line, Line::Event { optional: false, .. }));
         if let Some(Line::Event { kind, path, zxid, .. }) = owed {
             return Err(Violation::of("no event is lost while its connection lasts")

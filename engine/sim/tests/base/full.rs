@@ -311,7 +311,7 @@ fn a_reserve_that_has_to_be_written_does_not_compress() {
     let disk = SimDisk::new(1);
     disk.reserve_by_writing();
     let machine = Machine::connected(&disk, limits());
-    Reserve::open(Arc::new(disk.clone()), &limits()).settle(machine.base());
+    Reserve::open(Arc::new(disk.clone()), &limits()).recheck(machine.base());
     let reserve = disk.contents("reserve").unwrap();
     assert_eq!(reserve.len(), limits().disk_reserve_bytes as usize);
     let words: BTreeSet<&[u8]> = reserve.chunks(8).collect();

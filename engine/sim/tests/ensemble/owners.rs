@@ -14,7 +14,8 @@ use zoolet_machine::txn::{self, Txn};
 use zoolet_model::{ErrorCode, Path, Request, SessionId, WriteOp};
 use zoolet_session::{CreateOptions, Error, Session, SessionState, Version};
 use zoolet_sim::ensemble::{
-    DiskModel, Fate, Kind, Next, Plan, Ran, SECOND, Scenario, Seat, Trace, World, conclude, run_seeds_of, run_with,
+    ClientContext, DiskModel, Fate, Kind, Next, Plan, Ran, SECOND, Scenario, Trace, World, conclude, run_seeds_of,
+    run_with,
 };
 use zoolet_sim::oracle::{ClientId, Committed};
 use zoolet_zab::ServerId;
@@ -219,20 +220,20 @@ fn a_client_that_reaches_no_server_is_suspended_and_comes_back() {
 }
 
 /// Raises a shared counter five times by compare-and-set, and records each value.
-async fn raise(seat: Seat<i32>) -> Next {
+async fn raise(context: ClientContext<i32>) -> Next {
     let counter = path!("/counter");
     let mut raised = 0;
     while raised < 5 {
-        seat.sleep(Duration::from_millis(seat.below(3000))).await;
-        let outcome = match seat.session.exists(counter).await {
-            Ok(None) => seat.session.create(counter, None).await.map(drop),
-            Ok(Some(stat)) => seat.session.set(counter, None, Version::Is(stat.version)).await.map(|stat| {
+        context.sleep(Duration::from_millis(context.below(3000))).await;
+        let outcome = match context.session.exists(counter).await {
+            Ok(None) => context.session.create(counter, None).await.map(drop),
+            Ok(Some(stat)) => context.session.set(counter, None, Version::Is(stat.version)).await.map(|stat| {
                 raised += 1;
-                seat.record(stat.version);
+                context.record(stat.version);
             }),
             Err(error) => Err(error),
         };
-        if outcome.is_err() && seat.session.state().is_over() {
+        if outcome.is_err() && context.session.state().is_over() {
             return Next::AnotherSession;
         }
     }
@@ -276,13 +277,13 @@ enum Said {
 }
 
 /// Sends some requests, and records until when its session is safe.
-async fn counts_on_its_session(seat: Seat<Said>) -> Next {
-    let session = &seat.session;
+async fn counts_on_its_session(context: ClientContext<Said>) -> Next {
+    let session = &context.session;
     let mut rounds = 0;
-    while rounds < 40 || seat.goes_on() {
+    while rounds < 40 || context.goes_on() {
         rounds += 1;
-        seat.sleep(Duration::from_millis(seat.below(1500))).await;
-        let _ = match seat.below(8) {
+        context.sleep(Duration::from_millis(context.below(1500))).await;
+        let _ = match context.below(8) {
             0 => session.create(path!("/made"), None).await.map(drop),
             1 | 2 => session.exists(path!("/made")).await.map(drop),
             _ => Ok(()),
@@ -290,21 +291,21 @@ async fn counts_on_its_session(seat: Seat<Said>) -> Next {
         if session.state().is_over() {
             return Next::AnotherSession;
         }
-        seat.record(Said::SafeUntil(session.id(), seat.true_us(session.safe_until())));
+        context.record(Said::SafeUntil(session.id(), context.true_us(session.safe_until())));
     }
-    seat.record(Said::LetsGo(session.id()));
+    context.record(Said::LetsGo(session.id()));
     Next::Done
 }
 
 /// An undisturbed owner that records how long its session is still safe.
 ///
 /// Its only request creates a znode.
-async fn is_at_ease(seat: Seat<Duration>) -> Next {
-    let session = &seat.session;
+async fn is_at_ease(context: ClientContext<Duration>) -> Next {
+    let session = &context.session;
     while session.create_with(path!("/here-"), None, &CreateOptions::default().sequential()).await.is_err() {}
     for _ in 0..600 {
-        seat.sleep(Duration::from_millis(50)).await;
-        seat.record(session.safe_until().remaining(Coordinator::now(session)));
+        context.sleep(Duration::from_millis(50)).await;
+        context.record(session.safe_until().remaining(Coordinator::now(session)));
     }
     Next::Done
 }

@@ -323,7 +323,7 @@ fn every_bound_of_the_disk_leaves_writes_admitted_after_the_checkpoint_of_all_th
 fn checkpoint_within(name: &str, limits: Limits) {
     let disk = capped(Arc::new(SimDisk::new(1)), limits.disk_bytes_max);
     let Store { base, reserve, .. } = Store::open(disk, Strategy::Recycle, &limits, 1).unwrap();
-    reserve.settle(&base);
+    reserve.recheck(&base);
     let mut changes = Changes::default();
     for number in 0.. {
         if changes.bytes() >= 2 * limits.memtable_bytes as usize {
@@ -333,7 +333,7 @@ fn checkpoint_within(name: &str, limits: Limits) {
     }
     let meta = CheckpointMeta { zxid: Zxid::from_bits(1).unwrap(), digest: 0, totals: Bytes::new() };
     reserve.checkpoint(&base, &Checkpoint { changes: Arc::new(changes), meta }).unwrap();
-    reserve.settle(&base);
+    reserve.recheck(&base);
     assert_eq!(reserve.shortage(), None, "{name}, at most {} bytes of disk", limits.disk_bytes_max);
 }
 

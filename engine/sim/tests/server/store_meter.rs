@@ -74,7 +74,7 @@ fn what_is_only_made_ready_is_apart_and_says_nothing_of_days_to_come() {
     assert!(written.of(Cause::Prepared) >= 64 << 10 && written.of(Cause::Log) >= BLOCK);
     // Space that is reserved without being written does not count.
     let before = meter.written();
-    assert!(!store.reserve.settle(&store.base));
+    assert!(!store.reserve.recheck(&store.base));
     assert_eq!(meter.written(), before);
     assert!(disk.files().iter().any(|(name, bytes)| name == "reserve" && *bytes > 0));
 }
@@ -88,7 +88,7 @@ fn a_reserve_that_must_be_written_counts_as_prepared() {
     let limits = Limits { log_segment_bytes: 64 << 10, log_segments: 8, ..Limits::default() };
     let store = Store::open(Arc::new(counted), Strategy::Append, &limits, 1).unwrap();
     let before = meter.written();
-    assert!(!store.reserve.settle(&store.base));
+    assert!(!store.reserve.recheck(&store.base));
     let after = meter.written();
     let reserve = u64::from(limits.disk_reserve_bytes);
     assert_eq!(after.of(Cause::Prepared) - before.of(Cause::Prepared), 2 * reserve, "zeroes, then noise");

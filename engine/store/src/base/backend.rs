@@ -40,7 +40,7 @@
 use super::{
     BaseError,
     ledger::Ledger,
-    senseless::{self, ours},
+    redb_panic::{self, ours},
     side::{BLOCK, HEADER_BYTES, Side},
 };
 use crate::disk::{Disk, DiskFile};
@@ -145,8 +145,8 @@ impl Backend {
     /// redb asserts some properties of its file that the checksums cannot verify. Such a panic is
     /// stored as the first error, unless there is one already.
     pub(super) fn guarded<T, E: From<BaseError>>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        senseless::guarded(&self.0.disk, self.0.side.id(), work).unwrap_or_else(|| {
-            let damage = senseless::damage();
+        redb_panic::guarded(&self.0.disk, self.0.side.id(), work).unwrap_or_else(|| {
+            let damage = redb_panic::damage();
             self.0.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| damage.clone());
             Err(damage.into())
         })

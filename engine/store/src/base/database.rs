@@ -1,6 +1,6 @@
 //! How redb is used: every setting and every table.
 
-use super::{BaseError, backend::Backend, run::DELETED, senseless::ours, side::BLOCK};
+use super::{BaseError, backend::Backend, redb_panic::ours, run::DELETED, side::BLOCK};
 use crate::image::record;
 use redb::{
     Builder, Database, Range, ReadOnlyTable, ReadableDatabase, StorageError, TableDefinition, WriteTransaction,

@@ -11,8 +11,8 @@ use super::{
     database::{Entries, Mark, Opened, STRETCHES, Snapshot, Step, Trouble},
     ledger::Ledger,
     names::{home_name, side_name},
+    redb_panic,
     run::unseal,
-    senseless,
     side::{BLOCK, Side},
 };
 use crate::disk::{Disk, DiskFile};
@@ -109,7 +109,7 @@ impl Home {
         if let Some(files) = self.files.get() {
             return Ok(files);
         }
-        senseless::look_for_note(&*self.disk, self.id)?;
+        redb_panic::look_for_note(&*self.disk, self.id)?;
         let open = |name: String| self.disk.open(&name).map_err(|error| missing_is_damage(error).of(&name));
         let (base, side) = (open(home_name(self.id))?, open(side_name(self.id))?);
         Ok(self.files.get_or_init(|| Files { base, side }))

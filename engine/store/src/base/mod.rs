@@ -43,10 +43,10 @@ mod merge;
 mod names;
 mod reader;
 mod receive;
+mod redb_panic;
 mod run;
 mod run_id;
 mod scrub;
-mod senseless;
 mod side;
 mod version;
 
@@ -55,8 +55,8 @@ pub use ledger::Counters;
 pub(super) use names::id_of;
 pub use reader::BaseReader;
 pub use receive::{BaseSink, copy_bytes_max};
+pub use redb_panic::PanicNote;
 pub use scrub::{Patrol, Scrub, Scrubbed};
-pub use senseless::PanicNote;
 
 use crate::disk::Disk;
 use crate::image::record;

@@ -274,7 +274,7 @@ impl Cursor {
             if cursor.key() < Some(key) {
                 // An unread extent holds one record, which comes before `key`.
                 cursor.slot = if cursor.is_unread { cursor.slots } else { Extent(&cursor.bytes).first_from(key)? };
-                cursor.settle()?;
+                cursor.enter_next_extent()?;
             }
         }
         Ok(cursor)
@@ -307,11 +307,11 @@ impl Cursor {
         if self.slot < self.slots && Extent(&self.bytes).entry(self.slot)?.0 <= &self.bytes[self.key.clone()] {
             return Err(self.run.damaged("its keys are not in order"));
         }
-        self.settle()
+        self.enter_next_extent()
     }
 
     /// Moves to the next extent when this one is used up.
-    fn settle(&mut self) -> Result<(), BaseError> {
+    fn enter_next_extent(&mut self) -> Result<(), BaseError> {
         if self.slot < self.slots {
             return self.stand();
         }

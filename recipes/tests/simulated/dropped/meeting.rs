@@ -4,11 +4,11 @@ use super::*;
 
 #[test]
 fn a_barrier() {
-    each(async |seat| {
-        let barrier = || Barrier::new(seat.session.clone(), &Path::from_static("/stopped"));
+    each(async |context| {
+        let barrier = || Barrier::new(context.session.clone(), &Path::from_static("/stopped"));
         let (barrier, other) = (barrier(), barrier());
         at_every_poll("close", async |pending| {
-            let attempt = cut(&seat, pending, barrier.close()).await;
+            let attempt = cut(&context, pending, barrier.close()).await;
             other.close().await.unwrap();
             assert!(other.open().await.unwrap());
             other.wait().await.unwrap();
@@ -17,14 +17,14 @@ fn a_barrier() {
         .await;
         at_every_poll("open", async |pending| {
             other.close().await.unwrap();
-            let attempt = cut(&seat, pending, barrier.open()).await;
+            let attempt = cut(&context, pending, barrier.open()).await;
             other.open().await.unwrap();
             assert!(other.close().await.unwrap());
             attempt.has_later()
         })
         .await;
         at_every_poll("wait", async |pending| {
-            let attempt = cut(&seat, pending, barrier.wait()).await;
+            let attempt = cut(&context, pending, barrier.wait()).await;
             assert!(!matches!(attempt, Cut::Ready(_)), "it is closed");
             attempt.has_later()
         })
@@ -34,11 +34,11 @@ fn a_barrier() {
 
 #[test]
 fn a_double_barrier() {
-    each(async |seat| {
+    each(async |context| {
         let path = Path::from_static("/meeting");
-        let alone = DoubleBarrier::new(seat.session.clone(), &path, 1);
+        let alone = DoubleBarrier::new(context.session.clone(), &path, 1);
         at_every_poll("enter", async |pending| {
-            let attempt = cut(&seat, pending, alone.enter()).await;
+            let attempt = cut(&context, pending, alone.enter()).await;
             let has_later = attempt.has_later();
             drop(attempt);
             alone.enter().await.unwrap().leave().await.unwrap();
@@ -47,14 +47,14 @@ fn a_double_barrier() {
         .await;
         at_every_poll("leave", async |pending| {
             let meeting = alone.enter().await.unwrap();
-            let attempt = cut(&seat, pending, meeting.leave()).await;
+            let attempt = cut(&context, pending, meeting.leave()).await;
             alone.enter().await.unwrap().leave().await.unwrap();
             attempt.has_later()
         })
         .await;
-        let both = DoubleBarrier::new(seat.session.clone(), &path, 2);
+        let both = DoubleBarrier::new(context.session.clone(), &path, 2);
         at_every_poll("enter before the other one", async |pending| {
-            let attempt = cut(&seat, pending, both.enter()).await;
+            let attempt = cut(&context, pending, both.enter()).await;
             assert!(!matches!(attempt, Cut::Ready(_)), "one of two is there");
             attempt.has_later()
         })
@@ -64,11 +64,11 @@ fn a_double_barrier() {
 
 #[test]
 fn an_event_handle() {
-    each(async |seat| {
-        let handle = |reset| EventHandle::new(seat.session.clone(), &Path::from_static("/delivery"), reset);
+    each(async |context| {
+        let handle = |reset| EventHandle::new(context.session.clone(), &Path::from_static("/delivery"), reset);
         let (manual, auto) = (handle(Reset::Manual), handle(Reset::Auto));
         at_every_poll("set", async |pending| {
-            let attempt = cut(&seat, pending, manual.set()).await;
+            let attempt = cut(&context, pending, manual.set()).await;
             manual.set().await.unwrap();
             manual.wait().await.unwrap();
             manual.reset().await.unwrap();
@@ -77,21 +77,21 @@ fn an_event_handle() {
         .await;
         at_every_poll("reset", async |pending| {
             manual.set().await.unwrap();
-            let attempt = cut(&seat, pending, manual.reset()).await;
+            let attempt = cut(&context, pending, manual.reset()).await;
             manual.reset().await.unwrap();
             manual.wait_reset().await.unwrap();
             attempt.has_later()
         })
         .await;
         at_every_poll("wait", async |pending| {
-            let attempt = cut(&seat, pending, manual.wait()).await;
+            let attempt = cut(&context, pending, manual.wait()).await;
             assert!(!matches!(attempt, Cut::Ready(_)), "it is not signalled");
             attempt.has_later()
         })
         .await;
         at_every_poll("wait for a signal to use up", async |pending| {
             auto.set().await.unwrap();
-            let attempt = cut(&seat, pending, auto.wait()).await;
+            let attempt = cut(&context, pending, auto.wait()).await;
             // The dropped call may have used the signal up.
             auto.set().await.unwrap();
             auto.wait().await.unwrap();
@@ -104,17 +104,17 @@ fn an_event_handle() {
 
 #[test]
 fn a_latch() {
-    each(async |seat| {
-        let latch = Latch::new(seat.session.clone(), &Path::from_static("/started"));
+    each(async |context| {
+        let latch = Latch::new(context.session.clone(), &Path::from_static("/started"));
         at_every_poll("set", async |pending| {
-            let attempt = cut(&seat, pending, latch.set(1000)).await;
+            let attempt = cut(&context, pending, latch.set(1000)).await;
             latch.set(1000).await.unwrap();
             attempt.has_later()
         })
         .await;
         at_every_poll("count_down", async |pending| {
             let before = latch.count().await.unwrap().unwrap();
-            let attempt = cut(&seat, pending, latch.count_down()).await;
+            let attempt = cut(&context, pending, latch.count_down()).await;
             let left = latch.count_down().await.unwrap();
             let most = if matches!(attempt, Cut::Ready(_)) { before - 2..=before - 2 } else { before - 2..=before - 1 };
             assert!(most.contains(&left), "{before} and then {left}");
@@ -122,7 +122,7 @@ fn a_latch() {
         })
         .await;
         at_every_poll("wait", async |pending| {
-            let attempt = cut(&seat, pending, latch.wait()).await;
+            let attempt = cut(&context, pending, latch.wait()).await;
             assert!(!matches!(attempt, Cut::Ready(_)), "something is left");
             attempt.has_later()
         })
@@ -142,15 +142,15 @@ impl ParticipantLog for Memory {
 
 #[test]
 fn two_phase_commit() {
-    each(async |seat| {
-        let session = || seat.session.clone();
+    each(async |context| {
+        let session = || context.session.clone();
         let path = |what: &str, pending| Path::new(format!("/tx/{what}-{pending}").into()).unwrap();
         let join = async |path: &Path, site: &str| {
             Participant::join(session(), path, site, Notification::Coordinator, Memory).await.unwrap().unwrap()
         };
         at_every_poll("begin", async |pending| {
             let path = path("begin", pending);
-            let attempt = cut(&seat, pending, Transaction::begin(session(), &path, "x", &["a"])).await;
+            let attempt = cut(&context, pending, Transaction::begin(session(), &path, "x", &["a"])).await;
             match Transaction::begin(session(), &path, "x", &["a"]).await {
                 Ok(_) => assert!(!matches!(attempt, Cut::Ready(_))),
                 Err(error) => assert_eq!(error, SessionError::Refused(ErrorCode::NodeExists).into()),
@@ -163,7 +163,7 @@ fn two_phase_commit() {
             let path = path("join", pending);
             Transaction::begin(session(), &path, "x", &["a"]).await.unwrap();
             let joining = Participant::join(session(), &path, "a", Notification::Coordinator, Memory);
-            let attempt = cut(&seat, pending, joining).await;
+            let attempt = cut(&context, pending, joining).await;
             let has_later = attempt.has_later();
             drop(attempt);
             assert_eq!(join(&path, "a").await.payload(), "x");
@@ -174,7 +174,7 @@ fn two_phase_commit() {
             let path = path("vote", pending);
             let transaction = Transaction::begin(session(), &path, "x", &["a"]).await.unwrap();
             let mut site = join(&path, "a").await;
-            let attempt = cut(&seat, pending, site.vote(Vote::Commit)).await;
+            let attempt = cut(&context, pending, site.vote(Vote::Commit)).await;
             assert_eq!(site.vote(Vote::Commit).await, Ok(Ok(Vote::Commit)));
             assert_eq!(transaction.decide(None).await, Ok(Outcome::Committed));
             attempt.has_later()
@@ -185,12 +185,12 @@ fn two_phase_commit() {
             let transaction = Transaction::begin(session(), &path, "x", &["a"]).await.unwrap();
             let mut site = join(&path, "a").await;
             site.vote(Vote::Commit).await.unwrap().unwrap();
-            let decides = cut(&seat, pending, transaction.decide(None)).await.has_later();
+            let decides = cut(&context, pending, transaction.decide(None)).await.has_later();
             assert_eq!(transaction.decide(None).await, Ok(Outcome::Committed));
             assert_eq!(site.outcome().await, Ok(Outcome::Committed));
-            let acknowledges = cut(&seat, pending, site.acknowledge(Outcome::Committed)).await.has_later();
+            let acknowledges = cut(&context, pending, site.acknowledge(Outcome::Committed)).await.has_later();
             join(&path, "a").await.acknowledge(Outcome::Committed).await.unwrap().unwrap();
-            let finishes = cut(&seat, pending, transaction.finish()).await.has_later();
+            let finishes = cut(&context, pending, transaction.finish()).await.has_later();
             if let Some(left) = Transaction::open(session(), &path).await.unwrap() {
                 left.finish().await.unwrap();
             }
@@ -209,9 +209,9 @@ fn two_phase_commit() {
             a.acknowledge(Outcome::Committed).await.unwrap().unwrap();
             transaction.dismiss("b").await.unwrap();
             let again = Transaction::open(session(), &path).await.unwrap().unwrap();
-            let finishes = cut(&seat, pending, transaction.finish()).await.has_later();
+            let finishes = cut(&context, pending, transaction.finish()).await.has_later();
             again.finish().await.unwrap();
-            let acknowledges = cut(&seat, pending, b.acknowledge(Outcome::Committed)).await.has_later();
+            let acknowledges = cut(&context, pending, b.acknowledge(Outcome::Committed)).await.has_later();
             if let Some(left) = Transaction::open(session(), &path).await.unwrap() {
                 join(&path, "b").await.acknowledge(Outcome::Committed).await.unwrap().unwrap();
                 left.finish().await.unwrap();

@@ -22,14 +22,14 @@ use zoolet_recipes::{
     Group, Holding, Latch, Lock, Names, Notification, Outcome, Participant, ParticipantLog, Permit, Preference, Queue,
     ReadWriteLock, Record, Reset, RollingRestart, Semaphore, Transaction, Vote,
 };
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Seat, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 /// Bound on the pending polls of a call that does not wait for other participants.
 const POLLS_MAX: u64 = 100;
 /// A call that is still pending after this time waits for other participants.
 const RESTS: Duration = Duration::from_secs(2);
 
-type Desk = Seat<String>;
+type Desk = ClientContext<String>;
 
 /// Outcome of a call that was to be dropped.
 enum Cut<T> {
@@ -46,8 +46,8 @@ impl<T> Cut<T> {
     }
 }
 
-async fn cut<W: Future>(seat: &Desk, pending: u64, call: W) -> Cut<W::Output> {
-    match within(seat, RESTS, cut_at(pending, call)).await {
+async fn cut<W: Future>(context: &Desk, pending: u64, call: W) -> Cut<W::Output> {
+    match within(context, RESTS, cut_at(pending, call)).await {
         Some(Some(output)) => Cut::Ready(output),
         Some(None) => Cut::Dropped,
         None => Cut::Waited,
@@ -55,8 +55,8 @@ async fn cut<W: Future>(seat: &Desk, pending: u64, call: W) -> Cut<W::Output> {
 }
 
 /// Drops a call at this pending poll, whatever its outcome.
-async fn drop_at<W: Future>(seat: &Desk, pending: u64, call: W) {
-    cut(seat, pending, call).await.has_later();
+async fn drop_at<W: Future>(context: &Desk, pending: u64, call: W) {
+    cut(context, pending, call).await.has_later();
 }
 
 /// Calls `attempt` with each poll number from 0 on, while it reports later polls.
@@ -72,9 +72,9 @@ async fn at_every_poll(what: &str, mut attempt: impl AsyncFnMut(u64) -> bool) {
 
 /// Runs `body` with one client, and checks that nothing is left behind.
 fn each<W: Future<Output = ()>>(body: impl Fn(Desk) -> W + Copy + Sync + 'static) {
-    let live = move |seat: Desk| async move {
-        body(seat.clone()).await;
-        left_behind(&seat).await.into_iter().for_each(|path| seat.record(path));
+    let live = move |context: Desk| async move {
+        body(context.clone()).await;
+        left_behind(&context).await.into_iter().for_each(|path| context.record(path));
         Next::Done
     };
     run_seeds_of(4, |seed| Scenario::peaceful(seed, 1), live, nothing_left);
@@ -87,12 +87,12 @@ fn nothing_left(ran: &Ran<String>) -> Result<(), String> {
 /// Repeats an attempt until the znodes of a dropped attempt are cleared away.
 ///
 /// Panics after 5 s.
-async fn soon<T>(seat: &Desk, attempt: impl AsyncFn() -> Option<T>) -> T {
+async fn soon<T>(context: &Desk, attempt: impl AsyncFn() -> Option<T>) -> T {
     for _ in 0..100 {
         if let Some(value) = attempt().await {
             return value;
         }
-        seat.sleep(Duration::from_millis(50)).await;
+        context.sleep(Duration::from_millis(50)).await;
     }
     panic!("a dropped attempt has it for ever");
 }
@@ -100,17 +100,17 @@ async fn soon<T>(seat: &Desk, attempt: impl AsyncFn() -> Option<T>) -> T {
 pub(crate) const CLIENTS: usize = 4;
 
 /// Makes call number `which`, drops it at a drawn poll, and then repeats it until it is done.
-async fn call(seat: &Desk, which: u64) -> Result<(), Next> {
+async fn call(context: &Desk, which: u64) -> Result<(), Next> {
     let path = |what: &str| Path::new(format!("/dropped/{what}").into()).unwrap();
-    let session = || seat.session.clone();
-    let pending = seat.below(12);
+    let session = || context.session.clone();
+    let pending = context.below(12);
     // Names of this client alone: other clients would wait for calls that it drops.
-    let own = format!("{}.{}", seat.number, seat.life);
+    let own = format!("{}.{}", context.number, context.life);
     macro_rules! calls {
         ($call:expr) => {{
-            drop_at(seat, pending, $call).await;
-            while heard(seat, $call.await)?.is_none() {
-                seat.sleep(Duration::from_millis(200)).await;
+            drop_at(context, pending, $call).await;
+            while heard(context, $call.await)?.is_none() {
+                context.sleep(Duration::from_millis(200)).await;
             }
         }};
     }
@@ -146,8 +146,8 @@ async fn call(seat: &Desk, which: u64) -> Result<(), Next> {
             let queue = Queue::new(session(), &path("queue")).unwrap();
             // Items of dropped puts stay. A client in its server's process makes so many puts that
             // the queue would become full.
-            while heard(seat, queue.size().await)?.is_some_and(|items| items > 100) {
-                heard(seat, queue.take().await)?;
+            while heard(context, queue.size().await)?.is_some_and(|items| items > 100) {
+                heard(context, queue.take().await)?;
             }
             // The take below and its dropped attempt remove two items at most.
             calls!(queue.put("item"));
@@ -165,7 +165,7 @@ async fn call(seat: &Desk, which: u64) -> Result<(), Next> {
         }
         9 => {
             let gate = RollingRestart::new(session(), &path("restarts"), 2).unwrap();
-            let name = format!("box-{}", seat.number);
+            let name = format!("box-{}", context.number);
             calls!(gate.begin(&name));
             calls!(gate.done(&name));
         }
@@ -179,18 +179,18 @@ async fn call(seat: &Desk, which: u64) -> Result<(), Next> {
             let handle = EventHandle::new(session(), &path(&format!("handle-{own}")), Reset::Auto);
             calls!(handle.set());
             // The dropped call may have used the signal up.
-            drop_at(seat, pending, handle.wait()).await;
+            drop_at(context, pending, handle.wait()).await;
             calls!(handle.set());
-            while heard(seat, handle.wait().await)?.is_none() {
-                seat.sleep(Duration::from_millis(200)).await;
+            while heard(context, handle.wait().await)?.is_none() {
+                context.sleep(Duration::from_millis(200)).await;
             }
         }
         12 => {
             let group = Group::new(session(), &path("group"));
             let mut member = group.member(&own, "here").unwrap();
-            drop_at(seat, pending, member.put()).await;
-            while heard(seat, member.put().await)?.is_none() {
-                seat.sleep(Duration::from_millis(200)).await;
+            drop_at(context, pending, member.put()).await;
+            while heard(context, member.put().await)?.is_none() {
+                context.sleep(Duration::from_millis(200)).await;
             }
         }
         _ => {
@@ -204,19 +204,19 @@ async fn call(seat: &Desk, which: u64) -> Result<(), Next> {
 
 const CALLS: u64 = 14;
 
-pub(crate) async fn live(seat: Desk) -> Next {
+pub(crate) async fn live(context: Desk) -> Next {
     let mut rounds = 0;
-    while rounds < CALLS || seat.goes_on() {
+    while rounds < CALLS || context.goes_on() {
         // Each life makes every call, so it also returns the permit of a former life.
-        if let Err(next) = call(&seat, (rounds + 3 * seat.number as u64) % CALLS).await {
+        if let Err(next) = call(&context, (rounds + 3 * context.number as u64) % CALLS).await {
             return next;
         }
         // A client in its server's process waits for no network. Without a pause it would make most
         // of all calls.
-        seat.sleep(Duration::from_millis(seat.below(20))).await;
+        context.sleep(Duration::from_millis(context.below(20))).await;
         rounds += 1;
     }
-    left_behind(&seat).await.into_iter().for_each(|path| seat.record(path));
+    left_behind(&context).await.into_iter().for_each(|path| context.record(path));
     Next::Done
 }
 

@@ -4,11 +4,11 @@ use super::*;
 
 #[test]
 fn a_counter() {
-    each(async |seat| {
-        let counter = Counter::new(seat.session.clone(), &Path::from_static("/count"));
+    each(async |context| {
+        let counter = Counter::new(context.session.clone(), &Path::from_static("/count"));
         at_every_poll("add", async |pending| {
             let before = counter.value().await.unwrap();
-            let attempt = cut(&seat, pending, counter.add(1)).await;
+            let attempt = cut(&context, pending, counter.add(1)).await;
             let value = counter.add(1).await.unwrap();
             let is_done = matches!(attempt, Cut::Ready(_));
             assert!(value == before + 1 || !is_done && value == before, "{before} and then {value}");
@@ -17,7 +17,7 @@ fn a_counter() {
         .await;
         at_every_poll("compare_and_set", async |pending| {
             let before = counter.value().await.unwrap();
-            let attempt = cut(&seat, pending, counter.compare_and_set(before, before + 5)).await;
+            let attempt = cut(&context, pending, counter.compare_and_set(before, before + 5)).await;
             let value = counter.add(1).await.unwrap();
             assert!(value == before || value == before + 5, "{before} and then {value}");
             attempt.has_later()
@@ -30,11 +30,11 @@ fn a_counter() {
 /// `queue::an_attempt_that_is_dropped_at_any_poll_leaves_its_item_in_the_order`.
 #[test]
 fn a_queue() {
-    each(async |seat| {
-        let queue = Queue::new(seat.session.clone(), &Path::from_static("/jobs")).unwrap();
+    each(async |context| {
+        let queue = Queue::new(context.session.clone(), &Path::from_static("/jobs")).unwrap();
         at_every_poll("put", async |pending| {
             let before = queue.size().await.unwrap();
-            let attempt = cut(&seat, pending, queue.put("item")).await;
+            let attempt = cut(&context, pending, queue.put("item")).await;
             queue.put("item").await.unwrap();
             let there = queue.size().await.unwrap() - before;
             assert!(there == 2 || there == 1 && !matches!(attempt, Cut::Ready(_)), "{there}");
@@ -46,7 +46,7 @@ fn a_queue() {
         }
         at_every_poll("complete", async |pending| {
             let before = queue.size().await.unwrap();
-            let attempt = cut(&seat, pending, queue.claim().await.unwrap().complete([])).await;
+            let attempt = cut(&context, pending, queue.claim().await.unwrap().complete([])).await;
             queue.claim().await.unwrap().complete([]).await.unwrap();
             let gone = before - queue.size().await.unwrap();
             assert!(gone == 2 || gone == 1 && !matches!(attempt, Cut::Ready(_)), "{gone}");
@@ -55,7 +55,7 @@ fn a_queue() {
         .await;
         at_every_poll("bury", async |pending| {
             let before = queue.size().await.unwrap();
-            let attempt = cut(&seat, pending, queue.claim().await.unwrap().bury()).await;
+            let attempt = cut(&context, pending, queue.claim().await.unwrap().bury()).await;
             queue.claim().await.unwrap().bury().await.unwrap();
             let gone = before - queue.size().await.unwrap();
             assert!(gone == 2 || gone == 1 && !matches!(attempt, Cut::Ready(_)), "{gone}");
@@ -67,27 +67,27 @@ fn a_queue() {
 
 #[test]
 fn names_and_members() {
-    each(async |seat| {
-        let names = Names::new(seat.session.clone(), &Path::from_static("/names"));
+    each(async |context| {
+        let names = Names::new(context.session.clone(), &Path::from_static("/names"));
         at_every_poll("claim", async |pending| {
-            let attempt = cut(&seat, pending, names.claim("a", "here")).await;
+            let attempt = cut(&context, pending, names.claim("a", "here")).await;
             let has_later = attempt.has_later();
             drop(attempt);
-            drop(soon(&seat, async || names.claim("a", "there").await.unwrap()).await);
+            drop(soon(&context, async || names.claim("a", "there").await.unwrap()).await);
             has_later
         })
         .await;
         at_every_poll("bind", async |pending| {
-            let attempt = cut(&seat, pending, names.bind(&format!("b-{pending}"), "here")).await;
+            let attempt = cut(&context, pending, names.bind(&format!("b-{pending}"), "here")).await;
             let is_new = names.bind(&format!("b-{pending}"), "here").await.unwrap();
             assert!(!(is_new && matches!(attempt, Cut::Ready(_))));
             attempt.has_later()
         })
         .await;
-        let group = Group::new(seat.session.clone(), &Path::from_static("/group"));
+        let group = Group::new(context.session.clone(), &Path::from_static("/group"));
         at_every_poll("put", async |pending| {
             let mut member = group.member("m", "here").unwrap();
-            let attempt = cut(&seat, pending, member.put()).await;
+            let attempt = cut(&context, pending, member.put()).await;
             member.put().await.unwrap();
             assert_eq!(group.members().await.unwrap().len(), 1);
             attempt.has_later()
@@ -95,9 +95,9 @@ fn names_and_members() {
         .await;
         at_every_poll("put and gone", async |pending| {
             let mut member = group.member("m", "here").unwrap();
-            let has_later = cut(&seat, pending, member.put()).await.has_later();
+            let has_later = cut(&context, pending, member.put()).await.has_later();
             drop(member);
-            soon(&seat, async || group.members().await.unwrap().is_empty().then_some(())).await;
+            soon(&context, async || group.members().await.unwrap().is_empty().then_some(())).await;
             has_later
         })
         .await;
@@ -106,8 +106,8 @@ fn names_and_members() {
 
 #[test]
 fn what_others_say() {
-    each(async |seat| {
-        let (session, root) = (&seat.session, Path::from_static("/plan"));
+    each(async |context| {
+        let (session, root) = (&context.session, Path::from_static("/plan"));
         session.create(&root, None).await.unwrap();
         let mut number = 0;
         let mut cache = ChildrenCache::new(session.clone(), &root).await.unwrap();
@@ -119,8 +119,8 @@ fn what_others_say() {
             let child = Path::new(format!("/plan/{number}").into()).unwrap();
             session.create(&child, Some(Bytes::from_static(b"x"))).await.unwrap();
             session.set(&root, Some(Bytes::from(format!("{number}"))), zoolet_session::Version::Any).await.unwrap();
-            let attempt = cut(&seat, pending, cache.next()).await;
-            let has_later = attempt.has_later() | cut(&seat, pending, plan.next()).await.has_later();
+            let attempt = cut(&context, pending, cache.next()).await;
+            let has_later = attempt.has_later() | cut(&context, pending, plan.next()).await.has_later();
             // Later calls report what the dropped calls have not reported.
             while cache.child(&number.to_string()).is_none() {
                 assert_ne!(cache.next().await.unwrap(), Change::Gap);

@@ -103,9 +103,9 @@ fn measure(data: &Path, tell: &mut Tell<'_>) -> Result<(), Stopped> {
             mebibytes(FREE_MIN)
         ))
     })?;
-    let told = Teller { tell };
+    let teller = Teller { tell };
     let place = Event::Place { file_system, free_bytes: room, plan, directory: directory.clone() };
-    write(&disk, file_system.strategy(), plan, told, &place).map_err(|error| match error {
+    write(&disk, file_system.strategy(), plan, teller, &place).map_err(|error| match error {
         Error::NobodyListens => Stopped::NobodyListens,
         Error::Disk(error) => failed(error),
     })
@@ -203,26 +203,26 @@ fn write(
     disk: &dyn Disk,
     strategy: Strategy,
     plan: Plan,
-    mut told: Teller<'_, '_>,
+    mut teller: Teller<'_, '_>,
     place: &Event,
 ) -> Result<(), Error> {
     let named = Named::create(disk)?;
-    told.tell(place)?;
+    teller.tell(place)?;
     let mut noise = Noise::new();
-    told.tell(&Event::Began(Phase::LayingOut))?;
+    teller.tell(&Event::Began(Phase::LayingOut))?;
     // The log too makes a segment's name durable before it uses the segment.
     named.file.sync()?;
     disk.sync_directory()?;
-    let laid_out = lay_out(&*named.file, plan, &mut noise, &mut told)?;
-    told.tell(&Event::Began(Phase::Syncing))?;
-    sync_blocks(&*named.file, Blocks { laid_out, strategy, most: plan.syncs }, &mut noise, &mut told)?;
-    told.tell(&Event::Began(Phase::Removing))?;
+    let laid_out = lay_out(&*named.file, plan, &mut noise, &mut teller)?;
+    teller.tell(&Event::Began(Phase::Syncing))?;
+    sync_blocks(&*named.file, Blocks { laid_out, strategy, most: plan.syncs }, &mut noise, &mut teller)?;
+    teller.tell(&Event::Began(Phase::Removing))?;
     drop(named);
     Ok(())
 }
 
 /// Lays the file out and returns its bytes; times only writing and syncing.
-fn lay_out(file: &dyn DiskFile, plan: Plan, noise: &mut Noise, told: &mut Teller<'_, '_>) -> Result<u64, Error> {
+fn lay_out(file: &dyn DiskFile, plan: Plan, noise: &mut Noise, teller: &mut Teller<'_, '_>) -> Result<u64, Error> {
     let mut chunk = vec![0; CHUNK as usize];
     let sync_every = (plan.laid_out_bytes / SYNCS_WHILE_LAYING_OUT).next_multiple_of(CHUNK).max(CHUNK);
     let (began, mut written, mut took) = (Instant::now(), 0, Duration::ZERO);
@@ -236,11 +236,11 @@ fn lay_out(file: &dyn DiskFile, plan: Plan, noise: &mut Noise, told: &mut Teller
             file.sync()?;
         }
         took += began.elapsed();
-        told.tell(&Event::LaidOut { bytes: written, us: micros(took) })?;
+        teller.tell(&Event::LaidOut { bytes: written, us: micros(took) })?;
     }
     let began = Instant::now();
     file.sync()?;
-    told.tell(&Event::LaidOut { bytes: written, us: micros(took + began.elapsed()) })?;
+    teller.tell(&Event::LaidOut { bytes: written, us: micros(took + began.elapsed()) })?;
     Ok(written)
 }
 
@@ -251,7 +251,12 @@ struct Blocks {
     most: u64,
 }
 
-fn sync_blocks(file: &dyn DiskFile, blocks: Blocks, noise: &mut Noise, told: &mut Teller<'_, '_>) -> Result<(), Error> {
+fn sync_blocks(
+    file: &dyn DiskFile,
+    blocks: Blocks,
+    noise: &mut Noise,
+    teller: &mut Teller<'_, '_>,
+) -> Result<(), Error> {
     let (mut block, began) = (vec![0; BLOCK as usize], Instant::now());
     for number in 0..blocks.most {
         if number > 0 && began.elapsed() >= SYNCING_MAX {
@@ -265,7 +270,7 @@ fn sync_blocks(file: &dyn DiskFile, blocks: Blocks, noise: &mut Noise, told: &mu
         let began = Instant::now();
         file.write_at(place, &block)?;
         file.sync()?;
-        told.tell(&Event::Synced { us: micros(began.elapsed()) })?;
+        teller.tell(&Event::Synced { us: micros(began.elapsed()) })?;
     }
     Ok(())
 }
@@ -320,8 +325,8 @@ mod tests {
 
         fn write(&self, strategy: Strategy, plan: Plan, tell: &mut Tell<'_>) -> Result<(), Error> {
             let disk = FsDisk::shared(&self.0).unwrap();
-            let told = Teller { tell };
-            write(&disk, strategy, plan, told, &Event::Began(Phase::Preparing))
+            let teller = Teller { tell };
+            write(&disk, strategy, plan, teller, &Event::Began(Phase::Preparing))
         }
     }
 
@@ -368,13 +373,13 @@ mod tests {
     #[test]
     fn a_writer_that_nobody_listens_to_removes_its_file_and_ends() {
         let scratch = Scratch::new("gone");
-        for told in 0..8 {
-            let mut left = told;
+        for lines in 0..8 {
+            let mut left = lines;
             let written = scratch.write(Strategy::Append, SMALL, &mut |_| {
                 left -= 1;
                 if left < 0 { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
             });
-            assert!(matches!(written, Err(Error::NobodyListens)) && scratch.names().is_empty(), "after {told} lines");
+            assert!(matches!(written, Err(Error::NobodyListens)) && scratch.names().is_empty(), "after {lines} lines");
         }
     }
 

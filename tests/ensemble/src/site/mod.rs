@@ -6,7 +6,7 @@ mod server;
 mod subnet;
 
 pub use config::Place;
-use server::Surroundings;
+use server::Launch;
 pub use server::{Role, Server, Status, copy_all};
 pub use subnet::Subnet;
 
@@ -155,8 +155,8 @@ impl Site {
             let config = write_files(&plan, place, &places, &directory)?;
             let environment = plan.environment.get(&place.id).cloned().unwrap_or_default();
             let starter = plan.starter.clone();
-            let surroundings = Surroundings { namespace: namespace(place.id), environment, starter };
-            servers.push(Server::new(plan.product.clone(), place.clone(), config, surroundings));
+            let launch = Launch { namespace: namespace(place.id), environment, starter };
+            servers.push(Server::new(plan.product.clone(), place.clone(), config, launch));
         }
         Ok(Self { plan, servers, relay, cables, directory, _subnet: subnet })
     }

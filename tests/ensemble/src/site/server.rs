@@ -40,8 +40,8 @@ pub struct Status {
     pub zxid: u64,
 }
 
-/// Surroundings of a server's process.
-pub(super) struct Surroundings {
+/// How a server's process is launched.
+pub(super) struct Launch {
     /// Its network namespace, if it has one.
     pub(super) namespace: Option<String>,
     /// Extra environment variables.
@@ -58,15 +58,15 @@ pub struct Server {
     config: PathBuf,
     /// Log file with the output of all its processes.
     pub log: PathBuf,
-    surroundings: Surroundings,
+    launch: Launch,
     child: Option<Child>,
     is_frozen: bool,
 }
 
 impl Server {
-    pub(super) fn new(product: Product, place: Place, config: PathBuf, surroundings: Surroundings) -> Self {
+    pub(super) fn new(product: Product, place: Place, config: PathBuf, launch: Launch) -> Self {
         let log = config.with_extension("log");
-        Self { place, product, config, log, surroundings, child: None, is_frozen: false }
+        Self { place, product, config, log, launch, child: None, is_frozen: false }
     }
 
     /// Returns the path of its configuration file.
@@ -87,9 +87,9 @@ impl Server {
         if self.child.is_some() {
             return Err(format!("server {} runs", self.place.id));
         }
-        let mut command = started_by(&self.surroundings.starter, self.product.command(&self.config)?);
-        command.envs(self.surroundings.environment.iter().map(|(name, value)| (name, value)));
-        if let Some(namespace) = &self.surroundings.namespace {
+        let mut command = started_by(&self.launch.starter, self.product.command(&self.config)?);
+        command.envs(self.launch.environment.iter().map(|(name, value)| (name, value)));
+        if let Some(namespace) = &self.launch.namespace {
             // `ip` becomes the server.
             let starter = ["ip", "netns", "exec", namespace].map(OsString::from);
             command = started_by(&starter, command);

@@ -3,7 +3,7 @@
 use super::Links;
 use super::closing::{self, refusal_line};
 use super::greeting::Failed;
-use super::places::{Knock, Place, Places};
+use super::handshake_limit::{Decision, HandshakeLimit, HandshakePermit};
 use crate::peer::trust::Refused;
 use quinn::{ConnectionError, Incoming, ServerConfig};
 use std::mem;
@@ -38,12 +38,12 @@ pub(super) fn bound(server: &mut ServerConfig) {
 
 /// Accepts connections, for ever.
 pub(super) async fn run(links: Arc<Links>) {
-    let places = Arc::new(Places::default());
+    let limit = Arc::new(HandshakeLimit::default());
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
             incoming = links.endpoint.accept() => match incoming {
-                Some(incoming) => open(&links, &places, incoming, &mut tasks),
+                Some(incoming) => open(&links, &limit, incoming, &mut tasks),
                 None => return,
             },
             Some(ended) = tasks.join_next() => if let Err(failed) = ended {
@@ -53,7 +53,7 @@ pub(super) async fn run(links: Arc<Links>) {
     }
 }
 
-fn open(links: &Arc<Links>, places: &Arc<Places>, incoming: Incoming, tasks: &mut JoinSet<()>) {
+fn open(links: &Arc<Links>, limit: &Arc<HandshakeLimit>, incoming: Incoming, tasks: &mut JoinSet<()>) {
     let remote = incoming.remote_address();
     let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
     if let Err(refused) = links.gate.check_address(remote) {
@@ -61,11 +61,11 @@ fn open(links: &Arc<Links>, places: &Arc<Places>, incoming: Incoming, tasks: &mu
         return incoming.refuse();
     }
     let is_members = links.members().any(|member| member.is_found_at(remote));
-    match places.knock(remote, is_members, incoming.remote_address_validated(), Instant::now()) {
-        Knock::Heard(place) => drop(tasks.spawn(hear(links.clone(), incoming, remote, place))),
+    match limit.decide(remote, is_members, incoming.remote_address_validated(), Instant::now()) {
+        Decision::Heard(permit) => drop(tasks.spawn(hear(links.clone(), incoming, remote, permit))),
         // quinn always allows a retry to an address that is not validated, so this cannot fail.
-        Knock::Retried => drop(incoming.retry()),
-        Knock::Ignored => {
+        Decision::Retried => drop(incoming.retry()),
+        Decision::Ignored => {
             // All share one rate limit: an unvalidated address may be forged.
             let line = format!("{remote} and others start too many handshakes: some are ignored");
             links.of_strangers.warn("ignored", &line);
@@ -74,7 +74,7 @@ fn open(links: &Arc<Links>, places: &Arc<Places>, incoming: Incoming, tasks: &mu
     }
 }
 
-async fn hear(links: Arc<Links>, incoming: Incoming, remote: SocketAddr, place: Place) {
+async fn hear(links: Arc<Links>, incoming: Incoming, remote: SocketAddr, permit: HandshakePermit) {
     let who = remote.to_string();
     let connecting = match incoming.accept() {
         Ok(connecting) => connecting,
@@ -92,7 +92,7 @@ async fn hear(links: Arc<Links>, incoming: Incoming, remote: SocketAddr, place: 
         }
     });
     let result = heard.await;
-    mem::drop(place);
+    mem::drop(permit);
     match result {
         Ok(Ok(proven)) => {
             let (connection, from) = (proven.connection.clone(), proven.hello.from);

@@ -25,7 +25,7 @@ use super::greeting::{self, Failed, Proven};
 use super::link::Link;
 use super::members::Member;
 use super::{Links, life};
-use crate::peer::trust::{Refused, Why};
+use crate::peer::trust::{RefusalReason, Refused};
 use std::sync::Arc;
 use zoolet_machine::Event;
 use zoolet_model::ServerId;
@@ -47,7 +47,7 @@ impl Links {
             // The dialler's address list is wrong. Only this answer tells it which server is here.
             // The result does not matter, because the connection is refused in any case.
             let _ = self.answer(&mut proven).await;
-            return Err(proven.guest.refuse(Some(proven.hello.from), Why::AsksForAnother { wanted }).into());
+            return Err(proven.guest.refuse(Some(proven.hello.from), RefusalReason::AsksForAnother { wanted }).into());
         }
         let Some(member) = self.member(proven.hello.from).cloned() else {
             Closing::NoMember.close(&proven.connection, "");
@@ -55,34 +55,34 @@ impl Links {
             let line = format!(
                 "{remote} is server {id}, which is not in this server's configuration: use the same file on every server"
             );
-            self.notices.warn(("no member", id), &line);
+            self.warnings.warn(("no member", id), &line);
             return Ok(());
         };
         let decides = self.decides(&member);
-        let door = member.door().await;
+        let deciding = member.lock_decision().await;
         if self.verdict(&member, &proven).await? == Verdict::Duplicate {
             self.turn_away(member.id, &proven);
             return Ok(());
         }
-        // The decider keeps the member's `door` locked while it answers, so it judges one
+        // The decider keeps the member's `deciding` locked while it answers, so it judges one
         // connection at a time. The other server must not: the decider may be dialling, and both
         // would wait.
-        let door = if decides {
+        let deciding = if decides {
             self.answer(&mut proven).await?;
-            door
+            deciding
         } else {
-            drop(door);
+            drop(deciding);
             self.answer(&mut proven).await?;
-            let door = member.door().await;
-            // Another connection may have become the link while `door` was unlocked.
+            let deciding = member.lock_decision().await;
+            // Another connection may have become the link while `deciding` was unlocked.
             if self.verdict(&member, &proven).await? == Verdict::Duplicate {
                 self.turn_away(member.id, &proven);
                 return Ok(());
             }
-            door
+            deciding
         };
         let linked = self.link(&member, proven).await;
-        drop(door);
+        drop(deciding);
         Ok(linked?)
     }
 
@@ -94,15 +94,15 @@ impl Links {
         who: &str,
     ) -> Result<(), Failed> {
         let decides = self.decides(member);
-        let early = if decides { Some(member.door().await) } else { None };
+        let early = if decides { Some(member.lock_decision().await) } else { None };
         if decides && member.link().is_some() {
             Closing::Duplicate.close(&connection, "");
             return Ok(());
         }
         let mut proven = self.greet(connection, who, member.id).await?;
-        let door = match early {
-            Some(door) => door,
-            None => member.door().await,
+        let deciding = match early {
+            Some(deciding) => deciding,
+            None => member.lock_decision().await,
         };
         if self.verdict(member, &proven).await? == Verdict::Duplicate {
             self.turn_away(member.id, &proven);
@@ -110,7 +110,7 @@ impl Links {
         }
         greeting::go(&mut proven).await?;
         let linked = self.link(member, proven).await;
-        drop(door);
+        drop(deciding);
         Ok(linked?)
     }
 
@@ -138,7 +138,7 @@ impl Links {
             return Ok(Verdict::Welcome);
         }
         let first = link.remote.to_string();
-        Err(proven.guest.refuse(Some(member.id), Why::LiveTwice { first }))
+        Err(proven.guest.refuse(Some(member.id), RefusalReason::LiveTwice { first }))
     }
 
     /// Refuses a key that is live under another id.
@@ -149,7 +149,7 @@ impl Links {
         match others.find(|link| link.key == proven.key()) {
             Some(link) => {
                 let first = format!("{} (server {})", link.remote, link.peer.as_u8());
-                Err(proven.guest.refuse(Some(member.id), Why::LiveTwice { first }))
+                Err(proven.guest.refuse(Some(member.id), RefusalReason::LiveTwice { first }))
             }
             None => Ok(()),
         }
@@ -173,8 +173,8 @@ impl Links {
             Closing::Duplicate.close(&before.connection, "");
             member.unlinked().await;
         }
-        // `door` covers only this member, so the same key may have been linked as another member
-        // meanwhile. Nothing awaits from here on.
+        // `deciding` covers only this member, so the same key may have been linked as another
+        // member meanwhile. Nothing awaits from here on.
         self.judge_key(member, &proven)?;
         if proven.connection.close_reason().is_some() {
             self.turn_away(member.id, &proven);

@@ -1,7 +1,7 @@
 //! Close codes of connections, and their explanation for the operator.
 
 use super::Links;
-use crate::peer::trust::{Refused, Why, close_code};
+use crate::peer::trust::{RefusalReason, Refused, close_code};
 use quinn::{ApplicationClose, Connection, ConnectionError, VarInt};
 use std::net::SocketAddr;
 use zoolet_model::ServerId;
@@ -70,7 +70,7 @@ impl Closing {
 /// Only a proved peer gets a text with the code: the address of the live server with its id.
 pub(super) fn refuse(connection: &Connection, refused: &Refused) {
     let text = match &refused.why {
-        Why::LiveTwice { first } => first.as_str(),
+        RefusalReason::LiveTwice { first } => first.as_str(),
         _ => "",
     };
     close(connection, refused.close_code(), text);

@@ -5,7 +5,7 @@ use super::closing::{self, Closing, refusal_line};
 use super::greeting::Failed;
 use super::life::LASTING;
 use super::members::Member;
-use crate::peer::trust::{Gate, Why};
+use crate::peer::trust::{Gate, RefusalReason};
 use quinn::{Connecting, ConnectionError, Endpoint};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -138,7 +138,7 @@ async fn try_address(links: &Arc<Links>, member: &Arc<Member>, name: &str, addre
         Ok(Err(Failed::Over(error))) => links.note_end(member, name, &error),
         Ok(Err(Failed::Refused(refused))) => {
             closing::refuse(&connection, &refused);
-            if matches!(refused.why, Why::AnswersForAnother { .. }) {
+            if matches!(refused.why, RefusalReason::AnswersForAnother { .. }) {
                 return Outcome::Another(refused.to_string());
             }
             links.note_refusal(member, refused.to_string());
@@ -206,7 +206,7 @@ impl Links {
     }
 
     fn note_refusal(&self, member: &Member, line: String) {
-        self.notices.warn((member.id, &line), &line);
+        self.warnings.warn((member.id, &line), &line);
         self.table.refused(member.id, line);
     }
 }

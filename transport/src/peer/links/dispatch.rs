@@ -40,7 +40,7 @@ impl Links {
             match instruction {
                 Instruction::Send { peer, link, message } => {
                     let Some(link) = self.find(peer, link) else { continue };
-                    link.say(&message, &self.notices);
+                    link.say(&message, &self.warnings);
                     if touched.iter().all(|other| other.id != link.id) {
                         touched.push(link);
                     }
@@ -81,7 +81,7 @@ impl Links {
     /// same way.
     pub(super) fn warn_of_link(&self, link: &Link, cause: &'static str, what: &str) {
         let line = format!("the link to server {} at {} is closed: {what}", link.peer.as_u8(), link.remote);
-        self.notices.warn((link.peer, cause), &line);
+        self.warnings.warn((link.peer, cause), &line);
         self.table.closed(link.peer, line);
     }
 }

@@ -11,7 +11,7 @@
 
 use super::{Links, quic};
 use crate::peer::codec::{CodecError, Hello, MINOR_VERSION, Opening};
-use crate::peer::trust::{Guest, PublicKey, Refused, Why};
+use crate::peer::trust::{Guest, PublicKey, RefusalReason, Refused};
 use bytes::{Bytes, BytesMut};
 use quinn::{Connection, ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, WriteError};
 use std::net::SocketAddr;
@@ -98,7 +98,7 @@ impl Unheard {
     fn by(self, guest: &Guest) -> Failed {
         match self {
             Self::Over(error) => Failed::Over(error),
-            Self::Nonsense => Failed::Refused(guest.refuse(None, Why::NotUnderstood)),
+            Self::Nonsense => Failed::Refused(guest.refuse(None, RefusalReason::NotUnderstood)),
         }
     }
 }
@@ -127,7 +127,8 @@ impl Links {
     pub(super) async fn answer(&self, proven: &mut Proven) -> Result<(), Failed> {
         write(&mut proven.say, &self.hello(&proven.guest, proven.hello.from)).await?;
         let mut word = [0; 1];
-        let refused = |proven: &Proven| proven.guest.refuse(Some(proven.hello.from), Why::NotUnderstood).into();
+        let refused =
+            |proven: &Proven| proven.guest.refuse(Some(proven.hello.from), RefusalReason::NotUnderstood).into();
         match proven.hear.read_exact(&mut word).await {
             Ok(()) if word[0] == GO => Ok(()),
             Err(ReadExactError::ReadError(ReadError::ConnectionLost(error))) => Err(error.into()),
@@ -159,10 +160,12 @@ impl Links {
         self.gate.judge(guest, hello.from, &unproved(hello), hello.proof.as_ref())?;
         if hello.site != self.settings.site {
             let site = hello.site.clone();
-            return Err(guest.refuse(Some(hello.from), Why::AnotherSite { site, own: self.settings.site.clone() }));
+            return Err(
+                guest.refuse(Some(hello.from), RefusalReason::AnotherSite { site, own: self.settings.site.clone() })
+            );
         }
         if hello.from == self.settings.id {
-            return Err(guest.refuse(Some(hello.from), Why::OwnId));
+            return Err(guest.refuse(Some(hello.from), RefusalReason::OwnId));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 
 use super::lock;
 use super::members::Member;
-use super::notices::Notices;
+use super::warnings::Warnings;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -34,7 +34,7 @@ struct Known {
     addresses: Mutex<BTreeMap<ServerId, Vec<String>>>,
     /// Held while the file is written: the last writer stores the newest state.
     writing: Mutex<()>,
-    notices: Notices,
+    warnings: Warnings,
 }
 
 impl Hints {
@@ -43,7 +43,7 @@ impl Hints {
         let text = file.as_deref().map(fs::read).and_then(Result::ok).unwrap_or_default();
         let text = String::from_utf8_lossy(&text[..text.len().min(FILE_BYTES_MAX)]);
         let addresses = Mutex::new(parse(&text));
-        Self { file, known: Arc::new(Known { addresses, writing: Mutex::default(), notices: Notices::default() }) }
+        Self { file, known: Arc::new(Known { addresses, writing: Mutex::default(), warnings: Warnings::default() }) }
     }
 
     /// Returns a member's learned addresses, without the configured ones.
@@ -78,7 +78,7 @@ impl Hints {
         spawn_blocking(move || {
             if let Err(error) = known.write(&file) {
                 // A peer whose address keeps changing would otherwise repeat this line each time.
-                known.notices.warn(error.kind(), &format!("cannot write {}: {error}", file.display()));
+                known.warnings.warn(error.kind(), &format!("cannot write {}: {error}", file.display()));
             }
         });
     }

@@ -153,7 +153,7 @@ fn report(links: &Links, member: &Member, link: &Link, end: End) {
                 None => {}
             }
             if member.is_flapping() {
-                links.notices.warn((peer, "gone", why), &line);
+                links.warnings.warn((peer, "gone", why), &line);
             } else {
                 tracing::info!("{line}");
             }

@@ -2,9 +2,9 @@
 
 use super::greeting::Proven;
 use super::lock;
-use super::notices::Notices;
 use super::queue::{Room, SendQueue};
 use super::sending::Offers;
+use super::warnings::Warnings;
 use crate::peer::codec::{self, Opening, StreamLane};
 use crate::peer::trust::PublicKey;
 use bytes::BytesMut;
@@ -80,16 +80,16 @@ impl Link {
     }
 
     /// Sends a datagram at once, or queues a message until [`Link::flush`]. Failures go to
-    /// `notices`.
-    pub(super) fn say(&self, message: &PeerMessage, notices: &Notices) {
+    /// `warnings`.
+    pub(super) fn say(&self, message: &PeerMessage, warnings: &Warnings) {
         match message.lane() {
-            Lane::Datagram => self.say_at_once(message, notices),
+            Lane::Datagram => self.say_at_once(message, warnings),
             Lane::Log => self.log.put(message.bytes(), |bytes| codec::encode(message, bytes)),
             Lane::Forward => self.forward.put(message.bytes(), |bytes| codec::encode(message, bytes)),
         }
     }
 
-    fn say_at_once(&self, message: &PeerMessage, notices: &Notices) {
+    fn say_at_once(&self, message: &PeerMessage, warnings: &Warnings) {
         let mut bytes = BytesMut::new();
         codec::encode_datagram(message, &mut bytes);
         match self.connection.send_datagram(bytes.freeze()) {
@@ -98,7 +98,7 @@ impl Link {
             // The peer may accept no datagrams, or only shorter ones.
             Err(error) => {
                 let line = format!("cannot send a heartbeat to server {}: {error}", self.peer.as_u8());
-                notices.warn((self.peer, "heartbeat"), &line);
+                warnings.warn((self.peer, "heartbeat"), &line);
             }
         }
     }

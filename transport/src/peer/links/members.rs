@@ -28,7 +28,7 @@ pub(super) struct Member {
     /// Set if the last link ended before it counted as lasting.
     is_flapping: AtomicBool,
     /// Serializes the decisions about the member's link.
-    door: Mutex<()>,
+    deciding: Mutex<()>,
 }
 
 impl Member {
@@ -36,7 +36,7 @@ impl Member {
         let addresses = member.addresses.clone();
         let (link, found_at) = (watch::Sender::new(None), Default::default());
         let is_flapping = AtomicBool::new(false);
-        Self { id: member.id, addresses, dialling, link, found_at, is_flapping, door: Mutex::new(()) }
+        Self { id: member.id, addresses, dialling, link, found_at, is_flapping, deciding: Mutex::new(()) }
     }
 
     /// Records an address of the member, from a name lookup or a link.
@@ -64,7 +64,7 @@ impl Member {
         self.link.borrow().as_ref().filter(|link| link.id == id).cloned()
     }
 
-    /// Sets the member's link. The caller has locked `door`, and there is no link.
+    /// Sets the member's link. The caller has locked `deciding`, and there is no link.
     pub(super) fn on_linked(&self, link: Arc<Link>) {
         self.link.send_replace(Some(link));
     }
@@ -109,7 +109,7 @@ impl Member {
     }
 
     /// Waits for the right to decide about the member's link.
-    pub(super) async fn door(&self) -> MutexGuard<'_, ()> {
-        self.door.lock().await
+    pub(super) async fn lock_decision(&self) -> MutexGuard<'_, ()> {
+        self.deciding.lock().await
     }
 }

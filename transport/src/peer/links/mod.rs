@@ -4,14 +4,14 @@
 //! |---|---|
 //! | `quic` | settings of QUIC and of the socket |
 //! | `dial`, `names` | dials members without a link |
-//! | `accept`, `places` | accepts connections, and bounds the cost of unproved peers |
+//! | `accept`, `handshake_limit` | accepts connections, and bounds the cost of unproved peers |
 //! | `greeting` | the first messages of a connection, and their proofs |
 //! | `admission` | which connection becomes the link |
 //! | `link`, `life` | a link, and its tasks from PeerUp to PeerDown |
 //! | `queue` | bytes that wait to be written |
 //! | `dispatch` | routes instructions to their links |
 //! | `sending`, `receiving`, `rate` | snapshots |
-//! | `closing`, `notices` | close codes for peers, and lines for operators |
+//! | `closing`, `warnings` | close codes for peers, and lines for operators |
 //! | `hints` | learned addresses |
 
 mod accept;
@@ -21,18 +21,18 @@ mod dial;
 mod disk;
 mod dispatch;
 mod greeting;
+mod handshake_limit;
 mod hints;
 mod life;
 mod link;
 mod members;
 mod names;
-mod notices;
-mod places;
 mod queue;
 mod quic;
 mod rate;
 mod receiving;
 mod sending;
+mod warnings;
 
 pub(super) use link::LANES;
 pub(super) use quic::bind;
@@ -45,7 +45,6 @@ use closing::Closing;
 use hints::Hints;
 use members::Member;
 use names::Names;
-use notices::Notices;
 use queue::Room;
 use quinn::{Endpoint, TokioRuntime};
 use rate::Rate;
@@ -60,6 +59,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use warnings::Warnings;
 use zoolet_machine::seam::peer::LinkId;
 use zoolet_machine::{Budget, Event};
 use zoolet_model::ServerId;
@@ -79,10 +79,10 @@ pub(super) struct Links {
     budget: Arc<Budget>,
     names: Names,
     /// Lines about members.
-    notices: Notices,
+    warnings: Warnings,
     /// Lines about unproved peers. Separate, so that a flood of them cannot crowd out a member's
     /// line.
-    of_strangers: Notices,
+    of_strangers: Warnings,
     hints: Hints,
     members: BTreeMap<ServerId, Arc<Member>>,
     links_begun: AtomicU64,
@@ -124,8 +124,8 @@ impl Links {
             table,
             budget,
             names: Names::default(),
-            notices: Notices::default(),
-            of_strangers: Notices::default(),
+            warnings: Warnings::default(),
+            of_strangers: Warnings::default(),
             hints: Hints::read(settings.hints.clone()),
             members,
             links_begun: AtomicU64::new(0),

@@ -11,7 +11,7 @@ use super::identity::Identity;
 use super::pins::Pins;
 use super::proof::{self, Exporter, PROOF_BYTES};
 use super::public_key::PublicKey;
-use super::refusal::{Refused, Why};
+use super::refusal::{RefusalReason, Refused};
 use super::site_key::SiteKey;
 use super::tls::{self, Admitted, RawKeys};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -77,12 +77,12 @@ impl Guest {
     }
 
     /// Returns a refusal of this peer. Pass `claimed` only after the peer has proved itself.
-    pub fn refuse(&self, claimed: Option<ServerId>, why: Why) -> Refused {
+    pub fn refuse(&self, claimed: Option<ServerId>, why: RefusalReason) -> Refused {
         Refused { who: self.who.clone(), claimed, why, is_known: claimed.is_some() || self.dialled.is_some() }
     }
 
     /// Returns a refusal of a peer that did not prove its claim.
-    fn refuse_claim(&self, claimed: ServerId, why: Why) -> Refused {
+    fn refuse_claim(&self, claimed: ServerId, why: RefusalReason) -> Refused {
         Refused { is_known: self.dialled.is_some(), ..self.refuse(Some(claimed), why) }
     }
 }
@@ -167,10 +167,16 @@ impl Gate {
     /// Checks whether a peer at this address may be answered at all. Call it before any answer.
     ///
     /// # Errors
-    /// [`Why::NotLoopback`]: only this machine is trusted, and the address is on another one.
+    /// [`RefusalReason::NotLoopback`]: only this machine is trusted, and the address is on another
+    /// one.
     pub fn check_address(&self, address: SocketAddr) -> Result<(), Refused> {
         if matches!(self.trust, Trust::Loopback) && !address.ip().to_canonical().is_loopback() {
-            return Err(Refused { who: address.to_string(), claimed: None, why: Why::NotLoopback, is_known: false });
+            return Err(Refused {
+                who: address.to_string(),
+                claimed: None,
+                why: RefusalReason::NotLoopback,
+                is_known: false,
+            });
         }
         Ok(())
     }
@@ -182,22 +188,22 @@ impl Gate {
     /// # Errors
     /// The peer is refused before anything is sent to it:
     ///
-    /// - [`Why::NotLoopback`]: see [`Gate::check_address`].
-    /// - [`Why::NoKey`]: it shows no usable key.
-    /// - [`Why::OwnKey`]: it shows this server's own key.
+    /// - [`RefusalReason::NotLoopback`]: see [`Gate::check_address`].
+    /// - [`RefusalReason::NoKey`]: it shows no usable key.
+    /// - [`RefusalReason::OwnKey`]: it shows this server's own key.
     pub fn meet(&self, connection: &Connection, who: &str, dialled: Option<ServerId>) -> Result<Guest, Refused> {
         self.check_address(connection.remote_address())?;
         let refused = |why| Refused { who: who.to_owned(), claimed: None, why, is_known: dialled.is_some() };
-        let certificate = shown(connection).ok_or_else(|| refused(Why::NoKey))?;
+        let certificate = shown(connection).ok_or_else(|| refused(RefusalReason::NoKey))?;
         let key = match &self.trust {
             Trust::Ca(_) => Authority::key_of(&certificate),
             Trust::Loopback | Trust::Site(_) | Trust::Pinned => PublicKey::from_spki(&certificate),
         };
-        let key = key.ok_or_else(|| refused(Why::NoKey))?;
+        let key = key.ok_or_else(|| refused(RefusalReason::NoKey))?;
         if key == self.public_key() {
-            return Err(refused(Why::OwnKey));
+            return Err(refused(RefusalReason::OwnKey));
         }
-        let exporter = Exporter::of(connection).ok_or_else(|| refused(Why::NoKey))?;
+        let exporter = Exporter::of(connection).ok_or_else(|| refused(RefusalReason::NoKey))?;
         let side = if connection.side().is_client() { Side::Server } else { Side::Client };
         Ok(Guest { who: who.to_owned(), dialled, side, key, certificate, exporter })
     }
@@ -229,7 +235,7 @@ impl Gate {
         self.judge_trust(guest, claimed, hello, proof).map_err(|why| guest.refuse_claim(claimed, why))?;
         self.judge_pins(guest, claimed)
             .and_then(|()| match guest.dialled {
-                Some(dialled) if dialled != claimed => Err(Why::AnswersForAnother { dialled }),
+                Some(dialled) if dialled != claimed => Err(RefusalReason::AnswersForAnother { dialled }),
                 _ => Ok(()),
             })
             .map_err(|why| guest.refuse(Some(claimed), why))
@@ -241,28 +247,28 @@ impl Gate {
         claimed: ServerId,
         hello: &[u8],
         proof: Option<&[u8; PROOF_BYTES]>,
-    ) -> Result<(), Why> {
+    ) -> Result<(), RefusalReason> {
         match &self.trust {
             // The address was checked when the connection was met.
             Trust::Loopback => Ok(()),
             Trust::Site(site_key) => match proof {
-                None => Err(Why::NoProof),
+                None => Err(RefusalReason::NoProof),
                 Some(proof) if proof::verify(site_key, guest.side, &guest.exporter, hello, proof) => Ok(()),
-                Some(_) => Err(Why::WrongProof),
+                Some(_) => Err(RefusalReason::WrongProof),
             },
             Trust::Pinned => match self.pins.admits(claimed, guest.key) {
-                None => Err(Why::NoKeyPinned { shown: guest.key }),
+                None => Err(RefusalReason::NoKeyPinned { shown: guest.key }),
                 Some(_) => Ok(()),
             },
             Trust::Ca(_) if Authority::names(&guest.certificate, claimed) => Ok(()),
-            Trust::Ca(_) => Err(Why::NotCertified),
+            Trust::Ca(_) => Err(RefusalReason::NotCertified),
         }
     }
 
-    fn judge_pins(&self, guest: &Guest, claimed: ServerId) -> Result<(), Why> {
+    fn judge_pins(&self, guest: &Guest, claimed: ServerId) -> Result<(), RefusalReason> {
         match (self.pins.owner(guest.key), self.pins.admits(claimed, guest.key)) {
-            (Some(owner), _) if owner != claimed => Err(Why::KeyOfAnother { owner }),
-            (_, Some(false)) => Err(Why::AnotherKeyPinned { shown: guest.key }),
+            (Some(owner), _) if owner != claimed => Err(RefusalReason::KeyOfAnother { owner }),
+            (_, Some(false)) => Err(RefusalReason::AnotherKeyPinned { shown: guest.key }),
             (_, Some(true) | None) => Ok(()),
         }
     }

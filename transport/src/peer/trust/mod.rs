@@ -28,7 +28,7 @@ pub use identity::Identity;
 pub use pins::{PinnedTwice, Pins};
 pub use proof::{Exporter, PROOF_BYTES, prove, verify};
 pub use public_key::{PublicKey, PublicKeyError};
-pub use refusal::{Refused, Why, close_code};
+pub use refusal::{RefusalReason, Refused, close_code};
 pub use secret_file::SecretFileError;
 pub use site_key::SiteKey;
 pub use tls::prefers_aes;

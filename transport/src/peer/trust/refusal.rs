@@ -6,7 +6,7 @@ use zoolet_model::ServerId;
 
 /// Why a peer is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Why {
+pub enum RefusalReason {
     /// Trust is [`Trust::Loopback`](super::Trust::Loopback), and the peer is on another machine.
     NotLoopback,
     /// The peer shows no proof of the site key.
@@ -72,7 +72,7 @@ pub struct Refused {
     /// The server that the peer claims to be, if it got that far.
     pub claimed: Option<ServerId>,
     /// The reason.
-    pub why: Why,
+    pub why: RefusalReason,
     /// Whether the peer proved itself, or was dialled at a known address.
     ///
     /// For any other peer, the line states only what the peer did. A remedy could be just what an
@@ -102,7 +102,7 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 /// Displays the text that follows the refused peer's name.
-impl fmt::Display for Why {
+impl fmt::Display for RefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotLoopback => f.write_str(
@@ -174,7 +174,7 @@ pub mod close_code {
     pub const NOT_UNDERSTOOD: u32 = 0x27;
 }
 
-impl Why {
+impl RefusalReason {
     /// Returns the missing proof, for the reasons that mean a claim is unproved.
     fn unproved(&self) -> Option<&'static str> {
         match self {

@@ -80,7 +80,7 @@ impl Server {
         }
         let outcome = std::mem::replace(&mut applied.outcome, Outcome::Nothing);
         self.history.buffers = applied.into_buffers();
-        self.settle(zxid, origin, outcome);
+        self.finish_entry(zxid, origin, outcome);
         self.maybe_checkpoint();
     }
 
@@ -88,10 +88,10 @@ impl Server {
         let Self { watches, connections, actions, .. } = self;
         watches.fire(fired.kind, &fired.path, &mut |conn| {
             // A watch is used up even when its owner may not see the event (surface 5.3).
-            let told = connections.get(&conn).is_some_and(|connection| {
+            let is_delivered = connections.get(&conn).is_some_and(|connection| {
                 connection.phase != Phase::Closed && connection.identity.may(Perms::READ, &fired.acl)
             });
-            if told {
+            if is_delivered {
                 let event = WatchEvent { kind: fired.kind, path: fired.path.clone(), zxid: zxid.as_i64() };
                 #[cfg(feature = "mutations")]
                 if zoolet_zab::mutation::is_on(zoolet_zab::Mutation::EventAtTail) {

@@ -7,7 +7,7 @@ use zoolet_model::{ConnectReply, ErrorCode, OpResult, Reply, SessionId, Zxid};
 
 impl Server {
     /// Answers the requester of an entry, and updates the session table.
-    pub(super) fn settle(&mut self, zxid: Zxid, origin: Origin, outcome: Outcome) {
+    pub(super) fn finish_entry(&mut self, zxid: Zxid, origin: Origin, outcome: Outcome) {
         match outcome {
             Outcome::SessionCreated(session) => {
                 let id = SessionId(zxid.as_i64());

@@ -7,18 +7,18 @@
 //! [`World::open`] returns a session, and [`World::spawn`] runs the futures that use it.
 //! [`Scenario`] does both for many clients, under faults.
 
+mod client_context;
 mod executor;
 mod fate;
 mod line;
 mod scenario;
-mod seat;
 mod timer;
 
+pub use client_context::{ClientContext, Fact, Next};
 pub(super) use fate::Due;
 pub use fate::Fate;
 pub(super) use line::Line;
 pub use scenario::{Ran, Scenario, run_judged, run_seeds_of, run_with};
-pub use seat::{Fact, Next, Seat};
 pub use timer::OwnClock;
 pub use zoolet_session::Timer;
 

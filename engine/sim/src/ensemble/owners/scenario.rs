@@ -3,8 +3,8 @@
 //! After the faults everything is healed, and all clients must finish. Then all observations are
 //! judged.
 
-use super::seat::Journal;
-use super::{Fact, Fate, Next, Seat};
+use super::client_context::Journal;
+use super::{ClientContext, Fact, Fate, Next};
 use crate::ensemble::host::Host;
 use crate::ensemble::world::World;
 use crate::ensemble::{Failure, Kind, MS, Mix, Plan, SECOND, Statistics, Trace, conclude};
@@ -82,7 +82,7 @@ impl Scenario {
         // One in four has only fates, one in four only faults, half have both.
         let which = random.below(4);
         let mix = if which == 0 { Mix::of(&[]) } else { with_faults.mix };
-        // The duration is short enough that clients fill it with work ([`Seat::goes_on`]).
+        // The duration is short enough that clients fill it with work ([`ClientContext::goes_on`]).
         let safety_us = random.between(DRAWN_US.0, DRAWN_US.1);
         // Four faults before birth would leave a short run without servers for most of its time.
         let plan = Plan { mix, faults: (4, 14), early_faults: 1, faults_min: 0, safety_us, ..peaceful.plan };
@@ -233,7 +233,7 @@ struct Run<'a, F, B> {
 pub fn run_with<F, B, W>(seed: u64, scenario: &Scenario, trace: Trace, body: &B) -> Result<Ran<F>, Failure>
 where
     F: fmt::Debug + 'static,
-    B: Fn(Seat<F>) -> W,
+    B: Fn(ClientContext<F>) -> W,
     W: Future<Output = Next> + 'static,
 {
     let mut run = Run::begin(seed, scenario, trace, body);
@@ -251,7 +251,7 @@ where
 impl<'a, F, B, W> Run<'a, F, B>
 where
     F: fmt::Debug + 'static,
-    B: Fn(Seat<F>) -> W,
+    B: Fn(ClientContext<F>) -> W,
     W: Future<Output = Next> + 'static,
 {
     fn begin(seed: u64, scenario: &'a Scenario, trace: Trace, body: &'a B) -> Self {
@@ -280,7 +280,7 @@ where
     /// Begins a life of a client.
     fn live(&mut self, number: usize, session: Session) {
         let looked = &self.clients[number];
-        let seat = Seat {
+        let context = ClientContext {
             number,
             life: looked.life,
             session,
@@ -292,10 +292,10 @@ where
             trace: self.trace.clone(),
         };
         let (id, next) = (looked.id, Rc::clone(&looked.next));
-        let served = served(seat.session.clone());
+        let served = served(context.session.clone());
         // The future is created before the session is served and polled afterwards. It does nothing
         // before its first poll.
-        let work = (self.body)(seat);
+        let work = (self.body)(context);
         self.world.spawn(id, async move {
             next.set(Some(if served.await { work.await } else { Next::AnotherSession }));
         });
@@ -419,7 +419,7 @@ pub fn run_judged<F, B, W>(
 ) -> Result<Statistics, Failure>
 where
     F: fmt::Debug + 'static,
-    B: Fn(Seat<F>) -> W,
+    B: Fn(ClientContext<F>) -> W,
     W: Future<Output = Next> + 'static,
 {
     let ran = catch_unwind(AssertUnwindSafe(|| {
@@ -455,7 +455,7 @@ pub fn run_seeds_of<F, B, W>(
 ) -> Statistics
 where
     F: fmt::Debug + 'static,
-    B: Fn(Seat<F>) -> W + Sync,
+    B: Fn(ClientContext<F>) -> W + Sync,
     W: Future<Output = Next> + 'static,
 {
     let one = |seed: u64, trace: Trace| run_judged(seed, &scenario(seed), trace, &body, &judge);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use zoolet_coordinator::Instant;
 use zoolet_machine::{Settings, server};
-use zoolet_session::{Surroundings, Timer, Timers};
+use zoolet_session::{Environment, Timer, Timers};
 use zoolet_zab::Timing;
 
 /// The clock of one client's machine.
@@ -106,7 +106,7 @@ impl OwnClock {
     }
 }
 
-impl Surroundings for OwnClock {
+impl Environment for OwnClock {
     fn now(&self) -> Duration {
         OwnClock::now(self).since_start()
     }
@@ -116,8 +116,8 @@ impl Surroundings for OwnClock {
     }
 
     /// Assumes servers with default settings and timing.
-    fn told_late(&self) -> Duration {
-        Duration::from_millis(server::told_late_ms(&Settings::default(), &Timing::default()))
+    fn liveness_delay_max(&self) -> Duration {
+        Duration::from_millis(server::liveness_delay_max_ms(&Settings::default(), &Timing::default()))
     }
 
     fn timers(&self) -> &Timers {

@@ -226,7 +226,7 @@ impl Process {
         match written {
             Ok(()) => {
                 cx.around.witness.checkpointed(cx.now_us, cx.id, zxid);
-                self.settle_space(cx)?;
+                self.recheck_space(cx)?;
                 let generation = self.base.serve();
                 self.log.log.recycle(zxid);
                 self.tell(Event::Checkpointed { generation });
@@ -234,7 +234,7 @@ impl Process {
             }
             Err(error) if self.base.base.sync_failed() => return Err(Stopped::because(error)),
             Err(error) => {
-                self.settle_space(cx)?;
+                self.recheck_space(cx)?;
                 self.tell(Event::CheckpointFailed { reason: error.to_string() });
                 self.note_damage(&error);
             }
@@ -279,14 +279,14 @@ impl Process {
 
     /// Frees the writing thread for its next work.
     fn written(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
-        self.settle_space(cx)?;
+        self.recheck_space(cx)?;
         self.base.is_writing = false;
         self.base.write_next(cx);
         Ok(())
     }
 
-    fn settle_space(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
-        let has_changed = self.base.reserve.settle(&self.base.base);
+    fn recheck_space(&mut self, cx: &mut Context<'_>) -> Result<(), Stopped> {
+        let has_changed = self.base.reserve.recheck(&self.base.base);
         check_alive(cx)?;
         if has_changed {
             let shortage = self.base.reserve.shortage();

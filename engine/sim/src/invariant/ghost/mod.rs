@@ -62,7 +62,7 @@ pub struct Membership {
 
 /// An entry that became committed and that the naive state machine has applied.
 #[derive(Clone, Debug)]
-pub struct Settled {
+pub struct AppliedEntry {
     /// Its zxid.
     pub zxid: Zxid,
     /// Its bytes.
@@ -98,7 +98,7 @@ pub struct Ghost {
     /// Why it failed.
     pub stuck: Option<String>,
     /// The entries that became committed by the latest event.
-    pub settled: Vec<Settled>,
+    pub newly_applied: Vec<AppliedEntry>,
     payloads: BTreeMap<Zxid, Bytes>,
 }
 
@@ -117,7 +117,7 @@ impl Ghost {
             contradiction: None,
             model: Some(Replica::new(false)),
             stuck: None,
-            settled: Vec::new(),
+            newly_applied: Vec::new(),
             payloads: BTreeMap::new(),
         }
     }
@@ -263,7 +263,7 @@ impl Ghost {
 
     /// Updates the books by an event, without judging it.
     pub(super) fn note(&mut self, server: ServerId, seen: &Seen<'_>) {
-        self.settled.clear();
+        self.newly_applied.clear();
         match seen {
             Seen::Started { process, facts, is_damaged } => self.start(server, *process, facts, *is_damaged),
             Seen::Stopped => {
@@ -414,24 +414,24 @@ impl Ghost {
         }
         for link in host.tail_links(last.zxid, to) {
             self.committed.push(link);
-            self.settle(link.zxid);
+            self.apply_committed(link.zxid);
         }
     }
 
-    fn settle(&mut self, zxid: Zxid) {
+    fn apply_committed(&mut self, zxid: Zxid) {
         let Some(model) = &mut self.model else { return };
         let outcome = match self.payloads.remove(&zxid) {
-            Some(payload) => model.apply(zxid, &payload).map(|applied| Settled { zxid, payload, applied }),
+            Some(payload) => model.apply(zxid, &payload).map(|applied| AppliedEntry { zxid, payload, applied }),
             None => Err("nobody broadcast it"),
         };
         match outcome {
-            Ok(settled) => {
+            Ok(entry) => {
                 self.digests.insert(zxid, model.digest);
                 match model.counts() {
                     Ok(counts) => drop(self.counts.insert(zxid, counts)),
                     Err(what) => self.contradiction = Some(format!("after {zxid:?}: {what}")),
                 }
-                self.settled.push(settled);
+                self.newly_applied.push(entry);
             }
             Err(why) => {
                 self.stuck = Some(format!("{zxid:?} is committed and cannot be applied: {why}"));

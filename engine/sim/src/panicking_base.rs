@@ -42,12 +42,12 @@ pub fn change_until(disk: &Arc<dyn Disk>, id: u64, mut is_enough: impl FnMut(&Ar
 ///
 /// # Panics
 /// As [`change_until`].
-pub fn make_senseless(disk: &Arc<dyn Disk>, id: u64) -> bool {
-    change_until(disk, id, |disk| is_senseless(&Base::open(Arc::clone(disk), id, Options::default())))
+pub fn make_redb_panic(disk: &Arc<dyn Disk>, id: u64) -> bool {
+    change_until(disk, id, |disk| is_redb_panic(&Base::open(Arc::clone(disk), id, Options::default())))
 }
 
 /// Returns whether the error is a caught panic of redb.
-pub fn is_senseless<T>(outcome: &Result<T, BaseError>) -> bool {
+pub fn is_redb_panic<T>(outcome: &Result<T, BaseError>) -> bool {
     matches!(outcome, Err(BaseError::Damaged(what)) if what.contains("redb cannot make sense of its file"))
 }
 

@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-const SENSELESS: &str = "redb cannot make sense of its file";
+const REDB_PANICKED: &str = "redb cannot make sense of its file";
 
 thread_local! {
     /// While redb runs on this thread: the note to leave if it panics.
@@ -93,7 +93,7 @@ pub(super) fn ours<T>(work: impl FnOnce() -> T) -> T {
 
 /// Returns the error for such a panic.
 pub(super) fn damage() -> BaseError {
-    BaseError::Damaged(SENSELESS.into())
+    BaseError::Damaged(REDB_PANICKED.into())
 }
 
 /// Refuses a file over which an earlier process ended.
@@ -102,8 +102,9 @@ pub(super) fn look_for_note(disk: &dyn Disk, base: u64) -> Result<(), BaseError>
     if !disk.list()?.contains(&note) {
         return Ok(());
     }
-    let what =
-        format!("{SENSELESS}: a server crashed over it, as {note} records; keep a copy of that file for a bug report");
+    let what = format!(
+        "{REDB_PANICKED}: a server crashed over it, as {note} records; keep a copy of that file for a bug report"
+    );
     Err(BaseError::Damaged(what))
 }
 
@@ -113,7 +114,7 @@ mod tests {
     use crate::FsDisk;
 
     fn guarded<T>(base: u64, work: impl FnOnce() -> T) -> Option<T> {
-        let directory = std::env::temp_dir().join(format!("zoolet-senseless-{}-{base}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("zoolet-redb-panic-{}-{base}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let disk: Arc<dyn Disk> = Arc::new(FsDisk::open(&directory).unwrap());
         std::fs::remove_dir_all(&directory).unwrap();

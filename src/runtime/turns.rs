@@ -1,8 +1,8 @@
 //! Runs the machine's turns on the core thread, or on a thread that brings it a little work.
 //!
 //! Waking a sleeping thread takes longer than most requests: a lone write would wait for the core
-//! thread twice. So a thread with a little work that finds the core thread asleep takes the seat
-//! for one turn. There is one seat, so the machine still handles one event after another.
+//! thread twice. So a thread with a little work that finds the core thread asleep locks the machine
+//! for one turn. There is one lock, so the machine still handles one event after another.
 //!
 //! A thread with more work hands it over. The core thread does what is long, while the other
 //! threads read, persist and send.
@@ -41,9 +41,9 @@ pub(super) enum Driver {
 
 /// The machine, and when its next turn is due.
 #[derive(Default)]
-pub(super) struct Seat(Mutex<Option<Seated>>);
+pub(super) struct MachineLock(Mutex<Option<Driven>>);
 
-struct Seated {
+struct Driven {
     core: Box<Core>,
     /// When the core thread wakes without input, on [`zoolet_machine::Now::mono_ms`]; `None`: never.
     wakes_ms: Option<u64>,
@@ -51,7 +51,7 @@ struct Seated {
     ended: Option<Result<(), Failure>>,
 }
 
-impl Seated {
+impl Driven {
     /// Handles all waiting inputs and all due work. A panic in the machine ends it, on any thread.
     fn turn(&mut self, by: Driver) {
         if self.ended.is_some() {
@@ -76,15 +76,15 @@ impl Seated {
 impl Shared {
     /// Runs turns on the core thread until the last one. Returns the machine and why it ended.
     pub(super) fn drive(&self, core: Core) -> (Core, Result<(), Failure>) {
-        *lock(&self.seat.0) = Some(Seated { core: Box::new(core), wakes_ms: None, ended: None });
+        *lock(&self.machine.0) = Some(Driven { core: Box::new(core), wakes_ms: None, ended: None });
         loop {
             let patience = match self.before_sleep() {
                 Ok(patience) => patience,
                 Err((core, ended)) => return (*core, ended),
             };
             self.inbox.wait(patience);
-            if let Some(seated) = &mut *lock(&self.seat.0) {
-                seated.turn(Driver::Core);
+            if let Some(driven) = &mut *lock(&self.machine.0) {
+                driven.turn(Driver::Core);
             }
         }
     }
@@ -92,13 +92,13 @@ impl Shared {
     /// Returns how long the core thread may sleep, or the machine after its last turn.
     #[allow(clippy::type_complexity, reason = "what drive gives, boxed")]
     fn before_sleep(&self) -> Result<Option<Duration>, (Box<Core>, Result<(), Failure>)> {
-        let mut seat = lock(&self.seat.0);
-        match seat.take() {
-            Some(Seated { core, ended: Some(ended), .. }) => Err((core, ended)),
-            Some(mut seated) => {
-                seated.wakes_ms = seated.core.due_ms();
-                let patience = seated.wakes_ms.map(|due| Duration::from_millis(due.saturating_sub(clock::mono_ms())));
-                *seat = Some(seated);
+        let mut machine = lock(&self.machine.0);
+        match machine.take() {
+            Some(Driven { core, ended: Some(ended), .. }) => Err((core, ended)),
+            Some(mut driven) => {
+                driven.wakes_ms = driven.core.due_ms();
+                let patience = driven.wakes_ms.map(|due| Duration::from_millis(due.saturating_sub(clock::mono_ms())));
+                *machine = Some(driven);
                 Ok(patience)
             }
             None => unreachable!("only the core thread takes the machine away"),
@@ -118,21 +118,21 @@ impl Shared {
 
     /// Runs one turn on this thread.
     ///
-    /// Returns false if another thread has the seat or there may be much to apply.
+    /// Returns false if another thread has locked the machine or there may be much to apply.
     fn take_a_turn(&self, by: Driver) -> bool {
-        let mut seat = match self.seat.0.try_lock() {
-            Ok(seat) => seat,
-            Err(TryLockError::Poisoned(seat)) => seat.into_inner(),
+        let mut machine = match self.machine.0.try_lock() {
+            Ok(machine) => machine,
+            Err(TryLockError::Poisoned(machine)) => machine.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        let Some(seated) = seat.as_mut().filter(|seated| seated.core.unapplied() <= LITTLE_TO_APPLY) else {
+        let Some(driven) = machine.as_mut().filter(|driven| driven.core.unapplied() <= LITTLE_TO_APPLY) else {
             return false;
         };
-        seated.turn(by);
-        if seated.wants_the_core_thread() {
+        driven.turn(by);
+        if driven.wants_the_core_thread() {
             self.inbox.nudge();
         }
-        drop(seat);
+        drop(machine);
         #[cfg(feature = "port")]
         if let Some(sockets) = &self.sockets {
             sockets.after_turn(by);

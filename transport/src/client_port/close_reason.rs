@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 
 /// Why a connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Why {
+pub(super) enum CloseReason {
     /// The engine, or the shutdown of the server, closed it.
     Asked,
     /// The client closed it.
@@ -34,7 +34,7 @@ pub(super) enum Why {
     Greediest(usize),
 }
 
-impl Why {
+impl CloseReason {
     /// Whether the client is at fault, so that an operator should know.
     pub(super) fn is_refusal(self) -> bool {
         match self {
@@ -51,7 +51,7 @@ impl Why {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Asked => f.write_str("by the server"),

@@ -1,4 +1,4 @@
-//! Tracks the entries of the current epoch that a leader gave each disk.
+//! Tracks the entries of the current epoch that a leader sent to each disk.
 //!
 //! A disk that holds more of the epoch shows that it, or the leader's disk, was put back to an
 //! older copy.
@@ -7,19 +7,19 @@ use crate::zab::{PEERS_MAX, State};
 use crate::{Incarnation, ServerId, Zab, Zxid};
 use heapless::Vec;
 
-/// Entries given to one disk, in whichever server: operators move and copy SD cards.
+/// Entries sent to one disk, in whichever server: operators move and copy SD cards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Part {
     disk: Incarnation,
-    /// Last entry given.
+    /// Last entry sent.
     ///
     /// `None` once a snapshot was sent, which may hold anything committed.
     to: Option<Zxid>,
 }
 
-/// Entries given to every disk, over all links of one leadership.
+/// Entries sent to every disk, over all links of one leadership.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Given {
+pub(crate) struct SentByDisk {
     parts: Vec<Part, PEERS_MAX>,
     /// More disks were served than fit; nothing is known of the rest.
     is_full: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Given {
     refused: Option<ServerId>,
 }
 
-impl Given {
+impl SentByDisk {
     fn note(&mut self, disk: Incarnation, to: Option<Zxid>) {
         if let Some(part) = self.parts.iter_mut().find(|part| part.disk == disk) {
             part.to = part.to.zip(to).map(|(before, to)| before.max(to));
@@ -49,29 +49,29 @@ impl Zab {
     /// Notes that the peer at this index was sent entries up to `to`.
     ///
     /// `None` stands for a snapshot.
-    pub(crate) fn note_given(&mut self, at: usize, to: Option<Zxid>) {
-        self.given.note(self.peers[at].disk, to);
+    pub(crate) fn note_sent(&mut self, at: usize, to: Option<Zxid>) {
+        self.sent_by_disk.note(self.peers[at].disk, to);
     }
 
     /// Returns whether the peer at this index can have a history ending at `last`.
     ///
-    /// It can have only those entries of this leader's epoch that this leader gave it. Others come
-    /// from another leader with the same epoch number. The peer's or this leader's disk has
+    /// It can have only those entries of this leader's epoch that this leader sent to it. Others
+    /// come from another leader with the same epoch number. The peer's or this leader's disk has
     /// forgotten that leadership.
     pub(crate) fn can_have(&self, at: usize, last: Zxid) -> bool {
         let State::Leading(prospect) = &self.state else { return true };
         let is_of_epoch = prospect.epoch == Some(last.epoch());
         // A copy of this leader's disk, in another server, has this leader's entries.
         let is_own = self.peers[at].disk == self.disk;
-        !is_of_epoch || is_own || self.given.may_have(self.peers[at].disk, last)
+        !is_of_epoch || is_own || self.sent_by_disk.may_have(self.peers[at].disk, last)
     }
 
     /// Notes that a peer was refused, or taken in (perhaps with an emptied disk).
     pub(crate) fn note_refusal(&mut self, id: ServerId, is_refused: bool) {
         if is_refused {
-            self.given.refused = Some(id);
-        } else if self.given.refused == Some(id) {
-            self.given.refused = None;
+            self.sent_by_disk.refused = Some(id);
+        } else if self.sent_by_disk.refused == Some(id) {
+            self.sent_by_disk.refused = None;
         }
     }
 
@@ -80,7 +80,7 @@ impl Zab {
     ///
     /// `None` once that server has been taken in, or if this server does not lead.
     pub fn refused(&self) -> Option<ServerId> {
-        if matches!(self.state, State::Leading(_)) { self.given.refused } else { None }
+        if matches!(self.state, State::Leading(_)) { self.sent_by_disk.refused } else { None }
     }
 
     /// Returns whether this history should contain the committed entry, but does not.
@@ -100,25 +100,25 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_has_what_it_was_given_and_another_nothing() {
+    fn a_disk_has_what_it_was_sent_and_another_nothing() {
         let (disk, other) = (Incarnation(7), Incarnation(8));
-        let mut given = Given::default();
-        given.note(disk, Some(zxid(4)));
-        given.note(disk, Some(zxid(2)));
-        assert!(given.may_have(disk, zxid(4)) && !given.may_have(disk, zxid(5)));
-        assert!(!given.may_have(other, zxid(0)));
-        given.note(disk, None);
-        given.note(disk, Some(zxid(1)));
-        assert!(given.may_have(disk, zxid(9)));
+        let mut sent_by_disk = SentByDisk::default();
+        sent_by_disk.note(disk, Some(zxid(4)));
+        sent_by_disk.note(disk, Some(zxid(2)));
+        assert!(sent_by_disk.may_have(disk, zxid(4)) && !sent_by_disk.may_have(disk, zxid(5)));
+        assert!(!sent_by_disk.may_have(other, zxid(0)));
+        sent_by_disk.note(disk, None);
+        sent_by_disk.note(disk, Some(zxid(1)));
+        assert!(sent_by_disk.may_have(disk, zxid(9)));
     }
 
     #[test]
     fn of_more_disks_than_are_remembered_nothing_is_said() {
-        let mut given = Given::default();
+        let mut sent_by_disk = SentByDisk::default();
         for disk in 1..=PEERS_MAX as u128 + 1 {
-            given.note(Incarnation(disk), Some(zxid(1)));
+            sent_by_disk.note(Incarnation(disk), Some(zxid(1)));
         }
-        assert!(!given.may_have(Incarnation(1), zxid(2)));
-        assert!(given.may_have(Incarnation(200), zxid(2)));
+        assert!(!sent_by_disk.may_have(Incarnation(1), zxid(2)));
+        assert!(sent_by_disk.may_have(Incarnation(200), zxid(2)));
     }
 }

@@ -10,13 +10,13 @@ use std::time::Instant;
 
 /// Encodes outputs and writes them to their sockets, on the calling thread.
 #[derive(Debug)]
-pub(super) struct Courier {
+pub(super) struct OutputWriter {
     port: Arc<Port>,
     outputs: Vec<Output>,
     touched: Vec<Arc<Connection>>,
 }
 
-impl Courier {
+impl OutputWriter {
     pub(super) fn new(port: Arc<Port>) -> Self {
         Self { port, outputs: Vec::new(), touched: Vec::new() }
     }

@@ -1,6 +1,6 @@
 //! Keeps a subtree in a file: an image that is written after a change, but not too often.
 //!
-//! The keeper owns an ordinary session of this process, on a thread that mostly waits for its
+//! Its thread owns an ordinary session of this process, and mostly waits for its
 //! watch. It reads the subtree until nothing changes during a reading, so an image is one state.
 //! Without a change it writes nothing. A crash leaves the previous image or the new one.
 
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// Pause after a failure that was only a lack of connection.
 const SHORT_PAUSE: Duration = Duration::from_millis(200);
 
-pub(super) struct Keeper {
+pub(super) struct SubtreeFile {
     kept: KeptImage,
     /// Counts bytes written to the file's medium.
     meter: Arc<Meter>,
@@ -37,7 +37,7 @@ pub(super) struct Keeper {
     /// When this process last began to write the file.
     written: Option<Instant>,
     /// The last logged problem, so that it is logged once.
-    told: Option<String>,
+    reported: Option<String>,
 }
 
 /// Why there is no new image.
@@ -55,13 +55,13 @@ impl From<Error> for Trouble {
     }
 }
 
-impl Keeper {
+impl SubtreeFile {
     pub(super) fn new(kept: KeptImage, meter: Arc<Meter>) -> Self {
         let image = Image::open(&kept.path).and_then(|image| image.verify().map(|()| image));
         if let Some(directory) = closed(&kept) {
             warn!(path = %kept.path.display(), directory = %directory.display(), "other users cannot read the image: they may not enter its directory");
         }
-        Self { digest: image.ok().map(|image| image.meta().digest), kept, meter, written: None, told: None }
+        Self { digest: image.ok().map(|image| image.meta().digest), kept, meter, written: None, reported: None }
     }
 
     /// Runs until the node ends.
@@ -112,9 +112,9 @@ impl Keeper {
     }
 
     fn tell(&mut self, what: String) -> Duration {
-        if self.told.as_ref() != Some(&what) {
+        if self.reported.as_ref() != Some(&what) {
             warn!(subtree = self.kept.subtree.as_str(), path = %self.kept.path.display(), "cannot write the image: {what}");
-            self.told = Some(what);
+            self.reported = Some(what);
         }
         PAUSE
     }
@@ -144,7 +144,7 @@ impl Keeper {
             let has_written = self.meter.written().of(Cause::Image) > before;
             if has_written { Trouble::Write(error.to_string()) } else { Trouble::Other(error.to_string()) }
         })?;
-        (self.digest, self.told) = (Some(subtree.digest()), None);
+        (self.digest, self.reported) = (Some(subtree.digest()), None);
         info!(subtree = self.kept.subtree.as_str(), path = %self.kept.path.display(), %zxid, bytes, "wrote the image");
         Ok(())
     }
@@ -241,16 +241,16 @@ mod tests {
     fn a_failed_write_is_repeated_no_sooner_than_a_successful_one() {
         let subtree = Path::from_static("/conf");
         let kept = KeptImage { subtree, path: "/nowhere/conf.image".into(), min_interval: Duration::from_secs(600) };
-        let mut keeper = Keeper::new(kept, Arc::default());
+        let mut subtree_file = SubtreeFile::new(kept, Arc::default());
         let written = Instant::default() + Duration::from_secs(1_000);
         let now = written + Duration::from_secs(2);
-        keeper.written = Some(written);
+        subtree_file.written = Some(written);
         let failed = || Trouble::Write("no space left for the image".to_owned());
-        assert_eq!(keeper.pause_after(failed(), now), Duration::from_secs(598));
-        assert_eq!(keeper.pause_after(failed(), written + Duration::from_secs(595)), PAUSE);
+        assert_eq!(subtree_file.pause_after(failed(), now), Duration::from_secs(598));
+        assert_eq!(subtree_file.pause_after(failed(), written + Duration::from_secs(595)), PAUSE);
         // These failures wear nothing.
-        assert_eq!(keeper.pause_after(Trouble::Other("the directory is gone".to_owned()), now), PAUSE);
-        assert_eq!(keeper.pause_after(Trouble::Session(Error::Refused(ErrorCode::NoAuth)), now), PAUSE);
-        assert_eq!(keeper.pause_after(Trouble::Session(Error::ConnectionLoss), now), SHORT_PAUSE);
+        assert_eq!(subtree_file.pause_after(Trouble::Other("the directory is gone".to_owned()), now), PAUSE);
+        assert_eq!(subtree_file.pause_after(Trouble::Session(Error::Refused(ErrorCode::NoAuth)), now), PAUSE);
+        assert_eq!(subtree_file.pause_after(Trouble::Session(Error::ConnectionLoss), now), SHORT_PAUSE);
     }
 }

@@ -58,7 +58,7 @@ impl<F> Journal<F> {
 ///
 /// Clones refer to the same life.
 #[derive(Clone, Debug)]
-pub struct Seat<F> {
+pub struct ClientContext<F> {
     /// The number of the client, from 0.
     pub number: usize,
     /// The life of the client, from 0. A life ends when the client dies or requests another
@@ -75,7 +75,7 @@ pub struct Seat<F> {
     pub(super) trace: Trace,
 }
 
-impl<F: fmt::Debug + 'static> Seat<F> {
+impl<F: fmt::Debug + 'static> ClientContext<F> {
     /// Records a fact with the time of the run.
     pub fn record(&self, what: F) {
         let at_us = self.clock.run_us();

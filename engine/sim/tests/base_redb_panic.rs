@@ -11,7 +11,7 @@ use std::sync::{Arc, Once};
 use zoolet_machine::seam::action::BaseRead;
 use zoolet_machine::seam::event::BaseFailure;
 use zoolet_sim::disk::{Random, SimDisk};
-use zoolet_sim::senseless::{change_until, is_senseless, make_senseless};
+use zoolet_sim::panicking_base::{change_until, is_redb_panic, make_redb_panic};
 use zoolet_store::base::{Base, BaseError, PanicNote};
 use zoolet_store::disk::Disk;
 
@@ -60,10 +60,10 @@ fn what_redb_panics_over_as_it_opens_or_reads_is_damage() {
         let disk = sound.after_process_crash();
         copy_redb(&**changed, &disk);
         let opened = open(&(Arc::new(disk) as Arc<dyn Disk>));
-        opening += u32::from(is_senseless(&opened));
+        opening += u32::from(is_redb_panic(&opened));
         let Ok(base) = opened else { return false };
         let read = read_all(&base);
-        reading += u32::from(is_senseless(&read));
+        reading += u32::from(is_redb_panic(&read));
         false
     };
     assert!(!change_until(&(Arc::new(sound.after_process_crash()) as Arc<dyn Disk>), BASE_ID, meet));
@@ -99,13 +99,13 @@ fn who_finds_a_note_of_a_panic_does_not_try_again() {
     leave_notes();
     let disk: Arc<dyn Disk> = Arc::new(sound().1.after_process_crash());
     assert!(PanicNote::due().is_none());
-    // The first panic leaves the note, and `make_senseless` learns of the panic only afterwards.
-    assert!(make_senseless(&disk, BASE_ID), "redb panics over none of the changed files");
+    // The first panic leaves the note, and `make_redb_panic` learns of the panic only afterwards.
+    assert!(make_redb_panic(&disk, BASE_ID), "redb panics over none of the changed files");
     assert!(disk.list().unwrap().iter().any(|name| name == NOTE));
     let again = open(&disk);
-    assert!(is_senseless(&again) && again.unwrap_err().to_string().contains(NOTE));
+    assert!(is_redb_panic(&again) && again.unwrap_err().to_string().contains(NOTE));
     disk.remove(NOTE).unwrap();
-    assert!(is_senseless(&open(&disk)), "it is tried again without");
+    assert!(is_redb_panic(&open(&disk)), "it is tried again without");
     Base::remove(&*disk, BASE_ID).unwrap();
     assert_eq!(disk.list().unwrap(), Vec::<String>::new(), "the note goes with its base");
 }

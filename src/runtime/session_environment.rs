@@ -4,26 +4,26 @@ use super::{Inbox, clock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use zoolet_session::{Surroundings, Timers};
+use zoolet_session::{Environment, Timers};
 
-/// The sessions' surroundings. The core thread wakes the timers.
+/// The sessions' environment. The core thread wakes the timers.
 #[derive(Debug)]
-pub(super) struct Here {
+pub(super) struct NodeEnvironment {
     inbox: Arc<Inbox>,
     timers: Timers,
-    told_late: Duration,
+    liveness_delay_max: Duration,
     /// Random number from the start. It makes numbers unique if the system refuses to give more.
     seed: u128,
     numbers: AtomicU64,
 }
 
-impl Here {
-    pub(super) fn new(inbox: Arc<Inbox>, told_late: Duration, seed: u128) -> Arc<Self> {
-        Arc::new(Self { inbox, timers: Timers::default(), told_late, seed, numbers: AtomicU64::new(0) })
+impl NodeEnvironment {
+    pub(super) fn new(inbox: Arc<Inbox>, liveness_delay_max: Duration, seed: u128) -> Arc<Self> {
+        Arc::new(Self { inbox, timers: Timers::default(), liveness_delay_max, seed, numbers: AtomicU64::new(0) })
     }
 }
 
-impl Surroundings for Here {
+impl Environment for NodeEnvironment {
     fn now(&self) -> Duration {
         clock::since_boot()
     }
@@ -36,8 +36,8 @@ impl Surroundings for Here {
         }
     }
 
-    fn told_late(&self) -> Duration {
-        self.told_late
+    fn liveness_delay_max(&self) -> Duration {
+        self.liveness_delay_max
     }
 
     fn timers(&self) -> &Timers {

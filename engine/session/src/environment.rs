@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// The environment provided by the machine's driver, shared by all sessions of a server.
-pub trait Surroundings: Debug + Send + Sync {
+pub trait Environment: Debug + Send + Sync {
     /// Returns the time since some fixed instant. It never goes back, and it advances while the
     /// host sleeps.
     fn now(&self) -> Duration;
@@ -22,7 +22,7 @@ pub trait Surroundings: Debug + Send + Sync {
     /// Maximum delay before the leader learns that a session is alive.
     ///
     /// Zero on a single server.
-    fn told_late(&self) -> Duration;
+    fn liveness_delay_max(&self) -> Duration;
 
     /// Returns the timers of all sessions.
     ///
@@ -129,16 +129,16 @@ impl Timers {
 #[derive(Debug)]
 #[must_use = "a timer does nothing unless it is awaited"]
 pub struct Timer {
-    surroundings: Arc<dyn Surroundings>,
+    environment: Arc<dyn Environment>,
     at: Duration,
     /// Set once the timer was polled while pending.
     number: Option<u64>,
 }
 
 impl Timer {
-    /// Creates a timer that is ready at `at` on the clock of `surroundings`.
-    pub fn new(surroundings: Arc<dyn Surroundings>, at: Duration) -> Self {
-        Self { surroundings, at, number: None }
+    /// Creates a timer that is ready at `at` on the clock of `environment`.
+    pub fn new(environment: Arc<dyn Environment>, at: Duration) -> Self {
+        Self { environment, at, number: None }
     }
 }
 
@@ -146,15 +146,15 @@ impl Future for Timer {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Self { surroundings, at, number } = &mut *self;
-        if surroundings.now() >= *at {
+        let Self { environment, at, number } = &mut *self;
+        if environment.now() >= *at {
             return Poll::Ready(());
         }
-        match surroundings.timers().set(number, *at, context.waker()) {
+        match environment.timers().set(number, *at, context.waker()) {
             None => Poll::Ready(()),
             Some(is_sooner) => {
                 if is_sooner {
-                    surroundings.rouse();
+                    environment.rouse();
                 }
                 Poll::Pending
             }
@@ -165,7 +165,7 @@ impl Future for Timer {
 impl Drop for Timer {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.surroundings.timers().forget(number, self.at);
+            self.environment.timers().forget(number, self.at);
         }
     }
 }

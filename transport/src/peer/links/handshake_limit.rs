@@ -1,9 +1,9 @@
 //! Bounds concurrent handshakes of unproved peers, and their rate.
 //!
 //! A handshake costs this server a key exchange, a signature and a verification. On a small
-//! processor that takes milliseconds, on the thread that also answers heartbeats. Places bound the
+//! processor that takes milliseconds, on the thread that also answers heartbeats. Permits bound the
 //! concurrent handshakes. Allowances bound the rate, because a stranger that aborts each handshake
-//! frees its place at once.
+//! frees its permit at once.
 
 use super::lock;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ const UNVALIDATED_MAX: usize = 4;
 const STRANGERS_MAX: usize = 32;
 /// Maximum handshakes in progress per network. The whole ensemble may run on one machine.
 const STRANGERS_OF_NETWORK_MAX: usize = 16;
-/// Extra places for each dialled address of a member, when strangers fill all others.
+/// Extra permits for each dialled address of a member, when strangers fill all others.
 ///
 /// The member dials from that address too, and no other process on its machine can.
 const OF_MEMBERS_ADDRESS: usize = 2;
@@ -55,7 +55,7 @@ impl Allowance {
 
 /// Handshakes in progress, and the debts of recent ones, by origin.
 #[derive(Debug, Default)]
-pub(super) struct Places(Mutex<State>);
+pub(super) struct HandshakeLimit(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -85,13 +85,13 @@ impl Origin {
 }
 
 impl State {
-    fn places_of(&self, origin: Origin) -> usize {
+    fn handshakes_of(&self, origin: Origin) -> usize {
         self.heard.get(&origin).copied().unwrap_or_default()
     }
 
     fn places_of_strangers(&self) -> usize {
         let strangers = self.heard.iter().filter(|(origin, _)| matches!(origin, Origin::Stranger(_)));
-        strangers.map(|(_, places)| places).sum()
+        strangers.map(|(_, limit)| limit).sum()
     }
 
     fn debt(&self, origin: Origin, now: Instant) -> Duration {
@@ -108,15 +108,15 @@ impl State {
     }
 }
 
-/// A handshake in progress. Dropping it frees the place.
-pub(super) struct Place {
-    places: Arc<Places>,
+/// A handshake in progress. Dropping it frees the permit.
+pub(super) struct HandshakePermit {
+    limit: Arc<HandshakeLimit>,
     origin: Origin,
 }
 
-impl Drop for Place {
+impl Drop for HandshakePermit {
     fn drop(&mut self) {
-        let heard = &mut lock(&self.places.0).heard;
+        let heard = &mut lock(&self.limit.0).heard;
         if let Some(count) = heard.get_mut(&self.origin) {
             *count -= 1;
             if *count == 0 {
@@ -127,37 +127,37 @@ impl Drop for Place {
 }
 
 /// Decision about a connection attempt.
-pub(super) enum Knock {
-    Heard(Place),
+pub(super) enum Decision {
+    Heard(HandshakePermit),
     /// The peer must first show that it receives packets at its address.
     Retried,
     /// Dropped without an answer.
     Ignored,
 }
 
-impl Places {
+impl HandshakeLimit {
     /// Decides about a connection attempt. `is_members`: a member is dialled at `remote`.
-    pub(super) fn knock(
+    pub(super) fn decide(
         self: &Arc<Self>,
         remote: SocketAddr,
         is_members: bool,
         is_validated: bool,
         now: Instant,
-    ) -> Knock {
+    ) -> Decision {
         let mut state = lock(&self.0);
         state.paid.retain(|_, paid| *paid > now);
         let all: usize = state.heard.values().sum();
         let stranger = Origin::Stranger(network(remote.ip()));
         let member = Origin::Member(remote);
-        let has_place =
-            state.places_of_strangers() < STRANGERS_MAX && state.places_of(stranger) < STRANGERS_OF_NETWORK_MAX;
+        let has_room =
+            state.places_of_strangers() < STRANGERS_MAX && state.handshakes_of(stranger) < STRANGERS_OF_NETWORK_MAX;
         let charged = [stranger, Origin::All];
-        let charged: &[Origin] = if has_place && charged.iter().all(|&origin| state.may_begin(origin, now)) {
+        let charged: &[Origin] = if has_room && charged.iter().all(|&origin| state.may_begin(origin, now)) {
             &charged
-        } else if is_members && state.places_of(member) < OF_MEMBERS_ADDRESS && state.may_begin(member, now) {
+        } else if is_members && state.handshakes_of(member) < OF_MEMBERS_ADDRESS && state.may_begin(member, now) {
             &[member]
         } else {
-            return Knock::Ignored;
+            return Decision::Ignored;
         };
         // Anyone can forge a source address. An unvalidated address therefore uses at most half of
         // its network's allowance, and nothing of a member's.
@@ -167,12 +167,12 @@ impl Places {
                 Origin::All | Origin::Stranger(_) => origin.allowance().is_mostly_left(state.debt(*origin, now)),
             });
         if !may_be_forged && !is_validated {
-            return Knock::Retried;
+            return Decision::Retried;
         }
         charged.iter().for_each(|&origin| state.charge(origin, now));
         let origin = charged[0];
         *state.heard.entry(origin).or_default() += 1;
-        Knock::Heard(Place { places: self.clone(), origin })
+        Decision::Heard(HandshakePermit { limit: self.clone(), origin })
     }
 }
 
@@ -180,56 +180,56 @@ impl Places {
 mod tests {
     use super::*;
 
-    /// Records the decision on each attempt, and holds the places.
-    struct Door {
-        places: Arc<Places>,
-        heard: Vec<Place>,
+    /// Records the decision on each attempt, and holds the permits.
+    struct Acceptor {
+        limit: Arc<HandshakeLimit>,
+        heard: Vec<HandshakePermit>,
         now: Instant,
     }
 
-    impl Default for Door {
+    impl Default for Acceptor {
         fn default() -> Self {
-            Self { places: Arc::default(), heard: Vec::new(), now: Instant::now() }
+            Self { limit: Arc::default(), heard: Vec::new(), now: Instant::now() }
         }
     }
 
-    impl Door {
-        fn knock(&mut self, remote: &str, is_members: bool, is_validated: bool) -> &'static str {
-            match self.places.knock(remote.parse().unwrap(), is_members, is_validated, self.now) {
-                Knock::Heard(place) => {
-                    self.heard.push(place);
+    impl Acceptor {
+        fn decide(&mut self, remote: &str, is_members: bool, is_validated: bool) -> &'static str {
+            match self.limit.decide(remote.parse().unwrap(), is_members, is_validated, self.now) {
+                Decision::Heard(permit) => {
+                    self.heard.push(permit);
                     "heard"
                 }
-                Knock::Retried => "retried",
-                Knock::Ignored => "ignored",
+                Decision::Retried => "retried",
+                Decision::Ignored => "ignored",
             }
         }
 
         fn is_heard(&mut self, times: usize, remote: impl Fn(usize) -> String) -> bool {
-            (0..times).all(|n| self.knock(&remote(n), false, true) == "heard")
+            (0..times).all(|n| self.decide(&remote(n), false, true) == "heard")
         }
     }
 
     #[test]
     fn strangers_are_bounded_and_leave_their_places() {
-        let mut door = Door::default();
+        let mut acceptor = Acceptor::default();
         // The first few strangers need not validate their addresses.
-        assert!((0..UNVALIDATED_MAX).all(|_| door.knock("10.0.0.1:1", false, false) == "heard"));
-        assert_eq!(door.knock("10.0.0.1:1", false, false), "retried");
-        assert!(door.is_heard(STRANGERS_OF_NETWORK_MAX - UNVALIDATED_MAX, |port| format!("10.0.0.1:{port}")));
-        assert_eq!(door.knock("10.0.0.1:1", false, true), "ignored");
-        assert!(door.is_heard(STRANGERS_MAX - STRANGERS_OF_NETWORK_MAX, |_| "10.0.0.2:1".to_owned()));
-        assert_eq!(door.knock("10.0.0.3:1", false, true), "ignored");
-        door.heard.clear();
-        assert!(lock(&door.places.0).heard.is_empty());
-        assert_eq!(door.knock("10.0.0.3:1", false, true), "heard");
+        assert!((0..UNVALIDATED_MAX).all(|_| acceptor.decide("10.0.0.1:1", false, false) == "heard"));
+        assert_eq!(acceptor.decide("10.0.0.1:1", false, false), "retried");
+        assert!(acceptor.is_heard(STRANGERS_OF_NETWORK_MAX - UNVALIDATED_MAX, |port| format!("10.0.0.1:{port}")));
+        assert_eq!(acceptor.decide("10.0.0.1:1", false, true), "ignored");
+        assert!(acceptor.is_heard(STRANGERS_MAX - STRANGERS_OF_NETWORK_MAX, |_| "10.0.0.2:1".to_owned()));
+        assert_eq!(acceptor.decide("10.0.0.3:1", false, true), "ignored");
+        acceptor.heard.clear();
+        assert!(lock(&acceptor.limit.0).heard.is_empty());
+        assert_eq!(acceptor.decide("10.0.0.3:1", false, true), "heard");
     }
 
     /// Returns how many of `times` attempts are heard. Each stranger leaves at once.
-    fn loops(door: &mut Door, times: usize, remote: impl Fn(usize) -> String) -> usize {
+    fn loops(acceptor: &mut Acceptor, times: usize, remote: impl Fn(usize) -> String) -> usize {
         let heard = (0..times).filter(|&n| {
-            let is_heard = door.knock(&remote(n), false, true) == "heard";
-            door.heard.clear();
+            let is_heard = acceptor.decide(&remote(n), false, true) == "heard";
+            acceptor.heard.clear();
             is_heard
         });
         heard.count()
@@ -237,68 +237,68 @@ mod tests {
 
     #[test]
     fn a_network_that_loops_handshakes_begins_so_many_and_then_eight_a_second() {
-        let mut door = Door::default();
-        assert_eq!(loops(&mut door, 1000, |port| format!("10.0.0.1:{}", port + 1)), OF_NETWORK.at_once as usize);
-        assert_eq!(door.knock("10.0.0.2:1", false, true), "heard", "another network has its own");
-        door.now += Duration::from_secs(1);
-        assert_eq!(loops(&mut door, 1000, |_| "10.0.0.1:1".to_owned()), 8);
-        door.now += Duration::from_secs(60);
-        assert_eq!(door.knock("10.0.0.1:1", false, false), "heard");
-        assert_eq!(lock(&door.places.0).paid.len(), 2, "what is paid for is forgotten");
+        let mut acceptor = Acceptor::default();
+        assert_eq!(loops(&mut acceptor, 1000, |port| format!("10.0.0.1:{}", port + 1)), OF_NETWORK.at_once as usize);
+        assert_eq!(acceptor.decide("10.0.0.2:1", false, true), "heard", "another network has its own");
+        acceptor.now += Duration::from_secs(1);
+        assert_eq!(loops(&mut acceptor, 1000, |_| "10.0.0.1:1".to_owned()), 8);
+        acceptor.now += Duration::from_secs(60);
+        assert_eq!(acceptor.decide("10.0.0.1:1", false, false), "heard");
+        assert_eq!(lock(&acceptor.limit.0).paid.len(), 2, "what is paid for is forgotten");
     }
 
     #[test]
     fn networks_that_loop_handshakes_together_leave_some_for_members() {
-        let mut door = Door::default();
-        assert_eq!(loops(&mut door, 1000, |n| format!("10.0.{}.{}:1", n / 250, n % 250)), OF_ALL.at_once as usize);
-        assert_eq!(door.knock("10.1.0.1:2888", false, true), "ignored");
-        assert_eq!(door.knock("10.1.0.1:2888", true, false), "retried", "its address may be forged");
-        assert_eq!(door.knock("10.1.0.1:2888", true, true), "heard");
+        let mut acceptor = Acceptor::default();
+        assert_eq!(loops(&mut acceptor, 1000, |n| format!("10.0.{}.{}:1", n / 250, n % 250)), OF_ALL.at_once as usize);
+        assert_eq!(acceptor.decide("10.1.0.1:2888", false, true), "ignored");
+        assert_eq!(acceptor.decide("10.1.0.1:2888", true, false), "retried", "its address may be forged");
+        assert_eq!(acceptor.decide("10.1.0.1:2888", true, true), "heard");
     }
 
     #[test]
     fn forged_addresses_use_up_half_of_what_is_their_networks() {
-        let mut door = Door::default();
+        let mut acceptor = Acceptor::default();
         let forged = (0..1000).filter(|_| {
-            let is_heard = door.knock("10.0.0.1:1", false, false) == "heard";
-            door.heard.clear();
+            let is_heard = acceptor.decide("10.0.0.1:1", false, false) == "heard";
+            acceptor.heard.clear();
             is_heard
         });
         assert_eq!(forged.count(), OF_NETWORK.at_once as usize / 2);
-        assert_eq!(door.knock("10.0.0.1:1", false, true), "heard");
+        assert_eq!(acceptor.decide("10.0.0.1:1", false, true), "heard");
     }
 
     #[test]
     fn all_addresses_of_one_ipv6_network_are_one_stranger() {
-        let mut door = Door::default();
-        assert!(door.is_heard(STRANGERS_OF_NETWORK_MAX, |host| format!("[fd00:0:0:1:{host}::7]:1")));
-        assert_eq!(door.knock("[fd00:0:0:1:ffff::1]:2", false, true), "ignored");
-        assert_eq!(door.knock("[fd00:0:0:2::1]:2", false, true), "heard");
+        let mut acceptor = Acceptor::default();
+        assert!(acceptor.is_heard(STRANGERS_OF_NETWORK_MAX, |host| format!("[fd00:0:0:1:{host}::7]:1")));
+        assert_eq!(acceptor.decide("[fd00:0:0:1:ffff::1]:2", false, true), "ignored");
+        assert_eq!(acceptor.decide("[fd00:0:0:2::1]:2", false, true), "heard");
     }
 
     /// Regression: the extra places of members were counted as places of strangers.
     #[test]
     fn extra_places_of_members_leave_strangers_theirs() {
-        let mut door = Door::default();
-        assert!(door.is_heard(STRANGERS_MAX, |n| format!("10.0.{n}.1:2888")));
+        let mut acceptor = Acceptor::default();
+        assert!(acceptor.is_heard(STRANGERS_MAX, |n| format!("10.0.{n}.1:2888")));
         for member in 1..=3 {
             let remote = format!("10.1.0.{member}:2888");
-            assert!((0..OF_MEMBERS_ADDRESS).all(|_| door.knock(&remote, true, true) == "heard"));
+            assert!((0..OF_MEMBERS_ADDRESS).all(|_| acceptor.decide(&remote, true, true) == "heard"));
         }
-        door.heard.remove(0);
-        assert_eq!(door.knock("10.2.0.1:1", false, true), "heard");
-        assert_eq!(door.knock("10.2.0.2:1", false, true), "ignored");
+        acceptor.heard.remove(0);
+        assert_eq!(acceptor.decide("10.2.0.1:1", false, true), "heard");
+        assert_eq!(acceptor.decide("10.2.0.2:1", false, true), "ignored");
     }
 
     #[test]
     fn strangers_with_many_addresses_leave_places_for_members() {
-        let mut door = Door::default();
-        assert!(door.is_heard(STRANGERS_MAX, |n| format!("10.0.{n}.1:2888")));
-        assert_eq!(door.knock("10.1.0.1:2888", false, true), "ignored");
+        let mut acceptor = Acceptor::default();
+        assert!(acceptor.is_heard(STRANGERS_MAX, |n| format!("10.0.{n}.1:2888")));
+        assert_eq!(acceptor.decide("10.1.0.1:2888", false, true), "ignored");
         // A member's address can be forged.
-        assert_eq!(door.knock("10.1.0.1:2888", true, false), "retried");
-        assert!((0..OF_MEMBERS_ADDRESS).all(|_| door.knock("10.1.0.1:2888", true, true) == "heard"));
-        assert_eq!(door.knock("10.1.0.1:2888", true, true), "ignored");
-        assert_eq!(door.knock("10.1.0.2:2888", true, true), "heard");
+        assert_eq!(acceptor.decide("10.1.0.1:2888", true, false), "retried");
+        assert!((0..OF_MEMBERS_ADDRESS).all(|_| acceptor.decide("10.1.0.1:2888", true, true) == "heard"));
+        assert_eq!(acceptor.decide("10.1.0.1:2888", true, true), "ignored");
+        assert_eq!(acceptor.decide("10.1.0.2:2888", true, true), "heard");
     }
 }

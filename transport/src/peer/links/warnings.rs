@@ -6,22 +6,22 @@ use super::lock;
 use std::hash::Hash;
 use std::sync::Mutex;
 use std::time::Instant;
-use zoolet_machine::seam::notices;
+use zoolet_machine::seam::log_rate_limit::LogRateLimit;
 
 /// Writes warnings to the log.
 #[derive(Debug)]
-pub(super) struct Notices {
+pub(super) struct Warnings {
     began: Instant,
-    said: Mutex<notices::Notices>,
+    said: Mutex<LogRateLimit>,
 }
 
-impl Default for Notices {
+impl Default for Warnings {
     fn default() -> Self {
         Self { began: Instant::now(), said: Mutex::default() }
     }
 }
 
-impl Notices {
+impl Warnings {
     /// Logs `line`, unless a line about the same `matter` was logged recently.
     pub(super) fn warn(&self, matter: impl Hash, line: &str) {
         let now_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -14,7 +14,7 @@ const MATTERS_MAX: usize = 64;
 
 /// The rate limit of one writer.
 #[derive(Debug, Default)]
-pub struct Notices {
+pub struct LogRateLimit {
     matters: BTreeMap<u64, Said>,
     /// Suppressed lines about untracked matters.
     left_out: u64,
@@ -32,7 +32,7 @@ impl Said {
     }
 }
 
-impl Notices {
+impl LogRateLimit {
     /// Returns the number of lines suppressed before this one, or `None` to suppress it.
     ///
     /// The number covers this `matter` and the untracked matters since the last admitted line. A
@@ -72,37 +72,37 @@ mod tests {
 
     #[test]
     fn a_lasting_matter_is_said_once_a_minute_with_how_often_it_was_not() {
-        let mut notices = Notices::default();
+        let mut log_limit = LogRateLimit::default();
         // A log that cannot write reports four times a second, for ten minutes.
         let times = (0..10 * AGAIN_MS).step_by(250);
-        let said: Vec<u64> = times.filter_map(|now_ms| notices.admit("stalled", now_ms)).collect();
+        let said: Vec<u64> = times.filter_map(|now_ms| log_limit.admit("stalled", now_ms)).collect();
         assert_eq!(said, [0, 239, 239, 239, 239, 239, 239, 239, 239, 239]);
         // The cause is gone for an hour; the next line reports the suppressed ones.
-        assert_eq!(notices.admit("stalled", 70 * AGAIN_MS), Some(239));
+        assert_eq!(log_limit.admit("stalled", 70 * AGAIN_MS), Some(239));
     }
 
     #[test]
     fn matters_do_not_silence_each_other() {
-        let mut notices = Notices::default();
-        assert_eq!(notices.admit((1, "refused"), 0), Some(0));
-        assert_eq!(notices.admit((2, "refused"), 0), Some(0));
-        assert_eq!(notices.admit((1, "gone"), 0), Some(0));
-        assert_eq!(notices.admit((1, "refused"), 1), None);
+        let mut log_limit = LogRateLimit::default();
+        assert_eq!(log_limit.admit((1, "refused"), 0), Some(0));
+        assert_eq!(log_limit.admit((2, "refused"), 0), Some(0));
+        assert_eq!(log_limit.admit((1, "gone"), 0), Some(0));
+        assert_eq!(log_limit.admit((1, "refused"), 1), None);
     }
 
     #[test]
     fn a_flood_of_matters_is_counted() {
-        let mut notices = Notices::default();
-        let written = (0..1000).filter(|matter| notices.admit(matter, 5).is_some()).count();
+        let mut log_limit = LogRateLimit::default();
+        let written = (0..1000).filter(|matter| log_limit.admit(matter, 5).is_some()).count();
         assert_eq!(written, MATTERS_MAX);
-        assert_eq!(notices.admit(1000, 5 + AGAIN_MS), Some(1000 - MATTERS_MAX as u64));
+        assert_eq!(log_limit.admit(1000, 5 + AGAIN_MS), Some(1000 - MATTERS_MAX as u64));
     }
 
     #[test]
     fn a_clock_that_goes_back_silences_for_no_longer_than_it_went() {
-        let mut notices = Notices::default();
-        assert_eq!(notices.admit("it", 10 * AGAIN_MS), Some(0));
-        assert_eq!(notices.admit("it", 0), None);
-        assert_eq!(notices.admit("it", 11 * AGAIN_MS), Some(1));
+        let mut log_limit = LogRateLimit::default();
+        assert_eq!(log_limit.admit("it", 10 * AGAIN_MS), Some(0));
+        assert_eq!(log_limit.admit("it", 0), None);
+        assert_eq!(log_limit.admit("it", 11 * AGAIN_MS), Some(1));
     }
 }

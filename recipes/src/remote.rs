@@ -63,18 +63,18 @@
 //! # }
 //! ```
 
-mod errands;
-mod life;
+mod remote_errands;
+mod remote_liveness;
+mod remote_watches;
 mod request;
 mod states;
-mod watches;
 
+pub use remote_watches::{Events, Watch};
 pub use states::States;
-pub use watches::{Events, Watch};
 
 use crate::{Coordinator, Errand, Instant};
-use errands::{Asking, Driver, Errands};
-use life::Life;
+use remote_errands::{Asking, Driver, Errands};
+use remote_liveness::Life;
 use request::Performed;
 use rustix::time::{ClockId, clock_gettime};
 use states::Gaps;
@@ -255,15 +255,15 @@ impl Coordinator for Remote {
         }
         let client = Arc::clone(&self.inner.client);
         let asking = self.inner.begin(Box::pin(async move { request::perform_watching(&client, &request).await }));
-        watches::follow(&self.inner, asking)
+        remote_watches::follow(&self.inner, asking)
     }
 
     fn watch(&self, path: &Path, mode: AddWatchMode) -> (Ticket, Events) {
         if let Some(error) = self.inner.refusal(&Request::AddWatch { path: path.text().clone(), mode }) {
             return (Ticket::refused(error), Events::of_nothing());
         }
-        let asking = self.inner.begin(watches::add(Arc::clone(&self.inner.client), path, mode));
-        watches::follow_all(&self.inner, path.clone(), mode, asking)
+        let asking = self.inner.begin(remote_watches::add(Arc::clone(&self.inner.client), path, mode));
+        remote_watches::follow_all(&self.inner, path.clone(), mode, asking)
     }
 
     fn run_errand(&self, errand: Errand) {

@@ -1,19 +1,19 @@
 //! Parses the command line, once, by the table of commands.
 
 #[cfg(feature = "tools")]
-mod bench;
+mod bench_args;
 #[cfg(feature = "tools")]
-mod ensemble;
+mod ensemble_args;
 mod environment;
 mod given;
 #[cfg(feature = "tools")]
-mod probe;
+mod probe_args;
 #[cfg(feature = "tools")]
-mod profile;
-mod site;
+mod profile_args;
+mod site_args;
 #[cfg(feature = "tools")]
-mod tools;
-mod unit;
+mod tools_args;
+mod unit_args;
 
 use super::{Exit, help, keygen::Keygen, status, unit::Init};
 use environment::Environment;
@@ -23,7 +23,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 #[cfg(feature = "tools")]
-pub(super) use tools::Tool;
+pub(super) use tools_args::Tool;
 use tracing::Level;
 use zoolet::config::refuse_stray_key;
 use zoolet_profiles::{Allowed, Place, Unit, Written, nearest};
@@ -112,13 +112,13 @@ fn named(name: &str, parser: &mut lexopt::Parser, environment: &Environment) -> 
     };
     let command = match given.words() {
         "serve" => serve(&given, environment),
-        "status" => site::status(&given, environment),
-        "keygen" => site::keygen(&given),
-        "unit systemd" => Ok(unit::unit(&given, Init::Systemd)),
-        "unit procd" => Ok(unit::unit(&given, Init::Procd)),
+        "status" => site_args::status(&given, environment),
+        "keygen" => site_args::keygen(&given),
+        "unit systemd" => Ok(unit_args::unit(&given, Init::Systemd)),
+        "unit procd" => Ok(unit_args::unit(&given, Init::Procd)),
         "licences" => Ok(Command::Licences),
         #[cfg(feature = "tools")]
-        _ => tools::named(&given, environment).map(Command::Tool),
+        _ => tools_args::named(&given, environment).map(Command::Tool),
         #[cfg(not(feature = "tools"))]
         _ => Err(unknown(name)),
     }?;

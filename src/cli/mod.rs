@@ -17,7 +17,7 @@ mod open_files;
 #[cfg(feature = "tools")]
 mod probe;
 #[cfg(feature = "tools")]
-mod profile;
+mod profile_command;
 mod serve;
 mod signals;
 mod status;
@@ -93,7 +93,7 @@ fn run(tool: Tool) -> Result<(), Exit> {
     match tool {
         Tool::Bench(options) => bench::bench(options),
         Tool::Ensemble(options) => ensemble::ensemble(&options),
-        Tool::Profile(what) => profile::profile(&what),
+        Tool::Profile(what) => profile_command::profile(&what),
         Tool::Probe(options) => probe::probe(&options),
         Tool::Measure(data) => {
             probe::measure(&data);

@@ -4,13 +4,13 @@ mod address;
 #[cfg(feature = "server")]
 mod bound;
 mod ensemble;
-mod kept;
+mod kept_image;
 #[cfg(feature = "server")]
 mod keys;
 #[cfg(feature = "server")]
 mod own_entry;
 #[cfg(feature = "server")]
-pub mod profile;
+pub mod profile_defaults;
 #[cfg(feature = "server")]
 mod properties;
 #[cfg(feature = "server")]
@@ -28,7 +28,7 @@ mod zoo_cfg;
 mod zoo_ensemble;
 
 pub use ensemble::{DEFAULT_PEER_PORT, Ensemble, Member, TrustSource};
-pub use kept::{DEFAULT_MIN_INTERVAL, KeptImage};
+pub use kept_image::{DEFAULT_MIN_INTERVAL, KeptImage};
 #[cfg(feature = "server")]
 pub use stray_key::refuse_stray_key;
 pub use stray_key::without_secrets;
@@ -288,8 +288,8 @@ fn looks_like_zoo_cfg(text: &str) -> bool {
 /// The profile is unknown, unreadable or wrong.
 #[cfg(feature = "server")]
 pub fn alone(profile_name: &str) -> Result<Loaded, ConfigError> {
-    let profile = profile::find(profile_name, None)?;
-    let (mut config, _) = profile::numbers(&profile)?;
+    let profile = profile_defaults::find(profile_name, None)?;
+    let (mut config, _) = profile_defaults::numbers(&profile)?;
     config.data = "zoolet-data".into();
     config.clients = Some((std::net::Ipv4Addr::LOCALHOST, DEFAULT_PORT).into());
     Ok(completed(&profile, config, Vec::new()))
@@ -298,8 +298,8 @@ pub fn alone(profile_name: &str) -> Result<Loaded, ConfigError> {
 /// Adds the lines of `conf` and the memory bound, and a warning above the profile's ceiling.
 #[cfg(feature = "server")]
 fn completed(profile: &zoolet_profiles::Profile, mut config: Config, mut warnings: Vec<String>) -> Loaded {
-    config.conf = profile::conf(profile, &config);
-    let (memory_bytes_max, over_ceiling) = profile::most(profile, &config);
+    config.conf = profile_defaults::conf(profile, &config);
+    let (memory_bytes_max, over_ceiling) = profile_defaults::most(profile, &config);
     warnings.extend(over_ceiling);
     Loaded { config, warnings, memory_bytes_max }
 }

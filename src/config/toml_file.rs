@@ -2,18 +2,18 @@
 //!
 //! An unknown key is an error: a limit with a misspelt name must not seem to be set.
 
-mod kept;
+mod kept_key;
 mod servers;
-mod source;
+mod toml_source;
 
 use self::servers::Servers;
-use self::source::{Source, Value, Wrong, at, line_of, unknown};
+use self::toml_source::{Source, Value, Wrong, at, line_of, unknown};
 use super::bound::{self, OF_TOML};
 use super::keys::{self, General, LIMITS, OfEnsemble, OfSettings, SETTINGS, home};
 use super::stray_key::{refuse_in_line, refuse_stray_key};
 use super::{
     Config, ConfigError, DEFAULT_PORT, DEFAULT_PROFILE, Loaded, Network, Overrides, Populate, client_address,
-    completed, profile,
+    completed, profile_defaults,
 };
 use std::{net::Ipv4Addr, path::Path};
 use toml::de::{DeTable, DeValue};
@@ -38,7 +38,7 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
     refuse_stray_keys("", document.get_ref()).map_err(wrong)?;
     // The profile comes first, wherever it stands in the file: the other keys override its numbers.
     let profile = profile_of(file, source, document.get_ref(), over).map_err(wrong)?;
-    let (config, timing) = profile::numbers(&profile).map_err(|error| error.at(file, None))?;
+    let (config, timing) = profile_defaults::numbers(&profile).map_err(|error| error.at(file, None))?;
     let clients = Some((Ipv4Addr::LOCALHOST, DEFAULT_PORT).into());
     let config = Config { data: "zoolet-data".into(), clients, ..config };
     let mut reader = Reader { source, config, servers: Servers::new(timing) };
@@ -51,7 +51,7 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
     let timing = reader.servers.timing();
     let mut warnings = reader.servers.complete(&mut reader.config, over).map_err(|error| error.at(file, None))?;
     let of_orders = bound::check_together(&reader.config, &OF_TOML)
-        .and_then(|()| profile::check_orders(&profile, &mut reader.config, timing))
+        .and_then(|()| profile_defaults::check_orders(&profile, &mut reader.config, timing))
         .map_err(|error| error.at(file, None))?;
     warnings.extend(of_orders);
     Ok(completed(&profile, reader.config, warnings))
@@ -90,12 +90,13 @@ fn profile_of(file: &Path, source: Source<'_>, document: &DeTable<'_>, over: &Ov
     let network = said("network").map(|value| network(source, value)).transpose()?;
     let (name, place) = match (&over.profile, said("profile")) {
         (Some(name), _) => (name.clone(), 0),
-        (None, Some(value)) => {
-            (profile::beside(file, source.non_empty("profile", value, General::Profile.allowed())?), value.span().start)
-        }
+        (None, Some(value)) => (
+            profile_defaults::beside(file, source.non_empty("profile", value, General::Profile.allowed())?),
+            value.span().start,
+        ),
         (None, None) => (DEFAULT_PROFILE.to_owned(), 0),
     };
-    profile::find(&name, network).map_err(|error| (place, error))
+    profile_defaults::find(&name, network).map_err(|error| (place, error))
 }
 
 fn network<'i>(source: Source<'i>, value: &Value<'i>) -> Result<Network, Wrong> {
@@ -134,7 +135,7 @@ impl<'i> Reader<'i> {
                 self.config.clients = Some(client_address(key, address).map_err(at(value))?);
             }
             General::FourLetterWords => self.config.four_letter_words = self.words(key, value)?,
-            General::LastKnownGood => self.config.last_known_good = Some(kept::read(self.source, key, value)?),
+            General::LastKnownGood => self.config.last_known_good = Some(kept_key::read(self.source, key, value)?),
             General::Limits => {
                 for (name, value) in self.source.table(key, value)? {
                     self.source.number(&mut self.config, key, LIMITS, &[], name.get_ref(), value)?;

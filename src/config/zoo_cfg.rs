@@ -5,7 +5,7 @@
 //! setting or a server line.
 
 use super::bound::{self, TogetherNames};
-use super::profile;
+use super::profile_defaults;
 use super::properties::{self, Property};
 use super::protection::{self, Protection};
 use super::stray_key::refuse_in_line;
@@ -145,7 +145,7 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
         refuse_in_line(key, value).map_err(|error| error.at(file, Some(*line)))?;
     }
     let profile = profile_of(file, &properties, over).map_err(|(line, error)| error.at(file, line))?;
-    let (config, timing) = profile::numbers(&profile).map_err(|error| error.at(file, None))?;
+    let (config, timing) = profile_defaults::numbers(&profile).map_err(|error| error.at(file, None))?;
     let mut reader = Reader::new(config, timing);
     for line in repeated(&properties) {
         reader.warn(line);
@@ -185,10 +185,10 @@ fn profile_of(file: &Path, properties: &[Property], over: &Overrides) -> Result<
     });
     let (name, line) = match (&over.profile, last("zoolet.profile")) {
         (Some(name), _) => (name.clone(), None),
-        (None, Some(property)) => (profile::beside(file, &property.value), Some(property.line)),
+        (None, Some(property)) => (profile_defaults::beside(file, &property.value), Some(property.line)),
         (None, None) => (DEFAULT_PROFILE.to_owned(), None),
     };
-    profile::find(&name, network.transpose()?).map_err(|error| (line, error))
+    profile_defaults::find(&name, network.transpose()?).map_err(|error| (line, error))
 }
 
 /// The values read so far. [`Reader::finish`] combines those that depend on each other.

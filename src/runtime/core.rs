@@ -1,11 +1,11 @@
 //! The core: passes events to the machine and carries out its actions, in turns.
 
 use super::Input;
-use super::base::{BaseWork, Destination};
-use super::checkpoint::CheckpointWork;
+use super::base_threads::{BaseWork, Destination};
+use super::checkpoint_thread::CheckpointWork;
 use super::clock;
-use super::log::LogWork;
-use super::peers;
+use super::links_thread;
+use super::log_thread::LogWork;
 use super::threads::{Failure, Question, Shared};
 use super::turns::Driver;
 use bytes::Bytes;
@@ -518,7 +518,7 @@ impl Core {
             | Action::SendSnapshot { .. }
             | Action::ReceiveSnapshot { .. }
             | Action::DropSnapshot { .. }) => {
-                let instruction = peers::instruction(&self.shared, to_peer, &mut self.base_work);
+                let instruction = links_thread::instruction(&self.shared, to_peer, &mut self.base_work);
                 debug_assert!(instruction.is_some(), "a server that is alone has nobody to say anything to");
                 self.instructions.extend(instruction);
             }
@@ -538,7 +538,7 @@ impl Core {
 
     #[cfg(feature = "port")]
     fn send_to_socket(&mut self, action: Action) {
-        self.outputs.extend(super::port::output(action));
+        self.outputs.extend(super::io_thread::output(action));
     }
 
     #[cfg(not(feature = "port"))]

@@ -20,9 +20,9 @@
 //! Work crosses threads in batches, through one [`Mailbox`] per thread. No thread holds a lock
 //! during IO.
 
-mod base;
+mod base_threads;
 mod catch_up;
-mod checkpoint;
+mod checkpoint_thread;
 mod clock;
 mod core;
 mod current;
@@ -31,14 +31,14 @@ mod data;
 mod failing_disk;
 mod figures;
 mod flash;
+#[cfg(feature = "port")]
+mod io_thread;
 mod latch;
-mod log;
+mod links_thread;
+mod log_thread;
 mod mailbox;
 mod member;
 mod node;
-mod peers;
-#[cfg(feature = "port")]
-mod port;
 #[cfg(feature = "port")]
 mod read_only;
 mod session_environment;

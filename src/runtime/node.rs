@@ -3,9 +3,9 @@
 use super::core::Core;
 use super::figures::Figures;
 use super::flash::Flash;
-use super::peers::PeerLinks;
 #[cfg(feature = "port")]
-use super::port;
+use super::io_thread;
+use super::links_thread::PeerLinks;
 use super::session_environment::NodeEnvironment;
 use super::subtree_file::SubtreeFile;
 use super::threads::{Failure, Question, Shared, lost_reason};
@@ -106,7 +106,7 @@ impl Node {
         let disk: Arc<dyn Disk> = capped(metered, config.limits.disk_bytes_max);
         let budget = Arc::new(Budget::new(&config.limits));
         #[cfg(feature = "port")]
-        let port = port::bind(&config, &path, Arc::clone(&budget))?;
+        let port = io_thread::bind(&config, &path, Arc::clone(&budget))?;
         #[cfg(feature = "port")]
         let client_address = port.as_ref().and_then(|port| port.local_addresses().first().copied());
         #[cfg(not(feature = "port"))]

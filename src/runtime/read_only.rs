@@ -4,7 +4,7 @@
 //! reports the problem on its client port until it can start.
 
 use super::data::{self, StartError};
-use super::port;
+use super::io_thread;
 use crate::config::Config;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -34,7 +34,7 @@ impl ReadOnly {
     pub fn tell(config: &Config) -> Result<Self, StartError> {
         let stop = Arc::new(Notify::new());
         let budget = Arc::new(Budget::new(&config.limits));
-        let port = port::bind(config, &config.data, budget)?;
+        let port = io_thread::bind(config, &config.data, budget)?;
         let (stop_signal, id) = (Arc::clone(&stop), ServerId::new(config.server_id));
         let thread = match port {
             Some(port) => {

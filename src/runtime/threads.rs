@@ -1,22 +1,22 @@
 //! The threads of a node, their shared state, and how a failure of one ends them all.
 
-use super::base::BaseWork;
+use super::base_threads::BaseWork;
 use super::catch_up::{self, CatchUp};
-use super::checkpoint::CheckpointWork;
+use super::checkpoint_thread::CheckpointWork;
 use super::core::Core;
 use super::current::CurrentBase;
 use super::figures::{AtDisk, Figures};
 use super::flash::{self, Flash};
-use super::log::LogWork;
-use super::node::Sessions;
-use super::peers::{self, PeerLinks};
 #[cfg(feature = "port")]
-use super::port::{self, Sockets};
+use super::io_thread::{self, Sockets};
+use super::links_thread::{self, PeerLinks};
+use super::log_thread::LogWork;
+use super::node::Sessions;
 use super::session_environment::NodeEnvironment;
 use super::snapshots::Received;
 use super::subtree_file::SubtreeFile;
 use super::turns::MachineLock;
-use super::{Inbox, Input, Latch, Mailbox, StartError, base, checkpoint, log};
+use super::{Inbox, Input, Latch, Mailbox, StartError, base_threads, checkpoint_thread, log_thread};
 use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
@@ -96,11 +96,11 @@ pub(crate) struct Shared {
     /// Threads that have not ended.
     running: AtomicUsize,
     pub(super) all_ended: Arc<Latch<()>>,
-    pub(super) log_counts: log::Counts,
+    pub(super) log_counts: log_thread::Counts,
     /// Wait of the thread `base` for the disk.
     asking: AtDisk,
-    scrubs: checkpoint::Scrubs,
-    presence: checkpoint::Presence,
+    scrubs: checkpoint_thread::Scrubs,
+    presence: checkpoint_thread::Presence,
     pub(super) disk: Arc<dyn Disk>,
     store: CurrentBase,
     pub(super) reserve: Reserve,
@@ -140,10 +140,10 @@ impl Shared {
             handed_over: Latch::new(),
             running: AtomicUsize::new(0),
             all_ended: Latch::new(),
-            log_counts: log::Counts::default(),
+            log_counts: log_thread::Counts::default(),
             asking: AtDisk::default(),
-            scrubs: checkpoint::Scrubs::default(),
-            presence: checkpoint::Presence::default(),
+            scrubs: checkpoint_thread::Scrubs::default(),
+            presence: checkpoint_thread::Presence::default(),
             disk,
             store: CurrentBase::new(store),
             reserve,
@@ -232,17 +232,17 @@ impl Shared {
         self.base.push(BaseWork::Serve(generation, reader.clone()));
         self.completions.push(BaseWork::Serve(generation, reader));
         self.spawn("base", |shared| {
-            base::run(&shared.base, &shared.inbox, &shared.asking);
+            base_threads::run(&shared.base, &shared.inbox, &shared.asking);
             Ok(())
         })?;
         // On a separate thread, because one client's long listing must not delay reads that another
         // client's write waits for.
         self.spawn("completion", |shared| {
-            base::run(&shared.completions, &shared.inbox, &AtDisk::default());
+            base_threads::run(&shared.completions, &shared.inbox, &AtDisk::default());
             Ok(())
         })?;
         self.spawn("checkpoint", |shared| {
-            let thread = checkpoint::CheckpointThread {
+            let thread = checkpoint_thread::CheckpointThread {
                 disk: &*shared.disk,
                 base: &shared.store,
                 received: &shared.received,
@@ -269,7 +269,7 @@ impl Shared {
                 Ok(())
             })?;
         }
-        self.spawn("log", move |shared| log::run(shared, log))?;
+        self.spawn("log", move |shared| log_thread::run(shared, log))?;
         self.spawn("core", move |shared| {
             run_core(core, shared);
             Ok(())
@@ -280,13 +280,13 @@ impl Shared {
     #[cfg(feature = "port")]
     pub(super) fn start_port(self: &Arc<Self>, port: ClientPort) -> Result<(), StartError> {
         let Some(sockets) = self.sockets.clone() else { return Ok(()) };
-        self.spawn("io", move |shared| port::run(port, &sockets, Arc::clone(shared)))
+        self.spawn("io", move |shared| io_thread::run(port, &sockets, Arc::clone(shared)))
     }
 
     /// Starts the thread of the links to other servers.
     pub(super) fn start_links(self: &Arc<Self>, port: PeerPort) -> Result<(), StartError> {
         let Some(links) = self.links.clone() else { return Ok(()) };
-        self.spawn("peers", move |shared| peers::run(port, &links, Arc::clone(shared)))
+        self.spawn("peers", move |shared| links_thread::run(port, &links, Arc::clone(shared)))
     }
 
     /// Starts the thread that keeps a subtree in a file.

@@ -27,10 +27,10 @@
 //! # Ok::<(), zoolet::Error>(())
 //! ```
 
-mod ensemble;
+mod memory_ensemble;
 mod simulate;
 
-pub use ensemble::Ensemble;
+pub use memory_ensemble::Ensemble;
 pub use simulate::{World, simulate};
 /// One life of a simulated client: its session, clock, randomness and journal.
 ///

@@ -12,7 +12,7 @@ use bytes::BytesMut;
 use std::io::Write;
 use std::time::Duration;
 use zoolet_model::{CreateKind, Request, WriteOp};
-use zoolet_transport::wire::client::encode_request;
+use zoolet_transport::wire::client_side::encode_request;
 
 const MIB: u64 = 1 << 20;
 

@@ -137,7 +137,7 @@ fn large_requests_that_arrive_together_do_not_wait_for_each_other_for_ever() {
     clients[0].create("/large", b"").unwrap();
     // The first halves fill the shared bound, so no second half would fit.
     let mut out = bytes::BytesMut::new();
-    zoolet_transport::wire::client::encode_request(1, &set("/large", &[7; 90_000]), &mut out);
+    zoolet_transport::wire::client_side::encode_request(1, &set("/large", &[7; 90_000]), &mut out);
     for client in &mut clients {
         client.stream.write_all(&out[..45_000]).unwrap();
     }

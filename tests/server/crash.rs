@@ -11,7 +11,7 @@ use zoolet_powercut::digest;
 use zoolet_powercut::load::LoadShape;
 use zoolet_powercut::random::Random;
 use zoolet_powercut::rounds::{PATIENCE, Rounds};
-use zoolet_powercut::server::Server;
+use zoolet_powercut::server_process::Server;
 
 const WRITERS: u64 = 4;
 

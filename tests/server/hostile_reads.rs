@@ -34,7 +34,7 @@ fn pipeline(client: &mut Client, requests: &[Request], mut answered: impl FnMut(
     let mut stream = client.stream.try_clone().unwrap();
     let mut out = bytes::BytesMut::new();
     for request in requests {
-        zoolet_transport::wire::client::encode_request(1, request, &mut out);
+        zoolet_transport::wire::client_side::encode_request(1, request, &mut out);
     }
     std::thread::scope(|threads| {
         threads.spawn(move || std::io::Write::write_all(&mut stream, &out).unwrap());

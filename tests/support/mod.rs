@@ -27,7 +27,7 @@ use zoolet_model::{
     ConnectReply, ConnectRequest, Create, CreateKind, CreateMode, ErrorCode, Reply, Request, RequestedAcl, SessionId,
     Text, WatchEvent, WriteOp,
 };
-use zoolet_transport::wire::client::{
+use zoolet_transport::wire::client_side::{
     Header, Shape, decode_connect_reply, decode_event, decode_header, decode_reply, encode_connect, encode_request,
 };
 use zoolet_transport::wire::{Reader, XID_EVENT, split_frame};

@@ -19,7 +19,7 @@ use zoolet_machine::{Budget, Event};
 use zoolet_model::*;
 use zoolet_transport::client_port::*;
 use zoolet_transport::peer::codec::{self, Frames};
-use zoolet_transport::wire::client::{encode_connect, encode_request};
+use zoolet_transport::wire::client_side::{encode_connect, encode_request};
 use zoolet_transport::wire::*;
 use zoolet_zab::{Attempt, Epoch};
 

@@ -13,7 +13,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
 use std::hint::black_box;
 use zoolet_sim::fuzz::{damage, noise};
-use zoolet_transport::wire::client::{decode_connect_reply, decode_event, decode_reply};
+use zoolet_transport::wire::client_side::{decode_connect_reply, decode_event, decode_reply};
 use zoolet_transport::wire::{DecodeOptions, decode_connect, decode_request};
 
 #[global_allocator]

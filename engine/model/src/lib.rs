@@ -9,7 +9,7 @@ extern crate alloc;
 mod acl;
 mod class;
 mod error;
-mod names;
+mod name_list;
 pub mod path;
 mod reply;
 mod request;
@@ -20,7 +20,7 @@ mod text;
 pub use acl::{AclEntry, AskedAcl, AuthId, Perms, RequestedAcl, open_acl};
 pub use class::{Class, OneShot, Read};
 pub use error::ErrorCode;
-pub use names::{Names, NamesBuilder};
+pub use name_list::{Names, NamesBuilder};
 pub use path::Path;
 pub use reply::{EventKind, OpResult, ReadResult, Reply, WatchEvent, first_failure};
 pub use request::{

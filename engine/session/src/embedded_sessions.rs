@@ -1,7 +1,7 @@
 //! The in-process sessions of one node, by connection.
 
 use super::Link;
-use super::life::PINGS_IN_TIMEOUT;
+use super::liveness::PINGS_IN_TIMEOUT;
 use std::collections::HashMap;
 use std::sync::Arc;
 use zoolet_machine::{ConnId, Event};

@@ -1,6 +1,6 @@
 //! Reply slots, one per request in flight; reused, so a request allocates nothing.
 
-use super::life::Sign;
+use super::liveness::Sign;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -257,7 +257,7 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::life::Shows;
+    use crate::liveness::Shows;
     use zoolet_machine::Limits;
 
     const SIGN: Sign = Sign { sent: std::time::Duration::ZERO, shows: Shows::Nothing };

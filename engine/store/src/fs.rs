@@ -2,7 +2,7 @@
 
 use super::disk::{Disk, DiskFile};
 use super::marker::MARKER;
-use super::names::{FileId, Names};
+use super::open_names::{FileId, Names};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawMode};
 use std::{
     fs::{self, File, OpenOptions, Permissions, TryLockError},

@@ -13,8 +13,8 @@ pub mod image;
 pub mod log;
 mod marker;
 mod meter;
-mod names;
 mod open;
+mod open_names;
 mod reserve;
 mod snapshot;
 

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Instant;
-use zoolet_transport::wire::client::Header;
+use zoolet_transport::wire::client_side::Header;
 
 /// The course of a run; times are nanoseconds since `origin`.
 pub(super) struct Course {

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::io;
 use zoolet_model::path::parent_and_name;
 use zoolet_model::{CreateKind, ErrorCode, Reply, Request, WriteOp};
-use zoolet_transport::wire::client::{Header, encode_request};
+use zoolet_transport::wire::client_side::{Header, encode_request};
 
 /// Bounds of a multi: number of operations, and bytes of their values.
 ///

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::select;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use zoolet_model::{ConnectReply, ConnectRequest, Reply, Request, SessionId, WatchEvent};
-use zoolet_transport::wire::client::{
+use zoolet_transport::wire::client_side::{
     Header, Shape, decode_connect_reply, decode_event, decode_reply, encode_connect, encode_request, first_frame,
 };
 use zoolet_transport::wire::{XID_EVENT, XID_PING};

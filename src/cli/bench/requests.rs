@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use std::ops::Range;
 use zoolet_model::{Create, CreateKind, CreateMode, Request, RequestedAcl, WriteOp};
-use zoolet_transport::wire::client::encode_request;
+use zoolet_transport::wire::client_side::encode_request;
 
 /// Digits of a key in its path.
 pub(super) const KEY_DIGITS: usize = 8;

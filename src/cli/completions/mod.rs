@@ -164,7 +164,7 @@ mod tests {
             profiles.iter().any(|name| name == "emmc/512m") && profiles.iter().any(|name| name == "raspberry-pi-4")
         );
         for name in profiles {
-            assert!(zoolet::config::profile::find(&name, None).is_ok(), "{name}");
+            assert!(zoolet::config::profile_defaults::find(&name, None).is_ok(), "{name}");
         }
     }
 }

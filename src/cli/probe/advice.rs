@@ -1,8 +1,8 @@
 //! Warnings and explanations for the figures, and the choice of the nearest profile.
 
+use super::box_facts::Machine;
 use super::clock::Rtc;
 use super::disk::{DiskFound, Phase, SYNCS_MIN, Syncs};
-use super::machine::Machine;
 use super::report::duration;
 use std::fmt::Write;
 use zoolet_machine::status::DeviceWear;

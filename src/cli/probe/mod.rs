@@ -1,10 +1,10 @@
 //! `zoolet probe`: measures this box, explains the figures, and names the nearest profile.
 
 mod advice;
+mod box_facts;
 mod ciphers;
 mod clock;
 mod disk;
-mod machine;
 mod peers;
 mod progress;
 mod report;
@@ -12,9 +12,9 @@ mod report;
 pub(super) use disk::run_writer as measure;
 
 use super::{Exit, complain, say};
+use box_facts::Machine;
 use ciphers::Ciphers;
 use disk::DiskFound;
-use machine::Machine;
 use peers::Peer;
 use progress::Progress;
 use std::io::Write;
@@ -108,7 +108,7 @@ fn look(options: &Options) -> Result<Found, Exit> {
     let disk = disk::measure(&options.data, began + DISK_UNTIL, &mut progress);
     progress.end();
     let disk = disk?;
-    let machine = Machine { ciphers, ..machine::look(Path::new("/")) };
+    let machine = Machine { ciphers, ..box_facts::look(Path::new("/")) };
     let nearest = nearest(&disk, &machine, options.network).map_err(Exit::failed)?;
     Ok(Found { disk, machine, peers, nearest })
 }

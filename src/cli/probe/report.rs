@@ -1,8 +1,8 @@
 //! Formats the findings as text for people and as JSON for programs.
 
 use super::advice;
+use super::box_facts::Machine;
 use super::disk::DiskFound;
-use super::machine::Machine;
 use super::peers::Peer;
 use super::{Found, Nearest};
 use serde_json::{Value, json};

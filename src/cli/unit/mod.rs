@@ -63,7 +63,7 @@ pub(super) fn unit(options: &Options) -> Result<(), Exit> {
 /// profile's ceiling and half of it for the kernel, mostly for socket buffers. The kernel evicts
 /// cached files first.
 fn memory_bytes_max(profile: &str) -> Result<u64, Exit> {
-    let ceiling = config::profile::find(profile, None).map_err(Exit::usage)?.get(Key::CeilingBytes);
+    let ceiling = config::profile_defaults::find(profile, None).map_err(Exit::usage)?.get(Key::CeilingBytes);
     Ok(ceiling + ceiling / 2)
 }
 
@@ -134,7 +134,7 @@ mod tests {
     fn systemd_bounds_its_memory_by_the_profile_and_takes_no_core() {
         for profile in ["emmc/512m", "sd-a1/128m"] {
             let Ok(memory) = memory_bytes_max(profile) else { panic!("no profile {profile}") };
-            let ceiling = config::profile::find(profile, None).unwrap().get(Key::CeilingBytes);
+            let ceiling = config::profile_defaults::find(profile, None).unwrap().get(Key::CeilingBytes);
             assert!(ceiling < memory && memory <= 2 * ceiling, "{profile}: {memory}");
             let printed = text(Init::Systemd, "/usr/bin/zoolet", "/etc/zoolet/zoolet.toml", STATE, (profile, memory));
             for line in [format!("MemoryMax={memory}").as_str(), "TasksMax=128", "LimitCORE=0"] {

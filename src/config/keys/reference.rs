@@ -1,7 +1,7 @@
 //! Compares the registry with the example and with the reference page.
 
 use super::super::bound::Numbers;
-use super::super::{DEFAULT_PROFILE, Overrides, load, profile};
+use super::super::{DEFAULT_PROFILE, Overrides, load, profile_defaults};
 use super::*;
 use zoolet_profiles::Key;
 use zoolet_transport::client_port::Word;
@@ -212,7 +212,7 @@ fn the_example_is_the_defaults() {
 
 #[test]
 fn the_registry_shows_the_numbers_of_the_default_profile() {
-    let (config, timing) = profile::numbers(&profile::find(DEFAULT_PROFILE, None).unwrap()).unwrap();
+    let (config, timing) = profile_defaults::numbers(&profile_defaults::find(DEFAULT_PROFILE, None).unwrap()).unwrap();
     assert_eq!((config.limits, config.settings), (Config::usual().limits, Config::usual().settings));
     assert_eq!(timing, Timing::usual());
 }

@@ -4,7 +4,7 @@ use super::super::keys::{OfEnsemble, OfServer, TIMING};
 use super::super::{
     Config, ConfigError, Ensemble, Member, Overrides, Timing, TrustSource, address, own_entry, site_key,
 };
-use super::source::{Source, Value, Wrong, integer, not_built, unknown};
+use super::toml_source::{Source, Value, Wrong, integer, not_built, unknown};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use toml::de::DeValue;

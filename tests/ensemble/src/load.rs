@@ -17,7 +17,7 @@ use zoolet_model::{ConnectReply, CreateKind, CreateMode, Reply, Request, WriteOp
 use zoolet_powercut::client::{Client, Joined};
 use zoolet_powercut::load::create;
 use zoolet_powercut::random::Random;
-use zoolet_transport::wire::client::Shape as ReplyShape;
+use zoolet_transport::wire::client_side::Shape as ReplyShape;
 
 /// Delay between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(10);

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 use zoolet_model::{ConnectReply, ErrorCode, Reply, Request, WriteOp, first_failure};
 use zoolet_powercut::client::{Client, Joined};
-use zoolet_transport::wire::client::Shape;
+use zoolet_transport::wire::client_side::Shape;
 
 /// Bytes of data of each znode.
 pub const VALUE: usize = 1000;

@@ -18,7 +18,7 @@ use zoolet_model::{
     AddWatchMode, ConnectRequest, Create, CreateKind, CreateMode, Request, RequestedAcl, SessionId, WriteOp,
 };
 use zoolet_powercut::random::Random;
-use zoolet_transport::wire::client::{encode_connect, encode_request};
+use zoolet_transport::wire::client_side::{encode_connect, encode_request};
 
 /// Parent of every znode that a siege writes.
 pub const TOP: &str = "/siege";

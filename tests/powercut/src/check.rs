@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use zoolet_model::{Reply, Request, Stat};
-use zoolet_transport::wire::client::Shape;
+use zoolet_transport::wire::client_side::Shape;
 
 /// Requests in flight while the tree is read.
 const WINDOW: usize = 64;

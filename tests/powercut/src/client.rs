@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, Request, SessionId};
-use zoolet_transport::wire::client::{
+use zoolet_transport::wire::client_side::{
     Header, Shape, decode_connect_reply, decode_reply, encode_connect, encode_request,
 };
 use zoolet_transport::wire::split_frame;

@@ -16,7 +16,7 @@ pub mod load;
 pub mod mount;
 pub mod random;
 pub mod rounds;
-pub mod server;
+pub mod server_process;
 pub mod strace;
 pub mod tree;
 pub mod volume;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use zoolet_model::{
     ConnectReply, Create, CreateKind, CreateMode, ErrorCode, OpResult, Reply, Request, RequestedAcl, WriteOp,
 };
-use zoolet_transport::wire::client::{Header, Shape};
+use zoolet_transport::wire::client_side::{Header, Shape};
 
 /// Number of znodes that all writers set.
 pub const SHARED_ZNODES: u64 = 3;

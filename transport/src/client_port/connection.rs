@@ -1,10 +1,10 @@
 //! One client connection: its send queue and its unanswered requests.
 
 use super::close_reason::CloseReason;
+use super::connection_figures::Record;
+use super::listener::Port;
 use super::lock;
 use super::outgoing::{Answered, Outgoing};
-use super::port::Port;
-use super::record::Record;
 use crate::wire::{encode_connect_reply, encode_event, encode_reply};
 use bytes::BytesMut;
 use std::collections::VecDeque;

@@ -4,7 +4,7 @@
 //! pieces. A session's ephemerals may be in the base alone, so the port asks for one session at a
 //! time. It asks twice, because ZooKeeper prints first how many sessions own ephemerals.
 
-use super::port::Port;
+use super::listener::Port;
 use super::words::{NOT_SERVING, send, serving};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};

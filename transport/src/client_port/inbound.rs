@@ -1,6 +1,6 @@
 //! Bytes that a connection has received and not yet decoded.
 
-use super::port::Port;
+use super::listener::Port;
 use crate::wire::{FrameError, Opcode, announced};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::future::poll_fn;

@@ -11,26 +11,26 @@
 
 mod close_reason;
 mod connection;
+mod connection_figures;
+mod connection_task;
 mod dump;
 mod inbound;
-mod life;
+mod listener;
 pub mod metrics;
 mod monitor;
 mod outgoing;
 mod output_queue;
 mod output_writer;
-mod port;
 mod reading;
-mod record;
 #[cfg(test)]
 mod reference;
-mod refusals;
-mod report;
+mod refusal_lines;
 mod traffic;
 mod words;
+mod zool;
 
+pub use listener::{About, ClientPort, PortSettings, ServerAddresses};
 pub use output_queue::{ConnIds, EventSink, Output, OutputQueue};
-pub use port::{About, ClientPort, PortSettings, ServerAddresses};
 pub use traffic::{Traffic, TrafficReading};
 pub use words::{Access, Whitelist, Word};
 

@@ -1,7 +1,7 @@
 //! The four-letter word `mntr` (surface 9.3): the metrics, a line each.
 
+use super::listener::Port;
 use super::metrics::{PART, Readings, Sample};
-use super::port::Port;
 use std::fmt::{self, Write as _};
 use zoolet_machine::Status;
 

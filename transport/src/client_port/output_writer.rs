@@ -1,9 +1,9 @@
 //! Delivery of engine outputs to connections.
 
 use super::connection::{Connection, Touched};
+use super::listener::Port;
 use super::lock;
 use super::output_queue::Output;
-use super::port::Port;
 use std::mem;
 use std::sync::Arc;
 use std::time::Instant;

@@ -2,11 +2,11 @@
 
 use super::close_reason::CloseReason;
 use super::connection::{Connection, Phase, STALL, State, Waiting};
+use super::connection_figures::operation;
+use super::connection_task::is_late;
 use super::inbound::{Inbound, LOOKAHEAD_BYTES, Ping, READ_BYTES_MAX};
-use super::life::is_late;
+use super::listener::{Deliveries, Port};
 use super::lock;
-use super::port::{Deliveries, Port};
-use super::record::operation;
 use crate::wire::{DecodeOptions, decode_request};
 use std::time::{Duration, Instant};
 use zoolet_machine::budget::Part;

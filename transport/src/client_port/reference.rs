@@ -2,7 +2,7 @@
 
 use super::metrics::METRICS;
 use super::words::FOREIGN;
-use super::{Access, Word, report};
+use super::{Access, Word, zool};
 
 use std::collections::BTreeSet;
 
@@ -81,7 +81,7 @@ fn the_reference_describes_each_field_of_zool() {
 
 #[test]
 fn zool_shows_figures_of_the_disk_that_the_driver_measures() {
-    for (_, name) in report::DISK {
+    for (_, name) in zool::DISK {
         assert!(METRICS.iter().any(|metric| metric.is_of_driver() && metric.name == name), "{name}");
     }
 }

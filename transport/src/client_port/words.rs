@@ -7,12 +7,12 @@ pub(super) use registry::FOREIGN;
 pub use registry::{Access, Whitelist, Word};
 pub(super) use registry::{Asked, is_here};
 
+use super::connection_figures::Record;
 use super::dump;
+use super::listener::{About, Port, QUESTION, ServerAddresses};
 use super::metrics::znode_count;
 use super::monitor;
-use super::port::{About, Port, QUESTION, ServerAddresses};
-use super::record::Record;
-use super::report;
+use super::zool;
 use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 use std::io;
@@ -55,7 +55,7 @@ async fn answer_allowed(port: &Port, word: Word, write: &OwnedWriteHalf) {
         Word::Ruok => "imok".to_owned(),
         Word::Envi => envi(&port.settings.about),
         // The report is needed most when the server does not serve.
-        Word::Zool => report::report(port).await,
+        Word::Zool => zool::report(port).await,
         Word::Isro => if serving(port).await.is_some() { "rw" } else { "null" }.to_owned(),
         Word::Srvr => when_serving(port, srvr).await,
         Word::Stat => when_serving(port, stat).await,

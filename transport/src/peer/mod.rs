@@ -20,12 +20,12 @@
 pub mod codec;
 mod instruction_queue;
 mod links;
-mod port;
+mod peer_port;
 mod settings;
 mod table;
 pub mod trust;
 
 pub use instruction_queue::{Instruction, InstructionQueue, PeerEvents, SnapshotBytes, SnapshotSize, SnapshotTaker};
-pub use port::PeerPort;
+pub use peer_port::PeerPort;
 pub use settings::{PeerMember, PeerSettings, lane_bytes_max, link_bytes_max, window_bytes};
 pub use table::{PeerFigures, PeerTable, Refusal};

@@ -9,7 +9,7 @@
 //! allocated only after its elements were seen. The worst case is a vector of empty strings: 4
 //! bytes each on the wire, one `Text` each in memory.
 
-pub mod client;
+pub mod client_side;
 mod connect;
 mod frame;
 mod opcode;

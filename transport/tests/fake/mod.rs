@@ -14,7 +14,7 @@ use zoolet_machine::watch::{ListedBy, Mark, WatchKind, WatchTable};
 use zoolet_machine::{Budget, ConnId, Event, Limits, Status};
 use zoolet_model::*;
 use zoolet_transport::client_port::*;
-use zoolet_transport::wire::client::*;
+use zoolet_transport::wire::client_side::*;
 use zoolet_transport::wire::split_frame;
 
 /// Maximum wait for an event that must happen.

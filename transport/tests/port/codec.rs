@@ -5,7 +5,7 @@
 use crate::random::Random;
 use bytes::{Bytes, BytesMut};
 use zoolet_model::*;
-use zoolet_transport::wire::client::*;
+use zoolet_transport::wire::client_side::*;
 use zoolet_transport::wire::*;
 
 const TTL_ON: DecodeOptions = DecodeOptions { extended_types: true };

@@ -12,7 +12,7 @@ use zoolet_machine::budget::Part;
 use zoolet_machine::{Budget, Limits};
 use zoolet_model::*;
 use zoolet_transport::client_port::*;
-use zoolet_transport::wire::client::decode_connect_reply;
+use zoolet_transport::wire::client_side::decode_connect_reply;
 
 #[test]
 fn requests_of_one_read_are_submitted_in_one_call_and_answered_in_order() {

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use zoolet_model::*;
 use zoolet_sim::fuzz::Target;
 use zoolet_transport::client_port::{Whitelist, Word};
-use zoolet_transport::wire::client::*;
+use zoolet_transport::wire::client_side::*;
 use zoolet_transport::wire::*;
 
 /// Every target.

@@ -1,15 +1,15 @@
 //! The server's status for four-letter words, metrics and `zoolet status`.
 
 mod alarm;
-mod device;
-mod disk;
+mod device_wear;
+mod disk_trouble;
 mod flash;
 mod written;
 
 pub use crate::seam::health::{DiskTrouble, DiskTroubles, Refusal};
 pub use alarm::{Alarm, alarms};
-pub use device::{DeviceWear, SpareBlocks};
-pub use disk::{DATA_DIRECTORY_GONE, disk_troubles};
+pub use device_wear::{DeviceWear, SpareBlocks};
+pub use disk_trouble::{DATA_DIRECTORY_GONE, disk_troubles};
 pub use flash::FlashStatus;
 pub use written::{Cause, Written};
 

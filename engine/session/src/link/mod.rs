@@ -3,14 +3,14 @@
 //! The owner's side opens slots and sends requests. The machine's side fills the slots, in the
 //! machine's order. Both hold the lock only to move data, never while user code runs.
 
-mod machine;
-mod owner;
+mod machine_side;
+mod owner_side;
 mod ticket;
 
 pub(crate) use ticket::Ticket;
 
 use super::errands::Errands;
-use super::life::{Life, Sign};
+use super::liveness::{Life, Sign};
 use super::slots::{Answer, Slots};
 use super::wakers::Wakers;
 use super::watch::Watches;

@@ -35,7 +35,7 @@ mod wire;
 mod witness;
 mod world;
 
-pub use crate::world::Sent;
+pub use crate::one_server::Sent;
 pub use agenda::{Agenda, Rank};
 pub use client::{Asks, Client, Habits, ToClient};
 pub use clock::{Clock, DRIFT_PPM_MAX, WALL_STEP_MS};

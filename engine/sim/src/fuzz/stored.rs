@@ -401,7 +401,7 @@ fn any_base(random: &mut Random) -> (SimDisk, BTreeMap<Key, Bytes>) {
             changes.insert(key, record);
         }
         let changes: Changes = changes.into_iter().collect();
-        crate::world::apply_changes(&mut records, &changes);
+        crate::one_server::apply_changes(&mut records, &changes);
         let digest = records.iter().fold(0u128, |sum, (key, record)| sum.wrapping_add(record_hash(key, record)));
         let meta = CheckpointMeta { zxid: zxid(round), digest, totals: Bytes::from_static(b"totals") };
         base.checkpoint(&Checkpoint { changes: Arc::new(changes), meta }).expect("the disk has room");

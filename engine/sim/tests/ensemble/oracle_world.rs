@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use zoolet_machine::{ConnId, Limits, Settings};
 use zoolet_model::{ConnectReply, ConnectRequest, Request, ServerId};
 use zoolet_sim::{
+    one_server::{Conditions, Sent, World},
     oracle::{self, ClientId, End, History, Promises, Recorder, Summary},
     reference::digest_of,
     workload::{SUPER_USER, Workload},
-    world::{Conditions, Sent, World},
 };
 
 const CLIENTS: usize = 5;

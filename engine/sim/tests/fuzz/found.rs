@@ -5,7 +5,7 @@ use crate::log_support::{append, create, entry, open_epoch, small, try_open, zxi
 use zoolet_machine::{ConnId, Limits};
 use zoolet_model::{AddWatchMode, ConnectRequest, Request, SetWatches, Zxid};
 use zoolet_sim::disk::SimDisk;
-use zoolet_sim::world::{Conditions, World};
+use zoolet_sim::one_server::{Conditions, World};
 use zoolet_store::Strategy;
 use zoolet_store::disk::Disk;
 use zoolet_store::log::LogError;

@@ -8,8 +8,8 @@ use zoolet_machine::{ConnId, Limits};
 use zoolet_model::{ConnectRequest, Zxid};
 use zoolet_sim::{
     entries::Entries,
+    one_server::{Conditions, Entry, Sent, World},
     workload::{Random, Workload},
-    world::{Conditions, Entry, Sent, World},
 };
 
 /// Draws conditions, from little memory and a slow disk to plenty.

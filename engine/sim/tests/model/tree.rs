@@ -15,9 +15,9 @@ use zoolet_machine::txn::{self, Header, Txn};
 use zoolet_machine::{ConnId, Limits, Settings};
 use zoolet_model::{ConnectRequest, ErrorCode, Reply, Request, SessionId, SessionSecret, Zxid};
 use zoolet_sim::{
+    one_server::{Conditions, Entry, Sent, World},
     reference::{RefOutput, Reference, digest_of},
     workload::{SUPER_USER, Workload},
-    world::{Conditions, Entry, Sent, World},
 };
 
 const CLIENTS: usize = 4;

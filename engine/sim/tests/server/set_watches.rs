@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use zoolet_machine::ConnId;
 use zoolet_model::{ConnectRequest, CreateKind, EventKind, Reply, Request, SetWatches, Text, WatchEvent};
 use zoolet_sim::client::create;
-use zoolet_sim::world::{Conditions, Sent, World};
+use zoolet_sim::one_server::{Conditions, Sent, World};
 
 /// Enough paths for three turns.
 const PATHS: u64 = 3000;

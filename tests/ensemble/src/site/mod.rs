@@ -2,12 +2,12 @@
 
 mod cables;
 mod config;
-mod server;
+mod site_server;
 mod subnet;
 
 pub use config::Place;
-use server::Launch;
-pub use server::{Role, Server, Status, copy_all};
+use site_server::Launch;
+pub use site_server::{Role, Server, Status, copy_all};
 pub use subnet::Subnet;
 
 use crate::product::Product;

@@ -15,7 +15,7 @@ use zoolet_powercut::load::LoadShape;
 use zoolet_powercut::mount::{Kind, Mounted, Seen, Trigger};
 use zoolet_powercut::random::Random;
 use zoolet_powercut::rounds::{PATIENCE, Rounds};
-use zoolet_powercut::server::Server;
+use zoolet_powercut::server_process::Server;
 use zoolet_powercut::volume::{Cut, Rules, Survival, Torn, Volume};
 
 /// Cuts per disk.

@@ -8,7 +8,7 @@ mod registry;
 
 pub use registry::METRICS;
 
-use super::port::Port;
+use super::listener::Port;
 use super::traffic::TrafficReading;
 use super::words::{Average, version};
 use std::fmt;

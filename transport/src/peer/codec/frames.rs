@@ -1,7 +1,7 @@
 //! Splits a stream's bytes into frames and decodes them.
 
-use super::reader::{Read, Reader};
-use super::{CodecError, message};
+use super::frame_reader::{Read, Reader};
+use super::{CodecError, peer_message};
 use bytes::{Buf, Bytes, BytesMut};
 use zoolet_machine::seam::peer::{Lane, PeerMessage};
 
@@ -119,7 +119,7 @@ pub(super) fn decode(frame: Bytes, lane: Lane) -> Read<PeerMessage> {
     };
     let reader = Reader::new(frame, place)?;
     let misplaced = reader.misplaced();
-    let message = message::decode(reader)?;
+    let message = peer_message::decode(reader)?;
     if message.lane() == lane { Ok(message) } else { Err(misplaced) }
 }
 

@@ -1,7 +1,7 @@
 //! The first message between two servers.
 
-use super::reader::{Read, Reader};
-use super::writer;
+use super::frame_reader::{Read, Reader};
+use super::frame_writer;
 use bytes::{BufMut, Bytes, BytesMut};
 use zoolet_model::ServerId;
 use zoolet_zab::Incarnation;
@@ -62,16 +62,16 @@ impl Hello {
         let Self { minor_version, site, from, to, process, process_age_ms, disk, .. } = self;
         let Self { addresses, proof, extension, .. } = self;
         out.put_u16_le(*minor_version);
-        writer::text(out, site, SITE_BYTES_MAX);
+        frame_writer::text(out, site, SITE_BYTES_MAX);
         out.put_slice(&[from.as_u8(), to.as_u8()]);
         out.put_u64_le(*process);
         out.put_u64_le(*process_age_ms);
         out.put_u128_le(disk.0);
         let sayable = || addresses.iter().filter(|address| address.len() <= ADDRESS_BYTES_MAX).take(ADDRESSES_MAX);
         out.put_u8(sayable().count() as u8);
-        sayable().for_each(|address| writer::text(out, address, ADDRESS_BYTES_MAX));
-        writer::option(out, proof.as_ref(), |out, proof| out.put_slice(proof));
-        writer::bytes(out, &extension[..extension.len().min(EXTENSION_BYTES_MAX)]);
+        sayable().for_each(|address| frame_writer::text(out, address, ADDRESS_BYTES_MAX));
+        frame_writer::option(out, proof.as_ref(), |out, proof| out.put_slice(proof));
+        frame_writer::bytes(out, &extension[..extension.len().min(EXTENSION_BYTES_MAX)]);
     }
 
     pub(super) fn decode(reader: &mut Reader) -> Read<Self> {

@@ -12,14 +12,14 @@
 //! allocated only after its length was checked against the rest of the frame.
 
 mod error;
+mod frame_reader;
+mod frame_writer;
 mod frames;
 mod hello;
 mod kind;
-mod message;
 mod opening;
-mod reader;
-mod writer;
-mod zab;
+mod peer_message;
+mod zab_message;
 
 pub use error::CodecError;
 pub use frames::{Frames, SHARED_BYTES};
@@ -33,14 +33,14 @@ use zoolet_machine::seam::peer::{CLAIMS_MAX, ENTRIES_BYTES_MAX, Lane, PeerEntry,
 
 /// Appends `message` as one frame.
 pub fn encode(message: &PeerMessage, out: &mut BytesMut) {
-    writer::frame(out, message::kind_of(message), |out| message::encode(message, out));
+    frame_writer::frame(out, peer_message::kind_of(message), |out| peer_message::encode(message, out));
 }
 
 /// Appends a message of [`Lane::Datagram`] as a frame without its length field.
 pub fn encode_datagram(message: &PeerMessage, out: &mut BytesMut) {
     debug_assert_eq!(message.lane(), Lane::Datagram, "what may not be lost goes on a stream");
-    out.put_u8(message::kind_of(message).byte());
-    message::encode(message, out);
+    out.put_u8(peer_message::kind_of(message).byte());
+    peer_message::encode(message, out);
 }
 
 /// Decodes the one message in a datagram.
@@ -58,8 +58,8 @@ pub fn decode_datagram(datagram: Bytes) -> Result<PeerMessage, CodecError> {
 pub fn frame_bytes_max(limits: &Limits) -> usize {
     // The engine counts `size_of::<PeerEntry>()` for each entry of a batch, so a full batch is no
     // longer on the wire.
-    const { assert!(message::ENTRY_BYTES <= size_of::<PeerEntry>()) };
+    const { assert!(peer_message::ENTRY_BYTES <= size_of::<PeerEntry>()) };
     let payloads = limits.payload_bytes_max().max(ENTRIES_BYTES_MAX);
-    let sessions = CLAIMS_MAX * message::CLAIM_BYTES + limits.sessions_max as usize * message::SESSION_BYTES;
-    (message::ENTRIES_BYTES + message::ENTRY_BYTES + payloads).max(message::TOUCH_BYTES + sessions)
+    let sessions = CLAIMS_MAX * peer_message::CLAIM_BYTES + limits.sessions_max as usize * peer_message::SESSION_BYTES;
+    (peer_message::ENTRIES_BYTES + peer_message::ENTRY_BYTES + payloads).max(peer_message::TOUCH_BYTES + sessions)
 }

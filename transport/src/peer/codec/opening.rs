@@ -1,8 +1,8 @@
 //! The first frame of a stream.
 
+use super::frame_reader::{Read, Reader};
 use super::frames::{LENGTH_BYTES, announced};
-use super::reader::{Read, Reader};
-use super::{CodecError, Hello, Kind, writer};
+use super::{CodecError, Hello, Kind, frame_writer};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use zoolet_machine::seam::peer::{Lane, TransferId};
 
@@ -69,15 +69,15 @@ impl Opening {
     /// Appends the opening as one frame.
     pub fn encode(&self, out: &mut BytesMut) {
         match self {
-            Self::Hello(hello) => writer::frame(out, Kind::Hello, |out| hello.encode(out)),
-            Self::Lane(lane) => writer::frame(out, Kind::OpenLane, |out| {
+            Self::Hello(hello) => frame_writer::frame(out, Kind::Hello, |out| hello.encode(out)),
+            Self::Lane(lane) => frame_writer::frame(out, Kind::OpenLane, |out| {
                 out.put_u8(match lane {
                     StreamLane::Log => 1,
                     StreamLane::Forward => 2,
                 });
             }),
             Self::SnapshotRequest(SnapshotRequest { transfer, offset }) => {
-                writer::frame(out, Kind::SnapshotRequest, |out| {
+                frame_writer::frame(out, Kind::SnapshotRequest, |out| {
                     out.put_u64_le(transfer.0);
                     out.put_u64_le(*offset);
                 });
@@ -113,14 +113,14 @@ impl Opening {
 impl SnapshotReply {
     /// Appends the reply as one frame.
     pub fn encode(&self, out: &mut BytesMut) {
-        writer::frame(out, Kind::SnapshotReply, |out| match self {
+        frame_writer::frame(out, Kind::SnapshotReply, |out| match self {
             Self::Bytes { bytes } => {
                 out.put_u8(0);
                 out.put_u64_le(*bytes);
             }
             Self::Refused { reason } => {
                 out.put_u8(1);
-                writer::text(out, reason, REASON_BYTES_MAX);
+                frame_writer::text(out, reason, REASON_BYTES_MAX);
             }
         });
     }

@@ -24,7 +24,7 @@ use super::closing::{self, Closing};
 use super::greeting::{self, Failed, Proven};
 use super::link::Link;
 use super::members::Member;
-use super::{Links, life};
+use super::{Links, link_tasks};
 use crate::peer::trust::{RefusalReason, Refused};
 use std::sync::Arc;
 use zoolet_machine::Event;
@@ -191,7 +191,7 @@ impl Links {
         self.submit(Event::PeerUp { peer, link: link.id, disk: proven.hello.disk });
         member.on_linked(link.clone());
         let Proven { say, hear, hello, .. } = proven;
-        tokio::spawn(life::run(self.clone(), member.clone(), link, (say, hear), hello.addresses));
+        tokio::spawn(link_tasks::run(self.clone(), member.clone(), link, (say, hear), hello.addresses));
         Ok(())
     }
 }

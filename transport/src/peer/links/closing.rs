@@ -143,7 +143,7 @@ pub(super) fn end_of_link(error: &ConnectionError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::links::life::End;
+    use crate::peer::links::link_tasks::End;
 
     fn closed_with(code: u32, reason: String) -> ConnectionError {
         ConnectionError::ApplicationClosed(ApplicationClose { error_code: code.into(), reason: reason.into() })

@@ -3,7 +3,7 @@
 use super::Links;
 use super::closing::{self, Closing, refusal_line};
 use super::greeting::Failed;
-use super::life::LASTING;
+use super::link_tasks::LASTING;
 use super::members::Member;
 use crate::peer::trust::{Gate, RefusalReason};
 use quinn::{Connecting, ConnectionError, Endpoint};

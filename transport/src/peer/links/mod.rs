@@ -3,11 +3,11 @@
 //! | file | what it does |
 //! |---|---|
 //! | `quic` | settings of QUIC and of the socket |
-//! | `dial`, `names` | dials members without a link |
+//! | `dial`, `resolver` | dials members without a link |
 //! | `accept`, `handshake_limit` | accepts connections, and bounds the cost of unproved peers |
 //! | `greeting` | the first messages of a connection, and their proofs |
 //! | `admission` | which connection becomes the link |
-//! | `link`, `life` | a link, and its tasks from PeerUp to PeerDown |
+//! | `link`, `link_tasks` | a link, and its tasks from PeerUp to PeerDown |
 //! | `queue` | bytes that wait to be written |
 //! | `dispatch` | routes instructions to their links |
 //! | `sending`, `receiving`, `rate` | snapshots |
@@ -16,21 +16,21 @@
 
 mod accept;
 mod admission;
+mod blocking;
 mod closing;
 mod dial;
-mod disk;
 mod dispatch;
 mod greeting;
 mod handshake_limit;
 mod hints;
-mod life;
 mod link;
+mod link_tasks;
 mod members;
-mod names;
 mod queue;
 mod quic;
 mod rate;
 mod receiving;
+mod resolver;
 mod sending;
 mod warnings;
 
@@ -44,11 +44,11 @@ use super::trust::Gate;
 use closing::Closing;
 use hints::Hints;
 use members::Member;
-use names::Names;
 use queue::Room;
 use quinn::{Endpoint, TokioRuntime};
 use rate::Rate;
 use receiving::Incoming;
+use resolver::Names;
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::net::{SocketAddr, UdpSocket};

@@ -1,6 +1,6 @@
 //! Snapshots fetched from peers. The exchange is described in [`super::sending`].
 
-use super::disk::OnDisk;
+use super::blocking::OnDisk;
 use super::link::Link;
 use super::sending::{CHUNK, TAKEN};
 use super::{Links, lock};

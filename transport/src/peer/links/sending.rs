@@ -5,9 +5,9 @@
 //! [`TAKEN`]. The sender never has more than [`AHEAD`] chunks outstanding. Otherwise megabytes
 //! would wait in memory for a slow disk and use up the link's window, which the log needs.
 
-use super::disk::OnDisk;
-use super::life::{End, opening};
+use super::blocking::OnDisk;
 use super::link::Link;
+use super::link_tasks::{End, opening};
 use super::{Links, lock};
 use crate::peer::codec::{Opening, SnapshotReply, SnapshotRequest};
 use crate::peer::instruction_queue::{PeerEvents, SnapshotBytes};

@@ -3,7 +3,7 @@
 mod not_serving;
 mod refusing;
 
-use super::{Lack, LearnerStatus, PeerStatus, Status, disk};
+use super::{Lack, LearnerStatus, PeerStatus, Status, disk_trouble};
 use crate::seam::health::Shortage;
 use crate::status::DeviceWear;
 use crate::wear::shown_bytes;
@@ -105,15 +105,15 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
             ),
         );
     }
-    if let Some(hangs_ms) = disk::hangs_ms(status) {
+    if let Some(hangs_ms) = disk_trouble::hangs_ms(status) {
         raise(
             format!("the disk has not answered for {} s: writes here wait for it", hangs_ms / 1000),
             "see the kernel's log for the cause, most often a failing medium or cable; replace a medium that hangs repeatedly",
         );
     }
-    if disk::is_gone(status) {
+    if disk_trouble::is_gone(status) {
         raise(
-            disk::DATA_DIRECTORY_GONE.to_owned(),
+            disk_trouble::DATA_DIRECTORY_GONE.to_owned(),
             if status.members.len() > 1 {
                 concat!(
                     "move the original back. If it is lost and the other servers serve, stop this server, ",
@@ -125,7 +125,7 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
             },
         );
     }
-    if disk::is_damaged(status) {
+    if disk_trouble::is_damaged(status) {
         raise(
             "the base is damaged: a scrub found bytes that differ from those written".to_owned(),
             if status.members.len() > 1 {
@@ -179,7 +179,7 @@ fn of_what_lasts(status: &Status, raise: &mut Raise<'_>) {
             "no command changes the members yet: remove the server from the files, or leave it as an observer that serves clients",
         );
     }
-    if let Some(p99_us) = disk::slow_us(status) {
+    if let Some(p99_us) = disk_trouble::slow_us(status) {
         raise(
             format!("the disk is slow: one fdatasync in a hundred takes {} ms or more", p99_us / 1000),
             "move the data directory to another medium, or let fewer programs write to this one",

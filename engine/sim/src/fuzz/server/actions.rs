@@ -2,7 +2,7 @@
 
 use super::clients::Client;
 use super::{Run, STATUS_TICKET};
-use crate::world::Logged;
+use crate::one_server::Logged;
 use zoolet_machine::budget::Part;
 use zoolet_machine::seam::action::{Append, LogRecord};
 use zoolet_machine::{Action, Budget, ConnId, Event};

@@ -1,7 +1,7 @@
 //! Events of disks: appends that become durable, fetches, checkpoints and completions.
 
 use super::{Run, entry_of};
-use crate::world::{Snapshot, apply_changes, look_up};
+use crate::one_server::{Snapshot, apply_changes, look_up};
 use bytes::Bytes;
 use std::sync::Arc;
 use zoolet_machine::Event;

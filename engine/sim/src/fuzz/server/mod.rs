@@ -32,9 +32,9 @@ mod operators;
 
 use super::listing::Listing;
 use super::{Target, script};
+use crate::one_server::{Conditions, Durable, Logged, Records, start};
 use crate::replica::Replica;
 use crate::workload::{Random, Workload};
-use crate::world::{Conditions, Durable, Logged, Records, start};
 use bounds::{settings, tiny};
 use bytes::Bytes;
 use clients::Client;

@@ -1,6 +1,6 @@
 //! Figures of a connection for operators, shown by `cons` and `stat`.
 
-use super::port::wall_ms;
+use super::listener::wall_ms;
 use zoolet_model::{Request, SessionId, WriteOp};
 
 /// The figures of one connection.

@@ -1,6 +1,6 @@
 //! Watches of a session at a server.
 
-use super::errands::{Asking, PAUSE};
+use super::remote_errands::{Asking, PAUSE};
 use super::request::error;
 use super::{Inner, Ticket};
 use crate::ask::{First, first};

@@ -1,7 +1,7 @@
 //! The options of `profile`.
 
 use super::{Exit, Given};
-use crate::cli::profile::Chosen;
+use crate::cli::profile_command::Chosen;
 use zoolet::config::Network;
 
 pub(super) fn chosen(given: &Given, is_json: bool) -> Result<Chosen, Exit> {

@@ -1,7 +1,7 @@
 //! The log thread: makes all waiting appends durable with one fdatasync.
 
 use super::catch_up::CatchUp;
-use super::checkpoint::CheckpointWork;
+use super::checkpoint_thread::CheckpointWork;
 use super::figures::{AtDisk, Figures, Histogram};
 use super::threads::Shared;
 use super::turns::{Driver, LITTLE};

@@ -1,7 +1,7 @@
 //! The messages between servers.
 
-use super::reader::{Read, Reader};
-use super::{CodecError, Kind, writer, zab};
+use super::frame_reader::{Read, Reader};
+use super::{CodecError, Kind, frame_writer, zab_message};
 use bytes::{BufMut, BytesMut};
 use zoolet_machine::seam::action::CheckpointMeta;
 use zoolet_machine::seam::event::{ConnId, Shortage};
@@ -24,7 +24,7 @@ pub(super) const SESSION_BYTES: usize = 8;
 
 pub(super) fn kind_of(message: &PeerMessage) -> Kind {
     match message {
-        PeerMessage::Zab(message) => zab::kind_of(message),
+        PeerMessage::Zab(message) => zab_message::kind_of(message),
         PeerMessage::Entries(_) => Kind::Entries,
         PeerMessage::Snapshot { .. } => Kind::Snapshot,
         PeerMessage::Forward { .. } => Kind::Forward,
@@ -42,60 +42,60 @@ pub(super) fn kind_of(message: &PeerMessage) -> Kind {
 /// Appends the body, which follows the kind.
 pub(super) fn encode(message: &PeerMessage, out: &mut BytesMut) {
     match message {
-        PeerMessage::Zab(message) => zab::encode(message, out),
+        PeerMessage::Zab(message) => zab_message::encode(message, out),
         PeerMessage::Entries(entries) => put_entries(out, entries),
         PeerMessage::Snapshot { message, transfer, meta, chain } => {
             out.put_u64_le(transfer.0);
-            writer::zxid(out, meta.zxid);
+            frame_writer::zxid(out, meta.zxid);
             out.put_u128_le(meta.digest);
-            writer::bytes(out, &meta.totals);
+            frame_writer::bytes(out, &meta.totals);
             out.put_u128_le(*chain);
-            out.put_u8(zab::kind_of(message).byte());
-            zab::encode(message, out);
+            out.put_u8(zab_message::kind_of(message).byte());
+            zab_message::encode(message, out);
         }
         PeerMessage::Forward { epoch, seq, conn, since, payload } => {
-            writer::epoch(out, *epoch);
+            frame_writer::epoch(out, *epoch);
             out.put_u64_le(*seq);
             out.put_u64_le(conn.0);
-            writer::attachment(out, *since);
-            writer::bytes(out, payload);
+            frame_writer::attachment(out, *since);
+            frame_writer::bytes(out, payload);
         }
         PeerMessage::Refused { seq, code } => {
             out.put_u64_le(*seq);
             out.put_i32_le(code.code());
         }
         PeerMessage::Revalidate { epoch, conn, session, secret, timeout_ms } => {
-            writer::epoch(out, *epoch);
+            frame_writer::epoch(out, *epoch);
             out.put_u64_le(conn.0);
-            writer::session(out, *session);
-            writer::option(out, secret.as_ref(), |out, secret| out.put_slice(&secret.0));
+            frame_writer::session(out, *session);
+            frame_writer::option(out, secret.as_ref(), |out, secret| out.put_slice(&secret.0));
             out.put_u32_le(*timeout_ms);
         }
         PeerMessage::Revalidated { conn, session, up_to, since } => {
             out.put_u64_le(conn.0);
-            writer::session(out, *session);
-            writer::option(out, *up_to, writer::zxid);
-            writer::attachment(out, *since);
+            frame_writer::session(out, *session);
+            frame_writer::option(out, *up_to, frame_writer::zxid);
+            frame_writer::attachment(out, *since);
         }
         PeerMessage::Moved { session, conn } => {
-            writer::session(out, *session);
+            frame_writer::session(out, *session);
             out.put_u64_le(conn.0);
         }
         PeerMessage::Alive { epoch, claim } => {
-            writer::epoch(out, *epoch);
+            frame_writer::epoch(out, *epoch);
             put_claim(out, claim);
         }
         PeerMessage::Touch { epoch, sessions, of_this_process } => {
-            writer::epoch(out, *epoch);
-            writer::count(out, sessions.len());
+            frame_writer::epoch(out, *epoch);
+            frame_writer::count(out, sessions.len());
             sessions.iter().for_each(|claim| put_claim(out, claim));
-            writer::option(out, of_this_process.as_ref(), |out, living| {
-                writer::count(out, living.len());
-                living.iter().for_each(|session| writer::session(out, *session));
+            frame_writer::option(out, of_this_process.as_ref(), |out, living| {
+                frame_writer::count(out, living.len());
+                living.iter().for_each(|session| frame_writer::session(out, *session));
             });
         }
         PeerMessage::Digest { zxid, digest } => {
-            writer::zxid(out, *zxid);
+            frame_writer::zxid(out, *zxid);
             out.put_u128_le(*digest);
         }
         PeerMessage::Health(health) => put_health(out, health),
@@ -134,8 +134,8 @@ fn put_health(out: &mut BytesMut, said: &Health) {
     let number =
         |refusal: Refusal| health::REFUSALS.iter().find(|(_, known)| *known == refusal).map_or(255, |(n, _)| *n);
     out.put_slice(&[role, whom, refusal.map_or(0, number)]);
-    writer::bool(out, *lags);
-    writer::zxid(out, *applied);
+    frame_writer::bool(out, *lags);
+    frame_writer::zxid(out, *applied);
     out.put_u64_le(*behind);
     for servers in [silent, lagging] {
         let servers = &servers[..servers.len().min(MEMBERS_MAX)];
@@ -152,24 +152,24 @@ fn put_entries(out: &mut BytesMut, message: &Entries) {
     let payloads: usize = entries.iter().map(|entry| entry.payload.len()).sum();
     out.reserve(ENTRIES_BYTES + entries.len() * ENTRY_BYTES + payloads);
     out.put_u32_le(attempt.0);
-    writer::epoch(out, *epoch);
-    writer::zxid(out, *from);
-    writer::zxid(out, *committed);
+    frame_writer::epoch(out, *epoch);
+    frame_writer::zxid(out, *from);
+    frame_writer::zxid(out, *committed);
     out.put_u128_le(*chain_before);
-    writer::count(out, entries.len());
+    frame_writer::count(out, entries.len());
     let mut expected = Some(*from);
     for PeerEntry { zxid, payload, origin } in entries {
         debug_assert_eq!(expected, Some(*zxid), "entries without gaps");
         expected = zxid.next();
         out.put_u64_le(*origin);
-        writer::bytes(out, payload);
+        frame_writer::bytes(out, payload);
     }
 }
 
 fn put_claim(out: &mut BytesMut, claim: &Claim) {
-    writer::session(out, claim.session);
+    frame_writer::session(out, claim.session);
     out.put_u64_le(claim.conn.0);
-    writer::attachment(out, claim.since);
+    frame_writer::attachment(out, claim.since);
 }
 
 /// Decodes the one message in a frame.
@@ -199,7 +199,7 @@ fn body(reader: &mut Reader) -> Read<PeerMessage> {
         | Kind::Synced
         | Kind::HandOver
         | Kind::Ping
-        | Kind::Pong) => PeerMessage::Zab(Box::new(zab::decode(kind, reader)?)),
+        | Kind::Pong) => PeerMessage::Zab(Box::new(zab_message::decode(kind, reader)?)),
         Kind::Entries => PeerMessage::Entries(entries(reader)?),
         Kind::Snapshot => snapshot(reader)?,
         Kind::Refused => PeerMessage::Refused { seq: reader.u64()?, code: code(reader)? },
@@ -251,7 +251,7 @@ fn snapshot(reader: &mut Reader) -> Read<PeerMessage> {
     let chain = reader.u128()?;
     match reader.nested()? {
         kind @ Kind::Snap => {
-            let message = Box::new(zab::decode(kind, reader)?);
+            let message = Box::new(zab_message::decode(kind, reader)?);
             Ok(PeerMessage::Snapshot { message, transfer, meta, chain })
         }
         kind => Err(CodecError::Misplaced { kind, place: "in a Snapshot" }),

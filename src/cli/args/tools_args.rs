@@ -1,6 +1,6 @@
 //! The commands that no server needs: measurements, trials, and texts to print.
 
-use super::{Environment, Exit, Given, bench, ensemble, probe, profile, quantity, unknown};
+use super::{Environment, Exit, Given, bench_args, ensemble_args, probe_args, profile_args, quantity, unknown};
 use crate::cli::completions::Shell;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use zoolet_profiles::Unit;
 pub(in crate::cli) enum Tool {
     Bench(crate::cli::bench::Options),
     Ensemble(crate::cli::ensemble::Options),
-    Profile(crate::cli::profile::What),
+    Profile(crate::cli::profile_command::What),
     Probe(crate::cli::probe::Options),
     /// The part of `probe` that writes, in a separate process.
     Measure(PathBuf),
@@ -19,14 +19,14 @@ pub(in crate::cli) enum Tool {
 }
 
 pub(super) fn named(given: &Given, environment: &Environment) -> Result<Tool, Exit> {
-    use crate::cli::profile::What;
+    use crate::cli::profile_command::What;
     Ok(match given.words() {
-        "bench" => Tool::Bench(bench::bench(given, environment)?),
-        "ensemble" => Tool::Ensemble(ensemble::ensemble(given)?),
+        "bench" => Tool::Bench(bench_args::bench(given, environment)?),
+        "ensemble" => Tool::Ensemble(ensemble_args::ensemble(given)?),
         "profile list" => Tool::Profile(What::List),
-        "profile show" => Tool::Profile(What::Show(profile::chosen(given, given.has("json"))?)),
-        "profile check" => Tool::Profile(What::Check(profile::chosen(given, false)?)),
-        "probe" => Tool::Probe(probe::probe(given)?),
+        "profile show" => Tool::Profile(What::Show(profile_args::chosen(given, given.has("json"))?)),
+        "profile check" => Tool::Profile(What::Check(profile_args::chosen(given, false)?)),
+        "probe" => Tool::Probe(probe_args::probe(given)?),
         "config example" => Tool::ConfigExample,
         "completions" => Tool::Completions(shell(given.argument())?),
         words => return Err(unknown(words)),

@@ -2,7 +2,7 @@
 
 use super::figures::AtDisk;
 #[cfg(feature = "port")]
-use super::port::Sockets;
+use super::io_thread::Sockets;
 use super::snapshots::LentReader;
 use super::{Inbox, Input, Mailbox, clock};
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 use super::super::slots::SlotId;
 use super::{Answer, BEHIND_MAX, Behind, Link, State, Wakers, XID_PING, XID_UNHEARD, XID_WATCHES};
 use crate::errands::Errands;
-use crate::life::{self, Shows, Sign};
+use crate::liveness::{self, Shows, Sign};
 use crate::lock;
 use crate::watchdog::Watchdog;
 use bytes::Bytes;
@@ -92,7 +92,7 @@ impl Link {
             state.errands.send_left(send);
         }
         let (request, shows) =
-            life::ping(Duration::from_millis(state.timeout_ms.into()), self.environment.liveness_delay_max());
+            liveness::ping(Duration::from_millis(state.timeout_ms.into()), self.environment.liveness_delay_max());
         let (unanswered, first) = state.pinged.unwrap_or_else(|| (0, Sign { sent: self.environment.now(), shows }));
         state.pinged = Some((unanswered + 1, first));
         drop(state);

@@ -3,7 +3,7 @@
 use super::{Exit, say};
 use serde_json::json;
 use std::fmt::Write;
-use zoolet::config::{Network, profile};
+use zoolet::config::{Network, profile_defaults};
 use zoolet_profiles::{Axis, Key, Profile};
 
 /// The action of the command.
@@ -30,11 +30,11 @@ pub(super) fn profile(what: &What) -> Result<(), Exit> {
     match what {
         What::List => say(&list().map_err(Exit::failed)?),
         What::Show(chosen) => {
-            let profile = profile::find(&chosen.name, chosen.network).map_err(Exit::usage)?;
+            let profile = profile_defaults::find(&chosen.name, chosen.network).map_err(Exit::usage)?;
             say(&if chosen.is_json { shown_as_json(&profile) } else { shown(&profile) })
         }
         What::Check(chosen) => {
-            let profile = profile::find(&chosen.name, chosen.network).map_err(Exit::usage)?;
+            let profile = profile_defaults::find(&chosen.name, chosen.network).map_err(Exit::usage)?;
             say(&checked(&profile))
         }
     }
@@ -95,7 +95,8 @@ fn mebibytes(bytes: u64) -> String {
 fn split(profile: &Profile) -> Vec<(&'static str, u64)> {
     let mut all = vec![("fixed_bytes", profile.get(Key::FixedBytes))];
     let peers = usize::try_from(profile.get(Key::ServersMax)).unwrap_or(1).saturating_sub(1);
-    let parts = profile::limits(profile).map(|limits| profile::parts(&limits, peers)).unwrap_or_default();
+    let parts =
+        profile_defaults::limits(profile).map(|limits| profile_defaults::parts(&limits, peers)).unwrap_or_default();
     all.extend(parts.into_iter().map(|(part, bytes)| (part.name(), bytes)));
     all
 }

@@ -1,13 +1,13 @@
 //! The options of `probe`.
 
-use super::{Exit, Given, profile};
+use super::{Exit, Given, profile_args};
 use crate::cli::probe::Options;
 use zoolet::config::peer_address;
 
 pub(super) fn probe(given: &Given) -> Result<Options, Exit> {
     let mut options = Options { peers: peers(given.values("peer"))?, ..Options::default() };
     given.set("data", &mut options.data, |_, text| Ok(text.into()))?;
-    given.set("network", &mut options.network, |_, text| profile::network(text))?;
+    given.set("network", &mut options.network, |_, text| profile_args::network(text))?;
     given.set("out", &mut options.out, |_, text| out(text).map(Some))?;
     options.is_json = given.has("json");
     Ok(options)

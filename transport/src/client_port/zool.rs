@@ -2,7 +2,7 @@
 //!
 //! docs/reference/status.md describes the fields.
 
-use super::port::Port;
+use super::listener::Port;
 use crate::json::{self, Object};
 use std::time::Instant;
 use zoolet_machine::Status;

@@ -3,10 +3,10 @@
 //!
 //! All other threads go on meanwhile.
 
-use super::base::BaseWork;
+use super::base_threads::BaseWork;
 use super::current::CurrentBase;
 use super::flash::Flash;
-use super::log::{self, LogWork};
+use super::log_thread::{self, LogWork};
 use super::snapshots::Received;
 use super::{Inbox, Input, Mailbox, clock, data, lock};
 use std::cell::Cell;
@@ -56,7 +56,7 @@ pub(super) struct CheckpointThread<'a> {
     pub(super) scrubs: &'a Scrubs,
     pub(super) presence: &'a Presence,
     pub(super) flash: &'a Flash,
-    pub(super) log_counts: &'a log::Counts,
+    pub(super) log_counts: &'a log_thread::Counts,
     pub(super) log_limit: Mutex<LogRateLimit>,
     /// A sync of the base failed, and the disk is read-only.
     pub(super) is_over: Cell<bool>,

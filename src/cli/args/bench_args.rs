@@ -1,6 +1,6 @@
 //! The options of `bench`.
 
-use super::tools::{number, size};
+use super::tools_args::{number, size};
 use super::{Environment, Exit, Given, servers, time};
 use crate::cli::bench::{Distribution, Op, Options, Until};
 use std::time::Duration;

@@ -3,8 +3,8 @@
 //! Therefore a flood of clients does not delay heartbeats.
 
 use super::Input;
-use super::base::BaseWork;
-use super::checkpoint::CheckpointWork;
+use super::base_threads::BaseWork;
+use super::checkpoint_thread::CheckpointWork;
 use super::snapshots::{Incoming, LentReader, Outgoing};
 use super::threads::Shared;
 use super::turns::{Driver, LITTLE};

@@ -1,6 +1,6 @@
 //! The options of `ensemble`.
 
-use super::tools::number;
+use super::tools_args::number;
 use super::{Exit, Given};
 use crate::cli::ensemble::{BASE_PORT_MAX, Options};
 

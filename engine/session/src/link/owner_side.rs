@@ -4,7 +4,7 @@ use super::super::size;
 use super::super::slots::{SlotId, Slots};
 use super::super::watch::Watches;
 use super::{Link, State, Ticket, Wakers, XID_UNHEARD};
-use crate::life::{Shows, Sign};
+use crate::liveness::{Shows, Sign};
 use crate::{Environment, lock};
 use bytes::Bytes;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use super::close_reason::CloseReason;
 use super::connection::Connection;
 use super::inbound::Inbound;
-use super::port::{Port, Slot};
+use super::listener::{Port, Slot};
 use super::words::{self, Asked};
 use crate::wire::{decode_connect, split_frame};
 use bytes::BytesMut;

@@ -2,11 +2,11 @@
 
 use super::close_reason::CloseReason;
 use super::connection::{Connection, Touched};
-use super::life;
+use super::connection_task;
 use super::lock;
 use super::output_queue::{ConnIds, EventSink, Output, OutputQueue};
 use super::output_writer::OutputWriter;
-use super::refusals::Refusals;
+use super::refusal_lines::Refusals;
 use super::traffic::Traffic;
 use super::words::{Whitelist, is_here};
 use bytes::BytesMut;
@@ -346,7 +346,7 @@ impl Port {
         });
         match slot {
             Ok(slot) => {
-                tasks.spawn(life::run(self.clone(), stream, peer, slot));
+                tasks.spawn(connection_task::run(self.clone(), stream, peer, slot));
             }
             Err(limit) => self.reject(peer, limit),
         }
@@ -391,7 +391,7 @@ impl Port {
     }
 
     fn charged(self: &Arc<Self>, place: Place) -> Slot {
-        let bytes = life::task_bytes() as u64 + CONNECTION_BYTES;
+        let bytes = connection_task::task_bytes() as u64 + CONNECTION_BYTES;
         self.budget.charge(Part::ConnectionBytes, bytes);
         Slot { port: self.clone(), place, bytes }
     }

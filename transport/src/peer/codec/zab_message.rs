@@ -1,8 +1,8 @@
 //! The messages of the Zab protocol.
 
 use super::Kind;
-use super::reader::{Read, Reader};
-use super::writer;
+use super::frame_reader::{Read, Reader};
+use super::frame_writer;
 use bytes::{BufMut, BytesMut};
 use zoolet_model::{ServerId, Zxid};
 use zoolet_zab::{Attempt, Config, Epoch, Message, Notification, SPANS_MAX, Servers, Span};
@@ -52,15 +52,15 @@ pub(super) fn encode(message: &Message, out: &mut BytesMut) {
         Message::Notification(notification) => put_notification(out, notification),
         Message::FollowerInfo { attempt, accepted, credentials } => {
             begin(out, *attempt, *accepted);
-            writer::credentials(out, *credentials);
+            frame_writer::credentials(out, *credentials);
         }
         Message::LeaderInfo { attempt, epoch } => begin(out, *attempt, *epoch),
         Message::AckEpoch { attempt, epoch, credentials, committed, tail, is_damaged } => {
             begin(out, *attempt, *epoch);
-            writer::credentials(out, *credentials);
-            writer::zxid(out, *committed);
+            frame_writer::credentials(out, *credentials);
+            frame_writer::zxid(out, *committed);
             put_spans(out, tail);
-            writer::bool(out, *is_damaged);
+            frame_writer::bool(out, *is_damaged);
         }
         Message::Diff { attempt, epoch, from: at }
         | Message::Trunc { attempt, epoch, to: at }
@@ -68,16 +68,16 @@ pub(super) fn encode(message: &Message, out: &mut BytesMut) {
         | Message::Commit { attempt, epoch, to: at }
         | Message::Ack { attempt, epoch, to: at } => {
             begin(out, *attempt, *epoch);
-            writer::zxid(out, *at);
+            frame_writer::zxid(out, *at);
         }
         Message::Snap { attempt, epoch, at_least, config } => {
             begin(out, *attempt, *epoch);
-            writer::zxid(out, *at_least);
-            writer::bytes(out, &config.encode());
+            frame_writer::zxid(out, *at_least);
+            frame_writer::bytes(out, &config.encode());
         }
         Message::Proposal { attempt, epoch, from, to, committed } => {
             begin(out, *attempt, *epoch);
-            [from, to, committed].into_iter().for_each(|zxid| writer::zxid(out, *zxid));
+            [from, to, committed].into_iter().for_each(|zxid| frame_writer::zxid(out, *zxid));
         }
         Message::Sync { attempt, epoch, round } => {
             begin(out, *attempt, *epoch);
@@ -86,12 +86,12 @@ pub(super) fn encode(message: &Message, out: &mut BytesMut) {
         Message::Synced { attempt, epoch, round, up_to } => {
             begin(out, *attempt, *epoch);
             out.put_u64_le(*round);
-            writer::zxid(out, *up_to);
+            frame_writer::zxid(out, *up_to);
         }
         Message::HandOver { attempt, epoch, to, last } => {
             begin(out, *attempt, *epoch);
             out.put_u8(to.as_u8());
-            writer::zxid(out, *last);
+            frame_writer::zxid(out, *last);
         }
         Message::Ping { attempt, epoch, round, interval_ms, disk_age_ms } => {
             begin(out, *attempt, *epoch);
@@ -110,7 +110,7 @@ pub(super) fn encode(message: &Message, out: &mut BytesMut) {
 /// Appends the attempt and the epoch, which start every message except Notification.
 fn begin(out: &mut BytesMut, attempt: Attempt, epoch: Epoch) {
     out.put_u32_le(attempt.0);
-    writer::epoch(out, epoch);
+    frame_writer::epoch(out, epoch);
 }
 
 fn put_notification(out: &mut BytesMut, notification: &Notification) {
@@ -124,9 +124,9 @@ fn put_notification(out: &mut BytesMut, notification: &Notification) {
         Stance::Following { leader, suspects: true } => (stance::SUSPECTING, Some(leader)),
     };
     out.put_slice(&[stance, whom.map_or(0, ServerId::as_u8)]);
-    writer::epoch(out, *epoch);
-    writer::credentials(out, *credentials);
-    writer::zxid(out, *config);
+    frame_writer::epoch(out, *epoch);
+    frame_writer::credentials(out, *credentials);
+    frame_writer::zxid(out, *config);
     let mut bits = [0; 32];
     for id in (1..=u8::MAX).filter(|&id| ServerId::new(id).is_some_and(|id| hears.contains(id))) {
         bits[usize::from(id / 8)] |= 1 << (id % 8);
@@ -137,7 +137,7 @@ fn put_notification(out: &mut BytesMut, notification: &Notification) {
 fn put_spans(out: &mut BytesMut, spans: &Spans) {
     out.put_u8(spans.iter().count() as u8);
     for Span { epoch, last } in spans.iter() {
-        writer::epoch(out, epoch);
+        frame_writer::epoch(out, epoch);
         out.put_u64_le(last);
     }
 }

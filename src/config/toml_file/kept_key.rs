@@ -1,7 +1,7 @@
 //! `last_known_good = { subtree = "/conf", path = "...", min_interval = "10m" }`.
 
-use super::source::{Source, Value, Wrong, at, unknown, written};
-use crate::config::kept::{MIN_INTERVAL_MAX, MIN_INTERVAL_MIN};
+use super::toml_source::{Source, Value, Wrong, at, unknown, written};
+use crate::config::kept_image::{MIN_INTERVAL_MAX, MIN_INTERVAL_MIN};
 use crate::config::keys::OfKept;
 use crate::config::{ConfigError, DEFAULT_MIN_INTERVAL, KeptImage};
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! They are counted over all threads, once queues and tables have their final size. The bounds are
 //! the current figures, so a change that adds an allocation to a common path fails. The allocations
-//! of the caller's thread are counted in `library/allocations_caller.rs`: none, up to a lock.
+//! of the caller's thread are counted in `embedding/allocations_caller.rs`: none, up to a lock.
 
 mod allocations_cycles;
 mod scratch;

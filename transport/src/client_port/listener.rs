@@ -38,7 +38,7 @@ pub(super) const QUESTION: Duration = Duration::from_secs(2);
 /// Bytes of a connection without its task.
 ///
 /// The figure covers its state, its entries in this port's tables and its pipeline in the engine.
-/// It also covers the runtime's registration of its socket. The test `tests/bounds/connections.rs`
+/// It also covers the runtime's registration of its socket. The test `tests/limits/connections.rs`
 /// compares the figure with the memory used.
 const CONNECTION_BYTES: u64 = 2816;
 /// Words-only connections accepted from this host above a limit.

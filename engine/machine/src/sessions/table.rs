@@ -461,7 +461,7 @@ mod tests {
         assert_eq!((after.count_of(source), after.of_source.len()), (0, 0));
     }
 
-    /// `tests/bounds/sessions.rs` holds 10,000 sessions to their bound with this size.
+    /// `tests/limits/sessions.rs` holds 10,000 sessions to their bound with this size.
     #[test]
     fn a_session_takes_88_bytes_of_the_table() {
         assert_eq!(size_of::<Live>(), 88);

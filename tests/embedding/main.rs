@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod allocations_caller;
-mod embedding;
+mod one_node;
 mod three_servers;
 
 #[path = "../allocations_cycles/mod.rs"]

@@ -5,7 +5,7 @@ use std::process::Command;
 
 const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/cli/licences.txt");
 
-/// After a change of dependencies: `ZOOLET_WRITE=1 cargo test --test commands licences`.
+/// After a change of dependencies: `ZOOLET_WRITE=1 cargo test --test cli licences`.
 #[test]
 fn the_list_of_licences_is_that_of_the_crates() {
     let tree = ["tree", "--offline", "-p", "zoolet", "-e", "normal", "--prefix", "none", "--format", "{p}\t{l}"];

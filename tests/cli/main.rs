@@ -12,6 +12,8 @@ mod help;
 mod init;
 mod licences;
 mod mistakes;
+mod probe;
+mod refusals;
 
 #[path = "../support/json.rs"]
 mod json;

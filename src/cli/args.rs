@@ -1,11 +1,10 @@
 //! Parses the command line, once, by the table of commands.
 
+mod arguments;
 #[cfg(feature = "tools")]
 mod bench_args;
 #[cfg(feature = "tools")]
 mod ensemble_args;
-mod environment;
-mod given;
 #[cfg(feature = "tools")]
 mod probe_args;
 #[cfg(feature = "tools")]
@@ -14,10 +13,10 @@ mod site_args;
 #[cfg(feature = "tools")]
 mod tools_args;
 mod unit_args;
+mod variables;
 
 use super::{Exit, help, keygen::Keygen, status, unit::Init};
-use environment::Environment;
-use given::Given;
+use arguments::Arguments;
 use lexopt::prelude::{Long, Short, Value};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -25,6 +24,7 @@ use std::time::Duration;
 #[cfg(feature = "tools")]
 pub(super) use tools_args::Tool;
 use tracing::Level;
+use variables::Variables;
 use zoolet::config::refuse_stray_key;
 use zoolet_profiles::{Allowed, Place, Unit, Written, nearest};
 
@@ -68,17 +68,17 @@ pub(super) struct ServeOptions {
 /// # Errors
 /// A wrong argument or environment variable; the line lists the allowed values.
 pub(super) fn parse(parser: lexopt::Parser) -> Result<Command, Exit> {
-    parse_in(parser, &Environment::of_this_process())
+    parse_in(parser, &Variables::of_this_process())
 }
 
-fn parse_in(mut parser: lexopt::Parser, environment: &Environment) -> Result<Command, Exit> {
+fn parse_in(mut parser: lexopt::Parser, variables: &Variables) -> Result<Command, Exit> {
     // Runs first, because most error lines show the wrong argument.
     refuse_stray_keys(parser.clone())?;
     match parser.next().map_err(Exit::usage)? {
         None => Ok(Command::Help(None)),
         Some(Long("help") | Short('h')) => help_about(&mut parser),
         Some(Long("version") | Short('V')) => Ok(Command::Version),
-        Some(Value(name)) => named(&name.to_string_lossy(), &mut parser, environment),
+        Some(Value(name)) => named(&name.to_string_lossy(), &mut parser, variables),
         Some(other) => Err(Exit::usage(format!("{}; see zoolet --help", other.unexpected()))),
     }
 }
@@ -97,32 +97,34 @@ fn refuse_stray_keys(mut parser: lexopt::Parser) -> Result<(), Exit> {
     Ok(())
 }
 
-fn named(name: &str, parser: &mut lexopt::Parser, environment: &Environment) -> Result<Command, Exit> {
+fn named(name: &str, parser: &mut lexopt::Parser, variables: &Variables) -> Result<Command, Exit> {
     match name {
         #[cfg(feature = "tools")]
-        MEASURE => return Ok(Command::Tool(Tool::Measure(given::text(parser.value().map_err(Exit::usage)?)?.into()))),
+        MEASURE => {
+            return Ok(Command::Tool(Tool::Measure(arguments::text(parser.value().map_err(Exit::usage)?)?.into())));
+        }
         "help" => return help_about(parser),
         "version" => return Ok(Command::Version),
         _ => {}
     }
     let name = if name == "licenses" { "licences" } else { name };
-    let given = match Given::read(name, parser)? {
-        given::Read::Command(given) => given,
-        given::Read::Help(words) => return Ok(Command::Help(Some(words))),
+    let arguments = match Arguments::read(name, parser)? {
+        arguments::Read::Command(arguments) => arguments,
+        arguments::Read::Help(words) => return Ok(Command::Help(Some(words))),
     };
-    let command = match given.words() {
-        "serve" => serve(&given, environment),
-        "status" => site_args::status(&given, environment),
-        "keygen" => site_args::keygen(&given),
-        "unit systemd" => Ok(unit_args::unit(&given, Init::Systemd)),
-        "unit procd" => Ok(unit_args::unit(&given, Init::Procd)),
+    let command = match arguments.words() {
+        "serve" => serve(&arguments, variables),
+        "status" => site_args::status(&arguments, variables),
+        "keygen" => site_args::keygen(&arguments),
+        "unit systemd" => Ok(unit_args::unit(&arguments, Init::Systemd)),
+        "unit procd" => Ok(unit_args::unit(&arguments, Init::Procd)),
         "licences" => Ok(Command::Licences),
         #[cfg(feature = "tools")]
-        _ => tools_args::named(&given, environment).map(Command::Tool),
+        _ => tools_args::named(&arguments, variables).map(Command::Tool),
         #[cfg(not(feature = "tools"))]
         _ => Err(unknown(name)),
     }?;
-    debug_assert_eq!(given.unread(), None, "{name}: the table has an option that nothing reads");
+    debug_assert_eq!(arguments.unread(), None, "{name}: the table has an option that nothing reads");
     Ok(command)
 }
 
@@ -156,19 +158,19 @@ fn unknown(name: &str) -> Exit {
     })
 }
 
-fn serve(given: &Given, environment: &Environment) -> Result<Command, Exit> {
+fn serve(arguments: &Arguments, variables: &Variables) -> Result<Command, Exit> {
     Ok(Command::Serve(ServeOptions {
-        config: given.value("config").map_or_else(|| environment.config(), |file| Ok(Some(file.into())))?,
-        profile: given.value("profile").map(str::to_owned),
-        data: given.value("data").map(PathBuf::from),
-        create: given.has("create"),
-        listen: given.value("listen").map(str::to_owned),
-        id: given.value("id").map(server_id).transpose()?,
-        until_eof: given.has("until-eof"),
-        keep_trying: given.has("keep-trying"),
-        check: given.has("check"),
-        log: given.value("log").map_or(Ok(Level::INFO), level)?,
-        log_json: given.value("log-format").map_or(Ok(false), is_json)?,
+        config: arguments.value("config").map_or_else(|| variables.config(), |file| Ok(Some(file.into())))?,
+        profile: arguments.value("profile").map(str::to_owned),
+        data: arguments.value("data").map(PathBuf::from),
+        create: arguments.has("create"),
+        listen: arguments.value("listen").map(str::to_owned),
+        id: arguments.value("id").map(server_id).transpose()?,
+        until_eof: arguments.has("until-eof"),
+        keep_trying: arguments.has("keep-trying"),
+        check: arguments.has("check"),
+        log: arguments.value("log").map_or(Ok(Level::INFO), level)?,
+        log_json: arguments.value("log-format").map_or(Ok(false), is_json)?,
     }))
 }
 
@@ -297,8 +299,8 @@ mod tests {
     #[test]
     fn the_environment_names_the_file_of_serve() {
         let parse = |words: &[&str], config: &str| {
-            let environment = Environment { config: config.into(), server: "not an address".into() };
-            match parse_in(lexopt::Parser::from_args(words), &environment) {
+            let variables = Variables { config: config.into(), server: "not an address".into() };
+            match parse_in(lexopt::Parser::from_args(words), &variables) {
                 Ok(Command::Serve(options)) => Ok(options.config),
                 Ok(_) => panic!("not serve"),
                 Err(exit) => Err(exit.line),

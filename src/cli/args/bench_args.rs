@@ -1,7 +1,7 @@
 //! The options of `bench`.
 
 use super::tools_args::{number, size};
-use super::{Environment, Exit, Given, servers, time};
+use super::{Arguments, Exit, Variables, servers, time};
 use crate::cli::bench::{Distribution, Op, Options, Until};
 use std::time::Duration;
 use zoolet_model::path::is_valid;
@@ -10,46 +10,47 @@ use zoolet_model::path::is_valid;
 const TIME_MIN: Duration = Duration::from_millis(1);
 const SESSION_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 
-pub(super) fn bench(given: &Given, environment: &Environment) -> Result<Options, Exit> {
+pub(super) fn bench(arguments: &Arguments, variables: &Variables) -> Result<Options, Exit> {
     let mut options = Options::default();
-    match given.value("server") {
+    match arguments.value("server") {
         Some(list) => options.servers = servers("--server", list)?,
-        None => options.servers = environment.servers()?.unwrap_or(options.servers),
+        None => options.servers = variables.servers()?.unwrap_or(options.servers),
     }
-    given.set("op", &mut options.op, |name, text| one_of(name, text, &Op::ALL, Op::name))?;
-    given.set("connections", &mut options.connections, |name, text| number(name, text, 1..=100_000))?;
-    given.set("outstanding", &mut options.outstanding, |name, text| number(name, text, 1..=65_536))?;
-    given.set("size", &mut options.size, |name, text| size(name, text, 0..=1_000_000, 1024))?;
-    given.set("keys", &mut options.keys, |name, text| number(name, text, 1..=99_999_999))?;
-    given.set("read-percent", &mut options.read_percent, |name, text| number(name, text, 0..=100))?;
-    given.set("distribution", &mut options.distribution, |name, text| {
+    arguments.set("op", &mut options.op, |name, text| one_of(name, text, &Op::ALL, Op::name))?;
+    arguments.set("connections", &mut options.connections, |name, text| number(name, text, 1..=100_000))?;
+    arguments.set("outstanding", &mut options.outstanding, |name, text| number(name, text, 1..=65_536))?;
+    arguments.set("size", &mut options.size, |name, text| size(name, text, 0..=1_000_000, 1024))?;
+    arguments.set("keys", &mut options.keys, |name, text| number(name, text, 1..=99_999_999))?;
+    arguments.set("read-percent", &mut options.read_percent, |name, text| number(name, text, 0..=100))?;
+    arguments.set("distribution", &mut options.distribution, |name, text| {
         one_of(name, text, &Distribution::ALL, Distribution::name)
     })?;
-    given.set("duration", &mut options.until, |name, text| Ok(Until::Elapsed(time(name, text, TIME_MIN)?)))?;
-    given.set("requests", &mut options.until, |name, text| {
+    arguments.set("duration", &mut options.until, |name, text| Ok(Until::Elapsed(time(name, text, TIME_MIN)?)))?;
+    arguments.set("requests", &mut options.until, |name, text| {
         Ok(Until::Requests(number(name, text, 1..=1_000_000_000_000)?))
     })?;
-    given.set("warmup", &mut options.warmup, |name, text| time(name, text, Duration::ZERO))?;
-    given.set("rate", &mut options.rate, |name, text| Ok(Some(number(name, text, 1..=10_000_000)?)))?;
-    given.set("locks", &mut options.locks, |name, text| number(name, text, 1..=100_000))?;
-    given.set("session-timeout", &mut options.session_timeout, |name, text| time(name, text, SESSION_TIMEOUT_MIN))?;
-    given.set("path", &mut options.path, |_, text| path(text.to_owned()))?;
-    given.set("seed", &mut options.seed, |name, text| number(name, text, 0..=u64::MAX))?;
-    options.ephemeral = given.has("ephemeral");
-    options.sequential = given.has("sequential");
-    options.keep = given.has("keep");
-    options.json = given.has("json");
-    options.progress = given.has("progress");
-    fit_together(options.op, given)?;
+    arguments.set("warmup", &mut options.warmup, |name, text| time(name, text, Duration::ZERO))?;
+    arguments.set("rate", &mut options.rate, |name, text| Ok(Some(number(name, text, 1..=10_000_000)?)))?;
+    arguments.set("locks", &mut options.locks, |name, text| number(name, text, 1..=100_000))?;
+    arguments
+        .set("session-timeout", &mut options.session_timeout, |name, text| time(name, text, SESSION_TIMEOUT_MIN))?;
+    arguments.set("path", &mut options.path, |_, text| path(text.to_owned()))?;
+    arguments.set("seed", &mut options.seed, |name, text| number(name, text, 0..=u64::MAX))?;
+    options.ephemeral = arguments.has("ephemeral");
+    options.sequential = arguments.has("sequential");
+    options.keep = arguments.has("keep");
+    options.json = arguments.has("json");
+    options.progress = arguments.has("progress");
+    fit_together(options.op, arguments)?;
     Ok(options)
 }
 
 /// Refuses options that would have no effect: the user misunderstands the measurement.
-fn fit_together(op: Op, given: &Given) -> Result<(), Exit> {
-    if let Some(name) = given.names().find(|name| !op.takes(name)) {
+fn fit_together(op: Op, arguments: &Arguments) -> Result<(), Exit> {
+    if let Some(name) = arguments.names().find(|name| !op.takes(name)) {
         return Err(Exit::usage(format!("--{name}: has no effect with --op {}", op.name())));
     }
-    if given.has("duration") && given.has("requests") {
+    if arguments.has("duration") && arguments.has("requests") {
         return Err(Exit::usage("--requests: give --duration or --requests, not both"));
     }
     Ok(())

@@ -1,17 +1,17 @@
 //! The options of `ensemble`.
 
 use super::tools_args::number;
-use super::{Exit, Given};
+use super::{Arguments, Exit};
 use crate::cli::ensemble::{BASE_PORT_MAX, Options};
 
-pub(super) fn ensemble(given: &Given) -> Result<Options, Exit> {
+pub(super) fn ensemble(arguments: &Arguments) -> Result<Options, Exit> {
     let mut options = Options::default();
-    given.set("servers", &mut options.voters, |name, text| number(name, text, 1..=16).map(Some))?;
-    given.set("observers", &mut options.observers, |name, text| number(name, text, 0..=15).map(Some))?;
-    given.set("base-port", &mut options.base_port, |name, text| {
+    arguments.set("servers", &mut options.voters, |name, text| number(name, text, 1..=16).map(Some))?;
+    arguments.set("observers", &mut options.observers, |name, text| number(name, text, 0..=15).map(Some))?;
+    arguments.set("base-port", &mut options.base_port, |name, text| {
         number(name, text, 1..=BASE_PORT_MAX.into()).map(Some)
     })?;
-    given.set("data", &mut options.data, |_, text| Ok(text.into()))?;
+    arguments.set("data", &mut options.data, |_, text| Ok(text.into()))?;
     Ok(options)
 }
 

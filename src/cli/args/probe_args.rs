@@ -1,15 +1,15 @@
 //! The options of `probe`.
 
-use super::{Exit, Given, profile_args};
+use super::{Arguments, Exit, profile_args};
 use crate::cli::probe::Options;
 use zoolet::config::peer_address;
 
-pub(super) fn probe(given: &Given) -> Result<Options, Exit> {
-    let mut options = Options { peers: peers(given.values("peer"))?, ..Options::default() };
-    given.set("data", &mut options.data, |_, text| Ok(text.into()))?;
-    given.set("network", &mut options.network, |_, text| profile_args::network(text))?;
-    given.set("out", &mut options.out, |_, text| out(text).map(Some))?;
-    options.is_json = given.has("json");
+pub(super) fn probe(arguments: &Arguments) -> Result<Options, Exit> {
+    let mut options = Options { peers: peers(arguments.values("peer"))?, ..Options::default() };
+    arguments.set("data", &mut options.data, |_, text| Ok(text.into()))?;
+    arguments.set("network", &mut options.network, |_, text| profile_args::network(text))?;
+    arguments.set("out", &mut options.out, |_, text| out(text).map(Some))?;
+    options.is_json = arguments.has("json");
     Ok(options)
 }
 

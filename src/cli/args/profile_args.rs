@@ -1,12 +1,12 @@
 //! The options of `profile`.
 
-use super::{Exit, Given};
+use super::{Arguments, Exit};
 use crate::cli::profile_command::Chosen;
 use zoolet::config::Network;
 
-pub(super) fn chosen(given: &Given, is_json: bool) -> Result<Chosen, Exit> {
-    let network = given.value("network").map(network).transpose()?;
-    Ok(Chosen { name: given.argument().to_owned(), network, is_json })
+pub(super) fn chosen(arguments: &Arguments, is_json: bool) -> Result<Chosen, Exit> {
+    let network = arguments.value("network").map(network).transpose()?;
+    Ok(Chosen { name: arguments.argument().to_owned(), network, is_json })
 }
 
 pub(super) fn network(text: &str) -> Result<Network, Exit> {

@@ -1,19 +1,19 @@
 //! The options of commands about several servers: `status` and `keygen`.
 
-use super::{Command, Environment, Exit, Given, servers, time};
+use super::{Arguments, Command, Exit, Variables, servers, time};
 use crate::cli::keygen::Keygen;
 use crate::cli::status::{Asked, Options};
 use std::time::Duration;
 
-pub(super) fn status(given: &Given, environment: &Environment) -> Result<Command, Exit> {
-    let wait = given.value("wait").map(|text| time("wait", text, Duration::from_millis(1))).transpose()?;
-    let asked = asked(given, environment)?;
-    Ok(Command::Status(Options { asked, wait, json: given.has("json"), site: given.has("site") }))
+pub(super) fn status(arguments: &Arguments, variables: &Variables) -> Result<Command, Exit> {
+    let wait = arguments.value("wait").map(|text| time("wait", text, Duration::from_millis(1))).transpose()?;
+    let asked = asked(arguments, variables)?;
+    Ok(Command::Status(Options { asked, wait, json: arguments.has("json"), site: arguments.has("site") }))
 }
 
 /// Returns the servers to ask: an option counts before a variable.
-fn asked(given: &Given, environment: &Environment) -> Result<Asked, Exit> {
-    match (given.value("server"), given.value("config")) {
+fn asked(arguments: &Arguments, variables: &Variables) -> Result<Asked, Exit> {
+    match (arguments.value("server"), arguments.value("config")) {
         (Some(_), Some(_)) => {
             return Err(Exit::usage("status: allowed is --server HOST:PORT, --config FILE, or neither"));
         }
@@ -21,15 +21,15 @@ fn asked(given: &Given, environment: &Environment) -> Result<Asked, Exit> {
         (None, Some(file)) => return Ok(Asked::OfFile(file.into())),
         (None, None) => {}
     }
-    Ok(match (environment.servers()?, environment.config()?) {
+    Ok(match (variables.servers()?, variables.config()?) {
         (Some(servers), _) => Asked::Servers(servers),
         (None, Some(file)) => Asked::OfFile(file),
         (None, None) => Asked::OfThisBox,
     })
 }
 
-pub(super) fn keygen(given: &Given) -> Result<Command, Exit> {
-    Ok(Command::Keygen(match (given.value("out"), given.value("data")) {
+pub(super) fn keygen(arguments: &Arguments) -> Result<Command, Exit> {
+    Ok(Command::Keygen(match (arguments.value("out"), arguments.value("data")) {
         (None, None) => Keygen::Print,
         (Some(file), None) => Keygen::Write(file.into()),
         (None, Some(data)) => Keygen::OfServer(data.into()),
@@ -45,8 +45,8 @@ mod tests {
     use super::*;
 
     fn parse_words(words: &str, server: &str, config: &str) -> Result<Command, String> {
-        let environment = Environment { server: server.into(), config: config.into() };
-        let parsed = parse_in(lexopt::Parser::from_args(words.split(' ')), &environment);
+        let variables = Variables { server: server.into(), config: config.into() };
+        let parsed = parse_in(lexopt::Parser::from_args(words.split(' ')), &variables);
         parsed.map_err(|exit| format!("{} {}", exit.code, exit.line))
     }
 

@@ -1,6 +1,6 @@
 //! The commands that no server needs: measurements, trials, and texts to print.
 
-use super::{Environment, Exit, Given, bench_args, ensemble_args, probe_args, profile_args, quantity, unknown};
+use super::{Arguments, Exit, Variables, bench_args, ensemble_args, probe_args, profile_args, quantity, unknown};
 use crate::cli::completions::Shell;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -18,17 +18,17 @@ pub(in crate::cli) enum Tool {
     Completions(Shell),
 }
 
-pub(super) fn named(given: &Given, environment: &Environment) -> Result<Tool, Exit> {
+pub(super) fn named(arguments: &Arguments, variables: &Variables) -> Result<Tool, Exit> {
     use crate::cli::profile_command::What;
-    Ok(match given.words() {
-        "bench" => Tool::Bench(bench_args::bench(given, environment)?),
-        "ensemble" => Tool::Ensemble(ensemble_args::ensemble(given)?),
+    Ok(match arguments.words() {
+        "bench" => Tool::Bench(bench_args::bench(arguments, variables)?),
+        "ensemble" => Tool::Ensemble(ensemble_args::ensemble(arguments)?),
         "profile list" => Tool::Profile(What::List),
-        "profile show" => Tool::Profile(What::Show(profile_args::chosen(given, given.has("json"))?)),
-        "profile check" => Tool::Profile(What::Check(profile_args::chosen(given, false)?)),
-        "probe" => Tool::Probe(probe_args::probe(given)?),
+        "profile show" => Tool::Profile(What::Show(profile_args::chosen(arguments, arguments.has("json"))?)),
+        "profile check" => Tool::Profile(What::Check(profile_args::chosen(arguments, false)?)),
+        "probe" => Tool::Probe(probe_args::probe(arguments)?),
         "config example" => Tool::ConfigExample,
-        "completions" => Tool::Completions(shell(given.argument())?),
+        "completions" => Tool::Completions(shell(arguments.argument())?),
         words => return Err(unknown(words)),
     })
 }

@@ -1,6 +1,6 @@
 //! The environment variables that stand in for options.
 
-use super::{Exit, given, refuse_stray_key, servers};
+use super::{Exit, arguments, refuse_stray_key, servers};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
@@ -13,12 +13,12 @@ const CONFIG: &str = "ZOOLET_CONFIG";
 ///
 /// A command reads only those that it uses, so a wrong value does not hinder the others.
 #[derive(Default)]
-pub(super) struct Environment {
+pub(super) struct Variables {
     pub(super) server: OsString,
     pub(super) config: OsString,
 }
 
-impl Environment {
+impl Variables {
     pub(super) fn of_this_process() -> Self {
         let variable = |name| std::env::var_os(name).unwrap_or_default();
         Self { server: variable(SERVER), config: variable(CONFIG) }
@@ -43,6 +43,6 @@ impl Environment {
 
 fn text(name: &str, value: &OsStr) -> Result<Option<String>, Exit> {
     refuse_stray_key(name, &value.to_string_lossy()).map_err(Exit::usage)?;
-    let value = given::text(value.to_owned()).map_err(|exit| Exit::usage(format!("{name} = {}", exit.line)))?;
+    let value = arguments::text(value.to_owned()).map_err(|exit| Exit::usage(format!("{name} = {}", exit.line)))?;
     Ok(Some(value).filter(|value| !value.is_empty()))
 }

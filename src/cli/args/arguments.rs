@@ -25,13 +25,13 @@ const OF_OTHERS: [(&str, &str); 10] = [
 
 /// What the arguments after a command's first word say.
 pub(super) enum Read {
-    Command(Given),
+    Command(Arguments),
     /// Show the help of the commands that begin with these words.
     Help(String),
 }
 
 /// The arguments of a command: every option is in the table, has its value, and is not repeated.
-pub(super) struct Given {
+pub(super) struct Arguments {
     command: help::Command,
     argument: String,
     /// Options with their values, in their order; a flag has an empty value.
@@ -40,7 +40,7 @@ pub(super) struct Given {
     asked: RefCell<Vec<&'static str>>,
 }
 
-impl Given {
+impl Arguments {
     /// Reads the arguments that follow the word `first`.
     ///
     /// # Errors
@@ -56,26 +56,27 @@ impl Given {
         if asks_for_help {
             return Ok(Read::Help(command.words));
         }
-        let mut given = Self { command, argument: String::new(), options: Vec::new(), asked: RefCell::new(Vec::new()) };
+        let mut arguments =
+            Self { command, argument: String::new(), options: Vec::new(), asked: RefCell::new(Vec::new()) };
         while let Some(argument) = parser.next().map_err(Exit::usage)? {
             match argument {
-                Value(text) if given.argument.is_empty() && !given.command.argument.is_empty() => {
-                    given.argument = self::text(text)?;
+                Value(text) if arguments.argument.is_empty() && !arguments.command.argument.is_empty() => {
+                    arguments.argument = self::text(text)?;
                 }
-                Value(text) => return Err(given.wrong(&format!("unexpected argument '{}'", text.display()))),
-                Short(letter) => return Err(given.wrong(&format!("invalid option '-{letter}'"))),
+                Value(text) => return Err(arguments.wrong(&format!("unexpected argument '{}'", text.display()))),
+                Short(letter) => return Err(arguments.wrong(&format!("invalid option '-{letter}'"))),
                 Long(name) => {
-                    let option = given.option(name)?;
-                    given.take(option, parser)?;
+                    let option = arguments.option(name)?;
+                    arguments.take(option, parser)?;
                 }
             }
         }
-        if given.argument.is_empty() && !given.command.argument.is_empty() {
-            let help::Command { words, usage, says, .. } = &given.command;
-            let noun = given.command.argument;
+        if arguments.argument.is_empty() && !arguments.command.argument.is_empty() {
+            let help::Command { words, usage, says, .. } = &arguments.command;
+            let noun = arguments.command.argument;
             return Err(Exit::usage(format!("{words}: {noun} is missing; write zoolet {usage}: {says}")));
         }
-        Ok(Read::Command(given))
+        Ok(Read::Command(arguments))
     }
 
     /// Returns the command's option of this name.

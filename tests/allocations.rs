@@ -42,7 +42,7 @@ const FEW_TIMES: usize = 250;
 
 /// One test, because it counts all allocations of the process.
 #[test]
-fn a_request_or_recipe_allocates_no_more_than_this_in_the_whole_process() {
+fn requests_and_recipes_stay_within_their_allocation_bounds() {
     let cycles = Cycles::new();
     // Before the first set, which makes the data short.
     let get = counted(TIMES, || cycles.get());

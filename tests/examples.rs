@@ -41,7 +41,7 @@ use zoolet::recipes::{Change, ChildrenCache, Contention, Election, Outcome, Perm
 use zoolet::{Bytes, Config, ErrorCode, Node, Wait, path};
 
 #[test]
-fn the_least_an_embedder_writes_counts_its_starts() {
+fn smallest_embedding_example_counts_its_starts() {
     let scratch = Scratch::new();
     for starts in 1..=3 {
         assert_eq!(embedded_min::run(scratch.join("data")).unwrap(), format!("started {starts} times"));
@@ -49,7 +49,7 @@ fn the_least_an_embedder_writes_counts_its_starts() {
 }
 
 #[test]
-fn three_boxes_are_one_service() {
+fn three_example_boxes_serve_one_tree_and_survive_one_loss() {
     let scratch = Scratch::new();
     let key = scratch.join("site.key");
     let keygen =
@@ -72,7 +72,7 @@ fn three_boxes_are_one_service() {
 }
 
 #[test]
-fn the_daemon_follows_its_configuration_until_it_is_told_to_stop() {
+fn example_daemon_follows_its_configuration_until_the_stop_znode() {
     let scratch = Scratch::new();
     let node = Node::start(Config::new(scratch.join("data"))).unwrap();
     let (daemon, operator) = (node.session().wait().unwrap(), node.session().wait().unwrap());
@@ -88,7 +88,7 @@ fn the_daemon_follows_its_configuration_until_it_is_told_to_stop() {
 
 /// Examples are there to be read and copied, so they stay short.
 #[test]
-fn no_example_is_longer_than_eighty_lines() {
+fn examples_are_at_most_80_lines_long() {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let lengths: Vec<_> = [directory.clone(), directory.join("testing")]
         .iter()
@@ -107,7 +107,7 @@ fn node(scratch: &Scratch) -> Node {
 }
 
 #[test]
-fn one_gateway_leads_and_when_it_is_told_to_stop_the_other_one_does_at_once() {
+fn stopping_example_gateway_hands_leadership_to_the_second_gateway() {
     let scratch = Scratch::new();
     let node = node(&scratch);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -146,7 +146,7 @@ fn one_gateway_leads_and_when_it_is_told_to_stop_the_other_one_does_at_once() {
 /// Runs the example program, which `cargo test` builds; for this test alone, run
 /// `cargo build --examples`.
 #[test]
-fn a_gateway_that_is_told_to_stop_by_a_signal_ends_well() {
+fn example_gateway_exits_successfully_on_sigterm() {
     use std::io::{BufRead, BufReader};
     let program = std::env::current_exe().unwrap();
     let program = program.ancestors().nth(2).unwrap().join("examples/gateway_leader");
@@ -164,7 +164,7 @@ fn a_gateway_that_is_told_to_stop_by_a_signal_ends_well() {
 }
 
 #[test]
-fn the_modem_is_up_only_while_its_box_has_the_channel() {
+fn example_modem_is_up_only_while_its_box_holds_the_channel() {
     use hot_standby_modem::{Link, standby};
     let scratch = Scratch::new();
     let node = node(&scratch);
@@ -201,7 +201,7 @@ fn the_modem_is_up_only_while_its_box_has_the_channel() {
 }
 
 #[test]
-fn sensors_are_seen_coming_measuring_and_going() {
+fn example_sensor_appears_reports_values_rejoins_and_leaves() {
     let scratch = Scratch::new();
     let node = node(&scratch);
     let [sensor, panel, operator] = [(); 3].map(|()| node.session().wait().unwrap());
@@ -238,7 +238,7 @@ fn sensors_are_seen_coming_measuring_and_going() {
 }
 
 #[test]
-fn a_job_that_no_worker_can_do_is_buried_and_the_others_are_done_once() {
+fn poison_job_is_buried_and_each_valid_job_is_done_once() {
     let scratch = Scratch::new();
     let node = node(&scratch);
     let session = node.session().wait().unwrap();
@@ -262,7 +262,7 @@ fn a_job_that_no_worker_can_do_is_buried_and_the_others_are_done_once() {
 }
 
 #[test]
-fn all_devices_switch_or_none_although_the_coordinator_was_killed_twice_and_each_of_them_once() {
+fn all_devices_switch_or_none_despite_killed_coordinator_and_devices() {
     let scratch = Scratch::new();
     let node = node(&scratch);
     let roll_out = |name, objector| two_phase_firmware::roll_out(&node, scratch.path(), name, objector).unwrap();
@@ -278,7 +278,7 @@ fn all_devices_switch_or_none_although_the_coordinator_was_killed_twice_and_each
 }
 
 #[test]
-fn a_box_that_is_not_well_after_its_restart_stops_the_others() {
+fn unhealthy_box_after_a_restart_holds_up_the_rolling_restart() {
     use rolling_restart::{comes_up, goes_down};
     let scratch = Scratch::new();
     let node = node(&scratch);
@@ -293,7 +293,7 @@ fn a_box_that_is_not_well_after_its_restart_stops_the_others() {
 }
 
 #[test]
-fn a_daemon_begins_with_what_was_good_and_keeps_it_when_nonsense_is_written() {
+fn daemon_starts_from_its_last_good_value_and_ignores_bad_values() {
     use config_last_known_good::{config, follow, kept_interval};
     let scratch = Scratch::new();
     let (directory, interval) = (scratch.path(), path!("/conf/interval"));

@@ -56,7 +56,7 @@ fn until(scratch: &Scratch, is_so: impl Fn(&LastKnownGood) -> bool) -> LastKnown
 }
 
 #[test]
-fn everybody_may_read_the_image_whatever_the_umask_of_the_server_is() {
+fn image_is_world_readable_under_any_server_umask() {
     // The umask of the systemd unit.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let scratch = Scratch::new();
@@ -67,7 +67,7 @@ fn everybody_may_read_the_image_whatever_the_umask_of_the_server_is() {
 }
 
 #[test]
-fn the_image_follows_the_subtree_and_is_read_without_a_node() {
+fn image_follows_its_subtree_and_can_be_read_without_a_node() {
     let scratch = Scratch::new();
     let (node, session) = start(&scratch);
     let image_bytes = || node.status().wait().unwrap().server.flash.unwrap().written.of(Cause::Image);
@@ -106,7 +106,7 @@ fn the_image_follows_the_subtree_and_is_read_without_a_node() {
 }
 
 #[test]
-fn it_is_written_no_oftener_than_allowed_and_never_when_nothing_changed() {
+fn image_is_written_on_change_and_at_most_once_per_interval() {
     let scratch = Scratch::new();
     let (node, session) = start(&scratch);
     session.create(path!("/conf"), text("0")).wait().unwrap();
@@ -140,7 +140,7 @@ fn it_is_written_no_oftener_than_allowed_and_never_when_nothing_changed() {
 }
 
 #[test]
-fn a_file_that_is_missing_damaged_or_none_of_ours_is_an_error_that_says_so() {
+fn missing_damaged_or_unreadable_image_gives_a_distinct_error() {
     let scratch = Scratch::new();
     let (node, session) = start(&scratch);
     session.create(path!("/conf"), text("0")).wait().unwrap();
@@ -179,7 +179,7 @@ fn a_file_that_is_missing_damaged_or_none_of_ours_is_an_error_that_says_so() {
 }
 
 #[test]
-fn a_place_or_an_interval_that_cannot_be_is_refused_at_the_start() {
+fn invalid_image_path_or_interval_is_refused_at_the_start() {
     let scratch = Scratch::new();
     let refused = |change: &dyn Fn(&mut KeptImage)| {
         let mut config = config(&scratch);
@@ -202,7 +202,7 @@ fn a_place_or_an_interval_that_cannot_be_is_refused_at_the_start() {
 /// Only the server may enter the data directory, and the space that a base needs is computed
 /// without foreign files.
 #[test]
-fn a_file_among_the_data_is_refused_whatever_leads_there() {
+fn image_path_into_the_data_directory_is_refused_by_any_route() {
     let scratch = Scratch::new();
     drop(start(&scratch));
     std::os::unix::fs::symlink(scratch.join("data"), scratch.join("link")).unwrap();
@@ -261,7 +261,7 @@ fn foreign_files_beside_the_image_stay() {
 
 /// Whatever the file was, a configuration, a device or letters, it would be lost without a warning.
 #[test]
-fn a_file_that_is_no_image_is_not_replaced() {
+fn foreign_file_at_the_image_path_is_refused_and_not_replaced() {
     let scratch = Scratch::new();
     drop(start(&scratch));
     std::fs::create_dir_all(scratch.join("images")).unwrap();

@@ -26,12 +26,12 @@ fn told(work: impl FnOnce()) -> String {
 }
 
 #[test]
-fn the_daemon_whose_reply_is_lost_finds_its_own_znode() {
+fn example_daemon_with_a_lost_reply_finds_its_own_znode() {
     assert_eq!(lost_reply::run().unwrap(), "there after 2 attempts");
 }
 
 #[test]
-fn turns_at_the_valve_are_one_gateways_each_in_twenty_runs() {
+fn example_valve_turns_never_overlap_in_20_simulated_runs() {
     assert_eq!(simulated::run(), 20);
 }
 
@@ -64,7 +64,7 @@ enum Told {
 /// Without the deadline in `Up`, a modem would miss the command to stop while its box is paused,
 /// and would transmit beside the other one.
 #[test]
-fn modems_never_transmit_both_in_twenty_runs() {
+fn example_modems_never_transmit_together_in_20_simulated_runs() {
     use hot_standby_modem::{Link, standby};
     let (changes, silences) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     for seed in 0..20 {
@@ -109,7 +109,7 @@ fn modems_never_transmit_both_in_twenty_runs() {
 }
 
 #[test]
-fn what_was_written_outlives_every_process_and_sessions_outside_them_too() {
+fn writes_and_remote_sessions_survive_a_restart_of_all_servers() {
     let mut ensemble = Ensemble::in_memory(3);
     let session = ensemble.session();
     let inside = ensemble.session_in(ensemble.servers()[0]);
@@ -125,7 +125,7 @@ fn what_was_written_outlives_every_process_and_sessions_outside_them_too() {
 }
 
 #[test]
-fn a_partition_leaves_the_larger_side_and_a_healed_one_everybody() {
+fn larger_side_of_a_partition_serves_and_all_servers_after_healing() {
     let mut ensemble = Ensemble::in_memory(5);
     let servers = ensemble.servers();
     let former = ensemble.leader().unwrap();
@@ -146,7 +146,7 @@ fn a_partition_leaves_the_larger_side_and_a_healed_one_everybody() {
 }
 
 #[test]
-fn a_session_that_expires_takes_its_ephemerals_and_no_other_does() {
+fn only_an_expired_session_loses_its_ephemerals() {
     let mut ensemble = Ensemble::in_memory(3);
     for inside in [false, true] {
         let server = ensemble.servers()[2];
@@ -164,7 +164,7 @@ fn a_session_that_expires_takes_its_ephemerals_and_no_other_does() {
 }
 
 #[test]
-fn a_server_that_stands_still_does_nothing_and_then_goes_on() {
+fn paused_server_runs_no_client_code_and_keeps_its_session_after() {
     let mut ensemble = Ensemble::in_memory(3);
     let server = ensemble.leader().unwrap();
     let inside = ensemble.session_in(server);
@@ -185,7 +185,7 @@ fn a_server_that_stands_still_does_nothing_and_then_goes_on() {
 }
 
 #[test]
-fn a_disk_that_hangs_holds_up_writes_of_its_server_as_long_as_was_said() {
+fn simulated_disk_hang_delays_writes_by_the_given_time() {
     let mut ensemble = Ensemble::in_memory(1);
     let (server, session) = (ensemble.servers()[0], ensemble.session());
     let began = ensemble.now();
@@ -201,7 +201,7 @@ fn a_disk_that_hangs_holds_up_writes_of_its_server_as_long_as_was_said() {
 #[test]
 #[ignore = "a measurement"]
 #[allow(clippy::print_stderr, reason = "a measurement")]
-fn how_long_an_ensemble_takes_to_serve() {
+fn time_for_an_ensemble_to_serve() {
     let mut took: Vec<Duration> = (0..21)
         .map(|_| {
             let began = std::time::Instant::now();
@@ -215,7 +215,7 @@ fn how_long_an_ensemble_takes_to_serve() {
 }
 
 #[test]
-fn equal_calls_make_equal_runs() {
+fn equal_calls_give_equal_simulated_runs() {
     let run = || {
         let mut ensemble = Ensemble::in_memory(3);
         let session = ensemble.session();
@@ -228,14 +228,14 @@ fn equal_calls_make_equal_runs() {
 }
 
 #[test]
-fn a_future_that_waits_for_something_else_is_told_so() {
+fn future_that_never_resolves_panics_with_the_ensemble_state() {
     let mut ensemble = Ensemble::in_memory(1);
     let said = told(|| ensemble.run(std::future::pending::<()>()));
     assert_eq!(said, "the future is not ready after 300 s of virtual time: servers that run: [1], leader: Some(1)");
 }
 
 #[test]
-fn a_seed_that_fails_is_repeated_with_what_happened_before() {
+fn failing_seed_panics_with_its_trace_and_repeats_exactly() {
     let failing = |seed| {
         told(move || {
             simulate(seed, |world: &mut World<u64>| {
@@ -251,7 +251,7 @@ fn a_seed_that_fails_is_repeated_with_what_happened_before() {
 }
 
 #[test]
-fn code_that_goes_by_more_than_its_seat_is_found_out() {
+fn client_code_that_is_not_deterministic_is_detected() {
     let runs = Rc::new(Cell::new(0));
     let said = told(|| {
         simulate(9, |world: &mut World<u64>| {
@@ -267,7 +267,7 @@ fn code_that_goes_by_more_than_its_seat_is_found_out() {
 }
 
 #[test]
-fn a_client_whose_session_is_lost_or_whose_process_dies_begins_again() {
+fn simulated_client_restarts_after_session_loss_or_process_death() {
     let lives = (0..12).map(|seed| {
         let most = Rc::new(Cell::new(0));
         let seen = Rc::clone(&most);

@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_has_one_unit_is_compared() {
+    fn compared_keys_have_the_same_unit() {
         for AtMost { less, more, .. } in ORDERS {
             assert_eq!(less.unit(), more.unit(), "{} and {}", less.name(), more.name());
         }
@@ -250,7 +250,7 @@ mod tests {
 
     /// Every value gives either a profile or an error: extreme numbers overflow nothing.
     #[test]
-    fn no_number_is_too_large_to_be_refused() {
+    fn extreme_numbers_give_a_profile_or_an_error() {
         for key in Key::ALL {
             for value in [0, 1, u64::from(u32::MAX), u64::MAX / 1_000_000, u64::MAX] {
                 let (Ok(_) | Err(_)) = with(*key, value);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn each_contradiction_is_found() {
+    fn each_contradiction_is_refused_with_the_allowed_range() {
         for (key, value, expected) in [
             ("sync_p50_us", "2 s", "sync_p50_us = 2 s: allowed is at most 20 ms (the median"),
             ("frame_bytes_max", "3 MiB", "at most 2 MiB (a frame becomes an entry"),

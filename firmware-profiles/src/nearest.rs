@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_that_are_missing_too_many_wrong_or_out_of_place_are_forgiven() {
+    fn edit_distance_counts_missing_extra_wrong_and_swapped_letters() {
         for (a, b, changes) in
             [("", "", 0), ("", "abc", 3), ("data", "dta", 1), ("data", "dtaa", 1), ("kitten", "sitting", 3)]
         {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_near_was_meant() {
+    fn only_near_names_are_suggested() {
         let known = ["serve", "status", "raspberry-pi-4", "raspberry-pi-5", "maxClientCnxns"];
         for (name, near) in [
             ("srve", Some("serve")),

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_medium_goes_with_every_memory_and_every_network() {
+    fn every_medium_combines_with_every_memory_and_network() {
         let names = |axis| parts(axis).unwrap().into_iter().map(|part| part.name);
         let mut count = 0;
         for media in names(Axis::Media) {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn no_board_has_what_nobody_knows() {
+    fn no_board_profile_contains_a_guess() {
         let boards = boards().unwrap();
         assert_eq!(boards.len(), builtin::boards().len());
         for board in boards {
@@ -228,7 +228,7 @@ mod tests {
 
     /// On a board with 1 GB, the ceiling of the part `2g` would exceed half of the memory.
     #[test]
-    fn a_board_that_is_sold_with_less_memory_says_what_is_for_that() {
+    fn title_of_a_board_with_a_1_gb_variant_names_its_profile() {
         for board in boards().unwrap() {
             let profile = Profile::named(board.name, None).unwrap();
             let said = board.title.split_once("; with 1 GB: ").map(|(_, name)| name);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_has_what_it_says_over_what_its_parts_say() {
+    fn own_numbers_of_a_box_override_its_parts() {
         let router = Profile::named("openwrt-router", None).unwrap();
         assert_eq!(
             (router.part(Axis::Media), router.part(Axis::Memory), router.part(Axis::Network)),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_outlives_the_hangs_of_a_disk_and_what_the_network_needs() {
+    fn session_timeout_minimum_covers_disk_hangs_and_the_network() {
         for (name, network, min_ms, file) in [
             ("sd-a1/512m", "lan", 7000, "media/sd-a1.toml"),
             ("sd-a1/512m", "metered", 15_000, "network/metered.toml"),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_known_say_which_are() {
+    fn unknown_names_are_refused_with_the_allowed_names() {
         for (name, network, expected) in [
             (
                 "emmc",

@@ -235,7 +235,7 @@ mod tests {
     const NUMBER: &str = "value = \"8\"\nreason = \"r\"\nevidence = \"measured\"\nsource = \"s\"\n";
 
     #[test]
-    fn each_mistake_is_one_line_with_place_key_value_and_what_is_allowed() {
+    fn each_error_is_one_line_with_place_key_value_and_allowed_values() {
         let without = |line: &str| {
             let left: Vec<&str> = NUMBER.lines().filter(|kept| !kept.starts_with(line)).collect();
             format!("title = \"t\"\n[overrides.servers_max]\n{}\n", left.join("\n"))
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_has_all_of_its_numbers_and_no_other() {
+    fn part_with_a_missing_or_foreign_number_is_refused() {
         let error = part(Axis::Media, "media/x.toml", "title = \"t\"").unwrap_err().to_string();
         assert_eq!(error, "media/x.toml: sync_p50_us is missing");
         let error = part(Axis::Media, "media/x.toml", &format!("[quorum_ms]\n{NUMBER}")).unwrap_err().to_string();

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn an_audit_keeps_the_newest_lines_whole() {
+    fn audit_keeps_its_newest_lines_whole() {
         let mut board = Board::default();
         for number in 0..100 {
             board = Board::of(&board.data());
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_the_audit_goes_when_there_is_much_of_it() {
+    fn long_audit_displaces_only_audit_lines() {
         let rest = "somebody else's\nheld w 7\nheld r 8\nnext=b-n_0000000002\n";
         let mut board = Board::of(rest.as_bytes());
         for _ in 0..100 {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn board_round_trips_through_its_text() {
         for text in ["", "word\nsession 0x1 of a: stuck\nheld r 2\nheld w 3\nnext=b\n"] {
             assert_eq!(said(&Board::of(text.as_bytes())), text);
         }

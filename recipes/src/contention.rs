@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_place_was_created_with_is_no_request_and_no_downgrade() {
+    fn initial_content_of_a_place_is_no_request_and_no_downgrade() {
         let stat = |version| Stat { version, ..Stat::default() };
         for word in [UNLOCK, REVOKE, DOWNGRADED_UNLOCK, DOWNGRADED, WITHDRAWN, DOWNGRADED_WITHDRAWN] {
             let content = Bytes::from_static(word);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn an_age_is_never_negative() {
+    fn contender_age_is_never_negative() {
         assert_eq!((contender().age_ms(1_500), contender().age_ms(500)), (500, 0));
     }
 }

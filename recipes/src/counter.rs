@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_is_decimal_text_and_nothing_is_0() {
+    fn counter_is_decimal_text_and_empty_data_is_0() {
         assert_eq!(parse(b""), Ok(0));
         assert_eq!(parse(b"-12\n"), Ok(-12));
         assert_eq!(parse(b"1.5"), Err(Error::Malformed));

@@ -446,7 +446,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_office_is_read_as_it_was_written() {
+    fn office_content_round_trips_and_foreign_data_is_refused() {
         for content in [&b""[..], b"gw-a:8080", b"two\nlines"] {
             let data = office_content(FencingToken(77), &Bytes::copy_from_slice(content));
             let expected = (!content.is_empty()).then(|| Bytes::copy_from_slice(content));

@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn each_waits_for_the_nearest_before_it_whatever_the_names_begin_with() {
+    fn waiter_watches_the_nearest_lower_number_whatever_its_prefix() {
         // As strings these names sort in another order.
         let all = names(&["z-lock-0000000001", "_c_b-lock-0000000002", "a__lock__0000000010", "x-1-0000000009"]);
         let turn = |own| turn(&all, own, Mode::Exclusive, &[]);
@@ -574,14 +574,14 @@ mod tests {
 
     /// The parent was deleted and recreated, so another participant now has this number.
     #[test]
-    fn a_place_is_known_by_its_whole_name() {
+    fn place_is_recognized_by_its_whole_name_not_its_number() {
         let all = names(&["z-lock-0000000000", "other-lock-0000000001"]);
         assert_eq!(turn(&all, "own-lock-0000000001", Mode::Exclusive, &[]), Turn::Gone);
         assert_eq!(turn(&names(&["other-lock-0000000001"]), "own-lock-0000000001", Mode::Shared, &[]), Turn::Gone);
     }
 
     #[test]
-    fn a_reader_waits_for_the_nearest_writer_and_a_writer_for_anybody() {
+    fn writer_waits_for_the_nearest_place_and_a_reader_for_a_writer() {
         let all = names(&["a-write-0000000001", "b-read-0000000002", "c__rlock__0000000003", "d-read-0000000004"]);
         let own = "d-read-0000000004";
         assert_eq!(turn(&all, own, Mode::Shared, &[]), Turn::Behind("a-write-0000000001"));
@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_number_does_not_stand_in_the_line() {
+    fn children_without_a_sequence_number_are_not_in_the_line() {
         let all = names(&["audit", "leases", "a-lock-0000000001"]);
         assert_eq!(turn(&all, "a-lock-0000000001", Mode::Exclusive, &[]), Turn::Now);
     }

@@ -167,7 +167,7 @@ mod tests {
     const GUID: Guid = Guid::from_random_bits(1);
 
     #[test]
-    fn the_number_is_the_last_ten_digits_whoever_gave_the_name() {
+    fn sequence_number_is_the_last_10_digits_of_any_librarys_name() {
         for name in [
             "_c_0f6a5e3c-9d1b-4c1a-8a52-5d0f5f2f1a11-lock-0000000012",
             "0f6a5e3c9d1b4c1a8a525d0f5f2f1a11__lock__0000000012",
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_known_to_share_does_not() {
+    fn only_known_reader_names_are_shared() {
         for naming in [Naming::Documented, Naming::Curator, Naming::Kazoo] {
             for stands in [Stands::Lock, Stands::Read, Stands::Write, Stands::Election, Stands::Lease] {
                 let name = format!("{}0000000007", naming.prefix(GUID, stands, 0, Preference::Fair));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_is_read_as_it_was_written_and_is_0_where_there_is_none() {
+    fn rank_round_trips_through_names_and_defaults_to_0() {
         for naming in [Naming::Documented, Naming::Curator, Naming::Kazoo] {
             for rank in [0, 7, 255] {
                 let name = format!("{}0000000007", naming.prefix(GUID, Stands::Election, rank, Preference::Fair));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preference_is_read_as_it_was_written_and_names_of_other_libraries_are_fair() {
+    fn preference_round_trips_and_foreign_names_are_fair() {
         for naming in [Naming::Documented, Naming::Curator, Naming::Kazoo] {
             for stands in [Stands::Read, Stands::Write] {
                 for preference in [Preference::Fair, Preference::Readers, Preference::Writers] {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_the_libraries() {
+    fn names_follow_the_conventions_of_curator_and_kazoo() {
         let guid = Guid::from_random_bits(0x0f6a_5e3c_9d1b_4c1a_8a52_5d0f_5f2f_1a11);
         let names = [
             (Naming::Documented, Stands::Election, "0f6a5e3c-9d1b-4c1a-8a52-5d0f5f2f1a11-n_"),

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_overtake_writers_that_wait_and_not_one_that_holds() {
+    fn preferred_readers_overtake_waiting_but_not_holding_writers() {
         let waits = census(&[(1, READER)], &[(2, WRITER), (3, READER)]);
         assert_eq!(waits.next_move(3, READER, Preference::Readers), Move::Take);
         assert_eq!(waits.next_move(2, WRITER, Preference::Readers), Move::WaitFor(1));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_overtake_readers_that_wait_and_keep_their_own_order() {
+    fn preferred_writers_overtake_waiting_readers_in_order() {
         let waits = census(&[(1, READER)], &[(2, READER), (3, WRITER), (4, WRITER)]);
         assert_eq!(waits.next_move(2, READER, Preference::Writers), Move::WaitFor(4));
         assert_eq!(waits.next_move(3, WRITER, Preference::Writers), Move::WaitFor(1));
@@ -249,14 +249,14 @@ mod tests {
 
     /// The reader and the writer waited for each other (seed 39 of the dropped calls).
     #[test]
-    fn a_reader_that_is_on_the_list_already_does_not_wait_for_a_writer_that_waits_for_it() {
+    fn listed_reader_and_a_waiting_writer_do_not_deadlock() {
         let lost = census(&[(1, READER)], &[(2, WRITER)]);
         assert_eq!(lost.next_move(1, READER, Preference::Writers), Move::Take);
         assert_eq!(lost.next_move(2, WRITER, Preference::Writers), Move::WaitFor(1));
     }
 
     #[test]
-    fn a_holder_whose_znode_is_gone_holds_nothing() {
+    fn holder_with_a_deleted_znode_leaves_the_holders_list() {
         let board = Board::of(b"session 0x1 of a: stuck\nheld w 1\nheld r 2\n");
         let names: Names = ["a-read-0000000002", "b-write-0000000003"].iter().collect();
         let census = Census::of(&board, &names);

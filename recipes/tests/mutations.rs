@@ -113,66 +113,66 @@ mod rules {
     }
 
     #[test]
-    fn a_lock_whose_participants_watch_the_first_is_a_herd() {
+    fn lock_watching_the_first_contender_is_detected_as_a_herd() {
         let scenario = |seed| Scenario::peaceful(seed, lock::CLIENTS);
         is_found(Mutation::WatchSmallest, 3, scenario, lock::once, lock::wakes_one);
     }
 
     #[test]
-    fn an_election_whose_candidates_watch_the_first_is_a_herd() {
+    fn election_watching_the_first_candidate_is_detected_as_a_herd() {
         let scenario = |seed| Scenario::peaceful(seed, election::CANDIDATES);
         is_found(Mutation::WatchSmallest, 3, scenario, election::once, election::wakes_one);
     }
 
     #[test]
-    fn names_in_the_order_of_strings_let_two_hold() {
+    fn string_order_of_names_is_detected_by_two_holders() {
         let scenario = |seed| Scenario::drawn(seed, 4);
         is_found(Mutation::NamesComparedAsStrings, 60, scenario, lock::cycle, judge);
     }
 
     #[test]
-    fn a_place_that_is_not_looked_for_after_a_lost_reply_stands_in_the_way() {
+    fn place_not_sought_after_a_lost_reply_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, 4);
         is_found(Mutation::OwnNotSought, 60, scenario, lock::cycle, judge);
     }
 
     #[test]
-    fn a_place_whose_owner_is_not_looked_at_may_be_that_of_a_former_session() {
+    fn unchecked_owner_of_a_place_is_detected() {
         is_found(Mutation::OwnerUnchecked, 40, repeating::scenario, repeating::cycle, judge);
     }
 
     #[test]
-    fn an_attempt_that_is_given_up_and_leaves_its_place_is_found() {
+    fn place_left_by_a_cancelled_attempt_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, 4);
         is_found(Mutation::CancelLeavesPlace, 60, scenario, lock::cycle, judge);
     }
 
     #[test]
-    fn writes_that_check_nothing_come_after_those_of_the_next_holder() {
+    fn unchecked_fenced_writes_of_a_lock_are_detected() {
         let scenario = |seed| Scenario::drawn(seed, 4);
         is_found(Mutation::FencedUnchecked, 50, scenario, contention::cycle, judge);
     }
 
     #[test]
-    fn a_guid_that_is_used_again_is_deleted_with_the_attempt_that_had_it() {
+    fn reused_guid_of_a_cancelled_attempt_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, 4);
         is_found(Mutation::GuidReused, 60, scenario, lock::cycle, judge);
     }
 
     #[test]
-    fn writes_of_a_leader_that_check_nothing_come_after_its_end() {
+    fn unchecked_fenced_writes_of_a_leader_are_detected() {
         let scenario = |seed| Scenario::drawn(seed, 5);
         is_found(Mutation::FencedUnchecked, 40, scenario, election::broken, judge_drawn);
     }
 
     #[test]
-    fn writes_that_check_nothing_come_late_where_some_read() {
+    fn unchecked_fenced_writes_of_a_read_write_lock_are_detected() {
         let scenario = |seed| Scenario::drawn(seed, 5);
         is_found(Mutation::FencedUnchecked, 40, scenario, read_write_lock::broken, judge_drawn);
     }
 
     #[test]
-    fn writes_that_check_nothing_come_late_where_one_kind_goes_first() {
+    fn unchecked_fenced_writes_with_preferred_readers_are_detected() {
         let scenario = |seed| Scenario::drawn(seed, 5);
         is_found(
             Mutation::FencedUnchecked,
@@ -184,31 +184,31 @@ mod rules {
     }
 
     #[test]
-    fn writes_of_a_permit_that_check_nothing_come_after_its_end() {
+    fn unchecked_fenced_writes_of_a_permit_are_detected() {
         let scenario = |seed| Scenario::drawn(seed, 6);
         is_found(Mutation::FencedUnchecked, 40, scenario, semaphore::broken, semaphore::judge_broken);
     }
 
     #[test]
-    fn a_place_that_is_known_by_its_number_is_another_ones() {
+    fn place_recognized_by_its_number_alone_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, 4);
         is_found(Mutation::PlaceKnownByNumber, 40, scenario, lock::razed, lock::judge_razed);
     }
 
     #[test]
-    fn a_grant_that_is_given_again_unconfirmed_may_be_over() {
+    fn unconfirmed_reentrant_grant_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, 3);
         is_found(Mutation::GrantUnconfirmed, 40, scenario, reentrant_lock::broken, reentrant_lock::judge_broken);
     }
 
     #[test]
-    fn an_item_of_a_dropped_attempt_that_is_forgotten_comes_late() {
+    fn forgotten_item_of_a_dropped_take_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, 2);
         is_found(Mutation::DroppedAttemptForgotten, 40, scenario, queue::cut, queue::judge_cut);
     }
 
     #[test]
-    fn a_decision_that_is_deleted_is_missed_by_a_site_that_comes_back() {
+    fn decision_deleted_before_a_dismissed_site_returns_is_detected() {
         let scenario = |seed| Scenario::peaceful(seed, 4);
         is_found(
             Mutation::DismissedForgotten,
@@ -220,13 +220,13 @@ mod rules {
     }
 
     #[test]
-    fn an_addition_whose_receipt_is_ignored_is_done_twice() {
+    fn addition_with_an_ignored_receipt_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, 4);
         is_found(Mutation::ReceiptIgnored, 40, scenario, counter::add, counter::judge);
     }
 
     #[test]
-    fn what_is_taken_without_a_claim_is_taken_from_who_works_on_it() {
+    fn take_of_a_claimed_item_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, queue::CLIENTS);
         is_found(
             Mutation::ClaimNotInTake,
@@ -238,7 +238,7 @@ mod rules {
     }
 
     #[test]
-    fn a_vote_before_the_log_has_it_is_found() {
+    fn vote_sent_before_its_log_entry_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, 4);
         is_found(
             Mutation::VoteBeforeLog,
@@ -250,7 +250,7 @@ mod rules {
     }
 
     #[test]
-    fn a_commit_without_all_votes_is_found() {
+    fn commit_without_all_votes_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, 4);
         is_found(
             Mutation::CommitWithoutAll,
@@ -262,25 +262,25 @@ mod rules {
     }
 
     #[test]
-    fn a_meeting_in_which_ready_is_a_party_does_not_end() {
+    fn ready_znode_counted_as_a_party_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, double_barrier::CLIENTS);
         is_found(Mutation::ReadyCountsAsParty, 5, scenario, double_barrier::live, double_barrier::judge);
     }
 
     #[test]
-    fn rooms_of_those_who_died_stay() {
+    fn leftover_rooms_of_dead_parties_are_detected() {
         let scenario = |seed| Scenario::drawn(seed, double_barrier::CLIENTS);
         is_found(Mutation::FormerRoomsStay, 60, scenario, double_barrier::live, double_barrier::judge);
     }
 
     #[test]
-    fn who_waits_for_a_permit_waits_for_who_came_later() {
+    fn permit_waiter_counting_later_waiters_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, 6);
         is_found(Mutation::SemaphoreCountsLater, 40, scenario, semaphore::broken, semaphore::judge_broken);
     }
 
     #[test]
-    fn a_list_of_holders_that_is_written_unseen_lets_two_hold() {
+    fn unversioned_write_of_the_holders_list_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, 5);
         is_found(
             Mutation::PreferenceListUnversioned,
@@ -292,66 +292,66 @@ mod rules {
     }
 
     #[test]
-    fn participants_with_different_preferences_both_hold() {
+    fn unchecked_preferences_of_participants_are_detected() {
         let scenario = |seed| Scenario::drawn(seed, 6);
         is_found(Mutation::PreferenceUnchecked, 40, scenario, preference::mixed, judge_drawn);
     }
 
     #[test]
-    fn a_grant_that_is_broken_as_soon_as_it_is_withdrawn_overlaps_with_the_next() {
+    fn break_without_waiting_after_a_withdrawal_is_detected() {
         is_found(Mutation::WithdrawnAtOnce, 40, contention::of_short_sessions, contention::safely, judge_drawn);
     }
 
     #[test]
-    fn a_withdrawn_grant_that_tells_later_instants_overlaps_with_the_next() {
+    fn withdrawn_grant_that_extends_its_safe_time_is_detected() {
         is_found(Mutation::WithdrawalUnheard, 40, contention::of_short_sessions, contention::safely, judge_drawn);
     }
 
     #[test]
-    fn a_watch_that_is_trusted_after_a_gap_tells_later_instants_than_a_withdrawal_allows() {
+    fn trust_in_a_watch_after_a_gap_is_detected() {
         let scenario = contention::of_one_small_server;
         is_found(Mutation::GapUnheard, 10, scenario, contention::unwatched, contention::judge_unwatched);
     }
 
     #[test]
-    fn who_was_broken_takes_office() {
+    fn broken_candidate_taking_office_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, 5);
         is_found(Mutation::OfficeUnchecked, 80, scenario, election::broken, judge_drawn);
     }
 
     #[test]
-    fn a_gate_that_is_opened_blindly_lets_two_in() {
+    fn unchecked_opening_of_a_gate_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, 4);
         is_found(Mutation::GateOpenedBlindly, 60, scenario, gate::cycle, judge_drawn);
     }
 
     #[test]
-    fn a_latch_that_is_set_blindly_loses_counts() {
+    fn unversioned_count_down_of_a_latch_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, 4);
         is_found(Mutation::LatchUnversioned, 20, scenario, latch::count, latch::judge);
     }
 
     #[test]
-    fn a_member_that_deletes_blindly_deletes_another_one() {
+    fn unchecked_deletion_by_a_group_member_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, persistent::CLIENTS);
         is_found(Mutation::MemberDeletedBlindly, 60, scenario, persistent::live, persistent::judge);
     }
 
     #[test]
-    fn a_name_that_is_given_up_blindly_is_taken_from_another_one() {
+    fn unchecked_release_of_a_name_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, 3);
         is_found(Mutation::NameGivenUpBlindly, 60, scenario, names::live, names::judge);
     }
 
     #[test]
-    fn a_cache_that_does_not_say_gap_is_found() {
+    fn cache_that_reports_no_gap_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, cache::CLIENTS);
         is_found(Mutation::GapNotTold, 20, scenario, cache::live, cache::judge);
     }
 
     /// Every mutation has to occur in the text of this file.
     #[test]
-    fn every_rule_that_can_be_broken_has_a_test() {
+    fn every_mutation_has_a_test() {
         let here = include_str!("mutations.rs");
         for mutation in Mutation::ALL {
             assert!(here.contains(&format!("Mutation::{mutation:?},")), "{mutation:?}");

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_of_serve_arrives() {
+    fn every_option_of_serve_is_parsed() {
         let words = ["serve", "--config", "f.toml", "--data=d", "--listen", "plain://0.0.0.0:1", "--log", "debug"];
         let Ok(Command::Serve(options)) = parse_words(&words) else { panic!("not serve") };
         assert_eq!((options.config, options.data), (Some("f.toml".into()), Some("d".into())));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_usage_is_one_line_and_exit_code_2() {
+    fn invalid_usage_gives_one_line_and_exit_code_2() {
         for (words, expected) in [
             (&["start"][..], "2 command = start: allowed is serve, "),
             (&["server"], "2 command = server: no such command; did you mean serve?"),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn help_is_about_the_command_that_it_follows() {
+    fn help_is_shown_for_the_named_command_or_the_overview() {
         for (words, about) in [
             (&[][..], None),
             (&["--help"], None),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_names_the_file_of_serve() {
+    fn config_variable_names_the_file_of_serve_without_an_option() {
         let parse = |words: &[&str], config: &str| {
             let variables = Variables { config: config.into(), server: "not an address".into() };
             match parse_in(lexopt::Parser::from_args(words), &variables) {
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_takes_one_value_is_said_once_and_with_one() {
+    fn repeated_or_empty_single_value_option_is_refused() {
         for (words, expected) in [
             (
                 &["status", "--server", "a:1", "--server=b:1"][..],

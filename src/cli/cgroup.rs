@@ -126,7 +126,7 @@ pub(super) mod tests {
     const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
 
     #[test]
-    fn the_least_of_all_groups_of_version_2_counts() {
+    fn smallest_limit_of_nested_version_2_cgroups_counts() {
         let root = Root::new("second");
         assert_eq!(allowed(&root), (None, None));
         root.write("proc/self/mountinfo", V2)
@@ -141,7 +141,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_least_of_all_groups_of_version_1_counts() {
+    fn smallest_limit_of_nested_version_1_cgroups_counts() {
         let root = Root::new("first");
         let mounts = "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
                       35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
@@ -160,7 +160,7 @@ pub(super) mod tests {
     /// The path in `/proc/self/cgroup` is the host's. The mount shows the group itself, or the
     /// hierarchy of its namespace.
     #[test]
-    fn in_a_container_the_group_that_is_mounted_counts() {
+    fn mounted_cgroup_counts_inside_a_container() {
         for (name, mount_root, own) in [("bind", "/docker/17", "/docker/17"), ("namespace", "/", "/docker/17")] {
             let root = Root::new(name);
             let mount =

@@ -212,7 +212,7 @@ mod tests {
 
     #[cfg(not(feature = "tools"))]
     #[test]
-    fn what_is_left_out_is_not_in_the_help_and_its_refusal_says_so() {
+    fn minimal_build_hides_its_missing_commands_and_names_them_if_used() {
         let parse = |word: &str| super::super::args::parse(lexopt::Parser::from_args([word]));
         for name in TOOLS {
             let is_in_table = table().iter().any(|command| first_word(&command.words) == name);
@@ -228,14 +228,14 @@ mod tests {
 
     #[cfg(feature = "tools")]
     #[test]
-    fn what_may_be_left_out_is_a_command() {
+    fn every_command_a_minimal_build_omits_exists_in_the_full_build() {
         for name in TOOLS {
             assert!(names().iter().any(|known| known == name) && !is_left_out(name), "{name}");
         }
     }
 
     #[test]
-    fn every_line_of_the_table_is_a_command_an_option_or_an_example() {
+    fn every_help_table_line_is_a_command_option_or_example() {
         let begins = |line: &str| ["zoolet ", "  --", "  $ zoolet "].iter().any(|start| line.starts_with(start));
         let mut lines = TABLE.lines();
         assert!(lines.next().is_some_and(|title| title.starts_with("zoolet: ")) && lines.next() == Some(""));
@@ -253,7 +253,7 @@ mod tests {
 
     #[cfg(feature = "tools")]
     #[test]
-    fn a_command_is_its_words_its_argument_and_its_options() {
+    fn help_table_is_parsed_into_command_words_argument_and_options() {
         let commands = commands();
         let of = |words: &str| commands.iter().find(|command| command.words == words).unwrap();
         assert_eq!((of("profile show").argument, of("serve").argument), ("NAME", ""));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_fits_a_terminal_and_loses_no_word() {
+    fn help_text_fits_a_terminal_and_keeps_every_word() {
         let wide = |text: &str| text.lines().find(|line| line.chars().count() > WIDTH).map(str::to_owned);
         assert_eq!(wide(&overview()), None);
         let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -286,7 +286,7 @@ mod tests {
 
     /// A dead example misleads more than none.
     #[test]
-    fn every_example_is_accepted() {
+    fn every_help_example_is_accepted_by_the_parser() {
         for command in commands() {
             for example in &command.examples {
                 let line = example.split(" > ").next().unwrap();

@@ -90,7 +90,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_key_is_its_owners_alone_and_never_overwritten() {
+    fn generated_key_is_private_to_its_owner_and_never_overwritten() {
         let file = std::env::temp_dir().join(format!("zoolet-keygen-{}", std::process::id()));
         let _ = fs::remove_file(&file);
         assert!(keygen(&Keygen::Write(file.clone())).is_ok());
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_directory_keeps_its_key() {
+    fn repeated_keygen_keeps_the_server_key_of_a_data_directory() {
         let data = std::env::temp_dir().join(format!("zoolet-keygen-data-{}", std::process::id()));
         let Err(absent) = keygen(&Keygen::OfServer(data.clone())) else { panic!("made from nothing") };
         assert_eq!(absent.code, 2);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_something_else_gets_no_key() {
+    fn keygen_refuses_a_directory_with_foreign_files() {
         let directory = std::env::temp_dir().join(format!("zoolet-keygen-else-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("photo.jpg"), "").unwrap();

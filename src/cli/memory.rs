@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_of_what_machine_and_cgroups_allow_counts() {
+    fn allowed_memory_is_the_minimum_of_machine_and_cgroups() {
         let root = Root::new("memory");
         assert_eq!(total_bytes(&root.0), None);
         root.write("proc/meminfo", "MemTotal:         498680 kB\nMemFree: 1 kB\n");
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_not_worth_a_word() {
+    fn memory_warning_appears_only_above_the_allowed_memory() {
         assert_eq!(too_little(1 << 20, "emmc/128m"), None);
         let line = too_little(u64::MAX >> 1, "emmc/128m").unwrap();
         assert!(line.starts_with("this server may take 8796093022208 MiB of memory, but "), "{line}");

@@ -126,7 +126,7 @@ fn complain(line: &str) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_example_of_an_ensemble_is_one() {
+    fn ensemble_in_the_example_config_is_valid() {
         let (_, shown) = super::EXAMPLE.split_once("# [[server]]").unwrap();
         let lines = shown.lines().filter_map(|line| line.strip_prefix("# "));
         let servers = lines.fold("[[server]]\n".to_owned(), |all, line| all + line + "\n");

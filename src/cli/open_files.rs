@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_too_few_files_are_worth_a_warning() {
+    fn open_files_warning_appears_only_below_connections_max() {
         assert_eq!(too_few(None, 1_000_000, 16), None);
         assert_eq!(too_few(Some(4096), 3824, 16), None);
         let (enough, warning) = too_few(Some(1024), 4096, 16).unwrap();

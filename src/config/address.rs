@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_without_a_port_gets_that_of_links() {
+    fn address_without_a_port_gets_the_link_port() {
         for (text, whole) in [
             ("gw-a", Some("gw-a:2888")),
             ("gw-a:7", Some("gw-a:7")),

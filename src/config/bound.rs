@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_has_a_key() {
+    fn every_limit_and_setting_has_a_key_in_zoolet_toml() {
         let config = Config::new("x");
         let shown = format!("{:#?} {:#?}", config.limits, config.settings);
         for field in shown.lines().filter_map(|line| line.trim().split_once(": ").map(|(name, _)| name)) {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_is_allowed() {
+    fn every_default_is_within_its_allowed_range() {
         let mut timing = Timing::default();
         for bound in TIMING {
             let value = bound.get(&mut timing);

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_on_loopback_listen_there_alone() {
+    fn servers_on_loopback_listen_only_on_loopback() {
         let local = ensemble(&["127.0.0.1:1", "localhost:2", "[::1]:3"], TrustSource::Loopback);
         local.check(1).unwrap();
         let listens: Vec<_> = (1..=3).map(|id| local.listen_address(id).to_string()).collect();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_believed_off_loopback_for_nothing() {
+    fn servers_off_loopback_need_a_site_key_pins_or_certificates() {
         for (address, listen) in [("gw-b:2888", None), ("127.0.0.1:2", Some("0.0.0.0:2888"))] {
             let mut open = ensemble(&["127.0.0.1:1", address], TrustSource::Loopback);
             open.listen = listen.map(|text| text.parse().unwrap());
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     #[cfg(feature = "port")]
-    fn conf_shows_the_election_ports_of_the_file_and_others_where_it_has_none() {
+    fn conf_shows_configured_election_ports_and_derives_missing_ones() {
         let mut ensemble = ensemble(&["gw-a", "[fd00::2]:65000"], site_key());
         ensemble.members[0].addresses.push("10.0.0.1:2889".to_owned());
         ensemble.members[0].election_ports = vec![3777];
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn pinned_keys_are_those_of_all() {
+    fn pinned_trust_requires_a_key_for_every_server() {
         let mut pinned = ensemble(&["gw-a", "gw-b"], TrustSource::Pinned);
         pinned.members[0].key = Some("zk1a".to_owned());
         assert!(pinned.check(1).unwrap_err().to_string().contains("a server has none"));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_is_named() {
+    fn each_invalid_ensemble_is_refused_with_its_mistake() {
         let wrong = |own: u8, change: fn(&mut Ensemble)| {
             let mut ensemble = ensemble(&["gw-a", "gw-b", "gw-c"], site_key());
             change(&mut ensemble);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn an_even_number_of_voters_is_said() {
+    fn even_number_of_voters_is_warned_of() {
         let warnings = |addresses: &[&str]| ensemble(addresses, site_key()).warnings();
         assert_eq!(warnings(&["a", "b", "c"]), [""; 0]);
         assert!(warnings(&["a", "b", "c", "d"])[0].starts_with("4 voters survive one failure, the same as 3;"));

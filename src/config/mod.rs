@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_off_loopback_must_say_plain() {
+    fn client_address_off_loopback_must_be_marked_plain() {
         assert_eq!(client_address("clients", "127.0.0.1:2181").unwrap().port(), 2181);
         assert_eq!(client_address("clients", "[::1]:2181").unwrap().port(), 2181);
         assert!(client_address("clients", "plain://0.0.0.0:2181").is_ok());
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_about_a_zoolet_toml_shows_a_secret() {
+    fn no_error_or_warning_about_a_zoolet_toml_shows_a_secret() {
         for secret in [format!("super:{SECRET}"), format!("super:{PASSWORD}"), PASSWORD.to_owned(), SECRET.to_owned()] {
             let (half, rest) = secret.split_at(secret.len() / 2);
             for text in [
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_about_a_zoo_cfg_shows_a_secret() {
+    fn no_error_or_warning_about_a_zoo_cfg_shows_a_secret() {
         let keys = [
             "DigestAuthenticationProvider.superDigest",
             "DigestAuthenticationProvider.superdigest",
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_key_at_any_key_of_a_zoolet_toml_is_refused_and_not_shown() {
+    fn private_key_in_a_zoolet_toml_is_refused_and_not_shown() {
         let tables = [
             ("", keys::top()),
             ("[limits]\n", keys::with(keys::LIMITS, &[])),
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_key_at_any_key_of_a_zoo_cfg_is_refused_and_not_shown() {
+    fn private_key_in_a_zoo_cfg_is_refused_and_not_shown() {
         let others = ["server.1", "group.1", "weight.1", "authProvider.1", "ssl.keyStore.location", "nokey", "admin.x"];
         let keys: Vec<&str> = zoo_cfg::listed_keys().chain(protection::keys()).chain(others).collect();
         for kind in ["site", "server"] {
@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_that_is_not_utf_8_is_harmless_in_a_comment_and_elsewhere_refused_with_its_line() {
+    fn invalid_utf8_is_accepted_only_in_comments_of_a_zoo_cfg() {
         let loaded = |name: &str, bytes: &[u8]| {
             let file = std::env::temp_dir().join(format!("zoolet-latin-{}-{name}", std::process::id()));
             std::fs::write(&file, bytes).unwrap();
@@ -621,7 +621,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_looks_like_the_other_format_is_told_that_its_name_decides() {
+    fn error_in_a_misnamed_config_file_names_the_required_extension() {
         const TOML: &str = "data = \"/d\"\nclients = \"127.0.0.1:2181\"\n[limits]\nwatches_max = 7\n";
         const ZOO: &str = "tickTime=2000\ndataDir=/d\nclientPort=2181\nserver.1=a:1:2\n";
         let zoolet_conf = printed("zoolet.conf", TOML);

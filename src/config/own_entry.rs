@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_with_a_pinned_key_finds_itself_by_it() {
+    fn server_finds_its_own_entry_by_its_pinned_key() {
         let data = std::env::temp_dir().join(format!("zoolet-own-entry-{}", std::process::id()));
         std::fs::create_dir_all(&data).unwrap();
         let key = |directory: &Path| Identity::open(directory).unwrap().public_key().to_string();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_compared_without_the_domain_that_one_of_them_lacks() {
+    fn host_names_match_if_a_missing_domain_is_the_only_difference() {
         for (host, name, same) in [
             ("gw-a", "gw-a", true),
             ("GW-A", "gw-a", true),
@@ -117,14 +117,14 @@ mod tests {
     }
 
     #[test]
-    fn a_server_finds_itself_by_name_and_by_address() {
+    fn server_finds_its_own_entry_by_host_name_or_address() {
         // No machine has an address in 203.0.113.0/24 (RFC 5737) or a name in .invalid (RFC 2606).
         assert_eq!(found(&["a.invalid", &host_name(), "b.invalid"]), Ok(2));
         assert_eq!(found(&["203.0.113.1", "203.0.113.2", "127.0.0.1:2890"]), Ok(3));
     }
 
     #[test]
-    fn whoever_cannot_tell_asks_for_the_id() {
+    fn no_or_several_matching_entries_ask_for_the_id_option() {
         let nobody = found(&["a.invalid", "203.0.113.2"]).unwrap_err();
         assert!(nobody.contains("give --id N, one of 1, 2"), "{nobody}");
         let members = [Member::new(1, "127.0.0.1:1"), Member::new(2, "a.invalid"), Member::new(3, "127.0.0.1:2")];

@@ -294,7 +294,7 @@ mod tests {
     use crate::config::DEFAULT_PROFILE;
 
     #[test]
-    fn a_file_of_a_profile_is_beside_the_one_that_names_it() {
+    fn relative_profile_path_starts_at_the_naming_files_directory() {
         let directory = std::env::temp_dir().join(format!("zoolet-beside-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let profile = "title = \"a box\"\nmedia = \"emmc\"\nmemory = \"512m\"\nnetwork = \"lan\"\n";
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_profile_is_what_a_node_begins_with() {
+    fn default_profile_equals_the_default_config() {
         let profile = find(DEFAULT_PROFILE, None).unwrap();
         let (config, timing) = numbers(&profile).unwrap();
         assert_eq!((config.limits, config.settings), (Limits::default(), zoolet_machine::Settings::default()));
@@ -326,7 +326,7 @@ mod tests {
     /// Combines every medium, memory and network, and takes every board: [`find`] refuses a profile
     /// above its ceiling.
     #[test]
-    fn everything_at_its_bound_at_once_is_below_the_ceiling_of_every_profile() {
+    fn all_limits_together_stay_below_each_profiles_memory_ceiling() {
         for media in zoolet_profiles::parts(Axis::Media).unwrap() {
             for memory in zoolet_profiles::parts(Axis::Memory).unwrap() {
                 for network in Network::ALL {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ceiling_that_is_not_one_is_refused() {
+    fn profile_with_limits_above_its_ceiling_is_refused() {
         let file = std::env::temp_dir().join(format!("zoolet-profile-{}.toml", std::process::id()));
         let text = "title = \"too much\"\nmedia = \"emmc\"\nmemory = \"128m\"\n[overrides.watches_max]\nvalue = \"100000\"\n\
                     reason = \"many\"\nevidence = \"guess\"\n";
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_of_the_disk_that_checkpoints_would_not_fit_below_is_refused() {
+    fn disk_bound_too_small_for_checkpoints_is_refused() {
         let read = |key: &str, value: &str| {
             let file = std::env::temp_dir().join(format!("zoolet-bound-{key}-{}.toml", std::process::id()));
             let text = format!(
@@ -380,7 +380,7 @@ mod tests {
 
     /// A number that nothing reads would have no effect in a profile.
     #[test]
-    fn every_number_of_a_profile_is_told_to_somebody() {
+    fn every_profile_number_sets_an_option_or_describes_the_machine() {
         /// Numbers that describe the machine, and numbers that others are checked against.
         const OF_THE_BOX: [Key; 17] = [
             Key::SyncP50,

@@ -124,12 +124,12 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_no_part_of_the_first_key() {
+    fn byte_order_mark_is_not_part_of_the_first_key() {
         assert_eq!(pairs("\u{feff}tickTime=2000"), [("tickTime".to_owned(), "2000".to_owned())]);
     }
 
     #[test]
-    fn separators_comments_and_continuations_are_javas() {
+    fn separators_comments_and_continuations_follow_java_properties() {
         let text =
             "# a comment\n ! another\n\na=1\n  b : 2\nc 3\nd\t=\t4\ne = five \\\n   six\nf\ng==x\nh:=y\r\ni=last\\\\\n";
         let expected = [
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_javas() {
+    fn escapes_follow_java_properties() {
         assert_eq!(
             pairs(r"a\=b\ c = \u0041\u00e9\t|\:\q|\ud83d\ude00"),
             [("a=b c".to_owned(), "A\u{e9}\t|:q|\u{1f600}".to_owned())]
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_counted_from_where_a_property_starts() {
+    fn property_line_number_is_its_first_line() {
         let lines: Vec<usize> = parse("a=1\\\n2\n#x\nb=3").unwrap().iter().map(|property| property.line).collect();
         assert_eq!(lines, [1, 4]);
     }

@@ -261,7 +261,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_setting_that_protects_is_refused_until_it_is_built() {
+    fn unsupported_security_setting_is_refused() {
         for (key, on, _) in LIST {
             for written in [(*key).to_owned(), format!("zookeeper.{key}")] {
                 let error = parse(&format!("{written}={on}")).map(|loaded| loaded.warnings).unwrap_err();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_switches_a_protection_off_is_accepted() {
+    fn disabled_security_setting_is_accepted() {
         for (key, _, off) in LIST {
             let loaded = parse(&format!("{key}={off}"));
             assert_eq!(loaded.map(|loaded| loaded.warnings), Ok(vec![]), "{key}={off}");
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_nearly_a_protections_is_refused() {
+    fn misspelt_key_of_a_security_setting_is_refused() {
         for (line, meant) in [
             ("enforce.auth.enable=true", "enforce.auth.enabled"),
             ("sessionRequireClientSaslAuth=true", "sessionRequireClientSASLAuth"),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_nearly_one_of_a_family_of_protections_is_refused() {
+    fn misspelt_key_of_a_security_setting_family_is_refused() {
         const SASL: &str = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
         for (key, value, meant) in [
             ("AuthProvider.1", SASL, "authProvider.1"),
@@ -379,7 +379,7 @@ mod tests {
     ];
 
     #[test]
-    fn no_key_that_is_known_and_harmless_is_taken_for_a_protection() {
+    fn known_harmless_keys_and_their_typos_are_no_security_settings() {
         let is_whole = |key: &&str| !key.ends_with(['.', '_']);
         let listed: Vec<&str> = zoo_cfg::listed_keys().filter(is_whole).collect();
         for key in listed.iter().chain(HARMLESS) {
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn every_protection_is_in_the_list() {
+    fn every_security_setting_is_in_the_tested_list() {
         for key in keys() {
             assert!(LIST.iter().any(|(listed, ..)| *listed == key), "{key}");
         }

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_port_is_that_of_links() {
+    fn first_port_of_a_server_line_is_the_link_port() {
         let voter = line("gw-a:2888:3888").unwrap();
         assert_eq!((voter.id, voter.addresses.as_slice()), (3, &["gw-a:2888".to_owned()][..]));
         assert!(!voter.is_observer && voter.clients.is_none());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_part_names_where_clients_reach_it() {
+    fn client_part_of_a_server_line_gives_the_client_address() {
         let client = |value| line(value).unwrap().to_member(1).unwrap().client;
         assert_eq!(client("gw-a:1:2;2181").as_deref(), Some("gw-a:2181"));
         assert_eq!(client("gw-a:1:2;0.0.0.0:2181").as_deref(), Some("gw-a:2181"));
@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn any_address_is_ones_own_name_and_nobody_elses() {
+    fn wildcard_address_is_allowed_only_for_the_servers_own_line() {
         let any = line("0.0.0.0:2888:3888").unwrap();
         assert_eq!(any.to_member(3).unwrap().addresses, [format!("{}:2888", own_entry::host_name())]);
         assert!(any.to_member(1).unwrap_err().to_string().contains("name its host"));
     }
 
     #[test]
-    fn anything_else_is_refused_with_what_is_allowed() {
+    fn malformed_server_line_is_refused_with_the_allowed_form() {
         for value in ["a", "a:1", "a:1:x", "a:0:1", "a:1:2:leader", "a:1:2:observer:x", "a:1:2;x", ":1:2", "a:1:2|b"] {
             let error = line(value).unwrap_err();
             assert!(error.contains("allowed is host:port:port"), "{value}: {error}");

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_shows_no_secret_of_a_key() {
+    fn private_key_is_hidden_in_every_line() {
         for (line, shown) in [
             ("no key", "no key"),
             ("a = \"zoolet-site-key-1:AB/+=_-\": no", "a = \"zoolet-site-key-1:(hidden)\": no"),

@@ -220,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_is_a_server_on_loopback() {
+    fn empty_file_configures_a_server_on_loopback() {
         let config = parse("").unwrap().config;
         assert_eq!(config.clients.unwrap().to_string(), "127.0.0.1:2181");
         assert_eq!(config.limits, zoolet_machine::Limits::default());
     }
 
     #[test]
-    fn every_key_arrives() {
+    fn every_key_reaches_the_config() {
         let config = parse(
             r#"
             site = "plant-7"
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_supplies_what_the_file_does_not_wherever_it_is_named() {
+    fn profile_of_file_or_command_line_supplies_missing_values() {
         let text = "network = \"metered\"\nsettings.session_timeout_max_ms = 50_000\n[limits]\nwatches_max = 7\n[timing]\nquorum_ms = 12_000\n";
         let servers = "[[server]]\nid = 1\nhost = \"127.0.0.1:1\"\n[[server]]\nid = 2\nhost = \"127.0.0.1:2\"\n";
         let text = format!("profile = \"nand-ubi/128m\"\n{text}{servers}");
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_beyond_the_ceiling_are_said() {
+    fn limits_above_the_profile_ceiling_are_warned_of() {
         let loaded = parse("profile = \"emmc/128m\"\nlimits.watches_max = 1_000_000").unwrap();
         let expected = "the limits allow 190 MiB of memory in a site of 1, above the ceiling of profile emmc/128m, 64 MiB: \
                         choose a profile for more memory (zoolet profile list), or lower [limits]";
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_contradict_each_other_are_told_by_the_key_that_the_file_says() {
+    fn warning_on_contradicting_limits_names_the_key_set_in_the_file() {
         for (said, expected) in [
             (
                 "memtable_bytes = 1048576\ndisk_reserve_bytes = 4000000",
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_is_one_line_with_place_key_value_and_what_is_allowed() {
+    fn each_error_is_one_line_with_place_key_value_and_allowed_values() {
         for (text, expected) in [
             ("site = 7", "zoolet.toml:1: site = 7: allowed is a name in quotes"),
             ("\nsyte = \"x\"", "zoolet.toml:2: syte: no such key; did you mean site?"),

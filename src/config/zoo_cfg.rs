@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn zookeepers_sample_file_works_as_it_is() {
+    fn zookeepers_sample_file_works_unchanged() {
         let loaded = parse(
             "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir=/tmp/zookeeper\nclientPort=2181\n\
              #maxClientCnxns=60\nautopurge.purgeInterval=1\n",
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_that_means_something_arrives() {
+    fn every_supported_zookeeper_key_reaches_the_config() {
         let config = parse(
             "dataDir=/d\nclientPort=2182\nclientPortAddress=127.0.0.1\nminSessionTimeout=1000\nmaxSessionTimeout=-1\n\
              maxClientCnxns=0\nmaxCnxns=77\n4lw.commands.whitelist=ruok, stat\nzookeeper.skipACL=yes\n\
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_supplies_what_zookeeper_has_no_key_for() {
+    fn profile_supplies_values_without_a_zookeeper_key() {
         let config = parse(
             "dataDir=/d\nclientPort=1\ntickTime=2000\nzoolet.profile=sd-a1/256m\nzookeeper.zoolet.network=wifi\n",
         )
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn one_server_line_is_a_server_that_is_alone() {
+    fn single_server_line_configures_a_standalone_server() {
         let config = parse("dataDir=/d\nserver.3=localhost:2888:3888:PARTICIPANT;127.0.0.1:2190\n").unwrap().config;
         assert_eq!((config.server_id, config.clients.unwrap().to_string()), (3, "127.0.0.1:2190".to_owned()));
         let config = parse("dataDir=/d\nserver.3=localhost:2888:3888;2190\n").unwrap().config;
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_and_unbuilt_keys_are_warnings() {
+    fn unknown_and_unsupported_keys_are_warned_of() {
         let loaded = parse("dataDir=/d\nclientPort=1\nfoo=bar\nextendedTypesEnabled=true\nmetricsProvider.httpPort=7000\ndataLogDir=/l").unwrap();
         assert_eq!(
             loaded.warnings,
@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_nearly_one_and_a_key_that_is_there_twice_are_warnings() {
+    fn misspelt_and_repeated_keys_are_warned_of() {
         let loaded = parse("dataDir=/d\nclientPort=1\nmaxClientConns=60\nclientPort=2\n").unwrap();
         assert_eq!(
             loaded.warnings,
@@ -592,7 +592,7 @@ mod tests {
 
     /// A suggested key must be accepted.
     #[test]
-    fn every_key_of_the_list_is_one() {
+    fn every_key_suggested_for_a_typo_is_accepted() {
         for key in OBEYED {
             let said = match parse(&format!("dataDir=/d\nclientPort=1\n{key}=1\n")) {
                 Ok(loaded) => loaded.warnings.join("\n"),
@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_is_one_line_with_place_key_value_and_what_is_allowed() {
+    fn each_error_is_one_line_with_place_key_value_and_allowed_values() {
         for (text, expected) in [
             ("clientPort=1", "zoo.cfg: dataDir: is missing"),
             ("dataDir=/d", "zoo.cfg: clientPort: is missing"),
@@ -644,7 +644,7 @@ mod tests {
 
     /// A search of all earlier lines for each key would take minutes here.
     #[test]
-    fn a_huge_file_of_unknown_keys_is_read_in_time_linear_in_its_lines() {
+    fn huge_file_of_unknown_keys_is_read_in_linear_time() {
         let lines: String = (0..20_000).map(|number| format!("an.unknown.key.of.somebody.{number}=1\n")).collect();
         let long = "x".repeat(1 << 20);
         let loaded = parse(&format!("dataDir=/d\nclientPort=1\n{lines}{long}=1\n")).unwrap();
@@ -652,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn a_four_letter_word_that_there_is_not_is_a_warning() {
+    fn unknown_four_letter_word_in_the_whitelist_is_warned_of() {
         let warnings = |words: &str| {
             parse(&format!("dataDir=/d\nclientPort=1\n4lw.commands.whitelist={words}\n")).map(|loaded| loaded.warnings)
         };
@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn client_port_0_is_not_set_where_a_server_line_has_one() {
+    fn client_port_0_yields_to_the_port_of_a_server_line() {
         let loaded = parse("dataDir=/d\nclientPort=0\nserver.3=localhost:2888:3888;2190\n").unwrap();
         assert_eq!(loaded.config.clients.unwrap().port(), 2190);
     }

@@ -178,7 +178,7 @@ mod tests {
     const LOCAL: &str = "server.1=127.0.0.1:2888:3888\nserver.2=127.0.0.1:2889:3889\nserver.3=127.0.0.1:2890:3890\n";
 
     #[test]
-    fn zookeepers_file_of_an_ensemble_works_as_it_is() {
+    fn zookeepers_ensemble_file_works_unchanged() {
         let data = Data::new("ensemble", &[("myid", "2\n"), ("site.key", "")]);
         let config = data.config(THREE).unwrap();
         let ensemble = config.ensemble.unwrap();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_on_loopback_need_no_site_key_and_others_are_told_how_to_make_one() {
+    fn missing_site_key_off_loopback_is_refused_with_the_commands() {
         let data = Data::new("trust", &[("myid", "1")]);
         assert_eq!(data.config(LOCAL).unwrap().ensemble.unwrap().trust, TrustSource::Loopback);
         let error = data.config(THREE).unwrap_err();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn myid_says_which_server_this_is() {
+    fn own_server_id_comes_from_myid_or_the_command_line() {
         let data = Data::new("myid", &[]);
         let missing = data.config(LOCAL).unwrap_err();
         assert!(missing.contains("myid is missing: it holds the id of this server, one of 1, 2, 3"), "{missing}");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dynamic_file_has_the_servers_instead() {
+    fn dynamic_config_file_replaces_the_server_lines() {
         let data = Data::new("dynamic", &[("myid", "1"), ("dynamic", LOCAL), ("wrong", "clientPort=1\n")]);
         let line = |name: &str| format!("dynamicConfigFile={}\n", data.0.join(name).display());
         assert_eq!(data.config(&line("dynamic")).unwrap().ensemble.unwrap().members.len(), 3);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_as_in_zookeeper_is_said() {
+    fn differences_from_zookeeper_are_warned_of_or_refused() {
         let data = Data::new("said", &[("myid", "1"), ("site.key", "")]);
         let warnings = |lines: &str| data.load(lines, &Overrides::default()).unwrap().warnings;
         assert!(warnings(THREE)[0].starts_with("2 voters survive no failure"));

@@ -150,7 +150,7 @@ mod tests {
 
     /// The second fetch of a batch hangs until the answer to the first has been handed over.
     #[test]
-    fn an_answer_does_not_wait_for_a_slow_question_behind_it() {
+    fn fetched_answer_is_handed_over_before_a_later_slow_fetch() {
         let disk = SimDisk::new(1);
         let base = Base::create(Arc::new(disk.clone()), 1, Options::default()).unwrap();
         // Values of several blocks, which no cache keeps.

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_absent_or_empty_directory_becomes_ours() {
+    fn only_an_absent_or_empty_directory_is_populated() {
         let root = temporary("populate");
         assert!(open(&Config::new(root.join("new"))).is_ok());
         assert!(open(&Config::new(root.join("new"))).is_ok());
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_may_read_is_theirs_no_longer_once_a_node_starts() {
+    fn node_start_removes_access_of_other_users_to_the_data_directory() {
         let root = temporary("others");
         let (data, key) = (root.join("data"), root.join("data/site.key"));
         fs::create_dir(&data).unwrap();
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn only_data_that_others_could_reach_is_told() {
+    fn removed_access_is_reported_only_if_other_users_could_reach_data() {
         let root = temporary("reach");
         let data = root.join("data");
         let told = |directory: u32, files: &[(&str, u32)]| {
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn the_installer_takes_the_same_directories_for_empty() {
+    fn installer_ignores_the_same_file_names_in_an_empty_directory() {
         let script = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/cross/install")).unwrap();
         let line = script.lines().find(|line| line.contains("grep -qvxF")).unwrap();
         let names: Vec<_> = line.split(" -e ").skip(1).map(str::trim).collect();
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_without_rights_is_told_chmod_and_another_user_chown() {
+    fn permission_error_advises_chmod_to_the_owner_and_chown_to_others() {
         let root = temporary("rights");
         fs::write(root.join("LOCK"), "").unwrap();
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_through_a_file_or_a_link_to_nowhere_is_refused_in_words() {
+    fn data_path_through_a_file_or_dangling_link_is_refused_clearly() {
         let root = temporary("paths");
         fs::write(root.join("file"), "").unwrap();
         std::os::unix::fs::symlink(root.join("nowhere"), root.join("link")).unwrap();

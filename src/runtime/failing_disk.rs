@@ -222,24 +222,24 @@ fn reads_on(_: &SimDisk, node: &Node, reader: &Session, acknowledged: usize, con
 }
 
 #[test]
-fn a_node_whose_disk_becomes_read_only_under_a_checkpoint_reads_on() {
+fn node_reads_on_when_a_checkpoint_finds_its_disk_read_only() {
     at_steps("read-only", Fault::ReadOnly, 1, reads_on);
 }
 
 #[test]
-fn a_node_whose_disk_fails_and_becomes_read_only_for_that_reads_on() {
+fn node_reads_on_when_a_failure_turns_its_disk_read_only() {
     at_steps("fails-first", Fault::FailsFirst, 1, reads_on);
 }
 
 #[test]
-fn a_node_whose_disk_fails_and_whose_file_system_notices_late_reads_on() {
+fn node_reads_on_when_its_file_system_turns_read_only_late() {
     at_steps("noticed-late", Fault::NoticedLate, 1, reads_on);
 }
 
 /// A disk that hangs returns no error. Without an alarm, a server that acknowledges nothing would
 /// seem healthy.
 #[test]
-fn a_node_whose_disk_hangs_raises_an_alarm_until_the_disk_answers() {
+fn node_raises_an_alarm_while_its_disk_hangs() {
     let directory = Directory::new("hangs");
     let begun = begun(&directory);
     // First the log hangs, then the base.
@@ -272,7 +272,7 @@ fn a_node_whose_disk_hangs_raises_an_alarm_until_the_disk_answers() {
 
 /// The log of a young server needs space for its next segment before any checkpoint does.
 #[test]
-fn a_node_whose_young_log_finds_the_disk_full_takes_deletes_from_the_reserve() {
+fn young_log_on_a_full_disk_accepts_deletes_from_the_reserve() {
     let directory = Directory::new("young");
     let disk = SimDisk::new(1);
     let node = directory.start_with(&disk, |limits| (limits.memtable_bytes, limits.log_segments) = (256 << 10, 64));
@@ -296,7 +296,7 @@ fn a_node_whose_young_log_finds_the_disk_full_takes_deletes_from_the_reserve() {
 /// The server's files stay open. Without an alarm it would seem healthy, but its next start would
 /// find nothing.
 #[test]
-fn a_node_whose_data_directory_is_gone_raises_an_alarm_until_it_is_back() {
+fn node_raises_an_alarm_while_its_data_directory_is_missing() {
     let directory = Directory::new("gone");
     let disk = begun(&directory).after_process_crash();
     let node = directory.start(&disk);
@@ -312,7 +312,7 @@ fn a_node_whose_data_directory_is_gone_raises_an_alarm_until_it_is_back() {
 }
 
 #[test]
-fn a_node_whose_disk_is_full_under_a_checkpoint_goes_on_when_there_is_room() {
+fn node_resumes_writes_once_its_full_disk_has_space() {
     // Each step takes a while, because the node looks for space once a second.
     at_steps("full", Fault::Full, 29, |disk, node, reader, acknowledged, context| {
         assert_whole(reader, acknowledged, context);
@@ -323,7 +323,7 @@ fn a_node_whose_disk_is_full_under_a_checkpoint_goes_on_when_there_is_room() {
 }
 
 #[test]
-fn a_node_whose_disk_fails_under_a_checkpoint_loses_nothing() {
+fn node_with_a_failed_checkpoint_loses_no_acked_write() {
     // The node ends when a sync fails, sooner or later.
     at_steps("fails", Fault::Fails, 1, |_, node, _, _, context| {
         assert!(!matches!(node.failed(), Some(Failure::Bug(_))), "{context}: {:?}", node.failed());

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_holds_what_it_says_and_errs_by_an_eighth_at_most() {
+    fn bucket_upper_bound_exceeds_its_values_by_at_most_an_eighth() {
         for us in (0..100_000).chain([1 << 20, (1 << 33) - 1]) {
             let upper = upper_us(bucket_of(us));
             assert!(us <= upper && (upper - us) * 8 <= us, "{us} in a bucket up to {upper}");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_of_what_was_recorded() {
+    fn percentiles_come_from_the_recorded_durations() {
         let histogram = Histogram::default();
         assert_eq!(histogram.percentiles(), Percentiles::default());
         (1..=1000).for_each(|us| histogram.record(Duration::from_micros(us)));

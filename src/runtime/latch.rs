@@ -100,7 +100,7 @@ mod tests {
     use crate::Wait;
 
     #[test]
-    fn a_latch_keeps_its_first_value_and_tells_everybody() {
+    fn latch_keeps_its_first_value_and_wakes_futures_and_threads() {
         let latch = Latch::new();
         let (future, thread) = (latch.wait(), Arc::clone(&latch));
         let waiting = std::thread::spawn(move || thread.wait_until(Instant::now() + Duration::from_secs(10)));

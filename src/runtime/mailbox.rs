@@ -148,7 +148,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn all_that_waits_is_taken_in_one_batch_in_order() {
+    fn all_queued_items_are_taken_in_one_batch_in_order() {
         let mailbox = Mailbox::new();
         mailbox.push(1);
         mailbox.push_all([2, 3].into_iter());
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_ends_with_an_empty_batch_and_the_mailbox_open() {
+    fn take_from_an_open_mailbox_times_out_with_an_empty_batch() {
         let mailbox = Mailbox::<u8>::new();
         let mut items = Vec::new();
         assert!(mailbox.take(&mut items, Some(Duration::from_millis(1))));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_mailbox_gives_what_is_left_and_then_the_end() {
+    fn closed_mailbox_delivers_its_remaining_items_and_then_ends() {
         let mailbox = Arc::new(Mailbox::new());
         let taker = std::thread::spawn({
             let mailbox = Arc::clone(&mailbox);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_with_a_sleeping_taker_wakes_it_only_when_it_is_nudged() {
+    fn items_left_for_a_sleeping_taker_need_a_nudge_to_wake_it() {
         let mailbox = Arc::new(Mailbox::new());
         assert!(!mailbox.leave_all([0].into_iter()), "nobody sleeps yet");
         mailbox.drain(&mut Vec::new());

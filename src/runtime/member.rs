@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_data_of_another_member_are_refused_with_its_id() {
+    fn data_directory_of_another_member_is_refused_and_names_its_id() {
         let ids = [1, 2, 3].map(|id| ServerId::new(id).unwrap());
         let member = |id: ServerId| Member { id, kind: Kind::Voter, disk: Incarnation(u128::from(id.as_u8()) * 10) };
         let born = |ids: &[ServerId]| {

@@ -429,7 +429,7 @@ mod tests {
     use zoolet_session::{Error, LostReason, SessionState};
 
     #[test]
-    fn a_disk_that_is_too_small_for_ring_reserve_and_two_bases_is_warned_of() {
+    fn disk_too_small_for_log_reserve_and_bases_is_warned_of() {
         let limits = Limits::default();
         let least = disk_bytes_min(&limits);
         assert_eq!(small_disk(&limits, least), None);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_wakes_at_its_instant_and_all_of_them_when_the_node_ends() {
+    fn timer_wakes_at_its_instant_or_when_its_node_ends() {
         let root = std::env::temp_dir().join(format!("zoolet-timers-{}", std::process::id()));
         let node = Node::start(Config::new(&root)).unwrap();
         let session = node.session().wait().unwrap();
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_assertion_poisons_its_node_and_no_other() {
+    fn failed_assertion_stops_its_node_and_no_other_node() {
         let root = std::env::temp_dir().join(format!("zoolet-poison-{}", std::process::id()));
         std::fs::create_dir_all(&root).unwrap();
         let (bad, good) =

@@ -55,7 +55,7 @@ fn run_well(server: &Server, words: &str) -> Json {
 }
 
 #[test]
-fn every_op_does_as_many_requests_as_asked_and_takes_its_znodes_away() {
+fn every_bench_op_sends_the_given_requests_and_deletes_its_znodes() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     for (words, requests, reads) in [
@@ -89,7 +89,7 @@ fn every_op_does_as_many_requests_as_asked_and_takes_its_znodes_away() {
 }
 
 #[test]
-fn parts_of_a_request_are_measured_by_themselves() {
+fn event_and_acquire_latencies_are_measured_separately() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     let json = run_well(&server, "--op watch --requests 3 --connections 7");
@@ -101,7 +101,7 @@ fn parts_of_a_request_are_measured_by_themselves() {
 }
 
 #[test]
-fn a_duration_ends_a_run_and_an_open_loop_keeps_its_rate() {
+fn duration_ends_a_run_and_an_open_loop_keeps_its_rate() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     let json = run_well(&server, "--op get --duration 300ms --rate 1000");
@@ -111,7 +111,7 @@ fn a_duration_ends_a_run_and_an_open_loop_keeps_its_rate() {
 }
 
 #[test]
-fn kept_keys_serve_the_next_run_and_the_one_that_does_not_keep_them_deletes_them() {
+fn kept_keys_are_reused_until_a_run_without_keep_deletes_them() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     run_well(&server, "--path /a/b --keys 700 --size 10 --requests 1 --keep");
@@ -132,7 +132,7 @@ fn kept_keys_serve_the_next_run_and_the_one_that_does_not_keep_them_deletes_them
 }
 
 #[test]
-fn a_znode_of_somebody_else_s_stays() {
+fn existing_znode_at_the_bench_path_is_kept() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     let mut client = server.client();
@@ -158,7 +158,7 @@ fn errors_are_counted_by_name_and_a_run_without_any_success_fails() {
 }
 
 #[test]
-fn the_text_says_what_was_done() {
+fn text_report_names_workload_latency_and_errors() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     let output = run(
@@ -177,7 +177,7 @@ fn the_text_says_what_was_done() {
 }
 
 #[test]
-fn bad_usage_is_one_line_and_exit_code_2() {
+fn invalid_usage_gives_one_line_and_exit_code_2() {
     let scratch = Scratch::new();
     for words in [&["--op", "frob"][..], &["--keys", "0"], &["--locks", "2"], &["--server", "here"], &["--frob"]] {
         let (code, line) = refusal(&scratch, &[&["bench"], words].concat());
@@ -187,7 +187,7 @@ fn bad_usage_is_one_line_and_exit_code_2() {
 }
 
 #[test]
-fn no_server_is_one_line_and_exit_code_1() {
+fn missing_server_gives_one_line_and_exit_code_1() {
     let scratch = Scratch::new();
     // The port was bound and is closed again, so nothing listens there.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -256,7 +256,7 @@ fn errors(line: &str) -> Option<u64> {
 }
 
 #[test]
-fn an_interrupt_prints_what_was_measured_and_cleans_up() {
+fn interrupt_prints_the_results_and_deletes_the_znodes() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     side_by_side(["set", "watch --connections 3", "lock"], |op| {
@@ -273,7 +273,7 @@ fn an_interrupt_prints_what_was_measured_and_cleans_up() {
 }
 
 #[test]
-fn a_result_that_cannot_be_written_is_a_failure() {
+fn unwritable_result_fails_the_run() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
@@ -285,7 +285,7 @@ fn a_result_that_cannot_be_written_is_a_failure() {
 }
 
 #[test]
-fn a_server_that_goes_away_ends_the_run_with_a_line_that_names_it() {
+fn lost_server_ends_the_run_and_is_named() {
     side_by_side(["set", "mix --rate 1000", "watch --connections 3", "lock"], |op| {
         let scratch = Scratch::new();
         let mut server = Server::start(&scratch);
@@ -307,7 +307,7 @@ fn a_server_that_goes_away_ends_the_run_with_a_line_that_names_it() {
 }
 
 #[test]
-fn an_open_loop_tells_what_an_outage_kept_from_being_sent() {
+fn open_loop_reports_requests_left_unsent_in_an_outage() {
     // A killed server refuses connections. A frozen server keeps its connections and the requests
     // in flight.
     let freeze = |server: &mut Server| server.signal("STOP");
@@ -328,7 +328,7 @@ fn an_open_loop_tells_what_an_outage_kept_from_being_sent() {
 }
 
 #[test]
-fn connections_move_on_to_the_next_server_and_say_so() {
+fn connections_move_to_the_next_server_and_count_reconnects() {
     let freeze = |server: &mut Server| server.signal("STOP");
     side_by_side([Server::kill, freeze], |end| {
         let (scratch, other) = (Scratch::new(), Scratch::new());
@@ -358,7 +358,7 @@ fn connections_move_on_to_the_next_server_and_say_so() {
 }
 
 #[test]
-fn an_interrupt_while_keys_are_made_takes_them_away() {
+fn interrupt_during_key_creation_deletes_the_keys() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     let mut child = bench(&server, "--keys 5000000 --progress").stderr(Stdio::piped()).spawn().unwrap();
@@ -377,7 +377,7 @@ fn an_interrupt_while_keys_are_made_takes_them_away() {
 /// Its kernel accepts connections, but it never answers. The client must go on to the next server
 /// of the list.
 #[test]
-fn a_server_that_is_frozen_keeps_nobody_from_the_next() {
+fn bench_moves_on_from_a_frozen_first_server() {
     let frozen = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let scratch = Scratch::new();
     let server = Server::start(&scratch);

@@ -53,7 +53,7 @@ fn make_certificates(scratch: &Scratch) -> bool {
 }
 
 #[test]
-fn certificates_made_as_the_manual_says_make_an_ensemble() {
+fn certificates_made_by_the_manuals_commands_form_an_ensemble() {
     let (scratch, ports) = (Scratch::new(), free_ports());
     if !make_certificates(&scratch) {
         return;
@@ -74,7 +74,7 @@ fn certificates_made_as_the_manual_says_make_an_ensemble() {
 }
 
 #[test]
-fn a_certificate_of_another_server_is_refused_at_the_start_and_the_manual_says_what_belongs_there() {
+fn refused_certificate_of_another_server_points_to_a_manual_heading() {
     let (scratch, ports) = (Scratch::new(), free_ports());
     certificates(&scratch);
     let refused = serve(&scratch, ports, 1, 3).stderr(Stdio::piped()).output().unwrap();
@@ -87,7 +87,7 @@ fn a_certificate_of_another_server_is_refused_at_the_start_and_the_manual_says_w
 }
 
 #[test]
-fn the_configuration_of_the_manual_is_taken_with_what_its_commands_make() {
+fn manuals_configuration_is_valid_with_the_certificates_it_makes() {
     let blocks = executed_by("certificates");
     let names: Vec<_> = blocks.iter().map(|block| block.0).collect();
     assert_eq!(names, ["with openssl", "zoolet.toml"]);

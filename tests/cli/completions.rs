@@ -76,7 +76,7 @@ fn bash_completes_commands_options_and_values() {
 
 /// Skipped where fish is not installed.
 #[test]
-fn fish_completes_the_same() {
+fn fish_completes_commands_options_and_values() {
     let (scratch, script) = scratch("fish");
     if Command::new("fish").arg("--version").output().is_err() {
         eprintln!("there is no fish here");

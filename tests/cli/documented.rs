@@ -37,7 +37,7 @@ fn unexecuted(blocks: &[Block<'_>]) -> Vec<String> {
 }
 
 #[test]
-fn each_block_of_the_manual_has_an_executor() {
+fn every_command_block_of_the_manual_has_an_executor() {
     let wrong = unexecuted(&blocks());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     for (executor, source) in EXECUTORS {
@@ -47,7 +47,7 @@ fn each_block_of_the_manual_has_an_executor() {
 
 /// A page that is not in `PAGES` would have blocks that no check sees.
 #[test]
-fn every_page_with_commands_is_listed() {
+fn every_manual_page_with_commands_is_in_pages() {
     let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
     let mut there = BTreeSet::from(["tutorial.md".to_owned()]);
     for folder in ["how-to", "reference"] {
@@ -58,7 +58,7 @@ fn every_page_with_commands_is_listed() {
 }
 
 #[test]
-fn a_block_without_an_executor_is_found() {
+fn block_without_an_executor_is_detected() {
     let wrong = |text: &str| {
         let wrong = unexecuted(&blocks_of("a.md", text));
         wrong.iter().map(|line| line.strip_prefix("a.md: ").unwrap().to_owned()).collect::<Vec<_>>().join(", ")
@@ -77,7 +77,7 @@ fn a_block_without_an_executor_is_found() {
 }
 
 #[test]
-fn the_configurations_of_the_manual_are_taken() {
+fn configurations_and_profiles_in_the_manual_are_valid() {
     let scratch = Scratch::new();
     for (name, text) in executed_by("documented") {
         let command: &[&str] = match name {

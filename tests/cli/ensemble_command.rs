@@ -6,7 +6,7 @@ use crate::support::ensemble::Ensemble;
 use crate::support::*;
 
 #[test]
-fn an_ensemble_starts_survives_its_leader_and_finds_its_data_again() {
+fn ensemble_survives_its_leader_and_keeps_data_over_a_restart() {
     let scratch = Scratch::new();
     let mut ensemble = Ensemble::start(&scratch);
     let servers = ensemble.servers();
@@ -67,7 +67,7 @@ fn an_ensemble_starts_survives_its_leader_and_finds_its_data_again() {
 }
 
 #[test]
-fn servers_end_with_the_command_however_it_ends() {
+fn servers_end_when_the_ensemble_command_is_killed() {
     let scratch = Scratch::new();
     let mut ensemble = Ensemble::start(&scratch);
     ensemble.child.kill().unwrap();
@@ -76,7 +76,7 @@ fn servers_end_with_the_command_however_it_ends() {
 }
 
 #[test]
-fn what_it_cannot_do_is_one_line() {
+fn refused_ensemble_and_status_commands_print_one_line() {
     let scratch = Scratch::new();
     let ensemble = Ensemble::start(&scratch);
     for (arguments, code, expected) in [
@@ -96,7 +96,7 @@ fn what_it_cannot_do_is_one_line() {
 
 /// A later release may give its words another meaning, so its answer must not count as healthy.
 #[test]
-fn an_answer_of_another_version_is_not_understood() {
+fn status_of_an_unsupported_version_gives_exit_code_2() {
     use std::io::{Read, Write};
     let later = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = later.local_addr().unwrap().to_string();
@@ -119,7 +119,7 @@ fn an_answer_of_another_version_is_not_understood() {
 
 /// The two commands that `serve` prints repair its refusal.
 #[test]
-fn a_site_key_is_made_as_serve_says() {
+fn printed_keygen_command_makes_the_missing_site_key() {
     let scratch = Scratch::new();
     let key = scratch.join("site.key");
     let text = format!(
@@ -139,7 +139,7 @@ fn a_site_key_is_made_as_serve_says() {
 
 /// The server checks its disk every few seconds, and reports the result with its health.
 #[test]
-fn what_is_wrong_with_the_disk_of_a_box_is_an_alarm_on_the_others() {
+fn disk_trouble_of_a_server_is_an_alarm_on_other_servers() {
     let scratch = Scratch::new();
     let mut ensemble = Ensemble::start(&scratch);
     Ensemble::signal(ensemble.child.id(), "TERM");

@@ -20,7 +20,7 @@ fn quoted(cell: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn each_command_ends_with_the_code_of_its_row() {
+fn each_command_exits_with_its_documented_code() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().port().to_string();
     let [free] = free_ports().map(|port: u16| port.to_string());
@@ -38,7 +38,7 @@ fn each_command_ends_with_the_code_of_its_row() {
 }
 
 #[test]
-fn each_command_has_a_row() {
+fn each_command_has_a_row_in_the_exit_code_table() {
     let help = run(&Scratch::new(), &["--help"]).stdout;
     let help = String::from_utf8(help).unwrap();
     let commands: Vec<_> = help.lines().filter_map(|line| line.strip_prefix("zoolet ")?.split(' ').next()).collect();
@@ -51,7 +51,7 @@ fn each_command_has_a_row() {
 
 /// A full disk truncates the text, and the exit code must report that.
 #[test]
-fn what_is_printed_to_a_full_disk_fails() {
+fn printing_to_a_full_disk_fails_with_exit_code_1() {
     for words in [&["config", "example"][..], &["unit", "systemd"], &["keygen"], &["licences"], &["--help"]] {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
         let output = zoolet(words).stdout(full).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();

@@ -103,7 +103,7 @@ fn read(scratch: &Path, name: &str, bytes: &[u8]) {
 }
 
 #[test]
-fn damaged_files_are_refused_with_one_line_or_read() {
+fn damaged_config_files_are_accepted_or_refused_in_one_line() {
     let scratch = Scratch::new();
     let mut random = Random(1);
     for (name, text) in [("zoolet.toml", TOML), ("zoo.cfg", ZOO)] {
@@ -116,7 +116,7 @@ fn damaged_files_are_refused_with_one_line_or_read() {
 
 /// Each input is named for what it shows.
 #[test]
-fn the_corpus_of_configuration_files_breaks_nothing() {
+fn config_fuzz_corpus_is_accepted_or_refused_in_one_line() {
     let scratch = Scratch::new();
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus");
     for (folder, name) in [("config_toml", "zoolet.toml"), ("config_zoo", "zoo.cfg")] {

@@ -26,7 +26,7 @@ fn each_command_has_its_own_help_with_an_example() {
 }
 
 #[test]
-fn the_environment_stands_in_for_options() {
+fn environment_variables_replace_options() {
     let scratch = Scratch::new();
     let [one, other] = free_ports().map(|port: u16| format!("127.0.0.1:{port}"));
     let status = |arguments: &[&str], variables: &[(&str, &str)]| {

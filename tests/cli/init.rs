@@ -65,7 +65,7 @@ fn serve(scratch: &Scratch, toml: &str) -> Served {
 }
 
 #[test]
-fn a_server_says_that_it_serves_how_it_is_and_that_it_lives() {
+fn server_notifies_readiness_status_watchdog_and_stop() {
     let scratch = Scratch::new();
     let mut init = Init::listen(&scratch);
     let server = serve(&scratch, "clients = \"127.0.0.1:0\"\n");
@@ -78,7 +78,7 @@ fn a_server_says_that_it_serves_how_it_is_and_that_it_lives() {
 
 /// A server that waited for a quorum would wait for boxes that wait for it.
 #[test]
-fn a_server_without_a_quorum_is_ready_and_says_who_is_missing() {
+fn server_without_a_quorum_is_ready_and_names_missing_voters() {
     let scratch = Scratch::new();
     let mut init = Init::listen(&scratch);
     let servers: String =
@@ -99,7 +99,7 @@ fn own_address(test: u8) -> String {
 ///
 /// Only the server itself can tell a passing obstacle from a lasting one.
 #[test]
-fn a_server_that_keeps_trying_waits_for_what_hinders_it_and_says_it_once() {
+fn keep_trying_server_retries_its_start_and_logs_each_cause_once() {
     let scratch = Scratch::new();
     let mut init = Init::listen(&scratch);
     let (log, address) = (scratch.join("log"), own_address(1));
@@ -133,7 +133,7 @@ fn handles(process: &Child, signal: u32) -> bool {
 
 /// Otherwise a waiting server could not be stopped as the first process of a container.
 #[test]
-fn a_server_that_waits_for_its_start_handles_signals() {
+fn server_waiting_to_start_handles_signals() {
     const INTERRUPT_AND_TERMINATE: [u32; 2] = [2, 15];
     let scratch = Scratch::new();
     let mut init = Init::listen(&scratch);
@@ -153,7 +153,7 @@ fn a_server_that_waits_for_its_start_handles_signals() {
 /// A caller of `serve --create` waits until the server serves with its new data, so a signal before
 /// that is a failure. Without `--create` a signal is a normal end.
 #[test]
-fn a_signal_before_a_server_serves_is_a_failure_only_if_it_was_to_create_its_data() {
+fn signal_before_serving_fails_only_with_create() {
     for (create, code) in [(&["--create"][..], 1), (&[], 0)] {
         let scratch = Scratch::new();
         let mut init = Init::listen(&scratch);
@@ -173,7 +173,7 @@ fn a_signal_before_a_server_serves_is_a_failure_only_if_it_was_to_create_its_dat
 }
 
 #[test]
-fn a_server_that_ended_with_its_input_before_it_served_has_failed() {
+fn end_of_input_before_serving_fails() {
     let scratch = Scratch::new();
     std::fs::write(scratch.join("zoolet.toml"), "clents = 1\n").unwrap();
     let output = zoolet(&["serve", "--keep-trying", "--until-eof", "--config", "zoolet.toml"])
@@ -202,7 +202,7 @@ fn unshared(what: &'static str) -> Option<Vec<&'static str>> {
 /// A box may start before its network has addresses. It finds itself in the file by one of its
 /// addresses.
 #[test]
-fn a_server_whose_address_comes_after_its_start_finds_itself_then() {
+fn server_finds_its_entry_once_its_address_appears() {
     let scratch = Scratch::new();
     let mut init = Init::listen(&scratch);
     let Some(own) = unshared("--net") else { return };
@@ -234,7 +234,7 @@ fn a_server_whose_address_comes_after_its_start_finds_itself_then() {
 
 /// `install` populates a disk this way, and must not treat a read-only disk as populated.
 #[test]
-fn a_read_only_disk_is_not_populated_and_that_is_a_failure() {
+fn populating_a_read_only_disk_fails() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.join("data")).unwrap();
     let Some(own) = unshared("--mount") else { return };
@@ -259,7 +259,7 @@ fn a_read_only_disk_is_not_populated_and_that_is_a_failure() {
 }
 
 #[test]
-fn whoever_waits_for_a_server_hears_when_it_serves_or_what_is_missing() {
+fn status_wait_reports_readiness_or_the_missing_part() {
     let scratch = Scratch::new();
     let address = own_address(2);
     let toml = format!("data = \"d\"\nclients = \"{address}\"\n");
@@ -284,7 +284,7 @@ fn whoever_waits_for_a_server_hears_when_it_serves_or_what_is_missing() {
 }
 
 #[test]
-fn a_configuration_is_checked_without_a_start() {
+fn check_option_validates_a_configuration_without_starting() {
     let scratch = Scratch::new();
     std::fs::write(scratch.join("zoolet.toml"), "data = \"d\"\nprofile = \"sd-a1/128m\"\n").unwrap();
     let checked = run(&scratch, &["serve", "--check", "--config", "zoolet.toml"]);
@@ -300,7 +300,7 @@ fn a_configuration_is_checked_without_a_start() {
 }
 
 #[test]
-fn what_a_start_would_refuse_is_found_by_the_check() {
+fn check_option_refuses_the_same_configurations_as_a_start() {
     let scratch = Scratch::new();
     std::fs::write(scratch.join("site.key"), "not a key\n").unwrap();
     let servers = "id = 1\n[[server]]\nid = 1\nhost = \"gw-a\"\n[[server]]\nid = 2\nhost = \"gw-b\"\n[[server]]\nid = 3\nhost = \"gw-c\"\n";
@@ -320,7 +320,7 @@ fn what_a_start_would_refuse_is_found_by_the_check() {
 }
 
 #[test]
-fn what_init_systems_are_given_starts_this_binary() {
+fn printed_systemd_and_procd_units_start_the_given_binary() {
     let scratch = Scratch::new();
     let printed = run(&scratch, &["unit", "systemd", "--binary", "/usr/bin/zoolet"]);
     let unit = String::from_utf8(printed.stdout).unwrap();

@@ -7,7 +7,7 @@ const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/cli/licences.t
 
 /// After a change of dependencies: `ZOOLET_WRITE=1 cargo test --test cli licences`.
 #[test]
-fn the_list_of_licences_is_that_of_the_crates() {
+fn list_of_licences_matches_the_dependencies() {
     let tree = ["tree", "--offline", "-p", "zoolet", "-e", "normal", "--prefix", "none", "--format", "{p}\t{l}"];
     let output = Command::new(env!("CARGO")).args(tree).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

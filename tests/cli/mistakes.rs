@@ -27,7 +27,7 @@ fn scenarios() -> Vec<Scenario> {
 }
 
 #[test]
-fn every_row_has_a_scenario_and_every_scenario_a_row() {
+fn documented_mistakes_and_scenarios_match_one_to_one() {
     let rows = table::rows();
     assert!(rows.len() >= 25, "{} rows", rows.len());
     let of_scenarios: Vec<&str> = scenarios().into_iter().map(|(mistake, _)| mistake).collect();
@@ -41,7 +41,7 @@ fn every_row_has_a_scenario_and_every_scenario_a_row() {
 }
 
 #[test]
-fn every_mistake_is_answered_with_its_line() {
+fn every_documented_mistake_gives_its_documented_line() {
     let rows = table::rows();
     let left = Mutex::new(scenarios().into_iter());
     let failed = Mutex::new(Vec::new());
@@ -66,7 +66,7 @@ fn every_mistake_is_answered_with_its_line() {
 }
 
 #[test]
-fn a_row_is_read_as_it_is_written() {
+fn row_of_the_mistakes_table_is_parsed() {
     let row = Row::read("| what | start, 2 | `a: \"b\"`<br>`` run `c` `` |").unwrap();
     assert_eq!((row.mistake.as_str(), row.said.as_str()), ("what", "start, 2"));
     assert_eq!(row.lines, ["a: \"b\"", "run `c`"]);

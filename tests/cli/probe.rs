@@ -3,7 +3,7 @@
 use crate::support::*;
 
 #[test]
-fn a_box_is_measured_nothing_is_left_and_the_profile_that_is_written_is_one() {
+fn probe_writes_a_valid_profile_and_leaves_no_other_file() {
     let scratch = Scratch::new();
     let words = ["probe", "--data", "not-there-yet", "--peer", "127.0.0.1:1", "--out", "box.toml", "--json"];
     let ran = run(&scratch, &words);
@@ -56,7 +56,7 @@ fn a_box_is_measured_nothing_is_left_and_the_profile_that_is_written_is_one() {
 
 /// A refused probe prints one line and writes nothing.
 #[test]
-fn what_is_in_the_way_is_said_in_one_line() {
+fn refused_probe_prints_one_line_and_writes_no_file() {
     let scratch = Scratch::new();
     std::fs::write(scratch.join("file"), "").unwrap();
     let many: Vec<&str> = std::iter::once("probe").chain(["--peer", "gw-a"].repeat(17)).collect();
@@ -78,7 +78,7 @@ fn what_is_in_the_way_is_said_in_one_line() {
 
 /// A probe that is killed leaves nothing behind.
 #[test]
-fn who_ends_a_probe_early_has_nothing_to_clean_up() {
+fn killed_probe_leaves_no_file() {
     let scratch = Scratch::new();
     let mut probe =
         zoolet(&["probe"]).current_dir(scratch.path()).stderr(std::process::Stdio::piped()).spawn().unwrap();
@@ -97,7 +97,7 @@ fn who_ends_a_probe_early_has_nothing_to_clean_up() {
 
 /// The power failed during a probe, before the first start.
 #[test]
-fn what_a_probe_left_is_no_data_of_somebody_else() {
+fn leftover_probe_file_does_not_prevent_the_first_start() {
     let scratch = Scratch::new();
     let data = scratch.join("data");
     std::fs::create_dir(&data).unwrap();

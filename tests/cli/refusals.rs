@@ -3,7 +3,7 @@
 use crate::support::*;
 
 #[test]
-fn bad_usage_is_one_line_and_exit_code_2() {
+fn invalid_usage_gives_one_line_and_exit_code_2() {
     let scratch = Scratch::new();
     std::fs::write(scratch.path().join("there.toml"), "").unwrap();
     for (arguments, expected) in [
@@ -44,7 +44,7 @@ fn bad_usage_is_one_line_and_exit_code_2() {
 }
 
 #[test]
-fn bad_configuration_names_file_line_key_value_and_what_is_allowed() {
+fn invalid_config_error_names_file_line_key_value_and_allowed_values() {
     let scratch = Scratch::new();
     let made = String::from_utf8(run(&scratch, &["keygen", "--data", "."]).stdout).unwrap();
     let key = made.trim();
@@ -82,7 +82,7 @@ fn bad_configuration_names_file_line_key_value_and_what_is_allowed() {
 }
 
 #[test]
-fn a_directory_that_is_not_ours_is_left_alone() {
+fn data_directory_with_foreign_files_is_refused_and_unchanged() {
     let scratch = Scratch::new();
     std::fs::create_dir_all(scratch.join("zookeeper/version-2")).unwrap();
     std::fs::create_dir(scratch.join("photos")).unwrap();
@@ -103,7 +103,7 @@ fn a_directory_that_is_not_ours_is_left_alone() {
 }
 
 #[test]
-fn the_directory_of_a_file_is_populated_only_when_told_once() {
+fn configured_empty_data_directory_is_populated_only_with_create() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.join("mount-point")).unwrap();
     std::fs::write(scratch.join("zoolet.toml"), "data = \"mount-point\"\nclients = \"127.0.0.1:0\"\n").unwrap();
@@ -113,7 +113,7 @@ fn the_directory_of_a_file_is_populated_only_when_told_once() {
 }
 
 #[test]
-fn a_second_process_on_one_directory_is_refused_and_the_first_goes_on() {
+fn second_process_on_a_data_directory_is_refused() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     let data = scratch.join("data");
@@ -176,7 +176,7 @@ fn with_a_base(scratch: &Scratch) -> Server {
 }
 
 #[test]
-fn a_damaged_file_of_the_base_is_named() {
+fn damaged_base_file_is_refused_by_name() {
     let scratch = Scratch::new();
     let mut server = with_a_base(&scratch);
     server.kill();
@@ -204,7 +204,7 @@ fn a_damaged_file_of_the_base_is_named() {
 }
 
 #[test]
-fn a_reserve_that_cannot_be_made_refuses_no_writes() {
+fn server_accepts_writes_although_its_reserve_cannot_be_created() {
     let scratch = Scratch::new();
     let mut server = Server::start(&scratch);
     let reserve = scratch.join("data/reserve");
@@ -217,7 +217,7 @@ fn a_reserve_that_cannot_be_made_refuses_no_writes() {
 
 /// The base alone is an old state: serving it would undo acknowledged writes.
 #[test]
-fn a_base_whose_log_is_gone_is_refused_and_left_as_it_is() {
+fn base_without_its_log_is_refused_and_unchanged() {
     let scratch = Scratch::new();
     let mut server = with_a_base(&scratch);
     assert!(server.terminate().success());
@@ -236,7 +236,7 @@ fn a_base_whose_log_is_gone_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn logs_are_lines_of_text_or_of_json_on_stderr() {
+fn logs_are_text_or_json_lines_on_stderr() {
     let scratch = Scratch::new();
     for (format, expected) in [("text", " INFO "), ("json", "\"level\":\"INFO\"")] {
         let mut child = zoolet(&["serve", "--listen", "127.0.0.1:0", "--log-format", format])
@@ -254,7 +254,7 @@ fn logs_are_lines_of_text_or_of_json_on_stderr() {
 }
 
 #[test]
-fn what_needs_no_server_prints_and_ends() {
+fn commands_without_a_server_print_and_exit() {
     let scratch = Scratch::new();
     for (arguments, expected) in [
         (&["--version"][..], concat!("zoolet ", env!("CARGO_PKG_VERSION"))),

@@ -20,7 +20,7 @@ fn alarms(status: &serde_json::Value) -> Vec<String> {
 }
 
 #[test]
-fn more_than_the_budget_is_an_alarm_everywhere_and_slows_nothing() {
+fn flash_budget_overrun_alarms_in_all_reports_and_blocks_no_write() {
     let scratch = Scratch::new();
     let profile = scratch.join("box.toml");
     std::fs::write(&profile, TINY).unwrap();

@@ -33,7 +33,7 @@ fn serve(binary: &Path, scratch: &Scratch) -> (Output, String) {
 }
 
 #[test]
-fn a_server_whose_panics_unwind_calls_it_damage_at_once() {
+fn unreadable_redb_file_is_reported_as_damage_if_panics_unwind() {
     let scratch = Scratch::new();
     leave_panicking_base(&scratch);
     let (output, said) = serve(Path::new(env!("CARGO_BIN_EXE_zoolet")), &scratch);
@@ -44,7 +44,7 @@ fn a_server_whose_panics_unwind_calls_it_damage_at_once() {
 
 #[test]
 #[ignore = "needs a binary of the feature set minimal, which ZOOLET_MINIMAL names: .ci/run minimal"]
-fn a_server_that_a_panic_ends_calls_it_damage_when_it_is_started_again() {
+fn aborting_redb_panic_is_reported_as_damage_at_the_next_start() {
     let binary = std::env::var_os("ZOOLET_MINIMAL").expect("ZOOLET_MINIMAL names a binary");
     let (binary, scratch) = (Path::new(&binary), Scratch::new());
     leave_panicking_base(&scratch);

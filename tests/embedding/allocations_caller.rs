@@ -9,7 +9,7 @@ fn counted(mut once: impl FnMut()) -> u64 {
 }
 
 #[test]
-fn reads_writes_and_a_lock_allocate_nothing_on_the_callers_thread() {
+fn reads_writes_and_locks_allocate_no_memory_on_the_callers_thread() {
     let cycles = Cycles::new();
     assert_eq!(counted(|| cycles.get()), 0, "a get of a kilobyte");
     assert_eq!(counted(|| cycles.exists()), 0, "exists");

@@ -36,7 +36,7 @@ fn text(bytes: &'static str) -> Option<Bytes> {
 }
 
 #[test]
-fn a_session_in_process_does_what_a_client_does() {
+fn session_in_process_supports_the_operations_of_a_client() {
     let scratch = Scratch::new();
     let node = start(&scratch);
     node.ready().wait().unwrap();
@@ -72,7 +72,7 @@ fn a_session_in_process_does_what_a_client_does() {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_drop_and_after_a_shutdown() {
+fn acked_writes_survive_a_dropped_node_and_a_shutdown() {
     let scratch = Scratch::new();
     for round in 0..6 {
         let node = start(&scratch);
@@ -92,7 +92,7 @@ fn what_was_acknowledged_is_there_after_a_drop_and_after_a_shutdown() {
 }
 
 #[test]
-fn ephemerals_go_with_the_last_handle_and_with_a_clean_shutdown() {
+fn ephemerals_end_with_the_last_handle_or_a_clean_shutdown() {
     let scratch = Scratch::new();
     let node = start(&scratch);
     let (owner, witness) = (session(&node), session(&node));
@@ -114,7 +114,7 @@ fn ephemerals_go_with_the_last_handle_and_with_a_clean_shutdown() {
 }
 
 #[test]
-fn watches_tell_what_happened_in_order_and_only_what_was_asked() {
+fn watches_deliver_their_events_in_order_and_no_other_events() {
     let scratch = Scratch::new();
     let node = start(&scratch);
     let session = session(&node);
@@ -169,7 +169,7 @@ fn watches_tell_what_happened_in_order_and_only_what_was_asked() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_gets_a_gap() {
+fn slow_watch_reader_gets_a_gap() {
     let scratch = Scratch::new();
     let node = start(&scratch);
     let session = session(&node);
@@ -183,7 +183,7 @@ fn a_reader_that_does_not_read_gets_a_gap() {
 }
 
 #[test]
-fn states_follow_the_session_to_its_end() {
+fn state_stream_follows_the_session_to_its_end() {
     let scratch = Scratch::new();
     let node = start(&scratch);
     let session = session(&node);
@@ -197,7 +197,7 @@ fn states_follow_the_session_to_its_end() {
 }
 
 #[test]
-fn a_daemon_that_hangs_loses_its_lock_while_its_node_lives_on() {
+fn watchdog_takes_the_lock_of_a_hung_daemon() {
     let scratch = Scratch::new();
     let node = start(&scratch);
     let watchdog = Some(Duration::from_millis(300));
@@ -213,7 +213,7 @@ fn a_daemon_that_hangs_loses_its_lock_while_its_node_lives_on() {
 }
 
 #[test]
-fn streams_end_and_waiting_requests_fail_when_the_node_goes() {
+fn streams_end_and_requests_fail_when_the_node_is_dropped() {
     let scratch = Scratch::new();
     let node = start(&scratch);
     let session = session(&node);
@@ -224,7 +224,7 @@ fn streams_end_and_waiting_requests_fail_when_the_node_goes() {
 }
 
 #[test]
-fn several_nodes_live_in_one_process_and_one_directory_has_one() {
+fn nodes_share_a_process_but_not_a_data_directory() {
     let (one, two) = (Scratch::new(), Scratch::new());
     let (first, second) = (start(&one), start(&two));
     session(&first).create(path!("/first"), None).wait().unwrap();
@@ -237,7 +237,7 @@ fn several_nodes_live_in_one_process_and_one_directory_has_one() {
 }
 
 #[test]
-fn large_data_comes_from_the_base_and_nothing_overtakes_it() {
+fn watch_event_never_overtakes_the_large_read_from_the_base() {
     let scratch = Scratch::new();
     let mut config = small(&scratch);
     config.limits.memtable_bytes = 64 << 10;
@@ -275,7 +275,7 @@ fn large_data_comes_from_the_base_and_nothing_overtakes_it() {
 }
 
 #[test]
-fn a_full_pipeline_says_busy_or_waits_and_dropping_cancels_only_the_waiting() {
+fn full_pipeline_returns_busy_or_waits_and_drops_keep_sent_requests() {
     let scratch = Scratch::new();
     let mut config = small(&scratch);
     config.limits.outstanding_max = 2;
@@ -319,7 +319,7 @@ fn futures_move_between_threads_and_run_on_any_executor() {
 }
 
 #[test]
-fn a_request_beyond_the_bound_is_an_error_and_harms_nothing() {
+fn request_above_frame_bytes_max_fails_and_the_session_continues() {
     let scratch = Scratch::new();
     let node = start(&scratch);
     let session = session(&node);
@@ -331,7 +331,7 @@ fn a_request_beyond_the_bound_is_an_error_and_harms_nothing() {
 /// Over the wire the codec refuses it. A session in process has no codec, and its znode would stay
 /// for ever.
 #[test]
-fn a_time_to_live_is_refused_until_something_ends_it() {
+fn ttl_znode_is_refused_as_unimplemented() {
     let scratch = Scratch::new();
     let node = start(&scratch);
     let session = session(&node);
@@ -344,14 +344,14 @@ fn a_time_to_live_is_refused_until_something_ends_it() {
 }
 
 #[test]
-fn a_shutdown_may_be_given_any_time() {
+fn shutdown_accepts_the_maximum_duration() {
     let scratch = Scratch::new();
     let node = start(&scratch);
     node.shutdown(Duration::MAX).unwrap();
 }
 
 #[test]
-fn an_identity_that_is_refused_ends_the_session() {
+fn refused_authentication_ends_the_session() {
     let scratch = Scratch::new();
     let node = start(&scratch);
     let session = session(&node);
@@ -362,7 +362,7 @@ fn an_identity_that_is_refused_ends_the_session() {
 }
 
 #[test]
-fn a_configuration_that_contradicts_itself_is_refused() {
+fn contradictory_configuration_is_refused() {
     let scratch = Scratch::new();
     let mut config = small(&scratch);
     config.settings.session_timeout_min_ms = 50_000;

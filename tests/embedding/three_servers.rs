@@ -61,7 +61,7 @@ fn role(node: &Node) -> &'static str {
 }
 
 #[test]
-fn three_nodes_are_one_service_and_survive_the_loss_of_one() {
+fn three_nodes_serve_one_tree_and_survive_losing_the_leader() {
     let site = Site::new();
     let mut nodes: Vec<_> = (1..=3).map(|id| site.start(id)).collect();
     wait_until_served(&nodes);
@@ -79,7 +79,7 @@ fn three_nodes_are_one_service_and_survive_the_loss_of_one() {
 }
 
 #[test]
-fn whatever_a_client_may_send_passes_between_servers() {
+fn largest_client_request_is_replicated_between_servers() {
     // Small and large frames for clients: messages between servers have other limits.
     for (frame_bytes_max, writes) in [(4096, 200), (1 << 20, 3)] {
         let site = Site::new();
@@ -105,7 +105,7 @@ fn whatever_a_client_may_send_passes_between_servers() {
 }
 
 #[test]
-fn a_member_whose_log_is_damaged_is_repaired_by_its_peers() {
+fn member_with_a_damaged_log_is_repaired_by_its_peers() {
     let site = Site::new();
     // Small segments, none of which a checkpoint removes.
     let start = |id: u8| {

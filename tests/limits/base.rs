@@ -52,7 +52,7 @@ fn merges_are_done(server: &Server) {
 }
 
 #[test]
-fn blocks_and_tables_of_the_base() {
+fn memory_of_base_blocks_and_tables_is_charged_and_bounded() {
     let scratch = Scratch::new();
     let lines = "memtable_bytes = 1048576\nrecord_cache_bytes = 65536\nbase_cache_bytes = 8388608";
     let mut server = Server::start_with(&scratch, &with_roomy_frames(lines));

@@ -20,7 +20,7 @@ const MIB: u64 = 1 << 20;
 const PLAIN: &str = "record_cache_bytes = 65536\nbase_cache_bytes = 65536";
 
 #[test]
-fn halves_of_large_requests() {
+fn memory_of_half_received_requests_is_charged_and_bounded() {
     let scratch = Scratch::new();
     let server = Server::start_with(&scratch, &with_roomy_frames(PLAIN));
     let mut clients: Vec<_> = (0..24).map(|_| server.client()).collect();
@@ -41,7 +41,7 @@ fn halves_of_large_requests() {
 /// All clients wait for the same free room: bytes that one of them takes are not available to the
 /// others.
 #[test]
-fn beginnings_of_large_requests_of_many() {
+fn partial_requests_of_400_clients_take_bounded_memory() {
     const CLIENTS: usize = 400;
     let scratch = Scratch::new();
     let server =
@@ -63,7 +63,7 @@ fn beginnings_of_large_requests_of_many() {
 }
 
 #[test]
-fn answers_that_nobody_takes() {
+fn memory_of_unread_replies_is_charged_and_bounded() {
     let scratch = Scratch::new();
     let server = Server::start_with(&scratch, &with_roomy_frames(PLAIN));
     let mut writer = server.client();
@@ -112,7 +112,7 @@ fn path(number: usize) -> String {
 }
 
 #[test]
-fn changes_newer_than_the_base_then_records_of_the_base() {
+fn memory_of_memtable_and_record_cache_is_charged() {
     const ZNODES: usize = 60_000;
     let scratch = Scratch::new();
     let roomy = with_roomy_frames(&format!("{PLAIN}\nmemtable_bytes = 67108864"));

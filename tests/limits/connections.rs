@@ -18,7 +18,7 @@ const CONNECTIONS: usize = 5000;
 const CONNECTION_BYTES_MAX: u64 = 8 << 10;
 
 #[test]
-fn five_thousand_connections_ping_and_set_within_8_kib_each_and_the_next_is_closed() {
+fn five_thousand_connections_take_8_kib_each_and_no_more_fit() {
     raise_open_files();
     let scratch = Scratch::new();
     // A few more for the test and for four-letter words.
@@ -73,7 +73,7 @@ fn five_thousand_connections_ping_and_set_within_8_kib_each_and_the_next_is_clos
 }
 
 #[test]
-fn a_server_asks_for_as_many_open_files_as_it_may_have_and_says_when_they_are_too_few() {
+fn server_raises_its_open_files_limit_and_warns_if_too_low() {
     let scratch = Scratch::new();
     let log_of = |limit: &str| {
         let data = scratch.join(limit);

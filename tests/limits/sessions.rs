@@ -17,7 +17,7 @@ const SESSION_BYTES_MAX: u64 = 512;
 const SESSIONS: usize = 20_000;
 
 #[test]
-fn twenty_thousand_sessions_whose_clients_vanished_cost_512_bytes_each() {
+fn twenty_thousand_abandoned_sessions_take_512_bytes_each() {
     raise_open_files();
     let scratch = Scratch::new();
     let lines = "connections_per_address_max = 0\nsessions_max = 23000\nbase_cache_bytes = 65536\n\
@@ -44,7 +44,7 @@ fn twenty_thousand_sessions_whose_clients_vanished_cost_512_bytes_each() {
 }
 
 #[test]
-fn beyond_the_last_session_connections_close_the_log_says_why_and_expiry_makes_room() {
+fn session_above_sessions_max_is_refused_and_logged_until_expiry() {
     let scratch = Scratch::new();
     let server = Server::start_logging(&scratch, &with_limits("connections_per_address_max = 0\nsessions_max = 50"));
     let mut clients = crowd(&server, 50, 2000);
@@ -80,7 +80,7 @@ fn beyond_the_last_session_connections_close_the_log_says_why_and_expiry_makes_r
 }
 
 #[test]
-fn a_session_with_as_many_ephemerals_as_it_may_own_ends_in_one_step_and_soon() {
+fn session_with_10000_ephemerals_closes_in_one_step() {
     let scratch = Scratch::new();
     let server = Server::start_with(&scratch, &with_roomy_frames(""));
     let mut client = server.client();

@@ -48,7 +48,7 @@ fn trickle_until_closed(streams: &mut Vec<TcpStream>) {
 }
 
 #[test]
-fn handshakes_that_are_never_finished_end_at_their_deadline() {
+fn unfinished_handshakes_end_at_their_deadline() {
     raise_open_files();
     let scratch = Scratch::new();
     let server = server(&scratch, "");
@@ -77,7 +77,7 @@ fn handshakes_that_are_never_finished_end_at_their_deadline() {
 }
 
 #[test]
-fn sessions_that_begin_a_request_and_do_not_go_on_expire() {
+fn sessions_with_an_unfinished_request_expire() {
     raise_open_files();
     let scratch = Scratch::new();
     let server = server(&scratch, "");
@@ -94,7 +94,7 @@ fn sessions_that_begin_a_request_and_do_not_go_on_expire() {
 }
 
 #[test]
-fn a_client_that_reads_keeps_its_connection_when_it_was_the_server_that_stood_still() {
+fn reading_client_keeps_its_connection_through_a_server_pause() {
     let scratch = Scratch::new();
     // One answer exceeds the bound of one client, and the system's socket buffers.
     let roomy =
@@ -130,7 +130,7 @@ fn a_client_that_reads_keeps_its_connection_when_it_was_the_server_that_stood_st
 }
 
 #[test]
-fn large_requests_that_arrive_together_do_not_wait_for_each_other_for_ever() {
+fn simultaneous_large_requests_do_not_deadlock_on_the_byte_bound() {
     let scratch = Scratch::new();
     let server = server(&scratch, "outstanding_bytes_max = 65536");
     let mut clients: Vec<_> = (0..10).map(|_| server.client()).collect();
@@ -154,7 +154,7 @@ fn large_requests_that_arrive_together_do_not_wait_for_each_other_for_ever() {
 }
 
 #[test]
-fn half_large_requests_that_never_go_on_do_not_keep_others_from_large_ones() {
+fn stalled_large_requests_do_not_block_other_large_requests() {
     let scratch = Scratch::new();
     let server = server(&scratch, "outstanding_bytes_max = 65536");
     let mut slow: Vec<_> = (0..3).map(|_| server.client()).collect();

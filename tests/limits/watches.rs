@@ -37,7 +37,7 @@ fn server(scratch: &Scratch, watches_max: usize) -> Server {
 }
 
 #[test]
-fn a_million_watches_of_every_kind_cost_100_bytes_each_and_one_more_is_refused() {
+fn million_watches_take_100_bytes_each_and_the_next_is_refused() {
     let scratch = Scratch::new();
     let server = server(&scratch, WATCHES);
     let mut clients: Vec<_> = (0..10).map(|_| server.client()).collect();
@@ -95,7 +95,7 @@ fn a_million_watches_of_every_kind_cost_100_bytes_each_and_one_more_is_refused()
 }
 
 #[test]
-fn set_watches_registers_all_or_nothing() {
+fn set_watches_registers_all_watches_or_none() {
     let scratch = Scratch::new();
     let server = server(&scratch, 3000);
     let mut client = server.client();
@@ -113,7 +113,7 @@ fn set_watches_registers_all_or_nothing() {
 }
 
 #[test]
-fn long_paths_cannot_take_more_than_the_watches_may() {
+fn watches_on_long_paths_stay_within_the_watch_memory_bound() {
     let scratch = Scratch::new();
     let server = server(&scratch, 10_000);
     let mut client = server.client();
@@ -134,7 +134,7 @@ fn long_paths_cannot_take_more_than_the_watches_may() {
 }
 
 #[test]
-fn a_frame_full_of_absent_paths_is_looked_up_some_at_a_time() {
+fn set_watches_of_95000_absent_paths_fetches_in_bounded_memory() {
     let scratch = Scratch::new();
     let server = server(&scratch, 100_000);
     let mut client = server.client();

@@ -23,7 +23,7 @@ fn watching(server: &Server) -> (Client, Client) {
 }
 
 #[test]
-fn watches_are_listed_by_session_and_by_path_and_counted() {
+fn watch_words_list_by_session_and_path_and_count() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     assert_eq!((server.word("wchc"), server.word("wchp")), ("\n".into(), "\n".into()));
@@ -36,7 +36,7 @@ fn watches_are_listed_by_session_and_by_path_and_counted() {
 }
 
 #[test]
-fn sessions_connections_and_what_sessions_own_are_listed_also_after_a_restart() {
+fn dump_lists_sessions_connections_and_ephemerals_after_a_restart_too() {
     let scratch = Scratch::new();
     let mut server = Server::start_with(&scratch, &SMALL.replace("[\"*\"]", "[\"dump\", \"mntr\"]"));
     let (one, other) = watching(&server);
@@ -63,7 +63,7 @@ fn sessions_connections_and_what_sessions_own_are_listed_also_after_a_restart() 
 }
 
 #[test]
-fn the_sizes_of_log_and_base_are_those_of_their_files() {
+fn dirs_reports_the_file_sizes_of_log_and_base() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     // A growing log ring or an unfinished reserve would change the sizes between answer and count.

@@ -20,7 +20,7 @@ fn assert_serves(server: &mut Server, number: usize) {
 }
 
 #[test]
-fn garbage_closes_its_own_connection_only() {
+fn garbage_closes_only_its_own_connection() {
     let scratch = Scratch::new();
     let mut server = Server::start(&scratch);
     let handshake_cut_short = [&44i32.to_be_bytes()[..], &[0; 20]].concat();
@@ -54,7 +54,7 @@ fn garbage_closes_its_own_connection_only() {
 }
 
 #[test]
-fn a_frame_beyond_the_bound_closes_and_one_at_the_bound_does_not() {
+fn frame_above_frame_bytes_max_closes_and_the_largest_is_answered() {
     let scratch = Scratch::new();
     let mut server = Server::start(&scratch);
     let mut client = server.client();
@@ -74,7 +74,7 @@ fn a_frame_beyond_the_bound_closes_and_one_at_the_bound_does_not() {
 }
 
 #[test]
-fn unknown_opcodes_are_answered_unimplemented_and_closed() {
+fn unknown_opcodes_are_answered_unimplemented_and_then_closed() {
     let scratch = Scratch::new();
     let mut server = Server::start(&scratch);
     // Unknown opcodes, and opcodes that servers use internally: createSession (-10),
@@ -90,7 +90,7 @@ fn unknown_opcodes_are_answered_unimplemented_and_closed() {
 }
 
 #[test]
-fn a_body_that_does_not_parse_is_answered_and_the_connection_stays() {
+fn request_with_a_malformed_body_gets_an_error_and_stays_connected() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     let mut client = server.client();
@@ -103,7 +103,7 @@ fn a_body_that_does_not_parse_is_answered_and_the_connection_stays() {
 }
 
 #[test]
-fn the_requests_that_kill_zookeeper_do_not_kill_this() {
+fn requests_that_crash_zookeeper_do_not_crash_zoolet() {
     let scratch = Scratch::new();
     let mut server = Server::start(&scratch);
     // createTTL with flags 0 and ttl -1: ZooKeeper logs it, stops, and stops again at every
@@ -135,7 +135,7 @@ fn the_requests_that_kill_zookeeper_do_not_kill_this() {
 }
 
 #[test]
-fn a_wrong_password_is_refused_and_harms_nobody() {
+fn wrong_session_password_is_refused_and_its_owner_stays_connected() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     let mut owner = server.client();
@@ -155,7 +155,7 @@ fn a_wrong_password_is_refused_and_harms_nobody() {
 }
 
 #[test]
-fn a_client_that_never_reads_is_bounded() {
+fn clients_that_never_read_take_bounded_memory() {
     let scratch = Scratch::new();
     let limits = "outbound_bytes_max = 1048576\noutbound_bytes_total_max = 4194304\n";
     let mut server = Server::start_with(&scratch, &SMALL.replace("[settings]", &format!("{limits}[settings]")));
@@ -183,7 +183,7 @@ fn a_client_that_never_reads_is_bounded() {
 }
 
 #[test]
-fn a_client_that_lives_on_events_but_never_reads_is_dropped() {
+fn client_with_watch_events_that_never_reads_is_dropped() {
     let scratch = Scratch::new();
     let limits = "outbound_bytes_max = 65536\noutbound_bytes_total_max = 4194304\n";
     let server = Server::start_with(&scratch, &SMALL.replace("[settings]", &format!("{limits}[settings]")));
@@ -204,7 +204,7 @@ fn a_client_that_lives_on_events_but_never_reads_is_dropped() {
 }
 
 #[test]
-fn connections_beyond_the_bound_are_closed_and_come_back_when_there_is_room() {
+fn connection_above_connections_max_is_closed_until_a_client_leaves() {
     let scratch = Scratch::new();
     let server = Server::start_with(&scratch, &SMALL.replace("[settings]", "connections_max = 3\n[settings]"));
     let mut clients: Vec<Client> = (0..3).map(|_| server.client()).collect();

@@ -45,7 +45,7 @@ fn pipeline(client: &mut Client, requests: &[Request], mut answered: impl FnMut(
 }
 
 #[test]
-fn thousands_of_counts_and_lists_of_a_large_tree_are_bounded() {
+fn thousands_of_large_tree_counts_and_lists_take_bounded_memory() {
     let scratch = Scratch::new();
     let server = Server::start_with(&scratch, "");
     let mut hostile = server.client();
@@ -58,7 +58,7 @@ fn thousands_of_counts_and_lists_of_a_large_tree_are_bounded() {
 }
 
 #[test]
-fn answers_of_hundreds_of_megabytes_are_errors_and_not_memory() {
+fn replies_of_hundreds_of_megabytes_are_refused_in_bounded_memory() {
     let scratch = Scratch::new();
     let server = Server::start_with(&scratch, "");
     let mut hostile = server.client();

@@ -74,7 +74,7 @@ fn spread(port: u16) -> Vec<String> {
 }
 
 #[test]
-fn a_server_without_a_configuration_is_for_its_own_machine() {
+fn server_without_a_configuration_listens_only_on_loopback() {
     let scratch = Scratch::new();
     let mut command = zoolet(&["serve"]);
     let (open, line) = opened(command.current_dir(scratch.path()));
@@ -88,7 +88,7 @@ fn a_server_without_a_configuration_is_for_its_own_machine() {
 }
 
 #[test]
-fn a_server_alone_opens_what_its_file_says_is_plain() {
+fn standalone_server_opens_only_a_client_port_marked_plain() {
     let [client, peers] = free_ports();
     for (clients, expected) in [
         (format!("clients = \"127.0.0.1:{client}\"\n"), vec![]),
@@ -108,7 +108,7 @@ fn a_server_alone_opens_what_its_file_says_is_plain() {
 }
 
 #[test]
-fn a_zoo_cfg_opens_the_client_port_that_it_names_and_nothing_else() {
+fn server_with_a_zoo_cfg_opens_only_its_client_port() {
     let [client, links @ ..]: [u16; 4] = free_ports();
     let base = format!("dataDir=data\nclientPort={client}\nadmin.serverPort=8080\nmetricsProvider.httpPort=7000\n");
     let lines = (1..).zip(links).map(|(id, port)| format!("server.{id}=127.0.0.1:{port}:{port}\n")).collect::<String>();
@@ -127,7 +127,7 @@ fn a_zoo_cfg_opens_the_client_port_that_it_names_and_nothing_else() {
 }
 
 #[test]
-fn servers_without_a_secret_hear_their_own_machine_only() {
+fn servers_without_a_secret_listen_only_on_loopback() {
     let [client, links @ ..]: [u16; 4] = free_ports();
     let text = format!("clients = \"127.0.0.1:{client}\"\n{}", servers(&on_loopback(links), &[]));
     let scratch = Scratch::new();
@@ -144,7 +144,7 @@ fn servers_without_a_secret_hear_their_own_machine_only() {
 }
 
 #[test]
-fn servers_that_others_could_reach_without_a_secret_do_not_start() {
+fn servers_reachable_from_other_machines_need_a_secret_to_start() {
     let [client, links @ ..]: [u16; 4] = free_ports();
     let zoo = |hosts: &[String]| {
         let line = |(id, host): (usize, &String)| format!("server.{}={}:3888\n", id + 1, host);
@@ -175,7 +175,7 @@ fn servers_that_others_could_reach_without_a_secret_do_not_start() {
 }
 
 #[test]
-fn servers_with_a_secret_open_their_one_port_for_links() {
+fn servers_with_a_secret_open_a_single_link_port() {
     let [client, link] = free_ports();
     let key = "site_key_file = \"site.key\"\n";
     let pins: Vec<String> = (0..3).map(|_| pin()).collect();

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use zoolet_model::{CreateKind, ErrorCode, EventKind, Reply, Request, SessionId};
 
 #[test]
-fn without_flags_it_serves_this_machine_and_keeps_its_data_here() {
+fn serve_without_a_configuration_keeps_its_data_in_the_working_directory() {
     // The default port may be in use on this machine, so the test gives a port and nothing else.
     let scratch = Scratch::new();
     let mut child = zoolet(&["serve", "--listen", "127.0.0.1:0"])
@@ -37,7 +37,7 @@ fn modes(data: &std::path::Path) -> Vec<(String, u32)> {
 }
 
 #[test]
-fn data_is_its_owners_alone_under_any_umask() {
+fn data_files_are_private_to_their_owner_under_any_umask() {
     for umask in ["0", "022", "077", "0777"] {
         let scratch = Scratch::new();
         let data = scratch.join("data");
@@ -58,7 +58,7 @@ fn data_is_its_owners_alone_under_any_umask() {
 
 /// The running server would go on writing into files without a name, or with another name.
 #[test]
-fn a_data_directory_that_is_swapped_for_a_copy_is_an_alarm_until_it_is_back() {
+fn data_directory_replaced_by_a_copy_raises_an_alarm_until_restored() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     let [data, moved] = ["data", "moved"].map(|name| scratch.join(name));
@@ -89,7 +89,7 @@ fn a_data_directory_that_is_swapped_for_a_copy_is_an_alarm_until_it_is_back() {
 }
 
 #[test]
-fn an_open_port_in_clear_is_said_in_the_first_line() {
+fn unencrypted_port_for_any_machine_is_named_in_the_first_line() {
     let scratch = Scratch::new();
     let mut child = zoolet(&["serve", "--listen", "plain://0.0.0.0:0", "--log", "error"])
         .current_dir(scratch.path())
@@ -104,7 +104,7 @@ fn an_open_port_in_clear_is_said_in_the_first_line() {
 }
 
 #[test]
-fn a_client_creates_watches_reads_and_another_sees_it() {
+fn client_gets_the_watch_event_and_data_written_by_another_client() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     let (mut one, mut two) = (server.client(), server.client());
@@ -120,7 +120,7 @@ fn a_client_creates_watches_reads_and_another_sees_it() {
 }
 
 #[test]
-fn a_restart_keeps_data_sessions_and_their_ephemerals() {
+fn restart_keeps_data_sessions_and_ephemerals() {
     let scratch = Scratch::new();
     let mut server = Server::start(&scratch);
     let mut client = server.client();
@@ -140,7 +140,7 @@ fn a_restart_keeps_data_sessions_and_their_ephemerals() {
 }
 
 #[test]
-fn a_session_that_nobody_continues_expires_with_its_ephemerals() {
+fn abandoned_session_expires_with_its_ephemerals() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     let mut owner = Client::connect_with(server.address, &hello(SessionId(0), None, 200)).unwrap();
@@ -155,7 +155,7 @@ fn a_session_that_nobody_continues_expires_with_its_ephemerals() {
 }
 
 #[test]
-fn four_letter_words_answer() {
+fn listed_four_letter_words_are_answered() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     server.client().create("/a", b"").unwrap();
@@ -174,7 +174,7 @@ fn four_letter_words_answer() {
 }
 
 #[test]
-fn only_listed_words_are_answered() {
+fn unlisted_four_letter_word_is_not_executed() {
     let scratch = Scratch::new();
     let server = Server::start_with(&scratch, "");
     assert!(server.word("srvr").contains("Mode: standalone"));
@@ -182,7 +182,7 @@ fn only_listed_words_are_answered() {
 }
 
 #[test]
-fn a_zoo_cfg_works_as_it_is() {
+fn zoo_cfg_works_unchanged() {
     let scratch = Scratch::new();
     let config = scratch.join("zoo.cfg");
     let data = scratch.join("data");
@@ -213,7 +213,7 @@ fn a_zoo_cfg_works_as_it_is() {
 }
 
 #[test]
-fn a_signal_ends_it_cleanly_and_clients_are_told() {
+fn sigint_or_sigterm_ends_the_server_cleanly_and_closes_connections() {
     for signal in ["INT", "TERM"] {
         let scratch = Scratch::new();
         let mut server = Server::start(&scratch);
@@ -227,7 +227,7 @@ fn a_signal_ends_it_cleanly_and_clients_are_told() {
 }
 
 #[test]
-fn a_session_in_process_and_a_client_share_one_tree() {
+fn session_in_process_and_tcp_client_share_one_tree() {
     use zoolet::{Bytes, Config, Node, Version, Wait, path};
     let scratch = Scratch::new();
     let mut config = Config::new(scratch.join("data"));
@@ -253,7 +253,7 @@ fn a_session_in_process_and_a_client_share_one_tree() {
 ///
 /// A client that goes on must not be treated as the silent side.
 #[test]
-fn a_paused_server_ends_no_healthy_client() {
+fn paused_server_expires_no_healthy_client() {
     let scratch = Scratch::new();
     let server =
         Server::start_with(&scratch, &SMALL.replace("session_timeout_min_ms = 200", "session_timeout_min_ms = 1000"));
@@ -284,7 +284,7 @@ fn a_paused_server_ends_no_healthy_client() {
 
 /// The messages of QUIC's crates about a refused packet would mean nothing to an operator.
 #[test]
-fn an_address_that_nothing_can_be_sent_to_is_said_in_words_of_ours() {
+fn unsendable_peer_address_is_logged_without_quic_jargon() {
     let scratch = Scratch::new();
     assert!(run(&scratch, &["keygen", "--out", "site.key"]).status.success());
     let [port] = free_ports();
@@ -303,7 +303,7 @@ fn an_address_that_nothing_can_be_sent_to_is_said_in_words_of_ours() {
 
 /// A full disk, or an ended reader of the log, loses lines and must not affect clients.
 #[test]
-fn a_log_that_takes_no_line_ends_nothing() {
+fn server_keeps_serving_when_its_log_output_is_full() {
     let scratch = Scratch::new();
     let mut serve = zoolet(&["serve", "--listen", "127.0.0.1:0", "--log", "debug", "--data", "data"]);
     serve.current_dir(scratch.path()).stdout(std::process::Stdio::piped());

@@ -42,7 +42,7 @@ fn decode(target: &str, frame: Bytes) {
 }
 
 #[test]
-fn what_is_decoded_takes_no_more_than_its_frame_justifies() {
+fn decoding_client_frames_allocates_in_proportion_to_their_bytes() {
     let mut numbers = zoolet_sim::workload::Random::new(7);
     let _ = Random::new(1);
     for target in targets::TARGETS.iter().filter(|target| target.name.starts_with("wire_")) {

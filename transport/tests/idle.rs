@@ -18,7 +18,7 @@ fn resident_bytes() -> Option<usize> {
 }
 
 #[test]
-fn an_idle_connection_takes_at_most_8_kib() {
+fn idle_connection_takes_at_most_8_kib() {
     let limits = Limits { connections_per_address_max: 0, ..Limits::default() };
     let server = Server::with(PortSettings { limits, ..PortSettings::default() }, 30_000);
     // Allocates everything that exists once, before the first measurement.

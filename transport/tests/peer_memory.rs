@@ -52,7 +52,7 @@ fn read(lane: Lane, pieces: &[Bytes]) -> usize {
 }
 
 #[test]
-fn what_servers_say_takes_no_more_than_it_justifies() {
+fn decoding_peer_frames_allocates_in_proportion_to_their_bytes() {
     what_is_decoded_takes_no_more_than_what_came_justifies();
     a_length_alone_costs_no_more_than_one_shared_buffer();
     a_long_frame_has_one_buffer_of_its_own_and_shares_it_with_nobody();

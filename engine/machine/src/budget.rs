@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_never_charged_beyond_its_limit_by_try_charge() {
+    fn try_charge_never_exceeds_the_limit_of_a_part() {
         let budget = Budget::new(&Limits { connections_max: 2, ..Limits::default() });
         assert!(budget.try_charge(Part::Connections, 2));
         assert!(!budget.try_charge(Part::Connections, 1));
@@ -345,7 +345,7 @@ mod tests {
 
     /// A tree that has grown to its limit, and a second copy that arrives as a snapshot.
     #[test]
-    fn the_base_may_take_what_two_of_the_longest_files_need_for_their_checksums() {
+    fn base_budget_covers_the_checksums_of_two_files_of_maximum_size() {
         for base_cache_bytes in [0, 1 << 20, 32 << 20] {
             let limits = Limits { base_cache_bytes, ..Limits::default() };
             let checksums = checksummed_bytes_max(&limits) / CHECKSUMMED_BYTES * 4;
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peak_outlives_what_was_held() {
+    fn peak_remains_after_a_release() {
         let budget = Budget::new(&Limits::default());
         budget.charge(Part::Outbound, 70);
         budget.release(Part::Outbound, 30);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_listed_in_the_order_of_their_numbers() {
+    fn all_parts_are_listed_in_the_order_of_their_numbers() {
         for (position, part) in Part::ALL.into_iter().enumerate() {
             assert_eq!(part as usize, position);
         }

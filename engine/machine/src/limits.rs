@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_address_has_a_share_of_the_sessions_and_never_fewer_than_connections() {
+    fn session_share_of_an_address_is_at_least_its_connection_limit() {
         let share = |connections_per_address_max, sessions_max, servers| {
             let limits = Limits { connections_per_address_max, sessions_max, ..Limits::default() };
             limits.sessions_per_address_max(servers)

@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_address_is_its_own_network_and_an_ipv6_address_shares_its_64_bits() {
+    fn network_is_a_whole_ipv4_address_or_an_ipv6_slash_64() {
         assert_eq!(network(parsed("10.0.0.1")), parsed("10.0.0.1"));
         assert_eq!(network(parsed("::ffff:10.0.0.1")), parsed("10.0.0.1"));
         assert_eq!(network(parsed("fd00:0:0:1:5::7")), parsed("fd00:0:0:1::"));
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn one_network_is_one_source_under_one_seed() {
+    fn addresses_of_one_network_have_one_source_per_seed() {
         let source = |address| Source::of(parsed(address), 7);
         assert_eq!(source("fd00::1"), source("fd00::ffff:2"));
         assert_eq!(source("10.0.0.1"), source("::ffff:10.0.0.1"));

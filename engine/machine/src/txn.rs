@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_decodes_and_nothing_shorter_does() {
+    fn encoded_txns_round_trip_and_shorter_bytes_are_refused() {
         let identity = Identity {
             is_super: true,
             ip: Some([127, 0, 0, 1].into()),
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_membership_entry_is_told_from_every_other() {
+    fn only_membership_entries_decode_as_memberships() {
         let mut buffer = BytesMut::new();
         let entry = encode(Header::default(), &Txn::Membership(b"three"), &mut buffer);
         assert_eq!(membership(&entry), Some(&b"three"[..]));

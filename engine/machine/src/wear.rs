@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn life_is_what_the_cells_take_over_what_reaches_them() {
+    fn projected_life_is_endurance_divided_by_the_daily_device_writes() {
         assert_eq!(medium().life_days(240 * MEGABYTE), Some(3650));
         assert_eq!(medium().life_days(480 * MEGABYTE), Some(1825));
         assert_eq!(medium().life_days(1), Some(876_000 * MEGABYTE));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_shown_with_three_figures() {
+    fn byte_counts_are_shown_with_three_digits() {
         for (bytes, shown) in [
             (0, "0 B"),
             (999, "999 B"),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_is_projected_from_ten_minutes_at_least() {
+    fn daily_writes_are_projected_from_at_least_ten_minutes() {
         let mut wear = Wear::new(medium(), 5_000);
         wear.note(5_000 + 9 * MINUTE_MS, 3 * MEGABYTE);
         assert_eq!(
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_is_a_day_and_forgets_what_came_before() {
+    fn wear_window_spans_one_day_and_drops_older_writes() {
         let mut load = Load::new(0);
         load.go_on(24, 6 * MEGABYTE);
         let day = Forecast { over_ms: DAY_MS, bytes: 144 * MEGABYTE, bytes_per_day: Some(144 * MEGABYTE) };
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_budget_raises_an_alarm_that_goes_by_itself_when_there_is_clearly_less() {
+    fn over_budget_alarm_ends_only_well_below_the_budget() {
         let mut load = Load::new(0);
         load.go_on(48, 10 * MEGABYTE);
         assert!(!load.wear.is_over_budget(), "all of the budget is within it");
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_no_alarm_until_it_is_a_quarter_of_a_day() {
+    fn write_burst_alarms_only_above_a_quarter_of_the_daily_budget() {
         let mut wear = Wear::new(medium(), 0);
         wear.note(1_000, 59 * MEGABYTE);
         assert!(!wear.is_over_budget());
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_once_a_day_and_never_twice_in_an_hour() {
+    fn over_budget_notice_repeats_daily_and_at_most_hourly() {
         let mut load = Load::new(0);
         load.go_on(72, 20 * MEGABYTE);
         assert_eq!(load.reported, [(3, News::Over), (27, News::Over), (51, News::Over)]);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn no_budget_is_never_exceeded() {
+    fn budget_of_zero_is_never_exceeded() {
         let mut wear = Wear::new(Medium { endurance_bytes: 0, amplification_percent: 0, budget_bytes_per_day: 0 }, 0);
         assert_eq!(wear.note(DAY_MS, u64::MAX), None);
         assert!(!wear.is_over_budget());
@@ -334,7 +334,7 @@ mod tests {
 
     /// A monotonic clock may still jump: no division by zero, and no figure decreases.
     #[test]
-    fn a_clock_that_jumps_makes_the_window_longer_or_stands_still() {
+    fn clock_jumps_lengthen_the_wear_window_or_change_nothing() {
         for began_ms in [0, 1, 1_795_000_000_000, u64::MAX - DAY_MS * 20] {
             let mut load = Load::new(began_ms);
             load.go_on(24, 6 * MEGABYTE);

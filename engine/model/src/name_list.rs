@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back_as_they_went() {
+    fn names_round_trip_through_their_encoded_buffer() {
         let names: Names = ["", "a", "h\u{e9}"].into_iter().collect();
         assert_eq!(names.iter().collect::<Vec<_>>(), ["", "a", "h\u{e9}"]);
         assert_eq!((names.len(), names.is_empty()), (3, false));

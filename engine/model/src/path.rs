@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn path_rules_are_zookeepers() {
+    fn path_rules_equal_zookeepers() {
         for good in ["/", "/a", "/a b", "/...", "/a./b", "/.a", "/\u{e9}", "/\u{20ac}", "/\u{f900}"] {
             assert!(is_valid(good) && is_valid_bytes(good.as_bytes()), "{good:?}");
         }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_below_its_parent() {
+    fn child_path_joins_parent_and_name() {
         assert_eq!(child("/a", "b"), "/a/b");
         assert_eq!(child("/", "b"), "/b");
     }

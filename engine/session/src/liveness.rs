@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_decides_alone_has_heard_what_it_answers() {
+    fn reply_of_a_lone_server_extends_safety_from_its_send_time() {
         let mut life = Life::default();
         assert_eq!(life.safe_until(TIMEOUT), Duration::ZERO);
         for ms in [100, 90, 200] {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_a_server_that_may_be_cut_off_shows_what_was_sent_long_before() {
+    fn reply_of_a_possibly_cut_off_server_proves_only_older_requests() {
         let mut life = Life::default();
         life.answered(Sign { sent: at(1000), shows: Shows::Nothing }, at(3000));
         life.answered(ping(3999), at(3000));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_signs_few_are_kept_and_little_is_lost() {
+    fn signs_of_life_are_bounded_with_little_loss_of_safe_time() {
         let mut life = Life::default();
         for ms in 0..20_000 {
             life.answered(ping(ms), at(3000));

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_hold_no_more_bytes_than_they_may_but_one_always_goes() {
+    fn requests_in_flight_are_bounded_in_bytes_but_one_always_fits() {
         let mut slots = slots(10, 100);
         let large = slots.open(None, 150, SIGN).unwrap();
         assert_eq!(slots.open(None, 1, SIGN), None);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_reused_only_after_its_answer_came_and_was_taken() {
+    fn slot_is_reused_only_after_its_reply_arrived_and_was_taken() {
         let context = Context::from_waker(Waker::noop());
         let mut slots = slots(2, 1000);
         let first = slots.open(None, 1, SIGN).unwrap();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn xids_of_slots_are_positive_and_others_name_no_slot() {
+    fn slot_xids_are_positive_and_other_xids_map_to_no_slot() {
         assert_eq!(SlotId(0).xid(), 1);
         assert_eq!(SlotId::of_xid(1), Some(SlotId(0)));
         assert_eq!((SlotId::of_xid(0), SlotId::of_xid(-2)), (None, None));

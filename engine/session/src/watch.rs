@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reader_gets_a_gap_and_what_came_after_it() {
+    fn slow_watch_reader_gets_a_gap_and_then_the_later_events() {
         let mut watches = armed("/a", Arm::Recursive);
         for number in 0..QUEUE_MAX as i64 + 5 {
             let path = format!("/a/{number}");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_news_twice_is_one_item() {
+    fn equal_queued_watch_events_merge_into_the_newest() {
         let mut watches = armed("/a", Arm::Persistent);
         for zxid in [1, 2, 3] {
             watches.fire(&event(EventKind::NodeDataChanged, "/a", zxid), SessionState::Connected).wake();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_one_shot_hears_once_and_only_its_kind() {
+    fn one_shot_watch_fires_once_and_only_for_its_kind() {
         let mut watches = armed("/a", Arm::Child);
         watches.fire(&event(EventKind::NodeDataChanged, "/a", 1), SessionState::Connected).wake();
         assert!(next(&mut watches).is_pending());
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_while_suspended_is_told_once() {
+    fn repeated_gaps_are_delivered_as_one() {
         let mut watches = armed("/a", Arm::Persistent);
         watches.gap();
         watches.gap();

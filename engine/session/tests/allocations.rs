@@ -49,7 +49,7 @@ impl Environment for World {
 }
 
 #[test]
-fn a_request_and_a_simple_errand_allocate_nothing_once_the_queues_have_grown() {
+fn requests_and_simple_errands_allocate_nothing_in_a_warm_session() {
     let (world, limits) = (Arc::new(World::default()), Limits::default());
     let link = Link::new(world.clone(), world.clone(), 1000, &limits, Arc::new(Budget::new(&limits)));
     let session = Session::new(Arc::clone(&link));

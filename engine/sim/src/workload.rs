@@ -447,7 +447,7 @@ mod tests {
 
     /// A workload that never reaches an outcome does not test it.
     #[test]
-    fn every_outcome_is_reached() {
+    fn workload_reaches_every_outcome() {
         let mut workload = Workload::new(1);
         let mut server = Reference::new(Some(digest_of(SUPER_USER)));
         let mut zxid = 0;

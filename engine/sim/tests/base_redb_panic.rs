@@ -51,7 +51,7 @@ fn open(disk: &Arc<dyn Disk>) -> Result<Base, BaseError> {
 }
 
 #[test]
-fn what_redb_panics_over_as_it_opens_or_reads_is_damage() {
+fn redb_panic_while_opening_or_reading_is_reported_as_damage() {
     leave_notes();
     let (_, sound) = sound();
     let [mut opening, mut reading] = [0; 2];
@@ -95,7 +95,7 @@ fn copy_redb(from: &dyn Disk, to: &dyn Disk) {
 }
 
 #[test]
-fn who_finds_a_note_of_a_panic_does_not_try_again() {
+fn base_with_a_panic_note_is_refused_without_another_try() {
     leave_notes();
     let disk: Arc<dyn Disk> = Arc::new(sound().1.after_process_crash());
     assert!(PanicNote::due().is_none());
@@ -113,7 +113,7 @@ fn who_finds_a_note_of_a_panic_does_not_try_again() {
 /// A crash during the very first start leaves such a base. It is created again, even if the next
 /// start ended in a panic over it.
 #[test]
-fn a_base_that_was_never_completed_is_one_with_a_note_too() {
+fn base_without_a_manifest_is_unfinished_even_with_a_panic_note() {
     leave_notes();
     let disk = SimDisk::new(1);
     drop(create(&disk));

@@ -91,7 +91,7 @@ fn open_base(bytes: &[u8]) {
 }
 
 #[test]
-fn what_is_decoded_takes_no_more_than_its_bytes_justify() {
+fn decoders_allocate_memory_in_proportion_to_their_input() {
     let mut random = Random::new(7);
     for Bound { target, decode, per_byte, besides } in BOUNDS {
         let target = TARGETS.iter().find(|known| known.name == target).unwrap();

@@ -15,7 +15,7 @@ use zoolet_store::image::{self, Image};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 #[test]
-fn get_from_a_map_allocates_nothing() {
+fn get_from_a_mapped_image_allocates_nothing() {
     let path = std::env::temp_dir().join(format!("zoolet-image-allocations-{}", std::process::id()));
     std::fs::create_dir_all(&path).unwrap();
     let disk = FsDisk::open(&path).unwrap();

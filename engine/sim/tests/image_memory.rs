@@ -69,7 +69,7 @@ fn transfer(directory: &Path, znodes: u32) -> (usize, usize) {
 }
 
 #[test]
-fn a_snapshot_of_many_small_znodes_takes_no_more_memory_than_one_of_few() {
+fn snapshot_memory_does_not_grow_with_the_number_of_znodes() {
     let directory = std::env::temp_dir().join(format!("zoolet-image-memory-{}", std::process::id()));
     let (few, many) = (transfer(&directory, 30_000), transfer(&directory, 130_000));
     // In memory there is a checksum of 4 bytes for each 4 KiB of redb's file, with room to grow.

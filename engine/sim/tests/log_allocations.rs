@@ -18,7 +18,7 @@ use zoolet_zab::AppendSeq;
 static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 #[test]
-fn a_steady_append_allocates_nothing() {
+fn steady_appends_allocate_nothing() {
     let path = std::env::temp_dir().join(format!("zoolet-log-allocations-{}", std::process::id()));
     std::fs::create_dir_all(&path).unwrap();
     let disk = Arc::new(FsDisk::open(&path).unwrap());

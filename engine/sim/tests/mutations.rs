@@ -31,7 +31,7 @@ const TABLE: &str = "../../docs/explanation/safety.md";
 /// the rule.
 const OF_SCENARIOS: [Mutation; 1] = [
     // 1,024 writes must wait at one learner:
-    // `ends_that_are_forwarded_however_much_waits_are_found`.
+    // `ends_unbounded_mutation_makes_the_leader_drop_the_link`.
     Mutation::EndsUnbounded,
 ];
 /// Maximum length of a message in characters, enough to identify the check.

@@ -82,7 +82,7 @@ fn fill(shape: &Shape) -> WatchTable {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "the numbers are what docs/explanation/measurements.md quotes")]
-fn a_one_shot_watch_costs_at_most_100_bytes_and_an_unwatched_path_nothing() {
+fn watches_take_at_most_128_bytes_and_unwatched_paths_take_none() {
     for shape in &SHAPES {
         let region = Region::new(COUNTED);
         let mut table = fill(shape);

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emmc_tells_of_the_part_that_is_worn_most() {
+    fn emmc_reports_its_most_worn_area() {
         for (name, life_time, pre_eol, expected) in [
             ("new", "0x01 0x01\n", "0x01\n", emmc(Some(0), Some(SpareBlocks::Normal))),
             ("mixed", "0x02 0x05\n", "0x01\n", emmc(Some(40), Some(SpareBlocks::Normal))),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encrypted_or_made_of_several_leads_to_the_disks_below() {
+    fn wear_of_a_dm_device_comes_from_the_disks_below_it() {
         let sys = Sys::new("slaves");
         // LUKS (254:1) on a logical volume (254:0) that spans the eMMC's partition and another
         // disk's partition.
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_devices_the_one_that_is_worn_most_is_told_whatever_the_others_say_of_their_spare_blocks() {
+    fn most_worn_of_several_devices_is_reported() {
         let sys = Sys::new("several");
         sys.emmc("0x02 0x01\n", "0x01\n");
         // A UFS device that does not report its spare blocks.
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn ufs_is_told_by_its_host() {
+    fn ufs_wear_is_read_from_the_host_controller() {
         let sys = Sys::new("ufs");
         let host = "devices/platform/1d84000.ufshc";
         sys.file(&format!("{host}/health_descriptor/eol_info"), "0x01\n")
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_show_is_not_known() {
+    fn wear_is_unknown_where_the_kernel_exposes_none() {
         let sys = Sys::new("none");
         sys.file("devices/pci/nvme0/nvme0n1/size", "1\n").link("dev/block/259:0", "devices/pci/nvme0/nvme0n1");
         assert_eq!(sys.look(259, 0), None);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_fifth_is_trouble() {
+    fn flash_wear_is_trouble_from_80_percent_on() {
         use SpareBlocks::{Normal, Urgent, Warning};
         for (used, spare, trouble) in [
             (None, None, None),

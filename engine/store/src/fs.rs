@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_held_directory_are_their_owners_alone_and_those_of_a_shared_one_are_not() {
+    fn files_are_private_in_held_and_readable_in_shared_directories() {
         let dir = TempDir::new("modes");
         let held = FsDisk::open(&dir.0).unwrap();
         held.create("seg-00.log").unwrap();
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_may_read_is_taken_from_them() {
+    fn make_private_removes_access_of_other_users() {
         let dir = TempDir::new("opened");
         let (kept, read, elsewhere) = (dir.0.join("site.key"), dir.0.join("base-1.redb"), TempDir::new("elsewhere"));
         let target = elsewhere.0.join("target");
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_somebody_removes_or_replaces_are_noticed_while_they_are_open() {
+    fn removed_or_replaced_open_files_are_detected() {
         let dir = TempDir::new("in-place");
         let (path, disk, open) = kept(&dir);
         let is_in_place = || disk.is_in_place().unwrap();
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_process_itself_renames_and_removes_is_not_missed() {
+    fn renames_and_removals_by_the_process_itself_raise_no_alarm() {
         let dir = TempDir::new("own-changes");
         let (path, disk, _c) = kept(&dir);
         let (_a, _b) = (disk.create("a").unwrap(), disk.create("b").unwrap());
@@ -551,7 +551,7 @@ mod tests {
 
     /// The server keeps working in the moved directory, so moving it back loses nothing.
     #[test]
-    fn a_directory_that_is_moved_is_noticed_and_worked_in_on() {
+    fn moved_directory_is_detected_and_stays_usable() {
         let dir = TempDir::new("moved");
         let (path, disk, _open) = kept(&dir);
         let moved = dir.0.join("elsewhere");
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_link_in_the_place_of_the_lock_leads_to_is_left_alone() {
+    fn symlink_in_place_of_the_lock_file_is_refused_untouched() {
         let dir = TempDir::new("lock-link");
         let other = dir.0.join("other");
         fs::write(&other, "of somebody else").unwrap();
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_holder_is_refused_and_told_who_holds_it() {
+    fn second_opener_is_refused_with_the_holders_process_id() {
         let dir = TempDir::new("lock");
         let first = FsDisk::open(&dir.0).unwrap();
         let refused = FsDisk::open(&dir.0).unwrap_err();
@@ -598,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_file_that_was_removed_lets_nobody_in() {
+    fn removing_the_lock_file_does_not_release_the_directory() {
         let dir = TempDir::new("unlinked");
         let first = FsDisk::open(&dir.0).unwrap();
         fs::remove_file(dir.0.join(LOCK)).unwrap();
@@ -608,13 +608,13 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_directory_is_not_made() {
+    fn opening_a_missing_directory_does_not_create_it() {
         let dir = TempDir::new("missing");
         assert_eq!(FsDisk::open(&dir.0.join("mount")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
-    fn files_keep_what_is_written_and_reserve_what_is_allocated() {
+    fn file_keeps_written_bytes_across_allocate_and_rename() {
         let dir = TempDir::new("files");
         let disk = FsDisk::open(&dir.0).unwrap();
         let file = disk.create("a").unwrap();
@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_never_paths() {
+    fn file_names_that_are_paths_or_reserved_are_refused() {
         let dir = TempDir::new("names");
         let disk = FsDisk::open(&dir.0).unwrap();
         for name in ["", ".", "..", "a/b", "/etc", "LOCK", "a\0"] {
@@ -647,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn file_systems_that_move_blocks_are_appended_to() {
+    fn copy_on_write_file_systems_use_the_append_strategy() {
         let recycle = [0xef53, 0x5846_5342, 0x0102_1994];
         let append = [0xf2f5_2010, 0x9123_683e, 0x2405_1905, 0x794c_7630, 0];
         assert!(recycle.into_iter().all(|magic| FileSystem::of_magic(magic).strategy() == Strategy::Recycle));

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_marker_has_these_bytes() {
+    fn golden_bytes_of_the_marker_and_its_prefixes() {
         let born = b"zoolet data directory, format 1\nlog 000000000000000000000000000000ff\n";
         assert_eq!(Marker::parse(born), Marker::Born { disk_incarnation: 255 });
         assert_eq!(Marker::parse(b"zoolet data directory, format 1\n"), Marker::Unborn);

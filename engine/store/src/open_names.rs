@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_in_the_middle_of_a_rename_says_nothing() {
+    fn file_check_during_a_rename_returns_would_block() {
         let scene = Scene::new("look");
         let rename = || {
             fs::rename(scene.path.join("a"), scene.path.join("b"))?;
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_renamed_while_it_is_opened_is_not_missed() {
+    fn file_renamed_while_being_opened_counts_as_in_place() {
         let scene = Scene::new("open");
         let [from, to] = ["b", "c"].map(|name| scene.path.join(name));
         fs::write(&from, "").unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rename_that_failed_changes_no_name() {
+    fn failed_rename_keeps_the_recorded_name() {
         let scene = Scene::new("failed");
         let failed = || Err(io::ErrorKind::StorageFull.into());
         assert!(scene.names.change("a", Some("b"), failed).is_err());

@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_that_is_written_further_than_there_is_memory_for_is_short_of_memory() {
+    fn base_beyond_its_checksum_memory_reports_a_memory_shortage() {
         let Trial { base, reserve, .. } = &mut Trial::new("written");
         assert!(!reserve.recheck(base) && reserve.shortage().is_none());
         reserve.checksummed_bytes_max = base.checksummed_bytes() - 1;
@@ -429,7 +429,7 @@ mod tests {
     ///
     /// A bound on the file length would therefore refuse writes at half of the allowed memory.
     #[test]
-    fn the_empty_half_of_a_file_that_redb_doubled_takes_no_memory() {
+    fn unused_half_of_a_redb_file_needs_no_checksum_memory() {
         let mut trial = Trial::new("doubled");
         let mut numbers = 0..250;
         // Stop right after a doubling.
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_deletes_are_enough_when_a_little_memory_is_short() {
+    fn few_deletes_end_a_small_memory_shortage() {
         let mut trial = Trial::new("deletes");
         trial.write(0..4000, Some(&[3; 2000]));
         while trial.base.merge(true).unwrap() {}

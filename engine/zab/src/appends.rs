@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_durable_as_their_numbers_are() {
+    fn persisted_append_number_marks_the_entries_up_to_it_durable() {
         let mut appends = Appends::new(AppendSeq(10), Zxid::ZERO);
         assert_eq!(appends.fact(0), AppendSeq(11));
         assert_eq!(appends.entries(0, zxid(1, 0), zxid(1, 2)), AppendSeq(14));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_completion_of_what_was_truncated_is_not_that_of_what_was_appended_again() {
+    fn completion_of_truncated_entries_does_not_cover_reappended_ones() {
         let mut appends = Appends::new(AppendSeq(0), Zxid::ZERO);
         appends.entries(0, zxid(1, 0), zxid(1, 5));
         appends.truncate(zxid(1, 2));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncation_across_epochs_takes_whole_runs() {
+    fn truncation_across_epochs_drops_whole_append_runs() {
         let mut appends = Appends::new(AppendSeq(0), Zxid::ZERO);
         appends.entries(0, zxid(1, 0), zxid(1, 5));
         appends.entries(0, zxid(2, 0), zxid(2, 5));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn more_runs_than_are_told_apart_count_later_and_never_too_early() {
+    fn merged_append_runs_count_as_durable_late_but_never_early() {
         let mut appends = Appends::new(AppendSeq(0), Zxid::ZERO);
         for epoch in 1..=40 {
             appends.entries(0, zxid(epoch, 0), zxid(epoch, 0));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn age_counts_from_the_last_progress() {
+    fn append_age_counts_from_the_last_progress() {
         let mut appends = Appends::new(AppendSeq(0), Zxid::ZERO);
         appends.fact(100);
         appends.fact(150);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_takes_nothing_ages_a_log_that_owes_nothing() {
+    fn refusing_disk_ages_a_log_with_no_pending_appends() {
         let mut appends = Appends::new(AppendSeq(0), Zxid::ZERO);
         appends.set_refused(100, true);
         appends.set_refused(200, true);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn room_that_comes_back_counts_only_when_it_has_lasted() {
+    fn regained_disk_room_counts_only_after_it_has_lasted() {
         let mut appends = Appends::new(AppendSeq(0), Zxid::ZERO);
         appends.set_room(50, true);
         assert!(appends.has_lasting_room(50, 1000), "a disk that never lacked room has some");

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_decodes_and_nothing_shorter_does() {
+    fn encoded_config_round_trips_and_shorter_bytes_are_refused() {
         let members = [member(1, Kind::Voter), member(9, Kind::Observer)];
         let config = Config::new(EnsembleId(7 << 90), Zxid::from_bits(5 << 40).unwrap(), &members).unwrap();
         let bytes = config.encode();
@@ -163,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_configuration_fits() {
+    fn largest_configuration_encodes_to_its_byte_limit() {
         let members: std::vec::Vec<_> = (1..=16).map(|id| member(id, Kind::Voter)).collect();
         let config = Config::new(EnsembleId(1), Zxid::ZERO, &members).unwrap();
         assert_eq!(config.encode().len(), CONFIG_BYTES_MAX);
     }
 
     #[test]
-    fn nobody_duplicates_and_observers_alone_are_no_configuration() {
+    fn empty_duplicate_or_observer_only_member_lists_are_refused() {
         let voter = member(1, Kind::Voter);
         for members in [&[] as &[Member], &[voter, voter], &[member(1, Kind::Observer)]] {
             assert_eq!(Config::new(EnsembleId(1), Zxid::ZERO, members), None);

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn half_is_not_a_majority() {
+    fn half_of_the_voters_is_no_quorum() {
         let voters = Voters::new(config(&[1, 2, 3, 4]), None);
         assert!(!voters.is_quorum(|id, _| id.as_u8() <= 2));
         assert!(voters.is_quorum(|id, _| id.as_u8() <= 3));
@@ -134,7 +134,7 @@ mod tests {
     /// used only the oldest and the newest configuration, voters 1 and 2 would decide beside 3 and
     /// 4.
     #[test]
-    fn a_change_is_proposed_behind_committed_ones_only() {
+    fn proposing_a_second_change_implies_the_first_is_committed() {
         let version = |counter, ids: &[u8]| {
             let members: heapless::Vec<Member, 16> = config(ids).members().iter().copied().collect();
             let version = Zxid::new(crate::Epoch::new(1).unwrap(), counter).unwrap();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_born_without_everybody() {
+    fn quorum_of_an_unborn_ensemble_is_all_voters() {
         let ids = [1, 2, 3].map(|id| ServerId::new(id).unwrap());
         let voters = Voters::new(Config::of_voters(&ids).unwrap(), None);
         assert!(!voters.is_quorum(|id, _| id.as_u8() <= 2));

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn of_more_disks_than_are_remembered_nothing_is_said() {
+    fn disks_beyond_the_remembered_number_may_hold_any_entry() {
         let mut sent_by_disk = SentByDisk::default();
         for disk in 1..=PEERS_MAX as u128 + 1 {
             sent_by_disk.note(Incarnation(disk), Some(zxid(1)));

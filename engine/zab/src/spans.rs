@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_is_two_numbers_per_epoch() {
+    fn spans_store_a_history_as_one_run_per_epoch() {
         let mut spans = Spans::EMPTY;
         assert_eq!(spans.last(), Zxid::ZERO);
         for entry in [zxid(1, 0), zxid(1, 1), zxid(1, 2), zxid(4, 0), zxid(4, 1)] {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn two_histories_part_in_the_last_epoch_that_both_have() {
+    fn last_common_zxid_lies_in_the_last_shared_epoch() {
         let leader = spans(&[(1, 9), (3, 4), (4, 0)]);
         assert_eq!(leader.last_common(&spans(&[(1, 9), (3, 7)])), Some(zxid(3, 4)));
         assert_eq!(leader.last_common(&spans(&[(1, 12), (2, 7)])), Some(zxid(1, 9)));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_follow_each_other_across_epochs() {
+    fn next_entry_and_distance_cross_epoch_boundaries() {
         let history = spans(&[(1, 1), (3, 0)]);
         let mut at = Zxid::ZERO;
         for next in [zxid(1, 0), zxid(1, 1), zxid(3, 0)] {
@@ -248,14 +248,14 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a history has no gaps")]
-    fn a_gap_is_never_accepted() {
+    fn pushing_an_entry_after_a_gap_panics() {
         let mut spans = Spans::EMPTY;
         spans.push(zxid(1, 0));
         spans.push(zxid(1, 2));
     }
 
     #[test]
-    fn the_65th_epoch_forgets_the_first() {
+    fn spans_forget_the_first_epoch_at_the_65th() {
         let mut spans = Spans::EMPTY;
         for epoch in 1..=65 {
             spans.push(zxid(epoch, 0));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncation_to_a_forgotten_epoch_ends_there() {
+    fn truncation_to_a_forgotten_epoch_leaves_only_its_end() {
         let mut spans = Spans::EMPTY;
         (1..=80).for_each(|epoch| spans.push(zxid(epoch, 0)));
         let mut nothing = spans.clone();

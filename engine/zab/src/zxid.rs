@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn zxid_never_looks_negative_on_the_wire() {
+    fn zxid_is_never_negative_on_the_wire() {
         let last = Zxid::new(Epoch::MAX, Zxid::COUNTER_MAX).unwrap();
         assert!(last.as_i64() > 0);
         assert_eq!(Epoch::MAX.next(), None);

@@ -343,7 +343,7 @@ mod tests {
     const GUID: Guid = Guid::from_random_bits(7);
 
     #[test]
-    fn whatever_has_the_guid_in_its_name_is_deleted_and_nothing_else() {
+    fn errand_deletes_exactly_the_children_named_with_its_guid() {
         let mut children: Vec<String> = vec!["other-lock-0000000001".into()];
         children.extend([format!("{GUID}-lock-0000000002"), format!("{}__lock__0000000003", GUID.hex())]);
         let mut errand = Errand::find_and_delete("/locks".into(), GUID);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_companion_goes_with_its_znode_and_stays_when_that_is_gone() {
+    fn companion_is_deleted_only_together_with_its_znode() {
         let errand = Errand::delete_both("/e/a-n_0000000001".into(), "/e/leader".into());
         let failed = |codes: [Option<ErrorCode>; 2]| Ok(Reply::Multi(codes.map(OpResult::Failed).to_vec()));
         let gone = failed([Some(ErrorCode::NoNode), Some(ErrorCode::RuntimeInconsistency)]);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_anybody_may_make_is_deleted_only_by_who_made_it() {
+    fn shared_znode_is_deleted_only_if_it_holds_the_errands_guid() {
         let look = Errand::delete_saying("/gate".into(), GUID);
         let data = |text: String| Ok(Reply::Data(Some(text.into()), zoolet_model::Stat::default()));
         let other = Guid::from_random_bits(u128::MAX);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_without_an_answer_looks_again_whose_it_is_before_it_deletes() {
+    fn unanswered_deletion_checks_the_owner_again_before_deleting() {
         // The deletion was carried out, and another participant has passed the gate since.
         let found = Sought::Saying { path: "/gate".into(), guid: GUID };
         let errand = Errand(Step::DeleteFound(found, "/gate".into())).on_another_connection();
@@ -403,7 +403,7 @@ mod tests {
     /// Regression: between the look and the deletion an operator broke the claim and another
     /// consumer claimed the item. The errand then deleted the other consumer's claim.
     #[test]
-    fn a_claim_is_deleted_in_one_transaction_with_the_check_that_nobody_has_claimed_since() {
+    fn claim_deletion_checks_for_newer_claims_in_the_same_multi() {
         let step = |errand: Errand, answer: Result<Reply, ErrorCode>| match errand.answered(&answer) {
             Left::Now(next) => next,
             left => panic!("{left:?}"),
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_on_what_is_gone_goes_as_well() {
+    fn claim_on_a_deleted_item_is_deleted_too() {
         let errand = Errand::delete_claim("/claims/a".into(), "/jobs/a".into(), GUID);
         let Left::Now(errand) = errand.answered(&Err(ErrorCode::NoNode)) else { panic!("it looks at the claim") };
         let answer = Ok(Reply::Data(Some(GUID.to_string().into()), zoolet_model::Stat::default()));
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ephemeral_is_deleted_only_if_it_is_still_the_same_one() {
+    fn ephemeral_is_deleted_only_if_owner_and_czxid_are_unchanged() {
         let stat = zoolet_model::Stat { ephemeral_owner: 5, czxid: 9, ..zoolet_model::Stat::default() };
         let deletes = |owner, czxid| {
             let owner = SessionId(owner);
@@ -466,7 +466,7 @@ mod tests {
     /// A lagging server does not show a create that is in flight or whose reply was lost. Without
     /// the write first, the znode would stay until the session ends.
     #[test]
-    fn whoever_has_not_seen_its_create_answered_settles_it_before_it_looks() {
+    fn errand_for_an_unanswered_create_begins_with_a_write() {
         let guid = Errand::find_and_delete_saying("/gate".into(), GUID);
         let owner = Errand::find_and_delete_owned("/n".into(), SessionId(5));
         let claim = Errand::find_and_delete_claim("/claims/a".into(), "/jobs/a".into(), GUID);
@@ -486,14 +486,14 @@ mod tests {
 
     /// Others may have created the znode again meanwhile.
     #[test]
-    fn a_deletion_that_the_server_could_not_do_looks_again_whose_it_is() {
+    fn failed_deletion_checks_the_owner_again_later() {
         let found = Sought::Owned { path: "/n".into(), owner: SessionId(5), czxid: Some(9) };
         let errand = Errand(Step::DeleteFound(found.clone(), "/n".into()));
         assert_eq!(errand.answered(&Err(ErrorCode::SystemError)), Left::Later(Errand(Step::Look(found))));
     }
 
     #[test]
-    fn a_server_that_cannot_now_is_asked_again_later() {
+    fn errand_is_retried_later_on_a_temporary_server_error() {
         let errand = Errand::delete("/locks/a".into());
         for code in [ErrorCode::SystemError, ErrorCode::NotReadOnly] {
             assert_eq!(errand.clone().answered(&Err(code)), Left::Later(errand.clone()));

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guid_is_found_in_the_names_of_both_kinds_of_libraries() {
+    fn guid_is_found_in_names_with_and_without_hyphens() {
         let (guid, other) = (Guid::from_random_bits(u128::MAX / 3), Guid::from_random_bits(u128::MAX / 5));
         for name in [format!("_c_{guid}-lock-0000000001"), format!("{}__lock__0000000001", guid.hex())] {
             assert!(guid.is_in(&name) && !other.is_in(&name), "{name}");
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guid_is_written_as_uuids_of_version_4_are() {
+    fn guid_has_the_format_of_a_version_4_uuid() {
         let guid = Guid::from_random_bits(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
         assert_eq!(format!("{guid}"), "01234567-89ab-4def-8123-456789abcdef");
         assert_eq!(format!("{}", guid.hex()), "0123456789ab4def8123456789abcdef");

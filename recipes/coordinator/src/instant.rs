@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_remains_of_an_instant_that_has_passed() {
+    fn remaining_time_of_a_past_instant_is_zero() {
         let (early, late) = (Instant::at(Duration::from_secs(2)), Instant::at(Duration::from_secs(5)));
         assert_eq!((late.remaining(early), early.remaining(late)), (Duration::from_secs(3), Duration::ZERO));
         assert_eq!((late - early, early - late), (Duration::from_secs(3), Duration::ZERO));

@@ -137,7 +137,7 @@ mod tests {
     use zoolet_model::Error as SessionError;
 
     #[test]
-    fn what_was_not_sent_is_doubtful_and_what_may_have_been_done_is_not_lost() {
+    fn unsent_request_is_doubtful_and_other_session_errors_are_kept() {
         assert_eq!(not_sent_or(SessionError::Suspended), Error::Doubtful);
         for error in [SessionError::ConnectionLoss, SessionError::Closed] {
             assert_eq!(not_sent_or(error), Error::Session(error));

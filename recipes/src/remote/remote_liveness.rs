@@ -78,7 +78,7 @@ mod tests {
     const SAFE: Duration = ms(3996);
 
     #[test]
-    fn a_sign_counts_once_something_later_came_back_through_the_leader() {
+    fn sign_of_life_counts_once_a_request_1_s_later_is_answered() {
         let mut life = Life::new(ms(4000), None, None);
         life.answered(ms(100), ms(150));
         assert_eq!(life.safe_until(), Duration::ZERO);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn many_signs_take_no_more_room_than_few() {
+    fn number_of_stored_signs_of_life_is_bounded() {
         let mut life = Life::new(ms(4000), Some(ms(1)), None);
         assert_eq!(life.safe_until(), ms(1) + SAFE);
         (0..100_000).for_each(|at| life.answered(ms(at), ms(at + 1)));

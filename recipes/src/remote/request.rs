@@ -337,14 +337,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_multi_says_of_each_operation_what_a_server_says() {
+    fn failed_multi_gives_each_operation_the_servers_code() {
         let codes: Vec<_> = failed(3, 1, ErrorCode::BadVersion);
         let expected = [None, Some(ErrorCode::BadVersion), Some(ErrorCode::RuntimeInconsistency)];
         assert_eq!(codes, expected.map(OpResult::Failed));
     }
 
     #[test]
-    fn codes_without_a_name_in_the_client_keep_theirs() {
+    fn error_codes_unknown_to_the_client_library_are_kept() {
         assert_eq!(error(zk::Error::UnexpectedErrorCode(-1)), Error::Refused(ErrorCode::SystemError));
         assert_eq!(error(zk::Error::UnexpectedErrorCode(-2)), Error::Refused(ErrorCode::RuntimeInconsistency));
         assert_eq!(error(zk::Error::ConnectionLoss), Error::ConnectionLoss);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn permissions_are_the_bits_that_were_asked_for() {
+    fn permissions_convert_bit_by_bit() {
         assert_eq!(permission(Perms::ALL), Ok(zk::Permission::ALL));
         let two = permission(Perms::READ.union(Perms::ADMIN));
         assert_eq!(two, Ok(zk::Permission::READ | zk::Permission::ADMIN));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_close_the_connection_is_not_sent() {
+    fn request_too_large_for_a_server_is_recognized() {
         let set = |bytes: usize| {
             Request::Write(WriteOp::SetData { path: "/a".into(), data: Some(vec![0; bytes].into()), version: -1 })
         };

@@ -4,10 +4,10 @@
 //! - 2, lost replies: in `commands`, two clients close and open. The first test here judges the
 //!   tree, not the returned values.
 //! - 4, 8 and 12, reconnects, staleness, missed events:
-//!   [`nobody_passes_a_barrier_that_was_never_open_while_it_waited`] has cuts, expiries and lagging
+//!   [`barrier_is_passed_only_if_it_was_open_during_the_wait`] has cuts, expiries and lagging
 //!   servers.
 //! - 5, attempts given up: that test drops waits.
-//! - 6, herd: all are to go on. [`opening_wakes_all_who_wait_once`] counts events.
+//! - 6, herd: all are to go on. [`opening_a_barrier_wakes_each_waiter_once`] counts events.
 //! - 1, 3, 7, 9 to 11 and 13: nothing is held, and the znode is persistent.
 
 use crate::apart::{all_finished, finish, finished, heard, persist, up_to, within};
@@ -91,12 +91,12 @@ fn judge(ran: &Ran<Noted>) -> Result<(), String> {
 }
 
 #[test]
-fn nobody_passes_a_barrier_that_was_never_open_while_it_waited() {
+fn barrier_is_passed_only_if_it_was_open_during_the_wait() {
     drawn(60, WAITING + 1, live, judge);
 }
 
 #[test]
-fn opening_wakes_all_who_wait_once() {
+fn opening_a_barrier_wakes_each_waiter_once() {
     let live = |context: ClientContext<Noted>| async move {
         let barrier = barrier(&context);
         if context.number == WAITING {

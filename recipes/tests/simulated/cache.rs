@@ -2,7 +2,7 @@
 //!
 //! Hazards, numbered as in `main.rs`:
 //! - 4, 8 and 12, sessions, staleness, missed and doubled events:
-//!   [`caches_are_as_the_tree_in_the_end`] has cuts, expiries and lagging servers. Each reconnect
+//!   [`caches_equal_the_tree_in_the_end`] has cuts, expiries and lagging servers. Each reconnect
 //!   is reported as a gap, and nothing older follows what is newer.
 //! - 5, attempts given up: that test drops `next` at any moment.
 //! - 1 to 3, 6, 7, 9 to 11 and 13: caches write nothing.
@@ -181,12 +181,12 @@ pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
 }
 
 #[test]
-fn caches_are_as_the_tree_in_the_end() {
+fn caches_equal_the_tree_in_the_end() {
     drawn(50, CLIENTS, live, judge);
 }
 
 #[test]
-fn a_gap_is_told_where_changes_may_have_been_missed() {
+fn children_cache_reports_one_gap_after_a_broken_connection() {
     let live = |context: ClientContext<Noted>| async move {
         let mut cache = ChildrenCache::new(context.session.clone(), &PATH).await.unwrap();
         let writer = context.clone();
@@ -218,7 +218,7 @@ fn a_gap_is_told_where_changes_may_have_been_missed() {
 /// Regression: a daemon that began with a kept value could not read it before the ensemble was
 /// there.
 #[test]
-fn without_an_ensemble_the_value_is_the_one_that_was_handed_in() {
+fn configuration_keeps_its_initial_value_without_an_ensemble() {
     let scenario = |seed| Scenario {
         fates: vec![(3_000_000, Fate::Cut(10_000_000))],
         homes: vec![None],
@@ -246,7 +246,7 @@ fn without_an_ensemble_the_value_is_the_one_that_was_handed_in() {
 /// Regression: a change that was undone while the client was disconnected was not reported, not
 /// even as a gap.
 #[test]
-fn a_node_cache_says_where_it_may_have_missed_something() {
+fn node_cache_reports_a_gap_after_a_disconnect() {
     let scenario = |seed| Scenario {
         fates: vec![(5_000_000, Fate::Cut(10_000_000))],
         homes: vec![None],
@@ -268,7 +268,7 @@ fn a_node_cache_says_where_it_may_have_missed_something() {
 /// Regression: the cache answered each change of the parent's data with a list and a read of every
 /// child.
 #[test]
-fn what_is_not_followed_is_not_read() {
+fn children_cache_ignores_data_changes_of_the_parent() {
     let live = |context: ClientContext<Noted>| async move {
         context.session.create(&PATH, None).await.unwrap();
         for number in 0..CHILDREN {

@@ -80,7 +80,7 @@ fn judge_of(ran: &Ran<Noted>, path: &str) -> Result<(), String> {
 }
 
 #[test]
-fn a_barrier_that_somebody_else_closes_is_not_opened_twice_by_one_call() {
+fn barrier_call_takes_effect_at_most_once_beside_other_clients() {
     let live = |context: ClientContext<Noted>| async move {
         let barrier: Barrier<Session> = Barrier::new(context.session.clone(), &PATH);
         for _ in 0..CALLS {
@@ -96,7 +96,7 @@ fn a_barrier_that_somebody_else_closes_is_not_opened_twice_by_one_call() {
 }
 
 #[test]
-fn a_signal_that_somebody_else_gives_is_not_taken_back_by_a_call_of_before() {
+fn event_handle_call_takes_effect_at_most_once_beside_other_clients() {
     let live = |context: ClientContext<Noted>| async move {
         let handle: EventHandle<Session> = EventHandle::new(context.session.clone(), &PATH, Reset::Manual);
         for _ in 0..CALLS {
@@ -112,7 +112,7 @@ fn a_signal_that_somebody_else_gives_is_not_taken_back_by_a_call_of_before() {
 }
 
 #[test]
-fn a_size_that_somebody_else_sets_is_not_overwritten_by_a_call_of_before() {
+fn semaphore_resize_takes_effect_at_most_once_beside_other_clients() {
     let live = |context: ClientContext<Noted>| async move {
         // Creating the znode is a change too, so the calls must find it.
         drop(context.session.create(&PATH, None).await);
@@ -126,7 +126,7 @@ fn a_size_that_somebody_else_sets_is_not_overwritten_by_a_call_of_before() {
 }
 
 #[test]
-fn a_permit_that_was_given_again_is_not_given_back_by_a_call_of_before() {
+fn restart_permit_call_takes_effect_at_most_once() {
     let live = |context: ClientContext<Noted>| async move {
         let gate: RollingRestart<Session> = RollingRestart::new(context.session.clone(), &PATH, 1).unwrap();
         for _ in 0..CALLS {

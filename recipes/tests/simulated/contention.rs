@@ -115,7 +115,7 @@ pub(crate) async fn cycle(context: ClientContext<Noted>) -> Next {
 }
 
 #[test]
-fn what_was_broken_writes_nothing_more_and_is_written_down() {
+fn broken_grant_writes_no_more_and_is_audited() {
     drawn_of(40, |seed| some_stay_away(seed, OPERATOR + 1), cycle, judge_drawn);
 }
 
@@ -186,7 +186,7 @@ pub(crate) fn of_short_sessions(seed: u64) -> Scenario {
 }
 
 #[test]
-fn a_safe_revocation_waits_until_no_instant_that_the_holder_was_told_of_lies_ahead() {
+fn safe_revocation_waits_out_the_safe_time_given_to_the_holder() {
     drawn_of(40, of_short_sessions, safely, judge_drawn);
 }
 
@@ -308,13 +308,13 @@ pub(crate) fn judge_unwatched(ran: &Ran<Noted>) -> Result<(), String> {
 
 /// The server refuses to register the watch again, so no event tells the holder of the withdrawal.
 #[test]
-fn a_holder_that_no_watch_tells_of_its_withdrawal_reads_no_later_instant() {
+fn withdrawn_holder_without_a_watch_gets_no_later_safe_time() {
     run_seeds_of(10, of_one_small_server, unwatched, judge_unwatched);
 }
 
 /// While the grant is not withdrawn, checks of its znode replace the watch.
 #[test]
-fn a_holder_whose_watch_is_refused_goes_on_to_read_later_instants() {
+fn holder_with_a_refused_watch_extends_its_safe_time_by_checks() {
     let body = async |context: ClientContext<Noted>| {
         if context.number == 0 {
             tell_often(&context).await;
@@ -345,7 +345,7 @@ fn a_holder_whose_watch_is_refused_goes_on_to_read_later_instants() {
 /// A server without room for a watch refuses the read that comes with it. So the holder reads its
 /// znode without a watch, to know the version that its checks need.
 #[test]
-fn a_holder_whose_server_never_had_room_for_its_watch_reads_later_instants() {
+fn holder_never_given_a_watch_extends_its_safe_time_by_checks() {
     let body = async |context: ClientContext<Noted>| {
         match context.number {
             0 => {
@@ -379,7 +379,7 @@ fn a_holder_whose_server_never_had_room_for_its_watch_reads_later_instants() {
 
 /// A watch and the session's pings keep the grant out of doubt.
 #[test]
-fn a_holder_that_nothing_hinders_reads_its_znode_once_and_writes_nothing() {
+fn undisturbed_holder_reads_its_znode_once_and_makes_no_checks() {
     let body = async |context: ClientContext<Noted>| {
         let grant = lock(&context).acquire().await.unwrap();
         let before = context.now();
@@ -404,7 +404,7 @@ async fn first_of(context: &ClientContext<Noted>, count: usize) -> Contender {
 }
 
 #[test]
-fn a_holder_is_asked_first_and_broken_when_it_does_not_listen() {
+fn revocation_asks_the_holder_first_and_breaks_a_silent_holder() {
     let body = async |context: ClientContext<Noted>| {
         let patience = Duration::from_secs(2);
         match context.number {
@@ -462,7 +462,7 @@ fn a_holder_is_asked_first_and_broken_when_it_does_not_listen() {
 /// overwrote a request. Readers waited for a reader, and the holder never learned that it was
 /// asked.
 #[test]
-fn a_writer_that_became_a_reader_stays_one_when_it_is_asked_and_is_asked_when_it_becomes_one() {
+fn downgrade_and_release_request_do_not_overwrite_each_other() {
     let body = async |context: ClientContext<Noted>| {
         let lock = ReadWriteLock::new(context.session.clone(), &Path::from_static(PARENT));
         match context.number {

@@ -1,7 +1,7 @@
 //! Tests of the counter.
 //!
 //! Hazards, numbered as in `main.rs`:
-//! - 2, reply lost after a create: [`every_addition_is_done_once_and_no_value_is_given_twice`]
+//! - 2, reply lost after a create: [`every_addition_is_done_once_and_values_are_unique`]
 //!   loses replies, cuts connections and kills servers.
 //! - 4, a new session after the last: lives after an expiry, in that test.
 //! - 5, attempts given up: that test drops one third of its plain additions. `Left` records
@@ -134,14 +134,14 @@ pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
 }
 
 #[test]
-fn every_addition_is_done_once_and_no_value_is_given_twice() {
+fn every_addition_is_done_once_and_values_are_unique() {
     drawn_of(50, |seed| some_stay_away(seed, 4), add, judge);
 }
 
 /// Regression: an addition that was dropped forgot the receipt of the one before. A transaction
 /// deletes that receipt, but this one was not done because other clients were faster.
 #[test]
-fn an_addition_that_is_dropped_leaves_neither_its_receipt_nor_the_one_before() {
+fn dropped_addition_leaves_no_receipt() {
     let drops = |context: ClientContext<Noted>| async move {
         let counter = Counter::new(context.session.clone(), &Path::from_static(PATH));
         for ms in 0..40 {
@@ -170,7 +170,7 @@ std::thread_local! {
 
 /// Regression: a lagging server still had the former value.
 #[test]
-fn what_somebody_else_has_set_before_is_not_denied() {
+fn compare_and_set_sees_the_value_set_before_by_another_client() {
     const ROUNDS: i64 = 30;
     let takes_turns = |context: ClientContext<Noted>| async move {
         let counter = Counter::new(context.session.clone(), &Path::from_static(PATH));

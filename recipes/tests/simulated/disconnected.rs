@@ -61,7 +61,7 @@ impl Tries {
 
 /// Regression: each call waited until the session was connected again.
 #[test]
-fn what_is_tried_without_a_connection_is_answered_at_once() {
+fn try_calls_without_a_connection_fail_at_once() {
     let body = async |context: ClientContext<String>| {
         let tries = Tries::new(&context.session);
         tries.semaphore.set_size(1).await.unwrap();

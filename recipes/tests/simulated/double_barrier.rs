@@ -1,11 +1,12 @@
 //! Tests of the double barrier.
 //!
 //! Hazards, numbered as in `main.rs`:
-//! - 2, reply lost after a create: [`meetings_begin_with_enough_and_do_not_mix`] loses replies; a
-//!   party counts once.
+//! - 2, reply lost after a create:
+//!   [`double_barrier_meetings_begin_with_enough_parties_and_never_mix`] loses replies; a party
+//!   counts once.
 //! - 3 and 4, sessions: that test has crashes and expiries, in meetings and before them.
 //! - 5, attempts given up: attempts to enter and to leave are dropped. `Left` records leftovers.
-//! - 6, herd: [`each_departure_wakes_one_and_the_last_all`].
+//! - 6, herd: [`each_departure_wakes_one_party_and_the_last_wakes_all`].
 //! - 8 and 12, staleness and missed events: lagging servers, and cuts while parties wait; all
 //!   finish.
 //! - 9, different numbers: [`parties_that_require_different_numbers_are_told`].
@@ -168,12 +169,12 @@ pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
 }
 
 #[test]
-fn meetings_begin_with_enough_and_do_not_mix() {
+fn double_barrier_meetings_begin_with_enough_parties_and_never_mix() {
     drawn(50, CLIENTS, live, judge);
 }
 
 #[test]
-fn each_departure_wakes_one_and_the_last_all() {
+fn each_departure_wakes_one_party_and_the_last_wakes_all() {
     const ALL: usize = 8;
     let live = |context: ClientContext<Noted>| async move {
         let barrier = DoubleBarrier::new(context.session.clone(), &PATH, ALL);
@@ -201,7 +202,7 @@ fn each_departure_wakes_one_and_the_last_all() {
 }
 
 #[test]
-fn a_number_after_which_there_is_none_is_malformed() {
+fn largest_meeting_number_is_refused_as_malformed() {
     let live = |context: ClientContext<Noted>| async move {
         context.session.create(&PATH, bytes::Bytes::from(u64::MAX.to_string())).await.unwrap();
         let entered = DoubleBarrier::new(context.session.clone(), &PATH, 1).enter().await;

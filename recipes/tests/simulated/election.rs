@@ -95,7 +95,7 @@ pub(crate) async fn cycle(context: ClientContext<Noted>) -> Next {
 }
 
 #[test]
-fn one_leads_and_everybody_sees_later_ones_only() {
+fn one_candidate_leads_and_observers_see_leaders_in_order() {
     drawn_of(50, |seed| some_stay_away(seed, 4), cycle, judge_drawn);
 }
 
@@ -105,7 +105,7 @@ pub(crate) async fn broken(context: ClientContext<Noted>) -> Next {
 }
 
 #[test]
-fn a_leader_that_was_broken_writes_nothing_more() {
+fn broken_leader_writes_no_more() {
     drawn(20, 5, broken, judge_drawn);
 }
 
@@ -133,13 +133,13 @@ pub(crate) fn wakes_one(ran: &Ran<Noted>) -> Result<(), String> {
 }
 
 #[test]
-fn a_leader_that_goes_wakes_one_candidate() {
+fn leaving_leader_wakes_one_candidate() {
     run_seeds_of(10, |seed| Scenario::peaceful(seed, CANDIDATES), once, wakes_one);
 }
 
 /// Candidates 1, 3, .. 11 leave while all wait. Each departure wakes only the candidate behind it.
 #[test]
-fn a_candidate_that_goes_wakes_one_other() {
+fn leaving_candidate_wakes_only_the_candidate_behind_it() {
     let body = async |context: ClientContext<Noted>| {
         if context.number.is_multiple_of(2) {
             return once(context).await;
@@ -166,7 +166,7 @@ fn a_candidate_that_goes_wakes_one_other() {
 }
 
 #[test]
-fn the_lowest_rank_leads_next_and_puts_nobody_out_of_office() {
+fn candidate_with_the_lowest_rank_leads_next_without_preemption() {
     let body = async |context: ClientContext<Noted>| {
         until(&context, 4.0 + context.number as f64).await;
         let leadership = election(&context).rank([2, 2, 1, 0][context.number]).campaign().await.unwrap();
@@ -186,7 +186,7 @@ fn the_lowest_rank_leads_next_and_puts_nobody_out_of_office() {
 }
 
 #[test]
-fn who_was_named_leads_next_and_then_the_others() {
+fn candidate_named_in_a_hand_over_leads_next() {
     let body = async |context: ClientContext<Noted>| {
         until(&context, 4.0 + context.number as f64).await;
         let election = election(&context);
@@ -216,7 +216,7 @@ fn who_was_named_leads_next_and_then_the_others() {
 /// ended. Without another candidate, observers saw the broken leader in office as long as its
 /// session lived.
 #[test]
-fn a_leader_that_is_broken_is_out_of_office_at_once_and_the_next_one_leads() {
+fn broken_leader_leaves_office_at_once_and_the_next_leads() {
     let body = async |context: ClientContext<Noted>| {
         let election = election(&context);
         match context.number {
@@ -272,7 +272,7 @@ fn a_leader_that_is_broken_is_out_of_office_at_once_and_the_next_one_leads() {
 /// place afterwards. The office then stayed as long as the candidate's session, and every observer
 /// saw it lead.
 #[test]
-fn a_candidate_that_is_broken_while_it_takes_office_is_not_seen_in_it() {
+fn candidate_broken_while_taking_office_is_not_seen_in_office() {
     let body = async |context: ClientContext<Noted>| {
         until(&context, 4.0).await;
         match context.number {
@@ -308,7 +308,7 @@ fn a_candidate_that_is_broken_while_it_takes_office_is_not_seen_in_it() {
 }
 
 #[test]
-fn a_leader_that_is_asked_resigns_and_the_next_one_leads() {
+fn leader_resigns_on_request_and_the_next_candidate_leads() {
     let body = async |context: ClientContext<Noted>| {
         match context.number {
             2 => {
@@ -338,7 +338,7 @@ fn a_leader_that_is_asked_resigns_and_the_next_one_leads() {
 /// Regression: observers were told of an office without a leader, or failed. The leader could no
 /// longer proclaim that it leads.
 #[test]
-fn what_is_no_office_is_not_taken_for_one_and_the_leader_puts_it_right() {
+fn foreign_office_znode_is_ignored_and_replaced_by_the_leader() {
     let body = async |context: ClientContext<Noted>| {
         let (election, c) = (election(&context), &context.session);
         let leadership = election.campaign().await.unwrap();

@@ -1,13 +1,13 @@
 //! Tests of the event handle.
 //!
 //! Hazards, numbered as in `main.rs`:
-//! - 2, reply lost after a create: [`one_goes_on_for_each_signal`]. Each deletion of a signal is
-//!   one waiter that went on.
+//! - 2, reply lost after a create: [`auto_reset_signal_releases_one_waiter`]. Each deletion of a
+//!   signal is one waiter that went on.
 //! - 4, a new session after the last: lives after an expiry, in both drawn tests.
 //! - 5, attempts given up: both drop waits and signals. `Left` records leftovers.
-//! - 6, herd: documented, and counted in [`each_signal_wakes_all_who_wait_and_one_takes_it`].
-//! - 8 and 12, staleness and missed events: [`nobody_goes_on_without_a_signal`] has lagging servers
-//!   and cuts.
+//! - 6, herd: documented, and counted in [`auto_reset_signal_wakes_all_waiters_and_releases_one`].
+//! - 8 and 12, staleness and missed events: [`waiter_goes_on_only_after_a_signal`] has lagging
+//!   servers and cuts.
 //! - 1, 3, 7, 9 to 11 and 13: nothing is held, and the znode is persistent.
 
 use crate::apart::{finish, finished, heard, left_behind, persist, up_to, within};
@@ -161,17 +161,17 @@ fn judge_auto(ran: &Ran<Noted>) -> Result<(), String> {
 }
 
 #[test]
-fn nobody_goes_on_without_a_signal() {
+fn waiter_goes_on_only_after_a_signal() {
     drawn(60, WAITING + 1, |context| live(context, Reset::Manual), judge);
 }
 
 #[test]
-fn one_goes_on_for_each_signal() {
+fn auto_reset_signal_releases_one_waiter() {
     drawn(60, WAITING + 2, |context| live(context, Reset::Auto), judge_auto);
 }
 
 #[test]
-fn each_signal_wakes_all_who_wait_and_one_takes_it() {
+fn auto_reset_signal_wakes_all_waiters_and_releases_one() {
     const SIGNALS: usize = 6;
     let live = |context: ClientContext<Noted>| async move {
         let handle = handle(&context, Reset::Auto);

@@ -54,14 +54,14 @@ pub(crate) async fn cycle(context: ClientContext<Noted>) -> Next {
 /// passage, so two clients were behind the gate. Also, the create of a dropped attempt took effect
 /// after the look that was to find it, so the gate stayed shut.
 #[test]
-fn nobody_passes_while_somebody_else_is_behind_the_gate_and_it_opens_again() {
+fn gate_admits_one_client_at_a_time_and_opens_again() {
     drawn_of(50, |seed| some_stay_away(seed, 4), cycle, judge_drawn);
 }
 
 /// Regression: after the owner's look and before its deletion, an operator deleted the znode and
 /// another client passed. The owner deleted the other client's znode.
 #[test]
-fn whoever_gives_up_a_passage_that_was_broken_ends_nobody_elses() {
+fn dropping_a_broken_passage_ends_no_other_clients_passage() {
     const OPERATOR: usize = 3;
     let body = async |context: ClientContext<Noted>| {
         until(&context, 4.0).await;
@@ -100,7 +100,7 @@ fn whoever_gives_up_a_passage_that_was_broken_ends_nobody_elses() {
 }
 
 #[test]
-fn a_release_wakes_all_who_wait_and_each_once() {
+fn gate_release_wakes_each_waiter_at_most_once() {
     const CLIENTS: usize = 12;
     let once = async |context: ClientContext<Noted>| {
         until(&context, 5.0).await;
@@ -130,7 +130,7 @@ fn a_release_wakes_all_who_wait_and_each_once() {
 
 /// A check of the znode alone would accept the znode of the next passage.
 #[test]
-fn whoever_was_put_out_writes_nothing_more_also_when_somebody_else_has_passed() {
+fn broken_passage_writes_no_more_even_during_the_next_passage() {
     let body = async |context: ClientContext<Noted>| {
         until(&context, 4.0 + context.number as f64).await;
         if context.number == 2 {

@@ -88,7 +88,7 @@ async fn cycle(context: ClientContext<Noted>) -> Next {
 }
 
 #[test]
-fn who_acts_as_long_as_it_holds_never_acts_beside_the_next() {
+fn holder_acting_only_while_held_never_overlaps_the_next() {
     drawn_of(40, |seed| some_stay_away(seed, 3), cycle, judge_drawn);
 }
 
@@ -109,7 +109,7 @@ fn doubtful(seed: u64) -> Scenario {
 }
 
 #[test]
-fn who_stands_still_or_is_cut_off_knows_when_somebody_else_may_have_it() {
+fn paused_or_disconnected_holder_knows_when_its_grant_may_be_lost() {
     let told = AtomicU64::new(0);
     let statistics = run_seeds_of(40, doubtful, cycle, |ran| {
         told.fetch_add(put_to_the_test(ran)? as u64, Relaxed);

@@ -1,10 +1,10 @@
 //! Tests of the latch.
 //!
 //! Hazards, numbered as in `main.rs`:
-//! - 2, reply lost after a create: [`every_count_counts_once_and_nobody_goes_on_before_the_last`].
+//! - 2, reply lost after a create: [`every_count_down_counts_once_and_waiters_go_on_at_zero`].
 //! - 4, a new session after the last: in that test, lives after an expiry count and wait anew.
 //! - 5, attempts given up: that test drops counts. `Left` records leftovers.
-//! - 6, herd: documented, and counted in [`each_count_wakes_whoever_waits_once`].
+//! - 6, herd: documented, and counted in [`each_count_down_wakes_each_waiter_once`].
 //! - 8 and 12, missed and doubled events: cuts and reconnects while clients wait, in the drawn
 //!   test.
 //! - 1, 3, 7, 9 to 11 and 13: nothing is held. The initial count is in the tree, and a client with
@@ -161,12 +161,12 @@ pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
 }
 
 #[test]
-fn every_count_counts_once_and_nobody_goes_on_before_the_last() {
+fn every_count_down_counts_once_and_waiters_go_on_at_zero() {
     drawn_of(50, |seed| some_stay_away(seed, 4), count, judge);
 }
 
 #[test]
-fn each_count_wakes_whoever_waits_once() {
+fn each_count_down_wakes_each_waiter_once() {
     const WAITING: usize = 5;
     let live = |context: ClientContext<Noted>| async move {
         let latch = latch(&context);

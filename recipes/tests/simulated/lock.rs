@@ -43,7 +43,7 @@ pub(crate) async fn cycle(context: ClientContext<Noted>) -> Next {
 }
 
 #[test]
-fn nobody_holds_a_lock_that_somebody_else_has_and_nothing_stays_behind() {
+fn lock_has_one_holder_at_a_time_and_leaves_no_znode() {
     drawn_of(50, |seed| some_stay_away(seed, 4), cycle, judge_drawn);
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn wakes_one(ran: &Ran<Noted>) -> Result<(), String> {
 }
 
 #[test]
-fn a_release_wakes_one_who_waits() {
+fn lock_release_wakes_one_waiter() {
     run_seeds_of(10, |seed| Scenario::peaceful(seed, CLIENTS), once, wakes_one);
 }
 
@@ -114,7 +114,7 @@ async fn begin_anew(context: &ClientContext<Noted>) -> Option<Vec<Text>> {
 /// Regression: the participant mistook a stranger's place with the same number for its own, and was
 /// granted the lock at the stranger's turn.
 #[test]
-fn a_place_with_the_number_of_the_own_one_is_not_the_own_one() {
+fn foreign_place_with_the_own_number_is_not_taken_as_own() {
     let body = async |context: ClientContext<Noted>| {
         match context.number {
             0 => {
@@ -201,6 +201,6 @@ pub(crate) fn judge_razed(ran: &Ran<Noted>) -> Result<(), String> {
 }
 
 #[test]
-fn nobody_is_granted_a_lock_by_a_line_in_which_it_does_not_stand() {
+fn lock_is_granted_only_through_a_place_in_the_current_line() {
     drawn_of(30, |seed| some_stay_away(seed, RAZES + 1), razed, judge_razed);
 }

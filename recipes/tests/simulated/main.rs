@@ -11,17 +11,16 @@
 //!
 //! 1. Believing in a grant is not having it. `holding` acts only as long as no other client may
 //!    hold the grant. Every drawn test of `exclusion::judge` requires fenced writes in token order.
-//!    See also `contention::what_was_broken_writes_nothing_more_and_is_written_down`.
+//!    See also `contention::broken_grant_writes_no_more_and_is_audited`.
 //! 2. A znode is created and the reply is lost. In every drawn test, a client that does not find
 //!    its own place again never finishes, or leaves the place behind. Rules `OwnNotSought`,
 //!    `GuidReused`.
 //! 3. A znode of a former session is mistaken for the client's own. `repeating` reuses the GUIDs of
 //!    a former life. Rule `OwnerUnchecked`.
-//! 4. A client is wrong about the state of its session. See the drawn tests with expiry, and:
-//!     - `holding::who_stands_still_or_is_cut_off_knows_when_somebody_else_may_have_it`;
-//!     - `contention::a_holder_is_asked_first_and_broken_when_it_does_not_listen` (the client's own
-//!       znode vanishes);
-//!     - `election::a_leader_that_is_broken_is_out_of_office_at_once_and_the_next_one_leads`.
+//! 4. A client is wrong about the state of its session. See the drawn tests with expiry, and: -
+//!    `holding::paused_or_disconnected_holder_knows_when_its_grant_may_be_lost`; -
+//!    `contention::revocation_asks_the_holder_first_and_breaks_a_silent_holder` (the client's own
+//!    znode vanishes); - `election::broken_leader_leaves_office_at_once_and_the_next_leads`.
 //! 5. An attempt that is given up leaves something behind. `note_leaks` checks at the end of every
 //!    drawn test. Rule `CancelLeavesPlace`.
 //! 6. Herds. `lock`, `read_write_lock`, `election` and `semaphore` count wake-ups and lists; `gate`
@@ -30,7 +29,7 @@
 //! 8. Stale reads. Locks and elections read after a write of their own session. Observers in
 //!    `election` see later terms only.
 //! 9. Participants disagree about a size:
-//!    `semaphore::a_size_that_grows_lets_in_who_waits_and_one_that_shrinks_nobody_new`.
+//!    `semaphore::growing_a_semaphore_admits_waiters_and_shrinking_blocks_them`.
 //! 10. Clients measure time. Their clocks drift in every run, and no participant's turn depends on
 //!     them.
 //! 11. Many sessions expire at once. Drawn faults stop leaders, and a new leader gives every

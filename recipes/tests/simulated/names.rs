@@ -1,7 +1,7 @@
 //! Tests of names.
 //!
 //! Hazards, numbered as in `main.rs`:
-//! - 2, reply lost after a create: [`a_name_is_given_to_one_who_keeps_it`] loses replies.
+//! - 2, reply lost after a create: [`name_belongs_to_one_session_until_given_up`] loses replies.
 //! - 3, a znode of the former session: a client does not own another session's name. That test has
 //!   crashes.
 //! - 4, sessions: a registration ends with its session, in that test.
@@ -123,14 +123,14 @@ pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
 }
 
 #[test]
-fn a_name_is_given_to_one_who_keeps_it() {
+fn name_belongs_to_one_session_until_given_up() {
     drawn_of(50, |seed| some_stay_away(seed, 3), live, judge);
 }
 
 /// Regression: the errand of a dropped claim looked for any name of its session, and deleted the
 /// name of another registration.
 #[test]
-fn a_claim_that_is_given_up_leaves_the_name_to_another_one_of_its_session() {
+fn dropped_name_claim_spares_another_claim_of_its_session() {
     let live = |context: ClientContext<Noted>| async move {
         let names = Names::new(context.session.clone(), &Path::from_static("/services"));
         let session = Coordinator::session(&context.session);

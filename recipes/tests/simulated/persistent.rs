@@ -1,13 +1,13 @@
 //! Tests of persistent znodes and groups.
 //!
 //! Hazards, numbered as in `main.rs`:
-//! - 2, reply lost after a create: [`members_come_again_and_nobody_deletes_what_is_not_his`] loses
+//! - 2, reply lost after a create: [`members_rejoin_and_delete_only_their_own_znodes`] loses
 //!   replies.
 //! - 3, a znode of the former session: in that test, members come back while their former znode
 //!   stands.
 //! - 4, the client's own znode vanishes unnoticed; sessions: another client deletes members there.
 //! - 5, attempts given up: `keep` is dropped at any moment. `Left` records leftovers. See also
-//!   [`a_znode_that_is_made_again_when_it_is_dropped_goes_too`].
+//!   [`znode_being_recreated_during_a_drop_is_deleted_too`].
 //! - 8 and 12, staleness and missed events: cuts and lagging servers, in the first test.
 //! - 1, 6, 7, 9 to 11 and 13: nothing is held or queued, and each member waits for its own znode
 //!   only.
@@ -124,14 +124,14 @@ pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
 }
 
 #[test]
-fn members_come_again_and_nobody_deletes_what_is_not_his() {
+fn members_rejoin_and_delete_only_their_own_znodes() {
     drawn(50, CLIENTS, live, judge);
 }
 
 /// Regression: the member knew the zxid of its former znode, and left behind the one that it was
 /// about to create.
 #[test]
-fn a_znode_that_is_made_again_when_it_is_dropped_goes_too() {
+fn znode_being_recreated_during_a_drop_is_deleted_too() {
     let live = |context: ClientContext<Noted>| async move {
         let group = Group::new(context.session.clone(), &PATH);
 
@@ -153,7 +153,7 @@ fn a_znode_that_is_made_again_when_it_is_dropped_goes_too() {
 /// Regression: the later member had adopted the earlier member's znode, and lost it when the
 /// earlier member was dropped.
 #[test]
-fn a_member_that_is_replaced_takes_nothing_of_the_later_one_with_it() {
+fn dropping_a_replaced_member_spares_its_successors_znode() {
     let live = |context: ClientContext<Noted>| async move {
         let group = Group::new(context.session.clone(), &PATH);
         for round in 0..10 {
@@ -185,7 +185,7 @@ fn a_member_that_is_replaced_takes_nothing_of_the_later_one_with_it() {
 /// A replaced member waits until the later one is gone, and then comes back. If both kept the
 /// znode, they would replace each other forever.
 #[test]
-fn a_member_that_was_replaced_comes_back_when_the_later_one_has_gone() {
+fn replaced_member_rejoins_once_its_successor_is_gone() {
     let live = |context: ClientContext<Noted>| async move {
         let group = Group::new(context.session.clone(), &PATH);
         let mut before = group.member("thermometer", "before").unwrap();

@@ -62,7 +62,7 @@ fn participants_with_different_preferences_never_hold_the_lock_at_once() {
 
 /// The later participant is refused, and the holder keeps the lock.
 #[test]
-fn a_participant_with_another_preference_than_an_earlier_one_is_refused() {
+fn participant_with_a_different_preference_is_refused() {
     let pairs = [
         (Preference::Fair, Preference::Readers),
         (Preference::Writers, Preference::Fair),
@@ -97,12 +97,12 @@ fn a_participant_with_another_preference_than_an_earlier_one_is_refused() {
 }
 
 #[test]
-fn where_readers_overtake_writers_nobody_holds_what_somebody_who_minds_has() {
+fn preferred_readers_and_writers_never_hold_the_lock_together() {
     drawn_of(30, |seed| some_stay_away(seed, 5), |context| cycle(context, Preference::Readers), judge_drawn);
 }
 
 #[test]
-fn where_writers_overtake_readers_nobody_holds_what_somebody_who_minds_has() {
+fn preferred_writers_and_readers_never_hold_the_lock_together() {
     drawn_of(30, |seed| some_stay_away(seed, 5), |context| cycle(context, Preference::Writers), judge_drawn);
 }
 
@@ -112,7 +112,7 @@ pub(crate) async fn broken(context: ClientContext<Noted>, preference: Preference
 }
 
 #[test]
-fn who_was_broken_writes_nothing_more_where_one_kind_goes_first() {
+fn broken_holder_of_a_lock_with_preference_writes_no_more() {
     drawn(20, 5, |context| broken(context, Preference::Readers), judge_drawn);
     drawn(20, 5, |context| broken(context, Preference::Writers), judge_drawn);
 }
@@ -151,7 +151,7 @@ fn overtakes(preference: Preference, order_wanted: &[usize]) {
 }
 
 #[test]
-fn one_of_the_kind_that_goes_first_overtakes_one_of_the_other_that_waits() {
+fn preferred_kind_overtakes_waiters_of_the_other_kind() {
     overtakes(Preference::Readers, &[0, 2, 1]);
     overtakes(Preference::Writers, &[0, 2, 1]);
     overtakes(Preference::Fair, &[0, 1, 2]);
@@ -160,7 +160,7 @@ fn one_of_the_kind_that_goes_first_overtakes_one_of_the_other_that_waits() {
 /// Regression: audit lines displaced the holder's line, and the next reader took the lock that a
 /// writer held.
 #[test]
-fn whoever_holds_stays_written_down_however_many_are_broken() {
+fn many_broken_waiters_do_not_displace_the_listed_holder() {
     const BREAKS: usize = 10;
     let body = async |context: ClientContext<Noted>| {
         let lock = ReadWriteLock::new(context.session.clone(), &Path::from_static(PARENT)).prefer(Preference::Readers);

@@ -10,10 +10,10 @@
 //!   finish.
 //! - 5, attempts given up: dropped takes and claims. `Left` records leftovers, and no item stays
 //!   claimed.
-//! - 6, herd: documented, and counted in `an_item_wakes_whoever_waits_and_one_gets_it`.
+//! - 6, herd: documented, and counted in `item_wakes_waiting_consumers_and_goes_to_one_of_them`.
 //! - 7, lost items, no bound, stale lists of priorities: claims, and in `queue_order`
-//!   `a_queue_takes_no_more_than_its_bound_and_as_many_as_put_at_once` and
-//!   `an_urgent_item_comes_before_those_that_were_listed`.
+//!   `queue_exceeds_its_bound_by_at_most_the_concurrent_puts` and
+//!   `urgent_item_overtakes_items_listed_before_its_put`.
 //! - 8 to 11 and 13: nothing depends on a clock, a cache, or a size on which participants may
 //!   disagree.
 
@@ -444,32 +444,32 @@ fn runs(how: How, lifetime: Lifetime, is_prioritized: bool) {
 }
 
 #[test]
-fn what_is_more_urgent_is_taken_or_claimed_by_one_and_never_lost() {
+fn priority_items_are_delivered_once_by_urgency_and_never_lost() {
     runs(How::Either, Lifetime::Persistent, true);
 }
 
 #[test]
-fn what_is_taken_is_taken_by_one_and_nothing_else_is_lost() {
+fn taken_item_goes_to_one_consumer_and_no_other_item_is_lost() {
     runs(How::Take, Lifetime::Persistent, false);
 }
 
 #[test]
-fn what_is_taken_of_producers_that_may_die_is_taken_by_one() {
+fn taken_item_of_a_mortal_producer_goes_to_one_consumer() {
     runs(How::Take, Lifetime::Producer, false);
 }
 
 #[test]
-fn what_is_claimed_is_done_once_and_never_lost() {
+fn claimed_item_is_done_once_and_never_lost() {
     runs(How::Claim, Lifetime::Persistent, false);
 }
 
 #[test]
-fn what_is_claimed_of_producers_that_may_die_is_done_once() {
+fn claimed_item_of_a_mortal_producer_is_done_once() {
     runs(How::Claim, Lifetime::Producer, false);
 }
 
 #[test]
-fn nobody_takes_what_somebody_works_on() {
+fn claimed_item_is_not_taken_by_another_consumer() {
     runs(How::Either, Lifetime::Persistent, false);
 }
 
@@ -485,7 +485,7 @@ async fn first_in_tree(context: &ClientContext<Noted>) -> String {
 /// Regression: an attempt took the name off the list before the server answered. A dropped attempt
 /// lost the name, and the next attempt got the item behind it.
 #[test]
-fn an_attempt_that_is_dropped_at_any_poll_leaves_its_item_in_the_order() {
+fn claim_or_take_dropped_at_any_poll_keeps_the_item_order() {
     let live = |context: ClientContext<Noted>| async move {
         let queue = queue(&context, Lifetime::Persistent);
         let text = |item: &bytes::Bytes| String::from_utf8(item.to_vec()).unwrap();
@@ -627,6 +627,6 @@ fn is_item(change: &Changed) -> bool {
 }
 
 #[test]
-fn the_one_consumer_comes_to_the_first_item_whatever_attempts_are_dropped() {
+fn single_consumer_reaches_the_first_item_despite_dropped_attempts() {
     drawn(30, 2, cut, judge_cut);
 }

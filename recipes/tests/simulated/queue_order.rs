@@ -12,7 +12,7 @@ use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 /// Regression: after the owner's look and before its deletion, an operator broke the claim and
 /// another consumer claimed the item. The owner deleted the other consumer's claim.
 #[test]
-fn whoever_gives_up_a_claim_that_was_broken_ends_nobody_elses() {
+fn dropping_a_broken_claim_ends_no_other_consumers_claim() {
     let live = |context: ClientContext<Noted>| async move {
         let queue = queue(&context, Lifetime::Persistent);
         let claims = Path::from_static("/jobs-claims");
@@ -42,7 +42,7 @@ fn whoever_gives_up_a_claim_that_was_broken_ends_nobody_elses() {
 }
 
 #[test]
-fn a_queue_takes_no_more_than_its_bound_and_as_many_as_put_at_once() {
+fn queue_exceeds_its_bound_by_at_most_the_concurrent_puts() {
     const BOUND: u32 = 4;
     let live = |context: ClientContext<Noted>| async move {
         let queue = Queue::new(context.session.clone(), &PATH).unwrap().items_max(BOUND);
@@ -71,7 +71,7 @@ fn a_queue_takes_no_more_than_its_bound_and_as_many_as_put_at_once() {
 }
 
 #[test]
-fn items_come_in_the_order_in_which_they_were_put_in() {
+fn items_are_taken_in_the_order_of_their_puts() {
     let live = |context: ClientContext<Noted>| async move {
         let queue = queue(&context, Lifetime::Persistent);
         for number in 0..20 {
@@ -96,7 +96,7 @@ fn items_come_in_the_order_in_which_they_were_put_in() {
 
 /// Regression: the consumer continued with its list, which did not have the urgent item.
 #[test]
-fn an_urgent_item_comes_before_those_that_were_listed() {
+fn urgent_item_overtakes_items_listed_before_its_put() {
     let live = |context: ClientContext<Noted>| async move {
         let queue = PriorityQueue::new(context.session.clone(), &PATH).unwrap();
         let took = |item: bytes::Bytes| context.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
@@ -128,7 +128,7 @@ fn an_urgent_item_comes_before_those_that_were_listed() {
 }
 
 #[test]
-fn an_item_wakes_whoever_waits_and_one_gets_it() {
+fn item_wakes_waiting_consumers_and_goes_to_one_of_them() {
     const WAITING: usize = 5;
     let live = |context: ClientContext<Noted>| async move {
         let queue = queue(&context, Lifetime::Persistent);
@@ -157,7 +157,7 @@ fn an_item_wakes_whoever_waits_and_one_gets_it() {
 }
 
 #[test]
-fn a_list_lasts_until_it_is_used_up() {
+fn queue_listing_is_used_until_it_is_exhausted() {
     const ITEMS: usize = 20;
     let live = |context: ClientContext<Noted>| async move {
         let queue = queue(&context, Lifetime::Persistent);

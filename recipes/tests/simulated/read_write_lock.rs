@@ -60,7 +60,7 @@ pub(crate) async fn hold_or_downgrade(
 }
 
 #[test]
-fn no_writer_writes_beside_anybody_else_and_nothing_stays_behind() {
+fn writer_holds_the_lock_alone_and_leaves_no_znode() {
     drawn_of(40, |seed| some_stay_away(seed, 4), cycle, judge_drawn);
 }
 
@@ -70,7 +70,7 @@ pub(crate) async fn broken(context: ClientContext<Noted>) -> Next {
 }
 
 #[test]
-fn who_was_broken_writes_nothing_more_where_some_read_and_some_write() {
+fn broken_holder_of_a_read_write_lock_writes_no_more() {
     drawn(20, 5, broken, judge_drawn);
 }
 
@@ -127,7 +127,7 @@ fn readers_go_on_together(ran: &Ran<Noted>) -> Result<(), String> {
 }
 
 #[test]
-fn readers_behind_a_writer_all_wake_once_and_writers_behind_them_one_by_one() {
+fn release_of_a_writer_wakes_all_readers_and_then_writers_singly() {
     let wakes = |ran: &Ran<Noted>| {
         readers_go_on_together(ran)?;
         each_woke(ran, 1 + READERS, 1, 2)?;
@@ -147,7 +147,7 @@ fn readers_behind_a_writer_all_wake_once_and_writers_behind_them_one_by_one() {
 }
 
 #[test]
-fn a_writer_that_becomes_a_reader_lets_the_readers_behind_it_in() {
+fn downgrade_admits_the_readers_behind_the_writer() {
     let wakes = |ran: &Ran<Noted>| {
         readers_go_on_together(ran)?;
         let is_early = |fact: &&zoolet_sim::ensemble::Fact<Noted>| fact.at_us < 10_900_000;
@@ -163,7 +163,7 @@ fn a_writer_that_becomes_a_reader_lets_the_readers_behind_it_in() {
 /// Regression: a writer with the description `downgraded` counted as a reader for later
 /// participants, which read beside it.
 #[test]
-fn a_writer_is_one_whatever_it_says_of_itself() {
+fn writer_described_as_downgraded_still_excludes_readers() {
     let body = async |context: ClientContext<Noted>| {
         until(&context, 4.0 + context.number as f64).await;
         if context.number == 0 {

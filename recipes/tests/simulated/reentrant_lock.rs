@@ -71,7 +71,7 @@ async fn cycle(context: ClientContext<Noted>) -> Next {
 }
 
 #[test]
-fn its_owner_gets_it_again_and_nobody_else_does() {
+fn reentrant_lock_is_granted_again_only_to_its_owner() {
     drawn_of(30, |seed| some_stay_away(seed, 3), cycle, judge_drawn);
 }
 
@@ -86,7 +86,7 @@ async fn break_holder(context: &ClientContext<Noted>) -> Next {
 
 /// Regression: the owner got the same dead grant again while any task kept it.
 #[test]
-fn what_was_broken_is_not_given_to_its_owner_again() {
+fn reentrant_lock_gives_a_new_grant_after_a_break() {
     let body = async |context: ClientContext<Noted>| {
         if context.number == 1 {
             return break_holder(&context).await;
@@ -113,7 +113,7 @@ fn what_was_broken_is_not_given_to_its_owner_again() {
 
 /// Regression: the owner got a broken grant again, because it had not learned of the break yet.
 #[test]
-fn a_grant_that_was_broken_unseen_is_not_given_again() {
+fn reentrant_lock_gives_a_new_grant_after_an_unnoticed_break() {
     let body = async |context: ClientContext<Noted>| {
         if context.number == 1 {
             return break_holder(&context).await;
@@ -138,7 +138,7 @@ fn a_grant_that_was_broken_unseen_is_not_given_again() {
 
 /// Regression: the owner got the grant again at once, even while it was in doubt.
 #[test]
-fn a_grant_in_doubt_is_given_again_only_once_it_is_known_to_stand() {
+fn doubtful_reentrant_grant_is_given_again_only_once_confirmed() {
     let body = async |context: ClientContext<Noted>| {
         until(&context, 4.0).await;
         let lock = Lock::new(context.session.clone(), &Path::from_static(PARENT)).reentrant();
@@ -217,6 +217,6 @@ pub(crate) fn judge_broken(ran: &Ran<Noted>) -> Result<(), String> {
 }
 
 #[test]
-fn what_its_owner_gets_again_stood_when_it_asked() {
+fn regained_reentrant_grant_was_valid_at_the_request() {
     drawn_of(30, |seed| some_stay_away(seed, BREAKS + 1), broken, judge_broken);
 }

@@ -36,7 +36,7 @@ fn each<W: Future<Output = ()>>(body: impl Fn(ClientContext<()>) -> W + Copy + S
 
 /// Regression: each attempt left an errand, which the session runs again after each reconnect.
 #[test]
-fn a_member_whose_group_cannot_be_made_leaves_no_errand() {
+fn member_of_a_refused_group_leaves_no_errand() {
     each(async |context| {
         let session = without_parent(&context.session);
         let group = Group::new(session.clone(), &Path::from_static(PARENT));
@@ -49,7 +49,7 @@ fn a_member_whose_group_cannot_be_made_leaves_no_errand() {
 }
 
 #[test]
-fn a_passage_whose_gate_cannot_be_made_leaves_no_errand() {
+fn passage_through_a_refused_gate_leaves_no_errand() {
     each(async |context| {
         let session = without_parent(&context.session);
         let gate = Gate::new(session.clone(), &CHILD);

@@ -45,6 +45,6 @@ pub(crate) fn scenario(seed: u64) -> Scenario {
 }
 
 #[test]
-fn a_place_of_a_former_life_is_not_taken_for_the_own_one_though_its_guid_is_the_same() {
+fn former_sessions_place_with_the_own_guid_is_not_taken_as_own() {
     run_seeds_of(40, scenario, cycle, judge_drawn);
 }

@@ -1,14 +1,14 @@
 //! Tests of the gate for rolling restarts.
 //!
 //! Hazards, numbered as in `main.rs`:
-//! - 2, reply lost after a create: [`no_more_than_so_many_are_down_and_all_come_through`] loses
+//! - 2, reply lost after a create: [`at_most_the_allowed_boxes_are_down_and_all_restart`] loses
 //!   replies.
 //! - 3 and 4, sessions: a permit outlives its session. In that test, clients crash with a permit.
 //! - 5, attempts given up: attempts are dropped and repeated in that test and in
-//!   [`a_permit_that_came_after_all_does_not_stand_in_its_own_way`]. `Left` records leftovers.
-//! - 6, herd: [`a_permit_that_comes_back_wakes_one`].
+//!   [`late_restart_permit_does_not_block_its_own_box`]. `Left` records leftovers.
+//! - 6, herd: [`returned_restart_permit_wakes_one_box`].
 //! - 8 and 12, staleness and missed events: lagging servers and cuts; all finish. See also
-//!   [`a_permit_that_was_given_back_elsewhere_is_not_kept`].
+//!   [`restart_permit_returned_by_another_process_is_given_anew`].
 //! - 9, sizes disagree: each box counts the permits that exist, so a box with a smaller limit waits
 //!   longer. Not drawn here.
 //! - 1, 7, 10, 11 and 13: neither the end of a session nor a clock ends a permit.
@@ -106,14 +106,14 @@ fn follow(down: &mut BTreeSet<String>, change: &zoolet_sim::oracle::Changed, at_
 }
 
 #[test]
-fn no_more_than_so_many_are_down_and_all_come_through() {
+fn at_most_the_allowed_boxes_are_down_and_all_restart() {
     drawn(50, CLIENTS, live, judge);
 }
 
 /// Regression: gw-1 stood in the line behind a box that waited for the late permit of gw-1 to come
 /// back.
 #[test]
-fn a_permit_that_came_after_all_does_not_stand_in_its_own_way() {
+fn late_restart_permit_does_not_block_its_own_box() {
     const LATE: &str = "/restarts/boxes/gw-1";
     const MODE: CreateMode = CreateMode::Valid { kind: CreateKind::Persistent, sequential: false };
     let live = |context: ClientContext<Noted>| async move {
@@ -151,7 +151,7 @@ fn a_permit_that_came_after_all_does_not_stand_in_its_own_way() {
 }
 
 #[test]
-fn a_permit_that_comes_back_wakes_one() {
+fn returned_restart_permit_wakes_one_box() {
     const ALL: usize = 8;
     let live = |context: ClientContext<Noted>| async move {
         let (gate, name) = (gate(&context, 1), format!("gw-{}", context.number));
@@ -179,7 +179,7 @@ std::thread_local! {
 
 /// Regression: a lagging server still showed the permit that a former process had returned.
 #[test]
-fn a_permit_that_was_given_back_elsewhere_is_not_kept() {
+fn restart_permit_returned_by_another_process_is_given_anew() {
     const ROUNDS: u64 = 30;
     let live = |context: ClientContext<Noted>| async move {
         let gate = gate(&context, 1);

@@ -92,7 +92,7 @@ pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
 }
 
 #[test]
-fn never_more_permits_are_out_than_there_are_and_nothing_stays_behind() {
+fn semaphore_never_exceeds_its_size_and_leaves_no_znode() {
     drawn_of(50, |seed| some_stay_away(seed, 5), cycle, judge);
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn judge_broken(ran: &Ran<Noted>) -> Result<(), String> {
 }
 
 #[test]
-fn a_permit_that_was_broken_writes_nothing_more() {
+fn broken_permit_writes_no_more() {
     drawn(20, 6, broken, judge_broken);
 }
 
@@ -137,7 +137,7 @@ async fn once(context: ClientContext<Noted>, size: u32) -> Next {
 /// Regression: a participant that had not waited left a watch on the permits behind, and woke for
 /// the next permit although it wanted none.
 #[test]
-fn a_permit_that_comes_back_wakes_one_who_waits() {
+fn returned_permit_wakes_one_waiter() {
     let wakes = |ran: &Ran<Noted>| {
         let order = crate::exclusion::order(ran);
         if order.len() != CLIENTS || !order.is_sorted() || most_out(ran) != 3 {
@@ -156,7 +156,7 @@ fn a_permit_that_comes_back_wakes_one_who_waits() {
 }
 
 #[test]
-fn a_size_that_grows_lets_in_who_waits_and_one_that_shrinks_nobody_new() {
+fn growing_a_semaphore_admits_waiters_and_shrinking_blocks_them() {
     let body = async |context: ClientContext<Noted>| {
         let semaphore = semaphore(&context);
         match context.number {
@@ -196,7 +196,7 @@ fn a_size_that_grows_lets_in_who_waits_and_one_that_shrinks_nobody_new() {
 /// Regression: an operator broke the place of the first waiter, so two participants waited for a
 /// permit at once. Each counted the other, and neither ever got the returned permit.
 #[test]
-fn who_waits_is_not_counted_by_who_waits_before_it() {
+fn permit_waiter_does_not_count_later_waiters() {
     let body = async |context: ClientContext<Noted>| {
         let semaphore = semaphore(&context);
         match context.number {
@@ -226,7 +226,7 @@ fn who_waits_is_not_counted_by_who_waits_before_it() {
 }
 
 #[test]
-fn whoever_does_not_wait_gets_a_free_permit_and_leaves_nothing_when_there_is_none() {
+fn failed_try_acquire_of_a_permit_leaves_no_znode() {
     let body = async |context: ClientContext<Noted>| {
         set_size(&context, SIZE).await.unwrap();
         let semaphore = semaphore(&context);

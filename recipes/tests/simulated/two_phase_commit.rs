@@ -326,23 +326,23 @@ fn runs(notification: Notification, is_patient: bool) {
 }
 
 #[test]
-fn all_sites_switch_or_none_when_the_coordinator_tells_them() {
+fn all_sites_switch_or_none_with_notification_by_coordinator() {
     runs(Notification::Coordinator, true);
 }
 
 #[test]
-fn all_sites_switch_or_none_when_everybody_looks() {
+fn all_sites_switch_or_none_when_sites_watch_the_votes() {
     runs(Notification::Everyone, true);
 }
 
 #[test]
-fn the_end_of_patience_is_a_decision_as_any_other() {
+fn all_sites_switch_or_none_with_a_coordinator_timeout() {
     runs(Notification::Coordinator, false);
 }
 
 /// The sites may decide to commit while the coordinator decides to abort.
 #[test]
-fn the_end_of_patience_comes_before_or_after_what_the_sites_decide() {
+fn all_sites_switch_or_none_with_a_timeout_and_deciding_sites() {
     runs(Notification::Everyone, false);
 }
 
@@ -431,12 +431,12 @@ pub(crate) fn judge_dismissed(ran: &Ran<Noted>) -> Result<(), String> {
 /// Regression: the site's log had its vote to commit, and the decision was deleted with the
 /// transaction. The site could never commit or abort.
 #[test]
-fn a_site_that_was_dismissed_learns_the_outcome_when_it_comes_back() {
+fn dismissed_site_learns_the_outcome_when_it_returns() {
     run_seeds_of(5, |seed| Scenario::peaceful(seed, 4), dismissed, judge_dismissed);
 }
 
 #[test]
-fn a_second_coordinator_finishes_a_finished_transaction_and_keeps_the_outcome() {
+fn second_coordinator_may_finish_again_and_keeps_the_outcome() {
     run_seeds_of(5, |seed| Scenario::peaceful(seed, 5), dismissed, judge_dismissed);
 }
 
@@ -454,7 +454,7 @@ fn a_dismissed_site_learns_the_outcome_although_replies_are_lost() {
 }
 
 #[test]
-fn who_asks_for_the_outcome_of_a_transaction_that_is_gone_is_told_so() {
+fn outcome_of_a_deleted_transaction_is_an_error() {
     for notification in [Notification::Coordinator, Notification::Everyone] {
         let live = |context: ClientContext<Noted>| async move {
             if context.number == 0 {
@@ -483,7 +483,7 @@ fn who_asks_for_the_outcome_of_a_transaction_that_is_gone_is_told_so() {
 /// Regression: the ensemble had the site's vote to commit, and then another process of the site
 /// logged a vote to abort. The log never got the vote that stands.
 #[test]
-fn a_vote_that_stands_is_in_the_log_of_whoever_is_told_of_it() {
+fn site_given_an_earlier_vote_writes_that_vote_to_its_log() {
     let live = |context: ClientContext<Noted>| async move {
         let (c, tx) = (context.session.clone(), path(0));
         if context.number == 0 {
@@ -517,7 +517,7 @@ fn log_says(context: &ClientContext<Noted>, vote: Vote) {
 /// Regression: any child counted as the transaction's, and a child with children was tried again
 /// forever.
 #[test]
-fn a_transaction_with_znodes_of_others_below_it_is_not_finished_and_says_so() {
+fn transaction_with_foreign_children_is_refused_as_not_empty() {
     let live = |context: ClientContext<Noted>| async move {
         let (c, tx) = (context.session.clone(), path(0));
         let transaction = Transaction::begin(c, &tx, "", &[]).await.unwrap();
@@ -542,7 +542,7 @@ fn a_transaction_with_znodes_of_others_below_it_is_not_finished_and_says_so() {
 
 /// Regression: any znode counted as a transaction without sites, which every client could finish.
 #[test]
-fn what_is_no_transaction_is_not_opened_and_what_cannot_be_a_site_is_refused() {
+fn foreign_znode_is_no_transaction_and_bad_site_names_are_refused() {
     let live = |context: ClientContext<Noted>| async move {
         let (c, theirs) = (|| context.session.clone(), Path::from_static("/theirs"));
         context.session.create(&theirs, Bytes::from_static(b"precious")).await.unwrap();
@@ -560,7 +560,7 @@ fn what_is_no_transaction_is_not_opened_and_what_cannot_be_a_site_is_refused() {
 /// The coordinator reads a vote only after an event about it. So its reads grow with the number of
 /// sites, and not with its square.
 #[test]
-fn each_vote_is_read_once_it_is_there_and_not_at_each_vote_of_another() {
+fn coordinator_reads_each_vote_a_bounded_number_of_times() {
     const MANY: usize = 12;
     let names = || (1..MANY).map(|number| format!("s{number}")).collect::<Vec<_>>();
     let live = move |context: ClientContext<Noted>| async move {

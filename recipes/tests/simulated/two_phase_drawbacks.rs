@@ -1,9 +1,9 @@
 //! Tests of the drawbacks that two-phase commit documents:
-//! - [`sites_are_blocked_while_nobody_decides`];
-//! - [`sites_that_look_themselves_need_no_coordinator`];
-//! - [`it_takes_the_time_of_the_slowest_site`];
-//! - [`some_have_switched_and_others_not_until_it_is_finished`];
-//! - [`a_site_that_breaks_its_promise_keeps_the_transaction_open_until_it_is_dismissed`].
+//! - [`sites_stay_blocked_while_their_coordinator_is_absent`];
+//! - [`sites_watching_the_votes_decide_without_a_coordinator`];
+//! - [`transaction_takes_the_time_of_its_slowest_site`];
+//! - [`sites_switch_at_different_times_before_the_finish`];
+//! - [`unacknowledged_commit_stays_open_until_its_site_is_dismissed`].
 
 use crate::two_phase_commit::{Log, Noted, SITES, Story, join, judge, path, stories};
 use std::rc::Rc;
@@ -50,7 +50,7 @@ fn times(ran: &Ran<Noted>) -> Result<(Vec<u64>, Vec<u64>), String> {
 const OPENED_US: u64 = 29_000_000;
 
 #[test]
-fn sites_are_blocked_while_nobody_decides() {
+fn sites_stay_blocked_while_their_coordinator_is_absent() {
     let blocked = |ran: &Ran<Noted>| {
         judge_one(ran)?;
         let (heard, voted) = times(ran)?;
@@ -62,7 +62,7 @@ fn sites_are_blocked_while_nobody_decides() {
 }
 
 #[test]
-fn sites_that_look_themselves_need_no_coordinator() {
+fn sites_watching_the_votes_decide_without_a_coordinator() {
     let go_on = |ran: &Ran<Noted>| {
         judge_one(ran)?;
         let (heard, voted) = times(ran)?;
@@ -74,7 +74,7 @@ fn sites_that_look_themselves_need_no_coordinator() {
 }
 
 #[test]
-fn it_takes_the_time_of_the_slowest_site() {
+fn transaction_takes_the_time_of_its_slowest_site() {
     let slow = |ran: &Ran<Noted>| {
         let (heard, voted) = times(ran)?;
         let last_us = voted.iter().max().copied().unwrap_or_default();
@@ -85,7 +85,7 @@ fn it_takes_the_time_of_the_slowest_site() {
 }
 
 #[test]
-fn some_have_switched_and_others_not_until_it_is_finished() {
+fn sites_switch_at_different_times_before_the_finish() {
     let half = |ran: &Ran<Noted>| {
         let story = &stories(ran)?[&0];
         let (first, last) = (story.done.values().min(), story.done.values().max());
@@ -109,7 +109,7 @@ fn judge_one(ran: &Ran<Noted>) -> Result<(), String> {
 /// Regression: it was not recorded that a site had joined, so the coordinator waited for it
 /// forever.
 #[test]
-fn a_site_that_goes_without_a_vote_aborts_and_one_that_is_out_of_service_is_dismissed() {
+fn site_leaving_without_a_vote_aborts_and_can_be_dismissed() {
     let live = |context: ClientContext<Noted>| async move {
         let (c, tx) = (context.session.clone(), path(0));
         if context.number == 0 {
@@ -176,7 +176,7 @@ async fn forsaken(context: ClientContext<Noted>, notification: Notification) -> 
 /// Regression: only the dead coordinator knew that site a had joined. All others waited forever for
 /// the vote of site a.
 #[test]
-fn a_site_that_has_joined_and_died_is_missed_by_who_was_not_there() {
+fn dead_joined_site_is_noticed_by_sites_or_a_later_coordinator() {
     for notification in [Notification::Coordinator, Notification::Everyone] {
         let aborted = |ran: &Ran<Noted>| {
             judge(ran)?;
@@ -212,7 +212,7 @@ async fn early(context: ClientContext<Noted>, notification: Notification) -> Nex
 }
 
 #[test]
-fn one_vote_to_abort_decides_before_the_others_vote() {
+fn single_abort_vote_decides_before_the_remaining_votes() {
     let at_once = |ran: &Ran<Noted>| {
         judge(ran)?;
         let story = &stories(ran)?[&0];
@@ -231,7 +231,7 @@ fn one_vote_to_abort_decides_before_the_others_vote() {
 }
 
 #[test]
-fn a_site_that_breaks_its_promise_keeps_the_transaction_open_until_it_is_dismissed() {
+fn unacknowledged_commit_stays_open_until_its_site_is_dismissed() {
     let live = |context: ClientContext<Noted>| async move {
         if context.number > 0 {
             let mut site = join(&context, Notification::default()).await;

@@ -92,7 +92,7 @@ fn finishing(context: &Desk, finishing: impl Fn(Session, Request) -> Answer + 's
 /// Regression: the multi that was sent again found the znodes of site a gone, and finish waited for
 /// site a to acknowledge.
 #[test]
-fn finish_whose_reply_is_lost_does_not_wait_for_sites_that_had_acknowledged() {
+fn finish_with_a_lost_reply_does_not_wait_for_acknowledged_sites() {
     each(async |context| {
         let lost = Cell::new(0);
         let loses_first = finishing(&context, move |session, request| {
@@ -113,7 +113,7 @@ fn finish_whose_reply_is_lost_does_not_wait_for_sites_that_had_acknowledged() {
 /// Regression: the first call deleted the znodes of site a, and the other coordinators waited for
 /// site a to acknowledge.
 #[test]
-fn a_coordinator_that_opened_before_the_end_finishes_and_forgets_at_once() {
+fn coordinators_that_opened_before_the_end_finish_and_forget_at_once() {
     each(async |context| {
         let (begun, b) = begin(&context, context.session.clone()).await;
         let (second, third) = (open(&context).await.unwrap(), open(&context).await.unwrap());
@@ -129,7 +129,7 @@ fn a_coordinator_that_opened_before_the_end_finishes_and_forgets_at_once() {
 /// Regression: site b saw no `finished`, and the coordinator did not see that b had acknowledged.
 /// Neither ended the transaction.
 #[test]
-fn a_site_that_acknowledges_between_the_list_of_finish_and_its_write_keeps_nothing() {
+fn acknowledgement_during_finish_still_ends_the_transaction() {
     each(async |context| {
         let clock = context.clone();
         let late = finishing(&context, move |session, request| {
@@ -152,7 +152,7 @@ fn a_site_that_acknowledges_between_the_list_of_finish_and_its_write_keeps_nothi
 
 /// The coordinator's process dies in the same interleaving, before it lists the znodes again.
 #[test]
-fn a_transaction_whose_coordinator_dies_before_its_second_list_is_ended_by_the_next_one() {
+fn next_coordinator_ends_a_half_finished_transaction() {
     each(async |context| {
         let clock = context.clone();
         let dies = finishing(&context, move |session, request| {
@@ -177,7 +177,7 @@ fn a_transaction_whose_coordinator_dies_before_its_second_list_is_ended_by_the_n
 
 /// Regression: after a late dismissal, site a counted as a site that may come back.
 #[test]
-fn a_late_dismissal_of_an_acknowledged_site_keeps_no_finished_transaction() {
+fn late_dismissal_of_an_acknowledged_site_keeps_no_transaction() {
     each(async |context| {
         let (begun, b) = begin(&context, context.session.clone()).await;
         let second = open(&context).await.unwrap();

@@ -236,7 +236,7 @@ fn scenario(seed: u64) -> Scenario {
 }
 
 #[test]
-fn what_comes_late_is_not_done_in_the_next_transaction_of_the_path() {
+fn late_requests_do_not_affect_the_next_transaction_at_the_path() {
     for notification in [Notification::Coordinator, Notification::Everyone] {
         run_seeds_of(30, scenario, |context| live(context, notification), judge);
     }

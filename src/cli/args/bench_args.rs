@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_arrives() {
+    fn every_option_of_bench_is_parsed() {
         let words = "--server a:1,[::1]:2 --op mix --connections 3 --outstanding 4 --size 5 --keys 6 --read-percent 7 \
                      --distribution zipf --requests 8 --warmup 9ms --rate 10 --session-timeout 11s --path /a/b --keep \
                      --json --progress --seed 12";
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_usage_names_the_option_the_value_and_what_is_allowed() {
+    fn invalid_usage_names_option_value_and_allowed_values() {
         for (words, expected) in [
             (
                 "--op frob",

@@ -21,7 +21,7 @@ mod tests {
     use super::super::{Command, Tool};
 
     #[test]
-    fn every_option_arrives() {
+    fn every_option_of_ensemble_is_parsed() {
         let words = "ensemble --servers 5 --observers 1 --base-port 3000 --data d";
         let Ok(Command::Tool(Tool::Ensemble(options))) = parse_line(words) else { panic!("not ensemble") };
         assert_eq!((options.voters, options.observers, options.base_port), (Some(5), Some(1), Some(3000)));
@@ -29,7 +29,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_usage_names_the_option_the_value_and_what_is_allowed() {
+    fn invalid_usage_names_option_value_and_allowed_values() {
         for (words, expected) in [
             ("ensemble --servers 0", "2 --servers = 0: allowed is a whole number from 1 to 16"),
             ("ensemble --base-port 65000", "2 --base-port = 65000: allowed is a whole number from 1 to 64812"),

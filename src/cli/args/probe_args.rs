@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_is_a_host_and_its_port_is_that_of_links_when_none_is_said() {
+    fn peer_without_a_port_gets_the_link_port() {
         for (said, asked) in [
             ("gw-b", "gw-b:2888"),
             ("gw-b:22", "gw-b:22"),

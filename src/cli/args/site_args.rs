@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_arrives() {
+    fn every_option_of_status_and_keygen_is_parsed() {
         let Ok(Command::Status(options)) = parse_words("status --server a:1,b:2 --json --site", "", "") else {
             panic!("not status")
         };
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_counts_before_a_variable_and_both_before_the_default() {
+    fn option_overrides_variable_and_variable_overrides_default() {
         let one = |server: &str| Asked::Servers(vec![server.to_owned()]);
         for (words, server, config, expected) in [
             ("status", "", "", Asked::OfThisBox),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_usage_names_the_option_the_value_and_what_is_allowed() {
+    fn invalid_usage_names_option_value_and_allowed_values() {
         for (words, server, expected) in [
             ("status --frob", "", "2 status: invalid option '--frob'; see zoolet status --help"),
             ("status --server x", "", "2 --server = x: allowed is HOST:PORT"),

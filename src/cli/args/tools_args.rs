@@ -60,7 +60,7 @@ mod tests {
     use super::super::parse;
 
     #[test]
-    fn a_command_of_two_words_names_the_second() {
+    fn incomplete_two_word_command_lists_its_second_words() {
         for (words, line) in [
             (&["config"][..], "config: allowed is config example"),
             (&["config", "exmaple"], "config exmaple: no such command; did you mean config example?"),

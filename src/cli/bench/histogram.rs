@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_follow_each_other_without_a_gap() {
+    fn histogram_buckets_are_contiguous() {
         let mut last = None;
         for bucket_number in 0..BUCKETS {
             let first = last.map_or(0, |last| last + 1);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_those_of_the_sorted_values_within_a_128th() {
+    fn histogram_percentiles_are_within_a_128th_of_the_exact_values() {
         let mut random = Random::new(7);
         for (count, shift) in [(1_usize, 40), (2, 0), (1000, 10), (1000, 64 - 9), (50_000, 30)] {
             let mut values: Vec<u64> = (0..count).map(|_| random.next() >> shift >> random.below(8)).collect();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_are_added_are_one_that_saw_both() {
+    fn sum_of_two_histograms_equals_the_histogram_of_all_values() {
         let mut random = Random::new(8);
         let (mut left, mut right, mut both) = (Histogram::new(), Histogram::new(), Histogram::new());
         for _ in 0..1000 {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_one_says_zero() {
+    fn empty_histogram_reports_zeros() {
         let histogram = Histogram::new();
         assert_eq!([histogram.min(), histogram.mean(), histogram.per_mille(500), histogram.max()], [0; 4]);
     }

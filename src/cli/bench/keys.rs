@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn zipf_follows_its_law_and_reaches_every_key() {
+    fn zipf_key_frequencies_follow_the_law_and_reach_every_key() {
         let (keys, draws) = (100, 1_000_000);
         let mut counts = counts(Distribution::Zipf, keys, draws);
         counts.sort_unstable_by(|left, right| right.cmp(left));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_keys_and_connections_differ() {
+    fn equal_seeds_give_equal_keys_and_connections_differ() {
         let keys = |seed, number| {
             let mut keys = Keys::new(Distribution::Uniform, 1 << 40, seed, number, 2);
             [keys.next(), keys.next()]

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_nobody_before_it_holds_the_lock() {
+    fn contender_with_the_lowest_sequence_number_holds_the_lock() {
         let names = names(&["7-0000000012", "12-0000000003", "3-0000000011", "1-0000000010"]);
         assert_eq!(just_before(&names, "/l/12-0000000003"), None);
         assert_eq!(just_before(&names, "/l/1-0000000010"), Some("12-0000000003"));

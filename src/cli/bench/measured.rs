@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_request_is_acknowledged_or_an_error() {
+    fn every_request_counts_as_acknowledged_or_as_an_error() {
         let mut measured = Measured::new();
         measured.requests = 10;
         measured.answered(Sort::Read, 0, 5, 8);

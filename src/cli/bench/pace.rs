@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_due_are_those_counted_one_by_one() {
+    fn computed_number_of_due_requests_equals_the_counted_number() {
         for rate in [1, 3, 7, 1000, 999_999_937] {
             for end in [0, 1, 333_333_333, 333_333_334, 1_000_000_000, 1_000_000_001] {
                 let from = turns_before(end, rate).saturating_sub(2);

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_told_in_the_unit_that_fits() {
+    fn times_are_shown_in_the_fitting_unit() {
         let shown = [0, 999, 12_340, 1_500_000, 2_000_000_000].map(time);
         assert_eq!(shown, ["0.0 us", "1.0 us", "12.3 us", "1.50 ms", "2.00 s"]);
     }

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copied_request_is_the_encoded_one() {
+    fn patched_request_template_equals_a_fresh_encoding() {
         let data = Bytes::from_static(b"0000000000");
         assert_same("/bench/keys/k", KEY_DIGITS, |path| Request::Write(set(path, &data)));
         assert_same("/0", KEY_DIGITS, |path| Request::GetData { path: path.into(), watch: false });

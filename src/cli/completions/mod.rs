@@ -109,7 +109,7 @@ mod tests {
     /// The converse, that the command line accepts nothing else, holds because [`args`] asks the
     /// help.
     #[test]
-    fn the_command_line_takes_every_command_and_option_of_the_help() {
+    fn command_line_accepts_every_command_and_option_of_the_help() {
         for command in help::commands() {
             let words: Vec<&str> = command.words.split(' ').collect();
             let first = refusal(&words).unwrap_or_default();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_completes_a_value_is_what_the_command_line_takes() {
+    fn command_line_accepts_exactly_the_completed_values() {
         for command in help::commands() {
             let words: Vec<&str> = command.words.split(' ').collect();
             if !command.argument.is_empty() {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn every_profile_that_is_offered_is_one() {
+    fn every_completed_profile_exists() {
         let profiles = profiles();
         assert!(
             profiles.iter().any(|name| name == "emmc/512m") && profiles.iter().any(|name| name == "raspberry-pi-4")

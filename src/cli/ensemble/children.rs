@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_server_is_told_with_its_last_words_and_not_with_its_first_line() {
+    fn last_line_of_an_ended_servers_log_is_quoted_unless_its_banner() {
         let banner =
             concat!("zoolet ", env!("CARGO_PKG_VERSION"), " serves ZooKeeper clients of this machine on 127.0.0.1:1");
         let log = std::env::temp_dir().join(format!("zoolet-obituary-{}", std::process::id()));

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_zookeepers_and_stay() {
+    fn ensemble_ports_follow_zookeeper_and_are_kept_for_later_starts() {
         let dir = Dir::new("ports");
         let plan = dir.make(None, Some(1), None).unwrap();
         assert_eq!(plan.clients(), ["127.0.0.1:2181", "127.0.0.1:2182", "127.0.0.1:2183", "127.0.0.1:2184"]);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_by_which_nothing_was_started_binds_nobody() {
+    fn unused_ensemble_plan_does_not_constrain_the_next_start() {
         let dir = Dir::new("unused");
         let plan = dir.make(Some(3), None, Some(4000)).unwrap();
         plan.forget_unused();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn another_number_is_another_ensemble() {
+    fn different_size_or_port_for_an_existing_ensemble_is_refused() {
         let dir = Dir::new("number");
         dir.make(Some(3), None, Some(4000)).unwrap();
         assert!(dir.make(Some(3), Some(0), Some(4000)).is_ok());
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn one_server_is_no_ensemble_and_the_last_ports_are_ports() {
+    fn one_server_is_refused_and_the_largest_base_port_is_valid() {
         let dir = Dir::new("edges");
         assert!(dir.make(Some(1), None, None).unwrap_err().contains("for a standalone server use zoolet serve"));
         assert!(dir.make(Some(16), Some(1), None).unwrap_err().contains("allowed are 2 to 16"));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_is_named() {
+    fn port_in_use_is_refused_and_names_its_server() {
         let mut others = Vec::new();
         for number in 0..20 {
             let dir = Dir::new(&format!("in-use-{number}"));

@@ -123,7 +123,7 @@ mod tests {
     const LOOKS: Option<(&str, Option<u8>)> = Some(("looking", None));
 
     #[test]
-    fn an_ensemble_is_whole_when_all_follow_one_leader() {
+    fn ensemble_is_whole_when_all_other_servers_follow_one_leader() {
         assert!(standing(&[FOLLOWS, LEADS]).is_whole());
         assert!(!standing(&[FOLLOWS, LEADS, None]).is_whole());
         assert!(!standing(&[FOLLOWS, LEADS, LOOKS]).is_whole());
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_and_who_comes_is_news_with_what_is_left() {
+    fn silent_and_returning_servers_are_reported_with_the_quorum_left() {
         let whole = standing(&[FOLLOWS, LEADS, FOLLOWS]);
         assert_eq!(whole.news_since(&whole), [""; 0]);
         let two = standing(&[FOLLOWS, LEADS, None]);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn another_leader_is_news() {
+    fn new_leader_is_reported() {
         let before = standing(&[FOLLOWS, LEADS, FOLLOWS]);
         let nobody = standing(&[LOOKS, None, LOOKS]).after(&before);
         assert_eq!(

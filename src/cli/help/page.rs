@@ -22,7 +22,7 @@ Two variables of the environment stand in for options that are not given. An emp
 ";
 
 #[test]
-fn the_page_of_the_commands_is_the_table() {
+fn page_of_the_commands_is_generated_from_the_help_table() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/commands.md");
     let page = page();
     if std::env::var_os(WRITE).is_some() {

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_is_the_one_that_is_least_times_off() {
+    fn nearest_profile_differs_least_from_the_measured_box() {
         for (p50_us, p99_us, machine, expected) in [
             (150, 400, machine(15_800), "nvme/2g"),
             (900, 3000, machine(1900), "usb-ssd/2g"),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_a_profile_however_slow_the_disk() {
+    fn written_profile_is_valid_for_any_disk_speed() {
         for max_us in [150, 20_000, 999_999, 1_000_001, 30_000_000] {
             for (p50_us, p99_us) in [(100, 150), (1, 1), (2_000_000, 3_000_000)] {
                 let disk = disk(p50_us.min(max_us), p99_us.min(max_us), max_us);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_disk_is_said() {
+    fn unsuitable_disk_is_warned_of_with_the_reason() {
         let usual = disk(150, 400, 900);
         assert_eq!(said(&usual, &machine(487)), "");
         assert!(said(&disk(5, 9, 20), &machine(487)).contains("no flash is as fast"));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_the_log_does_not_fit_on_is_said() {
+    fn disk_without_space_for_log_and_reserve_is_warned_of() {
         let profile = Profile::named("sd-a1/128m", None).unwrap();
         let with = |free_bytes| DiskFound { free_bytes, ..disk(150, 400, 900) };
         let said = |free_bytes| warnings(&with(free_bytes), &machine(487), Some(&profile));
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_machine_is_said() {
+    fn unsuitable_machine_is_warned_of_with_the_reason() {
         let usual = disk(150, 400, 900);
         for (machine, part) in [
             (machine(60), "less memory than the smallest profile"),

@@ -59,7 +59,7 @@ mod tests {
     use crate::cli::cgroup::tests::Root;
 
     #[test]
-    fn what_the_kernel_shows_is_read_and_what_it_does_not_is_not_known() {
+    fn machine_facts_missing_from_the_kernel_are_unknown() {
         assert_eq!(has_aes("processor\t: 0\nflags\t\t: fpu aes sse\n"), Some(true));
         assert_eq!(has_aes("processor\t: 0\nFeatures\t: half thumb neon\n"), Some(false));
         assert_eq!(has_aes("isa : rv64imafdc\n"), None);
@@ -73,7 +73,7 @@ mod tests {
 
     /// On a large machine, a container with 64 MiB and half a processor counts as a small box.
     #[test]
-    fn what_a_group_allows_of_a_machine_is_found() {
+    fn cgroup_limits_on_memory_and_processor_are_found() {
         let root = Root::new("machine");
         root.write("proc/meminfo", "MemTotal:       16000000 kB\n");
         assert_eq!(look(&root.0).processor_percent, None);

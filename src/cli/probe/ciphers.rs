@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ciphers_of_links_are_tried() {
+    fn both_link_ciphers_are_measured_and_the_used_cipher_is_named() {
         let found = Ciphers::measure();
         assert!(found.aes > 0 && found.chacha > 0);
         assert_eq!(found.used().1 == found.aes, trust::prefers_aes());

@@ -86,7 +86,7 @@ mod tests {
     use crate::cli::cgroup::tests::Root;
 
     #[test]
-    fn a_clock_that_was_never_set_is_none_that_keeps_the_time() {
+    fn clock_never_set_does_not_count_as_keeping_time() {
         let root = Root::new("rtc");
         assert_eq!(rtcs(&root.0), []);
         let now = UNIX_EPOCH.elapsed().unwrap().as_secs();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_off_says_by_how_much() {
+    fn wrong_clock_is_described_with_its_offset() {
         let rtc = Rtc {
             device: "rtc0".to_owned(),
             name: "rtc_cmos".to_owned(),

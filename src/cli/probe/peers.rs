@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_that_refuses_is_as_far_away_as_one_that_listens() {
+    fn round_trip_is_measured_to_refusing_and_listening_peers() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let listens = listener.local_addr().unwrap().to_string();
         let words = [&listens, "127.0.0.1:1", "localhost:1", "gw a:1"].map(str::to_owned);
@@ -117,7 +117,7 @@ mod tests {
 
     /// Sixteen boxes that are off take no longer than one.
     #[test]
-    fn one_that_does_not_answer_keeps_nobody_waiting_who_does() {
+    fn silent_peers_do_not_delay_the_measurement_of_an_answering_peer() {
         // A full accept queue lets further connection attempts wait.
         let full = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = full.local_addr().unwrap();

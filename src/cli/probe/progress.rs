@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_has_one_line_and_a_file_few() {
+    fn progress_is_one_rewritten_line_or_a_few_lines_in_a_file() {
         for (is_terminal, expected) in
             [(true, "\r\x1b[K 42 % writing\r\x1b[Kzoolet: done\n"), (false, "zoolet: 42 % writing\nzoolet: done\n")]
         {

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_this() {
+    fn probe_report_text_is_unchanged() {
         let expected = "\
 data         /var/lib, ext4, 5 GiB free: the log overwrites its segments in place
 sync         812 of 4 KiB: p50 1.1 ms, p99 32 ms, longest 1.2 s
@@ -272,7 +272,7 @@ The nearest profile is emmc/512m: zoolet serve --profile emmc/512m; zoolet profi
     }
 
     #[test]
-    fn a_disk_that_answers_nothing_is_told_all_the_same() {
+    fn probe_report_covers_a_disk_that_never_answers() {
         let stuck = |phase| Some(Stuck { phase, waited: Duration::from_millis(25_900) });
         let silent = DiskFound {
             free_bytes: None,
@@ -299,7 +299,7 @@ The nearest profile is emmc/512m: zoolet serve --profile emmc/512m; zoolet profi
 
     /// Programs read the object: removing a field or changing its meaning must raise the version.
     #[test]
-    fn the_object_has_these_fields() {
+    fn probe_report_json_fields_are_unchanged() {
         let json: Value = serde_json::from_str(&json(&found(disk()))).unwrap();
         let fields: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
         let expected = "aes_128_gcm_bytes_per_second architecture chacha20_poly1305_bytes_per_second cipher clock device directory file_system free_bytes has_aes log \

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_server_says_commands_a_terminal() {
+    fn control_characters_in_a_status_answer_are_escaped() {
         let said = "{\"version\": 1, \"role\": \"\\u001b]0;owned\\u0007\u{9b}2J\\u007f\", \"site\": \"zo\u{f6}let\u{202e}\", \"alarms\": [], \
                     \"peers\": [{\"refusal\": \"a\\nb\\r\"}], \"x\\u001b\": 7}";
         let read = read(said).unwrap();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_answers_its_own_machine_only_is_said_with_the_line_and_the_file_that_change_it() {
+    fn word_missing_from_the_whitelist_is_reported_with_its_remedy() {
         let Err(Unheard::Silent(why)) = read("zool is not executed because it is not in the whitelist.") else {
             panic!("it was taken for an answer")
         };
@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_closes_the_connection_may_be_full() {
+    fn closed_or_reset_connection_is_reported_as_a_possibly_full_server() {
         let Err(Unheard::Silent(closed)) = read("") else { panic!("nothing was taken for an answer") };
         let reset = silence(&ErrorKind::ConnectionReset.into());
         assert_eq!((closed.as_str(), reset.as_str()), (CLOSED, CLOSED));
     }
 
     #[test]
-    fn only_the_version_that_is_understood_is_taken_for_an_answer() {
+    fn only_the_supported_status_version_is_accepted() {
         assert!(read(r#"{"version": 1, "role": "leader", "alarms": []}"#).is_ok());
         let line = |text: &str| match read(text) {
             Err(Unheard::NotUnderstood(line)) => line,

@@ -243,7 +243,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn healthy_servers_are_exit_code_0_and_everything_else_is_1() {
+    fn healthy_servers_give_exit_code_0_and_failures_1_or_2() {
         let mut alarmed = leader();
         alarmed["alarms"] = json!([{"what": "w", "remedy": "r"}]);
         assert!(verdict(&[answer(Ok(leader()))]).is_ok());
@@ -258,7 +258,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_server_is_asked_where_its_own_machine_reaches_it() {
+    fn wildcard_client_address_is_queried_on_loopback() {
         for (clients, asked) in
             [("0.0.0.0:2181", "127.0.0.1:2181"), ("[::]:2182", "[::1]:2182"), ("10.0.0.5:2181", "10.0.0.5:2181")]
         {
@@ -267,7 +267,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_file_of_this_box_counts_if_it_exists() {
+    fn default_config_file_gives_the_address_if_it_exists() {
         let usual = std::env::temp_dir().join(format!("zoolet-status-{}.toml", std::process::id()));
         let asked = |asked| addresses(&asked, &usual).map_err(|exit| (exit.code, exit.line));
         assert_eq!(asked(Asked::OfThisBox).unwrap(), ["127.0.0.1:2181"]);
@@ -281,7 +281,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_site_is_asked_of_its_members_and_not_of_a_server_that_is_alone() {
+    fn site_status_of_a_standalone_server_is_refused() {
         let mut alone = leader();
         alone["role"] = json!("standalone");
         let error = of_a_site(&[answer(Ok(leader())), answer(Ok(alone))]).unwrap_err();
@@ -293,7 +293,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_object_has_what_each_server_said() {
+    fn status_json_has_the_answer_or_error_of_each_server() {
         let text = to_json(&[answer(Ok(leader())), answer(Err("refused"))]);
         let object: Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&object["version"], object["servers"].as_array().unwrap().len()), (&json!(1), 2));

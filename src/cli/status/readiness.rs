@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_was_heard_only_before_the_question_is_waited_for() {
+    fn readiness_waits_for_each_peer_to_send_after_the_wait_began() {
         let mut status = leader();
         status["peers"][0]["heard_ms"] = json!(1_400);
         let at = |ms| of(&status, Duration::from_millis(ms));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_are_asked_are_waited_for() {
+    fn readiness_waits_for_all_queried_servers() {
         assert_eq!(missing(&[answer(Ok(leader())), answer(Ok(leader()))], LONG), None);
         let missing = missing(&[answer(Ok(leader())), answer(Err("connection refused"))], LONG);
         assert_eq!(missing.as_deref(), Some("127.0.0.1:2181: connection refused"));

@@ -163,7 +163,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_server_is_a_line_and_its_peers_and_alarms_are_under_it() {
+    fn server_is_shown_on_one_line_above_its_peers_and_alarms() {
         let mut status = leader();
         status["alarms"] = json!([{"what": "the disk is slow", "remedy": "another medium"}]);
         let shown = text(&[answer(Ok(status)), answer(Err("refused"))]);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_silent_has_no_round_trip_and_no_lag() {
+    fn silent_peer_is_shown_without_round_trip_and_lag() {
         let mut status = leader();
         status["peers"][0]["heard_ms"] = json!(4_260);
         let shown = text(&[answer(Ok(status.clone()))]);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn flash_is_a_line_by_cause_with_a_day_and_a_life() {
+    fn flash_line_shows_bytes_by_cause_daily_rate_and_projected_life() {
         let mut status = leader();
         status["peers"] = json!([]);
         status["flash"] = json!({
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_without_a_link_says_why() {
+    fn peer_without_a_link_is_shown_with_the_reason() {
         let mut status = leader();
         status["role"] = json!("follower");
         status["learners"] = json!([]);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_stuck_is_shown_all_the_same() {
+    fn stuck_server_is_shown_with_its_alarms() {
         let stuck = json!({"version": 1, "server": 1, "role": "stuck", "alarms": [{"what": "w", "remedy": "r"}]});
         let shown = text(&[answer(Ok(stuck))]);
         assert!(

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_start_the_binary_with_the_file() {
+    fn systemd_and_procd_units_start_the_binary_with_the_config_file() {
         let expected = "/usr/bin/zoolet serve --keep-trying --config /etc/zoolet/zoolet.toml\n";
         for init in [Init::Systemd, Init::Procd] {
             let text = text(init, "/usr/bin/zoolet", "/etc/zoolet/zoolet.toml", STATE, ("emmc/512m", 1));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn systemd_lets_it_write_where_its_data_is() {
+    fn systemd_unit_grants_write_access_to_the_data_directory() {
         let printed =
             |data: &str| text(Init::Systemd, "/usr/bin/zoolet", "/etc/zoolet/zoolet.toml", data, ("emmc/512m", 1));
         let has = |data: &str, line: &str| printed(data).lines().any(|said| said == line);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn systemd_bounds_its_memory_by_the_profile_and_takes_no_core() {
+    fn systemd_unit_bounds_memory_by_profile_and_disables_core_dumps() {
         for profile in ["emmc/512m", "sd-a1/128m"] {
             let Ok(memory) = memory_bytes_max(profile) else { panic!("no profile {profile}") };
             let ceiling = config::profile_defaults::find(profile, None).unwrap().get(Key::CeilingBytes);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn procd_runs_it_as_its_own_user_in_a_jail_that_has_its_data() {
+    fn procd_unit_runs_as_user_zoolet_in_a_jail_with_the_data() {
         let printed =
             text(Init::Procd, "/usr/bin/zoolet", "/etc/zoolet/zoolet.toml", "/mnt/data/zoolet", ("emmc/512m", 1));
         for line in [
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_have_to_be_quoted_is_refused() {
+    fn unit_path_that_would_need_quoting_is_refused() {
         assert!(plain("--config", "/etc/zoolet/zoolet.toml").is_ok());
         for path in ["zoolet.toml", "/etc/my zoolet.toml", "/etc/$HOME.toml", "/a;b", ""] {
             assert!(plain("--config", path).is_err(), "{path}");

@@ -189,7 +189,7 @@ fn the_example_has_every_key_once_with_its_default_and_its_meaning() {
 
 /// Uncommenting every number of the example must change nothing: each shows the profile's value.
 #[test]
-fn the_example_is_the_defaults() {
+fn example_config_shows_the_default_values() {
     let numbers: Vec<&str> =
         sections().iter().flat_map(|(_, rows)| rows).filter(|row| row.unit.is_some()).map(|row| row.key).collect();
     let is_number = |line: &&str| lines(line).first().is_some_and(|line| numbers.contains(&line.key));

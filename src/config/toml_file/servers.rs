@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_file_serves_every_box() {
+    fn one_config_file_serves_every_server_given_its_id() {
         let file = std::env::temp_dir().join(format!("zoolet-site-key-{}", std::process::id()));
         std::fs::write(&file, "").unwrap();
         let text = format!(
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_says_of_times_keeps_the_orders_of_a_profile() {
+    fn timing_that_breaks_the_order_of_timeouts_is_refused() {
         for (said, expected) in [
             (
                 "[timing]\nquorum_ms = 3500",
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_reason_to_believe_the_two_commands_are_said() {
+    fn missing_site_key_is_refused_with_the_commands_to_make_it() {
         let error = parse(THREE, Some(1)).unwrap_err();
         assert!(error.starts_with("zoolet.toml: site_key_file: is missing"), "{error}");
         let commands: Vec<_> = error.lines().skip(1).collect();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn where_clients_reach_a_server_is_said_of_all_or_of_none() {
+    fn client_addresses_of_only_some_servers_are_warned_of() {
         let warnings = |text: &str| {
             let over = Overrides { server_id: Some(1), ..Overrides::default() };
             read(Path::new("zoolet.toml"), text, &over).unwrap().warnings
@@ -346,13 +346,13 @@ mod tests {
     }
 
     #[test]
-    fn servers_of_an_ensemble_have_ids() {
+    fn ensemble_server_without_an_id_is_refused() {
         let error = parse("[[server]]\nhost = \"a\"\n[[server]]\nid = 2\nhost = \"b\"", Some(2)).unwrap_err();
         assert!(error.contains("server.id: is missing (host a:2888)"), "{error}");
     }
 
     #[test]
-    fn one_server_is_alone() {
+    fn single_server_table_configures_a_standalone_server() {
         let alone = read(
             Path::new("x.toml"),
             "site_key_file = \"k\"\n[[server]]\nid = 3\nhost = \"gw-a\"",

@@ -343,7 +343,7 @@ mod tests {
     const SHAPE: Shape = Shape { operations: 2000, sessions: 4 };
 
     #[test]
-    fn a_seed_gives_one_script_and_its_text_gives_it_back() {
+    fn seed_determines_the_script_and_its_text_round_trips() {
         for seed in 0..20 {
             let script = generate(seed, SHAPE);
             assert_eq!(script, generate(seed, SHAPE));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_seeds_send_every_request_there_is() {
+    fn ten_seeds_send_every_request_type() {
         let ops: Vec<Op> =
             (0..10).flat_map(|seed| generate(seed, SHAPE).steps).flat_map(|step| step.action.ops().to_vec()).collect();
         for (code, name) in crate::script::NAMES {
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stops_apache_zookeeper_is_never_sent() {
+    fn requests_that_crash_zookeeper_are_never_generated() {
         for seed in 0..50 {
             let script = generate(seed, SHAPE);
             assert!(!script.steps.iter().flat_map(|step| step.action.ops()).any(kills), "seed {seed}");

@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_come_back_as_they_were_written() {
+    fn values_round_trip_through_their_text() {
         let values = vec![
             Value::Int(-1),
             Value::Long(i64::MIN),

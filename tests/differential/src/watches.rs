@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_one_shot_watch_explains_one_event_and_no_second_one() {
+    fn one_shot_watch_explains_a_single_event() {
         let mut watches = Watches::default();
         answer(&mut watches, "exists", Value::Byte(1), [0, -102]);
         assert!(watches.only_theirs(CHANGED, "\"/d\""));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_mode_replaces_the_others_only_in_the_older_one() {
+    fn newer_watch_mode_replaces_older_modes_only_in_zookeeper() {
         let mut watches = Watches::default();
         answer(&mut watches, "addWatch", Value::Int(1), [0, 0]);
         assert_eq!(watches.only_ours(CREATED, "\"/d/x\""), None, "both give it");
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_as_another_kind_explains_events_until_it_is_gone_here_too() {
+    fn watch_removed_only_in_zookeeper_explains_events_of_zoolet() {
         let mut watches = Watches::default();
         answer(&mut watches, "addWatch", Value::Int(0), [0, 0]);
         assert!(watches.theirs_has("\"/d\"", 2) && !watches.ours_has("\"/d\"", 2) && watches.ours_has("\"/d\"", 4));

@@ -83,7 +83,7 @@ fn is_found(name: &str, operations_max: usize, alter: &dyn Fn(&mut Vec<Item>)) -
 }
 
 #[test]
-fn two_servers_that_are_alike_do_not_differ() {
+fn two_equal_servers_show_no_difference() {
     let mut rig = Rig::new("alike", &|_| {});
     for seed in 1..4 {
         let script = generate(seed, Shape { operations: 1000, sessions: 4 });
@@ -96,7 +96,7 @@ fn two_servers_that_are_alike_do_not_differ() {
 
 /// An escape sorts before the letters, but the byte it stands for sorts after them.
 #[test]
-fn ephemerals_go_in_the_order_of_the_bytes_of_their_paths() {
+fn ephemerals_are_deleted_in_byte_order_of_their_paths() {
     let script = r#"
 s0 connect new 0L 300000 0b
 s0 send
@@ -116,7 +116,7 @@ s0 fatal
 }
 
 #[test]
-fn another_error_code_is_found() {
+fn changed_error_code_is_detected() {
     let (script, difference) = is_found("code", 3, &|items| {
         for item in items {
             if let What::Reply(reply) = &mut item.what
@@ -131,7 +131,7 @@ fn another_error_code_is_found() {
 }
 
 #[test]
-fn one_field_of_a_stat_is_found() {
+fn changed_stat_field_is_detected() {
     is_found("stat", 6, &|items| {
         for item in items {
             let What::Reply(reply) = &mut item.what else { continue };
@@ -147,7 +147,7 @@ fn one_field_of_a_stat_is_found() {
 }
 
 #[test]
-fn a_lost_event_is_found() {
+fn lost_watch_event_is_detected() {
     let (script, _) = is_found("lost", 8, &|items| {
         items.retain(|item| !matches!(item.what, What::Event { kind: 4, .. }));
     });
@@ -155,7 +155,7 @@ fn a_lost_event_is_found() {
 }
 
 #[test]
-fn an_event_behind_the_reply_that_it_precedes_is_found() {
+fn event_swapped_with_the_next_reply_is_detected() {
     is_found("late", 8, &|items| {
         for at in 1..items.len() {
             if matches!(items[at - 1].what, What::Event { .. }) && matches!(items[at].what, What::Reply(_)) {
@@ -167,7 +167,7 @@ fn an_event_behind_the_reply_that_it_precedes_is_found() {
 }
 
 #[test]
-fn a_zxid_that_skips_one_is_found() {
+fn skipped_zxid_is_detected() {
     is_found("zxid", 4, &|items| {
         for item in items {
             if let What::Reply(reply) = &mut item.what
@@ -181,6 +181,6 @@ fn a_zxid_that_skips_one_is_found() {
 }
 
 #[test]
-fn a_connection_that_stays_open_is_found() {
+fn connection_left_open_is_detected() {
     is_found("open", 4, &|items| items.retain(|item| item.what != What::Closed));
 }

@@ -113,14 +113,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_as_in_rfc_4648() {
+    fn base64_equals_the_rfc_4648_vectors() {
         let pairs =
             [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")];
         pairs.into_iter().for_each(|(plain, coded)| assert_eq!(base64(plain.as_bytes()), coded));
     }
 
     #[test]
-    fn figures_are_found_by_their_name() {
+    fn json_strings_are_found_by_field_name() {
         let json = "{\"header\":{\"cluster_id\":\"7\",\"member_id\":\"12\"},\"leader\":\"12\"}";
         assert_eq!(
             (quoted(json, "member_id"), quoted(json, "leader"), quoted(json, "x")),

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_counts_from_when_it_is_asked_for() {
+    fn longest_gap_is_of_acks_after_the_given_time() {
         let acknowledged = ms(&[0, 500, 510, 515, 700, 705]);
         assert_eq!(longest(&acknowledged, Duration::ZERO), Some(Duration::from_millis(500)));
         assert_eq!(longest(&acknowledged, Duration::from_millis(512)), Some(Duration::from_millis(185)));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_and_the_worst() {
+    fn median_and_worst_of_a_list() {
         assert_eq!(median_and_worst(&ms(&[3, 1, 2])), Some((Duration::from_millis(2), Duration::from_millis(3))));
         assert_eq!(median_and_worst(&[]), None);
     }

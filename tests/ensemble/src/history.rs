@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_passes() {
+    fn linearizable_history_passes() {
         let overlapping =
             [set(1, 0, 100, 2), set(2, 50, 60, 1), read(40, 55, 0, 0), read(55, 65, 2, 1), read(70, 80, 2, 1)];
         assert_eq!(wrong(&overlapping, (2, 1)), "");
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_write_is_found() {
+    fn lost_write_is_detected() {
         assert!(wrong(&[set(1, 0, 10, 1)], (0, 0)).contains("is gone"));
         assert!(wrong(&[set(1, 0, 10, 1), set(2, 20, 30, 1)], (1, 2)).contains("version 1 is 0x1 and 0x2"));
         assert!(wrong(&[read(0, 10, 1, 9)], (1, 9)).contains("nobody sent"));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_that_is_not_of_time_is_found() {
+    fn order_against_real_time_is_detected() {
         assert!(wrong(&[set(1, 0, 10, 1), read(20, 30, 0, 0)], (1, 1)).contains("a read shows version 0"));
         assert!(wrong(&[set(1, 0, 10, 2), set(2, 20, 30, 1)], (2, 1)).contains("a set makes version 1"));
         assert!(

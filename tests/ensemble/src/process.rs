@@ -58,13 +58,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_is_found_behind_any_name() {
+    fn processor_time_is_parsed_after_any_process_name() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 1 0 5 6 7";
         assert_eq!(cpu(stat), Some(Duration::from_secs(3)));
     }
 
     #[test]
-    fn this_process_uses_something() {
+    fn memory_of_this_process_is_measured() {
         let usage = Usage::of(std::process::id()).unwrap();
         assert!(usage.resident > 1 << 20 && usage.resident_peak >= usage.resident, "{usage:?}");
     }

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn each_sees_the_other_at_the_address_that_it_knows() {
+    fn relayed_peers_see_each_other_at_the_relay_addresses() {
         let b = between(1);
         b.one.send_to(b"there", b.at[0]).unwrap();
         assert_eq!(hear(&b.two), (b"there".to_vec(), b.at[1]));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_do_not_get_through() {
+    fn relay_drops_packets_from_strangers() {
         let b = between(1);
         b.two.send_to(b"not mine", b.at[0]).unwrap();
         b.one.send_to(b"mine", b.at[0]).unwrap();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_is_one_way_until_it_is_healed() {
+    fn cut_drops_one_direction_until_healed() {
         let b = between(1);
         b.relay.set(Pair::new(1, 2), Faults::CUT);
         b.one.send_to(b"lost", b.at[0]).unwrap();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_holds_back_and_keeps_the_order() {
+    fn delay_holds_packets_back_and_keeps_their_order() {
         let b = between(1);
         let delay = Duration::from_millis(50);
         b.relay.set_all(Faults { delay, ..Faults::default() });
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_says_which_are_lost() {
+    fn seed_determines_packet_loss_and_delays_stay_within_jitter() {
         let faults = Faults { loss_per_mille: 300, ..Faults::default() };
         let drawn = |seed| {
             let mut random = Random::new(seed);

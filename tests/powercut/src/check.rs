@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn every_moment_from_the_last_acknowledged_write_on_is_right() {
+    fn every_state_from_the_last_acked_write_on_is_accepted() {
         for acknowledged in 0..=6 {
             for there in 0..=6 {
                 let outcome = check(&writer(acknowledged), &server(there));
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_multi_is_found() {
+    fn half_applied_multi_is_detected() {
         let mut observed = server(3);
         let whole = server(4);
         observed.znodes.insert("/w0/a".into(), whole.znodes["/w0/a"].clone());
@@ -481,14 +481,14 @@ mod tests {
     }
 
     #[test]
-    fn a_write_without_the_one_before_it_is_found() {
+    fn write_without_its_predecessor_is_detected() {
         let mut observed = server(4);
         observed.znodes.insert("/w0/a/b".into(), server(6).znodes["/w0/a/b"].clone());
         assert!(is_never_so(&check(&writer(3), &observed)));
     }
 
     #[test]
-    fn each_wrong_number_of_a_stat_is_found() {
+    fn each_wrong_stat_field_is_detected() {
         let changes: [fn(&mut Stat); 8] = [
             |stat| stat.version += 1,
             |stat| stat.cversion += 1,
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_byte_is_found() {
+    fn single_wrong_data_byte_is_detected() {
         let mut observed = server(6);
         let data = &mut observed.znodes.get_mut("/w0/a").unwrap().0;
         let mut bytes = data.to_vec();
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wrote_is_found() {
+    fn znode_never_written_is_detected() {
         let mut observed = server(6);
         let copy = observed.znodes["/w0/e"].clone();
         observed.znodes.insert("/w0/f".into(), copy.clone());
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ephemeral_that_outlives_its_session_is_found() {
+    fn ephemeral_that_outlives_its_session_is_detected() {
         let mut writer = writer(6);
         writer.sent.push(Sent {
             write: Write::Close,
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_that_cannot_be_is_found() {
+    fn impossible_order_of_zxids_is_detected() {
         // An unanswered write is there, with a zxid below that of an earlier, acknowledged write.
         let mut observed = server(6);
         for path in ["/w0/a/b", "/w0/a"] {
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_znode_with_a_set_too_few_or_too_old_is_found() {
+    fn shared_znode_with_a_missing_or_stale_set_is_detected() {
         let mut observed = server(6);
         stat(&mut observed, "/shared/s0").version -= 1;
         assert!(is_inconsistent(&check(&writer(6), &observed)));
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn a_znode_that_is_listed_wrongly_is_found() {
+    fn child_list_or_root_stat_mismatch_is_detected() {
         let mut observed = server(6);
         observed.children.get_mut("/").unwrap().insert("ghost".into());
         assert!(is_inconsistent(&check(&writer(6), &observed)));
@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_differ_from_what_was_read_are_found() {
+    fn mntr_counts_that_differ_from_the_read_tree_are_detected() {
         let observed = server(6);
         let bytes: usize = observed.znodes.iter().map(|(path, (data, _))| path.len() + data.len()).sum();
         let mntr = |znodes: usize, ephemerals: usize, bytes: usize| {

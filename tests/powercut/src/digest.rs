@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_of_the_files_is_that_of_the_server_with_and_without_a_base() {
+    fn digest_of_the_files_equals_the_digest_of_the_server() {
         for count in [0, 3, 40] {
             let (disk, digest) = written(count);
             assert_eq!(of(&disk), Ok(Some(digest)), "{count} writes");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_must_be_refused_have_none() {
+    fn base_files_without_a_log_have_no_digest() {
         let (disk, _) = written(40);
         for name in disk.list().unwrap_or_default().iter().filter(|name| name.starts_with("seg-")) {
             let _ = disk.remove(name);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_is_read_from_mntr() {
+    fn digest_is_parsed_from_mntr() {
         assert_eq!(shown("zk_version\tx\nzk_digest\t1f: 000000000000000000000000000000ff\n"), Some(255));
         assert_eq!(shown("zk_version\tx\n"), None);
     }

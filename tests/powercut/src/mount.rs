@@ -565,7 +565,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_take_their_time_beyond_the_first_block() {
+    fn simulated_write_time_grows_with_bytes_beyond_the_first_block() {
         let syncs = SyncTimes { bytes_per_second: 1 << 20, ..SyncTimes::default() };
         let took = [0, 4096, 4096 + (1 << 19), 4096 + (3 << 20)].map(|bytes| syncs.writing(bytes).as_millis());
         assert_eq!(took, [0, 0, 500, 3000]);

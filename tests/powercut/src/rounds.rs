@@ -249,7 +249,7 @@ mod tests {
     use zoolet_model::Stat;
 
     #[test]
-    fn what_a_reader_was_shown_and_is_gone_is_found() {
+    fn version_seen_by_a_reader_and_lost_is_detected() {
         let mut shown = Shown::default();
         let mut observed = Observed::default();
         assert_eq!(shown.is_there(&observed), Ok(()));

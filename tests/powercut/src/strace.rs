@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_after_their_sync_are_right() {
+    fn replies_after_their_sync_are_accepted() {
         let both = [reply(2), reply(3)].concat();
         let judged = judge_after_start(&[pwrite(), sync(), send(&both)]).unwrap();
         assert_eq!((judged.replies, judged.entries, judged.syncs), (3, 3, 2));
@@ -371,13 +371,13 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_before_its_sync_is_found() {
+    fn reply_before_its_sync_is_detected() {
         let fault = fault_after_start(&[pwrite(), send(&reply(2)), sync()]);
         assert_eq!(fault, Fault::Early { zxid: 2, line: 9, durable: Some(10) });
     }
 
     #[test]
-    fn a_reply_while_its_sync_runs_is_found() {
+    fn reply_during_its_sync_is_detected() {
         let begin = "2 fdatasync(8 <unfinished ...>".to_owned();
         let end = "2 <... fdatasync resumed>)          = 0".to_owned();
         let right = judge_after_start(&[pwrite(), begin.clone(), end.clone(), send(&reply(2))]);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_that_began_before_the_write_returned_covers_nothing() {
+    fn sync_begun_before_the_write_returned_does_not_cover_the_write() {
         let begin = "4 fdatasync(8 <unfinished ...>".to_owned();
         let end = "4 <... fdatasync resumed>)          = 0".to_owned();
         let fault = fault_after_start(&[begin, pwrite(), end, send(&reply(2))]);
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_of_another_file_or_one_that_failed_covers_nothing() {
+    fn failed_sync_or_sync_of_another_file_covers_no_write() {
         for useless in ["2 fdatasync(9) = 0", "2 fdatasync(8) = -1 EIO (Input/output error)"] {
             let fault = fault_after_start(&[pwrite(), useless.to_owned(), send(&reply(2))]);
             assert_eq!(fault, Fault::Early { zxid: 2, line: 10, durable: None });
@@ -407,13 +407,13 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_whose_entry_was_never_written_is_found() {
+    fn reply_for_an_unwritten_entry_is_detected() {
         let fault = fault_after_start(&[pwrite(), sync(), send(&reply(4))]);
         assert_eq!(fault, Fault::Early { zxid: 4, line: 10, durable: None });
     }
 
     #[test]
-    fn a_reply_leaves_with_its_first_byte() {
+    fn partially_sent_reply_counts_from_its_first_byte() {
         let whole = reply(2);
         let (first, rest) = whole.split_at(3);
         let fault = fault_after_start(&[pwrite(), send(first), sync(), send(rest)]);
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_in_several_pieces_of_memory_are_read() {
+    fn replies_in_a_writev_of_many_buffers_are_parsed() {
         let (a, b) = (reply(2), reply(3));
         let line = format!(
             "3 writev(21, [{{iov_base=\"{}\", iov_len=20}}, {{iov_base=\"{}\", iov_len=20}}], 2) = 40",
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_leaves_bytes_out_is_no_proof() {
+    fn truncated_trace_is_refused_as_proof() {
         let line = "3 sendto(21, \"\\x00\\x00\"..., 20, MSG_NOSIGNAL, NULL, 0) = 20".to_owned();
         assert!(matches!(fault_after_start(&[line]), Fault::Line(8, _)));
     }

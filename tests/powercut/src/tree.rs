@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_multi_that_fails_leaves_no_trace() {
+    fn failed_multi_changes_no_znode() {
         let mut tree = Tree::default();
         tree.apply(&Write::One(create("/w")), 7, Stamp::At(1)).unwrap();
         let before = tree.clone();

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_synced_is_there_after_any_cut() {
+    fn synced_bytes_survive_any_power_cut() {
         both(|rules| {
             let mut volume = Volume::new(rules);
             let ino = volume.create("a").unwrap();
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_synced_goes_or_stays_as_the_cut_says() {
+    fn unsynced_bytes_survive_only_if_the_power_cut_keeps_them() {
         both(|rules| {
             let mut volume = Volume::new(rules);
             let ino = volume.create("a").unwrap();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_synced_and_whose_name_was_not_is_lost_without_a_journal_only() {
+    fn synced_file_with_an_unsynced_name_is_lost_only_without_a_journal() {
         let lost = |rules| {
             let mut volume = Volume::new(rules);
             let ino = volume.create("a").unwrap();
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn sectors_of_one_write_are_lost_by_themselves_and_in_any_order() {
+    fn sectors_of_a_write_are_lost_independently_and_in_any_order() {
         both(|rules| {
             let mut volume = Volume::new(rules);
             let ino = volume.create("a").unwrap();
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_keeps_a_beginning_of_the_names() {
+    fn journal_keeps_a_prefix_of_the_created_names() {
         let mut volume = Volume::new(Rules::Journal);
         for name in ["a", "b", "c", "d"] {
             volume.create(name).unwrap();
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rename_gives_the_old_file_or_the_new_one() {
+    fn rename_leaves_the_old_or_the_new_file() {
         both(|rules| {
             let mut volume = Volume::new(rules);
             for (name, byte) in [("a", 1), ("b", 2)] {
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_covers_what_was_written_before_it_began() {
+    fn sync_covers_only_writes_made_before_it_began() {
         both(|rules| {
             let mut volume = Volume::new(rules);
             let ino = volume.create("a").unwrap();
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_lies_loses_what_was_synced() {
+    fn lying_disk_loses_synced_bytes() {
         both(|rules| {
             let mut volume = Volume::new(rules);
             let ino = volume.create("a").unwrap();
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_a_journal_has_survives_what_the_file_has_not_synced() {
+    fn journaled_file_length_survives_although_its_bytes_are_lost() {
         let mut volume = Volume::new(Rules::Journal);
         let [a, b] = ["a", "b"].map(|name| volume.create(name).unwrap());
         volume.allocate(a, 100).unwrap();

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_late_because_we_stood_still_has_the_whole_time_once_more() {
+    fn client_late_through_a_process_pause_gets_its_full_time_again() {
         let mut stood_still = false;
         let answered_after_a_pause = poll_fn(|_| {
             if stood_still {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_answers_has_no_time_without_end() {
+    fn client_that_never_answers_times_out() {
         assert_eq!(block_on(async { in_time(ALLOWED, pending::<()>()).await }), None);
     }
 }

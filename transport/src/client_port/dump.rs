@@ -140,7 +140,7 @@ mod tests {
     use super::date;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_follow_the_gregorian_calendar() {
         assert_eq!(date(0), "Thu Jan 01 00:00:00 UTC 1970");
         assert_eq!(date(1_795_249_431), "Sat Nov 21 08:23:51 UTC 2026");
         assert_eq!(date(951_782_399), "Mon Feb 28 23:59:59 UTC 2000");

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_a_hole_waits_for_it() {
+    fn bytes_behind_a_pending_reply_wait_for_it() {
         let mut out = Outgoing::default();
         assert_eq!(out.answer(put("a")), Answered(1));
         out.hold(1);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_filled_out_of_order_are_sent_in_order() {
+    fn replies_completed_out_of_order_are_sent_in_order() {
         let mut out = Outgoing::default();
         out.hold(1);
         out.hold(2);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn written_bytes_of_a_long_queue_are_given_back() {
+    fn sent_bytes_of_a_long_queue_are_released() {
         let mut out = Outgoing::default();
         let _ = out.answer(|bytes| bytes.extend_from_slice(&[7; 1000]));
         out.advance(100);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_is_kept_only_while_bytes_wait() {
+    fn output_buffer_is_kept_only_while_bytes_are_queued() {
         let mut out = Outgoing::default();
         assert!(out.has_no_buffer());
         out.lend(BytesMut::with_capacity(64));

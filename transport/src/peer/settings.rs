@@ -107,7 +107,7 @@ mod tests {
 
     /// This sum is checked against a profile's memory ceiling, so it must include QUIC's windows.
     #[test]
-    fn the_windows_of_quic_are_in_the_bound_of_the_links() {
+    fn link_memory_bound_includes_the_quic_windows() {
         let mib = 1 << 20;
         for (outstanding, window) in [(mib / 2, mib), (mib, mib), (8 * mib, 8 * mib), (64 * mib, 12 * mib)] {
             let limits = Limits { outstanding_bytes_max: outstanding, ..Limits::default() };

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_given_up_is_told_until_a_link_stands_and_never_of_one_that_does() {
+    fn link_refusal_is_shown_only_until_a_link_is_up() {
         let (table, peer) = (PeerTable::default(), ServerId::new(2).unwrap());
         let told = || table.figures()[&peer].refusal.as_ref().map(|refusal| refusal.line.clone());
         table.expect(peer);

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_taken_only_when_whole() {
+    fn frame_is_taken_only_once_complete() {
         let mut buffer = BytesMut::new();
         for byte in [0, 0, 0, 2, 7] {
             buffer.extend_from_slice(&[byte]);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_frame_is_accepted_and_one_byte_more_is_not() {
+    fn largest_frame_is_accepted_and_a_byte_more_is_refused() {
         assert_eq!(split(b"\0\0\0\x05hello"), Ok(Some(Bytes::from_static(b"hello"))));
         assert_eq!(split(b"\0\0\0\x06"), Err(FrameError::TooLong { length: 6, max: 5 }));
         assert_eq!(split(b"\xff\xff\xff\xff"), Err(FrameError::Negative(-1)));

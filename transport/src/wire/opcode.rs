@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back_as_they_went() {
+    fn all_29_opcodes_round_trip_through_their_codes() {
         let known = (-20..200).filter(|code| match Opcode::from_code(*code) {
             Some(opcode) => {
                 assert_eq!(opcode.code(), *code);

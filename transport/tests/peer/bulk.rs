@@ -170,7 +170,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_snapshot_arrives_whole_and_is_told_once_on_each_side() {
+fn snapshot_arrives_whole_and_ends_once_on_each_side() {
     let (one, two) = linked(1 << 30);
     let (to_two, to_one) = (one.linked(2), two.linked(1));
     let store = Store::default();
@@ -188,7 +188,7 @@ fn a_snapshot_arrives_whole_and_is_told_once_on_each_side() {
 }
 
 #[test]
-fn a_snapshot_that_was_cut_goes_on_where_it_was() {
+fn interrupted_snapshot_resumes_at_its_received_bytes() {
     let (one, two) = linked(1 << 30);
     let (to_two, to_one) = (one.linked(2), two.linked(1));
     let store = Store::default();
@@ -215,7 +215,7 @@ fn a_snapshot_that_was_cut_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_snapshot_that_is_dropped_is_told_to_its_sender_alone() {
+fn snapshot_dropped_by_its_receiver_ends_only_at_the_sender() {
     let (one, two) = linked(1 << 30);
     let (to_two, to_one) = (one.linked(2), two.linked(1));
     let store = Store::default();
@@ -235,7 +235,7 @@ fn a_snapshot_that_is_dropped_is_told_to_its_sender_alone() {
 }
 
 #[test]
-fn a_slow_disk_at_the_receiver_holds_its_sender_back() {
+fn slow_receiver_disk_holds_the_snapshot_sender_back() {
     let (one, two) = linked(1 << 30);
     let (to_two, to_one) = (one.linked(2), two.linked(1));
     let store = Store::default();
@@ -282,7 +282,7 @@ impl SnapshotBytes for Counting {
 }
 
 #[test]
-fn a_disk_that_fails_at_the_sender_is_told_on_both_sides() {
+fn sender_disk_failure_fails_the_snapshot_but_not_the_link() {
     let (one, two) = linked(1 << 30);
     let (to_two, to_one) = (one.linked(2), two.linked(1));
     let (mut source, _) = Source::new();
@@ -298,7 +298,7 @@ fn a_disk_that_fails_at_the_sender_is_told_on_both_sides() {
 /// When a link breaks, the receiver keeps its bytes. When its disk fails, the transfer starts again
 /// from the beginning. So the engine must tell the two apart.
 #[test]
-fn a_disk_that_fails_at_the_receiver_is_told_apart_from_a_link_that_goes() {
+fn receiver_disk_failure_is_distinguished_from_a_lost_link() {
     let (one, two) = linked(1 << 30);
     let (to_two, to_one) = (one.linked(2), two.linked(1));
     one.push(vec![send(to_two, 1, Source::new().0)]);
@@ -314,7 +314,7 @@ fn a_disk_that_fails_at_the_receiver_is_told_apart_from_a_link_that_goes() {
 }
 
 #[test]
-fn more_bytes_here_than_the_snapshot_has_end_it() {
+fn snapshot_fails_if_the_receiver_has_more_bytes_than_it_contains() {
     let (one, two) = linked(1 << 30);
     let (to_two, to_one) = (one.linked(2), two.linked(1));
     let store = Store::default();
@@ -327,7 +327,7 @@ fn more_bytes_here_than_the_snapshot_has_end_it() {
 }
 
 #[test]
-fn what_is_said_meanwhile_does_not_wait_for_the_snapshot() {
+fn messages_do_not_wait_for_a_snapshot_in_transfer() {
     let (one, two) = linked(10 << 20);
     let (to_two, to_one) = (one.linked(2), two.linked(1));
     let store = Store::default();
@@ -345,7 +345,7 @@ fn what_is_said_meanwhile_does_not_wait_for_the_snapshot() {
 }
 
 #[test]
-fn a_snapshot_is_not_sent_faster_than_it_may() {
+fn snapshot_stays_within_its_rate_limit() {
     let (one, two) = linked(10_000_000);
     let (to_two, to_one) = (one.linked(2), two.linked(1));
     let begun = Instant::now();
@@ -359,7 +359,7 @@ fn a_snapshot_is_not_sent_faster_than_it_may() {
 }
 
 #[test]
-fn each_snapshot_that_came_too_late_doubles_the_rate_of_the_next() {
+fn each_late_snapshot_doubles_the_rate_of_the_next() {
     // 20 MB at 1,000 bytes/s would take five and a half hours. With the rate doubled 15 times they
     // take 0.6 s.
     let (one, two) = linked(1000);
@@ -374,7 +374,7 @@ fn each_snapshot_that_came_too_late_doubles_the_rate_of_the_next() {
 }
 
 #[test]
-fn transfers_without_a_link_fail_at_once() {
+fn snapshot_transfers_without_a_link_fail_at_once() {
     let (one, two) = linked(1 << 30);
     one.linked(2);
     two.linked(1);

@@ -38,7 +38,7 @@ fn messages() -> impl Iterator<Item = (Kind, PeerMessage)> {
 }
 
 #[test]
-fn every_message_comes_back_as_it_went() {
+fn every_peer_message_round_trips() {
     let mut seen = std::collections::BTreeSet::new();
     for (kind, message) in messages() {
         assert_eq!(crate::peers::kind_of(&message), kind);
@@ -57,7 +57,7 @@ fn every_message_comes_back_as_it_went() {
 }
 
 #[test]
-fn a_kind_on_another_lane_is_refused_and_named() {
+fn message_on_the_wrong_lane_is_refused_with_its_kind() {
     for (kind, message) in messages() {
         for lane in [Lane::Datagram, Lane::Log, Lane::Forward].into_iter().filter(|lane| *lane != message.lane()) {
             let error = match lane {
@@ -70,7 +70,7 @@ fn a_kind_on_another_lane_is_refused_and_named() {
 }
 
 #[test]
-fn pieces_of_any_size_say_the_same() {
+fn messages_decode_equally_from_pieces_of_any_size() {
     for lane in [Lane::Log, Lane::Forward] {
         let mut random = Random::new(3);
         let messages: Vec<_> = (0..200).map(|_| crate::peers::on_lane(&mut random, lane)).collect();
@@ -82,7 +82,7 @@ fn pieces_of_any_size_say_the_same() {
 }
 
 #[test]
-fn pieces_that_nobody_asked_for_meanwhile_say_the_same() {
+fn messages_decode_equally_after_all_pieces_arrived_unread() {
     let messages: Vec<_> = {
         let mut random = Random::new(5);
         (0..20).map(|_| crate::peers::on_lane(&mut random, Lane::Log)).collect()
@@ -97,7 +97,7 @@ fn pieces_that_nobody_asked_for_meanwhile_say_the_same() {
 }
 
 #[test]
-fn a_cut_is_waited_for_and_a_byte_too_many_is_refused() {
+fn partial_frame_waits_and_a_short_or_trailing_body_is_refused() {
     for (kind, message) in messages() {
         let lane = message.lane();
         let bytes = frame(&message);
@@ -137,7 +137,7 @@ fn a_cut_is_waited_for_and_a_byte_too_many_is_refused() {
 ///
 /// A changed byte is refused, or yields another message with exactly these bytes.
 #[test]
-fn any_changed_byte_is_refused_or_another_message() {
+fn changed_byte_is_refused_or_decodes_to_a_different_message() {
     // Except Health: unknown parts are skipped, so several encodings decode to one value.
     for (_, message) in messages().filter(|(kind, _)| *kind != Kind::Health) {
         let bytes = frame(&message);
@@ -161,7 +161,7 @@ fn any_changed_byte_is_refused_or_another_message() {
 }
 
 #[test]
-fn an_unknown_kind_is_named_and_nothing_is_believed_from_then_on() {
+fn unknown_kind_is_named_and_later_frames_are_refused() {
     let mut stream = frame(&PeerMessage::Zab(Box::new(commit())));
     stream.extend([1, 0, 0, 0, 200]);
     stream.extend(frame(&PeerMessage::Zab(Box::new(commit()))));
@@ -185,7 +185,7 @@ fn commit() -> Message {
 }
 
 #[test]
-fn the_longest_frame_is_accepted_and_one_byte_more_is_not() {
+fn longest_frame_is_accepted_and_a_byte_more_is_refused() {
     let longest = frame(&PeerMessage::Zab(Box::new(commit())));
     let max = longest.len() - 4;
     for (max, is_accepted) in [(max, true), (max - 1, false)] {
@@ -199,7 +199,7 @@ fn the_longest_frame_is_accepted_and_one_byte_more_is_not() {
 }
 
 #[test]
-fn whatever_the_machine_says_fits_the_longest_frame() {
+fn largest_message_of_the_machine_fits_the_longest_frame() {
     let limits = Limits { log_segment_bytes: 256 << 10, ..Limits::default() };
     for limits in [Limits::default(), limits, Limits { sessions_max: 100_000, ..limits }] {
         let max = frame_bytes_max(&limits);

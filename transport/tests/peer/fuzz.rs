@@ -4,7 +4,7 @@ use std::path::Path;
 use zoolet_sim::fuzz::{exercise, replay};
 
 #[test]
-fn any_bytes_are_messages_or_refused() {
+fn arbitrary_peer_bytes_decode_or_are_refused() {
     for target in crate::peer_targets::TARGETS {
         exercise(target, 1, 2_000);
     }
@@ -12,7 +12,7 @@ fn any_bytes_are_messages_or_refused() {
 
 /// The name of each corpus file describes its case.
 #[test]
-fn the_corpus_of_what_servers_say_breaks_nothing() {
+fn peer_fuzz_corpus_decodes_or_is_refused() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus");
     for target in crate::peer_targets::TARGETS {
         assert!(replay(target, &corpus) > 0, "nothing in the corpus of {}", target.name);

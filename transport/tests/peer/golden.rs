@@ -241,7 +241,7 @@ fn bytes(hex: &str) -> BytesMut {
 }
 
 #[test]
-fn every_kind_has_these_bytes() {
+fn golden_bytes_of_every_message_kind() {
     let mut found = String::new();
     for &kind in Kind::ALL {
         assert!(!samples(kind).is_empty(), "no sample of {kind:?}");
@@ -253,7 +253,7 @@ fn every_kind_has_these_bytes() {
 }
 
 #[test]
-fn these_bytes_say_what_they_said() {
+fn golden_bytes_decode_to_their_messages() {
     let mut lines = GOLDEN.lines();
     for sample in Kind::ALL.iter().flat_map(|&kind| samples(kind)) {
         let (_, golden) = lines.next().unwrap().split_once(' ').unwrap();
@@ -263,7 +263,7 @@ fn these_bytes_say_what_they_said() {
 }
 
 #[test]
-fn what_a_later_release_adds_to_a_health_is_passed_over() {
+fn trailing_bytes_of_a_health_from_a_later_release_are_skipped() {
     for sample in messages(Kind::Health) {
         let mut longer = sample.encode();
         longer.extend_from_slice(b"later");
@@ -276,7 +276,7 @@ fn what_a_later_release_adds_to_a_health_is_passed_over() {
 /// A later release may extend the Hello. This release must still read the rest, and keep the
 /// extension unchanged, because the proof covers it.
 #[test]
-fn an_extension_of_a_hello_is_passed_over_and_kept() {
+fn unknown_hello_extension_is_kept_unchanged() {
     for sample in of_streams(Kind::Hello) {
         let mut longer = sample.encode();
         let end = longer.len() - 4;

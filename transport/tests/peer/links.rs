@@ -28,7 +28,7 @@ fn either_side_may_dial() {
 }
 
 #[test]
-fn a_name_is_resolved() {
+fn host_name_is_resolved_past_an_unresolvable_name() {
     let there = Plan::new(1).knows(2, &[]).start();
     let here =
         Plan::new(2).knows(1, &["no.such.name.invalid:1", &format!("localhost:{}", there.address.port())]).start();
@@ -37,7 +37,7 @@ fn a_name_is_resolved() {
 }
 
 #[test]
-fn heartbeats_travel_outside_of_the_lanes() {
+fn heartbeats_travel_as_datagrams() {
     let (one, two) = pair(1);
     let (to_two, to_one) = (one.linked(2), two.linked(1));
     // A datagram may be lost, but not all of them.
@@ -49,7 +49,7 @@ fn heartbeats_travel_outside_of_the_lanes() {
 }
 
 #[test]
-fn small_messages_come_in_order() {
+fn small_messages_arrive_in_order() {
     let (one, two) = pair(2);
     let (to_two, to_one) = (one.linked(2), two.linked(1));
     for batch in 0..100 {
@@ -61,7 +61,7 @@ fn small_messages_come_in_order() {
 }
 
 #[test]
-fn large_messages_come_whole() {
+fn large_messages_arrive_whole_and_in_order() {
     let (one, two) = pair(1);
     let (to_two, to_one) = (one.linked(2), two.linked(1));
     for number in 1..=4 {
@@ -74,7 +74,7 @@ fn large_messages_come_whole() {
 }
 
 #[test]
-fn servers_that_dial_each_other_have_one_link() {
+fn servers_dialling_each_other_keep_a_single_link_each() {
     for _ in 0..20 {
         let plans = plans::<3>();
         let servers = plans.each_ref().map(Plan::start);
@@ -99,7 +99,7 @@ fn servers_that_dial_each_other_have_one_link() {
 }
 
 #[test]
-fn every_link_has_a_number_of_its_own_and_one_end() {
+fn every_link_has_a_unique_number_and_ends_once() {
     let (one, two) = pair(1);
     let (first, of_two) = (one.linked(2), two.linked(1));
     one.push(vec![Instruction::Close { peer: id(2), link: first, reason: "a test" }]);
@@ -117,7 +117,7 @@ fn every_link_has_a_number_of_its_own_and_one_end() {
 }
 
 #[test]
-fn what_was_said_before_the_end_arrives() {
+fn messages_sent_before_a_shutdown_arrive() {
     let (one, two) = pair(1);
     let (to_two, to_one) = (one.linked(2), two.linked(1));
     for number in 1..=200 {
@@ -129,7 +129,7 @@ fn what_was_said_before_the_end_arrives() {
 }
 
 #[test]
-fn a_server_that_starts_again_is_linked_again() {
+fn killed_server_is_linked_again_after_its_restart() {
     let plans = plans::<2>();
     let one = plans[0].start();
     let mut two = plans[1].start();
@@ -148,7 +148,7 @@ fn a_server_that_starts_again_is_linked_again() {
 }
 
 #[test]
-fn an_address_of_a_member_that_leads_to_this_server_itself_is_told_once_and_is_no_link() {
+fn members_address_leading_to_this_server_is_logged_and_not_linked() {
     lines::keep();
     let address = free_address();
     let mut plan = Plan::new(1).knows(2, &[&address.to_string()]);
@@ -162,7 +162,7 @@ fn an_address_of_a_member_that_leads_to_this_server_itself_is_told_once_and_is_n
 }
 
 #[test]
-fn an_address_that_was_learned_leads_back_when_the_configured_one_does_not() {
+fn learned_address_links_when_the_configured_address_is_wrong() {
     let directory = std::env::temp_dir().join(format!("zoolet-hints-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let file = directory.join("hints");
@@ -199,7 +199,7 @@ fn an_address_that_was_learned_leads_back_when_the_configured_one_does_not() {
 }
 
 #[test]
-fn links_without_a_word_stay() {
+fn silent_links_stay_up() {
     let (one, two) = pair(1);
     let (to_two, to_one) = (one.linked(2), two.linked(1));
     // Longer than the idle timeout of a connection.

@@ -55,7 +55,7 @@ fn comes_back_in_any_pieces<T: PartialEq + std::fmt::Debug>(of: T, encode: fn(&T
 }
 
 #[test]
-fn every_beginning_comes_back_and_what_follows_it_stays() {
+fn opening_frames_round_trip_and_leave_the_bytes_behind_them() {
     let mut random = Random::new(9);
     for _ in 0..200 {
         comes_back_in_any_pieces(crate::peers::opening(&mut random), Opening::encode, Opening::take);
@@ -64,7 +64,7 @@ fn every_beginning_comes_back_and_what_follows_it_stays() {
 }
 
 #[test]
-fn a_stranger_makes_nobody_wait_for_more_than_a_beginning_may_have() {
+fn opening_frame_above_its_maximum_length_is_refused_at_once() {
     let mut received = BytesMut::from(&(OPENING_BYTES_MAX as u32 + 1).to_le_bytes()[..]);
     let refused = CodecError::TooLong { length: OPENING_BYTES_MAX + 1, max: OPENING_BYTES_MAX };
     assert_eq!(Opening::take(&mut received), Err(refused));
@@ -76,7 +76,7 @@ fn a_stranger_makes_nobody_wait_for_more_than_a_beginning_may_have() {
 }
 
 #[test]
-fn the_longest_hello_fits_a_beginning() {
+fn longest_hello_fits_an_opening_frame() {
     let longest = hello(|hello| {
         hello.site = "s".repeat(SITE_BYTES_MAX);
         hello.addresses = vec!["a".repeat(ADDRESS_BYTES_MAX); ADDRESSES_MAX];
@@ -89,7 +89,7 @@ fn the_longest_hello_fits_a_beginning() {
 }
 
 #[test]
-fn what_nobody_would_take_of_a_hello_is_not_said() {
+fn oversized_hello_fields_are_cut_or_omitted_when_encoding() {
     let sayable = |address: &String| address.len() <= ADDRESS_BYTES_MAX;
     let long = hello(|hello| {
         hello.site = "\u{fc}".repeat(SITE_BYTES_MAX);
@@ -103,7 +103,7 @@ fn what_nobody_would_take_of_a_hello_is_not_said() {
 }
 
 #[test]
-fn texts_that_would_write_into_a_log_are_refused() {
+fn texts_with_control_characters_or_bad_utf8_are_refused() {
     let honest = encoded(&SnapshotReply::Refused { reason: "gone".to_owned() }, SnapshotReply::encode);
     let at = honest.len() - 1;
     for (byte, what) in [(b'\n', "control characters in a text"), (0xff, "a text that is not UTF-8")] {
@@ -114,7 +114,7 @@ fn texts_that_would_write_into_a_log_are_refused() {
 }
 
 #[test]
-fn a_message_begins_no_stream() {
+fn peer_message_in_place_of_an_opening_frame_is_refused() {
     let mut random = Random::new(4);
     for &kind in Kind::ALL {
         let Some(message) = crate::peers::message(&mut random, kind) else { continue };

@@ -27,7 +27,7 @@ fn is_closed_with(code: u32, end: ConnectionError) {
 }
 
 #[test]
-fn a_second_live_server_with_the_same_id_is_refused_and_both_sides_know_where_the_first_one_is() {
+fn second_server_with_a_live_id_is_refused_naming_the_first() {
     lines::keep();
     let [one, two] = plans::<2>();
     let first = two.start();
@@ -51,7 +51,7 @@ fn a_second_live_server_with_the_same_id_is_refused_and_both_sides_know_where_th
 }
 
 #[test]
-fn a_twin_that_keeps_the_last_word_back_displaces_nobody_who_came_meanwhile() {
+fn twin_with_a_delayed_go_does_not_displace_a_newer_link() {
     let server = Plan::new(2).knows(1, &[]).start();
     let address = server.address;
     on_a_runtime(async {
@@ -81,7 +81,7 @@ fn a_twin_that_keeps_the_last_word_back_displaces_nobody_who_came_meanwhile() {
 /// A copied data directory has its original's key. Each id is decided separately, so the key must
 /// be judged again when the connection becomes the link.
 #[test]
-fn of_two_servers_with_one_key_that_come_at_once_one_is_refused() {
+fn simultaneous_servers_with_the_same_key_get_a_single_link() {
     let server = Plan::new(1).knows(2, &[]).knows(3, &[]).start();
     on_a_runtime(async {
         let twins = Stranger::new();
@@ -99,7 +99,7 @@ fn of_two_servers_with_one_key_that_come_at_once_one_is_refused() {
 }
 
 #[test]
-fn a_copied_data_directory_under_another_id_is_refused() {
+fn copied_data_directory_under_another_id_is_refused() {
     lines::keep();
     let [one, two, mut three] = plans::<3>();
     three.identity = two.identity.clone();
@@ -113,7 +113,7 @@ fn a_copied_data_directory_under_another_id_is_refused() {
 }
 
 #[test]
-fn a_frozen_server_does_not_keep_its_successor_out() {
+fn frozen_server_does_not_block_its_successor() {
     let address = free_address();
     let mut plan = Plan::new(1).knows(2, &[]);
     plan.listen = address;
@@ -135,7 +135,7 @@ fn a_frozen_server_does_not_keep_its_successor_out() {
 }
 
 #[test]
-fn who_lived_beside_the_first_one_is_no_later_life_of_it_though_the_first_one_stands_still() {
+fn successor_must_have_begun_after_the_last_sign_of_life() {
     let server = Plan::new(1).knows(2, &[]).start();
     let (begun, address) = (Instant::now(), server.address);
     on_a_runtime(async {
@@ -167,7 +167,7 @@ fn who_lived_beside_the_first_one_is_no_later_life_of_it_though_the_first_one_st
 }
 
 #[test]
-fn who_answers_for_another_is_named_and_not_taken() {
+fn server_at_the_address_of_another_server_is_named_and_refused() {
     lines::keep();
     let three = Plan::new(3).knows(1, &[]).start();
     let one = Plan::new(1).knows(2, &[&three.address.to_string()]).knows(3, &[]).start();
@@ -182,7 +182,7 @@ fn who_answers_for_another_is_named_and_not_taken() {
 }
 
 #[test]
-fn who_asks_for_another_hears_who_is_here_though_there_is_a_link() {
+fn linked_peer_dialling_a_wrong_id_is_answered_with_the_real_id() {
     let one = Plan::new(1).knows(3, &[]).start();
     on_a_runtime(async {
         let three = Stranger::new();
@@ -205,7 +205,7 @@ fn who_asks_for_another_hears_who_is_here_though_there_is_a_link() {
 }
 
 #[test]
-fn another_site_key_is_refused_and_both_sides_know_why() {
+fn different_site_key_is_refused_and_both_sides_show_the_reason() {
     lines::keep();
     let [one, two] = plans::<2>();
     let (key, other) = (SiteKey::generate().unwrap(), SiteKey::generate().unwrap());
@@ -218,7 +218,7 @@ fn another_site_key_is_refused_and_both_sides_know_why() {
 /// Any host that reaches the port can claim to be server 2. Its words must not become the advice
 /// that the status gives to an operator.
 #[test]
-fn who_proves_nothing_gives_no_advice() {
+fn unproven_peer_adds_no_advice_to_the_status() {
     lines::keep();
     let one = Plan::new(1).knows(2, &[]).of_site(&SiteKey::generate().unwrap()).start();
     on_a_runtime(async {
@@ -246,7 +246,7 @@ fn who_proves_nothing_gives_no_advice() {
 ///
 /// Each one costs a key exchange and two signatures, on the thread that answers heartbeats.
 #[test]
-fn a_stranger_that_loops_handshakes_is_heard_a_few_times_in_a_second() {
+fn stranger_looping_handshakes_is_limited_to_a_few_per_second() {
     const LOOPS: usize = 300;
     let server = Plan::new(1).start();
     let begun = Instant::now();
@@ -268,7 +268,7 @@ fn a_stranger_that_loops_handshakes_is_heard_a_few_times_in_a_second() {
 }
 
 #[test]
-fn the_same_site_key_lets_in() {
+fn servers_with_the_same_site_key_link() {
     let key = SiteKey::generate().unwrap();
     let [one, two] = plans::<2>().map(|plan| plan.of_site(&key).start());
     one.linked(2);
@@ -276,7 +276,7 @@ fn the_same_site_key_lets_in() {
 }
 
 #[test]
-fn another_site_is_refused_and_both_names_are_said() {
+fn different_site_name_is_refused_and_both_names_are_logged() {
     lines::keep();
     let [one, mut two] = plans::<2>();
     two.site = "other".to_owned();
@@ -291,7 +291,7 @@ fn another_site_is_refused_and_both_names_are_said() {
 }
 
 #[test]
-fn who_is_no_member_is_refused() {
+fn server_that_is_no_member_is_refused() {
     let one = Plan::new(1).start();
     let two = Plan::new(2).knows(1, &[&one.address.to_string()]).start();
     two.refusal(1, "does not have this server in its configuration");
@@ -299,7 +299,7 @@ fn who_is_no_member_is_refused() {
 }
 
 #[test]
-fn a_key_that_is_pinned_is_the_only_one_that_is_taken() {
+fn pinned_server_is_refused_with_any_other_key() {
     let [mut one, two] = plans::<2>();
     one.members[1].2 = Some(Identity::generate().unwrap().public_key());
     let (one, two) = (one.start(), two.start());
@@ -309,7 +309,7 @@ fn a_key_that_is_pinned_is_the_only_one_that_is_taken() {
 }
 
 #[test]
-fn silence_is_told_after_a_while() {
+fn silent_address_is_reported_with_the_udp_port_to_open() {
     let nobody = free_address();
     let one = Plan::new(1).knows(2, &[&nobody.to_string()]).start();
     let line = one.refusal(2, "no UDP reply");
@@ -320,7 +320,7 @@ fn silence_is_told_after_a_while() {
 }
 
 #[test]
-fn an_address_that_answers_does_not_hide_that_another_one_is_silent() {
+fn answering_address_does_not_hide_a_silent_address() {
     lines::keep();
     let (nobody, three) = (free_address(), Plan::new(3).knows(1, &[]).start());
     let _one = Plan::new(1).knows(2, &[&nobody.to_string(), &three.address.to_string()]).knows(3, &[]).start();
@@ -329,7 +329,7 @@ fn an_address_that_answers_does_not_hide_that_another_one_is_silent() {
 }
 
 #[test]
-fn a_learned_address_that_another_server_has_now_is_forgotten_and_hides_nothing() {
+fn learned_address_now_used_by_another_server_is_forgotten() {
     lines::keep();
     let directory = std::env::temp_dir().join(format!("zoolet-lease-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
@@ -349,7 +349,7 @@ fn a_learned_address_that_another_server_has_now_is_forgotten_and_hides_nothing(
 }
 
 #[test]
-fn members_that_are_linked_and_dropped_at_once_are_told_of_once_and_both_tables_keep_why() {
+fn flapping_link_is_logged_once_and_its_reason_kept_on_both_sides() {
     const FLAPS: usize = 4;
     const FLAPS_MAX: usize = 20;
     lines::keep();
@@ -384,7 +384,7 @@ fn members_that_are_linked_and_dropped_at_once_are_told_of_once_and_both_tables_
 }
 
 #[test]
-fn who_is_dropped_before_he_hears_that_he_is_linked_knows_why() {
+fn link_closed_during_its_opening_keeps_the_close_reason() {
     const DROPPED: u32 = 6;
     let one = Plan::new(1).knows(2, &[]).start();
     on_a_runtime(async {
@@ -399,14 +399,14 @@ fn who_is_dropped_before_he_hears_that_he_is_linked_knows_why() {
 }
 
 #[test]
-fn an_address_of_the_other_family_is_not_told_as_silence() {
+fn address_of_the_wrong_ip_family_is_reported_with_a_remedy() {
     let one = Plan::new(1).knows(2, &["[::1]:2888"]).start();
     let line = one.refusal(2, "[::1]:2888");
     assert!(line.contains(&format!("peers = \"[::]:{}\"", one.address.port())), "{line}");
 }
 
 #[test]
-fn a_member_that_goes_wrong_again_and_again_is_told_once() {
+fn repeated_link_failures_of_a_member_are_logged_once() {
     lines::keep();
     let one = Plan::new(1).knows(2, &[]).knows(3, &[]).start();
     on_a_runtime(async {
@@ -431,7 +431,7 @@ fn a_member_that_goes_wrong_again_and_again_is_told_once() {
 }
 
 #[test]
-fn strangers_who_prove_nothing_are_dropped_and_shut_nobody_out() {
+fn unproven_strangers_are_dropped_and_block_no_member() {
     let [one, two] = plans::<2>();
     let server = one.start();
     on_a_runtime(async {
@@ -462,7 +462,7 @@ fn strangers_who_prove_nothing_are_dropped_and_shut_nobody_out() {
 }
 
 #[test]
-fn garbage_costs_no_link() {
+fn garbage_packets_end_no_link() {
     let [one, two] = plans::<2>().map(|plan| plan.start());
     let (to_two, to_one) = (one.linked(2), two.linked(1));
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -481,7 +481,7 @@ fn garbage_costs_no_link() {
 }
 
 #[test]
-fn nonsense_on_a_link_ends_that_link_alone() {
+fn invalid_frame_ends_only_its_own_link() {
     let one = Plan::new(1).knows(2, &[]).knows(3, &[]).start();
     let three = Plan::new(3).knows(1, &[&one.address.to_string()]).start();
     let (to_three, of_three) = (one.linked(3), three.linked(1));

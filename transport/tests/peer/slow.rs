@@ -16,7 +16,7 @@ use zoolet_machine::seam::peer::LinkId;
 use zoolet_transport::peer::Instruction;
 
 #[test]
-fn a_peer_that_does_not_read_is_dropped_and_the_others_are_not_hurt() {
+fn peer_that_does_not_read_loses_only_its_own_link() {
     let one = Plan::new(1).knows(2, &[]).knows(3, &[]).start();
     let three = Plan::new(3).knows(1, &[&one.address.to_string()]).start();
     let (to_three, of_three) = (one.linked(3), three.linked(1));
@@ -59,7 +59,7 @@ fn a_peer_that_does_not_read_is_dropped_and_the_others_are_not_hurt() {
 }
 
 #[test]
-fn more_than_may_wait_for_one_lane_closes_the_link_at_once() {
+fn link_closes_at_once_above_the_queue_limit_of_a_lane() {
     let mut plan = Plan::new(1).knows(2, &[]);
     plan.lane_bytes_max = 1 << 20;
     let one = plan.start();
@@ -78,7 +78,7 @@ fn more_than_may_wait_for_one_lane_closes_the_link_at_once() {
 /// `cargo test -p zoolet-transport --test peer slow:: -- --ignored --nocapture`
 #[test]
 #[ignore = "measures"]
-fn heartbeats_beside_a_stranger_that_loops_handshakes() {
+fn heartbeat_delay_beside_a_stranger_looping_handshakes() {
     let one = Plan::new(1).knows(2, &[]).start();
     let two = Plan::new(2).knows(1, &[&one.address.to_string()]).start();
     let link = one.linked(2);

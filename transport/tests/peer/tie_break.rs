@@ -22,7 +22,7 @@ fn on_a_runtime<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn the_larger_id_answers_while_it_dials_or_two_would_wait_for_each_other() {
+fn server_with_the_larger_id_answers_while_dialling() {
     on_a_runtime(async {
         let there = free_address();
         let one = Stranger::at(there);
@@ -40,7 +40,7 @@ fn the_larger_id_answers_while_it_dials_or_two_would_wait_for_each_other() {
 }
 
 #[test]
-fn the_smaller_id_decides_on_nothing_else_while_it_dials_and_what_it_dialled_stays() {
+fn server_with_the_smaller_id_keeps_the_connection_it_dials() {
     on_a_runtime(async {
         let there = free_address();
         let two = Stranger::at(there);

@@ -34,7 +34,7 @@ pub(crate) fn small() -> Limits {
 /// Answers are paced, so the client never has much queued. But if it takes nothing for its session
 /// timeout, it is dropped even if it still sends.
 #[test]
-fn a_client_that_never_reads_is_dropped_and_others_go_on() {
+fn client_that_never_reads_is_dropped_after_its_session_timeout() {
     let server = Server::with(PortSettings { limits: small(), ..PortSettings::default() }, 500);
     let mut bystander = server.client();
     let mut deaf = server.client();
@@ -59,7 +59,7 @@ fn a_client_that_never_reads_is_dropped_and_others_go_on() {
 /// Watch events cannot be paced. A client that has more than its share queued and takes none is
 /// dropped soon.
 #[test]
-fn a_client_drowned_in_events_is_dropped_long_before_its_session_timeout() {
+fn client_flooded_with_events_is_dropped_before_its_session_timeout() {
     let server = Server::limited(small());
     let _deaf = server.client();
     let conn = server.machine.seen().connects[0].0;
@@ -70,7 +70,7 @@ fn a_client_drowned_in_events_is_dropped_long_before_its_session_timeout() {
 }
 
 #[test]
-fn answers_larger_than_the_bound_reach_a_client_that_reads() {
+fn replies_above_the_queue_limit_reach_a_client_that_reads() {
     let server = Server::limited(small());
     let mut client = server.client();
     for xid in 1..=100 {
@@ -85,7 +85,7 @@ fn answers_larger_than_the_bound_reach_a_client_that_reads() {
 /// A thousand reads fit into one segment. Their answers, 100 MB, exceed the limits and must be
 /// paced.
 #[test]
-fn a_burst_of_reads_is_paced_so_that_its_answers_fit() {
+fn burst_of_reads_is_paced_to_the_outbound_limit() {
     let server = Server::limited(Limits { connections_per_address_max: 0, ..Limits::default() });
     let mut client = server.client();
     // A small answer before must not keep the estimate too low for long.
@@ -102,7 +102,7 @@ fn a_burst_of_reads_is_paced_so_that_its_answers_fit() {
 }
 
 #[test]
-fn when_all_together_have_too_much_the_greediest_goes() {
+fn connection_with_most_queued_bytes_is_dropped_at_the_total_limit() {
     let limits = Limits { outbound_bytes_max: 64 << 20, outbound_bytes_total_max: 24 << 20, ..small() };
     let server = Server::limited(limits);
     let mut modest = server.client();
@@ -121,7 +121,7 @@ fn when_all_together_have_too_much_the_greediest_goes() {
 }
 
 #[test]
-fn a_connection_with_too_much_unanswered_is_not_read_but_its_pings_are_when_it_has_waited_for_long() {
+fn pings_of_a_connection_at_its_request_limit_are_still_submitted() {
     let settings =
         PortSettings { limits: Limits { outstanding_max: 10, ..Limits::default() }, ..PortSettings::default() };
     let server = Server::with(settings, 300);
@@ -158,7 +158,7 @@ fn a_connection_with_too_much_unanswered_is_not_read_but_its_pings_are_when_it_h
 /// A request may be held back for a moment. For example, the next answer is expected to be as large
 /// as the last one. Pings behind the request must then keep their order.
 #[test]
-fn a_ping_keeps_its_place_behind_requests_that_wait_for_a_moment() {
+fn ping_keeps_its_place_behind_briefly_delayed_requests() {
     let server = Server::limited(Limits { outstanding_max: 10, ..Limits::default() });
     let mut client = server.client();
     let mut stream = BytesMut::new();
@@ -179,7 +179,7 @@ fn a_ping_keeps_its_place_behind_requests_that_wait_for_a_moment() {
 }
 
 #[test]
-fn the_sum_of_unanswered_bytes_is_bounded_and_shuts_nobody_out() {
+fn unanswered_bytes_are_bounded_without_blocking_small_requests() {
     let server = Server::limited(Limits { outstanding_bytes_max: 1 << 20, ..small() });
     // Ten requests of 100,000 bytes fill the limit.
     let mut holder = server.client();
@@ -213,7 +213,7 @@ fn the_sum_of_unanswered_bytes_is_bounded_and_shuts_nobody_out() {
 /// Incomplete frames may fill the limit, but only until their sessions expire: the engine never
 /// sees them, so they keep no session alive.
 #[test]
-fn begun_frames_do_not_hold_the_bound_for_ever() {
+fn incomplete_frames_release_the_byte_limit_when_their_sessions_end() {
     let limits = Limits { outstanding_bytes_max: 256 << 10, ..small() };
     let server = Server::limited(limits);
     let begun = &encoded(1, &Request::Write(set_data(100_000)))[..90_000];
@@ -244,7 +244,7 @@ fn hold_with(bytes: usize) -> Request {
 }
 
 #[test]
-fn connections_of_one_address_and_of_all_are_bounded() {
+fn connections_are_bounded_per_address_and_in_total() {
     let server = Server::limited(Limits { connections_per_address_max: 3, ..Limits::default() });
     let mut clients: Vec<Client> = (0..3).map(|_| server.client()).collect();
     assert!(server.stranger().is_closed());
@@ -259,7 +259,7 @@ fn connections_of_one_address_and_of_all_are_bounded() {
 }
 
 #[test]
-fn a_full_port_still_tells_this_machine_how_the_server_is() {
+fn full_port_still_answers_zool_on_loopback() {
     for limits in [
         Limits { connections_per_address_max: 2, ..Limits::default() },
         Limits { connections_max: 2, connections_per_address_max: 0, ..Limits::default() },

@@ -24,7 +24,7 @@ fn written(write: impl FnOnce(&mut BytesMut)) -> Bytes {
 }
 
 #[test]
-fn requests_come_back_as_they_went() {
+fn requests_round_trip() {
     let mut random = Random::new(1);
     for _ in 0..20_000 {
         let (xid, request) = (random.next() as i32, random.request());
@@ -34,7 +34,7 @@ fn requests_come_back_as_they_went() {
 }
 
 #[test]
-fn replies_come_back_as_they_went() {
+fn replies_round_trip() {
     let mut random = Random::new(2);
     for _ in 0..20_000 {
         let request = random.request();
@@ -47,7 +47,7 @@ fn replies_come_back_as_they_went() {
 }
 
 #[test]
-fn handshakes_and_events_come_back_as_they_went() {
+fn handshakes_and_events_round_trip() {
     let mut random = Random::new(3);
     for _ in 0..5_000 {
         let connect = random.connect();
@@ -95,7 +95,7 @@ fn valid(kind: CreateKind, sequential: bool) -> CreateMode {
 }
 
 #[test]
-fn handshake_bytes_are_zookeepers() {
+fn handshake_bytes_equal_zookeepers() {
     let old = "00000000 0000000000000005 00007530 0000000000000000 00000010 00000000000000000000000000000000";
     let request = ConnectRequest {
         last_zxid_seen: 5,
@@ -131,7 +131,7 @@ fn handshake_bytes_are_zookeepers() {
 }
 
 #[test]
-fn request_bytes_are_zookeepers() {
+fn request_bytes_are_decoded_as_in_zookeeper() {
     let a = || Text::from("/a");
     assert_eq!(
         decoded(&format!("00000001 {PATH_A} 00000001 78 {OPEN} 00000003")),
@@ -174,12 +174,12 @@ fn request_bytes_are_zookeepers() {
 }
 
 #[test]
-fn bad_text_is_text_and_not_a_bad_frame() {
+fn invalid_utf8_in_a_path_is_replaced_and_the_frame_accepted() {
     assert_eq!(decoded("00000006 00000003 2fff61"), Request::GetAcl { path: Text::from("/\u{fffd}a") });
 }
 
 #[test]
-fn a_null_path_is_none_where_zookeeper_does_not_stumble_over_it() {
+fn null_path_is_empty_where_zookeeper_accepts_it() {
     let none = Text::EMPTY;
     let set_data = WriteOp::SetData { path: none.clone(), data: None, version: -1 };
     assert_eq!(decoded("00000005 ffffffff ffffffff ffffffff"), Request::Write(set_data));
@@ -196,7 +196,7 @@ fn a_null_path_is_none_where_zookeeper_does_not_stumble_over_it() {
 }
 
 #[test]
-fn bodies_that_do_not_parse_are_requests_to_be_refused() {
+fn malformed_bodies_decode_as_malformed_read_or_write_requests() {
     let ordered = Request::Malformed { write: true };
     for body in [
         "00000001 ffffffff 00000000 00000000 00000000", // create: null path
@@ -240,7 +240,7 @@ fn bodies_that_do_not_parse_are_requests_to_be_refused() {
 }
 
 #[test]
-fn a_multi_read_is_read_up_to_what_is_no_read() {
+fn multi_read_is_decoded_up_to_its_first_non_read() {
     let end = "ffffffff01ffffffff";
     let write = "0000000d00ffffffff ffffffff ffffffff 0000000100ffffffff ffffffff ffffffff ffffffff 00000000";
     assert_eq!(decoded(&format!("00000016 {write} {end}")), Request::MultiRead(vec![ReadOp::Unreadable]));
@@ -254,7 +254,7 @@ fn a_multi_read_is_read_up_to_what_is_no_read() {
 }
 
 #[test]
-fn opcodes_no_client_may_send_are_unknown() {
+fn opcodes_forbidden_to_clients_decode_as_unknown() {
     for code in ["fffffff6", "ffffffff", "00000000", "0000000a", "0000000d", "00000014", "00000017", "7fffffff"] {
         assert_eq!(decoded(&format!("{code} 000000022f61 00000000")), Request::Unknown, "{code}");
     }
@@ -306,7 +306,7 @@ fn create_modes_follow_opcode_and_flags() {
 }
 
 #[test]
-fn inside_a_multi_the_flags_decide() {
+fn create_modes_inside_a_multi_follow_the_flags() {
     let multi = |opcode: i32, flags: i32| {
         let ttl = if opcode == 21 { "0000000000000005" } else { "" };
         decoded(&format!(
@@ -331,7 +331,7 @@ fn inside_a_multi_the_flags_decide() {
 }
 
 #[test]
-fn reply_bytes_are_zookeepers() {
+fn reply_bytes_equal_zookeepers() {
     let reply = |result: Result<Reply, ErrorCode>| {
         let mut out = BytesMut::new();
         encode_reply(7, 9, &result, &mut out);
@@ -413,7 +413,7 @@ fn reply_bytes_are_zookeepers() {
 
 /// Texts and data share the frame. Only vectors allocate, and only for elements that arrived.
 #[test]
-fn decoding_allocates_no_more_than_the_frame_justifies() {
+fn decoding_shares_the_frame_and_allocates_only_received_elements() {
     // The worst case: nothing but empty strings, 4 bytes each.
     let count = 10_000_i32;
     let mut frame = hex("00000007 00000065 0000000000000000").to_vec();

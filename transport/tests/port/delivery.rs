@@ -10,7 +10,7 @@ use zoolet_machine::budget::Part;
 use zoolet_model::*;
 
 #[test]
-fn an_answer_is_sent_while_the_ports_own_thread_is_busy() {
+fn delivering_thread_sends_a_reply_while_the_port_thread_is_busy() {
     let server = Server::start();
     let (mut waiting, mut busy) = (server.client(), server.client());
     waiting.get(1, "/hold");
@@ -27,7 +27,7 @@ fn an_answer_is_sent_while_the_ports_own_thread_is_busy() {
 }
 
 #[test]
-fn what_is_much_waits_for_the_ports_own_thread() {
+fn large_reply_waits_for_the_port_thread() {
     let server = Server::start();
     let (mut waiting, mut busy) = (server.client(), server.client());
     waiting.get(1, "/hold");
@@ -48,7 +48,7 @@ fn what_is_much_waits_for_the_ports_own_thread() {
 }
 
 #[test]
-fn whoever_delivers_a_connections_answers_stay_in_order() {
+fn replies_delivered_by_both_threads_stay_in_order() {
     let server = Server::start();
     let mut client = server.client();
     (1..=500).for_each(|xid| client.send(xid, &Request::Multi(vec![set("/hold", 10)])));
@@ -64,7 +64,7 @@ fn whoever_delivers_a_connections_answers_stay_in_order() {
 /// Decoding stops at the limit. All answers have been delivered before the connection's task begins
 /// to wait for them, and it must notice that.
 #[test]
-fn a_client_whose_last_answers_came_while_it_was_decoded_is_listened_to() {
+fn client_at_its_limit_resumes_if_replies_came_during_decoding() {
     let server = Server::limited(Limits { outstanding_max: 4, ..Limits::default() });
     let mut client = server.client();
     server.machine.deliver_at_once();
@@ -77,7 +77,7 @@ fn a_client_whose_last_answers_came_while_it_was_decoded_is_listened_to() {
 /// The limits are reached constantly. A client may wait for room just when the last answer has been
 /// delivered, and must still notice the delivery.
 #[test]
-fn nobody_is_left_waiting_when_answers_are_delivered_beside_the_ports_thread() {
+fn clients_at_their_limits_never_hang_with_concurrent_delivery() {
     let limits = Limits {
         outstanding_max: 4,
         outstanding_bytes_max: 2 << 10,

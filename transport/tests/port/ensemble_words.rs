@@ -103,7 +103,7 @@ pub(crate) fn server(status: Status) -> Server {
 
 /// Surface 9.3.
 #[test]
-fn a_leader_counts_who_follows_it() {
+fn mntr_of_a_leader_counts_its_learners() {
     let server = server(leading());
     let mntr = server.word("mntr");
     for line in [
@@ -129,7 +129,7 @@ fn a_leader_counts_who_follows_it() {
 }
 
 #[test]
-fn others_say_what_they_are_and_count_nobody() {
+fn mntr_of_other_roles_shows_the_role_and_counts_no_learners() {
     for (role, state) in [("follower", "following - broadcast"), ("observer", "observing - broadcast")] {
         let server = server(Status { role, learners: Vec::new(), led_ms: None, ..leading() });
         let mntr = server.word("mntr");
@@ -148,7 +148,7 @@ fn others_say_what_they_are_and_count_nobody() {
 /// The ensemble decides its members; the configuration file only knows addresses. In this file,
 /// server 3 is missing and server 5 is not a member.
 #[test]
-fn conf_ends_with_the_membership_that_was_decided_and_its_version() {
+fn conf_ends_with_the_decided_membership_and_its_version() {
     let first = "server.1=gw-a:2888:3888:participant|10.0.0.1:2889:3888:participant";
     let lines = format!(
         "{first}\nserver.2=gw-b:2888:3888:participant\nserver.3=:participant\nserver.4=gw-d:2888:3888:observer"
@@ -164,7 +164,7 @@ fn conf_ends_with_the_membership_that_was_decided_and_its_version() {
 
 /// docs/reference/status.md lists these fields.
 #[test]
-fn zool_is_one_object_also_for_those_who_are_not_in_the_list() {
+fn zool_is_answered_as_json_although_not_whitelisted() {
     let server = server(leading());
     let zool = server.word("zool");
     assert_eq!(zool.lines().count(), 1, "{zool}");
@@ -190,7 +190,7 @@ fn zool_is_one_object_also_for_those_who_are_not_in_the_list() {
 }
 
 #[test]
-fn zool_is_answered_by_a_server_that_does_not_serve() {
+fn zool_is_answered_while_the_server_does_not_serve() {
     let server = server(Status { role: "", leader: None, ..leading() });
     let zool = server.word("zool");
     assert!(zool.contains(r#""role":"looking","#) && zool.contains(r#""leader":null"#), "{zool}");

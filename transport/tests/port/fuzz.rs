@@ -6,7 +6,7 @@ use std::path::Path;
 use zoolet_sim::fuzz::{exercise, replay};
 
 #[test]
-fn any_bytes_are_a_message_or_refused() {
+fn arbitrary_client_bytes_decode_or_are_refused() {
     for target in crate::targets::TARGETS {
         exercise(target, 1, 3_000);
     }
@@ -14,7 +14,7 @@ fn any_bytes_are_a_message_or_refused() {
 
 /// The name of each corpus file describes its case.
 #[test]
-fn the_corpus_of_the_codec_breaks_nothing() {
+fn client_fuzz_corpus_decodes_or_is_refused() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus");
     for target in crate::targets::TARGETS {
         assert!(replay(target, &corpus) > 0, "nothing in the corpus of {}", target.name);

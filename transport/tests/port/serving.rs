@@ -15,7 +15,7 @@ use zoolet_transport::client_port::*;
 use zoolet_transport::wire::client_side::decode_connect_reply;
 
 #[test]
-fn requests_of_one_read_are_submitted_in_one_call_and_answered_in_order() {
+fn pipelined_requests_are_submitted_as_a_batch_and_answered_in_order() {
     let server = Server::start();
     let mut client = server.client();
     // The port expects large answers to a new client's reads until it has answered some.
@@ -41,7 +41,7 @@ fn requests_of_one_read_are_submitted_in_one_call_and_answered_in_order() {
 }
 
 #[test]
-fn frames_may_arrive_byte_by_byte_and_in_large_pieces() {
+fn frames_are_accepted_byte_by_byte_and_in_large_pieces() {
     let server = Server::start();
     let mut client = server.stranger();
     for byte in handshake() {
@@ -66,7 +66,7 @@ fn frames_may_arrive_byte_by_byte_and_in_large_pieces() {
 }
 
 #[test]
-fn requests_behind_the_handshake_wait_for_its_answer() {
+fn requests_behind_the_handshake_wait_for_its_reply() {
     let server = Server::start();
     let mut client = server.stranger();
     let mut stream = handshake();
@@ -89,7 +89,7 @@ fn old_clients_get_no_read_only_byte() {
 }
 
 #[test]
-fn a_reply_waits_for_the_completion_before_it() {
+fn reply_waits_for_the_pending_reply_before_it() {
     let server = Server::start();
     let mut client = server.client();
     for (xid, path) in [(1, "/a"), (2, "/pending"), (3, "/b"), (4, "/pending"), (5, "/c")] {
@@ -130,7 +130,7 @@ fn close_session_is_answered_and_then_closed() {
 }
 
 #[test]
-fn an_unknown_opcode_closes_and_a_malformed_body_does_not() {
+fn unknown_opcode_closes_the_connection_and_a_malformed_body_does_not() {
     let server = Server::start();
     let mut client = server.client();
     client.send(1, &Request::Malformed { write: false });
@@ -144,7 +144,7 @@ fn an_unknown_opcode_closes_and_a_malformed_body_does_not() {
 }
 
 #[test]
-fn random_traffic_keeps_its_order_and_leaves_nothing_behind() {
+fn random_traffic_keeps_reply_order_and_releases_all_memory() {
     let limits =
         Limits { outstanding_max: 50, outbound_bytes_max: 1 << 20, outstanding_bytes_max: 64 << 10, ..small() };
     let server = Server::limited(limits);
@@ -187,7 +187,7 @@ fn random_traffic_keeps_its_order_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_client_that_never_reads_does_not_hold_up_the_end() {
+fn client_that_never_reads_does_not_hold_up_the_shutdown() {
     let settings = PortSettings { linger_ms: 100, limits: small(), ..PortSettings::default() };
     let mut server = Server::with(settings, 30_000);
     let mut deaf = server.client();
@@ -200,7 +200,7 @@ fn a_client_that_never_reads_does_not_hold_up_the_end() {
 
 /// Surface 1.1: invalid bytes close the connection that carried them.
 #[test]
-fn bad_bytes_close_their_connection_and_no_other() {
+fn invalid_bytes_close_only_their_own_connection() {
     let server = Server::start();
     let mut bystander = server.client();
     let mut bad: Vec<Vec<u8>> = vec![
@@ -237,7 +237,7 @@ fn bad_bytes_close_their_connection_and_no_other() {
 }
 
 #[test]
-fn garbage_never_takes_the_server_down() {
+fn garbage_never_harms_the_server_or_leaks_memory() {
     let server = Server::start();
     let mut bystander = server.client();
     let mut random = Random::new(6);
@@ -277,7 +277,7 @@ fn garbage_never_takes_the_server_down() {
 }
 
 #[test]
-fn a_connection_without_a_session_is_closed_in_time() {
+fn connection_without_a_session_is_closed_at_the_handshake_timeout() {
     let settings = PortSettings { handshake_timeout_ms: 100, ..PortSettings::default() };
     let server = Server::with(settings, 30_000);
     let mut established = server.client();
@@ -291,7 +291,7 @@ fn a_connection_without_a_session_is_closed_in_time() {
 }
 
 #[test]
-fn a_silent_connection_ends_when_the_machine_says_so_and_not_before() {
+fn silent_connection_is_closed_only_by_the_machine() {
     let server = Server::with(PortSettings::default(), 100);
     let mut silent = server.client();
     let mut drip = server.client();
@@ -310,7 +310,7 @@ fn a_silent_connection_ends_when_the_machine_says_so_and_not_before() {
 }
 
 #[test]
-fn the_end_sends_what_is_queued_and_frees_the_port() {
+fn shutdown_sends_queued_replies_and_frees_the_port() {
     let mut server = Server::start();
     let mut client = server.client();
     let mut stranger = server.stranger();
@@ -328,7 +328,7 @@ fn the_end_sends_what_is_queued_and_frees_the_port() {
 }
 
 #[test]
-fn an_address_in_use_is_an_error_of_bind() {
+fn bind_fails_on_an_address_in_use() {
     let server = Server::start();
     let budget = std::sync::Arc::new(Budget::new(&Limits::default()));
     let error = ClientPort::bind(&[server.address], PortSettings::default(), Default::default(), budget).unwrap_err();
@@ -336,7 +336,7 @@ fn an_address_in_use_is_an_error_of_bind() {
 }
 
 #[test]
-fn ipv6_clients_are_served_and_mapped_ipv4_ones_are_ipv4() {
+fn ipv6_address_can_be_bound_and_mapped_clients_count_as_ipv4() {
     let budget = std::sync::Arc::new(Budget::new(&Limits::default()));
     let bind = |address: &str| {
         let addresses = [address.parse().unwrap()];

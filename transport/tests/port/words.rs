@@ -17,7 +17,7 @@ fn with_words(words: &str) -> Server {
 
 /// Surface 9.1 and 9.3.
 #[test]
-fn four_letter_words_have_zookeepers_shapes() {
+fn four_letter_words_have_zookeepers_output_format() {
     let server = with_words("*");
     let mut client = server.client();
     client.get(1, "/a");
@@ -67,7 +67,7 @@ fn four_letter_words_have_zookeepers_shapes() {
 }
 
 #[test]
-fn statistics_begin_anew_when_asked() {
+fn srst_and_crst_reset_the_statistics() {
     let server = with_words("*");
     let mut client = server.client();
     client.get(1, "/a");
@@ -81,7 +81,7 @@ fn statistics_begin_anew_when_asked() {
 }
 
 #[test]
-fn words_that_are_not_allowed_say_so() {
+fn words_missing_from_the_whitelist_are_refused() {
     let server = with_words("srvr");
     for word in ["ruok", "stat", "mntr", "isro", "envi", "conf", "cons", "wchs", "wchc", "wchp", "dump", "crst"] {
         assert_eq!(server.word(word), format!("{word} is not executed because it is not in the whitelist.\n"));
@@ -90,7 +90,7 @@ fn words_that_are_not_allowed_say_so() {
 }
 
 #[test]
-fn words_are_answered_while_the_server_does_not_serve() {
+fn words_report_that_the_server_does_not_serve() {
     let server = with_words("*");
     server.machine.become_role("");
     assert_eq!(server.word("ruok"), "imok");
@@ -102,7 +102,7 @@ fn words_are_answered_while_the_server_does_not_serve() {
 
 /// An incomplete list must not be counted. A monitor would take the sum of one page for the total.
 #[test]
-fn watches_that_could_not_all_be_counted_have_no_number() {
+fn wchs_shows_no_count_for_an_incomplete_watch_list() {
     let server = with_words("*");
     server.machine.break_off_lists();
     assert_eq!(server.word("wchs"), "This ZooKeeper instance is not currently serving requests\n");
@@ -111,7 +111,7 @@ fn watches_that_could_not_all_be_counted_have_no_number() {
 }
 
 #[test]
-fn after_the_handshake_a_word_is_a_length() {
+fn four_letter_word_after_the_handshake_is_a_frame_length() {
     let server = with_words("*");
     let mut client = server.client();
     client.write(b"ruok");

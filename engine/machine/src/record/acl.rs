@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_open_acl_costs_nothing_and_every_other_round_trips() {
+    fn open_acl_encodes_to_nothing_and_other_acls_round_trip() {
         assert!(encode(&open_acl()).is_empty());
         assert_eq!(decode(b"").unwrap(), open_acl());
         let stored = acl(&[(1, "world", "anyone"), (31, "digest", "u:h"), (0, "ip", "10.0.0.0/8")]);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn any_shared_bit_allows_and_the_scheme_must_match() {
+    fn acl_grants_on_any_shared_permission_bit_of_a_matching_scheme() {
         let stored = encode(&acl(&[(16, "digest", "u:h"), (1, "ip", "10.1.0.0/16")]));
         assert!(user("u:h").may(Perms::READ.union(Perms::ADMIN), &stored));
         assert!(user("other").may(Perms::READ, &stored), "by address");
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn redaction_hides_hashes() {
+    fn redacted_acl_hides_password_hashes() {
         let mut shown = acl(&[(31, "digest", "u:hash"), (1, "ip", "10.0.0.1")]);
         redact(&mut shown);
         assert_eq!(shown, acl(&[(31, "digest", "u:x"), (1, "ip", "10.0.0.1")]));

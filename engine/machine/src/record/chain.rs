@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_chain_depends_on_everything_before() {
+    fn chain_hash_depends_on_its_past_zxid_and_payload() {
         let zxid = Zxid::from_bits(1 << 40).unwrap();
         let hashes = [
             chain_after(0, zxid, b"a"),

@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn order_of_changes_does_not_matter_and_boundaries_do() {
+    fn digest_ignores_change_order_and_keeps_key_and_value_apart() {
         let one = replaced(replaced(0, b"a", None, Some(b"1")), b"b", None, Some(b"2"));
         let other = replaced(replaced(0, b"b", None, Some(b"2")), b"a", None, Some(b"1"));
         assert_eq!(one, other);

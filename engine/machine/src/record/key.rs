@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn siblings_are_neighbours_and_strangers_are_not_between() {
+    fn sibling_keys_are_adjacent_in_key_order() {
         let mut keys: Vec<Key> =
             ["/", "/a", "/a/b", "/a/b/c", "/a/c", "/a.b", "/ab", "/a b/c"].into_iter().filter_map(znode).collect();
         keys.sort();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_on_the_stack_is_the_key_on_the_heap() {
+    fn stack_key_equals_the_heap_key() {
         let long = format!("/{}/x", "y".repeat(300));
         for path in ["/", "/a", "/a/b", "a", "/a/", &long] {
             assert_eq!(with_znode(path, |key| Key::from(key)), znode(path), "{path}");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn end_of_prefix_is_just_after_it() {
+    fn end_of_prefix_is_the_next_key_after_the_prefix() {
         assert_eq!(end_of_prefix(b"ab").as_deref(), Some(&b"ac"[..]));
         assert_eq!(end_of_prefix(b"a\xff\xff").as_deref(), Some(&b"b"[..]));
         assert_eq!(end_of_prefix(b"\xff"), None);

@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn records_round_trip() {
+    fn znode_session_and_totals_records_round_trip() {
         for kind in [Kind::Persistent, Kind::Ephemeral(SessionId(5)), Kind::Container, Kind::Ttl { ttl_ms: 9 }] {
             for data in [Data::Null, Data::Inline(b""), Data::Inline(b"xyz"), Data::Large { length: 5000, hash: 77 }] {
                 for acl in [&b""[..], b"acl"] {
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn arbitrary_bytes_are_never_taken_for_a_record_that_panics() {
+    fn decoding_damaged_record_bytes_never_panics() {
         let good = znode().encode();
         for at in 0..good.len() {
             for bit in 0..8 {

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lasting_matter_is_said_once_a_minute_with_how_often_it_was_not() {
+    fn repeated_notice_is_logged_once_a_minute_with_the_suppressed_count() {
         let mut log_limit = LogRateLimit::default();
         // A log that cannot write reports four times a second, for ten minutes.
         let times = (0..10 * AGAIN_MS).step_by(250);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn matters_do_not_silence_each_other() {
+    fn notices_on_different_matters_are_limited_separately() {
         let mut log_limit = LogRateLimit::default();
         assert_eq!(log_limit.admit((1, "refused"), 0), Some(0));
         assert_eq!(log_limit.admit((2, "refused"), 0), Some(0));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_matters_is_counted() {
+    fn flood_of_different_notices_is_bounded_and_counted() {
         let mut log_limit = LogRateLimit::default();
         let written = (0..1000).filter(|matter| log_limit.admit(matter, 5).is_some()).count();
         assert_eq!(written, MATTERS_MAX);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_silences_for_no_longer_than_it_went() {
+    fn clock_going_back_suppresses_notices_no_longer_than_its_step() {
         let mut log_limit = LogRateLimit::default();
         assert_eq!(log_limit.admit("it", 10 * AGAIN_MS), Some(0));
         assert_eq!(log_limit.admit("it", 0), None);

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_number_that_differs_is_named_and_sessions_that_were_not_counted_are_passed_over() {
+    fn recount_names_the_first_difference_and_skips_uncounted_sessions() {
         let owned = |count| BTreeMap::from([(SessionId(7), count)]);
         let counted = Counts { znodes: 4, ephemerals: 2, owned: owned(2), sessions: 1, ..Counts::default() };
         assert_eq!(counted.agree(&counted), Ok(()));

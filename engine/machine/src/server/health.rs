@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_keeps_up_under_load_does_not_lag_and_one_that_crawls_does() {
+    fn lag_grows_only_for_a_server_that_falls_behind_under_load() {
         let worst_ms = |at: fn(u64) -> u64| {
             let (mut lag, mut worst_ms) = (None, 0);
             for second in 1..=60 {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_lacks_is_never_said_to_be_younger_than_it_is() {
+    fn lag_never_understates_the_age_of_the_oldest_missing_entry() {
         let mut lag = None;
         let mut note = |now_ms, applied, committed| {
             lag = Lag::note(lag, now_ms, zxid(applied), zxid(committed));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_has_everything_lacks_nothing_however_long_ago_that_was() {
+    fn caught_up_server_has_no_lag_however_old_its_last_entry() {
         assert!(Lag::note(None, 1000, zxid(5), zxid(5)).is_none());
         let lag = Lag::note(None, 90_000, zxid(5), zxid(9)).unwrap();
         assert_eq!((lag.ms(90_000, zxid(5)), lag.ms(95_000, zxid(8)), lag.ms(95_000, zxid(9))), (0, 5000, 0));

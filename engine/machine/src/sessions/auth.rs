@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digest_is_zookeepers() {
+    fn digest_ids_equal_zookeepers_and_prove_the_super_user() {
         // The example from ZooKeeper's administrator guide: super:test.
         assert_eq!(digest_id(b"super:test"), "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
         let proved = prove(Some("digest"), Some(b"super:test"), Some("super:D/InIHSb7yEEbrWz8b9l71RjZJU=")).unwrap();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_schemes_prove_nothing() {
+    fn unknown_schemes_and_missing_or_long_proofs_prove_nothing() {
         for scheme in [None, Some("world"), Some("super"), Some("sasl"), Some("x")] {
             assert_eq!(prove(scheme, Some(b"a:b"), None), None);
         }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_differ() {
+    fn consecutive_session_secrets_differ() {
         let mut secrets = Secrets::new([1; 32]);
         assert_ne!(secrets.next_secret(), secrets.next_secret());
     }

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_guesses_a_few_times_and_then_slowly() {
+    fn network_gets_a_burst_of_guesses_and_then_a_slow_rate() {
         let mut guesses = Guesses::default();
         assert_eq!(looked_at(&mut guesses, A, 1000, 0), AT_ONCE);
         assert_eq!(looked_at(&mut guesses, A, 1000, EVERY_MS - 1), 0);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_are_remembered_as_long_as_they_have_not_paid() {
+    fn full_table_of_guessing_networks_refuses_a_new_network_until_expiry() {
         let mut guesses = Guesses::default();
         let network = |number: usize| IpAddr::from((number as u32).to_be_bytes());
         for number in 0..NETWORKS_MAX {

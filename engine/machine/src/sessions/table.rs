@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_expires_after_its_timeout_of_silence_and_not_before() {
+    fn session_expires_exactly_after_its_timeout_of_silence() {
         let mut table = table();
         assert_eq!(table.next_deadline(), Some(11_001));
         assert_eq!(table.expired(11_000), None);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_touch_counts_from_when_it_came() {
+    fn touch_extends_the_deadline_from_its_own_time() {
         let mut table = table();
         table.touch(A, 10_900);
         assert_eq!(table.expired(11_500), None);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_silent_before_serving_began_has_a_whole_timeout() {
+    fn touch_all_grants_each_session_a_full_timeout() {
         let mut table = table();
         table.touch_all(50_000);
         assert_eq!(table.next_deadline(), Some(51_001));
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_timeout_is_filed_anew() {
+    fn renewing_with_a_shorter_timeout_moves_the_deadline() {
         let mut table = table();
         table.renew(B, 500, 10_000);
         assert_eq!(table.expired(10_501), Some(B));
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_short_by_the_timeout_that_it_has_now() {
+    fn session_counts_as_short_by_its_current_timeout() {
         let mut table = table();
         assert!(table.has_short());
         table.renew(A, SHORT_MS, 0);
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_that_is_only_proposed_makes_no_session_end_earlier_and_is_forgotten_with_its_leader() {
+    fn proposed_timeout_never_expires_early_and_ends_with_leadership() {
         let mut table = table();
         table.begin_renewal(A, 5000, Zxid::from_bits(7).unwrap(), 10_000);
         table.begin_renewal(B, 500, Zxid::from_bits(8).unwrap(), 10_000);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_counts_its_sessions_and_those_that_are_being_created() {
+    fn source_count_includes_sessions_being_created() {
         let source = Source::of([10, 0, 0, 1].into(), 0);
         let mut table = table();
         for _ in 0..3 {
@@ -463,12 +463,12 @@ mod tests {
 
     /// `tests/limits/sessions.rs` holds 10,000 sessions to their bound with this size.
     #[test]
-    fn a_session_takes_88_bytes_of_the_table() {
+    fn session_table_entry_takes_88_bytes() {
         assert_eq!(size_of::<Live>(), 88);
     }
 
     #[test]
-    fn only_the_owning_connection_detaches() {
+    fn only_the_owning_connection_detaches_a_session() {
         let mut table = table();
         assert_eq!(table.attach(A, Place::Here(ConnId(1)), Attachment::default()), Place::Nowhere);
         assert_eq!(table.attach(A, Place::Here(ConnId(2)), Attachment::default()), Place::Here(ConnId(1)));
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_leader_knew_ends_with_its_leadership() {
+    fn losing_leadership_clears_remote_connections_and_proposed_ends() {
         let mut table = table();
         table.attach(A, Place::There(ServerId::STANDALONE, ConnId(1)), Attachment::default());
         table.attach(B, Place::Here(ConnId(2)), Attachment::default());

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_that_somebody_has_is_not_wiped_and_the_memory_of_others_is_used_again() {
+    fn slates_reuse_memory_of_dropped_records_and_keep_held_ones() {
         let mut buffers = BufferPool::default();
         let held: Vec<Bytes> = (1..LOOKS as u8).filter_map(|number| buffers.record(&[number; 99])).collect();
         let mut places = std::collections::BTreeSet::new();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_written_where_one_of_its_length_was_and_is_never_another() {
+    fn key_reuses_a_dropped_key_slot_of_its_length() {
         let mut buffers = BufferPool::default();
         let held = buffers.key(b"held");
         let place = buffers.key(b"gone").as_ptr();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_not_kept() {
+    fn records_and_keys_above_slate_bytes_are_not_pooled() {
         let mut buffers = BufferPool::default();
         let long = [7; BUFFER_BYTES + 1];
         assert_eq!(buffers.record(&long), None);

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_keeps_to_its_bound_and_to_what_is_used() {
+    fn record_cache_stays_within_its_bound_and_keeps_used_records() {
         let mut cache = RecordCache::new(64 << 10, 1);
         cache.insert(key(0), Some(Bytes::from_static(b"hot")));
         for n in 1..5000 {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn absence_is_knowledge() {
+    fn record_cache_remembers_absent_records() {
         let mut cache = RecordCache::new(1 << 20, 1);
         cache.insert(key(1), None);
         assert_eq!(cache.lookup(&key(1)), Some(None));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_waiter_found_stays_until_it_is_served_and_nothing_else_does() {
+    fn cache_keeps_records_a_waiter_needs_until_it_is_served() {
         let mut cache = RecordCache::new(1000, 1);
         cache.insert(key(0), None);
         for n in 1..100 {

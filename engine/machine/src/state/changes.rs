@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_done_the_layer_over_the_one_below_is_what_there_is() {
+    fn changes_laid_over_the_base_equal_the_model() {
         let mut seed = 1;
         for _ in 0..500 {
             let below = play(&mut Changes::default(), &BTreeMap::new(), &mut seed);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn two_layers_laid_over_each_other_are_one_that_can_be_gone_on_with() {
+    fn two_merged_change_layers_equal_the_model_and_accept_more() {
         let mut seed = 7;
         for _ in 0..500 {
             let below = play(&mut Changes::default(), &BTreeMap::new(), &mut seed);

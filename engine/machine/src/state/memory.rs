@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn born_and_dead_between_checkpoints_leaves_nothing_to_write() {
+    fn record_created_and_deleted_between_checkpoints_is_not_written() {
         let mut memory = Memory::new(1 << 20, 1);
         for _ in 0..100 {
             install(&mut memory, &[("lock", false, Some("held"))]);
@@ -260,14 +260,14 @@ mod tests {
     }
 
     #[test]
-    fn born_and_dead_in_one_entry_leaves_nothing_at_all() {
+    fn record_created_and_deleted_in_one_entry_takes_no_memory() {
         let mut memory = Memory::new(1 << 20, 1);
         install(&mut memory, &[("lock", false, None)]);
         assert_eq!((memory.active_bytes(), memory.freeze().len()), (0, 0));
     }
 
     #[test]
-    fn what_the_base_has_is_deleted_there_too() {
+    fn deleting_a_record_of_the_base_writes_its_deletion() {
         let mut memory = Memory::new(1 << 20, 1);
         memory.fetched(key("a"), Some(Bytes::from_static(b"old")));
         install(&mut memory, &[("a", true, None)]);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_znode_in_a_frozen_memtable_is_not_forgotten_when_it_dies() {
+    fn deleting_a_record_of_the_frozen_memtable_writes_its_deletion() {
         let mut memory = Memory::new(1 << 20, 1);
         install(&mut memory, &[("a", false, Some("1"))]);
         memory.freeze();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_answer_newest_first() {
+    fn newest_memory_layer_answers_first() {
         let mut memory = Memory::new(1 << 20, 1);
         assert_eq!(found(&mut memory, "a"), Found::Unknown);
         memory.fetched(key("a"), Some(Bytes::from_static(b"base")));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_deleted_since_a_failed_checkpoint_is_not_written() {
+    fn record_deleted_after_a_failed_checkpoint_is_not_written() {
         let mut memory = Memory::new(1 << 20, 1);
         install(&mut memory, &[("a", false, Some("1")), ("b", false, Some("1"))]);
         drop(memory.freeze());
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_born_over_a_failed_delete_dies_in_the_base_too() {
+    fn record_recreated_over_a_failed_delete_is_deleted_from_the_base() {
         let mut memory = Memory::new(1 << 20, 1);
         memory.fetched(key("a"), Some(Bytes::from_static(b"base")));
         install(&mut memory, &[("a", true, None)]);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absence_noted_over_a_failed_delete_is_forgotten_when_it_is_born_again() {
+    fn record_recreated_over_a_failed_delete_clears_its_cached_absence() {
         let mut memory = Memory::new(1 << 20, 1);
         memory.fetched(key("a"), Some(Bytes::from_static(b"base")));
         install(&mut memory, &[("a", true, None)]);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_the_bases_with_memory_laid_over_them() {
+    fn keys_under_a_prefix_merge_the_base_with_memory() {
         let mut memory = Memory::new(1 << 20, 1);
         assert_eq!(memory.keys_under(b"p"), None);
         memory.fetched_keys(key("p"), vec![key("p1"), key("p2"), key("p3")], Generation(0));

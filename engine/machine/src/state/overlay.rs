@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_changes_are_found_as_few_are_and_the_first_says_whether_there_was_one() {
+    fn overlay_finds_each_of_any_number_of_changes_in_order() {
         for many in [1, LOOKED_THROUGH, LOOKED_THROUGH + 1, 100] {
             let mut overlay = Overlay::default();
             let key = |number: usize| Key::from(number.to_be_bytes());

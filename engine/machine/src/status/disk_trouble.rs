@@ -69,7 +69,7 @@ mod tests {
     use crate::status::FlashStatus;
 
     #[test]
-    fn a_status_has_the_troubles_that_it_shows_and_no_other() {
+    fn disk_troubles_are_derived_from_the_status_at_their_thresholds() {
         let of = |change: fn(&mut Status)| {
             let mut status = Status { flash: Some(FlashStatus::default()), ..Status::default() };
             change(&mut status);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn each_trouble_has_a_bit_of_its_own_and_bits_of_a_later_release_are_kept() {
+    fn disk_troubles_have_distinct_bits_and_unknown_bits_are_kept() {
         let all: DiskTroubles = DiskTrouble::ALL.into_iter().collect();
         assert_eq!(all.bits().count_ones() as usize, DiskTrouble::ALL.len());
         let later = DiskTroubles::from_bits(0b1000_0001);

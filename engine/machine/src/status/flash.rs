@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amplification_is_what_was_written_for_what_was_to_be_kept() {
+    fn write_amplification_is_recurring_bytes_per_entry_byte() {
         let written = Written::default().with(Cause::Log, 8192).with(Cause::Base, 1000).with(Cause::Prepared, 1 << 30);
         let flash = FlashStatus { written, entry_bytes: 919, ..FlashStatus::default() };
         assert_eq!(flash.amplification_percent(), Some(1000));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_says_how_much_and_what_for() {
+    fn over_budget_message_names_amount_budget_and_largest_cause() {
         let written = Written::default().with(Cause::Log, 8 << 20).with(Cause::Base, 900_000_000);
         let forecast = Forecast { over_ms: 3 * 3_600_000, bytes: 1_250_000_000, bytes_per_day: Some(10_000_000_000) };
         let written = written.with(Cause::Prepared, 1 << 40);

@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_the_smallest_and_the_largest_proposal_are_known() {
+    fn status_keeps_the_last_smallest_and_largest_proposal_size() {
         let mut proposals = ProposalBytes::default();
         assert_eq!(proposals.0, None);
         [7, 3, 9, 5].into_iter().for_each(|bytes| proposals.note(bytes));

@@ -117,7 +117,7 @@ fn created(outcome: Result<OpOutcome, ErrorCode>) -> String {
 }
 
 #[test]
-fn sequence_sticks_at_its_maximum_instead_of_going_back() {
+fn sequence_number_stays_at_its_maximum_instead_of_wrapping() {
     let mut whole = Whole::born();
     whole.create("/q", CreateKind::Persistent).unwrap();
     whole.set_creates("/q", i32::MAX - 1);
@@ -131,7 +131,7 @@ fn sequence_sticks_at_its_maximum_instead_of_going_back() {
 }
 
 #[test]
-fn a_failed_multi_changes_nothing_and_tells_no_watch() {
+fn failed_multi_changes_nothing_and_fires_no_watch() {
     let mut whole = Whole::born();
     let (totals, digest) = (whole.totals, whole.digest);
     let ops = vec![
@@ -147,7 +147,7 @@ fn a_failed_multi_changes_nothing_and_tells_no_watch() {
 }
 
 #[test]
-fn a_session_takes_all_its_ephemerals_with_it_in_one_entry() {
+fn closing_a_session_deletes_all_its_ephemerals_in_one_entry() {
     let mut whole = Whole::born();
     let before = whole.digest;
     whole.create("/p", CreateKind::Persistent).unwrap();
@@ -170,7 +170,7 @@ fn a_session_takes_all_its_ephemerals_with_it_in_one_entry() {
 }
 
 #[test]
-fn large_data_comes_and_goes_with_its_own_record() {
+fn data_above_1_kib_lives_in_a_record_of_its_own() {
     let mut whole = Whole::born();
     let (small, large) = (vec![1u8; 1024], vec![2u8; 1025]);
     whole.create("/d", CreateKind::Persistent).unwrap();
@@ -185,7 +185,7 @@ fn large_data_comes_and_goes_with_its_own_record() {
 }
 
 #[test]
-fn only_a_container_that_had_children_is_reaped() {
+fn only_an_emptied_container_is_reaped() {
     let mut whole = Whole::born();
     whole.create("/c", CreateKind::Container).unwrap();
     assert_eq!(whole.apply(&Txn::Reap { path: "/c" }), Outcome::Reaped(false), "never used");
@@ -202,7 +202,7 @@ fn only_a_container_that_had_children_is_reaped() {
 }
 
 #[test]
-fn a_missing_record_stops_an_entry_before_anything_changed() {
+fn entry_missing_a_record_changes_nothing_and_names_the_record() {
     let mut whole = Whole::born();
     whole.create("/a", CreateKind::Persistent).unwrap();
     let hidden = key::znode("/a/b").unwrap();
@@ -221,7 +221,7 @@ fn a_missing_record_stops_an_entry_before_anything_changed() {
 }
 
 #[test]
-fn all_names_of_a_multi_of_sequential_znodes_are_asked_for_at_once() {
+fn multi_of_sequential_creates_requests_all_missing_names_at_once() {
     let mut whole = Whole::born();
     whole.create("/a", CreateKind::Persistent).unwrap();
     whole.create("/a/one", CreateKind::Persistent).unwrap();
@@ -254,7 +254,7 @@ fn ensemble_time_never_goes_back() {
 }
 
 #[test]
-fn null_and_empty_data_are_two_things() {
+fn null_data_and_empty_data_are_distinct() {
     let mut whole = Whole::born();
     whole.create("/n", CreateKind::Persistent).unwrap();
     let data = |whole: &Whole| Znode::decode(&whole.records[&key::znode("/n").unwrap()]).map(|z| z.data == Data::Null);

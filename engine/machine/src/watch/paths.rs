@@ -255,7 +255,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn every_path_is_found_until_it_is_removed_and_never_after() {
+    fn path_is_found_until_it_is_removed_and_not_after() {
         let mut paths = Paths::new(7);
         let mut expected: BTreeMap<String, PathId> = BTreeMap::new();
         let mut state = 1u64;
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_table_holds_no_memory() {
+    fn emptied_path_table_frees_its_memory() {
         let mut paths = Paths::new(7);
         let ids: Vec<_> = (0..1000).map(|n| paths.insert(&format!("/{n}"))).collect();
         assert!(paths.bytes() > 32_000);

@@ -39,7 +39,7 @@ fn row(operation: &[(EventKind, &str)], cells: [Cell<'_>; 10]) {
 }
 
 #[test]
-fn create_fires_as_table_5_3_says() {
+fn create_fires_the_watches_of_surface_table_5_3() {
     row(
         &[(NodeCreated, "/p/n"), (NodeChildrenChanged, "/p")],
         [
@@ -58,7 +58,7 @@ fn create_fires_as_table_5_3_says() {
 }
 
 #[test]
-fn set_data_fires_as_table_5_3_says() {
+fn set_data_fires_the_watches_of_surface_table_5_3() {
     row(
         &[(NodeDataChanged, "/p/n")],
         [
@@ -77,7 +77,7 @@ fn set_data_fires_as_table_5_3_says() {
 }
 
 #[test]
-fn delete_fires_as_table_5_3_says() {
+fn delete_fires_the_watches_of_surface_table_5_3() {
     row(
         &[(NodeDeleted, "/p/n"), (NodeChildrenChanged, "/p")],
         [
@@ -96,7 +96,7 @@ fn delete_fires_as_table_5_3_says() {
 }
 
 #[test]
-fn a_child_of_the_root_reaches_watches_on_the_root() {
+fn creating_a_child_of_the_root_fires_watches_on_the_root() {
     let mut table = table();
     table.add(ConnId(1), "/", Child).unwrap();
     table.add(ConnId(2), "/", Persistent).unwrap();
@@ -115,7 +115,7 @@ fn recursive_watch_never_gets_children_changed() {
 }
 
 #[test]
-fn a_connection_hears_of_a_deletion_once_however_many_kinds_match() {
+fn connection_gets_one_event_for_a_deletion_that_matches_many_watches() {
     let mut table = table();
     for kind in EVERY_KIND {
         table.add(ConnId(1), "/p/n", kind).unwrap();
@@ -131,7 +131,7 @@ fn a_connection_hears_of_a_deletion_once_however_many_kinds_match() {
 }
 
 #[test]
-fn the_kinds_coexist_on_one_path() {
+fn watch_kinds_on_one_path_fire_independently() {
     let mut table = table();
     table.add(ConnId(1), "/a", PersistentRecursive).unwrap();
     table.add(ConnId(1), "/a", Child).unwrap();
@@ -154,7 +154,7 @@ fn repeating_a_watch_registers_it_once() {
 }
 
 #[test]
-fn remove_and_contains_mean_the_exact_kind_and_any_means_all() {
+fn remove_and_contains_match_the_exact_kind_unless_given_any() {
     let types = [WatcherType::Data, WatcherType::Children, WatcherType::Persistent, WatcherType::PersistentRecursive];
     for (kind, own) in EVERY_KIND.into_iter().zip(types) {
         let mut table = table();
@@ -180,7 +180,7 @@ fn remove_and_contains_mean_the_exact_kind_and_any_means_all() {
 }
 
 #[test]
-fn a_full_table_refuses_the_new_and_accepts_the_known() {
+fn full_watch_table_refuses_new_watches_and_accepts_repeated_ones() {
     let mut table = WatchTable::new(2, usize::MAX, 0);
     table.add(ConnId(1), "/a", Data).unwrap();
     table.add(ConnId(1), "/b", Data).unwrap();
@@ -193,7 +193,7 @@ fn a_full_table_refuses_the_new_and_accepts_the_known() {
 }
 
 #[test]
-fn events_go_out_in_the_order_of_connection_numbers() {
+fn events_are_delivered_in_order_of_connection_number() {
     for connections in [2u64, 5, 16, 17, 300] {
         let mut table = table();
         for n in 0..connections {
@@ -210,7 +210,7 @@ fn events_go_out_in_the_order_of_connection_numbers() {
 }
 
 #[test]
-fn paths_are_text_and_need_not_be_valid() {
+fn watch_on_an_invalid_path_is_accepted_and_never_fires() {
     let mut table = table();
     for path in ["", "x", "//", "/a/", "/a//b", "\0"] {
         table.add(ConnId(1), path, PersistentRecursive).unwrap();
@@ -225,7 +225,7 @@ fn paths_are_text_and_need_not_be_valid() {
 }
 
 #[test]
-fn a_dropped_connection_leaves_nothing_behind_and_others_alone() {
+fn dropping_a_connection_removes_exactly_its_watches() {
     let mut table = table();
     for n in 0..100 {
         for conn in [1, 2] {
@@ -244,7 +244,7 @@ fn a_dropped_connection_leaves_nothing_behind_and_others_alone() {
 }
 
 #[test]
-fn a_list_of_fired_watches_stays_short() {
+fn list_of_a_connections_fired_watches_stays_short() {
     let mut table = table();
     table.add(ConnId(1), "/kept", Persistent).unwrap();
     for n in 0..10_000 {
@@ -259,7 +259,7 @@ fn a_list_of_fired_watches_stays_short() {
 
 /// Compares the table with a set of triples that uses linear scans.
 #[test]
-fn the_table_equals_a_plain_set_under_random_use() {
+fn watch_table_equals_a_naive_set_under_random_operations() {
     use std::collections::BTreeSet;
     let paths = ["/", "/a", "/a/b", "/a/b/c", "/a/bb", "/x", "", "/a/"];
     let mut table = WatchTable::new(150, usize::MAX, 9);
@@ -339,7 +339,7 @@ fn listed(table: &WatchTable, by: ListedBy) -> (Vec<(u64, String)>, usize) {
 }
 
 #[test]
-fn the_list_has_every_watch_on_data_once_in_groups_whatever_came_and_went() {
+fn watch_listing_has_each_data_watch_once_and_grouped() {
     let mut table = WatchTable::new(1_000_000, 1 << 30, 7);
     let mut expected = std::collections::BTreeSet::new();
     let mut seed = 1u64;
@@ -374,7 +374,7 @@ fn the_list_has_every_watch_on_data_once_in_groups_whatever_came_and_went() {
 }
 
 #[test]
-fn a_page_of_the_list_ends_where_paths_are_long_or_nothing_is_found() {
+fn watch_listing_pages_end_early_on_long_paths_or_empty_slots() {
     let mut table = WatchTable::new(1_000_000, 1 << 30, 7);
     assert_eq!(listed(&table, ListedBy::Connection), (vec![], 1));
     for number in 0..20 {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_comes_behind_an_answer_that_is_still_put_together_waits_for_it() {
+fn messages_behind_a_pending_reply_wait_for_it() {
     let (machine, session) = Machine::connected();
     let mut reading = pin!(session.get_and_watch(path!("/w")));
     let mut behind = pin!(session.sync());
@@ -23,7 +23,7 @@ fn what_comes_behind_an_answer_that_is_still_put_together_waits_for_it() {
 /// Regression: xids name slots, and slots are reused. A slow read of a former connection became the
 /// answer to an unrelated request of the next connection.
 #[test]
-fn an_answer_that_is_put_together_after_its_connection_is_nobodys() {
+fn reply_completed_after_its_connection_ended_is_dropped() {
     let (mut machine, session) = Machine::connected();
     let mut former = pin!(session.get(path!("/a")));
     assert!(poll(former.as_mut()).is_pending());
@@ -46,7 +46,7 @@ fn an_answer_that_is_put_together_after_its_connection_is_nobodys() {
 }
 
 #[test]
-fn what_is_answered_behind_a_refused_identity_is_nobodys() {
+fn requests_behind_a_refused_add_auth_fail_with_auth_failed() {
     let (machine, session) = Machine::connected();
     let mut adding = pin!(session.add_auth("digest", "a"));
     let mut behind = pin!(session.sync());
@@ -58,7 +58,7 @@ fn what_is_answered_behind_a_refused_identity_is_nobodys() {
 }
 
 #[test]
-fn a_multi_read_that_breaks_off_is_an_error_in_process_too() {
+fn broken_multi_read_is_a_marshalling_error_in_process() {
     let (machine, session) = Machine::connected();
     let reading = session.submit(Request::MultiRead(vec![ReadOp::Unreadable])).unwrap();
     let (xid, _) = machine.requests().remove(0);
@@ -67,7 +67,7 @@ fn a_multi_read_that_breaks_off_is_an_error_in_process_too() {
 }
 
 #[test]
-fn a_request_without_room_goes_in_its_turn_and_never_if_its_ticket_was_dropped() {
+fn queued_requests_are_sent_in_order_unless_their_ticket_is_dropped() {
     let (mut machine, session) = Machine::with(Limits { outstanding_max: 1, ..Limits::default() });
     let first = submit(&session, delete("/1"));
     let dropped = submit(&session, delete("/2"));

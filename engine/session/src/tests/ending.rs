@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_session_that_is_refused_is_lost() {
+fn session_refused_at_reconnect_is_lost_as_expired() {
     let (mut machine, session) = Machine::connected();
     machine.embedded.close(machine.conn).unwrap();
     machine.dial();
@@ -15,7 +15,7 @@ fn a_session_that_is_refused_is_lost() {
 /// Another server may apply the end first. It may then grant the owner's lock to another session
 /// before this server has answered.
 #[test]
-fn a_session_that_closes_is_over_for_its_owner_before_anybody_else_hears_of_it() {
+fn closing_session_is_over_for_its_owner_before_the_server_replies() {
     let (machine, session) = Machine::connected();
     let other = session.clone();
     let before = submit(&session, delete("/1"));
@@ -52,7 +52,7 @@ fn a_session_that_closes_is_over_for_its_owner_before_anybody_else_hears_of_it()
 }
 
 #[test]
-fn whoever_still_waits_when_the_connection_of_a_closing_session_ends_waits_no_longer() {
+fn waiters_fail_when_a_closing_session_loses_its_connection() {
     let (mut machine, session) = Machine::connected();
     let before = submit(&session, delete("/1"));
     drop(session);
@@ -71,7 +71,7 @@ fn whoever_still_waits_when_the_connection_of_a_closing_session_ends_waits_no_lo
 }
 
 #[test]
-fn a_session_given_up_before_it_was_connected_closes_once_it_is() {
+fn session_dropped_while_disconnected_closes_on_reconnect() {
     let (mut machine, session) = Machine::connected();
     machine.embedded.close(machine.conn).unwrap();
     drop(session);
@@ -80,7 +80,7 @@ fn a_session_given_up_before_it_was_connected_closes_once_it_is() {
 }
 
 #[test]
-fn what_waits_for_room_when_the_session_closes_is_not_sent() {
+fn requests_queued_behind_a_close_are_not_sent() {
     let (machine, session) = Machine::with(Limits { outstanding_max: 2, ..Limits::default() });
     let first = submit(&session, delete("/1"));
     let closing = [submit(&session, delete("/2")), submit(&session, Request::CloseSession)];

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn an_errand_goes_in_the_order_of_submits_though_no_slot_is_free() {
+fn errands_are_sent_in_submit_order_even_without_a_free_slot() {
     let (machine, session) = Machine::with(Limits { outstanding_max: 1, ..Limits::default() });
     let first = submit(&session, delete("/1"));
     session.run_errand(Errand::delete("/2".into()));
@@ -20,7 +20,7 @@ fn an_errand_goes_in_the_order_of_submits_though_no_slot_is_free() {
 }
 
 #[test]
-fn an_errand_of_several_steps_takes_each_when_the_one_before_is_answered() {
+fn errand_sends_each_step_after_the_previous_reply() {
     let (machine, session) = Machine::connected();
     let guid = Guid::from_random_bits(session.random_bits());
     session.run_errand(Errand::find_and_delete("/locks".into(), guid));
@@ -42,7 +42,7 @@ fn an_errand_of_several_steps_takes_each_when_the_one_before_is_answered() {
 /// Regression: each errand listed the parent itself. Ten thousand attempts given up at once kept a
 /// server busy for seconds, and other sessions expired meanwhile.
 #[test]
-fn errands_that_look_at_one_parent_share_their_requests() {
+fn errands_on_one_parent_share_their_list_requests() {
     let (machine, session) = Machine::connected();
     let guids: Vec<_> = (0..1000_u128).map(|bits| Guid::from_random_bits(bits << 80)).collect();
     guids.iter().for_each(|guid| session.run_errand(Errand::find_and_delete("/locks".into(), *guid)));
@@ -78,7 +78,7 @@ fn errands_that_look_at_one_parent_share_their_requests() {
 /// An attempt may create its znode after a list was read. So an errand that begins while a list is
 /// in flight needs a new list.
 #[test]
-fn an_errand_does_not_share_a_list_that_was_asked_for_before_it_began() {
+fn errand_does_not_share_a_list_requested_before_it_began() {
     let (mut machine, session) = Machine::connected();
     let [first, second] = [1, 2].map(|bits| Guid::from_random_bits(bits << 80));
     session.run_errand(Errand::find_and_delete("/locks".into(), first));
@@ -95,7 +95,7 @@ fn an_errand_does_not_share_a_list_that_was_asked_for_before_it_began() {
 }
 
 #[test]
-fn an_errand_that_the_server_could_not_do_goes_again_with_the_next_ping() {
+fn failed_errand_is_retried_with_the_next_ping() {
     let (machine, session) = Machine::connected();
     session.run_errand(Errand::delete("/1".into()));
     let (xid, _) = machine.requests().remove(0);
@@ -107,7 +107,7 @@ fn an_errand_that_the_server_could_not_do_goes_again_with_the_next_ping() {
 }
 
 #[test]
-fn errands_go_again_after_a_reconnect_before_what_the_owner_asks_then() {
+fn unanswered_errands_are_resent_first_after_a_reconnect() {
     let (mut machine, session) = Machine::connected();
     session.run_errand(Errand::delete("/1".into()));
     session.run_errand(Errand::delete("/2".into()));
@@ -128,7 +128,7 @@ fn errands_go_again_after_a_reconnect_before_what_the_owner_asks_then() {
 /// Regression: the next holder of a gate creates its znode again. A deletion that was carried out,
 /// but sent again because its answer was lost, deleted the new znode and let a second session pass.
 #[test]
-fn a_deletion_of_what_others_may_make_anew_is_not_sent_again_unseen() {
+fn conditional_delete_errand_checks_the_data_again_before_a_resend() {
     let (mut machine, session) = Machine::connected();
     let guid = Guid::from_random_bits(7);
     session.run_errand(Errand::delete_saying("/gate".into(), guid));
@@ -146,7 +146,7 @@ fn a_deletion_of_what_others_may_make_anew_is_not_sent_again_unseen() {
 }
 
 #[test]
-fn a_session_that_closes_sends_its_errands_first_and_forgets_them_with_its_end() {
+fn closing_session_sends_its_errands_before_the_close_request() {
     let (mut machine, session) = Machine::connected();
     session.run_errand(Errand::delete("/1".into()));
     let (xid, _) = machine.requests().remove(0);

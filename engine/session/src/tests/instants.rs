@@ -6,7 +6,7 @@ use super::*;
 const SAFE: Duration = Duration::from_micros(6993);
 
 #[test]
-fn a_session_is_safe_from_when_it_sent_what_was_answered() {
+fn safe_until_counts_from_the_send_time_of_an_answered_request() {
     let (machine, session) = Machine::connected();
     assert_eq!(session.safe_until(), Instant::START);
     machine.world.set(1000);
@@ -33,7 +33,7 @@ fn a_session_is_safe_from_when_it_sent_what_was_answered() {
 /// Regression: with a short timeout, `liveness_delay_max` exceeds the time between two pings. A
 /// session with a timeout of 4 s was never known to be safe.
 #[test]
-fn a_short_session_pings_its_leader_and_is_safe_from_then() {
+fn short_session_pings_by_sync_and_is_safe_from_the_send_time() {
     let (mut machine, session) = Machine::connected();
     machine.world.liveness_delay_max_ms.store(3200, SeqCst);
     for (timeout_ms, request) in [(9600, Request::Ping), (9599, Request::Sync { path: None })] {
@@ -59,7 +59,7 @@ fn a_short_session_pings_its_leader_and_is_safe_from_then() {
 }
 
 #[test]
-fn a_timer_is_ready_at_its_instant_and_leaves_nothing_behind_when_it_is_dropped() {
+fn timer_fires_at_its_instant_and_dropping_it_frees_it() {
     let (machine, session) = Machine::connected();
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
@@ -105,7 +105,7 @@ fn watched_over() -> (Machine, Session) {
 const UNTOUCHED: SessionState = SessionState::Lost(LostReason::Untouched);
 
 #[test]
-fn a_session_that_its_owner_does_not_touch_closes_and_one_that_he_touches_lives() {
+fn watchdog_closes_a_session_its_owner_does_not_touch() {
     let (machine, session) = watched_over();
     for ms in [6999, 11_998, 16_997] {
         machine.world.set(ms);
@@ -132,7 +132,7 @@ fn a_session_that_its_owner_does_not_touch_closes_and_one_that_he_touches_lives(
 }
 
 #[test]
-fn a_session_without_a_connection_when_it_was_not_touched_is_closed_with_the_next() {
+fn watchdog_closes_a_disconnected_session_on_reconnect() {
     let (mut machine, session) = watched_over();
     machine.embedded.close(machine.conn).unwrap();
     machine.world.set(7000);
@@ -144,7 +144,7 @@ fn a_session_without_a_connection_when_it_was_not_touched_is_closed_with_the_nex
 }
 
 #[test]
-fn a_watchdog_goes_with_its_session() {
+fn watchdog_timer_ends_with_its_session() {
     let (machine, session) = watched_over();
     assert_eq!(machine.world.timers.next(), Some(Duration::from_secs(5)), "from when it was made");
     machine.world.set(5000);

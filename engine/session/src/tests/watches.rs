@@ -23,7 +23,7 @@ fn set_watches(sent: &[Request]) -> i64 {
 }
 
 #[test]
-fn a_session_that_loses_its_connection_goes_on_with_its_watches() {
+fn reconnected_session_sets_its_watches_again() {
     let (mut machine, session) = Machine::connected();
     let mut watching = pin!(session.watch(path!("/w"), AddWatchMode::Persistent));
     assert!(poll(watching.as_mut()).is_pending());
@@ -52,7 +52,7 @@ fn a_session_that_loses_its_connection_goes_on_with_its_watches() {
 /// Regression: one-shot watches did not fire for a gap. A session that waited for a lock waited
 /// forever after the holder's znode was deleted.
 #[test]
-fn what_a_one_shot_missed_behind_a_slow_answer_is_asked_for() {
+fn one_shot_watch_is_set_again_after_queued_events_overflow() {
     let (machine, session, mut stream, mut watch) = watching();
     let mut slow = pin!(session.get(path!("/slow")));
     assert!(poll(slow.as_mut()).is_pending());
@@ -80,7 +80,7 @@ fn what_a_one_shot_missed_behind_a_slow_answer_is_asked_for() {
 /// Regression: other clients had filled the server's watch table while the session was connected
 /// elsewhere. All its watches stayed silent until the next reconnect.
 #[test]
-fn watches_that_a_server_has_no_room_for_are_asked_for_until_it_has_some() {
+fn refused_set_watches_is_retried_with_each_ping_until_accepted() {
     let (mut machine, session, mut stream, mut watch) = watching();
     let gaps = session.gaps();
     machine.embedded.close(machine.conn).unwrap();
@@ -111,7 +111,7 @@ fn watches_that_a_server_has_no_room_for_are_asked_for_until_it_has_some() {
 /// Regression: the end of one watch was sent after the start of a second one on the same path. The
 /// server then ended the second watch too.
 #[test]
-fn the_end_of_a_watch_does_not_overtake_the_beginning_of_the_next() {
+fn remove_watches_never_follows_the_next_watch_on_the_same_path() {
     const PATHS: usize = 200;
     let paths: Vec<Path> = (0..PATHS).map(|number| Path::new(format!("/{number}").into()).unwrap()).collect();
     for _ in 0..50 {
@@ -147,7 +147,7 @@ fn the_end_of_a_watch_does_not_overtake_the_beginning_of_the_next() {
 }
 
 #[test]
-fn a_request_that_watches_is_heard_whatever_its_kind() {
+fn watch_of_each_request_kind_receives_its_event() {
     let (machine, session) = Machine::connected();
     let path = || Text::from("/w");
     let cases = [

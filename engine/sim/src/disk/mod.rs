@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_process_changes_nothing_more() {
+    fn operations_after_the_crash_step_fail_and_change_nothing() {
         let disk = SimDisk::new(3);
         let file = written(&disk);
         disk.set_crash_at(disk.steps());
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_sync_forgets_what_it_did_not_make_durable() {
+    fn sync_after_a_failed_sync_succeeds_although_pages_are_lost() {
         let lost = (0..20).any(|seed| {
             let disk = SimDisk::new(seed);
             let file = written(&disk);
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_refuses_new_blocks_and_takes_overwrites() {
+    fn full_disk_refuses_new_blocks_and_accepts_overwrites() {
         let disk = SimDisk::new(1);
         disk.set_capacity(Some(3 * 4096));
         let file = disk.create("a").unwrap();
@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_file_is_forgotten_when_it_is_closed_and_no_power_loss_brings_it_back() {
+    fn removed_file_is_freed_once_closed_with_its_removal_durable() {
         let disk = SimDisk::new(1);
         let file = written(&disk);
         disk.remove("a").unwrap();
@@ -604,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_stays_flipped() {
+    fn flipped_bit_persists_across_any_power_loss() {
         let disk = SimDisk::new(1);
         written(&disk).write_at(0, &[2; 512]).unwrap();
         assert!(disk.corrupt("a", 3, 0x80));

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_one_time_news_come_before_deadlines_and_in_the_order_they_were_noted() {
+    fn simultaneous_news_precede_deadlines_in_insertion_order() {
         let mut agenda = Agenda::default();
         agenda.at(5, Rank::Deadline, "judged");
         agenda.at(5, Rank::News, "first");

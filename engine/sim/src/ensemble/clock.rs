@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_is_shown_when_it_is_said_to_be_and_not_a_millisecond_before() {
+    fn clock_reaches_a_deadline_exactly_at_the_predicted_time() {
         for drift_ppm in [-500, -3, 0, 7, 500] {
             let clock = Clock::new(123, 5_000_789, drift_ppm);
             for mono_ms in [5001, 5002, 60_000, 86_400_000] {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_never_goes_back_whatever_is_done_to_it() {
+    fn monotonic_clock_never_goes_back_under_drift_freeze_or_wall_step() {
         let mut clock = Clock::new(0, 1_000_000, 0);
         let mut last = clock.now(0).mono_ms;
         for (step, now_us) in (0..40).map(|step| (step, step * 777_777)) {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frozen_clock_shows_nothing_new_until_it_is_thawed() {
+    fn frozen_clock_stands_still_until_thawed() {
         let mut clock = Clock::new(0, 0, 0);
         clock.freeze(10_000);
         assert_eq!(
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_frozen_twice_catches_up_with_the_whole_time() {
+    fn clock_frozen_twice_catches_up_the_whole_frozen_time() {
         let mut clock = Clock::new(0, 0, 0);
         clock.freeze(10_000);
         clock.freeze(50_000);

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_was_named_and_leads_the_very_next_epoch_was_not_elected() {
+    fn only_a_named_successor_in_the_next_epoch_counts_as_hand_over() {
         let epoch = |number| Epoch::new(number).unwrap();
         let server = |id| ServerId::new(id).unwrap();
         let mut epochs = Epochs::default();

@@ -254,7 +254,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn each_seed_has_its_own_mix_and_all_kinds_are_in_some() {
+    fn seeds_draw_distinct_fault_mixes_that_cover_all_kinds() {
         let mixes: Vec<BTreeSet<Kind>> =
             (0..100).map(|seed| Mix::drawn(&Kind::ALL, &mut Random::new(seed)).kinds().collect()).collect();
         assert!(mixes.iter().collect::<BTreeSet<_>>().len() > 95);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_third_of_all_runs_the_early_faults_strike_before_birth_and_in_the_others_none() {
+    fn early_faults_strike_before_birth_in_a_third_of_runs_only() {
         let early = |seed| {
             let faults = Mix::of(&[Kind::Pause]).faults_from_birth(10, 4, 60 * SECOND, &mut Random::new(seed));
             assert_eq!(faults.len(), 10);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_has_as_many_faults_as_asked_for_in_order_and_of_its_kinds() {
+    fn mix_yields_the_requested_number_of_faults_in_time_order() {
         let mut random = Random::new(3);
         let faults = Mix::of(&[Kind::Pause, Kind::Reset]).faults(50, SECOND, 60 * SECOND, &mut random);
         assert_eq!(faults.len(), 50);

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_arrives_early_is_read_in_its_turn() {
+    fn pieces_that_arrive_early_are_read_in_send_order() {
         let mut lane = Lane::default();
         let numbers = [lane.number(), lane.number(), lane.number()];
         lane.park(numbers[0], "a");

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sd_model_has_the_figures_that_it_is_named_for() {
+    fn sd_model_syncs_have_sd_card_mean_p99_and_maximum() {
         let mut random = Random::new(7);
         let mut draws: Vec<u64> = (0..1_000_000).map(|_| DiskModel::Sd.sync_us(&mut random)).collect();
         draws.sort_unstable();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_of_which_something_is_known_is_like_that() {
+    fn modelled_disk_matches_its_measured_percentiles() {
         let like = Latencies {
             p50_us: 1300,
             p99_us: 100 * MS,
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_take_their_time_beyond_the_first_block() {
+    fn write_time_grows_with_the_bytes_beyond_the_first_block() {
         let like =
             Latencies { p50_us: 1, p99_us: 1, max_us: 1, hang_us: 0, hangs_apart_us: 0, bytes_per_second: 4 << 20 };
         let mut speed = Speed::new(DiskModel::Like(like), Random::new(3), 0);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_begins_in_a_hang_ends_after_it() {
+    fn syncs_begun_during_a_hang_last_until_its_end() {
         let mut speed = Speed::new(DiskModel::Sd, Random::new(3), 0);
         let first_us = (0..).map(|second| second * SECOND).find(|&at_us| speed.sync_us(at_us) >= HANG).unwrap();
         assert!(speed.sync_us(first_us + 2 * SECOND) >= HANG - 2 * SECOND);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_sd_card_hangs_about_once_an_hour_and_others_never() {
+    fn only_the_sd_model_hangs_and_about_once_an_hour() {
         let hangs = |model| {
             let mut speed = Speed::new(model, Random::new(3), 0);
             (0..100 * 3600).filter(|second| speed.sync_us(second * SECOND) >= HANG).count()

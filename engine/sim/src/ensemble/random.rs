@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exponential_draws_have_their_mean_and_a_tail() {
+    fn exponential_draws_have_the_given_mean_and_a_long_tail() {
         let mut random = Random::new(1);
         let draws: Vec<u64> = (0..100_000).map(|_| random.exponential(1000)).collect();
         let mean = draws.iter().sum::<u64>() / draws.len() as u64;
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn logarithmic_draws_stay_within_their_bounds_and_reach_both_ends() {
+    fn logarithmic_draws_cover_the_given_range_and_stay_within_it() {
         let mut random = Random::new(2);
         let draws: Vec<u64> = (0..10_000).map(|_| random.logarithmic(10, 5000)).collect();
         assert!(draws.iter().all(|draw| (10..=5000).contains(draw)));

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_last_lines_are_kept_and_no_text_is_made_for_nobody() {
+    fn trace_keeps_the_last_lines_and_formats_none_when_off() {
         let trace = Trace::last(2);
         for number in 0..4u64 {
             trace.note(number * 1_500_000, "s1", || format!("line {number}"));

@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_cut_held_back_arrives_after_it_and_in_order() {
+    fn requests_held_back_by_a_cut_arrive_in_order_once_healed() {
         let server = ServerId::STANDALONE;
         let mut wires = Wires::new(&[server], false, Random::new(1));
         let conn = wires.open(ClientId(1), server, false);

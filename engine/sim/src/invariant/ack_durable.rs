@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn acknowledging_what_is_durable_is_fine() {
+    fn acknowledging_a_durable_entry_is_fine() {
         let mut story = Story::of(AckDurable);
         story.reign(1, &[2]);
         story.append(1, &[entry(1, 1)]);
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledging_what_is_on_its_way_to_the_disk_is_reported() {
+    fn acknowledging_an_entry_not_yet_durable_is_reported() {
         let mut story = Story::of(AckDurable);
         story.reign(1, &[2]);
         story.append(1, &[entry(1, 1)]);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_completion_of_a_write_that_was_truncated_acknowledges_nothing() {
+    fn ack_based_on_the_completion_of_a_truncated_write_is_reported() {
         let mut story = Story::of(AckDurable);
         story.reign(1, &[2]);
         story.write(2, &[entry(1, 1), cut(1, 0)]);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledging_another_history_than_the_leaders_is_reported() {
+    fn acknowledging_a_history_unlike_the_leaders_is_reported() {
         let mut story = Story::of(AckDurable);
         story.reign(1, &[2]);
         story.write(2, &[entry(1, 1)]);

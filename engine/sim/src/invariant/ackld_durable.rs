@@ -53,14 +53,14 @@ mod tests {
     use zoolet_machine::seam::action::LogRecord;
 
     #[test]
-    fn an_acknowledgement_after_everything_is_durable_is_fine() {
+    fn ack_after_the_epoch_and_its_history_are_durable_is_fine() {
         let mut story = Story::of(AckLdDurable);
         story.reign(1, &[2, 3]);
         story.is_fine();
     }
 
     #[test]
-    fn an_acknowledgement_before_the_epoch_is_durable_is_reported() {
+    fn ack_before_the_epoch_is_durable_is_reported() {
         let mut story = Story::of(AckLdDurable);
         story.reign(1, &[3]);
         story.write(2, &[promise(1)]);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_without_the_initial_history_is_reported() {
+    fn ack_without_the_initial_history_is_reported() {
         let mut story = Story::of(AckLdDurable);
         story.reign(1, &[2, 3]);
         story.write(1, &[entry(1, 1)]);

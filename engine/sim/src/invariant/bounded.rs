@@ -33,7 +33,7 @@ mod tests {
     use zoolet_machine::budget::Part;
 
     #[test]
-    fn up_to_the_bound_is_fine_and_beyond_is_reported() {
+    fn queue_above_its_bound_is_reported() {
         let mut story = Story::of(Bounded);
         story.see(2, Seen::Holds { queue: Queue::Part(Part::Outbound), held: 7, limit: 7 });
         story.is_fine();

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_an_older_epoch_do_not_commit_before_their_disks_are_in_the_new_one() {
+    fn voter_counts_only_after_it_durably_enters_the_leaders_epoch() {
         let mut story = Story::of(CommitQuorum::default());
         story.reign(1, &[2]);
         story.write(1, &[entry(1, 1)]);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_the_configuration_does_not_name_does_not_count() {
+    fn disk_not_named_by_the_configuration_does_not_count() {
         let mut story = Story::of(CommitQuorum::default());
         story.start(2, &Facts::birth(77, 22));
         story.reign(1, &[2]);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_held_it_and_is_gone_counts() {
+    fn replaced_disk_that_held_the_entry_still_counts() {
         let mut story = Story::of(CommitQuorum::default());
         story.reign(1, &[2]);
         story.start(2, &Facts::birth(77, 22));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_configuration_is_pending_both_must_agree() {
+    fn pending_configuration_requires_quorums_of_both_configurations() {
         let (old, new) = (config(Zxid::ZERO, &[1, 2, 3]), config(zxid(1, 1), &[1, 4, 5]));
         for (holders, is_fine) in [(&[1, 2][..], false), (&[1, 4], false), (&[1, 2, 4], true)] {
             let mut story = Story::of(CommitQuorum::default());
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_change_that_both_agreed_on_needs_the_new_one_alone() {
+    fn entry_after_a_jointly_held_change_needs_only_the_new_quorum() {
         let (old, new) = (config(Zxid::ZERO, &[1, 2]), config(zxid(1, 1), &[1, 2, 3]));
         let mut story = Story::of(CommitQuorum::default());
         story.reign(1, &[2, 3]);

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn truncating_what_was_never_committed_is_fine() {
+    fn truncating_an_uncommitted_entry_is_fine() {
         let mut story = Story::of(CommittedImmutable);
         story.reign(1, &[2]);
         story.say(1, 2, &commit(1, zxid(1, 0)));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_of_what_is_committed_is_fine_and_of_anything_else_is_reported() {
+    fn snapshot_that_differs_from_the_committed_history_is_reported() {
         let snapshot = |link: Link| LogRecord::SnapEnd { base: 1, zxid: link.zxid, chain: link.chain };
         let mut story = Story::of(CommittedImmutable);
         story.reign(1, &[2]);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quorum_that_does_not_have_it_is_reported() {
+    fn quorum_without_a_committed_entry_is_reported() {
         let mut story = Story::of(CommittedImmutable);
         story.reign(1, &[2]);
         story.write(1, &[entry(1, 1)]);

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn one_change_after_the_other_is_fine() {
+    fn change_proposed_after_the_previous_one_is_committed_is_fine() {
         let mut story = Story::of(Configuration::default());
         story.reign(1, &[2, 3]);
         let (one, two) = (config(zxid(1, 1), &[1, 2]), config(zxid(1, 2), &[1, 2, 3]));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_change_before_the_first_is_decided_is_reported() {
+    fn second_configuration_change_before_the_first_commits_is_reported() {
         let mut story = Story::of(Configuration::default());
         story.reign(1, &[2, 3]);
         let (one, two) = (config(zxid(1, 1), &[1, 2]), config(zxid(1, 2), &[1, 3]));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_is_skipped_is_reported() {
+    fn configuration_change_skipped_by_a_log_is_reported() {
         let mut story = Story::of(Configuration::default());
         story.reign(1, &[2, 3]);
         let (one, two) = (config(zxid(1, 1), &[1, 2]), config(zxid(1, 2), &[1, 2, 3]));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_without_its_fact_is_reported() {
+    fn membership_entry_logged_without_its_configuration_is_reported() {
         let mut story = Story::of(Configuration::default());
         story.reign(1, &[2, 3]);
         let one = config(zxid(1, 1), &[1, 2]);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_taken_for_committed_too_early_is_reported() {
+    fn configuration_taken_as_committed_too_early_is_reported() {
         let mut story = Story::of(Configuration::default());
         story.reign(1, &[2, 3]);
         let (one, two) = (config(zxid(1, 1), &[1, 2]), config(zxid(1, 2), &[1, 3]));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_serves_before_its_predecessors_change_is_decided_is_reported() {
+    fn leader_serving_before_an_inherited_change_commits_is_reported() {
         let mut story = Story::of(Configuration::default());
         story.reign(1, &[2, 3]);
         let one = config(zxid(1, 1), &[1, 2]);

@@ -52,14 +52,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn successors_new_epochs_and_what_follows_a_truncation_are_fine() {
+    fn next_counters_new_epochs_and_appends_after_truncation_are_fine() {
         let mut story = Story::of(Continuity);
         story.write(1, &[entry(1, 0), entry(1, 1), entry(4, 0), entry(4, 1), cut(1, 1), entry(5, 0)]);
         story.is_fine();
     }
 
     #[test]
-    fn gaps_repetitions_and_epochs_without_a_beginning_are_reported() {
+    fn zxid_gaps_and_epochs_not_beginning_at_0_are_reported() {
         for (records, says) in [
             ([entry(1, 0), entry(1, 2)], "server 2 appends 1.2 after 1.0"),
             ([entry(1, 0), entry(2, 1)], "server 2 appends 2.1 after 1.0"),

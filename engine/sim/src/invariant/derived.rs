@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_anew_is_fine_and_a_session_that_was_not_counted_too() {
+    fn counts_equal_to_a_recount_are_fine_and_uncounted_sessions_too() {
         let (mut story, mut counts) = story();
         story.see(1, Seen::Kept { applied: zxid(1, 2), counts: &counts, derived: &[TRUE] });
         counts.owned.clear();
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_drifts_is_reported() {
+    fn ephemeral_count_that_differs_from_a_recount_is_reported() {
         let (mut story, counts) = story();
         let mut drifted = counts.clone();
         drifted.owned.values_mut().for_each(|count| *count += 1);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_not_what_it_stands_for_is_reported() {
+    fn derived_number_that_differs_from_a_recount_is_reported() {
         let (mut story, counts) = story();
         let derived = [TRUE, derived::Derived { kept: 4, ..TRUE }];
         story.see(2, Seen::Kept { applied: zxid(1, 2), counts: &counts, derived: &derived });
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_miscounts_its_children_is_reported() {
+    fn record_with_a_wrong_child_count_is_reported() {
         let (mut story, _) = story();
         let model = story.checks.ghost.model.as_mut().unwrap();
         assert!(model.counts().is_ok());

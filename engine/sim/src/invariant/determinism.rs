@@ -60,7 +60,7 @@ mod tests {
     use zoolet_zab::Role;
 
     #[test]
-    fn the_digest_of_what_is_committed_is_fine() {
+    fn digest_equal_to_the_model_of_committed_entries_is_fine() {
         let mut story = Story::of(Determinism::default());
         story.reign(1, &[2]);
         let payload = payload(&Txn::CreateSession { timeout_ms: 4000, secret: SessionSecret([1; 16]), home: None });
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn another_state_after_the_same_entry_is_reported() {
+    fn different_state_digest_after_the_same_entry_is_reported() {
         let mut story = Story::of(Determinism::default());
         story.reign(1, &[2]);
         story.say(1, 2, &commit(1, zxid(1, 0)));

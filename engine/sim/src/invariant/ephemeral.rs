@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_leaves_or_takes_too_much_is_reported() {
+    fn session_end_that_leaves_an_ephemeral_is_reported() {
         let mut story = story(&[Txn::NoOp]);
         let session = SessionId(zxid(1, 1).as_i64());
         let mut judge = Ephemeral::default();

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn history_first_and_epoch_after_is_fine() {
+    fn epoch_entered_after_its_initial_history_is_fine() {
         let mut story = Story::of(EpochAfterHistory::default());
         story.reign(1, &[2, 3]);
         story.write(1, &[entry(1, 1)]);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_enters_before_it_has_everything_is_reported() {
+    fn leader_entering_its_epoch_before_its_whole_history_is_reported() {
         let mut story = Story::of(EpochAfterHistory::default());
         story.reign(1, &[2]);
         story.append(1, &[promise(2), entered(2), entry(1, 1), entry(2, 0)]);

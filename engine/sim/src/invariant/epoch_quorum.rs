@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leader_with_one_promise_beside_its_own_has_a_quorum_of_three() {
+    fn leader_with_one_other_promise_has_a_quorum_of_three_voters() {
         let mut story = Story::of(EpochQuorum::default());
         story.reign(1, &[2]);
         story.reign(2, &[3]);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_goes_on_alone_is_reported() {
+    fn leader_without_other_promises_is_reported() {
         let mut story = Story::of(EpochQuorum::default());
         story.write(1, &[promise(1)]);
         story.append(1, &[entered(1), entry(1, 0)]);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_that_never_arrived_does_not_count() {
+    fn promise_that_never_reached_the_leader_does_not_count() {
         let mut story = Story::of(EpochQuorum::default());
         story.write(1, &[promise(1)]);
         story.write(2, &[promise(1)]);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_that_was_given_before_this_leader_asked_does_not_count() {
+    fn promise_made_before_the_leaders_request_does_not_count() {
         let mut story = Story::of(EpochQuorum::default());
         story.write(1, &[promise(1)]);
         story.write(2, &[promise(1)]);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_begins_with_less_than_its_quorum_has_is_reported() {
+    fn leader_with_less_history_than_its_promising_quorum_is_reported() {
         let mut story = Story::of(EpochQuorum::default());
         story.reign(1, &[2]);
         story.write(3, &[promise(2)]);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_given_to_another_leader_first_does_not_count() {
+    fn promise_given_first_to_another_leader_does_not_count() {
         let mut story = Story::of(EpochQuorum::default());
         for server in 1..=3 {
             story.write(server, &[promise(1)]);

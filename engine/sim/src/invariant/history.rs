@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_found_by_its_zxid_and_stands_for_all_before_it() {
+    fn chain_hash_at_a_zxid_covers_all_earlier_entries() {
         let (one, two) = (history(&[(1, 0), (1, 1), (2, 0)]), history(&[(1, 0), (2, 0)]));
         let zxid = one.last().zxid;
         assert_eq!(zxid, two.last().zxid);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_truncated_is_gone_and_what_is_forgotten_is_still_before() {
+    fn history_drops_truncated_entries_and_keeps_its_end_when_forgetting() {
         let mut history = history(&[(1, 0), (1, 1), (1, 2)]);
         let last = history.last();
         assert!(history.truncate(link(1, 1).zxid));

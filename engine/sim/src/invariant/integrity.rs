@@ -56,7 +56,7 @@ mod tests {
     use zoolet_model::SessionId;
 
     #[test]
-    fn what_the_primary_broadcast_is_fine_and_stays_so_when_it_is_appended_again() {
+    fn appending_a_broadcast_entry_again_after_a_restart_is_fine() {
         let mut story = Story::of(Integrity);
         story.reign(1, &[2]);
         story.write(1, &[entry(1, 1)]);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_a_crash_took_back_whole_may_begin_with_other_bytes() {
+    fn epoch_lost_whole_in_a_crash_may_begin_with_different_bytes() {
         let mut story = Story::of(Integrity);
         let payload = payload(&Txn::CloseSession { session: SessionId(7) });
         story.append(1, &[promise(1), entered(1), LogRecord::Entry { zxid: zxid(1, 0), payload }]);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_copied_disk_has_to_truncate_may_be_gone_where_it_was_copied() {
+    fn copied_disk_may_truncate_entries_its_source_already_truncated() {
         let mut story = Story::of(Integrity);
         story.reign(1, &[2, 3]);
         story.write(1, &[entry(1, 1), entry(1, 2)]);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_nobody_broadcast_is_reported() {
+    fn entry_that_no_primary_broadcast_is_reported() {
         let mut story = Story::of(Integrity);
         story.reign(1, &[2]);
         story.append(2, &[entry(1, 1)]);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_at_the_same_place_are_reported() {
+    fn entry_with_different_bytes_than_the_broadcast_is_reported() {
         let mut story = Story::of(Integrity);
         story.reign(1, &[2]);
         story.write(1, &[entry(1, 1)]);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_passed_over_shows_at_the_next_one() {
+    fn skipped_entry_is_reported_when_the_next_one_is_appended() {
         let mut story = Story::of(Integrity);
         story.reign(1, &[2]);
         story.write(1, &[entry(1, 1), entry(1, 2)]);

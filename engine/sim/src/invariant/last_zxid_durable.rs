@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_what_is_durable_is_fine() {
+    fn reporting_exactly_the_durable_history_is_fine() {
         let mut story = Story::of(LastZxidDurable);
         story.reign(1, &[2]);
         story.write(2, &[entry(1, 1)]);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_is_durable_is_reported() {
+    fn claiming_more_history_than_is_durable_is_reported() {
         let mut story = Story::of(LastZxidDurable);
         story.reign(1, &[2]);
         story.append(2, &[entry(1, 1)]);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_is_durable_is_reported() {
+    fn claiming_less_history_than_is_durable_is_reported() {
         let mut story = Story::of(LastZxidDurable);
         story.reign(1, &[2]);
         story.write(2, &[entry(1, 1)]);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncation_on_its_way_may_be_told_of() {
+    fn claiming_the_history_after_a_truncation_not_yet_durable_is_fine() {
         let mut story = Story::of(LastZxidDurable);
         story.reign(1, &[2]);
         story.write(2, &[entry(1, 1)]);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_that_the_log_does_not_have_is_reported() {
+    fn claiming_a_wrong_tail_of_the_log_is_reported() {
         let mut story = Story::of(LastZxidDurable);
         story.reign(1, &[2]);
         story.write(2, &[entry(1, 1), promise(2)]);

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leader_that_has_everything_is_fine_and_may_have_more() {
+    fn leader_with_all_committed_entries_and_uncommitted_ones_is_fine() {
         let mut story = Story::of(LeaderCompleteness::default());
         story.reign(1, &[2]);
         story.say(1, 2, &commit(1, zxid(1, 0)));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_without_a_committed_entry_is_reported() {
+    fn leader_elected_without_a_committed_entry_is_reported() {
         let mut story = Story::of(LeaderCompleteness::default());
         story.reign(1, &[2, 3]);
         story.write(1, &[entry(1, 1)]);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_of_an_old_epoch_that_the_new_one_does_not_have_is_reported() {
+    fn old_leaders_commit_missing_from_the_newer_epoch_is_reported() {
         let mut story = Story::of(LeaderCompleteness::default());
         story.reign(1, &[2, 3]);
         story.write(1, &[entry(1, 1)]);

@@ -50,7 +50,7 @@ mod tests {
     use zoolet_zab::Role;
 
     #[test]
-    fn growing_is_fine_and_a_restart_applies_again() {
+    fn growing_zxids_are_fine_and_a_restart_may_apply_again() {
         let mut story = Story::of(Monotonic::default());
         story.reign(1, &[2]);
         story.write(1, &[entry(1, 1)]);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn going_back_is_reported() {
+    fn committed_or_applied_zxid_that_goes_back_is_reported() {
         for (committed, applied, says) in [
             (zxid(1, 0), zxid(1, 0), "server 1 has committed 1.0 after 1.1"),
             (zxid(1, 1), zxid(1, 0), "server 1 has applied 1.0 after 1.1"),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn forgetting_a_durable_watermark_is_reported() {
+    fn forgetting_the_durable_commit_watermark_is_reported() {
         let mut story = Story::of(Monotonic::default());
         story.reign(1, &[2]);
         let mut facts = story.facts(1);

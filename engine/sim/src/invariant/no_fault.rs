@@ -38,14 +38,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_learner_that_has_fallen_behind_is_sent_away_with_reason() {
+    fn refusing_a_learner_for_an_allowed_reason_is_fine() {
         let mut story = Story::of(NoFault);
         story.see(1, Seen::Refused { peer: id(2), reason: RIGHT[0] });
         story.is_fine();
     }
 
     #[test]
-    fn a_message_that_no_server_says_is_reported() {
+    fn refusing_a_peer_for_an_invalid_message_is_reported() {
         let mut story = Story::of(NoFault);
         story.see(1, Seen::Refused { peer: id(2), reason: "LeaderInfo twice" });
         story.is_wrong(&["server 1 drops its link to server 2: LeaderInfo twice"]);

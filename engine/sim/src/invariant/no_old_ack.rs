@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn acknowledgements_of_the_promised_epoch_are_fine() {
+    fn acks_in_the_promised_epoch_are_fine() {
         let mut story = Story::of(NoOldAck);
         story.reign(1, &[2, 3]);
         story.reign(2, &[2]);
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_after_a_newer_promise_is_reported() {
+    fn ack_in_an_older_epoch_after_a_newer_promise_is_reported() {
         let mut story = Story::of(NoOldAck);
         story.reign(1, &[2]);
         story.write(2, &[entry(1, 1)]);

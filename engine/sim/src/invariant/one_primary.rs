@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_epoch_may_have_a_leader_of_its_own() {
+    fn different_epochs_may_have_different_leaders() {
         let mut story = Story::of(OnePrimary::default());
         story.reign(1, &[2]);
         story.state(1, Role::Leading, 1, zxid(1, 0), zxid(1, 0));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_comes_back_and_leads_the_same_epoch_is_reported() {
+    fn restarted_leader_that_leads_the_same_epoch_again_is_reported() {
         let mut story = Story::of(OnePrimary::default());
         story.append(1, &[promise(1), entered(1), entry(1, 0)]);
         story.say(1, 2, &new_leader(1));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_was_only_in_its_leaders_memory_may_begin_again() {
+    fn epoch_lost_before_it_was_durable_or_announced_may_begin_again() {
         let mut story = Story::of(OnePrimary::default());
         story.append(1, &[promise(1), entered(1), entry(1, 0)]);
         story.restart(1);

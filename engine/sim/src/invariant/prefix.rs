@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_know_more_or_less_of_one_sequence_are_fine() {
+    fn servers_at_different_points_of_one_history_are_fine() {
         let mut story = Story::of(Prefix);
         story.reign(1, &[2, 3]);
         for server in 1..=2 {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn two_servers_with_other_entries_for_committed_are_reported() {
+    fn two_servers_with_different_committed_entries_are_reported() {
         let mut story = Story::of(Prefix);
         story.reign(1, &[2, 3]);
         story.write(1, &[entry(1, 1)]);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phantom_below_what_is_committed_is_reported() {
+    fn phantom_entry_below_the_committed_end_is_reported() {
         let mut story = Story::of(Prefix);
         story.reign(1, &[2, 3]);
         story.write(3, &[promise(2), entered(2), entry(2, 0)]);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_declared_and_not_there_is_reported() {
+    fn commit_beyond_the_end_of_the_leaders_history_is_reported() {
         let mut story = Story::of(Prefix);
         story.reign(1, &[2]);
         story.say(1, 2, &commit(1, zxid(1, 3)));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_recount_finds_what_was_cut_off_after_it_was_committed() {
+    fn committed_entry_truncated_and_replaced_is_reported() {
         let mut story = Story::of(Prefix);
         story.reign(1, &[2, 3]);
         story.write(1, &[entry(1, 1)]);

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_primary_that_waits_for_a_quorum_of_its_first_entry_is_fine() {
+    fn primary_that_waits_for_a_quorum_of_its_first_entry_is_fine() {
         let mut story = Story::of(PrimaryIntegrity);
         story.reign(1, &[2]);
         story.append(1, &[entry(1, 1)]);
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_primary_that_does_not_wait_is_reported() {
+    fn primary_that_broadcasts_before_a_quorum_holds_epoch_start_is_reported() {
         let mut story = Story::of(PrimaryIntegrity);
         story.write(1, &[promise(1), entered(1), entry(1, 0)]);
         story.append(2, &[promise(1), entered(1), entry(1, 0)]);

@@ -71,7 +71,7 @@ mod tests {
     use zoolet_zab::Role;
 
     #[test]
-    fn epochs_after_each_other_without_gaps_are_fine() {
+    fn successive_epochs_without_gaps_are_fine() {
         let mut story = Story::of(PrimaryOrder::default());
         story.reign(1, &[2, 3]);
         story.write(1, &[entry(1, 1), entry(1, 2)]);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_left_out_is_reported() {
+    fn committing_past_a_skipped_entry_is_reported() {
         let mut story = Story::of(PrimaryOrder::default());
         story.reign(1, &[2, 3]);
         story.write(1, &[entry(1, 1), entry(1, 2)]);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_after_another_history_than_its_own_is_reported() {
+    fn epoch_committed_after_an_entry_foreign_to_its_history_is_reported() {
         let mut story = Story::of(PrimaryOrder::default());
         story.reign(1, &[2, 3]);
         story.write(2, &[entry(1, 1)]);

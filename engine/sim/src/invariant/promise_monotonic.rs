@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_promise_that_is_durable_before_it_is_said_is_kept() {
+    fn promise_made_durable_before_it_is_announced_is_fine() {
         let mut story = Story::of(PromiseMonotonic::default());
         story.reign(1, &[2]);
         story.restart(2);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_said_before_its_promise_is_durable_is_reported() {
+    fn epoch_announced_before_its_promise_is_durable_is_reported() {
         let mut story = Story::of(PromiseMonotonic::default());
         story.append(1, &[promise(1)]);
         story.say(1, 2, &leader_info(1));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_that_goes_back_is_reported() {
+    fn promise_of_a_lower_epoch_is_reported() {
         let mut story = Story::of(PromiseMonotonic::default());
         story.write(3, &[promise(4)]);
         story.append(3, &[promise(3)]);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_entered_without_a_promise_is_reported() {
+    fn epoch_entered_without_a_promise_is_reported() {
         let mut story = Story::of(PromiseMonotonic::default());
         story.append(1, &[entered(2)]);
         story.is_wrong(&["server 1 enters Epoch(2), and has promised Epoch(0)"]);

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leader_whose_first_entry_a_quorum_holds_may_serve() {
+    fn leader_may_serve_once_a_quorum_durably_holds_its_first_entry() {
         let mut story = Story::of(QuorumDurable::default());
         story.reign(1, &[2]);
         story.state(1, Role::Leading, 1, zxid(1, 0), zxid(1, 0));
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_serves_from_what_is_not_durable_is_reported() {
+    fn leader_serving_before_a_quorum_durably_holds_its_entry_is_reported() {
         let mut story = Story::of(QuorumDurable::default());
         story.write(1, &[promise(1), entered(1), entry(1, 0)]);
         story.append(2, &[promise(1), entered(1), entry(1, 0)]);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn history_without_the_epoch_does_not_count() {
+    fn voter_with_the_history_but_not_the_epoch_does_not_count() {
         let mut story = Story::of(QuorumDurable::default());
         story.write(1, &[promise(1), entered(1), entry(1, 0)]);
         story.write(2, &[promise(1), entry(1, 0)]);

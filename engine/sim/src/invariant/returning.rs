@@ -55,14 +55,14 @@ mod tests {
     }
 
     #[test]
-    fn a_client_whose_session_lives_is_not_sent_away() {
+    fn refusing_a_returning_client_with_a_live_session_is_reported() {
         let (mut story, session) = story(false);
         story.see(1, Seen::SentAway(session));
         story.is_wrong(&["server 1 leads, and sends a client away that comes back with session 0x10000000001"]);
     }
 
     #[test]
-    fn a_client_whose_session_has_ended_is_sent_away_with_reason() {
+    fn refusing_a_returning_client_with_an_ended_session_is_fine() {
         let (mut story, session) = story(true);
         story.see(1, Seen::SentAway(session));
         story.is_fine();

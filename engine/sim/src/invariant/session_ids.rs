@@ -60,7 +60,7 @@ mod tests {
     use zoolet_model::{SessionId, SessionSecret};
 
     #[test]
-    fn each_session_has_the_number_of_the_entry_that_began_it() {
+    fn session_id_equal_to_its_creating_zxid_is_fine() {
         let mut story = Story::of(SessionIds::default());
         story.reign(1, &[2]);
         let begin = Txn::CreateSession { timeout_ms: 4000, secret: SessionSecret([1; 16]), home: None };
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_comes_again_or_from_elsewhere_is_reported() {
+    fn reused_or_invented_session_id_is_reported() {
         let mut ids = SessionIds::default();
         ids.begin(zxid(1, 1), zxid(1, 1)).unwrap();
         assert!(ids.begin(zxid(1, 1), zxid(1, 1)).unwrap_err().contains("there was before"));

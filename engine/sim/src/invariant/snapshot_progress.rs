@@ -63,14 +63,14 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_reaches_no_further_than_the_one_before_is_reported() {
+    fn snapshot_not_beyond_the_learners_last_ack_is_reported() {
         let mut story = story();
         story.say(1, 2, &snap(1, 5));
         story.is_wrong(&["server 1 sends server 2 a snapshot of at least 1.5, which acknowledged 1.5 in this attempt"]);
     }
 
     #[test]
-    fn a_snapshot_that_reaches_further_may_follow() {
+    fn snapshot_beyond_the_learners_last_ack_is_fine() {
         let mut story = story();
         story.say(1, 2, &snap(1, 6));
         story.say(1, 3, &snap(1, 5));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn another_attempt_begins_anew() {
+    fn new_link_or_epoch_may_repeat_a_snapshot() {
         let mut story = story();
         story.say(1, 2, &snap(2, 5));
         story.see(1, Seen::Parted { peer: id(2) });

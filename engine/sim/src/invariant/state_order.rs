@@ -50,7 +50,7 @@ mod tests {
     use zoolet_zab::Role;
 
     #[test]
-    fn a_leader_may_know_more_committed_than_its_own_disk_holds() {
+    fn leader_may_commit_entries_its_own_disk_does_not_hold_yet() {
         let mut story = Story::of(StateOrder);
         story.reign(1, &[2, 3]);
         story.append(1, &[entry(1, 1)]);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn applying_what_is_not_durable_here_is_reported() {
+    fn applying_an_entry_not_durable_on_the_own_disk_is_reported() {
         let mut story = Story::of(StateOrder);
         story.reign(1, &[2, 3]);
         story.append(1, &[entry(1, 1)]);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn applying_what_is_not_committed_is_reported() {
+    fn applying_an_uncommitted_entry_is_reported() {
         let mut story = Story::of(StateOrder);
         story.reign(1, &[2]);
         story.write(1, &[entry(1, 1)]);
@@ -81,7 +81,7 @@ mod tests {
     /// A machine may handle other events in the same turn before it hears that a snapshot replaced
     /// its base.
     #[test]
-    fn a_base_that_the_machine_has_not_heard_of_may_be_ahead_of_it_and_later_may_not() {
+    fn installed_base_may_be_ahead_until_the_machine_learns_of_it() {
         let mut story = Story::of(StateOrder);
         story.reign(1, &[2]);
         story.see(1, Seen::Installed(zxid(1, 3)));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn forgetting_what_is_not_in_the_base_is_reported() {
+    fn purging_entries_not_in_the_base_is_reported() {
         let mut story = Story::of(StateOrder);
         story.reign(1, &[2]);
         story.see(1, Seen::Recycled(zxid(1, 0)));

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_that_came_in_one_turn_with_its_end_is_a_reason() {
+    fn reason_withdrawn_in_the_same_turn_still_justifies_leaving() {
         let mut story = followed();
         story.tell(3, 2, &said(Stance::Leading { established: true }));
         story.tell(3, 2, &said(Stance::Following { leader: id(1), suspects: false }));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_of_an_earlier_turn_is_none() {
+    fn reason_withdrawn_in_an_earlier_turn_does_not_justify_leaving() {
         let mut story = followed();
         story.tell(3, 2, &said(Stance::Following { leader: id(1), suspects: true }));
         story.state(2, Role::Following(id(1)), 1, zxid(1, 0), zxid(1, 0));
@@ -164,33 +164,33 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_that_leaves_alone_is_reported() {
+    fn follower_that_alone_leaves_its_leader_is_reported() {
         leave(followed()).is_wrong(&["server 2 leaves its leader 1 of Epoch(1)", "only [2] miss it"]);
     }
 
     #[test]
-    fn a_quorum_may_leave() {
+    fn follower_may_leave_when_a_quorum_misses_the_leader() {
         let mut story = followed();
         story.tell(3, 2, &said(Stance::Following { leader: id(1), suspects: true }));
         leave(story).is_fine();
     }
 
     #[test]
-    fn whose_link_to_the_leader_is_gone_has_no_leader() {
+    fn follower_may_leave_when_its_link_to_the_leader_is_gone() {
         let mut story = followed();
         story.see(2, Seen::Parted { peer: id(1) });
         leave(story).is_fine();
     }
 
     #[test]
-    fn a_leader_that_says_that_it_leads_no_more_is_left() {
+    fn follower_may_leave_a_leader_that_announces_it_stopped_leading() {
         let mut story = followed();
         story.tell(1, 2, &said(Stance::Looking { vote: None }));
         leave(story).is_fine();
     }
 
     #[test]
-    fn what_was_said_on_a_link_that_is_gone_does_not_count() {
+    fn notification_on_a_lost_link_does_not_justify_leaving() {
         let mut story = followed();
         story.tell(3, 2, &said(Stance::Looking { vote: None }));
         story.see(2, Seen::Parted { peer: id(3) });

@@ -47,7 +47,7 @@ mod tests {
     use zoolet_zab::Epoch;
 
     #[test]
-    fn a_beginning_of_what_was_on_its_way_may_survive() {
+    fn prefix_of_the_records_in_flight_may_survive_a_crash() {
         let mut story = Story::of(Survives);
         story.reign(1, &[2]);
         story.append(2, &[entry(1, 1), entry(1, 2)]);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_promise_is_reported() {
+    fn durable_promise_lost_in_a_crash_is_reported() {
         let mut story = Story::of(Survives);
         story.write(2, &[promise(3)]);
         let mut facts = story.facts(2);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncation_that_was_undone_is_reported() {
+    fn durable_truncation_undone_by_a_crash_is_reported() {
         let mut story = Story::of(Survives);
         story.reign(1, &[2]);
         story.write(2, &[entry(1, 1)]);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_disk_that_was_damaged_less_may_be_found() {
+    fn damaged_disk_may_hold_less_than_was_durable() {
         let mut story = Story::of(Survives);
         story.reign(1, &[2]);
         let mut facts = story.facts(2);

@@ -62,7 +62,7 @@ mod tests {
     use zoolet_zab::Role;
 
     #[test]
-    fn applying_what_is_committed_in_order_is_fine_and_a_restart_may_apply_again() {
+    fn applying_committed_entries_again_after_a_restart_is_fine() {
         let mut story = Story::of(TotalOrder::default());
         story.reign(1, &[2]);
         story.write(1, &[entry(1, 1)]);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn applying_what_nobody_committed_is_reported() {
+    fn applied_entry_that_was_never_committed_is_reported() {
         let mut story = Story::of(TotalOrder::default());
         story.reign(1, &[2]);
         story.write(1, &[entry(1, 1)]);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn going_back_is_reported() {
+    fn applied_position_that_goes_back_is_reported() {
         let mut story = Story::of(TotalOrder::default());
         story.reign(1, &[2]);
         story.write(1, &[entry(1, 1)]);

@@ -163,7 +163,7 @@ mod tests {
     /// Regression: seeds 98, 195 and 204 under faults, 11 without faults, and 46 of a single
     /// server. The answer was in flight for longer than the client stayed connected.
     #[test]
-    fn what_a_set_watches_made_up_may_come_without_its_answer() {
+    fn cut_short_set_watches_may_deliver_only_its_first_synthetic_events() {
         for (count, expected) in [(0, None), (1, None), (2, None), (3, UNASKED)] {
             let told = |recorder: &mut Recorder| {
                 make_b(recorder);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn it_tells_of_one_state_in_order() {
+    fn synthetic_events_must_fit_one_state_the_server_was_in() {
         let of_none = |recorder: &mut Recorder| {
             make_b(recorder);
             ask_for_watches(recorder, 6);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_before_he_asks_and_nothing_overtakes_the_answer() {
+    fn synthetic_events_follow_their_request_and_precede_its_reply() {
         let unasked = |recorder: &mut Recorder| {
             tell(recorder, 3, EventKind::NodeCreated, "/a", -1);
             ask_for_watches(recorder, 4);
@@ -223,7 +223,7 @@ mod tests {
     /// A synthetic event shows a state, as an answer does. So events owed up to that state come
     /// first.
     #[test]
-    fn what_is_owed_comes_before_what_is_made_up() {
+    fn owed_watch_events_precede_synthetic_events() {
         for (is_told, expected) in [(true, None), (false, IN_ORDER)] {
             let story = |recorder: &mut Recorder| {
                 watch_root(recorder);

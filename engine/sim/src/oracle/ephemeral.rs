@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_engines_own_states_keep_the_rules() {
+    fn engine_states_keep_the_ephemeral_rules() {
         let path = "/e";
         let then = [
             write(A, ephemeral(path)),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_the_rules_is_found() {
+    fn each_broken_ephemeral_rule_is_found() {
         let mut replica = Replica::new(false);
         let good = |then: &[Txn<'_>], owners| verdict(then, Replica::new(false), owners);
         // A state with one session more than its entries created.

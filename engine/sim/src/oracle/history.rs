@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_belongs_to_the_oldest_open_request_with_its_xid() {
+    fn reply_matches_the_oldest_open_request_with_its_xid() {
         let mut recorder = begun();
         for (xid, request) in [(5, Request::WhoAmI), (5, Request::Sasl), (9, Request::Ping)] {
             recorder.invoked(2, CONN, xid, request);
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn what_servers_apply_is_compared() {
+    fn servers_that_apply_different_entries_are_recorded_as_disagreeing() {
         let zxid = |counter| Zxid::from_bits(counter).unwrap();
         let apply = |entries: &[(u64, &'static [u8])]| {
             let mut recorder = Recorder::new();
@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_end_with_the_run() {
+    fn open_spans_end_with_the_run() {
         let mut recorder = begun();
         recorder.serving(5, ServerId::STANDALONE, true);
         recorder.serving(6, ServerId::STANDALONE, true);

@@ -495,7 +495,7 @@ mod tests {
     /// Regression: seed 85 under faults, when clients began to have several requests in flight.
     /// Only the reference carried out the multi.
     #[test]
-    fn a_multi_that_was_lost_does_not_pass_for_a_bad_argument() {
+    fn lost_multi_is_not_matched_to_a_refused_entry() {
         let mut story = Story::begin();
         let Request::Write(op) = create("/a", OPEN) else { unreachable!("a create is a write") };
         story.ask(Request::Multi(vec![op]));
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_does_not_pass_for_what_another_identity_asked() {
+    fn lost_create_is_not_matched_to_an_entry_of_another_identity() {
         let (auth, ann) = ann();
         let mut story = Story::begin();
         let acl = [(Perms::READ, "world", "anyone"), (Perms::ALL, "digest", &digest_of(USERS[0]))];
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_does_not_pass_for_what_has_another_acl() {
+    fn lost_create_is_not_matched_to_an_entry_with_another_acl() {
         let mut story = Story::begin();
         story.ask(create("/a", READABLE));
         story.move_on();
@@ -569,7 +569,7 @@ mod tests {
     /// refused the create 2 s after the client had left. In seed 9105789 a learner refused, because
     /// its base hung until its log was full.
     #[test]
-    fn a_refusal_is_an_outcome_although_its_client_has_left() {
+    fn write_may_be_refused_after_its_client_disconnects() {
         assert_eq!(refused_after_its_client_left(3, Recorder::leader_refusing), None);
         let own =
             |recorder: &mut Recorder, at_us, may_refuse| recorder.refusing(at_us, ServerId::STANDALONE, may_refuse);
@@ -577,12 +577,12 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_that_comes_later_excuses_nothing() {
+    fn server_that_refuses_only_later_does_not_excuse_a_lost_write() {
         assert_eq!(refused_after_its_client_left(6, Recorder::leader_refusing), Some(RULE));
     }
 
     #[test]
-    fn a_server_that_neither_leads_nor_has_the_connection_refuses_nobody() {
+    fn only_the_leader_or_clients_server_can_excuse_a_lost_write() {
         let other = ServerId::new(9).unwrap();
         let elsewhere = |recorder: &mut Recorder, at_us, may_refuse| recorder.refusing(at_us, other, may_refuse);
         assert_eq!(refused_after_its_client_left(3, elsewhere), Some(RULE));
@@ -590,7 +590,7 @@ mod tests {
 
     /// Clients do not wait for the answer to an auth packet, and a connection may end before it.
     #[test]
-    fn who_left_before_his_auth_was_answered_has_written_with_it() {
+    fn client_gone_before_its_auth_reply_may_still_write_as_that_user() {
         let (auth, ann) = ann();
         let mut story = Story::begin();
         let acl = [(Perms::READ, "world", "anyone"), (Perms::ALL, "digest", &digest_of(USERS[0]))];
@@ -605,7 +605,7 @@ mod tests {
 
     /// An entry states the writer's identity and its resolved ACL. Both must match the request.
     #[test]
-    fn an_entry_of_another_identity_or_acl_is_nobodys() {
+    fn acked_write_needs_an_entry_with_its_identity_and_acl() {
         let rule = "an acknowledged write is in the history";
         let mut story = Story::begin();
         story.ask(create("/a", OPEN));

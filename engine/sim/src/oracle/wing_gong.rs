@@ -267,7 +267,7 @@ fn seen(act: &Act, result: &Result<Reply, ErrorCode>) -> Result<State, ErrorCode
 }
 
 #[test]
-fn what_the_oracles_accept_is_linearizable() {
+fn histories_the_oracles_accept_are_linearizable() {
     let (mut right, mut wrong, mut caught) = (0, 0, 0);
     for seed in 0..3000 {
         let mut random = Random::new(seed);
@@ -292,7 +292,7 @@ fn what_the_oracles_accept_is_linearizable() {
 }
 
 #[test]
-fn the_search_knows_right_from_wrong() {
+fn linearizability_search_accepts_valid_and_rejects_invalid_histories() {
     let call = |act: Act, from_us: u64, to_us: u64, saw: Result<State, ErrorCode>| Call {
         act,
         from_us,

@@ -94,7 +94,7 @@ fn path_of(reply: Result<Reply, ErrorCode>) -> String {
 }
 
 #[test]
-fn built_in_znodes_show_what_a_fresh_server_shows() {
+fn built_in_znodes_have_the_stats_of_a_fresh_zookeeper() {
     let mut driver = Driver::new();
     assert_eq!((driver.stat("/").cversion, driver.stat("/").num_children), (-1, 1));
     assert_eq!((driver.stat("/zookeeper").cversion, driver.stat("/zookeeper").num_children), (-2, 2));
@@ -109,7 +109,7 @@ fn built_in_znodes_show_what_a_fresh_server_shows() {
 }
 
 #[test]
-fn errors_come_in_zookeepers_order() {
+fn error_precedence_equals_zookeepers() {
     let mut driver = Driver::new();
     // InvalidACL > NoNode(parent) > NoAuth > bad path > NodeExists > NoChildrenForEphemerals
     let bad = |path: &str| Request::Write(create_with(path, CreateKind::Persistent, false, vec![]));
@@ -139,7 +139,7 @@ fn errors_come_in_zookeepers_order() {
 }
 
 #[test]
-fn sequence_numbers_count_creates_of_every_kind_and_stick_at_the_largest() {
+fn sequence_numbers_count_all_creates_and_stop_at_i32_max() {
     let mut driver = Driver::new();
     driver.create(1, "/q").unwrap();
     let next = |driver: &mut Driver| driver.ask(1, Request::Write(create("/q/n-", CreateKind::Persistent, true)));
@@ -158,7 +158,7 @@ fn sequence_numbers_count_creates_of_every_kind_and_stick_at_the_largest() {
 }
 
 #[test]
-fn what_zookeeper_stumbles_over_fails_a_whole_multi_unless_something_failed_before() {
+fn mismatched_create_fails_the_whole_multi_unless_an_earlier_op_failed() {
     let mut driver = Driver::new();
     let mismatched = |path: &str| {
         let WriteOp::Create(create) = create(path, CreateKind::Persistent, false) else { panic!("create") };
@@ -174,7 +174,7 @@ fn what_zookeeper_stumbles_over_fails_a_whole_multi_unless_something_failed_befo
 }
 
 #[test]
-fn a_failed_multi_tells_who_failed_and_changes_nothing_but_the_zxid() {
+fn failed_multi_names_the_failed_op_and_changes_only_the_zxid() {
     let mut driver = Driver::new();
     let before = driver.server.tree.clone();
     let ops = vec![
@@ -245,7 +245,7 @@ fn exists_arms_a_watch_on_an_absent_znode_and_get_data_does_not() {
 }
 
 #[test]
-fn events_reach_only_who_may_read_but_use_up_the_watch() {
+fn event_without_read_permission_is_dropped_and_consumes_the_watch() {
     let mut driver = Driver::new();
     driver.ask(1, Request::Exists { path: "/secret".into(), watch: true }).unwrap_err();
     let acl = vec![requested(Perms::ALL, "digest", "somebody:else")];
@@ -256,7 +256,7 @@ fn events_reach_only_who_may_read_but_use_up_the_watch() {
 }
 
 #[test]
-fn closing_a_session_tells_the_others_then_itself_then_answers_then_closes() {
+fn session_close_sends_all_events_before_its_reply_and_the_close() {
     let mut driver = Driver::new();
     driver.ask(1, Request::Write(create("/e", CreateKind::Ephemeral, false))).unwrap();
     driver.ask(1, Request::Exists { path: "/e".into(), watch: true }).unwrap();
@@ -270,7 +270,7 @@ fn closing_a_session_tells_the_others_then_itself_then_answers_then_closes() {
 }
 
 #[test]
-fn set_watches_replays_what_was_missed() {
+fn set_watches_replays_missed_events() {
     let mut driver = Driver::new();
     driver.create(1, "/a").unwrap();
     let since = driver.zxid;
@@ -324,7 +324,7 @@ fn ephemerals_are_listed_by_textual_prefix() {
 }
 
 #[test]
-fn digest_identities_own_what_auth_resolves_to_and_super_passes() {
+fn auth_acls_resolve_to_digest_identities_and_super_reads_everything() {
     let mut driver = Driver::new();
     let auth = |text: &'static str| Request::Auth {
         scheme: Some("digest".into()),
@@ -346,7 +346,7 @@ fn digest_identities_own_what_auth_resolves_to_and_super_passes() {
 }
 
 #[test]
-fn acl_readers_see_no_hashes() {
+fn reader_of_an_acl_sees_no_password_hashes() {
     let mut driver = Driver::new();
     let acl = vec![requested(Perms::ALL, "digest", "u:hash"), requested(Perms::READ, "world", "anyone")];
     driver.ask(1, Request::Write(create_with("/s", CreateKind::Persistent, false, acl))).unwrap();
@@ -358,7 +358,7 @@ fn acl_readers_see_no_hashes() {
 }
 
 #[test]
-fn containers_go_only_after_their_last_child() {
+fn container_is_reaped_only_after_losing_its_last_child() {
     let mut driver = Driver::new();
     driver.ask(1, Request::Write(create("/c", CreateKind::Container, false))).unwrap();
     assert_eq!(driver.stat("/c").ephemeral_owner, 0);

@@ -12,7 +12,7 @@ use zoolet_store::base::{Base, BaseError, Options, Scrubbed};
 use zoolet_store::disk::Disk;
 
 #[test]
-fn a_checkpoint_is_what_the_next_process_opens() {
+fn next_process_opens_the_last_checkpoint() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(1));
@@ -47,7 +47,7 @@ fn a_reader_keeps_its_generation_while_later_ones_are_written() {
 }
 
 #[test]
-fn readers_and_a_checkpoint_go_on_at_the_same_time() {
+fn readers_run_concurrently_with_checkpoints() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(3));
@@ -65,7 +65,7 @@ fn readers_and_a_checkpoint_go_on_at_the_same_time() {
 }
 
 #[test]
-fn a_scan_is_in_order_and_stops_when_told() {
+fn scan_yields_keys_in_order_and_stops_on_request() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let mut model = Model::default();
@@ -96,7 +96,7 @@ fn a_scan_is_in_order_and_stops_when_told() {
 }
 
 #[test]
-fn opening_and_an_idle_base_write_nothing() {
+fn opening_a_base_writes_nothing() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let mut model = Model::default();
@@ -111,7 +111,7 @@ fn opening_and_an_idle_base_write_nothing() {
 }
 
 #[test]
-fn opening_after_a_crash_reads_a_hundredth_of_a_large_base() {
+fn opening_after_a_crash_reads_little_of_a_large_base() {
     let disk = SimDisk::new(1);
     let options = Options { merge_step_bytes: 1 << 20, ..OPTIONS };
     let base = Base::create(Arc::new(disk.clone()), BASE_ID, options).unwrap();
@@ -130,7 +130,7 @@ fn opening_after_a_crash_reads_a_hundredth_of_a_large_base() {
 
 /// A merge takes many steps. Each step leaves the state unchanged, and checkpoints come in between.
 #[test]
-fn checkpoints_between_the_steps_of_a_merge_are_not_lost_in_it() {
+fn checkpoints_between_merge_steps_survive_the_merge() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(12));
@@ -151,7 +151,7 @@ fn checkpoints_between_the_steps_of_a_merge_are_not_lost_in_it() {
 }
 
 #[test]
-fn merged_files_go_when_nobody_reads_them() {
+fn merged_run_files_are_removed_once_their_last_reader_is_gone() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(13));
@@ -171,7 +171,7 @@ fn merged_files_go_when_nobody_reads_them() {
 }
 
 #[test]
-fn deleting_everything_leaves_little() {
+fn deleting_every_record_frees_almost_all_disk_space() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(14));
@@ -193,7 +193,7 @@ fn deleting_everything_leaves_little() {
 
 /// Repeated changes of 100 keys must not rewrite a large base again and again.
 #[test]
-fn a_few_keys_that_change_often_do_not_rewrite_a_large_base() {
+fn frequent_changes_of_few_keys_do_not_rewrite_a_large_base() {
     let disk = SimDisk::new(1);
     let options = Options { runs_max: 4, merge_step_bytes: 64 << 10, ..OPTIONS };
     let base = Base::create(Arc::new(disk.clone()), BASE_ID, options).unwrap();
@@ -213,7 +213,7 @@ fn a_few_keys_that_change_often_do_not_rewrite_a_large_base() {
 
 /// A single run of all these changes would need a table that grows with the base.
 #[test]
-fn runs_whose_tables_take_much_memory_go_into_a_base_however_large() {
+fn runs_with_large_tables_are_merged_even_into_a_large_base() {
     let disk = SimDisk::new(1);
     let options = Options { runs_max: 4, merge_step_bytes: 64 << 10, table_bytes_max: 16 << 10, ..OPTIONS };
     let base = Base::create(Arc::new(disk), BASE_ID, options).unwrap();
@@ -238,7 +238,7 @@ fn runs_whose_tables_take_much_memory_go_into_a_base_however_large() {
 }
 
 #[test]
-fn a_value_that_is_cloned_is_shared() {
+fn cloned_record_value_shares_memory_with_the_original() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let mut model = Model::default();
@@ -252,7 +252,7 @@ fn a_value_that_is_cloned_is_shared() {
 }
 
 #[test]
-fn a_scrub_is_sound_or_names_the_damage() {
+fn scrub_passes_a_sound_base_and_reports_a_wrong_digest() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let mut model = Model::default();
@@ -278,7 +278,7 @@ fn a_scrub_is_sound_or_names_the_damage() {
 }
 
 #[test]
-fn create_refuses_what_is_there_and_remove_makes_room() {
+fn create_refuses_an_existing_base_until_it_is_removed() {
     let disk = SimDisk::new(1);
     drop(create(&disk));
     assert_eq!(Base::list(&disk).unwrap(), [BASE_ID]);
@@ -292,7 +292,7 @@ fn create_refuses_what_is_there_and_remove_makes_room() {
 }
 
 #[test]
-fn a_base_on_a_real_file_system_is_no_different() {
+fn base_works_on_a_real_file_system() {
     let path = std::env::temp_dir().join(format!("zoolet-base-{}", std::process::id()));
     std::fs::create_dir_all(&path).unwrap();
     let disk: Arc<dyn Disk> = Arc::new(FsDisk::open(&path).unwrap());
@@ -308,7 +308,7 @@ fn a_base_on_a_real_file_system_is_no_different() {
 }
 
 #[test]
-fn a_failed_sync_ends_all_checkpoints_and_no_read() {
+fn failed_sync_refuses_later_checkpoints_while_reads_continue() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(7));
@@ -326,7 +326,7 @@ fn a_failed_sync_ends_all_checkpoints_and_no_read() {
 }
 
 #[test]
-fn reads_go_on_when_the_disk_turns_read_only() {
+fn reads_continue_when_the_disk_turns_read_only() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(8));
@@ -349,7 +349,7 @@ fn reads_go_on_when_the_disk_turns_read_only() {
 }
 
 #[test]
-fn a_base_told_to_have_no_runs_merges_them_and_goes_on() {
+fn base_limited_to_no_runs_merges_during_checkpoints() {
     let disk = SimDisk::new(1);
     let options = Options { runs_max: 0, ..OPTIONS };
     let base = Base::create(Arc::new(disk.clone()), BASE_ID, options).unwrap();
@@ -364,7 +364,7 @@ fn a_base_told_to_have_no_runs_merges_them_and_goes_on() {
 /// A base never creates a file with the largest possible number. Such a file must not keep it from
 /// opening.
 #[test]
-fn a_file_with_the_largest_number_there_is_is_removed() {
+fn stray_run_file_numbered_u64_max_is_removed_on_open() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(16));
@@ -386,7 +386,7 @@ fn a_file_with_the_largest_number_there_is_is_removed() {
 /// When writes outpace merges, each checkpoint waits for a small part of a merge, and none for a
 /// whole one.
 #[test]
-fn checkpoints_that_leave_merges_no_time_do_them_in_equal_parts() {
+fn back_to_back_checkpoints_merge_in_small_equal_parts() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(17));

@@ -112,12 +112,12 @@ fn crash_at_every(steps: impl Iterator<Item = u64>) {
 }
 
 #[test]
-fn crash_at_every_even_step_leaves_exactly_one_checkpoint() {
+fn crash_at_any_even_step_leaves_exactly_one_checkpoint() {
     crash_at_every((0..=steps_of(&History::new(11))).step_by(2));
 }
 
 #[test]
-fn crash_at_every_odd_step_leaves_exactly_one_checkpoint() {
+fn crash_at_any_odd_step_leaves_exactly_one_checkpoint() {
     crash_at_every((1..=steps_of(&History::new(11))).step_by(2));
 }
 
@@ -185,13 +185,13 @@ fn many_crashes(seed: u64) {
 }
 
 #[test]
-fn many_crashes_in_a_row_lose_nothing_acknowledged() {
+fn many_crashes_in_a_row_lose_no_acked_checkpoint() {
     (100..110).for_each(many_crashes);
 }
 
 #[test]
 #[ignore = "takes minutes"]
-fn very_many_crashes_in_a_row_lose_nothing_acknowledged() {
+fn very_many_crashes_in_a_row_lose_no_acked_checkpoint() {
     (1000..1500).for_each(many_crashes);
 }
 
@@ -214,7 +214,7 @@ fn unmerged() -> (SimDisk, Model) {
 /// Crashes strike inside redb, between its transactions, while it moves pages, and when the
 /// manifest drops the runs.
 #[test]
-fn crash_at_any_step_of_a_merge_changes_nothing() {
+fn crash_at_any_merge_step_changes_no_record() {
     let (start, model) = unmerged();
     let trial = start.after_process_crash();
     let base = open(&trial).unwrap();
@@ -247,7 +247,7 @@ fn crash_at_any_step_of_a_merge_changes_nothing() {
 /// The table of checksums has two blocks. When redb's file shrinks, it gives up the second one,
 /// then it grows over it again. A new page must never meet an old checksum or a missing one.
 #[test]
-fn crash_at_every_write_of_the_checksums_while_the_file_is_cut_and_grows_again_changes_nothing() {
+fn crash_at_any_checksum_write_around_a_file_shrink_is_harmless() {
     let options = Options { merge_step_bytes: 16 << 20, ..OPTIONS };
     let open = |disk: &SimDisk| Base::open(Arc::new(disk.clone()), BASE_ID, options);
     let name = |at: u64| key::data(&format!("/value/{at:05}")).unwrap();
@@ -319,7 +319,7 @@ fn crash_at_every_write_of_the_checksums_while_the_file_is_cut_and_grows_again_c
 /// Either the device fails once, or the disk is full from then on. Wherever the merge is, all
 /// served data stays readable.
 #[test]
-fn a_merge_of_which_any_one_step_fails_changes_nothing() {
+fn io_failure_at_any_merge_step_changes_no_record() {
     let (start, model) = unmerged();
     let trial = start.after_process_crash();
     let base = open(&trial).unwrap();
@@ -358,7 +358,7 @@ fn a_merge_of_which_any_one_step_fails_changes_nothing() {
 }
 
 #[test]
-fn a_checkpoint_of_which_any_one_step_fails_is_done_or_undone_never_half() {
+fn io_failure_at_any_checkpoint_step_leaves_no_partial_checkpoint() {
     let history = History::new(13);
     let base_disk = SimDisk::new(1);
     let base = create(&base_disk);

@@ -16,7 +16,7 @@ use zoolet_sim::disk::{OperationKind, Random, SimDisk};
 use zoolet_store::base::BaseError;
 
 #[test]
-fn reads_that_fail_now_and_then_never_change_an_answer() {
+fn intermittent_read_errors_never_cause_wrong_answers() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(1));
@@ -70,7 +70,7 @@ fn reads_that_fail_now_and_then_never_change_an_answer() {
 }
 
 #[test]
-fn held_generations_survive_a_checkpoint_that_failed() {
+fn held_readers_keep_their_generation_after_a_failed_checkpoint() {
     let disk = SimDisk::new(2);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(2));
@@ -91,7 +91,7 @@ fn held_generations_survive_a_checkpoint_that_failed() {
 }
 
 #[test]
-fn a_base_whose_disk_answers_nothing_comes_back_when_the_disk_does() {
+fn base_recovers_when_its_failing_disk_does() {
     let disk = SimDisk::new(3);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(3));
@@ -114,7 +114,7 @@ fn a_base_whose_disk_answers_nothing_comes_back_when_the_disk_does() {
 /// over with newer writes. If the new step fails too, the number of the old transaction must not
 /// stand for it.
 #[test]
-fn a_step_of_a_merge_that_failed_is_never_taken_for_an_earlier_one() {
+fn failed_merge_step_is_never_mistaken_for_an_earlier_durable_one() {
     let disk = SimDisk::new(4);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(4));
@@ -145,7 +145,7 @@ fn a_step_of_a_merge_that_failed_is_never_taken_for_an_earlier_one() {
 /// The disk fails from the moment at which a step is durable, so the base cannot know that it is.
 /// The retried step is larger, because there is more room.
 #[test]
-fn a_small_step_of_a_merge_is_never_taken_for_the_larger_one_after_it() {
+fn small_durable_merge_step_is_never_mistaken_for_its_larger_retry() {
     let disk = SimDisk::new(5);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(5));
@@ -189,7 +189,7 @@ fn is_refused(kind: OperationKind) -> bool {
 /// From some step of a checkpoint and merge on, the disk accepts nothing. Served data stays
 /// readable, also for later readers. All of it is there when the disk has been mounted again.
 #[test]
-fn a_disk_that_becomes_read_only_at_any_step_is_read_on() {
+fn base_stays_readable_when_its_disk_turns_read_only_at_any_step() {
     let disk = SimDisk::new(6);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(6));

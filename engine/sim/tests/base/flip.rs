@@ -127,7 +127,7 @@ fn corrupt(disk: &SimDisk, name: &str, block: u64, random: &mut Random) -> (u64,
 }
 
 #[test]
-fn flipped_bit_in_any_block_is_never_served() {
+fn record_with_a_flipped_bit_in_any_block_is_never_served() {
     let (model, disk) = model_and_disk();
     let questions = Questions::of(&model.records);
     let mut random = Random::new(9);
@@ -147,7 +147,7 @@ fn flipped_bit_in_any_block_is_never_served() {
 }
 
 #[test]
-fn flipped_bit_under_an_open_base_is_never_served() {
+fn record_flipped_under_an_open_base_is_never_served() {
     let (model, disk) = model_and_disk();
     let questions = Questions::of(&model.records);
     let mut random = Random::new(10);
@@ -166,7 +166,7 @@ fn flipped_bit_under_an_open_base_is_never_served() {
 }
 
 #[test]
-fn flipped_bit_in_the_manifest_is_damage() {
+fn flipped_bit_in_the_manifest_is_reported_as_damage() {
     let (_, disk) = model_and_disk();
     let bytes = disk.contents(&manifest()).unwrap().len() as u64;
     for at in 0..bytes {
@@ -179,7 +179,7 @@ fn flipped_bit_in_the_manifest_is_damage() {
 /// Beyond single bits: a block holds zeroes or the content of another one (a misplaced write), or a
 /// file replaces another one.
 #[test]
-fn a_block_or_a_file_that_holds_something_else_is_never_served() {
+fn misplaced_block_or_swapped_file_is_never_served() {
     let (model, disk) = model_and_disk();
     let questions = Questions::of(&model.records);
     let all = blocks(&disk);
@@ -214,7 +214,7 @@ fn a_block_or_a_file_that_holds_something_else_is_never_served() {
 }
 
 #[test]
-fn a_file_cut_anywhere_or_gone_is_damage() {
+fn shortened_or_missing_run_or_manifest_is_reported_as_damage() {
     let (_, disk) = model_and_disk();
     for name in runs(&disk).into_iter().chain([manifest()]) {
         let bytes = disk.contents(&name).unwrap().len() as u64;
@@ -233,7 +233,7 @@ fn a_file_cut_anywhere_or_gone_is_damage() {
 }
 
 #[test]
-fn flipped_bit_in_the_side_file_is_mended_or_damage_and_never_an_answer() {
+fn flipped_bit_in_the_checksum_file_never_causes_a_wrong_answer() {
     let (model, disk) = model_and_disk();
     let questions = Questions::of(&model.records);
     let bytes = disk.contents(&side()).unwrap().len() as u64;
@@ -254,7 +254,7 @@ fn flipped_bit_in_the_side_file_is_mended_or_damage_and_never_an_answer() {
 }
 
 #[test]
-fn a_redb_file_cut_anywhere_gives_the_truth_or_damage_and_one_gone_is_damage() {
+fn shortened_or_missing_redb_file_never_causes_a_wrong_answer() {
     let (model, disk) = model_and_disk();
     let questions = Questions::of(&model.records);
     let bytes = disk.contents(&home()).unwrap().len() as u64;
@@ -282,7 +282,7 @@ fn a_redb_file_cut_anywhere_gives_the_truth_or_damage_and_one_gone_is_damage() {
 
 /// Both files of redb from before a merge are intact, but do not match the manifest.
 #[test]
-fn an_older_redb_file_is_no_stand_in() {
+fn older_redb_file_is_refused_as_damage() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(1));
@@ -301,7 +301,7 @@ fn an_older_redb_file_is_no_stand_in() {
 }
 
 #[test]
-fn merging_damage_keeps_the_truth_or_fails() {
+fn merging_a_damaged_base_keeps_the_records_or_fails() {
     let (model, disk) = model_and_disk();
     let questions = Questions::of(&model.records);
     let mut random = Random::new(12);
@@ -371,7 +371,7 @@ fn table_entry(file: &[u8], at: usize) -> usize {
 }
 
 #[test]
-fn a_run_whose_table_is_not_sorted_or_not_of_its_extents_is_refused_when_it_is_opened() {
+fn run_with_an_unsorted_or_mismatched_table_is_refused_at_open() {
     type Change = fn(&mut [u8]);
     let changes: [(&str, Change); 5] = [
         ("another block", |file| file[table_entry(file, 1)] += 1),
@@ -395,7 +395,7 @@ fn a_run_whose_table_is_not_sorted_or_not_of_its_extents_is_refused_when_it_is_o
 /// A first key in the table that is slightly too high or too low hides records from lookups, but
 /// not from a full scan.
 #[test]
-fn a_run_whose_table_hides_records_is_found_by_scrub_and_by_merge() {
+fn scrub_and_merge_detect_a_run_table_that_hides_records() {
     for step in [1_u8, 255] {
         let (_, disk) = model_and_disk();
         rewrite_run(&disk, |file| {

@@ -97,19 +97,19 @@ fn deletes_make_room(bytes: usize, deleted_of_ten: usize, limits: Limits, capaci
 }
 
 #[test]
-fn deletes_of_small_znodes_on_a_full_disk_let_writes_in_again() {
+fn deleting_small_znodes_on_a_full_disk_readmits_writes() {
     deletes_make_room(300, 5, limits(), Some(CAPACITY));
 }
 
 #[test]
-fn deletes_of_large_znodes_on_a_full_disk_let_writes_in_again() {
+fn deleting_large_znodes_on_a_full_disk_readmits_writes() {
     deletes_make_room(20_000, 5, limits(), Some(CAPACITY));
 }
 
 /// With nothing stored, free space is never more than at the start. It must be enough to admit
 /// writes.
 #[test]
-fn a_disk_that_is_hardly_larger_than_log_and_reserve_takes_writes_again_when_all_is_deleted() {
+fn disk_hardly_larger_than_log_and_reserve_readmits_writes() {
     // As in a profile, an empty redb is small beside the reserve.
     let limits = Limits { memtable_bytes: 512 << 10, disk_reserve_bytes: 8 << 20, ..limits() };
     let newborn = SimDisk::new(1);
@@ -139,7 +139,7 @@ fn a_disk_that_is_hardly_larger_than_log_and_reserve_takes_writes_again_when_all
 /// The server keeps a smaller reserve. Without any, deletes could not be merged, and the files
 /// would hold the space that deletes free.
 #[test]
-fn a_disk_without_room_for_the_reserve_takes_writes_again_when_all_is_deleted() {
+fn disk_too_small_for_the_reserve_readmits_writes_after_deletes() {
     let limits = Limits { memtable_bytes: 512 << 10, disk_reserve_bytes: 8 << 20, ..limits() };
     let newborn = SimDisk::new(1);
     drop(Machine::connected(&newborn, Limits { disk_reserve_bytes: 0, ..limits }));
@@ -167,7 +167,7 @@ fn a_disk_without_room_for_the_reserve_takes_writes_again_when_all_is_deleted() 
 /// Another program has taken the free space. If a start removed the reserve to create one that
 /// fits, that space would be lost too.
 #[test]
-fn a_restart_on_a_disk_that_is_full_keeps_the_whole_reserve() {
+fn restart_on_a_full_disk_keeps_the_whole_reserve() {
     let limits = Limits { memtable_bytes: 512 << 10, disk_reserve_bytes: 8 << 20, ..limits() };
     let mut disk = SimDisk::new(1);
     let mut machine = Machine::connected(&disk, limits);
@@ -186,7 +186,7 @@ fn a_restart_on_a_disk_that_is_full_keeps_the_whole_reserve() {
 /// Regression: the log of a young server does not have all its segments. The next one found no
 /// space, so deletes were refused beside an unused reserve.
 #[test]
-fn a_young_log_on_a_disk_that_others_fill_takes_deletes_from_the_reserve() {
+fn young_log_on_a_full_disk_accepts_deletes_from_the_reserve() {
     let disk = SimDisk::new(1);
     let mut machine = Machine::connected(&disk, Limits { memtable_bytes: 512 << 10, ..limits() });
     machine.advance(1001).unwrap();
@@ -207,7 +207,7 @@ fn a_young_log_on_a_disk_that_others_fill_takes_deletes_from_the_reserve() {
 }
 
 #[test]
-fn a_reserve_becomes_as_large_as_the_next_start_wants_it() {
+fn restart_resizes_the_reserve_to_its_configured_size() {
     let with =
         |reserve_mib: u32| Limits { memtable_bytes: 512 << 10, disk_reserve_bytes: reserve_mib << 20, ..limits() };
     let (mut disk, mut next) = (SimDisk::new(1), 0);
@@ -221,7 +221,7 @@ fn a_reserve_becomes_as_large_as_the_next_start_wants_it() {
 
 /// The disk has more space, but this server may not use all of it.
 #[test]
-fn no_more_of_the_disk_is_taken_than_is_allowed_and_deletes_make_room_below_that() {
+fn data_directory_stays_below_disk_bytes_max_and_deletes_free_room() {
     let limits = Limits { disk_bytes_max: BOUND, ..limits() };
     for bytes in [300, 20_000] {
         deletes_make_room(bytes, 5, limits, None);
@@ -246,7 +246,7 @@ fn create_until_checkpoint(machine: &mut Machine, from: usize) -> usize {
 }
 
 #[test]
-fn a_checkpoint_that_took_the_reserve_ends_ordinary_writes_at_once() {
+fn checkpoint_that_uses_the_reserve_stops_ordinary_writes_at_once() {
     for checkpoints in 20..26 {
         let disk = SimDisk::new(3);
         let mut machine = Machine::connected(&disk, limits());
@@ -268,7 +268,7 @@ fn a_checkpoint_that_took_the_reserve_ends_ordinary_writes_at_once() {
 
 /// Other programs fill the disk too. Deletes then rely on the reserve.
 #[test]
-fn a_disk_that_others_filled_takes_deletes_and_resumes_by_itself() {
+fn disk_filled_by_other_programs_accepts_deletes_and_then_resumes() {
     let disk = SimDisk::new(2);
     let mut machine = Machine::connected(&disk, limits());
     for number in 0..400 {
@@ -289,7 +289,7 @@ fn a_disk_that_others_filled_takes_deletes_and_resumes_by_itself() {
 }
 
 #[test]
-fn why_there_is_no_room_is_said_anew_when_it_is_for_another_reason() {
+fn refusal_reason_is_updated_when_the_cause_of_no_room_changes() {
     let disk = SimDisk::new(4);
     let mut machine = Machine::connected(&disk, Limits { disk_bytes_max: BOUND, ..limits() });
     fill(&mut machine, 1000, || {});
@@ -307,7 +307,7 @@ fn why_there_is_no_room_is_said_anew_when_it_is_for_another_reason() {
 
 /// UBIFS reserves space only for written data, and compresses it.
 #[test]
-fn a_reserve_that_has_to_be_written_does_not_compress() {
+fn reserve_made_by_writing_is_incompressible() {
     let disk = SimDisk::new(1);
     disk.reserve_by_writing();
     let machine = Machine::connected(&disk, limits());

@@ -60,7 +60,7 @@ fn write(disk: &SimDisk, name: &str, model: &Model) -> Result<u64, ImageError> {
 }
 
 #[test]
-fn an_image_holds_what_the_base_held_mapped_or_read() {
+fn image_holds_the_records_of_the_base_mapped_or_read() {
     let (model, disk, real) = (model(), SimDisk::new(1), RealDisk::new("holds"));
     let base = create(&disk);
     let mut loaded = Model::default();
@@ -85,7 +85,7 @@ fn an_image_holds_what_the_base_held_mapped_or_read() {
 }
 
 #[test]
-fn children_are_listed_in_order_and_no_strangers_with_them() {
+fn image_lists_exactly_the_children_of_a_path_in_order() {
     let (model, disk) = (model(), SimDisk::new(1));
     write(&disk, "tree.img", &model).unwrap();
     let image = Image::open_pread(&disk, "tree.img").unwrap();
@@ -109,7 +109,7 @@ fn children_are_listed_in_order_and_no_strangers_with_them() {
 }
 
 #[test]
-fn an_empty_tree_is_an_image_too() {
+fn empty_tree_makes_a_valid_image() {
     let (model, disk) = (Model::default(), SimDisk::new(1));
     write(&disk, "tree.img", &model).unwrap();
     let image = Image::open_pread(&disk, "tree.img").unwrap();
@@ -121,7 +121,7 @@ fn an_empty_tree_is_an_image_too() {
 }
 
 #[test]
-fn a_source_that_does_not_match_its_digest_makes_no_image() {
+fn image_write_refuses_a_source_that_fails_its_digest() {
     let (mut model, disk) = (model(), SimDisk::new(1));
     write(&disk, "tree.img", &model).unwrap();
     let before = disk.contents("tree.img");
@@ -132,7 +132,7 @@ fn a_source_that_does_not_match_its_digest_makes_no_image() {
 }
 
 #[test]
-fn a_full_disk_leaves_the_image_that_was_there() {
+fn image_write_on_a_full_disk_leaves_the_old_image() {
     let (model, disk) = (model(), SimDisk::new(1));
     write(&disk, "tree.img", &Model::default()).unwrap();
     disk.set_capacity(Some(disk.used_bytes() + 40_000));
@@ -142,7 +142,7 @@ fn a_full_disk_leaves_the_image_that_was_there() {
 }
 
 #[test]
-fn verify_finds_every_flipped_bit_and_reading_without_it_never_panics() {
+fn verify_finds_each_flipped_bit_and_unverified_reads_never_panic() {
     let (model, disk, real) = (model(), SimDisk::new(1), RealDisk::new("flips"));
     let bytes = write(&disk, "tree.img", &model).unwrap();
     let mut random = Random::new(5);
@@ -177,7 +177,7 @@ fn verify_finds_every_flipped_bit_and_reading_without_it_never_panics() {
 }
 
 #[test]
-fn a_file_cut_anywhere_is_damaged() {
+fn shortened_image_file_is_reported_as_damage() {
     let (model, disk) = (model(), SimDisk::new(1));
     let bytes = write(&disk, "tree.img", &model).unwrap();
     for length in (0..bytes).step_by(1009) {
@@ -188,7 +188,7 @@ fn a_file_cut_anywhere_is_damaged() {
 }
 
 #[test]
-fn crash_at_every_step_of_writing_leaves_the_old_image_or_the_new_one() {
+fn crash_at_any_image_write_step_leaves_the_old_or_new_image() {
     let (old, new) = (Model::default(), model());
     let disk = SimDisk::new(1);
     write(&disk, "tree.img", &old).unwrap();
@@ -214,7 +214,7 @@ fn crash_at_every_step_of_writing_leaves_the_old_image_or_the_new_one() {
 }
 
 #[test]
-fn crash_at_every_step_of_installing_leaves_a_base_that_is_whole_once_it_is_said_to_be() {
+fn crash_at_any_image_install_step_leaves_no_partial_base() {
     let model = model();
     let disk = SimDisk::new(1);
     write(&disk, "tree.img", &model).unwrap();

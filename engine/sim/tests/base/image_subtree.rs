@@ -51,7 +51,7 @@ fn assert_is(image: &Image, version: i32) {
 }
 
 #[test]
-fn what_was_put_in_is_read_from_the_image() {
+fn subtree_image_returns_the_znodes_written_to_it() {
     let disk = SimDisk::new(1);
     subtree(4).write(&disk, NAME, zxid(77)).unwrap();
     let image = Image::open_pread(&disk, NAME).unwrap();
@@ -62,7 +62,7 @@ fn what_was_put_in_is_read_from_the_image() {
 }
 
 #[test]
-fn a_crash_at_every_step_of_writing_leaves_the_image_before_or_the_one_after() {
+fn crash_at_any_subtree_write_step_leaves_old_or_new_image() {
     let disk = SimDisk::new(1);
     subtree(1).write(&disk, NAME, zxid(10)).unwrap();
     let trial = disk.after_process_crash();

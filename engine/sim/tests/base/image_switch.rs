@@ -147,7 +147,7 @@ fn check(disk: &SimDisk, old: &Model, leader: &Leader, stage: Stage, story: &str
 }
 
 #[test]
-fn a_crash_at_any_step_of_a_switch_leaves_the_old_state_or_the_new_one() {
+fn crash_at_any_snapshot_switch_step_leaves_old_or_new_state() {
     let leader = Leader::new();
     let prepared = SimDisk::new(1);
     let old = set_up(&prepared);
@@ -198,7 +198,7 @@ fn a_crash_at_any_step_of_a_switch_leaves_the_old_state_or_the_new_one() {
 }
 
 #[test]
-fn a_snapshot_that_fails_at_any_step_leaves_the_server_as_it_was() {
+fn io_failure_at_any_snapshot_step_leaves_the_old_files() {
     use zoolet_sim::disk::OperationKind;
     let leader = Leader::new();
     let prepared = SimDisk::new(1);

@@ -61,7 +61,7 @@ fn files(disk: &SimDisk, id: u64) -> Vec<String> {
 }
 
 #[test]
-fn what_is_streamed_are_the_extents_of_the_image_that_would_be_written_and_no_table() {
+fn snapshot_stream_is_the_image_file_without_its_table() {
     let disk = SimDisk::new(1);
     let (base, model) = base(&disk);
     let source = SnapshotSource::open(base.reader(), 0).unwrap();
@@ -81,7 +81,7 @@ fn what_is_streamed_are_the_extents_of_the_image_that_would_be_written_and_no_ta
 
 /// A server of an earlier build sends the whole image.
 #[test]
-fn an_image_with_its_table_is_received_too() {
+fn receiver_accepts_a_whole_image_with_its_table() {
     let disk = SimDisk::new(1);
     let (_, model) = base(&disk);
     image::write(&disk, "image", &Source(&model.records), &model.meta()).unwrap();
@@ -91,7 +91,7 @@ fn an_image_with_its_table_is_received_too() {
 
 /// The same while checkpoints and merges replace the base's files during the transfer.
 #[test]
-fn any_stretch_has_the_same_bytes_at_any_time() {
+fn stream_ranges_have_the_same_bytes_despite_checkpoints_and_merges() {
     let disk = SimDisk::new(1);
     let (base, mut model) = base(&disk);
     let source = SnapshotSource::open(base.reader(), 77).unwrap();
@@ -117,7 +117,7 @@ fn any_stretch_has_the_same_bytes_at_any_time() {
 }
 
 #[test]
-fn what_is_received_is_what_was_sent_in_chunks_of_any_size() {
+fn snapshot_received_in_any_chunk_size_equals_the_sent_one() {
     let disk = SimDisk::new(1);
     let (base, model) = base(&disk);
     let source = SnapshotSource::open(base.reader(), 77).unwrap();
@@ -136,7 +136,7 @@ fn what_is_received_is_what_was_sent_in_chunks_of_any_size() {
 }
 
 #[test]
-fn what_was_received_is_a_base_like_any_other() {
+fn received_base_can_be_written_merged_reopened_and_sent_on() {
     let disk = SimDisk::new(1);
     let (base, mut model) = base(&disk);
     let source = SnapshotSource::open(base.reader(), 1).unwrap();
@@ -158,7 +158,7 @@ fn what_was_received_is_a_base_like_any_other() {
 }
 
 #[test]
-fn an_empty_snapshot_is_an_empty_base() {
+fn empty_snapshot_makes_an_empty_base() {
     let disk = SimDisk::new(1);
     let source = SnapshotSource::open(create(&disk).reader(), 0).unwrap();
     let other = SimDisk::new(2);
@@ -170,7 +170,7 @@ fn an_empty_snapshot_is_an_empty_base() {
 }
 
 #[test]
-fn a_snapshot_that_is_not_what_was_sent_is_refused_and_leaves_nothing() {
+fn altered_snapshot_is_refused_and_leaves_no_files() {
     let disk = SimDisk::new(1);
     let (base, _) = base(&disk);
     let bytes = whole(&SnapshotSource::open(base.reader(), 77).unwrap());
@@ -199,7 +199,7 @@ fn a_snapshot_that_is_not_what_was_sent_is_refused_and_leaves_nothing() {
 
 /// A receiver must not allocate memory or disk space for false claims in the header.
 #[test]
-fn a_header_that_claims_too_much_is_refused() {
+fn snapshot_header_with_excessive_claims_is_refused() {
     let disk = SimDisk::new(1);
     let (base, _) = base(&disk);
     let bytes = whole(&SnapshotSource::open(base.reader(), 77).unwrap());
@@ -213,7 +213,7 @@ fn a_header_that_claims_too_much_is_refused() {
 }
 
 #[test]
-fn a_header_of_another_state_is_refused() {
+fn snapshot_header_that_does_not_match_its_records_is_refused() {
     let disk = SimDisk::new(1);
     let (base, _) = base(&disk);
     let bytes = whole(&SnapshotSource::open(base.reader(), 77).unwrap());
@@ -242,7 +242,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn a_disk_without_room_refuses_before_anything_is_written_and_gives_all_of_it_back() {
+fn snapshot_without_disk_room_is_refused_and_leaves_no_files() {
     let disk = SimDisk::new(1);
     let (base, model) = base(&disk);
     let bytes = whole(&SnapshotSource::open(base.reader(), 77).unwrap());
@@ -255,7 +255,7 @@ fn a_disk_without_room_refuses_before_anything_is_written_and_gives_all_of_it_ba
 }
 
 #[test]
-fn a_damaged_generation_is_not_streamed() {
+fn damaged_generation_is_not_streamed() {
     let disk = SimDisk::new(1);
     let (base, _) = base(&disk);
     let source = SnapshotSource::open(base.reader(), 77).unwrap();
@@ -271,7 +271,7 @@ fn a_damaged_generation_is_not_streamed() {
 }
 
 #[test]
-fn the_files_of_a_base_that_was_replaced_go_when_nobody_reads_them() {
+fn replaced_base_keeps_its_files_until_its_last_reader_is_gone() {
     let disk = SimDisk::new(1);
     let (base, model) = base(&disk);
     let reader = base.reader();

@@ -34,7 +34,7 @@ fn most(act: impl FnOnce()) -> u64 {
 }
 
 #[test]
-fn walking_runs_that_all_stand_on_a_large_record_reads_one_of_them_at_a_time() {
+fn scan_of_large_records_in_many_runs_loads_few_at_once() {
     let (disk, mut model) = (SimDisk::new(1), Model::default());
     let base = base(&disk, &mut model);
     let reader = base.reader();
@@ -53,7 +53,7 @@ fn walking_runs_that_all_stand_on_a_large_record_reads_one_of_them_at_a_time() {
 }
 
 #[test]
-fn a_walk_or_a_look_up_behind_large_records_reads_none_of_them() {
+fn scan_or_lookup_past_large_records_skips_their_bytes() {
     let (disk, mut model) = (SimDisk::new(1), Model::default());
     let base = base(&disk, &mut model);
     let (reader, before) = (base.reader(), base.counters().base_bytes_read);
@@ -66,7 +66,7 @@ fn a_walk_or_a_look_up_behind_large_records_reads_none_of_them() {
 }
 
 #[test]
-fn merging_them_does_too() {
+fn merge_of_runs_with_large_records_holds_few_in_memory() {
     let (disk, mut model) = (SimDisk::new(1), Model::default());
     let base = base(&disk, &mut model);
     let mut steps = 0;

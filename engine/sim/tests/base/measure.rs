@@ -7,8 +7,9 @@
 //! ... b_updates, c_open, d_image
 //! ```
 //!
-//! `e_choices`, run after `a_load`, counts the cost of random sets for given values of
-//! ZOOLET_RUNS_MAX and ZOOLET_STEP_KIB. docs/explanation/measurements.md has the results.
+//! `e_set_cost_by_runs_max_and_merge_step`, run after `a_load_of_a_million_znodes`, counts the cost
+//! of random sets for given values of ZOOLET_RUNS_MAX and ZOOLET_STEP_KIB.
+//! docs/explanation/measurements.md has the results.
 #![allow(clippy::print_stderr, clippy::unwrap_used, reason = "measurements are read by people")]
 
 use crate::base_support::Model;
@@ -94,7 +95,7 @@ fn random_updates(random: &mut Random) -> Changes {
 
 #[test]
 #[ignore = "measures"]
-fn a_load() {
+fn a_load_of_a_million_znodes() {
     let disk = disk();
     for id in Base::list(&*disk).unwrap() {
         Base::remove(&*disk, id).unwrap();
@@ -121,7 +122,7 @@ fn a_load() {
 
 #[test]
 #[ignore = "measures"]
-fn b_updates() {
+fn b_updates_with_concurrent_reads() {
     let base = Base::open(disk(), 1, Options::default()).unwrap();
     let (mut model, mut random) = (Model { zxid: base.meta().zxid.to_bits(), ..Model::default() }, Random::new(2));
     for round in 0..50 {
@@ -164,7 +165,7 @@ fn b_updates() {
 
 #[test]
 #[ignore = "measures"]
-fn c_open() {
+fn c_open_and_random_reads() {
     let disk = disk();
     let before = resident_mib();
     for _ in 0..5 {
@@ -208,7 +209,7 @@ fn c_open() {
 
 #[test]
 #[ignore = "measures"]
-fn d_image() {
+fn d_image_write_and_install() {
     let disk = disk();
     let base = Base::open(disk.clone(), 1, Options::default()).unwrap();
     let reader = base.reader();
@@ -270,11 +271,11 @@ fn choice(name: &str) -> Option<usize> {
     std::env::var(name).ok().map(|number| number.parse().unwrap())
 }
 
-/// Two million random sets over the data of `a_load`, in a hundred checkpoints as large as those of
-/// an 8 MiB memtable.
+/// Two million random sets over the data of `a_load_of_a_million_znodes`, in a hundred checkpoints
+/// as large as those of an 8 MiB memtable.
 #[test]
 #[ignore = "measures"]
-fn e_choices() {
+fn e_set_cost_by_runs_max_and_merge_step() {
     const SETS: u64 = 20_000;
     const ROUNDS: u64 = 100;
     const GETS: u64 = 300;

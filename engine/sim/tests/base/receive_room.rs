@@ -85,7 +85,7 @@ fn asked(bytes: &[u8]) -> u64 {
 }
 
 #[test]
-fn a_disk_with_the_room_that_is_asked_for_takes_a_snapshot_and_one_with_a_block_less_writes_nothing() {
+fn snapshot_fits_the_announced_room_and_one_block_less_is_refused() {
     for (story, bytes) in snapshots() {
         let asked = asked(&bytes);
         let disk = SimDisk::new(3);

@@ -21,7 +21,7 @@ fn walk(
 }
 
 #[test]
-fn a_patrol_reads_everything_once_a_day_slowly_and_syncs_nothing() {
+fn patrol_reads_the_whole_base_once_a_day_slowly_without_syncs() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(1));
@@ -47,7 +47,7 @@ fn a_patrol_reads_everything_once_a_day_slowly_and_syncs_nothing() {
 }
 
 #[test]
-fn a_patrol_finds_a_flipped_bit_that_nobody_asked_for() {
+fn patrol_finds_a_flipped_bit_in_a_record_no_client_reads() {
     let disk = SimDisk::new(2);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(2));
@@ -67,7 +67,7 @@ fn a_patrol_finds_a_flipped_bit_that_nobody_asked_for() {
 }
 
 #[test]
-fn a_patrol_that_is_given_up_lets_merged_files_go() {
+fn abandoned_patrol_releases_merged_run_files() {
     let disk = SimDisk::new(3);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(3));
@@ -87,7 +87,7 @@ fn a_patrol_that_is_given_up_lets_merged_files_go() {
 /// A shortage of memory may last, and damage must still be found. But a reader that holds deleted
 /// data keeps redb's file from being truncated.
 #[test]
-fn a_patrol_goes_on_while_memory_is_short_and_what_was_deleted_goes() {
+fn patrol_yields_to_a_memory_shortage_and_later_completes() {
     let disk = SimDisk::new(6);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(6));
@@ -114,7 +114,7 @@ fn a_patrol_goes_on_while_memory_is_short_and_what_was_deleted_goes() {
 /// A pass over a large base takes long, and a busy server writes 100 MB a second meanwhile.
 /// Everything that the pass held would stay on the disk until its end.
 #[test]
-fn a_patrol_on_a_busy_base_holds_no_more_than_a_bound_and_still_reads_everything() {
+fn patrol_on_a_busy_base_reads_everything_with_bounded_disk_use() {
     let disk = SimDisk::new(4);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(4));

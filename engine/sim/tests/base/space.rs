@@ -15,7 +15,7 @@ fn large(count: u64) -> Changes {
 }
 
 #[test]
-fn reads_survive_a_checkpoint_that_ran_out_of_space() {
+fn reads_continue_after_a_checkpoint_runs_out_of_space() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(1));
@@ -45,7 +45,7 @@ fn reads_survive_a_checkpoint_that_ran_out_of_space() {
 /// Deleting a page-sized value writes little. On a full disk a delete must count by the space it
 /// frees.
 #[test]
-fn deletes_of_half_of_the_values_give_their_space_back() {
+fn deleting_half_of_the_values_frees_their_disk_space() {
     let disk = SimDisk::new(1);
     let base = create(&disk);
     let key = |at: u64| key::data(&format!("/value/{at}")).unwrap();
@@ -63,7 +63,7 @@ fn deletes_of_half_of_the_values_give_their_space_back() {
 
 /// Space runs out in the middle of a checkpoint, at any of its writes.
 #[test]
-fn reads_survive_a_write_that_ran_out_of_space_wherever_it_is() {
+fn reads_continue_when_space_runs_out_at_any_checkpoint_step() {
     let disk = SimDisk::new(2);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(2));
@@ -96,7 +96,7 @@ fn reads_survive_a_write_that_ran_out_of_space_wherever_it_is() {
 }
 
 #[test]
-fn a_checkpoint_bound_to_fail_writes_nothing() {
+fn checkpoint_without_enough_space_writes_nothing() {
     let disk = SimDisk::new(3);
     let base = create(&disk);
     let mut model = Model::default();
@@ -112,7 +112,7 @@ fn a_checkpoint_bound_to_fail_writes_nothing() {
 }
 
 #[test]
-fn a_merge_without_room_changes_nothing_and_one_with_room_for_a_part_goes_on() {
+fn merge_without_space_changes_nothing_and_completes_with_space() {
     let disk = SimDisk::new(4);
     let base = create(&disk);
     let (mut model, mut random) = (Model::default(), Random::new(4));
@@ -156,7 +156,7 @@ fn merge_bytes(start: &SimDisk, failing: Option<usize>) -> u64 {
 
 /// On a nearly full or an unreliable disk, a merge that restarted after each error would never end.
 #[test]
-fn a_merge_goes_on_after_an_error_where_it_was() {
+fn merge_resumes_after_an_error_without_starting_over() {
     let start = SimDisk::new(5);
     let base = create(&start);
     let (mut model, mut random) = (Model::default(), Random::new(5));
@@ -174,7 +174,7 @@ fn a_merge_goes_on_after_an_error_where_it_was() {
 /// With any amount of space, a merge makes progress, or there is no space even for its smallest
 /// step.
 #[test]
-fn a_merge_makes_its_steps_as_small_as_the_room_is() {
+fn merge_shrinks_its_steps_to_the_free_space() {
     let start = SimDisk::new(6);
     let base = create(&start);
     let (mut model, mut random) = (Model::default(), Random::new(6));
@@ -198,7 +198,7 @@ fn a_merge_makes_its_steps_as_small_as_the_room_is() {
 
 /// Two records of 1,400 bytes share a block and leave a third of it empty.
 #[test]
-fn a_run_whose_records_fill_blocks_badly_is_refused_before_it_is_written() {
+fn run_that_wastes_block_space_is_refused_before_it_is_written() {
     let disk = SimDisk::new(7);
     let base = create(&disk);
     let mut model = Model::default();
@@ -247,7 +247,7 @@ fn deletes(model: &mut Model) -> Checkpoint {
 /// Otherwise deletes would fill the log and memory with no checkpoint to empty them. The space that
 /// they free would never become free.
 #[test]
-fn a_checkpoint_has_room_where_its_part_of_the_merge_has_none() {
+fn checkpoint_succeeds_when_only_its_merge_step_lacks_space() {
     for above_much in [false, true] {
         let (disk, mut model) = runs_piled_up(8, above_much);
         let base = open(&disk).unwrap();
@@ -281,7 +281,7 @@ fn a_checkpoint_has_room_where_its_part_of_the_merge_has_none() {
 
 /// This holds for any amount of space beyond the checkpoint's own need.
 #[test]
-fn what_a_checkpoint_merges_leaves_the_room_that_it_needs_itself() {
+fn merge_step_of_a_checkpoint_leaves_space_for_the_checkpoint() {
     for above_much in [false, true] {
         let (start, mut model) = runs_piled_up(9, above_much);
         let checkpoint = model.checkpoint(large(6));

@@ -34,16 +34,16 @@ fn undisturbed(disk: DiskModel, minutes: u64) {
 }
 
 #[test]
-fn nobody_is_elected_and_no_session_expires_on_sd_cards_that_hang() {
+fn leader_and_sessions_survive_load_on_sd_cards_that_hang() {
     undisturbed(DiskModel::Sd, minutes());
 }
 
 #[test]
-fn nobody_is_elected_and_no_session_expires_on_emmc() {
+fn leader_and_sessions_survive_load_on_emmc() {
     undisturbed(DiskModel::Emmc, (minutes() / 6).max(5));
 }
 
 #[test]
-fn nobody_is_elected_and_no_session_expires_on_nvme() {
+fn leader_and_sessions_survive_load_on_nvme() {
     undisturbed(DiskModel::Nvme, (minutes() / 6).max(5));
 }

@@ -215,7 +215,7 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 #[test]
-fn the_oracles_find_nothing_wrong_with_one_machine() {
+fn oracles_accept_every_history_of_one_crashing_machine() {
     let promises = Promises {
         propagation_us: 0,
         expiry_us: 1_000_000,

@@ -75,7 +75,7 @@ fn exists(world: &mut World, path: &'static Path) -> bool {
 }
 
 #[test]
-fn a_future_reads_what_it_wrote_over_the_network_and_in_a_servers_process() {
+fn remote_and_in_process_clients_read_their_own_write() {
     let mut world = born(Trace::off());
     for (home, path) in [(None, path!("/outside")), (Some(2), path!("/inside"))] {
         let (client, session) = served(&mut world, home);
@@ -92,7 +92,7 @@ fn a_future_reads_what_it_wrote_over_the_network_and_in_a_servers_process() {
 }
 
 #[test]
-fn a_lost_reply_is_a_lost_connection_to_its_future_and_the_write_is_there() {
+fn lost_reply_yields_connection_loss_though_the_write_took_effect() {
     let mut world = born(Trace::off());
     let (client, session) = served(&mut world, None);
     world.strike_client(client, Fate::LostReply);
@@ -113,7 +113,7 @@ fn a_lost_reply_is_a_lost_connection_to_its_future_and_the_write_is_there() {
 }
 
 #[test]
-fn a_client_that_stood_still_goes_on_with_its_clock_and_reads_what_came_meanwhile() {
+fn paused_client_resumes_its_timer_and_its_session() {
     let mut world = born(Trace::off());
     let (client, session) = served(&mut world, None);
     let clock = world.clock_of(client);
@@ -149,7 +149,7 @@ impl Drop for Farewell {
 }
 
 #[test]
-fn a_client_that_died_says_nothing_more_and_its_ephemerals_go_when_its_time_is_up() {
+fn dead_client_sends_no_farewell_and_its_ephemerals_expire() {
     for fate in [Fate::Crash, Fate::PowerLoss] {
         let mut world = born(Trace::off());
         let (client, session) = served(&mut world, None);
@@ -175,7 +175,7 @@ fn a_client_that_died_says_nothing_more_and_its_ephemerals_go_when_its_time_is_u
 }
 
 #[test]
-fn a_client_in_a_servers_process_dies_with_it_and_takes_it_along() {
+fn in_process_client_crash_kills_its_server() {
     let mut world = born(Trace::off());
     let (client, session) = served(&mut world, Some(3));
     spawn(&mut world, client, async move {
@@ -193,7 +193,7 @@ fn a_client_in_a_servers_process_dies_with_it_and_takes_it_along() {
 }
 
 #[test]
-fn a_session_that_the_ensemble_has_closed_is_lost_when_its_client_hears_of_it() {
+fn session_closed_by_the_ensemble_becomes_lost_at_its_client() {
     let mut world = born(Trace::off());
     for home in [None, Some(1)] {
         let (client, session) = served(&mut world, home);
@@ -207,7 +207,7 @@ fn a_session_that_the_ensemble_has_closed_is_lost_when_its_client_hears_of_it() 
 }
 
 #[test]
-fn a_client_that_reaches_no_server_is_suspended_and_comes_back() {
+fn client_cut_from_every_server_is_suspended_until_it_reconnects() {
     let mut world = born(Trace::off());
     let (client, session) = served(&mut world, None);
     world.cut_client(client);
@@ -250,13 +250,13 @@ fn each_once(ran: &Ran<i32>) -> Result<(), String> {
 }
 
 #[test]
-fn futures_of_many_clients_finish_under_faults_and_fates_and_the_oracles_agree() {
+fn futures_finish_under_faults_and_the_oracles_accept_the_run() {
     let statistics = run_seeds_of(20, |seed| Scenario::drawn(seed, 4), raise, each_once);
     assert!(statistics.answered > 20 * statistics.runs);
 }
 
 #[test]
-fn the_same_seed_is_the_same_run_to_the_byte() {
+fn equal_seeds_give_byte_identical_runs() {
     let traced = |seed| {
         let trace = Trace::last(1_000_000);
         let ran = run_with(seed, &Scenario::drawn(seed, 3), trace.clone(), &raise).unwrap();
@@ -313,7 +313,7 @@ async fn is_at_ease(context: ClientContext<Duration>) -> Next {
 /// Regression: an answered ping proved only that the session was alive 3.2 s before. So half of the
 /// time the session was in doubt.
 #[test]
-fn a_session_of_four_seconds_that_nothing_hinders_always_has_half_of_them_left() {
+fn undisturbed_4_s_session_always_has_2_s_of_safety_left() {
     let looks = AtomicU64::new(0);
     let three = |seed| {
         let peaceful = Scenario::peaceful(seed, 4);
@@ -343,7 +343,7 @@ fn ends(ran: &Ran<Said>) -> BTreeMap<SessionId, u64> {
 }
 
 #[test]
-fn no_session_ends_before_its_owner_was_told_that_it_is_safe() {
+fn no_session_ends_before_its_reported_safe_until_time() {
     let (claims, met) = (AtomicU64::new(0), AtomicU64::new(0));
     let both_ways = |seed| {
         // Exclude learners that answer clients while their leader does not hear of these. One kind

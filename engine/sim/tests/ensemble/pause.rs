@@ -117,11 +117,11 @@ fn of_all_seeds(voters: u8) {
 }
 
 #[test]
-fn a_leader_of_three_that_stood_still_for_a_minute_expires_nobody_and_answers_nothing_stale() {
+fn paused_leader_of_3_expires_no_session_and_never_replies_stale() {
     of_all_seeds(3);
 }
 
 #[test]
-fn a_leader_of_five_that_stood_still_for_a_minute_expires_nobody_and_answers_nothing_stale() {
+fn paused_leader_of_5_expires_no_session_and_never_replies_stale() {
     of_all_seeds(5);
 }

@@ -219,55 +219,55 @@ fn writes(history: &History) -> (u64, u64) {
 }
 
 #[test]
-fn a_day_on_sd_cards() {
+fn steady_load_on_sd_cards_stays_within_latency_and_byte_budget() {
     let day = Day { writes_an_hour: 1_850..=2_050, p50_us: 2_140..=2_830, p99_us: 95_000..=115_000 };
     lives("sd-a1/512m", "lan", &day);
 }
 
 #[test]
-fn a_day_on_emmc() {
+fn steady_load_on_emmc_stays_within_latency_and_byte_budget() {
     let day = Day { writes_an_hour: 11_000..=11_900, p50_us: 2_130..=2_680, p99_us: 20_000..=24_000 };
     lives("emmc/512m", "lan", &day);
 }
 
 #[test]
-fn a_day_on_bare_nand() {
+fn steady_load_on_bare_nand_stays_within_latency_and_byte_budget() {
     let day = Day { writes_an_hour: 2_000..=2_200, p50_us: 2_690..=3_300, p99_us: 19_000..=23_000 };
     lives("nand-ubi/128m", "lan", &day);
 }
 
 #[test]
-fn a_day_on_usb_drives() {
+fn steady_load_on_usb_drives_stays_within_latency_and_byte_budget() {
     let day = Day { writes_an_hour: 14_000..=15_000, p50_us: 1_870..=2_390, p99_us: 4_000..=4_800 };
     lives("usb-ssd/2g", "lan", &day);
 }
 
 #[test]
-fn a_day_on_nvme() {
+fn steady_load_on_nvme_stays_within_latency_and_byte_budget() {
     let day = Day { writes_an_hour: 14_000..=15_000, p50_us: 1_100..=1_540, p99_us: 3_000..=3_700 };
     lives("nvme/2g", "lan", &day);
 }
 
 #[test]
-fn a_day_in_memory() {
+fn steady_load_on_tmpfs_stays_within_latency_and_byte_budget() {
     let day = Day { writes_an_hour: 14_000..=15_000, p50_us: 940..=1_370, p99_us: 2_800..=3_520 };
     lives("tmpfs/256m", "lan", &day);
 }
 
 #[test]
-fn a_day_on_radio() {
+fn steady_load_on_wifi_stays_within_latency_and_byte_budget() {
     let day = Day { writes_an_hour: 11_000..=11_900, p50_us: 44_000..=70_000, p99_us: 167_000..=210_000 };
     lives("emmc/512m", "wifi", &day);
 }
 
 #[test]
-fn a_day_on_sd_cards_and_radio() {
+fn steady_load_on_sd_over_wifi_stays_within_latency_and_byte_budget() {
     let day = Day { writes_an_hour: 1_850..=2_050, p50_us: 45_700..=74_200, p99_us: 185_000..=220_000 };
     lives("sd-a1/512m", "wifi", &day);
 }
 
 #[test]
-fn a_day_on_links_that_are_paid_for() {
+fn steady_load_on_metered_links_stays_within_latency_and_byte_budget() {
     // Writes at the leader save a trip, so the median depends on how many of the writes go there.
     let day = Day { writes_an_hour: 11_000..=11_900, p50_us: 126_000..=300_000, p99_us: 530_000..=730_000 };
     lives("emmc/512m", "metered", &day);
@@ -280,7 +280,7 @@ const LARGE: usize = 512 << 10;
 /// writes here. Most of the time goes into writing the bytes to the disk, or on a fast disk into
 /// the links.
 #[test]
-fn a_write_of_half_a_mib_takes_what_each_medium_takes_for_its_bytes() {
+fn half_mib_write_takes_the_transfer_time_of_each_medium() {
     for (name, least_us, most_us) in [
         ("sd-a1/512m", 50_000, 62_000),
         ("emmc/512m", 27_000, 31_000),
@@ -308,7 +308,7 @@ fn a_write_of_half_a_mib_takes_what_each_medium_takes_for_its_bytes() {
 /// Tests the bound of a profile, and the smallest bound that any configuration with the profile's
 /// numbers may have.
 #[test]
-fn every_bound_of_the_disk_leaves_writes_admitted_after_the_checkpoint_of_all_that_memory_holds() {
+fn each_disk_bound_admits_writes_after_a_full_memory_checkpoint() {
     let names = |axis| zoolet_profiles::parts(axis).unwrap().into_iter().map(|part| part.name);
     for (media, memory) in names(Axis::Media).flat_map(|media| names(Axis::Memory).map(move |memory| (media, memory))) {
         let profile = Profile::named(&format!("{media}/{memory}"), None).unwrap();
@@ -339,7 +339,7 @@ fn checkpoint_within(name: &str, limits: Limits) {
 
 /// A new part of a profile must get a day above.
 #[test]
-fn every_medium_and_every_network_has_its_day() {
+fn each_profiled_medium_and_network_has_a_test() {
     let names = |axis| zoolet_profiles::parts(axis).unwrap().into_iter().map(|part| part.name).collect::<Vec<_>>();
     assert_eq!(names(Axis::Media), ["sd-a1", "emmc", "nand-ubi", "usb-ssd", "nvme", "tmpfs"]);
     assert_eq!(names(Axis::Network), ["lan", "wifi", "metered"]);

@@ -4,7 +4,7 @@ use std::path::Path;
 use zoolet_sim::fuzz::{TARGETS, replay};
 
 #[test]
-fn the_corpus_of_the_engine_breaks_nothing() {
+fn engine_corpus_inputs_break_no_target() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/corpus");
     for target in TARGETS {
         assert!(replay(target, &corpus) > 0, "nothing in the corpus of {}", target.name);

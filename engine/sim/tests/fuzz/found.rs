@@ -13,7 +13,7 @@ use zoolet_store::log::LogError;
 /// A device returned zeroes for the first block of the newest segment. The log took the file for an
 /// unused one, and opened without the acknowledged entries in it.
 #[test]
-fn a_segment_whose_first_block_reads_as_zeroes_is_damage_and_not_an_unused_one() {
+fn segment_with_a_zeroed_first_block_is_damage_not_unused() {
     let disk = SimDisk::new(1);
     let options = small(Strategy::Recycle);
     let mut log = create(&disk, options);
@@ -30,7 +30,7 @@ fn a_segment_whose_first_block_reads_as_zeroes_is_damage_and_not_an_unused_one()
 /// The setWatches was refused, but never released the records that it had found. From then on the
 /// record cache evicted nothing.
 #[test]
-fn a_set_watches_that_is_refused_after_it_waited_holds_on_to_nothing() {
+fn set_watches_refused_after_a_fetch_releases_its_records() {
     let limits = Limits { watches_max: 1, ..Limits::default() };
     let mut world = World::new(Conditions { limits, fetch_ms_max: 100, ..Conditions::default() }, 1);
     world.start();

@@ -10,12 +10,12 @@ fn all_of(name: &str, rounds: u64) {
 }
 
 #[test]
-fn arbitrary_entries_have_one_outcome_on_every_replica_and_leave_no_contradiction() {
+fn arbitrary_entries_have_the_same_outcome_on_every_replica() {
     all_of("apply", 100);
 }
 
 #[test]
-fn arbitrary_events_break_nothing() {
+fn arbitrary_events_break_no_rule_of_the_machine() {
     all_of("server", 200);
 }
 
@@ -31,7 +31,7 @@ fn equal_events_give_equal_actions() {
 
 /// A generator that never reaches an action tests nothing there.
 #[test]
-fn everything_that_the_machine_may_want_is_reached() {
+fn generated_events_reach_every_action_and_reply() {
     let mut random = Random::new(5);
     let mut reached: BTreeMap<String, u32> = BTreeMap::new();
     for _ in 0..60 {

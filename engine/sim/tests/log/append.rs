@@ -27,7 +27,7 @@ fn single_entries(log: &Log, from: Zxid, count: u64) -> Vec<Append> {
 }
 
 #[test]
-fn everything_that_waits_is_one_write_and_one_fdatasync() {
+fn all_pending_appends_share_one_write_and_one_fdatasync() {
     for strategy in BOTH {
         let disk = SimDisk::new(1);
         let mut log = create(&disk, LogOptions { segment_bytes: 1 << 20, segments: 4, strategy });
@@ -47,7 +47,7 @@ fn everything_that_waits_is_one_write_and_one_fdatasync() {
 }
 
 #[test]
-fn bytes_by_cause_add_up_to_what_the_device_got() {
+fn byte_counters_by_cause_add_up_to_the_bytes_written() {
     for strategy in BOTH {
         let disk = SimDisk::new(1);
         let mut log = create(&disk, small(strategy));
@@ -64,7 +64,7 @@ fn bytes_by_cause_add_up_to_what_the_device_got() {
 }
 
 #[test]
-fn a_block_that_holds_an_acknowledged_record_is_never_written_again() {
+fn block_with_an_acked_record_is_never_rewritten() {
     for strategy in BOTH {
         let disk = SimDisk::new(1);
         let written: Arc<Mutex<Vec<(String, u64, u64)>>> = Arc::default();
@@ -113,7 +113,7 @@ fn failed_fdatasync_is_fatal() {
 }
 
 #[test]
-fn a_full_or_read_only_disk_stalls_and_the_same_call_goes_on() {
+fn append_stalls_on_a_full_or_read_only_disk_until_retried() {
     for kind in [io::ErrorKind::StorageFull, io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::QuotaExceeded] {
         for strategy in BOTH {
             let disk = SimDisk::new(1);
@@ -158,7 +158,7 @@ fn a_full_or_read_only_disk_stalls_and_the_same_call_goes_on() {
 }
 
 #[test]
-fn an_io_error_while_writing_is_fatal() {
+fn io_error_while_writing_is_fatal() {
     let disk = SimDisk::new(1);
     let mut log = create(&disk, small(Strategy::Recycle));
     append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
@@ -169,7 +169,7 @@ fn an_io_error_while_writing_is_fatal() {
 }
 
 #[test]
-fn a_ring_full_of_unapplied_entries_stalls_until_a_checkpoint() {
+fn log_ring_full_of_unapplied_entries_stalls_until_a_checkpoint() {
     for strategy in BOTH {
         let disk = SimDisk::new(1);
         let mut log = create(&disk, small(strategy));
@@ -196,7 +196,7 @@ fn a_ring_full_of_unapplied_entries_stalls_until_a_checkpoint() {
 }
 
 #[test]
-fn a_call_that_was_persisted_may_be_repeated_and_writes_nothing() {
+fn repeating_a_persisted_append_writes_nothing() {
     let disk = SimDisk::new(1);
     let mut log = create(&disk, small(Strategy::Recycle));
     append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
@@ -209,7 +209,7 @@ fn a_call_that_was_persisted_may_be_repeated_and_writes_nothing() {
 }
 
 #[test]
-fn an_append_without_records_makes_its_watermark_durable() {
+fn append_without_records_makes_its_watermark_durable() {
     let disk = SimDisk::new(1);
     let mut log = create(&disk, small(Strategy::Recycle));
     append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
@@ -221,7 +221,7 @@ fn an_append_without_records_makes_its_watermark_durable() {
 }
 
 #[test]
-fn a_record_that_would_break_a_promise_stops_the_log() {
+fn record_that_violates_a_log_rule_stops_the_log() {
     let gap = |log: &mut Log| append(log, vec![entry(zxid(1, 2), 1)], Zxid::ZERO);
     let old_promise = |log: &mut Log| append(log, vec![LogRecord::Promise(epoch(0))], Zxid::ZERO);
     let unpromised = |log: &mut Log| append(log, vec![LogRecord::Epoch(epoch(9))], Zxid::ZERO);
@@ -248,7 +248,7 @@ fn a_record_that_would_break_a_promise_stops_the_log() {
 }
 
 #[test]
-fn segments_are_made_when_first_needed_and_one_ahead() {
+fn segments_are_created_on_demand_and_one_ahead() {
     let disk = SimDisk::new(1);
     let options = LogOptions { segment_bytes: 1 << 20, segments: 16, strategy: Strategy::Recycle };
     let mut log = create(&disk, options);
@@ -266,7 +266,7 @@ fn segments_are_made_when_first_needed_and_one_ahead() {
 }
 
 #[test]
-fn a_directory_without_a_log_is_told_from_one_with() {
+fn open_and_create_tell_an_empty_directory_from_a_log() {
     let disk = SimDisk::new(1);
     assert!(matches!(try_open(&disk, small(Strategy::Recycle)), Err(LogError::Empty)));
     create(&disk, small(Strategy::Recycle));
@@ -277,7 +277,7 @@ fn a_directory_without_a_log_is_told_from_one_with() {
 }
 
 #[test]
-fn a_birth_that_ran_out_of_space_is_made_up_for() {
+fn log_creation_that_ran_out_of_space_succeeds_on_retry() {
     for strategy in BOTH {
         let disk = SimDisk::new(1);
         disk.set_capacity(Some(0));
@@ -291,7 +291,7 @@ fn a_birth_that_ran_out_of_space_is_made_up_for() {
 }
 
 #[test]
-fn the_largest_entry_fits_and_the_next_larger_does_not() {
+fn entry_of_the_maximum_size_fits_in_the_log() {
     let disk = SimDisk::new(1);
     let options = small(Strategy::Recycle);
     let mut log = create(&disk, options);

@@ -44,7 +44,7 @@ fn write_marker(disk: &SimDisk, text: &str) {
 }
 
 #[test]
-fn the_only_segment_zeroed_cut_short_or_removed_is_refused_with_the_remedy_and_nothing_is_touched() {
+fn start_without_its_only_segment_is_refused_with_a_remedy() {
     let inside_the_first_batch = Fate::Cut(80);
     for fate in GONE.into_iter().chain([inside_the_first_batch]) {
         let disk = written();
@@ -62,7 +62,7 @@ fn the_only_segment_zeroed_cut_short_or_removed_is_refused_with_the_remedy_and_n
 }
 
 #[test]
-fn a_log_that_is_gone_is_refused_whatever_the_base_holds() {
+fn missing_log_is_refused_even_when_the_base_has_entries() {
     let disk = SimDisk::new(1);
     let mut machine = Machine::connected(&disk, limits());
     for number in 0..60 {
@@ -78,7 +78,7 @@ fn a_log_that_is_gone_is_refused_whatever_the_base_holds() {
 
 /// The log exists before the marker names it. The marker names it before anything is acknowledged.
 #[test]
-fn a_first_start_that_was_killed_at_any_step_starts_again() {
+fn first_start_killed_at_any_step_can_start_again() {
     let first_start = SimDisk::new(1);
     Machine::start(&first_start, limits(), NOW).unwrap();
     for step in 0..first_start.steps() {
@@ -112,7 +112,7 @@ fn a_first_start_that_was_killed_at_any_step_starts_again() {
 }
 
 #[test]
-fn a_directory_of_an_earlier_commit_opens_and_knows_its_log_from_then_on() {
+fn directory_with_an_old_marker_opens_and_then_records_its_log() {
     let disk = written();
     write_marker(&disk, "zoolet data directory, format 1\n");
     Machine::connected(&disk, limits()).ask(Request::Exists { path: "/a".into(), watch: false }).unwrap();
@@ -121,7 +121,7 @@ fn a_directory_of_an_earlier_commit_opens_and_knows_its_log_from_then_on() {
 }
 
 #[test]
-fn the_log_of_another_directory_is_refused() {
+fn log_of_another_directory_is_refused() {
     let disk = written();
     write_marker(&disk, "zoolet data directory, format 1\nlog 00000000000000000000000000000002\n");
     let line = refusal(&disk);
@@ -129,7 +129,7 @@ fn the_log_of_another_directory_is_refused() {
 }
 
 #[test]
-fn a_damaged_marker_is_refused_with_the_remedy() {
+fn damaged_marker_is_refused_with_a_reason() {
     for text in ["", "\0\0\0", "zoolet data directory, format 1\nlog 00", "zoolet data directory, format 9\n"] {
         let disk = written();
         write_marker(&disk, text);

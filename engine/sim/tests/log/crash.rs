@@ -308,21 +308,21 @@ fn crash_everywhere(strategy: Strategy, seed: u64, calls: u32) {
 }
 
 #[test]
-fn a_crash_at_any_step_loses_nothing_acknowledged_when_segments_are_recycled() {
+fn crash_at_any_step_loses_no_acked_record_when_recycling_segments() {
     for seed in 0..4 {
         crash_everywhere(Strategy::Recycle, seed, 20);
     }
 }
 
 #[test]
-fn a_crash_at_any_step_loses_nothing_acknowledged_when_segments_are_appended() {
+fn crash_at_any_step_loses_no_acked_record_when_appending_segments() {
     for seed in 100..104 {
         crash_everywhere(Strategy::Append, seed, 20);
     }
 }
 
 #[test]
-fn long_histories_of_many_crashes_lose_nothing_acknowledged() {
+fn long_histories_with_many_crashes_lose_no_acked_record() {
     for seed in 0..40 {
         let options = small(BOTH[seed as usize % 2]);
         let mut random = Random::new(seed);
@@ -341,15 +341,15 @@ fn long_histories_of_many_crashes_lose_nothing_acknowledged() {
 #[cfg(feature = "mutations")]
 #[test]
 #[should_panic(expected = "a truncation removes committed entries")]
-fn a_watermark_that_counts_from_the_first_record_of_its_append_is_found() {
+fn crash_histories_expose_the_watermark_at_first_record_mutation() {
     zoolet_zab::mutation::set(Some(zoolet_zab::Mutation::WatermarkAtFirstRecord));
-    long_histories_of_many_crashes_lose_nothing_acknowledged();
+    long_histories_with_many_crashes_lose_no_acked_record();
 }
 
 /// Changed options leave files of the wrong size. Some are removed. Others are zeroed from the
 /// front, while batches of earlier uses remain behind the zeroes.
 #[test]
-fn long_histories_of_crashes_and_changed_options_lose_nothing_acknowledged() {
+fn crashes_with_changing_options_lose_no_acked_record() {
     for seed in 200..230 {
         let mut random = Random::new(seed);
         let mut disk = SimDisk::new(seed);

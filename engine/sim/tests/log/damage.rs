@@ -26,7 +26,7 @@ fn history(strategy: Strategy, newest: u64) -> (SimDisk, Facts) {
 }
 
 #[test]
-fn a_flipped_bit_is_found_or_changes_nothing() {
+fn flipped_bit_in_the_log_is_found_or_harmless() {
     for strategy in BOTH {
         for newest in 1..=4 {
             let (disk, facts) = history(strategy, newest);
@@ -65,7 +65,7 @@ fn a_flipped_bit_is_found_or_changes_nothing() {
 }
 
 #[test]
-fn damage_is_one_line_that_names_the_place() {
+fn damage_message_is_one_line_with_file_and_byte() {
     let (disk, _) = history(Strategy::Recycle, 3);
     assert!(disk.corrupt("seg-02.log", 4096 + 70, 1));
     let error = try_open(&disk, small(Strategy::Recycle)).unwrap_err();
@@ -83,7 +83,7 @@ fn damage_is_one_line_that_names_the_place() {
 }
 
 #[test]
-fn damage_below_the_checkpoint_keeps_nobody_from_starting() {
+fn damage_below_the_checkpoint_does_not_prevent_a_start() {
     for strategy in BOTH {
         let (disk, facts) = history(strategy, 3);
         assert!(disk.corrupt("seg-00.log", 4096 + 70, 1));
@@ -96,7 +96,7 @@ fn damage_below_the_checkpoint_keeps_nobody_from_starting() {
 }
 
 #[test]
-fn a_read_error_is_reported_and_cuts_nothing() {
+fn read_error_is_reported_and_truncates_nothing() {
     let (disk, facts) = history(Strategy::Recycle, 3);
     for name in ["seg-00.log", "seg-01.log", "seg-02.log"] {
         disk.fail_with(move |operation| {
@@ -109,7 +109,7 @@ fn a_read_error_is_reported_and_cuts_nothing() {
 }
 
 #[test]
-fn another_disks_segment_is_not_taken_for_ours() {
+fn segment_of_another_disk_is_refused() {
     let (disk, _) = history(Strategy::Recycle, 3);
     let other = SimDisk::new(1);
     let log = zoolet_store::log::Log::create(
@@ -125,7 +125,7 @@ fn another_disks_segment_is_not_taken_for_ours() {
 }
 
 #[test]
-fn a_batch_whose_sync_failed_is_not_trusted_after_a_restart() {
+fn restart_reports_only_the_durable_part_of_a_failed_batch() {
     for strategy in BOTH {
         let mut seen = (0, 0);
         for seed in 0..40 {

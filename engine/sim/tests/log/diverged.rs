@@ -36,7 +36,7 @@ fn chain_at(counter: u64) -> u128 {
 }
 
 #[test]
-fn an_append_that_continues_another_history_is_not_written_nor_what_follows() {
+fn append_of_another_history_is_refused_with_all_later_appends() {
     for strategy in BOTH {
         let disk = SimDisk::new(1);
         let mut log = four_entries(&disk, strategy);
@@ -61,7 +61,7 @@ fn an_append_that_continues_another_history_is_not_written_nor_what_follows() {
 }
 
 #[test]
-fn the_chain_hash_expected_is_the_one_after_the_records_before_even_in_one_call() {
+fn expected_chain_hash_covers_earlier_appends_of_the_same_call() {
     for strategy in BOTH {
         let disk = SimDisk::new(1);
         let mut log = four_entries(&disk, strategy);
@@ -83,7 +83,7 @@ fn the_chain_hash_expected_is_the_one_after_the_records_before_even_in_one_call(
 }
 
 #[test]
-fn a_watermark_before_an_append_that_diverges_counts() {
+fn watermark_before_a_diverging_append_becomes_durable() {
     let disk = SimDisk::new(1);
     let mut log = four_entries(&disk, BOTH[0]);
     let watermark = Append { seq: AppendSeq(6), watermark: zxid(1, 3), ..Append::default() };
@@ -94,7 +94,7 @@ fn a_watermark_before_an_append_that_diverges_counts() {
 /// The first part of a divided append is durable, so its chain hash was right. The log's chain hash
 /// has changed since.
 #[test]
-fn an_append_that_a_stall_divided_goes_on() {
+fn append_divided_by_a_stall_resumes_with_its_rest() {
     let disk = SimDisk::new(1);
     let mut log = four_entries(&disk, BOTH[0]);
     let records = (4..=7).map(|counter| entry(zxid(1, counter), if counter == 4 { 10 } else { 6000 })).collect();

@@ -88,7 +88,7 @@ fn random_history(log: &mut Log, random: &mut Random, calls: u32) -> (Zxid, u128
 }
 
 #[test]
-fn what_is_read_is_the_history_from_any_entry_to_any_entry() {
+fn entries_read_between_any_two_zxids_equal_the_history() {
     let options = LogOptions { segment_bytes: 20 << 10, segments: 200, strategy: Strategy::Recycle };
     for seed in 0..30 {
         let mut random = Random::new(seed);
@@ -117,7 +117,7 @@ fn what_is_read_is_the_history_from_any_entry_to_any_entry() {
 }
 
 #[test]
-fn what_was_cut_off_or_never_there_is_gone_and_no_damage() {
+fn reading_after_truncated_or_unknown_entries_reports_gone_not_damage() {
     let disk = SimDisk::new(1);
     let mut log = create(&disk, small(Strategy::Recycle));
     append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
@@ -138,7 +138,7 @@ fn what_was_cut_off_or_never_there_is_gone_and_no_damage() {
 
 /// Segments are recycled in order. Everything above the floor is readable, nothing below it.
 #[test]
-fn the_floor_says_what_can_still_be_read() {
+fn entries_above_the_log_floor_are_readable_and_none_below() {
     for strategy in BOTH {
         let disk = SimDisk::new(1);
         let mut log = create(&disk, small(strategy));
@@ -161,7 +161,7 @@ fn the_floor_says_what_can_still_be_read() {
 }
 
 #[test]
-fn a_chunk_is_found_without_reading_the_log_again() {
+fn reading_in_chunks_reads_the_log_at_most_about_once() {
     let disk = SimDisk::new(1);
     let options = LogOptions { segment_bytes: 1 << 20, segments: 8, strategy: Strategy::Recycle };
     let mut log = create(&disk, options);
@@ -181,7 +181,7 @@ fn a_chunk_is_found_without_reading_the_log_again() {
 }
 
 #[test]
-fn damage_is_told_from_what_is_gone_and_never_given_out() {
+fn damaged_entries_are_reported_and_never_returned() {
     let disk = SimDisk::new(1);
     let mut log = create(&disk, small(Strategy::Recycle));
     append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
@@ -209,7 +209,7 @@ fn damage_is_told_from_what_is_gone_and_never_given_out() {
 
 /// A reader on another thread, like a peer's catch-up, while the ring recycles its segments.
 #[test]
-fn a_reader_whose_segments_are_used_again_hears_that_they_are_gone() {
+fn concurrent_reader_of_recycled_segments_reports_gone() {
     for strategy in BOTH {
         let path = std::env::temp_dir().join(format!("zoolet-entries-{}-{strategy:?}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
@@ -252,7 +252,7 @@ fn a_reader_whose_segments_are_used_again_hears_that_they_are_gone() {
 
 /// The same without threads, with a reader from long ago.
 #[test]
-fn an_old_reader_reads_what_it_knew_or_hears_that_it_is_gone() {
+fn old_reader_returns_its_entries_or_reports_gone() {
     for strategy in BOTH {
         let disk = SimDisk::new(1);
         let mut log = create(&disk, small(strategy));
@@ -279,7 +279,7 @@ fn an_old_reader_reads_what_it_knew_or_hears_that_it_is_gone() {
 }
 
 #[test]
-fn an_epoch_that_wrote_nothing_is_in_between() {
+fn reading_up_to_a_missing_zxid_ends_at_the_previous_entry() {
     let disk = SimDisk::new(1);
     let mut log = create(&disk, small(Strategy::Recycle));
     for number in [1, 2, 5] {

@@ -18,7 +18,7 @@ fn open(disk: &SimDisk, limits: &Limits) -> Store {
 }
 
 #[test]
-fn a_store_tells_what_the_protocol_must_know() {
+fn reopened_store_reports_all_facts_the_protocol_needs() {
     let (disk, limits) = (SimDisk::new(1), tiny_limits());
     let mut store = open(&disk, &limits);
     assert_eq!((store.log_floor, store.chain_at_base, store.facts.disk_incarnation), (Zxid::ZERO, 0, 77));

@@ -35,7 +35,7 @@ fn assert_golden(found: &str, golden: &str) {
 }
 
 #[test]
-fn the_first_batch_of_a_segment_restates_the_facts_in_these_bytes() {
+fn golden_bytes_of_the_facts_in_a_segments_first_batch() {
     let disk = SimDisk::new(1);
     let mut facts = Facts {
         accepted: epoch(0x22),
@@ -77,7 +77,7 @@ fn the_first_batch_of_a_segment_restates_the_facts_in_these_bytes() {
 }
 
 #[test]
-fn every_kind_of_record_has_these_bytes() {
+fn golden_bytes_of_each_log_record_kind() {
     let disk = SimDisk::new(1);
     let mut log = create(&disk, small(Strategy::Append));
     let payload = Bytes::from_static(b"zoolet");
@@ -122,7 +122,7 @@ fn every_kind_of_record_has_these_bytes() {
 }
 
 #[test]
-fn the_end_of_a_snapshot_has_these_bytes() {
+fn golden_bytes_of_a_snapshot_end() {
     let disk = SimDisk::new(1);
     let mut log = create(&disk, small(Strategy::Append));
     append(&mut log, vec![LogRecord::SnapBegin { zxid: zxid(0x12, 0x34), base: 2 }], Zxid::ZERO).unwrap();
@@ -142,7 +142,7 @@ fn the_end_of_a_snapshot_has_these_bytes() {
 }
 
 #[test]
-fn the_end_of_a_segment_has_these_bytes_and_the_next_one_says_how_large_its_file_is() {
+fn golden_bytes_of_a_segment_end_and_the_recorded_file_size() {
     let disk = SimDisk::new(1);
     let mut log = create(&disk, small(Strategy::Recycle));
     append(&mut log, open_epoch(0x10), Zxid::ZERO).unwrap();
@@ -165,7 +165,7 @@ fn the_end_of_a_segment_has_these_bytes_and_the_next_one_says_how_large_its_file
 /// A commit from before segments were ended wrote this log. Its facts lack the size of the file,
 /// and its only segment holds the first batch alone.
 #[test]
-fn a_log_from_before_segments_were_ended_opens_and_goes_on() {
+fn log_written_before_segment_ends_existed_opens_and_continues() {
     let disk = SimDisk::new(1);
     let old = disk.create("seg-00.log").unwrap();
     let mut batch = Vec::new();
@@ -202,7 +202,7 @@ const OLD_BIRTH: &str = "
 ";
 
 #[test]
-fn the_chain_hash_has_this_value() {
+fn golden_value_of_the_chain_hash() {
     let first = chain_after(0, zxid(1, 0), b"");
     let second = chain_after(first, zxid(1, 1), b"zoolet");
     assert_eq!(format!("{first:032x}"), "d62a6b63edccb576e879c1185d382c1c");

@@ -136,7 +136,7 @@ fn repair(disk: &SimDisk, store: Store, story: &str) {
 }
 
 #[test]
-fn a_server_that_is_alone_refuses_what_a_member_reports() {
+fn standalone_server_refuses_damage_that_a_member_reports() {
     let disk = set_up();
     assert_eq!(member(&disk.after_process_crash(), 500).unwrap().health, Health::Whole);
     alone(&disk.after_process_crash()).unwrap();
@@ -160,7 +160,7 @@ fn a_server_that_is_alone_refuses_what_a_member_reports() {
 }
 
 #[test]
-fn a_member_whose_base_is_lost_keeps_its_log_and_its_promises() {
+fn member_with_a_lost_base_keeps_its_log_and_promises() {
     let whole = set_up();
     let before = member(&whole.after_process_crash(), 500).unwrap();
     let run = files(&whole, "base-0-").pop().unwrap();
@@ -215,7 +215,7 @@ fn break_reads(disk: &SimDisk, file: &str, part: Range<u64>, failures: usize, is
 
 /// Peers have the unreadable records, and the rest of the medium stays readable.
 #[test]
-fn a_member_with_a_sector_of_its_base_that_cannot_be_read_gives_the_base_up_and_removes_nothing_of_it() {
+fn member_with_an_unreadable_base_sector_keeps_the_base_files() {
     let whole = set_up();
     let run = files(&whole, "base-0-").pop().unwrap();
     let records = records(&whole, &run);
@@ -245,7 +245,7 @@ fn a_member_with_a_sector_of_its_base_that_cannot_be_read_gives_the_base_up_and_
 
 /// A snapshot may take long to arrive, and the server may start many times until then.
 #[test]
-fn a_member_that_finds_its_base_lost_at_every_start_has_one_empty_one_in_its_place() {
+fn restarts_with_a_lost_base_create_only_one_empty_base() {
     let disk = set_up();
     let run = files(&disk, "base-0-").pop().unwrap();
     break_reads(&disk, &run, records(&disk, &run), usize::MAX, false);
@@ -259,7 +259,7 @@ fn a_member_that_finds_its_base_lost_at_every_start_has_one_empty_one_in_its_pla
 }
 
 #[test]
-fn a_member_whose_disk_answers_nothing_does_not_start_and_gives_nothing_up() {
+fn member_with_an_unreadable_disk_does_not_start_and_discards_nothing() {
     let disk = set_up();
     let run = files(&disk, "base-0-").pop().unwrap();
     let before = disk.files();
@@ -271,7 +271,7 @@ fn a_member_whose_disk_answers_nothing_does_not_start_and_gives_nothing_up() {
 }
 
 #[test]
-fn a_member_whose_disk_fails_one_read_is_whole() {
+fn member_with_one_failed_disk_read_starts_whole() {
     let disk = set_up();
     let run = files(&disk, "base-0-").pop().unwrap();
     break_reads(&disk, &run, records(&disk, &run), 1, false);
@@ -279,7 +279,7 @@ fn a_member_whose_disk_fails_one_read_is_whole() {
 }
 
 #[test]
-fn a_member_that_lost_entries_of_its_log_knows_its_history_and_its_promises() {
+fn member_that_lost_log_entries_keeps_its_facts_and_promises() {
     let whole = set_up();
     let before = member(&whole.after_process_crash(), 500).unwrap();
     let last_old = before.facts.last;
@@ -309,7 +309,7 @@ fn a_member_that_lost_entries_of_its_log_knows_its_history_and_its_promises() {
 /// The newest segment, which holds the promise, is damaged. The promise is still recovered, unless
 /// the segment is gone.
 #[test]
-fn a_member_whose_log_is_lost_is_a_new_disk_that_keeps_its_promise() {
+fn lost_log_gives_the_member_a_new_disk_id_and_keeps_its_promise() {
     let whole = set_up();
     let remove_newest = |disk: &SimDisk| disk.remove("seg-03.log").unwrap();
     let first_batch = |disk: &SimDisk| assert!(disk.corrupt("seg-03.log", 90, 1));
@@ -372,7 +372,7 @@ fn config_of(version: Zxid) -> LogRecord {
 /// An ensemble is born once. A member whose log was lost must not pass for a new disk, not even at
 /// its second start.
 #[test]
-fn a_disk_whose_log_was_lost_belongs_to_its_ensemble_and_counts_nowhere_at_every_start() {
+fn disk_with_a_lost_log_keeps_its_ensemble_and_never_counts() {
     let disk = SimDisk::new(1);
     let mut store = member(&disk, BORN).unwrap();
     append(&mut store.log, open_epoch(1)[..2].to_vec(), Zxid::ZERO).unwrap();
@@ -396,7 +396,7 @@ fn a_disk_whose_log_was_lost_belongs_to_its_ensemble_and_counts_nowhere_at_every
 /// A snapshot may be older than the configuration sent with it. The configuration's entry follows
 /// later.
 #[test]
-fn a_member_whose_history_is_older_than_its_configuration_is_no_newcomer() {
+fn member_with_a_history_older_than_its_config_stays_a_member() {
     let disk = SimDisk::new(1);
     let mut store = member(&disk, BORN).unwrap();
     append(&mut store.log, vec![LogRecord::Birth { ensemble: 9 }], Zxid::ZERO).unwrap();
@@ -413,7 +413,7 @@ fn a_member_whose_history_is_older_than_its_configuration_is_no_newcomer() {
 /// completed. A server that did not enter it learned of a real birth, and the entry is still to
 /// come.
 #[test]
-fn a_birth_that_a_crash_has_torn_never_was() {
+fn birth_torn_by_a_crash_leaves_the_ensemble_unborn() {
     for (is_entered, ensemble) in [(true, EnsembleId::UNBORN), (false, EnsembleId(9))] {
         let disk = SimDisk::new(1);
         let mut store = member(&disk, BORN).unwrap();
@@ -429,7 +429,7 @@ fn a_birth_that_a_crash_has_torn_never_was() {
 }
 
 #[test]
-fn a_history_that_differs_from_the_leaders_does_so_after_a_restart_too() {
+fn divergent_history_stays_marked_after_a_restart() {
     let disk = set_up();
     let mut store = member(&disk, 500).unwrap();
     append(&mut store.log, vec![LogRecord::Damaged], Zxid::ZERO).unwrap();
@@ -444,7 +444,7 @@ fn a_history_that_differs_from_the_leaders_does_so_after_a_restart_too() {
 }
 
 #[test]
-fn a_disk_that_is_new_never_has_the_number_of_the_lost_one() {
+fn replacement_log_never_reuses_the_lost_disk_incarnation() {
     let disk = set_up();
     assert!(disk.corrupt("seg-03.log", 4096 + 90, 1));
     let store = member(&disk, BORN).unwrap();
@@ -454,7 +454,7 @@ fn a_disk_that_is_new_never_has_the_number_of_the_lost_one() {
 
 /// A crash leaves either the damaged old log or the whole new one. Both hold the promise.
 #[test]
-fn a_crash_at_any_step_of_replacing_a_log_keeps_the_promise_and_votes_for_nothing() {
+fn crash_at_any_step_of_replacing_a_log_keeps_the_promise() {
     let [middle, first_batch, of_one] = [set_up(), set_up(), set_up()];
     assert!(middle.corrupt("seg-03.log", 4096 + 90, 1));
     assert!(first_batch.corrupt("seg-03.log", 90, 1));
@@ -509,7 +509,7 @@ fn crash_while_the_log_is_replaced(whole: &SimDisk, promised: u32, ensemble: u12
 /// Without a base, no checkpoint frees the log. It must still accept the promises and the snapshot
 /// that repair the server.
 #[test]
-fn a_log_that_waits_for_a_snapshot_does_not_run_full() {
+fn log_without_a_base_frees_committed_entries_and_takes_promises() {
     for strategy in [Strategy::Recycle, Strategy::Append] {
         let disk = set_up();
         disk.remove("base-0.manifest").unwrap();
@@ -530,7 +530,7 @@ fn a_log_that_waits_for_a_snapshot_does_not_run_full() {
 
 /// Whichever bit flips, the member starts and either is unchanged or reports the damage.
 #[test]
-fn a_member_with_a_flipped_bit_is_what_it_was_or_says_that_it_is_not() {
+fn member_with_a_flipped_bit_starts_unchanged_or_reports_damage() {
     let whole = set_up();
     let before = member(&whole.after_process_crash(), 500).unwrap();
     let (facts, records) = (before.facts.clone(), contents(&before.base.reader()).unwrap());
@@ -578,7 +578,7 @@ fn a_member_with_a_flipped_bit_is_what_it_was_or_says_that_it_is_not() {
 
 /// Files of another machine, or a card copied over another one, are not damage.
 #[test]
-fn the_log_of_another_directory_is_refused_by_a_member_too() {
+fn member_refuses_the_log_of_another_directory() {
     let (disk, other) = (set_up(), SimDisk::new(2));
     drop(member(&other, 88).unwrap());
     files(&disk, "seg-").iter().for_each(|name| disk.remove(name).unwrap());

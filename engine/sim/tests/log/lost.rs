@@ -47,7 +47,7 @@ fn start(disk: &SimDisk, options: LogOptions, base: Zxid) -> Result<Vec<Zxid>, L
 type Case = (Zxid, usize, Result<&'static str, &'static str>, Result<&'static str, &'static str>);
 
 #[test]
-fn each_lost_segment_is_refused_with_these_words_or_was_not_needed() {
+fn lost_segment_is_refused_unless_the_base_has_its_entries() {
     let older = "entries after";
     let between = "records between here and";
     let newest = "the segment after this one is missing";
@@ -98,7 +98,7 @@ fn each_lost_segment_is_refused_with_these_words_or_was_not_needed() {
 
 /// In random histories, loses each file in turn after every acknowledged call.
 #[test]
-fn no_lost_file_takes_anything_acknowledged_with_it_in_silence() {
+fn losing_any_file_never_silently_loses_acked_records() {
     for seed in 0..60 {
         let strategy = BOTH[seed as usize % 2];
         let options = options(strategy);
@@ -146,7 +146,7 @@ fn no_lost_file_takes_anything_acknowledged_with_it_in_silence() {
 /// A crash may come between the first batch of a segment and the end of the previous one. No record
 /// was acknowledged in between, and records acknowledged later must not be lost silently.
 #[test]
-fn a_segment_that_a_crash_left_without_its_end_gets_it_before_anything_else_is_acknowledged() {
+fn segment_end_lost_in_a_crash_is_rewritten_before_the_next_ack() {
     for strategy in BOTH {
         let (whole, _) = four_segments(strategy);
         let steps = whole.steps();

@@ -60,7 +60,7 @@ fn measure(log: &mut Log, name: &str, count: u64, entries: u64) {
 
 #[test]
 #[ignore = "a measurement"]
-fn appends_restarts_and_births() {
+fn measures_appends_restarts_and_log_creation() {
     for strategy in BOTH {
         let path = std::env::temp_dir().join(format!("zoolet-log-measure-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();

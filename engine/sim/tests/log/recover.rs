@@ -13,7 +13,7 @@ use zoolet_store::log::{AppendError, Facts, Log, LogError, Receiving};
 use zoolet_store::{FsDisk, Strategy};
 
 #[test]
-fn entries_come_back_in_order_with_their_bytes() {
+fn reopened_log_returns_its_entries_in_order_with_their_bytes() {
     for strategy in BOTH {
         let disk = SimDisk::new(1);
         let mut log = create(&disk, small(strategy));
@@ -38,7 +38,7 @@ fn entries_come_back_in_order_with_their_bytes() {
 }
 
 #[test]
-fn unapplied_tail_is_not_applied_by_recovery() {
+fn recovery_keeps_the_uncommitted_tail_above_the_watermark() {
     let disk = SimDisk::new(1);
     let mut log = create(&disk, small(Strategy::Recycle));
     append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
@@ -52,7 +52,7 @@ fn unapplied_tail_is_not_applied_by_recovery() {
 }
 
 #[test]
-fn a_watermark_never_speaks_of_entries_that_are_not_there() {
+fn recovered_watermark_never_exceeds_the_last_entry() {
     let disk = SimDisk::new(1);
     let mut log = create(&disk, small(Strategy::Recycle));
     append(&mut log, open_epoch(1), zxid(1, 7)).unwrap();
@@ -81,7 +81,7 @@ fn run_split(disk: &SimDisk) {
 }
 
 #[test]
-fn tail_is_synced_before_it_is_reported() {
+fn recovered_tail_is_synced_before_it_is_reported() {
     for strategy in BOTH {
         let disk = SimDisk::new(1);
         let mut log = create(&disk, small(strategy));
@@ -101,7 +101,7 @@ fn tail_is_synced_before_it_is_reported() {
 }
 
 #[test]
-fn a_torn_tail_is_cut_and_overwritten() {
+fn torn_tail_is_truncated_and_overwritten() {
     for strategy in BOTH {
         let disk = SimDisk::new(1);
         let mut log = create(&disk, small(strategy));
@@ -132,7 +132,7 @@ fn a_torn_tail_is_cut_and_overwritten() {
 /// the rest of the batch may follow the zeroes. In a reused file, batches of its earlier use may
 /// follow too.
 #[test]
-fn zeroes_where_a_segment_was_about_to_begin_are_no_damage() {
+fn zeroed_first_block_of_a_segment_just_begun_is_not_damage() {
     for strategy in BOTH {
         let disk = SimDisk::new(1);
         let mut log = create(&disk, small(strategy));
@@ -219,7 +219,7 @@ fn recycled_segment_never_resurrects_old_records() {
 }
 
 #[test]
-fn facts_survive_recycling() {
+fn facts_survive_the_recycling_of_segments() {
     for strategy in BOTH {
         let disk = SimDisk::new(1);
         let mut log = create(&disk, small(strategy));
@@ -303,7 +303,7 @@ fn replay_yields_the_surviving_history_only() {
 }
 
 #[test]
-fn a_truncation_to_what_was_never_there_is_refused() {
+fn truncation_to_an_entry_that_never_existed_is_refused() {
     let disk = SimDisk::new(1);
     let mut log = create(&disk, small(Strategy::Recycle));
     append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
@@ -333,7 +333,7 @@ fn only_a_complete_snapshot_replaces_the_history() {
 }
 
 #[test]
-fn a_snapshot_replaces_a_history_that_is_longer() {
+fn snapshot_replaces_a_longer_history() {
     let disk = SimDisk::new(1);
     let options = small(Strategy::Recycle);
     let mut log = create(&disk, options);
@@ -353,7 +353,7 @@ fn a_snapshot_replaces_a_history_that_is_longer() {
 
 /// A held segment can be read until the log itself needs the space.
 #[test]
-fn what_is_held_can_be_read_until_the_ring_is_full_and_stops_no_append() {
+fn held_entries_stay_readable_until_the_ring_needs_their_space() {
     for strategy in BOTH {
         let disk = SimDisk::new(1);
         let mut log = create(&disk, small(strategy));
@@ -380,7 +380,7 @@ fn what_is_held_can_be_read_until_the_ring_is_full_and_stops_no_append() {
 }
 
 #[test]
-fn a_base_that_the_log_does_not_continue_is_damage() {
+fn base_that_the_log_does_not_continue_is_damage() {
     let disk = SimDisk::new(1);
     let options = small(Strategy::Recycle);
     let mut log = create(&disk, options);
@@ -401,7 +401,7 @@ fn a_base_that_the_log_does_not_continue_is_damage() {
 }
 
 #[test]
-fn a_missing_segment_in_the_middle_is_damage() {
+fn missing_segment_in_the_middle_is_damage() {
     for strategy in BOTH {
         let disk = SimDisk::new(1);
         let mut log = create(&disk, small(strategy));
@@ -419,7 +419,7 @@ fn a_missing_segment_in_the_middle_is_damage() {
 }
 
 #[test]
-fn the_other_strategy_and_other_sizes_open_the_same_log() {
+fn log_opens_with_the_other_strategy_and_another_segment_size() {
     for (first, second) in [(Strategy::Recycle, Strategy::Append), (Strategy::Append, Strategy::Recycle)] {
         let disk = SimDisk::new(1);
         let mut log = create(&disk, small(first));
@@ -452,7 +452,7 @@ fn the_other_strategy_and_other_sizes_open_the_same_log() {
 }
 
 #[test]
-fn a_real_directory_gives_back_what_was_appended() {
+fn log_in_a_real_directory_returns_the_appended_entries() {
     for strategy in BOTH {
         let path = std::env::temp_dir().join(format!("zoolet-log-{}-{strategy:?}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();

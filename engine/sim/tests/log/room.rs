@@ -12,7 +12,7 @@ use zoolet_sim::machine::{Machine, Told};
 /// Two of these entries fit into a segment and waste a third of it. Many arrive before the log has
 /// persisted the first.
 #[test]
-fn a_burst_of_large_writes_waits_for_checkpoints_and_no_connection_is_lost() {
+fn burst_of_large_writes_waits_for_checkpoints_and_completes() {
     let limits = Limits {
         frame_bytes_max: 100_000,
         log_segment_bytes: 256 << 10,

@@ -59,7 +59,7 @@ fn full_ring(disk: &SimDisk, strategy: Strategy) -> Log {
 /// A follower persists uncommitted entries until its ring is full. Then the next leader truncates
 /// them all.
 #[test]
-fn what_is_cut_off_gives_its_room_back() {
+fn truncated_entries_free_their_log_space() {
     for strategy in BOTH {
         for is_reopened in [false, true] {
             let disk = SimDisk::new(1);
@@ -92,7 +92,7 @@ fn what_is_cut_off_gives_its_room_back() {
 /// A server that cannot write a promise cannot follow the leader whose commits would allow a
 /// checkpoint.
 #[test]
-fn a_full_ring_takes_promises_and_no_entry() {
+fn full_log_ring_accepts_promises_but_no_entry() {
     for strategy in BOTH {
         let disk = SimDisk::new(1);
         let mut log = full_ring(&disk, strategy);
@@ -120,7 +120,7 @@ fn a_full_ring_takes_promises_and_no_entry() {
 /// A crash leaves a prefix of the appends around a truncation, and never a mixture. This holds at
 /// every step of the disk, wherever the truncation ends.
 #[test]
-fn a_crash_at_any_step_around_a_truncation_leaves_one_history() {
+fn crash_at_any_step_around_a_truncation_leaves_one_history() {
     for strategy in BOTH {
         // Truncate within the newest segment, into the one before it, and all the way back.
         for to in [9, 6, 3, 1] {
@@ -192,7 +192,7 @@ fn a_crash_at_any_step_around_a_truncation_leaves_one_history() {
 /// The acknowledged number never goes back. Each record gets its own number, even under a zxid used
 /// before.
 #[test]
-fn a_zxid_appended_cut_off_and_appended_again_has_three_numbers() {
+fn append_truncate_and_reappend_get_increasing_append_numbers() {
     let disk = SimDisk::new(1);
     let mut log = create(&disk, small(Strategy::Recycle));
     append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
@@ -263,7 +263,7 @@ fn crash_in_a_call(call: &dyn Fn() -> Vec<LogRecord>, cut: Zxid, before: Zxid, a
 /// a tail that no quorum has, begins the epoch and reports its first entry as committed. All of
 /// that is one append, and a batch ends before the truncation.
 #[test]
-fn a_watermark_commits_nothing_that_a_later_record_of_its_append_cuts_off() {
+fn watermark_commits_no_entry_truncated_later_in_its_append() {
     let call = || {
         vec![
             LogRecord::Config { committed: Bytes::from_static(b"c"), last_seen: Bytes::from_static(b"c") },
@@ -278,7 +278,7 @@ fn a_watermark_commits_nothing_that_a_later_record_of_its_append_cuts_off() {
 
 /// The same with a snapshot that replaces the tail, in a segment without room for its record.
 #[test]
-fn a_watermark_commits_nothing_that_a_later_snapshot_of_its_append_replaces() {
+fn watermark_commits_no_entry_replaced_by_a_snapshot_in_its_append() {
     let call = || {
         vec![
             // With its header, this record leaves 26 bytes of the last block. The record of a
@@ -295,7 +295,7 @@ fn a_watermark_commits_nothing_that_a_later_snapshot_of_its_append_replaces() {
 /// A server may hold entries of more epochs than a history distinguishes. All of them may be
 /// truncated, because each leader died before a quorum had its first entry.
 #[test]
-fn a_truncation_across_more_epochs_than_are_remembered_ends_where_the_committed_history_does() {
+fn truncation_across_forgotten_epochs_ends_at_the_committed_history() {
     for strategy in BOTH {
         let disk = SimDisk::new(1);
         let mut log = create(&disk, small(strategy));
@@ -322,7 +322,7 @@ fn a_truncation_across_more_epochs_than_are_remembered_ends_where_the_committed_
 
 /// A forgotten entry must not pass for one that never existed, nor the other way round.
 #[test]
-fn a_truncation_to_a_forgotten_epoch_that_never_was_is_refused() {
+fn truncation_to_a_nonexistent_forgotten_epoch_is_refused() {
     let disk = SimDisk::new(1);
     let mut log = create(&disk, small(Strategy::Recycle));
     append(&mut log, open_epoch(1), zxid(1, 0)).unwrap();

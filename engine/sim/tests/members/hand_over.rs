@@ -23,7 +23,7 @@ fn named_by(members: &Members, leader: u8) -> Vec<u8> {
 /// Regression: the leader stopped leading in the same turn and dropped its queued HandOver
 /// messages.
 #[test]
-fn a_leader_whose_disk_hangs_says_who_leads_next() {
+fn leader_with_a_hanging_disk_names_its_successor() {
     let mut members = Members::born(3);
     let (leader, learners) = (members.leader(), members.learners());
     let client = members.client(learners[0], 30_000);
@@ -62,7 +62,7 @@ fn leaders_during(members: &mut Members, ms: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_leader_without_room_lets_a_member_with_room_lead_and_writes_go_on() {
+fn leader_without_disk_space_hands_over_to_a_member_with_space() {
     let mut members = Members::born(3);
     let (leader, learners) = (members.leader(), members.learners());
     let client = members.client(learners[0], 30_000);
@@ -82,7 +82,7 @@ fn a_leader_without_room_lets_a_member_with_room_lead_and_writes_go_on() {
 }
 
 #[test]
-fn what_is_wrong_with_a_disk_is_told_by_every_server_until_it_is_mended() {
+fn disk_troubles_raise_alarms_on_all_other_servers_until_fixed() {
     let mut members = Members::born(3);
     let worn = members.learners()[0];
     let troubles: DiskTroubles = [DiskTrouble::Slow, DiskTrouble::Worn].into_iter().collect();
@@ -103,7 +103,7 @@ fn what_is_wrong_with_a_disk_is_told_by_every_server_until_it_is_mended() {
 }
 
 #[test]
-fn with_no_room_anywhere_nobody_hands_over_and_writes_are_refused_until_one_member_has_room() {
+fn full_members_refuse_writes_until_one_has_space_and_leads() {
     let mut members = Members::born(3);
     let (leader, learners) = (members.leader(), members.learners());
     members.advance(500);
@@ -130,7 +130,7 @@ fn with_no_room_anywhere_nobody_hands_over_and_writes_are_refused_until_one_memb
 /// Regression: a new leader assumed that the others had room until it heard of their disks. It
 /// handed over at once, and so did the next leader.
 #[test]
-fn after_an_election_among_full_members_nobody_hands_over() {
+fn leader_elected_among_full_members_does_not_hand_over() {
     let mut members = Members::born(3);
     members.ids().for_each(|id| space(&mut members, id, true));
     members.advance(3000);
@@ -146,7 +146,7 @@ fn after_an_election_among_full_members_nobody_hands_over() {
 
 /// Each of the two members is full while it leads, and has room as soon as it follows.
 #[test]
-fn two_members_that_are_full_whenever_they_lead_do_not_pass_the_lead_back_and_forth() {
+fn members_full_only_while_leading_do_not_flap_leadership() {
     let mut members = Members::born(3);
     let learners = members.learners();
     space(&mut members, learners[1], true);
@@ -166,7 +166,7 @@ fn two_members_that_are_full_whenever_they_lead_do_not_pass_the_lead_back_and_fo
 }
 
 #[test]
-fn a_leader_that_stops_prefers_a_member_with_room() {
+fn stopping_leader_hands_over_to_a_member_with_disk_space() {
     let mut members = Members::born(3);
     let (leader, learners) = (members.leader(), members.learners());
     // With room on both learners, the higher id would lead.
@@ -178,7 +178,7 @@ fn a_leader_that_stops_prefers_a_member_with_room() {
 }
 
 #[test]
-fn a_learner_that_stays_behind_is_told_by_every_server_and_one_that_keeps_up_by_none() {
+fn lagging_learner_raises_alarms_on_other_servers_until_it_catches_up() {
     let mut members = Members::born(3);
     let (leader, learners) = (members.leader(), members.learners());
     let client = members.client(learners[0], 30_000);
@@ -202,7 +202,7 @@ fn a_learner_that_stays_behind_is_told_by_every_server_and_one_that_keeps_up_by_
 
 /// Progress alone is reported at most every 5 s. An unchanged state is not reported.
 #[test]
-fn an_idle_ensemble_says_nothing_of_its_health() {
+fn idle_ensemble_sends_no_health_messages() {
     let mut members = Members::born(3);
     members.advance(20_000);
     let healths = |members: &Members| {

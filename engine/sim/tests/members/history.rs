@@ -50,7 +50,7 @@ fn write_much(boxes: &mut Boxes, server: u8, count: u32) {
 }
 
 #[test]
-fn an_ensemble_is_born_when_all_are_there_and_with_one_entry() {
+fn ensemble_is_born_once_all_servers_are_up_with_one_entry() {
     let mut boxes = Boxes::new(3, Limits::default());
     boxes.start(1);
     boxes.start(2);
@@ -73,7 +73,7 @@ fn an_ensemble_is_born_when_all_are_there_and_with_one_entry() {
 }
 
 #[test]
-fn what_is_written_anywhere_is_applied_everywhere() {
+fn write_at_any_server_is_applied_at_every_server() {
     let mut boxes = Boxes::born(3, Limits::default());
     for server in boxes.ids() {
         let conn = boxes.connect(server);
@@ -90,7 +90,7 @@ fn what_is_written_anywhere_is_applied_everywhere() {
 }
 
 #[test]
-fn a_follower_that_was_away_gets_what_it_missed_and_nothing_else() {
+fn returning_follower_receives_only_the_entries_it_missed() {
     let mut boxes = Boxes::born(3, Limits::default());
     let (leader, away) = (boxes.leader(), boxes.learners()[0]);
     write_much(&mut boxes, leader, 5);
@@ -113,7 +113,7 @@ fn a_follower_that_was_away_gets_what_it_missed_and_nothing_else() {
 }
 
 #[test]
-fn whoever_was_away_for_longer_than_the_log_remembers_gets_a_snapshot() {
+fn follower_behind_the_leaders_log_gets_a_durable_snapshot() {
     let mut boxes = Boxes::born(3, small_limits());
     let (leader, away) = (boxes.leader(), boxes.learners()[0]);
     write_much(&mut boxes, leader, 5);
@@ -133,7 +133,7 @@ fn whoever_was_away_for_longer_than_the_log_remembers_gets_a_snapshot() {
 }
 
 #[test]
-fn clients_of_a_server_whose_state_is_replaced_are_sent_away() {
+fn server_disconnects_its_clients_when_a_snapshot_replaces_its_state() {
     let mut boxes = Boxes::born(3, small_limits());
     let (leader, away) = (boxes.leader(), boxes.learners()[0]);
     write_much(&mut boxes, leader, 5);
@@ -147,7 +147,7 @@ fn clients_of_a_server_whose_state_is_replaced_are_sent_away() {
 }
 
 #[test]
-fn what_only_a_deposed_leader_has_is_cut_off() {
+fn uncommitted_entries_of_a_deposed_leader_are_truncated() {
     let mut boxes = Boxes::born(3, Limits::default());
     let old = boxes.leader();
     write_much(&mut boxes, old, 5);
@@ -171,7 +171,7 @@ fn what_only_a_deposed_leader_has_is_cut_off() {
 }
 
 #[test]
-fn a_new_disk_is_taken_in_by_the_leader_and_counts_again() {
+fn leader_adopts_the_new_disk_of_a_wiped_member_as_voter() {
     let mut boxes = Boxes::born(3, Limits::default());
     let (leader, wiped) = (boxes.leader(), boxes.learners()[0]);
     write_much(&mut boxes, leader, 20);
@@ -192,7 +192,7 @@ fn a_new_disk_is_taken_in_by_the_leader_and_counts_again() {
 }
 
 #[test]
-fn the_next_leader_goes_on_with_all_that_was_acknowledged() {
+fn next_leader_continues_with_every_acked_write() {
     let mut boxes = Boxes::born(3, small_limits());
     for round in 0..6 {
         let leader = boxes.leader();
@@ -211,7 +211,7 @@ fn the_next_leader_goes_on_with_all_that_was_acknowledged() {
 }
 
 #[test]
-fn one_box_alone_is_an_ensemble_and_goes_on_after_a_restart() {
+fn single_server_is_an_ensemble_and_continues_after_a_restart() {
     let mut boxes = Boxes::born(1, Limits::default());
     assert_eq!(boxes.status(1).role, "standalone");
     write_much(&mut boxes, 1, 3);
@@ -224,7 +224,7 @@ fn one_box_alone_is_an_ensemble_and_goes_on_after_a_restart() {
 }
 
 #[test]
-fn one_request_at_a_time_is_answered_by_a_follower_with_its_own_write() {
+fn read_at_a_follower_sees_the_write_sent_just_before() {
     let mut boxes = Boxes::born(3, Limits::default());
     let follower = boxes.learners()[0];
     let conn = boxes.connect(follower);

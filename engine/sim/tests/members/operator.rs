@@ -28,7 +28,7 @@ fn roles(ensemble: &Members) -> Vec<(ServerId, Kind)> {
 /// Regression: the leader dropped the HandOver messages with everything else it had queued, so an
 /// election followed.
 #[test]
-fn a_leader_that_is_stopped_hands_over_and_another_one_leads_at_once() {
+fn stopped_leader_hands_over_and_its_successor_leads_at_once() {
     let mut ensemble = Members::born(3);
     let leader = ensemble.leader();
     let client = ensemble.client(ensemble.learners()[0], TIMEOUT_MS);
@@ -49,7 +49,7 @@ fn a_leader_that_is_stopped_hands_over_and_another_one_leads_at_once() {
 }
 
 #[test]
-fn who_does_not_lead_or_is_alone_has_nothing_to_hand_over() {
+fn hand_over_at_a_follower_or_a_single_server_does_nothing() {
     let mut ensemble = Members::born(3);
     let (leader, follower) = (ensemble.leader(), ensemble.learners()[0]);
     ensemble.command(follower, |server, now| server.hand_over(now));
@@ -64,7 +64,7 @@ fn who_does_not_lead_or_is_alone_has_nothing_to_hand_over() {
 /// The membership then has one member, as for a standalone server. But that member is another
 /// server.
 #[test]
-fn who_is_no_member_any_more_asks_the_leader_about_sessions() {
+fn removed_member_asks_the_leader_about_sessions() {
     let mut ensemble = Members::born(3);
     let (leader, others) = (ensemble.leader(), ensemble.learners());
     let mut client = ensemble.client(leader, TIMEOUT_MS);
@@ -79,7 +79,7 @@ fn who_is_no_member_any_more_asks_the_leader_about_sessions() {
 }
 
 #[test]
-fn a_voter_becomes_an_observer_and_a_voter_again() {
+fn voter_can_become_an_observer_and_a_voter_again() {
     let mut ensemble = Members::born(3);
     let all = [(1, Kind::Voter), (2, Kind::Voter), (3, Kind::Voter)];
     let other = ensemble.learners()[0];
@@ -92,7 +92,7 @@ fn a_voter_becomes_an_observer_and_a_voter_again() {
 }
 
 #[test]
-fn a_member_that_left_comes_back_with_the_disk_it_has() {
+fn removed_member_rejoins_with_its_old_disk_once_caught_up() {
     let mut ensemble = Members::born(3);
     let all = [(1, Kind::Voter), (2, Kind::Voter), (3, Kind::Voter)];
     let other = ensemble.learners()[0];
@@ -110,7 +110,7 @@ fn a_member_that_left_comes_back_with_the_disk_it_has() {
 
 /// The leader itself becomes an observer.
 #[test]
-fn a_leader_that_is_no_voter_any_more_hands_over() {
+fn leader_demoted_to_observer_hands_over() {
     let mut ensemble = Members::born(3);
     let leader = ensemble.leader();
     let less: Vec<_> =

@@ -24,7 +24,7 @@ fn write_much(boxes: &mut Boxes, server: u8, count: u32) {
 }
 
 #[test]
-fn a_server_whose_base_is_lost_gets_a_snapshot_before_it_counts_again() {
+fn server_with_a_lost_base_gets_a_snapshot_and_votes_again() {
     let mut boxes = Boxes::born(3, small_limits());
     let (leader, lost) = (boxes.leader(), boxes.learners()[0]);
     write_much(&mut boxes, leader, 150);
@@ -49,7 +49,7 @@ fn a_server_whose_base_is_lost_gets_a_snapshot_before_it_counts_again() {
 /// Regression: seeds 83 and 239 of lost disks. The learner waited forever for the rest of a
 /// snapshot, because its link stayed up.
 #[test]
-fn a_snapshot_that_could_not_be_sent_to_its_end_is_asked_for_again() {
+fn learner_requests_a_snapshot_again_after_its_transfer_fails() {
     let mut boxes = Boxes::born(3, small_limits());
     let (leader, away) = (boxes.leader(), boxes.learners()[0]);
     boxes.kill(away);
@@ -68,7 +68,7 @@ fn a_snapshot_that_could_not_be_sent_to_its_end_is_asked_for_again() {
 /// Regression: attempts followed each other as fast as links came up. Each attempt may write a
 /// whole base to flash.
 #[test]
-fn a_snapshot_that_a_full_disk_does_not_take_is_asked_for_at_growing_intervals_until_there_is_room() {
+fn learner_with_a_full_disk_backs_off_between_snapshot_requests() {
     let mut boxes = Boxes::born(3, small_limits());
     let (leader, away) = (boxes.leader(), boxes.learners()[0]);
     boxes.kill(away);
@@ -95,7 +95,7 @@ fn a_snapshot_that_a_full_disk_does_not_take_is_asked_for_at_growing_intervals_u
 /// Under constant load the log reaches back a short time only. The sender must hurry, or the next
 /// snapshot arrives too late as well.
 #[test]
-fn a_sender_knows_how_many_snapshots_came_too_late() {
+fn snapshot_sender_counts_the_previous_snapshots_that_came_too_late() {
     let mut boxes = Boxes::born(3, small_limits());
     let (leader, away) = (boxes.leader(), boxes.learners()[0]);
     boxes.kill(away);
@@ -137,7 +137,7 @@ fn a_snapshot_that_its_receiver_cancelled_did_not_come_too_late() {
 /// Regression: seed 487186478. The leader's newest checkpoint was older than the damage. The leader
 /// sent the same snapshot without end, and the learner wrote each copy to its flash.
 #[test]
-fn a_learner_that_needs_what_is_damaged_in_the_log_gets_one_snapshot_that_holds_it() {
+fn learner_needing_damaged_log_entries_gets_exactly_one_snapshot() {
     let mut boxes = Boxes::born(3, small_limits());
     let (leader, away) = (boxes.leader(), boxes.learners()[0]);
     write_much(&mut boxes, leader, 100);
@@ -159,7 +159,7 @@ fn a_learner_that_needs_what_is_damaged_in_the_log_gets_one_snapshot_that_holds_
 /// Opening a base does not read all of it, so a fetch finds the damage. Alone, a server could only
 /// refuse the request, or stop again and again before an entry that needs the damaged record.
 #[test]
-fn a_server_that_finds_its_base_damaged_while_it_runs_shows_nothing_more_of_it_and_gets_a_snapshot() {
+fn server_that_finds_base_damage_stops_serving_and_gets_a_snapshot() {
     for is_leader in [false, true] {
         let mut boxes = Boxes::born(3, small_limits());
         let victim = if is_leader { boxes.leader() } else { boxes.learners()[0] };
@@ -194,7 +194,7 @@ fn a_server_that_finds_its_base_damaged_while_it_runs_shows_nothing_more_of_it_a
 }
 
 #[test]
-fn entries_that_continue_another_history_are_not_written() {
+fn learner_rejects_entries_of_another_history_and_gets_a_snapshot() {
     let mut boxes = Boxes::born(3, Limits::default());
     let (leader, learner) = (boxes.leader(), boxes.learners()[0]);
     write_much(&mut boxes, leader, 3);
@@ -222,7 +222,7 @@ fn entries_that_continue_another_history_are_not_written() {
 }
 
 #[test]
-fn a_server_whose_history_differs_does_not_count_after_a_restart_either() {
+fn server_with_a_divergent_history_has_no_vote_after_a_restart() {
     let mut boxes = Boxes::born(3, Limits::default());
     let (leader, learner) = (boxes.leader(), boxes.learners()[0]);
     write_much(&mut boxes, leader, 3);
@@ -255,7 +255,7 @@ fn a_server_whose_history_differs_does_not_count_after_a_restart_either() {
 /// An ensemble is born once. When all logs are lost, the servers serve nothing and remove nothing,
 /// because the remaining files may be wanted.
 #[test]
-fn servers_whose_logs_are_all_lost_give_birth_to_nothing() {
+fn servers_that_all_lost_their_logs_form_no_new_ensemble() {
     let mut boxes = Boxes::born(3, small_limits());
     let leader = boxes.leader();
     write_much(&mut boxes, leader, 100);
@@ -292,7 +292,7 @@ fn servers_whose_logs_are_all_lost_give_birth_to_nothing() {
 }
 
 #[test]
-fn states_that_differ_raise_an_alarm_and_nothing_else() {
+fn different_state_digests_raise_an_alarm_and_do_not_stop_writes() {
     let mut boxes = Boxes::born(3, Limits::default());
     let (leader, learner) = (boxes.leader(), boxes.learners()[0]);
     write_much(&mut boxes, leader, 1100);
@@ -366,7 +366,7 @@ fn a_server_counts_commits_of_earlier_epochs_that_it_has_not_applied() {
 
 /// A server of an earlier release left an epoch without a membership.
 #[test]
-fn a_directory_from_before_memberships_is_born_when_it_is_started_next() {
+fn directory_without_a_membership_is_born_on_the_next_start() {
     let mut boxes = Boxes::new(1, Limits::default());
     let disk = boxes.disk(1).clone();
     let mut store = Store::open(Arc::new(disk), Strategy::Recycle, &boxes.limits, 77).unwrap();
@@ -403,7 +403,7 @@ fn a_directory_from_before_memberships_is_born_when_it_is_started_next() {
 /// The small server's log can never hold the entry, however often it starts. The server keeps
 /// running and names the reason when it refuses the leader's link.
 #[test]
-fn an_entry_that_one_servers_log_cannot_hold_keeps_that_one_out_and_stops_nobody() {
+fn entry_too_large_for_one_servers_log_excludes_only_that_server() {
     let large = Limits { log_segment_bytes: 32 << 10, ..small_limits() };
     let mut boxes = Boxes::born(3, large);
     let (leader, small) = (boxes.leader(), boxes.learners()[0]);

@@ -27,7 +27,7 @@ fn holds_at(members: &mut Members, home: u8, watch_at: u8) -> (Client, Client) {
 }
 
 #[test]
-fn when_a_learners_process_is_another_one_its_former_sessions_end_at_once() {
+fn restart_of_a_learner_ends_its_in_process_sessions_at_once() {
     let mut members = Members::born(3);
     let (leader, home) = (members.leader(), members.learners()[0]);
     let (_, waiter) = holds_at(&mut members, home, leader);
@@ -46,7 +46,7 @@ fn when_a_learners_process_is_another_one_its_former_sessions_end_at_once() {
 }
 
 #[test]
-fn when_the_leaders_process_is_another_one_its_former_sessions_end_at_once_too() {
+fn restart_of_the_leader_ends_its_in_process_sessions_at_once() {
     let mut members = Members::born(3);
     let (home, other) = (members.leader(), members.learners()[0]);
     let (_, waiter) = holds_at(&mut members, home, other);
@@ -62,7 +62,7 @@ fn when_the_leaders_process_is_another_one_its_former_sessions_end_at_once_too()
 /// Regression: seed 53 under faults. All servers lost power. The learner learned of the commit,
 /// applied it, and listed its sessions before the leader had applied as much.
 #[test]
-fn a_leader_that_has_not_applied_them_yet_when_it_hears_of_the_other_process_ends_them_all_the_same() {
+fn leader_not_yet_serving_ends_sessions_of_a_restarted_server() {
     let mut members = Members::born(3);
     let home = 1;
     let other = members.client(2, TIMEOUT_MS);
@@ -87,7 +87,7 @@ fn a_leader_that_has_not_applied_them_yet_when_it_hears_of_the_other_process_end
 /// Regression: seed 9101887. The leader's disk was slow. It had not applied the session's beginning
 /// when the server's new process listed its sessions.
 #[test]
-fn a_leader_that_serves_and_has_not_applied_their_beginning_ends_them_too() {
+fn slow_leader_ends_a_restarted_servers_unapplied_sessions() {
     let mut members = Members::born(3);
     let (leader, home) = (members.leader(), members.learners()[0]);
     members.hanging.insert(leader);
@@ -108,7 +108,7 @@ fn a_leader_that_serves_and_has_not_applied_their_beginning_ends_them_too() {
 /// Regression: a new process lists its sessions once. The list arrived while the leader could
 /// propose nothing.
 #[test]
-fn a_leader_that_was_handing_over_when_it_heard_of_the_other_process_ends_them_when_it_goes_on() {
+fn leader_resuming_after_a_hand_over_ends_a_restarted_servers_sessions() {
     let mut members = Members::born(3);
     let (leader, home, target) = (members.leader(), members.learners()[0], members.learners()[1]);
     let (_, waiter) = holds_at(&mut members, home, leader);
@@ -128,7 +128,7 @@ fn a_leader_that_was_handing_over_when_it_heard_of_the_other_process_ends_them_w
 }
 
 #[test]
-fn a_server_alone_ends_them_when_it_starts_again() {
+fn restarted_single_server_ends_its_in_process_sessions() {
     let mut members = Members::born(1);
     holds_at(&mut members, 1, 1);
     let outside = members.client(1, TIMEOUT_MS);
@@ -145,7 +145,7 @@ fn a_server_alone_ends_them_when_it_starts_again() {
 }
 
 #[test]
-fn a_process_that_only_lost_its_links_keeps_its_sessions_connected_or_not() {
+fn in_process_sessions_survive_when_their_server_only_loses_links() {
     let mut members = Members::born(3);
     let (leader, home) = (members.leader(), members.learners()[0]);
     let (holder, waiter) = holds_at(&mut members, home, leader);

@@ -28,7 +28,7 @@ fn forwards(members: &Members, from: u8) -> usize {
 }
 
 #[test]
-fn what_a_learners_client_writes_is_applied_everywhere_and_answered_where_it_was_asked() {
+fn write_at_a_learner_is_answered_there_and_applied_everywhere() {
     let mut members = Members::born(3);
     for server in members.learners() {
         let client = members.client(server, TIMEOUT_MS);
@@ -41,7 +41,7 @@ fn what_a_learners_client_writes_is_applied_everywhere_and_answered_where_it_was
 }
 
 #[test]
-fn the_body_is_the_origins_and_the_times_are_the_leaders() {
+fn forwarded_entry_keeps_its_body_and_names_its_origin_only_there() {
     let mut members = Members::born(3);
     let server = members.learners()[0];
     let client = members.client(server, TIMEOUT_MS);
@@ -66,7 +66,7 @@ fn the_body_is_the_origins_and_the_times_are_the_leaders() {
 }
 
 #[test]
-fn a_session_that_does_not_wait_is_answered_in_order_and_each_read_sees_the_writes_before_it() {
+fn pipelined_reads_at_a_learner_see_the_writes_before_them() {
     let mut members = Members::born(3);
     let server = members.learners()[0];
     let client = members.client(server, TIMEOUT_MS);
@@ -83,7 +83,7 @@ fn a_session_that_does_not_wait_is_answered_in_order_and_each_read_sees_the_writ
 
 /// One at a time, each write would cost an append at three servers and a message to each of two.
 #[test]
-fn what_is_forwarded_in_one_turn_is_one_append_and_one_message_to_each_learner() {
+fn writes_forwarded_in_one_turn_share_one_append_and_one_message() {
     let mut members = Members::born(3);
     let (leader, learners) = (members.leader(), members.learners());
     let client = members.client(learners[0], TIMEOUT_MS);
@@ -109,7 +109,7 @@ fn what_is_forwarded_in_one_turn_is_one_append_and_one_message_to_each_learner()
 }
 
 #[test]
-fn a_learner_that_forwards_more_bytes_than_one_may_is_dropped() {
+fn leader_drops_a_learner_that_forwards_too_many_bytes() {
     let mut members = Members::born(3);
     let (leader, server) = (members.leader(), members.learners()[0]);
     let client = members.client(server, TIMEOUT_MS);
@@ -139,7 +139,7 @@ fn a_learner_that_forwards_more_bytes_than_one_may_is_dropped() {
 }
 
 #[test]
-fn so_many_entries_wait_for_a_leader_and_no_more() {
+fn learner_has_at_most_1024_forwards_in_flight() {
     let mut members = Members::born(3);
     let (leader, server) = (members.leader(), members.learners()[0]);
     let clients: Vec<_> = (0..3).map(|_| members.client(server, TIMEOUT_MS)).collect();
@@ -165,7 +165,7 @@ fn so_many_entries_wait_for_a_leader_and_no_more() {
 /// The leader has no room for writes, so all forwards of its learner wait there. It drops the link
 /// of a learner that sends more than may wait.
 #[test]
-fn ends_of_sessions_keep_within_what_may_wait_at_the_leader() {
+fn forwarded_session_ends_stay_within_the_leaders_queue_bound() {
     let limits = Limits { outstanding_bytes_max: 300, ..Limits::default() };
     let mut members = Members::born_with(3, Settings::default(), limits);
     let (leader, server) = (members.leader(), members.learners()[0]);
@@ -195,13 +195,13 @@ fn ends_of_sessions_keep_within_what_may_wait_at_the_leader() {
 #[cfg(feature = "mutations")]
 #[test]
 #[should_panic(expected = "the leader dropped the link")]
-fn ends_that_are_forwarded_however_much_waits_are_found() {
+fn ends_unbounded_mutation_makes_the_leader_drop_the_link() {
     zoolet_zab::mutation::set(Some(zoolet_zab::Mutation::EndsUnbounded));
-    ends_of_sessions_keep_within_what_may_wait_at_the_leader();
+    forwarded_session_ends_stay_within_the_leaders_queue_bound();
 }
 
 #[test]
-fn what_the_leader_has_no_room_for_waits_there_and_in_order() {
+fn forwards_beyond_the_leaders_outstanding_bytes_wait_in_order() {
     let limits = Limits { outstanding_bytes_max: 300, ..Limits::default() };
     let mut members = Members::born_with(3, Settings::default(), limits);
     let (leader, server) = (members.leader(), members.learners()[0]);
@@ -218,7 +218,7 @@ fn what_the_leader_has_no_room_for_waits_there_and_in_order() {
 }
 
 #[test]
-fn what_the_leader_refuses_is_answered_in_its_turn() {
+fn refused_forward_is_answered_in_request_order() {
     let mut members = Members::born(3);
     let (leader, server) = (members.leader(), members.learners()[0]);
     let client = members.client(server, TIMEOUT_MS);
@@ -245,7 +245,7 @@ fn what_the_leader_refuses_is_answered_in_its_turn() {
 /// Each request has its own outcome, and a refusal is an outcome. So a write behind a refused one
 /// takes effect whether or not the client stays to hear the refusal.
 #[test]
-fn what_stands_behind_a_refused_write_takes_effect_although_its_client_has_left() {
+fn write_behind_a_refused_one_takes_effect_after_a_disconnect() {
     let mut members = Members::born(3);
     let (leader, server) = (members.leader(), members.learners()[0]);
     let client = members.client(server, TIMEOUT_MS);
@@ -268,7 +268,7 @@ fn what_stands_behind_a_refused_write_takes_effect_although_its_client_has_left(
 }
 
 #[test]
-fn what_has_an_unknown_outcome_when_the_leader_is_lost_is_never_answered_and_never_sent_again() {
+fn forward_in_flight_at_leader_loss_is_neither_answered_nor_resent() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let server = servers[0];
@@ -289,7 +289,7 @@ fn what_has_an_unknown_outcome_when_the_leader_is_lost_is_never_answered_and_nev
 }
 
 #[test]
-fn a_write_that_survives_its_leader_takes_effect_once_and_is_not_answered() {
+fn write_that_survives_its_leader_takes_effect_once_unanswered() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let server = servers[0];
@@ -311,7 +311,7 @@ fn a_write_that_survives_its_leader_takes_effect_once_and_is_not_answered() {
 }
 
 #[test]
-fn sessions_begin_and_end_at_a_learner_and_their_ids_are_zxids() {
+fn session_at_a_learner_has_a_zxid_id_and_ends_everywhere() {
     let mut members = Members::born(3);
     let server = members.learners()[0];
     let client = members.client(server, TIMEOUT_MS);

@@ -10,7 +10,7 @@ fn sync() -> Request {
 }
 
 #[test]
-fn who_waits_for_a_write_a_sync_or_a_session_is_cut_off_and_nobody_else() {
+fn leader_loss_closes_only_connections_that_wait_for_the_leader() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let server = servers[0];
@@ -33,7 +33,7 @@ fn who_waits_for_a_write_a_sync_or_a_session_is_cut_off_and_nobody_else() {
 }
 
 #[test]
-fn connections_are_kept_for_two_seconds_or_a_third_of_their_timeout_while_nobody_leads() {
+fn leaderless_server_keeps_connections_2_s_or_a_third_of_timeout() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let server = servers[0];
@@ -59,7 +59,7 @@ fn connections_are_kept_for_two_seconds_or_a_third_of_their_timeout_while_nobody
 }
 
 #[test]
-fn a_leader_in_time_takes_what_waited_for_one() {
+fn new_leader_within_2_s_handles_the_waiting_requests() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let clients: Vec<_> = servers.iter().map(|&server| members.client(server, 30_000)).collect();
@@ -81,7 +81,7 @@ fn a_leader_in_time_takes_what_waited_for_one() {
 }
 
 #[test]
-fn a_sync_at_a_learner_sees_what_was_committed_before_it() {
+fn sync_at_a_learner_waits_for_earlier_commits() {
     let mut members = Members::born(3);
     let (leader, server) = (members.leader(), members.learners()[0]);
     let (writer, reader) = (members.client(leader, 30_000), members.client(server, 30_000));
@@ -100,7 +100,7 @@ fn a_sync_at_a_learner_sees_what_was_committed_before_it() {
 
 /// zab.md G1: without a quorum, the leader still believes that it leads.
 #[test]
-fn a_leader_that_no_quorum_hears_answers_no_sync() {
+fn leader_cut_from_its_quorum_answers_no_sync() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let reader = members.client(leader, 30_000);
@@ -114,7 +114,7 @@ fn a_leader_that_no_quorum_hears_answers_no_sync() {
 }
 
 #[test]
-fn a_learner_that_does_not_hear_its_leader_serves_nobody_after_a_while() {
+fn learner_cut_from_its_leader_closes_its_connections_after_3_s() {
     let mut members = Members::born(3);
     let (leader, server) = (members.leader(), members.learners()[0]);
     let reader = members.client(server, 30_000);
@@ -134,7 +134,7 @@ fn a_learner_that_does_not_hear_its_leader_serves_nobody_after_a_while() {
 }
 
 #[test]
-fn a_learner_that_was_paused_asks_its_leader_before_it_answers_anybody() {
+fn paused_learner_never_answers_from_its_state_before_the_pause() {
     let mut members = Members::born(3);
     let (leader, server) = (members.leader(), members.learners()[0]);
     let (writer, reader) = (members.client(leader, 30_000), members.client(server, 30_000));

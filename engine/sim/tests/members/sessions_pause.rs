@@ -63,7 +63,7 @@ fn pause(members: &mut Members, server: u8, ms: u64) {
 /// The write's entry returned after the pause and waited for the read. The read waited for the end
 /// of the pause, and the pause for the entry to be applied.
 #[test]
-fn a_learner_that_was_paused_over_a_set_a_get_and_a_set_applies_on() {
+fn learner_paused_over_a_pipelined_set_get_set_keeps_applying() {
     let (mut members, learner, daemon, other) = with_two_clients_of_a_learner();
     members.send(&daemon, 1, write("/a", 11));
     members.send(&daemon, 2, get("/a"));
@@ -81,7 +81,7 @@ fn a_learner_that_was_paused_over_a_set_a_get_and_a_set_applies_on() {
 
 /// The same with a refusal, which is answered in its turn.
 #[test]
-fn a_learner_that_was_paused_over_a_refused_write_and_another_one_applies_on() {
+fn learner_paused_over_a_refused_write_and_a_delete_keeps_applying() {
     let (mut members, learner, daemon, other) = with_two_clients_of_a_learner();
     let leader = members.leader();
     members.handle(leader, Event::LogStalled { is_read_only: false });
@@ -102,7 +102,7 @@ fn a_learner_that_was_paused_over_a_refused_write_and_another_one_applies_on() {
 /// The learner first reads its clients' sockets. Clients sent requests during the pause, and other
 /// servers' clients wrote.
 #[test]
-fn what_a_learner_is_asked_after_a_pause_waits_for_its_leader() {
+fn requests_to_a_learner_after_a_pause_wait_for_its_leader() {
     let (mut members, learner, daemon, other) = with_two_clients_of_a_learner();
     let writer = members.client(members.leader(), TIMEOUT_MS);
     members.paused.insert(learner);
@@ -125,7 +125,7 @@ fn what_a_learner_is_asked_after_a_pause_waits_for_its_leader() {
 /// Regression: the leader was heard again before any deadline was due, and the held-back request
 /// was forgotten.
 #[test]
-fn a_request_that_comes_while_the_leader_is_silent_for_too_long_is_answered_when_it_is_heard_in_time() {
+fn request_held_during_leader_silence_is_answered_when_it_ends() {
     let (mut members, learner, daemon, other) = with_two_clients_of_a_learner();
     let leader = members.leader();
     let writer = members.client(leader, TIMEOUT_MS);
@@ -147,7 +147,7 @@ fn a_request_that_comes_while_the_leader_is_silent_for_too_long_is_answered_when
 /// Without a leader, clients are served for two seconds. The server's own clock says that they are
 /// over.
 #[test]
-fn a_server_without_a_leader_that_was_paused_answers_nobody() {
+fn leaderless_server_closes_its_connections_after_a_pause() {
     let (mut members, learner, daemon, other) = with_two_clients_of_a_learner();
     let leader = members.leader();
     let third = members.ids().find(|&id| id != leader && id != learner).unwrap();
@@ -169,7 +169,7 @@ fn a_server_without_a_leader_that_was_paused_answers_nobody() {
 
 /// The others have elected a new leader. The deposed one hears its clients before its peers.
 #[test]
-fn a_leader_that_was_paused_and_deposed_shows_nobody_what_it_knew() {
+fn deposed_leader_after_a_pause_answers_no_read() {
     let mut members = Members::born(3);
     let (deposed, servers) = (members.leader(), members.learners());
     let (daemon, other) = (members.client_in_process(deposed, 60_000), members.client(deposed, 60_000));
@@ -193,7 +193,7 @@ fn a_leader_that_was_paused_and_deposed_shows_nobody_what_it_knew() {
 
 /// All servers paused together, as when the machine that runs them is suspended.
 #[test]
-fn a_leader_that_was_paused_and_leads_on_answers_when_a_quorum_has_said_so() {
+fn leader_after_a_pause_answers_once_a_quorum_confirms_it() {
     let mut members = Members::born(3);
     let leader = members.leader();
     let (daemon, other) = (members.client_in_process(leader, 60_000), members.client(leader, 60_000));
@@ -216,7 +216,7 @@ fn a_leader_that_was_paused_and_leads_on_answers_when_a_quorum_has_said_so() {
 
 /// No other server has to confirm it.
 #[test]
-fn a_leader_that_is_a_quorum_by_itself_answers_at_once_after_a_pause() {
+fn leader_as_the_only_voter_answers_at_once_after_a_pause() {
     for observers in [0, 1] {
         let mut members = Members::born_of_one_voter(observers);
         let client = members.client(members.leader(), 60_000);

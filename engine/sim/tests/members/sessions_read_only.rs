@@ -39,7 +39,7 @@ fn become_read_only(members: &mut Members, server: u8) {
 }
 
 #[test]
-fn a_learner_on_a_read_only_disk_reads_while_nothing_is_written_and_then_sends_its_clients_away() {
+fn learner_on_a_read_only_disk_serves_until_the_next_write() {
     let (mut members, learner, here, there) = ensemble(|members| members.learners()[0]);
     become_read_only(&mut members, learner);
     for _ in 0..5 {
@@ -56,7 +56,7 @@ fn a_learner_on_a_read_only_disk_reads_while_nothing_is_written_and_then_sends_i
 /// The log thread reports nothing, because a hanging fdatasync returns no error. A session that
 /// another server shows as `withdrawn` must not be kept alive here.
 #[test]
-fn a_learner_whose_disk_hangs_sends_its_clients_away_once_others_have_written() {
+fn learner_with_a_hanging_disk_drops_clients_once_3_s_stale() {
     let (mut members, learner, here, there) = ensemble(|members| members.learners()[0]);
     members.hanging.insert(learner);
     for _ in 0..5 {
@@ -73,7 +73,7 @@ fn a_learner_whose_disk_hangs_sends_its_clients_away_once_others_have_written() 
 
 /// The learner is slow, but never lags further than allowed.
 #[test]
-fn a_learner_whose_disk_is_slow_keeps_its_clients() {
+fn learner_with_a_slow_disk_keeps_its_clients() {
     let (mut members, learner, here, there) = ensemble(|members| members.learners()[0]);
     for bytes in 2..8 {
         members.hanging.insert(learner);
@@ -87,7 +87,7 @@ fn a_learner_whose_disk_is_slow_keeps_its_clients() {
 }
 
 #[test]
-fn what_a_learner_shows_is_not_too_old_at_once_when_its_disk_takes_nothing() {
+fn learner_briefly_on_a_read_only_disk_keeps_its_clients() {
     let (mut members, learner, here, there) = ensemble(|members| members.learners()[0]);
     become_read_only(&mut members, learner);
     members.ask(&there, Request::Write(set("/a", 2))).unwrap();
@@ -101,7 +101,7 @@ fn what_a_learner_shows_is_not_too_old_at_once_when_its_disk_takes_nothing() {
 }
 
 #[test]
-fn a_leader_on_a_read_only_disk_lets_another_lead_and_comes_back_when_it_may_write() {
+fn leader_on_a_read_only_disk_steps_down_and_later_rejoins() {
     let (mut members, leader, here, there) = ensemble(Members::leader);
     members.hanging.insert(leader);
     members.send(&here, 1, Request::Write(set("/a", 3)));
@@ -129,7 +129,7 @@ fn a_leader_on_a_read_only_disk_lets_another_lead_and_comes_back_when_it_may_wri
 
 /// A checkpoint may be the first to find the disk read-only, while no append is in flight.
 #[test]
-fn a_leader_that_owes_its_log_nothing_lets_another_lead_when_its_disk_is_read_only() {
+fn idle_leader_on_a_read_only_disk_steps_down() {
     let (mut members, leader, _, _) = ensemble(Members::leader);
     members.advance(LONG_MS);
     become_read_only(&mut members, leader);

@@ -31,7 +31,7 @@ fn is_over(members: &mut Members, client: &Client) -> bool {
 }
 
 #[test]
-fn a_session_goes_on_at_any_other_server() {
+fn session_continues_at_any_server() {
     let mut members = Members::born(3);
     for from in members.ids() {
         for to in members.ids() {
@@ -48,7 +48,7 @@ fn a_session_goes_on_at_any_other_server() {
 }
 
 #[test]
-fn the_connection_that_it_left_is_closed_wherever_that_is() {
+fn old_connection_of_a_moved_session_is_closed_at_any_server() {
     let mut members = Members::born(3);
     for from in members.ids() {
         for to in members.ids() {
@@ -63,7 +63,7 @@ fn the_connection_that_it_left_is_closed_wherever_that_is() {
 }
 
 #[test]
-fn what_the_old_connection_sends_late_is_not_done() {
+fn late_write_on_a_moved_sessions_old_connection_is_dropped() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let old = members.client(servers[0], TIMEOUT_MS);
@@ -83,7 +83,7 @@ fn what_the_old_connection_sends_late_is_not_done() {
 /// Regression: seed 277 without faults. The session had moved to the leader and left it again. The
 /// leader knew no connection of it and trusted the old one.
 #[test]
-fn what_the_old_connection_sends_late_is_not_done_after_the_new_one_has_ended_either() {
+fn late_write_is_dropped_after_the_sessions_newer_connection_ended() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let old = members.client(servers[0], TIMEOUT_MS);
@@ -105,7 +105,7 @@ fn what_the_old_connection_sends_late_is_not_done_after_the_new_one_has_ended_ei
 }
 
 #[test]
-fn who_comes_back_sees_what_it_did_before_and_nothing_of_that_comes_later() {
+fn returning_session_reads_wait_for_its_earlier_write() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let old = members.client(servers[0], TIMEOUT_MS);
@@ -156,7 +156,7 @@ fn comes_back_before_its_leader_knows_it(members: &mut Members, asks_for: Reques
 /// Regression: seed 143 without faults. When the leader applied a session's beginning, it forgot
 /// the session's earlier requests.
 #[test]
-fn what_a_session_did_before_its_leader_knew_it_is_seen_when_it_comes_back() {
+fn returning_session_sees_writes_from_before_its_leader_knew_it() {
     let mut members = Members::born(3);
     let other = members.client(members.leader(), TIMEOUT_MS);
     members.ask(&other, born("/a")).unwrap();
@@ -172,7 +172,7 @@ fn what_a_session_did_before_its_leader_knew_it_is_seen_when_it_comes_back() {
 }
 
 #[test]
-fn an_end_that_was_asked_for_before_its_leader_knew_the_session_is_waited_for() {
+fn returning_client_waits_for_a_close_sent_before_its_leader_knew_it() {
     let mut members = Members::born(3);
     let new = comes_back_before_its_leader_knows_it(&mut members, Request::CloseSession);
     members.hanging.clear();
@@ -195,7 +195,7 @@ fn on_two_connections(count: u8, from: u8, to: u8) -> (Members, Client, Client) 
 }
 
 #[test]
-fn the_next_leader_believes_the_connection_that_a_session_came_to_last() {
+fn next_leader_keeps_the_newest_connection_of_a_session() {
     // The next leader is one of the two servers, or neither.
     for (count, from, to) in [(3, 1, 2), (3, 2, 1), (5, 1, 2), (5, 2, 1), (5, 4, 1), (5, 1, 4)] {
         let (mut members, old, new) = on_two_connections(count, from, to);
@@ -209,7 +209,7 @@ fn the_next_leader_believes_the_connection_that_a_session_came_to_last() {
 }
 
 #[test]
-fn the_next_leader_hears_of_the_later_connection_last_and_believes_it() {
+fn next_leader_prefers_a_newer_connection_it_learns_of_later() {
     let (mut members, old, new) = on_two_connections(5, 1, 2);
     members.hold(2, 4);
     members.stop(5);
@@ -231,7 +231,7 @@ fn sessions(members: &Members) -> Vec<usize> {
 /// Regression: the next leader granted the session's first timeout. A session of 4 s that had
 /// returned with 40 s ended 4 s after its leader died.
 #[test]
-fn a_timeout_that_changed_counts_under_the_next_leader_too() {
+fn changed_session_timeout_holds_under_the_next_leader() {
     for (first_ms, second_ms) in [(4000, 40_000), (40_000, 4000)] {
         for to_leader in [true, false] {
             let mut members = Members::born(3);
@@ -256,7 +256,7 @@ fn a_timeout_that_changed_counts_under_the_next_leader_too() {
 }
 
 #[test]
-fn a_timeout_that_changed_counts_after_a_restart_of_all_too() {
+fn changed_session_timeout_survives_a_restart_of_all_servers() {
     for count in [1, 3] {
         let mut members = Members::born(count);
         let mut client = members.client(1, 4000);
@@ -275,7 +275,7 @@ fn a_timeout_that_changed_counts_after_a_restart_of_all_too() {
 }
 
 #[test]
-fn only_a_timeout_that_changes_is_written() {
+fn returning_session_writes_an_entry_only_if_its_timeout_changes() {
     for count in [1, 3] {
         let mut members = Members::born(count);
         let mut client = members.client(1, TIMEOUT_MS);
@@ -291,7 +291,7 @@ fn only_a_timeout_that_changes_is_written() {
 }
 
 #[test]
-fn a_client_that_comes_back_while_the_log_takes_nothing_is_told_the_timeout_that_stays() {
+fn client_returning_during_a_log_stall_keeps_its_old_timeout() {
     let mut members = Members::born(1);
     let mut client = members.client(1, TIMEOUT_MS);
     members.handle(1, Event::LogStalled { is_read_only: false });
@@ -305,7 +305,7 @@ fn a_client_that_comes_back_while_the_log_takes_nothing_is_told_the_timeout_that
 
 /// Each change is in flight when the client returns again.
 #[test]
-fn of_timeouts_that_change_quickly_the_last_one_stays() {
+fn last_of_several_quick_timeout_changes_wins() {
     let mut members = Members::born(3);
     let mut client = members.client(1, 4000);
     members.hanging = members.ids().collect();
@@ -326,7 +326,7 @@ fn of_timeouts_that_change_quickly_the_last_one_stays() {
 
 /// The leader attaches the session to its new connection, then applies a write from the old one.
 #[test]
-fn a_client_that_comes_back_to_the_leader_stays_when_its_former_write_is_applied() {
+fn old_write_applied_late_does_not_close_the_new_connection() {
     let mut members = Members::born(3);
     let (leader, server) = (members.leader(), members.learners()[0]);
     let mut client = members.client(server, TIMEOUT_MS);
@@ -345,7 +345,7 @@ fn a_client_that_comes_back_to_the_leader_stays_when_its_former_write_is_applied
 
 /// Requests waiting on the old connection would take effect after the client's later ones.
 #[test]
-fn a_connection_whose_session_writes_elsewhere_is_closed_though_nobody_says_so() {
+fn half_open_connection_closes_once_its_session_writes_elsewhere() {
     for (from, to) in [(1, 2), (2, 1)] {
         let mut members = Members::born(3);
         let leader = members.leader();
@@ -369,7 +369,7 @@ fn a_connection_whose_session_writes_elsewhere_is_closed_though_nobody_says_so()
 
 /// The leader examines the returning clients one after another, each once.
 #[test]
-fn thousands_that_come_back_at_once_are_all_answered() {
+fn thousands_of_clients_returning_at_once_are_all_answered() {
     const CLIENTS: usize = 3000;
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
@@ -384,7 +384,7 @@ fn thousands_that_come_back_at_once_are_all_answered() {
 /// Regression: a quorum of one confirms each question as soon as it is asked. Only the last answer
 /// was handled.
 #[test]
-fn many_that_come_back_at_once_to_the_one_voter_of_an_ensemble_are_all_answered() {
+fn many_clients_returning_at_once_to_a_single_voter_are_answered() {
     const CLIENTS: usize = 100;
     for observers in [0, 1, 2] {
         let mut members = Members::born_of_one_voter(observers);
@@ -397,7 +397,7 @@ fn many_that_come_back_at_once_to_the_one_voter_of_an_ensemble_are_all_answered(
 }
 
 #[test]
-fn a_wrong_secret_ends_nothing() {
+fn wrong_session_secret_does_not_end_the_owners_session() {
     let mut members = Members::born(3);
     for to in members.ids() {
         let owner = members.client(members.leader(), TIMEOUT_MS);
@@ -410,7 +410,7 @@ fn a_wrong_secret_ends_nothing() {
 }
 
 #[test]
-fn who_has_seen_more_than_a_server_finds_another_one() {
+fn server_behind_a_clients_last_zxid_closes_its_connection() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let mut client = members.client(leader, TIMEOUT_MS);
@@ -428,7 +428,7 @@ fn who_has_seen_more_than_a_server_finds_another_one() {
 /// A leader that was deposed without noticing never heard of this session, and must not call it
 /// over.
 #[test]
-fn only_a_leader_that_a_quorum_confirms_says_that_a_session_is_over() {
+fn unconfirmed_deposed_leader_never_reports_a_session_as_expired() {
     let mut members = Members::born(3);
     let (deposed, servers) = (members.leader(), members.learners());
     servers.iter().for_each(|&other| members.cut(deposed, other));
@@ -456,7 +456,7 @@ fn only_a_leader_that_a_quorum_confirms_says_that_a_session_is_over() {
 }
 
 #[test]
-fn an_end_that_is_only_proposed_is_not_told_before_it_is_committed() {
+fn session_end_is_not_reported_before_it_is_committed() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let old = members.client(servers[0], TIMEOUT_MS);
@@ -479,7 +479,7 @@ fn an_end_that_is_only_proposed_is_not_told_before_it_is_committed() {
 }
 
 #[test]
-fn a_server_without_a_leader_says_nothing_of_sessions() {
+fn server_without_a_leader_closes_new_and_returning_connections() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let client = members.client(servers[0], TIMEOUT_MS);
@@ -495,7 +495,7 @@ fn a_server_without_a_leader_says_nothing_of_sessions() {
 }
 
 #[test]
-fn watches_set_again_at_another_server_tell_what_was_missed() {
+fn watches_set_again_at_another_server_report_missed_changes() {
     let mut members = Members::born(3);
     let servers = members.learners();
     let mut client = members.client(servers[0], TIMEOUT_MS);
@@ -522,7 +522,7 @@ fn watches_set_again_at_another_server_tell_what_was_missed() {
 }
 
 #[test]
-fn a_question_that_comes_late_is_of_no_epoch_that_this_leader_leads() {
+fn touch_of_an_older_epoch_moves_no_session() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let client = members.client(servers[0], TIMEOUT_MS);

@@ -26,7 +26,7 @@ fn keep_alive(members: &mut Members, clients: &[Client], seconds: u32) {
 }
 
 #[test]
-fn a_session_that_only_reads_at_a_learner_lives() {
+fn session_that_only_reads_does_not_expire() {
     let mut members = Members::born(3);
     let clients: Vec<_> = members.ids().map(|server| members.client(server, TIMEOUT_MS)).collect();
     for _ in 0..20 {
@@ -41,7 +41,7 @@ fn a_session_that_only_reads_at_a_learner_lives() {
 
 /// The learner had not reported the ping to the leader when the connection ended.
 #[test]
-fn a_session_whose_connection_ends_just_after_a_ping_lives_for_its_whole_timeout_from_then() {
+fn session_lives_a_full_timeout_from_a_ping_just_before_disconnect() {
     let mut members = Members::born(3);
     let learner = members.learners()[0];
     let client = members.client(learner, TIMEOUT_MS);
@@ -59,7 +59,7 @@ const PING: i32 = -2;
 
 /// The learner dies before it would have reported the sign of life by itself.
 #[test]
-fn a_sync_that_stands_for_a_ping_is_answered_when_the_leader_has_heard_of_its_owner() {
+fn sync_ping_is_answered_only_after_the_leader_counted_it() {
     let mut members = Members::born(3);
     let learner = members.learners()[0];
     let client = members.client(learner, TIMEOUT_MS);
@@ -77,7 +77,7 @@ fn a_sync_that_stands_for_a_ping_is_answered_when_the_leader_has_heard_of_its_ow
 
 /// The session's end is proposed but not committed when the sync arrives.
 #[test]
-fn a_sync_that_stands_for_a_ping_is_not_answered_when_its_session_is_about_to_end() {
+fn sync_ping_of_an_ending_session_is_not_answered() {
     let mut members = Members::born(3);
     for server in members.ids() {
         let client = members.client(server, TIMEOUT_MS);
@@ -96,7 +96,7 @@ fn a_sync_that_stands_for_a_ping_is_not_answered_when_its_session_is_about_to_en
 }
 
 #[test]
-fn a_silent_session_ends_everywhere_with_all_it_owned_and_not_early() {
+fn silent_session_expires_everywhere_at_its_timeout_not_earlier() {
     let mut members = Members::born(3);
     for server in members.ids() {
         let client = members.client(server, TIMEOUT_MS);
@@ -115,7 +115,7 @@ fn a_silent_session_ends_everywhere_with_all_it_owned_and_not_early() {
 }
 
 #[test]
-fn who_waits_for_an_answer_is_not_silent() {
+fn client_waiting_for_a_reply_does_not_expire() {
     let mut members = Members::born(3);
     for server in members.ids() {
         let client = members.client(server, TIMEOUT_MS);
@@ -132,7 +132,7 @@ fn who_waits_for_an_answer_is_not_silent() {
 }
 
 #[test]
-fn a_new_leader_gives_everybody_a_whole_timeout() {
+fn new_leader_grants_each_session_a_full_timeout() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let silent = members.client(servers[0], TIMEOUT_MS);
@@ -151,7 +151,7 @@ fn a_new_leader_gives_everybody_a_whole_timeout() {
 
 /// zab.md C3: all clients kept touching their sessions, and only this server did not hear them.
 #[test]
-fn a_leader_that_was_paused_ends_nobodys_session() {
+fn paused_leader_expires_no_session() {
     for pause_ms in [1_000, 3_000, 60_000] {
         let mut members = Members::born(3);
         let (leader, servers) = (members.leader(), members.learners());
@@ -173,7 +173,7 @@ fn a_leader_that_was_paused_ends_nobodys_session() {
 /// The leader does not know yet that the others follow a new one. Its clients' sessions live on
 /// there.
 #[test]
-fn a_leader_that_no_quorum_hears_ends_nobodys_session() {
+fn leader_cut_from_its_quorum_expires_no_session() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let silent = members.client(leader, TIMEOUT_MS);
@@ -193,7 +193,7 @@ fn a_leader_that_no_quorum_hears_ends_nobodys_session() {
 }
 
 #[test]
-fn a_learner_tells_of_signs_of_life_together_and_says_nothing_when_there_are_none() {
+fn learner_batches_touches_into_one_message_to_the_leader() {
     let mut members = Members::born(3);
     let (leader, server) = (members.leader(), members.learners()[0]);
     let clients: Vec<_> = (0..10).map(|_| members.client(server, TIMEOUT_MS)).collect();
@@ -215,7 +215,7 @@ fn a_learner_tells_of_signs_of_life_together_and_says_nothing_when_there_are_non
 }
 
 #[test]
-fn a_new_leader_learns_whose_sessions_a_learner_has() {
+fn new_leader_learns_which_sessions_its_learners_hold() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let old = members.client(servers[0], 30_000);
@@ -234,7 +234,7 @@ fn a_new_leader_learns_whose_sessions_a_learner_has() {
 /// Regression: the learner counted its state as newer by the length of its pause. So it showed
 /// state older than allowed.
 #[test]
-fn a_learner_that_was_paused_shows_nothing_that_is_too_old() {
+fn paused_learner_does_not_answer_reads_from_stale_state() {
     let mut members = Members::born(3);
     let (leader, server) = (members.leader(), members.learners()[0]);
     let (reader, writer) = (members.client(server, TIMEOUT_MS), members.client(leader, TIMEOUT_MS));
@@ -263,7 +263,7 @@ fn pings(members: &mut Members, learner: u8) -> usize {
 /// Each write is durable and applied long before the next heartbeat is due. So no write is in
 /// flight at that moment.
 #[test]
-fn heartbeats_are_frequent_from_the_first_of_a_few_light_writes() {
+fn heartbeats_speed_up_from_the_first_light_write() {
     let mut members = Members::born(3);
     let (leader, learner) = (members.leader(), members.learners()[0]);
     let client = members.client(leader, 9000);
@@ -286,7 +286,7 @@ fn heartbeats_are_frequent_from_the_first_of_a_few_light_writes() {
 }
 
 #[test]
-fn heartbeats_are_frequent_from_the_beginning_of_a_short_session() {
+fn heartbeats_are_frequent_while_a_short_session_exists() {
     let settings = Settings { session_timeout_min_ms: 500, ..Settings::default() };
     let mut members = Members::born_with(3, settings, Limits::default());
     let learner = members.learners()[0];
@@ -333,7 +333,7 @@ fn until_idle_is_announced(members: &mut Members, timing: Timing) -> u8 {
 /// Regression: on a bad link, both followers of three lost the only heartbeat that announced the
 /// idle interval. They suspected their leader before its next one.
 #[test]
-fn the_idle_interval_is_announced_three_times_at_the_busy_pace() {
+fn idle_heartbeat_interval_is_announced_three_times_at_the_busy_pace() {
     let timing = Timing::default();
     let mut members = Members::born(3);
     let learner = until_idle_is_announced(&mut members, timing);
@@ -352,7 +352,7 @@ fn the_idle_interval_is_announced_three_times_at_the_busy_pace() {
 }
 
 #[test]
-fn a_learner_that_joins_an_idle_leader_is_told_the_interval_more_than_once() {
+fn learner_joining_an_idle_leader_hears_the_interval_three_times() {
     let timing = Timing::default();
     let mut members = Members::born(3);
     let learner = members.learners()[0];
@@ -384,7 +384,7 @@ fn patience_ms(members: &mut Members, learner: u8) -> u32 {
 /// A heartbeat earlier than announced says nothing about the link. A learner that counted it as
 /// jitter would suspect a dead leader later.
 #[test]
-fn early_announcements_do_not_delay_the_suspicion_of_a_leader_that_died() {
+fn early_idle_announcements_do_not_delay_suspecting_a_dead_leader() {
     let timing = Timing::default();
     let mut members = Members::born(3);
     let learner = until_idle_is_announced(&mut members, timing);
@@ -400,7 +400,7 @@ fn early_announcements_do_not_delay_the_suspicion_of_a_leader_that_died() {
 
 /// Nor do early heartbeats prove that the link is good.
 #[test]
-fn early_heartbeats_do_not_make_a_learner_forget_that_its_link_is_uneven() {
+fn early_heartbeats_do_not_erase_the_learners_estimate_of_jitter() {
     let timing = Timing::default();
     let mut members = Members::born(3);
     let (leader, learner) = (members.leader(), members.learners()[0]);

@@ -16,7 +16,7 @@ use zoolet_model::{CreateKind, ErrorCode, SessionId, SessionSecret, Zxid};
 use zoolet_sim::{entries::Entries, replica::Replica};
 
 #[test]
-fn apply_is_total_and_does_not_depend_on_what_is_in_memory() {
+fn apply_gives_one_outcome_whether_records_are_in_memory_or_fetched() {
     let mut reached: BTreeMap<&'static str, u32> = BTreeMap::new();
     for seed in 0..40 {
         let mut entries = Entries::new(seed);
@@ -67,7 +67,7 @@ fn name(outcome: &Outcome) -> &'static str {
 
 /// No test can create two billion children, so this one sets the count.
 #[test]
-fn sequence_numbers_stick_at_the_largest() {
+fn sequence_numbers_stop_at_i32_max() {
     let mut state = Replica::new(false);
     let root = key::znode("/").unwrap();
     let grown = Znode { creates: i32::MAX - 1, ..Znode::decode(&state.records[&root]).unwrap() }.encode();

@@ -74,7 +74,7 @@ fn history(seed: u64) -> World {
 }
 
 #[test]
-fn the_same_entries_give_the_same_state_whatever_memory_and_disk() {
+fn equal_entries_give_equal_state_with_any_memory_and_disk() {
     for seed in 0..12 {
         let world = history(seed);
         let entries: Vec<Entry> = world.entries().to_vec();
@@ -92,7 +92,7 @@ fn the_same_entries_give_the_same_state_whatever_memory_and_disk() {
 }
 
 #[test]
-fn no_bytes_in_the_log_stop_a_server_and_all_servers_make_the_same_of_them() {
+fn arbitrary_log_entries_stop_no_server_and_give_equal_states() {
     for seed in 0..60 {
         let mut made = Entries::new(seed);
         let entries: Vec<Entry> = (0..400)
@@ -118,7 +118,7 @@ fn no_bytes_in_the_log_stop_a_server_and_all_servers_make_the_same_of_them() {
 }
 
 #[test]
-fn a_server_that_crashes_while_it_recovers_ends_in_the_same_state() {
+fn crashes_during_recovery_do_not_change_the_final_state() {
     for seed in 0..12 {
         let world = history(seed);
         let entries: Vec<Entry> = world.entries().to_vec();
@@ -144,7 +144,7 @@ fn a_server_that_crashes_while_it_recovers_ends_in_the_same_state() {
 /// Applying the log may take longer than a session's timeout. No client could reach the server
 /// meanwhile, so no silence counts. The deadlines that pass must not keep the machine busy.
 #[test]
-fn a_recovery_longer_than_every_timeout_expires_nobody() {
+fn recovery_longer_than_every_session_timeout_expires_no_session() {
     let world = history(3);
     let entries: Vec<Entry> = world.entries().to_vec();
     let slow = Conditions {

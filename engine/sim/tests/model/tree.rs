@@ -646,7 +646,7 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn the_machine_sends_what_the_reference_sends() {
+fn machine_sends_the_same_messages_as_the_reference() {
     let seeds = match setting("MODEL_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..setting("MODEL_SEEDS").unwrap_or(90),

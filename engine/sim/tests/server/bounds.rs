@@ -16,7 +16,7 @@ fn connected() -> Machine {
 }
 
 #[test]
-fn a_request_that_expands_beyond_what_the_log_takes_is_refused_and_the_server_goes_on() {
+fn multi_that_expands_beyond_the_entry_limit_is_refused() {
     let mut machine = connected();
     for n in 0..60 {
         let auth = Request::Auth { scheme: Some("digest".into()), auth: Some(Bytes::from(format!("user{n}:secret"))) };
@@ -35,7 +35,7 @@ fn a_request_that_expands_beyond_what_the_log_takes_is_refused_and_the_server_go
 }
 
 #[test]
-fn a_connection_collects_no_more_identities_than_its_writes_can_carry() {
+fn connection_holds_at_most_64_identities() {
     let mut machine = connected();
     let mut last = Ok(Reply::Empty);
     for n in 0..100 {
@@ -50,7 +50,7 @@ fn a_connection_collects_no_more_identities_than_its_writes_can_carry() {
 }
 
 #[test]
-fn a_session_with_thousands_of_ephemerals_ends_in_one_entry_with_a_tiny_cache() {
+fn closing_3000_ephemerals_fetches_each_record_about_once() {
     let mut machine = connected();
     for n in 0..3000 {
         let ephemeral = create(format!("/e{n}"), 0, CreateKind::Ephemeral);
@@ -64,7 +64,7 @@ fn a_session_with_thousands_of_ephemerals_ends_in_one_entry_with_a_tiny_cache() 
 }
 
 #[test]
-fn a_server_that_was_paused_expires_nobody_before_a_full_timeout() {
+fn paused_server_expires_no_session_before_a_full_timeout() {
     let mut machine = connected();
     machine.handle(Event::Disconnected { conn: CONN }).unwrap();
     machine.advance(3_600_000).unwrap();
@@ -78,7 +78,7 @@ fn a_server_that_was_paused_expires_nobody_before_a_full_timeout() {
 }
 
 #[test]
-fn a_failed_fetch_answers_its_own_request_and_no_other() {
+fn failed_fetch_fails_only_the_request_that_needs_it() {
     let disk = SimDisk::new(1);
     let mut machine = Machine::connected(&disk, tiny_limits());
     for path in
@@ -107,7 +107,7 @@ fn a_failed_fetch_answers_its_own_request_and_no_other() {
 /// Regression: seed 287 of a standalone server. After a restart the session's ephemerals were not
 /// known, and the base could not tell. The refusal overtook the answer to an earlier write.
 #[test]
-fn a_write_that_a_failed_fetch_refuses_is_answered_after_the_writes_before_it() {
+fn write_refused_by_a_failed_fetch_is_answered_in_order() {
     let disk = SimDisk::new(1);
     let mut machine = Machine::start(&disk, tiny_limits(), NOW).unwrap();
     let session = machine.connect(CONN, ConnectRequest::for_new_session(TIMEOUT_MS));
@@ -136,7 +136,7 @@ fn a_write_that_a_failed_fetch_refuses_is_answered_after_the_writes_before_it() 
 }
 
 #[test]
-fn a_session_owns_no_more_ephemerals_than_one_entry_may_end() {
+fn session_owns_at_most_ephemerals_per_session_max() {
     let disk = SimDisk::new(1);
     let limits = Limits { ephemerals_per_session_max: 100, ..tiny_limits() };
     let mut machine = Machine::start(&disk, limits, NOW).unwrap();
@@ -174,7 +174,7 @@ fn a_session_owns_no_more_ephemerals_than_one_entry_may_end() {
 /// A multi may delete a znode and create it again, or the reverse. The count depends on the znodes
 /// that exist afterwards, and not on the number of operations.
 #[test]
-fn multis_over_one_path_leave_the_count_of_ephemerals_what_it_is() {
+fn multis_that_delete_and_recreate_a_path_keep_the_ephemeral_count() {
     const OTHER: ConnId = ConnId(2);
     let disk = SimDisk::new(1);
     let limits = Limits { ephemerals_per_session_max: 10, ..tiny_limits() };
@@ -209,7 +209,7 @@ fn multis_over_one_path_leave_the_count_of_ephemerals_what_it_is() {
 }
 
 #[test]
-fn a_full_disk_refuses_writes_at_admission_and_takes_them_again_when_there_is_room() {
+fn full_disk_refuses_writes_at_admission_until_there_is_space() {
     let disk = SimDisk::new(1);
     let mut machine = Machine::start(&disk, tiny_limits(), NOW).unwrap();
     machine.connect(CONN, ConnectRequest::for_new_session(40_000));
@@ -241,7 +241,7 @@ fn a_full_disk_refuses_writes_at_admission_and_takes_them_again_when_there_is_ro
 }
 
 #[test]
-fn what_all_clients_together_prove_to_be_is_bounded_and_goes_with_them() {
+fn identities_of_all_clients_are_bounded_and_freed_on_close() {
     let limits = Limits { connections_max: 8, ..tiny_limits() };
     let mut machine = Machine::start(&SimDisk::new(1), limits, NOW).unwrap();
     let prove = |machine: &mut Machine, conn: u64| {

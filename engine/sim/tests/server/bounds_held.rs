@@ -174,7 +174,7 @@ impl Held {
 }
 
 #[test]
-fn entries_that_the_log_has_not_got_are_bounded_and_further_writes_wait_for_them_in_order() {
+fn entries_waiting_for_the_log_are_bounded_and_later_writes_queue() {
     const WRITES: i32 = 20;
     const BYTES: usize = 4 << 10;
     let limits = Limits { outstanding_bytes_max: 64 << 10, ..Limits::default() };
@@ -204,7 +204,7 @@ fn entries_that_the_log_has_not_got_are_bounded_and_further_writes_wait_for_them
 }
 
 #[test]
-fn answers_that_are_put_together_elsewhere_are_bounded_and_further_reads_wait_for_them() {
+fn pending_read_completions_are_bounded_and_later_reads_queue() {
     const READS: i32 = 20;
     const BYTES: usize = 16 << 10;
     let limits = Limits { outbound_bytes_max: 64 << 10, memtable_bytes: 8 << 10, ..Limits::default() };
@@ -268,7 +268,7 @@ fn with_shares() -> Limits {
 }
 
 #[test]
-fn one_address_that_leaves_its_sessions_behind_keeps_no_other_from_beginning_one() {
+fn address_at_its_session_share_does_not_block_other_addresses() {
     let mut held = Held::start(with_shares());
     assert_eq!(held.sessions(100..200, |_| CLIENT), 20);
     assert_eq!(held.closed.len(), 80);
@@ -284,7 +284,7 @@ fn one_address_that_leaves_its_sessions_behind_keeps_no_other_from_beginning_one
 }
 
 #[test]
-fn all_addresses_of_one_ipv6_network_have_one_share_of_sessions() {
+fn addresses_of_one_ipv6_network_share_one_session_quota() {
     let mut held = Held::start(with_shares());
     let address = |network: u16, host: u64| {
         IpAddr::V6(Ipv6Addr::from_bits(0xfd00 << 112 | u128::from(network) << 64 | u128::from(host)))
@@ -294,7 +294,7 @@ fn all_addresses_of_one_ipv6_network_have_one_share_of_sessions() {
 }
 
 #[test]
-fn sessions_that_are_being_created_count_against_both_bounds() {
+fn sessions_being_created_count_against_total_and_address_bounds() {
     let mut held = Held::start(with_shares());
     held.log_stands = true;
     for conn in 100..130 {
@@ -311,7 +311,7 @@ fn sessions_that_are_being_created_count_against_both_bounds() {
 }
 
 #[test]
-fn wrong_guesses_of_the_super_user_are_slowed_and_others_are_not() {
+fn super_user_guesses_are_rate_limited_and_other_logins_are_not() {
     let right = b"super:test".as_slice();
     let super_digest = Some("super:D/InIHSb7yEEbrWz8b9l71RjZJU=".to_owned());
     let mut held = Held::start_with(Limits::default(), Settings { super_digest, ..Settings::default() });

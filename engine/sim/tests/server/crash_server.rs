@@ -162,18 +162,18 @@ fn crash_at(step: u64, losses: u64, truth: &BTreeMap<Zxid, u128>) {
 }
 
 #[test]
-fn a_server_killed_at_any_step_of_its_disk_keeps_what_it_acknowledged() {
+fn server_killed_at_any_disk_step_keeps_acked_writes() {
     crash_everywhere(2);
 }
 
 #[test]
 #[ignore = "every step with many power losses: minutes"]
-fn a_server_killed_at_every_step_in_many_ways_keeps_what_it_acknowledged() {
+fn server_killed_at_any_disk_step_in_many_ways_keeps_acked_writes() {
     crash_everywhere(8);
 }
 
 #[test]
-fn a_base_with_records_is_never_taken_for_a_leftover() {
+fn base_with_records_and_no_log_is_refused_not_replaced() {
     use std::sync::Arc;
     use zoolet_store::disk::Disk;
     use zoolet_store::{Store, Strategy};

@@ -38,7 +38,7 @@ fn answers(machine: &Machine) -> Answers {
 }
 
 #[test]
-fn writes_behind_reads_are_made_durable_together_and_each_read_sees_the_writes_before_it() {
+fn pipelined_writes_persist_together_and_reads_see_earlier_writes() {
     let mut machine = Machine::connected(&SimDisk::new(1), Limits::default());
     machine.write(create("/a", 1, CreateKind::Persistent)).unwrap();
     let write = || Request::Write(set("/a", 1));
@@ -50,7 +50,7 @@ fn writes_behind_reads_are_made_durable_together_and_each_read_sees_the_writes_b
 }
 
 #[test]
-fn what_may_take_long_or_decides_what_comes_next_is_not_passed_over() {
+fn barrier_requests_hold_back_later_pipelined_writes() {
     let barriers = [
         Request::Sync { path: Some(Text::from("/")) },
         Request::GetChildren { path: Text::from("/"), watch: false, with_stat: false },
@@ -74,7 +74,7 @@ fn what_may_take_long_or_decides_what_comes_next_is_not_passed_over() {
 }
 
 #[test]
-fn an_entry_waits_for_a_read_before_it_until_that_has_failed() {
+fn entry_waits_for_an_earlier_read_until_that_read_fails() {
     let mut machine = Machine::connected(&SimDisk::new(1), tiny_limits());
     machine.write(create("/cold", 1, CreateKind::Persistent)).unwrap();
     machine.write(create("/a", 1, CreateKind::Persistent)).unwrap();
@@ -124,7 +124,7 @@ fn answers_from(read: Request, failing: Vec<BaseFailure>) -> (Answers, u64) {
 /// Regression: a base that is reopened after a disk error ends its open generations. A client got
 /// SYSTEMERROR for that, in one of some thousands of reads while a disk became read-only.
 #[test]
-fn a_read_that_the_base_fails_once_is_answered_in_its_turn() {
+fn read_that_fails_once_is_retried_and_answered_in_order() {
     let (told, asked) = answers_from(get("/cold0"), io(1));
     assert_eq!(told, [(1, Ok(0)), (2, Ok(0)), (3, Ok(1)), (4, Ok(1))]);
     assert_eq!(asked, 2);
@@ -135,7 +135,7 @@ fn a_read_that_the_base_fails_once_is_answered_in_its_turn() {
 }
 
 #[test]
-fn a_read_that_the_base_fails_twice_or_that_meets_damage_is_refused_in_its_turn() {
+fn read_that_fails_twice_or_hits_damage_is_refused_in_order() {
     let damage = || BaseFailure::Damaged("a checksum".into());
     for (failing, asked) in [(io(2), 2), (vec![damage()], 1), ([vec![damage()], io(1)].concat(), 2)] {
         let context = format!("{failing:?}");
@@ -147,7 +147,7 @@ fn a_read_that_the_base_fails_twice_or_that_meets_damage_is_refused_in_its_turn(
 /// Regression: the failures of all records were counted together, and four records with the same
 /// error exceeded the limit for one entry.
 #[test]
-fn an_entry_bears_that_the_base_fails_for_everything_that_it_needs() {
+fn entry_survives_four_failed_fetches_of_each_record() {
     let sets: Vec<_> = COLD.iter().map(|path| set(*path, 1)).collect();
     let answers_after = |rounds| {
         let mut machine = with_cold_znodes();
@@ -165,7 +165,7 @@ fn an_entry_bears_that_the_base_fails_for_everything_that_it_needs() {
 
 /// Surface 2.5, with at most eight reads, which a server completes at once, and with many more.
 #[test]
-fn a_multi_read_that_comes_to_what_is_no_read_answers_what_it_has_read_by_then() {
+fn broken_multi_read_returns_the_results_before_its_unreadable_op() {
     let mut machine = Machine::connected(&SimDisk::new(1), Limits::default());
     machine.write(create("/a", 1, CreateKind::Persistent)).unwrap();
     let read = |path| ReadOp::GetChildren { path: Text::from(path) };

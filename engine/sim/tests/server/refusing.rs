@@ -14,7 +14,7 @@ fn refusing(machine: &mut Machine) -> Option<&'static str> {
 }
 
 #[test]
-fn a_server_whose_checkpoints_fail_says_that_it_refuses_writes_when_it_does() {
+fn refusal_status_matches_refused_writes_while_checkpoints_fail() {
     let disk = SimDisk::new(1);
     let mut machine = Machine::connected(&disk, tiny_limits());
     disk.fail_with(|operation| {
@@ -43,7 +43,7 @@ fn a_server_whose_checkpoints_fail_says_that_it_refuses_writes_when_it_does() {
 /// A checkpoint that fits only into the reserve ends the wait of other writes: the disk has no room
 /// for them.
 #[test]
-fn writes_that_wait_for_the_checkpoint_that_takes_the_reserve_are_refused() {
+fn writes_waiting_for_a_checkpoint_that_uses_the_reserve_are_refused() {
     let disk = SimDisk::new(1);
     let mut machine = Machine::connected(&disk, Limits { log_segments: 32, ..tiny_limits() });
     machine.advance(1).unwrap();

@@ -46,7 +46,7 @@ fn told_while_others_write(seed: u64) -> (Vec<Sent>, BTreeSet<Text>) {
 }
 
 #[test]
-fn what_happens_between_the_turns_of_a_set_watches_is_told_once_and_before_an_answer_that_has_it() {
+fn changes_during_a_long_set_watches_fire_once_in_zxid_order() {
     let (mut made_up, mut fired_before, mut fired_behind) = (0, 0, 0);
     for seed in 0..6 {
         let (got, made) = told_while_others_write(seed);

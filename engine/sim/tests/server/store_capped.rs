@@ -24,7 +24,7 @@ fn write(file: &dyn DiskFile, block: u64, blocks: u64) -> Result<(), ErrorKind> 
 }
 
 #[test]
-fn what_is_over_the_bound_is_refused_as_on_a_full_disk_and_takes_nothing() {
+fn write_above_the_space_bound_fails_as_on_a_full_disk() {
     let (disk, bounded) = bounded();
     let file = bounded.create("a.log").unwrap();
     file.allocate(60 * BLOCK).unwrap();
@@ -50,7 +50,7 @@ fn what_is_over_the_bound_is_refused_as_on_a_full_disk_and_takes_nothing() {
 }
 
 #[test]
-fn a_hole_takes_room_when_it_is_written() {
+fn file_hole_takes_space_only_when_written() {
     let (disk, bounded) = bounded();
     let file = bounded.create("base-1.redb").unwrap();
     file.set_len(1000 * BLOCK).unwrap();
@@ -63,7 +63,7 @@ fn a_hole_takes_room_when_it_is_written() {
 }
 
 #[test]
-fn a_directory_that_takes_more_than_it_may_is_read_and_shrunk() {
+fn directory_above_its_bound_can_be_opened_and_shrunk() {
     let disk = SimDisk::new(1);
     disk.create("a").unwrap().allocate(2 * BOUND).unwrap();
     let bounded = capped(Arc::new(disk.clone()), BOUND);
@@ -78,7 +78,7 @@ fn a_directory_that_takes_more_than_it_may_is_read_and_shrunk() {
 
 /// No sequence of operations exceeds the bound, and no operation that has its space is refused.
 #[test]
-fn no_order_of_writes_takes_more() {
+fn random_operations_never_exceed_the_space_bound() {
     let names = ["a.log", "base-1.redb", "base-1-1.run", "reserve"];
     let (mut refused, mut written) = (0, 0);
     for seed in 0..200 {
@@ -128,7 +128,7 @@ fn no_order_of_writes_takes_more() {
 
 /// Space that another thread is about to take is not in the disk's figures yet.
 #[test]
-fn threads_that_write_at_once_take_no_more() {
+fn concurrent_writers_never_exceed_the_space_bound() {
     for seed in 0..50 {
         let (disk, bounded) = bounded();
         std::thread::scope(|scope| {

@@ -21,7 +21,7 @@ fn bytes(written: &Written) -> Vec<(&'static str, u64)> {
 }
 
 #[test]
-fn a_file_says_what_its_bytes_are_for() {
+fn written_bytes_are_counted_by_the_cause_in_the_file_name() {
     let (_, meter, disk) = metered();
     let write = |name: &str| disk.create(name).unwrap().write_at(0, &[1; 4096]).unwrap();
     ["seg-00.log", "base-3.redb", "base-3.crc", "base-3-7.run", "base-3.manifest.tmp", "else"]
@@ -45,7 +45,7 @@ fn a_file_says_what_its_bytes_are_for() {
 }
 
 #[test]
-fn a_page_is_counted_once_a_sync_however_many_writes_it_took() {
+fn page_written_many_times_counts_once_per_sync() {
     let (disk, meter, counted) = metered();
     let file = counted.create("else").unwrap();
     for at in 0..10 {
@@ -62,7 +62,7 @@ fn a_page_is_counted_once_a_sync_however_many_writes_it_took() {
 }
 
 #[test]
-fn what_is_only_made_ready_is_apart_and_says_nothing_of_days_to_come() {
+fn prepared_bytes_are_counted_apart_from_recurring_ones() {
     let (disk, meter, counted) = metered();
     let limits = Limits { log_segment_bytes: 64 << 10, log_segments: 8, ..Limits::default() };
     let mut store = Store::open(Arc::new(counted), Strategy::Recycle, &limits, 1).unwrap();

@@ -21,7 +21,7 @@ fn is_there(machine: &mut Machine, path: &str) -> bool {
 }
 
 #[test]
-fn a_container_that_becomes_empty_after_an_idle_hour_stays_until_the_next_look() {
+fn container_emptied_after_idle_hours_is_reaped_at_the_next_check() {
     let mut machine = Machine::connected(&SimDisk::new(1), tiny_limits());
     let empties = |machine: &mut Machine| machine.write(delete("/box/a")).expect("deleted");
     let fills = |machine: &mut Machine| {
@@ -58,7 +58,7 @@ fn back(machine: &mut Machine, conn: ConnId, timeout_ms: i32, known: &ConnectRep
 }
 
 #[test]
-fn a_timeout_that_changed_is_an_entry_and_counts_after_a_restart() {
+fn changed_session_timeout_is_logged_and_survives_a_restart() {
     let disk = SimDisk::new(1);
     let mut machine = Machine::start(&disk, tiny_limits(), NOW).expect("it starts");
     let known = machine.connect(CONN, ConnectRequest::for_new_session(TIMEOUT_MS));

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_again_stays_and_what_is_asked_once_does_not_push_it_out() {
+    fn block_cache_keeps_repeated_blocks_over_blocks_requested_once() {
         let cache = BlockCache::new(BLOCK);
         let mut reads = 0;
         for _ in 0..10 {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_of_nothing_reads_everything() {
+    fn block_cache_of_0_bytes_reads_each_time() {
         let cache = BlockCache::new(0);
         let mut reads = 0;
         assert_eq!((ask(&cache, 1, 7, &mut reads), ask(&cache, 1, 7, &mut reads), reads), (7, 7, 2));

@@ -92,7 +92,7 @@ mod tests {
 
     /// Reported as damage, this error would make a leader discard its sound base.
     #[test]
-    fn what_the_format_has_no_numbers_for_is_no_damage() {
+    fn image_too_large_for_its_format_is_an_io_failure_of_the_base() {
         let error = BaseError::from(ImageError::TooLarge("a number".into()));
         assert!(matches!(BaseFailure::from(error.clone()), BaseFailure::Io(_)), "{error}");
     }

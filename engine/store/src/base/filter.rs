@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_added_is_never_denied_and_little_else_is_confirmed() {
+    fn filter_has_no_false_negatives_and_few_false_positives() {
         let mut filter = Filter::for_keys(10_000);
         let key = |n: u64| hash(format!("n/app\0k{n}").as_bytes());
         (0..10_000).for_each(|n| filter.add(key(n)));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_filter_knows_nothing_and_says_so() {
+    fn missing_or_malformed_filter_may_hold_any_key() {
         assert!(Filter::default().may_hold(7));
         assert!(Filter::from_bytes(&[0; 63]).may_hold(7));
         assert!(!Filter::for_keys(0).may_hold(7));

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn any_flip_and_any_cut_is_seen() {
+    fn flipped_or_shortened_manifest_is_damage() {
         let bytes = manifest().encode(2);
         for at in 0..bytes.len() {
             let mut flipped = bytes.clone();

@@ -303,7 +303,7 @@ mod tests {
 
     /// Must hold on 32-bit machines too.
     #[test]
-    fn totals_that_come_after_four_gibibytes_are_found() {
+    fn totals_beyond_4_gib_of_a_received_snapshot_are_found() {
         let (start, end) = ((5 << 30) + 100, (5 << 30) + 144);
         assert_eq!(part_of(&(start..end), 5 << 30, 4096), 100..144);
         assert_eq!(part_of(&(start..end), start + 10, 20), 0..20);

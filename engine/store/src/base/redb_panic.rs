@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_redbs_is_caught_and_leaves_what_was_around_it() {
+    fn redb_panic_is_caught_and_keeps_the_outer_guard() {
         let due = guarded(1, || {
             assert_eq!(guarded(2, || std::panic::panic_any("redb's")), None::<()>);
             [PanicNote::due(), PanicNote::due()].map(|due| due.map(|note| note.base))
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_ours_while_redb_has_us_do_something_is_a_bug_and_no_damage() {
+    fn panic_in_a_callback_from_redb_is_a_bug_not_damage() {
         let bug = catch_unwind(|| guarded(3, || ours(|| std::panic::panic_any("ours"))).is_none());
         assert_eq!(bug.unwrap_err().downcast_ref(), Some(&"ours"));
         assert!(PanicNote::due().is_none());

@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_grows_takes_no_more_memory_than_its_checksums_need() {
+    fn growing_checksum_table_allocates_little_spare_memory() {
         let mut table = Table::default();
         for blocks in (0..300_000).step_by(100) {
             table.grow(blocks);

@@ -384,7 +384,7 @@ mod tests {
 
     /// Earlier builds ignore `room` when they read it, and write zeroes there.
     #[test]
-    fn golden_room_of_a_stream() {
+    fn golden_header_of_a_stream_with_its_room() {
         let stream = Header { room: 0x0102, sparse: 8192..8192, totals: 8192..8202, ..header() };
         let stream = Header { checksums: 12288..12288, file_bytes: 12288, ..stream };
         let block = stream.encode();
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_was_touched_or_makes_no_sense_is_refused() {
+    fn flipped_or_inconsistent_image_header_is_refused() {
         let block = header().encode();
         for at in 0..BLOCK {
             let mut flipped = block;
@@ -417,7 +417,7 @@ mod tests {
 
     /// File positions beyond 4 GiB must survive on a 32-bit machine too.
     #[test]
-    fn header_and_table_say_places_beyond_four_gibibytes() {
+    fn image_header_and_table_hold_positions_beyond_4_gib() {
         let start = 5 << 30;
         let checksums = start + BLOCK_BYTES..start + BLOCK_BYTES + start / BLOCK_BYTES * 4;
         let file_bytes = checksums.end;
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_larger_than_a_block_gets_the_blocks_it_needs() {
+    fn record_larger_than_a_block_gets_an_extent_of_its_own() {
         let mut builder = ExtentBuilder::default();
         let large = vec![7; 3 * BLOCK];
         assert!(builder.has_room(b"a", &large) && builder.push(b"a", &large));

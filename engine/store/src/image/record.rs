@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn any_flip_in_key_or_value_is_seen() {
+    fn flipped_or_shortened_stored_value_fails_its_checksum() {
         let key = b"n/a\0b";
         let mut stored = Vec::new();
         seal(key, b"value", &mut stored);

@@ -243,7 +243,7 @@ mod tests {
 
     /// Must hold on a 32-bit machine too, whose `usize` ends at 4 GiB.
     #[test]
-    fn records_beyond_four_gibibytes_are_written_where_they_are_found() {
+    fn image_records_beyond_4_gib_are_read_back() {
         with_file("beyond", |disk, file| {
             let start = 5 << 30;
             let mut writer = beyond(file, start);
@@ -289,7 +289,7 @@ mod tests {
 
     /// Reported as damage, this error would make a leader discard its sound base.
     #[test]
-    fn what_the_format_has_no_numbers_for_is_no_damage() {
+    fn image_too_large_for_its_format_is_not_reported_as_damage() {
         let error = with_file("too-large", |_, file| {
             let mut writer = Writer { end: BLOCK_BYTES << 32, ..Writer::new(file) };
             writer.push(b"a", &sealed(b"a", b"")).unwrap();

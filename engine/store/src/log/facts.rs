@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_follows_its_predecessor_or_opens_an_epoch() {
+    fn entry_must_follow_its_predecessor_or_open_a_newer_epoch() {
         let zxid = |epoch: u32, counter| Zxid::new(Epoch::new(epoch).unwrap(), counter).unwrap();
         let last = zxid(3, 4);
         assert!(follows(last, zxid(3, 5)) && follows(last, zxid(4, 0)) && follows(last, zxid(9, 0)));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_history_begins_with_an_epoch() {
+    fn first_entry_of_a_history_must_open_an_epoch() {
         let mut facts = Facts::birth(1, 2);
         let entry = |bits| Record::Entry { zxid: Zxid::from_bits(bits).unwrap(), payload: b"" };
         assert!(facts.pass(&entry(0)).is_err());

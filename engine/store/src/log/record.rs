@@ -282,7 +282,7 @@ mod tests {
 
     /// Takes records of every kind, changes each byte and cuts them at each length.
     #[test]
-    fn arbitrary_bytes_are_a_record_or_malformed_but_never_a_panic() {
+    fn altered_log_record_bytes_never_panic() {
         let mut facts = Facts::birth(1, 2);
         facts.config_last_seen = Bytes::from_static(b"three");
         let records = [
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_records_size_is_known_before_it_is_encoded() {
+    fn predicted_log_record_size_equals_its_encoded_size() {
         let records = [
             LogRecord::Entry { zxid: Zxid::ZERO, payload: Bytes::from_static(b"payload") },
             LogRecord::Promise(Epoch::ZERO),

@@ -76,7 +76,7 @@ fn members(stage: &Stage, voters: &[u8], observers: &[u8]) -> Vec<Member> {
 
 // "The server with the latest history leads": newest epoch first, then the last zxid, then the id.
 #[test]
-fn the_latest_history_wins_whatever_the_ids() {
+fn server_with_the_latest_history_is_elected_despite_a_lower_id() {
     let mut stage = Stage::new(&[1, 2, 3]);
     stage.history(1, &[(1, 2), (2, 0)], zxid(1, 2));
     stage.history(2, &[(1, 9)], zxid(1, 2));
@@ -89,7 +89,7 @@ fn the_latest_history_wins_whatever_the_ids() {
 
 // 1.2: votes and reports name the durable end of the log, never the last applied entry.
 #[test]
-fn a_vote_tells_of_the_durable_end_of_the_log() {
+fn vote_names_the_durable_end_of_the_log() {
     let mut stage = led(&[1, 2, 3]);
     stage.hung.insert(1);
     stage.net.propose(3).unwrap();
@@ -100,7 +100,7 @@ fn a_vote_tells_of_the_durable_end_of_the_log() {
 
 // 2.5: a server votes only for a server that it hears itself.
 #[test]
-fn a_server_that_is_only_heard_of_gets_no_vote() {
+fn server_votes_only_for_peers_it_hears_directly() {
     let mut stage = born(&[1, 2, 3]);
     stage.start(&[1, 2, 3]);
     // Server 3 has the greatest id, but 1 and 3 do not hear each other. Servers 2 and 3 are a
@@ -114,7 +114,7 @@ fn a_server_that_is_only_heard_of_gets_no_vote() {
 
 // 2.5: a server that was isolated for long deposes no leader when it comes back.
 #[test]
-fn who_comes_back_from_isolation_disturbs_no_leader() {
+fn server_back_from_isolation_deposes_no_leader() {
     let mut stage = led(&[1, 2, 3]);
     stage.reset(1, 2);
     stage.reset(1, 3);
@@ -130,7 +130,7 @@ fn who_comes_back_from_isolation_disturbs_no_leader() {
 
 // "The leader picks an epoch e' greater than all it received in CEPOCH messages."
 #[test]
-fn the_new_epoch_is_above_every_promise_of_the_quorum() {
+fn new_epoch_exceeds_every_promise_of_the_quorum() {
     let mut stage = born(&[1, 2, 3]);
     let seq = stage.net.log_mut(1).append(Record::Promise(epoch(7)), Zxid::ZERO);
     stage.net.log_mut(1).persist(seq);
@@ -142,7 +142,7 @@ fn the_new_epoch_is_above_every_promise_of_the_quorum() {
 
 // D1: the leader's own promise is durable before NEWEPOCH.
 #[test]
-fn the_leader_announces_an_epoch_after_its_own_promise_is_durable() {
+fn leader_announces_an_epoch_only_after_its_promise_is_durable() {
     let mut stage = born(&[1, 2, 3]);
     stage.hung.insert(3);
     stage.start(&[1, 2, 3]);
@@ -155,7 +155,7 @@ fn the_leader_announces_an_epoch_after_its_own_promise_is_durable() {
 
 // D2: "f.p is set before ACK-E is sent."
 #[test]
-fn a_follower_answers_after_its_promise_is_durable() {
+fn follower_sends_ack_epoch_only_after_its_promise_is_durable() {
     let mut stage = born(&[1, 2, 3]);
     stage.hung.insert(1);
     stage.start(&[1, 2, 3]);
@@ -169,7 +169,7 @@ fn a_follower_answers_after_its_promise_is_durable() {
 // D3: the history in ACK-E is durable. This holds for a second attempt in one epoch too, when the
 // promise was durable before.
 #[test]
-fn a_follower_reports_no_entry_that_it_could_lose() {
+fn follower_reports_no_entry_it_could_lose_in_ack_epoch() {
     let mut stage = led(&[1, 2, 3]);
     stage.hung.insert(1);
     stage.net.propose(3).unwrap();
@@ -186,7 +186,7 @@ fn a_follower_reports_no_entry_that_it_could_lose() {
 
 // "A follower does not follow an epoch below its promise": the leader begins a newer one.
 #[test]
-fn a_follower_with_a_newer_promise_makes_a_newer_epoch() {
+fn follower_with_a_newer_promise_causes_a_newer_epoch() {
     let mut stage = born(&[1, 2, 3]);
     let seq = stage.net.log_mut(1).append(Record::Promise(epoch(9)), Zxid::ZERO);
     stage.net.log_mut(1).persist(seq);
@@ -226,14 +226,14 @@ fn joined(first: &[(u32, u64)], others: &[(u32, u64)], floor: Option<Zxid>) -> S
 
 // 1.5, rows 2 and 4: a learner whose history is a prefix gets the missing entries.
 #[test]
-fn a_prefix_gets_a_diff_from_its_end() {
+fn learner_with_a_prefix_of_the_history_gets_a_diff() {
     let stage = joined(&[(1, 3)], &[(1, 5)], None);
     assert_eq!(sent(&stage, 3, 1, "Diff 2 from 1.3"), 1);
 }
 
 // 1.5, row 3: a learner removes entries that the leader does not have.
 #[test]
-fn a_longer_history_is_truncated_to_the_common_end() {
+fn learner_with_a_longer_history_is_truncated_to_the_common_end() {
     let stage = joined(&[(1, 9)], &[(1, 5)], None);
     assert_eq!(sent(&stage, 3, 1, "Trunc 2 to 1.5"), 1);
 }
@@ -241,14 +241,14 @@ fn a_longer_history_is_truncated_to_the_common_end() {
 // 1.5, row 4: a history that diverged in an older epoch is truncated to the common end. Then it is
 // completed, across epochs.
 #[test]
-fn a_parted_history_is_truncated_across_epochs_and_completed() {
+fn learner_with_a_diverged_history_is_truncated_across_epochs() {
     let stage = joined(&[(1, 7), (2, 3)], &[(1, 9), (3, 4)], None);
     assert_eq!(sent(&stage, 3, 1, "Trunc 4 to 1.7"), 1);
 }
 
 // 1.5, row 6: a learner below the start of the leader's log gets a snapshot.
 #[test]
-fn a_history_that_ends_before_the_log_begins_gets_a_snapshot() {
+fn learner_below_the_start_of_the_leaders_log_gets_a_snapshot() {
     let stage = joined(&[(1, 3)], &[(1, 9)], Some(zxid(1, 8)));
     assert_eq!(sent(&stage, 3, 1, "Snap"), 1);
     assert_eq!(sent(&stage, 3, 1, "Snap 2 at least 1.8"), 1, "the log goes on where it ends");
@@ -257,7 +257,7 @@ fn a_history_that_ends_before_the_log_begins_gets_a_snapshot() {
 // D4: "f accepts the history and sets f.a" before ACK-LD. The history is recorded first, then the
 // epoch, then its first entry, and all of them are durable.
 #[test]
-fn ack_ld_follows_the_history_and_the_epoch_to_the_disk() {
+fn ack_ld_is_sent_only_after_history_and_epoch_are_durable() {
     let mut stage = Stage::new(&[1, 2, 3]);
     stage.history(1, &[(1, 3)], zxid(1, 2));
     stage.history(2, &[(1, 5)], zxid(1, 2));
@@ -283,7 +283,7 @@ fn ack_ld_follows_the_history_and_the_epoch_to_the_disk() {
 // D5, "upon receiving ACK-LD from a quorum": only then the leader serves, and the whole initial
 // history is committed.
 #[test]
-fn the_initial_history_is_committed_when_a_quorum_holds_it_in_the_new_epoch() {
+fn initial_history_commits_once_a_quorum_acks_it_in_the_new_epoch() {
     let mut stage = born(&[1, 2, 3]);
     stage.start(&[1, 2, 3]);
     stage.connect_all();
@@ -305,7 +305,7 @@ fn the_initial_history_is_committed_when_a_quorum_holds_it_in_the_new_epoch() {
 
 // "Zxids of an epoch are consecutive", and every server delivers them in that order.
 #[test]
-fn proposals_are_numbered_without_gaps_and_delivered_in_order() {
+fn proposals_have_consecutive_zxids_and_are_delivered_in_order() {
     let mut stage = led(&[1, 2, 3]);
     let proposed: Vec<Zxid> = (0..5).map(|_| stage.net.propose(3).unwrap()).collect();
     assert_eq!(proposed, (1..=5).map(|counter| zxid(2, counter)).collect::<Vec<_>>());
@@ -320,7 +320,7 @@ fn proposals_are_numbered_without_gaps_and_delivered_in_order() {
 // D6: "a follower acknowledges once the proposal is on stable storage". One Ack covers all entries
 // before it.
 #[test]
-fn a_follower_acknowledges_what_is_durable_and_all_before_it() {
+fn follower_acks_durable_entries_and_all_before_them() {
     let mut stage = led(&[1, 2, 3]);
     stage.hung.insert(1);
     for _ in 0..3 {
@@ -337,7 +337,7 @@ fn a_follower_acknowledges_what_is_durable_and_all_before_it() {
 // D7: the leader proposes an entry before its own disk has it. It counts itself in the quorum only
 // once its disk has the entry.
 #[test]
-fn a_leader_counts_itself_when_its_own_disk_has_the_entry() {
+fn leader_counts_itself_only_once_its_disk_has_the_entry() {
     let mut stage = led(&[1, 2, 3]);
     stage.hung.extend([1, 3]);
     stage.net.propose(3).unwrap();
@@ -350,7 +350,7 @@ fn a_leader_counts_itself_when_its_own_disk_has_the_entry() {
 // 1.6: "acks need not include the leader's". The leader applies an entry only once its own disk has
 // it.
 #[test]
-fn followers_alone_commit_and_the_leader_applies_later() {
+fn followers_alone_can_commit_before_the_leaders_disk_has_the_entry() {
     let mut stage = led(&[1, 2, 3]);
     stage.hung.insert(3);
     stage.net.propose(3).unwrap();
@@ -362,7 +362,7 @@ fn followers_alone_commit_and_the_leader_applies_later() {
 
 // "Upon receiving acknowledgements from a quorum": two of five are no quorum.
 #[test]
-fn two_of_five_commit_nothing() {
+fn acks_of_two_of_five_voters_commit_nothing() {
     let mut stage = led(&[1, 2, 3, 4, 5]);
     stage.hung.extend([1, 2, 3]);
     stage.net.propose(5).unwrap();
@@ -375,7 +375,7 @@ fn two_of_five_commit_nothing() {
 
 // "A follower delivers when it receives COMMIT": having an entry is not enough.
 #[test]
-fn a_follower_delivers_what_the_leader_says_is_committed() {
+fn follower_applies_an_entry_only_after_the_leaders_commit() {
     let mut stage = led(&[1, 2, 3]);
     stage.cut(1, 3, true);
     stage.cut(2, 3, true);
@@ -401,7 +401,7 @@ fn proposals_of_a_former_leader_are_dropped() {
 // ---- 1.7: when a leader may serve.
 
 #[test]
-fn a_leader_that_hears_no_quorum_stops() {
+fn leader_that_hears_no_quorum_stops_leading() {
     let mut stage = led(&[1, 2, 3]);
     stage.cut(1, 3, true);
     stage.cut(2, 3, true);
@@ -410,7 +410,7 @@ fn a_leader_that_hears_no_quorum_stops() {
 }
 
 #[test]
-fn a_follower_that_alone_misses_its_leader_stays() {
+fn follower_that_alone_misses_its_leader_keeps_following() {
     let mut stage = led(&[1, 2, 3]);
     stage.cut(3, 1, true);
     stage.run(5000);
@@ -421,7 +421,7 @@ fn a_follower_that_alone_misses_its_leader_stays() {
 // ---- 1.8: observers.
 
 #[test]
-fn an_observer_is_told_what_is_committed_and_counts_nowhere() {
+fn observer_receives_committed_entries_and_counts_in_no_quorum() {
     let mut stage = born(&[1, 2, 3]);
     stage.spare(4);
     stage.start(&[2, 3, 4]);
@@ -440,7 +440,7 @@ fn an_observer_is_told_what_is_committed_and_counts_nowhere() {
 
 // A server that lost acknowledged entries gets everything its leader has, however far it is behind.
 #[test]
-fn a_damaged_server_that_is_far_behind_gets_everything() {
+fn damaged_server_far_behind_gets_a_snapshot_of_the_whole_history() {
     let mut stage = Stage::new(&[1, 2, 3]);
     let epochs: Vec<(u32, u64)> = (1..=100).map(|epoch| (epoch, 1)).collect();
     for id in [2, 3] {
@@ -457,7 +457,7 @@ fn a_damaged_server_that_is_far_behind_gets_everything() {
 
 // A snapshot from an earlier leader does not pass for one that holds this leader's minimum.
 #[test]
-fn a_snapshot_that_is_older_than_it_has_to_be_is_refused() {
+fn snapshot_older_than_the_leaders_minimum_is_refused() {
     let stage = Stage::new(&[1, 2, 3]);
     let members = members(&stage, &[1, 2, 3], &[]);
     let config = Config::new(EnsembleId(1), zxid(1, 0), &members).unwrap();
@@ -494,7 +494,7 @@ fn a_snapshot_that_is_older_than_it_has_to_be_is_refused() {
 // ---- 1.10: reads.
 
 #[test]
-fn a_confirmation_is_answered_by_a_quorum_that_was_asked_after_it() {
+fn leadership_confirmation_needs_a_quorum_asked_after_the_request() {
     let mut stage = led(&[1, 2, 3]);
     stage.cut(1, 3, true);
     stage.cut(2, 3, true);
@@ -509,7 +509,7 @@ fn a_confirmation_is_answered_by_a_quorum_that_was_asked_after_it() {
 
 // Reads that are asked for faster than the peers answer are still answered.
 #[test]
-fn questions_that_keep_coming_do_not_put_off_the_answer() {
+fn frequent_syncs_do_not_postpone_their_reply() {
     let mut stage = led(&[1, 2, 3]);
     let ask = |stage: &mut Stage| {
         stage.net.confirm(1).unwrap();
@@ -527,7 +527,7 @@ fn questions_that_keep_coming_do_not_put_off_the_answer() {
 
 // D9: a server records a membership change before it appends the change's entry.
 #[test]
-fn a_membership_is_recorded_before_its_entry() {
+fn membership_is_logged_before_its_entry() {
     let mut stage = led(&[1, 2, 3]);
     stage.hung.insert(1);
     let members = members(&stage, &[1, 2], &[3]);
@@ -543,7 +543,7 @@ fn a_membership_is_recorded_before_its_entry() {
 // A voter not heard lately may be dead. A change that needs it could be neither committed nor taken
 // back.
 #[test]
-fn a_change_that_needs_silent_voters_is_refused() {
+fn membership_change_that_needs_silent_voters_is_refused() {
     let mut stage = led(&[1, 2, 3, 4, 5]);
     stage.cut(1, 5, true);
     stage.cut(2, 5, true);
@@ -555,7 +555,7 @@ fn a_change_that_needs_silent_voters_is_refused() {
 
 // "From the proposal of the change until its commit, quorums of both are needed."
 #[test]
-fn a_change_of_membership_needs_quorums_of_both() {
+fn membership_change_needs_quorums_of_old_and_new_voters() {
     let mut stage = led(&[1, 2, 3]);
     stage.spare(4);
     stage.spare(5);
@@ -575,7 +575,7 @@ fn a_change_of_membership_needs_quorums_of_both() {
 }
 
 #[test]
-fn a_new_voter_is_caught_up_before_it_is_one() {
+fn server_must_catch_up_before_it_becomes_a_voter() {
     let mut stage = led(&[1, 2, 3]);
     stage.spare(4);
     let refused = stage.net.reconfigure(3, &members(&stage, &[1, 2, 3, 4], &[]));
@@ -588,7 +588,7 @@ fn a_new_voter_is_caught_up_before_it_is_one() {
 
 // An ensemble is born in one epoch by all voters of the file, all with empty disks.
 #[test]
-fn an_ensemble_is_born_by_all_or_not_at_all() {
+fn ensemble_is_born_only_with_all_voters_present() {
     let mut stage = Stage::new(&[1, 2, 3]);
     stage.start(&[1, 2]);
     stage.connect_all();
@@ -606,7 +606,7 @@ fn an_ensemble_is_born_by_all_or_not_at_all() {
 
 // A message in flight when its sender crashes still arrives; no rule depends on its loss.
 #[test]
-fn what_a_crashed_leader_proposed_last_may_live_or_die() {
+fn proposal_in_flight_at_a_leader_crash_survives_on_its_followers() {
     let mut stage = led(&[1, 2, 3]);
     stage.net.propose(3).unwrap();
     stage.net.crash(3, 0, true);

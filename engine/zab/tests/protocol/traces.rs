@@ -190,7 +190,7 @@ fn played(script: &str) -> String {
 }
 
 #[test]
-fn every_script_goes_as_it_is_written() {
+fn every_trace_script_replays_exactly() {
     let place = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
     let mut scripts: Vec<PathBuf> = fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().path()).collect();
     scripts.retain(|path| path.extension().is_some_and(|extension| extension == "txt"));

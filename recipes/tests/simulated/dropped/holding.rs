@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_lock() {
+fn dropped_lock_calls_leave_no_trace() {
     each(async |context| {
         let path = Path::from_static("/lock");
         let (lock, other) = (Lock::new(context.session.clone(), &path), Lock::new(context.session.clone(), &path));
@@ -44,7 +44,7 @@ fn a_lock() {
 }
 
 #[test]
-fn a_lock_that_is_taken_again() {
+fn dropped_reentrant_lock_calls_leave_no_trace() {
     each(async |context| {
         let lock = Lock::new(context.session.clone(), &Path::from_static("/lock")).reentrant();
         let outer = lock.acquire().await.unwrap();
@@ -67,7 +67,7 @@ fn a_lock_that_is_taken_again() {
 }
 
 #[test]
-fn a_lock_for_readers_and_writers() {
+fn dropped_read_write_lock_calls_leave_no_trace() {
     each(async |context| {
         for (path, preference) in
             [("/fair", Preference::Fair), ("/readers", Preference::Readers), ("/writers", Preference::Writers)]
@@ -115,7 +115,7 @@ fn a_lock_for_readers_and_writers() {
 }
 
 #[test]
-fn a_semaphore() {
+fn dropped_semaphore_calls_leave_no_trace() {
     each(async |context| {
         let semaphore = || Semaphore::new(context.session.clone(), &Path::from_static("/semaphore")).unwrap();
         let (semaphore, other) = (semaphore(), semaphore());
@@ -160,7 +160,7 @@ fn a_semaphore() {
 }
 
 #[test]
-fn an_election() {
+fn dropped_election_calls_leave_no_trace() {
     each(async |context| {
         let election = || Election::new(context.session.clone(), &Path::from_static("/election"));
         let (election, other) = (election(), election());
@@ -211,7 +211,7 @@ fn an_election() {
 }
 
 #[test]
-fn a_gate() {
+fn dropped_gate_calls_leave_no_trace() {
     each(async |context| {
         let gate = Gate::new(context.session.clone(), &Path::from_static("/yard"));
         at_every_poll("try_pass", async |pending| {
@@ -236,7 +236,7 @@ fn a_gate() {
 }
 
 #[test]
-fn a_rolling_restart() {
+fn dropped_rolling_restart_calls_leave_no_trace() {
     each(async |context| {
         let gate = RollingRestart::new(context.session.clone(), &Path::from_static("/restarts"), 1).unwrap();
         at_every_poll("begin", async |pending| {
@@ -269,7 +269,7 @@ fn a_rolling_restart() {
 }
 
 #[test]
-fn asking_and_breaking() {
+fn dropped_release_requests_and_breaks_leave_no_trace() {
     each(async |context| {
         let path = Path::from_static("/lock");
         let (lock, line) = (Lock::new(context.session.clone(), &path), Contention::new(context.session.clone(), &path));

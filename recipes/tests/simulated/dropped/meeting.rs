@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_barrier() {
+fn dropped_barrier_calls_leave_no_trace() {
     each(async |context| {
         let barrier = || Barrier::new(context.session.clone(), &Path::from_static("/stopped"));
         let (barrier, other) = (barrier(), barrier());
@@ -33,7 +33,7 @@ fn a_barrier() {
 }
 
 #[test]
-fn a_double_barrier() {
+fn dropped_double_barrier_calls_leave_no_trace() {
     each(async |context| {
         let path = Path::from_static("/meeting");
         let alone = DoubleBarrier::new(context.session.clone(), &path, 1);
@@ -63,7 +63,7 @@ fn a_double_barrier() {
 }
 
 #[test]
-fn an_event_handle() {
+fn dropped_event_handle_calls_leave_no_trace() {
     each(async |context| {
         let handle = |reset| EventHandle::new(context.session.clone(), &Path::from_static("/delivery"), reset);
         let (manual, auto) = (handle(Reset::Manual), handle(Reset::Auto));
@@ -103,7 +103,7 @@ fn an_event_handle() {
 }
 
 #[test]
-fn a_latch() {
+fn dropped_latch_calls_leave_no_trace() {
     each(async |context| {
         let latch = Latch::new(context.session.clone(), &Path::from_static("/started"));
         at_every_poll("set", async |pending| {

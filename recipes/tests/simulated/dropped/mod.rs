@@ -226,6 +226,6 @@ pub(crate) fn judge(ran: &Ran<String>) -> Result<(), String> {
 }
 
 #[test]
-fn whatever_is_dropped_at_any_poll_leaves_nothing_and_stands_in_nobodys_way() {
+fn randomly_dropped_calls_under_faults_leave_no_trace() {
     drawn(40, CLIENTS, live, judge);
 }

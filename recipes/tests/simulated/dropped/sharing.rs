@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_counter() {
+fn dropped_counter_calls_leave_no_trace() {
     each(async |context| {
         let counter = Counter::new(context.session.clone(), &Path::from_static("/count"));
         at_every_poll("add", async |pending| {
@@ -27,9 +27,9 @@ fn a_counter() {
 }
 
 /// The order of items is tested by
-/// `queue::an_attempt_that_is_dropped_at_any_poll_leaves_its_item_in_the_order`.
+/// `queue::claim_or_take_dropped_at_any_poll_keeps_the_item_order`.
 #[test]
-fn a_queue() {
+fn dropped_queue_calls_leave_no_trace() {
     each(async |context| {
         let queue = Queue::new(context.session.clone(), &Path::from_static("/jobs")).unwrap();
         at_every_poll("put", async |pending| {
@@ -66,7 +66,7 @@ fn a_queue() {
 }
 
 #[test]
-fn names_and_members() {
+fn dropped_name_and_member_calls_leave_no_trace() {
     each(async |context| {
         let names = Names::new(context.session.clone(), &Path::from_static("/names"));
         at_every_poll("claim", async |pending| {
@@ -105,7 +105,7 @@ fn names_and_members() {
 }
 
 #[test]
-fn what_others_say() {
+fn dropped_cache_and_configuration_calls_lose_no_change() {
     each(async |context| {
         let (session, root) = (&context.session, Path::from_static("/plan"));
         session.create(&root, None).await.unwrap();

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_is_what_is_heard() {
+    fn probe_events_round_trip_as_lines_and_cut_lines_are_refused() {
         let odd = OsString::from_vec(b"/a b/\xff c".to_vec()).into();
         let place = |file_system, directory| Event::Place {
             file_system,

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_disk_that_hangs_is_told() {
+    fn probe_reports_partial_results_of_a_hanging_disk() {
         let mut told = vec![place(), Event::Began(Phase::LayingOut), Event::LaidOut { bytes: 1 << 20, us: 1 << 20 }];
         let found = after(told.clone());
         assert_eq!(found.stuck.unwrap().what(), "a sync has not returned");
@@ -239,14 +239,14 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_does_not_answer_is_told() {
+    fn probe_reports_a_data_directory_that_never_answers() {
         let found = after([]);
         assert_eq!(found.stuck.unwrap().what(), "the file system has not answered");
         assert_eq!((found.directory.as_path(), found.syncs), (Path::new("data"), None));
     }
 
     #[test]
-    fn one_that_is_done_or_has_failed_is_waited_for_no_longer() {
+    fn probe_stops_waiting_once_its_writer_is_done_or_failed() {
         let (sender, receiver) = mpsc::channel();
         let far = Instant::now() + Duration::from_secs(3600);
         let watch = || watch(&receiver, far, Path::new("data"), &mut Progress::into(std::io::sink(), false));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn how_far_it_is_only_grows() {
+    fn probe_progress_never_decreases_and_ends_at_100_percent() {
         let mut seen = Seen::new(Path::new("data"));
         let (mut before, mut said) = (0, Vec::new());
         let laid = (1..=4).map(|quarter| Event::LaidOut { bytes: quarter << 18, us: 1 });

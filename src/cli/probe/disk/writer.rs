@@ -339,7 +339,7 @@ mod tests {
     const SMALL: Plan = Plan { laid_out_bytes: 2 * CHUNK, syncs: 3 };
 
     #[test]
-    fn what_is_written_fits_into_what_is_free() {
+    fn probe_writes_at_most_a_quarter_of_the_free_space() {
         let mib = |number: u64| number << 20;
         assert_eq!(Plan::within(mib(8) - 1), None);
         for free in [mib(8), mib(9), mib(13) + 17, mib(64), mib(79), mib(160), mib(5000), u64::MAX] {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_and_what_was_left_is_no_obstacle() {
+    fn probe_removes_its_file_and_replaces_a_leftover_file() {
         let scratch = Scratch::new("left");
         fs::write(scratch.0.join(NAME), "of one that was killed").unwrap();
         for strategy in [Strategy::Recycle, Strategy::Append] {
@@ -371,7 +371,7 @@ mod tests {
 
     /// The waiting process has reached its deadline, or was killed.
     #[test]
-    fn a_writer_that_nobody_listens_to_removes_its_file_and_ends() {
+    fn probe_writer_removes_its_file_when_its_reader_is_gone() {
         let scratch = Scratch::new("gone");
         for lines in 0..8 {
             let mut left = lines;
@@ -385,7 +385,7 @@ mod tests {
 
     /// A disk that compresses or deduplicates would write less than it was given.
     #[test]
-    fn no_block_is_another_ones_and_none_can_be_made_shorter() {
+    fn probe_blocks_can_be_neither_compressed_nor_deduplicated() {
         let scratch = Scratch::new("noise");
         let mut blocks = HashSet::new();
         for _ in 0..2 {

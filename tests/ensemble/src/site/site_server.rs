@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_serves_when_it_has_a_mode() {
+    fn server_counts_as_serving_once_srvr_shows_a_mode() {
         let srvr = "Zookeeper version: 3.9.3\nLatency min/avg/max: 0/0.0/0\nZxid: 0x10000000a\nMode: follower\nNode count: 5\n";
         assert_eq!(status_of(srvr, 32), Some(Status { role: Role::Follower, epoch: 1, zxid: 0x1_0000_000a }));
         assert_eq!(status_of("This ZooKeeper instance is not currently serving requests\n", 32), None);

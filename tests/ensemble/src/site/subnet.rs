@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subnet_belongs_to_one() {
+    fn each_claimed_subnet_is_unique() {
         let subnets: Vec<_> = (0..10).map(|_| Subnet::claim().unwrap()).collect();
         let addresses: std::collections::BTreeSet<_> = subnets.iter().map(|subnet| subnet.address(1)).collect();
         assert_eq!(addresses.len(), 10);

@@ -70,7 +70,7 @@ fn delete(path: String) -> WriteOp {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run ceiling"]
-fn three_routers_of_128_mib_take_no_more_of_their_disks_than_they_may() {
+fn three_full_128_mib_routers_stay_within_disk_bytes_max() {
     let mut plan = Plan::new(Product::zoolet().unwrap(), 3);
     plan.settings = SETTINGS.to_owned();
     let mut site = Site::start(plan).unwrap();

@@ -236,24 +236,24 @@ fn besiege(profile: &Profile, connections: u64, site: &mut Site, pids: &[AtomicU
 
 #[test]
 #[ignore = "a stage of its own: .ci/run ceiling"]
-fn a_router_of_128_mib_with_an_sd_card() {
+fn box_of_128_mib_with_sd_card_stays_below_its_memory_ceiling() {
     hold("sd-a1/128m");
 }
 
 #[test]
 #[ignore = "a stage of its own: .ci/run ceiling"]
-fn a_box_of_256_mib_with_emmc() {
+fn box_of_256_mib_with_emmc_stays_below_its_memory_ceiling() {
     hold("emmc/256m");
 }
 
 #[test]
 #[ignore = "a stage of its own: .ci/run ceiling"]
-fn a_box_of_512_mib_with_emmc() {
+fn box_of_512_mib_with_emmc_stays_below_its_memory_ceiling() {
     hold("emmc/512m");
 }
 
 #[test]
 #[ignore = "a stage of its own: .ci/run ceiling"]
-fn a_box_of_2_gib_with_nvme() {
+fn box_of_2_gib_with_nvme_stays_below_its_memory_ceiling() {
     hold("nvme/2g");
 }

@@ -63,7 +63,7 @@ impl Drop for Clocks {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn clocks_that_jump_years_and_back_cost_no_election_and_no_session() {
+fn clock_jumps_of_years_cause_no_election_and_lose_no_session() {
     let clocks = Clocks::new();
     let mut plan = Plan::new(Trial::product().unwrap(), 3);
     plan.environment = (1..=3).map(|id| (id, clocks.environment(id))).collect();
@@ -91,7 +91,7 @@ fn clocks_that_jump_years_and_back_cost_no_election_and_no_session() {
 /// and set back.
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn boxes_that_start_in_1970_are_an_ensemble_and_so_are_they_with_one_that_does() {
+fn servers_may_start_in_1970_and_step_their_clocks() {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed();
     for (wrong, seed) in [(vec![1, 2, 3], 42), (vec![2], 43)] {
         let clocks = Clocks::new();

@@ -53,7 +53,7 @@ impl Drop for Tmpfs {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_full_disk_at_the_leader_refuses_writes_and_resumes_by_itself() {
+fn full_leader_disk_blocks_writes_only_until_there_is_space() {
     let disks: Vec<Tmpfs> = (1..=3).map(|id| Tmpfs::mount(&id.to_string(), 24)).collect();
     let mut plan = Plan::new(Trial::product().unwrap(), 3);
     plan.settings = SMALL.to_owned();
@@ -84,7 +84,7 @@ fn a_full_disk_at_the_leader_refuses_writes_and_resumes_by_itself() {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_disk_that_hangs_is_an_alarm_of_its_server_and_of_the_others_until_it_answers() {
+fn hanging_follower_disk_raises_alarms_on_all_servers_until_fixed() {
     let scratch = std::env::temp_dir().join(format!("zoolet-hang-{}", std::process::id()));
     let disks: Vec<SlowDisk> = (1..=3).map(|number| SlowDisk::mount(&scratch, number).unwrap()).collect();
     let mut plan = Plan::new(Trial::product().unwrap(), 3);
@@ -113,7 +113,7 @@ fn a_disk_that_hangs_is_an_alarm_of_its_server_and_of_the_others_until_it_answer
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn syncs_of_400_ms_on_all_disks_cost_no_election_and_no_session() {
+fn syncs_of_400_ms_cause_no_election_and_lose_no_session() {
     let scratch = std::env::temp_dir().join(format!("zoolet-slow-{}", std::process::id()));
     let disks: Vec<SlowDisk> = (1..=3).map(|number| SlowDisk::mount(&scratch, number).unwrap()).collect();
     let mut plan = Plan::new(Trial::product().unwrap(), 3);

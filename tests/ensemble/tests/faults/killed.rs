@@ -14,7 +14,7 @@ fn trial(seed: u64) -> Trial {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_killed_leader_is_replaced_and_comes_back() {
+fn killed_leader_is_replaced_and_rejoins() {
     let mut trial = trial(1);
     for _ in 0..3 {
         let leader = trial.wait_for_leader().unwrap();
@@ -29,7 +29,7 @@ fn a_killed_leader_is_replaced_and_comes_back() {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn killed_followers_come_back() {
+fn killed_followers_rejoin_and_the_leader_keeps_leading() {
     let mut trial = trial(2);
     let leader = trial.wait_for_leader().unwrap();
     for follower in trial.followers().unwrap() {
@@ -44,7 +44,7 @@ fn killed_followers_come_back() {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn all_killed_at_once_come_back_with_all_that_was_acknowledged() {
+fn servers_killed_at_once_come_back_with_every_acked_write() {
     let mut trial = trial(3);
     for _ in 0..3 {
         let ids = trial.ids();
@@ -59,7 +59,7 @@ fn all_killed_at_once_come_back_with_all_that_was_acknowledged() {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn without_a_quorum_nothing_is_acknowledged_and_with_one_it_goes_on() {
+fn writes_stop_without_a_quorum_and_resume_with_a_quorum() {
     let mut trial = trial(4);
     let followers = trial.followers().unwrap();
     followers.iter().for_each(|id| trial.server_mut(*id).kill());
@@ -72,7 +72,7 @@ fn without_a_quorum_nothing_is_acknowledged_and_with_one_it_goes_on() {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_frozen_leader_is_replaced_and_follows_when_it_thaws() {
+fn frozen_leader_is_replaced_and_follows_once_thawed() {
     let mut trial = trial(5);
     for _ in 0..3 {
         let leader = trial.wait_for_leader().unwrap();
@@ -88,7 +88,7 @@ fn a_frozen_leader_is_replaced_and_follows_when_it_thaws() {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_frozen_follower_is_not_waited_for() {
+fn frozen_follower_does_not_hold_up_writes() {
     let mut trial = trial(6);
     let leader = trial.wait_for_leader().unwrap();
     for follower in trial.followers().unwrap() {
@@ -106,7 +106,7 @@ fn a_frozen_follower_is_not_waited_for() {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn five_servers_lose_two_and_go_on() {
+fn five_servers_survive_the_loss_of_leader_and_follower() {
     let shape = Shape { clients: 10, ..Shape::default() };
     let mut trial = Trial::start(Plan::new(Trial::product().unwrap(), 5), shape, 7).unwrap();
     let leader = trial.wait_for_leader().unwrap();
@@ -122,7 +122,7 @@ fn five_servers_lose_two_and_go_on() {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_leader_that_is_told_to_stop_ends_cleanly_and_comes_back() {
+fn leader_stops_cleanly_on_sigterm_and_rejoins_without_session_loss() {
     let mut trial = trial(8);
     for _ in 0..3 {
         let leader = trial.wait_for_leader().unwrap();

@@ -136,37 +136,37 @@ fn live_on(media: &str) {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn three_servers_live_on_an_sd_card() {
+fn three_servers_serve_at_sd_card_sync_times() {
     live_on("sd-a1");
 }
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn three_servers_live_on_emmc() {
+fn three_servers_serve_at_emmc_sync_times() {
     live_on("emmc");
 }
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn three_servers_live_on_raw_nand() {
+fn three_servers_serve_at_raw_nand_sync_times() {
     live_on("nand-ubi");
 }
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn three_servers_live_on_an_ssd_behind_usb() {
+fn three_servers_serve_at_usb_ssd_sync_times() {
     live_on("usb-ssd");
 }
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn three_servers_live_on_nvme() {
+fn three_servers_serve_at_nvme_sync_times() {
     live_on("nvme");
 }
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn three_servers_live_in_memory() {
+fn three_servers_serve_at_tmpfs_sync_times() {
     live_on("tmpfs");
 }
 
@@ -174,7 +174,7 @@ fn three_servers_live_in_memory() {
 /// last mount.
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_slow_disk_leaves_although_another_namespace_has_it() {
+fn slow_disk_unmounts_although_another_mount_namespace_holds_it() {
     let scratch = std::env::temp_dir().join(format!("zoolet-media-{}-held", std::process::id()));
     let disk = SlowDisk::mount(&scratch, 1).unwrap();
     let path = disk.path().to_owned();

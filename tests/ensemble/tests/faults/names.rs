@@ -18,7 +18,7 @@ fn without_etc() -> Vec<OsString> {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn an_ensemble_of_addresses_needs_nothing_of_etc() {
+fn ensemble_of_ip_addresses_runs_with_an_empty_etc() {
     let mut plan = Plan::new(Trial::product().unwrap(), 3);
     plan.starter = without_etc();
     let trial = Trial::start(plan, Shape::default(), 61).unwrap();
@@ -43,7 +43,7 @@ fn with_site_key(plan: &Plan, directory: &Path, config: &str) -> String {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_name_that_does_not_resolve_is_said_once_a_minute_and_holds_up_nobody() {
+fn unresolvable_peer_name_is_logged_once_a_minute_and_harmless() {
     let mut plan = Plan::new(Trial::product().unwrap(), 3);
     plan.starter = without_etc();
     // All servers must have met once.

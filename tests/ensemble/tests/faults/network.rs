@@ -17,7 +17,7 @@ fn trial(seed: u64) -> Trial {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn five_per_cent_of_loss_costs_no_election() {
+fn five_percent_packet_loss_causes_no_election() {
     let trial = trial(11);
     let before = trial.epoch().unwrap();
     trial.relay().unwrap().set_all(Faults { loss_per_mille: 50, ..Faults::default() });
@@ -33,7 +33,7 @@ fn five_per_cent_of_loss_costs_no_election() {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn links_of_a_tenth_of_a_second_serve_without_elections() {
+fn round_trips_of_100_ms_cause_no_election() {
     let trial = trial(12);
     let before = trial.epoch().unwrap();
     let (delay, jitter) = (Duration::from_millis(50), Duration::from_millis(20));
@@ -46,7 +46,7 @@ fn links_of_a_tenth_of_a_second_serve_without_elections() {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_leader_whose_cable_is_pulled_is_replaced_and_follows_when_it_is_back() {
+fn unplugged_leader_is_replaced_and_follows_once_replugged() {
     let trial = trial(13);
     for _ in 0..3 {
         let leader = trial.wait_for_leader().unwrap();
@@ -64,7 +64,7 @@ fn a_leader_whose_cable_is_pulled_is_replaced_and_follows_when_it_is_back() {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_follower_whose_cable_is_pulled_disturbs_nobody_when_it_is_back() {
+fn replugged_follower_causes_no_election() {
     let trial = trial(14);
     let before = trial.epoch().unwrap();
     for follower in trial.followers().unwrap() {
@@ -81,7 +81,7 @@ fn a_follower_whose_cable_is_pulled_disturbs_nobody_when_it_is_back() {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn cables_that_are_pulled_again_and_again_end_in_agreement() {
+fn servers_agree_after_repeatedly_pulled_cables() {
     let trial = trial(15);
     for round in 0..12u8 {
         let victim = round % 3 + 1;
@@ -111,13 +111,13 @@ fn one_way(seed: u64, pair: impl Fn(u8, u8) -> Pair) {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_follower_that_hears_nothing_of_its_leader_stops_nobody() {
+fn cut_from_leader_to_follower_does_not_stop_writes() {
     one_way(16, Pair::new);
 }
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_follower_that_its_leader_does_not_hear_stops_nobody() {
+fn cut_from_follower_to_leader_does_not_stop_writes() {
     one_way(17, |leader, follower| Pair::new(follower, leader));
 }
 
@@ -138,19 +138,19 @@ fn replaced(seed: u64, pair: impl Fn(u8, u8) -> Pair) {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_leader_that_nobody_hears_is_replaced() {
+fn leader_unheard_by_all_followers_is_replaced() {
     replaced(18, Pair::new);
 }
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_leader_that_hears_nobody_is_replaced() {
+fn leader_deaf_to_all_followers_is_replaced() {
     replaced(19, |leader, follower| Pair::new(follower, leader));
 }
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_pair_that_does_not_hear_each_other_at_all_is_served_by_the_third() {
+fn full_cut_between_two_of_three_servers_does_not_stop_writes() {
     let trial = trial(20);
     let leader = trial.wait_for_leader().unwrap();
     let follower = trial.followers().unwrap()[0];

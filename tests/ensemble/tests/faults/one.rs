@@ -22,7 +22,7 @@ fn a_load_that_nothing_disturbs_moves_no_client() {
 }
 
 #[test]
-fn a_server_alone_that_is_killed_keeps_its_promises() {
+fn killed_standalone_server_keeps_acked_writes() {
     let mut site = Site::start(plan()).unwrap();
     let shape = Shape { pause: Duration::ZERO, ..Shape::default() };
     make_keys(site.server(1).client(), &shape).unwrap();

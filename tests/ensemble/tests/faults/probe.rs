@@ -12,7 +12,7 @@ const HANG: Duration = Duration::from_secs(45);
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_disk_that_hangs_is_reported_while_it_does() {
+fn probe_reports_a_disk_while_it_hangs() {
     let scratch = std::env::temp_dir().join(format!("zoolet-probe-{}", std::process::id()));
     let disk = SlowDisk::mount(&scratch, 1).unwrap();
     let Product::Zoolet(binary) = Product::zoolet().unwrap() else { unreachable!("it is ours") };

@@ -147,19 +147,19 @@ fn a_member_whose_disk_shuts_off(pick: impl FnOnce(&Trial) -> u8, seed: u64) {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_leader_whose_disk_becomes_read_only_lets_another_lead_and_comes_back_when_it_is_mounted_anew() {
+fn leader_on_a_read_only_disk_steps_down_until_repaired() {
     a_member_whose_disk_shuts_off(|trial| trial.wait_for_leader().unwrap(), 51);
 }
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_follower_whose_disk_becomes_read_only_does_not_vote_and_comes_back_when_it_is_mounted_anew() {
+fn follower_on_a_read_only_disk_does_not_vote_until_repaired() {
     a_member_whose_disk_shuts_off(|trial| trial.followers().unwrap()[0], 52);
 }
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_server_alone_goes_on_reading_from_a_read_only_disk_and_starts_when_it_takes_writes() {
+fn standalone_server_serves_reads_until_its_disk_is_writable_again() {
     let (disks, plan) = disks(1);
     let mut site = Site::start(plan).unwrap();
     let address: SocketAddr = site.server(1).client();

@@ -27,7 +27,7 @@ fn trial(seed: u64, settings: &str, shape: Shape) -> Trial {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_wiped_follower_is_back_and_votes_with_no_command() {
+fn wiped_follower_rejoins_and_votes_without_a_command() {
     let mut trial = wiped(21);
     let follower = trial.followers().unwrap()[0];
     trial.server_mut(follower).kill();
@@ -45,7 +45,7 @@ fn a_wiped_follower_is_back_and_votes_with_no_command() {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn each_server_may_be_wiped_in_turn_the_leader_too() {
+fn every_server_can_be_wiped_in_turn_including_the_leader() {
     let mut trial = wiped(22);
     for id in trial.ids() {
         trial.server_mut(id).kill();
@@ -59,7 +59,7 @@ fn each_server_may_be_wiped_in_turn_the_leader_too() {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_follower_catches_up_from_the_log_and_from_a_snapshot_when_it_is_far_behind() {
+fn follower_far_behind_catches_up_by_snapshot_and_otherwise_by_log() {
     let shape = Shape { bytes: 2000, pause: Duration::ZERO, ..Shape::default() };
     let mut trial = trial(23, SMALL, shape);
     let follower = trial.followers().unwrap()[0];
@@ -80,7 +80,7 @@ fn a_follower_catches_up_from_the_log_and_from_a_snapshot_when_it_is_far_behind(
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_disk_that_is_a_copy_of_anothers_is_refused() {
+fn server_on_a_copy_of_another_servers_disk_is_refused() {
     let mut trial = trial(24, "", Shape::default());
     let followers = trial.followers().unwrap();
     let (original, clone) = (followers[0], followers[1]);
@@ -109,7 +109,7 @@ fn a_disk_that_is_a_copy_of_anothers_is_refused() {
 
 #[test]
 #[ignore = "a stage of its own: .ci/run faults"]
-fn a_server_that_comes_back_at_another_port_is_found() {
+fn server_returning_on_a_new_port_is_found() {
     let mut trial = trial(25, "", Shape::default());
     let follower = trial.followers().unwrap()[0];
     trial.server_mut(follower).kill();

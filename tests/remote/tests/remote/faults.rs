@@ -47,7 +47,7 @@ fn pending(future: Pin<&mut impl Future>) {
 }
 
 #[test]
-fn a_waiting_lock_goes_on_after_a_reconnect() {
+fn waiting_lock_is_acquired_after_a_reconnect() {
     let server = Server::start();
     run(async {
         let proxy = Proxy::start(server.address()).await;
@@ -73,7 +73,7 @@ fn a_waiting_lock_goes_on_after_a_reconnect() {
 }
 
 #[test]
-fn a_waiting_lock_hears_of_a_release_while_it_was_cut_off() {
+fn waiting_lock_learns_of_a_release_made_while_disconnected() {
     let server = Server::start();
     run(async {
         let proxy = Proxy::start(server.address()).await;
@@ -95,7 +95,7 @@ fn a_waiting_lock_hears_of_a_release_while_it_was_cut_off() {
 }
 
 #[test]
-fn a_lock_whose_reply_is_lost_is_acquired_once_and_leaves_no_second_znode() {
+fn lock_with_a_lost_create_reply_creates_no_second_znode() {
     let server = Server::start();
     run(async {
         let proxy = Proxy::start(server.address()).await;
@@ -116,7 +116,7 @@ fn a_lock_whose_reply_is_lost_is_acquired_once_and_leaves_no_second_znode() {
 }
 
 #[test]
-fn a_grant_that_is_dropped_while_disconnected_is_released_after_the_reconnect() {
+fn grant_dropped_while_disconnected_is_released_after_the_reconnect() {
     let server = Server::start();
     run(async {
         let proxy = Proxy::start(server.address()).await;
@@ -139,7 +139,7 @@ fn a_grant_that_is_dropped_while_disconnected_is_released_after_the_reconnect() 
 }
 
 #[test]
-fn a_release_whose_reply_is_lost_is_sent_again() {
+fn release_with_a_lost_reply_is_sent_again() {
     let server = Server::start();
     run(async {
         let proxy = Proxy::start(server.address()).await;
@@ -156,7 +156,7 @@ fn a_release_whose_reply_is_lost_is_sent_again() {
 }
 
 #[test]
-fn a_session_whose_owner_is_gone_does_its_errands_first() {
+fn dropped_session_completes_its_errands_before_it_closes() {
     let server = Server::start();
     run(async {
         let proxy = Proxy::start(server.address()).await;
@@ -174,7 +174,7 @@ fn a_session_whose_owner_is_gone_does_its_errands_first() {
 }
 
 #[test]
-fn an_attempt_that_was_given_up_does_not_take_the_next_one_with_it() {
+fn clean_up_of_a_dropped_acquire_spares_the_next_acquire() {
     let server = Server::start();
     run(async {
         let proxy = Proxy::start(server.address()).await;
@@ -204,7 +204,7 @@ fn an_attempt_that_was_given_up_does_not_take_the_next_one_with_it() {
 }
 
 #[test]
-fn a_cache_learns_what_it_missed_and_goes_on_after_a_reconnect() {
+fn cache_catches_up_and_continues_after_a_reconnect() {
     let server = Server::start();
     run(async {
         let proxy = Proxy::start(server.address()).await;
@@ -232,7 +232,7 @@ fn a_cache_learns_what_it_missed_and_goes_on_after_a_reconnect() {
 /// Regression: a watch request that the server throttled was treated as lost with its connection.
 /// The cache showed the same state forever, and reported no gap.
 #[test]
-fn a_cache_goes_on_after_a_reconnect_to_a_server_that_has_too_much_to_do() {
+fn cache_continues_after_a_reconnect_to_a_throttling_server() {
     let server = Server::start();
     run(async {
         let proxy = Proxy::start(server.address()).await;
@@ -260,7 +260,7 @@ fn a_cache_goes_on_after_a_reconnect_to_a_server_that_has_too_much_to_do() {
 /// Regression: a client that was cut off and kept sending impossible requests believed that its
 /// session, and so its lock, was alive.
 #[test]
-fn what_the_client_refuses_itself_does_not_show_that_the_session_lives() {
+fn requests_refused_by_the_client_prove_no_live_session() {
     let server = Server::start();
     run(async {
         let proxy = Proxy::start(server.address()).await;
@@ -282,7 +282,7 @@ fn what_the_client_refuses_itself_does_not_show_that_the_session_lives() {
 }
 
 #[test]
-fn what_is_asked_without_a_connection_is_not_sent() {
+fn request_without_a_connection_fails_as_suspended_and_is_not_sent() {
     let server = Server::start();
     run(async {
         let proxy = Proxy::start(server.address()).await;
@@ -300,7 +300,7 @@ fn what_is_asked_without_a_connection_is_not_sent() {
 }
 
 #[test]
-fn a_request_whose_connection_went_away_is_of_unknown_outcome() {
+fn request_on_a_lost_connection_fails_with_connection_loss() {
     let server = Server::start();
     run(async {
         let proxy = Proxy::start(server.address()).await;
@@ -315,7 +315,7 @@ fn a_request_whose_connection_went_away_is_of_unknown_outcome() {
 }
 
 #[test]
-fn a_session_that_is_idle_is_known_to_live_and_one_that_is_cut_off_is_not() {
+fn idle_session_stays_safe_and_a_disconnected_session_expires() {
     let server = Server::start();
     run(async {
         let proxy = Proxy::start(server.address()).await;
@@ -345,7 +345,7 @@ fn a_session_that_is_idle_is_known_to_live_and_one_that_is_cut_off_is_not() {
 }
 
 #[test]
-fn a_watch_of_an_expired_session_ends() {
+fn watches_and_streams_of_an_expired_session_end() {
     let server = Server::start();
     run(async {
         let proxy = Proxy::start(server.address()).await;

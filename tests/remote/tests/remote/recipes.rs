@@ -236,7 +236,7 @@ fn transactions() {
 }
 
 #[test]
-fn a_site_in_the_process_of_the_server_votes_on_what_was_begun_over_tcp() {
+fn in_process_participant_votes_on_a_transaction_begun_over_tcp() {
     let server = Server::start();
     let Some(node) = server.node() else { return };
     let session = node.session().wait_timeout(PATIENCE).unwrap().unwrap();

@@ -42,7 +42,7 @@ fn refused<T>(code: ErrorCode) -> Result<T, Error> {
 }
 
 #[test]
-fn answers_are_those_of_the_server_field_by_field() {
+fn replies_carry_every_field_of_the_servers_answer() {
     let server = Server::start();
     run(async {
         let session = server.session().await;
@@ -109,7 +109,7 @@ fn answers_are_those_of_the_server_field_by_field() {
 }
 
 #[test]
-fn permissions_are_set_as_they_were_asked_for() {
+fn permissions_are_set_as_requested() {
     let server = Server::start();
     run(async {
         let session = server.session().await;
@@ -132,7 +132,7 @@ fn permissions_are_set_as_they_were_asked_for() {
 }
 
 #[test]
-fn each_operation_of_a_multi_has_its_result() {
+fn each_operation_of_a_multi_has_a_result() {
     let server = Server::start();
     run(async {
         let session = server.session().await;
@@ -164,7 +164,7 @@ fn each_operation_of_a_multi_has_its_result() {
 }
 
 #[test]
-fn requests_are_sent_when_they_are_submitted_whatever_becomes_of_their_tickets() {
+fn requests_are_sent_even_if_their_tickets_are_dropped() {
     let server = Server::start();
     run(async {
         let session = server.session().await;
@@ -179,7 +179,7 @@ fn requests_are_sent_when_they_are_submitted_whatever_becomes_of_their_tickets()
 }
 
 #[test]
-fn a_watching_read_is_answered_and_heard() {
+fn watching_read_gets_its_reply_and_its_event() {
     let server = Server::start();
     run(async {
         let (session, other) = (server.session().await, server.session().await);
@@ -213,7 +213,7 @@ fn a_watching_read_is_answered_and_heard() {
 }
 
 #[test]
-fn a_persistent_watch_hears_of_its_znode_and_a_recursive_one_of_all_below() {
+fn persistent_watch_covers_its_znode_and_a_recursive_watch_the_subtree() {
     let server = Server::start();
     run(async {
         let (session, other) = (server.session().await, server.session().await);
@@ -239,7 +239,7 @@ fn a_persistent_watch_hears_of_its_znode_and_a_recursive_one_of_all_below() {
 }
 
 #[test]
-fn a_reader_that_is_slow_is_told_of_a_gap_and_of_what_comes_after_it() {
+fn slow_watch_reader_gets_a_gap_and_later_events() {
     let server = Server::start();
     run(async {
         let session = server.session().await;
@@ -276,7 +276,7 @@ async fn next(events: &mut std::pin::Pin<&mut zoolet_recipes::remote::Events>) -
 }
 
 #[test]
-fn a_session_closes_when_its_last_owner_is_gone() {
+fn session_closes_with_its_last_handle() {
     let server = Server::start();
     run(async {
         let (session, other) = (server.session().await, server.session().await);
@@ -291,7 +291,7 @@ fn a_session_closes_when_its_last_owner_is_gone() {
 }
 
 #[test]
-fn a_request_that_no_server_takes_is_refused_before_it_is_sent() {
+fn oversized_request_is_refused_before_sending() {
     let server = Server::start();
     run(async {
         let session = server.session().await;
@@ -303,7 +303,7 @@ fn a_request_that_no_server_takes_is_refused_before_it_is_sent() {
 }
 
 #[test]
-fn without_its_runtime_a_session_is_over_and_nothing_waits_or_panics() {
+fn session_without_its_runtime_is_closed_and_never_hangs_or_panics() {
     let server = Server::start();
     let (session, path) = run(async {
         let session = server.session().await;

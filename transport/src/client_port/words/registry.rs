@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whitelist_names_what_it_allows() {
+    fn whitelist_allows_exactly_the_listed_words() {
         let allowed = |list: Whitelist| Word::ALL.into_iter().filter(|word| list.allows(*word)).collect::<Vec<_>>();
         assert_eq!(allowed(Whitelist::parse(" stat, ruok,wchp ,nonsense")), [Word::Ruok, Word::Stat, Word::Wchp]);
         assert_eq!(allowed(Whitelist::parse("*")), Word::ALL);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn how_the_server_is_is_told_on_its_own_machine_and_elsewhere_if_the_list_says_so() {
+    fn zool_is_answered_locally_and_remotely_only_if_listed() {
         let [here, mapped, there, own] =
             ["127.0.0.1", "::ffff:127.0.0.1", "10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().unwrap());
         let list = Whitelist::parse("srvr");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_told_from_lengths() {
+    fn four_letter_words_are_distinguished_from_frame_lengths() {
         assert_eq!(Asked::from_bytes(*b"ruok"), Some(Asked::Known(Word::Ruok)));
         assert_eq!(Asked::from_bytes(*b"hash"), Some(Asked::Foreign("hash")));
         assert_eq!(Asked::from_bytes([0xff, 0xf4, 0xff, 0xfd]), Some(Asked::TelnetClose));

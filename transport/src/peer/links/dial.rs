@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_family_of_addresses_speaks_to_its_own_and_all_addresses_of_ipv6_to_both() {
+    fn socket_dials_its_own_ip_family_and_the_ipv6_wildcard_both() {
         let speaks = |own: &str, to: &str| speaks_to(own.parse().unwrap(), to.parse().unwrap());
         assert!(speaks("0.0.0.0", "10.0.0.1") && speaks("10.0.0.2", "::ffff:10.0.0.1"));
         assert!(!speaks("0.0.0.0", "fd00::1") && !speaks("10.0.0.2", "fd00::1"));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_to_their_bound_and_differ() {
+    fn dial_pauses_grow_to_their_maximum_with_jitter() {
         let mut pauses = Pauses::new(7);
         let first: Vec<_> = (0..20).map(|_| pauses.next()).collect();
         assert!(first[0] >= PAUSE_MIN / 2 && first[0] <= PAUSE_MIN, "{first:?}");

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_bounded_and_leave_their_places() {
+    fn handshakes_of_strangers_are_bounded_and_release_their_places() {
         let mut acceptor = Acceptor::default();
         // The first few strangers need not validate their addresses.
         assert!((0..UNVALIDATED_MAX).all(|_| acceptor.decide("10.0.0.1:1", false, false) == "heard"));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_loops_handshakes_begins_so_many_and_then_eight_a_second() {
+    fn network_looping_handshakes_gets_a_burst_and_then_8_per_second() {
         let mut acceptor = Acceptor::default();
         assert_eq!(loops(&mut acceptor, 1000, |port| format!("10.0.0.1:{}", port + 1)), OF_NETWORK.at_once as usize);
         assert_eq!(acceptor.decide("10.0.0.2:1", false, true), "heard", "another network has its own");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_that_loop_handshakes_together_leave_some_for_members() {
+    fn networks_looping_handshakes_leave_room_for_members() {
         let mut acceptor = Acceptor::default();
         assert_eq!(loops(&mut acceptor, 1000, |n| format!("10.0.{}.{}:1", n / 250, n % 250)), OF_ALL.at_once as usize);
         assert_eq!(acceptor.decide("10.1.0.1:2888", false, true), "ignored");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn forged_addresses_use_up_half_of_what_is_their_networks() {
+    fn forged_addresses_use_at_most_half_of_their_networks_handshakes() {
         let mut acceptor = Acceptor::default();
         let forged = (0..1000).filter(|_| {
             let is_heard = acceptor.decide("10.0.0.1:1", false, false) == "heard";
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn all_addresses_of_one_ipv6_network_are_one_stranger() {
+    fn all_addresses_of_an_ipv6_network_count_as_the_same_stranger() {
         let mut acceptor = Acceptor::default();
         assert!(acceptor.is_heard(STRANGERS_OF_NETWORK_MAX, |host| format!("[fd00:0:0:1:{host}::7]:1")));
         assert_eq!(acceptor.decide("[fd00:0:0:1:ffff::1]:2", false, true), "ignored");
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_with_many_addresses_leave_places_for_members() {
+    fn strangers_with_many_addresses_leave_room_for_members() {
         let mut acceptor = Acceptor::default();
         assert!(acceptor.is_heard(STRANGERS_MAX, |n| format!("10.0.{n}.1:2888")));
         assert_eq!(acceptor.decide("10.1.0.1:2888", false, true), "ignored");

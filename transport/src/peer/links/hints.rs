@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_that_comes_from_its_addresses_in_turn_costs_no_write() {
+    fn member_alternating_between_known_addresses_costs_no_disk_write() {
         let mut known = Vec::new();
         assert!(add(&mut known, ["a:1", "b:1", "no address"].into_iter()));
         assert!(!add(&mut known, ["b:1", "a:1"].into_iter()));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_passed_over_line_by_line() {
+    fn damaged_lines_of_the_hints_file_are_skipped() {
         let text =
             "2 10.0.3.11:2888\nx\n0 a:1\n300 a:1\n2 nowhere\n2 a:0\n2 :1\n3 gw-c:2888\n2 b\u{7}:1\n2 [fe80::1]:2888";
         let known = parse(text);

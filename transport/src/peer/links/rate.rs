@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_holds_over_any_time_and_a_pause_earns_little() {
+    fn rate_limit_holds_and_a_pause_earns_little_credit() {
         let start = Instant::now();
         let rate = Rate::new(1000, start);
         assert!(rate.turn(500, start) <= start);

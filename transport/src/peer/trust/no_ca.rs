@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_names_an_authority_is_told_what_else_there_is() {
+    fn minimal_build_refuses_certificates_and_names_the_alternatives() {
         let [ca, certificate, key] = ["/etc/zoolet/ca.pem", "own.pem", "own.key"].map(Path::new);
         let refused = Authority::read(ca, certificate, key, ServerId::new(1).unwrap()).unwrap_err();
         let line = "/etc/zoolet/ca.pem: this build does not support certificates: use the full build, a site key or pinned keys";

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_has_one_owner_and_a_server_may_have_two_keys() {
+    fn pinned_key_has_one_owner_and_a_server_may_have_two_keys() {
         let (one, two) = (ServerId::new(1).unwrap(), ServerId::new(2).unwrap());
         let (old, new) = (PublicKey([1; 32]), PublicKey([2; 32]));
         let pins = Pins::new();

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proof_holds_for_one_key_one_side_one_connection_and_one_hello() {
+    fn proof_is_valid_only_for_its_key_side_connection_and_hello() {
         let key = SiteKey::generate().unwrap();
         let exporter = Exporter([1; 32]);
         let proof = prove(&key, Side::Client, &exporter, b"hello");

@@ -103,7 +103,7 @@ mod tests {
     const KEY: PublicKey = PublicKey([7; 32]);
 
     #[test]
-    fn text_is_read_back() {
+    fn public_key_round_trips_through_its_text() {
         let text = KEY.to_string();
         assert_eq!(text.len(), 51);
         assert_eq!(text.parse(), Ok(KEY));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn every_typo_of_one_character_is_found() {
+    fn public_key_with_a_wrong_character_is_refused() {
         let text = KEY.to_string();
         for at in PREFIX.len()..text.len() {
             for other in ['A', 'b', '0', '-', '_', '=', '+', ' ', 'é'] {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn exchanged_neighbours_and_missing_ends_are_found() {
+    fn public_key_with_swapped_or_missing_characters_is_refused() {
         let mut key = [0; 32];
         for (at, byte) in key.iter_mut().enumerate() {
             *byte = at as u8 * 7;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn only_ed25519_keys_are_taken_from_tls() {
+    fn only_ed25519_keys_are_accepted_from_tls() {
         let spki = KEY.to_spki();
         assert_eq!(PublicKey::from_spki(&spki), Some(KEY));
         assert_eq!(PublicKey::from_spki(&spki[..43]), None);

@@ -162,13 +162,13 @@ fn site() -> Trust {
 }
 
 #[tokio::test]
-async fn servers_on_loopback_need_nothing() {
+async fn servers_on_loopback_link_without_a_secret() {
     let (a, b) = (Server::new(1, Trust::Loopback, &Pins::new()), Server::new(2, Trust::Loopback, &Pins::new()));
     assert_eq!(link(&a, 2, &b).await, (Ok(2), Ok(1)));
 }
 
 #[test]
-fn without_a_secret_nobody_from_another_machine_is_heard() {
+fn addresses_of_other_machines_are_refused_without_a_secret() {
     let gate = Gate::new(Identity::generate().unwrap(), Trust::Loopback, Pins::new());
     for there in ["10.0.3.11:2888", "[fe80::1]:2888", "[::ffff:10.0.0.1]:1", "0.0.0.0:1"] {
         let refused = gate.check_address(there.parse().unwrap()).unwrap_err();
@@ -185,14 +185,14 @@ fn without_a_secret_nobody_from_another_machine_is_heard() {
 }
 
 #[tokio::test]
-async fn the_site_key_admits_any_key() {
+async fn site_key_admits_any_server_key() {
     let trust = site();
     let (a, b) = (Server::new(1, trust.clone(), &Pins::new()), Server::new(2, trust, &Pins::new()));
     assert_eq!(link(&a, 2, &b).await, (Ok(2), Ok(1)));
 }
 
 #[tokio::test]
-async fn another_site_key_is_refused_on_both_sides() {
+async fn different_site_key_is_refused_on_both_sides() {
     let (a, b) = (Server::new(1, site(), &Pins::new()), Server::new(2, site(), &Pins::new()));
     let (dialler, acceptor) = lines(link(&a, 2, &b).await);
     assert_eq!(dialler, "gw-b:2888 has another site key: copy the site key of one server to all others");
@@ -200,7 +200,7 @@ async fn another_site_key_is_refused_on_both_sides() {
 }
 
 #[tokio::test]
-async fn a_server_without_a_site_key_is_told_that_it_needs_one() {
+async fn dialler_without_the_required_site_key_is_refused_with_advice() {
     let (a, b) = (Server::new(1, Trust::Loopback, &Pins::new()), Server::new(2, site(), &Pins::new()));
     let (dialler, acceptor) = lines(link(&a, 2, &b).await);
     assert_eq!(dialler, "gw-b:2888 requires its site key, which this server lacks: copy it here");
@@ -219,7 +219,7 @@ async fn an_acceptor_without_the_site_key_is_refused_by_the_dialler() {
 }
 
 #[tokio::test]
-async fn who_answers_for_another_server_is_refused() {
+async fn acceptor_with_the_id_of_another_server_is_refused() {
     let trust = site();
     let (a, c) = (Server::new(1, trust.clone(), &Pins::new()), Server::new(3, trust, &Pins::new()));
     assert_eq!(
@@ -229,7 +229,7 @@ async fn who_answers_for_another_server_is_refused() {
 }
 
 #[tokio::test]
-async fn a_copy_of_this_servers_directory_is_refused_before_anything_is_said() {
+async fn peer_with_this_servers_own_key_is_refused_before_any_message() {
     let (trust, identity) = (site(), Identity::generate().unwrap());
     let a = Server::with(1, identity.clone(), trust.clone(), &Pins::new());
     let copy = Server::with(2, identity, trust, &Pins::new());
@@ -248,13 +248,13 @@ fn pinned() -> (Server, Server) {
 }
 
 #[tokio::test]
-async fn pinned_keys_are_enough() {
+async fn servers_with_pinned_keys_link() {
     let (a, b) = pinned();
     assert_eq!(link(&a, 2, &b).await, (Ok(2), Ok(1)));
 }
 
 #[tokio::test]
-async fn a_key_that_is_not_pinned_does_not_get_through_tls() {
+async fn unpinned_key_is_refused_in_the_tls_handshake() {
     let (a, b) = pinned();
     let pins = Pins::new();
     pins.pin(b.id, b.gate.public_key()).unwrap();
@@ -286,7 +286,7 @@ async fn a_key_that_is_not_pinned_does_not_get_through_tls() {
 }
 
 #[tokio::test]
-async fn a_pinned_key_opens_for_its_own_server_only() {
+async fn pinned_key_is_refused_under_another_server_id() {
     let (a, b) = pinned();
     let posing = Server { id: id(3), gate: a.gate.clone(), endpoint: a.endpoint.clone() };
     let (dialler, acceptor) = lines(link(&posing, 2, &b).await);
@@ -302,7 +302,7 @@ async fn a_pinned_key_opens_for_its_own_server_only() {
 
 /// Under a site key, a pin binds one server to one key. Other servers need no pin.
 #[tokio::test]
-async fn a_pin_holds_beside_the_site_key() {
+async fn pin_is_enforced_in_addition_to_the_site_key() {
     let (trust, pins) = (site(), Pins::new());
     let b = Server::new(2, trust.clone(), &pins);
     let (first, second) = (Server::new(1, trust.clone(), &Pins::new()), Server::new(1, trust.clone(), &Pins::new()));
@@ -327,7 +327,7 @@ async fn a_pin_holds_beside_the_site_key() {
 }
 
 #[tokio::test]
-async fn nothing_is_installed_in_the_process() {
+async fn linking_installs_no_process_wide_crypto_provider() {
     let (a, b) = (Server::new(1, Trust::Loopback, &Pins::new()), Server::new(2, Trust::Loopback, &Pins::new()));
     assert_eq!(link(&a, 2, &b).await, (Ok(2), Ok(1)));
     assert!(rustls::crypto::CryptoProvider::get_default().is_none());

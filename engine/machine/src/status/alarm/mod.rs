@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_healthy_server_raises_none() {
+    fn healthy_server_raises_no_alarm() {
         assert_eq!(raised(|_| ()), [""; 0]);
         let members = vec![healthy().members[0]];
         let (peers, file_voters) = (Vec::new(), Vec::new());
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn each_trouble_raises_one() {
+    fn each_trouble_raises_exactly_its_alarm() {
         let [one, two] = [1, 2].map(|id| ServerId::new(id).unwrap());
         let five = ServerId::new(5);
         for (raised, expected) in [
@@ -452,7 +452,7 @@ mod tests {
 
     /// A rolling upgrade that waited for a lasting alarm would wait forever.
     #[test]
-    fn what_costs_the_ensemble_no_server_holds_up_nobody() {
+    fn only_alarms_about_a_missing_server_hold_up_a_rolling_restart() {
         let [two, observer] = [2, 4].map(|id| ServerId::new(id).unwrap());
         let holds_up = |change: &dyn Fn(&mut Status)| {
             let alarms = alarms_of(change);
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lack_of_room_says_how_many_bytes_are_missing() {
+    fn space_alarm_names_the_missing_bytes() {
         let refusing = |why: &'static str, of| {
             let lack = Some(Lack { of, free_bytes: 1_020_000, missing_bytes: 64_000_000 });
             alarms_of(|s| (s.refusing_writes, s.lack) = (Some(why), lack))[0].what.clone()
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_missed_after_two_seconds_and_the_link_says_why() {
+    fn unreachable_peer_alarms_after_2_s_with_the_link_error() {
         let lost = |status: &mut Status, missing_ms| {
             status.peers[0].is_linked = false;
             status.peers[0].missing_ms = missing_ms;
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_leader_says_is_an_alarm_of_every_server() {
+    fn health_reported_by_the_leader_raises_alarms_on_followers() {
         let [one, three] = [1, 3].map(|id| ServerId::new(id).unwrap());
         let leading = Health { role: Role::Leading, ..Health::default() };
         let full = Some(Refusal::Shortage(Shortage::Disk));
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_stays_behind_and_a_follower_without_room_raise_one() {
+    fn lagging_learner_and_follower_without_space_raise_alarms() {
         let lags = |behind_ms| {
             let two = ServerId::new(2).unwrap();
             raised(|s| {
@@ -602,12 +602,12 @@ mod tests {
     }
 
     #[test]
-    fn flash_that_is_worn_as_it_should_be_raises_none() {
+    fn flash_wear_of_70_percent_raises_no_alarm() {
         assert_eq!(raised(|s| s.flash = Some(worn(70))), [""; 0]);
     }
 
     #[test]
-    fn few_syncs_say_nothing_of_a_disk() {
+    fn slow_disk_alarm_needs_enough_syncs() {
         let few = |status: &mut Status| {
             status.disk[0].1 = 3;
             status.disk[1].1 = 900_000;

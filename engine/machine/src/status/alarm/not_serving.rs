@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_is_told_apart() {
+    fn each_reason_for_not_serving_has_its_own_message() {
         let unborn = |status: &mut Status| status.is_born = false;
         for (said, expected) in [
             (said(&[2], unborn), "no leader: the ensemble begins when all 3 voters have met once; not reached: 3"),
@@ -196,7 +196,7 @@ mod tests {
 
     /// A leader refuses this server, while the others follow that leader.
     #[test]
-    fn a_server_that_others_serve_without_does_not_wait_for_an_election() {
+    fn left_out_server_names_the_leader_it_does_not_follow() {
         let said_by =
             |peer: u8, role| MemberStatus { id: id(peer), health: Health { role, ..Health::default() }, said_ms: 0 };
         let says = |linked: &[u8], said_so: &[(u8, Role)]| {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_is_gone_says_nothing_of_a_disk() {
+    fn unlinked_peer_is_not_reported_as_emptied_or_replaced() {
         let said = said(&[2], |s| s.uncounted = vec![id(3)]);
         assert_eq!(said, "no leader: 2 of 3 voters answer and elect one");
     }

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_feature_counts_during_a_fault_and_two_seconds_after_it_and_once_for_each() {
+    fn feature_counts_once_per_fault_until_two_seconds_after_it() {
         let mut sightings = Sightings::default();
         for at_us in [1, 5 * SECOND, 6 * SECOND, 20 * SECOND] {
             sightings.see(at_us, Feature::Sync);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_a_row_for_each_feature_and_a_column_for_each_fault() {
+    fn coverage_table_has_a_row_per_feature_and_column_per_fault() {
         let table = Coverage::default().to_string();
         let rows: Vec<_> = table.lines().filter(|line| line.starts_with('|')).collect();
         assert_eq!(rows.len(), 3 + Feature::ALL.len());

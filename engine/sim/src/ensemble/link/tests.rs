@@ -80,7 +80,7 @@ impl Net {
 }
 
 #[test]
-fn two_processes_end_up_with_one_link_whoever_dials() {
+fn two_processes_that_both_dial_keep_one_link() {
     for seed in 0..200 {
         let mut net = Net::lan(seed);
         net.run(SECOND);
@@ -97,14 +97,14 @@ fn two_processes_end_up_with_one_link_whoever_dials() {
 }
 
 #[test]
-fn one_that_does_not_know_where_the_other_is_is_found_by_it() {
+fn server_without_the_peer_address_is_linked_when_the_peer_dials() {
     let mut net = Net::new(1, |from, _, _| Path { is_dialled: from == id(2), ..Path::lan() });
     net.run(SECOND);
     assert_eq!(net.link(1), net.link(2));
 }
 
 #[test]
-fn a_stream_keeps_its_order_under_loss_and_does_not_wait_for_another() {
+fn stream_keeps_order_under_loss_and_never_waits_for_other_streams() {
     let lossy = |_: ServerId, _: ServerId, _: &mut Random| Path { loss_ppm: 200_000, jitter_us: 5000, ..Path::lan() };
     let mut overtaken = 0;
     for seed in 0..20 {
@@ -124,7 +124,7 @@ fn a_stream_keeps_its_order_under_loss_and_does_not_wait_for_another() {
 }
 
 #[test]
-fn datagrams_are_lost_come_twice_and_overtake() {
+fn datagrams_are_lost_duplicated_and_reordered() {
     let path = Path { loss_ppm: 100_000, twice_ppm: 100_000, jitter_us: 1000, ..Path::lan() };
     let mut net = Net::new(1, |_, _, _| path.clone());
     net.run(20 * SECOND);
@@ -155,7 +155,7 @@ fn a_short_cut_delays_streams_and_loses_datagrams() {
 }
 
 #[test]
-fn in_a_long_cut_the_deaf_end_gives_up_first_and_the_other_when_it_hears_nothing_any_more() {
+fn long_one_way_cut_ends_the_link_at_the_deaf_end_first() {
     let mut net = Net::linked(1);
     let old = net.link(1);
     net.links.cut(SECOND, id(1), id(2));
@@ -171,7 +171,7 @@ fn in_a_long_cut_the_deaf_end_gives_up_first_and_the_other_when_it_hears_nothing
 }
 
 #[test]
-fn a_dead_process_is_silence_and_its_successor_replaces_the_link() {
+fn restarted_process_replaces_the_silent_link_of_its_dead_predecessor() {
     let mut net = Net::linked(5);
     let old = net.link(2);
     net.say(1, Carrier::Stream(0), 0..5);
@@ -186,7 +186,7 @@ fn a_dead_process_is_silence_and_its_successor_replaces_the_link() {
 }
 
 #[test]
-fn who_slept_hears_what_came_meanwhile_or_has_given_the_link_up() {
+fn paused_process_reads_buffered_messages_unless_its_link_idled_out() {
     let (mut heard_then_down, mut down_at_once) = (0, 0);
     for seed in 0..40 {
         let mut net = Net::linked(seed);
@@ -213,7 +213,7 @@ fn who_slept_hears_what_came_meanwhile_or_has_given_the_link_up() {
 }
 
 #[test]
-fn after_a_reset_both_ends_know_and_dial_anew() {
+fn both_ends_drop_a_reset_link_and_dial_a_new_one() {
     let mut net = Net::linked(9);
     let old = net.link(1);
     assert!(net.links.reset(SECOND, id(1), id(2)));
@@ -232,7 +232,7 @@ impl Net {
 }
 
 #[test]
-fn a_process_that_knows_nothing_of_a_link_may_say_so() {
+fn stateless_reset_ends_a_link_the_new_process_does_not_know() {
     let mut net = Net::lan(2);
     net.links.network.has_stateless_resets = true;
     net.run(SECOND);

@@ -135,7 +135,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     #[test]
-    fn a_timer_is_ready_at_its_time_of_the_clients_clock_and_not_before() {
+    fn timer_is_ready_exactly_at_its_time_on_the_clients_clock() {
         let now_us = Arc::new(AtomicU64::new(0));
         let clock = OwnClock::new(Clock::new(0, 777, 400), Arc::clone(&now_us), Random::new(1));
         let mut timer = std::pin::pin!(clock.timer(Instant::at(Duration::from_secs(10))));

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_have_one_to_256_events_and_last_no_longer_than_the_binarys() {
+    fn turns_take_up_to_256_events_within_the_binarys_turn_limit() {
         let mut random = Random::new(1);
         let paces: Vec<_> = (0..100).map(|_| Pace::drawn(&mut random)).collect();
         let turn = |at: usize| (paces[at % 100].events(&mut random), paces[at % 100].busy_us(&mut random));

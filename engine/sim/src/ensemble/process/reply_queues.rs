@@ -79,7 +79,7 @@ mod tests {
     use zoolet_model::Reply;
 
     #[test]
-    fn a_kept_place_holds_back_what_comes_after_it() {
+    fn reserved_reply_slot_holds_back_later_replies() {
         let conn = ConnId(1);
         let reply = |xid| Sent::Reply { xid, zxid: 0, result: Ok(Reply::Empty) };
         let mut replies = ReplyQueues::default();

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_thing_at_a_time_and_in_order() {
+    fn thread_runs_one_task_at_a_time_in_order() {
         let mut thread = Thread::default();
         thread.ask("a");
         thread.ask("b");

@@ -11,7 +11,7 @@ fn watched(facts: &Facts<'_>, origins: &Origins) -> Result<(), Violation> {
 }
 
 #[test]
-fn answers_are_what_their_place_says() {
+fn replies_that_differ_from_a_replay_are_reported() {
     let write = |history: &mut History| {
         answered(history, is_write).is_some_and(|write| {
             answer(history, write).result = Err(ErrorCode::NoNode);
@@ -61,7 +61,7 @@ fn answers_are_what_their_place_says() {
 
 /// In a whole check, order.rs reports this first. So this test compares the scripts alone.
 #[test]
-fn answers_come_in_the_order_of_their_states() {
+fn replies_out_of_state_order_are_reported() {
     let out_of_order = |history: &mut History| {
         let found = next_to(history, |one, next| matches!((one, next), (Received::Answer(_), Received::Answer(_))));
         found.is_some_and(|(connection, at)| {
@@ -84,7 +84,7 @@ fn is_event(received: &Received) -> bool {
 }
 
 #[test]
-fn events_come_once_each_in_order_and_before_what_shows_their_change() {
+fn lost_duplicated_or_misordered_watch_events_are_reported() {
     let behind = |history: &mut History| {
         let found = next_to(history, |one, next| is_event(one) && matches!(next, Received::Answer(_)));
         found.is_some_and(|(connection, at)| {
@@ -156,7 +156,7 @@ fn events_come_once_each_in_order_and_before_what_shows_their_change() {
 
 /// A failing base may fail before or after the watch is set.
 #[test]
-fn a_read_that_failed_may_have_set_its_watch() {
+fn failed_read_may_or_may_not_register_its_watch() {
     let verdict = |asked: bool, tell: usize| {
         let mut recorder = Recorder::new();
         let mut zxid = Zxid::ZERO;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn answers_belong_to_requests_in_their_order() {
+fn misplaced_or_missing_replies_are_reported() {
     let stray = |history: &mut History| {
         let Some(open) = open(history) else { return false };
         let at = history.ended;
@@ -38,7 +38,7 @@ fn answers_belong_to_requests_in_their_order() {
 }
 
 #[test]
-fn zxids_never_go_back_and_name_what_is_committed() {
+fn replies_with_decreasing_or_uncommitted_zxids_are_reported() {
     let back = |history: &mut History| {
         for connection in 0..history.connections.len() {
             let placed = placed(history, connection);
@@ -102,7 +102,7 @@ fn zxids_never_go_back_and_name_what_is_committed() {
 }
 
 #[test]
-fn servers_agree_on_one_history() {
+fn disagreement_between_servers_is_reported() {
     let other = |history: &mut History| {
         let (zxid, at) = (last_zxid(history), history.ended);
         history.disagreement = Some(Disagreement { zxid, at, what: "other bytes".into() });

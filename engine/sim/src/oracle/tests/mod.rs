@@ -27,7 +27,7 @@ const PROMISES: Promises = Promises {
 };
 
 #[test]
-fn good_histories_break_no_rule() {
+fn valid_histories_break_no_rule() {
     let mut all = Summary::default();
     for seed in 0..40 {
         let history = toy::history(seed, 6000);
@@ -156,7 +156,7 @@ fn is_read(operation: &Operation) -> bool {
 /// The documents and failing seeds cite a rule by its sentence. So a violation prints the sentence
 /// first, then its story.
 #[test]
-fn a_violation_tells_its_story() {
+fn violation_prints_its_rule_first_and_then_the_evidence() {
     let mut history = toy::history(3, 3000);
     let read = answered(&history, is_read).unwrap();
     answer(&mut history, read).result = Err(ErrorCode::NoAuth);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_session_is_begun_told_continued_and_ended_as_its_entries_say() {
+fn connect_replies_that_contradict_the_session_entries_are_reported() {
     let new = |history: &History| history.connections.iter().position(|one| one.session().is_some());
     let reply = |history: &mut History, at: usize, change: fn(&mut zoolet_model::ConnectReply)| {
         change(&mut history.connections[at].reply.as_mut().unwrap().1);
@@ -89,7 +89,7 @@ fn a_session_is_begun_told_continued_and_ended_as_its_entries_say() {
 }
 
 #[test]
-fn who_gives_signs_of_life_does_not_expire_and_who_gives_none_does() {
+fn early_missing_and_late_session_expiries_are_reported() {
     let pass: Pass = |facts, origins| expiry::check(facts, origins, &PROMISES);
     let expired = |history: &History| {
         let facts = Facts::of(history).unwrap();
@@ -187,7 +187,7 @@ fn judged(history: &History, promises: &Promises) -> Option<&'static str> {
 }
 
 #[test]
-fn the_timeout_that_was_promised_last_counts() {
+fn expiry_is_judged_by_the_last_promised_timeout() {
     let early = Some("a session that keeps giving signs of life does not expire");
     let never = Some("a session that gives no sign of life expires");
     for (returns_ms, ends_us, expected) in [
@@ -206,7 +206,7 @@ fn the_timeout_that_was_promised_last_counts() {
 /// Regression: seed 9107793. The leader's clock had stood still for 42 ms when it took a write, and
 /// then jumped to true time. The session ended 33 ms early.
 #[test]
-fn a_clock_that_stood_still_unnoticed_makes_a_sign_as_old_as_it_showed() {
+fn expiry_allows_for_an_unnoticed_stall_of_the_leaders_clock() {
     let early = Some("a session that keeps giving signs of life does not expire");
     let promises = Promises { unnoticed_us: 600_000, ..PROMISES };
     let at = |stood_still, ends_us| judged(&came_back((4000, 4000), Some(ends_us), stood_still), &promises);
@@ -220,7 +220,7 @@ fn a_clock_that_stood_still_unnoticed_makes_a_sign_as_old_as_it_showed() {
 /// the creation of a session whose client was never told. Then it jumped to true time, and the
 /// session ended 366 ms early.
 #[test]
-fn a_session_that_begins_while_a_clock_stands_still_unnoticed_is_as_old_as_the_clock_showed() {
+fn expiry_allows_for_a_clock_stall_when_the_session_begins() {
     let early = Some("a session that keeps giving signs of life does not expire");
     let promises = Promises { unnoticed_us: 600_000, ..PROMISES };
     // Server 1 leads, and server 2 follows it.
@@ -258,7 +258,7 @@ fn a_session_that_begins_while_a_clock_stands_still_unnoticed_is_as_old_as_the_c
 }
 
 #[test]
-fn what_is_shown_is_not_too_old_and_nobody_waits_for_ever() {
+fn stale_reads_and_endless_waits_are_reported() {
     let pass: Pass = |facts, _| timeliness::check(facts, &PROMISES);
     let stale = |history: &mut History| {
         let Some(read) = answered(history, is_read) else { return false };

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn acknowledged_writes_are_in_the_history() {
+fn acked_write_without_a_matching_entry_is_reported() {
     let lost = |history: &mut History| {
         let Some(write) = answered(history, is_write) else { return false };
         let zxid = answer(history, write).zxid;
@@ -33,7 +33,7 @@ fn acknowledged_writes_are_in_the_history() {
 }
 
 #[test]
-fn every_entry_is_asked_for_once_and_in_order() {
+fn entries_duplicated_reordered_or_never_requested_are_reported() {
     let shared = |history: &mut History| {
         for connection in 0..history.connections.len() {
             let writes: Vec<_> =
@@ -97,7 +97,7 @@ fn every_entry_is_asked_for_once_and_in_order() {
 }
 
 #[test]
-fn writes_syncs_and_sessions_agree_with_true_time() {
+fn writes_syncs_and_sessions_that_break_real_time_order_are_reported() {
     // Moves a request to a later time, by which more had been seen.
     let late = |operation: Option<usize>, history: &mut History| {
         operation.is_some_and(|operation| {
@@ -135,7 +135,7 @@ fn writes_syncs_and_sessions_agree_with_true_time() {
 }
 
 #[test]
-fn a_session_sees_its_earlier_writes_and_none_of_its_later_ones() {
+fn reads_that_miss_earlier_writes_or_show_later_ones_are_reported() {
     let pairs = |history: &mut History, write_first: bool| {
         for connection in 0..history.connections.len() {
             for two in placed(history, connection).windows(2) {

@@ -47,7 +47,7 @@ fn server(own: u8, certificate: &str) -> Server {
 /// Server 1 has its certificate from the authority, server 3 from an intermediate. Both expired in
 /// 1997.
 #[tokio::test]
-async fn certificates_of_one_authority_link_whatever_the_clock_says() {
+async fn certificates_link_servers_even_after_expiry() {
     let (one, three) = (server(1, "server_1.pem"), server(3, "server_3_chain.pem"));
     assert_eq!(link(&one, 3, &three).await, (Ok(3), Ok(1)));
     let (one, three) = (server(1, "server_1.pem"), server(3, "server_3_chain.pem"));
@@ -55,7 +55,7 @@ async fn certificates_of_one_authority_link_whatever_the_clock_says() {
 }
 
 #[tokio::test]
-async fn a_certificate_names_one_server() {
+async fn certificate_of_another_server_id_is_refused() {
     let (one, three) = (server(1, "server_1.pem"), server(3, "server_3_chain.pem"));
     // TLS rejects server 3 when it is dialled as server 2.
     let (dialler, _) = lines(link(&one, 2, &three).await);
@@ -69,7 +69,7 @@ async fn a_certificate_names_one_server() {
 }
 
 #[tokio::test]
-async fn another_authority_is_refused_on_both_sides() {
+async fn different_authority_is_refused_on_both_sides() {
     let three = server(3, "server_3_chain.pem");
     let others = authority("other_authority.pem", "stranger.pem", 1).unwrap();
     let stranger = Server::new(1, Trust::Ca(others), &Pins::new());
@@ -108,7 +108,7 @@ fn certified(certificate: &str, key: &str) -> CertifiedKey {
 }
 
 #[test]
-fn what_others_would_refuse_is_refused_at_the_start() {
+fn certificates_that_peers_would_refuse_are_refused_at_the_start() {
     let refused = |ca, certificate, own| authority(ca, certificate, own).unwrap_err();
     let not_good = "other servers would refuse this certificate: ";
     let line = refused("authority.pem", "server_1.pem", 2);
@@ -148,7 +148,7 @@ async fn certificates_and_raw_keys_do_not_mix() {
 
 /// The client asks for raw keys, but shows a certificate itself.
 #[tokio::test]
-async fn a_certificate_in_the_place_of_a_raw_key_is_refused() {
+async fn certificate_in_place_of_a_raw_key_is_refused() {
     let server = Server::new(2, site(), &Pins::new());
     let any = Arc::new(RawKeys { provider: tls::provider(), admitted: Admitted::Any });
     let shown = Arc::new(certified("server_1.pem", "server_1.key"));

@@ -45,7 +45,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn the_first_start_makes_a_key_that_later_starts_find() {
+fn first_start_creates_a_server_key_that_later_starts_reuse() {
     let directory = Directory::new("first");
     let key = Identity::open(&directory.0).unwrap().public_key();
     assert_eq!(Identity::open(&directory.0).unwrap().public_key(), key);
@@ -58,7 +58,7 @@ fn the_first_start_makes_a_key_that_later_starts_find() {
 /// The power fails before the file has its final name. No peer knows the key yet, so the next start
 /// creates another.
 #[test]
-fn what_an_interrupted_first_start_left_is_not_gone_on_with() {
+fn unfinished_key_file_of_an_interrupted_start_is_discarded() {
     let directory = Directory::new("interrupted");
     directory.write("server.key.new", "zoolet-server-key-1:half", 0o666);
     Identity::open(&directory.0).unwrap();
@@ -68,7 +68,7 @@ fn what_an_interrupted_first_start_left_is_not_gone_on_with() {
 
 /// Golden: a release that derives another key becomes a stranger to its ensemble.
 #[test]
-fn a_key_file_stands_for_the_same_key_in_every_release() {
+fn golden_key_files_give_the_same_keys_in_every_release() {
     let directory = Directory::new("golden");
     directory.write("server.key", include_str!("golden/server.key"), 0o600);
     assert_eq!(
@@ -82,7 +82,7 @@ fn a_key_file_stands_for_the_same_key_in_every_release() {
 }
 
 #[test]
-fn a_server_key_that_others_may_read_is_refused() {
+fn server_key_accessible_to_other_users_is_refused() {
     let directory = Directory::new("readable");
     Identity::open(&directory.0).unwrap();
     let path = directory.0.join("server.key");
@@ -103,7 +103,7 @@ fn a_server_key_that_others_may_read_is_refused() {
 }
 
 #[test]
-fn a_damaged_server_key_is_refused_and_stays() {
+fn damaged_server_key_is_refused_and_its_file_unchanged() {
     let directory = Directory::new("damaged");
     Identity::open(&directory.0).unwrap();
     let path = directory.0.join("server.key");
@@ -126,7 +126,7 @@ fn a_damaged_server_key_is_refused_and_stays() {
 }
 
 #[test]
-fn a_site_key_is_read_back() {
+fn site_key_file_is_read_back_also_when_edited_or_linked() {
     let directory = Directory::new("site");
     let key = SiteKey::generate().unwrap();
     let path = directory.write("site.key", key.to_file_text(), 0o600);
@@ -145,7 +145,7 @@ fn a_site_key_is_read_back() {
 }
 
 #[test]
-fn a_site_key_that_is_none_is_refused_with_what_to_do() {
+fn invalid_site_key_file_is_refused_with_its_remedy() {
     let directory = Directory::new("junk");
     let key = SiteKey::generate().unwrap().to_file_text();
     let remedy =
@@ -186,7 +186,7 @@ fn a_site_key_that_is_none_is_refused_with_what_to_do() {
 
 /// A secret must not reach a log line or a panic message.
 #[test]
-fn debug_shows_no_secret() {
+fn debug_output_of_keys_shows_no_secret() {
     let key = SiteKey::generate().unwrap();
     let text = key.to_file_text();
     let (_, secret) = text.trim().split_once(':').unwrap();

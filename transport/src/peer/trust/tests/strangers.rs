@@ -47,7 +47,7 @@ async fn tried(config: ClientConfig) -> (ConnectionError, String) {
 
 /// A stranger must not learn the acceptor's id, ensemble or release.
 #[tokio::test]
-async fn a_stranger_hears_nothing_but_a_number() {
+async fn refused_stranger_receives_only_a_close_code() {
     let server = Server::new(2, site(), &Pins::new());
     let client = client();
     let knock = async {
@@ -69,7 +69,7 @@ async fn a_stranger_hears_nothing_but_a_number() {
 }
 
 #[tokio::test]
-async fn who_speaks_another_protocol_is_refused() {
+async fn stranger_with_an_unknown_protocol_is_refused() {
     for protocols in [vec![], vec![b"h3".to_vec()], vec![b"zoolet/2".to_vec()]] {
         let (end, line) = tried(stranger(|config| config.alpn_protocols = protocols)).await;
         assert!(matches!(&end, ConnectionError::ConnectionClosed(_)), "{end}");
@@ -78,7 +78,7 @@ async fn who_speaks_another_protocol_is_refused() {
 }
 
 #[tokio::test]
-async fn who_shows_no_key_is_refused() {
+async fn stranger_without_a_key_is_refused() {
     let anonymous = Arc::new(NoKey);
     let (_, line) = tried(stranger(|config| config.client_auth_cert_resolver = anonymous)).await;
     assert!(line.starts_with("somebody shows no key or certificate that this server accepts"), "{line}");
@@ -108,7 +108,7 @@ fn posing_as(victim: &Identity) -> Arc<CertifiedKey> {
 }
 
 #[tokio::test]
-async fn who_shows_the_key_of_another_is_found_out() {
+async fn dialler_with_a_stolen_public_key_is_refused() {
     let victim = Identity::generate().unwrap();
     let posing = Arc::new(AlwaysResolvesClientRawPublicKeys::new(posing_as(&victim)));
     let (end, line) = tried(stranger(|config| config.client_auth_cert_resolver = posing)).await;
@@ -117,7 +117,7 @@ async fn who_shows_the_key_of_another_is_found_out() {
 }
 
 #[tokio::test]
-async fn who_answers_with_the_key_of_another_is_found_out() {
+async fn acceptor_with_a_stolen_public_key_is_refused() {
     let (victim, pins) = (Identity::generate().unwrap(), Pins::new());
     pins.pin(id(2), victim.public_key()).unwrap();
     let posing = AlwaysResolvesServerRawPublicKeys::new(posing_as(&victim));
@@ -132,7 +132,7 @@ async fn who_answers_with_the_key_of_another_is_found_out() {
 }
 
 #[tokio::test]
-async fn nothing_is_resumed() {
+async fn tls_sessions_are_never_resumed() {
     let trust = site();
     let server = Server::new(2, trust, &Pins::new());
     let client = client();
@@ -171,7 +171,7 @@ async fn relay(front: &TokioSocket, back: &TokioSocket, server: &Cell<SocketAddr
 /// On QUIC a dead process is only silent. Its successor has the same key file and resets the
 /// connection.
 #[tokio::test]
-async fn a_restarted_server_resets_the_links_of_the_process_before() {
+async fn restarted_server_resets_the_links_of_its_previous_process() {
     let (trust, identity) = (site(), Identity::generate().unwrap());
     let before = Server::with(2, identity.clone(), trust.clone(), &Pins::new());
     let dialler = Server::new(1, trust.clone(), &Pins::new());

@@ -144,7 +144,8 @@ pub fn simulate<F: fmt::Debug + 'static>(seed: u64, set_up: impl Fn(&mut World<F
     match run(trace.clone()) {
         Err(again) if again.what == failure.what => panic!("{trace}\nseed {seed}: {what}"),
         again => panic!(
-            "seed {seed}: {what}\nand when it was repeated: {again:?}. Whatever is run here must take its time and its chance from its context"
+            "seed {seed}: {what}\nand when it was repeated: {again:?}. Whatever is run here must take its time and its \
+             chance from its context"
         ),
     }
 }

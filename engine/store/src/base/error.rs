@@ -15,7 +15,7 @@ pub enum BaseError {
     /// go on.
     TooLarge(String),
     /// The device reported an error. After a failed sync, every later checkpoint fails too
-    /// ([`Base::sync_failed`]).
+    /// ([`super::Base::sync_failed`]).
     Io(String),
 }
 

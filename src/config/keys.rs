@@ -116,7 +116,7 @@ keys! {
     FourLetterWords = "four_letter_words", "a list of four-letter words in quotes", "[\"srvr\"]", "client port",
         "words that the client port answers, of ruok srvr stat mntr isro envi conf cons dump wchs wchc wchp \
          dirs crst srst zool; [\"*\"] for all";
-    LastKnownGood = "last_known_good", "a table", "", "keeper",
+    LastKnownGood = "last_known_good", "a table", "", "subtree file",
         "copy of a subtree in a file, readable without a server";
     Limits = "limits", "a table", "", "", "";
     Settings = "settings", "a table", "", "", "";
@@ -136,7 +136,7 @@ keys! {
         "the secret of all servers: create it with \"zoolet keygen --out FILE\", copy it to all; not needed \
          on loopback alone";
     CaFile = "ca_file", "a file in quotes", "", "links",
-        "instead of a site key: your certificate authority, and this server's certificate and key";
+        "certificates of your authority, instead of a site key; needs certificate_file and key_file";
     CertificateFile = "certificate_file", "a file in quotes", "", "links",
         "this server's certificate, issued by that authority";
     KeyFile = "key_file", "a file in quotes", "", "links",
@@ -147,11 +147,11 @@ keys! {
 keys! {
     /// The table `last_known_good`.
     OfKept;
-    Subtree = "subtree", "the path of a znode in quotes", "", "keeper",
+    Subtree = "subtree", "the path of a znode in quotes", "", "subtree file",
         "root of the subtree; every client must be allowed to read all of it";
-    Path = "path", "a file in quotes", "", "keeper",
+    Path = "path", "a file in quotes", "", "subtree file",
         "the file, in an existing directory outside the data directory";
-    MinInterval = "min_interval", "a time from 1 s to 7 days, such as \"10 min\"", "\"10m\"", "keeper",
+    MinInterval = "min_interval", "a time from 1 s to 7 days, such as \"10 min\"", "\"10m\"", "subtree file",
         "minimum time between two writes of the file";
 }
 
@@ -168,7 +168,7 @@ keys! {
         "optional: this server's public key (\"zoolet keygen --data DIR\"); if all servers have one, no \
          site key is needed";
     Client = "client", "an address for clients of this server, such as \"gw-a:2181\"", "", "`conf`, status",
-        "optional, for all or none: address for clients, shown by `conf`";
+        "address for clients, shown by `conf`; optional, but for all servers or none";
 }
 
 keys! {
@@ -215,7 +215,7 @@ numbers! {
     disk_bytes_max: Bytes, 0..=1 << 50, "disk",
         "maximum size of the data directory: ring, reserve and two bases; 0: no bound";
     log_segment_bytes: Bytes, 64 * KIB..=GIB, "log",
-        "the log is a ring of segments of this size; the same on all servers";
+        "size of a segment of the log; the same on all servers";
     // Three segments are kept free, and a checkpoint starts when half of the ring is used. With
     // fewer than six segments, writes would wait forever.
     log_segments: Count, 6..=1024, "log",
@@ -251,7 +251,7 @@ numbers! {
     fresh_ms: Millis, 100..=600_000, "elections",
         "how long a server's last vote counts in an election";
     join_ms: Millis, 100..=600_000, "learners",
-        "a server leaves a leader that has not admitted it after this silence";
+        "a server that its leader has not admitted yet leaves it after this silence";
     quorum_ms: Millis, 200..=600_000, "leader",
         "a leader steps down after this time without a majority";
     // Below one second, a card that erases a block would count as hanging.

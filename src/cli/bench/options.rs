@@ -28,7 +28,7 @@ pub(in crate::cli) struct Options {
     pub(in crate::cli) ephemeral: bool,
     /// Whether created znodes are sequential.
     pub(in crate::cli) sequential: bool,
-    /// Locks that the connections of a lock run share; as many as connections: no contention.
+    /// Locks that the connections of a lock run use; with a lock for each connection, none contends.
     pub(in crate::cli) locks: usize,
     pub(in crate::cli) session_timeout: Duration,
     /// The root znode of all znodes of a run.

@@ -15,10 +15,10 @@ table.
 ";
 
 const ENVIRONMENT: &str = "
-Two variables of the environment stand in for options that are not given. An empty variable counts as unset:
+Two environment variables replace missing options. An empty variable counts as unset:
 
-- `ZOOLET_SERVER` stands in for `--server` of `status` and `bench`;
-- `ZOOLET_CONFIG` stands in for `--config` of `serve` and `status`. `status` reads it if there is no `ZOOLET_SERVER`.
+- `ZOOLET_SERVER` replaces `--server` of `status` and `bench`;
+- `ZOOLET_CONFIG` replaces `--config` of `serve` and `status`. `status` reads it only without `ZOOLET_SERVER`.
 ";
 
 #[test]

@@ -31,7 +31,7 @@ fn words() -> String {
     let mut table = String::from("| word | without a list | answer |\n|---|---|---|\n");
     table.extend(Word::ALL.map(row));
     let foreign = FOREIGN.map(|word| format!("`{word}`")).join(" ");
-    table + &format!("| {foreign} | - | as if not in the list, also under `*` |\n")
+    table + &format!("| {foreign} | - | answered as a word outside the list, also under `*` |\n")
 }
 
 fn metrics() -> String {

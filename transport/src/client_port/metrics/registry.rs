@@ -73,7 +73,7 @@ pub const METRICS: &[Metric] = &[
         "leader_uptime",
         Ms,
         Sometimes(|now| now.leads().then(|| Value::Number(now.status.led_ms.unwrap_or(0)))),
-        "of a leader: for how long it has led",
+        "of a leader: time since it began to lead",
     ),
     row(
         Gauge,

@@ -53,8 +53,8 @@ words! {
     Cons "cons" Listed "a line for each connection with its session, its last request and its latency";
     Dump "dump" Listed "sessions and connections by the second (UTC) in which they expire if they stay silent, and \
         each session's ephemerals; connections without a session are left out";
-    Wchs "wchs" Listed "the numbers of watches, of watched paths and of watching connections; printed only when all \
-        watches were counted";
+    Wchs "wchs" Listed "the numbers of watches, of watched paths and of watching connections; sent once all watches are \
+        counted";
     Wchc "wchc" Listed "the watched paths of each session";
     Wchp "wchp" Listed "the watching sessions of each path";
     Dirs "dirs" Listed "file sizes, counted on a separate thread: `logdir_size` is the segments of the log, \

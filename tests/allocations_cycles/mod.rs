@@ -1,5 +1,5 @@
-//! The counted cycles: `allocations.rs` counts over all threads, `library/allocations_caller.rs` on
-//! one.
+//! The counted cycles: `allocations.rs` counts over all threads, `embedding/allocations_caller.rs`
+//! on one.
 #![allow(
     dead_code,
     unreachable_pub,

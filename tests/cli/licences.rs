@@ -22,7 +22,7 @@ fn list_of_licences_matches_the_dependencies() {
     if std::env::var_os("ZOOLET_WRITE").is_some() {
         std::fs::write(COMMITTED, &list).unwrap();
     }
-    assert_eq!(std::fs::read_to_string(COMMITTED).unwrap(), list, "run ZOOLET_WRITE=1 cargo test --test licences");
+    assert_eq!(std::fs::read_to_string(COMMITTED).unwrap(), list, "run ZOOLET_WRITE=1 cargo test --test cli licences");
 }
 
 /// Parses `name vVERSION (proc-macro)`, a tab and the licence.

@@ -84,7 +84,7 @@ mod tests {
     /// Regression: the text said "not sent", also of work that may have written before
     /// [`Grant::run`](crate::Grant::run) dropped it.
     #[test]
-    fn a_doubt_does_not_promise_that_nothing_was_sent() {
+    fn doubtful_error_does_not_say_that_nothing_was_sent() {
         let text = Error::Doubtful.to_string();
         assert!(text.contains("in doubt") && !text.contains("sent"), "{text}");
     }

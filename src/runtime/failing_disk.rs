@@ -272,7 +272,7 @@ fn node_raises_an_alarm_while_its_disk_hangs() {
 
 /// The log of a young server needs space for its next segment before any checkpoint does.
 #[test]
-fn young_log_on_a_full_disk_accepts_deletes_from_the_reserve() {
+fn node_with_a_young_log_on_a_full_disk_accepts_deletes() {
     let directory = Directory::new("young");
     let disk = SimDisk::new(1);
     let node = directory.start_with(&disk, |limits| (limits.memtable_bytes, limits.log_segments) = (256 << 10, 64));

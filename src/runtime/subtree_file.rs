@@ -238,7 +238,7 @@ mod tests {
 
     /// Regression: a failing disk was written every 10 s, up to 130 GiB a day.
     #[test]
-    fn a_failed_write_is_repeated_no_sooner_than_a_successful_one() {
+    fn failed_image_write_waits_min_interval_like_a_successful_one() {
         let subtree = Path::from_static("/conf");
         let kept = KeptImage { subtree, path: "/nowhere/conf.image".into(), min_interval: Duration::from_secs(600) };
         let mut subtree_file = SubtreeFile::new(kept, Arc::default());

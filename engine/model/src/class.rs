@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_asks_for_the_watch_of_its_kind_or_for_none() {
+    fn read_registers_the_watch_of_its_kind_only_on_request() {
         let path = || Text::from_static("/a");
         let asked = |request: &Request| request.one_shot_watch().map(|(path, kind)| (path.clone(), kind));
         for (watch, expected) in [(true, Some(())), (false, None)] {

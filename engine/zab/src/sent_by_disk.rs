@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_has_what_it_was_sent_and_another_nothing() {
+    fn disk_may_hold_only_entries_that_were_sent_to_it() {
         let (disk, other) = (Incarnation(7), Incarnation(8));
         let mut sent_by_disk = SentByDisk::default();
         sent_by_disk.note(disk, Some(zxid(4)));

@@ -256,7 +256,7 @@ fn parties_that_come_at_once_and_require_different_numbers_are_told() {
 
 /// The number may change between two meetings, and a lagging server shows the earlier one.
 #[test]
-fn a_number_of_a_meeting_that_has_begun_does_not_count() {
+fn number_of_an_earlier_meeting_does_not_count() {
     let live = |context: ClientContext<Noted>| async move {
         context.session.create(&PATH, None).await.unwrap();
         let (data, stat) = context.session.get(&PATH).await.unwrap();

@@ -80,7 +80,7 @@ fn with_a_beginning_that_fails(session: &Session, results: [OpResult; 2]) -> Int
 /// Regression: the party took every failure for a meeting that another party had begun, and waited
 /// for it for ever.
 #[test]
-fn a_party_that_may_not_begin_the_meeting_says_so() {
+fn party_refused_to_begin_the_meeting_gets_the_error() {
     each(async |context| {
         for (results, code) in [
             (
@@ -116,7 +116,7 @@ fn a_party_whose_place_is_gone_enters_again() {
 /// Regression: the refusal of the receipt was taken for that of the recipe's own operation. So the
 /// call told that the barrier was closed already, and it was open.
 #[test]
-fn a_receipt_that_is_refused_is_no_answer_about_the_barrier() {
+fn refused_receipt_is_not_reported_as_a_closed_barrier() {
     each(async |context| {
         // Two processes that draw the same random bits want the same receipt.
         let session = Intercepted::with_random_bits(&context.session, || 7);

@@ -343,7 +343,7 @@ impl Server {
             (Part::Peers, (self.history.kept_bytes() + self.peers.bytes()) as u64),
             (Part::Fetches, self.fetches.bytes() as u64),
             (Part::Completing, self.completing_bytes),
-            (Part::Memtable, (memory.memtable_bytes() + memory.slate_bytes()) as u64),
+            (Part::Memtable, (memory.memtable_bytes() + memory.pool_bytes()) as u64),
             (Part::RecordCache, memory.cache_bytes() as u64),
             (Part::Log, self.history.log.bytes_used()),
         ]

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slates_reuse_memory_of_dropped_records_and_keep_held_ones() {
+    fn buffers_of_dropped_records_are_reused_and_held_ones_kept() {
         let mut buffers = BufferPool::default();
         let held: Vec<Bytes> = (1..LOOKS as u8).filter_map(|number| buffers.record(&[number; 99])).collect();
         let mut places = std::collections::BTreeSet::new();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_whose_records_stay_are_given_up_so_that_what_changes_often_gets_some() {
+    fn pool_full_of_held_records_replaces_them_after_enough_misses() {
         let mut buffers = BufferPool::default();
         let stay: Vec<Bytes> = (0..BUFFERS).filter_map(|_| buffers.record(b"stays")).collect();
         let bytes = buffers.bytes();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn records_and_keys_above_slate_bytes_are_not_pooled() {
+    fn records_and_keys_larger_than_a_buffer_are_not_pooled() {
         let mut buffers = BufferPool::default();
         let long = [7; BUFFER_BYTES + 1];
         assert_eq!(buffers.record(&long), None);

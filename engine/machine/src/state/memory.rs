@@ -60,7 +60,7 @@ impl Memory {
     }
 
     /// Returns the bytes of the reusable buffers for records and keys.
-    pub fn slate_bytes(&self) -> usize {
+    pub fn pool_bytes(&self) -> usize {
         self.buffers.bytes()
     }
 

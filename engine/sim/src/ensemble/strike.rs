@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_fault_does_not_end_another_one_of_its_kind() {
+    fn overlapping_faults_of_one_kind_end_separately() {
         let fails = |world: &World| world.hosts[&id(1)].fails;
         let is_cut = |world: &World| world.around.wires.is_server_cut(id(1));
         let once = (true, false);
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_fault_of_the_log_does_not_end_one_of_the_base_nor_the_reverse() {
+    fn overlapping_faults_of_log_and_base_end_separately() {
         let once = (true, false);
         assert_eq!(overlap(Kind::LogHang, Kind::BaseHang, |world| world.hosts[&id(1)].hangs.base), once);
         assert_eq!(overlap(Kind::BaseHang, Kind::LogHang, |world| world.hosts[&id(1)].hangs.log), once);
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_after_a_loss_of_power_lasts_although_the_pause_before_it_is_over() {
+    fn pause_after_a_power_loss_outlasts_a_suspension_before_it() {
         let mut world = world(1);
         strike(&mut world, Kind::Suspend, FIRST_ENDS_US);
         strike(&mut world, Kind::PowerLossOfAll, SECOND + SECOND / 4);
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_path_is_what_it_was_when_the_last_fault_of_it_is_over() {
+    fn path_regains_its_quality_when_its_last_fault_ends() {
         let mut world = world(2);
         let (from, to) = (id(1), id(2));
         let now = |world: &mut World| {
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_that_a_test_ordered_and_one_that_strikes_end_each_at_its_own_time() {
+    fn ordered_and_drawn_disk_hangs_end_separately() {
         let mut world = world(1);
         strike(&mut world, Kind::LogHang, SECOND_ENDS_US);
         world.hang_disk(id(1), FIRST_ENDS_US - SECOND);

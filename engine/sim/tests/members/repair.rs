@@ -119,7 +119,7 @@ fn snapshot_sender_counts_the_previous_snapshots_that_came_too_late() {
 /// Regression: a cancelled transfer counted as one that came too late. The next one took twice the
 /// rate from the writes that the limit protects.
 #[test]
-fn a_snapshot_that_its_receiver_cancelled_did_not_come_too_late() {
+fn cancelled_snapshot_does_not_count_as_late() {
     let mut boxes = Boxes::born(3, small_limits());
     let (leader, away) = (boxes.leader(), boxes.learners()[0]);
     boxes.kill(away);

@@ -234,7 +234,7 @@ fn pending_read_completions_are_bounded_and_later_reads_queue() {
 
 /// Regression: the paths were charged nothing, so one client could fill the memory with lists.
 #[test]
-fn a_list_of_ephemerals_is_charged_for_each_that_its_session_owns() {
+fn ephemerals_list_is_charged_for_each_ephemeral_of_the_session() {
     const EPHEMERALS: i32 = 300;
     let mut held = Held::start(Limits { outbound_bytes_max: 64 << 10, memtable_bytes: 8 << 10, ..Limits::default() });
     for xid in 1..=EPHEMERALS {

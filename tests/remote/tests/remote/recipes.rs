@@ -25,7 +25,7 @@ fn with_two(test: impl AsyncFnOnce(Remote, Remote, Path)) {
 }
 
 #[test]
-fn locks() {
+fn released_lock_passes_to_the_other_session() {
     with_two(async |one, two, path| {
         let (first, second) = (Lock::new(one, &path).described("one"), Lock::new(two.clone(), &path));
         let grant = within(first.acquire()).await.unwrap();
@@ -53,7 +53,7 @@ fn locks() {
 }
 
 #[test]
-fn read_write_locks() {
+fn readers_share_the_lock_and_exclude_a_writer() {
     with_two(async |one, two, path| {
         let (first, second) = (ReadWriteLock::new(one, &path), ReadWriteLock::new(two, &path));
         let reads = (within(first.read()).await.unwrap(), within(second.read()).await.unwrap());
@@ -69,7 +69,7 @@ fn read_write_locks() {
 }
 
 #[test]
-fn contention() {
+fn contender_asks_a_holder_to_release_and_breaks_its_grant() {
     with_two(async |one, two, path| {
         let lock = Lock::new(one.clone(), &path).described("one");
         let grant = within(lock.acquire()).await.unwrap();
@@ -86,7 +86,7 @@ fn contention() {
 }
 
 #[test]
-fn semaphores() {
+fn semaphore_admits_as_many_holders_as_its_size() {
     with_two(async |one, two, path| {
         let (first, second) = (Semaphore::new(one, &path).unwrap(), Semaphore::new(two, &path).unwrap());
         within(first.set_size(2)).await.unwrap();
@@ -99,7 +99,7 @@ fn semaphores() {
 }
 
 #[test]
-fn elections() {
+fn resigning_leader_is_followed_by_the_next_candidate() {
     with_two(async |one, two, path| {
         let (first, second) = (Election::new(one, &path).described("a"), Election::new(two, &path).described("b"));
         let mut observer = second.observe();
@@ -117,7 +117,7 @@ fn elections() {
 }
 
 #[test]
-fn barriers_gates_and_event_handles() {
+fn barrier_gate_and_event_handle_wake_the_waiting_session() {
     with_two(async |one, two, path| {
         let barrier = (Barrier::new(one.clone(), &path), Barrier::new(two.clone(), &path));
         assert!(within(barrier.0.close()).await.unwrap());
@@ -141,7 +141,7 @@ fn barriers_gates_and_event_handles() {
 }
 
 #[test]
-fn double_barriers() {
+fn parties_enter_and_leave_a_double_barrier_together() {
     with_two(async |one, two, path| {
         let barriers = (DoubleBarrier::new(one, &path, 2), DoubleBarrier::new(two, &path, 2));
         for _ in 0..2 {
@@ -153,7 +153,7 @@ fn double_barriers() {
 }
 
 #[test]
-fn latches_and_counters() {
+fn latch_and_counter_sum_the_calls_of_both_sessions() {
     with_two(async |one, two, path| {
         let latches = (Latch::new(one.clone(), &path), Latch::new(two.clone(), &path));
         within(latches.0.set(2)).await.unwrap();
@@ -175,7 +175,7 @@ fn latches_and_counters() {
 }
 
 #[test]
-fn queues() {
+fn queued_items_are_taken_in_order_by_the_other_session() {
     with_two(async |one, two, path| {
         let queues = (Queue::new(one.clone(), &path).unwrap(), Queue::new(two.clone(), &path).unwrap());
         let (item, put) = tokio::join!(within(queues.1.take()), within(queues.0.put("a")));
@@ -210,7 +210,7 @@ impl ParticipantLog for Forgetful {
 }
 
 #[test]
-fn transactions() {
+fn transaction_commits_only_if_every_site_votes_commit() {
     with_two(async |one, two, path| {
         for (vote, outcome) in [(Vote::Commit, Outcome::Committed), (Vote::Abort, Outcome::Aborted)] {
             let transaction = within(Transaction::begin(one.clone(), &path, "4.2", &["a", "b"])).await.unwrap();
@@ -252,7 +252,7 @@ fn in_process_participant_votes_on_a_transaction_begun_over_tcp() {
 }
 
 #[test]
-fn groups_names_and_kept_znodes() {
+fn members_and_names_are_seen_by_the_other_session() {
     with_two(async |one, two, path| {
         let (group, other) = (Group::new(one.clone(), &path), Group::new(two.clone(), &path));
         let mut member = group.member("gw-a", "10.0.0.1").unwrap();
@@ -283,7 +283,7 @@ fn groups_names_and_kept_znodes() {
 }
 
 #[test]
-fn caches_and_configurations() {
+fn caches_and_configurations_show_changes_of_the_other_session() {
     with_two(async |one, two, path| {
         let mut node = within(NodeCache::new(one.clone(), &path)).await.unwrap();
         assert_eq!(within(node.next()).await.unwrap(), NodeChange::Now(None));
@@ -306,7 +306,7 @@ fn caches_and_configurations() {
 }
 
 #[test]
-fn rolling_restarts() {
+fn restart_permit_passes_on_once_its_box_is_done() {
     with_two(async |one, two, path| {
         let gates = (RollingRestart::new(one, &path, 1).unwrap(), RollingRestart::new(two, &path, 1).unwrap());
         assert_eq!(within(gates.0.begin("a")).await, Ok(Permit::Given));

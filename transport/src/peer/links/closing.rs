@@ -160,7 +160,7 @@ mod tests {
 
     /// Regression: a task that panicked closed the link as if the peer had violated the protocol.
     #[test]
-    fn a_failure_of_a_task_blames_the_server_that_it_happened_to() {
+    fn failed_task_blames_its_own_server_and_not_the_peer() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let failed = runtime.block_on(async { tokio::spawn(async { panic!("a bug") }).await.unwrap_err() });
         let End::Failed(what) = End::of_failure(&failed) else { panic!("the peer is blamed") };

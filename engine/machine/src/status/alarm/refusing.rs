@@ -161,7 +161,7 @@ mod tests {
 
     /// Regression: each alarm about another server advised to free space, also for a read-only disk.
     #[test]
-    fn space_is_the_remedy_only_of_a_disk_that_lacks_it() {
+    fn only_alarms_about_a_full_disk_advise_to_free_space() {
         for refusal in ALL {
             let remedies = own(refusal).into_iter().chain([of_another(refusal).1]);
             for remedy in remedies {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn that_no_voter_has_room_is_said_when_each_lacks_it() {
+    fn alarm_says_no_voter_has_room_only_if_all_lack_it() {
         let full = Refusal::Shortage(Shortage::Disk);
         let (what, remedy) = refused([full; 3]);
         assert_eq!(what, "and no voter has room");

@@ -295,7 +295,7 @@ impl Shared {
         subtree_file: SubtreeFile,
         sessions: Sessions,
     ) -> Result<(), StartError> {
-        self.spawn("subtree-file", move |_| {
+        self.spawn("subtree", move |_| {
             subtree_file.run(&sessions);
             Ok(())
         })

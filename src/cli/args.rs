@@ -136,7 +136,7 @@ fn help_about(parser: &mut lexopt::Parser) -> Result<Command, Exit> {
     match words.as_str() {
         "" => Ok(Command::Help(None)),
         _ if !help::commands_of(&words).is_empty() => Ok(Command::Help(Some(words))),
-        _ => Err(unknown(&words)),
+        words => Err(unknown(words.split(' ').next().filter(|first| help::is_left_out(first)).unwrap_or(words))),
     }
 }
 

@@ -6,9 +6,11 @@ mod show;
 
 pub(super) use ask::Unheard;
 
-use super::{DEFAULT_FILE, DEFAULT_SERVER, Exit, say};
+use super::{DEFAULT_FILE, DEFAULT_SERVER, Exit, complain, say};
 use ask::{PATIENCE, ask};
 use serde_json::{Value, json};
+use std::fs::File;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -83,9 +85,16 @@ fn addresses(asked: &Asked, usual: &Path) -> Result<Vec<String>, Exit> {
     match asked {
         Asked::Servers(servers) => Ok(servers.clone()),
         Asked::OfFile(file) => servers_of(file),
-        // A directory that this user may not enter hides the file; its server may still answer.
-        Asked::OfThisBox if usual.exists() => servers_of(usual),
-        Asked::OfThisBox => Ok(vec![DEFAULT_SERVER.to_owned()]),
+        Asked::OfThisBox => match File::open(usual) {
+            Ok(_) => servers_of(usual)
+                .map_err(|exit| Exit { line: format!("{}; or name the server with --server", exit.line), ..exit }),
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    complain(&format!("{}: {error}; asking {DEFAULT_SERVER} instead", usual.display()));
+                }
+                Ok(vec![DEFAULT_SERVER.to_owned()])
+            }
+        },
     }
 }
 
@@ -276,7 +285,10 @@ pub(super) mod tests {
         assert_eq!(asked(Asked::Servers(vec!["a:1".to_owned()])).unwrap(), ["a:1"]);
         // Asking another server instead would hide the mistake.
         std::fs::write(&usual, "nonsense\n").unwrap();
-        assert_eq!(asked(Asked::OfThisBox).unwrap_err().0, 2);
+        let (code, line) = asked(Asked::OfThisBox).unwrap_err();
+        assert!(code == 2 && line.ends_with("; or name the server with --server"), "{line}");
+        // A file that this user may not read does not hinder the question.
+        assert_eq!(addresses(&Asked::OfThisBox, &usual.join("hidden")).ok().unwrap(), ["127.0.0.1:2181"]);
         std::fs::remove_file(&usual).unwrap();
     }
 

@@ -28,9 +28,10 @@ pub(super) fn births(request: &Request) -> u32 {
 }
 
 impl Server {
-    /// Returns the maximum number of ephemerals that the session of `conn` owns.
+    /// Returns the number of ephemerals that the session of `conn` owns, or an estimate.
     ///
-    /// A session of an earlier process is not counted before it creates an ephemeral.
+    /// A session of an earlier process is not counted before it creates an ephemeral. It may own
+    /// more than the estimate if `ephemerals_per_session_max` has been lowered since.
     pub(super) fn ephemerals_at_most(&self, conn: ConnId) -> u32 {
         let Some(connection) = self.connections.get(&conn) else { return 0 };
         let of_all = u32::try_from(self.state.totals().ephemerals).unwrap_or(u32::MAX);

@@ -150,13 +150,15 @@ impl Server {
         let Some(&(_, own)) = self.peers.digests.iter().find(|(at, _)| *at == zxid) else { return };
         if own == digest {
             // The digest covers the whole state, so an earlier difference is repaired.
-            self.peers.differs.take_if(|(differed, at)| *differed == peer && *at < zxid);
+            if self.peers.differs.get(&peer).is_some_and(|differed| *differed < zxid) {
+                self.peers.differs.remove(&peer);
+            }
         } else {
             // Only raise an alarm: this server cannot know which of the two states is wrong.
             if let Some(left_out) = self.peers.log_limit.admit(("differs", peer), self.now.mono_ms) {
                 tracing::error!(peer = peer.as_u8(), zxid = %zxid, left_out, "this server's state differs from its peer's");
             }
-            self.peers.differs.get_or_insert((peer, zxid));
+            self.peers.differs.entry(peer).or_insert(zxid);
         }
     }
 }

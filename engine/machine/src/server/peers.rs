@@ -61,8 +61,8 @@ pub(super) struct Peers {
     pub(super) digests: VecDeque<(Zxid, u128)>,
     /// Learners' digests at entries that this server has not reached.
     pub(super) digests_said: BTreeMap<ServerId, VecDeque<(Zxid, u128)>>,
-    /// First peer whose state differed from this server's, and the entry.
-    pub(super) differs: Option<(ServerId, Zxid)>,
+    /// Learners whose state differed from this leader's, each with the first such entry.
+    pub(super) differs: BTreeMap<ServerId, Zxid>,
     /// Since when this server leads, in milliseconds.
     pub(super) led_since_ms: Option<u64>,
     /// Time of the last write, in milliseconds.

@@ -316,7 +316,7 @@ impl Server {
         self.sessions = sessions;
         self.fetches = Fetches::after(&self.fetches);
         self.peers.digests.clear();
-        self.peers.differs = None;
+        self.peers.differs.clear();
         self.upkeep.replaced(meta, chain);
         self.history.is_replaced = false;
         self.on_state_replaced();

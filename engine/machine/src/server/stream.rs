@@ -157,7 +157,7 @@ impl Server {
             // The peer has been sent the whole initial history.
             if self.peers.snapshots.remove(&peer).is_some() {
                 // A snapshot replaced the peer's state.
-                self.peers.differs.take_if(|(differed, _)| *differed == peer);
+                self.peers.differs.remove(&peer);
             }
         }
         let Some(stream) = self.peers.stream(peer, link) else { return };
@@ -222,6 +222,8 @@ impl Server {
     pub(super) fn clear_streams(&mut self) {
         self.peers.streams().for_each(Stream::clear);
         self.peers.snapshots.clear();
+        // Only a leader receives digests. The next one compares anew.
+        self.peers.differs.clear();
     }
 
     /// Sends everything that can go now.

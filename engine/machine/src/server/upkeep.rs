@@ -312,7 +312,7 @@ impl Server {
             leader_silent_ms: self.zab.leader_heard_ms(now_ms).map_or(0, |heard_ms| now_ms.saturating_sub(heard_ms)),
             behind: self.behind(),
             behind_ms: self.healths.own_behind_ms(now_ms, self.state.applied()),
-            differs: self.peers.differs,
+            differs: self.peers.differs.first_key_value().map(|(&peer, &zxid)| (peer, zxid)),
             went_back: self.zab.refused(),
             members: self.zab.config().members().iter().map(|member| (member.id, member.kind)).collect(),
             members_since: self.zab.config().version,

@@ -40,7 +40,8 @@ pub struct Status {
     pub behind: u64,
     /// How long it has lacked one of these entries, milliseconds.
     pub behind_ms: u64,
-    /// First entry after which a peer's state differed; one of the two is wrong.
+    /// From a leader: a learner whose state differed, and the first such entry; one of the two is
+    /// wrong.
     pub differs: Option<(ServerId, Zxid)>,
     /// From a leader: a peer that it refuses because their histories contradict each other.
     ///

@@ -316,6 +316,43 @@ fn different_state_digests_raise_an_alarm_and_do_not_stop_writes() {
     assert_eq!(boxes.status(leader).differs, None, "the digests at 2048 agree");
 }
 
+#[test]
+fn repair_of_one_learner_keeps_the_alarm_about_another() {
+    let mut boxes = Boxes::born(3, Limits::default());
+    let (leader, learners) = (boxes.leader(), boxes.learners());
+    write_much(&mut boxes, leader, 1100);
+    boxes.until_equal();
+    let epoch = boxes.server(leader).zab().epoch();
+    let zxid = |counter| Zxid::new(epoch, counter).unwrap();
+    for &learner in &learners {
+        boxes.inject(learner, leader, PeerMessage::Digest { zxid: zxid(1024), digest: 5 });
+    }
+    boxes.settle();
+    boxes.cut.insert((learners[1], leader));
+    // The first learner's digest at 2048 agrees, and the other one's does not arrive.
+    write_much(&mut boxes, leader, 1000);
+    let differs = boxes.status(leader).differs.map(|(peer, _)| peer.as_u8());
+    assert_eq!(differs, Some(learners[1]));
+}
+
+#[test]
+fn alarm_about_a_differing_learner_ends_with_the_leadership() {
+    let mut boxes = Boxes::born(3, Limits::default());
+    let (leader, learner) = (boxes.leader(), boxes.learners()[0]);
+    write_much(&mut boxes, leader, 1100);
+    boxes.until_equal();
+    let zxid = Zxid::new(boxes.server(leader).zab().epoch(), 1024).unwrap();
+    boxes.inject(learner, leader, PeerMessage::Digest { zxid, digest: 5 });
+    boxes.settle();
+    assert!(boxes.status(leader).differs.is_some());
+    boxes.isolate(leader);
+    boxes.advance(10_000);
+    boxes.rejoin(leader);
+    boxes.until_equal();
+    assert_ne!(boxes.leader(), leader);
+    assert_eq!(boxes.status(leader).differs, None, "a learner receives no digests");
+}
+
 /// Regression: the alarm stayed until the process ended, and held up every upgrade.
 #[test]
 fn a_snapshot_for_the_peer_that_differed_ends_the_alarm() {

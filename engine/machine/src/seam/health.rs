@@ -42,7 +42,7 @@ pub enum Refusal {
     ReadOnly,
     /// The log cannot be written.
     Log,
-    /// The last checkpoint failed, and log or memory is full without it.
+    /// The last checkpoint failed or hangs, and log or memory is full without it.
     Checkpoint,
     /// A reason from a later release.
     Other,
@@ -55,7 +55,7 @@ impl Refusal {
             Self::Shortage(shortage) => shortage.why(),
             Self::ReadOnly => "the disk is read-only",
             Self::Log => "the log cannot be written",
-            Self::Checkpoint => "the last checkpoint failed, and log or memory is full without it",
+            Self::Checkpoint => "the last checkpoint failed or hangs, and log or memory is full without it",
             Self::Other => "this release does not know the reason",
         }
     }

@@ -189,9 +189,9 @@ impl Server {
         self.zab.learners().find(|(id, ..)| *id == learner).map_or(Zxid::ZERO, |(_, acked, _)| acked)
     }
 
-    /// Returns why this server would refuse writes if it led.
+    /// Returns why this server would refuse writes, or hold them for long, if it led.
     ///
-    /// `None` means that it would accept writes, or let them wait.
+    /// `None` means that it would accept writes, or let them wait for a while.
     pub fn refusal(&self) -> Option<Refusal> {
         if let Some(stall) = self.upkeep.log_stalled {
             return Some(if stall.is_read_only { Refusal::ReadOnly } else { Refusal::Log });
@@ -199,8 +199,8 @@ impl Server {
         if let Some(shortage) = self.upkeep.shortage() {
             return Some(Refusal::Shortage(shortage));
         }
-        (self.upkeep.is_checkpoint_failing() && self.is_full(super::admission::Need::Write))
-            .then_some(Refusal::Checkpoint)
+        let fails = self.upkeep.is_checkpoint_failing() && self.is_full(super::admission::Need::Write);
+        (fails || self.upkeep.is_checkpoint_hanging(self.now.mono_ms)).then_some(Refusal::Checkpoint)
     }
 }
 

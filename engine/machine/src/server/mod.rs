@@ -253,6 +253,7 @@ impl Server {
             }
             self.run_ready();
         }
+        self.note_held_writes();
         // The append comes before any message that depends on it.
         self.next_append().or_else(|| self.actions.pop_front())
     }

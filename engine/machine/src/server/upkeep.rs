@@ -22,6 +22,11 @@ use zoolet_model::{SessionId, Text, Zxid};
 /// First delay before retrying a failed checkpoint, in milliseconds. Doubled after each failure.
 const CHECKPOINT_RETRY_MS: u64 = 1000;
 const CHECKPOINT_RETRY_MAX_MS: u64 = 30_000;
+/// How long one checkpoint holds writes before this server wants another voter to lead, in
+/// milliseconds.
+///
+/// A checkpoint under load on a slow card holds writes for a few seconds.
+const HELD_MS: u64 = 10_000;
 /// Maximum containers proposed for reaping in one turn.
 const REAP_AT_ONCE: usize = 64;
 
@@ -38,6 +43,8 @@ pub(super) struct Upkeep {
     retry_at_ms: Option<u64>,
     retry_ms: u64,
     checkpoint_failure: Option<String>,
+    /// Since when writes have had no room because the present checkpoint has not ended.
+    held_since_ms: Option<u64>,
     /// The disk has room for deletions only. Deletions free space once they reach the base, so
     /// checkpoints follow soon.
     shortage: Option<Shortage>,
@@ -70,6 +77,7 @@ impl Upkeep {
             retry_at_ms: None,
             retry_ms: CHECKPOINT_RETRY_MS,
             checkpoint_failure: None,
+            held_since_ms: None,
             shortage: None,
             checkpoints: 0,
             checkpoints_failed: 0,
@@ -90,6 +98,16 @@ impl Upkeep {
         self.checkpoint_failure.is_some()
     }
 
+    /// Returns how long writes have had no room because a checkpoint has not ended, in milliseconds.
+    fn held_ms(&self, now_ms: u64) -> u64 {
+        self.held_since_ms.map_or(0, |since_ms| now_ms.saturating_sub(since_ms))
+    }
+
+    /// Returns whether the present checkpoint has held writes for too long.
+    pub(super) fn is_checkpoint_hanging(&self, now_ms: u64) -> bool {
+        self.held_ms(now_ms) >= HELD_MS
+    }
+
     pub(super) fn shortage(&self) -> Option<Shortage> {
         self.shortage
     }
@@ -108,7 +126,7 @@ impl Upkeep {
     pub(super) fn replaced(&mut self, meta: CheckpointMeta, chain: u128) {
         self.checkpointed = meta.zxid;
         self.base = Some((meta, chain));
-        (self.writing, self.wanted) = (None, None);
+        (self.writing, self.wanted, self.held_since_ms) = (None, None, None);
         (self.checkpoint_failure, self.retry_ms) = (None, CHECKPOINT_RETRY_MS);
         self.to_reap.clear();
     }
@@ -160,6 +178,17 @@ impl Server {
         }
     }
 
+    /// Notes since when writes have had no room because a checkpoint has not ended.
+    ///
+    /// A checkpoint that hangs returns no error. Time during which writes have room does not count:
+    /// a long checkpoint on a slow card is healthy.
+    pub(super) fn note_held_writes(&mut self) {
+        // After a failure writes are refused, and have a reason already.
+        let waits = self.upkeep.is_writing() && !self.upkeep.is_checkpoint_failing();
+        let is_held = waits && self.is_full(Need::Write);
+        self.upkeep.held_since_ms = is_held.then(|| self.upkeep.held_since_ms.unwrap_or(self.now.mono_ms));
+    }
+
     pub(super) fn on_checkpointed(&mut self, generation: Generation) {
         if let Some((_, meta, chain)) = self.upkeep.writing.take() {
             self.upkeep.checkpointed = meta.zxid;
@@ -167,7 +196,7 @@ impl Server {
             self.upkeep.base = Some((meta, chain));
         }
         self.upkeep.checkpoints += 1;
-        self.upkeep.checkpoint_failure = None;
+        (self.upkeep.checkpoint_failure, self.upkeep.held_since_ms) = (None, None);
         self.upkeep.retry_ms = CHECKPOINT_RETRY_MS;
         let garbage = self.state.memory().thaw(generation);
         self.actions.push_back(Action::ReleaseGenerations { below: generation, garbage });
@@ -185,7 +214,7 @@ impl Server {
     pub(super) fn on_checkpoint_failed(&mut self, reason: String) {
         self.upkeep.checkpoints_failed += 1;
         self.upkeep.checkpoint_failure = Some(reason);
-        self.upkeep.writing = None;
+        (self.upkeep.writing, self.upkeep.held_since_ms) = (None, None);
         self.state.memory().unfreeze();
         self.upkeep.retry_at_ms = Some(self.now.mono_ms + self.upkeep.retry_ms);
         self.upkeep.retry_ms = (self.upkeep.retry_ms * 2).min(CHECKPOINT_RETRY_MAX_MS);
@@ -330,6 +359,7 @@ impl Server {
             digest: self.state.digest(),
             refusing_writes: self.refusing_writes(),
             refusal: self.refusal(),
+            writes_held_ms: self.upkeep.held_ms(now_ms),
             said: self.healths.members(now_ms),
             is_read_only: self.upkeep.log_stalled.is_some_and(|stall| stall.is_read_only),
             znodes: totals.znodes,

@@ -95,8 +95,10 @@ pub struct Status {
     pub digest: u128,
     /// Why writes are refused now; `None` when they are admitted.
     pub refusing_writes: Option<&'static str>,
-    /// Why writes would be refused if this server led; also set while it leads.
+    /// Why writes would be refused, or held for long, if this server led; also set while it leads.
     pub refusal: Option<Refusal>,
+    /// How long writes have had no room because a checkpoint has not ended, milliseconds.
+    pub writes_held_ms: u64,
     /// Other servers' own health reports.
     pub said: Vec<MemberStatus>,
     /// The scarce resource and the missing bytes. Set by the driver.

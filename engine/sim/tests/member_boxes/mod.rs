@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use zoolet_machine::seam::action::{Append, Fetch, Generation, ReadLog};
+use zoolet_machine::seam::action::{Append, Checkpoint, Fetch, Generation, ReadLog};
 use zoolet_machine::seam::event::{BaseFailure, Fetched};
 use zoolet_machine::seam::peer::{
     Incarnation, Lane, LinkId, LogRange, LogReadFailure, NotReceived, NotSent, ReceivedSnapshot, TransferId,
@@ -41,6 +41,8 @@ pub struct Running {
     /// Generation of the current base's first reader. A received base counts its readers from 0.
     generations_before: u64,
     waiting: Vec<Append>,
+    /// A checkpoint that neither ends nor fails.
+    unfinished: Option<Checkpoint>,
     floor: Zxid,
     receiving: Option<(ServerId, TransferId)>,
     pub told: BTreeMap<ConnId, Vec<Told>>,
@@ -76,6 +78,8 @@ pub struct Boxes {
     pub hanging: BTreeSet<u8>,
     /// Servers whose bases answer nothing.
     pub fetches_wait: BTreeSet<u8>,
+    /// Servers whose checkpoints neither end nor fail, until [`Boxes::end_checkpoint`].
+    pub checkpoints_hang: BTreeSet<u8>,
     /// Every delivered message with its sender and receiver.
     pub said: Vec<(u8, u8, PeerMessage)>,
     numbers: u64,
@@ -128,6 +132,7 @@ impl Boxes {
             snapshots_asked: Vec::new(),
             hanging: BTreeSet::new(),
             fetches_wait: BTreeSet::new(),
+            checkpoints_hang: BTreeSet::new(),
             said: Vec::new(),
             numbers: 100,
         }
@@ -219,6 +224,7 @@ impl Boxes {
             reserve,
             generations_before: 0,
             waiting: Vec::new(),
+            unfinished: None,
             floor: log_floor,
             receiving: None,
             told: BTreeMap::new(),
@@ -313,6 +319,7 @@ impl Boxes {
     fn carry_out_one(&mut self, server: u8, action: Action) {
         let (now, is_sent, is_wanted) = (self.now, self.snapshots_fail == 0, self.snapshots_cancelled == 0);
         let fetches_wait = self.fetches_wait.contains(&server);
+        let checkpoints_hang = self.checkpoints_hang.contains(&server);
         let box_of = self.at_mut(server);
         match action {
             Action::Append(append) => box_of.waiting.push(append),
@@ -321,13 +328,8 @@ impl Boxes {
                 let result = box_of.read(&fetch);
                 box_of.server.handle(now, Event::Fetched { id: fetch.id, result });
             }
-            Action::Checkpoint(checkpoint) => {
-                box_of.reserve.checkpoint(&box_of.base, &checkpoint).unwrap();
-                let generation = box_of.serve();
-                box_of.log.recycle(checkpoint.meta.zxid);
-                box_of.server.handle(now, Event::Checkpointed { generation });
-                box_of.tell_persisted(now);
-            }
+            Action::Checkpoint(checkpoint) if checkpoints_hang => box_of.unfinished = Some(checkpoint),
+            Action::Checkpoint(checkpoint) => box_of.write(now, &checkpoint),
             Action::ReleaseGenerations { below, .. } => box_of.readers = box_of.readers.split_off(&below),
             Action::Connected { conn, reply } => box_of.tell(conn, Told::Connected(reply)),
             Action::Reply { conn, result, .. } => box_of.tell(conn, Told::Reply(result)),
@@ -408,6 +410,21 @@ impl Boxes {
                 box_of.server.handle(now, Event::SnapshotInstalled { generation });
             }
         }
+    }
+
+    pub fn is_checkpoint_unfinished(&self, server: u8) -> bool {
+        self.at(server).unfinished.is_some()
+    }
+
+    /// Ends the hanging checkpoint of a server, if it has one.
+    pub fn end_checkpoint(&mut self, server: u8) {
+        let now = self.now;
+        let box_of = self.at_mut(server);
+        if let Some(checkpoint) = box_of.unfinished.take() {
+            box_of.write(now, &checkpoint);
+        }
+        self.carry_out(server);
+        self.settle();
     }
 
     /// Runs until nothing moves: all appends are durable and all messages delivered.
@@ -606,6 +623,14 @@ impl Running {
         if std::mem::replace(&mut self.floor, floor) != floor {
             self.server.handle(now, Event::LogFloor { floor });
         }
+    }
+
+    fn write(&mut self, now: Now, checkpoint: &Checkpoint) {
+        self.reserve.checkpoint(&self.base, checkpoint).unwrap();
+        let generation = self.serve();
+        self.log.recycle(checkpoint.meta.zxid);
+        self.server.handle(now, Event::Checkpointed { generation });
+        self.tell_persisted(now);
     }
 
     fn serve(&mut self) -> Generation {

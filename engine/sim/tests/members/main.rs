@@ -1,6 +1,7 @@
 //! A few whole servers wired by hand, and their sessions.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+mod checkpoint_hangs;
 mod hand_over;
 mod history;
 mod operator;

@@ -429,6 +429,10 @@ mod tests {
                 raised(|s| (s.is_read_only, s.role, s.leader) = (true, "", ServerId::new(2))),
                 "disk read-only: this server neither votes nor serves clients",
             ),
+            (
+                raised(|s| (s.refusal, s.writes_held_ms) = (Some(Refusal::Checkpoint), 12_900)),
+                "writes wait for a checkpoint, for 12 s",
+            ),
             (raised(|s| s.is_counted = false), "this server's disk does not count"),
             (
                 raised(|s| (s.sessions, s.sessions_max, s.sessions_refused) = (50, 50, 7)),
@@ -469,7 +473,7 @@ mod tests {
             &|s| (s.members.truncate(2), s.file_voters.truncate(2)).0,
         ];
         assert!(!lasting.into_iter().any(holds_up));
-        let pressing: [&dyn Fn(&mut Status); 10] = [
+        let pressing: [&dyn Fn(&mut Status); 11] = [
             &|s| s.role = "",
             &|s| (s.role, s.leader, s.leader_silent_ms) = ("follower", Some(two), 3_100),
             &|s| s.went_back = Some(two),
@@ -478,6 +482,7 @@ mod tests {
             &|s| s.disk[2].1 = 1,
             &|s| s.disk[3].1 = 2_000,
             &|s| s.refusing_writes = Some("the disk is full"),
+            &|s| (s.refusal, s.writes_held_ms) = (Some(Refusal::Checkpoint), 10_000),
             &|s| s.is_counted = false,
             &|s| (s.peers[0].is_linked, s.peers[0].missing_ms) = (false, 20_000),
         ];

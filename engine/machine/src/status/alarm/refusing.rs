@@ -19,12 +19,24 @@ pub(super) fn raise_own(status: &Status, raise: &mut Raise<'_>) {
     } else if let Some(why) = status.refusing_writes {
         let refusal = status.refusal.filter(|refusal| refusal.why() == why).unwrap_or(Refusal::Checkpoint);
         raise(format!("writes are refused: {why}{}", lack(why)), remedy_here(refusal));
+    } else if let (Some(Refusal::Checkpoint), held_ms @ 1..) = (status.refusal, status.writes_held_ms) {
+        raise(held(status, held_ms / 1000), CHECKPOINT_HANGS);
     } else if let Some(refusal) = status.refusal {
         let why = refusal.why();
         raise(
             format!("{why}{}: this server lets others lead, and refuses writes if it leads", lack(why)),
             remedy_here(refusal),
         );
+    }
+}
+
+/// Returns the alarm about a checkpoint that has held writes for `seconds`.
+fn held(status: &Status, seconds: u64) -> String {
+    match status.leader.filter(|leader| Some(*leader) != status.id) {
+        None => format!("writes wait for a checkpoint, for {seconds} s"),
+        Some(_) => format!(
+            "a checkpoint has not ended, and log or memory has been full without it for {seconds} s: this server lets others lead"
+        ),
     }
 }
 
@@ -79,6 +91,9 @@ fn all_voters_refuse(status: &Status) -> Option<Vec<Refusal>> {
     status.members.iter().filter(|(_, kind)| *kind == Kind::Voter).map(|&(id, _)| refusal(id)).collect()
 }
 
+/// Remedy for a checkpoint that neither ends nor fails.
+const CHECKPOINT_HANGS: &str = "see the kernel's log for the cause, most often a failing medium or cable; if the checkpoint does not end, restart the machine. If the kernel logs nothing, the disk is too slow for these writes: write less";
+
 /// Returns the remedy for the refusal of this server.
 fn remedy_here(refusal: Refusal) -> &'static str {
     match refusal {
@@ -116,7 +131,7 @@ fn remedy_there(refusal: Refusal) -> &'static str {
             "see that server's log for the error of the disk, and mend that; the server then goes on by itself"
         }
         Refusal::Checkpoint => {
-            "see that server's log for the error of the checkpoint, and mend that; the server repeats it at least every 30 s"
+            "run zoolet status there: it tells whether the checkpoint failed (that server's log names the error) or hangs (see the kernel's log there)"
         }
         Refusal::Other => "run zoolet status there: it names the reason and the remedy",
     }

@@ -19,7 +19,7 @@ pub struct Span {
 ///
 /// Counters of an epoch are consecutive and start at its no-op (0), so two numbers describe an
 /// epoch. Beyond [`SPANS_MAX`] epochs the oldest is forgotten: a learner that far behind gets a
-/// snapshot.
+/// snapshot. [`Spans::forgotten`] still answers for it after a truncation.
 ///
 /// Invariant: epochs strictly increase.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -42,9 +42,15 @@ impl Spans {
 
     /// Returns the last zxid that may belong to a forgotten epoch.
     ///
-    /// [`Zxid::ZERO`] while fewer than [`SPANS_MAX`] spans are in use.
+    /// [`Zxid::ZERO`] while fewer than half of [`SPANS_MAX`] spans are in use. A full history has
+    /// forgotten epochs, and a truncation leaves it with fewer spans. The number of spans is then
+    /// the only trace: a log restates the spans alone, and compares them when it opens.
+    ///
+    /// Half allows for a truncation of 32 epochs, each of a leader that failed before its first
+    /// commit. A shorter history that forgot nothing may get too high an answer. The answer is
+    /// still below its oldest entry, so it costs at most a snapshot instead of a Diff.
     pub fn forgotten(&self) -> Zxid {
-        let oldest = self.oldest().filter(|_| self.0.is_full());
+        let oldest = self.oldest().filter(|_| self.0.len() >= SPANS_MAX / 2);
         oldest.and_then(|oldest| Zxid::from_bits(oldest.to_bits() - 1)).unwrap_or(Zxid::ZERO)
     }
 
@@ -263,6 +269,16 @@ mod tests {
         assert_eq!(spans.iter().next().unwrap().epoch, Epoch::new(2).unwrap());
         assert_eq!(spans.last(), zxid(65, 0));
         assert!(spans.may_contain(zxid(1, 7)) && spans.may_contain(zxid(2, 0)) && !spans.may_contain(zxid(2, 1)));
+    }
+
+    #[test]
+    fn truncated_history_still_knows_that_it_forgot_epochs() {
+        let mut spans = Spans::EMPTY;
+        (1..=80).for_each(|epoch| spans.push(zxid(epoch, 0)));
+        spans.truncate(zxid(70, 0));
+        assert_eq!((spans.oldest(), spans.iter().count()), (Some(zxid(17, 0)), 54));
+        assert!(spans.forgotten() >= zxid(16, 0), "{}", spans.forgotten());
+        assert!(spans.may_contain(zxid(3, 0)) && !spans.may_contain(zxid(17, 1)));
     }
 
     #[test]

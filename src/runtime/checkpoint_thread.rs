@@ -12,14 +12,14 @@ use super::{Inbox, Input, Mailbox, clock, data, lock};
 use std::cell::Cell;
 use std::hash::Hash;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tracing::{debug, error, info, warn};
 use zoolet_machine::Event;
 use zoolet_machine::seam::action::{Checkpoint, Generation};
 use zoolet_machine::seam::event::{BaseFailure, Shortage};
 use zoolet_machine::seam::log_rate_limit::LogRateLimit;
-use zoolet_machine::status::{DATA_DIRECTORY_GONE, Lack};
+use zoolet_machine::status::{BaseTrouble, DATA_DIRECTORY_GONE, Lack};
 use zoolet_store::Reserve;
 use zoolet_store::base::{Base, BaseError, BaseReader, Patrol};
 use zoolet_store::disk::Disk;
@@ -62,17 +62,56 @@ pub(super) struct CheckpointThread<'a> {
     pub(super) is_over: Cell<bool>,
 }
 
-/// Counts of scrubs, which read the whole base.
+/// Counts of scrubs, which read the whole base, and the trouble that the last ones found.
 #[derive(Debug, Default)]
 pub(super) struct Scrubs {
     sound: AtomicU64,
     failed: AtomicU64,
+    /// A scrub found damage, and no later one found this base sound.
+    is_damaged: AtomicBool,
+    /// Consecutive scrubs that an I/O error ended.
+    unread: AtomicU32,
 }
+
+/// Consecutive scrubs with an I/O error that raise an alarm.
+///
+/// One read may fail on a sound medium, for example after a reset of its bus.
+const UNREAD_MAX: u32 = 2;
 
 impl Scrubs {
     /// Returns the numbers of scrubs that found the base sound, and of other scrubs.
     pub(super) fn figures(&self) -> (u64, u64) {
         (self.sound.load(Relaxed), self.failed.load(Relaxed))
+    }
+
+    /// Returns the trouble of the present base that deserves an alarm.
+    pub(super) fn trouble(&self) -> Option<BaseTrouble> {
+        if self.is_damaged.load(Relaxed) {
+            Some(BaseTrouble::Damaged)
+        } else {
+            (self.unread.load(Relaxed) >= UNREAD_MAX).then_some(BaseTrouble::Unreadable)
+        }
+    }
+
+    /// Records the outcome of a scrub. Returns whether the next scrub should begin soon.
+    fn note(&self, outcome: &Result<u64, BaseFailure>) -> bool {
+        let count = if outcome.is_ok() { &self.sound } else { &self.failed };
+        count.fetch_add(1, Relaxed);
+        match outcome {
+            Ok(_) => self.forget(),
+            Err(BaseFailure::Damaged(_)) => {
+                self.is_damaged.store(true, Relaxed);
+                self.unread.store(0, Relaxed);
+            }
+            Err(BaseFailure::Io(_)) => return self.unread.fetch_add(1, Relaxed) + 1 < UNREAD_MAX,
+        }
+        false
+    }
+
+    /// Ends the trouble: the base is sound, or another one has replaced it.
+    fn forget(&self) {
+        self.is_damaged.store(false, Relaxed);
+        self.unread.store(0, Relaxed);
     }
 }
 
@@ -178,19 +217,18 @@ impl CheckpointThread<'_> {
         {
             return;
         }
-        match patrol.step(&base, now_ms) {
-            None => {}
-            Some(Ok(records)) => {
-                self.scrubs.sound.fetch_add(1, Relaxed);
-                info!(records, "the scrub read the whole base: it is sound");
+        let Some(outcome) = patrol.step(&base, now_ms) else { return };
+        let is_repeated = self.scrubs.note(&outcome);
+        if is_repeated {
+            patrol.repeat_soon(now_ms);
+        }
+        match outcome {
+            Ok(records) => info!(records, "the scrub read the whole base: it is sound"),
+            Err(BaseFailure::Damaged(what)) => {
+                error!(what, "the scrub found the base damaged");
+                self.core.push(Input::Event(Event::BaseDamaged { what }));
             }
-            Some(Err(failure)) => {
-                self.scrubs.failed.fetch_add(1, Relaxed);
-                error!(?failure, "the scrub found the base damaged or unreadable");
-                if let BaseFailure::Damaged(what) = failure {
-                    self.core.push(Input::Event(Event::BaseDamaged { what }));
-                }
-            }
+            Err(BaseFailure::Io(error)) => error!(error, is_repeated, "the scrub could not read the base"),
         }
     }
 
@@ -292,6 +330,7 @@ impl CheckpointThread<'_> {
         let zxid = received.meta().zxid;
         self.flash.meter().serve_base(id);
         let generation = self.tell_readers(self.base.replace(received));
+        self.scrubs.forget();
         info!(%zxid, "installed a snapshot in place of this server's data");
         self.core.push(Input::Event(Event::SnapshotInstalled { generation }));
         self.received.forget_part();
@@ -340,5 +379,61 @@ impl CheckpointThread<'_> {
                 None => info!("space is available again: writes are accepted"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn damaged() -> Result<u64, BaseFailure> {
+        Err(BaseFailure::Damaged("block 7 of base-1.redb".to_owned()))
+    }
+
+    fn unread() -> Result<u64, BaseFailure> {
+        Err(BaseFailure::Io("Input/output error".to_owned()))
+    }
+
+    #[test]
+    fn base_damage_is_shown_until_a_sound_scrub_or_another_base() {
+        for is_replaced in [false, true] {
+            let scrubs = Scrubs::default();
+            assert_eq!(scrubs.trouble(), None);
+            assert!(!scrubs.note(&damaged()), "a repeated scrub would find the same");
+            assert_eq!(scrubs.trouble(), Some(BaseTrouble::Damaged));
+            scrubs.note(&unread());
+            assert_eq!(scrubs.trouble(), Some(BaseTrouble::Damaged), "this scrub did not find it sound");
+            if is_replaced {
+                scrubs.forget();
+            } else {
+                scrubs.note(&Ok(5));
+            }
+            assert_eq!(scrubs.trouble(), None);
+            assert_eq!(scrubs.figures(), (u64::from(!is_replaced), 2), "the counters only grow");
+        }
+    }
+
+    #[test]
+    fn one_io_error_repeats_the_scrub_and_a_second_is_shown() {
+        let scrubs = Scrubs::default();
+        assert!(scrubs.note(&unread()));
+        assert_eq!(scrubs.trouble(), None);
+        assert!(!scrubs.note(&unread()), "the next scrub waits for its day");
+        assert_eq!(scrubs.trouble(), Some(BaseTrouble::Unreadable));
+        scrubs.note(&Ok(5));
+        assert_eq!((scrubs.trouble(), scrubs.figures()), (None, (1, 2)));
+        assert!(scrubs.note(&unread()), "the errors before a sound scrub do not count");
+        assert_eq!(scrubs.trouble(), None);
+        scrubs.forget();
+        assert!(scrubs.note(&unread()), "neither do those of another base");
+        assert!(!scrubs.note(&damaged()));
+        assert_eq!(scrubs.trouble(), Some(BaseTrouble::Damaged));
+    }
+
+    #[test]
+    fn repeated_scrub_begins_a_minute_after_the_failed_one() {
+        let mut patrol = Patrol::new(0);
+        patrol.repeat_soon(7_000_000);
+        assert_eq!(patrol.next_at_ms(), 7_060_000);
     }
 }

@@ -173,13 +173,14 @@ impl Shared {
         zoolet_machine::status::disk_troubles(&status)
     }
 
-    /// Adds figures of the disk, wear of the medium and lack of space to a status.
+    /// Adds figures and troubles of the disk, wear of the medium and lack of space to a status.
     pub(super) fn fill_in(&self, status: &mut Status) {
         let figures = self.figures();
         let flash = self.flash.status(figures.log.entry_bytes);
         status.disk = figures.lines(status.writes_acknowledged);
         status.disk.extend(flash::lines(&flash));
         status.flash = Some(flash);
+        status.base_trouble = self.scrubs.trouble();
         status.lack = self.reserve.lack();
     }
 

@@ -96,7 +96,7 @@ pub enum DiskTrouble {
     Worn,
     /// More is written to the medium than its daily budget.
     OverBudget,
-    /// A scrub of the base found bytes that differ from those written.
+    /// A scrub of the base found damage, or consecutive scrubs could not read it.
     Damaged,
     /// A log write or a base read has been unanswered for two seconds.
     Hangs,
@@ -131,7 +131,7 @@ impl DiskTrouble {
             Self::Slow => "its disk is slow",
             Self::Worn => "its disk is nearly worn out",
             Self::OverBudget => "it writes more to its flash than the budget",
-            Self::Damaged => "its base is damaged",
+            Self::Damaged => "its base is damaged or unreadable",
             Self::Hangs => "its disk does not answer",
             Self::Gone => "its data directory or a file in it is gone",
         }

@@ -17,7 +17,18 @@ const HANGS_MS: u64 = 2_000;
 /// Minimum number of syncs for a meaningful percentile.
 const SYNCS_MIN: u64 = 200;
 
-/// Returns the disk troubles shown by a status whose `disk` and `flash` are set.
+/// Trouble of the base that scrubs found and that still lasts.
+///
+/// It ends with a sound scrub, and with another base.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BaseTrouble {
+    /// A scrub found bytes that differ from those written.
+    Damaged,
+    /// Consecutive scrubs met I/O errors.
+    Unreadable,
+}
+
+/// Returns the disk troubles shown by a status whose fields of the driver are set.
 pub fn disk_troubles(status: &Status) -> DiskTroubles {
     DiskTrouble::ALL.into_iter().filter(|&trouble| shows(status, trouble)).collect()
 }
@@ -30,7 +41,7 @@ fn shows(status: &Status, trouble: DiskTrouble) -> bool {
             device.and_then(DeviceWear::trouble).is_some()
         }
         DiskTrouble::OverBudget => status.flash.as_ref().is_some_and(|flash| flash.is_over_budget),
-        DiskTrouble::Damaged => is_damaged(status),
+        DiskTrouble::Damaged => status.base_trouble.is_some(),
         DiskTrouble::Hangs => hangs_ms(status).is_some(),
         DiskTrouble::Gone => is_gone(status),
     }
@@ -53,10 +64,6 @@ pub const DATA_DIRECTORY_GONE: &str = "the data directory, or a file in it, was 
 
 pub(super) fn is_gone(status: &Status) -> bool {
     counted(status, "data_directory_gone") > 0
-}
-
-pub(super) fn is_damaged(status: &Status) -> bool {
-    counted(status, "base_scrubs_failed") > 0
 }
 
 fn counted(status: &Status, name: &str) -> u64 {
@@ -84,7 +91,9 @@ mod tests {
         };
         assert_eq!(of(worn), [DiskTrouble::Worn]);
         assert_eq!(of(|status| status.flash.as_mut().unwrap().is_over_budget = true), [DiskTrouble::OverBudget]);
-        assert_eq!(of(|status| status.disk = vec![("base_scrubs_failed", 1)]), [DiskTrouble::Damaged]);
+        assert_eq!(of(|status| status.disk = vec![("base_scrubs_failed", 1)]), [], "it may have been an I/O error");
+        assert_eq!(of(|status| status.base_trouble = Some(BaseTrouble::Damaged)), [DiskTrouble::Damaged]);
+        assert_eq!(of(|status| status.base_trouble = Some(BaseTrouble::Unreadable)), [DiskTrouble::Damaged]);
         assert_eq!(of(|status| status.disk = vec![("disk_awaited_ms", 2_000)]), [DiskTrouble::Hangs]);
         assert_eq!(of(|status| status.disk = vec![("disk_awaited_ms", 1_999)]), []);
         assert_eq!(of(|status| status.disk = vec![("data_directory_gone", 1)]), [DiskTrouble::Gone]);

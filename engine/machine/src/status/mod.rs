@@ -9,7 +9,7 @@ mod written;
 pub use crate::seam::health::{DiskTrouble, DiskTroubles, Refusal};
 pub use alarm::{Alarm, alarms};
 pub use device_wear::{DeviceWear, SpareBlocks};
-pub use disk_trouble::{DATA_DIRECTORY_GONE, disk_troubles};
+pub use disk_trouble::{BaseTrouble, DATA_DIRECTORY_GONE, disk_troubles};
 pub use flash::FlashStatus;
 pub use written::{Cause, Written};
 
@@ -159,6 +159,8 @@ pub struct Status {
     pub deadlines: Vec<(u64, SessionId)>,
     /// Counters of the disk: name with unit, and number. Set by the driver.
     pub disk: Vec<(&'static str, u64)>,
+    /// Trouble of the base. Set by the driver.
+    pub base_trouble: Option<BaseTrouble>,
     /// Wear of the storage medium. Set by the driver.
     pub flash: Option<FlashStatus>,
 }

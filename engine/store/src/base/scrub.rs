@@ -96,6 +96,9 @@ const STEP_MS: u64 = 1000;
 /// Bytes read per step. A quarter of a MiB per second takes a thousandth of a core.
 const STEP_BYTES: usize = 256 << 10;
 
+/// Delay of a pass that repeats a failed one, milliseconds.
+const REPEAT_AFTER_MS: u64 = 60_000;
+
 /// Bytes that may be written while a pass holds one generation, beside a quarter of the base.
 const HELD_BYTES: u64 = 1 << 20;
 
@@ -150,6 +153,11 @@ impl Patrol {
         self.scrub = None;
         self.next_at_ms = (self.began_at_ms + EVERY_MS).max(now_ms + STEP_MS);
         Some(outcome)
+    }
+
+    /// Makes the next pass begin in a minute, because an I/O error ended the last one.
+    pub fn repeat_soon(&mut self, now_ms: u64) {
+        self.next_at_ms = now_ms + REPEAT_AFTER_MS;
     }
 
     /// Reacts to a shortage. Returns true if the pass may go on.

@@ -5,7 +5,7 @@ mod refusing;
 
 use super::{Lack, LearnerStatus, PeerStatus, Status, disk_trouble};
 use crate::seam::health::Shortage;
-use crate::status::DeviceWear;
+use crate::status::{BaseTrouble, DeviceWear};
 use crate::wear::shown_bytes;
 use zoolet_model::ServerId;
 use zoolet_zab::Kind;
@@ -125,16 +125,7 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
             },
         );
     }
-    if disk_trouble::is_damaged(status) {
-        raise(
-            "the base is damaged: a scrub found bytes that differ from those written".to_owned(),
-            if status.members.len() > 1 {
-                "stop this server, replace the disk, and start it with --create: the other servers fill it again"
-            } else {
-                "copy the readable data out with a client, and start anew on another disk with --create: this server is standalone and holds the only copy"
-            },
-        );
-    }
+    raise_base(status, raise);
     refusing::raise_own(status, raise);
     refusing::raise_of_others(status, raise);
     raise_disks_of_others(status, true, raise);
@@ -147,6 +138,30 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
         );
     }
     raise_missing(status, true, raise);
+}
+
+/// Raises what scrubs found in this server's base.
+fn raise_base(status: &Status, raise: &mut Raise<'_>) {
+    let is_alone = status.members.len() <= 1;
+    match status.base_trouble {
+        None => {}
+        Some(BaseTrouble::Damaged) => raise(
+            "the base is damaged: a scrub found bytes that differ from those written".to_owned(),
+            if is_alone {
+                "copy the readable data out with a client, and start anew on another disk with --create: this server is standalone and holds the only copy"
+            } else {
+                "stop this server, replace the disk, and start it with --create: the other servers fill it again"
+            },
+        ),
+        Some(BaseTrouble::Unreadable) => raise(
+            "the base cannot be read: consecutive scrubs met I/O errors".to_owned(),
+            if is_alone {
+                "copy the readable data out with a client before you stop this server: it is standalone and holds the only copy. Then see the kernel's log for the cause, most often a failing medium or cable"
+            } else {
+                "see the kernel's log for the cause, most often a failing medium or cable. If the medium fails, stop this server, replace the disk, and start it with --create: the other servers fill it again"
+            },
+        ),
+    }
 }
 
 /// Formats the size of a shortage; empty when no size is known.
@@ -358,7 +373,7 @@ mod tests {
             disk: vec![
                 ("log_fdatasyncs", 1000),
                 ("fdatasync_us_p99", 100_000),
-                ("base_scrubs_failed", 0),
+                ("base_scrubs_failed", 3),
                 ("disk_awaited_ms", 1_999),
             ],
             ..Status::default()
@@ -419,7 +434,8 @@ mod tests {
             ),
             (raised(|s| s.snapshots = Some((two, 3))), "server 2 has not caught up after 3 snapshots"),
             (raised(|s| s.differs = Some((two, Zxid::ZERO))), "server 2's state differed from this server's at 0x0"),
-            (raised(|s| s.disk[2].1 = 1), "the base is damaged"),
+            (raised(|s| s.base_trouble = Some(BaseTrouble::Damaged)), "the base is damaged"),
+            (raised(|s| s.base_trouble = Some(BaseTrouble::Unreadable)), "the base cannot be read"),
             (raised(|s| s.refusing_writes = Some("the disk is full")), "writes are refused: the disk is full"),
             (
                 raised(|s| (s.is_read_only, s.refusing_writes) = (true, Some("the disk is read-only"))),
@@ -479,7 +495,8 @@ mod tests {
             &|s| s.went_back = Some(two),
             &|s| s.snapshots = Some((two, 3)),
             &|s| s.differs = Some((two, Zxid::ZERO)),
-            &|s| s.disk[2].1 = 1,
+            &|s| s.base_trouble = Some(BaseTrouble::Damaged),
+            &|s| s.base_trouble = Some(BaseTrouble::Unreadable),
             &|s| s.disk[3].1 = 2_000,
             &|s| s.refusing_writes = Some("the disk is full"),
             &|s| (s.refusal, s.writes_held_ms) = (Some(Refusal::Checkpoint), 10_000),
@@ -493,12 +510,16 @@ mod tests {
     #[test]
     fn a_start_on_an_empty_directory_needs_create() {
         let two = ServerId::new(2).unwrap();
-        let emptied: [&dyn Fn(&mut Status); 6] = [
+        let emptied: [&dyn Fn(&mut Status); 7] = [
             &|s| s.went_back = Some(two),
             &|s| s.differs = Some((two, Zxid::ZERO)),
             &|s| s.disk.push(("data_directory_gone", 1)),
-            &|s| s.disk[2].1 = 1,
-            &|s| (s.disk[2].1, s.members, s.file_voters) = (1, vec![s.members[0]], Vec::new()),
+            &|s| s.base_trouble = Some(BaseTrouble::Damaged),
+            &|s| s.base_trouble = Some(BaseTrouble::Unreadable),
+            &|s| {
+                (s.base_trouble, s.members) = (Some(BaseTrouble::Damaged), vec![s.members[0]]);
+                s.file_voters.clear();
+            },
             &|s| s.flash = Some(worn(80)),
         ];
         for change in emptied {
@@ -573,7 +594,7 @@ mod tests {
             ),
             (
                 Health { disk: [DiskTrouble::Damaged].into_iter().collect(), ..leading.clone() },
-                "server 2: its base is damaged",
+                "server 2: its base is damaged or unreadable",
             ),
             (Health { refusal: full, ..Health::default() }, "server 2 would refuse writes if it led: the disk is full"),
             (Health { lagging: vec![three], ..leading.clone() }, "server 3 lags, reports its leader, server 2"),

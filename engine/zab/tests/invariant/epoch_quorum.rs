@@ -5,8 +5,8 @@
 //! the leader.
 
 use super::{Fact, Invariant, is_majority};
-use crate::net::World;
 use crate::net::log::Record;
+use crate::net::{World, server_id};
 use std::collections::BTreeMap;
 use zoolet_zab::{Attempt, Config, Credentials, Epoch, Incarnation, LinkId, Message};
 
@@ -15,19 +15,19 @@ type Promised = Vec<(u8, Incarnation, Credentials)>;
 
 #[derive(Default)]
 pub(super) struct EpochQuorum {
-    /// The last request to join of each disk, by (process, server, disk): attempt, link, accepted
-    /// epoch.
+    /// Requests to join, by (process, server): attempt, link, disk, accepted epoch.
     ///
-    /// A leader picks an epoch before its own promise is durable, and announces the epoch after it.
-    /// A server whose disk is exchanged in between asks again; the request of its former disk was
-    /// part of the quorum.
-    asked: BTreeMap<(u64, u8, Incarnation), (Attempt, LinkId, Epoch)>,
+    /// A request counts until its link ends or the process stops leading.
+    asked: BTreeMap<(u64, u8), (Attempt, LinkId, Incarnation, Epoch)>,
+    /// The epoch that each process picked last, judged when its promise was appended.
+    ///
+    /// A leader announces the epoch later, once its own promise is durable. The disk of a server
+    /// of the quorum may be exchanged in between.
+    picked: BTreeMap<u64, Epoch>,
     /// First-time promises of an epoch to a process.
     promised: BTreeMap<(u64, Epoch), Promised>,
     /// Previous and present epoch of each process.
     left: BTreeMap<u64, (Epoch, Epoch)>,
-    /// The epoch that each process announced.
-    announced: BTreeMap<u64, Epoch>,
 }
 
 impl EpochQuorum {
@@ -50,6 +50,11 @@ impl EpochQuorum {
     }
 }
 
+/// Returns whether the server leads, established or not.
+fn leads(world: &World, by: u8) -> bool {
+    world.server(by).zab().leader() == Some(server_id(by))
+}
+
 impl Invariant for EpochQuorum {
     fn see(&mut self, world: &World, fact: &Fact<'_>) {
         match fact {
@@ -65,33 +70,41 @@ impl Invariant for EpochQuorum {
             }
             Fact::Heard { by, from, link, message } => {
                 let process = world.server(*by).process;
-                let it = &world.links[link];
-                let disk = it.disks[it.end_of(*from).expect("it is an end")];
                 match message {
-                    Message::FollowerInfo { attempt, accepted, .. } => {
-                        self.asked.insert((process, *from, disk), (*attempt, *link, *accepted));
+                    Message::FollowerInfo { attempt, accepted, .. } if leads(world, *by) => {
+                        let it = &world.links[link];
+                        let disk = it.disks[it.end_of(*from).expect("it is an end")];
+                        self.asked.insert((process, *from), (*attempt, *link, disk, *accepted));
                     }
                     Message::AckEpoch { attempt, epoch, credentials, .. } => {
-                        let Some((asked, its_link, accepted)) = self.asked.get(&(process, *from, disk)) else { return };
+                        let Some((asked, its_link, disk, accepted)) = self.asked.get(&(process, *from)) else { return };
                         if asked == attempt && its_link == link && accepted < epoch {
-                            self.promised.entry((process, *epoch)).or_default().push((*from, disk, *credentials));
+                            self.promised.entry((process, *epoch)).or_default().push((*from, *disk, *credentials));
                         }
                     }
                     _ => {}
                 }
             }
-            Fact::Sent { by, message: Message::LeaderInfo { epoch, .. }, .. } => {
-                let server = world.server(*by);
-                let announced = self.announced.insert(server.process, *epoch);
-                if announced == Some(*epoch) {
-                    return;
-                }
+            Fact::Parted { by, peer } => {
+                self.asked.remove(&(world.server(*by).process, *peer));
+            }
+            Fact::Turn { by } if !leads(world, *by) => {
+                let process = world.server(*by).process;
+                self.asked.retain(|(asked, _), _| *asked != process);
+            }
+            Fact::Appended { by, record: Record::Promise(epoch), .. } if leads(world, *by) => {
+                let process = world.server(*by).process;
+                self.picked.insert(process, *epoch);
                 Self::must_be_quorum(world, *by, "picks an epoch", |id, disk| {
-                    let any = (server.process, id, Incarnation(0))..=(server.process, id, Incarnation(u128::MAX));
-                    let mut asked = self.asked.range(any);
-                    asked
-                        .any(|((.., its), (.., accepted))| (disk == Incarnation(0) || disk == *its) && accepted < epoch)
+                    let asked = self.asked.get(&(process, id));
+                    asked.is_some_and(|(_, _, its, accepted)| {
+                        (disk == Incarnation(0) || disk == *its) && accepted < epoch
+                    })
                 });
+            }
+            Fact::Sent { by, message: Message::LeaderInfo { epoch, .. }, .. } => {
+                let picked = self.picked.get(&world.server(*by).process);
+                assert_eq!(picked, Some(epoch), "server {by} announces an epoch that it did not pick");
             }
             Fact::Sent { by, message: Message::AckEpoch { epoch, .. }, .. } => {
                 let accepted = world.server(*by).log.durable.accepted;
@@ -117,5 +130,94 @@ impl Invariant for EpochQuorum {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::stage::Stage;
+    use zoolet_zab::Zxid;
+
+    fn epoch(epoch: u32) -> Epoch {
+        Epoch::new(epoch).unwrap()
+    }
+
+    fn last() -> Zxid {
+        Zxid::new(epoch(1), 4).unwrap()
+    }
+
+    /// Servers 2 and 3 of three voters run, without a link.
+    fn apart() -> Stage {
+        let mut stage = Stage::new(&[1, 2, 3]);
+        (1..=3).for_each(|id| stage.history(id, &[(1, 4)], last()));
+        stage.start(&[2, 3]);
+        stage
+    }
+
+    /// Server 3 has picked epoch 2 with server 2, and its promise is not durable.
+    fn picked() -> Stage {
+        let mut stage = apart();
+        stage.hung.insert(3);
+        stage.net.connect(2, 3);
+        stage.run(400);
+        assert!(leads(&stage.net.world, 3));
+        stage
+    }
+
+    /// Returns a check that saw the request of server 2 to server 3.
+    fn asked(stage: &Stage) -> EpochQuorum {
+        let credentials = Credentials { current: epoch(1), last: last() };
+        let message = Message::FollowerInfo { attempt: Attempt(1), accepted: epoch(1), credentials };
+        let mut check = EpochQuorum::default();
+        let (link, _) = stage.link(2, 3);
+        check.see(&stage.net.world, &Fact::Heard { by: 3, from: 2, link, message: &message });
+        check
+    }
+
+    fn pick(check: &mut EpochQuorum, stage: &Stage) {
+        let record = Record::Promise(epoch(2));
+        check.see(&stage.net.world, &Fact::Appended { by: 3, record: &record, is_own: false });
+    }
+
+    fn announce(check: &mut EpochQuorum, stage: &Stage) {
+        let message = Message::LeaderInfo { attempt: Attempt(1), epoch: epoch(2) };
+        let (link, _) = stage.link(3, 2);
+        check.see(&stage.net.world, &Fact::Sent { by: 3, to: 2, link, message: &message });
+    }
+
+    /// Regression: explorer's seed 1854. The disk of server 2 was exchanged after the pick.
+    #[test]
+    fn request_of_a_disk_counts_for_the_pick_if_its_link_ends_later() {
+        let stage = picked();
+        let mut check = asked(&stage);
+        pick(&mut check, &stage);
+        check.see(&stage.net.world, &Fact::Parted { by: 3, peer: 2 });
+        announce(&mut check, &stage);
+    }
+
+    #[test]
+    #[should_panic(expected = "server 3 picks an epoch without a quorum")]
+    fn request_on_an_ended_link_does_not_count() {
+        let stage = picked();
+        let mut check = asked(&stage);
+        check.see(&stage.net.world, &Fact::Parted { by: 3, peer: 2 });
+        pick(&mut check, &stage);
+    }
+
+    #[test]
+    #[should_panic(expected = "server 3 picks an epoch without a quorum")]
+    fn request_to_an_earlier_leadership_does_not_count() {
+        let (stage, looking) = (picked(), apart());
+        let mut check = asked(&stage);
+        check.see(&looking.net.world, &Fact::Turn { by: 3 });
+        pick(&mut check, &stage);
+    }
+
+    #[test]
+    #[should_panic(expected = "server 3 announces an epoch that it did not pick")]
+    fn announced_epoch_must_have_been_picked() {
+        let stage = picked();
+        announce(&mut asked(&stage), &stage);
     }
 }

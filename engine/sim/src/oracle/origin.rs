@@ -11,7 +11,7 @@ use crate::reference::{Ids, Tree, Writer};
 use std::collections::BTreeSet;
 use zoolet_machine::record::acl::{self, Identity};
 use zoolet_machine::txn::{Op, Txn};
-use zoolet_model::{Class, CreateMode, ErrorCode, Request, RequestedAcl, SessionId, WriteOp};
+use zoolet_model::{CreateMode, ErrorCode, Request, RequestedAcl, SessionId, WriteOp};
 
 /// The origin of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -306,20 +306,32 @@ pub(super) fn matches(facts: &Facts<'_>, operation: usize, entry: &Entry<'_>) ->
 }
 
 /// Returns the error of a request that always fails.
+///
+/// Does not ask `Request::class`, for the reason in [`crate::reference`].
 pub(super) fn refusal_of(request: &Request) -> Option<ErrorCode> {
-    match request.class() {
-        Class::Refusal(code) => Some(code),
-        Class::Malformed => Some(ErrorCode::MarshallingError),
-        Class::Write(_)
-        | Class::Multi(_)
-        | Class::CloseSession
-        | Class::Read(_)
-        | Class::Sync
-        | Class::Ping
-        | Class::SetWatches(_)
-        | Class::Watches
-        | Class::Identities
-        | Class::Unknown => None,
+    match request {
+        Request::Reconfig => Some(ErrorCode::ReconfigDisabled),
+        Request::Malformed { .. } => Some(ErrorCode::MarshallingError),
+        Request::Write(_)
+        | Request::Multi(_)
+        | Request::Exists { .. }
+        | Request::GetData { .. }
+        | Request::GetChildren { .. }
+        | Request::GetAcl { .. }
+        | Request::GetEphemerals { .. }
+        | Request::GetAllChildrenNumber { .. }
+        | Request::MultiRead(_)
+        | Request::Sync { .. }
+        | Request::Ping
+        | Request::Auth { .. }
+        | Request::Sasl
+        | Request::WhoAmI
+        | Request::SetWatches(_)
+        | Request::AddWatch { .. }
+        | Request::CheckWatches { .. }
+        | Request::RemoveWatches { .. }
+        | Request::CloseSession
+        | Request::Unknown => None,
     }
 }
 

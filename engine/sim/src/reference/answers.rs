@@ -3,10 +3,8 @@
 use super::WatchKindOrd;
 use super::acl::{self, Ids};
 use super::tree::{self, Change, Done, RefZnode, Tree, Writer};
-use zoolet_machine::watch::WatchKind;
 use zoolet_model::{
-    Class, ErrorCode, EventKind, Names, OneShot, OpResult, Perms, Read, ReadOp, ReadResult, Reply, Request, Stat, Text,
-    WriteOp,
+    ErrorCode, EventKind, Names, OpResult, Perms, ReadOp, ReadResult, Reply, Request, Stat, Text, WriteOp,
 };
 
 impl Tree {
@@ -74,24 +72,38 @@ impl Tree {
 
     /// Answers a read; `None` for any other request. The caller sets the watch, if any.
     pub(crate) fn answer_read(&self, ids: &Ids, session: i64, request: &Request) -> Option<Result<Reply, ErrorCode>> {
-        let Class::Read(read) = request.class() else { return None };
-        Some(match read {
-            Read::GetData { path, .. } => self.read_data(ids, path).map(|(data, stat)| Reply::Data(data, stat)),
-            Read::GetChildren { path, with_stat, .. } => self
+        Some(match request {
+            Request::GetData { path, .. } => self.read_data(ids, path).map(|(data, stat)| Reply::Data(data, stat)),
+            Request::GetChildren { path, with_stat, .. } => self
                 .read_children(ids, path)
                 .map(|(names, stat)| (Names::from(names), stat))
-                .map(|(names, stat)| if with_stat { Reply::NamesStat(names, stat) } else { Reply::Names(names) }),
-            Read::Exists { path, .. } => self.exists(ids, path),
-            Read::GetAcl { path } => self.get_acl(ids, path),
-            Read::GetEphemerals { prefix } => Ok(self.get_ephemerals(session, prefix.map(|prefix| &**prefix))),
-            Read::GetAllChildrenNumber { path } => {
+                .map(|(names, stat)| if *with_stat { Reply::NamesStat(names, stat) } else { Reply::Names(names) }),
+            Request::Exists { path, .. } => self.exists(ids, path),
+            Request::GetAcl { path } => self.get_acl(ids, path),
+            Request::GetEphemerals { prefix } => Ok(self.get_ephemerals(session, prefix.as_deref())),
+            Request::GetAllChildrenNumber { path } => {
                 self.readable(ids, path).map(|_| Reply::Count(self.descendants(path) as i32))
             }
-            Read::MultiRead(reads) => {
+            Request::MultiRead(reads) => {
                 let results: Vec<_> = reads.iter().map_while(|read| self.read(ids, read)).collect();
                 let whole = results.len() == reads.len();
                 Ok(if whole { Reply::MultiRead(results) } else { Reply::MultiReadBroken(results) })
             }
+            Request::Write(_)
+            | Request::Multi(_)
+            | Request::Sync { .. }
+            | Request::Ping
+            | Request::Auth { .. }
+            | Request::Sasl
+            | Request::WhoAmI
+            | Request::SetWatches(_)
+            | Request::AddWatch { .. }
+            | Request::CheckWatches { .. }
+            | Request::RemoveWatches { .. }
+            | Request::Reconfig
+            | Request::CloseSession
+            | Request::Malformed { .. }
+            | Request::Unknown => return None,
         })
     }
 
@@ -153,12 +165,36 @@ pub(crate) fn watch_set_by<'a>(
     request: &'a Request,
     result: &Result<Reply, ErrorCode>,
 ) -> Option<(&'a Text, WatchKindOrd)> {
-    let (path, kind) = request.one_shot_watch()?;
-    let is_set = match kind {
-        OneShot::Exist => !matches!(result, Err(ErrorCode::NoAuth | ErrorCode::BadArguments)),
-        OneShot::Data | OneShot::Child => result.is_ok(),
+    let (path, kind, is_set) = match request {
+        Request::Exists { path, watch: true } => {
+            (path, WatchKindOrd::Data, !matches!(result, Err(ErrorCode::NoAuth | ErrorCode::BadArguments)))
+        }
+        Request::GetData { path, watch: true } => (path, WatchKindOrd::Data, result.is_ok()),
+        Request::GetChildren { path, watch: true, .. } => (path, WatchKindOrd::Child, result.is_ok()),
+        Request::Exists { .. }
+        | Request::GetData { .. }
+        | Request::GetChildren { .. }
+        | Request::GetAcl { .. }
+        | Request::GetEphemerals { .. }
+        | Request::GetAllChildrenNumber { .. }
+        | Request::MultiRead(_)
+        | Request::Write(_)
+        | Request::Multi(_)
+        | Request::Sync { .. }
+        | Request::Ping
+        | Request::Auth { .. }
+        | Request::Sasl
+        | Request::WhoAmI
+        | Request::SetWatches(_)
+        | Request::AddWatch { .. }
+        | Request::CheckWatches { .. }
+        | Request::RemoveWatches { .. }
+        | Request::Reconfig
+        | Request::CloseSession
+        | Request::Malformed { .. }
+        | Request::Unknown => return None,
     };
-    is_set.then(|| (path, WatchKind::from(kind).into()))
+    is_set.then_some((path, kind))
 }
 
 /// Returns whether a watch of this kind on `watched` hears of the change (table 5.3).

@@ -97,7 +97,7 @@ impl Allowed {
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
         let (written, rest) = text.split_at(end);
         let (number, name) = (written.replace('_', ""), rest.trim_start());
-        if !number.starts_with(|c: char| c.is_ascii_digit()) {
+        if !written.starts_with(|c: char| c.is_ascii_digit()) {
             return Err(String::new());
         }
         let (whole, fraction) = number.split_once('.').unwrap_or((&number, "0"));
@@ -151,6 +151,11 @@ impl Allowed {
         let is_name = name.chars().all(char::is_alphabetic) && (of_size.is_none() || lower.len() == 1);
         let other = of_beginning().filter(|_| is_time && is_name).map(|(_, unit)| *unit);
         match same.or(other) {
+            // The grammar has no "day", and "1days" reads badly.
+            Some("days") if number.trim_end() == "1" => {
+                let gap = &number[1..];
+                format!("did you mean {quote}24{gap}h{quote}?")
+            }
             Some(unit) => format!("did you mean {}?", meant(unit)),
             None => {
                 let all: Vec<&str> = names.iter().rev().map(|(known, _)| *known).collect();

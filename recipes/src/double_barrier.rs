@@ -16,9 +16,10 @@
 //! # Znodes
 //! The path, whose data is the number of the meeting that accepts parties now. Below it each
 //! meeting has a container, whose data is the number of parties that it requires. The container has
-//! an ephemeral for each party, and `ready` once the meeting has begun. The last party to leave
-//! deletes the container. If every party died or was dropped, a party that begins a later meeting
-//! deletes it.
+//! an ephemeral for each party, and `ready` once the meeting has begun. The first party creates the
+//! container and its ephemeral in one transaction. The last party to leave deletes the container.
+//! If every party died or was dropped, a party that begins a later meeting deletes it. Before the
+//! meeting has begun, the ensemble deletes the empty container.
 //!
 //! # Failures
 //! - **A party dies while others wait to begin**: it does not count; the others go on waiting.
@@ -26,8 +27,9 @@
 //! - **All parties die, or drop the meeting**: `ready` stays until a later meeting begins.
 //! - **The reply to entering is lost**: the party recognises its znode by its GUID.
 //! - **A meeting is dropped and not left**: its party leaves without waiting for the others.
-//! - **Parties require different numbers**: the first party's number holds for the meeting. A party
-//!   with another number gets [`Error::Disagreement`] and does not count.
+//! - **Parties require different numbers**: the number of the parties that are present holds. A
+//!   party with another number gets [`Error::Disagreement`] and does not count. If no party is
+//!   present, it replaces the meeting by the next one, in which its own number holds.
 //!
 //! # Example
 //! ```
@@ -82,7 +84,8 @@ enum Room {
     Missing,
     /// It requires the party's number of parties, or does not say a number.
     Fits,
-    Differs,
+    /// It requires another number; with the version of its data.
+    Differs(i32),
 }
 
 impl<C: Coordinator> DoubleBarrier<C> {
@@ -96,11 +99,12 @@ impl<C: Coordinator> DoubleBarrier<C> {
 
     /// Enters, and waits until enough parties have entered.
     ///
-    /// Dropping the future leaves nothing behind.
+    /// Dropping the future deletes the party's znode. The meeting's empty container may stay until
+    /// the ensemble deletes it.
     ///
     /// # Errors
     /// - [`Error::Malformed`] if the path or the meeting's znode holds other data.
-    /// - [`Error::Disagreement`] if the meeting requires another number of parties.
+    /// - [`Error::Disagreement`] if the parties that are present require another number.
     /// - [`Error::Session`] if the session ends or a request is refused.
     pub async fn enter(&self) -> Result<Meeting<C>, Error> {
         loop {
@@ -113,10 +117,10 @@ impl<C: Coordinator> DoubleBarrier<C> {
                 own: Some(zoolet_model::path::child(&room, &guid.to_string())),
                 room,
             };
-            if self.join(&meeting, version).await? && self.begin(&meeting, number, version).await? {
+            if self.join(&meeting, number, version).await? && self.begin(&meeting, number, version).await? {
                 return Ok(meeting);
             }
-            // This meeting has begun already, or the place is gone: try the next one.
+            // This meeting has begun or was replaced, or the place is gone: try the next one.
         }
     }
 
@@ -138,25 +142,27 @@ impl<C: Coordinator> DoubleBarrier<C> {
         }
     }
 
-    /// Enters the meeting; returns false if it had begun already.
+    /// Enters the meeting; returns false if it had begun already or was replaced.
     ///
-    /// A party that requires another number must not count for a moment. So it creates the room or
-    /// reads the room's number before it enters.
-    async fn join(&self, meeting: &Meeting<C>, version: i32) -> Result<bool, Error> {
+    /// A party that requires another number must not count for a moment. So it reads the room's
+    /// number before it enters, or creates the room together with its place. A room of its own
+    /// transaction would outlive a party that is dropped, and the ensemble never deletes a
+    /// container that had no child.
+    async fn join(&self, meeting: &Meeting<C>, number: u64, version: i32) -> Result<bool, Error> {
         let (c, Some(own)) = (&self.coordinator, &meeting.own) else { return Err(UNEXPECTED) };
         let required = Some(Bytes::from(self.parties.to_string()));
         let room = create(meeting.room.clone(), required, CreateKind::Container, false);
         let join = create(own.clone(), None, CreateKind::Ephemeral, false);
+        // A lagging server shows a meeting that has begun already. Then the check fails.
+        let check = WriteOp::Check { path: self.path.text().clone(), version };
         let mut is_doubtful = false;
         loop {
             let found = self.look_at(&meeting.room).await?;
-            // A lagging server shows a meeting that has begun already. Then the check fails.
-            let mut ops = vec![WriteOp::Check { path: self.path.text().clone(), version }];
-            match found {
-                Room::Missing => ops.push(room.clone()),
-                Room::Fits => ops.push(join.clone()),
-                Room::Differs => {}
-            }
+            let ops = match found {
+                Room::Missing => vec![check.clone(), room.clone(), join.clone()],
+                Room::Fits => vec![check.clone(), join.clone()],
+                Room::Differs(of_room) => self.replace(meeting, number, version, of_room),
+            };
             let results = match c.submit(Request::Multi(ops)).await {
                 Ok(Reply::Multi(results)) => results,
                 Ok(_) => return Err(UNEXPECTED),
@@ -168,32 +174,48 @@ impl<C: Coordinator> DoubleBarrier<C> {
                 Err(error) => return Err(error.into()),
             };
             match (found, zoolet_model::first_failure(&results)) {
+                (Room::Missing, None) => return Ok(true),
                 (Room::Fits, None | Some((1, ErrorCode::NodeExists))) => return Ok(true),
-                // This party or another one has created the room.
-                (Room::Missing, None | Some((1, ErrorCode::NodeExists))) => {}
-                (Room::Differs, None) => return Err(Error::Disagreement),
+                // An earlier attempt of this party, or another party, has created the room.
+                (Room::Missing, Some((1, ErrorCode::NodeExists))) => {}
+                (Room::Differs(_), None) => return Ok(false),
+                (Room::Differs(_), Some((1, ErrorCode::NotEmpty))) => return Err(Error::Disagreement),
+                // A foreign client has written to the room since.
+                (Room::Differs(_), Some((1, ErrorCode::BadVersion))) => {}
                 // An earlier attempt, whose reply was lost, may have been in time.
                 (_, Some((0, ErrorCode::BadVersion))) if is_doubtful => {
                     return Ok(crate::ask::stat(c, own).await?.is_some());
                 }
                 (_, Some((0, ErrorCode::BadVersion))) => return Ok(false),
                 // The ensemble has deleted the empty room since.
-                (Room::Fits, Some((1, ErrorCode::NoNode))) => {}
+                (Room::Fits | Room::Differs(_), Some((1, ErrorCode::NoNode))) => {}
                 (_, Some((_, code))) => return Err(zoolet_model::Error::Refused(code).into()),
             }
         }
     }
 
+    /// Returns the transaction that replaces an empty meeting by the next one.
+    ///
+    /// The next meeting has a room of its own. If a new room took the old one's path, a party that
+    /// had read the old number would enter the new room.
+    fn replace(&self, meeting: &Meeting<C>, number: u64, version: i32, of_room: i32) -> Vec<WriteOp> {
+        let data = Some(Bytes::from((number + 1).to_string()));
+        vec![
+            WriteOp::SetData { path: self.path.text().clone(), data, version },
+            WriteOp::Delete { path: meeting.room.clone(), version: of_room },
+        ]
+    }
+
     /// Compares the number of parties that the room requires with this party's number.
     async fn look_at(&self, room: &Text) -> Result<Room, Error> {
-        let Some((data, _)) = data(&self.coordinator, room).await? else { return Ok(Room::Missing) };
+        let Some((data, stat)) = data(&self.coordinator, room).await? else { return Ok(Room::Missing) };
         let text = data.as_deref().unwrap_or_default();
-        // Earlier releases wrote no number.
+        // A room that a foreign client created need not have a number.
         if text.is_empty() {
             return Ok(Room::Fits);
         }
         let required: Option<usize> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-        Ok(if required.ok_or(Error::Malformed)? == self.parties { Room::Fits } else { Room::Differs })
+        Ok(if required.ok_or(Error::Malformed)? == self.parties { Room::Fits } else { Room::Differs(stat.version) })
     }
 
     /// Waits for the others, or begins the meeting if this party completes it.

@@ -9,7 +9,8 @@
 //! - 6, herd: [`each_departure_wakes_one_party_and_the_last_wakes_all`].
 //! - 8 and 12, staleness and missed events: lagging servers, and cuts while parties wait; all
 //!   finish.
-//! - 9, different numbers: [`parties_that_require_different_numbers_are_told`].
+//! - 9, different numbers: [`parties_that_require_different_numbers_are_told`] and
+//!   [`empty_room_does_not_bind_later_parties_to_its_number`].
 //! - 1, 7, 10, 11 and 13: nothing is held, there is no clock, and the only lists are of parties.
 
 use crate::apart::{heard, left_behind, up_to, within};
@@ -18,7 +19,7 @@ use crate::intercepted::{Answer, Intercepted};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use zoolet_model::{EventKind, Path, Reply, Request, SessionId};
+use zoolet_model::{ErrorCode, EventKind, Path, Reply, Request, SessionId, WriteOp};
 use zoolet_recipes::{Coordinator, DoubleBarrier, Error};
 use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
@@ -212,18 +213,19 @@ fn largest_meeting_number_is_refused_as_malformed() {
     run_seeds_of(1, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
 }
 
-/// Creates a room as a former release did, without the number of its parties.
-async fn make_room_of_a_former_release(context: &ClientContext<Noted>) {
-    for path in [PATH, Path::from_static("/calibration/0000000000")] {
-        context.session.create(&path, None).await.unwrap();
-    }
+/// The room of the first meeting.
+const FIRST: Path = Path::from_static("/calibration/0000000000");
+
+/// Creates the first room as a foreign client may create it, with `data`.
+async fn make_room(context: &ClientContext<Noted>, data: Option<&'static str>) {
+    context.session.create(&PATH, None).await.unwrap();
+    context.session.create(&FIRST, data.map(bytes::Bytes::from)).await.unwrap();
 }
 
 /// Regression: the second party began a meeting of two, and the first one, to which three were
 /// promised, entered it.
 #[test]
 fn parties_that_require_different_numbers_are_told() {
-    const HERE: Path = Path::from_static("/calibration/0000000000");
     let live = |context: ClientContext<Noted>| async move {
         let required = |parties| DoubleBarrier::new(context.session.clone(), &PATH, parties);
         if context.number > 0 {
@@ -231,7 +233,7 @@ fn parties_that_require_different_numbers_are_told() {
             // While the first party waits, and once it has gone.
             let entered = within(&context, Duration::from_secs(5), required(2).enter()).await;
             assert_eq!(entered.map(|entered| entered.map(drop)), Some(Err(Error::Disagreement)));
-            assert_eq!(context.session.children(&HERE).await.unwrap().len(), 1);
+            assert_eq!(context.session.children(&FIRST).await.unwrap().len(), 1);
         } else {
             let entered = within(&context, Duration::from_secs(5), required(3).enter()).await;
             assert!(entered.is_none(), "it is in a meeting of two");
@@ -252,6 +254,48 @@ fn parties_that_come_at_once_and_require_different_numbers_are_told() {
         Next::Done
     };
     run_seeds_of(10, |seed| Scenario::peaceful(seed, 2), live, |_| Ok(()));
+}
+
+/// Regression: a party that was dropped left its room. Every party with another number got
+/// [`Error::Disagreement`] until a person deleted the room.
+#[test]
+fn empty_room_does_not_bind_later_parties_to_its_number() {
+    let live = |context: ClientContext<Noted>| async move {
+        let required = |parties| DoubleBarrier::new(context.session.clone(), &PATH, parties);
+        // The first round finds a room that never had a party.
+        make_room(&context, Some("3")).await;
+        for _ in 0..3 {
+            required(1).enter().await.unwrap().leave().await.unwrap();
+            let entered = within(&context, Duration::from_secs(1), required(3).enter()).await;
+            assert!(entered.is_none(), "one of three is there");
+            // The errand of the dropped party has deleted its place by then.
+            context.sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(context.session.get(&FIRST).await.err(), Some(zoolet_model::Error::Refused(ErrorCode::NoNode)));
+        Next::Done
+    };
+    run_seeds_of(4, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
+}
+
+/// A container that never had a child stays for ever, and a party may be dropped at any moment.
+#[test]
+fn a_room_is_created_together_with_its_first_place() {
+    let live = |context: ClientContext<Noted>| async move {
+        let watched = Intercepted::new(&context.session, |session, request| -> Answer {
+            if let Request::Multi(ops) = &request {
+                let path = |op: &WriteOp| match op {
+                    WriteOp::Create(create) => Some(create.path.to_string()),
+                    _ => None,
+                };
+                let created: Vec<_> = ops.iter().filter_map(path).collect();
+                assert!(created.len() == 2 || !created.contains(&FIRST.to_string()), "{created:?}");
+            }
+            Box::pin(Coordinator::submit(&session, request))
+        });
+        DoubleBarrier::new(watched, &PATH, 1).enter().await.unwrap().leave().await.unwrap();
+        Next::Done
+    };
+    run_seeds_of(1, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
 }
 
 /// The number may change between two meetings, and a lagging server shows the earlier one.
@@ -279,10 +323,10 @@ fn number_of_an_earlier_meeting_does_not_count() {
 }
 
 #[test]
-fn parties_enter_the_room_of_a_former_release() {
+fn parties_enter_a_room_without_a_number() {
     let live = |context: ClientContext<Noted>| async move {
         if context.number == 0 {
-            make_room_of_a_former_release(&context).await;
+            make_room(&context, None).await;
         }
         context.sleep(Duration::from_secs(2)).await;
         let barrier = DoubleBarrier::new(context.session.clone(), &PATH, PARTIES);

@@ -46,6 +46,13 @@ macro_rules! anew {
     };
 }
 
+/// How a member moves to a new disk: its id and its keys are files of the data directory.
+macro_rules! on_new_disk {
+    () => {
+        "replace the disk (copy myid and the .key files to the new one), and start it with --create"
+    };
+}
+
 /// Returns every alarm of `status`, which is complete except for its alarms.
 ///
 /// A pure function: all monitors of the same status see the same alarms.
@@ -150,7 +157,7 @@ fn raise_base(status: &Status, raise: &mut Raise<'_>) {
             if is_alone {
                 "copy the readable data out with a client, and start anew on another disk with --create: this server is standalone and holds the only copy"
             } else {
-                "stop this server, replace the disk, and start it with --create: the other servers fill it again"
+                concat!("stop this server, ", on_new_disk!(), ": the other servers fill it again")
             },
         ),
         Some(BaseTrouble::Unreadable) => raise(
@@ -158,7 +165,11 @@ fn raise_base(status: &Status, raise: &mut Raise<'_>) {
             if is_alone {
                 "copy the readable data out with a client before you stop this server: it is standalone and holds the only copy. Then see the kernel's log for the cause, most often a failing medium or cable"
             } else {
-                "see the kernel's log for the cause, most often a failing medium or cable. If the medium fails, stop this server, replace the disk, and start it with --create: the other servers fill it again"
+                concat!(
+                    "see the kernel's log for the cause, most often a failing medium or cable. If the medium fails, stop this server, ",
+                    on_new_disk!(),
+                    ": the other servers fill it again"
+                )
             },
         ),
     }
@@ -294,7 +305,7 @@ fn is_voter(status: &Status, id: ServerId) -> bool {
 /// Returns the remedy for a worn disk that still works.
 fn replace_disk(status: &Status) -> &'static str {
     if status.members.len() > 1 {
-        "before this disk fails, stop the server, replace the disk, and start it with --create: the other servers fill it again"
+        concat!("before this disk fails, stop the server, ", on_new_disk!(), ": the other servers fill it again")
     } else {
         "before this disk fails, stop the server, copy its data directory to another disk, and start it there"
     }
@@ -489,7 +500,7 @@ mod tests {
             &|s| (s.members.truncate(2), s.file_voters.truncate(2)).0,
         ];
         assert!(!lasting.into_iter().any(holds_up));
-        let pressing: [&dyn Fn(&mut Status); 11] = [
+        let pressing: [&dyn Fn(&mut Status); 12] = [
             &|s| s.role = "",
             &|s| (s.role, s.leader, s.leader_silent_ms) = ("follower", Some(two), 3_100),
             &|s| s.went_back = Some(two),
@@ -504,6 +515,21 @@ mod tests {
             &|s| (s.peers[0].is_linked, s.peers[0].missing_ms) = (false, 20_000),
         ];
         assert!(pressing.into_iter().all(holds_up));
+    }
+
+    /// Regression: the remedies about a disk did not mention these files. Without them the server
+    /// on the new disk does not know its id, or others refuse it.
+    #[test]
+    fn a_member_takes_its_id_and_its_keys_to_a_new_disk() {
+        let failing: [&dyn Fn(&mut Status); 3] = [
+            &|s| s.base_trouble = Some(BaseTrouble::Damaged),
+            &|s| s.base_trouble = Some(BaseTrouble::Unreadable),
+            &|s| s.flash = Some(worn(80)),
+        ];
+        for change in failing {
+            let alarms = alarms_of(change);
+            assert!(alarms[0].remedy.contains("(copy myid and the .key files to the new one)"), "{alarms:?}");
+        }
     }
 
     /// Regression: these remedies said "start it again", and the start refused the empty directory.

@@ -317,11 +317,12 @@ mod tests {
     fn an_option_reads_quantities_as_the_table_says() {
         // Read by the test, because a package of this crate does not hold the file.
         let table = concat!(env!("CARGO_MANIFEST_DIR"), "/firmware-profiles/src/quantities.tsv");
-        for line in std::fs::read_to_string(table).unwrap().lines() {
-            let [kind, text, number, hint]: [&str; 4] = match line.splitn(4, '\t').collect::<Vec<_>>().try_into() {
-                Ok(row) => row,
-                Err(_) => continue,
-            };
+        let table = std::fs::read_to_string(table).unwrap();
+        let rows: Vec<_> = table.lines().filter(|line| !line.starts_with('#')).collect();
+        assert!(rows.len() > 70, "{}", rows.len());
+        for row in rows {
+            let columns: Vec<_> = row.splitn(4, '\t').collect();
+            let [kind, text, number, hint] = columns[..] else { panic!("{row:?} has not four columns") };
             let read = match kind {
                 "time" => time("option", text, Duration::ZERO).map(|time| u64::try_from(time.as_millis()).unwrap()),
                 _ => quantity("option", text, Unit::Bytes, 0..=u64::MAX, 100),
@@ -331,6 +332,7 @@ mod tests {
                 (Err(exit), Err(_)) => {
                     assert!(exit.line.starts_with(&format!("--option = {text}: allowed is a ")), "{}", exit.line);
                     assert!(exit.line.ends_with(hint) && exit.code == 2, "{text:?}: {}", exit.line);
+                    assert_eq!(exit.line.contains("; "), !hint.is_empty(), "{text:?}: {}", exit.line);
                 }
                 (Ok(read), Err(_)) => panic!("{text:?} gave {read}"),
                 (Err(exit), Ok(_)) => panic!("{text:?} gave {}", exit.line),

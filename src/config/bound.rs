@@ -207,11 +207,12 @@ mod tests {
     fn a_file_reads_quantities_as_the_table_says() {
         // Read by the test, because a package of this crate does not hold the file.
         let table = concat!(env!("CARGO_MANIFEST_DIR"), "/firmware-profiles/src/quantities.tsv");
-        for line in std::fs::read_to_string(table).unwrap().lines() {
-            let [kind, text, number, hint]: [&str; 4] = match line.splitn(4, '\t').collect::<Vec<_>>().try_into() {
-                Ok(row) => row,
-                Err(_) => continue,
-            };
+        let table = std::fs::read_to_string(table).unwrap();
+        let rows: Vec<_> = table.lines().filter(|line| !line.starts_with('#')).collect();
+        assert!(rows.len() > 70, "{}", rows.len());
+        for row in rows {
+            let columns: Vec<_> = row.splitn(4, '\t').collect();
+            let [kind, text, number, hint] = columns[..] else { panic!("{row:?} has not four columns") };
             let key = if kind == "time" { "handshake_timeout_ms" } else { "disk_bytes_max" };
             let (bound, mut config) = (named(key).unwrap(), Config::new("x"));
             // The table is about the syntax.
@@ -221,6 +222,7 @@ mod tests {
                 (Err(error), Err(_)) => {
                     let line = error.to_string().replace('"', "");
                     assert!(line.ends_with(hint) && line.contains(": allowed is a "), "{text:?}: {line}");
+                    assert_eq!(line.contains("; "), !hint.is_empty(), "{text:?}: {line}");
                 }
                 (read, _) => panic!("{text:?} gave {read:?}"),
             }

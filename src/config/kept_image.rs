@@ -59,8 +59,12 @@ impl KeptImage {
             Some(_) if self.path.is_dir() => {
                 refuse(format!("last_known_good.path = \"{shown}\": allowed is a file, not a directory"))
             }
-            Some(_) => match self.may_be_replaced() {
-                Ok(true) => Ok(()),
+            Some((directory, name)) => match self.may_be_replaced() {
+                Ok(true) => may_be_written(directory, name).or_else(|(unfinished, error)| {
+                    refuse(format!(
+                        "last_known_good.path = \"{shown}\": cannot look at {unfinished}, the file's name until it is complete: {error}; choose a shorter name"
+                    ))
+                }),
                 Ok(false) => refuse(format!(
                     "last_known_good.path = \"{shown}\": allowed is a new file, an empty one or an image"
                 )),
@@ -86,6 +90,18 @@ impl KeptImage {
     }
 }
 
+/// Checks that the file system allows the name of an unfinished image, which is longer.
+///
+/// # Errors
+/// That name, and the system's error.
+fn may_be_written(directory: &Path, name: &str) -> Result<(), (String, std::io::Error)> {
+    let unfinished = zoolet_store::image::unfinished_name(name);
+    match std::fs::symlink_metadata(directory.join(&unfinished)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err((unfinished, error)),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 /// Resolves the links in `path`. A part that does not exist yet stays as written.
 fn real(path: &Path) -> PathBuf {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -108,5 +124,19 @@ mod tests {
             KeptImage { subtree: zoolet_model::Path::from_static("/conf"), path, min_interval: DEFAULT_MIN_INTERVAL };
         let said = kept.check(Path::new("/nowhere/data")).unwrap_err().to_string();
         assert!(said.contains("cannot look at this file: File name too long"), "{said}");
+    }
+
+    /// Regression: the start looked at the final name alone, and each write failed.
+    #[test]
+    fn a_name_is_refused_if_the_unfinished_file_has_a_longer_name_than_allowed() {
+        let check = |length| {
+            let path = std::env::temp_dir().join("x".repeat(length));
+            let subtree = zoolet_model::Path::from_static("/conf");
+            let kept = KeptImage { subtree, path, min_interval: DEFAULT_MIN_INTERVAL };
+            kept.check(Path::new("/nowhere/data")).map_err(|error| error.to_string())
+        };
+        assert_eq!(check(243), Ok(()));
+        let said = check(244).unwrap_err();
+        assert!(said.contains(".zoolet-tmp, the file's name until it is complete: File name too long"), "{said}");
     }
 }

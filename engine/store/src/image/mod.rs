@@ -20,7 +20,7 @@ mod subtree;
 pub(crate) mod write;
 
 pub use subtree::Subtree;
-pub use write::write;
+pub use write::{unfinished_name, write};
 
 use crate::disk::{Disk, DiskFile};
 use bytes::Bytes;

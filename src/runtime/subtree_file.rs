@@ -1,8 +1,8 @@
 //! Keeps a subtree in a file: an image that is written after a change, but not too often.
 //!
-//! Its thread owns an ordinary session of this process, and mostly waits for its
-//! watch. It reads the subtree until nothing changes during a reading, so an image is one state.
-//! Without a change it writes nothing. A crash leaves the previous image or the new one.
+//! Its thread owns an ordinary session of this process, and mostly waits for its watch. It reads
+//! the subtree until nothing changes during a reading, so an image is one state. Without a change
+//! it writes nothing. A crash leaves the previous image or the new one.
 
 use super::node::Sessions;
 use crate::config::KeptImage;

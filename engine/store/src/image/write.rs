@@ -44,7 +44,7 @@ pub fn write(disk: &dyn Disk, name: &str, source: &dyn BaseRead, meta: &Checkpoi
 /// Returns the name of image `name` while it is being written.
 ///
 /// A crash leaves that file, and the next write removes it. So the name is one that no other
-/// program uses: `NAME.tmp` may be another program's file. It is 13 bytes longer than `name`.
+/// program uses: `NAME.tmp` may be another program's file. It is 12 bytes longer than `name`.
 pub fn unfinished_name(name: &str) -> String {
     format!(".{name}.zoolet-tmp")
 }

@@ -69,10 +69,10 @@ impl Pending {
         }
     }
 
-    /// Sets the maximum number of paths in a list of ephemerals. Other reads stay as they are.
-    pub(crate) fn expect_paths(&mut self, most: u32) {
+    /// Sets the maximum number of paths in a list of ephemerals. Other reads do not ask for it.
+    pub(crate) fn expect_paths(&mut self, most: impl FnOnce() -> u32) {
         if let Self::Paths { listing } = self {
-            listing.expected = most;
+            listing.expected = most();
         }
     }
 

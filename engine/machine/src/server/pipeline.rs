@@ -415,7 +415,7 @@ impl Server {
         }
         match decided {
             Ok(Determined::Pending(mut pending)) => {
-                pending.expect_paths(self.ephemerals_at_most(conn));
+                pending.expect_paths(|| self.ephemerals_at_most(conn));
                 let generation = self.state.generation();
                 let bytes = pending.bytes();
                 if bytes > u64::from(self.limits.outbound_bytes_max) && pending.is_many() {

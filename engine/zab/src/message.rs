@@ -232,7 +232,7 @@ pub enum Message {
         interval_ms: u32,
         /// Time for which the leader's log has made no progress, in milliseconds.
         ///
-        /// 0 if no append is pending and the disk does not refuse appends.
+        /// 0 if no append is pending and the disk does not refuse appends. No learner reads it.
         disk_age_ms: u32,
     },
     /// Answers a Ping, as a datagram.

@@ -5,7 +5,7 @@ use super::Server;
 use crate::seam::health::Health;
 use crate::seam::health::{DiskTroubles, Refusal};
 use crate::seam::peer::PeerMessage;
-use crate::status::MemberStatus;
+use crate::status::{MemberStatus, SILENT_MS};
 use std::collections::BTreeMap;
 use zoolet_model::{ServerId, Zxid};
 use zoolet_zab::Role;
@@ -13,9 +13,6 @@ use zoolet_zab::Role;
 /// Minimum interval between reports of mere progress, in milliseconds. Any other change is reported
 /// at once, and an idle ensemble reports nothing.
 const PROGRESS_MS: u64 = 5_000;
-/// Silence after which the leader reports a member as silent, in milliseconds. An idle member
-/// answers three heartbeats a second.
-const SILENT_MS: u64 = 2_000;
 /// Time a server must have lacked an entry to count as lagging, in milliseconds.
 const LAG_MS: u64 = 10_000;
 

@@ -223,10 +223,11 @@ pub struct PeerStatus {
     pub refusal: Option<String>,
 }
 
-/// Silence after which a peer counts as silent, milliseconds.
+/// Silence after which a leader, or a member for its leader, counts as silent, milliseconds.
 ///
-/// An idle leader and its learners exchange three heartbeats a second.
-const SILENT_MS: u64 = 2_000;
+/// An idle leader and its learners exchange three heartbeats a second. By then, a majority that
+/// misses the leader would have elected another one.
+pub(crate) const SILENT_MS: u64 = 2_000;
 /// The same between two learners, whose idle link is used every 2 s.
 const SILENT_LEARNER_MS: u64 = 3_500;
 /// The same during an election, when every live server sends ten messages a second.

@@ -3,7 +3,7 @@
 mod not_serving;
 mod refusing;
 
-use super::{Lack, LearnerStatus, PeerStatus, Status, disk_trouble};
+use super::{Lack, LearnerStatus, PeerStatus, SILENT_MS, Status, disk_trouble};
 use crate::seam::health::Shortage;
 use crate::status::{BaseTrouble, DeviceWear};
 use crate::wear::shown_bytes;
@@ -25,12 +25,6 @@ pub struct Alarm {
 
 /// Lag after which a server counts as lagging, milliseconds.
 const LAG_MS: u64 = 10_000;
-
-/// Silence of the leader that raises an alarm, milliseconds.
-///
-/// An idle leader sends three messages a second. By then, a majority that misses it would have
-/// elected another leader.
-const SILENT_MS: u64 = 2_000;
 
 /// Snapshots to one learner that raise an alarm.
 ///

@@ -393,6 +393,30 @@ fn disk_with_a_lost_log_keeps_its_ensemble_and_never_counts() {
     assert!(alone(&disk).err().unwrap().contains("only a snapshot"), "and it does not begin anew alone");
 }
 
+/// The append numbers of a replacement begin again at 1, so they cannot tell which configuration is
+/// newer.
+#[test]
+fn log_that_is_lost_twice_keeps_the_newest_configuration() {
+    let disk = SimDisk::new(1);
+    let mut store = member(&disk, BORN).unwrap();
+    append(&mut store.log, vec![LogRecord::Birth { ensemble: 9 }, config_of(zxid(1, 0))], Zxid::ZERO).unwrap();
+    append(&mut store.log, open_epoch(1), Zxid::ZERO).unwrap();
+    for counter in 1..=11 {
+        append(&mut store.log, vec![entry(zxid(1, counter), 700)], zxid(1, counter - 1)).unwrap();
+    }
+    drop(store);
+    disk.remove(files(&disk, "seg-").last().unwrap()).unwrap();
+    let mut store = member(&disk, 500).unwrap();
+    assert!(matches!(&store.health, Health::LogLost { .. }), "{:?}", store.health);
+    assert_eq!(store.recovered.config.version, zxid(1, 0));
+    append(&mut store.log, vec![config_of(zxid(2, 0))], Zxid::ZERO).unwrap();
+    drop(store);
+    assert!(disk.corrupt(files(&disk, "seg-").last().unwrap(), 90, 1));
+    let store = member(&disk, 501).unwrap();
+    assert!(matches!(&store.health, Health::LogLost { .. }), "{:?}", store.health);
+    assert_eq!(store.recovered.config.version, zxid(2, 0));
+}
+
 /// A snapshot may be older than the configuration sent with it. The configuration's entry follows
 /// later.
 #[test]

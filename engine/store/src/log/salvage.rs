@@ -17,7 +17,8 @@ use super::{
 };
 use crate::disk::Disk;
 use std::sync::Arc;
-use zoolet_zab::{AppendSeq, Epoch};
+use zoolet_model::Zxid;
+use zoolet_zab::{AppendSeq, Config, Epoch};
 
 /// Prefix of the files of a replaced log.
 const LOST: &str = "lost-";
@@ -31,9 +32,12 @@ pub struct Salvaged {
     pub disk_incarnation: Option<u128>,
     /// Highest incarnation of any segment.
     newest: u64,
-    /// Append numbers of the ensemble and of the configurations.
+    /// Append number of the ensemble.
     ensemble_seq: u64,
-    config_seq: u64,
+    /// Version of the committed configuration, and the append number of both configurations.
+    ///
+    /// The number alone does not order them, because a replacement log numbers from 1 again.
+    config_at: (Zxid, u64),
 }
 
 impl Salvaged {
@@ -60,9 +64,12 @@ impl Salvaged {
         if let Some(ensemble) = ensemble.filter(|_| seq >= self.ensemble_seq) {
             (self.ensemble_seq, self.facts.ensemble_id) = (seq, ensemble);
         }
-        if let Some((committed, last_seen)) = config.filter(|_| seq >= self.config_seq) {
-            self.config_seq = seq;
-            (self.facts.config_committed, self.facts.config_last_seen) = (committed, last_seen);
+        if let Some((committed, last_seen)) = config {
+            let at = (Config::decode(&committed).map_or(Zxid::ZERO, |config| config.version), seq);
+            if at >= self.config_at {
+                self.config_at = at;
+                (self.facts.config_committed, self.facts.config_last_seen) = (committed, last_seen);
+            }
         }
     }
 }
@@ -165,7 +172,7 @@ impl Log {
     ///
     /// # Errors
     /// [`LogError::Io`], or [`LogError::Unsupported`] if a newer release wrote the log.
-    pub fn find_damage(&mut self, after: zoolet_model::Zxid) -> Result<Option<LogError>, LogError> {
+    pub fn find_damage(&mut self, after: Zxid) -> Result<Option<LogError>, LogError> {
         use super::walk::Walk;
         use std::convert::Infallible;
         let damage = match self.replay(after, &mut |_, _| Ok::<(), Infallible>(())).map_err(LogError::from) {

@@ -275,7 +275,7 @@ impl Shared {
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         if self.mode() != Mode::Writing {
-            return Err(io::Error::other("the base can change its length only in a checkpoint"));
+            return Err(io::Error::other("the base can change its length only in a checkpoint or a merge"));
         }
         let now = self.len()?;
         if bytes > now {

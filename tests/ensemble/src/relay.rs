@@ -147,8 +147,17 @@ impl Relay {
 
     /// Cuts a server off in both directions.
     pub fn cut_off(&self, server: u8) {
-        let of_server = self.directions.iter().filter(|(pair, _)| pair.from == server || pair.to == server);
-        of_server.for_each(|(_, direction)| lock(direction).faults = Faults::CUT);
+        self.of_server(server).for_each(|direction| lock(direction).faults = Faults::CUT);
+    }
+
+    fn of_server(&self, server: u8) -> impl Iterator<Item = &Mutex<Direction>> {
+        let of_server = self.directions.iter().filter(move |(pair, _)| pair.from == server || pair.to == server);
+        of_server.map(|(_, direction)| &**direction)
+    }
+
+    /// Removes the faults of a server's links, in both directions.
+    pub fn mend(&self, server: u8) {
+        self.of_server(server).for_each(|direction| lock(direction).faults = Faults::default());
     }
 
     /// Removes all faults.
@@ -338,6 +347,23 @@ mod tests {
         b.two.send_to(b"and back", b.at[1]).unwrap();
         assert_eq!(hear(&b.one), (b"and back".to_vec(), b.at[0]));
         assert_eq!(b.relay.counters(Pair::new(1, 2)).bytes, 5);
+    }
+
+    #[test]
+    fn mended_server_leaves_the_links_of_others_cut() {
+        let subnet = Subnet::claim().unwrap();
+        let others = |id| [1, 2, 3].into_iter().filter(move |viewer| *viewer != id);
+        let place = |id: u8| Place {
+            id,
+            real: (subnet.address(id), 2888).into(),
+            seen_by: others(id).map(|viewer| (viewer, (subnet.address(10 * viewer + id), 2888).into())).collect(),
+        };
+        let relay = Relay::start(&[1, 2, 3].map(place), 1).unwrap();
+        relay.set_all(Faults::CUT);
+        relay.mend(2);
+        let cut = |pair: &Pair| lock(&relay.directions[pair]).faults == Faults::CUT;
+        let cut: Vec<_> = relay.directions.keys().copied().filter(cut).collect();
+        assert_eq!(cut, [Pair::new(1, 3), Pair::new(3, 1)]);
     }
 
     #[test]

@@ -228,7 +228,7 @@ impl Site {
         match (&self.cables, &self.relay) {
             (Some(cables), _) => cables.plug(id),
             (None, Some(relay)) => {
-                relay.heal();
+                relay.mend(id);
                 Ok(())
             }
             (None, None) => Err("there are no cables between these servers".to_owned()),

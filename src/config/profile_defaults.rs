@@ -31,7 +31,7 @@ pub fn find(name: &str, network: Option<Network>) -> Result<Profile, ConfigError
     let network = network.map(Network::name);
     let found = if name.ends_with(".toml") {
         let text = std::fs::read_to_string(name)
-            .map_err(|error| ConfigError::new(format!("profile = {name}: {}", obstacle::reading(&error))))?;
+            .map_err(|error| ConfigError::new(format!("cannot read {name}: {}", obstacle::reading(&error))))?;
         Profile::read(name, &text, network)
     } else {
         Profile::named(name, network)
@@ -349,7 +349,7 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         assert!(refused.contains(": ceiling_bytes = 64 MiB: allowed is at least 7"), "{refused}");
         let missing = find("/nowhere/box.toml", None).unwrap_err().to_string();
-        assert!(missing.starts_with("profile = /nowhere/box.toml: "), "{missing}");
+        assert!(missing.starts_with("cannot read /nowhere/box.toml: "), "{missing}");
     }
 
     #[test]

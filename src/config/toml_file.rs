@@ -368,7 +368,7 @@ mod tests {
             ("profile = \"\"", "zoolet.toml:1: profile = \"\": allowed is media/memory in quotes"),
             ("profile = \"floppy/512m\"", "zoolet.toml:1: floppy/512m: media = floppy: allowed is sd-a1, emmc"),
             ("profile = \"pi\"", "zoolet.toml:1: profile = pi: allowed is media/memory, such as emmc/512m, a board"),
-            ("profile = \"/nowhere/box.toml\"", "zoolet.toml:1: profile = /nowhere/box.toml: there is no such file"),
+            ("profile = \"/nowhere/box.toml\"", "zoolet.toml:1: cannot read /nowhere/box.toml: there is no such file"),
             (
                 "[timing]\nheartbeat_idle_ms = 450",
                 "timing.heartbeat_idle_ms = 450: allowed is at most 400 (80 % of timing.fresh_ms: an idle leader would look silent)",

@@ -20,7 +20,7 @@ fn invalid_usage_gives_one_line_and_exit_code_2() {
             &["profile", "show", "emmc/512m", "--network", "lora"],
             "zoolet: --network = lora: allowed is lan, wifi or metered",
         ),
-        (&["profile", "check", "/nowhere/box.toml"], "zoolet: profile = /nowhere/box.toml: there is no such file"),
+        (&["profile", "check", "/nowhere/box.toml"], "zoolet: cannot read /nowhere/box.toml: there is no such file"),
         (&["unit"], "zoolet: unit: allowed is unit systemd, unit procd"),
         (
             &["unit", "systemd", "--config", "zoolet.toml"],

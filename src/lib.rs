@@ -42,6 +42,8 @@ struct Embed;
 pub mod config;
 mod last_known_good;
 mod obstacle;
+#[cfg(test)]
+mod quantity_table;
 mod runtime;
 #[cfg(feature = "testing")]
 pub mod testing;

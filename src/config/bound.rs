@@ -1,6 +1,6 @@
 //! A number that a file may set: its key, its unit, its range and the field that stores it.
 
-use super::keys::{LIMITS, SETTINGS};
+use super::keys::{KIB, LIMITS, SETTINGS};
 use super::{Config, ConfigError, Timing};
 use std::ops::RangeInclusive;
 use zoolet_profiles::{self as quantities, Allowed, Unit, Written};
@@ -110,8 +110,6 @@ impl<T: Numbers> Bound<T> {
     }
 }
 
-const KIB: u64 = 1 << 10;
-
 /// Returns the bound of that key in `[limits]` or `[settings]`.
 pub(super) fn named(key: &str) -> Option<&'static Bound> {
     LIMITS.iter().chain(SETTINGS).find(|bound| bound.key == key)
@@ -177,6 +175,7 @@ pub(super) struct TogetherNames {
 mod tests {
     use super::super::keys::{OfSettings, TIMING};
     use super::*;
+    use crate::quantity_table::{Row, rows};
 
     #[test]
     fn every_limit_and_setting_has_a_key_in_zoolet_toml() {
@@ -205,23 +204,16 @@ mod tests {
 
     #[test]
     fn a_file_reads_quantities_as_the_table_says() {
-        // Read by the test, because a package of this crate does not hold the file.
-        let table = concat!(env!("CARGO_MANIFEST_DIR"), "/firmware-profiles/src/quantities.tsv");
-        let table = std::fs::read_to_string(table).unwrap();
-        let rows: Vec<_> = table.lines().filter(|line| !line.starts_with('#')).collect();
-        assert!(rows.len() > 70, "{}", rows.len());
-        for row in rows {
-            let columns: Vec<_> = row.splitn(4, '\t').collect();
-            let [kind, text, number, hint] = columns[..] else { panic!("{row:?} has not four columns") };
-            let key = if kind == "time" { "handshake_timeout_ms" } else { "disk_bytes_max" };
+        for Row { is_time, text, number, hint } in rows() {
+            let key = if is_time { "handshake_timeout_ms" } else { "disk_bytes_max" };
             let (bound, mut config) = (named(key).unwrap(), Config::new("x"));
             // The table is about the syntax.
             let bound = Bound { allowed: 0..=u64::MAX, ..*bound };
-            match (bound.set(&mut config, key, text, Written::Text(text)), number.parse::<u64>()) {
-                (Ok(()), Ok(number)) => assert_eq!(bound.get(&mut config), number, "{text:?}"),
-                (Err(error), Err(_)) => {
+            match (bound.set(&mut config, key, &text, Written::Text(&text)), number) {
+                (Ok(()), Some(number)) => assert_eq!(bound.get(&mut config), number, "{text:?}"),
+                (Err(error), None) => {
                     let line = error.to_string().replace('"', "");
-                    assert!(line.ends_with(hint) && line.contains(": allowed is a "), "{text:?}: {line}");
+                    assert!(line.ends_with(&hint) && line.contains(": allowed is a "), "{text:?}: {line}");
                     assert_eq!(line.contains("; "), !hint.is_empty(), "{text:?}: {line}");
                 }
                 (read, _) => panic!("{text:?} gave {read:?}"),

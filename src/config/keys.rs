@@ -11,7 +11,7 @@ use super::bound::Bound;
 use super::{Config, Timing};
 use zoolet_profiles::Unit;
 
-const KIB: u64 = 1 << 10;
+pub(super) const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const DAY_MS: u64 = 86_400_000;

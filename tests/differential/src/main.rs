@@ -41,10 +41,11 @@ struct Options {
 }
 
 /// Scripts written by hand, for situations that seeds meet rarely or never.
-const SCRIPTS: [(&str, &str); 3] = [
+const SCRIPTS: [(&str, &str); 4] = [
     ("rows", include_str!("../scripts/rows.script")),
     ("root-acl", include_str!("../scripts/root-acl.script")),
     ("expiry", include_str!("../scripts/expiry.script")),
+    ("skip-acl", include_str!("../scripts/skip-acl.script")),
 ];
 
 fn main() -> ExitCode {

@@ -348,7 +348,7 @@ impl Server {
             Request::Sync { .. } => return self.sync(conn, head),
             Request::SetWatches(_) => return self.set_watches(conn, head),
             Request::Sasl => (0, Ok(Reply::NullToken)),
-            Request::WhoAmI => (zxid, Ok(Reply::Ids(who(identity, self.settings.skip_acl)))),
+            Request::WhoAmI => (zxid, Ok(Reply::Ids(who(identity, self.settings.super_digest.as_deref())))),
             Request::AddWatch { path, mode } => {
                 (zxid, self.watch(conn, path, (*mode).into()).map(|()| Reply::WatchAdded))
             }
@@ -513,15 +513,40 @@ fn found(there: bool) -> Result<Reply, ErrorCode> {
 }
 
 /// Returns the identities that whoAmI shows. A digest is reduced to its user.
-fn who(identity: &Identity, skip_acl: bool) -> Vec<AuthId> {
+///
+/// The super user is shown only to a client that has proved the digest. With skipACL every client
+/// passes the checks, but that is no identity.
+fn who(identity: &Identity, super_digest: Option<&str>) -> Vec<AuthId> {
     let entry = |scheme: &'static str, id: &str| AuthId { scheme: Text::from_static(scheme), id: id.into() };
     let mut ids: Vec<AuthId> = identity.ip.iter().map(|ip| entry("ip", &ip.to_string())).collect();
     ids.extend(identity.ids.iter().map(|AuthId { scheme, id }| {
         let shown = if *scheme == "digest" { id.split(':').next().unwrap_or_default() } else { id.as_str() };
         AuthId { scheme: scheme.clone(), id: shown.into() }
     }));
-    if identity.is_super && !skip_acl {
+    if identity.ids.iter().any(|AuthId { scheme, id }| *scheme == "digest" && Some(&**id) == super_digest) {
         ids.push(entry("super", ""));
     }
     ids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_am_i_names_the_super_user_only_after_its_proof() {
+        let digest = sessions::digest_id(b"super:secret");
+        let id = |id: &str| AuthId { scheme: "digest".into(), id: id.into() };
+        let shown = |identity: &Identity| {
+            let ids = who(identity, Some(&digest)).into_iter();
+            ids.map(|id| format!("{}:{}", id.scheme.as_str(), id.id.as_str())).collect::<Vec<_>>()
+        };
+        // With skipACL `is_super` is true from the first request.
+        for is_super in [false, true] {
+            let mut identity = Identity { is_super, ids: vec![id("u:x")], ..Identity::default() };
+            assert_eq!(shown(&identity), ["digest:u"]);
+            identity.ids.push(id(&digest));
+            assert_eq!(shown(&identity), ["digest:u", "digest:super", "super:"]);
+        }
+    }
 }

@@ -206,8 +206,11 @@ fn get_acl(view: &mut impl View, identity: &Identity, path: &str) -> Result<Repl
 ///
 /// A null, blank or `/` prefix selects all; any other prefix is compared as text (surface 2.3). The
 /// caller sets their maximum number, which no view knows ([`Pending::expect_paths`]).
+///
+/// ZooKeeper trims the prefix as Java does, which counts every character up to a space as blank.
 fn ephemerals(view: &mut impl View, session: SessionId, prefix: Option<&Text>) -> Determined {
-    let filter = prefix.filter(|prefix| !prefix.trim().is_empty() && *prefix != "/").cloned().unwrap_or_default();
+    let selects_all = |prefix: &str| matches!(prefix.trim_matches(|blank| blank <= ' '), "" | "/");
+    let filter = prefix.filter(|prefix| !selects_all(prefix)).cloned().unwrap_or_default();
     let prefix = key::ephemerals_prefix(session);
     let newer = view.newer(&prefix);
     Determined::Pending(Pending::Paths { listing: Listing { expected: 0, prefix, filter, newer } })

@@ -6,12 +6,12 @@ use crate::record::acl::Identity;
 use crate::record::digest::record_hash;
 use crate::record::key::{self, Key};
 use crate::record::znode::{Data, Totals, Znode};
-use crate::seam::action::FetchWhat;
+use crate::seam::action::{FetchWhat, Pending};
 use crate::state::{Found, Stuck, View};
 use crate::txn::{self, Header, Op, Txn};
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
-use zoolet_model::{CreateKind, ErrorCode, EventKind, SessionId, SessionSecret, Zxid};
+use zoolet_model::{CreateKind, ErrorCode, EventKind, Read, SessionId, SessionSecret, Text, Zxid};
 
 /// A whole state in memory; some records can be hidden.
 struct Whole {
@@ -261,4 +261,25 @@ fn null_data_and_empty_data_are_distinct() {
     assert_eq!(data(&whole), Ok(true));
     whole.write(Op::SetData { path: "/n", data: Some(b""), version: -1 }).unwrap();
     assert_eq!(data(&whole), Ok(false));
+}
+
+/// Surface 2.3. Java's `trim` removes control characters too, and leaves the spaces of other
+/// scripts.
+#[test]
+fn blank_prefix_selects_every_ephemeral_as_java_trims_it() {
+    let mut whole = Whole::born();
+    let mut filter = |prefix: Option<&str>| {
+        let prefix = prefix.map(Text::from);
+        let asked = Read::GetEphemerals { prefix: prefix.as_ref() };
+        match read(&mut whole, &Identity::default(), SESSION, asked) {
+            Ok(Ok(Determined::Pending(Pending::Paths { listing }))) => listing.filter.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    for all in [None, Some(""), Some(" "), Some("/"), Some(" /"), Some("/\t"), Some("\u{1}/\u{1f}"), Some("\0\n")] {
+        assert_eq!(filter(all), "", "{all:?}");
+    }
+    for some in ["/a", " /a", "//", "\u{a0}", "\u{85}", "\u{3000}"] {
+        assert_eq!(filter(Some(some)), some);
+    }
 }

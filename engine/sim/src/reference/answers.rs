@@ -141,7 +141,8 @@ impl Tree {
     }
 
     fn get_ephemerals(&self, session: i64, prefix: Option<&str>) -> Reply {
-        let prefix = prefix.filter(|prefix| !prefix.trim().is_empty() && *prefix != "/").unwrap_or("");
+        let trimmed = prefix.map(|prefix| prefix.trim_matches(|character| character <= '\u{20}'));
+        let prefix = if matches!(trimmed, None | Some("" | "/")) { "" } else { prefix.unwrap_or("") };
         let paths = self.ephemerals_of(session).into_iter().filter(|path| path.starts_with(prefix));
         Reply::Names(paths.collect())
     }

@@ -318,9 +318,10 @@ fn ephemerals_are_listed_by_textual_prefix() {
         };
     assert_eq!(names(Some("/a")), ["/a", "/ab"]);
     assert_eq!(names(Some("/ab")), ["/ab"]);
-    for all in [None, Some(""), Some(" "), Some("/")] {
+    for all in [None, Some(""), Some(" "), Some("/"), Some("/ "), Some("\u{1}")] {
         assert_eq!(names(all), ["/a", "/ab", "/b"]);
     }
+    assert_eq!(names(Some("\u{3000}")), [""; 0]);
 }
 
 #[test]

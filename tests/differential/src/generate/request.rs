@@ -59,7 +59,9 @@ impl Generator {
                 echoed(Op::new(name, vec![self.path_value(path)]))
             }
             "getEphemerals" => {
-                let prefix = self.random.of(&["~", "~/", "~/a", "/", "", " ", "~/a/", "nothing"]).to_string();
+                let blank = ["/ ", " /\t", "\u{1}", "\u{a0}", "\u{3000}"];
+                let prefix = *self.random.of(&["~", "~/", "~/a", "/", "", " ", "~/a/", "nothing", " ~"]);
+                let prefix = if self.random.percent(30) { *self.random.of(&blank) } else { prefix }.to_owned();
                 Op::new(name, vec![self.path_value(prefix)])
             }
             "ping" | "whoAmI" => Op::new(name, vec![]),
@@ -96,7 +98,8 @@ impl Generator {
                 Op::new(name, vec![path, Value::Int(mode)])
             }
             "auth" => {
-                let user = *self.random.of(&["u1:p1", "u2:p2", "u1:p1", "u3", "u1:wrong:more", ""]);
+                let user =
+                    *self.random.of(&["u1:p1", "u2:p2", "u1:p1", "u3", "u1:wrong:more", "", ":", ":p1", "u2::p"]);
                 let user = if self.random.percent(4) { "super:secret" } else { user };
                 let scheme = if self.random.percent(90) { "digest" } else { "ip" };
                 let xid = self.random.percent(50).then_some(-4);
@@ -291,8 +294,31 @@ impl Generator {
             let name = *self.random.of(&["getData", "getChildren"]);
             subs.push(Op::new(name, vec![self.path_value(path), Value::Byte(u8::from(self.random.percent(20)))]));
         }
-        if self.random.percent(5) {
-            subs.push(self.check());
+        if self.random.percent(8) {
+            // Not readable by a multiRead: writes, other reads, and requests of no tree.
+            let strange = *self.random.of(&[
+                "check",
+                "create",
+                "create2",
+                "delete",
+                "setData",
+                "exists",
+                "getChildren2",
+                "getACL",
+                "multi",
+                "whoAmI",
+                "getEphemerals",
+            ]);
+            let sub = match strange {
+                "check" => self.check(),
+                "create" | "create2" => self.create(strange),
+                "delete" => self.delete(),
+                "setData" => self.set_data(),
+                "multi" | "whoAmI" => Op::new(strange, vec![]),
+                strange => Op::new(strange, vec![Value::text("~/a"), Value::Byte(0)]),
+            };
+            let at = self.random.below(subs.len() + 1);
+            subs.insert(at, sub);
         }
         Op::multi("multiRead", subs)
     }

@@ -112,12 +112,15 @@ fn about(config: &Config, data: &std::path::Path) -> About {
     let settings = &config.settings;
     let conf = [
         ("clientPort", config.clients.map_or(0, |address| address.port()).to_string()),
+        // ZooKeeper's numbers for a port and a length that are not set.
+        ("secureClientPort", "-1".to_owned()),
         ("dataDir", data.display().to_string()),
         ("dataLogDir", data.display().to_string()),
         ("tickTime", settings.tick_ms.to_string()),
         ("maxClientCnxns", config.limits.connections_per_address_max.to_string()),
         ("minSessionTimeout", settings.session_timeout_min_ms.to_string()),
         ("maxSessionTimeout", settings.session_timeout_max_ms.to_string()),
+        ("clientPortListenBacklog", "-1".to_owned()),
         ("serverId", config.server_id.to_string()),
     ];
     let ensemble = config.ensemble.as_ref();

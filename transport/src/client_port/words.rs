@@ -60,7 +60,7 @@ async fn answer_allowed(port: &Port, word: Word, write: &OwnedWriteHalf) {
         Word::Srvr => when_serving(port, srvr).await,
         Word::Stat => when_serving(port, stat).await,
         Word::Mntr => when_serving(port, monitor::mntr).await,
-        Word::Conf => when_serving(port, conf).await,
+        Word::Conf => or_not_serving(conf(port).await),
         Word::Cons => when_serving(port, cons).await,
         Word::Crst => when_serving(port, reset_connections).await,
         Word::Srst => when_serving(port, reset_traffic).await,
@@ -271,10 +271,29 @@ async fn wchs(port: &Port) -> Option<String> {
     Some(format!("{} connections watching {paths} paths\nTotal watches:{watches}\n", sessions.len()))
 }
 
-/// Writes the configuration. As in ZooKeeper, the membership ends without a line feed.
-fn conf(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
+/// Returns the configuration; `None` when the server does not serve.
+///
+/// A disk that hangs leaves out the sizes of the directories, and nothing else.
+async fn conf(port: &Port) -> Option<String> {
+    let status = serving(port).await?;
+    let sizes = sizes(port).await;
+    let mut out = String::new();
+    for (key, value) in &port.settings.about.conf {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{key}={value}");
+        let _ = match (key.as_str(), sizes) {
+            ("dataDir", Some((base, _))) => writeln!(out, "dataDirSize={base}"),
+            ("dataLogDir", Some((_, log))) => writeln!(out, "dataLogSize={log}"),
+            _ => Ok(()),
+        };
+    }
+    let _ = members(&mut out, port, &status);
+    Some(out)
+}
+
+/// Writes the membership. As in ZooKeeper, it ends without a line feed.
+fn members(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
     let about = &port.settings.about;
-    about.conf.iter().try_for_each(|(key, value)| writeln!(out, "{key}={value}"))?;
     if about.servers.is_empty() {
         return Ok(());
     }
@@ -309,10 +328,16 @@ fn member(out: &mut String, id: ServerId, kind: Kind, at: Option<&ServerAddresse
 /// Returns the bytes of the data directory.
 ///
 /// Returns `None` when the server does not serve, or the disk did not answer in time.
-///
-/// Another thread reads the directory, so that a hanging disk does not stop the sockets.
 async fn dirs(port: &Port) -> Option<String> {
     serving(port).await?;
+    let (base, log) = sizes(port).await?;
+    Some(format!("datadir_size: {base}\nlogdir_size: {log}\n"))
+}
+
+/// Returns the bytes of the base and of the log; `None` when the disk did not answer in time.
+///
+/// Another thread reads the directory, so that a hanging disk does not stop the sockets.
+async fn sizes(port: &Port) -> Option<(u64, u64)> {
     let directory = port
         .settings
         .about
@@ -320,15 +345,14 @@ async fn dirs(port: &Port) -> Option<String> {
         .iter()
         .find(|(key, _)| key == "dataDir")
         .map(|(_, directory)| PathBuf::from(directory));
-    let sizes = spawn_blocking(move || directory.map_or((0, 0), |directory| sizes(&directory)));
-    let (base, log) = timeout(QUESTION, sizes).await.ok()?.ok()?;
-    Some(format!("datadir_size: {base}\nlogdir_size: {log}\n"))
+    let sizes = spawn_blocking(move || directory.map_or((0, 0), |directory| sizes_of(&directory)));
+    timeout(QUESTION, sizes).await.ok()?.ok()
 }
 
 /// Returns the bytes of the base and of the log's segments.
 ///
 /// The base stands for ZooKeeper's snapshots. The reserve file counts as neither.
-fn sizes(directory: &Path) -> (u64, u64) {
+fn sizes_of(directory: &Path) -> (u64, u64) {
     let (mut base, mut log) = (0, 0);
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let bytes = entry.metadata().map_or(0, |metadata| metadata.len());
@@ -343,10 +367,13 @@ fn sizes(directory: &Path) -> (u64, u64) {
 
 /// Answers `envi` with ZooKeeper's keys.
 ///
-/// Tools look for the Java keys, so these are present and say that this is not a Java server.
+/// Tools look for the Java keys, so these are present and say that this is not a Java server. The
+/// memory of a Java heap becomes that of the machine, and the memory of this process.
 fn envi(about: &About) -> String {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
-    let first_line = |file: &str| std::fs::read_to_string(file).unwrap_or_default().trim().to_owned();
+    let whole = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
+    let first_line = |file: &str| whole(file).trim().to_owned();
+    let mebibytes = |file: &str, key: &str| format!("{}MB", kibibytes(&whole(file), key) >> 10);
     let directory = std::env::current_dir().map(|path| path.display().to_string()).unwrap_or_default();
     let mut out = String::from("Environment:\n");
     let none = "none (not a Java server)";
@@ -360,16 +387,25 @@ fn envi(about: &About) -> String {
         ("java.library.path", String::new()),
         ("java.io.tmpdir", std::env::temp_dir().display().to_string()),
         ("java.compiler", String::new()),
-        ("os.name", std::env::consts::OS.into()),
+        ("os.name", first_line("/proc/sys/kernel/ostype")),
         ("os.arch", std::env::consts::ARCH.into()),
         ("os.version", first_line("/proc/sys/kernel/osrelease")),
         ("user.name", variable("USER")),
         ("user.home", variable("HOME")),
         ("user.dir", directory),
+        ("os.memory.free", mebibytes("/proc/meminfo", "MemAvailable:")),
+        ("os.memory.max", mebibytes("/proc/meminfo", "MemTotal:")),
+        ("os.memory.total", mebibytes("/proc/self/status", "VmRSS:")),
     ] {
         let _ = writeln!(out, "{key}={value}");
     }
     out
+}
+
+/// Returns the number of the line of `key`; 0 without such a line.
+fn kibibytes(text: &str, key: &str) -> u64 {
+    let number = |line: &str| line.strip_prefix(key)?.split_whitespace().next()?.parse().ok();
+    text.lines().find_map(number).unwrap_or(0)
 }
 
 /// A mean in milliseconds as Java prints it: one to four decimals.
@@ -396,6 +432,13 @@ impl fmt::Display for Average {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kibibytes_are_those_of_the_named_line() {
+        let text = "MemTotal:        2041000 kB\nMemAvailable:     512 kB\n";
+        assert_eq!(kibibytes(text, "MemAvailable:"), 512);
+        assert_eq!(kibibytes(text, "MemFree:"), 0);
+    }
 
     #[test]
     fn averages_have_up_to_four_decimals() {

@@ -3,13 +3,39 @@
 use crate::fake::Server;
 use zoolet_transport::client_port::*;
 
+/// The keys of `envi` in the order of ZooKeeper 3.8 and 3.9.
+const ENVIRONMENT: [&str; 18] = [
+    "zookeeper.version",
+    "host.name",
+    "java.version",
+    "java.vendor",
+    "java.home",
+    "java.class.path",
+    "java.library.path",
+    "java.io.tmpdir",
+    "java.compiler",
+    "os.name",
+    "os.arch",
+    "os.version",
+    "user.name",
+    "user.home",
+    "user.dir",
+    "os.memory.free",
+    "os.memory.max",
+    "os.memory.total",
+];
+
 fn with_words(words: &str) -> Server {
+    with_conf(words, &[("clientPort", "2181"), ("tickTime", "2000")])
+}
+
+fn with_conf(words: &str, conf: &[(&str, &str)]) -> Server {
     let about = About {
         version: "0.1.0".into(),
         built_on: "2026-01-02 03:04 UTC".into(),
         server_id: 1,
         servers: Vec::new(),
-        conf: vec![("clientPort".into(), "2181".into()), ("tickTime".into(), "2000".into())],
+        conf: conf.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
     };
     let four_letter_words = Whitelist::parse(words);
     Server::with(PortSettings { four_letter_words, about, ..PortSettings::default() }, 30_000)
@@ -52,6 +78,10 @@ fn four_letter_words_have_zookeepers_output_format() {
     assert_eq!(server.word("conf"), "clientPort=2181\ntickTime=2000\n");
     let envi = server.word("envi");
     assert!(envi.starts_with(&format!("Environment:\nzookeeper.version={version}\nhost.name=")), "{envi}");
+    let keys: Vec<&str> = envi.lines().skip(1).map(|line| line.split_once('=').unwrap().0).collect();
+    assert_eq!(keys, ENVIRONMENT);
+    let memory = envi.lines().find_map(|line| line.strip_prefix("os.memory.total=")?.strip_suffix("MB"));
+    assert!(memory.unwrap().parse::<u64>().unwrap() > 0, "{envi}");
 
     let mntr = server.word("mntr");
     assert!(mntr.starts_with(&format!("zk_version\t{version}\nzk_server_state\tstandalone\n")), "{mntr}");
@@ -64,6 +94,20 @@ fn four_letter_words_have_zookeepers_output_format() {
     }
     // Words that only ZooKeeper has.
     assert_eq!(server.word("hash"), "hash is not executed because it is not in the whitelist.\n");
+}
+
+#[test]
+fn conf_shows_the_sizes_of_its_directories_as_zookeeper_does() {
+    let directory = std::env::temp_dir().join(format!("zoolet-conf-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    for (name, bytes) in [("base-0", 3), ("seg-00.log", 5), ("reserve", 7)] {
+        std::fs::write(directory.join(name), vec![0; bytes]).unwrap();
+    }
+    let shown = directory.to_str().unwrap();
+    let server = with_conf("*", &[("dataDir", shown), ("dataLogDir", shown), ("serverId", "1")]);
+    let expected = format!("dataDir={shown}\ndataDirSize=3\ndataLogDir={shown}\ndataLogSize=5\nserverId=1\n");
+    assert_eq!(server.word("conf"), expected);
+    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]

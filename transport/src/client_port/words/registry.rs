@@ -48,8 +48,10 @@ words! {
     Stat "stat" Listed "`srvr`, and a line for each connection";
     Mntr "mntr" Listed "[the metrics](#metrics)";
     Isro "isro" Listed "`rw`, or `null` while the server does not serve";
-    Envi "envi" Listed "version, host and user; the keys about Java say that this is not a Java server";
-    Conf "conf" Listed "the settings and the members of the ensemble";
+    Envi "envi" Listed "version, host and user; the keys about Java say that this is not a Java server. \
+        `os.memory.free` and `os.memory.max` are the machine's available and whole memory, `os.memory.total` is the \
+        resident memory of this process";
+    Conf "conf" Listed "the settings, the file sizes of `dirs`, and the members of the ensemble";
     Cons "cons" Listed "a line for each connection with its session, its last request and its latency";
     Dump "dump" Listed "sessions and connections by the second (UTC) in which they expire if they stay silent, and \
         each session's ephemerals; connections without a session are left out";

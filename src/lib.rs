@@ -62,8 +62,8 @@ pub use zoolet_machine::wear::Medium;
 pub use zoolet_machine::{Limits, Settings, Status};
 pub use zoolet_model::{
     AclEntry, AddWatchMode, AskedAcl, AuthId, Create, CreateKind, CreateMode, ErrorCode, EventKind, Names, OpResult,
-    Path, Perms, ReadOp, ReadResult, Reply, Request, RequestedAcl, SessionId, SetWatches, Stat, Text, WatcherType,
-    WriteOp, Zxid, open_acl,
+    Path, Perms, ReadOp, ReadResult, Reply, Request, RequestedAcl, SessionId, SetWatches, Stat, Text, TimeToLive,
+    WatcherType, WriteOp, Zxid, open_acl,
 };
 /// Locks, elections, barriers, queues and the other recipes of ZooKeeper, over any [`Session`].
 pub use zoolet_recipes as recipes;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use zoolet::recipes::{Holding, Lock};
 use zoolet::{
     AddWatchMode, Bytes, Config, Consistency, CreateKind, CreateOptions, Error, ErrorCode, EventKind, LostReason, Node,
-    Request, Session, SessionOptions, SessionState, Version, Wait, WatchItem, path,
+    Request, Session, SessionOptions, SessionState, TimeToLive, Version, Wait, WatchItem, path,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -328,12 +328,34 @@ fn request_above_frame_bytes_max_fails_and_the_session_continues() {
     session.create(path!("/small"), None).wait().unwrap();
 }
 
-/// Over the wire the codec refuses it. A session in process has no codec, and its znode would stay
-/// for ever.
 #[test]
-fn ttl_znode_is_refused_as_unimplemented() {
+fn ttl_znode_tells_how_long_is_left_and_goes() {
     let scratch = Scratch::new();
     let node = start(&scratch);
+    let session = session(&node);
+    let create = |ttl_ms| {
+        let options = CreateOptions { kind: CreateKind::Ttl { ttl_ms }, ..CreateOptions::default() };
+        session.create_with(path!("/brief"), None, &options).wait().unwrap();
+    };
+    create(50_000);
+    let TimeToLive { ttl_ms, left_ms } = session.time_to_live(path!("/brief")).wait().unwrap();
+    assert_eq!(ttl_ms, Some(50_000));
+    assert!(left_ms.is_some_and(|left_ms| (1..=50_000).contains(&left_ms)), "{left_ms:?}");
+    assert_eq!(session.time_to_live(path!("/")).wait().unwrap(), TimeToLive::default());
+    session.delete(path!("/brief"), Version::Any).wait().unwrap();
+    create(1);
+    while session.exists(path!("/brief")).wait().unwrap().is_some() {
+        std::thread::yield_now();
+    }
+}
+
+/// Over the wire the codec refuses it. A session in process has no codec.
+#[test]
+fn ttl_znode_is_refused_as_unimplemented_where_it_is_switched_off() {
+    let scratch = Scratch::new();
+    let mut config = small(&scratch);
+    config.settings.ttl_znodes = false;
+    let node = Node::start(config).unwrap();
     let session = session(&node);
     let options = CreateOptions { kind: CreateKind::Ttl { ttl_ms: 1 }, ..CreateOptions::default() };
     let refused = session.create_with(path!("/brief"), None, &options).wait();

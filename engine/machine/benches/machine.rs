@@ -10,7 +10,7 @@ use bytes::Bytes;
 use rustix::time::{ClockId, clock_gettime};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
-use zoolet_machine::seam::action::FetchWhat;
+use zoolet_machine::seam::action::{FetchWhat, FirstKeys};
 use zoolet_machine::seam::event::Fetched;
 use zoolet_machine::server::Start;
 use zoolet_machine::{Action, ConnId, Event, Limits, Now, Server, Settings};
@@ -159,6 +159,7 @@ impl Machine {
                         let nothing = match fetch.what {
                             FetchWhat::Record(_) => Fetched::Record(None),
                             FetchWhat::KeysUnder(_) => Fetched::Keys(Vec::new()),
+                            FetchWhat::FirstKeys(_) => FirstKeys::of([]),
                         };
                         self.server.handle(NOW, Event::Fetched { id: fetch.id, result: Ok(nothing) });
                     }

@@ -139,6 +139,10 @@ pub struct Settings {
     pub super_digest: Option<String>,
     /// ZooKeeper's skipACL: disables permission checks.
     pub skip_acl: bool,
+    /// Whether znodes with a time to live may be created (extendedTypesEnabled).
+    ///
+    /// Existing TTL znodes keep their rules in either case.
+    pub ttl_znodes: bool,
     /// Interval between container checks (znode.container.checkIntervalMs), milliseconds.
     ///
     /// The leader measures it on its monotonic clock.
@@ -164,6 +168,7 @@ impl fmt::Debug for Settings {
             handshake_timeout_ms,
             super_digest,
             skip_acl,
+            ttl_znodes,
             container_check_interval_ms,
             containers_per_minute_max,
             staleness_max_ms,
@@ -175,6 +180,7 @@ impl fmt::Debug for Settings {
             .field("handshake_timeout_ms", handshake_timeout_ms)
             .field("super_digest", &super_digest.as_ref().map(|_| format_args!("..")))
             .field("skip_acl", skip_acl)
+            .field("ttl_znodes", ttl_znodes)
             .field("container_check_interval_ms", container_check_interval_ms)
             .field("containers_per_minute_max", containers_per_minute_max)
             .field("staleness_max_ms", staleness_max_ms)
@@ -191,6 +197,7 @@ impl Default for Settings {
             handshake_timeout_ms: 10_000,
             super_digest: None,
             skip_acl: false,
+            ttl_znodes: true,
             container_check_interval_ms: 60_000,
             containers_per_minute_max: 10_000,
             staleness_max_ms: 3000,

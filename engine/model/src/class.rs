@@ -70,6 +70,7 @@ pub enum Read<'a> {
     GetAcl { path: &'a Text },
     GetEphemerals { prefix: Option<&'a Text> },
     GetAllChildrenNumber { path: &'a Text },
+    GetTtl { path: &'a Text },
     MultiRead(&'a [ReadOp]),
 }
 
@@ -78,7 +79,9 @@ impl Read<'_> {
     pub const fn may_answer_much(self) -> bool {
         match self {
             Self::GetData { .. } | Self::GetChildren { .. } | Self::GetEphemerals { .. } | Self::MultiRead(_) => true,
-            Self::Exists { .. } | Self::GetAcl { .. } | Self::GetAllChildrenNumber { .. } => false,
+            Self::Exists { .. } | Self::GetAcl { .. } | Self::GetAllChildrenNumber { .. } | Self::GetTtl { .. } => {
+                false
+            }
         }
     }
 
@@ -89,7 +92,7 @@ impl Read<'_> {
             | Self::GetEphemerals { .. }
             | Self::GetAllChildrenNumber { .. }
             | Self::MultiRead(_) => true,
-            Self::Exists { .. } | Self::GetData { .. } | Self::GetAcl { .. } => false,
+            Self::Exists { .. } | Self::GetData { .. } | Self::GetAcl { .. } | Self::GetTtl { .. } => false,
         }
     }
 }
@@ -122,6 +125,7 @@ impl Request {
             Self::GetAcl { path } => Class::Read(Read::GetAcl { path }),
             Self::GetEphemerals { prefix } => Class::Read(Read::GetEphemerals { prefix: prefix.as_ref() }),
             Self::GetAllChildrenNumber { path } => Class::Read(Read::GetAllChildrenNumber { path }),
+            Self::GetTtl { path } => Class::Read(Read::GetTtl { path }),
             Self::MultiRead(reads) => Class::Read(Read::MultiRead(reads)),
             Self::Sync { .. } => Class::Sync,
             Self::Ping => Class::Ping,
@@ -161,6 +165,7 @@ impl Request {
             Read::GetAcl { .. }
             | Read::GetEphemerals { .. }
             | Read::GetAllChildrenNumber { .. }
+            | Read::GetTtl { .. }
             | Read::MultiRead(_) => None,
         }
     }
@@ -198,6 +203,7 @@ mod tests {
             Request::GetAcl { path: path() },
             Request::GetEphemerals { prefix: None },
             Request::GetAllChildrenNumber { path: path() },
+            Request::GetTtl { path: path() },
             Request::MultiRead(Vec::new()),
             Request::Auth { scheme: None, auth: None },
             Request::Sasl,

@@ -22,10 +22,10 @@ pub use class::{Class, OneShot, Read};
 pub use error::ErrorCode;
 pub use name_list::{Names, NamesBuilder};
 pub use path::Path;
-pub use reply::{EventKind, OpResult, ReadResult, Reply, WatchEvent, first_failure};
+pub use reply::{EventKind, OpResult, ReadResult, Reply, TimeToLive, WatchEvent, first_failure};
 pub use request::{
     AddWatchMode, ConnectReply, ConnectRequest, Create, CreateKind, CreateMode, ReadOp, Request, SessionId,
-    SessionSecret, SetWatches, WatcherType, WriteOp,
+    SessionSecret, SetWatches, TTL_MAX_MS, WatcherType, WriteOp,
 };
 pub use session::{Error, LostReason, SessionState, WatchItem, Watched};
 pub use stat::Stat;

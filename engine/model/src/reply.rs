@@ -25,6 +25,8 @@ pub enum Reply {
     Acl(Vec<AclEntry>, Stat),
     /// getAllChildrenNumber.
     Count(i32),
+    /// getTtl.
+    Ttl(TimeToLive),
     /// sync.
     Synced(Option<Text>),
     /// sasl: a null token.
@@ -58,6 +60,7 @@ impl Reply {
             | Self::NamesStat(..)
             | Self::Acl(..)
             | Self::Count(_)
+            | Self::Ttl(_)
             | Self::Synced(_)
             | Self::NullToken
             | Self::Ids(_)
@@ -66,6 +69,19 @@ impl Reply {
             | Self::MultiRead(_) => None,
         }
     }
+}
+
+/// How long a znode lives, and how much of that is left.
+///
+/// Both are `None` for a znode that is no TTL znode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TimeToLive {
+    /// The time to live that its creator chose, milliseconds.
+    pub ttl_ms: Option<u64>,
+    /// Milliseconds until the znode may be deleted; `None` while it has children.
+    ///
+    /// The server that answers estimates it on its own clock. 0: its deletion is due.
+    pub left_ms: Option<u64>,
 }
 
 /// The outcome of one operation of a multi.

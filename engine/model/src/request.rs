@@ -55,6 +55,9 @@ pub struct ConnectReply {
     pub read_only_byte: bool,
 }
 
+/// Longest time to live, milliseconds: 40 bits.
+pub const TTL_MAX_MS: u64 = (1 << 40) - 1;
+
 /// The kind of a new znode. The wire codec maps the create flags to it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CreateKind {
@@ -64,9 +67,7 @@ pub enum CreateKind {
     Ephemeral,
     /// Reaped when it has had children and has none left.
     Container,
-    /// In ZooKeeper, reaped when childless and unmodified for `ttl_ms`.
-    ///
-    /// zoolet refuses to create it, with UNIMPLEMENTED.
+    /// Reaped when it has had no children, and no change of its data, for `ttl_ms`.
     Ttl {
         /// Milliseconds, 1 to 2^40 - 1.
         ttl_ms: u64,
@@ -228,6 +229,10 @@ pub enum Request {
         prefix: Option<Text>,
     },
     GetAllChildrenNumber {
+        path: Text,
+    },
+    /// How long a TTL znode still lives. ZooKeeper has no such request.
+    GetTtl {
         path: Text,
     },
     /// Opcode 22: each read succeeds or fails by itself, up to the first unreadable one.

@@ -54,7 +54,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use watch::Arm;
 use zoolet_model::{
-    AclEntry, AddWatchMode, ErrorCode, Names, OpResult, Path, Reply, Request, SessionId, Stat, Text, WriteOp,
+    AclEntry, AddWatchMode, ErrorCode, Names, OpResult, Path, Reply, Request, SessionId, Stat, Text, TimeToLive,
+    WriteOp,
 };
 
 /// A znode borrowed by a read, without copying.
@@ -260,6 +261,17 @@ impl Session {
     pub async fn acl(&self, path: &Path) -> Result<(Vec<AclEntry>, Stat), Error> {
         match self.ask(Request::GetAcl { path: path.text().clone() }, None).await?.reply {
             Reply::Acl(acl, stat) => Ok((acl, stat)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Returns how long a znode with a time to live still lives.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
+    pub async fn time_to_live(&self, path: &Path) -> Result<TimeToLive, Error> {
+        match self.ask(Request::GetTtl { path: path.text().clone() }, None).await?.reply {
+            Reply::Ttl(left) => Ok(left),
             other => Err(unexpected(&other)),
         }
     }

@@ -17,6 +17,7 @@ pub(super) fn request_bytes(request: &Request) -> u64 {
             | Request::GetChildren { path, .. }
             | Request::GetAcl { path }
             | Request::GetAllChildrenNumber { path }
+            | Request::GetTtl { path }
             | Request::AddWatch { path, .. }
             | Request::CheckWatches { path, .. }
             | Request::RemoveWatches { path, .. } => text_bytes(path),

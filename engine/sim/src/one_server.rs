@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use zoolet_machine::record::key::{self, Key};
 use zoolet_machine::seam::action::{
-    Append, BaseRead, Checkpoint, CheckpointMeta, Completion, Fetch, FetchWhat, Generation, LogRecord,
+    Append, BaseRead, Checkpoint, CheckpointMeta, Completion, Fetch, FetchWhat, FirstKeys, Generation, LogRecord,
 };
 use zoolet_machine::seam::event::{BaseFailure, Fetched};
 use zoolet_machine::server::Counts;
@@ -668,6 +668,9 @@ pub(crate) fn look_up(base: &Records, what: &FetchWhat) -> Fetched {
                 .take_while(|key| key.starts_with(prefix))
                 .collect(),
         ),
+        FetchWhat::FirstKeys(from) => {
+            FirstKeys::of(base.range(from.clone()..).map(|(key, _)| key).take_while(|key| key[0] == from[0]))
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use zoolet_machine::record::digest::record_hash;
 use zoolet_machine::record::key::{self, Key};
-use zoolet_machine::record::znode::{self, Kind, Session, Totals, Znode};
+use zoolet_machine::record::znode::{self, Kind, Mark, Session, Totals, Znode};
 use zoolet_machine::seam::action::FetchWhat;
 use zoolet_machine::server::Counts;
 use zoolet_machine::state::{Found, Stuck, View};
@@ -61,6 +61,7 @@ impl Replica {
                         news |= match what {
                             FetchWhat::Record(key) => keys.insert(key),
                             FetchWhat::KeysUnder(prefix) => prefixes.insert(prefix),
+                            FetchWhat::FirstKeys(from) => panic!("no entry looks at the index: {from:?}"),
                         };
                     }
                     assert!(news, "an entry that waits for what it has waits for ever");
@@ -114,7 +115,11 @@ impl Replica {
                     let path_bytes = if is_root { 1 } else { parent.trim_end_matches('/').len() + 1 + name.len() };
                     counts.znodes += 1;
                     counts.data_bytes += path_bytes as u64 + u64::from(znode.data.length());
-                    counts.reapable += u64::from(znode.is_reapable());
+                    match znode.mark() {
+                        Some(Mark::Emptied) => counts.reapable += 1,
+                        Some(Mark::Due(_)) => counts.ttl += 1,
+                        None => {}
+                    }
                     if let Kind::Ephemeral(owner) = znode.kind {
                         counts.ephemerals += 1;
                         *counts.owned.entry(owner).or_default() += 1;
@@ -178,9 +183,16 @@ impl Replica {
                 expected.insert(key::ephemeral(owner, path));
                 assert!(self.records.contains_key(&key::session(owner)), "{path} has an owner");
             }
-            if znode.is_reapable() {
-                counted.reapable += 1;
-                expected.insert(key::reapable(path));
+            match znode.mark() {
+                Some(Mark::Emptied) => {
+                    counted.reapable += 1;
+                    expected.insert(key::reapable(path));
+                }
+                Some(Mark::Due(due_ms)) => {
+                    counted.ttl += 1;
+                    expected.insert(key::due(due_ms, path));
+                }
+                None => {}
             }
             if let znode::Data::Large { length, hash } = znode.data {
                 let key = key::data(path).expect("a stored path has a key");

@@ -140,6 +140,14 @@ pub(crate) fn over_one_path(
     steps.iter().map(op).collect()
 }
 
+/// Times to live in milliseconds. Some are over within a run, and some are not.
+const TTLS_MS: [u64; 6] = [1, 200, 1000, 1000, 5000, 60_000];
+
+/// Draws a kind with a time to live.
+pub(crate) fn ttl(random: &mut Random) -> CreateKind {
+    CreateKind::Ttl { ttl_ms: *random.pick(&TTLS_MS) }
+}
+
 /// Generates requests. Its only state is its random numbers.
 #[derive(Clone, Debug)]
 pub struct Workload {
@@ -147,6 +155,8 @@ pub struct Workload {
     /// Draws the multis over one path. A separate stream keeps the other requests of each seed
     /// unchanged.
     repeats: Random,
+    /// Draws the times to live, in a separate stream as well.
+    ttls: Random,
     mostly_ephemeral: bool,
 }
 
@@ -159,7 +169,8 @@ impl Workload {
     /// Creates a generator from random numbers. Equal numbers yield equal requests.
     pub fn of(random: Random) -> Self {
         let repeats = Random::new(random.clone().bits() ^ 0x07e9_ea75);
-        Self { random, repeats, mostly_ephemeral: false }
+        let ttls = Random::new(random.clone().bits() ^ 0x0077_1771);
+        Self { random, repeats, ttls, mostly_ephemeral: false }
     }
 
     /// From now on makes nearly every znode an ephemeral. A session's end is then a large change.
@@ -317,7 +328,10 @@ impl Workload {
         let mode = match self.random.below(40) {
             0 => CreateMode::BadArguments,
             1 => CreateMode::Unimplemented,
-            2 => CreateMode::Valid { kind: CreateKind::Ttl { ttl_ms: 1 }, sequential },
+            2 => CreateMode::Valid { kind: ttl(&mut self.ttls), sequential },
+            _ if kind == CreateKind::Persistent && self.ttls.one_in(6) => {
+                CreateMode::Valid { kind: ttl(&mut self.ttls), sequential }
+            }
             _ => CreateMode::Valid { kind, sequential },
         };
         let mut path = self.path();

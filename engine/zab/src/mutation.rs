@@ -127,6 +127,8 @@ mutations! {
     ///
     /// It does so when it applies a write of the client's former connection.
     ReturningSentAway,
+    /// TTL znodes are reaped by the wall clock instead of ensemble time.
+    ReapByWallClock,
 }
 
 #[cfg(feature = "mutations")]

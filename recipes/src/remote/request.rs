@@ -85,9 +85,11 @@ async fn read(client: &zk::Client, request: &Request) -> Result<Reply, Error> {
             let (children, there) = client.get_children(path).await.map_err(error)?;
             Ok(Reply::NamesStat(names(children), stat(&there)))
         }
-        Read::GetAcl { .. } | Read::GetEphemerals { .. } | Read::GetAllChildrenNumber { .. } | Read::MultiRead(_) => {
-            Err(UNIMPLEMENTED)
-        }
+        Read::GetAcl { .. }
+        | Read::GetEphemerals { .. }
+        | Read::GetAllChildrenNumber { .. }
+        | Read::GetTtl { .. }
+        | Read::MultiRead(_) => Err(UNIMPLEMENTED),
     }
 }
 

@@ -80,6 +80,7 @@ pub(super) fn operation(request: &Request) -> &'static str {
         Request::GetAcl { .. } => "GETA",
         Request::GetEphemerals { .. } => "GETE",
         Request::GetAllChildrenNumber { .. } => "GETACN",
+        Request::GetTtl { .. } => "GTTL",
         Request::MultiRead(_) => "MLTR",
         Request::Sync { .. } => "SYNC",
         Request::Ping => "PING",

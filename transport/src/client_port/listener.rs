@@ -59,6 +59,8 @@ pub struct PortSettings {
     pub handshake_timeout_ms: u32,
     /// Maximum time to send the queued bytes of a closing connection, milliseconds.
     pub linger_ms: u32,
+    /// Whether creates with a time to live are accepted (extendedTypesEnabled).
+    pub ttl_znodes: bool,
     /// The four-letter words that are answered.
     pub four_letter_words: Whitelist,
     /// The texts of `srvr`, `envi` and `conf`.
@@ -71,6 +73,7 @@ impl Default for PortSettings {
             limits: Limits::default(),
             handshake_timeout_ms: 10_000,
             linger_ms: 2_000,
+            ttl_znodes: true,
             four_letter_words: Whitelist::default(),
             about: About::default(),
         }

@@ -103,6 +103,7 @@ fn is_small(reply: &Reply) -> bool {
         | Reply::PathStat(..)
         | Reply::Stat(_)
         | Reply::Count(_)
+        | Reply::Ttl(_)
         | Reply::Synced(_)
         | Reply::NullToken
         | Reply::WatchAdded => true,

@@ -64,6 +64,7 @@ impl Connection {
         let frame_bytes_max = limits.frame_bytes_max as usize;
         let now = Instant::now();
         let decoded_us = port.us_since_start(now);
+        let options = DecodeOptions { extended_types: port.settings.ttl_znodes };
         let before = events.len();
         let result = loop {
             let next = match inbound.next(frame_bytes_max) {
@@ -97,7 +98,7 @@ impl Connection {
                 }
                 break Ok(Decoded::OneMustWait);
             }
-            let Ok((xid, request)) = decode_request(inbound.take(next), &DecodeOptions::default()) else {
+            let Ok((xid, request)) = decode_request(inbound.take(next), &options) else {
                 break Err(CloseReason::TooShort);
             };
             state.admit(port, decoded_us, held_bytes(next.bytes, &request), &request);
@@ -290,7 +291,8 @@ fn held_bytes(frame_bytes: usize, request: &Request) -> usize {
                 | Read::GetChildren { .. }
                 | Read::GetAcl { .. }
                 | Read::GetEphemerals { .. }
-                | Read::GetAllChildrenNumber { .. },
+                | Read::GetAllChildrenNumber { .. }
+                | Read::GetTtl { .. },
             )
             | Class::CloseSession
             | Class::Refusal(_)

@@ -7,8 +7,8 @@ use super::writer::{self, Done};
 use bytes::{BufMut, Bytes, BytesMut};
 use zoolet_model::{
     AclEntry, AddWatchMode, AuthId, ConnectReply, ConnectRequest, Create, CreateKind, CreateMode, ErrorCode, EventKind,
-    OpResult, Perms, ReadOp, ReadResult, Reply, Request, RequestedAcl, SessionId, SessionSecret, WatchEvent,
-    WatcherType, WriteOp,
+    OpResult, Perms, ReadOp, ReadResult, Reply, Request, RequestedAcl, SessionId, SessionSecret, TimeToLive,
+    WatchEvent, WatcherType, WriteOp,
 };
 
 /// Appends the first message of a connection.
@@ -63,6 +63,7 @@ fn opcode(request: &Request) -> i32 {
         Request::GetAcl { .. } => Opcode::GetAcl,
         Request::GetEphemerals { .. } => Opcode::GetEphemerals,
         Request::GetAllChildrenNumber { .. } => Opcode::GetAllChildrenNumber,
+        Request::GetTtl { .. } => Opcode::GetTtl,
         Request::MultiRead(_) => Opcode::MultiRead,
         Request::Sync { .. } => Opcode::Sync,
         Request::Ping => Opcode::Ping,
@@ -150,7 +151,9 @@ fn body(request: &Request, out: &mut BytesMut) {
             writer::text(out, path);
             writer::bool(out, *watch);
         }
-        Request::GetAcl { path } | Request::GetAllChildrenNumber { path } => writer::text(out, path),
+        Request::GetAcl { path } | Request::GetAllChildrenNumber { path } | Request::GetTtl { path } => {
+            writer::text(out, path);
+        }
         Request::GetEphemerals { prefix: path } | Request::Sync { path } => writer::nullable_text(out, path.as_ref()),
         Request::Auth { scheme, auth } => {
             out.put_i32(0);
@@ -299,6 +302,7 @@ pub enum Shape {
     NamesStat,
     Acl,
     Count,
+    Ttl,
     Synced,
     NullToken,
     Ids,
@@ -319,6 +323,7 @@ impl Shape {
             Request::GetChildren { with_stat: false, .. } | Request::GetEphemerals { .. } => Self::Names,
             Request::GetAcl { .. } => Self::Acl,
             Request::GetAllChildrenNumber { .. } => Self::Count,
+            Request::GetTtl { .. } => Self::Ttl,
             Request::Sync { .. } => Self::Synced,
             Request::Sasl => Self::NullToken,
             Request::WhoAmI => Self::Ids,
@@ -394,6 +399,11 @@ fn reply(shape: Shape, reader: &mut Reader) -> Read<Reply> {
             reader.stat()?,
         ),
         Shape::Count => Reply::Count(reader.i32()?),
+        // -1: none.
+        Shape::Ttl => Reply::Ttl(TimeToLive {
+            ttl_ms: u64::try_from(reader.i64()?).ok(),
+            left_ms: u64::try_from(reader.i64()?).ok(),
+        }),
         Shape::Synced => Reply::Synced(reader.nullable_text()?),
         Shape::NullToken => {
             reader.buffer()?;

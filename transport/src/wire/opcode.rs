@@ -36,6 +36,8 @@ pub enum Opcode {
     SetWatches2 = 105,
     AddWatch = 106,
     WhoAmI = 107,
+    /// zoolet's own: how long a TTL znode still lives. No client of ZooKeeper sends this number.
+    GetTtl = 0x7a6f_0001,
     CloseSession = -11,
 }
 
@@ -76,6 +78,7 @@ impl Opcode {
             105 => Self::SetWatches2,
             106 => Self::AddWatch,
             107 => Self::WhoAmI,
+            0x7a6f_0001 => Self::GetTtl,
             -11 => Self::CloseSession,
             _ => return None,
         })
@@ -87,14 +90,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_29_opcodes_round_trip_through_their_codes() {
-        let known = (-20..200).filter(|code| match Opcode::from_code(*code) {
+    fn all_30_opcodes_round_trip_through_their_codes() {
+        let known = (-20..200).chain(0x7a6f_0000..0x7a6f_0010).filter(|code| match Opcode::from_code(*code) {
             Some(opcode) => {
                 assert_eq!(opcode.code(), *code);
                 true
             }
             None => false,
         });
-        assert_eq!(known.count(), 29);
+        assert_eq!(known.count(), 30);
     }
 }

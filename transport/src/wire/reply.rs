@@ -4,7 +4,7 @@ use super::XID_EVENT;
 use super::opcode::Opcode;
 use super::writer::{self, Done};
 use bytes::{BufMut, BytesMut};
-use zoolet_model::{AclEntry, ErrorCode, OpResult, ReadResult, Reply, WatchEvent};
+use zoolet_model::{AclEntry, ErrorCode, OpResult, ReadResult, Reply, TimeToLive, WatchEvent};
 
 /// KeeperState.SyncConnected, the only state that a server ever sends (surface 5.1).
 const SYNC_CONNECTED: i32 = 3;
@@ -65,6 +65,10 @@ fn body(reply: &Reply, out: &mut BytesMut) {
             writer::stat(out, stat);
         }
         Reply::Count(count) => out.put_i32(*count),
+        Reply::Ttl(TimeToLive { ttl_ms, left_ms }) => {
+            out.put_i64(optional(*ttl_ms));
+            out.put_i64(optional(*left_ms));
+        }
         Reply::Synced(path) => writer::nullable_text(out, path.as_ref()),
         Reply::NullToken => writer::buffer(out, None),
         Reply::Ids(ids) => writer::vector(out, ids, |out, id| {
@@ -81,6 +85,11 @@ fn body(reply: &Reply, out: &mut BytesMut) {
             writer::multi_end(out);
         }
     }
+}
+
+/// Returns a number of milliseconds; -1 for none.
+fn optional(ms: Option<u64>) -> i64 {
+    ms.map_or(-1, |ms| i64::try_from(ms).unwrap_or(i64::MAX))
 }
 
 fn acl_entry(out: &mut BytesMut, entry: &AclEntry) {

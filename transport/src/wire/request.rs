@@ -5,12 +5,9 @@ use super::reader::{Malformed, Read, Reader};
 use bytes::Bytes;
 use core::fmt;
 use zoolet_model::{
-    AddWatchMode, AskedAcl, Create, CreateKind, CreateMode, Perms, ReadOp, Request, RequestedAcl, SetWatches, Text,
-    WatcherType, WriteOp,
+    AddWatchMode, AskedAcl, Create, CreateKind, CreateMode, Perms, ReadOp, Request, RequestedAcl, SetWatches,
+    TTL_MAX_MS, Text, WatcherType, WriteOp,
 };
-
-/// Maximum time to live, milliseconds: 40 bits.
-const TTL_MAX_MS: i64 = (1 << 40) - 1;
 
 /// Optional features of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -88,6 +85,7 @@ fn body(opcode: Opcode, reader: &mut Reader, options: &DecodeOptions) -> Read<Re
         Opcode::GetAcl => Request::GetAcl { path: reader.text()? },
         Opcode::GetEphemerals => Request::GetEphemerals { prefix: reader.nullable_text()? },
         Opcode::GetAllChildrenNumber => Request::GetAllChildrenNumber { path: reader.text()? },
+        Opcode::GetTtl => Request::GetTtl { path: reader.text()? },
         Opcode::Sync => Request::Sync { path: reader.nullable_text()? },
         Opcode::Ping => Request::Ping,
         Opcode::Auth => {
@@ -199,8 +197,8 @@ fn ttl_mode(flags: Flags, ttl_ms: i64, options: &DecodeOptions) -> CreateMode {
         return CreateMode::Unimplemented;
     }
     match u64::try_from(ttl_ms) {
-        Ok(ttl) if (1..=TTL_MAX_MS).contains(&ttl_ms) => {
-            CreateMode::Valid { kind: CreateKind::Ttl { ttl_ms: ttl }, sequential: flags.sequential }
+        Ok(ttl_ms) if (1..=TTL_MAX_MS).contains(&ttl_ms) => {
+            CreateMode::Valid { kind: CreateKind::Ttl { ttl_ms }, sequential: flags.sequential }
         }
         _ => CreateMode::BadArguments,
     }

@@ -38,6 +38,10 @@ impl Random {
         if self.below(4) == 0 { None } else { Some(make(self)) }
     }
 
+    fn duration(&mut self) -> Option<u64> {
+        self.maybe(|random| random.next() >> 1)
+    }
+
     fn several<T>(&mut self, make: fn(&mut Self) -> T) -> Vec<T> {
         (0..self.below(5)).map(|_| make(self)).collect()
     }
@@ -146,7 +150,7 @@ impl Random {
             WatcherType::Persistent,
             WatcherType::PersistentRecursive,
         ];
-        match self.below(23) {
+        match self.below(24) {
             0..=3 => Request::Write(self.write()),
             4 => Request::Multi(self.several(Self::multi_write)),
             5 => Request::Exists { path: self.text(), watch: self.bool() },
@@ -179,6 +183,7 @@ impl Random {
             19 => Request::CheckWatches { path: self.text(), kind: self.pick(&kinds) },
             20 => Request::RemoveWatches { path: self.text(), kind: self.pick(&kinds) },
             21 => Request::Reconfig,
+            22 => Request::GetTtl { path: self.text() },
             _ => self.pick_odd(),
         }
     }
@@ -215,6 +220,7 @@ impl Random {
                 Reply::Acl(self.several(entry), self.stat())
             }
             Request::GetAllChildrenNumber { .. } => Reply::Count(self.i32()),
+            Request::GetTtl { .. } => Reply::Ttl(TimeToLive { ttl_ms: self.duration(), left_ms: self.duration() }),
             Request::Sync { .. } => Reply::Synced(self.maybe(Self::text)),
             Request::Sasl => Reply::NullToken,
             Request::WhoAmI => Reply::Ids(self.several(|random| AuthId { scheme: random.text(), id: random.text() })),

@@ -6,7 +6,8 @@
 //! | `d` | parent path, 0x00, name | data over 1 KiB |
 //! | `s` | session id, 8 bytes big-endian | the session |
 //! | `e` | session id, then the path | nothing: this session owns this ephemeral |
-//! | `r` | path | nothing: this container or TTL znode may be reaped |
+//! | `r` | path | nothing: this container may be reaped |
+//! | `t` | due time, 8 bytes big-endian, then the path | nothing: this TTL znode may be reaped then |
 //!
 //! Siblings are adjacent, because no path contains 0x00. The root is `n` 0x00.
 
@@ -22,8 +23,10 @@ pub const DATA: u8 = b'd';
 pub const SESSION: u8 = b's';
 /// Tag of an ephemeral in its owner's list.
 pub const EPHEMERAL: u8 = b'e';
-/// Tag of a znode that the reaper checks.
+/// Tag of a container that the reaper checks.
 pub const REAPABLE: u8 = b'r';
+/// Tag of a TTL znode without children, ordered by the time at which it is due.
+pub const DUE: u8 = b't';
 
 /// The key of a record.
 ///
@@ -159,7 +162,7 @@ pub fn session_bytes(id: SessionId) -> [u8; 9] {
 ///
 /// A mark is found by scanning its neighbours and never looked up by its key.
 pub(crate) fn is_mark(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&(EPHEMERAL | REAPABLE)))
+    matches!(key.first(), Some(&(EPHEMERAL | REAPABLE | DUE)))
 }
 
 /// Returns the key prefix of a session's ephemerals; the path follows it.
@@ -177,7 +180,7 @@ pub fn with_ephemeral<R>(id: SessionId, path: &str, look: impl FnOnce(&[u8]) -> 
     with_concat([&[EPHEMERAL], &id.0.to_be_bytes(), path.as_bytes()], look)
 }
 
-/// Returns the key of a znode that the reaper checks.
+/// Returns the key of a container that the reaper checks.
 pub fn reapable(path: &str) -> Key {
     with_reapable(path, |key| key.into())
 }
@@ -185,6 +188,22 @@ pub fn reapable(path: &str) -> Key {
 /// Calls `look` with the key that [`reapable`] returns; does not allocate for usual lengths.
 pub fn with_reapable<R>(path: &str, look: impl FnOnce(&[u8]) -> R) -> R {
     with_concat([&[REAPABLE], path.as_bytes()], look)
+}
+
+/// Returns the key of a TTL znode that may be reaped at `due_ms` of ensemble time.
+pub fn due(due_ms: u64, path: &str) -> Key {
+    with_due(due_ms, path, |key| key.into())
+}
+
+/// Calls `look` with the key that [`due`] returns; does not allocate for usual lengths.
+pub fn with_due<R>(due_ms: u64, path: &str, look: impl FnOnce(&[u8]) -> R) -> R {
+    with_concat([&[DUE], &due_ms.to_be_bytes(), path.as_bytes()], look)
+}
+
+/// Returns due time and path of a key that [`due`] made; `None` for any other key.
+pub fn due_parts(key: &[u8]) -> Option<(u64, &str)> {
+    let (due_ms, path) = key.strip_prefix(&[DUE])?.split_first_chunk()?;
+    Some((u64::from_be_bytes(*due_ms), std::str::from_utf8(path).ok()?))
 }
 
 /// Returns the first key after all keys with this prefix, if any.
@@ -224,6 +243,14 @@ mod tests {
             assert_eq!(znode(path), None, "{path:?}");
         }
         assert_eq!(znode("/").as_deref(), Some(&b"n\0"[..]));
+    }
+
+    #[test]
+    fn due_keys_are_ordered_by_time() {
+        let keys = [due(0, "/z"), due(255, "/b"), due(256, "/a"), due(u64::MAX, "/a")];
+        assert!(keys.is_sorted());
+        assert_eq!(due_parts(&keys[2]), Some((256, "/a")));
+        assert_eq!((due_parts(&reapable("/abcdefgh")), due_parts(b"t1234567")), (None, None));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::record::acl;
 use bytes::Bytes;
 use rkyv::{Archive, Serialize, rancor::Failure, ser::writer::Buffer, with::InlineAsBox};
-use zoolet_model::{AclEntry, CreateKind, ServerId, SessionId, SessionSecret, Stat};
+use zoolet_model::{AclEntry, CreateKind, ServerId, SessionId, SessionSecret, Stat, TimeToLive};
 
 /// Longest data stored inside a znode's record, in bytes. Longer data has a separate record, so
 /// that a child's birth does not rewrite its parent's megabyte.
@@ -51,7 +51,21 @@ pub enum Kind {
     Persistent,
     Ephemeral(SessionId),
     Container,
-    Ttl { ttl_ms: u64 },
+    /// `since_ms`: ensemble time of its creation, the last change of its data, or the deletion of
+    /// its last child.
+    Ttl {
+        ttl_ms: u64,
+        since_ms: u64,
+    },
+}
+
+/// The reaper's mark of a znode that it may delete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mark {
+    /// A container that has lost all its children.
+    Emptied,
+    /// A TTL znode without children, due at this ensemble time in milliseconds.
+    Due(u64),
 }
 
 /// The data of a stored znode.
@@ -72,13 +86,22 @@ pub enum Data<'a> {
 }
 
 impl Kind {
-    /// Returns the kind of a znode that `session` creates.
-    pub fn of(kind: CreateKind, session: SessionId) -> Self {
+    /// Returns the kind of a znode that `session` creates at this ensemble time.
+    pub fn of(kind: CreateKind, session: SessionId, ensemble_ms: u64) -> Self {
         match kind {
             CreateKind::Persistent => Self::Persistent,
             CreateKind::Ephemeral => Self::Ephemeral(session),
             CreateKind::Container => Self::Container,
-            CreateKind::Ttl { ttl_ms } => Self::Ttl { ttl_ms },
+            CreateKind::Ttl { ttl_ms } => Self::Ttl { ttl_ms, since_ms: ensemble_ms },
+        }
+    }
+
+    /// Returns this kind after a change from which a time to live counts anew.
+    #[must_use]
+    pub fn renewed(self, ensemble_ms: u64) -> Self {
+        match self {
+            Self::Ttl { ttl_ms, .. } => Self::Ttl { ttl_ms, since_ms: ensemble_ms },
+            Self::Persistent | Self::Ephemeral(_) | Self::Container => self,
         }
     }
 
@@ -92,16 +115,23 @@ impl Kind {
             Self::Persistent => (Self::PERSISTENT, 0),
             Self::Ephemeral(owner) => (Self::EPHEMERAL, owner.0 as u64),
             Self::Container => (Self::CONTAINER, 0),
-            Self::Ttl { ttl_ms } => (Self::TTL, ttl_ms),
+            Self::Ttl { ttl_ms, .. } => (Self::TTL, ttl_ms),
         }
     }
 
-    fn from_parts(tag: u8, detail: u64) -> Result<Self, NotARecord> {
+    /// Reads the kind of a record, of which `before` precedes the archive.
+    fn from_parts(tag: u8, detail: u64, before: &[u8]) -> Result<Self, NotARecord> {
+        if tag == Self::TTL {
+            let since_ms = u64::from_le_bytes(before.try_into().map_err(|_| NotARecord)?);
+            return Ok(Self::Ttl { ttl_ms: detail, since_ms });
+        }
+        if !before.is_empty() {
+            return Err(NotARecord);
+        }
         match tag {
             Self::PERSISTENT => Ok(Self::Persistent),
             Self::EPHEMERAL => Ok(Self::Ephemeral(SessionId(detail as i64))),
             Self::CONTAINER => Ok(Self::Container),
-            Self::TTL => Ok(Self::Ttl { ttl_ms: detail }),
             _ => Err(NotARecord),
         }
     }
@@ -123,7 +153,7 @@ impl Data<'_> {
 }
 
 /// The archive of a znode. Its layout is pinned by the golden bytes below and described in
-/// docs/reference/formats.md.
+/// docs/reference/formats.md. `since_ms` of a TTL znode precedes it as 8 bytes.
 #[derive(Archive, Serialize)]
 struct Stored<'a> {
     czxid: i64,
@@ -165,6 +195,8 @@ impl<'a> Znode<'a> {
             },
             _ => return Err(NotARecord),
         };
+        let bytes = size_of::<ArchivedStored<'static>>() + stored.data.len() + stored.acl.len();
+        let before = &record[..record.len().checked_sub(bytes).ok_or(NotARecord)?];
         Ok(Self {
             czxid: stored.czxid.to_native(),
             mzxid: stored.mzxid.to_native(),
@@ -175,7 +207,7 @@ impl<'a> Znode<'a> {
             creates: stored.creates.to_native(),
             aversion: stored.aversion.to_native(),
             num_children: stored.num_children.to_native(),
-            kind: Kind::from_parts(stored.kind, stored.kind_detail.to_native())?,
+            kind: Kind::from_parts(stored.kind, stored.kind_detail.to_native(), before)?,
             data,
             acl: &stored.acl,
         })
@@ -199,7 +231,10 @@ impl<'a> Znode<'a> {
                 (Data::LARGE, &hash)
             }
         };
+        let since = if let Kind::Ttl { since_ms, .. } = self.kind { since_ms.to_le_bytes() } else { [0; 8] };
+        let before = if kind == Kind::TTL { &since[..] } else { &[] };
         archive(
+            before,
             &Stored {
                 czxid: self.czxid,
                 mzxid: self.mzxid,
@@ -250,10 +285,25 @@ impl<'a> Znode<'a> {
         acl::decode(self.acl).map_err(|_| NotARecord)
     }
 
-    /// Returns whether the reaper may delete this znode. It must be a container that has lost all
-    /// its children.
-    pub fn is_reapable(&self) -> bool {
-        self.kind == Kind::Container && self.num_children == 0 && self.creates > 0
+    /// Returns the mark by which the reaper finds this znode; `None` if it must not be reaped.
+    pub fn mark(&self) -> Option<Mark> {
+        match self.kind {
+            Kind::Container if self.num_children == 0 && self.creates > 0 => Some(Mark::Emptied),
+            Kind::Ttl { ttl_ms, since_ms } if self.num_children == 0 => {
+                Some(Mark::Due(since_ms.saturating_add(ttl_ms)))
+            }
+            Kind::Persistent | Kind::Ephemeral(_) | Kind::Container | Kind::Ttl { .. } => None,
+        }
+    }
+
+    /// Returns the znode's time to live, as of this ensemble time.
+    pub fn time_to_live(&self, ensemble_ms: u64) -> TimeToLive {
+        let Kind::Ttl { ttl_ms, .. } = self.kind else { return TimeToLive::default() };
+        let left_ms = match self.mark() {
+            Some(Mark::Due(due_ms)) => Some(due_ms.saturating_sub(ensemble_ms)),
+            Some(Mark::Emptied) | None => None,
+        };
+        TimeToLive { ttl_ms: Some(ttl_ms), left_ms }
     }
 }
 
@@ -296,7 +346,7 @@ impl Session {
     /// Encodes the record.
     pub fn encode(&self) -> Bytes {
         let stored = StoredSession { timeout_ms: self.timeout_ms, secret: self.secret.0 };
-        let archive = archive(&stored, size_of::<ArchivedStoredSession>(), |_| None);
+        let archive = archive(&[], &stored, size_of::<ArchivedStoredSession>(), |_| None);
         match self.home {
             None => archive,
             Some(home) => [&[home.as_u8()], &archive[..]].concat().into(),
@@ -315,12 +365,15 @@ pub struct Totals {
     pub ephemerals: u64,
     /// Containers that may be reaped.
     pub reapable: u64,
+    /// TTL znodes without children.
+    pub ttl: u64,
     /// Ensemble time of the last entry, milliseconds.
     pub ensemble_ms: u64,
     /// Version of the rules that apply entries: raised by a dedicated entry, never lowered.
     pub semantics: u32,
 }
 
+/// The archive of the totals. `ttl` precedes it as 8 bytes, unless it is 0.
 #[derive(Archive, Serialize)]
 struct StoredTotals {
     znodes: u64,
@@ -339,12 +392,16 @@ impl Totals {
     /// # Errors
     /// [`NotARecord`] if the bytes are not totals.
     pub fn decode(record: &[u8]) -> Result<Self, NotARecord> {
+        let at = record.len().checked_sub(size_of::<ArchivedStoredTotals>()).ok_or(NotARecord)?;
+        let (ttl, record) = record.split_at(at);
+        let ttl = if ttl.is_empty() { 0 } else { u64::from_le_bytes(ttl.try_into().map_err(|_| NotARecord)?) };
         let stored = rkyv::access::<ArchivedStoredTotals, Failure>(record).map_err(|_| NotARecord)?;
         Ok(Self {
             znodes: stored.znodes.to_native(),
             data_bytes: stored.data_bytes.to_native(),
             ephemerals: stored.ephemerals.to_native(),
             reapable: stored.reapable.to_native(),
+            ttl,
             ensemble_ms: stored.ensemble_ms.to_native(),
             semantics: stored.semantics.to_native(),
         })
@@ -352,9 +409,11 @@ impl Totals {
 
     /// Encodes the totals for a checkpoint's meta record.
     pub fn encode(&self) -> Bytes {
-        let Self { znodes, data_bytes, ephemerals, reapable, ensemble_ms, semantics } = *self;
+        let Self { znodes, data_bytes, ephemerals, reapable, ttl, ensemble_ms, semantics } = *self;
         let stored = StoredTotals { znodes, data_bytes, ephemerals, reapable, ensemble_ms, semantics };
-        archive(&stored, size_of::<ArchivedStoredTotals>(), |_| None)
+        let ttl = ttl.to_le_bytes();
+        let before = if self.ttl == 0 { &[] } else { &ttl[..] };
+        archive(before, &stored, size_of::<ArchivedStoredTotals>(), |_| None)
     }
 }
 
@@ -366,25 +425,30 @@ type Serializer<'a, 'b> = rkyv::rancor::Strategy<
 /// Length that most records do not exceed, in bytes.
 const SHORT: usize = 256;
 
+/// Returns `before`, followed by the archive of `value`, which takes `bytes`.
 fn archive(
+    before: &[u8],
     value: &impl for<'a, 'b> Serialize<Serializer<'a, 'b>>,
     bytes: usize,
     pooled: impl FnOnce(&[u8]) -> Option<Bytes>,
 ) -> Bytes {
     let mut short = [0; SHORT];
+    let bytes = before.len() + bytes;
     if let Some(place) = short.get_mut(..bytes) {
-        write(value, place);
+        write(before, value, place);
         return pooled(place).unwrap_or_else(|| shared(place));
     }
     // With one spare byte the buffer is shareable from the start; the first clone of an exact one
     // would allocate.
     let mut long = Vec::with_capacity(bytes + 1);
     long.resize(bytes, 0);
-    write(value, &mut long);
+    write(before, value, &mut long);
     Bytes::from(long)
 }
 
-fn write(value: &impl for<'a, 'b> Serialize<Serializer<'a, 'b>>, place: &mut [u8]) {
+fn write(before: &[u8], value: &impl for<'a, 'b> Serialize<Serializer<'a, 'b>>, place: &mut [u8]) {
+    let (first, place) = place.split_at_mut(before.len());
+    first.copy_from_slice(before);
     let bytes = place.len();
     let written = rkyv::api::high::to_bytes_in::<_, Failure>(value, Buffer::from(place));
     debug_assert!(written.is_ok_and(|written| written.len() == bytes), "the place has the record's size");
@@ -437,7 +501,9 @@ mod tests {
 
     #[test]
     fn znode_session_and_totals_records_round_trip() {
-        for kind in [Kind::Persistent, Kind::Ephemeral(SessionId(5)), Kind::Container, Kind::Ttl { ttl_ms: 9 }] {
+        for kind in
+            [Kind::Persistent, Kind::Ephemeral(SessionId(5)), Kind::Container, Kind::Ttl { ttl_ms: 9, since_ms: 7 }]
+        {
             for data in [Data::Null, Data::Inline(b""), Data::Inline(b"xyz"), Data::Large { length: 5000, hash: 77 }] {
                 for acl in [&b""[..], b"acl"] {
                     let znode = Znode { kind, data, acl, ..znode() };
@@ -449,8 +515,11 @@ mod tests {
             let session = Session { timeout_ms: 4000, secret: SessionSecret([3; 16]), home };
             assert_eq!(Session::decode(&session.encode()), Ok(session));
         }
-        let totals = Totals { znodes: 1, data_bytes: 2, ephemerals: 3, reapable: 4, ensemble_ms: 5, semantics: 6 };
-        assert_eq!(Totals::decode(&totals.encode()), Ok(totals));
+        for ttl in [0, 7] {
+            let totals =
+                Totals { znodes: 1, data_bytes: 2, ephemerals: 3, reapable: 4, ttl, ensemble_ms: 5, semantics: 6 };
+            assert_eq!(Totals::decode(&totals.encode()), Ok(totals));
+        }
     }
 
     #[test]
@@ -472,6 +541,18 @@ mod tests {
             expected.extend(length.to_le_bytes());
         }
         assert_eq!(znode().encode(), expected);
+    }
+
+    #[test]
+    fn golden_bytes_of_a_ttl_znode_and_of_totals() {
+        let ttl = Znode { kind: Kind::Ttl { ttl_ms: 10, since_ms: 0x0102 }, ..znode() }.encode();
+        let mut other = znode().encode().to_vec();
+        other[3 + 5 * 8 + 8 + 5 * 4] = 3;
+        assert_eq!(ttl, [&[2, 1, 0, 0, 0, 0, 0, 0], &other[..]].concat());
+        assert_eq!(Znode::decode(&other), Err(NotARecord), "it has no time to count from");
+        let totals = |ttl| Totals { znodes: 1, ttl, ..Totals::default() }.encode();
+        assert_eq!(totals(0), [&[1][..], &[0; 43]].concat());
+        assert_eq!(totals(9), [&[9, 0, 0, 0, 0, 0, 0, 0, 1][..], &[0; 43]].concat());
     }
 
     #[test]

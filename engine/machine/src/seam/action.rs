@@ -7,7 +7,7 @@ pub use super::checkpoint::{Checkpoint, CheckpointMeta};
 pub use super::ids::{FetchId, Generation};
 
 use crate::record::key::Key;
-use crate::seam::event::BaseFailure;
+use crate::seam::event::{BaseFailure, Fetched};
 use crate::seam::ids::ConnId;
 use crate::seam::ids::{LinkId, ReadId, TransferId};
 use crate::seam::peer::PeerMessage;
@@ -342,6 +342,44 @@ pub enum FetchWhat {
     Record(Key),
     /// Every key with this prefix, without values.
     KeysUnder(Key),
+    /// The first keys from this one on that have the same tag, without values.
+    ///
+    /// They end with the first key that fills `FIRST_KEYS_MAX` or `FIRST_KEYS_BYTES_MAX`.
+    FirstKeys(Key),
+}
+
+/// Maximum keys in the answer to [`FetchWhat::FirstKeys`].
+pub const FIRST_KEYS_MAX: usize = 64;
+/// Bytes of keys after which the answer to [`FetchWhat::FirstKeys`] ends.
+pub const FIRST_KEYS_BYTES_MAX: usize = 64 << 10;
+
+/// Collects the answer to [`FetchWhat::FirstKeys`].
+#[derive(Debug, Default)]
+pub struct FirstKeys {
+    keys: Vec<Key>,
+    bytes: usize,
+}
+
+impl FirstKeys {
+    /// Returns the answer from these keys, which are all keys from the fetched one on, in order.
+    pub fn of<'a>(keys: impl IntoIterator<Item = &'a Key>) -> Fetched {
+        let mut first = Self::default();
+        keys.into_iter().all(|key| first.push(key));
+        first.finish()
+    }
+
+    /// Adds the next key; returns whether there is room for another.
+    pub fn push(&mut self, key: &[u8]) -> bool {
+        self.bytes += key.len();
+        self.keys.push(key.into());
+        self.keys.len() < FIRST_KEYS_MAX && self.bytes < FIRST_KEYS_BYTES_MAX
+    }
+
+    /// Returns the answer.
+    pub fn finish(self) -> Fetched {
+        let is_cut = self.keys.len() >= FIRST_KEYS_MAX || self.bytes >= FIRST_KEYS_BYTES_MAX;
+        Fetched::FirstKeys { keys: self.keys, is_cut }
+    }
 }
 
 /// Reads one state of the base.

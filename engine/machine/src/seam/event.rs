@@ -219,6 +219,13 @@ pub enum Fetched {
     Record(Option<Bytes>),
     /// Every key with the prefix, in order.
     Keys(Vec<Key>),
+    /// The first keys, in order, and whether more may follow.
+    FirstKeys {
+        /// The keys.
+        keys: Vec<Key>,
+        /// Whether the answer ended before the last key of the tag.
+        is_cut: bool,
+    },
 }
 
 /// Why the base could not answer.

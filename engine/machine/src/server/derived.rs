@@ -24,6 +24,8 @@ pub struct Counts {
     pub ephemerals: u64,
     /// Containers that may be reaped.
     pub reapable: u64,
+    /// TTL znodes without children.
+    pub ttl: u64,
     /// Ephemerals of each session. Sessions that the server has not counted since its start are
     /// left out.
     pub owned: BTreeMap<SessionId, u64>,
@@ -38,12 +40,13 @@ impl Counts {
     /// # Errors
     /// The name of the first number that differs, with both values.
     pub fn agree(&self, counted: &Self) -> Result<(), String> {
-        let Self { znodes, data_bytes, ephemerals, reapable, owned, sessions } = self;
+        let Self { znodes, data_bytes, ephemerals, reapable, ttl, owned, sessions } = self;
         let numbers = [
             ("znodes", *znodes, counted.znodes),
             ("data_bytes", *data_bytes, counted.data_bytes),
             ("ephemerals", *ephemerals, counted.ephemerals),
             ("reapable", *reapable, counted.reapable),
+            ("ttl", *ttl, counted.ttl),
             ("sessions", *sessions, counted.sessions),
         ];
         let of_session = owned.iter().map(|(session, kept)| (*session, *kept, counted.owned.get(session).copied()));
@@ -74,6 +77,7 @@ impl Server {
             data_bytes: totals.data_bytes,
             ephemerals: totals.ephemerals,
             reapable: totals.reapable,
+            ttl: totals.ttl,
             owned: self.state.owned().map(|(session, count)| (session, u64::from(count))).collect(),
             sessions: self.sessions.len() as u64,
         }

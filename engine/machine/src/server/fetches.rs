@@ -19,8 +19,10 @@ pub(super) enum Waiter {
     Apply,
     /// A request, by its unique number. It stays at the head of its pipeline until answered.
     Request(ConnId, u64),
-    /// The reaper.
+    /// The reaper of containers.
     Reaper,
+    /// The reaper of TTL znodes.
+    Due,
     /// A list of a session's ephemerals, by its ticket.
     List(u64, SessionId),
     /// No waiter yet: an entry that is still being persisted will need the record.
@@ -160,7 +162,7 @@ const FETCH_BYTES: usize = 320;
 ///
 /// Up to three threads may hold its key; each is charged as if it had a copy.
 fn cost(what: &FetchWhat) -> usize {
-    let (FetchWhat::Record(key) | FetchWhat::KeysUnder(key)) = what;
+    let (FetchWhat::Record(key) | FetchWhat::KeysUnder(key) | FetchWhat::FirstKeys(key)) = what;
     FETCH_BYTES + 3 * allocated(key.len())
 }
 
@@ -234,6 +236,9 @@ impl Server {
                 // Keys of an older generation are not kept; the waiter asks again.
                 self.state.memory().fetched_keys(prefix, keys, generation);
             }
+            (FetchWhat::FirstKeys(from), Fetched::FirstKeys { keys, is_cut }) => {
+                self.state.memory().fetched_first_keys(from, keys, is_cut, generation);
+            }
             (what, found) => return self.fail(format!("the base answered {what:?} with {found:?}")),
         }
         self.wake(&waiters);
@@ -254,6 +259,7 @@ impl Server {
                 }
                 Waiter::Request(conn, number) => self.unblock(conn, number),
                 Waiter::Reaper => self.reap(),
+                Waiter::Due => self.reap_due(),
                 Waiter::List(ticket, session) => self.list_ephemerals(ticket, session),
                 Waiter::Nobody => {}
             }
@@ -283,6 +289,7 @@ impl Server {
                 Waiter::Request(conn, number) => self.refuse_head(conn, number),
                 // A list request gets no answer.
                 Waiter::List(..) => self.let_go(waiter),
+                Waiter::Due => self.retry_due(),
                 Waiter::Reaper | Waiter::Nobody => {}
             }
         }

@@ -3,6 +3,7 @@
 mod admission;
 mod connect;
 mod derived;
+mod due;
 mod ephemerals;
 mod fetches;
 mod forward;
@@ -102,6 +103,7 @@ pub struct Server {
     watches: WatchTable,
     fetches: Fetches,
     upkeep: Upkeep,
+    due: due::DueReaper,
     /// Requests accepted since the start.
     requests: u64,
     /// Connections whose pipelines may continue.
@@ -157,6 +159,7 @@ impl Server {
             zab: Zab::new(id, timing, recovered, hash_seed as u64),
             history,
             upkeep: Upkeep::new(meta.map(|meta| (meta, chain_at_base)), now, settings.container_check_interval_ms),
+            due: due::DueReaper::default(),
             state,
             sessions,
             connections: BTreeMap::new(),
@@ -240,6 +243,7 @@ impl Server {
             self.apply_committed();
             self.on_sessions_due();
             self.on_upkeep_due();
+            self.on_due();
             self.run_ready();
         }
     }
@@ -270,7 +274,7 @@ impl Server {
         // Containers are reaped only by a leader that serves.
         let may_reap = self.is_serving() && self.leads();
         let upkeep = self.upkeep.next_deadline(may_reap, self.state.totals().reapable > 0);
-        protocol.into_iter().chain(sessions).chain(upkeep).chain(self.receive_at_ms()).min()
+        protocol.into_iter().chain(sessions).chain(upkeep).chain(self.due_deadline()).chain(self.receive_at_ms()).min()
     }
 
     /// Returns whether clients are served.

@@ -4,25 +4,30 @@
 use crate::record::acl::Identity;
 use crate::txn::{Op, Txn};
 use bytes::Bytes;
-use zoolet_model::{Class, Create, CreateKind, CreateMode, ErrorCode, Path, Request, SessionId, Text, WriteOp, path};
+use zoolet_model::{
+    Class, Create, CreateKind, CreateMode, ErrorCode, Path, Request, SessionId, TTL_MAX_MS, Text, WriteOp, path,
+};
 
 /// Calls `then` with the entry for a request of this session.
+///
+/// Without `ttl_znodes`, creates with a time to live are refused.
 pub(super) fn with_txn<R>(
     session: SessionId,
     identity: &Identity,
     request: &Request,
+    ttl_znodes: bool,
     then: impl FnOnce(&Txn<'_>) -> R,
 ) -> R {
     match request.class() {
         Class::CloseSession => then(&Txn::CloseSession { session }),
         Class::Write(write) => {
             let acl = resolve_acl(identity, write);
-            let op = op(write, &acl);
+            let op = op(write, &acl, ttl_znodes);
             then(&Txn::Write { session, identity: identity.clone(), op })
         }
         Class::Multi(writes) => {
             let acls: Vec<_> = writes.iter().map(|write| resolve_acl(identity, write)).collect();
-            let ops = writes.iter().zip(&acls).map(|(write, acl)| op(write, acl)).collect();
+            let ops = writes.iter().zip(&acls).map(|(write, acl)| op(write, acl, ttl_znodes)).collect();
             then(&Txn::Multi { session, identity: identity.clone(), ops })
         }
         Class::Refusal(code) => then(&refusal(session, code)),
@@ -52,18 +57,22 @@ fn resolve_acl(identity: &Identity, write: &WriteOp) -> Result<Bytes, ErrorCode>
 
 /// Runs the checks that need no state, in ZooKeeper's order (surface 2.3). A failed request is
 /// ordered all the same.
-fn op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>) -> Op<'a> {
-    check_op(write, acl).unwrap_or_else(Op::Refused)
+fn op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>, ttl_znodes: bool) -> Op<'a> {
+    check_op(write, acl, ttl_znodes).unwrap_or_else(Op::Refused)
 }
 
-fn check_op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>) -> Result<Op<'a>, ErrorCode> {
+fn check_op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>, ttl_znodes: bool) -> Result<Op<'a>, ErrorCode> {
     let acl = |()| acl.as_deref().map_err(|code| *code);
     match write {
         WriteOp::Create(Create { path, data, mode, with_stat, .. }) => {
             let (kind, sequential) = match *mode {
-                // As in ZooKeeper without extended types: such a znode would never be removed.
-                CreateMode::Valid { kind: CreateKind::Ttl { .. }, .. } | CreateMode::Unimplemented => {
+                CreateMode::Unimplemented => return Err(ErrorCode::Unimplemented),
+                CreateMode::Valid { kind: CreateKind::Ttl { .. }, .. } if !ttl_znodes => {
                     return Err(ErrorCode::Unimplemented);
+                }
+                // The client port has checked this; a session in this process comes without it.
+                CreateMode::Valid { kind: CreateKind::Ttl { ttl_ms }, .. } if !(1..=TTL_MAX_MS).contains(&ttl_ms) => {
+                    return Err(ErrorCode::BadArguments);
                 }
                 CreateMode::Valid { kind, sequential } => (kind, sequential),
                 CreateMode::BadArguments => return Err(ErrorCode::BadArguments),

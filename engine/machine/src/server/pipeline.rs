@@ -171,7 +171,7 @@ impl Server {
             }
             match request.class() {
                 Class::Ping => connection.passed += 1,
-                Class::Read(Read::Exists { path, .. } | Read::GetAcl { path }) => {
+                Class::Read(Read::Exists { path, .. } | Read::GetAcl { path } | Read::GetTtl { path }) => {
                     let missing = Need::Znode(path).missing_in(&mut self.state);
                     connection.passed += 1;
                     if let Some(what) = missing {
@@ -313,7 +313,7 @@ impl Server {
             connection.clear();
         }
         let origin = Origin::Request { conn, xid: write.xid };
-        let proposed = ordered::with_txn(session, identity, &write.request, |txn| {
+        let proposed = ordered::with_txn(session, identity, &write.request, self.settings.ttl_znodes, |txn| {
             let payload = self.history.encode(self.now, txn);
             if payload.len() > self.limits.payload_bytes_max() {
                 // A small frame can produce a large entry: each `auth` ACL entry expands to one per
@@ -361,6 +361,7 @@ impl Server {
             | Request::GetAcl { .. }
             | Request::GetEphemerals { .. }
             | Request::GetAllChildrenNumber { .. }
+            | Request::GetTtl { .. }
             | Request::MultiRead(_) => return self.read(conn, head, identity),
             Request::Write(_) | Request::Multi(_) | Request::Reconfig | Request::CloseSession => {
                 // Unreachable: `determine` routes ordered requests to `step_write`.
@@ -389,7 +390,8 @@ impl Server {
         }
         let since = self.state.memory_ref().stamp();
         let Some(connection) = self.connections.get(&conn) else { return Step::Done };
-        let decided = match tree::read(&mut self.state, identity, connection.session, read) {
+        let ensemble_ms = self.history.header(self.now).ensemble_ms;
+        let decided = match tree::read(&mut self.state, identity, connection.session, read, ensemble_ms) {
             Ok(decided) => decided,
             Err(stuck) => return self.stuck(conn, head, stuck, since),
         };

@@ -219,6 +219,14 @@ impl Changes {
         }
     }
 
+    /// Iterates as [`Changes::names_under`], over the keys from `from` on that have its tag.
+    pub(super) fn names_from<'a>(&'a self, from: &[u8]) -> impl Iterator<Item = (&'a Key, bool)> + use<'a> {
+        let end = from.get(..1).and_then(end_of_prefix);
+        let upper = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let names = self.names.range::<[u8], _>((Bound::Included(from), upper));
+        names.map(|(key, life)| (key, *life != Life::Dead))
+    }
+
     /// Iterates the keys under a prefix created or deleted here, in order.
     ///
     /// The flag says whether the key exists now.

@@ -2,11 +2,12 @@
 
 use crate::derived::Derived;
 use crate::record::key::{self, Key};
+use crate::seam::action::{FIRST_KEYS_BYTES_MAX, FIRST_KEYS_MAX};
 use crate::seam::ids::Generation;
 use crate::state::buffer_pool::BufferPool;
 use crate::state::cache::{RecordCache, Stamp};
 use crate::state::changes::Changes;
-use crate::state::{Change, Found, View};
+use crate::state::{Change, First, Found, View};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,8 +26,18 @@ pub struct Memory {
     cache: RecordCache,
     /// The base's keys under each fetched prefix, in the current generation.
     ranges: BTreeMap<Key, Vec<Key>>,
+    /// The base's first keys from the last fetched key on, in the current generation.
+    first: Option<FirstOfBase>,
     generation: Generation,
     buffers: BufferPool,
+}
+
+/// The base's first keys from `from` on. `is_cut`: more may follow.
+#[derive(Debug)]
+struct FirstOfBase {
+    from: Key,
+    keys: Vec<Key>,
+    is_cut: bool,
 }
 
 impl Memory {
@@ -39,6 +50,7 @@ impl Memory {
             frozen: None,
             cache: RecordCache::new(cache_bytes_max, seed),
             ranges: BTreeMap::new(),
+            first: None,
             generation: Generation::default(),
             buffers: BufferPool::default(),
         }
@@ -119,6 +131,7 @@ impl Memory {
     /// Returns the memtable, so that another thread can spend the milliseconds of freeing it.
     pub fn thaw(&mut self, generation: Generation) -> Option<Arc<Changes>> {
         self.ranges.clear();
+        self.first = None;
         self.generation = generation;
         self.frozen.take()
     }
@@ -150,6 +163,47 @@ impl Memory {
         if generation == self.generation {
             self.ranges.insert(prefix, keys);
         }
+    }
+
+    /// Keeps the base's first keys from `from` on until they are used or the generation changes.
+    ///
+    /// Ignores keys of another generation.
+    pub fn fetched_first_keys(&mut self, from: Key, keys: Vec<Key>, is_cut: bool, generation: Generation) {
+        if generation == self.generation {
+            self.first = Some(FirstOfBase { from, keys, is_cut });
+        }
+    }
+
+    /// Returns the first keys from `from` on that have its tag. `None` if the base must be read.
+    ///
+    /// It uses up the fetched keys: the caller asks again from where these end.
+    pub fn first_keys(&mut self, from: &[u8]) -> Option<First> {
+        let base = self.first.take_if(|first| *first.from == *from)?;
+        let newer = self.frozen.as_deref().into_iter().chain([&self.active]).map(|layer| layer.names_from(from));
+        let mut layers: Vec<_> = newer.map(Iterator::peekable).collect();
+        let (mut of_base, last) = (base.keys.iter().peekable(), base.keys.last().filter(|_| base.is_cut));
+        let (mut first, mut bytes) = (First::default(), 0);
+        loop {
+            let newer = layers.iter_mut().filter_map(|layer| layer.peek().map(|&(key, _)| key));
+            let Some(key) = newer.chain(of_base.peek().copied()).min().cloned() else { break };
+            let mut exists = of_base.next_if(|other| ***other == *key).is_some();
+            for layer in &mut layers {
+                if let Some((_, there)) = layer.next_if(|(other, _)| **other == key) {
+                    exists = there;
+                }
+            }
+            // Memory alone does not know the base's keys after the last one fetched.
+            let is_last = last.is_some_and(|last| *last <= key);
+            if exists {
+                bytes += key.len();
+                first.keys.push(key.clone());
+            }
+            if is_last || first.keys.len() >= FIRST_KEYS_MAX || bytes >= FIRST_KEYS_BYTES_MAX {
+                first.next = Some([&key[..], &[0]].concat().into());
+                break;
+            }
+        }
+        Some(first)
     }
 
     /// Drops the base's keys under a prefix after use.
@@ -362,5 +416,48 @@ mod tests {
         assert_eq!(newer.get(&b"5"[..]), Some(&true));
         memory.thaw(Generation(1));
         assert_eq!(memory.keys_under(b"p"), None, "another generation must be asked again");
+    }
+
+    fn first(memory: &mut Memory, from: &str) -> (String, Option<String>) {
+        let first = memory.first_keys(from.as_bytes()).unwrap();
+        let text = |key: &Key| String::from_utf8(key.to_vec()).unwrap();
+        (first.keys.iter().map(text).collect::<Vec<_>>().join(" "), first.next.as_ref().map(text))
+    }
+
+    #[test]
+    fn first_keys_end_with_the_last_key_that_the_base_answered() {
+        let mut memory = Memory::new(1 << 20, 1);
+        install(&mut memory, &[("p1", true, None), ("p4", false, Some("")), ("q", false, Some(""))]);
+        memory.freeze();
+        install(&mut memory, &[("p2", true, None), ("p5", false, Some("")), ("p9", false, Some(""))]);
+        assert_eq!(memory.first_keys(b"p"), None);
+        let of_base = || vec![key("p1"), key("p2"), key("p3"), key("p6")];
+        memory.fetched_first_keys(key("p"), of_base(), true, Generation(0));
+        assert_eq!(first(&mut memory, "p"), ("p3 p4 p5 p6".into(), Some("p6\0".into())));
+        assert_eq!(memory.first_keys(b"p"), None, "they are used up");
+        memory.fetched_first_keys(key("p"), of_base(), false, Generation(0));
+        assert_eq!(first(&mut memory, "p"), ("p3 p4 p5 p6 p9".into(), None));
+        memory.fetched_first_keys(key("p4"), vec![key("p6")], false, Generation(0));
+        assert_eq!(first(&mut memory, "p4"), ("p4 p5 p6 p9".into(), None));
+        memory.fetched_first_keys(key("p"), of_base(), true, Generation(0));
+        install(&mut memory, &[("p6", true, None)]);
+        assert_eq!(first(&mut memory, "p"), ("p3 p4 p5".into(), Some("p6\0".into())), "the last one is dead");
+        memory.thaw(Generation(1));
+        memory.fetched_first_keys(key("p"), of_base(), false, Generation(0));
+        assert_eq!(memory.first_keys(b"p"), None, "another generation must be asked again");
+    }
+
+    #[test]
+    fn first_keys_are_bounded_in_number_and_bytes() {
+        let mut memory = Memory::new(1 << 20, 1);
+        let name = |number: usize| Key::from(format!("t{number:05}").as_bytes());
+        memory.install((0..200).map(|number| (name(number), change(false, Some("")))));
+        memory.fetched_first_keys(key("t"), Vec::new(), false, Generation(0));
+        let some = memory.first_keys(b"t").unwrap();
+        assert_eq!((some.keys.len(), some.next.as_deref()), (FIRST_KEYS_MAX, Some(&b"t00063\0"[..])));
+        let long = |number: usize| Key::from(format!("t1{number:030000}").as_bytes());
+        memory.install((0..9).map(|number| (long(number), change(false, Some("")))));
+        memory.fetched_first_keys(key("t1"), Vec::new(), false, Generation(0));
+        assert_eq!(memory.first_keys(b"t1").unwrap().keys.len(), 3);
     }
 }

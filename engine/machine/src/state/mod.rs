@@ -11,4 +11,4 @@ pub(crate) use cache::Stamp;
 pub use changes::Changes;
 pub use memory::Memory;
 pub use overlay::{Change, Overlay};
-pub use view::{Found, Stuck, View};
+pub use view::{First, Found, Stuck, View};

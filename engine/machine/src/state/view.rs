@@ -16,6 +16,15 @@ pub enum Found {
     Unknown,
 }
 
+/// The first keys of a range, at most [`FIRST_KEYS_MAX`](crate::seam::action::FIRST_KEYS_MAX).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct First {
+    /// Existing keys, in order.
+    pub keys: Vec<Key>,
+    /// Where the search goes on after them; `None` if no key follows.
+    pub next: Option<Key>,
+}
+
 /// The applied state, as far as it is in memory.
 pub trait View {
     /// Looks up a record.

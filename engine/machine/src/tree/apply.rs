@@ -8,12 +8,13 @@ use super::needs::{Names, Need, parent_of};
 use crate::record::acl::Identity;
 use crate::record::digest::record_hash;
 use crate::record::key;
-use crate::record::znode::{Kind, Session, Totals, Znode};
+use crate::record::znode::{Kind, Mark, Session, Totals, Znode};
 use crate::state::Overlay;
 use crate::state::{Stuck, View};
 use crate::txn::{self, Op, Txn};
 use bytes::Bytes;
 use zoolet_model::{CreateKind, ErrorCode, EventKind, Perms, SessionId, Stat, Text, Zxid, path};
+use zoolet_zab::{Mutation, mutation};
 
 /// The effects of one entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -70,7 +71,7 @@ pub enum Outcome {
     SessionClosed(SessionId),
     /// A session's new timeout in milliseconds. `None` if the session had ended before.
     SessionRenewed(SessionId, Option<u32>),
-    /// A container was examined; true if it was deleted.
+    /// A container or TTL znode was examined; true if it was deleted.
     Reaped(bool),
 }
 
@@ -242,7 +243,7 @@ impl<V: View> Attempt<'_, V> {
             creates: 0,
             aversion: 0,
             num_children: 0,
-            kind: Kind::of(kind, asker.session),
+            kind: Kind::of(kind, asker.session, self.totals.ensemble_ms),
             data: self.put_data(&path, None, data),
             acl,
         };
@@ -287,6 +288,7 @@ impl<V: View> Attempt<'_, V> {
             mtime: self.header.wall_ms,
             version: znode.version.wrapping_add(1),
             data: self.put_data(path, Some(&znode), data),
+            kind: znode.kind.renewed(self.totals.ensemble_ms),
             ..znode
         };
         self.totals.data_bytes = self
@@ -352,13 +354,29 @@ impl<V: View> Attempt<'_, V> {
         Ok(true)
     }
 
+    fn is_due(&self, znode: &Znode<'_>, due_ms: u64) -> bool {
+        if mutation::is_on(Mutation::ReapByWallClock)
+            && let Kind::Ttl { ttl_ms, .. } = znode.kind
+        {
+            return self.header.wall_ms.saturating_sub(znode.mtime) >= i64::try_from(ttl_ms).unwrap_or(i64::MAX);
+        }
+        due_ms <= self.totals.ensemble_ms
+    }
+
+    /// Deletes a znode that the reaper may delete now.
+    ///
+    /// A write that was in flight when the deletion was proposed may have saved it: a new child, or
+    /// new data of a TTL znode.
     fn reap(&mut self, path: &str) -> Result<bool, Stop> {
         let Some(loaded) = self.load(path)? else { return Ok(false) };
-        if !loaded.znode()?.is_reapable() {
-            return Ok(false);
+        let znode = loaded.znode()?;
+        match znode.mark() {
+            Some(Mark::Emptied) => {}
+            Some(Mark::Due(due_ms)) if self.is_due(&znode, due_ms) => {}
+            Some(Mark::Due(_)) | None => return Ok(false),
         }
-        let parent_path = parent_of(path).ok_or(Stop::Damaged("a container without a parent"))?;
-        let parent = self.load(parent_path)?.ok_or(Stop::Damaged("a container without a parent"))?;
+        let parent_path = parent_of(path).ok_or(Stop::Damaged("a reapable znode without a parent"))?;
+        let parent = self.load(parent_path)?.ok_or(Stop::Damaged("a reapable znode without a parent"))?;
         let path = self.text(path);
         let parent = self.shrink(self.parent_text(parent_path), &parent, 1)?;
         self.death(&path, &loaded, &parent).map(|()| true)

@@ -7,7 +7,7 @@ use super::fired::Fired;
 use super::needs::{Names, foreseen_names, needs};
 use crate::record::digest::record_hash;
 use crate::record::key::{self, Key};
-use crate::record::znode::{Data, INLINE_DATA_MAX, Kind, Totals, Znode};
+use crate::record::znode::{Data, INLINE_DATA_MAX, Kind, Mark, Totals, Znode};
 use crate::seam::action::FetchWhat;
 use crate::state::{Change, Overlay};
 use crate::state::{Found, View};
@@ -176,21 +176,31 @@ impl<V: View> Attempt<'_, V> {
         // setData uses no pooled buffer: searching one for each of a thousand busy znodes costs
         // more than allocating.
         self.put_znode(path, Some(loaded), Some(after), before.num_children != after.num_children);
-        self.mark_reapable(path, before.is_reapable(), after.is_reapable());
+        self.mark(path, before.mark(), after.mark());
     }
 
-    fn mark_reapable(&mut self, path: &str, before: bool, after: bool) {
-        if before != after {
-            let key = key::with_reapable(path, |key| self.view.key(key));
-            self.put_mark(key, after);
-            self.totals.reapable =
-                if after { self.totals.reapable + 1 } else { self.totals.reapable.saturating_sub(1) };
+    /// Replaces the reaper's mark of a znode.
+    fn mark(&mut self, path: &str, before: Option<Mark>, after: Option<Mark>) {
+        if before == after {
+            return;
+        }
+        for (mark, there) in [(before, false), (after, true)] {
+            let (key, count) = match mark {
+                Some(Mark::Emptied) => (key::with_reapable(path, |key| self.view.key(key)), &mut self.totals.reapable),
+                Some(Mark::Due(due_ms)) => {
+                    (key::with_due(due_ms, path, |key| self.view.key(key)), &mut self.totals.ttl)
+                }
+                None => continue,
+            };
+            *count = if there { *count + 1 } else { count.saturating_sub(1) };
+            self.put_mark(key, there);
         }
     }
 
     /// Adds a znode to the tree; the caller updates its parent.
     pub(super) fn birth(&mut self, path: &str, znode: &Znode<'_>) {
         self.put_znode(path, None, Some(znode), true);
+        self.mark(path, None, znode.mark());
         self.totals.znodes += 1;
         self.totals.data_bytes += weight(path, znode);
         if let Kind::Ephemeral(owner) = znode.kind {
@@ -205,7 +215,10 @@ impl<V: View> Attempt<'_, V> {
     /// Returns the path and ACL of the parent, for the events of the deletions.
     pub(super) fn shrink(&mut self, path: Text, loaded: &Loaded, deaths: i32) -> Result<Bereaved, Stop> {
         let znode = loaded.znode()?;
-        let shrunk = Znode { num_children: znode.num_children.wrapping_sub(deaths), pzxid: self.zxid, ..znode };
+        let num_children = znode.num_children.wrapping_sub(deaths);
+        // A time to live counts from the end of the last child.
+        let kind = if num_children == 0 { znode.kind.renewed(self.totals.ensemble_ms) } else { znode.kind };
+        let shrunk = Znode { num_children, pzxid: self.zxid, kind, ..znode };
         self.replace(&path, loaded, &znode, &shrunk);
         Ok(Bereaved { acl: loaded.acl(&znode), path })
     }
@@ -215,7 +228,7 @@ impl<V: View> Attempt<'_, V> {
         let znode = loaded.znode()?;
         self.put_znode(path, Some(loaded), None, false);
         self.put_data(path, Some(&znode), None);
-        self.mark_reapable(path, znode.is_reapable(), false);
+        self.mark(path, znode.mark(), None);
         self.totals.znodes = self.totals.znodes.saturating_sub(1);
         self.totals.data_bytes = self.totals.data_bytes.saturating_sub(weight(path, &znode));
         if let Kind::Ephemeral(owner) = znode.kind {

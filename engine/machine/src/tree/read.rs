@@ -9,6 +9,7 @@ use crate::state::{Found, Stuck, View};
 use bytes::Bytes;
 use zoolet_model::{
     ErrorCode, EventKind, Names, NamesBuilder, Perms, Read, ReadOp, ReadResult, Reply, SessionId, Stat, Text,
+    TimeToLive,
 };
 
 /// A decided read.
@@ -47,7 +48,8 @@ fn decided<T>(done: Result<T, Stop>) -> Decided<T> {
 /// Decides a read.
 ///
 /// Paths are not validated: an invalid path names no znode, and the empty path is `/` (surface
-/// 7.4). The caller registers watches, because they depend on the outcome.
+/// 7.4). The caller registers watches, because they depend on the outcome. `ensemble_ms` is
+/// ensemble time by this server's clock.
 ///
 /// # Errors
 /// [`Stuck`] if a record is not in memory or is damaged.
@@ -56,6 +58,7 @@ pub(crate) fn read(
     identity: &Identity,
     session: SessionId,
     read: Read<'_>,
+    ensemble_ms: u64,
 ) -> Decided<Determined> {
     decided(match read {
         Read::Exists { path, .. } => exists_checked(view, identity, path).map(Reply::Stat).map(Determined::Reply),
@@ -64,6 +67,7 @@ pub(crate) fn read(
         Read::GetAcl { path } => get_acl(view, identity, path).map(Determined::Reply),
         Read::GetEphemerals { prefix } => Ok(ephemerals(view, session, prefix)),
         Read::GetAllChildrenNumber { path } => descendants(view, identity, path),
+        Read::GetTtl { path } => time_to_live(view, identity, path, ensemble_ms).map(Reply::Ttl).map(Determined::Reply),
         Read::MultiRead(reads) => return multi(view, identity, reads),
     })
 }
@@ -116,6 +120,12 @@ fn exists_checked(view: &mut impl View, identity: &Identity, path: &str) -> Resu
     }
     let record = readable(view, identity, Perms::READ, path)?;
     Ok(decode(&record)?.stat())
+}
+
+/// Returns a znode's time to live. It needs the permissions of exists, which shows the Stat.
+fn time_to_live(view: &mut impl View, identity: &Identity, path: &str, ensemble_ms: u64) -> Result<TimeToLive, Stop> {
+    let record = readable(view, identity, Perms::READ, path)?;
+    Ok(decode(&record)?.time_to_live(ensemble_ms))
 }
 
 fn data(view: &mut impl View, identity: &Identity, path: &str) -> Result<Determined, Stop> {

@@ -20,6 +20,8 @@ struct Whole {
     totals: Totals,
     digest: u128,
     zxid: u64,
+    /// Ensemble time of the next entry.
+    ensemble_ms: u64,
 }
 
 impl View for Whole {
@@ -46,7 +48,7 @@ impl Whole {
     fn born() -> Self {
         let (changes, totals, digest) = birth();
         let records = changes.into_iter().filter_map(|(key, record)| Some((key, record?))).collect();
-        let mut whole = Self { records, hidden: BTreeSet::new(), totals, digest, zxid: 0 };
+        let mut whole = Self { records, hidden: BTreeSet::new(), totals, digest, zxid: 0, ensemble_ms: 5 };
         let secret = SessionSecret([0; 16]);
         assert!(matches!(
             whole.apply(&Txn::CreateSession { timeout_ms: 1, secret, home: None }),
@@ -56,7 +58,8 @@ impl Whole {
     }
 
     fn attempt(&mut self, txn: &Txn<'_>) -> Result<Applied, Stuck> {
-        let payload = txn::encode(Header { wall_ms: 5, ensemble_ms: 5 }, txn, &mut BytesMut::new());
+        let header = Header { wall_ms: 5, ensemble_ms: self.ensemble_ms };
+        let payload = txn::encode(header, txn, &mut BytesMut::new());
         let (totals, digest, zxid) = (self.totals, self.digest, Zxid::from_bits(self.zxid + 1).unwrap());
         apply(self, totals, digest, zxid, &payload, Buffers::default())
     }
@@ -202,6 +205,51 @@ fn only_an_emptied_container_is_reaped() {
 }
 
 #[test]
+fn ttl_znode_is_reaped_after_its_time_without_children_or_new_data() {
+    let mut whole = Whole::born();
+    let reap = |whole: &mut Whole, at_ms: u64| {
+        whole.ensemble_ms = at_ms;
+        whole.apply(&Txn::Reap { path: "/t" }) == Outcome::Reaped(true)
+    };
+    let due = |whole: &Whole| {
+        let keys: Vec<&Key> = whole.records.keys().filter(|key| key[0] == key::DUE).collect();
+        assert_eq!(keys.len() as u64, whole.totals.ttl);
+        keys.first().and_then(|key| key::due_parts(key)).map(|(due_ms, _)| due_ms)
+    };
+    whole.create("/t", CreateKind::Ttl { ttl_ms: 100 }).unwrap();
+    assert_eq!((due(&whole), reap(&mut whole, 104)), (Some(105), false));
+    whole.write(Op::SetData { path: "/t", data: Some(b"x"), version: -1 }).unwrap();
+    assert_eq!((due(&whole), reap(&mut whole, 203)), (Some(204), false), "new data saves it");
+    whole.write(Op::SetAcl { path: "/t", acl: &[], version: -1 }).unwrap();
+    whole.create("/t/x", CreateKind::Persistent).unwrap();
+    assert_eq!((due(&whole), reap(&mut whole, 1000)), (None, false), "a child saves it");
+    whole.create("/t/y", CreateKind::Ephemeral).unwrap();
+    whole.write(Op::Delete { path: "/t/x", version: -1 }).unwrap();
+    assert_eq!(due(&whole), None);
+    whole.ensemble_ms = 2000;
+    whole.apply(&Txn::CloseSession { session: SESSION });
+    assert_eq!((due(&whole), reap(&mut whole, 2099), reap(&mut whole, 2100)), (Some(2100), false, true));
+    assert_eq!((due(&whole), whole.stat("/t")), (None, None));
+}
+
+#[test]
+fn multi_that_fails_leaves_the_due_times_of_ttl_znodes() {
+    let mut whole = Whole::born();
+    whole.create("/t", CreateKind::Ttl { ttl_ms: 100 }).unwrap();
+    let before = whole.records.clone();
+    let set = |path| Op::SetData { path, data: None, version: -1 };
+    let multi = |ops| Txn::Multi { session: SESSION, identity: Identity::default(), ops };
+    whole.ensemble_ms = 50;
+    let ops = vec![set("/t"), create("/t/x", CreateKind::Ttl { ttl_ms: 1 }, false), set("/none")];
+    assert!(matches!(whole.apply(&multi(ops)), Outcome::Multi(Err(_))));
+    assert_eq!((&whole.records, whole.totals.ttl), (&before, 1));
+    let delete = |path| Op::Delete { path, version: -1 };
+    let ops = vec![create("/t/x", CreateKind::Ttl { ttl_ms: 1 }, false), delete("/t/x"), delete("/t")];
+    assert!(matches!(whole.apply(&multi(ops)), Outcome::Multi(Ok(_))));
+    assert_eq!(whole.totals.ttl, 0);
+}
+
+#[test]
 fn entry_missing_a_record_changes_nothing_and_names_the_record() {
     let mut whole = Whole::born();
     whole.create("/a", CreateKind::Persistent).unwrap();
@@ -236,7 +284,7 @@ fn multi_of_sequential_creates_requests_all_missing_names_at_once() {
         .into_iter()
         .map(|what| match what {
             FetchWhat::Record(key) => key,
-            FetchWhat::KeysUnder(prefix) => panic!("{prefix:?}"),
+            FetchWhat::KeysUnder(key) | FetchWhat::FirstKeys(key) => panic!("{key:?}"),
         })
         .collect();
     let wanted: BTreeSet<Key> = [1].into_iter().chain(3..53).map(numbered).collect();

@@ -44,6 +44,8 @@ const STALENESS_MARGIN_US: u64 = 2 * SECOND;
 /// A leader notices a jump of its clock by the idle heartbeat interval plus 200 ms. It has read the
 /// clock up to 50 ms before the stop.
 const UNNOTICED_US: u64 = 600 * MS;
+/// Maximum time by which a TTL znode outlives its time in a healthy ensemble, in microseconds.
+const REAP_US: u64 = 5000 * MS;
 /// Largest minimum session timeout that a server is configured with, in milliseconds.
 const TIMEOUT_MIN_MS_MAX: u32 = 4000;
 /// Time that all servers and clients have to catch up at the end.
@@ -307,7 +309,8 @@ fn judge(history: &History, disk_us: u64, silence_us: u64) -> Result<(), Violati
     // that long ago, and cannot tell their age.
     let staleness_us = Some(2 * silence_us + disk_us + STALENESS_MARGIN_US);
     let drift_ppm = DRIFT_PPM_MAX as u64;
-    let promises = Promises { drift_ppm, staleness_us, unnoticed_us: UNNOTICED_US, ..Promises::default() };
+    let reap_us = Some(REAP_US);
+    let promises = Promises { drift_ppm, staleness_us, unnoticed_us: UNNOTICED_US, reap_us, ..Promises::default() };
     oracle::check_with(history, &promises)
 }
 

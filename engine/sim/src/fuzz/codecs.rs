@@ -150,7 +150,7 @@ fn any_record(random: &mut Random) -> Vec<u8> {
                 kind: match random.below(4) {
                     0 => Kind::Persistent,
                     1 => Kind::Container,
-                    2 => Kind::Ttl { ttl_ms: random.bits() },
+                    2 => Kind::Ttl { ttl_ms: random.bits(), since_ms: random.bits() },
                     _ => Kind::Ephemeral(SessionId(random.bits() as i64)),
                 },
                 data: match random.below(3) {
@@ -172,7 +172,7 @@ fn check_record(bytes: &[u8]) {
     match kind % 3 {
         0 => {
             let Ok(znode) = Znode::decode(record) else { return };
-            let _ = (znode.stat(), znode.acl_entries(), znode.is_reapable());
+            let _ = (znode.stat(), znode.acl_entries(), znode.mark(), znode.time_to_live(0));
             assert_eq!(Znode::decode(&znode.encode()), Ok(znode));
         }
         1 => {

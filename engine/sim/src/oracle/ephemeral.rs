@@ -237,7 +237,7 @@ mod tests {
     }
 
     fn entry_of(facts: &Facts<'_>, at: usize) -> Entry<'static> {
-        let Entry { zxid, at, wall_ms, .. } = facts.entries[at];
-        Entry { zxid, at, wall_ms, txn: None }
+        let Entry { zxid, at, wall_ms, ensemble_ms, .. } = facts.entries[at];
+        Entry { zxid, at, wall_ms, ensemble_ms, txn: None }
     }
 }

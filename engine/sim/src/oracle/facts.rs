@@ -6,7 +6,7 @@ use super::history::{Committed, Connection, History, Moment, Operation};
 use super::identity::Identities;
 use super::violation::Violation;
 use std::collections::BTreeMap;
-use zoolet_machine::txn::{self, Txn};
+use zoolet_machine::txn::{self, Header, Txn};
 use zoolet_model::{SessionId, SessionSecret};
 
 /// A committed entry, decoded.
@@ -16,17 +16,19 @@ pub(super) struct Entry<'h> {
     /// Time at which the first server applied it.
     pub(super) at: Moment,
     pub(super) wall_ms: i64,
+    pub(super) ensemble_ms: u64,
     /// `None` if the bytes cannot be decoded.
     pub(super) txn: Option<Txn<'h>>,
 }
 
 impl<'h> Entry<'h> {
     fn of(committed: &'h Committed) -> Self {
-        let (wall_ms, txn) = match txn::decode(&committed.payload) {
-            Ok((header, txn)) => (header.wall_ms, Some(txn)),
-            Err(_) => (0, None),
+        let (header, txn) = match txn::decode(&committed.payload) {
+            Ok((header, txn)) => (header, Some(txn)),
+            Err(_) => (Header::default(), None),
         };
-        Self { zxid: committed.zxid.as_i64(), at: committed.at, wall_ms, txn }
+        let Header { wall_ms, ensemble_ms } = header;
+        Self { zxid: committed.zxid.as_i64(), at: committed.at, wall_ms, ensemble_ms, txn }
     }
 
     /// Returns the session that the entry acts for or ends.

@@ -10,7 +10,7 @@
 
 use super::history::ClientId;
 use crate::ensemble::Asks;
-use crate::workload::{Random, over_one_path};
+use crate::workload::{Random, over_one_path, ttl};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zoolet_model::{
@@ -95,6 +95,8 @@ pub struct Program {
     /// Draws the multis over one path. A separate stream keeps the other requests of each seed
     /// unchanged.
     repeats: Random,
+    /// Draws the times to live, in a separate stream as well.
+    ttls: Random,
     mix: Mix,
     client: ClientId,
     timeout_ms: i32,
@@ -116,6 +118,7 @@ impl Program {
         Self {
             random: Random::new(mixed),
             repeats: Random::new(mixed ^ 0x07e9_ea75),
+            ttls: Random::new(mixed ^ 0x0077_1771),
             mix,
             client,
             timeout_ms,
@@ -322,6 +325,8 @@ impl Program {
     }
 
     fn create_op(&mut self, path: Text, kind: CreateKind, sequential: bool) -> WriteOp {
+        let lives_shortly = kind == CreateKind::Persistent && self.ttls.one_in(4);
+        let kind = if lives_shortly { ttl(&mut self.ttls) } else { kind };
         let (data, with_stat) = (self.data(), self.random.one_in(2));
         let mode = CreateMode::Valid { kind, sequential };
         WriteOp::Create(Create { path, data, acl: Some(RequestedAcl::open()), mode, with_stat })

@@ -33,6 +33,7 @@ mod request;
 mod session;
 mod summary;
 mod timeliness;
+mod ttl;
 mod violation;
 mod watch;
 
@@ -60,6 +61,9 @@ pub struct Promises {
     /// Maximum time in microseconds until a request is answered or its connection ends, in a
     /// healthy ensemble.
     pub answer_us: u64,
+    /// Maximum time in microseconds by which a TTL znode outlives its time, in a healthy ensemble.
+    /// `None` if it is unbounded.
+    pub reap_us: Option<u64>,
     /// Maximum age in microseconds of a state shown to a client; `None` if it is unbounded.
     pub staleness_us: Option<u64>,
 }
@@ -72,6 +76,7 @@ impl Default for Promises {
             unnoticed_us: 0,
             drift_ppm: 0,
             answer_us: 10_000_000,
+            reap_us: None,
             staleness_us: None,
         }
     }
@@ -116,7 +121,8 @@ pub fn check_with(history: &History, promises: &Promises) -> Result<(), Violatio
     ephemeral::check(&facts)?;
     expiry::check(&facts, &origins, promises)?;
     timeliness::check(&facts, promises)?;
-    let scripts = replay::check(&facts, &origins)?;
+    let (scripts, lives) = replay::check(&facts, &origins)?;
+    ttl::check(&facts, &origins, promises, &lives)?;
     watch::check(&facts, &scripts)
 }
 

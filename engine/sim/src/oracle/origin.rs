@@ -16,7 +16,7 @@ use zoolet_model::{CreateMode, ErrorCode, Request, RequestedAcl, SessionId, Writ
 /// The origin of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
-    /// The ensemble itself: a no-op, a changed timeout, a reaped container, or meaningless bytes.
+    /// The ensemble itself: a no-op, a changed timeout, a reaped znode, or meaningless bytes.
     Ensemble,
     /// A client that asked for a session.
     Session,
@@ -320,6 +320,7 @@ pub(super) fn refusal_of(request: &Request) -> Option<ErrorCode> {
         | Request::GetAcl { .. }
         | Request::GetEphemerals { .. }
         | Request::GetAllChildrenNumber { .. }
+        | Request::GetTtl { .. }
         | Request::MultiRead(_)
         | Request::Sync { .. }
         | Request::Ping

@@ -11,6 +11,7 @@ use super::facts::Facts;
 use super::history::Answer;
 use super::origin::{Origin, Origins, refusal_of};
 use super::request::{has_place, is_ordered, is_refused};
+use super::ttl::Life;
 use super::violation::Violation;
 use super::watch::{Script, Watches};
 use crate::reference::{Change, Tree, Writer, listed, missed, watch_set_by};
@@ -47,11 +48,15 @@ struct Replay<'f, 'h> {
     cut_short: Vec<CutShort<'h>>,
     zxid: i64,
     changed: Vec<Changed>,
+    /// TTL znodes that were reaped.
+    lives: Vec<Life>,
 }
 
-/// Compares every answer and returns each connection's script.
-pub(super) fn check(facts: &Facts<'_>, origins: &Origins) -> Result<Vec<Script>, Violation> {
-    replay(facts, origins).map(|replay| replay.scripts)
+/// Compares every answer. Returns each connection's script, and the ends of all TTL znodes.
+pub(super) fn check(facts: &Facts<'_>, origins: &Origins) -> Result<(Vec<Script>, Vec<Life>), Violation> {
+    let Replay { tree, scripts, mut lives, .. } = replay(facts, origins)?;
+    lives.extend(tree.childless_ttls().map(|(path, ttl)| Life { path: path.to_owned(), ttl, reaped: None }));
+    Ok((scripts, lives))
 }
 
 /// Compares every answer and returns all changes of the tree, in order.
@@ -69,6 +74,7 @@ fn replay<'f, 'h>(facts: &'f Facts<'h>, origins: &Origins) -> Result<Replay<'f, 
         cut_short: CutShort::all(facts),
         zxid: 0,
         changed: Vec::new(),
+        lives: Vec::new(),
     };
     let mut reads: Vec<(i64, usize)> = Vec::new();
     for (at, operation) in facts.history.operations.iter().enumerate() {
@@ -98,6 +104,7 @@ impl Replay<'_, '_> {
     fn entry(&mut self, at: usize, origin: Origin) -> Result<(), Violation> {
         let entry = &self.facts.entries[at];
         let mut changes = Vec::new();
+        self.tree.pass_time(entry.ensemble_ms);
         match (&entry.txn, origin) {
             (Some(Txn::CreateSession { .. }), _) => {
                 self.live.insert(SessionId(entry.zxid));
@@ -107,7 +114,13 @@ impl Replay<'_, '_> {
                     self.tree.end_session(session.0, entry.zxid, &mut changes);
                 }
             }
-            (Some(Txn::Reap { path }), _) => self.tree.reap(path, entry.zxid, &mut changes),
+            (Some(Txn::Reap { path }), _) => {
+                let ttl = self.tree.ttl(path);
+                self.tree.reap(path, entry.zxid, &mut changes);
+                if let Some(ttl) = ttl.filter(|_| self.tree.get(path).is_none()) {
+                    self.lives.push(Life { path: (*path).to_owned(), ttl, reaped: Some(at) });
+                }
+            }
             (Some(Txn::Write { session, .. } | Txn::Multi { session, .. }), Origin::Operation(operation)) => {
                 let expected = self.write(*session, operation, entry.wall_ms, &mut changes);
                 self.record(at, &changes);

@@ -332,6 +332,8 @@ impl Toy {
             Step::Entry { zxid, wall_ms, payload, what } => {
                 self.recorder.committed(self.now_us, zxid, &payload);
                 let number = zxid.as_i64();
+                let header = txn::header(&payload).expect("the toy encodes its entries");
+                server.reference.pass_time(header.ensemble_ms);
                 match what {
                     What::Nothing => {
                         server.reference.pass_zxid(number);

@@ -2,9 +2,9 @@
 
 use super::WatchKindOrd;
 use super::acl::{self, Ids};
-use super::tree::{self, Change, Done, RefZnode, Tree, Writer};
+use super::tree::{self, Change, Done, RefKind, RefTtl, RefZnode, Tree, Writer};
 use zoolet_model::{
-    ErrorCode, EventKind, Names, OpResult, Perms, ReadOp, ReadResult, Reply, Request, Stat, Text, WriteOp,
+    ErrorCode, EventKind, Names, OpResult, Perms, ReadOp, ReadResult, Reply, Request, Stat, Text, TimeToLive, WriteOp,
 };
 
 impl Tree {
@@ -84,6 +84,9 @@ impl Tree {
             Request::GetAllChildrenNumber { path } => {
                 self.readable(ids, path).map(|_| Reply::Count(self.descendants(path) as i32))
             }
+            Request::GetTtl { path } => {
+                self.readable(ids, path).map(|znode| Reply::Ttl(self.time_to_live(path, znode)))
+            }
             Request::MultiRead(reads) => {
                 let results: Vec<_> = reads.iter().map_while(|read| self.read(ids, read)).collect();
                 let whole = results.len() == reads.len();
@@ -121,6 +124,14 @@ impl Tree {
         let znode = self.readable(ids, path)?;
         let names = self.children(path).into_iter().map(Into::into).collect();
         Ok((names, self.stat(path, znode)))
+    }
+
+    /// Returns the time to live as of the newest entry. A server's clock may be ahead of that.
+    fn time_to_live(&self, path: &str, znode: &RefZnode) -> TimeToLive {
+        let RefKind::Ttl(RefTtl { ttl_ms, since_ms, .. }) = znode.kind else { return TimeToLive::default() };
+        let left_ms = (since_ms + ttl_ms).saturating_sub(self.ensemble_ms);
+        let is_alone = self.children(path).is_empty();
+        TimeToLive { ttl_ms: Some(ttl_ms), left_ms: is_alone.then_some(left_ms) }
     }
 
     fn exists(&self, ids: &Ids, path: &str) -> Result<Reply, ErrorCode> {
@@ -178,6 +189,7 @@ pub(crate) fn watch_set_by<'a>(
         | Request::GetAcl { .. }
         | Request::GetEphemerals { .. }
         | Request::GetAllChildrenNumber { .. }
+        | Request::GetTtl { .. }
         | Request::MultiRead(_)
         | Request::Write(_)
         | Request::Multi(_)

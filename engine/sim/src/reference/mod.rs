@@ -17,7 +17,7 @@ mod tree;
 
 pub(crate) use acl::shown;
 pub use acl::{Ids, digest_of};
-pub use tree::{RefKind, RefZnode, Tree};
+pub use tree::{RefKind, RefTtl, RefZnode, Tree};
 
 pub(crate) use answers::{concerns, missed, watch_set_by};
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,6 +164,7 @@ impl Reference {
                 RefKind::Container => {
                     counts.reapable += u64::from(znode.creates > 0 && self.tree.children(path).is_empty());
                 }
+                RefKind::Ttl(_) => counts.ttl += u64::from(self.tree.children(path).is_empty()),
                 RefKind::Persistent => {}
             }
         }
@@ -189,6 +190,11 @@ impl Reference {
     pub fn pass_zxid(&mut self, zxid: i64) {
         assert!(zxid > self.last_zxid, "zxids only grow: {zxid:#x} after {:#x}", self.last_zxid);
         self.last_zxid = zxid;
+    }
+
+    /// Advances ensemble time to that of the next entry.
+    pub fn pass_time(&mut self, ensemble_ms: u64) {
+        self.tree.pass_time(ensemble_ms);
     }
 
     /// Creates a session; its id is `zxid`.
@@ -264,6 +270,7 @@ impl Reference {
             | Request::GetAcl { .. }
             | Request::GetEphemerals { .. }
             | Request::GetAllChildrenNumber { .. }
+            | Request::GetTtl { .. }
             | Request::MultiRead(_)
             | Request::Sync { .. }
             | Request::Ping
@@ -335,6 +342,7 @@ impl Reference {
             | Request::GetAcl { .. }
             | Request::GetEphemerals { .. }
             | Request::GetAllChildrenNumber { .. }
+            | Request::GetTtl { .. }
             | Request::MultiRead(_) => self.read(conn, request),
             Request::Sync { path } => Ok(Reply::Synced(path.clone())),
             Request::Ping => Ok(Reply::Empty),

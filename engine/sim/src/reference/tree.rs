@@ -15,6 +15,19 @@ pub enum RefKind {
     Ephemeral(i64),
     /// It is deleted after its last child.
     Container,
+    /// It is deleted once it has had no children and no new data for this time.
+    Ttl(RefTtl),
+}
+
+/// A time to live, and the entry from which it counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RefTtl {
+    /// The time to live, in milliseconds.
+    pub ttl_ms: u64,
+    /// Ensemble time of the entry.
+    pub since_ms: u64,
+    /// Zxid of the entry.
+    pub since_zxid: i64,
 }
 
 /// One znode.
@@ -40,6 +53,8 @@ pub struct RefZnode {
 pub struct Tree {
     /// Shared, so that copying the whole tree is cheap.
     znodes: BTreeMap<Arc<str>, Arc<RefZnode>>,
+    /// Ensemble time of the newest entry.
+    pub(super) ensemble_ms: u64,
 }
 
 /// A change that watches may wait for, with the ACL that says which clients may hear of it.
@@ -88,7 +103,12 @@ impl Tree {
         readable[0].perms = Perms::READ;
         let config = RefZnode { acl: readable, aversion: -1, ..built_in };
         znodes.insert("/zookeeper/config".into(), Arc::new(config));
-        Self { znodes }
+        Self { znodes, ensemble_ms: 0 }
+    }
+
+    /// Advances ensemble time to that of the next entry. It never goes back.
+    pub(crate) fn pass_time(&mut self, ensemble_ms: u64) {
+        self.ensemble_ms = self.ensemble_ms.max(ensemble_ms);
     }
 
     /// Returns the znode of a path; the empty path is the root (surface 7.4).
@@ -138,7 +158,7 @@ impl Tree {
             aversion: znode.aversion,
             ephemeral_owner: match znode.kind {
                 RefKind::Ephemeral(session) => session,
-                RefKind::Persistent | RefKind::Container => 0,
+                RefKind::Persistent | RefKind::Container | RefKind::Ttl(_) => 0,
             },
             data_length: znode.data.as_ref().map_or(0, |data| data.len() as i32),
             num_children,
@@ -155,6 +175,7 @@ impl Tree {
                 znode.version = znode.version.wrapping_add(1);
                 znode.data = data.as_ref().map(|data| data.to_vec());
                 (znode.mzxid, znode.mtime) = (by.zxid, by.wall_ms);
+                self.count_anew(path, by.zxid);
                 let znode = self.znodes[path.as_str()].clone();
                 let stat = self.stat(path, &znode);
                 let acl = znode.acl.clone();
@@ -207,9 +228,10 @@ impl Tree {
                 (RefKind::Ephemeral(by.session), sequential)
             }
             CreateMode::Valid { kind: CreateKind::Container, sequential } => (RefKind::Container, sequential),
-            CreateMode::Valid { kind: CreateKind::Ttl { .. }, .. } | CreateMode::Unimplemented => {
-                return Err(ErrorCode::Unimplemented);
+            CreateMode::Valid { kind: CreateKind::Ttl { ttl_ms }, sequential } => {
+                (RefKind::Ttl(RefTtl { ttl_ms, since_ms: self.ensemble_ms, since_zxid: by.zxid }), sequential)
             }
+            CreateMode::Unimplemented => return Err(ErrorCode::Unimplemented),
             CreateMode::BadArguments => return Err(ErrorCode::BadArguments),
             CreateMode::Mismatched => return Err(ErrorCode::MarshallingError),
         };
@@ -290,13 +312,42 @@ impl Tree {
         let Some(parent) = self.znodes.get_mut(parent_path).map(Arc::make_mut) else { return };
         parent.pzxid = zxid;
         let parent_acl = parent.acl.clone();
+        if self.children(parent_path).is_empty() {
+            self.count_anew(parent_path, zxid);
+        }
         changes.push(Change { kind: EventKind::NodeDeleted, path: path.to_owned(), acl: znode.acl.clone() });
         changes.push(Change { kind: EventKind::NodeChildrenChanged, path: parent_path.to_owned(), acl: parent_acl });
     }
 
-    /// Removes a container that has had children and has none now. Any other znode stays.
+    /// Returns the time to live of a TTL znode.
+    pub(crate) fn ttl(&self, path: &str) -> Option<RefTtl> {
+        if let RefKind::Ttl(ttl) = self.get(path)?.kind { Some(ttl) } else { None }
+    }
+
+    /// Yields the TTL znodes without children.
+    pub(crate) fn childless_ttls(&self) -> impl Iterator<Item = (&str, RefTtl)> {
+        self.paths().filter(|path| self.children(path).is_empty()).filter_map(|path| Some((path, self.ttl(path)?)))
+    }
+
+    /// Lets the time to live of a TTL znode count from this entry.
+    fn count_anew(&mut self, path: &str, zxid: i64) {
+        let since_ms = self.ensemble_ms;
+        if let Some(znode) = self.znodes.get_mut(path).map(Arc::make_mut)
+            && let RefKind::Ttl(ttl) = &mut znode.kind
+        {
+            *ttl = RefTtl { since_ms, since_zxid: zxid, ..*ttl };
+        }
+    }
+
+    /// Removes a container that has had children, or a TTL znode whose time is over.
+    ///
+    /// Any other znode stays, and so does one with children.
     pub(crate) fn reap(&mut self, path: &str, zxid: i64, changes: &mut Vec<Change>) {
-        let due = self.znodes.get(path).is_some_and(|znode| znode.kind == RefKind::Container && znode.creates > 0);
+        let due = self.znodes.get(path).is_some_and(|znode| match znode.kind {
+            RefKind::Container => znode.creates > 0,
+            RefKind::Ttl(RefTtl { ttl_ms, since_ms, .. }) => self.ensemble_ms - since_ms >= ttl_ms,
+            RefKind::Persistent | RefKind::Ephemeral(_) => false,
+        });
         if due && self.children(path).is_empty() {
             self.remove(path, zxid, changes);
         }

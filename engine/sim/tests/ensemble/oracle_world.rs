@@ -220,6 +220,7 @@ fn oracles_accept_every_history_of_one_crashing_machine() {
         propagation_us: 0,
         expiry_us: 1_000_000,
         answer_us: 100_000,
+        reap_us: Some(1_000_000),
         staleness_us: Some(0),
         ..Promises::default()
     };

@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zoolet_machine::record::chain_after;
-use zoolet_machine::seam::action::{Append, BaseRead, FetchWhat, LogRecord};
+use zoolet_machine::seam::action::{Append, BaseRead, FetchWhat, FirstKeys, LogRecord};
 use zoolet_machine::seam::event::{BaseFailure, Fetched};
 use zoolet_machine::seam::peer::{Lane, LogRange, LogReadFailure};
 use zoolet_machine::{Action, ConnId, Event, Limits, Now, PeerMessage, Server, Settings, Start, Status};
@@ -299,6 +299,7 @@ impl Members {
                     let found = match fetch.what {
                         FetchWhat::Record(_) => Fetched::Record(None),
                         FetchWhat::KeysUnder(_) => Fetched::Keys(Vec::new()),
+                        FetchWhat::FirstKeys(_) => FirstKeys::of([]),
                     };
                     let fetched = Event::Fetched { id: fetch.id, result: Ok(found) };
                     if self.mute.contains(&server) {

@@ -387,6 +387,7 @@ impl Run {
             let zxid = entry.zxid.as_i64();
             self.run_local(zxid);
             let (header, txn) = txn::decode(&entry.payload).expect("the machine proposes what it understands");
+            self.reference.pass_time(header.ensemble_ms);
             match txn {
                 Txn::NoOp | Txn::Membership(_) => self.reference.pass_zxid(zxid),
                 Txn::RenewSession { session, timeout_ms } => {

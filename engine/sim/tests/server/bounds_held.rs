@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
 use zoolet_machine::budget::Part;
 use zoolet_machine::record::key::Key;
-use zoolet_machine::seam::action::{Append, Completion, FetchWhat, Generation};
+use zoolet_machine::seam::action::{Append, Completion, FetchWhat, FirstKeys, Generation};
 use zoolet_machine::seam::event::Fetched;
 use zoolet_machine::{Action, Budget, ConnId, Event, Limits, Now, Server, Settings, Start};
 use zoolet_model::{ConnectRequest, CreateKind, ErrorCode, Request, ServerId, Zxid};
@@ -140,6 +140,7 @@ impl Held {
                     FetchWhat::KeysUnder(prefix) => {
                         Fetched::Keys(self.base.keys().filter(|key| key.starts_with(&prefix)).cloned().collect())
                     }
+                    FetchWhat::FirstKeys(from) => FirstKeys::of(self.base.range(from..).map(|(key, _)| key)),
                 };
                 self.server.handle(self.now, Event::Fetched { id: fetch.id, result: Ok(found) });
             }

@@ -9,4 +9,5 @@ mod refusing;
 mod set_watches;
 mod store_capped;
 mod store_meter;
+mod ttl;
 mod upkeep;

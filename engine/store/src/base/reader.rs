@@ -4,7 +4,7 @@ use super::version::Version;
 use bytes::Bytes;
 use std::{fmt, sync::Arc};
 use zoolet_machine::record::key::end_of_prefix;
-use zoolet_machine::seam::action::{BaseRead, CheckpointMeta, FetchWhat, Generation};
+use zoolet_machine::seam::action::{BaseRead, CheckpointMeta, FetchWhat, FirstKeys, Generation};
 use zoolet_machine::seam::event::{BaseFailure, Fetched};
 
 /// Reads one generation of the base on any thread, and holds it until dropped. Clones share the
@@ -49,6 +49,11 @@ impl BaseReader {
                     true
                 })?;
                 Ok(Fetched::Keys(keys))
+            }
+            FetchWhat::FirstKeys(from) => {
+                let (mut first, tag) = (FirstKeys::default(), from.get(..1).unwrap_or_default());
+                self.keys(from, end_of_prefix(tag).as_deref(), &mut |key| first.push(key))?;
+                Ok(first.finish())
             }
         }
     }

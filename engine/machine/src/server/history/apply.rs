@@ -70,6 +70,7 @@ impl Server {
     fn on_applied(&mut self, mut applied: Applied) {
         let Some((zxid, origin)) = self.history.pass() else { return };
         self.let_go(Waiter::Apply);
+        self.note_due(zxid, &applied);
         self.state.install(zxid, &mut applied);
         self.note_reapable();
         self.note_digest(zxid);

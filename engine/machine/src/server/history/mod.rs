@@ -186,6 +186,14 @@ impl History {
         self.ensemble = (running_ms.max(ensemble_ms), now.mono_ms);
     }
 
+    /// Takes over ensemble time from the leader's newest entry.
+    ///
+    /// This server's clock may run faster than the leader's. If it kept its own time, then as the
+    /// next leader it would be ahead by the drift since its start, and TTL znodes would go early.
+    fn follow_time(&mut self, ensemble_ms: u64, now: Now) {
+        self.ensemble = (ensemble_ms, now.mono_ms);
+    }
+
     /// Encodes an entry with the leader's two times.
     pub(in crate::server) fn encode(&mut self, now: Now, txn: &Txn<'_>) -> Bytes {
         let header = self.header(now);

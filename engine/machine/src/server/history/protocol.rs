@@ -4,6 +4,7 @@ use super::Origin;
 use crate::seam::action::{Action, LogRecord};
 use crate::seam::peer::PeerEntry;
 use crate::server::Server;
+use crate::server::due::DueReaper;
 use crate::txn::{Txn, decode};
 use bytes::Bytes;
 use zoolet_model::Zxid;
@@ -69,7 +70,7 @@ impl Server {
                     let origin = if origin == 0 { Origin::None } else { self.claim_forwarded(origin) };
                     // Entries that this release cannot decode are accepted too: apply is total.
                     if let Ok((header, txn)) = decode(&payload) {
-                        self.history.continue_time(header.ensemble_ms, self.now);
+                        self.history.follow_time(header.ensemble_ms, self.now);
                         self.prefetch(&txn);
                     }
                     (payload, origin, false)
@@ -122,6 +123,7 @@ impl Server {
 
     fn become_role(&mut self, role: zab::Role) {
         self.history.serving = false;
+        self.due = DueReaper::default();
         self.history.serves_from = self.zab.committed();
         match role {
             zab::Role::Looking => {

@@ -36,12 +36,10 @@ features! {
     CreateEphemeralSequential = "create ephemeral sequential",
     /// A create of a container, which goes when its last child does.
     CreateContainer = "create container",
-    /// A create with a time to live, refused with UNIMPLEMENTED.
-    ///
-    /// ZooKeeper refuses it too without its extended types.
-    CreateTtl = "create ttl (refused)",
-    /// A container was deleted after its last child.
-    Reap = "container reaped",
+    /// A create with a time to live.
+    CreateTtl = "create ttl",
+    /// A container was deleted after its last child, or a TTL znode after its time.
+    Reap = "znode reaped",
     /// setData.
     SetData = "setData",
     /// setACL.
@@ -153,8 +151,7 @@ impl Feature {
             (CreateKind::Container, _) => Self::CreateContainer,
             (CreateKind::Ttl { .. }, _) => Self::CreateTtl,
         };
-        let expected = if feature == Self::CreateTtl { Some(ErrorCode::Unimplemented) } else { None };
-        (error == expected).then_some(feature)
+        error.is_none().then_some(feature)
     }
 
     fn of_other(request: &Request) -> Option<Self> {
@@ -180,6 +177,7 @@ impl Feature {
             | Request::CloseSession
             | Request::Sasl
             | Request::WhoAmI
+            | Request::GetTtl { .. }
             | Request::Reconfig
             | Request::Malformed { .. }
             | Request::Unknown => None,

@@ -7,7 +7,7 @@ fn replayed(facts: &Facts<'_>, origins: &Origins) -> Result<(), Violation> {
 }
 
 fn watched(facts: &Facts<'_>, origins: &Origins) -> Result<(), Violation> {
-    watch::check(facts, &replay::check(facts, origins)?)
+    watch::check(facts, &replay::check(facts, origins)?.0)
 }
 
 #[test]

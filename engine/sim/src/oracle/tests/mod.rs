@@ -23,6 +23,7 @@ const PROMISES: Promises = Promises {
     unnoticed_us: 0,
     drift_ppm: 0,
     answer_us: 1_000_000,
+    reap_us: None,
     staleness_us: Some(60_000_000),
 };
 

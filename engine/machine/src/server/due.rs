@@ -1,0 +1,143 @@
+//! The reaper of TTL znodes: the leader proposes their deletion once they are due.
+//!
+//! The index under the tag [`key::DUE`] orders TTL znodes without children by due time. The reaper
+//! knows a key below which nothing is left to propose. So it needs one look into the index when the
+//! znode of that key is due, and none before. Without TTL znodes it sets no deadline.
+//!
+//! Time is ensemble time: it never decreases and depends on no wall clock. Applying the entry
+//! decides: a write in flight at the proposal, with new data or a child, saves the znode.
+
+use super::Server;
+use super::admission::{Admission, Need};
+use super::fetches::Waiter;
+use super::history::Origin;
+use crate::record::key::{self, Key};
+use crate::seam::action::FetchWhat;
+use crate::tree::Applied;
+use crate::txn::Txn;
+use zoolet_model::Zxid;
+use zoolet_zab::{Mutation, mutation};
+
+/// Pause before another look while other writes need the room, in milliseconds.
+const CROWDED_MS: u64 = 20;
+/// Pause before another look after a failed proposal or fetch, in milliseconds.
+const RETRY_MS: u64 = 200;
+/// Longest pause between two batches, in milliseconds.
+const PAUSE_MAX_MS: u64 = 1000;
+
+/// Progress of the present leader through the index.
+#[derive(Debug)]
+pub(super) struct DueReaper {
+    /// Every TTL znode in the index without a proposal has this key or a later one. `None`: there
+    /// is none.
+    from: Option<Key>,
+    /// No look into the index before this time.
+    at_ms: u64,
+    /// The last entry of a batch that is not applied yet, and when it was proposed.
+    batch: Option<(Zxid, u64)>,
+    /// A fetch from the index is in flight.
+    is_fetching: bool,
+}
+
+/// The state of a new leader, which knows nothing of the index.
+impl Default for DueReaper {
+    fn default() -> Self {
+        Self { from: Some([key::DUE].into()), at_ms: 0, batch: None, is_fetching: false }
+    }
+}
+
+impl DueReaper {
+    /// Returns the due time of the next znode, or an earlier time.
+    fn due_ms(&self) -> Option<u64> {
+        self.from.as_ref().map(|from| key::due_parts(from).map_or(0, |(due_ms, _)| due_ms))
+    }
+}
+
+impl Server {
+    /// Returns when the reaper looks into the index next.
+    pub(super) fn due_deadline(&self) -> Option<u64> {
+        let is_idle = self.due.batch.is_none() && !self.due.is_fetching && self.state.totals().ttl > 0;
+        if !(is_idle && self.is_serving() && self.leads()) {
+            return None;
+        }
+        if mutation::is_on(Mutation::ReapByWallClock) {
+            return Some(self.due.at_ms);
+        }
+        let left_ms = self.due.due_ms()?.saturating_sub(self.history.header(self.now).ensemble_ms);
+        Some(self.now.mono_ms.saturating_add(left_ms).max(self.due.at_ms))
+    }
+
+    /// Notes new keys of the index, and the end of a batch, before the entry is installed.
+    pub(super) fn note_due(&mut self, zxid: Zxid, applied: &Applied) {
+        if let Some((_, proposed_ms)) = self.due.batch.take_if(|(last, _)| *last <= zxid) {
+            // Other writes get as much time as the batch took.
+            let took_ms = self.now.mono_ms.saturating_sub(proposed_ms);
+            self.due.at_ms = self.now.mono_ms + took_ms.clamp(1, PAUSE_MAX_MS);
+        }
+        if applied.totals.ttl == 0 || !self.leads() {
+            return;
+        }
+        for (key, change) in applied.changes.iter() {
+            let is_new = key.first() == Some(&key::DUE) && change.after.is_some();
+            if is_new && self.due.from.as_ref().is_none_or(|from| key < from) {
+                self.due.from = Some(key.clone());
+            }
+        }
+    }
+
+    pub(super) fn on_due(&mut self) {
+        if self.due_deadline().is_some_and(|at_ms| at_ms <= self.now.mono_ms) {
+            self.reap_due();
+        }
+    }
+
+    /// Proposes the deletion of the next TTL znodes that are due, or fetches their keys.
+    pub(super) fn reap_due(&mut self) {
+        self.due.is_fetching = false;
+        if self.due.batch.is_some() || !self.is_serving() || !self.leads() {
+            return;
+        }
+        let Some(from) = self.due.from.clone() else { return };
+        if self.is_crowded() {
+            self.due.at_ms = self.now.mono_ms + CROWDED_MS;
+            return;
+        }
+        let Some(first) = self.state.memory().first_keys(&from) else {
+            self.due.is_fetching = true;
+            return self.fetch(FetchWhat::FirstKeys(from), Waiter::Due);
+        };
+        self.due.from = first.next;
+        let ensemble_ms = self.history.header(self.now).ensemble_ms;
+        for key in first.keys {
+            let Some((due_ms, path)) = key::due_parts(&key) else { continue };
+            if due_ms > ensemble_ms && !mutation::is_on(Mutation::ReapByWallClock) {
+                self.due.from = Some(key);
+                break;
+            }
+            let may_propose = self.admission(Need::Delete) == Admission::Go;
+            if !(may_propose && self.propose(&Txn::Reap { path }, Origin::None)) {
+                self.due.from = Some(key);
+                self.retry_due();
+                break;
+            }
+            self.due.batch = Some((self.zab.last(), self.now.mono_ms));
+        }
+        if mutation::is_on(Mutation::ReapByWallClock) {
+            (self.due.from, self.due.at_ms) = (DueReaper::default().from, self.now.mono_ms + RETRY_MS);
+        }
+    }
+
+    pub(super) fn retry_due(&mut self) {
+        (self.due.is_fetching, self.due.at_ms) = (false, self.now.mono_ms + RETRY_MS);
+    }
+
+    /// Returns whether other writes need the room that is left before the next checkpoint.
+    fn is_crowded(&self) -> bool {
+        let memtable = self.limits.memtable_bytes as usize;
+        let is_filling = self.upkeep.is_writing()
+            && (self.state.memory_ref().memtable_bytes() >= memtable + memtable / 2
+                || self.history.log.bytes() >= self.log_room(Need::Write) / 4 * 3);
+        let is_busy = self.history.bytes() >= self.limits.outstanding_bytes_max as usize / 2;
+        is_filling || is_busy || !self.waiting_for_room.is_empty() || self.fetches_are_many()
+    }
+}

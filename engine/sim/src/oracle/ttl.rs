@@ -1,0 +1,83 @@
+//! Times to live: no TTL znode goes early, and none stays much longer.
+//!
+//! The replay compares each deletion with ensemble time, as the entries carry it. Here true time
+//! judges. So a server may neither stamp entries with a wall clock, nor forget what is due.
+
+use super::Promises;
+use super::facts::Facts;
+use super::origin::{Origin, Origins};
+use super::violation::Violation;
+use crate::reference::RefTtl;
+
+/// The end of a TTL znode's life without children and new data.
+#[derive(Debug)]
+pub(super) struct Life {
+    pub(super) path: String,
+    pub(super) ttl: RefTtl,
+    /// The entry that reaped it; `None` if it exists at the end of the run.
+    pub(super) reaped: Option<usize>,
+}
+
+/// Judges the lives of a run.
+pub(super) fn check(
+    facts: &Facts<'_>,
+    origins: &Origins,
+    promises: &Promises,
+    lives: &[Life],
+) -> Result<(), Violation> {
+    lives.iter().try_for_each(|life| {
+        let Some(since) = facts.entry_at(life.ttl.since_zxid) else { return Ok(()) };
+        not_early(facts, origins, promises, life, since)?;
+        not_late(facts, promises, life, since)
+    })
+}
+
+fn not_early(
+    facts: &Facts<'_>,
+    origins: &Origins,
+    promises: &Promises,
+    life: &Life,
+    since: usize,
+) -> Result<(), Violation> {
+    // The leader stamps an entry when it proposes it. Only a client's request says when that was at
+    // the earliest.
+    let (Some(reaped), Origin::Operation(operation)) = (life.reaped, origins.of_entry[since]) else { return Ok(()) };
+    let asked = facts.operation(operation);
+    let since_us = facts.history.clock_at(asked.invoked.us, promises.unnoticed_us);
+    let reaped_us = facts.entries[reaped].at.us;
+    if reaped_us >= since_us + promises.shortest_us(life.ttl.ttl_ms * 1000) {
+        return Ok(());
+    }
+    Err(Violation::of("a TTL znode lives for its time without children and new data")
+        .and(described(life, since_us, reaped_us))
+        .and("its time counts from:")
+        .and_operation(facts.history, operation))
+}
+
+fn not_late(facts: &Facts<'_>, promises: &Promises, life: &Life, since: usize) -> Result<(), Violation> {
+    let Some(reap_us) = promises.reap_us else { return Ok(()) };
+    let (since_us, ended_us) = (facts.entries[since].at.us, facts.history.ended.us);
+    let until_us = life.reaped.map_or(ended_us, |reaped| facts.entries[reaped].at.us);
+    let life_us = promises.longest_us(life.ttl.ttl_ms * 1000) + reap_us;
+    let is_late = facts.history.healthy.iter().any(|span| {
+        let from_us = span.from_us.max(since_us);
+        from_us.saturating_add(life_us) < span.to_us.min(until_us)
+    });
+    if !is_late {
+        return Ok(());
+    }
+    Err(Violation::of("a TTL znode is deleted soon after its time").and(described(life, since_us, until_us)))
+}
+
+fn described(life: &Life, since_us: u64, until_us: u64) -> String {
+    format!(
+        "{} with a time to live of {} ms, counted from {} at {}.{:06} s, existed until {}.{:06} s",
+        life.path,
+        life.ttl.ttl_ms,
+        life.ttl.since_zxid,
+        since_us / 1_000_000,
+        since_us % 1_000_000,
+        until_us / 1_000_000,
+        until_us % 1_000_000
+    )
+}

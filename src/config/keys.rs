@@ -178,6 +178,8 @@ keys! {
         "identity that passes every permission check";
     SkipAcl = "skip_acl", "true or false", "false", "permissions",
         "true: check no permissions";
+    TtlZnodes = "ttl_znodes", "true or false", "true", "sessions",
+        "false: refuse to create znodes with a time to live (extendedTypesEnabled); existing ones stay as they are";
 }
 
 numbers! {

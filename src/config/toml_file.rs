@@ -178,11 +178,14 @@ impl<'i> Reader<'i> {
                 let digest = if let DeValue::String(digest) = value.get_ref() { digest.as_ref() } else { "" };
                 self.config.settings.super_digest = Some(super_digest(&key, digest).map_err(at(value))?);
             }
-            Some(skip_acl @ OfSettings::SkipAcl) => {
-                let DeValue::Boolean(skip) = value.get_ref() else {
-                    return Err(self.source.wrong(&key, value, skip_acl.allowed()));
+            Some(switch @ (OfSettings::SkipAcl | OfSettings::TtlZnodes)) => {
+                let DeValue::Boolean(on) = *value.get_ref() else {
+                    return Err(self.source.wrong(&key, value, switch.allowed()));
                 };
-                self.config.settings.skip_acl = *skip;
+                match switch {
+                    OfSettings::TtlZnodes => self.config.settings.ttl_znodes = on,
+                    OfSettings::SkipAcl | OfSettings::SuperDigest => self.config.settings.skip_acl = on,
+                }
             }
             None => self.source.number(&mut self.config, "settings", SETTINGS, OfSettings::NAMES, name, value)?,
         }

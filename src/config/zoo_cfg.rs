@@ -211,6 +211,8 @@ struct Reader {
 impl Reader {
     fn new(mut config: Config, timing: Timing) -> Self {
         config.settings.tick_ms = TICK_MS;
+        // As in ZooKeeper, they are off unless the file says otherwise.
+        config.settings.ttl_znodes = false;
         Self {
             config,
             timing,
@@ -272,6 +274,7 @@ impl Reader {
             "nio.sessionlessCnxnTimeout" => self.number("handshake_timeout_ms", written, value)?,
             "znode.container.checkIntervalMs" => self.number("container_check_interval_ms", written, value)?,
             "znode.container.maxPerMinute" => self.number("containers_per_minute_max", written, value)?,
+            "extendedTypesEnabled" => self.config.settings.ttl_znodes = boolean(written, value)?,
             "readonlymode.enabled" => self.read_only_mode = boolean(written, value)?,
             "datadir.autocreate" => {
                 let create = boolean(written, value)?;
@@ -304,11 +307,11 @@ impl Reader {
             "forceSync" if !yes_or_no(written, value)? => {
                 self.warn(format!("{written} = {value}: ignored: a write is durable before it is acknowledged"));
             }
-            "extendedTypesEnabled" | "enforceQuota" | "reconfigEnabled" if boolean(written, value)? => {
+            "enforceQuota" | "reconfigEnabled" if boolean(written, value)? => {
                 self.warn(format!("{written} = {value}: not built yet, ignored"));
             }
             // These values match what the server does anyway.
-            "forceSync" | "extendedTypesEnabled" | "enforceQuota" | "reconfigEnabled" => {}
+            "forceSync" | "enforceQuota" | "reconfigEnabled" => {}
             _ if protection::is_known(key) => {}
             _ if key.starts_with("group.") || key.starts_with("weight.") => {
                 self.servers.weighted = Some(written.to_owned());
@@ -527,7 +530,7 @@ mod tests {
             "dataDir=/d\nclientPort=2182\nclientPortAddress=127.0.0.1\nminSessionTimeout=1000\nmaxSessionTimeout=-1\n\
              maxClientCnxns=0\nmaxCnxns=77\n4lw.commands.whitelist=ruok, stat\nzookeeper.skipACL=yes\n\
              jute.maxbuffer=2000000\nznode.container.checkIntervalMs=1000\nzookeeper.znode.container.maxPerMinute=9\n\
-             globalOutstandingLimit=50\nzookeeper.DigestAuthenticationProvider.superDigest=super:UdxDQl4f9v5oITwcAsO9bmWgHSI=\n",
+             extendedTypesEnabled=true\nglobalOutstandingLimit=50\nzookeeper.DigestAuthenticationProvider.superDigest=super:UdxDQl4f9v5oITwcAsO9bmWgHSI=\n",
         )
         .unwrap()
         .config;
@@ -536,6 +539,7 @@ mod tests {
         assert_eq!((config.limits.connections_per_address_max, config.limits.connections_max), (0, 77));
         assert_eq!(config.four_letter_words, ["ruok", "stat"]);
         assert!(config.settings.skip_acl && config.settings.super_digest.is_some());
+        assert!(config.settings.ttl_znodes && !parse("dataDir=/d\nclientPort=1\n").unwrap().config.settings.ttl_znodes);
         assert_eq!((config.limits.frame_bytes_max, config.limits.outstanding_max), (2_000_000, 50));
         assert_eq!(config.settings.container_check_interval_ms, 1000);
         assert_eq!(config.settings.containers_per_minute_max, 9);
@@ -563,12 +567,11 @@ mod tests {
 
     #[test]
     fn unknown_and_unsupported_keys_are_warned_of() {
-        let loaded = parse("dataDir=/d\nclientPort=1\nfoo=bar\nextendedTypesEnabled=true\nmetricsProvider.httpPort=7000\ndataLogDir=/l").unwrap();
+        let loaded = parse("dataDir=/d\nclientPort=1\nfoo=bar\nmetricsProvider.httpPort=7000\ndataLogDir=/l").unwrap();
         assert_eq!(
             loaded.warnings,
             [
                 "foo: no such key, ignored",
-                "extendedTypesEnabled = true: not built yet, ignored",
                 "metricsProvider.httpPort: not built yet, ignored",
                 "dataLogDir = /l: ignored: log and base share dataDir",
             ]

@@ -98,6 +98,7 @@ pub(super) fn bind(
     let settings = PortSettings {
         limits: config.limits,
         handshake_timeout_ms: config.settings.handshake_timeout_ms,
+        ttl_znodes: config.settings.ttl_znodes,
         four_letter_words: Whitelist::parse(&config.four_letter_words.join(",")),
         about: about(config, data),
         ..PortSettings::default()

@@ -128,6 +128,7 @@ fn of_zookeeper(name: &str) -> Option<&'static str> {
         "jute" => "frame_bytes_max under [limits]",
         "4lw" => "four_letter_words = [\"srvr\"]",
         "skipACL" => "skip_acl under [settings]",
+        "extendedTypesEnabled" => "ttl_znodes under [settings]",
         "DigestAuthenticationProvider" => "super_digest under [settings]",
         "myid" => "id = 1",
         _ => return None,

@@ -17,14 +17,14 @@ impl ServerCommand {
     }
 }
 
-/// JVM options for speed and memory, and two settings that ZooKeeper reads only as properties.
+/// JVM options for speed and memory, and three settings that ZooKeeper reads only as properties.
 ///
 /// Test data need not survive a crash. The process is too short-lived for the best compiler.
 const JVM_OPTIONS: &str = "-Xmx400m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Dzookeeper.forceSync=no \
-                           -Dznode.container.checkIntervalMs=3600000";
+                           -Dznode.container.checkIntervalMs=3600000 -Dzookeeper.extendedTypesEnabled=true";
 
-/// The password of the user `super` is `secret`. Sessions outlive any play, and no container is
-/// reaped.
+/// The password of the user `super` is `secret`. Sessions outlive any play, and no container or
+/// TTL znode is reaped.
 const CONFIG: &str = "tickTime=2000
 initLimit=10
 syncLimit=5
@@ -33,7 +33,7 @@ minSessionTimeout=200000
 maxSessionTimeout=400000
 admin.enableServer=false
 4lw.commands.whitelist=*
-extendedTypesEnabled=false
+extendedTypesEnabled=true
 reconfigEnabled=false
 enforceQuota=false
 snapCount=100000

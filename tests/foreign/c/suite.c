@@ -307,11 +307,12 @@ static int create_modes_are_those_of_zookeeper(void) {
     CHECK_INT(zoo_create2(c.handle, "/c-modes/container", NULL, -1, &ZOO_OPEN_ACL_UNSAFE, ZOO_CONTAINER, path, sizeof path,
                           &stat), ZOK);
     CHECK_INT(stat.ephemeralOwner, 0);
-    CHECK_INT(zoo_create_ttl(c.handle, "/c-modes/ttl", NULL, -1, &ZOO_OPEN_ACL_UNSAFE, ZOO_PERSISTENT_WITH_TTL, 1000, path,
-                             sizeof path), ZUNIMPLEMENTED);
+    CHECK_INT(zoo_create_ttl(c.handle, "/c-modes/ttl", NULL, -1, &ZOO_OPEN_ACL_UNSAFE, ZOO_PERSISTENT_WITH_TTL,
+                             3600000, path, sizeof path), ZOK);
+    CHECK(strcmp(path, "/c-modes/ttl") == 0);
     struct String_vector children;
     CHECK_INT(zoo_get_children2(c.handle, "/c-modes", 0, &children, &stat), ZOK);
-    CHECK(children.count == 3 && stat.numChildren == 3 && stat.cversion == 3);
+    CHECK(children.count == 4 && stat.numChildren == 4 && stat.cversion == 4);
     deallocate_String_vector(&children);
     zookeeper_close(c.handle);
     return 1;

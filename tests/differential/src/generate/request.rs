@@ -176,7 +176,9 @@ impl Generator {
         if name == "createTTL" {
             // Always with TTL flags: without them the request stops Apache ZooKeeper for good
             // (surface 13.6).
-            values.push(Value::Long(*self.random.of(&[1, 1000, 0, 1 << 40, i64::MAX])));
+            // The times are longer than any play.
+            let longest = (1 << 40) - 1;
+            values.push(Value::Long(*self.random.of(&[3_600_000, 7_200_000, longest, 0, -1, longest + 1, i64::MAX])));
         }
         Op::new(name, values)
     }

@@ -319,7 +319,7 @@ fn blank_prefix_selects_every_ephemeral_as_java_trims_it() {
     let mut filter = |prefix: Option<&str>| {
         let prefix = prefix.map(Text::from);
         let asked = Read::GetEphemerals { prefix: prefix.as_ref() };
-        match read(&mut whole, &Identity::default(), SESSION, asked) {
+        match read(&mut whole, &Identity::default(), SESSION, asked, 0) {
             Ok(Ok(Determined::Pending(Pending::Paths { listing }))) => listing.filter.to_string(),
             other => panic!("{other:?}"),
         }

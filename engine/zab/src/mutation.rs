@@ -129,6 +129,10 @@ mutations! {
     ReturningSentAway,
     /// TTL znodes are reaped by the wall clock instead of ensemble time.
     ReapByWallClock,
+    /// A learner keeps its own ensemble time if that is ahead of its leader's.
+    ///
+    /// As the next leader, it is ahead by the drift of its clock since its start.
+    LearnerClockAhead,
 }
 
 #[cfg(feature = "mutations")]

@@ -262,6 +262,20 @@ fn opcodes_forbidden_to_clients_decode_as_unknown() {
     assert_eq!(decode_request(Bytes::new(), &TTL_ON), Err(TooShort));
 }
 
+/// docs/reference/zookeeper.md, 2.2.
+#[test]
+fn get_ttl_has_golden_bytes() {
+    let request = Request::GetTtl { path: "/a".into() };
+    assert_eq!(written(|out| encode_request(7, &request, out)), hex("00000007 7a6f0001 000000022f61"));
+    let golden = |left_ms, left: &str| {
+        let reply = Ok(Reply::Ttl(TimeToLive { ttl_ms: Some(1000), left_ms }));
+        let expected = format!("00000007 0000000000000009 00000000 00000000000003e8 {left}");
+        assert_eq!(written(|out| encode_reply(7, 9, &reply, out)), hex(&expected));
+    };
+    golden(Some(5), "0000000000000005");
+    golden(None, "ffffffffffffffff");
+}
+
 /// Surface 2.2 and 2.3. The checks come in this order: flags, enabled features, range of the time
 /// to live.
 #[test]

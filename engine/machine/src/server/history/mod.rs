@@ -21,6 +21,7 @@ use bytes::{Bytes, BytesMut};
 use log_queue::LogQueue;
 use std::collections::VecDeque;
 use zoolet_model::{ServerId, Zxid};
+use zoolet_zab::{Mutation, mutation};
 
 /// The requester that waits for an entry's outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -191,6 +192,9 @@ impl History {
     /// This server's clock may run faster than the leader's. If it kept its own time, then as the
     /// next leader it would be ahead by the drift since its start, and TTL znodes would go early.
     fn follow_time(&mut self, ensemble_ms: u64, now: Now) {
+        if mutation::is_on(Mutation::LearnerClockAhead) {
+            return self.continue_time(ensemble_ms, now);
+        }
         self.ensemble = (ensemble_ms, now.mono_ms);
     }
 

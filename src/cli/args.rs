@@ -9,6 +9,8 @@ mod ensemble_args;
 mod probe_args;
 #[cfg(feature = "tools")]
 mod profile_args;
+#[cfg(feature = "tools")]
+mod shell_args;
 mod site_args;
 #[cfg(feature = "tools")]
 mod tools_args;
@@ -103,6 +105,9 @@ fn named(name: &str, parser: &mut lexopt::Parser, variables: &Variables) -> Resu
         MEASURE => {
             return Ok(Command::Tool(Tool::Measure(arguments::text(parser.value().map_err(Exit::usage)?)?.into())));
         }
+        // Its options are zkCli's, with one dash, and the words behind them belong to its own commands.
+        #[cfg(feature = "tools")]
+        "shell" => return shell_args::shell(parser, variables),
         "help" => return help_about(parser),
         "version" => return Ok(Command::Version),
         _ => {}

@@ -14,7 +14,7 @@ mod page;
 const TABLE: &str = include_str!("help.txt");
 
 /// First words of the commands that need the feature `tools`.
-const TOOLS: [&str; 6] = ["ensemble", "probe", "profile", "bench", "config", "completions"];
+const TOOLS: [&str; 7] = ["shell", "ensemble", "probe", "profile", "bench", "config", "completions"];
 
 /// Columns of the printed help.
 const WIDTH: usize = 100;

@@ -19,6 +19,8 @@ mod probe;
 #[cfg(feature = "tools")]
 mod profile_command;
 mod serve;
+#[cfg(feature = "tools")]
+mod shell;
 mod signals;
 mod status;
 mod unit;
@@ -82,7 +84,10 @@ pub(crate) fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(exit) => {
-            complain(&exit.line);
+            // The shell has printed the failure of its last command.
+            if !exit.line.is_empty() {
+                complain(&exit.line);
+            }
             ExitCode::from(exit.code)
         }
     }
@@ -95,6 +100,7 @@ fn run(tool: Tool) -> Result<(), Exit> {
         Tool::Ensemble(options) => ensemble::ensemble(&options),
         Tool::Profile(what) => profile_command::profile(&what),
         Tool::Probe(options) => probe::probe(&options),
+        Tool::Shell(options) => shell::shell(options),
         Tool::Measure(data) => {
             probe::measure(&data);
             Ok(())

@@ -14,6 +14,7 @@ pub(in crate::cli) enum Tool {
     Probe(crate::cli::probe::Options),
     /// The part of `probe` that writes, in a separate process.
     Measure(PathBuf),
+    Shell(crate::cli::shell::Options),
     ConfigExample,
     Completions(Shell),
 }

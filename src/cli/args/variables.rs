@@ -4,7 +4,7 @@ use super::{Exit, arguments, refuse_stray_key, servers};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-/// Names the servers that `status` and `bench` ask by default.
+/// Names the servers that `status`, `shell` and `bench` ask by default.
 const SERVER: &str = "ZOOLET_SERVER";
 /// Names the configuration file that `serve` and `status` read by default.
 const CONFIG: &str = "ZOOLET_CONFIG";
@@ -30,6 +30,15 @@ impl Variables {
     /// The value is not a list of addresses; the line names the variable.
     pub(super) fn servers(&self) -> Result<Option<Vec<String>>, Exit> {
         text(SERVER, &self.server)?.map(|list| servers(SERVER, &list)).transpose()
+    }
+
+    /// Returns the servers as their user wrote them.
+    ///
+    /// # Errors
+    /// The value is a private key, or not UTF-8; the line names the variable.
+    #[cfg(feature = "tools")]
+    pub(super) fn server_text(&self) -> Result<Option<String>, Exit> {
+        text(SERVER, &self.server)
     }
 
     /// Returns the configuration file to read.

@@ -17,7 +17,7 @@ table.
 const ENVIRONMENT: &str = "
 Two environment variables replace missing options. An empty variable counts as unset:
 
-- `ZOOLET_SERVER` replaces `--server` of `status` and `bench`;
+- `ZOOLET_SERVER` replaces `--server` of `status`, `shell` and `bench`;
 - `ZOOLET_CONFIG` replaces `--config` of `serve` and `status`. `status` reads it only without `ZOOLET_SERVER`.
 ";
 

@@ -1,0 +1,78 @@
+//! Access control lists as words: `scheme:id:perms[,scheme:id:perms..]`.
+
+use super::failure::{Failure, code};
+use zoolet_model::{Perms, RequestedAcl};
+
+/// Parses an ACL; entries of another form are left out, as in zkCli.
+///
+/// Returns the entries and a complaint for each that was left out.
+///
+/// # Errors
+/// A permission has an unknown letter.
+pub(super) fn parse(text: &str) -> Result<(Vec<RequestedAcl>, Vec<String>), Failure> {
+    let (mut entries, mut complaints) = (Vec::new(), Vec::new());
+    for entry in text.split(',') {
+        let Some((scheme, id, perms)) = parts(entry) else {
+            complaints.push(format!("{entry} does not have the form scheme:id:perm"));
+            continue;
+        };
+        let perms = permissions(perms)?;
+        entries.push(RequestedAcl { perms, scheme: Some(scheme.into()), id: Some(id.into()) });
+    }
+    Ok((entries, complaints))
+}
+
+/// The scheme ends at the first colon, and the permissions begin behind the last.
+fn parts(entry: &str) -> Option<(&str, &str, &str)> {
+    let (scheme, rest) = entry.split_once(':')?;
+    let (id, perms) = rest.rsplit_once(':')?;
+    Some((scheme, id, perms))
+}
+
+fn permissions(letters: &str) -> Result<Perms, Failure> {
+    letters.chars().try_fold(Perms(0), |perms, letter| {
+        let one = match letter {
+            'r' => Perms::READ,
+            'w' => Perms::WRITE,
+            'c' => Perms::CREATE,
+            'd' => Perms::DELETE,
+            'a' => Perms::ADMIN,
+            unknown => return Err(Failure::Text(format!("Unknown perm type: {unknown}"))),
+        };
+        Ok(perms.union(one))
+    })
+}
+
+/// Returns the refusal of an ACL without entries, as ZooKeeper's client has it.
+pub(super) fn empty() -> Failure {
+    Failure::Refused { code: code::INVALID_ACL, path: None, why: String::new() }
+}
+
+/// Adds the code to a refused ACL, as zkCli's create does.
+pub(super) fn explained(failure: Failure) -> Failure {
+    match &failure {
+        Failure::Refused { code: code::INVALID_ACL, path, .. } => {
+            let path = path.as_ref().map_or_else(String::new, |path| format!(" for {path}"));
+            Failure::Text(format!("KeeperErrorCode = InvalidACL{path}\n{}", failure.message("")))
+        }
+        _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_split_at_the_first_and_the_last_colon() {
+        let (entries, complaints) = parse("world:anyone:rw,ip:::1:cda,nonsense").unwrap();
+        let shown: Vec<_> = entries
+            .iter()
+            .map(|entry| (entry.scheme.as_deref().unwrap(), entry.id.as_deref().unwrap(), entry.perms.0))
+            .collect();
+        assert_eq!(shown, [("world", "anyone", 3), ("ip", "::1", 28)]);
+        assert_eq!(complaints, ["nonsense does not have the form scheme:id:perm"]);
+        assert_eq!(parse("a:b:q").unwrap_err().message(""), "Unknown perm type: q");
+        assert_eq!(parse("world:anyone:").unwrap().0[0].perms, Perms(0));
+    }
+}

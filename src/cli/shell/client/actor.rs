@@ -1,0 +1,364 @@
+//! The task that owns a session: connections, requests in flight, watches and identities.
+
+use super::link::{Greeted, Held, Link};
+use super::registered::Registered;
+use super::rooted::Root;
+use super::{Connect, Event, Sink, State, Status, role};
+use crate::cli::shell::failure::{Failure, code};
+use bytes::{BufMut, Bytes, BytesMut};
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+use tokio::select;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::sleep;
+use zoolet_model::{EventKind, Reply, Request, Text};
+use zoolet_transport::wire::client_side::{Header, Shape, decode_event, decode_reply, encode_request};
+use zoolet_transport::wire::{Malformed, Opcode, XID_EVENT, XID_PING};
+
+/// Xids that ZooKeeper reserves.
+const XID_AUTH: i32 = -4;
+const XID_SET_WATCHES: i32 = -8;
+/// Pause between two rounds over the list of servers.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+type Answer = oneshot::Sender<Result<Reply, Failure>>;
+
+/// A wish of a caller.
+pub(super) enum Order {
+    Ask { request: Request, path: Option<String>, answer: Answer },
+    Reconfigure { body: Bytes, answer: Answer },
+    Auth { scheme: Text, auth: Bytes, answer: oneshot::Sender<Result<(), Failure>> },
+    Close { answer: oneshot::Sender<()> },
+}
+
+/// A request that was sent.
+struct Sent {
+    xid: i32,
+    shape: Shape,
+    /// What it does to the watches; `None` for requests that need no bookkeeping.
+    request: Option<Request>,
+    path: Option<String>,
+    lists_paths: bool,
+    answer: Answer,
+}
+
+pub(super) struct Actor {
+    connect: Connect,
+    sink: Sink,
+    root: Root,
+    inbox: mpsc::UnboundedReceiver<Order>,
+    status: watch::Sender<Status>,
+    /// Index of the current server, or of the last one.
+    at: usize,
+    session: Option<Held>,
+    last_zxid: i64,
+    last_xid: i32,
+    watches: Registered,
+    identities: Vec<(Text, Bytes)>,
+    sent: VecDeque<Sent>,
+    /// Identities of which the server has not said whether it knows them.
+    unproven: VecDeque<Option<oneshot::Sender<Result<(), Failure>>>>,
+    /// Answers when the session has ended.
+    closing: Option<oneshot::Sender<()>>,
+}
+
+impl Actor {
+    pub(super) fn new(
+        connect: Connect,
+        sink: Sink,
+        root: Root,
+        inbox: mpsc::UnboundedReceiver<Order>,
+    ) -> (Self, watch::Receiver<Status>) {
+        let (status, known) =
+            watch::channel(Status { state: State::Connecting, server: String::new(), why: String::new(), role: None });
+        let actor = Self {
+            connect,
+            sink,
+            root,
+            inbox,
+            status,
+            at: 0,
+            session: None,
+            last_zxid: 0,
+            last_xid: 0,
+            watches: Registered::default(),
+            identities: Vec::new(),
+            sent: VecDeque::new(),
+            unproven: VecDeque::new(),
+            closing: None,
+        };
+        (actor, known)
+    }
+
+    /// Runs until the session is closed.
+    pub(super) async fn run(mut self) {
+        while let Some(mut link) = self.reach().await {
+            let broken = self.serve(&mut link).await;
+            if self.closing.is_some() || self.inbox.is_closed() {
+                break;
+            }
+            self.on_lost(&broken);
+        }
+        self.status.send_modify(|status| status.state = State::Closed);
+        self.say("Closed", "None", None, -1);
+        if let Some(answer) = self.closing.take() {
+            let _ = answer.send(());
+        }
+    }
+
+    /// Connects to the next server that answers; `None` once no caller is left.
+    async fn reach(&mut self) -> Option<Link> {
+        loop {
+            let mut why = String::new();
+            for _ in 0..self.connect.address.servers.len() {
+                match self.try_next().await {
+                    Ok(link) => return Some(link),
+                    Err(error) => why = error,
+                }
+            }
+            self.status.send_modify(|status| status.why.clone_from(&why));
+            self.refuse_waiting(&why)?;
+            sleep(RETRY_AFTER).await;
+        }
+    }
+
+    async fn try_next(&mut self) -> Result<Link, String> {
+        let server = self.connect.address.servers[self.at].clone();
+        self.at = (self.at + 1) % self.connect.address.servers.len();
+        let mut greeted = Link::open(&server, &self.connect, self.session.as_ref(), self.last_zxid).await;
+        if matches!(greeted, Ok(Greeted::Expired)) && self.session.take().is_some() {
+            self.say("Expired", "None", None, -1);
+            greeted = Link::open(&server, &self.connect, None, self.last_zxid).await;
+        }
+        match greeted {
+            Ok(Greeted::Session(link, held)) => Ok(self.on_connected(*link, held, server)),
+            Ok(Greeted::Expired) => Err(format!("{server} refuses a new session")),
+            Err(error) => Err(explain(&server, &error)),
+        }
+    }
+
+    fn on_connected(&mut self, mut link: Link, held: Held, server: String) -> Link {
+        let state = if held.is_read_only { State::ConnectedReadOnly } else { State::Connected };
+        for (scheme, auth) in &self.identities {
+            encode_auth(scheme, auth, &mut link.out);
+            self.unproven.push_back(None);
+        }
+        for watches in self.watches.again(self.last_zxid) {
+            encode_request(XID_SET_WATCHES, &Request::SetWatches(watches), &mut link.out);
+        }
+        self.session = Some(held);
+        if self.connect.asks_role {
+            tokio::spawn(role::learn(server.clone(), self.status.clone()));
+        }
+        self.status.send_replace(Status { state, server, why: String::new(), role: None });
+        let name = if state == State::Connected { "SyncConnected" } else { "ConnectedReadOnly" };
+        self.say(name, "None", None, -1);
+        link
+    }
+
+    fn on_lost(&mut self, broken: &io::Error) {
+        let server = self.status.borrow().server.clone();
+        let why = format!("lost {server}: {broken}");
+        for sent in std::mem::take(&mut self.sent) {
+            let unknown = if is_write(&sent) { "; the change may have happened" } else { "" };
+            let _ = sent.answer.send(Err(loss(sent.path, &format!("{why}{unknown}"))));
+        }
+        for answer in std::mem::take(&mut self.unproven).into_iter().flatten() {
+            let _ = answer.send(Err(loss(None, &why)));
+        }
+        self.status.send_modify(|status| {
+            status.state = State::Connecting;
+            status.role = None;
+            status.why = why;
+        });
+        self.say("Disconnected", "None", None, -1);
+    }
+
+    /// Refuses what waits for a connection; `None` once no caller is left.
+    fn refuse_waiting(&mut self, why: &str) -> Option<()> {
+        loop {
+            match self.inbox.try_recv() {
+                Ok(Order::Ask { path, answer, .. }) => _ = answer.send(Err(loss(path, why))),
+                Ok(Order::Reconfigure { answer, .. }) => _ = answer.send(Err(loss(None, why))),
+                Ok(Order::Auth { answer, .. }) => _ = answer.send(Err(loss(None, why))),
+                Ok(Order::Close { answer }) => {
+                    self.closing = Some(answer);
+                    return None;
+                }
+                Err(mpsc::error::TryRecvError::Empty) => return Some(()),
+                Err(mpsc::error::TryRecvError::Disconnected) => return None,
+            }
+        }
+    }
+
+    /// Serves one connection until it breaks or the session is closed.
+    async fn serve(&mut self, link: &mut Link) -> io::Error {
+        loop {
+            let frame = select! {
+                order = self.inbox.recv() => {
+                    match order {
+                        Some(order) => self.on_order(order, link),
+                        None => return io::ErrorKind::Interrupted.into(),
+                    }
+                    continue;
+                }
+                frame = link.frame() => frame,
+            };
+            let handled = match frame {
+                Ok(frame) => self.on_frame(frame),
+                Err(error) => return error,
+            };
+            if let Err(malformed) = handled {
+                return io::Error::new(io::ErrorKind::InvalidData, malformed);
+            }
+        }
+    }
+
+    fn on_order(&mut self, order: Order, link: &mut Link) {
+        match order {
+            Order::Ask { request, path, answer } => {
+                let xid = self.next_xid();
+                encode_request(xid, &request, &mut link.out);
+                let (shape, lists_paths) = (Shape::of(&request), matches!(request, Request::GetEphemerals { .. }));
+                self.sent.push_back(Sent { xid, shape, request: Some(request), path, lists_paths, answer });
+            }
+            Order::Reconfigure { body, answer } => {
+                let xid = self.next_xid();
+                encode_reconfig(xid, &body, &mut link.out);
+                let (path, shape) = (None, Shape::Data);
+                self.sent.push_back(Sent { xid, shape, request: None, path, lists_paths: false, answer });
+            }
+            Order::Auth { scheme, auth, answer } => {
+                encode_auth(&scheme, &auth, &mut link.out);
+                self.identities.push((scheme, auth));
+                self.unproven.push_back(Some(answer));
+            }
+            Order::Close { answer } => {
+                let xid = self.next_xid();
+                encode_request(xid, &Request::CloseSession, &mut link.out);
+                self.closing = Some(answer);
+            }
+        }
+    }
+
+    fn on_frame(&mut self, frame: Bytes) -> Result<(), Malformed> {
+        let header = Header::of(&frame)?;
+        match header.xid {
+            XID_EVENT => self.on_event(frame)?,
+            XID_PING | XID_SET_WATCHES => {}
+            XID_AUTH => self.on_auth(header.error),
+            _ => self.on_answer(header, frame)?,
+        }
+        Ok(())
+    }
+
+    fn on_event(&mut self, frame: Bytes) -> Result<(), Malformed> {
+        let event = decode_event(frame)?;
+        self.watches.fire(event.kind, &event.path);
+        let kind = match event.kind {
+            EventKind::NodeCreated => "NodeCreated",
+            EventKind::NodeDeleted => "NodeDeleted",
+            EventKind::NodeDataChanged => "NodeDataChanged",
+            EventKind::NodeChildrenChanged => "NodeChildrenChanged",
+        };
+        self.say(self.connected_name(), kind, Some(self.root.inner(&event.path)), event.zxid);
+        Ok(())
+    }
+
+    /// A refused identity also ends the connection, so it is not sent again.
+    fn on_auth(&mut self, error: i32) {
+        let waiting = self.unproven.len();
+        let answer = self.unproven.pop_front().flatten();
+        if error == 0 {
+            answer.map(|answer| answer.send(Ok(())));
+            return;
+        }
+        let place = self.identities.len().checked_sub(waiting);
+        let refused = place.map(|place| self.identities.remove(place));
+        self.say("AuthFailed", "None", None, -1);
+        let scheme = refused.map_or_else(Text::default, |(scheme, _)| scheme);
+        let why = format!("the server refuses this identity of the scheme {scheme}; it is not used any more");
+        answer.map(|answer| answer.send(Err(Failure::Refused { code: code::AUTH_FAILED, path: None, why })));
+    }
+
+    fn on_answer(&mut self, header: Header, frame: Bytes) -> Result<(), Malformed> {
+        self.last_zxid = self.last_zxid.max(header.zxid);
+        // The answer to the end of the session is the last one, and nothing waits for it here.
+        let Some(sent) = self.sent.pop_front() else { return Ok(()) };
+        if sent.xid != header.xid {
+            return Err(Malformed);
+        }
+        let answer = if header.error == 0 {
+            decode_reply(frame, sent.shape)?.1.map_err(|code| refused(code.code(), sent.path.clone()))
+        } else {
+            Err(refused(header.error, sent.path.clone()))
+        };
+        if let Some(request) = &sent.request {
+            self.note_watches(request, header.error);
+        }
+        let _ = sent.answer.send(answer.map(|reply| self.root.reply(sent.lists_paths, reply)));
+        Ok(())
+    }
+
+    fn note_watches(&mut self, request: &Request, error: i32) {
+        if error == 0
+            && let Request::RemoveWatches { path, kind } = request
+        {
+            for removed in self.watches.remove(path, *kind) {
+                self.say(self.connected_name(), removed, Some(self.root.inner(path)), -1);
+            }
+        } else if error == 0 || error == code::NO_NODE {
+            self.watches.note(request, error == 0);
+        }
+    }
+
+    fn connected_name(&self) -> &'static str {
+        let is_read_only = self.session.as_ref().is_some_and(|session| session.is_read_only);
+        if is_read_only { "ConnectedReadOnly" } else { "SyncConnected" }
+    }
+
+    fn say(&self, state: &'static str, kind: &'static str, path: Option<String>, zxid: i64) {
+        (self.sink)(Event { state, kind, path, zxid });
+    }
+
+    fn next_xid(&mut self) -> i32 {
+        self.last_xid = if self.last_xid == i32::MAX { 1 } else { self.last_xid + 1 };
+        self.last_xid
+    }
+}
+
+fn is_write(sent: &Sent) -> bool {
+    matches!(sent.request, Some(Request::Write(_) | Request::Multi(_)) | None)
+}
+
+fn refused(code: i32, path: Option<String>) -> Failure {
+    Failure::Refused { code, path, why: String::new() }
+}
+
+fn loss(path: Option<String>, why: &str) -> Failure {
+    Failure::Refused { code: code::CONNECTION_LOSS, path, why: why.to_owned() }
+}
+
+fn explain(server: &str, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            format!("no server at {server}: connection refused; start one there, or name another with -server")
+        }
+        io::ErrorKind::InvalidData => format!("{server} does not speak ZooKeeper's protocol: {error}"),
+        _ => format!("no session at {server}: {error}"),
+    }
+}
+
+fn encode_auth(scheme: &Text, auth: &Bytes, out: &mut BytesMut) {
+    let request = Request::Auth { scheme: Some(scheme.clone()), auth: Some(auth.clone()) };
+    encode_request(XID_AUTH, &request, out);
+}
+
+/// Appends a reconfiguration, whose lists the codec does not keep.
+fn encode_reconfig(xid: i32, body: &Bytes, out: &mut BytesMut) {
+    out.put_i32(i32::try_from(8 + body.len()).unwrap_or(i32::MAX));
+    out.put_i32(xid);
+    out.put_i32(Opcode::Reconfig.code());
+    out.put_slice(body);
+}

@@ -1,0 +1,73 @@
+//! The servers of a session and the root of its paths: `HOST:PORT,HOST:PORT/root`.
+
+use super::super::znode_path;
+
+/// Port of a server that is named without one.
+const PORT: u16 = 2181;
+
+/// Where a session connects.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::cli) struct Address {
+    /// The text as the user wrote it.
+    pub(in crate::cli) text: String,
+    /// Each as `HOST:PORT`.
+    pub(in crate::cli) servers: Vec<String>,
+    /// The znode that is `/` for this session; empty for the server's own root.
+    pub(in crate::cli) root: String,
+}
+
+impl Address {
+    /// Parses what zkCli's option -server takes.
+    ///
+    /// # Errors
+    /// A server or the root is wrong; the text says which.
+    pub(in crate::cli) fn parse(text: &str) -> Result<Self, String> {
+        let (list, root) = text.find('/').map_or((text, ""), |slash| text.split_at(slash));
+        if root.len() > 1 {
+            znode_path::check(root).map_err(|mistake| format!("the root {root}: {mistake}"))?;
+        }
+        let root = if root == "/" { "" } else { root };
+        let servers: Result<Vec<String>, String> =
+            list.split(',').map(str::trim).filter(|server| !server.is_empty()).map(with_port).collect();
+        let servers = servers?;
+        if servers.is_empty() {
+            return Err("allowed is HOST:PORT[,HOST:PORT..][/ROOT]".to_owned());
+        }
+        Ok(Self { text: text.to_owned(), servers, root: root.to_owned() })
+    }
+}
+
+fn with_port(server: &str) -> Result<String, String> {
+    let wrong = || format!("{server}: allowed is HOST:PORT, with a port from 1 to 65535");
+    // An IPv6 address has its colons in brackets.
+    let behind = server.rfind(']').map_or(server, |end| &server[end..]);
+    match behind.rsplit_once(':') {
+        None => Ok(format!("{server}:{PORT}")),
+        Some((_, port)) if port.parse::<u16>().is_ok_and(|port| port > 0) && !server.starts_with(':') => {
+            Ok(server.to_owned())
+        }
+        Some(_) => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_has_servers_with_ports_and_a_root() {
+        let parsed = |text| Address::parse(text).map(|address| (address.servers.join(" "), address.root));
+        for (text, servers, root) in [
+            ("a:1", "a:1", ""),
+            ("a", "a:2181", ""),
+            ("a:1,b,[::1]:3/app/x", "a:1 b:2181 [::1]:3", "/app/x"),
+            ("[::1]", "[::1]:2181", ""),
+            ("a:1/", "a:1", ""),
+        ] {
+            assert_eq!(parsed(text), Ok((servers.to_owned(), root.to_owned())), "{text}");
+        }
+        for wrong in ["", "/a", "a:0", "a:x", ":5", "a:1/x/", "a:1//x", "a:65536"] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! A session at any ZooKeeper server from 3.4 on.
+//!
+//! A task on a thread of its own holds the connection ([`actor`]). It reconnects over the list of
+//! servers, keeps the session, and registers watches and identities again. The callers block: a
+//! command is a plain function, and Ctrl-C ends the request for which it waits.
+
+mod actor;
+mod address;
+mod link;
+mod registered;
+mod role;
+mod rooted;
+
+pub(in crate::cli) use address::Address;
+
+use super::failure::{Failure, code};
+use actor::{Actor, Order};
+use bytes::{BufMut, Bytes, BytesMut};
+use rooted::{Root, path_of};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::select;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use zoolet_model::{Reply, Request, Stat};
+
+/// Maximum wait for the server's answer to the end of the session.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
+
+/// How a session connects.
+#[derive(Clone, Debug)]
+pub(super) struct Connect {
+    pub(super) address: Address,
+    pub(super) timeout: Duration,
+    /// Accepts a server without a quorum.
+    pub(super) read_only: bool,
+    /// Asks each server for its role.
+    pub(super) asks_role: bool,
+}
+
+/// The state of a session, with the names of ZooKeeper's client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    Connecting,
+    Connected,
+    ConnectedReadOnly,
+    Closed,
+}
+
+impl State {
+    /// Returns the name in the prompt.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Connecting => "CONNECTING",
+            Self::Connected => "CONNECTED",
+            Self::ConnectedReadOnly => "CONNECTEDREADONLY",
+            Self::Closed => "CLOSED",
+        }
+    }
+}
+
+/// What is known of a session.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Status {
+    pub(super) state: State,
+    /// The server of the connection, or the last one; empty before the first.
+    pub(super) server: String,
+    /// Why the last attempt to connect failed; empty after a success.
+    pub(super) why: String,
+    /// The role that the server gives itself; empty if it gives none, `None` while it is not known.
+    pub(super) role: Option<String>,
+}
+
+/// Something that the server or the connection reports without a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Event {
+    /// `SyncConnected`, `Disconnected`, ...
+    pub(super) state: &'static str,
+    /// `None`, `NodeCreated`, ...
+    pub(super) kind: &'static str,
+    /// `None` for an event of the session itself.
+    pub(super) path: Option<String>,
+    /// -1 for events of the session, and of servers older than 3.9.
+    pub(super) zxid: i64,
+}
+
+/// Receives the events of a session, on the session's thread.
+pub(super) type Sink = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// The lists of servers of a reconfiguration, and the version that it replaces.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Reconfiguration {
+    pub(super) joining: Option<String>,
+    pub(super) leaving: Option<String>,
+    pub(super) members: Option<String>,
+    pub(super) version: i64,
+}
+
+/// Counts the interrupts of this process; a command ends with the next one.
+#[derive(Debug)]
+pub(super) struct Interrupts {
+    count: watch::Sender<u64>,
+    /// The count when the running command began.
+    begun: AtomicU64,
+}
+
+impl Interrupts {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { count: watch::Sender::new(0), begun: AtomicU64::new(0) })
+    }
+
+    /// Notes an interrupt.
+    pub(super) fn strike(&self) {
+        self.count.send_modify(|count| *count += 1);
+    }
+
+    /// Begins a command, which earlier interrupts do not end.
+    pub(super) fn begin(&self) {
+        self.begun.store(*self.count.borrow(), Ordering::Relaxed);
+    }
+
+    /// Returns whether the running command should end.
+    pub(super) fn is_struck(&self) -> bool {
+        *self.count.borrow() > self.begun.load(Ordering::Relaxed)
+    }
+
+    async fn struck(&self) {
+        let begun = self.begun.load(Ordering::Relaxed);
+        // An error would mean that the sender is gone, but it is this object's own.
+        let _ = self.count.subscribe().wait_for(|count| *count > begun).await;
+    }
+}
+
+/// Asks a session; clones ask the same one.
+#[derive(Clone)]
+pub(super) struct Asker {
+    orders: mpsc::UnboundedSender<Order>,
+    root: Root,
+    handle: Handle,
+}
+
+impl Asker {
+    fn send(&self, request: Request) -> oneshot::Receiver<Result<Reply, Failure>> {
+        let (answer, receiver) = oneshot::channel();
+        let path = path_of(&request).map(ToString::to_string);
+        let request = self.root.request(request);
+        let _ = self.orders.send(Order::Ask { request, path, answer });
+        receiver
+    }
+
+    /// Asks with a time limit instead of Ctrl-C; for completion, while a line is typed.
+    pub(super) fn ask_within(&self, request: Request, time: Duration) -> Option<Reply> {
+        let answer = self.send(request);
+        self.handle.block_on(async { timeout(time, answer).await }).ok()?.ok()?.ok()
+    }
+}
+
+/// An open session.
+pub(super) struct Session {
+    asker: Asker,
+    status: watch::Receiver<Status>,
+    interrupts: Arc<Interrupts>,
+    task: JoinHandle<()>,
+}
+
+impl Session {
+    /// Opens a session on the runtime of `handle`, which another thread drives.
+    ///
+    /// This returns at once; the session connects in the background.
+    pub(super) fn open(connect: Connect, sink: Sink, handle: &Handle, interrupts: &Arc<Interrupts>) -> Self {
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let root = Root(connect.address.root.clone());
+        let (actor, status) = Actor::new(connect, sink, root.clone(), inbox);
+        let task = handle.spawn(actor.run());
+        let asker = Asker { orders, root, handle: handle.clone() };
+        Self { asker, status, interrupts: interrupts.clone(), task }
+    }
+
+    /// Returns a handle that outlives a borrow of the session.
+    pub(super) fn asker(&self) -> Asker {
+        self.asker.clone()
+    }
+
+    /// Sends a request and waits for its answer.
+    ///
+    /// # Errors
+    /// The server refused, the connection is lost, or Ctrl-C ended the wait.
+    pub(super) fn ask(&self, request: Request) -> Result<Reply, Failure> {
+        self.ask_all(vec![request]).pop().unwrap_or(Err(Failure::Interrupted))
+    }
+
+    /// Sends a request whose path is the server's, outside of the session's root.
+    ///
+    /// # Errors
+    /// As [`Session::ask`].
+    pub(super) fn ask_outside(&self, request: Request) -> Result<Reply, Failure> {
+        let (answer, receiver) = oneshot::channel();
+        let path = path_of(&request).map(ToString::to_string);
+        let _ = self.asker.orders.send(Order::Ask { request, path, answer });
+        self.wait(receiver)?
+    }
+
+    /// Sends requests at once, in their order, and waits for all answers.
+    pub(super) fn ask_all(&self, requests: Vec<Request>) -> Vec<Result<Reply, Failure>> {
+        let sent: Vec<_> = requests.into_iter().map(|request| self.send(request)).collect();
+        sent.into_iter().map(|answer| self.wait(answer).and_then(|answer| answer)).collect()
+    }
+
+    /// Sends a request without waiting; [`Session::wait`] waits for its answer.
+    pub(super) fn send(&self, request: Request) -> oneshot::Receiver<Result<Reply, Failure>> {
+        self.asker.send(request)
+    }
+
+    /// Waits for something that the session's task sends, at most until Ctrl-C.
+    ///
+    /// # Errors
+    /// Ctrl-C ended the wait, or the session is closed.
+    pub(super) fn wait<T>(&self, answer: oneshot::Receiver<T>) -> Result<T, Failure> {
+        self.asker.handle.block_on(async {
+            select! {
+                biased;
+                answer = answer => answer.map_err(|_| Failure::text("Not connected")),
+                () = self.interrupts.struck() => Err(Failure::Interrupted),
+            }
+        })
+    }
+
+    /// Waits for a time.
+    ///
+    /// # Errors
+    /// Ctrl-C ended the wait.
+    #[allow(dead_code, reason = "for commands that zkCli does not have")]
+    pub(super) fn pause(&self, time: Duration) -> Result<(), Failure> {
+        let struck = self.asker.handle.block_on(async { timeout(time, self.interrupts.struck()).await });
+        if struck.is_ok() { Err(Failure::Interrupted) } else { Ok(()) }
+    }
+
+    /// Waits until the session is connected.
+    ///
+    /// # Errors
+    /// `time` has passed, or Ctrl-C ended the wait.
+    pub(super) fn wait_connected(&self, time: Duration) -> Result<(), Failure> {
+        let mut status = self.status.clone();
+        let is_there = |status: &Status| matches!(status.state, State::Connected | State::ConnectedReadOnly);
+        let connected = self.asker.handle.block_on(async {
+            select! {
+                connected = timeout(time, status.wait_for(is_there)) => Ok(connected.is_ok()),
+                () = self.interrupts.struck() => Err(Failure::Interrupted),
+            }
+        })?;
+        if connected {
+            return Ok(());
+        }
+        Err(Failure::Refused { code: code::CONNECTION_LOSS, path: None, why: self.status().why })
+    }
+
+    /// Waits until the session is connected and its server's role is known; at most for `time`.
+    pub(super) fn wait_introduced(&self, time: Duration) {
+        let mut status = self.status.clone();
+        let introduced = status.wait_for(|status| status.role.is_some());
+        let _ = self.asker.handle.block_on(async { timeout(time, introduced).await });
+    }
+
+    /// Adds an identity to the session, now and on each later connection.
+    ///
+    /// # Errors
+    /// The server refused it, or the connection is lost.
+    pub(super) fn add_auth(&self, scheme: &str, auth: Bytes) -> Result<(), Failure> {
+        let (answer, receiver) = oneshot::channel();
+        let _ = self.asker.orders.send(Order::Auth { scheme: scheme.into(), auth, answer });
+        self.wait(receiver)?
+    }
+
+    /// Changes the membership; returns the new configuration.
+    ///
+    /// # Errors
+    /// As [`Session::ask`].
+    pub(super) fn reconfigure(&self, change: &Reconfiguration) -> Result<(Option<Bytes>, Stat), Failure> {
+        let mut body = BytesMut::new();
+        for list in [&change.joining, &change.leaving, &change.members] {
+            let bytes = list.as_ref().map(String::as_bytes);
+            body.put_i32(bytes.map_or(-1, |bytes| i32::try_from(bytes.len()).unwrap_or(i32::MAX)));
+            body.put_slice(bytes.unwrap_or_default());
+        }
+        body.put_i64(change.version);
+        let (answer, receiver) = oneshot::channel();
+        let _ = self.asker.orders.send(Order::Reconfigure { body: body.freeze(), answer });
+        match self.wait(receiver)?? {
+            Reply::Data(text, stat) => Ok((text, stat)),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Returns what is known of the session now.
+    pub(super) fn status(&self) -> Status {
+        self.status.borrow().clone()
+    }
+
+    /// Ends the session; its ephemerals are deleted at once.
+    pub(super) fn close(self) {
+        if matches!(self.status().state, State::Connected | State::ConnectedReadOnly) {
+            let (answer, closed) = oneshot::channel();
+            let _ = self.asker.orders.send(Order::Close { answer });
+            let _ = self.asker.handle.block_on(async { timeout(CLOSE_MAX, closed).await });
+        }
+        self.task.abort();
+    }
+}
+
+/// Returns the failure for an answer of another form than its request has.
+pub(super) fn unexpected() -> Failure {
+    Failure::text("the server's answer does not fit the request: it does not speak ZooKeeper's protocol")
+}

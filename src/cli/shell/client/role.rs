@@ -1,0 +1,50 @@
+//! The role of a server, from its answer to the four-letter word `srvr`.
+
+use super::Status;
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// Maximum wait for the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum bytes read; no server sends as many.
+const BYTES_MAX: u64 = 1 << 14;
+
+/// Writes the role of `server` into the status, while the session is connected there.
+pub(super) async fn learn(server: String, status: watch::Sender<Status>) {
+    let answer = timeout(PATIENCE, ask(&server)).await.unwrap_or_else(|_| Ok(String::new())).unwrap_or_default();
+    status.send_if_modified(|status| {
+        let is_there = status.server == server && status.role.is_none();
+        if is_there {
+            status.role = Some(role(&answer).to_owned());
+        }
+        is_there
+    });
+}
+
+async fn ask(server: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(server).await?;
+    stream.write_all(b"srvr").await?;
+    let mut bytes = Vec::new();
+    stream.take(BYTES_MAX).read_to_end(&mut bytes).await?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Returns the role in an answer; empty if it has none.
+fn role(answer: &str) -> &str {
+    let role = answer.lines().find_map(|line| line.strip_prefix("Mode: ")).unwrap_or_default();
+    if role.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-') { role } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn role_is_read_from_the_answer() {
+        assert_eq!(super::role("Zookeeper version: 3.8\nMode: leader\nNode count: 5\n"), "leader");
+        assert_eq!(super::role("Mode: \u{1b}[2J"), "");
+        assert_eq!(super::role("srvr is not executed because it is not in the whitelist."), "");
+    }
+}

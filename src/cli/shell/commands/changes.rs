@@ -1,0 +1,134 @@
+//! Commands that create, change and delete znodes.
+
+use super::super::Shell;
+use super::super::acl;
+use super::super::arguments::Arguments;
+use super::super::client::unexpected;
+use super::super::failure::Failure;
+use super::super::output::Output;
+use super::super::table::{Choice, Command, Operands, Origin};
+use super::super::znode_path;
+use super::access;
+use base64ct::{Base64, Encoding};
+use bytes::Bytes;
+use zoolet_model::{Create, CreateKind, CreateMode, Reply, Request, RequestedAcl, WriteOp};
+
+/// Longest time to live, in milliseconds.
+const TTL_MAX_MS: i64 = (1 << 40) - 1;
+const VERSION: Choice = Choice::value("v", "VERSION", "refuse unless the znode has this version");
+
+pub(in crate::cli::shell) const TABLE: &[Command] = &[
+    Command {
+        name: "create",
+        usage: "[-s] [-e] [-c] [-t ttl] path [data] [acl]",
+        options: &[
+            Choice::flag("s", "append a number to the name (sequential)"),
+            Choice::flag("e", "delete it with this session (ephemeral)"),
+            Choice::flag("c", "delete it when its last child is gone (container)"),
+            Choice::value("t", "MS", "delete it when it has no child and was not changed for MS milliseconds"),
+        ],
+        says: "create a znode",
+        origin: Origin::ZooKeeper,
+        operands: Operands::Path,
+        better: "",
+        run: create,
+    },
+    Command {
+        name: "set",
+        usage: "[-s] [-v version] [-b] path data",
+        options: &[Choice::flag("s", "print the stat"), VERSION, Choice::flag("b", "the data is base64")],
+        says: "set the data of a znode",
+        origin: Origin::ZooKeeper,
+        operands: Operands::Path,
+        better: "the version of `set path data version` (3.4) counts; zkCli ignores it",
+        run: set,
+    },
+    Command {
+        name: "delete",
+        usage: "[-v version] path",
+        options: &[VERSION],
+        says: "delete a znode without children",
+        origin: Origin::ZooKeeper,
+        operands: Operands::Path,
+        better: "the version of `delete path version` (3.4) counts; zkCli ignores it and deletes",
+        run: delete,
+    },
+];
+
+fn create(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
+    let path = arguments.word(0)?;
+    let mode = mode(arguments)?;
+    let sequential = matches!(mode, CreateMode::Valid { sequential: true, .. });
+    znode_path::check_new(path, sequential).map_err(Failure::Text)?;
+    let data = arguments.get(1).map(|data| Bytes::copy_from_slice(data.as_bytes()));
+    let acl = match arguments.get(2) {
+        None => RequestedAcl::open(),
+        Some(text) => access::parsed(shell, text).map_err(acl::explained)?.into(),
+    };
+    let request = Create { path: path.into(), data, acl: Some(acl), mode, with_stat: false };
+    match shell.session()?.ask(Request::Write(WriteOp::Create(request))) {
+        Ok(Reply::Path(path) | Reply::PathStat(path, _)) => Ok(Output::Created(path.to_string())),
+        Ok(_) => Err(unexpected()),
+        Err(failure) => Err(acl::explained(failure)),
+    }
+}
+
+fn mode(arguments: &Arguments) -> Result<CreateMode, Failure> {
+    let (sequential, ephemeral, container) = (arguments.has("s"), arguments.has("e"), arguments.has("c"));
+    if container && (sequential || ephemeral) {
+        return Err(Failure::text(
+            "-c cannot be combined with -s or -e. Containers cannot be ephemeral or sequential.",
+        ));
+    }
+    let ttl: Option<i64> = arguments.parsed("t", "-t argument must be a long value")?;
+    let kind = match ttl {
+        Some(_) if ephemeral => return Err(Failure::text("TTLs cannot be used with Ephemeral znodes")),
+        Some(_) if container => return Err(Failure::text("TTLs cannot be used with Container znodes")),
+        Some(ttl) => match u64::try_from(ttl) {
+            Ok(ttl_ms) if (1..=TTL_MAX_MS).contains(&ttl) => CreateKind::Ttl { ttl_ms },
+            _ => return Err(Failure::Text(format!("ttl must be positive and cannot be larger than: {TTL_MAX_MS}"))),
+        },
+        None if container => CreateKind::Container,
+        None if ephemeral => CreateKind::Ephemeral,
+        None => CreateKind::Persistent,
+    };
+    Ok(CreateMode::Valid { kind, sequential })
+}
+
+fn set(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
+    let path = arguments.path(0)?;
+    let text = arguments.word(1)?;
+    let data = if arguments.has("b") {
+        Base64::decode_vec(text).map_err(|_| Failure::text("the data is not base64"))?
+    } else {
+        text.as_bytes().to_vec()
+    };
+    let version = positional_version(arguments, 2)?;
+    let operation = WriteOp::SetData { path: path.clone(), data: Some(data.into()), version };
+    match shell.session()?.ask(Request::Write(operation))? {
+        Reply::Stat(stat) if arguments.has("s") => Ok(Output::Stat { path: path.to_string(), stat }),
+        Reply::Stat(_) => Ok(Output::Nothing),
+        _ => Err(unexpected()),
+    }
+}
+
+fn delete(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
+    let path = arguments.path(0)?;
+    if arguments.count() > 1 {
+        let deprecated = "'delete path [version]' has been deprecated. Please use 'delete [-v version] path' instead.";
+        shell.emit(&Output::Note(deprecated.to_owned()))?;
+    }
+    let version = positional_version(arguments, 1)?;
+    shell.session()?.ask(Request::Write(WriteOp::Delete { path, version }))?;
+    Ok(Output::Nothing)
+}
+
+/// Returns the version of -v, or that of the operand which ZooKeeper 3.4 took.
+fn positional_version(arguments: &Arguments, at: usize) -> Result<i32, Failure> {
+    match arguments.get(at) {
+        Some(text) if !arguments.has("v") => text
+            .parse()
+            .map_err(|_| Failure::Text(format!("version = {text}: allowed is a whole number; quote data with spaces"))),
+        _ => arguments.version(),
+    }
+}

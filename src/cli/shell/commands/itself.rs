@@ -1,0 +1,106 @@
+//! Commands about the shell itself: its session, its history, its help.
+
+use super::super::arguments::Arguments;
+use super::super::client::Address;
+use super::super::failure::Failure;
+use super::super::output::Output;
+use super::super::table::{self, Command, Operands, Origin};
+use super::super::{Shell, help};
+use serde_json::json;
+use zoolet_model::{Reply, Request};
+
+const fn row(
+    name: &'static str,
+    usage: &'static str,
+    says: &'static str,
+    operands: Operands,
+    run: table::Run,
+) -> Command {
+    Command { name, usage, options: &[], says, origin: Origin::ZooKeeper, operands, better: "", run }
+}
+
+pub(in crate::cli::shell) const TABLE: &[Command] = &[
+    Command {
+        better: "",
+        ..row("sync", "path", "let this server catch up with the leader, before the next read", Operands::Path, sync)
+    },
+    Command {
+        better: "without an address it opens a new session at the same servers",
+        ..row("connect", "host:port", "end this session and open one at other servers", Operands::Nothing, connect)
+    },
+    row("close", "", "end this session, and stay in the shell", Operands::Nothing, close),
+    row("history", "", "list the last commands", Operands::Nothing, history),
+    Command {
+        better: "a word that is no number is an error; zkCli ends",
+        ..row("redo", "cmdno", "repeat a command of the history", Operands::Nothing, redo)
+    },
+    row("version", "", "print the version of this shell", Operands::Nothing, version),
+    Command {
+        origin: Origin::Zoolet,
+        ..row("help", "[command]", "list the commands, or explain one", Operands::Command, show_help)
+    },
+    row("quit", "", "end the session and the shell", Operands::Nothing, quit),
+    row("exit", "", "end the session and the shell (ZooKeeper 3.10)", Operands::Nothing, quit),
+];
+
+fn sync(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
+    match shell.session()?.ask(Request::Sync { path: Some(arguments.path(0)?) }) {
+        Ok(Reply::Synced(_)) => Ok(Output::said("Sync is OK")),
+        Ok(_) => Err(super::super::client::unexpected()),
+        Err(Failure::Refused { code, why, .. }) => {
+            let text = format!("Sync has failed. rc={code}\n{why}");
+            Err(Failure::Text(text.trim_end().to_owned()))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn connect(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
+    let address = match arguments.get(0) {
+        None => shell.options.address.clone(),
+        Some(text) => Address::parse(text).map_err(Failure::Text)?,
+    };
+    shell.open(address);
+    Ok(Output::Nothing)
+}
+
+fn close(shell: &mut Shell, _arguments: &Arguments) -> Result<Output, Failure> {
+    shell.session()?;
+    shell.close();
+    Ok(Output::Nothing)
+}
+
+fn history(shell: &mut Shell, _arguments: &Arguments) -> Result<Output, Failure> {
+    let recent = shell.lines.recent();
+    let text: Vec<String> = recent.iter().map(|(number, line)| format!("{number} - {line}")).collect();
+    let value = recent.iter().map(|(number, line)| json!({ "number": number, "line": line })).collect();
+    Ok(Output::Text(text.join("\n"), value))
+}
+
+fn redo(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
+    let number = arguments.word(0)?.parse().map_err(|_| Failure::Usage)?;
+    let line = shell.lines.get(number).ok_or_else(|| Failure::text("Command index out of range"))?.to_owned();
+    let words = super::super::words::split(&line);
+    if words.first().is_some_and(|first| first == "redo") {
+        return Err(Failure::text("No redoing redos"));
+    }
+    shell.lines.replace_last(&line);
+    shell.run(&words).map(|()| Output::Nothing)
+}
+
+fn version(_shell: &mut Shell, _arguments: &Arguments) -> Result<Output, Failure> {
+    Ok(Output::said(concat!("zoolet shell ", env!("CARGO_PKG_VERSION"), ", commands of ZooKeeper CLI 3.9")))
+}
+
+fn show_help(_shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
+    let text = match arguments.get(0) {
+        None => help::overview(),
+        Some(name) => help::of(table::find(name).ok_or_else(|| Failure::UnknownCommand(name.to_owned()))?),
+    };
+    Ok(Output::said(text.trim_end()))
+}
+
+fn quit(shell: &mut Shell, _arguments: &Arguments) -> Result<Output, Failure> {
+    shell.leaves = true;
+    Ok(Output::Nothing)
+}

@@ -1,0 +1,123 @@
+//! Commands that read znodes.
+
+use super::super::Shell;
+use super::super::arguments::Arguments;
+use super::super::client::unexpected;
+use super::super::failure::Failure;
+use super::super::output::{Content, Form, Output};
+use super::super::table::{Choice, Command, Operands, Origin};
+use super::super::walk;
+use zoolet_model::{Reply, Request, Stat, Text};
+
+const STAT: Choice = Choice::flag("s", "also print the stat");
+const WATCH: Choice = Choice::flag("w", "set a watch");
+
+pub(in crate::cli::shell) const TABLE: &[Command] = &[
+    Command {
+        name: "ls",
+        usage: "[-s] [-w] [-R] path",
+        options: &[STAT, WATCH, Choice::flag("R", "list the whole subtree, one path a line")],
+        says: "list the children of a znode",
+        origin: Origin::ZooKeeper,
+        operands: Operands::Path,
+        better: "`-R` keeps many requests in flight",
+        run: ls,
+    },
+    Command {
+        name: "get",
+        usage: "[-s] [-w] [-b] [-x] path",
+        options: &[
+            STAT,
+            WATCH,
+            Choice::flag("b", "print the data as base64"),
+            Choice::flag("x", "print the data as a table of bytes"),
+        ],
+        says: "print the data of a znode",
+        origin: Origin::ZooKeeper,
+        operands: Operands::Path,
+        better: "data that is no text is printed as base64, with a note",
+        run: get,
+    },
+    Command {
+        name: "stat",
+        usage: "[-w] path",
+        options: &[WATCH],
+        says: "print the stat of a znode",
+        origin: Origin::ZooKeeper,
+        operands: Operands::Path,
+        better: "times are in UTC",
+        run: stat,
+    },
+    Command {
+        name: "ls2",
+        usage: "path [watch]",
+        options: &[],
+        says: "list the children of a znode and print its stat (ZooKeeper 3.4)",
+        origin: Origin::OldZooKeeper,
+        operands: Operands::Path,
+        better: "",
+        run: ls2,
+    },
+];
+
+fn ls(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
+    let path = arguments.path(0)?;
+    let watch = watches(shell, arguments, "'ls path [watch]' has been deprecated. Please use 'ls [-w] path' instead.")?;
+    if arguments.has("R") {
+        let printer = shell.printer();
+        walk::siblings_first(shell.session()?, &path, watch, |path| printer.print(&Output::Path(path.to_owned())))?;
+        return Ok(Output::Nothing);
+    }
+    list(shell, path, watch, arguments.has("s"))
+}
+
+fn ls2(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
+    shell.emit(&Output::Note("'ls2' has been deprecated. Please use 'ls [-s] path' instead.".to_owned()))?;
+    list(shell, arguments.path(0)?, arguments.count() > 1, true)
+}
+
+fn list(shell: &Shell, path: Text, watch: bool, with_stat: bool) -> Result<Output, Failure> {
+    let reply = shell.session()?.ask(Request::GetChildren { path: path.clone(), watch, with_stat })?;
+    let (names, stat) = match reply {
+        Reply::Names(names) => (names, None),
+        Reply::NamesStat(names, stat) => (names, Some(stat)),
+        _ => return Err(unexpected()),
+    };
+    let mut names: Vec<String> = names.iter().map(str::to_owned).collect();
+    names.sort_unstable();
+    Ok(Output::Children { path: path.to_string(), names, stat })
+}
+
+fn get(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
+    let path = arguments.path(0)?;
+    let deprecated = "'get path [watch]' has been deprecated. Please use 'get [-s] [-w] path' instead.";
+    let watch = watches(shell, arguments, deprecated)?;
+    let form = match (arguments.has("b"), arguments.has("x")) {
+        (true, _) => Form::Base64,
+        (_, true) => Form::Hex,
+        _ => Form::Text,
+    };
+    let Reply::Data(data, stat) = shell.session()?.ask(Request::GetData { path: path.clone(), watch })? else {
+        return Err(unexpected());
+    };
+    let stat: Option<Stat> = arguments.has("s").then_some(stat);
+    Ok(Output::Data(Content { path: path.to_string(), data, form, stat }))
+}
+
+fn stat(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
+    let path = arguments.path(0)?;
+    let watch =
+        watches(shell, arguments, "'stat path [watch]' has been deprecated. Please use 'stat [-w] path' instead.")?;
+    match shell.session()?.ask(Request::Exists { path: path.clone(), watch })? {
+        Reply::Stat(stat) => Ok(Output::Stat { path: path.to_string(), stat }),
+        _ => Err(unexpected()),
+    }
+}
+
+/// Returns whether to watch: with -w, or with the second operand of ZooKeeper 3.4.
+fn watches(shell: &mut Shell, arguments: &Arguments, deprecated: &str) -> Result<bool, Failure> {
+    if arguments.count() > 1 {
+        shell.emit(&Output::Note(deprecated.to_owned()))?;
+    }
+    Ok(arguments.has("w") || arguments.count() > 1)
+}

@@ -1,0 +1,172 @@
+//! Why a command failed, with zkCli's texts and exit codes.
+
+/// Codes that the shell treats apart.
+pub(super) mod code {
+    pub(in crate::cli::shell) const CONNECTION_LOSS: i32 = -4;
+    pub(in crate::cli::shell) const UNIMPLEMENTED: i32 = -6;
+    pub(in crate::cli::shell) const NO_NODE: i32 = -101;
+    pub(in crate::cli::shell) const NO_AUTH: i32 = -102;
+    pub(in crate::cli::shell) const NODE_EXISTS: i32 = -110;
+    pub(in crate::cli::shell) const NOT_EMPTY: i32 = -111;
+    pub(in crate::cli::shell) const SESSION_EXPIRED: i32 = -112;
+    pub(in crate::cli::shell) const INVALID_ACL: i32 = -114;
+    pub(in crate::cli::shell) const AUTH_FAILED: i32 = -115;
+    pub(in crate::cli::shell) const NO_WATCHER: i32 = -121;
+}
+
+/// Why a command failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Failure {
+    /// A request was refused, or its answer is lost.
+    Refused {
+        /// ZooKeeper's error code.
+        code: i32,
+        /// The path of the request; `None` for a request without one.
+        path: Option<String>,
+        /// What the code does not tell; may be empty.
+        why: String,
+    },
+    /// The command cannot be carried out.
+    Text(String),
+    /// A word is missing: the command's usage is the text.
+    Usage,
+    /// There is no such command.
+    UnknownCommand(String),
+    /// Ctrl-C ended the command.
+    Interrupted,
+    /// Nothing reads the output any more.
+    ReaderGone,
+}
+
+impl Failure {
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// Returns whether the server answered with this code.
+    pub(super) fn is(&self, wanted: i32) -> bool {
+        matches!(self, Self::Refused { code, .. } if *code == wanted)
+    }
+
+    /// Returns the exit code of a shell whose last command failed so.
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Refused { .. } | Self::Text(_) | Self::Usage => 1,
+            Self::UnknownCommand(_) => 127,
+            Self::Interrupted => 130,
+            Self::ReaderGone => 0,
+        }
+    }
+
+    /// Returns zkCli's text; `usage` is that of the command.
+    pub(super) fn message(&self, usage: &str) -> String {
+        match self {
+            Self::Refused { code, path, why } => {
+                let text = refusal(*code, path.as_deref());
+                if why.is_empty() { text } else { format!("{text}\n{why}") }
+            }
+            Self::Text(text) => text.clone(),
+            Self::Usage => usage.to_owned(),
+            Self::UnknownCommand(name) => format!("Command not found: Command not found {name}"),
+            Self::Interrupted => "Interrupted".to_owned(),
+            Self::ReaderGone => String::new(),
+        }
+    }
+
+    /// Returns a remedy, for a reader at a terminal.
+    pub(super) fn hint(&self) -> Option<&'static str> {
+        let Self::Refused { code, .. } = self else { return None };
+        Some(match *code {
+            code::UNIMPLEMENTED => "the server is too old for this command, or a setting of the server turns it off",
+            code::NO_AUTH => "getAcl shows who may; addauth SCHEME NAME:PASSWORD adds an identity to this session",
+            code::NOT_EMPTY => "deleteall PATH deletes a znode with all its children",
+            code::INVALID_ACL => "an ACL is SCHEME:ID:PERMS[,..], such as world:anyone:cdrwa or digest:NAME:HASH:r",
+            code::SESSION_EXPIRED => "the session ended at the server; the next command uses a new session",
+            _ => return None,
+        })
+    }
+}
+
+/// Returns zkCli's text of an error code.
+fn refusal(code: i32, path: Option<&str>) -> String {
+    let shown = path.unwrap_or("null");
+    match code {
+        code::NO_NODE => format!("Node does not exist: {shown}"),
+        -108 => format!("Ephemerals cannot have children: {shown}"),
+        code::NODE_EXISTS => format!("Node already exists: {shown}"),
+        code::NOT_EMPTY => format!("Node not empty: {shown}"),
+        -119 => format!("Not a read-only call: {shown}"),
+        code::INVALID_ACL => format!("Acl is not valid : {shown}"),
+        code::NO_AUTH => format!("Insufficient permission : {shown}"),
+        -8 => format!("Arguments are not valid : {shown}"),
+        -103 => format!("version No is not valid : {shown}"),
+        -14 => "Another reconfiguration is in progress -- concurrent reconfigs not supported (yet)".to_owned(),
+        // The spelling is zkCli's.
+        -13 => "No quorum of new config is connected and up-to-date with the leader of last commmitted config - try \
+                invoking reconfiguration after new servers are connected and synced"
+            .to_owned(),
+        -125 => format!("Quota has exceeded : {shown}"),
+        _ => match path {
+            Some(path) => format!("KeeperErrorCode = {} for {path}", name(code)),
+            None => format!("KeeperErrorCode = {}", name(code)),
+        },
+    }
+}
+
+/// Returns ZooKeeper's name of an error code.
+fn name(code: i32) -> String {
+    let name = match code {
+        -1 => "SystemError",
+        -2 => "RuntimeInconsistency",
+        -3 => "DataInconsistency",
+        code::CONNECTION_LOSS => "ConnectionLoss",
+        -5 => "MarshallingError",
+        code::UNIMPLEMENTED => "Unimplemented",
+        -7 => "OperationTimeout",
+        -100 => "APIError",
+        code::SESSION_EXPIRED => "Session expired",
+        code::AUTH_FAILED => "AuthFailed",
+        -113 => "Invalid callback",
+        -118 => "Session moved",
+        -120 => "Ephemeral node on local session",
+        code::NO_WATCHER => "No such watcher",
+        -123 => "Reconfig is disabled",
+        -124 => "Session closed because client failed to authenticate",
+        -127 => "Op throttled due to high load",
+        unknown => return format!("Unknown error {unknown}"),
+    };
+    name.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_has_zkclis_text() {
+        let text = |code, path: Option<&str>| {
+            Failure::Refused { code, path: path.map(str::to_owned), why: String::new() }.message("")
+        };
+        for (code, expected) in [
+            (-101, "Node does not exist: /a"),
+            (-102, "Insufficient permission : /a"),
+            (-103, "version No is not valid : /a"),
+            (-114, "Acl is not valid : /a"),
+            (-125, "Quota has exceeded : /a"),
+            (-4, "KeeperErrorCode = ConnectionLoss for /a"),
+            (-121, "KeeperErrorCode = No such watcher for /a"),
+            (-999, "KeeperErrorCode = Unknown error -999 for /a"),
+        ] {
+            assert_eq!(text(code, Some("/a")), expected);
+        }
+        assert_eq!(text(-123, None), "KeeperErrorCode = Reconfig is disabled");
+        assert_eq!(text(-114, None), "Acl is not valid : null");
+        let usage = Failure::Usage;
+        assert_eq!((usage.message("ls path").as_str(), usage.exit_code()), ("ls path", 1));
+        let unknown = Failure::UnknownCommand("x".to_owned());
+        assert_eq!(
+            (unknown.message("").as_str(), unknown.exit_code()),
+            ("Command not found: Command not found x", 127)
+        );
+    }
+}

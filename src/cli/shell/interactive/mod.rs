@@ -1,0 +1,148 @@
+//! The shell at a terminal: editing, history, completion, and events above the line being typed.
+
+mod complete;
+mod history;
+mod prompt;
+
+use super::client::{Asker, State};
+use super::failure::Failure;
+use super::{Screen, Shell, paint};
+use complete::{Candidates, Kind};
+use history::History;
+use rustyline::completion::{Completer, Pair};
+use rustyline::config::{BellStyle, ColorMode, CompletionType};
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::MemHistory;
+use rustyline::validate::Validator;
+use rustyline::{Config, Context, Editor, ExternalPrinter, Helper};
+use std::io::{self, Write};
+use std::time::Duration;
+use zoolet_model::{Reply, Request};
+
+/// Maximum wait for the first connection and for the server's role, before a prompt.
+const PROMPT_WAIT: Duration = Duration::from_millis(500);
+/// Maximum wait for the children of a znode, while a path is completed.
+const COMPLETION_WAIT: Duration = Duration::from_millis(500);
+/// Candidates of a completion that are listed without a question.
+const LISTED_MAX: usize = 100;
+
+/// Reads and carries out commands until the user leaves; returns the exit code of the last one.
+pub(super) fn run(shell: &mut Shell) -> u8 {
+    match converse(shell) {
+        Ok(()) => shell.code,
+        Err(error) => {
+            shell.complain(&Failure::Text(format!("the terminal: {error}")), "");
+            1
+        }
+    }
+}
+
+fn converse(shell: &mut Shell) -> rustyline::Result<()> {
+    let mut history = History::open();
+    let mut editor = editor(&history, shell.has_colours)?;
+    redirect(&shell.screen, editor.create_external_printer()?);
+    let _ = writeln!(io::stdout(), "Connecting to {}", shell.options.address.text);
+    while !shell.leaves {
+        let prompt = prompt_of(shell);
+        if let Some(helper) = editor.helper_mut() {
+            helper.asker = shell.session.as_ref().map(super::client::Session::asker);
+        }
+        let styled = paint(&prompt, prompt::COLOUR, shell.has_colours);
+        match editor.readline(&(prompt, styled)) {
+            Ok(line) => {
+                if history.add(&line) {
+                    editor.add_history_entry(line.trim())?;
+                }
+                shell.carry_out_line(&line);
+            }
+            // The line is given up, and the shell stays.
+            Err(ReadlineError::Interrupted) => {}
+            Err(ReadlineError::Eof) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn editor(history: &History, has_colours: bool) -> rustyline::Result<Editor<Assistant, MemHistory>> {
+    let config = Config::builder()
+        .max_history_size(history::LINES_MAX)?
+        .history_ignore_dups(true)?
+        .history_ignore_space(true)
+        .completion_type(CompletionType::List)
+        .completion_prompt_limit(LISTED_MAX)
+        .color_mode(if has_colours { ColorMode::Enabled } else { ColorMode::Disabled })
+        .bell_style(BellStyle::None)
+        .auto_add_history(false)
+        .build();
+    let memory = MemHistory::with_config(&config);
+    let mut editor = Editor::with_history(config, memory)?;
+    for line in history.lines() {
+        editor.add_history_entry(line)?;
+    }
+    editor.set_helper(Some(Assistant { asker: None }));
+    Ok(editor)
+}
+
+/// Prints events above the line being typed from now on.
+fn redirect(screen: &Screen, mut printer: impl ExternalPrinter + Send + 'static) {
+    let mut screen = screen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    *screen = Box::new(move |text| {
+        let _ = printer.print(text.to_owned());
+    });
+}
+
+/// Returns the prompt; at first it waits a little for the connection.
+fn prompt_of(shell: &Shell) -> String {
+    let number = shell.lines.count();
+    let host = &shell.options.address.text;
+    let Some(session) = &shell.session else { return prompt::text(host, State::Closed, "", number) };
+    session.wait_introduced(PROMPT_WAIT);
+    let status = session.status();
+    prompt::text(host, status.state, status.role.as_deref().unwrap_or_default(), number)
+}
+
+/// What the editor asks while a line is typed.
+struct Assistant {
+    asker: Option<Asker>,
+}
+
+impl Assistant {
+    /// Returns the children of a znode; none if the server does not answer soon.
+    fn children(&self, path: &str) -> Vec<String> {
+        let request = Request::GetChildren { path: path.into(), watch: false, with_stat: false };
+        match self.asker.as_ref().and_then(|asker| asker.ask_within(request, COMPLETION_WAIT)) {
+            Some(Reply::Names(names)) => {
+                let mut names: Vec<String> = names.iter().map(str::to_owned).collect();
+                names.sort_unstable();
+                names
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Completer for Assistant {
+    type Candidate = Pair;
+
+    fn complete(&self, line: &str, at: usize, _context: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
+        let Candidates { begin, texts, kind } = complete::candidates(&line[..at], |path| self.children(path));
+        let pair = |text: String| {
+            // Of a path, the list shows the name alone.
+            let shown = if kind == Kind::Path { text.rsplit('/').next().unwrap_or(&text) } else { &text };
+            let display = shown.to_owned();
+            let end = if kind == Kind::Path { "" } else { " " };
+            Pair { display, replacement: text + end }
+        };
+        Ok((begin, texts.into_iter().map(pair).collect()))
+    }
+}
+
+impl Hinter for Assistant {
+    type Hint = String;
+}
+impl Highlighter for Assistant {}
+impl Validator for Assistant {}
+impl Helper for Assistant {}

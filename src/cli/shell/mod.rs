@@ -1,0 +1,331 @@
+//! `zoolet shell`: reads and changes znodes of any ZooKeeper server, as zkCli does.
+//!
+//! # The parts
+//! A line becomes words ([`words`]), its first word a row of the [`table`], and the others
+//! [`arguments`]. The row's function asks the session ([`client`]) and returns an [`output`]
+//! without a form, or a [`failure`]. [`print`] writes it as zkCli does, or as JSON.
+//!
+//! # How to add a command
+//! 1. Write `fn NAME(&mut Shell, &Arguments) -> Result<Output, Failure>` in a file of `commands`.
+//!    `arguments.path(0)?` is its first operand, `shell.session()?.ask(request)?` an answer.
+//!    A missing operand is `Failure::Usage`. A function that prints while it runs, such as one
+//!    over a large subtree, uses `shell.printer()`. Every wait for the session ends with Ctrl-C as
+//!    `Failure::Interrupted`; a loop without such a wait asks `shell.is_interrupted()`.
+//! 2. Add a row to the `TABLE` of the file, and a new file's `TABLE` to `TABLES` in [`table`].
+//!    Help, completion and docs/reference/shell.md come from the row.
+//! 3. Return a variant of [`Output`], or `Output::Own` with an implementation of `output::Show`.
+//! 4. Test parsing and printing in the file; add the command to tests/foreign/zkcli if zkCli has it.
+
+mod acl;
+mod arguments;
+mod client;
+mod commands;
+mod config_text;
+mod failure;
+mod help;
+mod interactive;
+mod lines;
+mod output;
+mod print;
+mod quota;
+mod table;
+mod walk;
+mod words;
+mod znode_path;
+
+pub(super) use client::Address;
+
+use super::Exit;
+use arguments::Arguments;
+use client::{Connect, Event, Interrupts, Session, Sink};
+use failure::Failure;
+use lines::Lines;
+use output::Output;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+use tokio::runtime::{Builder, Handle};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Colours of a terminal: dim events, red failures.
+const EVENT_COLOUR: &str = "2";
+const FAILURE_COLOUR: &str = "31";
+
+/// Exit code of a process that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+/// The options of `shell`.
+#[derive(Debug)]
+pub(super) struct Options {
+    pub(super) address: Address,
+    pub(super) timeout: Duration,
+    pub(super) read_only: bool,
+    pub(super) wait_for_connection: bool,
+    pub(super) json: bool,
+    /// The words of one command; empty for commands from the terminal or standard input.
+    pub(super) command: Vec<String>,
+}
+
+/// Runs the shell.
+pub(super) fn shell(options: Options) -> Result<(), Exit> {
+    let handle = runtime()?;
+    let mut shell = Shell::new(options, handle);
+    shell.watch_for_interrupts()?;
+    let command = std::mem::take(&mut shell.options.command);
+    shell.open(shell.options.address.clone());
+    if shell.options.wait_for_connection
+        && let Err(failure) = shell.wait_connected()
+    {
+        shell.complain(&failure, "");
+        return Err(Exit { code: 1, line: String::new() });
+    }
+    let code = match command.as_slice() {
+        [] if shell.is_interactive => interactive::run(&mut shell),
+        [] => shell.read_commands(),
+        words => shell.carry_out(words),
+    };
+    shell.close();
+    if code == 0 { Ok(()) } else { Err(Exit { code, line: String::new() }) }
+}
+
+/// Starts the thread that drives all connections, so that callers may block.
+fn runtime() -> Result<Handle, Exit> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(Exit::failed)?;
+    let handle = runtime.handle().clone();
+    let drive = move || runtime.block_on(std::future::pending::<()>());
+    thread::Builder::new().name("session".to_owned()).spawn(drive).map_err(Exit::failed)?;
+    Ok(handle)
+}
+
+/// Writes results in the form that the user chose.
+#[derive(Clone, Copy, Debug)]
+struct Printer {
+    is_json: bool,
+}
+
+impl Printer {
+    /// Prints a result now.
+    ///
+    /// # Errors
+    /// Nothing reads the output any more, or it cannot be written.
+    fn print(self, output: &Output) -> Result<(), Failure> {
+        match print::write(&print::form(output, self.is_json)) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Failure::ReaderGone),
+            Err(error) => Err(Failure::Text(format!("standard output: {error}"))),
+        }
+    }
+}
+
+/// Prints text that no command asked for; at a terminal, above the line being typed.
+type Screen = Arc<Mutex<Box<dyn FnMut(&str) + Send>>>;
+
+/// The state of the shell between commands.
+struct Shell {
+    options: Options,
+    handle: Handle,
+    interrupts: Arc<Interrupts>,
+    session: Option<Session>,
+    lines: Lines,
+    /// Whether watch events are printed.
+    prints_events: Arc<AtomicBool>,
+    /// Whether a command runs.
+    is_busy: Arc<AtomicBool>,
+    is_interactive: bool,
+    has_colours: bool,
+    /// Where events are printed.
+    screen: Screen,
+    /// Whether the command that runs ends the shell.
+    leaves: bool,
+    /// Exit code of the last command.
+    code: u8,
+}
+
+impl Shell {
+    fn new(options: Options, handle: Handle) -> Self {
+        let is_interactive = options.command.is_empty() && io::stdin().is_terminal() && io::stdout().is_terminal();
+        Self {
+            options,
+            handle,
+            interrupts: Interrupts::new(),
+            session: None,
+            lines: Lines::default(),
+            prints_events: Arc::new(AtomicBool::new(true)),
+            is_busy: Arc::default(),
+            is_interactive,
+            has_colours: is_interactive && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            screen: Arc::new(Mutex::new(Box::new(|text| {
+                let _ = io::stdout().lock().write_all(text.as_bytes());
+            }))),
+            leaves: false,
+            code: 0,
+        }
+    }
+
+    /// Lets Ctrl-C end the command, or the process while none runs.
+    fn watch_for_interrupts(&self) -> Result<(), Exit> {
+        let (interrupts, is_busy, is_interactive) =
+            (self.interrupts.clone(), self.is_busy.clone(), self.is_interactive);
+        let _inside = self.handle.enter();
+        let mut signals = signal(SignalKind::interrupt()).map_err(Exit::failed)?;
+        self.handle.spawn(async move {
+            while signals.recv().await.is_some() {
+                interrupts.strike();
+                if !is_interactive && !is_busy.load(Ordering::Relaxed) {
+                    process::exit(INTERRUPTED.into());
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Opens a session in place of the present one.
+    fn open(&mut self, address: Address) {
+        self.close();
+        let connect = Connect {
+            address,
+            timeout: self.options.timeout,
+            read_only: self.options.read_only,
+            asks_role: self.is_interactive,
+        };
+        self.options.address = connect.address.clone();
+        self.session = Some(Session::open(connect, self.sink(), &self.handle, &self.interrupts));
+    }
+
+    /// Ends the session, if there is one.
+    fn close(&mut self) {
+        if let Some(session) = self.session.take() {
+            session.close();
+        }
+    }
+
+    /// Prints events; those of the connection itself only for a user at a terminal.
+    fn sink(&self) -> Sink {
+        let (prints, is_interactive) = (self.prints_events.clone(), self.is_interactive);
+        let (screen, has_colours, is_json) = (self.screen.clone(), self.has_colours, self.options.json);
+        Arc::new(move |event: Event| {
+            if prints.load(Ordering::Relaxed) && (is_interactive || event.path.is_some()) {
+                let text = if is_json { print::event_in_json(&event) } else { print::event(&event) };
+                let text = paint(&text, EVENT_COLOUR, has_colours);
+                screen.lock().unwrap_or_else(PoisonError::into_inner)(&text);
+            }
+        })
+    }
+
+    fn wait_connected(&self) -> Result<(), Failure> {
+        self.session()?.wait_connected(self.options.timeout)
+    }
+
+    /// Returns the session.
+    ///
+    /// # Errors
+    /// `close` has ended it.
+    fn session(&self) -> Result<&Session, Failure> {
+        self.session.as_ref().ok_or_else(|| Failure::text("Not connected"))
+    }
+
+    /// Returns the printer, for a command that prints while it runs.
+    fn printer(&self) -> Printer {
+        Printer { is_json: self.options.json }
+    }
+
+    /// Prints a part of a command's result.
+    ///
+    /// # Errors
+    /// As [`Printer::print`].
+    fn emit(&self, output: &Output) -> Result<(), Failure> {
+        self.printer().print(output)
+    }
+
+    /// Returns whether Ctrl-C should end the running command.
+    #[allow(dead_code, reason = "for commands that zkCli does not have")]
+    fn is_interrupted(&self) -> bool {
+        self.interrupts.is_struck()
+    }
+
+    /// Carries out the commands of standard input; returns the exit code of the last one.
+    fn read_commands(&mut self) -> u8 {
+        for line in io::stdin().lock().lines() {
+            match line {
+                Ok(line) => self.carry_out_line(&line),
+                Err(error) => {
+                    self.complain(&Failure::Text(format!("standard input: {error}")), "");
+                    return 1;
+                }
+            }
+            if self.leaves {
+                break;
+            }
+        }
+        self.code
+    }
+
+    /// Carries out a line; empty lines and those that begin with # do nothing.
+    fn carry_out_line(&mut self, line: &str) {
+        let words = words::split(line);
+        if words.first().is_some_and(|first| !first.starts_with('#')) {
+            self.lines.add(line.trim());
+            self.carry_out(&words);
+        }
+    }
+
+    /// Carries out a command, prints its result, and returns its exit code.
+    fn carry_out(&mut self, words: &[String]) -> u8 {
+        self.interrupts.begin();
+        self.is_busy.store(true, Ordering::Relaxed);
+        let outcome = self.run(words);
+        self.is_busy.store(false, Ordering::Relaxed);
+        self.code = match outcome {
+            Ok(()) => 0,
+            Err(failure) => {
+                let usage = words.first().and_then(|name| table::find(name)).map(table::Command::line);
+                self.complain(&failure, &usage.unwrap_or_default());
+                self.leaves |=
+                    failure == Failure::ReaderGone || failure == Failure::Interrupted && !self.is_interactive;
+                failure.exit_code()
+            }
+        };
+        self.code
+    }
+
+    fn run(&mut self, words: &[String]) -> Result<(), Failure> {
+        let Some((name, rest)) = words.split_first() else { return Ok(()) };
+        let command = table::find(name).ok_or_else(|| Failure::UnknownCommand(name.clone()))?;
+        let output = (command.run)(self, &Arguments::read(command, rest)?)?;
+        self.emit(&output)
+    }
+
+    /// Prints the failure of a command, with a remedy for a reader at a terminal.
+    fn complain(&self, failure: &Failure, usage: &str) {
+        let message = failure.message(usage);
+        if message.is_empty() {
+            return;
+        }
+        let has_colours = self.has_colours && io::stderr().is_terminal();
+        let message = paint(&message, FAILURE_COLOUR, has_colours);
+        let lines = match hint(failure) {
+            _ if self.options.json => print::failure_in_json(failure, &failure.message(usage)),
+            Some(hint) if io::stderr().is_terminal() => format!("{message}\n({hint})"),
+            Some(_) | None => message,
+        };
+        let _ = writeln!(io::stderr(), "{lines}");
+    }
+}
+
+/// Returns a remedy, for a reader at a terminal.
+fn hint(failure: &Failure) -> Option<String> {
+    match failure {
+        Failure::UnknownCommand(name) => {
+            Some(table::near(name).map_or("help lists the commands".to_owned(), |near| format!("did you mean {near}?")))
+        }
+        failure => failure.hint().map(str::to_owned),
+    }
+}
+
+/// Returns text in a colour, if colours are wanted.
+fn paint(text: &str, colour: &str, has_colours: bool) -> String {
+    if has_colours { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+}

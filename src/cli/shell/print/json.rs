@@ -1,0 +1,119 @@
+//! The form of `--json`: one value a line.
+
+use super::super::client::Event;
+use super::super::failure::Failure;
+use super::super::output::{Content, Output};
+use super::text::permissions;
+use super::{Printed, Stream, is_text};
+use base64ct::{Base64, Encoding};
+use serde_json::{Value, json};
+use zoolet_model::Stat;
+
+/// Returns the lines of a result; nothing for a result without a value.
+pub(super) fn lines(output: &Output) -> Printed {
+    match output {
+        Output::Many(outputs) => outputs.iter().flat_map(lines).collect(),
+        Output::Nothing | Output::Note(_) => Printed::new(),
+        other => vec![(Stream::Out, format!("{}\n", value(other)).into_bytes())],
+    }
+}
+
+fn value(output: &Output) -> Value {
+    match output {
+        Output::Nothing | Output::Note(_) => Value::Null,
+        Output::Created(path) => json!({ "created": path }),
+        Output::Children { path, names, stat } => with_stat(json!({ "path": path, "children": names }), stat.as_ref()),
+        Output::Path(path) => json!({ "path": path }),
+        Output::Paths(paths) => json!(paths),
+        Output::Data(content) => data(content),
+        Output::Stat { path, stat } => json!({ "path": path, "stat": of_stat(stat) }),
+        Output::Acl { path, entries, stat } => {
+            let entries: Vec<Value> = entries
+                .iter()
+                .map(|entry| {
+                    json!({ "scheme": entry.scheme.as_str(), "id": entry.id.as_str(), "perms": permissions(entry.perms) })
+                })
+                .collect();
+            with_stat(json!({ "path": path, "acl": entries }), stat.as_ref())
+        }
+        Output::Count(count) => json!(count),
+        Output::Identities(identities) => identities
+            .iter()
+            .map(|identity| json!({ "scheme": identity.scheme.as_str(), "id": identity.id.as_str() }))
+            .collect(),
+        Output::Text(_, value) => value.clone(),
+        Output::Many(outputs) => outputs.iter().map(value).collect(),
+        Output::Own(own) => own.json(),
+    }
+}
+
+/// Data is `data` if it is text, and `base64` otherwise.
+fn data(content: &Content) -> Value {
+    let shown = match &content.data {
+        None => json!({ "path": content.path, "data": null }),
+        Some(bytes) if is_text(bytes) => json!({ "path": content.path, "data": String::from_utf8_lossy(bytes) }),
+        Some(bytes) => json!({ "path": content.path, "base64": Base64::encode_string(bytes) }),
+    };
+    with_stat(shown, content.stat.as_ref())
+}
+
+fn with_stat(mut shown: Value, stat: Option<&Stat>) -> Value {
+    if let Some(stat) = stat {
+        shown["stat"] = of_stat(stat);
+    }
+    shown
+}
+
+/// Returns a stat with zkCli's names. A zxid is a text, because it may exceed a JSON reader's numbers.
+fn of_stat(stat: &Stat) -> Value {
+    let hex = |number: i64| format!("{number:#x}");
+    json!({
+        "cZxid": hex(stat.czxid), "ctime": stat.ctime, "mZxid": hex(stat.mzxid), "mtime": stat.mtime,
+        "pZxid": hex(stat.pzxid), "cversion": stat.cversion, "dataVersion": stat.version, "aclVersion": stat.aversion,
+        "ephemeralOwner": hex(stat.ephemeral_owner), "dataLength": stat.data_length, "numChildren": stat.num_children,
+    })
+}
+
+/// Returns the line of an event.
+pub(in crate::cli::shell) fn event(event: &Event) -> String {
+    let shown = json!({ "event": event.kind, "state": event.state, "path": event.path, "zxid": event.zxid });
+    format!("{shown}\n")
+}
+
+/// Returns the line of a failed command.
+pub(in crate::cli::shell) fn failure(failure: &Failure, message: &str) -> String {
+    let mut shown = json!({ "error": message });
+    if let Failure::Refused { code, path, .. } = failure {
+        shown["code"] = json!(code);
+        shown["path"] = json!(path);
+    }
+    shown.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::shell::output::Form;
+    use bytes::Bytes;
+
+    fn line(output: &Output) -> String {
+        lines(output).into_iter().map(|(_, bytes)| String::from_utf8(bytes).unwrap()).collect()
+    }
+
+    #[test]
+    fn each_result_is_one_value_a_line() {
+        let children = Output::Children { path: "/".to_owned(), names: vec!["a".to_owned()], stat: None };
+        assert_eq!(line(&children), "{\"children\":[\"a\"],\"path\":\"/\"}\n");
+        let stat = Some(Stat { czxid: 255, ..Stat::default() });
+        let shown = |bytes: &'static [u8], stat| {
+            let data = Some(Bytes::from_static(bytes));
+            line(&Output::Data(Content { path: "/a".to_owned(), data, form: Form::Hex, stat }))
+        };
+        assert_eq!(shown(b"x", None), "{\"data\":\"x\",\"path\":\"/a\"}\n");
+        assert_eq!(shown(b"\xff", None), "{\"base64\":\"/w==\",\"path\":\"/a\"}\n");
+        assert!(shown(b"x", stat).contains("\"cZxid\":\"0xff\""));
+        let many = Output::Many(vec![Output::Path("/a".to_owned()), Output::Note("n".to_owned()), Output::Count(2)]);
+        assert_eq!(line(&many), "{\"path\":\"/a\"}\n2\n");
+        assert_eq!(line(&Output::Nothing), "");
+    }
+}

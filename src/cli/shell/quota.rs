@@ -32,6 +32,20 @@ impl Quota {
         self.0.insert(key.to_owned(), value);
     }
 
+    /// Returns zkCli's warnings for the limits that a usage exceeds already.
+    pub(super) fn exceeded(&self, usage: &Self) -> Vec<String> {
+        let kinds = [("count", "countHardLimit"), ("bytes", "byteHardLimit")];
+        let over = |unit: &str, key: &str| (0..usage.get(unit)).contains(&self.get(key));
+        kinds
+            .into_iter()
+            .filter(|(unit, hard)| over(unit, unit) || over(unit, hard))
+            .map(|(unit, _)| {
+                let used = usage.get(unit);
+                format!("[Warning]: the {unit} quota you create is less than the existing {unit}:{used}")
+            })
+            .collect()
+    }
+
     pub(super) fn json(&self) -> Value {
         let pairs = self.0.iter().map(|(key, value)| (key.clone(), Value::from(*value)));
         Value::Object(pairs.collect::<Map<_, _>>())
@@ -62,6 +76,12 @@ mod tests {
         assert_eq!(Quota::parse(text), quota);
         assert_eq!(Quota::parse("count=1,bytes=2").to_string(), "count=1,bytes=2");
         assert_eq!(Quota::parse("bytes=x;;count=3=").to_string(), "count=3,bytes=-1");
+        quota.set("byteHardLimit", 7);
+        let usage = Quota::parse("count=6,bytes=8");
+        let warning =
+            |unit, used| format!("[Warning]: the {unit} quota you create is less than the existing {unit}:{used}");
+        assert_eq!(quota.exceeded(&usage), [warning("count", 6), warning("bytes", 8)]);
+        assert_eq!(quota.exceeded(&Quota::parse("count=5,bytes=7")), Vec::<String>::new());
         assert_eq!(Quota::parse("").to_string(), "count=-1,bytes=-1");
     }
 }

@@ -1,13 +1,14 @@
-"""compare.py RAW_DIR EXPECTED_DIR [--record]: compares zkCli's output, without times and numbers.
+"""compare.py RAW_DIR EXPECTED_DIR [--record | --improvements FILE]: compares output, without times and numbers.
 
 Per session, RAW_DIR holds NAME.cmd (the commands) and NAME.raw (zkCli's output), and EXPECTED_DIR
-holds NAME.txt.
+holds NAME.txt. FILE names the commands to which another shell than zkCli answers better.
 """
 
 import difflib
 import pathlib
 import re
 import sys
+import tomllib
 
 MARK = re.compile(r"^Node does not exist: /#(\d+)$")
 # The usage text after a mistyped command differs between releases; the error line after it does
@@ -53,6 +54,28 @@ def normalised(line, zxids):
     return line
 
 
+def improved(name, expected, improvements):
+    """Returns zkCli's lines with the better answers in place of its own, and the names of stale improvements."""
+    printed, order = {}, []
+    for line in expected:
+        if line.startswith("> "):
+            order.append(line)
+            printed[len(order) - 1] = []
+        else:
+            printed[len(order) - 1].append(line)
+    stale = []
+    for improvement in improvements:
+        if improvement["session"] != name:
+            continue
+        places = [at for at, line in enumerate(order) if line == f"> {improvement['command']}"]
+        better = improvement["prints"].splitlines()
+        if not any(printed[at] != better for at in places):
+            stale.append(improvement["name"])
+        for at in places:
+            printed[at] = better
+    return [line for at, command in enumerate(order) for line in (command, *printed[at])], stale
+
+
 def text(found):
     return [line for command, lines in found for line in (f"> {command}", *lines)]
 
@@ -60,13 +83,20 @@ def text(found):
 def main():
     raw_dir, expected_dir = map(pathlib.Path, sys.argv[1:3])
     record = "--record" in sys.argv
+    improvements = []
+    if "--improvements" in sys.argv:
+        file = pathlib.Path(sys.argv[sys.argv.index("--improvements") + 1])
+        improvements = tomllib.loads(file.read_text()).get("improvement", [])
     passed = failed = 0
     for raw in sorted(raw_dir.glob("*.raw")):
         found = blocks(commands_of(raw.with_suffix(".cmd")), raw.read_text(errors="replace"))
         expected_file = expected_dir / (raw.stem + ".txt")
         if record:
             expected_file.write_text("\n".join(text(found)) + "\n")
-        expected = expected_file.read_text().splitlines()
+        expected, stale = improved(raw.stem, expected_file.read_text().splitlines(), improvements)
+        for name in stale:
+            failed += 1
+            print(f"{raw.stem}: zkCli answers the same, so this is no improvement: {name}")
         diff = list(difflib.unified_diff(expected, text(found), "expected", f"printed ({raw.stem})", lineterm="", n=4))
         print("\n".join(diff) if diff else f"{raw.stem}: {len(found)} as expected")
         wrong = len(wrong_blocks(expected, text(found)))

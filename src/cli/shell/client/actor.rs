@@ -11,7 +11,7 @@ use std::io;
 use std::time::Duration;
 use tokio::select;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use zoolet_model::{EventKind, Reply, Request, Text};
 use zoolet_transport::wire::client_side::{Header, Shape, decode_event, decode_reply, encode_request};
 use zoolet_transport::wire::{Malformed, Opcode, XID_EVENT, XID_PING};
@@ -19,6 +19,8 @@ use zoolet_transport::wire::{Malformed, Opcode, XID_EVENT, XID_PING};
 /// Xids that ZooKeeper reserves.
 const XID_AUTH: i32 = -4;
 const XID_SET_WATCHES: i32 = -8;
+/// Maximum time for which requests wait for a server that is there but does not serve.
+const ELECTION_MAX: Duration = Duration::from_secs(5);
 /// Pause between two rounds over the list of servers.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
@@ -109,21 +111,28 @@ impl Actor {
 
     /// Connects to the next server that answers; `None` once no caller is left.
     async fn reach(&mut self) -> Option<Link> {
+        let began = Instant::now();
         loop {
-            let mut why = String::new();
+            let (mut why, mut has_closing) = (String::new(), false);
             for _ in 0..self.connect.address.servers.len() {
                 match self.try_next().await {
                     Ok(link) => return Some(link),
-                    Err(error) => why = error,
+                    Err(error) => {
+                        has_closing |= error.kind() == io::ErrorKind::UnexpectedEof;
+                        why = error.to_string();
+                    }
                 }
             }
             self.status.send_modify(|status| status.why.clone_from(&why));
-            self.refuse_waiting(&why)?;
+            // A server that closes connections is starting, or in an election.
+            if !has_closing || began.elapsed() > ELECTION_MAX {
+                self.refuse_waiting(&why)?;
+            }
             sleep(RETRY_AFTER).await;
         }
     }
 
-    async fn try_next(&mut self) -> Result<Link, String> {
+    async fn try_next(&mut self) -> io::Result<Link> {
         let server = self.connect.address.servers[self.at].clone();
         self.at = (self.at + 1) % self.connect.address.servers.len();
         let mut greeted = Link::open(&server, &self.connect, self.session.as_ref(), self.last_zxid).await;
@@ -133,8 +142,8 @@ impl Actor {
         }
         match greeted {
             Ok(Greeted::Session(link, held)) => Ok(self.on_connected(*link, held, server)),
-            Ok(Greeted::Expired) => Err(format!("{server} refuses a new session")),
-            Err(error) => Err(explain(&server, &error)),
+            Ok(Greeted::Expired) => Err(io::Error::other(format!("{server} refuses a new session"))),
+            Err(error) => Err(io::Error::new(error.kind(), explain(&server, &error))),
         }
     }
 

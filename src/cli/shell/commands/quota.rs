@@ -76,8 +76,9 @@ fn set(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     }
     super::super::znode_path::check(&place(&path)).map_err(Failure::Text)?;
     refuse_nested(session, &path)?;
-    let warning = store(session, &path, key, value)?;
-    Ok(warning.map_or(Output::Nothing, Output::said))
+    let quota = store(session, &path, key, value)?;
+    let usage = read(session, &child(&place(&path), STATS))?.unwrap_or_default();
+    Ok(Output::Many(quota.exceeded(&usage).into_iter().map(Output::said).collect()))
 }
 
 /// Returns the key and the value of the only limit that is given.
@@ -153,27 +154,22 @@ fn refuse_nested(session: &Session, path: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a limit; returns a warning if the usage exceeds it already.
-fn store(session: &Session, path: &str, key: &str, value: i64) -> Result<Option<String>, Failure> {
+/// Writes a limit; returns the whole quota.
+fn store(session: &Session, path: &str, key: &str, value: i64) -> Result<Quota, Failure> {
     let limits = child(&place(path), LIMITS);
     if let Some(mut quota) = read(session, &limits)? {
         quota.set(key, value);
         let data = Some(Bytes::from(quota.to_string()));
         session.ask(Request::Write(WriteOp::SetData { path: limits.into(), data, version: -1 }))?;
+        Ok(quota)
     } else {
         create_parents(session, path)?;
         let mut quota = Quota::unlimited();
         quota.set(key, value);
         create(session, &limits, Some(quota.to_string()))?;
         create(session, &child(&place(path), STATS), Some("count=0,bytes=0".to_owned()))?;
+        Ok(quota)
     }
-    let usage = read(session, &child(&place(path), STATS))?.unwrap_or_default();
-    let (unit, used) = match key {
-        "count" | "countHardLimit" => ("count", usage.get("count")),
-        _ => ("bytes", usage.get("bytes")),
-    };
-    let warning = format!("[Warning]: the {unit} quota you create is less than the existing {unit}:{used}");
-    Ok((used > value).then_some(warning))
 }
 
 fn create_parents(session: &Session, path: &str) -> Result<(), Failure> {

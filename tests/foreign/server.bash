@@ -22,6 +22,11 @@ CFG
 
 start_server() {
     write_config
+    restart_server
+}
+
+# Starts the server again, with the data that it left.
+restart_server() {
     # shellcheck disable=SC2086 # a command line, split on purpose
     $SERVER "$WORK/zoo.cfg" > "$WORK/server.log" 2>&1 &
     SERVER_PID=$!

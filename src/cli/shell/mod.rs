@@ -87,6 +87,10 @@ pub(super) fn shell(options: Options) -> Result<(), Exit> {
         [] => shell.read_commands(),
         words => shell.carry_out(words),
     };
+    if shell.is_interactive {
+        // The user knows that the session ends.
+        shell.prints_events.store(false, Ordering::Relaxed);
+    }
     shell.close();
     if code == 0 { Ok(()) } else { Err(Exit { code, line: String::new() }) }
 }

@@ -3,6 +3,7 @@
 mod complete;
 mod history;
 mod prompt;
+mod screen;
 
 use super::client::{Asker, State};
 use super::failure::Failure;
@@ -12,11 +13,13 @@ use history::History;
 use rustyline::completion::{Completer, Pair};
 use rustyline::config::{BellStyle, ColorMode, CompletionType};
 use rustyline::error::ReadlineError;
-use rustyline::highlight::Highlighter;
+use rustyline::highlight::{CmdKind, Highlighter};
 use rustyline::hint::Hinter;
 use rustyline::history::MemHistory;
 use rustyline::validate::Validator;
-use rustyline::{Config, Context, Editor, ExternalPrinter, Helper};
+use rustyline::{Config, Context, Editor, Helper};
+use screen::Line;
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::time::Duration;
 use zoolet_model::{Reply, Request};
@@ -41,8 +44,9 @@ pub(super) fn run(shell: &mut Shell) -> u8 {
 
 fn converse(shell: &mut Shell) -> rustyline::Result<()> {
     let mut history = History::open();
-    let mut editor = editor(&history, shell.has_colours)?;
-    redirect(&shell.screen, editor.create_external_printer()?);
+    let line = Line::default();
+    let mut editor = editor(&history, &line, shell.has_colours)?;
+    redirect(&shell.screen, line.clone());
     let _ = writeln!(io::stdout(), "Connecting to {}", shell.options.address.text);
     while !shell.leaves {
         let prompt = prompt_of(shell);
@@ -50,12 +54,21 @@ fn converse(shell: &mut Shell) -> rustyline::Result<()> {
             helper.asker = shell.session.as_ref().map(super::client::Session::asker);
         }
         let styled = paint(&prompt, prompt::COLOUR, shell.has_colours);
-        match editor.readline(&(prompt, styled)) {
-            Ok(line) => {
-                if history.add(&line) {
-                    editor.add_history_entry(line.trim())?;
+        line.begin(&prompt, &styled);
+        let typed = editor.readline(&(prompt, styled));
+        line.end();
+        match typed {
+            // A pasted text may have several lines.
+            Ok(typed) => {
+                for line in typed.lines() {
+                    if history.add(line) {
+                        editor.add_history_entry(line.trim())?;
+                    }
+                    shell.carry_out_line(line);
+                    if shell.leaves {
+                        break;
+                    }
                 }
-                shell.carry_out_line(&line);
             }
             // The line is given up, and the shell stays.
             Err(ReadlineError::Interrupted) => {}
@@ -66,7 +79,7 @@ fn converse(shell: &mut Shell) -> rustyline::Result<()> {
     Ok(())
 }
 
-fn editor(history: &History, has_colours: bool) -> rustyline::Result<Editor<Assistant, MemHistory>> {
+fn editor(history: &History, line: &Line, has_colours: bool) -> rustyline::Result<Editor<Assistant, MemHistory>> {
     let config = Config::builder()
         .max_history_size(history::LINES_MAX)?
         .history_ignore_dups(true)?
@@ -82,16 +95,14 @@ fn editor(history: &History, has_colours: bool) -> rustyline::Result<Editor<Assi
     for line in history.lines() {
         editor.add_history_entry(line)?;
     }
-    editor.set_helper(Some(Assistant { asker: None }));
+    editor.set_helper(Some(Assistant { asker: None, line: line.clone() }));
     Ok(editor)
 }
 
 /// Prints events above the line being typed from now on.
-fn redirect(screen: &Screen, mut printer: impl ExternalPrinter + Send + 'static) {
+fn redirect(screen: &Screen, line: Line) {
     let mut screen = screen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    *screen = Box::new(move |text| {
-        let _ = printer.print(text.to_owned());
-    });
+    *screen = Box::new(move |text| line.print_above(text));
 }
 
 /// Returns the prompt; at first it waits a little for the connection.
@@ -107,6 +118,7 @@ fn prompt_of(shell: &Shell) -> String {
 /// What the editor asks while a line is typed.
 struct Assistant {
     asker: Option<Asker>,
+    line: Line,
 }
 
 impl Assistant {
@@ -140,9 +152,28 @@ impl Completer for Assistant {
     }
 }
 
+/// Gives no hints, but hears of each change.
 impl Hinter for Assistant {
     type Hint = String;
+
+    fn hint(&self, line: &str, at: usize, _context: &Context<'_>) -> Option<String> {
+        self.line.note(line, at);
+        None
+    }
 }
-impl Highlighter for Assistant {}
+
+/// Changes no colours, but hears of each move of the cursor.
+impl Highlighter for Assistant {
+    fn highlight<'l>(&self, line: &'l str, at: usize) -> Cow<'l, str> {
+        self.line.note(line, at);
+        Cow::Borrowed(line)
+    }
+
+    fn highlight_char(&self, line: &str, at: usize, _kind: CmdKind) -> bool {
+        self.line.note(line, at);
+        false
+    }
+}
+
 impl Validator for Assistant {}
 impl Helper for Assistant {}

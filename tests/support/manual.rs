@@ -33,6 +33,7 @@ pages![
     "reference/limits.md",
     "reference/metrics.md",
     "reference/mistakes.md",
+    "reference/shell.md",
     "reference/start.md",
     "reference/status.md",
     "reference/zoo-cfg.md",

@@ -26,6 +26,8 @@ mod help;
 mod interactive;
 mod lines;
 mod output;
+#[cfg(test)]
+mod page;
 mod print;
 mod quota;
 mod table;

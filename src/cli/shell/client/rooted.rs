@@ -37,6 +37,7 @@ impl Root {
             | Request::GetChildren { path, .. }
             | Request::GetAcl { path }
             | Request::GetAllChildrenNumber { path }
+            | Request::GetTtl { path }
             | Request::AddWatch { path, .. }
             | Request::CheckWatches { path, .. }
             | Request::RemoveWatches { path, .. } => *path = self.outer(path),
@@ -99,6 +100,7 @@ pub(super) fn path_of(request: &Request) -> Option<&Text> {
         | Request::GetChildren { path, .. }
         | Request::GetAcl { path }
         | Request::GetAllChildrenNumber { path }
+        | Request::GetTtl { path }
         | Request::AddWatch { path, .. }
         | Request::CheckWatches { path, .. }
         | Request::RemoveWatches { path, .. } => Some(path),

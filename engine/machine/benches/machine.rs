@@ -160,6 +160,7 @@ impl Machine {
                             FetchWhat::Record(_) => Fetched::Record(None),
                             FetchWhat::KeysUnder(_) => Fetched::Keys(Vec::new()),
                             FetchWhat::FirstKeys(_) => FirstKeys::of([]),
+                            FetchWhat::Weights { .. } => Fetched::Weights(Vec::new(), true),
                         };
                         self.server.handle(NOW, Event::Fetched { id: fetch.id, result: Ok(nothing) });
                     }

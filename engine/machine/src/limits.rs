@@ -154,6 +154,12 @@ pub struct Settings {
     /// Its state is that old when it has not heard its leader, or not applied a known commit, for
     /// that time.
     pub staleness_max_ms: u32,
+    /// ZooKeeper's enforceQuota: a write beyond a hard limit is refused. The leader's setting counts.
+    pub enforce_quotas: bool,
+    /// Znodes that one entry counts for a new quota.
+    ///
+    /// No setting of an operator: it must be equal on all servers. Tests lower it.
+    pub counted_at_once: u32,
 }
 
 /// Shows every field except the super digest, because logs must not contain it.
@@ -172,6 +178,8 @@ impl fmt::Debug for Settings {
             container_check_interval_ms,
             containers_per_minute_max,
             staleness_max_ms,
+            enforce_quotas,
+            counted_at_once,
         } = self;
         f.debug_struct("Settings")
             .field("tick_ms", tick_ms)
@@ -184,6 +192,8 @@ impl fmt::Debug for Settings {
             .field("container_check_interval_ms", container_check_interval_ms)
             .field("containers_per_minute_max", containers_per_minute_max)
             .field("staleness_max_ms", staleness_max_ms)
+            .field("enforce_quotas", enforce_quotas)
+            .field("counted_at_once", counted_at_once)
             .finish()
     }
 }
@@ -201,6 +211,8 @@ impl Default for Settings {
             container_check_interval_ms: 60_000,
             containers_per_minute_max: 10_000,
             staleness_max_ms: 3000,
+            enforce_quotas: false,
+            counted_at_once: crate::tree::COUNTED_AT_ONCE as u32,
         }
     }
 }

@@ -16,6 +16,8 @@ pub struct Header {
     pub wall_ms: i64,
     /// Ensemble time, milliseconds that never decrease.
     pub ensemble_ms: u64,
+    /// Whether the leader refuses writes beyond a hard limit. Only writes carry it.
+    pub enforces_quotas: bool,
 }
 
 /// One operation on the tree, borrowed from the entry's bytes.
@@ -128,6 +130,11 @@ pub enum Txn<'a> {
         /// The container's path.
         path: &'a str,
     },
+    /// Counts more znodes of a subtree whose quota is new.
+    CountUsage {
+        /// Root of the subtree.
+        path: &'a str,
+    },
     /// Names or changes the ensemble's members. Used by the protocol, ignored by the tree.
     Membership(&'a [u8]),
 }
@@ -146,6 +153,10 @@ mod tag {
     pub(super) const MEMBERSHIP: u8 = 7;
     pub(super) const CREATE_SESSION_AT_HOME: u8 = 8;
     pub(super) const RENEW_SESSION: u8 = 9;
+    pub(super) const COUNT_USAGE: u8 = 12;
+
+    /// Added to the tag of a write or multi under a leader that enforces quotas.
+    pub(super) const ENFORCES_QUOTAS: u8 = 0x80;
 
     pub(super) const CREATE: u8 = 1;
     pub(super) const DELETE: u8 = 2;
@@ -166,6 +177,10 @@ mod tag {
 impl Header {
     /// Bytes of the header, before the tag.
     const BYTES: usize = 16;
+
+    const fn quota_bit(self) -> u8 {
+        if self.enforces_quotas { tag::ENFORCES_QUOTAS } else { 0 }
+    }
 }
 
 /// Encodes an entry. The caller can reuse `buffer` for the next one.
@@ -174,12 +189,12 @@ pub fn encode(header: Header, txn: &Txn<'_>, buffer: &mut BytesMut) -> Bytes {
     match txn {
         Txn::NoOp => buffer.put_u8(tag::NO_OP),
         Txn::Write { session, identity, op } => {
-            buffer.put_u8(tag::WRITE);
+            buffer.put_u8(tag::WRITE | header.quota_bit());
             put_origin(buffer, *session, identity);
             put_op(buffer, op);
         }
         Txn::Multi { session, identity, ops } => {
-            buffer.put_u8(tag::MULTI);
+            buffer.put_u8(tag::MULTI | header.quota_bit());
             put_origin(buffer, *session, identity);
             put_length(buffer, ops.len());
             ops.iter().for_each(|op| put_op(buffer, op));
@@ -205,6 +220,10 @@ pub fn encode(header: Header, txn: &Txn<'_>, buffer: &mut BytesMut) -> Bytes {
             buffer.put_u8(tag::REAP);
             put_bytes(buffer, path.as_bytes());
         }
+        Txn::CountUsage { path } => {
+            buffer.put_u8(tag::COUNT_USAGE);
+            put_bytes(buffer, path.as_bytes());
+        }
         Txn::Membership(config) => {
             buffer.put_u8(tag::MEMBERSHIP);
             put_bytes(buffer, config);
@@ -221,8 +240,19 @@ pub fn stamp(header: Header, payload: &[u8], buffer: &mut BytesMut) -> Option<By
     let body = payload.get(Header::BYTES..)?;
     buffer.reserve(payload.len());
     put_header(buffer, header);
-    buffer.put_slice(body);
+    match body.split_first() {
+        Some((kind, rest)) if is_write(*kind) => {
+            buffer.put_u8((kind & !tag::ENFORCES_QUOTAS) | header.quota_bit());
+            buffer.put_slice(rest);
+        }
+        _ => buffer.put_slice(body),
+    }
     Some(buffer.split().freeze())
+}
+
+/// Returns whether this is the tag of a write or multi, whatever its leader enforces.
+const fn is_write(kind: u8) -> bool {
+    matches!(kind & !tag::ENFORCES_QUOTAS, tag::WRITE | tag::MULTI)
 }
 
 fn put_header(buffer: &mut BytesMut, header: Header) {
@@ -313,8 +343,13 @@ fn put_data(buffer: &mut BytesMut, data: Option<&[u8]>) {
 /// [`Undecodable`] for bytes that [`encode`] does not write, including trailing ones.
 pub fn decode(payload: &[u8]) -> Result<(Header, Txn<'_>), Undecodable> {
     let mut reader = Reader { rest: payload };
-    let header = Header { wall_ms: reader.i64()?, ensemble_ms: reader.u64()? };
-    let txn = match reader.u8()? {
+    let mut header = Header { wall_ms: reader.i64()?, ensemble_ms: reader.u64()?, enforces_quotas: false };
+    let mut kind = reader.u8()?;
+    if is_write(kind) {
+        header.enforces_quotas = kind & tag::ENFORCES_QUOTAS != 0;
+        kind &= !tag::ENFORCES_QUOTAS;
+    }
+    let txn = match kind {
         tag::NO_OP => Txn::NoOp,
         tag::WRITE => {
             let (session, identity) = reader.origin()?;
@@ -338,16 +373,17 @@ pub fn decode(payload: &[u8]) -> Result<(Header, Txn<'_>), Undecodable> {
         tag::CLOSE_SESSION => Txn::CloseSession { session: SessionId(reader.i64()?) },
         tag::RENEW_SESSION => Txn::RenewSession { session: SessionId(reader.i64()?), timeout_ms: reader.u32()? },
         tag::REAP => Txn::Reap { path: reader.text()? },
+        tag::COUNT_USAGE => Txn::CountUsage { path: reader.text()? },
         tag::MEMBERSHIP => Txn::Membership(reader.bytes()?),
         _ => return Err(Undecodable),
     };
     if reader.rest.is_empty() { Ok((header, txn)) } else { Err(Undecodable) }
 }
 
-/// Decodes only the header; the rest may be undecodable.
+/// Decodes only the two times of the header; the rest may be undecodable.
 pub fn header(payload: &[u8]) -> Option<Header> {
     let mut reader = Reader { rest: payload.get(..Header::BYTES)? };
-    Some(Header { wall_ms: reader.i64().ok()?, ensemble_ms: reader.u64().ok()? })
+    Some(Header { wall_ms: reader.i64().ok()?, ensemble_ms: reader.u64().ok()?, enforces_quotas: false })
 }
 
 /// Returns the encoded configuration in a membership entry; `None` for other entries.
@@ -364,7 +400,7 @@ pub fn membership(payload: &[u8]) -> Option<&[u8]> {
 pub fn writer(payload: &[u8]) -> Option<SessionId> {
     let mut reader = Reader { rest: payload.get(Header::BYTES..)? };
     match reader.u8().ok()? {
-        tag::WRITE | tag::MULTI => reader.i64().ok().map(SessionId),
+        kind if is_write(kind) => reader.i64().ok().map(SessionId),
         _ => None,
     }
 }
@@ -482,11 +518,11 @@ mod tests {
     use super::*;
 
     fn round_trip(txn: &Txn<'_>) {
-        let header = Header { wall_ms: -5, ensemble_ms: 77 };
+        let header = Header { wall_ms: -5, ensemble_ms: 77, enforces_quotas: false };
         let bytes = encode(header, txn, &mut BytesMut::new());
         assert_eq!(decode(&bytes), Ok((header, txn.clone())));
         assert_eq!(super::header(&bytes), Some(header));
-        let later = Header { wall_ms: 9, ensemble_ms: 80 };
+        let later = Header { wall_ms: 9, ensemble_ms: 80, enforces_quotas: false };
         let mut buffer = BytesMut::new();
         assert_eq!(decode(&stamp(later, &bytes, &mut buffer).unwrap()), Ok((later, txn.clone())));
         assert_eq!(stamp(later, &bytes[..Header::BYTES - 1], &mut buffer), None);
@@ -527,6 +563,7 @@ mod tests {
         round_trip(&Txn::CloseSession { session: SessionId(1) });
         round_trip(&Txn::RenewSession { session: SessionId(1), timeout_ms: 40_000 });
         round_trip(&Txn::Reap { path: "/c" });
+        round_trip(&Txn::CountUsage { path: "/c" });
         round_trip(&Txn::Membership(b"three"));
     }
 
@@ -542,7 +579,7 @@ mod tests {
 
     #[test]
     fn golden_bytes_of_a_renewal() {
-        let header = Header { wall_ms: 1, ensemble_ms: 2 };
+        let header = Header { wall_ms: 1, ensemble_ms: 2, enforces_quotas: true };
         let txn = Txn::RenewSession { session: SessionId(3), timeout_ms: 40_000 };
         let mut expected = Vec::new();
         expected.extend(1i64.to_le_bytes());
@@ -554,13 +591,41 @@ mod tests {
     }
 
     #[test]
+    fn writes_carry_whether_their_leader_enforces_quotas() {
+        let (lax, strict) = (Header::default(), Header { enforces_quotas: true, ..Header::default() });
+        let op = Op::Delete { path: "/k", version: -1 };
+        let identity = Identity::default();
+        let write = Txn::Write { session: SessionId(1), identity: identity.clone(), op: op.clone() };
+        let multi = Txn::Multi { session: SessionId(1), identity, ops: vec![op] };
+        let mut buffer = BytesMut::new();
+        for (txn, bit_and_tag) in [(&write, 0x81), (&multi, 0x82)] {
+            let bytes = encode(strict, txn, &mut buffer);
+            assert_eq!(bytes[16], bit_and_tag);
+            assert_eq!(decode(&bytes), Ok((strict, txn.clone())));
+            assert_eq!(writer(&bytes), Some(SessionId(1)));
+            let stamped = stamp(lax, &bytes, &mut buffer).unwrap();
+            assert_eq!(stamped, encode(lax, txn, &mut buffer), "the leader decides");
+            assert_eq!(stamp(strict, &stamped, &mut buffer).unwrap(), bytes);
+        }
+        let reap = Txn::Reap { path: "/c" };
+        assert_eq!(encode(strict, &reap, &mut buffer), encode(lax, &reap, &mut buffer));
+    }
+
+    #[test]
+    fn golden_bytes_of_a_count() {
+        let txn = Txn::CountUsage { path: "/k" };
+        let expected: [&[u8]; 3] = [&[0; 16], &[12, 2, 0, 0, 0], b"/k"];
+        assert_eq!(encode(Header::default(), &txn, &mut BytesMut::new()), expected.concat());
+    }
+
+    #[test]
     fn golden_bytes_of_a_set() {
         let txn = Txn::Write {
             session: SessionId(0x0102),
             identity: Identity { is_super: false, ip: Some([127, 0, 0, 1].into()), ids: vec![] },
             op: Op::SetData { path: "/k", data: Some(b"v"), version: -1 },
         };
-        let bytes = encode(Header { wall_ms: 3, ensemble_ms: 4 }, &txn, &mut BytesMut::new());
+        let bytes = encode(Header { wall_ms: 3, ensemble_ms: 4, enforces_quotas: false }, &txn, &mut BytesMut::new());
         let expected: [&[u8]; 11] = [
             &[3, 0, 0, 0, 0, 0, 0, 0],
             &[4, 0, 0, 0, 0, 0, 0, 0],

@@ -6,7 +6,7 @@ use zoolet_machine::record::acl::{self, Identity};
 use zoolet_machine::txn::{self, Header, Op, Txn};
 use zoolet_model::{AclEntry, AuthId, CreateKind, ErrorCode, Perms, SessionId, SessionSecret};
 
-const PATHS: [&str; 21] = [
+const PATHS: [&str; 23] = [
     "/",
     "",
     "a",
@@ -28,6 +28,8 @@ const PATHS: [&str; 21] = [
     "/a/n-0000000000",
     "/a/n-0000000001",
     "/\u{1f600}",
+    "/zookeeper/quota/a",
+    "/zookeeper/quota/a/zookeeper_stats",
 ];
 
 /// A generator of payloads of entries.
@@ -109,7 +111,11 @@ impl Entries {
     }
 
     fn valid(&mut self) -> Bytes {
-        let header = Header { wall_ms: self.random.bits() as i64, ensemble_ms: self.random.below(1 << 40) };
+        let header = Header {
+            wall_ms: self.random.bits() as i64,
+            ensemble_ms: self.random.below(1 << 40),
+            enforces_quotas: true,
+        };
         let data: Vec<Option<Vec<u8>>> = (0..6)
             .map(|_| match self.random.below(5) {
                 0 => None,
@@ -141,6 +147,7 @@ impl Entries {
                 Txn::Multi { session, identity, ops }
             }
             15 => Txn::RenewSession { session, timeout_ms: header.wall_ms as u32 },
+            16 => Txn::CountUsage { path },
             _ => Txn::Write { session, identity, op: ops.remove(0) },
         };
         txn::encode(header, &txn, &mut BytesMut::new())

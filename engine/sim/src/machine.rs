@@ -282,7 +282,10 @@ impl Machine {
         if let Some(failure) = self.failing.pop() {
             return Err(failure);
         }
-        let (FetchWhat::Record(key) | FetchWhat::KeysUnder(key) | FetchWhat::FirstKeys(key)) = &fetch.what;
+        let (FetchWhat::Record(key)
+        | FetchWhat::KeysUnder(key)
+        | FetchWhat::FirstKeys(key)
+        | FetchWhat::Weights { from: key, .. }) = &fetch.what;
         if self.unreadable.contains(key) {
             return Err(BaseFailure::Io("chosen by a test".into()));
         }

@@ -9,8 +9,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use zoolet_machine::record::key::{self, Key};
+use zoolet_machine::record::znode::Znode;
 use zoolet_machine::seam::action::{
     Append, BaseRead, Checkpoint, CheckpointMeta, Completion, Fetch, FetchWhat, FirstKeys, Generation, LogRecord,
+    WEIGHTS_MAX,
 };
 use zoolet_machine::seam::event::{BaseFailure, Fetched};
 use zoolet_machine::server::Counts;
@@ -670,6 +672,13 @@ pub(crate) fn look_up(base: &Records, what: &FetchWhat) -> Fetched {
         ),
         FetchWhat::FirstKeys(from) => {
             FirstKeys::of(base.range(from.clone()..).map(|(key, _)| key).take_while(|key| key[0] == from[0]))
+        }
+        FetchWhat::Weights { from, to } => {
+            let mut found = base.range(from.clone()..to.clone()).map(|(key, record)| {
+                (key.clone(), Znode::decode(record).expect("a stored znode decodes").data.length())
+            });
+            let first = found.by_ref().take(WEIGHTS_MAX).collect();
+            Fetched::Weights(first, found.next().is_none())
         }
     }
 }

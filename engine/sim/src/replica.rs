@@ -2,6 +2,7 @@
 //!
 //! Entries are applied to it one by one.
 
+use crate::reference::COUNTED_AT_ONCE;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use zoolet_machine::record::digest::record_hash;
@@ -24,7 +25,7 @@ pub struct Replica {
     pub totals: Totals,
     /// The digest summed up by apply.
     pub digest: u128,
-    /// Fetched records and listed prefixes; `None` if nothing is ever missing.
+    /// Fetched records, and starts of listed ranges; `None` if nothing is ever missing.
     fetched: Option<(BTreeSet<Key>, BTreeSet<Key>)>,
 }
 
@@ -34,7 +35,8 @@ impl Replica {
     pub fn new(forgetful: bool) -> Self {
         let (changes, totals, digest) = tree::birth();
         let records = changes.into_iter().filter_map(|(key, record)| Some((key, record?))).collect();
-        Self { records, totals, digest, fetched: forgetful.then(Default::default) }
+        let fetched = forgetful.then(Default::default);
+        Self { records, totals, digest, fetched }
     }
 
     /// Applies and installs one entry.
@@ -62,6 +64,7 @@ impl Replica {
                             FetchWhat::Record(key) => keys.insert(key),
                             FetchWhat::KeysUnder(prefix) => prefixes.insert(prefix),
                             FetchWhat::FirstKeys(from) => panic!("no entry looks at the index: {from:?}"),
+                            FetchWhat::Weights { from, .. } => prefixes.insert(from),
                         };
                     }
                     assert!(news, "an entry that waits for what it has waits for ever");
@@ -120,6 +123,11 @@ impl Replica {
                         Some(Mark::Due(_)) => counts.ttl += 1,
                         None => {}
                     }
+                    if let znode::Data::Usage(usage) = znode.data {
+                        counts.quotas += 1;
+                        counts.counting += u64::from(!usage.is_complete());
+                        self.recount(&path_of(key), usage)?;
+                    }
                     if let Kind::Ephemeral(owner) = znode.kind {
                         counts.ephemerals += 1;
                         *counts.owned.entry(owner).or_default() += 1;
@@ -147,6 +155,29 @@ impl Replica {
             None => Ok(counts),
             Some((path, counted)) => Err(format!("{path} has {counted} children, and its record says none")),
         }
+    }
+
+    /// Compares the usage that the znode at `path` shows with a recount of its subtree.
+    fn recount(&self, path: &str, usage: znode::Usage<'_>) -> Result<(), String> {
+        let subtree = path.strip_prefix("/zookeeper/quota").and_then(|path| path.strip_suffix("/zookeeper_stats"));
+        let subtree = subtree.expect("only a quota shows a usage");
+        let (root, below) = (znode_key(subtree), key::descendants_prefix(subtree));
+        let children = key::children_prefix(subtree);
+        let (mut count, mut bytes) = (0, 0);
+        for (key, record) in &self.records {
+            let is_below = key.starts_with(&children) || key.starts_with(&below);
+            if *key == root || is_below && (usage.is_complete() || **key < *usage.next) {
+                count += 1;
+                bytes += i64::from(Znode::decode(record).expect("a stored znode decodes").data.length());
+            }
+        }
+        if (usage.count, usage.bytes) == (count, bytes) {
+            return Ok(());
+        }
+        let (kept, kept_bytes) = (usage.count, usage.bytes);
+        Err(format!(
+            "usage of {subtree}: its record says {kept} znodes and {kept_bytes} bytes, a recount finds {count} and {bytes}"
+        ))
     }
 
     /// Checks that nothing in the state contradicts anything else.
@@ -194,6 +225,16 @@ impl Replica {
                 }
                 None => {}
             }
+            if let znode::Data::Usage(usage) = znode.data {
+                counted.quotas += 1;
+                if !usage.is_complete() {
+                    counted.counting += 1;
+                    let subtree =
+                        path.strip_prefix("/zookeeper/quota").and_then(|path| path.strip_suffix("/zookeeper_stats"));
+                    expected.insert(key::counting(subtree.expect("only a quota shows a usage")));
+                }
+                assert_eq!(self.recount(path, usage), Ok(()));
+            }
             if let znode::Data::Large { length, hash } = znode.data {
                 let key = key::data(path).expect("a stored path has a key");
                 assert_eq!(self.records[&key].len(), length as usize);
@@ -236,6 +277,19 @@ impl View for Replica {
             return None;
         }
         Some(self.records.keys().filter(|key| key.starts_with(prefix)).cloned().collect())
+    }
+
+    fn weights(&mut self, from: &[u8], to: &[u8], max: usize) -> Result<Vec<(Key, u32)>, Stuck> {
+        if self.fetched.as_ref().is_some_and(|(_, starts)| !starts.contains(from)) {
+            return Err(Stuck::Missing(vec![FetchWhat::Weights { from: from.into(), to: to.into() }]));
+        }
+        let found = self.records.range(Key::from(from)..Key::from(to)).take(max);
+        let length = |record| Znode::decode(record).expect("a stored znode decodes").data.length();
+        Ok(found.map(|(key, record)| (key.clone(), length(record))).collect())
+    }
+
+    fn counted_at_once(&self) -> usize {
+        COUNTED_AT_ONCE as usize
     }
 
     fn newer(&self, prefix: &[u8]) -> BTreeMap<Key, bool> {

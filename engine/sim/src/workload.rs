@@ -1,6 +1,8 @@
 //! Random requests with many collisions: few paths, few users, and every error that a client can
 //! make.
 
+mod quota;
+
 use bytes::Bytes;
 use zoolet_model::{
     AddWatchMode, AskedAcl, Create, CreateKind, CreateMode, Perms, ReadOp, Request, RequestedAcl, SetWatches, Text,
@@ -157,6 +159,8 @@ pub struct Workload {
     repeats: Random,
     /// Draws the times to live, in a separate stream as well.
     ttls: Random,
+    /// Draws requests for quotas, in one of three runs. A separate stream, for the same reason.
+    quotas: Option<Random>,
     mostly_ephemeral: bool,
 }
 
@@ -168,9 +172,11 @@ impl Workload {
 
     /// Creates a generator from random numbers. Equal numbers yield equal requests.
     pub fn of(random: Random) -> Self {
-        let repeats = Random::new(random.clone().bits() ^ 0x07e9_ea75);
-        let ttls = Random::new(random.clone().bits() ^ 0x0077_1771);
-        Self { random, repeats, ttls, mostly_ephemeral: false }
+        let first = random.clone().bits();
+        let repeats = Random::new(first ^ 0x07e9_ea75);
+        let ttls = Random::new(first ^ 0x0077_1771);
+        let quotas = (first % 3 == 0).then(|| Random::new(first ^ 0x0000_90a5));
+        Self { random, repeats, ttls, quotas, mostly_ephemeral: false }
     }
 
     /// From now on makes nearly every znode an ephemeral. A session's end is then a large change.
@@ -187,6 +193,11 @@ impl Workload {
     ///
     /// `last_zxid` is the newest zxid that the client has seen.
     pub fn request(&mut self, last_zxid: i64) -> Request {
+        if let Some(random) = &mut self.quotas
+            && random.one_in(8)
+        {
+            return quota::request(random);
+        }
         match self.random.below(100) {
             0..=39 => Request::Write(self.write_op(true)),
             40..=49 => self.multi(),
@@ -451,6 +462,9 @@ mod tests {
     use zoolet_machine::ConnId;
     use zoolet_model::{ErrorCode, EventKind, OpResult, Reply};
 
+    /// A seed with requests for quotas.
+    const WITH_QUOTAS: u64 = 3;
+
     #[test]
     fn equal_seeds_make_equal_requests() {
         let (mut one, mut two) = (Workload::new(5), Workload::new(5));
@@ -462,8 +476,9 @@ mod tests {
     /// A workload that never reaches an outcome does not test it.
     #[test]
     fn workload_reaches_every_outcome() {
-        let mut workload = Workload::new(1);
+        let mut workload = Workload::new(WITH_QUOTAS);
         let mut server = Reference::new(Some(digest_of(SUPER_USER)));
+        server.enforce_quotas();
         let mut zxid = 0;
         let mut errors: BTreeMap<i32, u32> = BTreeMap::new();
         let mut successes: BTreeMap<String, u32> = BTreeMap::new();
@@ -485,6 +500,11 @@ mod tests {
                 1..=3 => workload.auth(),
                 _ => workload.request(zxid),
             };
+            if step % 3 == 0 {
+                zxid += 1;
+                let subtree = *workload.random().pick(&["/a", "/a/b", "/c", "/q"]);
+                server.count_usage(subtree, zxid);
+            }
             zxid += i64::from(Reference::is_ordered(&request));
             for output in server.apply(ConnId(from), step, &request, zxid, 0) {
                 match output {
@@ -522,6 +542,7 @@ mod tests {
             ErrorCode::AuthFailed,
             ErrorCode::NoWatcher,
             ErrorCode::ReconfigDisabled,
+            ErrorCode::QuotaExceeded,
         ] {
             assert!(errors.get(&error.code()) >= Some(&5), "{error}: {errors:?}");
         }

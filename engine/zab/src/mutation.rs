@@ -121,6 +121,10 @@ mutations! {
     ///
     /// Whether the record existed before the entry is ignored.
     EphemeralsDrift,
+    /// The usage of a quota forgets znodes that the reaper or a session's end deletes.
+    QuotaForgetsEnded,
+    /// A write ahead of a quota's count changes the usage at once, and is counted again later.
+    QuotaCountsAhead,
     /// A session's end is forwarded however many requests are already waiting for the leader.
     EndsUnbounded,
     /// A leader closes the connection of a returning client.

@@ -8,6 +8,7 @@
 //! | `e` | session id, then the path | nothing: this session owns this ephemeral |
 //! | `r` | path | nothing: this container may be reaped |
 //! | `t` | due time, 8 bytes big-endian, then the path | nothing: this TTL znode may be reaped then |
+//! | `q` | path | nothing: the usage of this subtree is being counted |
 //!
 //! Siblings are adjacent, because no path contains 0x00. The root is `n` 0x00.
 
@@ -27,6 +28,8 @@ pub const EPHEMERAL: u8 = b'e';
 pub const REAPABLE: u8 = b'r';
 /// Tag of a TTL znode without children, ordered by the time at which it is due.
 pub const DUE: u8 = b't';
+/// Tag of a subtree whose usage is being counted for its quota.
+pub const COUNTING: u8 = b'q';
 
 /// The key of a record.
 ///
@@ -162,7 +165,7 @@ pub fn session_bytes(id: SessionId) -> [u8; 9] {
 ///
 /// A mark is found by scanning its neighbours and never looked up by its key.
 pub(crate) fn is_mark(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&(EPHEMERAL | REAPABLE | DUE)))
+    matches!(key.first(), Some(&(EPHEMERAL | REAPABLE | DUE | COUNTING)))
 }
 
 /// Returns the key prefix of a session's ephemerals; the path follows it.
@@ -204,6 +207,16 @@ pub fn with_due<R>(due_ms: u64, path: &str, look: impl FnOnce(&[u8]) -> R) -> R 
 pub fn due_parts(key: &[u8]) -> Option<(u64, &str)> {
     let (due_ms, path) = key.strip_prefix(&[DUE])?.split_first_chunk()?;
     Some((u64::from_be_bytes(*due_ms), std::str::from_utf8(path).ok()?))
+}
+
+/// Returns the key of a subtree whose usage is being counted.
+pub fn counting(path: &str) -> Key {
+    with_concat([&[COUNTING], path.as_bytes()], |key| key.into())
+}
+
+/// Returns the smallest key greater than this one.
+pub fn after(key: &[u8]) -> Key {
+    with_concat([key, &[0]], |key| key.into())
 }
 
 /// Returns the first key after all keys with this prefix, if any.

@@ -83,6 +83,41 @@ pub enum Data<'a> {
         /// `store::digest::record_hash` of that record.
         hash: u128,
     },
+    /// Usage of a subtree, kept by the server. Clients read it as text.
+    Usage(Usage<'a>),
+}
+
+/// Usage of the subtree of a quota: its znodes, and the bytes of their data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Usage<'a> {
+    /// Znodes counted so far, the root of the subtree included.
+    pub count: i64,
+    /// Bytes of data counted so far.
+    pub bytes: i64,
+    /// Key of the first descendant that is not counted yet. Empty: all are counted.
+    pub next: &'a [u8],
+}
+
+impl<'a> Usage<'a> {
+    /// Returns whether the whole subtree is counted.
+    pub fn is_complete(&self) -> bool {
+        self.next.is_empty()
+    }
+
+    /// Returns the text that clients read, as in ZooKeeper (surface 7.1).
+    pub fn text(&self) -> String {
+        format!("count={},bytes={}", self.count, self.bytes)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        [&self.count.to_le_bytes()[..], &self.bytes.to_le_bytes(), self.next].concat()
+    }
+
+    fn decode(bytes: &'a [u8]) -> Result<Self, NotARecord> {
+        let (count, rest) = bytes.split_first_chunk().ok_or(NotARecord)?;
+        let (bytes, next) = rest.split_first_chunk().ok_or(NotARecord)?;
+        Ok(Self { count: i64::from_le_bytes(*count), bytes: i64::from_le_bytes(*bytes), next })
+    }
 }
 
 impl Kind {
@@ -141,6 +176,7 @@ impl Data<'_> {
     const NULL: u8 = 0;
     const INLINE: u8 = 1;
     const LARGE: u8 = 2;
+    const USAGE: u8 = 3;
 
     /// Returns the length of the data in bytes; null counts 0.
     pub fn length(&self) -> u32 {
@@ -148,6 +184,7 @@ impl Data<'_> {
             Self::Null => 0,
             Self::Inline(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
             Self::Large { length, .. } => *length,
+            Self::Usage(usage) => u32::try_from(usage.text().len()).unwrap_or(u32::MAX),
         }
     }
 }
@@ -193,6 +230,7 @@ impl<'a> Znode<'a> {
                 length: stored.data_length.to_native(),
                 hash: u128::from_le_bytes(bytes.try_into().map_err(|_| NotARecord)?),
             },
+            Data::USAGE => Data::Usage(Usage::decode(bytes)?),
             _ => return Err(NotARecord),
         };
         let bytes = size_of::<ArchivedStored<'static>>() + stored.data.len() + stored.acl.len();
@@ -222,13 +260,17 @@ impl<'a> Znode<'a> {
     /// any.
     pub(crate) fn encode_on(&self, pooled: impl FnOnce(&[u8]) -> Option<Bytes>) -> Bytes {
         let (kind, kind_detail) = self.kind.to_parts();
-        let hash;
+        let (hash, usage);
         let (data_kind, data): (u8, &[u8]) = match self.data {
             Data::Null => (Data::NULL, &[]),
             Data::Inline(bytes) => (Data::INLINE, bytes),
             Data::Large { hash: of_record, .. } => {
                 hash = of_record.to_le_bytes();
                 (Data::LARGE, &hash)
+            }
+            Data::Usage(of_subtree) => {
+                usage = of_subtree.encode();
+                (Data::USAGE, &usage)
             }
         };
         let since = if let Kind::Ttl { since_ms, .. } = self.kind { since_ms.to_le_bytes() } else { [0; 8] };
@@ -367,13 +409,18 @@ pub struct Totals {
     pub reapable: u64,
     /// TTL znodes without children.
     pub ttl: u64,
+    /// Subtrees whose usage is known or being counted.
+    pub quotas: u64,
+    /// Those of them whose usage is still being counted.
+    pub counting: u64,
     /// Ensemble time of the last entry, milliseconds.
     pub ensemble_ms: u64,
     /// Version of the rules that apply entries: raised by a dedicated entry, never lowered.
     pub semantics: u32,
 }
 
-/// The archive of the totals. `ttl` precedes it as 8 bytes, unless it is 0.
+/// The archive of the totals. `ttl` precedes it as 8 bytes, unless it is 0. With quotas, `ttl`,
+/// `quotas` and `counting` precede it as 8 bytes each.
 #[derive(Archive, Serialize)]
 struct StoredTotals {
     znodes: u64,
@@ -393,8 +440,15 @@ impl Totals {
     /// [`NotARecord`] if the bytes are not totals.
     pub fn decode(record: &[u8]) -> Result<Self, NotARecord> {
         let at = record.len().checked_sub(size_of::<ArchivedStoredTotals>()).ok_or(NotARecord)?;
-        let (ttl, record) = record.split_at(at);
-        let ttl = if ttl.is_empty() { 0 } else { u64::from_le_bytes(ttl.try_into().map_err(|_| NotARecord)?) };
+        let (before, record) = record.split_at(at);
+        let number = |bytes: [u8; 8]| u64::from_le_bytes(bytes);
+        let (ttl, quotas, counting) = match *before.as_chunks::<8>().0 {
+            _ if before.len() % 8 != 0 => return Err(NotARecord),
+            [] => (0, 0, 0),
+            [ttl] => (number(ttl), 0, 0),
+            [ttl, quotas, counting] => (number(ttl), number(quotas), number(counting)),
+            _ => return Err(NotARecord),
+        };
         let stored = rkyv::access::<ArchivedStoredTotals, Failure>(record).map_err(|_| NotARecord)?;
         Ok(Self {
             znodes: stored.znodes.to_native(),
@@ -402,6 +456,8 @@ impl Totals {
             ephemerals: stored.ephemerals.to_native(),
             reapable: stored.reapable.to_native(),
             ttl,
+            quotas,
+            counting,
             ensemble_ms: stored.ensemble_ms.to_native(),
             semantics: stored.semantics.to_native(),
         })
@@ -409,11 +465,15 @@ impl Totals {
 
     /// Encodes the totals for a checkpoint's meta record.
     pub fn encode(&self) -> Bytes {
-        let Self { znodes, data_bytes, ephemerals, reapable, ttl, ensemble_ms, semantics } = *self;
+        let Self { znodes, data_bytes, ephemerals, reapable, ttl, quotas, counting, ensemble_ms, semantics } = *self;
         let stored = StoredTotals { znodes, data_bytes, ephemerals, reapable, ensemble_ms, semantics };
-        let ttl = ttl.to_le_bytes();
-        let before = if self.ttl == 0 { &[] } else { &ttl[..] };
-        archive(before, &stored, size_of::<ArchivedStoredTotals>(), |_| None)
+        let numbers = [ttl, quotas, counting].map(u64::to_le_bytes);
+        let before = match (ttl, quotas, counting) {
+            (0, 0, 0) => &[][..],
+            (_, 0, 0) => &numbers[..1],
+            _ => &numbers,
+        };
+        archive(before.as_flattened(), &stored, size_of::<ArchivedStoredTotals>(), |_| None)
     }
 }
 
@@ -504,7 +564,9 @@ mod tests {
         for kind in
             [Kind::Persistent, Kind::Ephemeral(SessionId(5)), Kind::Container, Kind::Ttl { ttl_ms: 9, since_ms: 7 }]
         {
-            for data in [Data::Null, Data::Inline(b""), Data::Inline(b"xyz"), Data::Large { length: 5000, hash: 77 }] {
+            let usage = Data::Usage(Usage { count: -1, bytes: 1 << 40, next: b"n/a\0" });
+            let large = Data::Large { length: 5000, hash: 77 };
+            for data in [Data::Null, Data::Inline(b""), Data::Inline(b"xyz"), large, usage] {
                 for acl in [&b""[..], b"acl"] {
                     let znode = Znode { kind, data, acl, ..znode() };
                     assert_eq!(Znode::decode(&znode.encode()), Ok(znode));
@@ -515,9 +577,17 @@ mod tests {
             let session = Session { timeout_ms: 4000, secret: SessionSecret([3; 16]), home };
             assert_eq!(Session::decode(&session.encode()), Ok(session));
         }
-        for ttl in [0, 7] {
-            let totals =
-                Totals { znodes: 1, data_bytes: 2, ephemerals: 3, reapable: 4, ttl, ensemble_ms: 5, semantics: 6 };
+        let totals = Totals {
+            znodes: 1,
+            data_bytes: 2,
+            ephemerals: 3,
+            reapable: 4,
+            ensemble_ms: 5,
+            semantics: 6,
+            ..Totals::default()
+        };
+        for (ttl, quotas, counting) in [(0, 0, 0), (7, 0, 0), (0, 8, 0), (7, 8, 9)] {
+            let totals = Totals { ttl, quotas, counting, ..totals };
             assert_eq!(Totals::decode(&totals.encode()), Ok(totals));
         }
     }
@@ -553,6 +623,23 @@ mod tests {
         let totals = |ttl| Totals { znodes: 1, ttl, ..Totals::default() }.encode();
         assert_eq!(totals(0), [&[1][..], &[0; 43]].concat());
         assert_eq!(totals(9), [&[9, 0, 0, 0, 0, 0, 0, 0, 1][..], &[0; 43]].concat());
+    }
+
+    #[test]
+    fn golden_bytes_of_a_usage_and_of_totals_with_quotas() {
+        let usage = Usage { count: 3, bytes: 0x0102, next: b"n/a" };
+        let stored: [&[u8]; 3] = [&[3, 0, 0, 0, 0, 0, 0, 0], &[2, 1, 0, 0, 0, 0, 0, 0], b"n/a"];
+        let mut as_inline = Znode { data: Data::Inline(&stored.concat()), ..znode() }.encode().to_vec();
+        let (length, kind) = (as_inline.len() - 22, as_inline.len() - 17);
+        as_inline[length] = usage.text().len() as u8;
+        as_inline[kind] = 3;
+        assert_eq!(Znode { data: Data::Usage(usage), ..znode() }.encode(), as_inline);
+        assert_eq!(usage.text(), "count=3,bytes=258");
+        let totals = Totals { znodes: 1, quotas: 2, counting: 1, ..Totals::default() };
+        let bare = Totals { znodes: 1, ..Totals::default() };
+        let before = [0u64, 2, 1].map(u64::to_le_bytes).concat();
+        assert_eq!(totals.encode(), [&before[..], &bare.encode()].concat());
+        assert_eq!(Totals::decode(&totals.encode()[1..]), Err(NotARecord));
     }
 
     #[test]

@@ -346,6 +346,13 @@ pub enum FetchWhat {
     ///
     /// They end with the first key that fills `FIRST_KEYS_MAX` or `FIRST_KEYS_BYTES_MAX`.
     FirstKeys(Key),
+    /// The first [`WEIGHTS_MAX`] znodes in a range of keys, with the length of their data.
+    Weights {
+        /// First key of the range.
+        from: Key,
+        /// End of the range, which it does not include.
+        to: Key,
+    },
 }
 
 /// Maximum keys in the answer to [`FetchWhat::FirstKeys`].
@@ -381,6 +388,9 @@ impl FirstKeys {
         Fetched::FirstKeys { keys: self.keys, is_cut }
     }
 }
+
+/// Maximum znodes in the answer to [`FetchWhat::Weights`].
+pub const WEIGHTS_MAX: usize = 1024;
 
 /// Reads one state of the base.
 pub trait BaseRead {

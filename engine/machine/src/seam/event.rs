@@ -226,6 +226,8 @@ pub enum Fetched {
         /// Whether the answer ended before the last key of the tag.
         is_cut: bool,
     },
+    /// The first znodes of the range, with the length of their data, and whether it has no more.
+    Weights(Vec<(Key, u32)>, bool),
 }
 
 /// Why the base could not answer.

@@ -44,7 +44,7 @@ pub(super) fn need_of(txn: &Txn<'_>) -> Option<Need> {
         Txn::Multi { ops, .. } => ops.iter().all(deletes),
         Txn::CreateSession { .. } | Txn::RenewSession { .. } => return Some(Need::Session),
         Txn::CloseSession { .. } => return None,
-        Txn::NoOp | Txn::Reap { .. } | Txn::Membership(_) => false,
+        Txn::NoOp | Txn::Reap { .. } | Txn::CountUsage { .. } | Txn::Membership(_) => false,
     };
     Some(if is_delete { Need::Delete } else { Need::Write })
 }

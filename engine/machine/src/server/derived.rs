@@ -26,6 +26,10 @@ pub struct Counts {
     pub reapable: u64,
     /// TTL znodes without children.
     pub ttl: u64,
+    /// Subtrees whose usage is known or being counted.
+    pub quotas: u64,
+    /// Those of them whose usage is still being counted.
+    pub counting: u64,
     /// Ephemerals of each session. Sessions that the server has not counted since its start are
     /// left out.
     pub owned: BTreeMap<SessionId, u64>,
@@ -40,13 +44,15 @@ impl Counts {
     /// # Errors
     /// The name of the first number that differs, with both values.
     pub fn agree(&self, counted: &Self) -> Result<(), String> {
-        let Self { znodes, data_bytes, ephemerals, reapable, ttl, owned, sessions } = self;
+        let Self { znodes, data_bytes, ephemerals, reapable, ttl, quotas, counting, owned, sessions } = self;
         let numbers = [
             ("znodes", *znodes, counted.znodes),
             ("data_bytes", *data_bytes, counted.data_bytes),
             ("ephemerals", *ephemerals, counted.ephemerals),
             ("reapable", *reapable, counted.reapable),
             ("ttl", *ttl, counted.ttl),
+            ("quotas", *quotas, counted.quotas),
+            ("counting", *counting, counted.counting),
             ("sessions", *sessions, counted.sessions),
         ];
         let of_session = owned.iter().map(|(session, kept)| (*session, *kept, counted.owned.get(session).copied()));
@@ -78,6 +84,8 @@ impl Server {
             ephemerals: totals.ephemerals,
             reapable: totals.reapable,
             ttl: totals.ttl,
+            quotas: totals.quotas,
+            counting: totals.counting,
             owned: self.state.owned().map(|(session, count)| (session, u64::from(count))).collect(),
             sessions: self.sessions.len() as u64,
         }

@@ -23,6 +23,8 @@ pub(super) enum Waiter {
     Reaper,
     /// The reaper of TTL znodes.
     Due,
+    /// The list of subtrees whose usage is being counted.
+    Counting,
     /// A list of a session's ephemerals, by its ticket.
     List(u64, SessionId),
     /// No waiter yet: an entry that is still being persisted will need the record.
@@ -162,8 +164,11 @@ const FETCH_BYTES: usize = 320;
 ///
 /// Up to three threads may hold its key; each is charged as if it had a copy.
 fn cost(what: &FetchWhat) -> usize {
-    let (FetchWhat::Record(key) | FetchWhat::KeysUnder(key) | FetchWhat::FirstKeys(key)) = what;
-    FETCH_BYTES + 3 * allocated(key.len())
+    let bytes = match what {
+        FetchWhat::Record(key) | FetchWhat::KeysUnder(key) | FetchWhat::FirstKeys(key) => allocated(key.len()),
+        FetchWhat::Weights { from, to } => allocated(from.len()) + allocated(to.len()),
+    };
+    FETCH_BYTES + 3 * bytes
 }
 
 impl Server {
@@ -239,6 +244,9 @@ impl Server {
             (FetchWhat::FirstKeys(from), Fetched::FirstKeys { keys, is_cut }) => {
                 self.state.memory().fetched_first_keys(from, keys, is_cut, generation);
             }
+            (FetchWhat::Weights { from, .. }, Fetched::Weights(found, is_end)) => {
+                self.state.memory().fetched_weights(from, found, is_end, generation);
+            }
             (what, found) => return self.fail(format!("the base answered {what:?} with {found:?}")),
         }
         self.wake(&waiters);
@@ -260,6 +268,7 @@ impl Server {
                 Waiter::Request(conn, number) => self.unblock(conn, number),
                 Waiter::Reaper => self.reap(),
                 Waiter::Due => self.reap_due(),
+                Waiter::Counting => self.count_usages(),
                 Waiter::List(ticket, session) => self.list_ephemerals(ticket, session),
                 Waiter::Nobody => {}
             }
@@ -290,7 +299,7 @@ impl Server {
                 // A list request gets no answer.
                 Waiter::List(..) => self.let_go(waiter),
                 Waiter::Due => self.retry_due(),
-                Waiter::Reaper | Waiter::Nobody => {}
+                Waiter::Reaper | Waiter::Counting | Waiter::Nobody => {}
             }
         }
     }

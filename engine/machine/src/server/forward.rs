@@ -364,7 +364,7 @@ impl Server {
                     Admission::Refuse => return Verdict::Refuse(ErrorCode::SystemError),
                 }
             }
-            Txn::NoOp | Txn::RenewSession { .. } | Txn::Reap { .. } | Txn::Membership(_) => {
+            Txn::NoOp | Txn::RenewSession { .. } | Txn::Reap { .. } | Txn::CountUsage { .. } | Txn::Membership(_) => {
                 return Verdict::Fault("no client requests an entry of the forwarded kind");
             }
         }
@@ -390,7 +390,7 @@ impl Server {
             }
             Txn::CloseSession { session } => self.note_asked(*session, zxid, true),
             Txn::Write { session, .. } | Txn::Multi { session, .. } => self.note_asked(*session, zxid, false),
-            Txn::NoOp | Txn::RenewSession { .. } | Txn::Reap { .. } | Txn::Membership(_) => {}
+            Txn::NoOp | Txn::RenewSession { .. } | Txn::Reap { .. } | Txn::CountUsage { .. } | Txn::Membership(_) => {}
         }
     }
 

@@ -14,6 +14,7 @@ mod ordered;
 mod owners;
 mod peers;
 mod pipeline;
+mod quotas;
 mod refusals;
 mod replay;
 mod snapshot;
@@ -45,6 +46,7 @@ use zoolet_model::{ConnectReply, ErrorCode, Reply, ServerId, SessionId, WatchEve
 use zoolet_zab::{Config, Timing, Zab};
 
 pub use derived::Counts;
+pub use quotas::QuotaRefusals;
 pub use refusals::{Refusals, Refused};
 pub use state::BaseState;
 pub use touch::liveness_delay_max_ms;
@@ -85,7 +87,7 @@ pub struct Start {
 ///    order.
 /// 4. **getters**: [`Server::next_deadline`], [`Server::is_serving`], [`Server::unapplied`],
 ///    [`Server::digest`], [`Server::applied`], [`Server::sessions`], [`Server::sessions_taken`],
-///    [`Server::refusals`], [`Server::fetches_asked`], [`Server::account`], [`Server::counts`],
+///    [`Server::refusals`], [`Server::quota_refusals`], [`Server::fetches_asked`], [`Server::account`], [`Server::counts`],
 ///    [`Server::derived`], [`Server::zab`], [`Server::leads`], [`Server::leader`],
 ///    [`Server::under_way`], [`Server::refusal`], [`Server::refusing_writes`].
 ///
@@ -104,6 +106,7 @@ pub struct Server {
     fetches: Fetches,
     upkeep: Upkeep,
     due: due::DueReaper,
+    quotas: quotas::Quotas,
     /// Requests accepted since the start.
     requests: u64,
     /// Connections whose pipelines may continue.
@@ -141,13 +144,15 @@ impl Server {
         }
         let hash_seed = xxh3_128(&seed);
         let meta = base.as_ref().map(BaseState::meta);
-        let state = State::new(base, limits.record_cache_bytes as usize, hash_seed as u64);
+        let cache_bytes_max = limits.record_cache_bytes as usize;
+        let state = State::new(base, cache_bytes_max, settings.counted_at_once, hash_seed as u64);
         // A standalone server sends no entries to peers.
         let is_alone = recovered.config.members().len() == 1;
         let kept_bytes_max = if is_alone { 0 } else { limits.outstanding_bytes_max as usize / 8 };
         let chain = (state.applied(), chain_at_base);
         let ensemble_ms = state.totals().ensemble_ms;
         let mut history = History::new(&limits, ensemble_ms, log_bytes_used, chain, kept_bytes_max, now);
+        history.enforces_quotas = settings.enforce_quotas;
         // A damaged log may lack acknowledged entries: serve nothing before a snapshot has replaced
         // the state.
         history.is_replaced = !recovered.is_whole;
@@ -160,6 +165,7 @@ impl Server {
             history,
             upkeep: Upkeep::new(meta.map(|meta| (meta, chain_at_base)), now, settings.container_check_interval_ms),
             due: due::DueReaper::default(),
+            quotas: quotas::Quotas::default(),
             state,
             sessions,
             connections: BTreeMap::new(),
@@ -244,6 +250,7 @@ impl Server {
             self.on_sessions_due();
             self.on_upkeep_due();
             self.on_due();
+            self.count_usages_if_due();
             self.run_ready();
         }
     }
@@ -274,7 +281,14 @@ impl Server {
         // Containers are reaped only by a leader that serves.
         let may_reap = self.is_serving() && self.leads();
         let upkeep = self.upkeep.next_deadline(may_reap, self.state.totals().reapable > 0);
-        protocol.into_iter().chain(sessions).chain(upkeep).chain(self.due_deadline()).chain(self.receive_at_ms()).min()
+        protocol
+            .into_iter()
+            .chain(sessions)
+            .chain(upkeep)
+            .chain(self.due_deadline())
+            .chain(self.receive_at_ms())
+            .chain(self.counting_deadline())
+            .min()
     }
 
     /// Returns whether clients are served.

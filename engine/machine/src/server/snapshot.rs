@@ -304,7 +304,8 @@ impl Server {
     pub(super) fn on_snapshot_installed(&mut self, generation: Generation) {
         let Some(Installing { state, meta, chain, .. }) = self.peers.installing.take() else { return };
         self.close_all();
-        self.state = State::new(Some(state), self.limits.record_cache_bytes as usize, self.seed);
+        let cache_bytes_max = self.limits.record_cache_bytes as usize;
+        self.state = State::new(Some(state), cache_bytes_max, self.settings.counted_at_once, self.seed);
         let garbage = self.state.memory().thaw(generation);
         self.actions.push_back(Action::ReleaseGenerations { below: generation, garbage });
         let mut sessions = SessionTable::default();

@@ -6,7 +6,7 @@ use crate::seam::checkpoint::CheckpointMeta;
 use crate::seam::ids::Generation;
 use crate::state::Changes;
 use crate::state::Memory;
-use crate::state::{Change, Found, View};
+use crate::state::{Change, Found, Stuck, View};
 use crate::tree::{Applied, birth};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -68,16 +68,17 @@ pub(super) struct State {
     applied: Zxid,
     totals: Totals,
     digest: u128,
+    counted_at_once: u32,
 }
 
 impl State {
-    pub(super) fn new(base: Option<BaseState>, cache_bytes_max: usize, seed: u64) -> Self {
+    pub(super) fn new(base: Option<BaseState>, cache_bytes_max: usize, counted_at_once: u32, seed: u64) -> Self {
         let mut memory = Memory::new(cache_bytes_max, seed);
         match base {
             Some(BaseState { zxid, digest, totals, sessions }) => {
                 let sessions = sessions.into_iter().map(|(id, session)| (id, Owner { session, ephemerals: None }));
                 let sessions = sessions.collect();
-                Self { memory, sessions, applied: zxid, totals, digest }
+                Self { memory, sessions, applied: zxid, totals, digest, counted_at_once }
             }
             None => {
                 let (changes, totals, digest) = birth();
@@ -85,7 +86,8 @@ impl State {
                     (key.clone(), Change { existed: false, after: after.clone() })
                 };
                 memory.install(changes.iter().map(born));
-                Self { memory, sessions: BTreeMap::new(), applied: Zxid::ZERO, totals, digest }
+                let sessions = BTreeMap::new();
+                Self { memory, sessions, applied: Zxid::ZERO, totals, digest, counted_at_once }
             }
         }
     }
@@ -146,6 +148,7 @@ impl State {
             }
         }
         self.memory.install(changes.drain());
+        self.memory.forget_weights();
         (self.applied, self.totals, self.digest) = (zxid, applied.totals, applied.digest);
     }
 
@@ -202,6 +205,14 @@ impl View for State {
 
     fn keys_under(&mut self, prefix: &[u8]) -> Option<Vec<Key>> {
         self.memory.keys_under(prefix)
+    }
+
+    fn weights(&mut self, from: &[u8], to: &[u8], max: usize) -> Result<Vec<(Key, u32)>, Stuck> {
+        self.memory.weights(from, to, max)
+    }
+
+    fn counted_at_once(&self) -> usize {
+        self.counted_at_once as usize
     }
 
     fn newer(&self, prefix: &[u8]) -> BTreeMap<Key, bool> {

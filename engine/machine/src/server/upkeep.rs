@@ -382,6 +382,9 @@ impl Server {
             sessions_refused: self.refusing.refusals.sessions,
             sessions_refused_of_address: self.refusing.refusals.sessions_of_address.count,
             super_guesses: self.refusing.refusals.super_guesses.count,
+            quotas: totals.quotas,
+            quotas_counting: totals.counting,
+            quota_refusals: self.quota_refusals().clone(),
             ..Status::default()
         };
         self.actions.push_back(Action::Status { ticket, status: Box::new(status) });

@@ -236,6 +236,13 @@ impl Changes {
         let names = self.names.range::<[u8], _>((Bound::Included(prefix), upper));
         names.map(|(key, life)| (key, *life != Life::Dead))
     }
+
+    /// Iterates the keys in `from..to` created or deleted here, in order.
+    pub(super) fn names_in<'a>(&'a self, from: &[u8], to: &[u8]) -> impl Iterator<Item = &'a Key> + use<'a> {
+        // A range whose end precedes its start would panic.
+        let to = to.max(from);
+        self.names.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to))).map(|(key, _)| key)
+    }
 }
 
 impl FromIterator<(Key, Option<Bytes>)> for Changes {

@@ -7,7 +7,8 @@ use crate::seam::ids::Generation;
 use crate::state::buffer_pool::BufferPool;
 use crate::state::cache::{RecordCache, Stamp};
 use crate::state::changes::Changes;
-use crate::state::{Change, First, Found, View};
+use crate::state::weights::{self, Weights};
+use crate::state::{Change, First, Found, Stuck, View};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ pub struct Memory {
     ranges: BTreeMap<Key, Vec<Key>>,
     /// The base's first keys from the last fetched key on, in the current generation.
     first: Option<FirstOfBase>,
+    /// The base's znodes from each fetched key on, in the current generation.
+    weights: Weights,
     generation: Generation,
     buffers: BufferPool,
 }
@@ -51,6 +54,7 @@ impl Memory {
             cache: RecordCache::new(cache_bytes_max, seed),
             ranges: BTreeMap::new(),
             first: None,
+            weights: Weights::default(),
             generation: Generation::default(),
             buffers: BufferPool::default(),
         }
@@ -132,6 +136,7 @@ impl Memory {
     pub fn thaw(&mut self, generation: Generation) -> Option<Arc<Changes>> {
         self.ranges.clear();
         self.first = None;
+        self.weights.clear();
         self.generation = generation;
         self.frozen.take()
     }
@@ -206,6 +211,22 @@ impl Memory {
         Some(first)
     }
 
+    /// Keeps the base's znodes from a key on, until the next entry was applied.
+    ///
+    /// Ignores znodes of another generation.
+    pub fn fetched_weights(&mut self, from: Key, found: Vec<(Key, u32)>, is_end: bool, generation: Generation) {
+        if generation == self.generation {
+            self.weights.insert(from, (found, is_end));
+        }
+    }
+
+    /// Drops the base's znodes after use.
+    pub(crate) fn forget_weights(&mut self) {
+        if !self.weights.is_empty() {
+            self.weights.clear();
+        }
+    }
+
     /// Drops the base's keys under a prefix after use.
     pub fn forget_keys(&mut self, prefix: &[u8]) {
         self.ranges.remove(prefix);
@@ -266,6 +287,10 @@ impl View for Memory {
             keys.extend(layer.names_under(prefix).map(|(key, there)| (&**key, there)));
         }
         Some(keys.into_iter().filter(|&(_, there)| there).map(|(key, _)| key.into()).collect())
+    }
+
+    fn weights(&mut self, from: &[u8], to: &[u8], max: usize) -> Result<Vec<(Key, u32)>, Stuck> {
+        weights::merge(&self.weights, [Some(&self.active), self.frozen.as_deref()], from, to, max)
     }
 
     fn newer(&self, prefix: &[u8]) -> BTreeMap<Key, bool> {

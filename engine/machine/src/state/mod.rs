@@ -6,6 +6,7 @@ mod changes;
 mod memory;
 mod overlay;
 mod view;
+mod weights;
 
 pub(crate) use cache::Stamp;
 pub use changes::Changes;

@@ -2,6 +2,7 @@
 
 use crate::record::key::Key;
 use crate::seam::action::FetchWhat;
+use crate::tree::COUNTED_AT_ONCE;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -51,6 +52,19 @@ pub trait View {
 
     /// Returns every key under a prefix, in order. `None` if the base must be read.
     fn keys_under(&mut self, prefix: &[u8]) -> Option<Vec<Key>>;
+
+    /// Returns up to `max` znodes with keys in `from..to`, in order, with the length of their data.
+    ///
+    /// Fewer than `max` are returned only if the range has no more.
+    ///
+    /// # Errors
+    /// [`Stuck`] if the base must be read, or a record is damaged.
+    fn weights(&mut self, from: &[u8], to: &[u8], max: usize) -> Result<Vec<(Key, u32)>, Stuck>;
+
+    /// Returns how many znodes one entry counts for a new quota. It is equal on all servers.
+    fn counted_at_once(&self) -> usize {
+        COUNTED_AT_ONCE
+    }
 
     /// Returns the keys under a prefix whose state in memory is newer than the base.
     ///

@@ -16,6 +16,7 @@ pub use written::{Cause, Written};
 use crate::budget::Part;
 use crate::seam::health::{Health, Shortage};
 use crate::seam::ids::ConnId;
+use crate::server::QuotaRefusals;
 use crate::watch::Mark;
 use zoolet_model::{Epoch, ServerId, SessionId, Text, Zxid};
 use zoolet_zab::{Kind, Role};
@@ -145,6 +146,12 @@ pub struct Status {
     pub sessions_refused_of_address: u64,
     /// Rejected super user proofs since start: wrong ones, and ones over the rate limit.
     pub super_guesses: u64,
+    /// Subtrees whose usage is known or being counted.
+    pub quotas: u64,
+    /// Those of them whose usage is still being counted.
+    pub quotas_counting: u64,
+    /// Writes refused since start because of a hard limit.
+    pub quota_refusals: QuotaRefusals,
     /// The answer to a list.
     ///
     /// For [`List::Watches`](crate::seam::event::List): sessions and the paths that they watch. For

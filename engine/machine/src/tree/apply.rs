@@ -5,10 +5,11 @@
 use super::attempt::{Attempt, Stop};
 use super::fired::Fired;
 use super::needs::{Names, Need, parent_of};
+use super::quota::{self, Exceeded, Tally};
 use crate::record::acl::Identity;
 use crate::record::digest::record_hash;
 use crate::record::key;
-use crate::record::znode::{Kind, Mark, Session, Totals, Znode};
+use crate::record::znode::{Data, Kind, Mark, Session, Totals, Znode};
 use crate::state::Overlay;
 use crate::state::{Stuck, View};
 use crate::txn::{self, Op, Txn};
@@ -29,6 +30,8 @@ pub struct Applied {
     pub totals: Totals,
     /// Digest after the entry.
     pub digest: u128,
+    /// The limit of a quota that the entry passed, or that refused it.
+    pub exceeded: Option<Exceeded>,
     names: Names,
 }
 
@@ -73,6 +76,8 @@ pub enum Outcome {
     SessionRenewed(SessionId, Option<u32>),
     /// A container or TTL znode was examined; true if it was deleted.
     Reaped(bool),
+    /// More of a subtree was counted; true if nothing of it is left to count.
+    Counted(bool),
 }
 
 /// The failed operation of a multi.
@@ -111,7 +116,8 @@ pub fn apply(
 ) -> Result<Applied, Stuck> {
     let Buffers { changes, fired, names } = buffers;
     let Ok((header, txn)) = txn::decode(payload) else {
-        return Ok(Applied { outcome: Outcome::Nothing, changes, fired, totals, digest, names });
+        let (outcome, exceeded) = (Outcome::Nothing, None);
+        return Ok(Applied { outcome, changes, fired, totals, digest, exceeded, names });
     };
     let mut attempt = Attempt {
         view,
@@ -123,15 +129,16 @@ pub fn apply(
         names,
         totals: Totals { ensemble_ms: totals.ensemble_ms.max(header.ensemble_ms), ..totals },
         digest,
+        tally: Tally::default(),
         missing: Vec::new(),
     };
-    let outcome = attempt.run(&txn);
+    let outcome = attempt.run(&txn).and_then(|outcome| attempt.count_tally().map(|()| outcome));
     if matches!(outcome, Err(Stop::Missing)) {
         attempt.want(&txn);
     }
-    let Attempt { changes, fired, names, totals, digest, missing, .. } = attempt;
+    let Attempt { changes, fired, names, totals, digest, tally: Tally { exceeded, .. }, missing, .. } = attempt;
     match outcome {
-        Ok(outcome) => Ok(Applied { outcome, changes, fired, totals, digest, names }),
+        Ok(outcome) => Ok(Applied { outcome, changes, fired, totals, digest, exceeded, names }),
         Err(Stop::Damaged(what)) => Err(Stuck::Damaged(what)),
         Err(Stop::Missing | Stop::Failed(_)) => Err(Stuck::Missing(missing)),
     }
@@ -167,6 +174,7 @@ impl<V: View> Attempt<'_, V> {
                 Ok(Outcome::SessionRenewed(*session, renewed.then_some(*timeout_ms)))
             }
             Txn::Reap { path } => self.reap(path).map(Outcome::Reaped),
+            Txn::CountUsage { path } => self.count_usage(path).map(Outcome::Counted),
         }
     }
 
@@ -186,11 +194,13 @@ impl<V: View> Attempt<'_, V> {
         let Some(failure) = failure else { return Ok(Ok(outcomes)) };
         self.changes.clear();
         self.fired.clear();
+        self.forget_tally();
         (self.totals, self.digest) = (totals, digest);
         Ok(Err(failure))
     }
 
     fn op(&mut self, asker: Asker<'_>, op: &Op<'_>) -> Result<OpOutcome, Stop> {
+        self.count_tally()?;
         match *op {
             Op::Create { path, data, acl, kind, sequential, with_stat } => {
                 let (path, stat) = self.create(asker, path, data, acl, kind, sequential)?;
@@ -233,6 +243,9 @@ impl<V: View> Attempt<'_, V> {
         if matches!(parent_znode.kind, Kind::Ephemeral(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals.into());
         }
+        let bytes = data.map_or(0, <[u8]>::len) as i64;
+        self.check_quota(&path, 1, bytes)?;
+        let counted = quota::shown_by(&path).map(|subtree| self.begin_usage(subtree)).transpose()?;
         let znode = Znode {
             czxid: self.zxid,
             mzxid: self.zxid,
@@ -244,7 +257,10 @@ impl<V: View> Attempt<'_, V> {
             aversion: 0,
             num_children: 0,
             kind: Kind::of(kind, asker.session, self.totals.ensemble_ms),
-            data: self.put_data(&path, None, data),
+            data: match &counted {
+                Some(counted) => Data::Usage(counted.usage()),
+                None => self.put_data(&path, None, data),
+            },
             acl,
         };
         // At the maximum, neither the count nor pzxid moves any more (surface 4, overflow).
@@ -282,20 +298,23 @@ impl<V: View> Attempt<'_, V> {
         let loaded = self.existing(path)?;
         let znode = loaded.znode()?;
         permit(asker, Perms::WRITE, &znode)?;
+        let bytes = data.map_or(0, <[u8]>::len) as i64 - i64::from(znode.data.length());
+        self.check_quota(path, 0, bytes)?;
         match_version(version, znode.version)?;
         let changed = Znode {
             mzxid: self.zxid,
             mtime: self.header.wall_ms,
             version: znode.version.wrapping_add(1),
-            data: self.put_data(path, Some(&znode), data),
             kind: znode.kind.renewed(self.totals.ensemble_ms),
+            data: match znode.data {
+                // Clients cannot falsify a usage, but the Stat shows that they tried.
+                Data::Usage(_) => znode.data,
+                Data::Null | Data::Inline(_) | Data::Large { .. } => self.put_data(path, Some(&znode), data),
+            },
             ..znode
         };
-        self.totals.data_bytes = self
-            .totals
-            .data_bytes
-            .wrapping_sub(u64::from(znode.data.length()))
-            .wrapping_add(u64::from(changed.data.length()));
+        self.note_data_length(&znode, &changed);
+        self.tally(path, 0, bytes);
         self.replace(path, &loaded, &znode, &changed);
         let path = self.text(path);
         self.fire(EventKind::NodeDataChanged, path, loaded.acl(&znode));
@@ -341,6 +360,7 @@ impl<V: View> Attempt<'_, V> {
         }
         let before = record_hash(&session, &record);
         self.put(session, Some(before), None);
+        self.forget_ended();
         Ok(())
     }
 
@@ -379,7 +399,9 @@ impl<V: View> Attempt<'_, V> {
         let parent = self.load(parent_path)?.ok_or(Stop::Damaged("a reapable znode without a parent"))?;
         let path = self.text(path);
         let parent = self.shrink(self.parent_text(parent_path), &parent, 1)?;
-        self.death(&path, &loaded, &parent).map(|()| true)
+        self.death(&path, &loaded, &parent)?;
+        self.forget_ended();
+        Ok(true)
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::fired::Fired;
 use super::needs::{Names, foreseen_names, needs};
+use super::quota::{Tally, foreseen_quotas};
 use crate::record::digest::record_hash;
 use crate::record::key::{self, Key};
 use crate::record::znode::{Data, INLINE_DATA_MAX, Kind, Mark, Totals, Znode};
@@ -63,6 +64,7 @@ pub(super) struct Attempt<'a, V> {
     pub(super) names: Names,
     pub(super) totals: Totals,
     pub(super) digest: u128,
+    pub(super) tally: Tally,
     pub(super) missing: Vec<FetchWhat>,
 }
 
@@ -72,6 +74,9 @@ impl<V: View> Attempt<'_, V> {
         let Self { view, missing, .. } = self;
         needs(txn, &mut |need| missing.extend(need.missing_in(*view)));
         foreseen_names(txn, *view, missing);
+        if self.totals.quotas > 0 {
+            foreseen_quotas(txn, *view, missing);
+        }
     }
 
     /// Fails with `SessionExpired` if the session has ended.
@@ -144,7 +149,7 @@ impl<V: View> Attempt<'_, V> {
         }
     }
 
-    fn put_mark(&mut self, key: Key, there: bool) {
+    pub(super) fn put_mark(&mut self, key: Key, there: bool) {
         let hash = record_hash(&key, &[]);
         if there {
             self.put(key, None, Some(Bytes::new()));
@@ -197,12 +202,22 @@ impl<V: View> Attempt<'_, V> {
         }
     }
 
+    /// Updates the bytes of data after a znode's data was replaced.
+    pub(super) fn note_data_length(&mut self, before: &Znode<'_>, after: &Znode<'_>) {
+        let bytes = self.totals.data_bytes.wrapping_sub(before.data.length().into());
+        self.totals.data_bytes = bytes.wrapping_add(after.data.length().into());
+    }
+
     /// Adds a znode to the tree; the caller updates its parent.
     pub(super) fn birth(&mut self, path: &str, znode: &Znode<'_>) {
         self.put_znode(path, None, Some(znode), true);
         self.mark(path, None, znode.mark());
         self.totals.znodes += 1;
         self.totals.data_bytes += weight(path, znode);
+        self.tally(path, 1, znode.data.length().into());
+        if let Data::Usage(usage) = znode.data {
+            self.usage_begins(path, usage);
+        }
         if let Kind::Ephemeral(owner) = znode.kind {
             let key = key::with_ephemeral(owner, path, |key| self.view.key(key));
             self.put_mark(key, true);
@@ -231,6 +246,10 @@ impl<V: View> Attempt<'_, V> {
         self.mark(path, znode.mark(), None);
         self.totals.znodes = self.totals.znodes.saturating_sub(1);
         self.totals.data_bytes = self.totals.data_bytes.saturating_sub(weight(path, &znode));
+        self.tally(path, -1, -i64::from(znode.data.length()));
+        if let Data::Usage(usage) = znode.data {
+            self.usage_ends(path, usage);
+        }
         if let Kind::Ephemeral(owner) = znode.kind {
             let key = key::with_ephemeral(owner, path, |key| self.view.key(key));
             self.put_mark(key, false);

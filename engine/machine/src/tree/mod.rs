@@ -9,12 +9,14 @@ mod attempt;
 mod birth;
 mod fired;
 mod needs;
+mod quota;
 mod read;
 
 pub use apply::{Applied, Buffers, MultiFailure, OpOutcome, Outcome, apply};
 pub use birth::birth;
 pub use fired::Fired;
 pub use needs::{Need, foreseen_names, needs};
+pub use quota::{COUNTED_AT_ONCE, Exceeded, foreseen_quotas};
 pub(crate) use read::{Determined, Remembered, missed, read, waits_for_bytes};
 
 #[cfg(test)]

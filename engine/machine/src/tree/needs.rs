@@ -26,7 +26,11 @@ pub fn needs<'a>(txn: &Txn<'a>, need: &mut impl FnMut(Need<'a>)) {
         Txn::Multi { ops, .. } => ops.iter().for_each(|op| op_needs(op, need)),
         Txn::CloseSession { session } => need(Need::Ephemerals(*session)),
         Txn::Reap { path } => path_needs(path, need),
-        Txn::NoOp | Txn::CreateSession { .. } | Txn::RenewSession { .. } | Txn::Membership(_) => {}
+        Txn::NoOp
+        | Txn::CreateSession { .. }
+        | Txn::RenewSession { .. }
+        | Txn::CountUsage { .. }
+        | Txn::Membership(_) => {}
     }
 }
 
@@ -64,6 +68,7 @@ pub fn foreseen_names(txn: &Txn<'_>, view: &mut impl View, missing: &mut Vec<Fet
         | Txn::CloseSession { .. }
         | Txn::RenewSession { .. }
         | Txn::Reap { .. }
+        | Txn::CountUsage { .. }
         | Txn::Membership(_) => &[],
     };
     if !ops.iter().any(|op| matches!(op, Op::Create { sequential: true, .. })) {

@@ -145,6 +145,7 @@ fn known_data(view: &mut impl View, path: &str, record: &Bytes) -> Result<KnownD
     Ok(match znode.data {
         Data::Null => Ok((None, stat)),
         Data::Inline(bytes) => Ok((Some(record.slice_ref(bytes)), stat)),
+        Data::Usage(usage) => Ok((Some(usage.text().into()), stat)),
         Data::Large { .. } => {
             let key = key::data(root_if_empty(path)).ok_or(Stop::Damaged("the data of a large znode has no key"))?;
             match view.record(&key) {

@@ -13,6 +13,8 @@ use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
 use zoolet_model::{CreateKind, ErrorCode, EventKind, Read, SessionId, SessionSecret, Text, Zxid};
 
+mod quotas;
+
 /// A whole state in memory; some records can be hidden.
 struct Whole {
     records: BTreeMap<Key, Bytes>,
@@ -37,6 +39,16 @@ impl View for Whole {
         Some(self.records.keys().filter(|key| key.starts_with(prefix)).cloned().collect())
     }
 
+    fn weights(&mut self, from: &[u8], to: &[u8], max: usize) -> Result<Vec<(Key, u32)>, Stuck> {
+        let found = self.records.iter().filter(|(key, _)| (from..to).contains(&&***key));
+        let length = |record: &Bytes| Znode::decode(record).unwrap().data.length();
+        Ok(found.map(|(key, record)| (key.clone(), length(record))).take(max).collect())
+    }
+
+    fn counted_at_once(&self) -> usize {
+        3
+    }
+
     fn newer(&self, _: &[u8]) -> BTreeMap<Key, bool> {
         BTreeMap::new()
     }
@@ -58,7 +70,7 @@ impl Whole {
     }
 
     fn attempt(&mut self, txn: &Txn<'_>) -> Result<Applied, Stuck> {
-        let header = Header { wall_ms: 5, ensemble_ms: self.ensemble_ms };
+        let header = Header { wall_ms: 5, ensemble_ms: self.ensemble_ms, enforces_quotas: true };
         let payload = txn::encode(header, txn, &mut BytesMut::new());
         let (totals, digest, zxid) = (self.totals, self.digest, Zxid::from_bits(self.zxid + 1).unwrap());
         apply(self, totals, digest, zxid, &payload, Buffers::default())
@@ -284,7 +296,7 @@ fn multi_of_sequential_creates_requests_all_missing_names_at_once() {
         .into_iter()
         .map(|what| match what {
             FetchWhat::Record(key) => key,
-            FetchWhat::KeysUnder(key) | FetchWhat::FirstKeys(key) => panic!("{key:?}"),
+            other => panic!("{other:?}"),
         })
         .collect();
     let wanted: BTreeSet<Key> = [1].into_iter().chain(3..53).map(numbered).collect();

@@ -17,7 +17,7 @@ use super::{
     Speed, Trace, Wires,
 };
 use crate::oracle::{self, ClientId, End, History, Promises, Violation, load};
-use crate::reference::digest_of;
+use crate::reference::{COUNTED_AT_ONCE, digest_of};
 use crate::workload::{Random, SUPER_USER, Workload};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -334,6 +334,8 @@ impl Plan {
             container_check_interval_ms: 1000,
             staleness_max_ms: self.site.staleness_max_ms,
             super_digest: super_digest.clone(),
+            enforce_quotas: true,
+            counted_at_once: COUNTED_AT_ONCE,
             ..Settings::default()
         };
         let members = Config::new(EnsembleId::UNBORN, Zxid::ZERO, &members).expect("ids are distinct, one votes");

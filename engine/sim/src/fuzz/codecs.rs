@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use std::net::IpAddr;
 use zoolet_machine::record::acl::{self, Identity};
 use zoolet_machine::record::key;
-use zoolet_machine::record::znode::{Data, Kind, Session, Totals, Znode};
+use zoolet_machine::record::znode::{Data, Kind, Session, Totals, Usage, Znode};
 use zoolet_machine::sessions::{digest_id, prove};
 use zoolet_machine::txn;
 use zoolet_model::{AclEntry, AuthId, Path, Perms, RequestedAcl, ServerId, SessionId, SessionSecret, Text, path};
@@ -132,6 +132,7 @@ fn any_record(random: &mut Random) -> Vec<u8> {
         1 => {
             let mut totals = Totals { znodes: random.bits(), data_bytes: random.bits(), ..Totals::default() };
             totals.semantics = random.bits() as u32;
+            totals.quotas = random.below(2) * random.bits();
             [&[2][..], &totals.encode()].concat()
         }
         _ => {
@@ -153,8 +154,9 @@ fn any_record(random: &mut Random) -> Vec<u8> {
                     2 => Kind::Ttl { ttl_ms: random.bits(), since_ms: random.bits() },
                     _ => Kind::Ephemeral(SessionId(random.bits() as i64)),
                 },
-                data: match random.below(3) {
+                data: match random.below(4) {
                     0 => Data::Null,
+                    3 => Data::Usage(Usage { count: random.bits() as i64, bytes: 7, next: &data }),
                     1 => Data::Large { length: random.bits() as u32, hash: u128::from(random.bits()) },
                     _ => Data::Inline(&data),
                 },

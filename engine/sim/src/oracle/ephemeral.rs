@@ -54,7 +54,8 @@ impl Owners {
             | Outcome::Multi(_)
             | Outcome::SessionCreated(_)
             | Outcome::SessionRenewed(..)
-            | Outcome::Reaped(_) => None,
+            | Outcome::Reaped(_)
+            | Outcome::Counted(_) => None,
         };
         let mut born: Vec<(String, SessionId)> = Vec::new();
         for (key, change) in applied.changes.iter() {
@@ -238,6 +239,6 @@ mod tests {
 
     fn entry_of(facts: &Facts<'_>, at: usize) -> Entry<'static> {
         let Entry { zxid, at, wall_ms, ensemble_ms, .. } = facts.entries[at];
-        Entry { zxid, at, wall_ms, ensemble_ms, txn: None }
+        Entry { zxid, at, wall_ms, ensemble_ms, enforces_quotas: false, txn: None }
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct Entry<'h> {
     pub(super) at: Moment,
     pub(super) wall_ms: i64,
     pub(super) ensemble_ms: u64,
+    /// Whether its leader refuses writes beyond a hard limit.
+    pub(super) enforces_quotas: bool,
     /// `None` if the bytes cannot be decoded.
     pub(super) txn: Option<Txn<'h>>,
 }
@@ -27,8 +29,8 @@ impl<'h> Entry<'h> {
             Ok((header, txn)) => (header, Some(txn)),
             Err(_) => (Header::default(), None),
         };
-        let Header { wall_ms, ensemble_ms } = header;
-        Self { zxid: committed.zxid.as_i64(), at: committed.at, wall_ms, ensemble_ms, txn }
+        let Header { wall_ms, ensemble_ms, enforces_quotas } = header;
+        Self { zxid: committed.zxid.as_i64(), at: committed.at, wall_ms, ensemble_ms, enforces_quotas, txn }
     }
 
     /// Returns the session that the entry acts for or ends.
@@ -39,6 +41,7 @@ impl<'h> Entry<'h> {
             | Txn::CreateSession { .. }
             | Txn::RenewSession { .. }
             | Txn::Reap { .. }
+            | Txn::CountUsage { .. }
             | Txn::Membership(_) => None,
         }
     }

@@ -53,6 +53,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<Origins, Violation> {
                     | Txn::Multi { .. }
                     | Txn::RenewSession { .. }
                     | Txn::Reap { .. }
+                    | Txn::CountUsage { .. }
                     | Txn::Membership(_),
                 )
                 | None => Origin::Ensemble,
@@ -299,7 +300,12 @@ pub(super) fn matches(facts: &Facts<'_>, operation: usize, entry: &Entry<'_>) ->
         }
         Some(Txn::CloseSession { .. }) => *request == Request::CloseSession,
         Some(
-            Txn::NoOp | Txn::CreateSession { .. } | Txn::RenewSession { .. } | Txn::Reap { .. } | Txn::Membership(_),
+            Txn::NoOp
+            | Txn::CreateSession { .. }
+            | Txn::RenewSession { .. }
+            | Txn::Reap { .. }
+            | Txn::CountUsage { .. }
+            | Txn::Membership(_),
         )
         | None => false,
     }
@@ -376,7 +382,7 @@ fn matches_op(ids: &Ids, asked: &WriteOp, op: &Op<'_>) -> bool {
         // A request refused before it is ordered is refused in every state, including the empty
         // tree.
         Op::Refused(code) => {
-            let writer = Writer { session: 0, ids: ids.clone(), zxid: 0, wall_ms: 0 };
+            let writer = Writer { session: 0, ids: ids.clone(), zxid: 0, wall_ms: 0, enforces_quotas: false };
             Tree::new().answer_write(&writer, asked, &mut Vec::new()) == Err(*code)
         }
     }

@@ -121,8 +121,9 @@ impl Replay<'_, '_> {
                     self.lives.push(Life { path: (*path).to_owned(), ttl, reaped: Some(at) });
                 }
             }
+            (Some(Txn::CountUsage { path }), _) => self.tree.count_usage(path),
             (Some(Txn::Write { session, .. } | Txn::Multi { session, .. }), Origin::Operation(operation)) => {
-                let expected = self.write(*session, operation, entry.wall_ms, &mut changes);
+                let expected = self.write(*session, operation, (entry.wall_ms, entry.enforces_quotas), &mut changes);
                 self.record(at, &changes);
                 self.fire(&changes);
                 return self.answered(operation, expected);
@@ -152,7 +153,7 @@ impl Replay<'_, '_> {
         &mut self,
         session: SessionId,
         operation: usize,
-        wall_ms: i64,
+        (wall_ms, enforces_quotas): (i64, bool),
         changes: &mut Vec<Change>,
     ) -> Result<Reply, ErrorCode> {
         let asked = self.facts.operation(operation);
@@ -163,7 +164,7 @@ impl Replay<'_, '_> {
             return Err(ErrorCode::SessionExpired);
         }
         let ids = self.facts.identities.of_operation(operation).clone();
-        let writer = Writer { session: session.0, ids, zxid: self.zxid, wall_ms };
+        let writer = Writer { session: session.0, ids, zxid: self.zxid, wall_ms, enforces_quotas };
         match &asked.request {
             Request::Write(op) => self.tree.answer_write(&writer, op, changes),
             Request::Multi(ops) => self.tree.answer_multi(&writer, ops, changes),

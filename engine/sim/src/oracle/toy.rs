@@ -150,7 +150,7 @@ impl Toy {
 
     fn push(&mut self, zxid: Zxid, txn: &Txn<'_>, what: What) {
         let wall_ms = WALL_MS + (self.now_us / 1000) as i64;
-        let header = Header { wall_ms, ensemble_ms: self.now_us / 1000 };
+        let header = Header { wall_ms, ensemble_ms: self.now_us / 1000, enforces_quotas: false };
         let payload = txn::encode(header, txn, &mut BytesMut::new());
         self.steps.push(Step::Entry { zxid, wall_ms, payload, what });
     }
@@ -458,7 +458,7 @@ fn with_txn(session: SessionId, request: &Request, then: impl FnOnce(&Txn<'_>)) 
 
 /// Returns the operation of a write. Every znode is open to every client.
 fn op(write: &WriteOp) -> Op<'_> {
-    let writer = Writer { session: 0, ids: Ids::of_peer(None), zxid: 0, wall_ms: 0 };
+    let writer = Writer { session: 0, ids: Ids::of_peer(None), zxid: 0, wall_ms: 0, enforces_quotas: false };
     if let Err(code @ (ErrorCode::BadArguments | ErrorCode::Unimplemented)) =
         Tree::new().answer_write(&writer, write, &mut Vec::new())
     {

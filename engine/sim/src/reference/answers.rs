@@ -68,6 +68,7 @@ impl Tree {
         for path in self.ephemerals_of(session) {
             self.remove(&path, zxid, changes);
         }
+        self.recount_usages();
     }
 
     /// Answers a read; `None` for any other request. The caller sets the watch, if any.

@@ -13,10 +13,12 @@
 
 mod acl;
 mod answers;
+mod quota;
 mod tree;
 
 pub(crate) use acl::shown;
 pub use acl::{Ids, digest_of};
+pub use quota::COUNTED_AT_ONCE;
 pub use tree::{RefKind, RefTtl, RefZnode, Tree};
 
 pub(crate) use answers::{concerns, missed, watch_set_by};
@@ -77,6 +79,7 @@ pub struct Reference {
     watches: BTreeSet<(ConnId, String, WatchKindOrd)>,
     last_zxid: i64,
     super_digest: Option<String>,
+    enforces_quotas: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -130,7 +133,13 @@ impl Reference {
             watches: BTreeSet::new(),
             last_zxid: 0,
             super_digest,
+            enforces_quotas: false,
         }
+    }
+
+    /// Enforces hard limits of quotas from now on.
+    pub fn enforce_quotas(&mut self) {
+        self.enforces_quotas = true;
     }
 
     /// Returns the current tree.
@@ -150,7 +159,8 @@ impl Reference {
 
     /// Counts every number that is derived from the tree and the sessions.
     pub fn counts(&self) -> Counts {
-        let mut counts = Counts { sessions: self.sessions.len() as u64, ..Counts::default() };
+        let (quotas, counting) = self.tree.usages();
+        let mut counts = Counts { sessions: self.sessions.len() as u64, quotas, counting, ..Counts::default() };
         counts.owned = self.sessions.keys().map(|session| (SessionId(*session), 0)).collect();
         for path in self.tree.paths() {
             let Some(znode) = self.tree.get(path) else { continue };
@@ -254,6 +264,12 @@ impl Reference {
         let mut outputs = Vec::new();
         self.fire_all(&changes, zxid, &mut outputs);
         outputs
+    }
+
+    /// Counts the next part of a subtree for its quota.
+    pub fn count_usage(&mut self, subtree: &str, zxid: i64) {
+        self.pass_zxid(zxid);
+        self.tree.count_usage(subtree);
     }
 
     /// Returns whether the request is ordered among the writes, and so costs a zxid.
@@ -380,7 +396,13 @@ impl Reference {
 
     fn writer(&self, conn: ConnId, wall_ms: i64) -> Writer {
         let connection = &self.connections[&conn];
-        Writer { session: connection.session, ids: connection.ids.clone(), zxid: self.last_zxid, wall_ms }
+        Writer {
+            session: connection.session,
+            ids: connection.ids.clone(),
+            zxid: self.last_zxid,
+            wall_ms,
+            enforces_quotas: self.enforces_quotas,
+        }
     }
 
     fn write(

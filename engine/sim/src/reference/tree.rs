@@ -1,6 +1,7 @@
 //! The tree as a map from path to znode, and the effects of each write (surface 2.2, 2.3, 4, 7).
 
 use super::acl::Ids;
+use super::quota::Quotas;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -52,9 +53,10 @@ pub struct RefZnode {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tree {
     /// Shared, so that copying the whole tree is cheap.
-    znodes: BTreeMap<Arc<str>, Arc<RefZnode>>,
+    pub(super) znodes: BTreeMap<Arc<str>, Arc<RefZnode>>,
     /// Ensemble time of the newest entry.
     pub(super) ensemble_ms: u64,
+    pub(super) quotas: Quotas,
 }
 
 /// A change that watches may wait for, with the ACL that says which clients may hear of it.
@@ -70,6 +72,8 @@ pub(crate) struct Writer {
     pub(crate) ids: Ids,
     pub(crate) zxid: i64,
     pub(crate) wall_ms: i64,
+    /// Whether hard limits of quotas are enforced.
+    pub(crate) enforces_quotas: bool,
 }
 
 pub(super) enum Done {
@@ -103,7 +107,7 @@ impl Tree {
         readable[0].perms = Perms::READ;
         let config = RefZnode { acl: readable, aversion: -1, ..built_in };
         znodes.insert("/zookeeper/config".into(), Arc::new(config));
-        Self { znodes, ensemble_ms: 0 }
+        Self { znodes, ensemble_ms: 0, quotas: Quotas::default() }
     }
 
     /// Advances ensemble time to that of the next entry. It never goes back.
@@ -167,13 +171,24 @@ impl Tree {
     }
 
     pub(super) fn write(&mut self, by: &Writer, op: &WriteOp, changes: &mut Vec<Change>) -> Result<Done, ErrorCode> {
+        let done = self.try_write(by, op, changes);
+        self.recount_usages();
+        done
+    }
+
+    fn try_write(&mut self, by: &Writer, op: &WriteOp, changes: &mut Vec<Change>) -> Result<Done, ErrorCode> {
         match op {
             WriteOp::Create(create) => self.create(by, create, changes),
             WriteOp::Delete { path, version } => self.delete(by, path, *version, changes),
             WriteOp::SetData { path, data, version } => {
+                self.checked(by, path, Perms::WRITE, |znode| znode.version, -1)?;
+                self.check_quota(by, path, 0, data.as_deref())?;
+                let is_usage = self.shows_usage(path);
                 let znode = self.checked(by, path, Perms::WRITE, |znode| znode.version, *version)?;
                 znode.version = znode.version.wrapping_add(1);
-                znode.data = data.as_ref().map(|data| data.to_vec());
+                if !is_usage {
+                    znode.data = data.as_ref().map(|data| data.to_vec());
+                }
                 (znode.mzxid, znode.mtime) = (by.zxid, by.wall_ms);
                 self.count_anew(path, by.zxid);
                 let znode = self.znodes[path.as_str()].clone();
@@ -255,6 +270,7 @@ impl Tree {
         if matches!(parent.kind, RefKind::Ephemeral(_)) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
+        self.check_quota(by, &path, 1, create.data.as_deref())?;
         let parent_acl = parent.acl.clone();
         let znode = RefZnode {
             data: create.data.as_ref().map(|data| data.to_vec()),
@@ -280,6 +296,7 @@ impl Tree {
         }
         changes.push(Change { kind: EventKind::NodeCreated, path: path.clone(), acl });
         changes.push(Change { kind: EventKind::NodeChildrenChanged, path: parent_path, acl: parent_acl });
+        self.begin_usage(&path);
         let stat = self.stat(&path, &self.znodes[&*path]);
         Ok(Done::Created(path, stat))
     }
@@ -307,6 +324,7 @@ impl Tree {
     /// Removes an existing znode without children.
     pub(crate) fn remove(&mut self, path: &str, zxid: i64, changes: &mut Vec<Change>) {
         let Some(znode) = self.znodes.remove(path) else { return };
+        self.end_usage(path);
         let slash = path.rfind('/').unwrap_or(0);
         let parent_path = if slash == 0 { "/" } else { &path[..slash] };
         let Some(parent) = self.znodes.get_mut(parent_path).map(Arc::make_mut) else { return };
@@ -351,6 +369,7 @@ impl Tree {
         if due && self.children(path).is_empty() {
             self.remove(path, zxid, changes);
         }
+        self.recount_usages();
     }
 }
 

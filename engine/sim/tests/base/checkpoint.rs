@@ -4,12 +4,30 @@ use crate::base_support::{BASE_ID, Model, OPTIONS, assert_holds, contents, creat
 use bytes::Bytes;
 use std::sync::Arc;
 use zoolet_machine::record::key;
-use zoolet_machine::seam::action::{BaseRead, Checkpoint, Generation};
+use zoolet_machine::record::znode::{Data, Kind, Znode};
+use zoolet_machine::seam::action::{BaseRead, Checkpoint, CheckpointMeta, FetchWhat, Generation, WEIGHTS_MAX};
+use zoolet_machine::seam::event::Fetched;
 use zoolet_machine::state::Changes;
+use zoolet_model::Zxid;
 use zoolet_sim::disk::{OperationKind, Random, SimDisk};
 use zoolet_store::FsDisk;
 use zoolet_store::base::{Base, BaseError, Options, Scrubbed};
 use zoolet_store::disk::Disk;
+
+const ZNODE: Znode<'static> = Znode {
+    czxid: 1,
+    mzxid: 1,
+    pzxid: 1,
+    ctime: 0,
+    mtime: 0,
+    version: 0,
+    creates: 0,
+    aversion: 0,
+    num_children: 0,
+    kind: Kind::Persistent,
+    data: Data::Null,
+    acl: &[],
+};
 
 #[test]
 fn next_process_opens_the_last_checkpoint() {
@@ -27,6 +45,37 @@ fn next_process_opens_the_last_checkpoint() {
     }
     drop(base);
     assert_holds(&open(&disk).unwrap(), &model, "in the next process");
+}
+
+/// The count of a quota reads them, at most 1,024 at once.
+#[test]
+fn lengths_of_znodes_are_read_in_order_from_runs_and_merged_records() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let znode = |length: usize| Znode { data: Data::Inline(&[7; 64][..length]), ..ZNODE }.encode();
+    let path = |number: usize| key::znode(&format!("/a/{number:05}")).unwrap();
+    for (zxid, numbers, length) in [(1, 0..2000, 3), (2, 100..200, 5), (3, 150..160, 0)] {
+        let meta = CheckpointMeta { zxid: Zxid::from_bits(zxid).unwrap(), digest: 0, totals: Bytes::new() };
+        let record = |number| (path(number), (length > 0).then(|| znode(length)));
+        let changes = Arc::new(Changes::from_iter(numbers.map(record)));
+        base.checkpoint(&Checkpoint { changes, meta }).unwrap();
+        if zxid == 1 {
+            merge(&base, true).unwrap();
+        }
+    }
+    let lengths = |from: usize, to: usize| {
+        let what = FetchWhat::Weights { from: path(from), to: path(to) };
+        match base.reader().fetch(&what).unwrap() {
+            Fetched::Weights(found, is_end) => (found, is_end),
+            other => panic!("{other:?}"),
+        }
+    };
+    let expected: Vec<_> = (98..102).map(|number| (path(number), if number < 100 { 3 } else { 5 })).collect();
+    assert_eq!(lengths(98, 102), (expected, true));
+    assert_eq!(lengths(150, 161), (vec![(path(160), 5)], true));
+    let (first, is_end) = lengths(160, 1900);
+    assert_eq!((first.len(), is_end, &first[1023].0), (WEIGHTS_MAX, false, &path(160 + 1023)));
+    assert_eq!((lengths(160, 160 + 1024).1, lengths(160, 161 + 1024).1), (true, false));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use zoolet_model::{ConnectReply, ConnectRequest, Request, ServerId};
 use zoolet_sim::{
     one_server::{Conditions, Sent, World},
     oracle::{self, ClientId, End, History, Promises, Recorder, Summary},
-    reference::digest_of,
+    reference::{COUNTED_AT_ONCE, digest_of},
     workload::{SUPER_USER, Workload},
 };
 
@@ -40,8 +40,13 @@ struct Run {
 impl Run {
     fn new(seed: u64) -> Self {
         let super_digest = Some(digest_of(SUPER_USER));
-        let settings =
-            Settings { super_digest: super_digest.clone(), session_timeout_min_ms: 200, ..Settings::default() };
+        let settings = Settings {
+            super_digest: super_digest.clone(),
+            session_timeout_min_ms: 200,
+            enforce_quotas: true,
+            counted_at_once: COUNTED_AT_ONCE,
+            ..Settings::default()
+        };
         let limits = Limits { memtable_bytes: 60_000, record_cache_bytes: 8000, ..Limits::default() };
         let mut workload = Workload::new(seed);
         let persist_ms_max = workload.random().below(20);

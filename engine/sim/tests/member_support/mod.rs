@@ -300,6 +300,7 @@ impl Members {
                         FetchWhat::Record(_) => Fetched::Record(None),
                         FetchWhat::KeysUnder(_) => Fetched::Keys(Vec::new()),
                         FetchWhat::FirstKeys(_) => FirstKeys::of([]),
+                        FetchWhat::Weights { .. } => Fetched::Weights(Vec::new(), true),
                     };
                     let fetched = Event::Fetched { id: fetch.id, result: Ok(found) };
                     if self.mute.contains(&server) {

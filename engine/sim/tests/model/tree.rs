@@ -16,7 +16,7 @@ use zoolet_machine::{ConnId, Limits, Settings};
 use zoolet_model::{ConnectRequest, ErrorCode, Reply, Request, SessionId, SessionSecret, Zxid};
 use zoolet_sim::{
     one_server::{Conditions, Entry, Sent, World},
-    reference::{RefOutput, Reference, digest_of},
+    reference::{COUNTED_AT_ONCE, RefOutput, Reference, digest_of},
     workload::{SUPER_USER, Workload},
 };
 
@@ -113,12 +113,14 @@ impl Run {
             workload.mostly_ephemeral();
         }
         let refuses = conditions.checkpoint_fails_one_in > 0;
+        let mut reference = Reference::new(Some(digest_of(SUPER_USER)));
+        reference.enforce_quotas();
         let mut world = World::new(conditions, seed);
         world.start();
         Self {
             seed,
             world,
-            reference: Reference::new(Some(digest_of(SUPER_USER))),
+            reference,
             workload,
             clients: (0..CLIENTS).map(|_| Client::default()).collect(),
             connections: BTreeMap::new(),
@@ -406,6 +408,7 @@ impl Run {
                     self.lives.entry(zxid).or_insert(SessionLife { timeout_ms: 10_000, heard_ms });
                     self.attach();
                 }
+                Txn::CountUsage { path } => self.reference.count_usage(path, zxid),
                 Txn::Reap { path } => {
                     let outputs = self.reference.reap(path, zxid);
                     self.expect(outputs);
@@ -624,6 +627,8 @@ fn conditions(workload: &mut Workload) -> Conditions {
     let settings = Settings {
         super_digest: Some(digest_of(SUPER_USER)),
         container_check_interval_ms: *random.pick(&[500, 5000]),
+        enforce_quotas: true,
+        counted_at_once: COUNTED_AT_ONCE,
         ..Settings::default()
     };
     let limits = Limits {

@@ -136,6 +136,7 @@ impl Held {
             }
             Action::Fetch(fetch) => {
                 let found = match fetch.what {
+                    FetchWhat::Weights { .. } => Fetched::Weights(Vec::new(), true),
                     FetchWhat::Record(key) => Fetched::Record(self.base.get(&key).cloned()),
                     FetchWhat::KeysUnder(prefix) => {
                         Fetched::Keys(self.base.keys().filter(|key| key.starts_with(&prefix)).cloned().collect())

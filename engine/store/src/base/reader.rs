@@ -1,10 +1,12 @@
 //! Reads one state of the base while the next one is being written.
 
+use super::run::unseal;
 use super::version::Version;
 use bytes::Bytes;
 use std::{fmt, sync::Arc};
 use zoolet_machine::record::key::end_of_prefix;
-use zoolet_machine::seam::action::{BaseRead, CheckpointMeta, FetchWhat, FirstKeys, Generation};
+use zoolet_machine::record::znode::Znode;
+use zoolet_machine::seam::action::{BaseRead, CheckpointMeta, FetchWhat, FirstKeys, Generation, WEIGHTS_MAX};
 use zoolet_machine::seam::event::{BaseFailure, Fetched};
 
 /// Reads one generation of the base on any thread, and holds it until dropped. Clones share the
@@ -55,6 +57,25 @@ impl BaseReader {
                 self.keys(from, end_of_prefix(tag).as_deref(), &mut |key| first.push(key))?;
                 Ok(first.finish())
             }
+            FetchWhat::Weights { from, to } => self.weights(from, to),
+        }
+    }
+
+    fn weights(&self, from: &[u8], to: &[u8]) -> Result<Fetched, BaseFailure> {
+        let (mut found, mut is_end, mut damage) = (Vec::new(), true, None);
+        self.scan(from, Some(to), &mut |key, stored| {
+            is_end = found.len() < WEIGHTS_MAX;
+            if is_end {
+                match weigh(key, stored) {
+                    Ok(length) => found.push((key.into(), length)),
+                    Err(failure) => damage = Some(failure),
+                }
+            }
+            is_end && damage.is_none()
+        })?;
+        match damage {
+            Some(failure) => Err(failure),
+            None => Ok(Fetched::Weights(found, is_end)),
         }
     }
 
@@ -68,6 +89,13 @@ impl BaseReader {
     ) -> Result<(), BaseFailure> {
         Ok(self.version.scan(from, to, visit)?)
     }
+}
+
+/// Returns the length of a stored znode's data.
+fn weigh(key: &[u8], stored: &[u8]) -> Result<u32, BaseFailure> {
+    let znode = Znode::decode(unseal(key, stored)?);
+    let damaged = |_| BaseFailure::Damaged(format!("the record of znode {} does not decode", key.escape_ascii()));
+    znode.map(|znode| znode.data.length()).map_err(damaged)
 }
 
 impl BaseRead for BaseReader {

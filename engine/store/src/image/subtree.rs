@@ -119,6 +119,7 @@ impl Image {
         let data = match znode.data {
             Data::Null => None,
             Data::Inline(bytes) => Some(record.slice_ref(bytes)),
+            Data::Usage(usage) => Some(usage.text().into()),
             Data::Large { .. } => {
                 let place = key::data(path.as_str());
                 let data = place.map_or(Ok(None), |place| self.value(&place))?;

@@ -80,6 +80,9 @@ impl Server {
             self.fire(zxid, fired);
         }
         let outcome = std::mem::replace(&mut applied.outcome, Outcome::Nothing);
+        if let Some(exceeded) = applied.exceeded.take() {
+            self.note_exceeded(origin, exceeded);
+        }
         self.history.buffers = applied.into_buffers();
         self.finish_entry(zxid, origin, outcome);
         self.maybe_checkpoint();

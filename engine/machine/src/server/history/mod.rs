@@ -73,6 +73,8 @@ pub(in crate::server) struct History {
     incoming: VecDeque<PeerEntry>,
     pub(in crate::server) log: LogQueue,
     buffer: BytesMut,
+    /// Whether entries that this server proposes as leader enforce quotas.
+    pub(in crate::server) enforces_quotas: bool,
     /// Ensemble time at its last update, and the monotonic clock then, both in milliseconds.
     ensemble: (u64, u64),
     serving: bool,
@@ -118,6 +120,7 @@ impl History {
             incoming: VecDeque::new(),
             log: LogQueue::new(limits, log_bytes_used, checkpoint),
             buffer: BytesMut::new(),
+            enforces_quotas: false,
             ensemble: (ensemble_ms, now.mono_ms),
             serving: false,
             serves_from: Zxid::ZERO,
@@ -166,12 +169,16 @@ impl History {
         self.serving
     }
 
-    /// Returns the two times of an entry made now.
+    /// Returns the header of an entry made now.
     ///
     /// Ensemble time continues from the last entry and never decreases.
     pub(in crate::server) fn header(&self, now: Now) -> Header {
         let (ensemble_ms, at_ms) = self.ensemble;
-        Header { wall_ms: now.wall_ms, ensemble_ms: ensemble_ms + now.mono_ms.saturating_sub(at_ms) }
+        Header {
+            wall_ms: now.wall_ms,
+            ensemble_ms: ensemble_ms + now.mono_ms.saturating_sub(at_ms),
+            enforces_quotas: self.enforces_quotas,
+        }
     }
 
     /// Detaches all waiting requesters from unapplied entries.
@@ -198,7 +205,7 @@ impl History {
         self.ensemble = (ensemble_ms, now.mono_ms);
     }
 
-    /// Encodes an entry with the leader's two times.
+    /// Encodes an entry with the leader's header.
     pub(in crate::server) fn encode(&mut self, now: Now, txn: &Txn<'_>) -> Bytes {
         let header = self.header(now);
         encode(header, txn, self.buffer())

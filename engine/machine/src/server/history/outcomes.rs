@@ -33,6 +33,7 @@ impl Server {
             Outcome::SessionClosed(session) => self.on_session_closed(zxid, origin, session),
             Outcome::Write(result) => self.on_outcome(zxid, origin, result.map(reply_to_write)),
             Outcome::Multi(result) => self.on_outcome(zxid, origin, reply_to_multi(result)),
+            Outcome::Counted(is_complete) => self.on_counted(is_complete),
             Outcome::Nothing | Outcome::Reaped(_) => {}
         }
     }

@@ -63,6 +63,9 @@ impl Server {
             Need::Ephemerals(_) => {}
         });
         tree::foreseen_names(txn, state, &mut missing);
+        if state.totals().quotas > 0 {
+            tree::foreseen_quotas(txn, state, &mut missing);
+        }
         for what in missing.drain(..) {
             self.fetch(what, Waiter::Nobody);
         }

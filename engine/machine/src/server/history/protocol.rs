@@ -141,6 +141,7 @@ impl Server {
         }
         self.peers.led_since_ms = (role == zab::Role::Leading).then_some(self.now.mono_ms);
         self.on_role(role);
+        self.forget_counting();
         self.serve_if_ready();
     }
 

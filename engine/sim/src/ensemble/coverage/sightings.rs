@@ -158,7 +158,7 @@ impl Sightings {
                     config = Some(next);
                     feature
                 }
-                Txn::NoOp | Txn::Write { .. } | Txn::Multi { .. } => continue,
+                Txn::NoOp | Txn::Write { .. } | Txn::Multi { .. } | Txn::CountUsage { .. } => continue,
             };
             self.see(entry.at.us, feature);
         }

@@ -1,5 +1,6 @@
 //! Bounds and settings that the bytes of a run choose.
 
+use crate::reference::COUNTED_AT_ONCE;
 use crate::workload::Random;
 use zoolet_machine::{Limits, Settings};
 
@@ -24,6 +25,8 @@ pub(super) fn tiny(random: &mut Random) -> Limits {
 
 pub(super) fn settings(random: &mut Random) -> Settings {
     Settings {
+        enforce_quotas: true,
+        counted_at_once: COUNTED_AT_ONCE,
         session_timeout_min_ms: *random.pick(&[4000, 4000, 4000, 0, 1, 60_000]),
         session_timeout_max_ms: *random.pick(&[40_000, 40_000, 40_000, 0, 10, u32::MAX]),
         super_digest: random.one_in(2).then(|| crate::reference::digest_of(crate::workload::SUPER_USER)),

@@ -1,0 +1,119 @@
+//! Quotas of a server: the count of large subtrees, and the writes that passed a limit.
+
+use super::Server;
+use super::admission::{Admission, Need};
+use super::fetches::Waiter;
+use super::history::Origin;
+use crate::record::key::{self, Key};
+use crate::seam::action::FetchWhat;
+use crate::seam::log_rate_limit::LogRateLimit;
+use crate::state::View;
+use crate::tree::Exceeded;
+use crate::txn::Txn;
+use std::collections::{BTreeMap, VecDeque};
+use zoolet_model::Text;
+
+/// Pause of the leader between two steps of a count, in milliseconds.
+///
+/// A million znodes take 1,000 steps. The pause leaves most of the log and the core to clients.
+const PAUSE_MS: u64 = 10;
+/// Delay before the leader tries again if it cannot propose a step, in milliseconds.
+const RETRY_MS: u64 = 100;
+/// Namespaces whose refusals are counted apart. Further namespaces share one count.
+const NAMESPACES_MAX: usize = 64;
+
+/// Writes refused since the start because of a hard limit.
+///
+/// The key is the first name of the quota's path; the empty key stands for further namespaces.
+pub type QuotaRefusals = BTreeMap<Text, u64>;
+
+/// Work and counts of this server for quotas.
+#[derive(Debug, Default)]
+pub(super) struct Quotas {
+    /// Keys of the subtrees to count, of which the first is being counted.
+    to_count: VecDeque<Key>,
+    /// When the next step may be proposed.
+    next_at_ms: u64,
+    /// A proposed step is not applied yet.
+    is_under_way: bool,
+    refusals: QuotaRefusals,
+    log_limit: LogRateLimit,
+}
+
+impl Server {
+    /// Returns the writes refused for clients of this server because of a hard limit.
+    pub fn quota_refusals(&self) -> &QuotaRefusals {
+        &self.quotas.refusals
+    }
+
+    /// Returns when the leader proposes the next step of a count.
+    pub(super) fn counting_deadline(&self) -> Option<u64> {
+        self.may_count().then_some(self.quotas.next_at_ms)
+    }
+
+    fn may_count(&self) -> bool {
+        self.state.totals().counting > 0 && !self.quotas.is_under_way && self.is_serving() && self.leads()
+    }
+
+    pub(super) fn count_usages_if_due(&mut self) {
+        if self.quotas.next_at_ms <= self.now.mono_ms {
+            self.count_usages();
+        }
+    }
+
+    /// Proposes the next step of a count. Applying it decides how far the count gets.
+    pub(super) fn count_usages(&mut self) {
+        if !self.may_count() {
+            return;
+        }
+        self.quotas.next_at_ms = self.now.mono_ms + RETRY_MS;
+        if self.quotas.to_count.is_empty() {
+            let prefix: Key = [key::COUNTING].into();
+            let Some(keys) = self.state.keys_under(&prefix) else {
+                return self.fetch(FetchWhat::KeysUnder(prefix), Waiter::Counting);
+            };
+            self.state.memory().forget_keys(&prefix);
+            self.quotas.to_count = keys.into();
+        }
+        let Some(key) = self.quotas.to_count.front().cloned() else { return };
+        let Ok(path) = std::str::from_utf8(&key[1..]) else { return };
+        if self.admission(Need::Write) == Admission::Go {
+            self.quotas.is_under_way = self.propose(&Txn::CountUsage { path }, Origin::None);
+        }
+    }
+
+    /// Continues after a step was applied.
+    pub(super) fn on_counted(&mut self, is_complete: bool) {
+        if is_complete {
+            self.quotas.to_count.pop_front();
+        }
+        self.quotas.is_under_way = false;
+        self.quotas.next_at_ms = self.now.mono_ms + PAUSE_MS;
+    }
+
+    /// Forgets the steps of an earlier role; a new leader looks up what is left to count.
+    pub(super) fn forget_counting(&mut self) {
+        self.quotas.to_count.clear();
+        self.quotas.is_under_way = false;
+    }
+
+    /// Notes that a client's write passed a limit. Only the client's server counts and logs it.
+    pub(super) fn note_exceeded(&mut self, origin: Origin, exceeded: Exceeded) {
+        let Origin::Request { .. } = origin else { return };
+        let Exceeded { subtree, what, wanted, limit, is_refused } = exceeded;
+        if is_refused {
+            let name = subtree.split('/').nth(1).unwrap_or_default();
+            let refusals = &mut self.quotas.refusals;
+            let has_room = refusals.len() < NAMESPACES_MAX || refusals.contains_key(name);
+            *refusals.entry(if has_room { name.into() } else { Text::EMPTY }).or_default() += 1;
+        }
+        if let Some(left_out) = self.quotas.log_limit.admit((&*subtree, what, is_refused), self.now.mono_ms) {
+            let path = &*subtree;
+            if is_refused {
+                tracing::warn!(path, what, wanted, limit, left_out, "refused a write beyond the hard limit of a quota");
+            } else {
+                tracing::warn!(path, what, wanted, limit, left_out, "a write passed the limit of a quota");
+            }
+        }
+    }
+}

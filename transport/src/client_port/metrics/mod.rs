@@ -15,16 +15,20 @@ use std::fmt;
 use std::time::Instant;
 use zoolet_machine::Status;
 use zoolet_machine::budget::{Part, Reading};
+use zoolet_machine::server::QuotaRefusals;
 use zoolet_machine::status::LearnerStatus;
 use zoolet_zab::Kind::Voter;
 
 /// The place of a part's name in the name of a metric that each part has.
 pub(super) const PART: &str = "<part>";
+/// The place of a namespace in the name of a metric that each namespace has.
+pub(super) const NAMESPACE: &str = "<namespace>";
 
 /// A metric: its name and meaning, and the source of its value.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// The name without a format's prefix. `<part>` stands for the name of each [`Part`].
+    /// The name without a format's prefix. `<part>` stands for the name of each [`Part`], and
+    /// `<namespace>` for the first name of a path.
     pub name: &'static str,
     /// How the value changes.
     pub kind: Kind,
@@ -115,6 +119,8 @@ enum Source {
     Driver,
     /// A number for each part of the budget.
     EachPart(fn(&Reading) -> u64),
+    /// A number for each namespace that has one.
+    EachNamespace(for<'a> fn(&'a Status) -> &'a QuotaRefusals),
 }
 
 /// A value at one moment.
@@ -143,8 +149,8 @@ impl fmt::Display for Value<'_> {
 /// A metric with its value.
 pub(super) struct Sample<'a> {
     pub(super) metric: &'static Metric,
-    /// The part that the value belongs to, for a metric that each part has.
-    pub(super) part: Option<Part>,
+    /// The part or namespace that the value belongs to, for a metric that each of them has.
+    pub(super) label: Option<&'a str>,
     pub(super) value: Value<'a>,
 }
 
@@ -179,21 +185,33 @@ impl<'a> Readings<'a> {
 
     /// Returns the metrics that this server has now, in the order of the registry.
     ///
-    /// The metrics of parts follow the others, part by part.
+    /// The metrics of namespaces follow the others, and then those of parts, part by part.
     pub(super) fn samples(&self) -> impl Iterator<Item = Sample<'a>> {
         let of_server = METRICS.iter().filter_map(|metric| {
             let value = self.value(metric)?;
-            Some(Sample { metric, part: None, value })
+            Some(Sample { metric, label: None, value })
+        });
+        let of_namespaces = METRICS.iter().filter_map(|metric| match metric.source {
+            Source::EachNamespace(numbers) => Some((metric, numbers(self.status))),
+            Source::Always(_) | Source::Sometimes(_) | Source::Driver | Source::EachPart(_) => None,
+        });
+        let of_namespaces = of_namespaces.flat_map(|(metric, numbers)| {
+            numbers.iter().map(move |(name, number)| Sample {
+                metric,
+                label: Some(name),
+                value: Value::Number(*number),
+            })
         });
         let of_parts = self.budget.iter().flat_map(|reading| {
             METRICS.iter().filter_map(|metric| match metric.source {
                 Source::EachPart(number) => {
-                    Some(Sample { metric, part: Some(reading.part), value: Value::Number(number(reading)) })
+                    let value = Value::Number(number(reading));
+                    Some(Sample { metric, label: Some(reading.part.name()), value })
                 }
-                Source::Always(_) | Source::Sometimes(_) | Source::Driver => None,
+                Source::Always(_) | Source::Sometimes(_) | Source::Driver | Source::EachNamespace(_) => None,
             })
         });
-        of_server.chain(of_parts)
+        of_server.chain(of_namespaces).chain(of_parts)
     }
 
     fn value(&self, metric: &Metric) -> Option<Value<'a>> {
@@ -204,7 +222,7 @@ impl<'a> Readings<'a> {
                 let line = self.status.disk.iter().find(|(name, _)| *name == metric.name);
                 line.map(|(_, number)| Value::Number(*number))
             }
-            Source::EachPart(_) => None,
+            Source::EachPart(_) | Source::EachNamespace(_) => None,
         }
     }
 
@@ -261,6 +279,8 @@ mod tests {
         for metric in METRICS {
             let is_of_parts = matches!(metric.source, Source::EachPart(_));
             assert_eq!(metric.name.contains(PART), is_of_parts, "{}", metric.name);
+            let is_of_namespaces = matches!(metric.source, Source::EachNamespace(_));
+            assert_eq!(metric.name.contains(NAMESPACE), is_of_namespaces, "{}", metric.name);
             let is_phrase =
                 !metric.help.is_empty() && !metric.help.ends_with('.') && !metric.help.contains(['[', '|', '\n']);
             assert!(is_phrase, "{}: {:?}", metric.name, metric.help);

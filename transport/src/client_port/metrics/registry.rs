@@ -1,7 +1,7 @@
 //! The list of all metrics, in the order of `mntr`.
 
 use super::Kind::{self, Counter, Gauge, Text};
-use super::Source::{self, Always, Driver, EachPart, Sometimes};
+use super::Source::{self, Always, Driver, EachNamespace, EachPart, Sometimes};
 use super::Unit::{self, Bytes, BytesPerDay, Days, Flag, Ms, OfPart, One, Percent, Us};
 use super::{Average, Metric, Value, Voter, znode_count};
 use zoolet_machine::budget::Part;
@@ -234,6 +234,21 @@ pub const METRICS: &[Metric] = &[
         Flag,
         Always(|now| now.status.refusing_writes.is_some().into()),
         "whether the server refuses writes",
+    ),
+    row(Gauge, "quotas", One, Always(|now| now.status.quotas), "subtrees whose usage is known or being counted"),
+    row(
+        Gauge,
+        "quotas_counting",
+        One,
+        Always(|now| now.status.quotas_counting),
+        "subtrees whose usage is still being counted, and whose hard limits do not count yet",
+    ),
+    row(
+        Counter,
+        "<namespace>_quota_exceeded_error_per_namespace",
+        One,
+        EachNamespace(|status| &status.quota_refusals),
+        "writes of this server's clients refused because of a hard limit, for each first name of a path",
     ),
     // As in ZooKeeper's `hash`.
     row(

@@ -180,6 +180,8 @@ keys! {
         "true: check no permissions";
     TtlZnodes = "ttl_znodes", "true or false", "true", "sessions",
         "false: refuse to create znodes with a time to live (extendedTypesEnabled); existing ones stay as they are";
+    EnforceQuotas = "enforce_quotas", "true or false", "false", "leader",
+        "true: refuse writes beyond a hard limit of a quota (enforceQuota); the leader's setting counts";
 }
 
 numbers! {

@@ -178,12 +178,13 @@ impl<'i> Reader<'i> {
                 let digest = if let DeValue::String(digest) = value.get_ref() { digest.as_ref() } else { "" };
                 self.config.settings.super_digest = Some(super_digest(&key, digest).map_err(at(value))?);
             }
-            Some(switch @ (OfSettings::SkipAcl | OfSettings::TtlZnodes)) => {
+            Some(switch @ (OfSettings::SkipAcl | OfSettings::TtlZnodes | OfSettings::EnforceQuotas)) => {
                 let DeValue::Boolean(on) = *value.get_ref() else {
                     return Err(self.source.wrong(&key, value, switch.allowed()));
                 };
                 match switch {
                     OfSettings::TtlZnodes => self.config.settings.ttl_znodes = on,
+                    OfSettings::EnforceQuotas => self.config.settings.enforce_quotas = on,
                     OfSettings::SkipAcl | OfSettings::SuperDigest => self.config.settings.skip_acl = on,
                 }
             }
@@ -251,6 +252,7 @@ mod tests {
             session_timeout_max_ms = 20000
             super_digest = "super:UdxDQl4f9v5oITwcAsO9bmWgHSI="
             skip_acl = true
+            enforce_quotas = true
             [[server]]
             id = 7
             host = ["gw-a", "10.0.3.11:2888"]
@@ -269,6 +271,7 @@ mod tests {
         assert_eq!((config.limits.frame_bytes_max, config.limits.log_segments), (100_000, 8));
         assert_eq!((config.limits.memtable_bytes, config.settings.session_timeout_min_ms), (4 << 20, 1000));
         assert_eq!((config.settings.tick_ms, config.settings.skip_acl, config.server_id), (500, true, 7));
+        assert!(config.settings.enforce_quotas);
     }
 
     #[test]

@@ -268,6 +268,7 @@ impl Reader {
                 self.words_given = true;
             }
             "skipACL" => self.config.settings.skip_acl = yes_or_no(written, value)?,
+            "enforceQuota" => self.config.settings.enforce_quotas = boolean(written, value)?,
             "DigestAuthenticationProvider.superDigest" => {
                 self.config.settings.super_digest = Some(super_digest(written, value)?);
             }
@@ -307,11 +308,11 @@ impl Reader {
             "forceSync" if !yes_or_no(written, value)? => {
                 self.warn(format!("{written} = {value}: ignored: a write is durable before it is acknowledged"));
             }
-            "enforceQuota" | "reconfigEnabled" if boolean(written, value)? => {
+            "reconfigEnabled" if boolean(written, value)? => {
                 self.warn(format!("{written} = {value}: not built yet, ignored"));
             }
             // These values match what the server does anyway.
-            "forceSync" | "enforceQuota" | "reconfigEnabled" => {}
+            "forceSync" | "reconfigEnabled" => {}
             _ if protection::is_known(key) => {}
             _ if key.starts_with("group.") || key.starts_with("weight.") => {
                 self.servers.weighted = Some(written.to_owned());
@@ -528,7 +529,7 @@ mod tests {
     fn every_supported_zookeeper_key_reaches_the_config() {
         let config = parse(
             "dataDir=/d\nclientPort=2182\nclientPortAddress=127.0.0.1\nminSessionTimeout=1000\nmaxSessionTimeout=-1\n\
-             maxClientCnxns=0\nmaxCnxns=77\n4lw.commands.whitelist=ruok, stat\nzookeeper.skipACL=yes\n\
+             maxClientCnxns=0\nmaxCnxns=77\n4lw.commands.whitelist=ruok, stat\nzookeeper.skipACL=yes\nenforceQuota=true\n\
              jute.maxbuffer=2000000\nznode.container.checkIntervalMs=1000\nzookeeper.znode.container.maxPerMinute=9\n\
              extendedTypesEnabled=true\nglobalOutstandingLimit=50\nzookeeper.DigestAuthenticationProvider.superDigest=super:UdxDQl4f9v5oITwcAsO9bmWgHSI=\n",
         )
@@ -540,6 +541,7 @@ mod tests {
         assert_eq!(config.four_letter_words, ["ruok", "stat"]);
         assert!(config.settings.skip_acl && config.settings.super_digest.is_some());
         assert!(config.settings.ttl_znodes && !parse("dataDir=/d\nclientPort=1\n").unwrap().config.settings.ttl_znodes);
+        assert!(config.settings.enforce_quotas && !zoolet_machine::Settings::default().enforce_quotas);
         assert_eq!((config.limits.frame_bytes_max, config.limits.outstanding_max), (2_000_000, 50));
         assert_eq!(config.settings.container_check_interval_ms, 1000);
         assert_eq!(config.settings.containers_per_minute_max, 9);

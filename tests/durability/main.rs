@@ -4,6 +4,7 @@
 mod crash;
 mod flash;
 mod panics;
+mod quotas;
 
 #[path = "../support/mod.rs"]
 mod support;

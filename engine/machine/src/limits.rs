@@ -179,7 +179,8 @@ impl fmt::Debug for Settings {
             containers_per_minute_max,
             staleness_max_ms,
             enforce_quotas,
-            counted_at_once,
+            // No setting of an operator.
+            counted_at_once: _,
         } = self;
         f.debug_struct("Settings")
             .field("tick_ms", tick_ms)
@@ -193,7 +194,6 @@ impl fmt::Debug for Settings {
             .field("containers_per_minute_max", containers_per_minute_max)
             .field("staleness_max_ms", staleness_max_ms)
             .field("enforce_quotas", enforce_quotas)
-            .field("counted_at_once", counted_at_once)
             .finish()
     }
 }

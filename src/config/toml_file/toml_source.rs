@@ -129,6 +129,7 @@ fn of_zookeeper(name: &str) -> Option<&'static str> {
         "4lw" => "four_letter_words = [\"srvr\"]",
         "skipACL" => "skip_acl under [settings]",
         "extendedTypesEnabled" => "ttl_znodes under [settings]",
+        "enforceQuota" => "enforce_quotas under [settings]",
         "DigestAuthenticationProvider" => "super_digest under [settings]",
         "myid" => "id = 1",
         _ => return None,

@@ -3,6 +3,7 @@
 //! The generator tracks roughly which znodes exist, so that most requests find one. Where the
 //! tracking is wrong, the request fails.
 
+mod quota;
 mod request;
 mod value;
 
@@ -78,6 +79,7 @@ impl Generator {
             self.push(0, Action::Send { pieces: 1, ops: vec![op] });
             self.born(&path, false);
         }
+        self.begin_quota();
     }
 
     fn push(&mut self, session: usize, action: Action) {
@@ -96,7 +98,8 @@ impl Generator {
 
     fn connected_step(&mut self, session: usize) {
         match self.random.below(1000) {
-            0..925 => self.send(session),
+            0..875 => self.send(session),
+            875..925 => self.quota_step(session),
             925..940 => self.cut(session),
             940..952 => self.vanish(session),
             952..966 => self.fatal(session),

@@ -41,11 +41,12 @@ struct Options {
 }
 
 /// Scripts written by hand, for situations that seeds meet rarely or never.
-const SCRIPTS: [(&str, &str); 4] = [
+const SCRIPTS: [(&str, &str); 5] = [
     ("rows", include_str!("../scripts/rows.script")),
     ("root-acl", include_str!("../scripts/root-acl.script")),
     ("expiry", include_str!("../scripts/expiry.script")),
     ("skip-acl", include_str!("../scripts/skip-acl.script")),
+    ("quota", include_str!("../scripts/quota.script")),
 ];
 
 fn main() -> ExitCode {

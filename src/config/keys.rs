@@ -193,6 +193,10 @@ numbers! {
         "client connections";
     connections_per_address_max: Count, 0..=1_000_000, "client port, sessions",
         "client connections of one address; also bounds its sessions (16 for each); 0: no bound (maxClientCnxns)";
+    handshakes_burst_max: Count, 0..=1_000_000, "client port",
+        "handshakes of all clients at once; above the rate a connection is closed; 0: no limit (connection_throttle_tokens)";
+    handshakes_per_minute_max: Count, 1..=60_000_000, "client port",
+        "rate of handshakes once the burst is used up";
     sessions_max: Count, 1..=10_000_000, "sessions",
         "sessions, connected or not";
     ephemerals_per_session_max: Count, 0..=1_000_000, "sessions",

@@ -21,6 +21,12 @@ pub struct Limits {
     ///
     /// ZooKeeper calls it maxClientCnxns. It also determines [`Limits::sessions_per_address_max`].
     pub connections_per_address_max: u32,
+    /// Handshakes that may come at once; 0: no limit on their rate.
+    ///
+    /// ZooKeeper calls it connection_throttle_tokens.
+    pub handshakes_burst_max: u32,
+    /// Handshakes per minute, once the burst is used up.
+    pub handshakes_per_minute_max: u32,
     /// Sessions, connected or not.
     pub sessions_max: u32,
     /// Ephemerals of one session, which all die in one entry.
@@ -106,6 +112,8 @@ impl Default for Limits {
             frame_bytes_max: 1_048_575,
             connections_max: 4096,
             connections_per_address_max: 60,
+            handshakes_burst_max: 0,
+            handshakes_per_minute_max: 60_000,
             sessions_max: 10_000,
             ephemerals_per_session_max: 10_000,
             watches_max: 200_000,

@@ -125,6 +125,11 @@ fn of_zookeeper(name: &str) -> Option<&'static str> {
         "maxClientCnxns" => "connections_per_address_max under [limits]",
         "maxCnxns" => "connections_max under [limits]",
         "globalOutstandingLimit" => "outstanding_max under [limits]",
+        "connection_throttle_tokens" => "handshakes_burst_max under [limits]",
+        "connection_throttle_fill_count" | "connection_throttle_fill_time" => {
+            "handshakes_per_minute_max under [limits]"
+        }
+        "largeRequestMaxBytes" | "largeRequestThreshold" => "outstanding_bytes_max under [limits]",
         "jute" => "frame_bytes_max under [limits]",
         "4lw" => "four_letter_words = [\"srvr\"]",
         "skipACL" => "skip_acl under [settings]",

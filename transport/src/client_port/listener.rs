@@ -3,6 +3,7 @@
 use super::close_reason::CloseReason;
 use super::connection::{Connection, Touched};
 use super::connection_task;
+use super::handshake_rate::HandshakeRate;
 use super::lock;
 use super::output_queue::{ConnIds, EventSink, Output, OutputQueue};
 use super::output_writer::OutputWriter;
@@ -171,6 +172,7 @@ impl ClientPort {
             self.listeners.into_iter().map(tokio::net::TcpListener::from_std).collect::<io::Result<Vec<_>>>()?;
         let started = Instant::now();
         let port = Arc::new(Port {
+            handshakes: HandshakeRate::new(&self.settings.limits, started),
             settings: self.settings,
             ids: self.ids,
             budget: self.budget,
@@ -259,6 +261,7 @@ pub(super) struct Port {
     pub(super) ids: Arc<ConnIds>,
     pub(super) budget: Arc<Budget>,
     pub(super) traffic: Arc<Traffic>,
+    pub(super) handshakes: HandshakeRate,
     pub(super) refusals: Refusals,
     pub(super) started: Instant,
     sink: Arc<dyn EventSink>,

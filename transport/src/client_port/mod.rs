@@ -14,6 +14,7 @@ mod connection;
 mod connection_figures;
 mod connection_task;
 mod dump;
+mod handshake_rate;
 mod inbound;
 mod listener;
 pub mod metrics;

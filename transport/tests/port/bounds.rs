@@ -259,6 +259,18 @@ fn connections_are_bounded_per_address_and_in_total() {
 }
 
 #[test]
+fn handshake_above_the_rate_is_closed_without_an_answer() {
+    let server = Server::limited(Limits { handshakes_burst_max: 2, handshakes_per_minute_max: 1, ..Limits::default() });
+    let _clients = [server.client(), server.client()];
+    let mut third = server.stranger();
+    third.write(&handshake());
+    assert!(third.is_closed());
+    // Words take no token, and the engine has heard of two clients.
+    assert!(server.word("zool").contains("\"version\""));
+    assert_eq!((server.traffic.read().rejected, server.machine.seen().connects.len()), (1, 2));
+}
+
+#[test]
 fn full_port_still_answers_zool_on_loopback() {
     for limits in [
         Limits { connections_per_address_max: 2, ..Limits::default() },

@@ -26,6 +26,8 @@ mod toml_file;
 mod zoo_cfg;
 #[cfg(feature = "server")]
 mod zoo_ensemble;
+#[cfg(feature = "server")]
+mod zoo_throttles;
 
 pub use ensemble::{DEFAULT_PEER_PORT, Ensemble, Member, TrustSource};
 pub use kept_image::{DEFAULT_MIN_INTERVAL, KeptImage};

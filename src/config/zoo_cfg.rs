@@ -11,6 +11,7 @@ use super::protection::{self, Protection};
 use super::stray_key::refuse_in_line;
 use super::toml_file::{is_word, super_digest};
 use super::zoo_ensemble::Servers;
+use super::zoo_throttles::{self, Throttles};
 use super::{
     Config, ConfigError, DEFAULT_PROFILE, Ensemble, Loaded, Network, Overrides, Populate, Timing, completed,
     server_line,
@@ -38,6 +39,11 @@ const OBEYED: &[&str] = &[
     "maxCnxns",
     "jute.maxbuffer",
     "globalOutstandingLimit",
+    "largeRequestThreshold",
+    "largeRequestMaxBytes",
+    "connection_throttle_tokens",
+    "connection_throttle_fill_time",
+    "connection_throttle_fill_count",
     "4lw.commands.whitelist",
     "skipACL",
     "DigestAuthenticationProvider.superDigest",
@@ -115,11 +121,9 @@ const NOT_BUILT: &[&str] = &[
     "admin.",
     "allowSaslFailedClients",
     "audit.impl.class",
-    "connection_throttle",
     "ensembleAuthName",
     "jaasLoginRenew",
     "kerberos.",
-    "largeRequest",
     "letAnySaslUserDoX",
     "localSessions",
     "metricsProvider.",
@@ -129,13 +133,10 @@ const NOT_BUILT: &[&str] = &[
     "quorum.auth.kerberos.",
     "quorum.auth.learner.",
     "quorum.auth.server.",
-    "request_",
-    "requestThrottle",
     "sasl.",
     "SASLAuthenticationProvider.",
     "security.auth_to_local",
     "superUser",
-    "throttled_op_wait_time",
     "X509AuthenticationProvider.",
 ];
 
@@ -204,6 +205,7 @@ struct Reader {
     ensemble_of_one: bool,
     read_only_mode: bool,
     words_given: bool,
+    throttles: Throttles,
     nothing_to_do: Vec<String>,
     warnings: Vec<String>,
 }
@@ -225,6 +227,7 @@ impl Reader {
             ensemble_of_one: false,
             read_only_mode: false,
             words_given: false,
+            throttles: Throttles::default(),
             nothing_to_do: Vec::new(),
             warnings: Vec::new(),
         }
@@ -257,6 +260,7 @@ impl Reader {
             "maxCnxns" => self.number("connections_max", written, value)?,
             "jute.maxbuffer" => self.number("frame_bytes_max", written, value)?,
             "globalOutstandingLimit" => self.number("outstanding_max", written, value)?,
+            "connection_throttle_tokens" => self.number("handshakes_burst_max", written, value)?,
             "4lw.commands.whitelist" => {
                 self.config.four_letter_words = words(value);
                 let is_none = |word: &&String| *word != "*" && !is_word(word);
@@ -286,6 +290,7 @@ impl Reader {
             "zoolet.profile" | "zoolet.network" => {}
             "zoolet.siteKeyFile" if !value.is_empty() => self.servers.site_key_file = Some(value.into()),
             "dynamicConfigFile" => self.servers.read_dynamic(written, Path::new(value))?,
+            _ if self.throttles.set(key, written, value)? => {}
             _ => self.rest(key, written, value)?,
         }
         Ok(())
@@ -316,6 +321,11 @@ impl Reader {
             _ if protection::is_known(key) => {}
             _ if key.starts_with("group.") || key.starts_with("weight.") => {
                 self.servers.weighted = Some(written.to_owned());
+            }
+            _ if zoo_throttles::is_off(key, value) => self.nothing_to_do.push(written.to_owned()),
+            _ if zoo_throttles::ignored(key).is_some() && !protection::is_respelt(key) => {
+                let why = zoo_throttles::ignored(key).unwrap_or_default();
+                self.warn(format!("{written}: ignored: {why}"));
             }
             _ if NOTHING_TO_DO.contains(&key) || has_prefix(key, NOTHING_TO_DO_PREFIXES) => {
                 self.nothing_to_do.push(written.to_owned());
@@ -377,6 +387,7 @@ impl Reader {
             self.alone()?;
         }
         self.session_timeouts();
+        self.throttles.bound(&mut self.config.limits);
         if self.read_only_mode && !self.words_given {
             // A standalone server is never read-only, but clients of such a site send `isro`.
             self.config.four_letter_words.push("isro".to_owned());
@@ -498,7 +509,8 @@ fn peer_type(key: &str, value: &str) -> Result<bool, ConfigError> {
 
 /// Returns all keys and prefixes of the lists.
 pub(super) fn listed_keys() -> impl Iterator<Item = &'static str> {
-    OBEYED.iter().chain(NOTHING_TO_DO).chain(NOTHING_TO_DO_PREFIXES).chain(NOT_BUILT).copied()
+    let throttles = zoo_throttles::IGNORED.iter().map(|(prefix, _)| *prefix);
+    OBEYED.iter().chain(NOTHING_TO_DO).chain(NOTHING_TO_DO_PREFIXES).chain(NOT_BUILT).copied().chain(throttles)
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ struct Embed;
 pub mod config;
 mod last_known_good;
 mod obstacle;
-#[cfg(test)]
+#[cfg(all(test, feature = "server"))]
 mod quantity_table;
 mod runtime;
 #[cfg(feature = "testing")]

@@ -157,6 +157,11 @@ pub struct Settings {
     pub container_check_interval_ms: u32,
     /// Containers reaped per minute at most (znode.container.maxPerMinute).
     pub containers_per_minute_max: u32,
+    /// ZooKeeper's localSessionsEnabled: every client's session begins local.
+    pub local_sessions: bool,
+    /// ZooKeeper's localSessionsUpgradingEnabled: a local session that creates an ephemeral becomes
+    /// global.
+    pub local_sessions_upgrade: bool,
     /// Staleness above which a learner serves no clients, milliseconds.
     ///
     /// Its state is that old when it has not heard its leader, or not applied a known commit, for
@@ -185,6 +190,8 @@ impl fmt::Debug for Settings {
             ttl_znodes,
             container_check_interval_ms,
             containers_per_minute_max,
+            local_sessions,
+            local_sessions_upgrade,
             staleness_max_ms,
             enforce_quotas,
             // No setting of an operator.
@@ -200,6 +207,8 @@ impl fmt::Debug for Settings {
             .field("ttl_znodes", ttl_znodes)
             .field("container_check_interval_ms", container_check_interval_ms)
             .field("containers_per_minute_max", containers_per_minute_max)
+            .field("local_sessions", local_sessions)
+            .field("local_sessions_upgrade", local_sessions_upgrade)
             .field("staleness_max_ms", staleness_max_ms)
             .field("enforce_quotas", enforce_quotas)
             .finish()
@@ -218,6 +227,8 @@ impl Default for Settings {
             ttl_znodes: true,
             container_check_interval_ms: 60_000,
             containers_per_minute_max: 10_000,
+            local_sessions: false,
+            local_sessions_upgrade: false,
             staleness_max_ms: 3000,
             enforce_quotas: false,
             counted_at_once: crate::tree::COUNTED_AT_ONCE as u32,

@@ -84,7 +84,7 @@ pub enum Txn<'a> {
     NoOp,
     /// One operation of a session.
     Write {
-        /// Session that requests it.
+        /// Session that requests it, by [its name](SessionId::named_local) if it is local.
         session: SessionId,
         /// Identity of the session's connection.
         identity: Identity,
@@ -93,7 +93,7 @@ pub enum Txn<'a> {
     },
     /// Several operations of a session, all or nothing.
     Multi {
-        /// Session that requests them.
+        /// Session that requests them, by [its name](SessionId::named_local) if it is local.
         session: SessionId,
         /// Identity of the session's connection.
         identity: Identity,
@@ -125,6 +125,15 @@ pub enum Txn<'a> {
         /// Negotiated timeout, milliseconds.
         timeout_ms: u32,
     },
+    /// Makes a local session global.
+    UpgradeSession {
+        /// The id that the session began with; it stays.
+        session: SessionId,
+        /// Negotiated timeout, milliseconds.
+        timeout_ms: u32,
+        /// Secret that proves ownership of the session.
+        secret: SessionSecret,
+    },
     /// Deletes a container that has had children and has none.
     Reap {
         /// The container's path.
@@ -153,6 +162,7 @@ mod tag {
     pub(super) const MEMBERSHIP: u8 = 7;
     pub(super) const CREATE_SESSION_AT_HOME: u8 = 8;
     pub(super) const RENEW_SESSION: u8 = 9;
+    pub(super) const UPGRADE_SESSION: u8 = 11;
     pub(super) const COUNT_USAGE: u8 = 12;
 
     /// Added to the tag of a write or multi under a leader that enforces quotas.
@@ -215,6 +225,12 @@ pub fn encode(header: Header, txn: &Txn<'_>, buffer: &mut BytesMut) -> Bytes {
             buffer.put_u8(tag::RENEW_SESSION);
             buffer.put_i64_le(session.0);
             buffer.put_u32_le(*timeout_ms);
+        }
+        Txn::UpgradeSession { session, timeout_ms, secret } => {
+            buffer.put_u8(tag::UPGRADE_SESSION);
+            buffer.put_i64_le(session.0);
+            buffer.put_u32_le(*timeout_ms);
+            buffer.put_slice(&secret.0);
         }
         Txn::Reap { path } => {
             buffer.put_u8(tag::REAP);
@@ -372,6 +388,11 @@ pub fn decode(payload: &[u8]) -> Result<(Header, Txn<'_>), Undecodable> {
         }
         tag::CLOSE_SESSION => Txn::CloseSession { session: SessionId(reader.i64()?) },
         tag::RENEW_SESSION => Txn::RenewSession { session: SessionId(reader.i64()?), timeout_ms: reader.u32()? },
+        tag::UPGRADE_SESSION => Txn::UpgradeSession {
+            session: SessionId(reader.i64()?),
+            timeout_ms: reader.u32()?,
+            secret: SessionSecret(reader.array()?),
+        },
         tag::REAP => Txn::Reap { path: reader.text()? },
         tag::COUNT_USAGE => Txn::CountUsage { path: reader.text()? },
         tag::MEMBERSHIP => Txn::Membership(reader.bytes()?),
@@ -562,6 +583,8 @@ mod tests {
         }
         round_trip(&Txn::CloseSession { session: SessionId(1) });
         round_trip(&Txn::RenewSession { session: SessionId(1), timeout_ms: 40_000 });
+        let (session, secret) = (SessionId(i64::MIN + 5), SessionSecret([7; 16]));
+        round_trip(&Txn::UpgradeSession { session, timeout_ms: 40_000, secret });
         round_trip(&Txn::Reap { path: "/c" });
         round_trip(&Txn::CountUsage { path: "/c" });
         round_trip(&Txn::Membership(b"three"));
@@ -616,6 +639,17 @@ mod tests {
         let txn = Txn::CountUsage { path: "/k" };
         let expected: [&[u8]; 3] = [&[0; 16], &[12, 2, 0, 0, 0], b"/k"];
         assert_eq!(encode(Header::default(), &txn, &mut BytesMut::new()), expected.concat());
+    }
+
+    #[test]
+    fn golden_bytes_of_an_upgrade() {
+        let txn = Txn::UpgradeSession { session: SessionId(-3), timeout_ms: 9, secret: SessionSecret([7; 16]) };
+        let mut expected = [1i64.to_le_bytes(), 2i64.to_le_bytes()].concat();
+        expected.push(11);
+        expected.extend((-3i64).to_le_bytes());
+        expected.extend(9u32.to_le_bytes());
+        expected.extend([7; 16]);
+        assert_eq!(encode(Header { wall_ms: 1, ensemble_ms: 2, ..Header::default() }, &txn, &mut BytesMut::new()), expected);
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub enum ErrorCode {
     InvalidAcl = -114,
     AuthFailed = -115,
     NotReadOnly = -119,
+    EphemeralOnLocalSession = -120,
     NoWatcher = -121,
     ReconfigDisabled = -123,
     SessionClosedRequireAuth = -124,
@@ -34,7 +35,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, for decoders and tests.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::SystemError,
         Self::RuntimeInconsistency,
         Self::MarshallingError,
@@ -51,6 +52,7 @@ impl ErrorCode {
         Self::InvalidAcl,
         Self::AuthFailed,
         Self::NotReadOnly,
+        Self::EphemeralOnLocalSession,
         Self::NoWatcher,
         Self::ReconfigDisabled,
         Self::SessionClosedRequireAuth,

@@ -4,9 +4,42 @@ use crate::{AskedAcl, Text};
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-/// A session's number: the zxid of its creation. 0 names no session.
+/// A session's number.
+///
+/// A global session has the zxid of its creation, which is positive. A session that began local has a
+/// negative number, also once it is global. 0 names no session.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SessionId(pub i64);
+
+impl SessionId {
+    /// Names no session.
+    pub const NONE: Self = Self(0);
+    /// Set in the entries that a session requests while it is local.
+    const IS_LOCAL: i64 = 1 << 62;
+
+    /// Returns whether the session began local. It may have become global since.
+    pub const fn began_local(self) -> bool {
+        self.0 < 0
+    }
+
+    /// Returns the name of this local session in its entries.
+    ///
+    /// The state does not have the session. The name says so, and applying the entry depends on the
+    /// state and the entry alone.
+    pub const fn named_local(self) -> Self {
+        Self(self.0 | Self::IS_LOCAL)
+    }
+
+    /// Returns whether an entry's requester was a local session at that time.
+    pub const fn is_named_local(self) -> bool {
+        self.began_local() && self.0 & Self::IS_LOCAL != 0
+    }
+
+    /// Returns the session that an entry names.
+    pub const fn of_name(self) -> Self {
+        if self.is_named_local() { Self(self.0 & !Self::IS_LOCAL) } else { self }
+    }
+}
 
 /// Proof of ownership of a session: 16 random bytes.
 ///

@@ -137,6 +137,8 @@ mutations! {
     ///
     /// As the next leader, it is ahead by the drift of its clock since its start.
     LearnerClockAhead,
+    /// A local session is seen as global: its ephemerals are created without an upgrade.
+    LocalSeenAsGlobal,
 }
 
 #[cfg(feature = "mutations")]

@@ -33,10 +33,9 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Returns the attachment of the connection that began the session.
-    pub fn of_birth(session: SessionId) -> Self {
-        let epoch = Zxid::from_bits(session.0 as u64).map_or(Epoch::ZERO, Zxid::epoch);
-        Self { epoch, round: 0 }
+    /// Returns the attachment of the connection that began the session with the entry `zxid`.
+    pub const fn of_birth(zxid: Zxid) -> Self {
+        Self { epoch: zxid.epoch(), round: 0 }
     }
 }
 

@@ -42,7 +42,9 @@ pub(super) fn need_of(txn: &Txn<'_>) -> Option<Need> {
     let is_delete = match txn {
         Txn::Write { op, .. } => deletes(op),
         Txn::Multi { ops, .. } => ops.iter().all(deletes),
-        Txn::CreateSession { .. } | Txn::RenewSession { .. } => return Some(Need::Session),
+        Txn::CreateSession { .. } | Txn::RenewSession { .. } | Txn::UpgradeSession { .. } => {
+            return Some(Need::Session);
+        }
         Txn::CloseSession { .. } => return None,
         Txn::NoOp | Txn::Reap { .. } | Txn::CountUsage { .. } | Txn::Membership(_) => false,
     };

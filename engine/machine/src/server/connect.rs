@@ -26,8 +26,12 @@ impl Server {
             return;
         }
         self.connections.insert(conn, Connection::new(peer, self.settings.skip_acl));
-        if request.session == SessionId(0) {
+        if request.session == SessionId(0) && self.begins_local(peer) {
+            self.begin_local(conn, request)
+        } else if request.session == SessionId(0) {
             self.begin_session(conn, request)
+        } else if self.locals.contains(request.session) {
+            self.continue_local(conn, request)
         } else {
             self.continue_session(conn, request)
         }
@@ -51,13 +55,13 @@ impl Server {
 
     /// Handles a session's creation. If its connection is gone, the session waits for its owner or
     /// its timeout.
-    pub(super) fn on_session_created(&mut self, conn: ConnId, reply: ConnectReply) {
+    pub(super) fn on_session_created(&mut self, conn: ConnId, reply: ConnectReply, birth: Zxid) {
         let source = self.joining.end(conn);
         self.sessions.began_from(reply.session, source);
         if let Some(connection) = self.connections.get_mut(&conn)
             && connection.phase == Phase::Joining
         {
-            self.sessions.attach(reply.session, Place::Here(conn), Attachment::of_birth(reply.session));
+            self.sessions.attach(reply.session, Place::Here(conn), Attachment::of_birth(birth));
             connection.session = reply.session;
             connection.phase = Phase::Open;
             if connection.identity.ip.is_none() {
@@ -153,10 +157,13 @@ impl Server {
         self.tell_before_end(conn);
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.phase = Phase::Closed;
+        let has_writes = !connection.proposed.is_empty();
+        let session = connection.session;
         let head = connection.waiting.front().map(|head| head.number);
         connection.clear();
         self.identity_bytes -= connection.forget_identities();
-        self.sessions.detach(connection.session, conn);
+        self.sessions.detach(session, conn);
+        self.leave_local(session, conn, has_writes);
         self.watches.drop_connection(conn);
         if let Some(number) = head {
             self.let_go(Waiter::Request(conn, number));

@@ -107,11 +107,13 @@ impl Server {
                 self.sessions.counted(),
                 self.sessions.sourced() + self.joining.sourced(),
             ),
+            Derived::new("local_sessions_of_sources", self.locals.table().counted(), self.locals.table().sourced()),
             Derived::new("sessions_replicated", self.sessions.len(), self.state.sessions().len()),
         ];
         self.state.memory_ref().derived(&mut derived);
         self.history.derived(&mut derived);
         self.sessions.derived(&mut derived);
+        self.locals.table().derived(&mut derived);
         self.watches.derived(&mut derived);
         self.fetches.derived(&mut derived);
         self.forwards.derived(&mut derived);

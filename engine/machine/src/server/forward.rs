@@ -149,6 +149,12 @@ impl Forwards {
         askers.filter(|asker| matches!(asker.origin, Origin::Connect { .. })).count()
     }
 
+    /// Returns whether the leader has not answered a write that this connection requested.
+    pub(super) fn has_writes_of(&self, conn: ConnId) -> bool {
+        let mut askers = self.sent.iter().filter_map(|sent| sent.asker);
+        askers.any(|asker| matches!(asker.origin, Origin::Request { conn: of, .. } if of == conn))
+    }
+
     pub(super) fn derived(&self, derived: &mut Vec<Derived>) {
         let unanswered = || self.sent.iter().filter(|sent| sent.asker.is_some());
         let inbound = || self.inbound.values();
@@ -184,7 +190,7 @@ impl Server {
                 let connection = self.connections.get(&conn);
                 (conn, connection.and_then(|connection| connection.proposed.back().copied()).unwrap_or(0))
             }
-            Origin::Connect { conn, .. } => (conn, 0),
+            Origin::Connect { conn, .. } | Origin::Upgrade { conn, .. } => (conn, 0),
             Origin::None | Origin::Forwarded { .. } => return false,
         };
         let (seq, bytes) = (self.forwards.seq + 1, payload.len());
@@ -225,6 +231,7 @@ impl Server {
                 self.joining.lose(&mut self.sessions, conn);
                 self.close(conn);
             }
+            Origin::Upgrade { conn, session } => self.on_upgrade_refused(conn, session, code),
             Origin::None | Origin::Forwarded { .. } => {}
         }
         self.room_for_forwards();
@@ -348,8 +355,17 @@ impl Server {
                     return Verdict::Refuse(ErrorCode::SystemError);
                 }
             }
+            Txn::UpgradeSession { session, .. } => {
+                let is_known = self.sessions.lookup(*session).is_some() || self.forwards.joining.contains_key(session);
+                if is_known || self.is_full_of_sessions() || self.admission(Need::Session) != Admission::Go {
+                    return Verdict::Refuse(ErrorCode::SystemError);
+                }
+            }
             Txn::CloseSession { session } | Txn::Write { session, .. } | Txn::Multi { session, .. } => {
-                if !self.is_owner(peer, Claim { session: *session, conn, since }) {
+                // Only its own server judges a local session.
+                let is_local =
+                    session.is_named_local() || mutation::is_on(Mutation::LocalSeenAsGlobal) && session.began_local();
+                if !is_local && !self.is_owner(peer, Claim { session: *session, conn, since }) {
                     // The session moved or ended; the client learns which when it reconnects.
                     return Verdict::Refuse(ErrorCode::SessionExpired);
                 }
@@ -384,14 +400,16 @@ impl Server {
     fn note_forwarded(&mut self, from: Place, txn: &Txn<'_>) {
         let zxid = self.zab.last();
         match txn {
-            Txn::CreateSession { .. } => {
-                let joining = Joining { place: from, last_write: zxid, is_ending: false };
-                self.forwards.joining.insert(SessionId(zxid.as_i64()), joining);
-            }
+            Txn::CreateSession { .. } => self.note_joining(SessionId(zxid.as_i64()), from, zxid),
+            Txn::UpgradeSession { session, .. } => self.note_joining(*session, from, zxid),
             Txn::CloseSession { session } => self.note_asked(*session, zxid, true),
             Txn::Write { session, .. } | Txn::Multi { session, .. } => self.note_asked(*session, zxid, false),
             Txn::NoOp | Txn::RenewSession { .. } | Txn::Reap { .. } | Txn::CountUsage { .. } | Txn::Membership(_) => {}
         }
+    }
+
+    fn note_joining(&mut self, session: SessionId, place: Place, last_write: Zxid) {
+        self.forwards.joining.insert(session, Joining { place, last_write, is_ending: false });
     }
 
     fn note_asked(&mut self, session: SessionId, zxid: Zxid, is_end: bool) {
@@ -406,9 +424,11 @@ impl Server {
     }
 
     /// Attaches a session created by a learner's client, now that it is applied here.
-    pub(super) fn on_session_began(&mut self, session: SessionId) {
+    ///
+    /// `birth` is the entry that created it, or made it global.
+    pub(super) fn on_session_began(&mut self, session: SessionId, birth: Zxid) {
         let Some(Joining { place, last_write, is_ending }) = self.forwards.joining.remove(&session) else { return };
-        self.sessions.attach(session, place, Attachment::of_birth(session));
+        self.sessions.attach(session, place, Attachment::of_birth(birth));
         self.note_asked(session, last_write, is_ending);
     }
 

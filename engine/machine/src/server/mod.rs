@@ -9,6 +9,7 @@ mod fetches;
 mod forward;
 mod health;
 mod history;
+mod local;
 mod membership;
 mod ordered;
 mod owners;
@@ -29,7 +30,7 @@ use crate::limits::{Limits, Settings};
 use crate::seam::action::Action;
 use crate::seam::event::{Event, Now};
 use crate::seam::ids::ConnId;
-use crate::sessions::{Connection, Secrets, SessionTable};
+use crate::sessions::{Connection, LocalSessions, Secrets, SessionTable};
 use crate::watch::WatchTable;
 use fetches::Fetches;
 use forward::Forwards;
@@ -101,6 +102,7 @@ pub struct Server {
     history: History,
     state: State,
     sessions: SessionTable,
+    locals: LocalSessions,
     connections: BTreeMap<ConnId, Connection>,
     watches: WatchTable,
     fetches: Fetches,
@@ -160,6 +162,7 @@ impl Server {
         for (id, session) in state.sessions() {
             sessions.insert(id, session, now.mono_ms);
         }
+        let secrets = Secrets::new(seed);
         Self {
             zab: Zab::new(id, timing, recovered, hash_seed as u64),
             history,
@@ -168,6 +171,7 @@ impl Server {
             quotas: quotas::Quotas::default(),
             state,
             sessions,
+            locals: LocalSessions::new(id, &secrets),
             connections: BTreeMap::new(),
             watches: WatchTable::new(limits.watches_max, watch_bytes_max(&limits) as usize, hash_seed),
             fetches: Fetches::default(),
@@ -185,7 +189,7 @@ impl Server {
             joining: Joining::default(),
             refusing: Refusing::default(),
             seed: hash_seed as u64,
-            secrets: Secrets::new(seed),
+            secrets,
             actions: VecDeque::new(),
             failed: false,
             limits,
@@ -319,9 +323,9 @@ impl Server {
         &self.zab
     }
 
-    /// Returns the number of sessions, connected or not.
+    /// Returns the number of sessions, connected or not; local ones of this server included.
     pub fn sessions(&self) -> usize {
-        self.sessions.len()
+        self.sessions.len() + self.locals.table().len()
     }
 
     /// Returns the amount of unfinished work; 0 if nothing was left behind.
@@ -354,8 +358,8 @@ impl Server {
         let memory = self.state.memory_ref();
         [
             (Part::IdentityBytes, self.identity_bytes as u64),
-            (Part::Sessions, self.sessions.len() as u64),
-            (Part::SessionBytes, self.sessions.bytes() as u64),
+            (Part::Sessions, self.sessions() as u64),
+            (Part::SessionBytes, (self.sessions.bytes() + self.locals.table().bytes()) as u64),
             (Part::Watches, self.watches.watches().into()),
             (Part::WatchBytes, self.watches.bytes() as u64),
             (Part::Unapplied, (self.history.held_bytes() + self.forwards.held_bytes()) as u64),

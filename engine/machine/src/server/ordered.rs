@@ -22,12 +22,12 @@ pub(super) fn with_txn<R>(
         Class::CloseSession => then(&Txn::CloseSession { session }),
         Class::Write(write) => {
             let acl = resolve_acl(identity, write);
-            let op = op(write, &acl, ttl_znodes);
+            let op = op(session, write, &acl, ttl_znodes);
             then(&Txn::Write { session, identity: identity.clone(), op })
         }
         Class::Multi(writes) => {
             let acls: Vec<_> = writes.iter().map(|write| resolve_acl(identity, write)).collect();
-            let ops = writes.iter().zip(&acls).map(|(write, acl)| op(write, acl, ttl_znodes)).collect();
+            let ops = writes.iter().zip(&acls).map(|(write, acl)| op(session, write, acl, ttl_znodes)).collect();
             then(&Txn::Multi { session, identity: identity.clone(), ops })
         }
         Class::Refusal(code) => then(&refusal(session, code)),
@@ -57,11 +57,21 @@ fn resolve_acl(identity: &Identity, write: &WriteOp) -> Result<Bytes, ErrorCode>
 
 /// Runs the checks that need no state, in ZooKeeper's order (surface 2.3). A failed request is
 /// ordered all the same.
-fn op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>, ttl_znodes: bool) -> Op<'a> {
-    check_op(write, acl, ttl_znodes).unwrap_or_else(Op::Refused)
+fn op<'a>(
+    session: SessionId,
+    write: &'a WriteOp,
+    acl: &'a Result<Bytes, ErrorCode>,
+    ttl_znodes: bool,
+) -> Op<'a> {
+    check_op(session, write, acl, ttl_znodes).unwrap_or_else(Op::Refused)
 }
 
-fn check_op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>, ttl_znodes: bool) -> Result<Op<'a>, ErrorCode> {
+fn check_op<'a>(
+    session: SessionId,
+    write: &'a WriteOp,
+    acl: &'a Result<Bytes, ErrorCode>,
+    ttl_znodes: bool,
+) -> Result<Op<'a>, ErrorCode> {
     let acl = |()| acl.as_deref().map_err(|code| *code);
     match write {
         WriteOp::Create(Create { path, data, mode, with_stat, .. }) => {
@@ -73,6 +83,10 @@ fn check_op<'a>(write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>, ttl_znode
                 // The client port has checked this; a session in this process comes without it.
                 CreateMode::Valid { kind: CreateKind::Ttl { ttl_ms }, .. } if !(1..=TTL_MAX_MS).contains(&ttl_ms) => {
                     return Err(ErrorCode::BadArguments);
+                }
+                // A local session cannot own it. ZooKeeper says so before it looks at the path.
+                CreateMode::Valid { kind: CreateKind::Ephemeral, .. } if session.is_named_local() => {
+                    return Err(ErrorCode::EphemeralOnLocalSession);
                 }
                 CreateMode::Valid { kind, sequential } => (kind, sequential),
                 CreateMode::BadArguments => return Err(ErrorCode::BadArguments),

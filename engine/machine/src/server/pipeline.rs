@@ -17,8 +17,8 @@ use crate::tree::{self, Determined, Need};
 use crate::watch::WatchKind;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use zoolet_model::{AuthId, Class, ErrorCode, OneShot, Read, Reply, Request, Text};
-use zoolet_zab::{Role, Round};
+use zoolet_model::{AuthId, Class, ErrorCode, OneShot, Read, Reply, Request, SessionId, Text};
+use zoolet_zab::{Mutation, Role, Round, mutation};
 
 /// The xid of every ping reply, regardless of the request's xid (surface 13.1).
 const PING_XID: i32 = -2;
@@ -47,6 +47,10 @@ impl Server {
         }
         self.requests += 1;
         connection.waiting.push_back(Waiting { number: self.requests, xid, request, done: 0 });
+        if self.locals.contains(connection.session) {
+            self.locals.table_mut().touch(connection.session, self.now.mono_ms);
+            return self.ready.push_back(conn);
+        }
         self.sessions.touch(connection.session, self.now.mono_ms);
         if self.zab.role() != Role::Leading {
             connection.heard = true;
@@ -60,6 +64,7 @@ impl Server {
         if !self.touches.held_back.is_empty() && !self.is_outdated() {
             self.ready.extend(std::mem::take(&mut self.touches.held_back));
         }
+        self.resume_following();
         loop {
             while let Some(conn) = self.ready.pop_front() {
                 let syncs = self.syncs.len();
@@ -260,6 +265,18 @@ impl Server {
     }
 
     fn step_write(&mut self, conn: ConnId, head: Waiting, identity: &Identity, writes_pending: bool) -> Step {
+        let session = self.connections.get(&conn).map_or(SessionId::NONE, |connection| connection.session);
+        let is_local = self.locals.contains(session);
+        if is_local && matches!(head.request, Request::CloseSession) {
+            return self.close_local(conn, head);
+        }
+        let births = ephemerals::births(&head.request);
+        let is_upgraded = self.settings.local_sessions_upgrade && !mutation::is_on(Mutation::LocalSeenAsGlobal);
+        if is_local && births > 0 && is_upgraded {
+            return self.upgrade(conn, head, writes_pending);
+        }
+        // A local session's request for ephemerals fails when it is applied.
+        let births = if is_local { 0 } else { births };
         let admission = match head.request {
             // Ending a session needs almost no room and frees everything it held.
             Request::CloseSession => self.admission_of_end(),
@@ -280,7 +297,6 @@ impl Server {
                 return Step::Done;
             }
         }
-        let births = ephemerals::births(&head.request);
         if births > 0 {
             let since = self.state.memory_ref().stamp();
             match self.room_for_ephemerals(conn, births) {
@@ -306,7 +322,7 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.proposed.push_back(write.number);
         connection.births = connection.births.saturating_add(births);
-        let session = connection.session;
+        let session = self.locals.named_in_entries(connection.session);
         let is_leaving = matches!(write.request, Request::CloseSession);
         if is_leaving {
             connection.phase = Phase::Leaving;

@@ -86,7 +86,7 @@ impl Server {
 
     /// Returns the sessions that count against `sessions_max`, including those being created.
     pub fn sessions_taken(&self) -> usize {
-        self.sessions.len() + self.joining.len() + self.forwards.joining()
+        self.sessions() + self.joining.len() + self.forwards.joining()
     }
 
     /// Returns whether a client at this address may begin a session. `client` is `None` for a
@@ -97,7 +97,7 @@ impl Server {
         }
         let share = self.limits.sessions_per_address_max(self.zab.config().members().len() as u32);
         let (Some(client), Some(source), Some(share)) = (client, source, share) else { return true };
-        let has_room = self.sessions.count_of(source) < share;
+        let has_room = self.sessions.count_of(source) + self.locals.table().count_of(source) < share;
         if !has_room {
             self.refusing.refusals.sessions_of_address.note(client);
         }

@@ -162,6 +162,7 @@ impl Server {
         self.forwards.clear();
         self.owners.clear();
         self.history.forget_origins();
+        self.lose_following();
         self.joining.lose_all(&mut self.sessions);
         self.sessions.forget_leadership();
         self.touches = Touches { lost_at_ms: self.touches.lost_at_ms, ..Touches::default() };
@@ -176,6 +177,7 @@ impl Server {
     pub(super) fn on_serving(&mut self) {
         self.touches.lost_at_ms = None;
         self.touches.keep_until_ms = None;
+        self.settle_upgrades();
         if self.leads() {
             if !mutation::is_on(Mutation::NoFullTimeout) {
                 self.sessions.touch_all(self.now.mono_ms);
@@ -197,7 +199,7 @@ impl Server {
         let mut over = Vec::new();
         self.touches.keep_until_ms = None;
         for (&conn, connection) in self.connections.iter().filter(|(_, c)| c.phase != Phase::Closed) {
-            let timeout_ms = self.sessions.lookup(connection.session).map_or(0, |live| live.timeout_ms);
+            let timeout_ms = self.live(connection.session).map_or(0, |live| live.timeout_ms);
             let until_ms = lost_at_ms + KEPT_MS.min(u64::from(timeout_ms) / 3);
             if until_ms <= self.now.mono_ms {
                 over.push(conn);
@@ -267,7 +269,7 @@ impl Server {
         // A closed connection stays in the table until the caller reports it disconnected.
         let is_open = |connection: &Connection| connection.phase != Phase::Closed;
         let stale = self.stale_at_ms().filter(|_| self.connections.values().any(is_open));
-        [silent, tell_at_ms, keep_until_ms, stale].into_iter().flatten().min()
+        [silent, self.locals_deadline(), tell_at_ms, keep_until_ms, stale].into_iter().flatten().min()
     }
 
     /// Handles elapsed deadlines, after everything readable was handled.
@@ -282,6 +284,9 @@ impl Server {
         if self.stale_at_ms().is_some_and(|at| at <= now_ms) {
             let all: Vec<_> = self.connections.keys().copied().collect();
             all.into_iter().for_each(|conn| self.close(conn));
+        }
+        if self.is_serving() {
+            self.expire_locals();
         }
         if self.leads() && self.is_serving() {
             self.judge_silence();
@@ -321,6 +326,9 @@ impl Server {
         let mut heard = Vec::new();
         let mut is_waited_for = false;
         for (&conn, connection) in self.connections.iter_mut().filter(|(_, c)| c.phase == Phase::Open) {
+            if self.locals.contains(connection.session) {
+                continue;
+            }
             let waits = connection.outstanding() > 0;
             if std::mem::take(&mut connection.heard) || waits {
                 let session = connection.session;
@@ -351,6 +359,9 @@ impl Server {
     /// no answer.
     pub(super) fn tell_before_sync(&mut self, conn: ConnId) -> bool {
         let Some(session) = self.connections.get(&conn).map(|connection| connection.session) else { return false };
+        if self.locals.contains(session) {
+            return true;
+        }
         let Some(leader) = self.leader() else {
             return self.sessions.lookup(session).is_some_and(|live| !live.closing);
         };

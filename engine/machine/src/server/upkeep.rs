@@ -328,7 +328,7 @@ impl Server {
             .iter()
             .filter(|(_, connection)| connection.phase == Phase::Open)
             .filter_map(|(&conn, connection)| {
-                let live = self.sessions.lookup(connection.session)?;
+                let live = self.live(connection.session)?;
                 Some((conn, connection.session, live.timeout_ms))
             })
             .collect();
@@ -365,7 +365,8 @@ impl Server {
             znodes: totals.znodes,
             data_bytes: totals.data_bytes,
             ephemerals: totals.ephemerals,
-            sessions: self.sessions.len() as u64,
+            sessions: self.sessions() as u64,
+            local_sessions: self.locals.table().len() as u64,
             connections,
             watches: u64::from(self.watches.watches()),
             watched_paths: u64::from(self.watches.paths()),
@@ -401,7 +402,11 @@ impl Server {
                     }
                 });
             }
-            List::Deadlines => status.deadlines = self.sessions.deadlines(self.now.mono_ms),
+            List::Deadlines => {
+                status.deadlines = self.sessions.deadlines(self.now.mono_ms);
+                let local = self.settings.local_sessions || !self.locals.table().is_empty();
+                status.local_deadlines = local.then(|| self.locals.table().deadlines(self.now.mono_ms));
+            }
             List::Ephemerals(session) => return self.list_ephemerals(ticket, session),
         }
         self.actions.push_back(Action::Status { ticket, status: Box::new(status) });

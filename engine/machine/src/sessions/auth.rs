@@ -70,6 +70,12 @@ impl Secrets {
         Self { seed, count: 0 }
     }
 
+    /// Returns a number that differs between processes, and says nothing about any secret.
+    pub fn first_number(&self) -> u64 {
+        let hash: [u8; 20] = Sha1::new().chain_update(self.seed).chain_update(u64::MAX.to_le_bytes()).finalize().into();
+        hash.first_chunk().copied().map_or(0, u64::from_le_bytes)
+    }
+
     /// Returns the next secret, never the same twice.
     pub fn next_secret(&mut self) -> [u8; 16] {
         self.count += 1;

@@ -201,6 +201,11 @@ impl SessionTable {
         }
     }
 
+    /// Returns the network of a session's client, if it is known.
+    pub fn source(&self, id: SessionId) -> Option<Source> {
+        self.lookup(id)?.source
+    }
+
     /// Copies the sources of the sessions that `former` also has.
     pub fn adopt_sources(&mut self, former: &Self) {
         for (&id, source) in former.sessions.iter().filter_map(|(id, live)| Some((id, live.source?))) {

@@ -112,8 +112,10 @@ pub struct Status {
     pub data_bytes: u64,
     /// Ephemerals.
     pub ephemerals: u64,
-    /// Sessions, connected or not.
+    /// Sessions, connected or not; local ones included.
     pub sessions: u64,
+    /// Local sessions of this server, connected or not.
+    pub local_sessions: u64,
     /// Connections with a session, and the session's timeout in milliseconds.
     pub connections: Vec<(ConnId, SessionId, u32)>,
     /// Registered watches.
@@ -164,6 +166,8 @@ pub struct Status {
     ///
     /// Sorted, soonest first.
     pub deadlines: Vec<(u64, SessionId)>,
+    /// The same of local sessions; `None` on a server that has none.
+    pub local_deadlines: Option<Vec<(u64, SessionId)>>,
     /// Counters of the disk: name with unit, and number. Set by the driver.
     pub disk: Vec<(&'static str, u64)>,
     /// Trouble of the base. Set by the driver.

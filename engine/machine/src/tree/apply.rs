@@ -70,6 +70,8 @@ pub enum Outcome {
     Multi(Result<Vec<OpOutcome>, MultiFailure>),
     /// A session began.
     SessionCreated(Session),
+    /// A local session became global.
+    SessionUpgraded(SessionId, Session),
     /// A session ended, or had ended before.
     SessionClosed(SessionId),
     /// A session's new timeout in milliseconds. `None` if the session had ended before.
@@ -173,6 +175,11 @@ impl<V: View> Attempt<'_, V> {
                 let renewed = self.renew(*session, *timeout_ms)?;
                 Ok(Outcome::SessionRenewed(*session, renewed.then_some(*timeout_ms)))
             }
+            Txn::UpgradeSession { session, timeout_ms, secret } => {
+                let begun = Session { timeout_ms: *timeout_ms, secret: *secret, home: None };
+                let upgraded = self.upgrade(*session, begun)?;
+                Ok(if upgraded { Outcome::SessionUpgraded(*session, begun) } else { Outcome::Nothing })
+            }
             Txn::Reap { path } => self.reap(path).map(Outcome::Reaped),
             Txn::CountUsage { path } => self.count_usage(path).map(Outcome::Counted),
         }
@@ -229,6 +236,10 @@ impl<V: View> Attempt<'_, V> {
         kind: CreateKind,
         sequential: bool,
     ) -> Result<(Text, Stat), Stop> {
+        if kind == CreateKind::Ephemeral && asker.session.is_named_local() {
+            // No session of the state could own it.
+            return Err(ErrorCode::EphemeralOnLocalSession.into());
+        }
         let parent_path = parent_of(asked).ok_or(ErrorCode::BadArguments)?;
         let parent = self.existing(parent_path)?;
         let parent_znode = parent.znode()?;
@@ -362,6 +373,16 @@ impl<V: View> Attempt<'_, V> {
         self.put(session, Some(before), None);
         self.forget_ended();
         Ok(())
+    }
+
+    /// Adds a session that began local; returns false if the state has it already.
+    fn upgrade(&mut self, id: SessionId, session: Session) -> Result<bool, Stop> {
+        let key = key::session(id);
+        if !id.began_local() || id.is_named_local() || self.get(&key)?.is_some() {
+            return Ok(false);
+        }
+        self.put(key, None, Some(session.encode()));
+        Ok(true)
     }
 
     /// Replaces a session's timeout; returns false if the session has ended.

@@ -15,6 +15,7 @@ use crate::state::{Found, View};
 use crate::txn::{Header, Txn};
 use bytes::Bytes;
 use zoolet_model::{ErrorCode, EventKind, Path, SessionId, Text};
+use zoolet_zab::{Mutation, mutation};
 
 /// Why an operation stopped.
 pub(super) enum Stop {
@@ -80,7 +81,13 @@ impl<V: View> Attempt<'_, V> {
     }
 
     /// Fails with `SessionExpired` if the session has ended.
+    ///
+    /// The state does not have local sessions. Their server judges them before it requests an entry.
     pub(super) fn live(&mut self, session: SessionId) -> Result<(), Stop> {
+        let is_taken = mutation::is_on(Mutation::LocalSeenAsGlobal) && session.began_local();
+        if session.is_named_local() || is_taken {
+            return Ok(());
+        }
         let key = key::session_bytes(session);
         let lives = match self.changes.get(&key) {
             Some(change) => Some(change.after.is_some()),

@@ -30,6 +30,7 @@ pub fn needs<'a>(txn: &Txn<'a>, need: &mut impl FnMut(Need<'a>)) {
         | Txn::CreateSession { .. }
         | Txn::RenewSession { .. }
         | Txn::CountUsage { .. }
+        | Txn::UpgradeSession { .. }
         | Txn::Membership(_) => {}
     }
 }
@@ -67,6 +68,7 @@ pub fn foreseen_names(txn: &Txn<'_>, view: &mut impl View, missing: &mut Vec<Fet
         | Txn::CreateSession { .. }
         | Txn::CloseSession { .. }
         | Txn::RenewSession { .. }
+        | Txn::UpgradeSession { .. }
         | Txn::Reap { .. }
         | Txn::CountUsage { .. }
         | Txn::Membership(_) => &[],

@@ -78,8 +78,34 @@ pub struct Plan {
     pub limits: Limits,
     /// Requests that clients send.
     pub load: Load,
+    /// Whether clients' sessions begin local.
+    pub sessions: Sessions,
     /// Network of the servers and their timing.
     pub site: Site,
+}
+
+/// The sessions that clients get.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Sessions {
+    /// Every session is global from its beginning.
+    #[default]
+    Global,
+    /// Sessions begin local, and become global with their first ephemeral.
+    Upgraded,
+    /// Sessions begin local and stay so.
+    Local,
+}
+
+impl Sessions {
+    /// Draws local sessions for about one seed of four, independently of all that the seed decides.
+    fn drawn(seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0x5a00);
+        match (random.one_in(4), random.one_in(5)) {
+            (false, _) => Self::Global,
+            (true, false) => Self::Upgraded,
+            (true, true) => Self::Local,
+        }
+    }
 }
 
 /// The network of an ensemble, and its timeouts.
@@ -125,6 +151,7 @@ impl Plan {
             disk: *random.pick(&DiskModel::ALL),
             limits: limits(&mut random),
             load: Load::Anything,
+            sessions: Sessions::drawn(seed),
             site: Site::default(),
         }
     }
@@ -336,6 +363,8 @@ impl Plan {
             super_digest: super_digest.clone(),
             enforce_quotas: true,
             counted_at_once: COUNTED_AT_ONCE,
+            local_sessions: self.sessions != Sessions::Global,
+            local_sessions_upgrade: self.sessions == Sessions::Upgraded,
             ..Settings::default()
         };
         let members = Config::new(EnsembleId::UNBORN, Zxid::ZERO, &members).expect("ids are distinct, one votes");

@@ -1,4 +1,5 @@
-//! Session ids are never reused. Each is the zxid of the entry that created the session.
+//! Session ids are never reused. Each is the zxid of the entry that created the session, or it is
+//! negative and the session began local.
 //!
 //! ZooKeeper derives them from a clock that restarts at every boot. There, two clients could hold
 //! one session, and each other's ephemerals.
@@ -6,6 +7,8 @@
 use super::{Ghost, Invariant, Seen};
 use std::collections::BTreeSet;
 use zoolet_machine::record::key;
+use zoolet_machine::txn::{self, Txn};
+use zoolet_model::SessionId;
 use zoolet_zab::{ServerId, Zxid};
 
 /// See the module.
@@ -14,6 +17,7 @@ pub(super) struct SessionIds {
     /// The newest id, which is also the only one in `begun`.
     newest: Zxid,
     begun: BTreeSet<Zxid>,
+    upgraded: BTreeSet<SessionId>,
 }
 
 impl SessionIds {
@@ -26,6 +30,16 @@ impl SessionIds {
         }
         self.newest = id;
         self.begun.retain(|begun| *begun >= id);
+        Ok(())
+    }
+}
+
+impl SessionIds {
+    fn upgrade(&mut self, id: SessionId, payload: &[u8]) -> Result<(), String> {
+        let is_asked = matches!(txn::decode(payload), Ok((_, Txn::UpgradeSession { session, .. })) if session == id);
+        if !is_asked || !self.upgraded.insert(id) {
+            return Err(format!("session {:#x} became global by another entry, or twice", id.0));
+        }
         Ok(())
     }
 }
@@ -44,6 +58,10 @@ impl Invariant for SessionIds {
                 .filter(|(key, change)| key[0] == key::SESSION && change.after.is_some() && !change.existed);
             for (key, _) in new {
                 let id = key.get(1..9).and_then(|id| id.try_into().ok()).map_or(0, u64::from_be_bytes);
+                if SessionId(id as i64).began_local() {
+                    self.upgrade(SessionId(id as i64), &entry.payload)?;
+                    continue;
+                }
                 self.begin(Zxid::from_bits(id).unwrap_or(Zxid::ZERO), entry.zxid)?;
             }
         }
@@ -56,8 +74,7 @@ mod tests {
     use super::super::story::{Story, commit, payload, zxid};
     use super::*;
     use zoolet_machine::seam::action::LogRecord;
-    use zoolet_machine::txn::Txn;
-    use zoolet_model::{SessionId, SessionSecret};
+    use zoolet_model::SessionSecret;
 
     #[test]
     fn session_id_equal_to_its_creating_zxid_is_fine() {

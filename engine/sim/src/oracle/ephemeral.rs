@@ -42,6 +42,7 @@ fn described(rule: &'static str, entry: &Entry<'_>) -> Violation {
 impl Owners {
     fn judge(&mut self, entry: &Entry<'_>, applied: &zoolet_machine::tree::Applied) -> Result<(), Violation> {
         if let Some(Txn::Write { session, .. } | Txn::Multi { session, .. }) = &entry.txn
+            && !session.is_named_local()
             && !self.live.contains(session)
             && !applied.changes.is_empty()
         {
@@ -53,6 +54,7 @@ impl Owners {
             | Outcome::Write(_)
             | Outcome::Multi(_)
             | Outcome::SessionCreated(_)
+            | Outcome::SessionUpgraded(..)
             | Outcome::SessionRenewed(..)
             | Outcome::Reaped(_)
             | Outcome::Counted(_) => None,

@@ -4,10 +4,11 @@
 
 use super::history::{Committed, Connection, History, Moment, Operation};
 use super::identity::Identities;
+use super::request::is_ordered;
 use super::violation::Violation;
 use std::collections::BTreeMap;
 use zoolet_machine::txn::{self, Header, Txn};
-use zoolet_model::{SessionId, SessionSecret};
+use zoolet_model::{Request, SessionId, SessionSecret};
 
 /// A committed entry, decoded.
 #[derive(Debug)]
@@ -36,22 +37,35 @@ impl<'h> Entry<'h> {
     /// Returns the session that the entry acts for or ends.
     pub(super) fn session(&self) -> Option<SessionId> {
         match self.txn.as_ref()? {
-            Txn::Write { session, .. } | Txn::Multi { session, .. } | Txn::CloseSession { session } => Some(*session),
+            Txn::Write { session, .. } | Txn::Multi { session, .. } | Txn::CloseSession { session } => {
+                Some(session.of_name())
+            }
             Txn::NoOp
             | Txn::CreateSession { .. }
             | Txn::RenewSession { .. }
+            | Txn::UpgradeSession { .. }
             | Txn::Reap { .. }
             | Txn::CountUsage { .. }
             | Txn::Membership(_) => None,
         }
     }
 
-    /// Returns timeout in milliseconds and secret of the session that the entry creates.
+    /// Returns timeout in milliseconds and secret of the session that the entry makes global.
     pub(super) fn begins(&self) -> Option<(u32, SessionSecret)> {
-        if let Some(Txn::CreateSession { timeout_ms, secret, .. }) = self.txn {
-            Some((timeout_ms, secret))
-        } else {
-            None
+        match self.txn {
+            Some(Txn::CreateSession { timeout_ms, secret, .. } | Txn::UpgradeSession { timeout_ms, secret, .. }) => {
+                Some((timeout_ms, secret))
+            }
+            Some(_) | None => None,
+        }
+    }
+
+    /// Returns the session that the entry makes global.
+    pub(super) fn begun(&self) -> Option<SessionId> {
+        match self.txn {
+            Some(Txn::CreateSession { .. }) => Some(SessionId(self.zxid)),
+            Some(Txn::UpgradeSession { session, .. }) => Some(session),
+            Some(_) | None => None,
         }
     }
 
@@ -63,7 +77,7 @@ impl<'h> Entry<'h> {
 /// The facts about one session.
 #[derive(Debug, Default)]
 pub(super) struct Session {
-    /// The entry that created it.
+    /// The entry that created it or made it global; `None` for a session that stayed local.
     pub(super) created: Option<usize>,
     /// Entries that act for it or end it, in order.
     pub(super) entries: Vec<usize>,
@@ -86,8 +100,9 @@ impl<'h> Facts<'h> {
         let entries: Vec<_> = history.committed.iter().map(Entry::of).collect();
         let mut sessions: BTreeMap<SessionId, Session> = BTreeMap::new();
         for (at, entry) in entries.iter().enumerate() {
-            if entry.begins().is_some() {
-                sessions.entry(SessionId(entry.zxid)).or_default().created = Some(at);
+            if let Some(session) = entry.begun() {
+                // A second upgrade changes nothing.
+                sessions.entry(session).or_default().created.get_or_insert(at);
             }
             if let Some(session) = entry.session() {
                 let session = sessions.entry(session).or_default();
@@ -114,6 +129,20 @@ impl<'h> Facts<'h> {
     /// Returns the index of the entry with this zxid.
     pub(super) fn entry_at(&self, zxid: i64) -> Option<usize> {
         self.entries.binary_search_by_key(&zxid, |entry| entry.zxid).ok()
+    }
+
+    /// Returns whether a request is ordered among the writes.
+    ///
+    /// The end of a local session is not: no other server knows the session.
+    pub(super) fn is_ordered(&self, operation: usize) -> bool {
+        let asked = self.operation(operation);
+        is_ordered(asked) && !(asked.request == Request::CloseSession && self.is_local(asked.connection))
+    }
+
+    /// Returns whether a connection's session began local and never became global.
+    fn is_local(&self, connection: usize) -> bool {
+        let session = self.connection(connection).session().filter(|session| session.began_local());
+        session.is_some_and(|id| self.sessions.get(&id).is_none_or(|session| session.created.is_none()))
     }
 
     pub(super) fn operation(&self, at: usize) -> &'h Operation {

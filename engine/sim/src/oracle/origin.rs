@@ -5,7 +5,7 @@
 //! made, across all its connections.
 
 use super::facts::{Entry, Facts, Session};
-use super::request::{is_ordered, is_refused};
+use super::request::is_refused;
 use super::violation::{Violation, clock};
 use crate::reference::{Ids, Tree, Writer};
 use std::collections::BTreeSet;
@@ -52,6 +52,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<Origins, Violation> {
                     | Txn::Write { .. }
                     | Txn::Multi { .. }
                     | Txn::RenewSession { .. }
+                    | Txn::UpgradeSession { .. }
                     | Txn::Reap { .. }
                     | Txn::CountUsage { .. }
                     | Txn::Membership(_),
@@ -72,7 +73,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<Origins, Violation> {
 /// Returns the entry that an answer names.
 fn named(facts: &Facts<'_>, operation: usize) -> Option<usize> {
     let asked = facts.operation(operation);
-    let answer = asked.answer.as_ref().filter(|_| is_ordered(asked) && !is_refused(asked))?;
+    let answer = asked.answer.as_ref().filter(|_| facts.is_ordered(operation) && !is_refused(asked))?;
     let entry = facts.entry_at(answer.zxid)?;
     // A client may be told without an entry that its session is gone.
     let told_gone = answer.result == Err(ErrorCode::SessionExpired);
@@ -81,7 +82,7 @@ fn named(facts: &Facts<'_>, operation: usize) -> Option<usize> {
 
 fn acknowledged_are_there(facts: &Facts<'_>) -> Result<(), Violation> {
     for (at, operation) in facts.history.operations.iter().enumerate() {
-        let Some(answer) = operation.answer.as_ref().filter(|_| is_ordered(operation)) else { continue };
+        let Some(answer) = operation.answer.as_ref().filter(|_| facts.is_ordered(at)) else { continue };
         if is_refused(operation) || answer.result == Err(ErrorCode::SessionExpired) {
             continue;
         }
@@ -112,7 +113,7 @@ fn of_session(facts: &Facts<'_>, session: &Session, origins: &mut Origins) -> Re
         let mut tail = Vec::new();
         for &operation in &facts.connection(connection).operations {
             let asked = facts.operation(operation);
-            if !is_ordered(asked) || is_refused(asked) {
+            if !facts.is_ordered(operation) || is_refused(asked) {
                 continue;
             }
             let Some(entry) = named(facts, operation) else {
@@ -283,8 +284,8 @@ pub(super) fn matches(facts: &Facts<'_>, operation: usize, entry: &Entry<'_>) ->
     let request = &facts.operation(operation).request;
     let ids = facts.identities.of_operation(operation);
     match &entry.txn {
-        Some(Txn::Write { op, identity, .. }) => match (request, op) {
-            (Request::Write(asked), op) => matches_op(ids, asked, op) && is_asked_as(ids, identity),
+        Some(Txn::Write { session, op, identity }) => match (request, op) {
+            (Request::Write(asked), op) => matches_op(*session, ids, asked, op) && is_asked_as(ids, identity),
             // A multi that is too large for an entry is refused as a whole. The load never sends
             // one, so it is not considered here. Otherwise a lost multi could pass for the entry of
             // a bad argument, and the reference would carry it out.
@@ -293,9 +294,10 @@ pub(super) fn matches(facts: &Facts<'_>, operation: usize, entry: &Entry<'_>) ->
                 false
             }
         },
-        Some(Txn::Multi { ops, identity, .. }) => {
+        Some(Txn::Multi { session, ops, identity }) => {
             let Request::Multi(asked) = request else { return false };
-            let is_it = asked.len() == ops.len() && asked.iter().zip(ops).all(|(asked, op)| matches_op(ids, asked, op));
+            let matches_op = |(asked, op): (&WriteOp, &Op<'_>)| matches_op(*session, ids, asked, op);
+            let is_it = asked.len() == ops.len() && asked.iter().zip(ops).all(matches_op);
             is_it && is_asked_as(ids, identity)
         }
         Some(Txn::CloseSession { .. }) => *request == Request::CloseSession,
@@ -303,6 +305,7 @@ pub(super) fn matches(facts: &Facts<'_>, operation: usize, entry: &Entry<'_>) ->
             Txn::NoOp
             | Txn::CreateSession { .. }
             | Txn::RenewSession { .. }
+            | Txn::UpgradeSession { .. }
             | Txn::Reap { .. }
             | Txn::CountUsage { .. }
             | Txn::Membership(_),
@@ -354,7 +357,7 @@ fn matches_acl(ids: &Ids, asked: Option<&[RequestedAcl]>, stored: &[u8]) -> bool
     ids.resolve(asked).is_ok_and(|acl| acl::decode(stored) == Ok(acl))
 }
 
-fn matches_op(ids: &Ids, asked: &WriteOp, op: &Op<'_>) -> bool {
+fn matches_op(session: SessionId, ids: &Ids, asked: &WriteOp, op: &Op<'_>) -> bool {
     match op {
         Op::Create { path, data, acl, kind, sequential, with_stat } => {
             let WriteOp::Create(create) = asked else { return false };
@@ -382,7 +385,8 @@ fn matches_op(ids: &Ids, asked: &WriteOp, op: &Op<'_>) -> bool {
         // A request refused before it is ordered is refused in every state, including the empty
         // tree.
         Op::Refused(code) => {
-            let writer = Writer { session: 0, ids: ids.clone(), zxid: 0, wall_ms: 0, enforces_quotas: false };
+            let writer =
+                Writer { session: session.0, ids: ids.clone(), zxid: 0, wall_ms: 0, enforces_quotas: false };
             Tree::new().answer_write(&writer, asked, &mut Vec::new()) == Err(*code)
         }
     }

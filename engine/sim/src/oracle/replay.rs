@@ -10,7 +10,7 @@ use super::cut_short::CutShort;
 use super::facts::Facts;
 use super::history::Answer;
 use super::origin::{Origin, Origins, refusal_of};
-use super::request::{has_place, is_ordered, is_refused};
+use super::request::{has_place, is_refused};
 use super::ttl::Life;
 use super::violation::Violation;
 use super::watch::{Script, Watches};
@@ -106,9 +106,7 @@ impl Replay<'_, '_> {
         let mut changes = Vec::new();
         self.tree.pass_time(entry.ensemble_ms);
         match (&entry.txn, origin) {
-            (Some(Txn::CreateSession { .. }), _) => {
-                self.live.insert(SessionId(entry.zxid));
-            }
+            (Some(Txn::CreateSession { .. } | Txn::UpgradeSession { .. }), _) => self.live.extend(entry.begun()),
             (Some(Txn::CloseSession { session }), _) => {
                 if self.live.contains(session) {
                     self.tree.end_session(session.0, entry.zxid, &mut changes);
@@ -157,11 +155,12 @@ impl Replay<'_, '_> {
         changes: &mut Vec<Change>,
     ) -> Result<Reply, ErrorCode> {
         let asked = self.facts.operation(operation);
-        if let Some(refusal) = refusal_of(&asked.request) {
-            return if self.live.contains(&session) { Err(refusal) } else { Err(ErrorCode::SessionExpired) };
-        }
-        if !self.live.contains(&session) {
+        // Its own server judges a local session, and no entry says that it ended.
+        if !session.is_named_local() && !self.live.contains(&session) {
             return Err(ErrorCode::SessionExpired);
+        }
+        if let Some(refusal) = refusal_of(&asked.request) {
+            return Err(refusal);
         }
         let ids = self.facts.identities.of_operation(operation).clone();
         let writer = Writer { session: session.0, ids, zxid: self.zxid, wall_ms, enforces_quotas };
@@ -209,7 +208,7 @@ impl Replay<'_, '_> {
             self.perhaps_watch(operation);
             return Ok(());
         }
-        if is_ordered(asked) {
+        if self.facts.is_ordered(operation) {
             // The client was told without an entry that its session is gone.
             let session = self.facts.connection(connection).session();
             if session.is_some_and(|session| self.live.contains(&session)) {
@@ -220,7 +219,8 @@ impl Replay<'_, '_> {
             return Ok(());
         }
         let expected = match &asked.request {
-            Request::Ping => Ok(Reply::Empty),
+            // Only the end of a local session gets here.
+            Request::Ping | Request::CloseSession => Ok(Reply::Empty),
             Request::Sync { path } => Ok(Reply::Synced(path.clone())),
             Request::WhoAmI => Ok(Reply::Ids(self.facts.identities.shown(operation, answer))),
             Request::SetWatches(watches) => {
@@ -301,7 +301,7 @@ impl Replay<'_, '_> {
         if answer.result == expected {
             return Ok(());
         }
-        let rule = if is_ordered(asked) {
+        let rule = if self.facts.is_ordered(operation) {
             "a write is answered with what its entry came to"
         } else {
             "a read shows the state whose zxid it names"

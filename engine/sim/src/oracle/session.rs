@@ -24,6 +24,12 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<(), Violation> {
             }
             begun.insert(reply.session, index);
             let created = facts.sessions.get(&reply.session).and_then(|session| session.created);
+            if reply.session.began_local() {
+                if created.is_some_and(|created| facts.entries[created].at.us < connection.begun.us) {
+                    return Err(broken("a local session is new when it begins"));
+                }
+                continue;
+            }
             let Some(entry) = created.map(|created| &facts.entries[created]).filter(|entry| entry.at.us <= at.us)
             else {
                 return Err(broken("a session begins with a committed entry"));
@@ -41,7 +47,10 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<(), Violation> {
         if reply.session.0 == 0 {
             let proof = connection.request.password.as_deref();
             let is_owner = secret_of(facts, asked).is_some_and(|secret| Some(&secret.0[..]) == proof);
-            if is_owner && closed.is_none_or(|closed| closed.at.us > at.us) {
+            if is_owner
+                && is_global_by(facts, asked, connection.begun.us)
+                && closed.is_none_or(|closed| closed.at.us > at.us)
+            {
                 return Err(broken("expired is said only of a session whose end is committed").and(match closed {
                     Some(closed) => format!("its end {:#x} was applied first at {}", closed.zxid, clock(closed.at)),
                     None => "it never ended".to_owned(),
@@ -70,8 +79,22 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<(), Violation> {
     silent_after_their_end(facts)
 }
 
+/// Returns the session's secret, from its entry or, for a local session, from its first answer.
 fn secret_of(facts: &Facts<'_>, session: SessionId) -> Option<SessionSecret> {
-    facts.entries[facts.sessions.get(&session)?.created?].begins().map(|(_, secret)| secret)
+    let known = facts.sessions.get(&session)?;
+    if let Some(created) = known.created {
+        return facts.entries[created].begins().map(|(_, secret)| secret);
+    }
+    let mut begun = known.connections.iter().map(|&at| facts.connection(at)).filter(|one| one.wants_new_session());
+    begun.find_map(|one| one.reply.as_ref()).map(|(_, reply)| reply.secret)
+}
+
+/// Returns whether every server had to know the session at this time.
+///
+/// A local session is unknown at other servers, and ends without an entry.
+fn is_global_by(facts: &Facts<'_>, session: SessionId, by_us: u64) -> bool {
+    let created = facts.sessions.get(&session).and_then(|known| known.created);
+    created.is_some_and(|created| !session.began_local() || facts.entries[created].at.us <= by_us)
 }
 
 fn silent_after_their_end(facts: &Facts<'_>) -> Result<(), Violation> {

@@ -5,7 +5,9 @@ use super::quota::Quotas;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use zoolet_model::{AclEntry, Create, CreateKind, CreateMode, ErrorCode, EventKind, Perms, Stat, WriteOp, open_acl};
+use zoolet_model::{
+    AclEntry, Create, CreateKind, CreateMode, ErrorCode, EventKind, Perms, SessionId, Stat, WriteOp, open_acl,
+};
 
 /// The kind of a znode, as far as the rules differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -239,6 +241,10 @@ impl Tree {
     fn create(&mut self, by: &Writer, create: &Create, changes: &mut Vec<Change>) -> Result<Done, ErrorCode> {
         let (kind, sequential) = match create.mode {
             CreateMode::Valid { kind: CreateKind::Persistent, sequential } => (RefKind::Persistent, sequential),
+            // The entry of a local session says so by the session's name.
+            CreateMode::Valid { kind: CreateKind::Ephemeral, .. } if SessionId(by.session).is_named_local() => {
+                return Err(ErrorCode::EphemeralOnLocalSession);
+            }
             CreateMode::Valid { kind: CreateKind::Ephemeral, sequential } => {
                 (RefKind::Ephemeral(by.session), sequential)
             }

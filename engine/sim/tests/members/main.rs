@@ -8,6 +8,7 @@ mod operator;
 mod repair;
 mod sessions_embedded;
 mod sessions_forward;
+mod sessions_local;
 mod sessions_lost;
 mod sessions_pause;
 mod sessions_read_only;

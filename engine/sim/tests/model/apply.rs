@@ -58,6 +58,7 @@ fn name(outcome: &Outcome) -> &'static str {
         Outcome::Multi(Ok(_)) => "multi",
         Outcome::Multi(Err(_)) => "multi failed",
         Outcome::SessionCreated(_) => "session created",
+        Outcome::SessionUpgraded(..) => "session upgraded",
         Outcome::SessionClosed(_) => "session closed",
         Outcome::SessionRenewed(_, Some(_)) => "session renewed",
         Outcome::SessionRenewed(_, None) => "no session renewed",

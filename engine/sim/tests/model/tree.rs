@@ -409,6 +409,7 @@ impl Run {
                     self.attach();
                 }
                 Txn::CountUsage { path } => self.reference.count_usage(path, zxid),
+                Txn::UpgradeSession { .. } => unreachable!("no session of this server is local"),
                 Txn::Reap { path } => {
                     let outputs = self.reference.reap(path, zxid);
                     self.expect(outputs);

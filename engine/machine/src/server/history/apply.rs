@@ -41,7 +41,7 @@ impl Server {
             let buffers = std::mem::take(&mut self.history.buffers);
             let Some(entry) = self.history.next() else { break };
             let asked_elsewhere = match entry.origin {
-                Origin::Request { .. } | Origin::Connect { .. } => None,
+                Origin::Request { .. } | Origin::Connect { .. } | Origin::Upgrade { .. } => None,
                 Origin::None | Origin::Forwarded { .. } => txn::writer(&entry.payload),
             };
             let since = self.state.memory_ref().stamp();

@@ -20,7 +20,7 @@ use crate::txn::{Header, Txn, encode};
 use bytes::{Bytes, BytesMut};
 use log_queue::LogQueue;
 use std::collections::VecDeque;
-use zoolet_model::{ServerId, Zxid};
+use zoolet_model::{ServerId, SessionId, Zxid};
 use zoolet_zab::{Mutation, mutation};
 
 /// The requester that waits for an entry's outcome.
@@ -32,6 +32,8 @@ pub(in crate::server) enum Origin {
     Request { conn: ConnId, xid: i32 },
     /// A connection whose session this entry creates.
     Connect { conn: ConnId, read_only_byte: bool },
+    /// A connection whose local session this entry makes global.
+    Upgrade { conn: ConnId, session: SessionId },
     /// Leader: the learner that forwarded the entry, its link, and its number.
     Forwarded { peer: ServerId, link: LinkId, seq: u64 },
 }
@@ -307,6 +309,13 @@ impl History {
         let entries = self.entries.range(self.kept..).map(|entry| entry.origin);
         let proposed = self.proposed.iter().map(|&(_, _, origin)| origin);
         entries.chain(proposed).filter(|origin| matches!(origin, Origin::Connect { .. })).count()
+    }
+
+    /// Returns whether a write that this connection requested is not applied.
+    pub(in crate::server) fn has_writes_of(&self, conn: ConnId) -> bool {
+        let entries = self.entries.range(self.kept..).map(|entry| entry.origin);
+        let proposed = self.proposed.iter().map(|&(_, _, origin)| origin);
+        entries.chain(proposed).any(|origin| matches!(origin, Origin::Request { conn: of, .. } if of == conn))
     }
 
     pub(in crate::server) fn derived(&self, derived: &mut Vec<Derived>) {

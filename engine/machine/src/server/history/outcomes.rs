@@ -12,7 +12,7 @@ impl Server {
             Outcome::SessionCreated(session) => {
                 let id = SessionId(zxid.as_i64());
                 self.sessions.insert(id, session, self.now.mono_ms);
-                self.on_session_began(id);
+                self.on_session_began(id, zxid);
                 self.note_busy();
                 if let Origin::Connect { conn, read_only_byte } = origin {
                     let reply = ConnectReply {
@@ -21,8 +21,14 @@ impl Server {
                         secret: session.secret,
                         read_only_byte,
                     };
-                    self.on_session_created(conn, reply);
+                    self.on_session_created(conn, reply, zxid);
                 }
+            }
+            Outcome::SessionUpgraded(id, session) => {
+                self.sessions.insert(id, session, self.now.mono_ms);
+                self.on_session_began(id, zxid);
+                self.on_upgraded(id, zxid);
+                self.note_busy();
             }
             Outcome::SessionRenewed(session, timeout_ms) => {
                 if let Some(timeout_ms) = timeout_ms {

@@ -96,7 +96,8 @@ impl Server {
                     self.joining.lose(&mut self.sessions, conn);
                     self.close(conn);
                 }
-                Origin::None | Origin::Forwarded { .. } => {}
+                // The upgrade is settled when this server serves again.
+                Origin::None | Origin::Upgrade { .. } | Origin::Forwarded { .. } => {}
             }
         }
     }

@@ -146,7 +146,7 @@ impl Sightings {
         for entry in &history.committed {
             let Ok((_, txn)) = txn::decode(&entry.payload) else { continue };
             let feature = match txn {
-                Txn::CreateSession { .. } => Feature::SessionBegun,
+                Txn::CreateSession { .. } | Txn::UpgradeSession { .. } => Feature::SessionBegun,
                 Txn::CloseSession { session } if closing.contains(&session) => Feature::SessionClosed,
                 Txn::CloseSession { session } if orphaned.contains(&session) => Feature::FormerSession,
                 Txn::CloseSession { .. } => Feature::SessionExpired,

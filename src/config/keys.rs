@@ -182,6 +182,11 @@ keys! {
         "false: refuse to create znodes with a time to live (extendedTypesEnabled); existing ones stay as they are";
     EnforceQuotas = "enforce_quotas", "true or false", "false", "leader",
         "true: refuse writes beyond a hard limit of a quota (enforceQuota); the leader's setting counts";
+    LocalSessions = "local_sessions", "true or false", "false", "sessions",
+        "true: a client's session exists at its own server only, and costs no entry (localSessionsEnabled)";
+    LocalSessionsUpgrade = "local_sessions_upgrade", "true or false", "false", "sessions",
+        "true: a local session that creates an ephemeral becomes global; false: the create fails \
+         (localSessionsUpgradingEnabled)";
 }
 
 numbers! {

@@ -178,14 +178,23 @@ impl<'i> Reader<'i> {
                 let digest = if let DeValue::String(digest) = value.get_ref() { digest.as_ref() } else { "" };
                 self.config.settings.super_digest = Some(super_digest(&key, digest).map_err(at(value))?);
             }
-            Some(switch @ (OfSettings::SkipAcl | OfSettings::TtlZnodes | OfSettings::EnforceQuotas)) => {
+            Some(
+                switch @ (OfSettings::SkipAcl
+                | OfSettings::TtlZnodes
+                | OfSettings::EnforceQuotas
+                | OfSettings::LocalSessions
+                | OfSettings::LocalSessionsUpgrade),
+            ) => {
                 let DeValue::Boolean(on) = *value.get_ref() else {
                     return Err(self.source.wrong(&key, value, switch.allowed()));
                 };
+                let settings = &mut self.config.settings;
                 match switch {
-                    OfSettings::TtlZnodes => self.config.settings.ttl_znodes = on,
-                    OfSettings::EnforceQuotas => self.config.settings.enforce_quotas = on,
-                    OfSettings::SkipAcl | OfSettings::SuperDigest => self.config.settings.skip_acl = on,
+                    OfSettings::TtlZnodes => settings.ttl_znodes = on,
+                    OfSettings::EnforceQuotas => settings.enforce_quotas = on,
+                    OfSettings::LocalSessions => settings.local_sessions = on,
+                    OfSettings::LocalSessionsUpgrade => settings.local_sessions_upgrade = on,
+                    OfSettings::SkipAcl | OfSettings::SuperDigest => settings.skip_acl = on,
                 }
             }
             None => self.source.number(&mut self.config, "settings", SETTINGS, OfSettings::NAMES, name, value)?,
@@ -253,6 +262,8 @@ mod tests {
             super_digest = "super:UdxDQl4f9v5oITwcAsO9bmWgHSI="
             skip_acl = true
             enforce_quotas = true
+            local_sessions = true
+            local_sessions_upgrade = true
             [[server]]
             id = 7
             host = ["gw-a", "10.0.3.11:2888"]
@@ -272,6 +283,7 @@ mod tests {
         assert_eq!((config.limits.memtable_bytes, config.settings.session_timeout_min_ms), (4 << 20, 1000));
         assert_eq!((config.settings.tick_ms, config.settings.skip_acl, config.server_id), (500, true, 7));
         assert!(config.settings.enforce_quotas);
+        assert!(config.settings.local_sessions && config.settings.local_sessions_upgrade);
     }
 
     #[test]
@@ -423,6 +435,7 @@ mod tests {
             ),
             ("[limits]\nframe_byte_max = 5", "limits.frame_byte_max: no such key; did you mean frame_bytes_max?"),
             ("[settings]\nskip_acl = 1", "settings.skip_acl = 1: allowed is true or false"),
+            ("[settings]\nlocal_sessions = 1", "settings.local_sessions = 1: allowed is true or false"),
             ("[settings]\nsuper_digest = \"me\"", "user:base64(sha1(user:password))"),
             ("[settings]\nsession_timeout_min_ms = 90000", "at most settings.session_timeout_max_ms = 40000"),
             (

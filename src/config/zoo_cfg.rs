@@ -50,6 +50,8 @@ const OBEYED: &[&str] = &[
     "nio.sessionlessCnxnTimeout",
     "znode.container.checkIntervalMs",
     "znode.container.maxPerMinute",
+    "localSessionsEnabled",
+    "localSessionsUpgradingEnabled",
     "readonlymode.enabled",
     "datadir.autocreate",
     "peerType",
@@ -125,7 +127,6 @@ const NOT_BUILT: &[&str] = &[
     "jaasLoginRenew",
     "kerberos.",
     "letAnySaslUserDoX",
-    "localSessions",
     "metricsProvider.",
     "observerMasterPort",
     "oraclePath",
@@ -280,6 +281,10 @@ impl Reader {
             "znode.container.checkIntervalMs" => self.number("container_check_interval_ms", written, value)?,
             "znode.container.maxPerMinute" => self.number("containers_per_minute_max", written, value)?,
             "extendedTypesEnabled" => self.config.settings.ttl_znodes = boolean(written, value)?,
+            "localSessionsEnabled" => self.config.settings.local_sessions = boolean(written, value)?,
+            "localSessionsUpgradingEnabled" => {
+                self.config.settings.local_sessions_upgrade = boolean(written, value)?;
+            }
             "readonlymode.enabled" => self.read_only_mode = boolean(written, value)?,
             "datadir.autocreate" => {
                 let create = boolean(written, value)?;
@@ -543,7 +548,7 @@ mod tests {
             "dataDir=/d\nclientPort=2182\nclientPortAddress=127.0.0.1\nminSessionTimeout=1000\nmaxSessionTimeout=-1\n\
              maxClientCnxns=0\nmaxCnxns=77\n4lw.commands.whitelist=ruok, stat\nzookeeper.skipACL=yes\nenforceQuota=true\n\
              jute.maxbuffer=2000000\nznode.container.checkIntervalMs=1000\nzookeeper.znode.container.maxPerMinute=9\n\
-             extendedTypesEnabled=true\nglobalOutstandingLimit=50\nzookeeper.DigestAuthenticationProvider.superDigest=super:UdxDQl4f9v5oITwcAsO9bmWgHSI=\n",
+             extendedTypesEnabled=true\nlocalSessionsEnabled=true\nzookeeper.localSessionsUpgradingEnabled=TRUE\nglobalOutstandingLimit=50\nzookeeper.DigestAuthenticationProvider.superDigest=super:UdxDQl4f9v5oITwcAsO9bmWgHSI=\n",
         )
         .unwrap()
         .config;
@@ -554,6 +559,7 @@ mod tests {
         assert!(config.settings.skip_acl && config.settings.super_digest.is_some());
         assert!(config.settings.ttl_znodes && !parse("dataDir=/d\nclientPort=1\n").unwrap().config.settings.ttl_znodes);
         assert!(config.settings.enforce_quotas && !zoolet_machine::Settings::default().enforce_quotas);
+        assert!(config.settings.local_sessions && config.settings.local_sessions_upgrade);
         assert_eq!((config.limits.frame_bytes_max, config.limits.outstanding_max), (2_000_000, 50));
         assert_eq!(config.settings.container_check_interval_ms, 1000);
         assert_eq!(config.settings.containers_per_minute_max, 9);

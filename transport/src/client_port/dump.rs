@@ -9,6 +9,7 @@ use super::words::{NOT_SERVING, send, serving};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::net::tcp::OwnedWriteHalf;
+use zoolet_machine::Status;
 use zoolet_machine::seam::event::List;
 use zoolet_model::SessionId;
 
@@ -68,15 +69,20 @@ impl Out<'_> {
 }
 
 async fn dump(port: &Port, out: &mut Out<'_>) -> Result<(), Broken> {
-    let deadlines = port.ask_for(List::Deadlines).await.ok_or(Broken)?.deadlines;
+    let Status { mut deadlines, local_deadlines, .. } = *port.ask_for(List::Deadlines).await.ok_or(Broken)?;
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let second = |left_ms: u64| (now_ms + left_ms).div_ceil(1000);
-    let mut sessions = BTreeMap::<u64, Vec<SessionId>>::new();
-    deadlines.iter().for_each(|&(left_ms, session)| sessions.entry(second(left_ms)).or_default().push(session));
     out.line("SessionTracker dump:").await?;
-    out.sets("Session", &sessions, |session| format!("0x{:x}", session.0)).await?;
-    drop(sessions);
+    // As in ZooKeeper, a server that has local sessions says which are which.
+    let global = if local_deadlines.is_some() { "Global Session" } else { "Session" };
+    for (what, deadlines) in local_deadlines.iter().map(|local| ("Local Session", local)).chain([(global, &deadlines)])
+    {
+        let mut sessions = BTreeMap::<u64, Vec<SessionId>>::new();
+        deadlines.iter().for_each(|&(left_ms, session)| sessions.entry(second(left_ms)).or_default().push(session));
+        out.sets(what, &sessions, |session| format!("0x{:x}", session.0)).await?;
+    }
     ephemerals(port, out, &deadlines).await?;
+    deadlines.extend(local_deadlines.into_iter().flatten());
     let deadlines: BTreeMap<SessionId, u64> =
         deadlines.into_iter().map(|(left_ms, session)| (session, left_ms)).collect();
     let mut connections = BTreeMap::<u64, Vec<_>>::new();

@@ -138,8 +138,20 @@ pub const METRICS: &[Metric] = &[
     row(Gauge, "watch_count", One, Always(|now| now.status.watches), "registered watches"),
     row(Gauge, "ephemerals_count", One, Always(|now| now.status.ephemerals), "ephemerals"),
     row(Gauge, "approximate_data_size", Bytes, Always(|now| now.status.data_bytes), "bytes of paths and data"),
-    row(Gauge, "global_sessions", One, Always(|now| now.status.sessions), "sessions, connected or not"),
-    row(Gauge, "local_sessions", One, Always(|_| 0), "always 0: zoolet has no local sessions"),
+    row(
+        Gauge,
+        "global_sessions",
+        One,
+        Always(|now| now.status.sessions - now.status.local_sessions),
+        "sessions that every server knows, connected or not",
+    ),
+    row(
+        Gauge,
+        "local_sessions",
+        One,
+        Always(|now| now.status.local_sessions),
+        "sessions that this server alone knows, connected or not",
+    ),
     row(Gauge, "connection_drop_probability", One, Always(|_| 0), "always 0: zoolet drops no connection at random"),
     row(Gauge, "outstanding_tls_handshake", One, Always(|_| 0), "always 0: the client port has no TLS"),
     row(

@@ -147,6 +147,7 @@ fn answer(event: Event) -> Option<Output> {
                 session: SessionId(1),
                 secret: SessionSecret([0; 16]),
                 read_only_byte: true,
+                read_only_ms: None,
             };
             Some(Output::Connected { conn, reply })
         }

@@ -162,6 +162,8 @@ pub struct Settings {
     /// ZooKeeper's localSessionsUpgradingEnabled: a local session that creates an ephemeral becomes
     /// global.
     pub local_sessions_upgrade: bool,
+    /// ZooKeeper's readonlymode.enabled: without a leader, serves clients that ask to read only.
+    pub read_only: bool,
     /// Staleness above which a learner serves no clients, milliseconds.
     ///
     /// Its state is that old when it has not heard its leader, or not applied a known commit, for
@@ -192,6 +194,7 @@ impl fmt::Debug for Settings {
             containers_per_minute_max,
             local_sessions,
             local_sessions_upgrade,
+            read_only,
             staleness_max_ms,
             enforce_quotas,
             // No setting of an operator.
@@ -209,6 +212,7 @@ impl fmt::Debug for Settings {
             .field("containers_per_minute_max", containers_per_minute_max)
             .field("local_sessions", local_sessions)
             .field("local_sessions_upgrade", local_sessions_upgrade)
+            .field("read_only", read_only)
             .field("staleness_max_ms", staleness_max_ms)
             .field("enforce_quotas", enforce_quotas)
             .finish()
@@ -229,6 +233,7 @@ impl Default for Settings {
             containers_per_minute_max: 10_000,
             local_sessions: false,
             local_sessions_upgrade: false,
+            read_only: false,
             staleness_max_ms: 3000,
             enforce_quotas: false,
             counted_at_once: crate::tree::COUNTED_AT_ONCE as u32,

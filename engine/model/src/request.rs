@@ -1,6 +1,6 @@
 //! Decoded requests, before the server decides anything.
 
-use crate::{AskedAcl, Text};
+use crate::{AskedAcl, ServerId, Text};
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -16,6 +16,8 @@ impl SessionId {
     pub const NONE: Self = Self(0);
     /// Set in the entries that a session requests while it is local.
     const IS_LOCAL: i64 = 1 << 62;
+    /// Bits of a local session's number, below its server.
+    const LOCAL_NUMBER_BITS: u32 = 54;
 
     /// Returns whether the session began local. It may have become global since.
     pub const fn began_local(self) -> bool {
@@ -33,6 +35,17 @@ impl SessionId {
     /// Returns whether an entry's requester was a local session at that time.
     pub const fn is_named_local(self) -> bool {
         self.began_local() && self.0 & Self::IS_LOCAL != 0
+    }
+
+    /// Returns the server at which a local session began; `None` for a session that began global.
+    pub const fn server_of_local(self) -> Option<ServerId> {
+        if self.began_local() { ServerId::new((self.0 as u64 >> Self::LOCAL_NUMBER_BITS) as u8) } else { None }
+    }
+
+    /// Returns the id of a local session that begins at `server` with this number.
+    pub const fn of_local(server: ServerId, number: u64) -> Self {
+        let number = number & ((1 << Self::LOCAL_NUMBER_BITS) - 1);
+        Self(((1 << 63) | (server.as_u8() as u64) << Self::LOCAL_NUMBER_BITS | number) as i64)
     }
 
     /// Returns the session that an entry names.
@@ -86,6 +99,8 @@ pub struct ConnectReply {
     pub secret: SessionSecret,
     /// Whether the request carried the read-only byte, so that the reply must too.
     pub read_only_byte: bool,
+    /// From a read-only server: how old its state may be, in milliseconds. Not on the wire.
+    pub read_only_ms: Option<u64>,
 }
 
 /// Longest time to live, milliseconds: 40 bits.

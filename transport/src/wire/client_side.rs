@@ -32,11 +32,16 @@ pub fn encode_connect(request: &ConnectRequest, out: &mut BytesMut) {
 pub fn decode_connect_reply(frame: Bytes) -> Result<ConnectReply, Malformed> {
     let mut reader = Reader::new(frame);
     let _protocol_version = reader.i32()?;
+    let (timeout_ms, session) = (reader.i32()?, SessionId(reader.i64()?));
+    let secret = reader.buffer()?.and_then(|bytes| bytes.as_ref().try_into().ok()).ok_or(Malformed)?;
+    let is_read_only = reader.bool().ok();
     Ok(ConnectReply {
-        timeout_ms: reader.i32()?,
-        session: SessionId(reader.i64()?),
-        secret: SessionSecret(reader.buffer()?.and_then(|bytes| bytes.as_ref().try_into().ok()).ok_or(Malformed)?),
-        read_only_byte: reader.bool().is_ok(),
+        timeout_ms,
+        session,
+        secret: SessionSecret(secret),
+        read_only_byte: is_read_only.is_some(),
+        // The wire does not say how old the state is.
+        read_only_ms: is_read_only.filter(|is_on| *is_on).map(|_| 0),
     })
 }
 

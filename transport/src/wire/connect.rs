@@ -35,7 +35,7 @@ pub fn encode_connect_reply(reply: &ConnectReply, out: &mut BytesMut) {
         out.put_i64(reply.session.0);
         writer::buffer(out, Some(&reply.secret.0));
         if reply.read_only_byte {
-            writer::bool(out, false);
+            writer::bool(out, reply.read_only_ms.is_some());
         }
     });
 }

@@ -185,6 +185,7 @@ impl Machine {
                     session: SessionId(if refused { 0 } else { conn.0 as i64 }),
                     secret: SessionSecret([0; 16]),
                     read_only_byte: request.read_only.is_some(),
+                    read_only_ms: None,
                 };
                 outputs.push(Output::Connected { conn, reply });
                 if refused {

@@ -57,6 +57,7 @@ fn handshakes_and_events_round_trip() {
             session: connect.session,
             secret: SessionSecret([random.next() as u8; 16]),
             read_only_byte: connect.read_only.is_some(),
+            read_only_ms: connect.read_only.filter(|is_asked| *is_asked).map(|_| 0),
         };
         assert_eq!(decode_connect_reply(written(|out| encode_connect_reply(&reply, out))), Ok(reply));
         let event = random.event();
@@ -120,11 +121,15 @@ fn handshake_bytes_equal_zookeepers() {
         session: SessionId(0x0102),
         secret: SessionSecret([9; 16]),
         read_only_byte: true,
+        read_only_ms: None,
     };
     let mut out = BytesMut::new();
     encode_connect_reply(&reply, &mut out);
     let expected = "00000025 00000000 00007530 0000000000000102 00000010 09090909090909090909090909090909 00";
     assert_eq!(out, hex(expected));
+    out.clear();
+    encode_connect_reply(&ConnectReply { read_only_ms: Some(5230), ..reply }, &mut out);
+    assert_eq!(out.last(), Some(&1), "the server is read-only");
     out.clear();
     encode_connect_reply(&ConnectReply { read_only_byte: false, ..reply }, &mut out);
     assert_eq!(out.len(), 4 + 36);

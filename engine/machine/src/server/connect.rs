@@ -21,6 +21,9 @@ impl Server {
         // of refusing the session (surface 1.4).
         let is_ahead = request.last_zxid_seen > self.state.applied().as_i64();
         let is_ahead = is_ahead && !mutation::is_on(Mutation::ClientAheadTaken);
+        if !is_ahead && self.is_for_readers(request) {
+            return self.on_reader(conn, peer, request);
+        }
         if !self.is_serving() || self.is_stale() || is_ahead {
             self.actions.push_back(Action::Close { conn });
             return;
@@ -114,6 +117,7 @@ impl Server {
             session: *session,
             secret,
             read_only_byte: request.read_only.is_some(),
+            read_only_ms: None,
         };
         self.connected(conn, reply);
         self.wait_for_own_writes(conn);

@@ -81,7 +81,7 @@ impl Server {
         }
     }
 
-    fn open_local(
+    pub(super) fn open_local(
         &mut self,
         conn: ConnId,
         session: SessionId,
@@ -94,7 +94,8 @@ impl Server {
             connection.phase = Phase::Open;
         }
         let timeout_ms = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
-        self.connected(conn, ConnectReply { timeout_ms, session, secret, read_only_byte });
+        let read_only_ms = self.read_only_ms().filter(|_| self.is_reader(conn));
+        self.connected(conn, ConnectReply { timeout_ms, session, secret, read_only_byte, read_only_ms });
         self.ready.push_back(conn);
     }
 
@@ -216,14 +217,21 @@ impl Server {
 
     /// Returns when a local session may expire, in milliseconds.
     pub(super) fn locals_deadline(&self) -> Option<u64> {
-        if self.is_serving() { self.locals.table().next_deadline() } else { None }
+        if self.judges_locals() { self.locals.table().next_deadline() } else { None }
+    }
+
+    fn judges_locals(&self) -> bool {
+        self.is_serving() || self.serves_readers()
     }
 
     /// Ends the local sessions that were silent for their timeout.
     ///
-    /// The accepting server decides alone: no other server can continue them.
+    /// Without service no client can be heard. The accepting server decides alone: no other server can continue them.
     pub(super) fn expire_locals(&mut self) {
         let now_ms = self.now.mono_ms;
+        if !self.judges_locals() {
+            return;
+        }
         if self.locals.table().next_deadline().is_some_and(|due_ms| now_ms.saturating_sub(due_ms) > LATE_MS) {
             // A server that slept or was paused heard no client meanwhile.
             self.locals.table_mut().touch_all(now_ms);

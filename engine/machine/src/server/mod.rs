@@ -16,6 +16,7 @@ mod owners;
 mod peers;
 mod pipeline;
 mod quotas;
+mod read_only;
 mod refusals;
 mod replay;
 mod snapshot;
@@ -126,6 +127,7 @@ pub struct Server {
     forwards: Forwards,
     owners: Owners,
     touches: Touches,
+    leaderless: read_only::Leaderless,
     joining: Joining,
     refusing: Refusing,
     /// Hash seed that keeps clients from choosing colliding names.
@@ -186,6 +188,7 @@ impl Server {
             forwards: Forwards::default(),
             owners: Owners::default(),
             touches: Touches::default(),
+            leaderless: read_only::Leaderless::new(now.mono_ms),
             joining: Joining::default(),
             refusing: Refusing::default(),
             seed: hash_seed as u64,
@@ -398,6 +401,9 @@ impl Server {
 
     fn refused(&mut self, conn: ConnId, read_only_byte: bool) {
         let secret = zoolet_model::SessionSecret([0; 16]);
-        self.connected(conn, ConnectReply { timeout_ms: 0, session: SessionId(0), secret, read_only_byte });
+        self.connected(
+            conn,
+            ConnectReply { timeout_ms: 0, session: SessionId(0), secret, read_only_byte, read_only_ms: None },
+        );
     }
 }

@@ -184,7 +184,7 @@ impl Server {
             connection.phase = Phase::Open;
         }
         let timeout_ms = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
-        self.connected(conn, ConnectReply { timeout_ms, session, secret, read_only_byte });
+        self.connected(conn, ConnectReply { timeout_ms, session, secret, read_only_byte, read_only_ms: None });
         self.heard_of(conn);
         self.ready.push_back(conn);
     }

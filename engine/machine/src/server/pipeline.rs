@@ -47,7 +47,7 @@ impl Server {
         }
         self.requests += 1;
         connection.waiting.push_back(Waiting { number: self.requests, xid, request, done: 0 });
-        if self.locals.contains(connection.session) {
+        if self.locals.contains(connection.session) || connection.is_reader {
             self.locals.table_mut().touch(connection.session, self.now.mono_ms);
             return self.ready.push_back(conn);
         }
@@ -64,6 +64,7 @@ impl Server {
         if !self.touches.held_back.is_empty() && !self.is_outdated() {
             self.ready.extend(std::mem::take(&mut self.touches.held_back));
         }
+        self.end_reading();
         self.resume_following();
         loop {
             while let Some(conn) = self.ready.pop_front() {
@@ -100,7 +101,7 @@ impl Server {
     }
 
     fn pump(&mut self, conn: ConnId) {
-        if self.is_outdated() {
+        if self.is_outdated() && !self.is_reader(conn) {
             // The connection is closed when staleness is judged, unless the leader is heard first.
             self.touches.held_back.insert(conn);
             return;
@@ -131,8 +132,13 @@ impl Server {
             let identity = connection.identity.clone();
             let writes_pending = !connection.proposed.is_empty();
             let writes_before = connection.has_writes_before(head.number);
-            let step = if self.touches.is_after_pause(head.number)
-                || head.request.class().needs_leader() && !self.is_serving()
+            let is_reader = connection.is_reader;
+            let step = if is_reader && self.is_refused_to_reader(conn, &head.request) {
+                let zxid = self.state.applied().as_i64();
+                self.done(conn, head.xid, zxid, Err(ErrorCode::NotReadOnly))
+            } else if !is_reader
+                && (self.touches.is_after_pause(head.number)
+                    || head.request.class().needs_leader() && !self.is_serving())
             {
                 Step::Wait(head)
             } else if head.request.class().is_ordered() {

@@ -170,6 +170,7 @@ impl Server {
         if role == zab::Role::Looking {
             self.touches.lost_at_ms.get_or_insert(self.now.mono_ms);
         }
+        self.note_leader(role);
         self.keep_connections();
     }
 
@@ -177,6 +178,7 @@ impl Server {
     pub(super) fn on_serving(&mut self) {
         self.touches.lost_at_ms = None;
         self.touches.keep_until_ms = None;
+        self.note_serving();
         self.settle_upgrades();
         if self.leads() {
             if !mutation::is_on(Mutation::NoFullTimeout) {
@@ -198,7 +200,7 @@ impl Server {
         let Some(lost_at_ms) = self.touches.lost_at_ms else { return };
         let mut over = Vec::new();
         self.touches.keep_until_ms = None;
-        for (&conn, connection) in self.connections.iter().filter(|(_, c)| c.phase != Phase::Closed) {
+        for (&conn, connection) in self.connections.iter().filter(|(_, c)| c.phase != Phase::Closed && !c.is_reader) {
             let timeout_ms = self.live(connection.session).map_or(0, |live| live.timeout_ms);
             let until_ms = lost_at_ms + KEPT_MS.min(u64::from(timeout_ms) / 3);
             if until_ms <= self.now.mono_ms {
@@ -230,11 +232,15 @@ impl Server {
     /// learner's state then ages although it hears its leader. It stays current while the ensemble
     /// commits nothing.
     fn stale_at_ms(&self) -> Option<u64> {
+        Some(self.current_ms()? + u64::from(self.settings.staleness_max_ms) + 1)
+    }
+
+    /// Returns until when the learner's state is known to be current, in milliseconds.
+    pub(super) fn current_ms(&self) -> Option<u64> {
         self.leader()?;
         let heard_ms = self.zab.leader_heard_ms(self.now.mono_ms)?;
         let stalled_ms = self.upkeep.log_stalled.filter(|_| self.behind() > 0).map(|stall| stall.since_ms);
-        let current_ms = [stalled_ms, self.healths.lacks_since_ms()].into_iter().flatten().fold(heard_ms, u64::min);
-        Some(current_ms + u64::from(self.settings.staleness_max_ms) + 1)
+        Some([stalled_ms, self.healths.lacks_since_ms()].into_iter().flatten().fold(heard_ms, u64::min))
     }
 
     /// Forgets a peer whose link is gone.
@@ -267,7 +273,7 @@ impl Server {
             Some(Silence { is_confirmed: false, .. }) => None,
         };
         // A closed connection stays in the table until the caller reports it disconnected.
-        let is_open = |connection: &Connection| connection.phase != Phase::Closed;
+        let is_open = |connection: &Connection| connection.phase != Phase::Closed && !connection.is_reader;
         let stale = self.stale_at_ms().filter(|_| self.connections.values().any(is_open));
         [silent, self.locals_deadline(), tell_at_ms, keep_until_ms, stale].into_iter().flatten().min()
     }
@@ -282,12 +288,11 @@ impl Server {
             self.tell_leader(None);
         }
         if self.stale_at_ms().is_some_and(|at| at <= now_ms) {
-            let all: Vec<_> = self.connections.keys().copied().collect();
+            let all = self.connections.iter().filter(|(_, connection)| !connection.is_reader);
+            let all: Vec<_> = all.map(|(&conn, _)| conn).collect();
             all.into_iter().for_each(|conn| self.close(conn));
         }
-        if self.is_serving() {
-            self.expire_locals();
-        }
+        self.expire_locals();
         if self.leads() && self.is_serving() {
             self.judge_silence();
         }
@@ -326,7 +331,7 @@ impl Server {
         let mut heard = Vec::new();
         let mut is_waited_for = false;
         for (&conn, connection) in self.connections.iter_mut().filter(|(_, c)| c.phase == Phase::Open) {
-            if self.locals.contains(connection.session) {
+            if self.locals.contains(connection.session) || connection.is_reader {
                 continue;
             }
             let waits = connection.outstanding() > 0;

@@ -257,6 +257,7 @@ impl Server {
 
     pub(super) fn on_log_resumed(&mut self) {
         self.upkeep.log_stalled = None;
+        self.end_reading();
         self.zab.set_disk_refuses(self.now.mono_ms, false);
         self.note_health();
     }
@@ -366,6 +367,7 @@ impl Server {
             data_bytes: totals.data_bytes,
             ephemerals: totals.ephemerals,
             sessions: self.sessions() as u64,
+            read_only_ms: self.read_only_ms(),
             local_sessions: self.locals.table().len() as u64,
             connections,
             watches: u64::from(self.watches.watches()),
@@ -404,7 +406,8 @@ impl Server {
             }
             List::Deadlines => {
                 status.deadlines = self.sessions.deadlines(self.now.mono_ms);
-                let local = self.settings.local_sessions || !self.locals.table().is_empty();
+                let local =
+                    self.settings.local_sessions || self.read_only_ms().is_some() || !self.locals.table().is_empty();
                 status.local_deadlines = local.then(|| self.locals.table().deadlines(self.now.mono_ms));
             }
             List::Ephemerals(session) => return self.list_ephemerals(ticket, session),

@@ -65,6 +65,8 @@ pub struct Connection {
     pub blocked: bool,
     /// Whether the owner gave a sign of life that the leader was not told about.
     pub heard: bool,
+    /// Whether it may only read: this server has no leader, or its disk accepts nothing.
+    pub is_reader: bool,
 }
 
 impl Connection {
@@ -80,6 +82,7 @@ impl Connection {
             births: 0,
             blocked: false,
             heard: false,
+            is_reader: false,
         }
     }
 

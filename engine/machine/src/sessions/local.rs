@@ -25,12 +25,10 @@ struct LocalIds {
 }
 
 impl LocalIds {
-    const NUMBER_BITS: u32 = 54;
-
     fn next(&mut self) -> SessionId {
-        let number = self.next & ((1 << Self::NUMBER_BITS) - 1);
+        let id = SessionId::of_local(self.server, self.next);
         self.next = self.next.wrapping_add(1);
-        SessionId(((1 << 63) | u64::from(self.server.as_u8()) << Self::NUMBER_BITS | number) as i64)
+        id
     }
 }
 
@@ -114,6 +112,15 @@ impl LocalSessions {
         self.refused.remove(&session);
         self.former.remove(&session);
         Some((live, source))
+    }
+
+    /// Forgets every session.
+    pub fn clear(&mut self) {
+        self.table = SessionTable::default();
+        self.upgrading.clear();
+        self.refused.clear();
+        self.former.clear();
+        self.following.clear();
     }
 
     /// Notes that a session's upgrade is proposed.
@@ -202,6 +209,8 @@ mod tests {
         }
         let server = |id: SessionId| (id.0 as u64) >> 54 & 0xff;
         assert_eq!(ids.map(server), [1, 1, 2, 255]);
+        assert_eq!(ids[3].server_of_local(), ServerId::new(255));
+        assert_eq!(SessionId(5).server_of_local(), None);
     }
 
     #[test]

@@ -114,6 +114,10 @@ pub struct Status {
     pub ephemerals: u64,
     /// Sessions, connected or not; local ones included.
     pub sessions: u64,
+    /// How old the state that readers see may be, milliseconds; `None` unless it serves readers.
+    ///
+    /// Such a server has no leader, or its disk accepts nothing.
+    pub read_only_ms: Option<u64>,
     /// Local sessions of this server, connected or not.
     pub local_sessions: u64,
     /// Connections with a session, and the session's timeout in milliseconds.

@@ -77,6 +77,8 @@ pub struct Habits {
     pub vanishes_one_in: u64,
     /// How the client changes its timeout when it reconnects; `None` keeps it.
     pub renews: Option<Renews>,
+    /// Whether the client also connects to a server that lets it only read.
+    pub may_read_only: bool,
 }
 
 /// Draws new session timeouts for a client that reconnects.
@@ -114,6 +116,7 @@ impl Habits {
             moves_one_in: if random.one_in(2) { random.between(20, 100) } else { 0 },
             vanishes_one_in: if random.one_in(3) { random.between(50, 200) } else { 0 },
             renews: None,
+            may_read_only: false,
         }
     }
 
@@ -127,6 +130,7 @@ impl Habits {
             moves_one_in: 0,
             vanishes_one_in: 0,
             renews: None,
+            may_read_only: false,
         }
     }
 }
@@ -421,7 +425,7 @@ impl Client {
             timeout_ms: self.habits.timeout_ms,
             session: self.session.map_or(SessionId(0), |(session, ..)| session),
             password: self.session.map(|(_, secret, _)| Bytes::copy_from_slice(&secret.0)),
-            read_only: Some(false),
+            read_only: Some(self.habits.may_read_only && self.home.is_none()),
         }
     }
 

@@ -80,6 +80,8 @@ pub struct Plan {
     pub load: Load,
     /// Whether clients' sessions begin local.
     pub sessions: Sessions,
+    /// Whether servers without a leader serve readers, and some clients ask for it.
+    pub read_only: bool,
     /// Network of the servers and their timing.
     pub site: Site,
 }
@@ -152,6 +154,7 @@ impl Plan {
             limits: limits(&mut random),
             load: Load::Anything,
             sessions: Sessions::drawn(seed),
+            read_only: Random::new(seed ^ 0x2d900).one_in(4),
             site: Site::default(),
         }
     }
@@ -363,6 +366,7 @@ impl Plan {
             super_digest: super_digest.clone(),
             enforce_quotas: true,
             counted_at_once: COUNTED_AT_ONCE,
+            read_only: self.read_only,
             local_sessions: self.sessions != Sessions::Global,
             local_sessions_upgrade: self.sessions == Sessions::Upgraded,
             ..Settings::default()
@@ -452,7 +456,8 @@ impl Plan {
         } else {
             Box::new(load::Asking::new(seed, id, load::Mix::drawn(random)))
         };
-        (Habits { renews: Some(renews), ..Habits::drawn(random) }, asks)
+        let may_read_only = self.read_only && id.0.is_multiple_of(3);
+        (Habits { renews: Some(renews), may_read_only, ..Habits::drawn(random) }, asks)
     }
 }
 

@@ -85,7 +85,16 @@ impl Habits {
     /// Returns the habits of a client of a [`Load::Steady`].
     pub(super) fn steady(think_us: u64, timeout_ms: i32, only_reads: bool) -> Self {
         let think_us = if only_reads { think_us * READER_THINKS } else { think_us };
-        Self { timeout_ms, window: 8, think_us, at_once_one_in: 0, moves_one_in: 0, vanishes_one_in: 0, renews: None }
+        Self {
+            timeout_ms,
+            window: 8,
+            think_us,
+            at_once_one_in: 0,
+            moves_one_in: 0,
+            vanishes_one_in: 0,
+            renews: None,
+            may_read_only: false,
+        }
     }
 }
 

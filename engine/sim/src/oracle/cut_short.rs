@@ -103,7 +103,11 @@ mod tests {
         recorder.connecting(1, ClientId(conn.0 as u32), conn, ServerId::STANDALONE, None, first());
         commit(recorder, 1, conn.0, &Txn::CreateSession { timeout_ms: 9000, secret: SECRET, home: None });
         let session = SessionId(conn.0 as i64);
-        recorder.connected(1, conn, ConnectReply { timeout_ms: 9000, session, secret: SECRET, read_only_byte: false });
+        recorder.connected(
+            1,
+            conn,
+            ConnectReply { timeout_ms: 9000, session, secret: SECRET, read_only_byte: false, read_only_ms: None },
+        );
     }
 
     fn first() -> ConnectRequest {

@@ -88,6 +88,11 @@ impl Connection {
         self.request.session.0 == 0
     }
 
+    /// Returns whether the server lets the client only read.
+    pub fn is_reader(&self) -> bool {
+        self.reply.as_ref().is_some_and(|(_, reply)| reply.read_only_ms.is_some())
+    }
+
     /// Returns the time when the client was told that its session no longer exists.
     pub fn refused(&self) -> Option<Moment> {
         self.reply.as_ref().filter(|(_, reply)| reply.session.0 == 0).map(|(at, _)| *at)

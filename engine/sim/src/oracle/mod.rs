@@ -27,6 +27,7 @@ mod identity;
 pub mod load;
 mod order;
 mod origin;
+mod reader;
 mod realtime;
 mod replay;
 mod request;
@@ -115,6 +116,7 @@ pub fn check_with(history: &History, promises: &Promises) -> Result<(), Violatio
     let facts = Facts::of(history)?;
     order::check(&facts)?;
     session::check(&facts)?;
+    reader::check(&facts)?;
     let origins = origin::check(&facts)?;
     realtime::check(&facts, &origins)?;
     fifo::check(&facts, &origins)?;

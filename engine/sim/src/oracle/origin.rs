@@ -438,7 +438,13 @@ mod tests {
             let conn = ConnId(self.conn);
             self.recorder.connecting(self.at_us, ClientId(1), conn, ServerId::STANDALONE, None, request);
             meanwhile(self);
-            let reply = ConnectReply { timeout_ms: 9000, session: SESSION, secret: SECRET, read_only_byte: false };
+            let reply = ConnectReply {
+                timeout_ms: 9000,
+                session: SESSION,
+                secret: SECRET,
+                read_only_byte: false,
+                read_only_ms: None,
+            };
             self.recorder.connected(self.at_us, conn, reply);
         }
 

@@ -13,7 +13,8 @@ pub(super) fn has_place(request: &Request) -> bool {
 
 /// Returns whether the request was refused before it could become an entry or read anything.
 pub(super) fn is_refused(operation: &Operation) -> bool {
-    operation.answer.as_ref().is_some_and(|answer| answer.result == Err(ErrorCode::SystemError))
+    let refusals = [Err(ErrorCode::SystemError), Err(ErrorCode::NotReadOnly)];
+    operation.answer.as_ref().is_some_and(|answer| refusals.contains(&answer.result))
 }
 
 /// Returns whether the request is ordered among the writes.

@@ -26,7 +26,9 @@ const CATCHES_UP_US: u64 = 5_000_000;
 fn fresh(facts: &Facts<'_>, staleness_us: u64) -> Result<(), Violation> {
     for (at, operation) in facts.history.operations.iter().enumerate() {
         let Some(answer) = &operation.answer else { continue };
-        if is_ordered(operation) || !has_place(&operation.request) {
+        // A reader asks for a state that may be old.
+        let is_reader = facts.history.connection_of(operation).is_reader();
+        if is_reader || is_ordered(operation) || !has_place(&operation.request) {
             continue;
         }
         let held_up = facts.history.held_up.get(&facts.history.connection_of(operation).server);

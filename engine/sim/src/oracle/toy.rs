@@ -374,6 +374,7 @@ impl Toy {
                 session: SessionId(if lives { session } else { 0 }),
                 secret,
                 read_only_byte: false,
+                read_only_ms: None,
             };
             self.recorder.connected(self.now_us, conn, reply);
             let client = &mut self.clients[who];

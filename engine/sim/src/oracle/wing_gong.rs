@@ -161,7 +161,13 @@ fn carry_out(planned: &mut [Planned]) -> History {
         let session = entry(&mut recorder, 1, &mut last, &Txn::CreateSession { timeout_ms: 9000, secret, home: None });
         reference.create_session(session);
         reference.attach(conn, session, None);
-        let reply = ConnectReply { timeout_ms: 9000, session: SessionId(session), secret, read_only_byte: false };
+        let reply = ConnectReply {
+            timeout_ms: 9000,
+            session: SessionId(session),
+            secret,
+            read_only_byte: false,
+            read_only_ms: None,
+        };
         recorder.connected(1, conn, reply);
     }
     let mut answers: Vec<Vec<(i64, Result<Reply, ErrorCode>)>> = planned.iter().map(|_| Vec::new()).collect();

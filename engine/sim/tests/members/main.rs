@@ -12,6 +12,7 @@ mod sessions_local;
 mod sessions_lost;
 mod sessions_pause;
 mod sessions_read_only;
+mod sessions_readers;
 mod sessions_return;
 mod sessions_silence;
 

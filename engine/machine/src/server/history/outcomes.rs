@@ -20,6 +20,7 @@ impl Server {
                         session: id,
                         secret: session.secret,
                         read_only_byte,
+                        read_only_ms: None,
                     };
                     self.on_session_created(conn, reply, zxid);
                 }

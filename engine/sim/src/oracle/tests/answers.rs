@@ -170,7 +170,13 @@ fn failed_read_may_or_may_not_register_its_watch() {
             let client = ClientId(conn.0 as u32);
             recorder.connecting(1, client, conn, ServerId::STANDALONE, None, ConnectRequest::for_new_session(9000));
             commit(&mut recorder, 1, &Txn::CreateSession { timeout_ms: 9000, secret, home: None });
-            let reply = ConnectReply { timeout_ms: 9000, session: SessionId(session), secret, read_only_byte: false };
+            let reply = ConnectReply {
+                timeout_ms: 9000,
+                session: SessionId(session),
+                secret,
+                read_only_byte: false,
+                read_only_ms: None,
+            };
             recorder.connected(1, conn, reply);
         }
         if asked {

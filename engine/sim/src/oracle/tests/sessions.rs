@@ -151,7 +151,7 @@ fn came_back(returns_ms: (i32, i32), ends_us: Option<u64>, stood_still: Option<(
         }
     };
     let (secret, client, session) = (SessionSecret([3; 16]), ClientId(1), SessionId(1));
-    let reply = |timeout_ms| ConnectReply { timeout_ms, session, secret, read_only_byte: false };
+    let reply = |timeout_ms| ConnectReply { timeout_ms, session, secret, read_only_byte: false, read_only_ms: None };
     let (first, second) = (ConnId(1), ConnId(2));
     let request = ConnectRequest::for_new_session(returns_ms.0);
     recorder.leading(0, ServerId::STANDALONE, true);

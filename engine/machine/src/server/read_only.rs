@@ -1,0 +1,158 @@
+//! Read-only service: a member that has no leader, or whose disk accepts nothing, serves readers.
+//!
+//! Only clients that ask for it are served. They read the last applied state, which is a committed
+//! one and may be old. Their sessions are local, and every connection ends when the server has a
+//! leader again.
+
+use super::Server;
+use crate::seam::ids::ConnId;
+use crate::server::connect::constant_time_eq;
+use crate::sessions::{Connection, Phase};
+use std::net::IpAddr;
+use zoolet_model::{ConnectRequest, Request, SessionId};
+use zoolet_zab as zab;
+
+/// Shortest time without a leader after which readers are served, in milliseconds (surface 10.6).
+const LEADERLESS_MS: u64 = 2000;
+
+/// What a server knows about its own lack of a leader.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaderless {
+    /// When the present election began; `None` while this server has a leader.
+    electing_since_ms: Option<u64>,
+    /// When this server last served with a leader, or its process began; `None` while it serves.
+    lost_at_ms: Option<u64>,
+    /// Whether a reader may be connected.
+    has_readers: bool,
+}
+
+impl Leaderless {
+    /// Creates the state at start: the age of the recovered state counts from the start.
+    pub(super) fn new(now_ms: u64) -> Self {
+        Self { electing_since_ms: Some(now_ms), lost_at_ms: Some(now_ms), has_readers: false }
+    }
+}
+
+/// Returns whether a reader's request is refused with -119.
+fn is_refused(request: &Request) -> bool {
+    request.class().is_ordered() || matches!(request, Request::Sync { .. })
+}
+
+impl Server {
+    /// Returns whether this server serves clients that ask to read only.
+    pub(super) fn serves_readers(&self) -> bool {
+        let may_read = self.settings.read_only && !self.failed && !self.history.is_replaced;
+        may_read && (self.is_leaderless() || self.has_read_only_disk())
+    }
+
+    /// Returns whether this server has had no leader, or a silent one, for long enough.
+    ///
+    /// A follower does not leave a silent leader alone. Its state is outdated all the same.
+    fn is_leaderless(&self) -> bool {
+        let patience_ms = LEADERLESS_MS.max(self.settings.tick_ms.into());
+        let since_ms = self.leaderless.electing_since_ms.or_else(|| self.current_ms().filter(|_| self.is_outdated()));
+        since_ms.is_some_and(|since_ms| since_ms + patience_ms <= self.now.mono_ms)
+    }
+
+    fn has_read_only_disk(&self) -> bool {
+        self.upkeep.log_stalled.is_some_and(|stall| stall.is_read_only)
+    }
+
+    /// Returns since how long readers may see an outdated state, in milliseconds; `None` unless this
+    /// server serves readers.
+    ///
+    /// It is the time since this server last heard a leader, or since its disk refused a commit.
+    pub fn read_only_ms(&self) -> Option<u64> {
+        let since_ms = self.leaderless.lost_at_ms.into_iter().chain(self.current_ms()).min();
+        self.serves_readers().then(|| since_ms.map_or(0, |since_ms| self.now.mono_ms.saturating_sub(since_ms)))
+    }
+
+    /// Returns whether this client is to be served read-only.
+    pub(super) fn is_for_readers(&self, request: &ConnectRequest) -> bool {
+        let is_served = self.is_serving() && !self.is_stale();
+        // With a leader and a read-only disk, no new session can begin.
+        let is_refused = !is_served || (self.has_read_only_disk() && request.session == SessionId::NONE);
+        let continues_here = self.locals.contains(request.session) && self.has_read_only_disk();
+        request.read_only == Some(true) && self.serves_readers() && (is_refused || continues_here)
+    }
+
+    /// Begins to serve a client that asks to read only.
+    pub(super) fn on_reader(&mut self, conn: ConnId, peer: Option<IpAddr>, request: &ConnectRequest) {
+        let connection = Connection { is_reader: true, ..Connection::new(peer, self.settings.skip_acl) };
+        self.connections.insert(conn, connection);
+        self.leaderless.has_readers = true;
+        let session = request.session;
+        if session == SessionId::NONE {
+            self.begin_local(conn, request)
+        } else if self.locals.contains(session) {
+            self.continue_local(conn, request)
+        } else if peer.is_none() && self.sessions.lookup(session).is_some() {
+            self.read_beside_session(conn, request)
+        } else if session.server_of_local() == Some(self.zab.id()) && self.sessions.lookup(session).is_none() {
+            // It began here, and its process is gone.
+            self.refused(conn, true);
+            self.close(conn)
+        } else {
+            // A global session goes on at a server that has a leader (surface 1.4).
+            self.close(conn)
+        }
+    }
+
+    /// Lets the owner of a global session in this process read.
+    ///
+    /// The session itself stays as it is: nothing here extends its life.
+    fn read_beside_session(&mut self, conn: ConnId, request: &ConnectRequest) {
+        let proved = self.sessions.lookup(request.session).filter(|live| {
+            request.password.as_deref().is_some_and(|password| constant_time_eq(password, &live.secret.0))
+        });
+        let Some((secret, timeout_ms)) = proved.map(|live| (live.secret, live.timeout_ms)) else {
+            return self.close(conn);
+        };
+        self.open_local(conn, request.session, timeout_ms, secret, request.read_only.is_some());
+    }
+
+    /// Returns whether this connection may only read.
+    pub(super) fn is_reader(&self, conn: ConnId) -> bool {
+        self.connections.get(&conn).is_some_and(|connection| connection.is_reader)
+    }
+
+    /// Returns whether this reader's request must be refused.
+    pub(super) fn is_refused_to_reader(&self, conn: ConnId, request: &Request) -> bool {
+        let Some(connection) = self.connections.get(&conn).filter(|connection| connection.is_reader) else {
+            return false;
+        };
+        let ends_local = *request == Request::CloseSession && self.locals.contains(connection.session);
+        is_refused(request) && !ends_local
+    }
+
+    /// Notes a change of the protocol's role. An election that ends also ends read-only service.
+    pub(super) fn note_leader(&mut self, role: zab::Role) {
+        if role == zab::Role::Looking {
+            self.leaderless.electing_since_ms = Some(self.now.mono_ms);
+            self.leaderless.lost_at_ms.get_or_insert(self.now.mono_ms);
+        } else {
+            self.leaderless.electing_since_ms = None;
+            self.end_reading();
+        }
+    }
+
+    /// Notes that this server serves with a leader.
+    pub(super) fn note_serving(&mut self) {
+        self.leaderless.lost_at_ms = None;
+    }
+
+    /// Closes the connections of readers, unless this server still serves them.
+    pub(super) fn end_reading(&mut self) {
+        if !self.leaderless.has_readers || self.serves_readers() {
+            return;
+        }
+        self.leaderless.has_readers = false;
+        let readers = self.connections.iter().filter(|(_, one)| one.is_reader && one.phase != Phase::Closed);
+        let readers: Vec<_> = readers.map(|(&conn, _)| conn).collect();
+        readers.into_iter().for_each(|conn| self.close(conn));
+        if !self.settings.local_sessions {
+            // No session may be local in normal service.
+            self.locals.clear();
+        }
+    }
+}

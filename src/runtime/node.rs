@@ -303,6 +303,9 @@ impl Sessions {
     pub(super) fn open(&self, options: &SessionOptions) -> Opening {
         let asked_ms = |timeout: Duration| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).min(i32::MAX as u32);
         let link = self.new_link(options.timeout.map_or(self.timeout_ms, asked_ms));
+        if options.read_only {
+            link.allow_read_only();
+        }
         if let Some(patience) = options.watchdog {
             link.watch_over(patience);
         }

@@ -52,6 +52,7 @@ use slots::Answer;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 use watch::Arm;
 use zoolet_model::{
     AclEntry, AddWatchMode, ErrorCode, Names, OpResult, Path, Reply, Request, SessionId, Stat, Text, TimeToLive,
@@ -101,6 +102,9 @@ impl Session {
     }
 
     /// Returns the session's id, which owns its ephemerals.
+    ///
+    /// It is 0 while a session that was opened [to read only](SessionOptions::read_only) has not
+    /// begun.
     pub fn id(&self) -> SessionId {
         self.link().id()
     }
@@ -113,6 +117,14 @@ impl Session {
     /// Returns the current state of the session.
     pub fn state(&self) -> SessionState {
         self.link().session_state()
+    }
+
+    /// Returns how old the state that reads show may be; `None` while it is current.
+    ///
+    /// It counts from the moment when the server last had a leader. Only a session in the state
+    /// [`SessionState::ReadOnly`] reads an outdated state.
+    pub fn outdated_for(&self) -> Option<Duration> {
+        self.link().outdated_for()
     }
 
     /// Returns a stream of the current state and every later one.

@@ -26,6 +26,14 @@ pub struct SessionOptions {
     /// `Lost(`[`Untouched`](crate::LostReason::Untouched)`)`. The time counts from the moment the
     /// session is first connected.
     pub watchdog: Option<Duration>,
+    /// Whether to read while the node's member has no leader, or a disk that accepts nothing.
+    ///
+    /// The node needs `read_only = true`. Then the session's state is
+    /// [`ReadOnly`](crate::SessionState::ReadOnly): reads show the last applied state, and
+    /// [`Session::outdated_for`](crate::Session::outdated_for) says how old it may be. Writes are
+    /// refused with NotReadOnly. The session itself begins or goes on when there is a leader. So a
+    /// session that was opened without one has the id 0 until then.
+    pub read_only: bool,
 }
 
 /// The result of a create.

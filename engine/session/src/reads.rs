@@ -2,6 +2,7 @@
 
 use super::{Error, Session, Znode};
 use bytes::Bytes;
+use std::time::Duration;
 use zoolet_model::{Names, Path, Stat};
 
 /// The writes that a read is guaranteed to see.
@@ -26,6 +27,11 @@ pub struct Reads<'a> {
 impl<'a> Reads<'a> {
     pub(super) fn new(session: &'a Session, consistency: Consistency) -> Self {
         Self { session, consistency }
+    }
+
+    /// Returns how old the state that these reads show may be, like [`Session::outdated_for`].
+    pub fn outdated_for(self) -> Option<Duration> {
+        self.session.outdated_for()
     }
 
     /// Reads like [`Session::get`].

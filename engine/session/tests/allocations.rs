@@ -55,7 +55,8 @@ fn requests_and_simple_errands_allocate_nothing_in_a_warm_session() {
     let session = Session::new(Arc::clone(&link));
     assert!(link.dial().is_some());
     let secret = SessionSecret([0; 16]);
-    let reply = ConnectReply { timeout_ms: 1000, session: SessionId(1), secret, read_only_byte: true };
+    let reply =
+        ConnectReply { timeout_ms: 1000, session: SessionId(1), secret, read_only_byte: true, read_only_ms: None };
     assert!(link.connected(ConnId(1), &reply).is_empty());
     let path = Text::from("/locks/a");
     let round = || {

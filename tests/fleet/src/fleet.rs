@@ -21,7 +21,8 @@ use zoolet::{Bytes, Config, Node, Path, Session, SessionOptions, SessionState, V
 type Failure = Box<dyn std::error::Error>;
 
 /// Short, so that the sessions of a killed member end within the run.
-const SESSION: SessionOptions = SessionOptions { timeout: Some(Duration::from_secs(8)), watchdog: None };
+const SESSION: SessionOptions =
+    SessionOptions { timeout: Some(Duration::from_secs(8)), watchdog: None, read_only: false };
 /// Interval between two requests to a holder of another library.
 const ASK_AFTER: Duration = Duration::from_millis(500);
 /// Permits of each semaphore.

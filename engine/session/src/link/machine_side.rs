@@ -34,7 +34,7 @@ impl Link {
             timeout_ms: i32::try_from(state.timeout_ms).unwrap_or(i32::MAX),
             session: state.session,
             password: state.secret.map(|secret| Bytes::copy_from_slice(&secret.0)),
-            read_only: Some(false),
+            read_only: Some(state.may_read_only),
         })
     }
 
@@ -53,8 +53,14 @@ impl Link {
         // The server may refuse to register the watches again.
         state.gaps += 1;
         state.timeout_ms = reply.timeout_ms.unsigned_abs();
-        state.session = reply.session;
-        state.secret = Some(reply.secret);
+        state.outdated_since =
+            reply.read_only_ms.map(|ms| self.environment.now().saturating_sub(Duration::from_millis(ms)));
+        let is_read_only = state.outdated_since.is_some();
+        if !is_read_only {
+            // A session that exists for reading only is never continued.
+            state.session = reply.session;
+            state.secret = Some(reply.secret);
+        }
         let auths: Vec<_> = state.auths.clone();
         let auths = auths.into_iter().map(|(scheme, auth)| Request::Auth { scheme: Some(scheme), auth: Some(auth) });
         let mut first: Vec<_> = auths.map(|auth| (XID_UNHEARD, auth)).collect();
@@ -65,12 +71,15 @@ impl Link {
         }
         let mut wakers = state.ask_for_missed(|xid, request| first.push((xid, request)));
         // These go before any request that the owner makes from now on.
-        state.errands.send_left(|xid, request| first.push((xid, request)));
+        if !is_read_only {
+            state.errands.send_left(|xid, request| first.push((xid, request)));
+        }
         if !std::mem::replace(&mut state.opened, true) {
             // Start the watchdog now: before this the owner had no session to touch.
             self.touch();
         }
-        wakers.append(state.become_state(SessionState::Connected));
+        let next = if is_read_only { SessionState::ReadOnly } else { SessionState::Connected };
+        wakers.append(state.become_state(next));
         drop(state);
         wakers.wake();
         first
@@ -89,7 +98,9 @@ impl Link {
                 // The server had no room for the watches.
                 wakers = state.ask_for_missed(&mut send);
             }
-            state.errands.send_left(send);
+            if state.outdated_since.is_none() {
+                state.errands.send_left(send);
+            }
         }
         let (request, shows) =
             liveness::ping(Duration::from_millis(state.timeout_ms.into()), self.environment.liveness_delay_max());
@@ -309,7 +320,8 @@ impl State {
     }
 
     fn shows_life(&mut self, link: &Link, sign: Option<Sign>) {
-        if let Some(sign) = sign {
+        // A server without a leader extends no session's life.
+        if let Some(sign) = sign.filter(|_| self.outdated_since.is_none()) {
             self.life.answered(sign, link.environment.liveness_delay_max());
         }
     }

@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
+use std::time::Duration;
 use zoolet_machine::{Budget, ConnId, Limits};
 use zoolet_model::{Error, ErrorCode, Reply, SessionId, SessionSecret, SessionState, Text, WatchEvent};
 
@@ -58,6 +59,10 @@ struct State {
     last_zxid: i64,
     auths: Vec<(Text, Bytes)>,
     slots: Slots,
+    /// Whether the session's owner asked to read while there is no leader.
+    may_read_only: bool,
+    /// Since when the state that it reads may be outdated; `None` while it is current.
+    outdated_since: Option<Duration>,
     errands: Errands,
     life: Life,
     /// The number of unanswered pings, and the first of them.
@@ -125,6 +130,8 @@ impl Link {
                 last_zxid: 0,
                 auths: Vec::new(),
                 slots: Slots::new(limits.outstanding_max, Arc::clone(&budget)),
+                may_read_only: false,
+                outdated_since: None,
                 errands: Errands::new(budget),
                 life: Life::default(),
                 pinged: None,
@@ -164,6 +171,7 @@ impl State {
 
     fn disconnect(&mut self) {
         self.conn = None;
+        self.outdated_since = None;
         self.pinged = None;
         self.asked_missed = 0;
         self.behind.clear();

@@ -28,6 +28,16 @@ impl Link {
         lock(&self.state).session_state
     }
 
+    /// Lets the session read while its server has no leader.
+    pub fn allow_read_only(&self) {
+        lock(&self.state).may_read_only = true;
+    }
+
+    pub(crate) fn outdated_for(&self) -> Option<Duration> {
+        let since = lock(&self.state).outdated_since?;
+        Some(self.environment.now().saturating_sub(since))
+    }
+
     /// Returns how often events of one-shot watches may have been missed.
     pub(crate) fn gaps(&self) -> u64 {
         lock(&self.state).gaps
@@ -198,8 +208,10 @@ impl Link {
             return;
         }
         match state.conn {
-            Some(conn) => state.errands.run(errand, |xid, request| self.sink.request(conn, xid, request)),
-            None => state.errands.keep(errand),
+            Some(conn) if state.outdated_since.is_none() => {
+                state.errands.run(errand, |xid, request| self.sink.request(conn, xid, request))
+            }
+            Some(_) | None => state.errands.keep(errand),
         }
     }
 

@@ -25,6 +25,7 @@ mod answers;
 mod ending;
 mod errands;
 mod instants;
+mod read_only;
 mod watches;
 
 /// The requests that sessions sent.
@@ -121,7 +122,8 @@ impl Machine {
     /// Answers the handshake and returns the session's first requests.
     fn accept(&self, timeout_ms: i32) -> Vec<Request> {
         let secret = SessionSecret([9; 16]);
-        let reply = ConnectReply { timeout_ms, session: SessionId(7), secret, read_only_byte: true };
+        let reply =
+            ConnectReply { timeout_ms, session: SessionId(7), secret, read_only_byte: true, read_only_ms: None };
         self.link.connected(self.conn, &reply).into_iter().map(|(_, request)| request).collect()
     }
 

@@ -1,0 +1,50 @@
+//! Sessions that read while their server has no leader.
+
+use super::*;
+use zoolet_model::SessionState;
+
+fn reply(session: i64, read_only_ms: Option<u64>) -> ConnectReply {
+    let secret = SessionSecret([9; 16]);
+    ConnectReply { timeout_ms: 1000, session: SessionId(session), secret, read_only_byte: true, read_only_ms }
+}
+
+#[test]
+fn session_reads_an_old_state_while_there_is_no_leader() {
+    let (mut machine, session) = Machine::connected();
+    assert_eq!(session.outdated_for(), None);
+    let safe_until = Coordinator::safe_until(&session);
+    assert!(machine.embedded.close(machine.conn).is_some());
+    machine.link.allow_read_only();
+    let request = machine.dial();
+    assert_eq!((request.session, request.read_only), (SessionId(7), Some(true)));
+    machine.link.connected(machine.conn, &reply(7, Some(3000)));
+    assert_eq!((session.state(), session.id()), (SessionState::ReadOnly, SessionId(7)));
+    assert!(session.outdated_for().is_some_and(|age| age <= Duration::from_millis(3000)));
+    for (xid, _) in machine.ping() {
+        machine.link.reply(xid, 5, Ok(Reply::Empty));
+    }
+    assert_eq!(Coordinator::safe_until(&session), safe_until, "no sign of life reaches a leader");
+    assert!(machine.embedded.close(machine.conn).is_some());
+    assert_eq!((session.state(), session.outdated_for()), (SessionState::Suspended, None));
+    assert_eq!(machine.dial().session, SessionId(7));
+    machine.link.connected(machine.conn, &reply(7, None));
+    assert_eq!((session.state(), session.outdated_for()), (SessionState::Connected, None));
+}
+
+#[test]
+fn session_opened_without_a_leader_begins_when_there_is_one() {
+    let (mut machine, _) = Machine::connected();
+    let limits = Limits::default();
+    let world: Arc<World> = Arc::default();
+    machine.link = Link::new(machine.sent.clone(), world, 1000, &limits, Arc::clone(&machine.budget));
+    machine.link.allow_read_only();
+    let session = Session::new(Arc::clone(&machine.link));
+    assert_eq!(machine.dial().session, SessionId(0));
+    machine.link.connected(machine.conn, &reply(-5, Some(100)));
+    assert_eq!((session.state(), session.id()), (SessionState::ReadOnly, SessionId(0)));
+    assert!(machine.embedded.close(machine.conn).is_some());
+    let request = machine.dial();
+    assert_eq!((request.session, request.password), (SessionId(0), None));
+    machine.link.connected(machine.conn, &reply(8, None));
+    assert_eq!((session.state(), session.id()), (SessionState::Connected, SessionId(8)));
+}

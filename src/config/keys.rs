@@ -116,6 +116,8 @@ keys! {
     FourLetterWords = "four_letter_words", "a list of four-letter words in quotes", "[\"srvr\"]", "client port",
         "words that the client port answers, of ruok srvr stat mntr isro envi conf cons dump wchs wchc wchp \
          dirs crst srst zool; [\"*\"] for all";
+    ReadOnly = "read_only", "true or false", "false", "client port",
+        "true: without a leader, or on a read-only disk, serve clients that ask to read only (readonlymode.enabled)";
     LastKnownGood = "last_known_good", "a table", "", "subtree file",
         "copy of a subtree in a file, readable without a server";
     Limits = "limits", "a table", "", "", "";

@@ -135,6 +135,12 @@ impl<'i> Reader<'i> {
                 self.config.clients = Some(client_address(key, address).map_err(at(value))?);
             }
             General::FourLetterWords => self.config.four_letter_words = self.words(key, value)?,
+            General::ReadOnly => {
+                let DeValue::Boolean(is_on) = value.get_ref() else {
+                    return Err(self.source.wrong(key, value, General::ReadOnly.allowed()));
+                };
+                self.config.settings.read_only = *is_on;
+            }
             General::LastKnownGood => self.config.last_known_good = Some(kept_key::read(self.source, key, value)?),
             General::Limits => {
                 for (name, value) in self.source.table(key, value)? {
@@ -250,6 +256,7 @@ mod tests {
             log_strategy = "recycle"
             clients = "plain://0.0.0.0:2182"
             four_letter_words = ["*"]
+            read_only = true
             last_known_good = { subtree = "/conf", path = "/var/lib/conf.image", min_interval = "2h" }
             [limits]
             frame_bytes_max = 100_000
@@ -284,6 +291,7 @@ mod tests {
         assert_eq!((config.settings.tick_ms, config.settings.skip_acl, config.server_id), (500, true, 7));
         assert!(config.settings.enforce_quotas);
         assert!(config.settings.local_sessions && config.settings.local_sessions_upgrade);
+        assert!(config.settings.read_only);
     }
 
     #[test]
@@ -435,6 +443,7 @@ mod tests {
             ),
             ("[limits]\nframe_byte_max = 5", "limits.frame_byte_max: no such key; did you mean frame_bytes_max?"),
             ("[settings]\nskip_acl = 1", "settings.skip_acl = 1: allowed is true or false"),
+            ("read_only = 1", "read_only = 1: allowed is true or false"),
             ("[settings]\nlocal_sessions = 1", "settings.local_sessions = 1: allowed is true or false"),
             ("[settings]\nsuper_digest = \"me\"", "user:base64(sha1(user:password))"),
             ("[settings]\nsession_timeout_min_ms = 90000", "at most settings.session_timeout_max_ms = 40000"),

@@ -204,7 +204,6 @@ struct Reader {
     session_timeout_max_ms: Option<u32>,
     servers: Servers,
     ensemble_of_one: bool,
-    read_only_mode: bool,
     words_given: bool,
     throttles: Throttles,
     nothing_to_do: Vec<String>,
@@ -226,7 +225,6 @@ impl Reader {
             session_timeout_max_ms: None,
             servers: Servers::default(),
             ensemble_of_one: false,
-            read_only_mode: false,
             words_given: false,
             throttles: Throttles::default(),
             nothing_to_do: Vec::new(),
@@ -285,7 +283,7 @@ impl Reader {
             "localSessionsUpgradingEnabled" => {
                 self.config.settings.local_sessions_upgrade = boolean(written, value)?;
             }
-            "readonlymode.enabled" => self.read_only_mode = boolean(written, value)?,
+            "readonlymode.enabled" => self.config.settings.read_only = boolean(written, value)?,
             "datadir.autocreate" => {
                 let create = boolean(written, value)?;
                 self.config.populate = if create { Populate::IfEmpty } else { Populate::Never };
@@ -393,8 +391,8 @@ impl Reader {
         }
         self.session_timeouts();
         self.throttles.bound(&mut self.config.limits);
-        if self.read_only_mode && !self.words_given {
-            // A standalone server is never read-only, but clients of such a site send `isro`.
+        if self.config.settings.read_only && !self.words_given {
+            // As in ZooKeeper: clients that may read only look for a server with a leader by `isro`.
             self.config.four_letter_words.push("isro".to_owned());
         }
         if !self.nothing_to_do.is_empty() {

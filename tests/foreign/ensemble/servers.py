@@ -78,13 +78,14 @@ class Server:
 class Ensemble:
     """Servers 1 to 3, started and serving."""
 
-    def __init__(self, command, base_port):
+    def __init__(self, command, base_port, more_lines=()):
         words = shlex.split(command)
         # A path in the tree must work from any current directory.
         words[0] = shutil.which(words[0]) or os.path.abspath(words[0])
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="zoolet-foreign-"))
         ports = {number: [base_port + 10 * number + place for place in range(3)] for number in (1, 2, 3)}
         lines = [f"server.{number}=127.0.0.1:{two}:{three}" for number, (_, two, three) in ports.items()]
+        lines += more_lines
         self.servers = [Server(words, number, self.directory, ports[number], lines) for number in (1, 2, 3)]
 
     def __enter__(self):

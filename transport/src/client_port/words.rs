@@ -56,7 +56,7 @@ async fn answer_allowed(port: &Port, word: Word, write: &OwnedWriteHalf) {
         Word::Envi => envi(&port.settings.about),
         // The report is needed most when the server does not serve.
         Word::Zool => zool::report(port).await,
-        Word::Isro => if serving(port).await.is_some() { "rw" } else { "null" }.to_owned(),
+        Word::Isro => isro(serving(port).await.as_deref()).to_owned(),
         Word::Srvr => when_serving(port, srvr).await,
         Word::Stat => when_serving(port, stat).await,
         Word::Mntr => when_serving(port, monitor::mntr).await,
@@ -161,7 +161,7 @@ async fn write_all(write: &OwnedWriteHalf, mut bytes: &[u8]) -> io::Result<()> {
 
 /// Returns the engine's status if the server serves.
 pub(super) async fn serving(port: &Port) -> Option<Box<Status>> {
-    port.ask().await.filter(|status| !status.role.is_empty())
+    port.ask().await.filter(|status| !status.role.is_empty() || status.read_only_ms.is_some())
 }
 
 /// Returns the version text.
@@ -173,13 +173,29 @@ pub(super) fn version(about: &About) -> String {
     format!("3.9.5-zoolet-{}, built on {built_on}", about.version)
 }
 
-fn srvr(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
+fn isro(status: Option<&Status>) -> &'static str {
+    match status {
+        Some(status) if status.read_only_ms.is_some() => "ro",
+        Some(_) => "rw",
+        None => "null",
+    }
+}
+
+fn head(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
     writeln!(out, "Zookeeper version: {}", version(&port.settings.about))?;
+    if status.read_only_ms.is_some() {
+        writeln!(out, "READ-ONLY mode; serving only read-only clients")?;
+    }
+    Ok(())
+}
+
+fn srvr(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
+    head(out, port, status)?;
     totals(out, port, status)
 }
 
 fn stat(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
-    writeln!(out, "Zookeeper version: {}", version(&port.settings.about))?;
+    head(out, port, status)?;
     writeln!(out, "Clients:")?;
     for connection in port.connections() {
         brief(out, connection.peer, &connection.record())?;
@@ -199,7 +215,10 @@ fn totals(out: &mut String, port: &Port, status: &Status) -> fmt::Result {
     writeln!(out, "Connections: {}", port.budget.current(Part::Connections))?;
     writeln!(out, "Outstanding: {}", traffic.outstanding)?;
     writeln!(out, "Zxid: {}", status.zxid)?;
-    writeln!(out, "Mode: {}", status.role)?;
+    writeln!(out, "Mode: {}", super::metrics::server_state(status))?;
+    if let Some(age_ms) = status.read_only_ms {
+        writeln!(out, "State age: {age_ms} ms")?;
+    }
     writeln!(out, "Node count: {}", znode_count(status))?;
     if status.role == "leader" {
         let sizes = status.proposals.0.map_or("-1/-1/-1".to_owned(), |[last, min, max]| format!("{last}/{min}/{max}"));

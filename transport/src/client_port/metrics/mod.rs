@@ -254,6 +254,13 @@ impl<'a> Readings<'a> {
     }
 }
 
+/// Returns ZooKeeper's `server_state`.
+///
+/// A follower of a silent leader may still have its role while it serves only readers.
+pub(super) fn server_state(status: &Status) -> &'static str {
+    if status.read_only_ms.is_some() { "read-only" } else { status.role }
+}
+
 /// ZooKeeper counts the root twice (surface 9.3).
 pub(super) fn znode_count(status: &Status) -> u64 {
     status.znodes + 1

@@ -3,7 +3,7 @@
 use super::Kind::{self, Counter, Gauge, Text};
 use super::Source::{self, Always, Driver, EachNamespace, EachPart, Sometimes};
 use super::Unit::{self, Bytes, BytesPerDay, Days, Flag, Ms, OfPart, One, Percent, Us};
-use super::{Average, Metric, Value, Voter, znode_count};
+use super::{Average, Metric, Value, Voter, server_state, znode_count};
 use zoolet_machine::budget::Part;
 
 const fn row(kind: Kind, name: &'static str, unit: Unit, source: Source, help: &'static str) -> Metric {
@@ -17,14 +17,25 @@ pub const METRICS: &[Metric] = &[
         Text,
         "server_state",
         One,
-        Sometimes(|now| Some(Value::Word(now.status.role))),
-        "`standalone`, `leader`, `follower` or `observer`",
+        Sometimes(|now| Some(Value::Word(server_state(now.status)))),
+        "`standalone`, `leader`, `follower`, `observer`, or `read-only` without a leader",
+    ),
+    row(
+        Gauge,
+        "read_only_age",
+        Ms,
+        Sometimes(|now| now.status.read_only_ms.map(Value::Number)),
+        "on a read-only server: time since it last had a leader, or since its disk refused a commit; readers see a state \
+         this old",
     ),
     row(
         Text,
         "peer_state",
         One,
-        Sometimes(|now| now.is_in_ensemble().then(|| Value::Word(peer_state(now.status.role)))),
+        Sometimes(|now| {
+            let has_role = now.is_in_ensemble() && now.status.read_only_ms.is_none();
+            has_role.then(|| Value::Word(peer_state(now.status.role)))
+        }),
         "in an ensemble: the role and the phase, such as `leading - broadcast`",
     ),
     // ZooKeeper has this metric in every role of an ensemble.

@@ -373,6 +373,7 @@ pub fn foreseen_quotas(txn: &Txn<'_>, view: &mut impl View, missing: &mut Vec<Fe
         | Txn::CreateSession { .. }
         | Txn::CloseSession { .. }
         | Txn::RenewSession { .. }
+        | Txn::UpgradeSession { .. }
         | Txn::Reap { .. }
         | Txn::CountUsage { .. }
         | Txn::Membership(_) => &[],

@@ -112,9 +112,28 @@ impl Server {
     /// Advances the clock. A gap longer than any wait of this server counts as a pause.
     pub(super) fn on_time(&mut self, now: Now) {
         let gap_ms = now.mono_ms.saturating_sub(self.now.mono_ms);
+        if gap_ms > LATE_MS {
+            self.skip_pause(now, gap_ms);
+        }
         self.now = now;
         if gap_ms > LATE_MS && !self.failed {
             self.on_gap(gap_ms);
+        }
+    }
+
+    /// Leaves a pause out of ensemble time, so that it deletes no TTL znode.
+    ///
+    /// The clients could not write meanwhile. If the clock stood still while the server worked,
+    /// entries carry a time that was over.
+    fn skip_pause(&mut self, now: Now, gap_ms: u64) {
+        // A standalone server may sleep until its next deadline, however long.
+        let paused_ms = if self.is_alone() {
+            self.next_deadline().map_or(0, |due_ms| now.mono_ms.saturating_sub(due_ms))
+        } else {
+            gap_ms.saturating_sub(u64::from(self.zab.timing().heartbeat_idle_ms))
+        };
+        if paused_ms > LATE_MS {
+            self.history.skip_time(if self.is_alone() { paused_ms } else { gap_ms });
         }
     }
 

@@ -25,7 +25,8 @@ fn patient(disk: &SimDisk, limits: Limits, now: Now) -> Machine {
 fn wait(machine: &mut Machine, ms: u64) {
     let mut left_ms = ms;
     while left_ms > 0 {
-        let step_ms = left_ms.min(1000);
+        // A server that is late for its deadline by 200 ms takes that for a pause.
+        let step_ms = left_ms.min(100);
         machine.advance(step_ms).unwrap();
         machine.ask(Request::Ping).unwrap();
         left_ms -= step_ms;
@@ -156,6 +157,20 @@ fn write_in_flight_when_the_deletion_is_proposed_saves_the_znode() {
     work(&mut machine);
     assert!(is_there(&mut machine, "/t"));
     assert!(machine.server.counts().ttl == 1);
+}
+
+#[test]
+fn pause_of_the_server_does_not_count() {
+    let mut machine = patient(&SimDisk::new(1), tiny_limits(), NOW);
+    machine.write(create("/t", 1, TTL)).unwrap();
+    wait(&mut machine, TTL_MS / 2);
+    // SIGSTOP.
+    machine.advance(1000 * TTL_MS).unwrap();
+    work(&mut machine);
+    assert_eq!(machine.server.counts().ttl, 1);
+    machine.connect(CONN, ConnectRequest::for_new_session(40_000));
+    wait(&mut machine, TTL_MS / 2);
+    assert_eq!(machine.server.counts().ttl, 0, "the rest of its time is over");
 }
 
 #[test]

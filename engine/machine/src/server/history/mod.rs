@@ -207,6 +207,11 @@ impl History {
         self.ensemble = (ensemble_ms, now.mono_ms);
     }
 
+    /// Leaves this much of the time since the last update out of ensemble time.
+    pub(in crate::server) fn skip_time(&mut self, paused_ms: u64) {
+        self.ensemble.1 += paused_ms;
+    }
+
     /// Encodes an entry with the leader's header.
     pub(in crate::server) fn encode(&mut self, now: Now, txn: &Txn<'_>) -> Bytes {
         let header = self.header(now);

@@ -64,7 +64,7 @@ use crate::board::Board;
 use crate::line::Line;
 use crate::mutation::{Mutation, is_on};
 use crate::naming::{Stands, name_of};
-use crate::{Contender, Coordinator, Error, FencedWriter, FencingToken, Grant, Holding, Holdings, Naming};
+use crate::{Contender, Coordinator, Error, FencedWriter, FencingToken, Grant, Holding, Holdings, Instant, Naming};
 use bytes::Bytes;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -310,6 +310,11 @@ impl<C: Coordinator> Leadership<C> {
     /// Returns the present state, without asking the ensemble.
     pub fn holding(&self) -> Holding {
         self.grant.holding()
+    }
+
+    /// As [`Grant::safe_until`].
+    pub fn safe_until(&self) -> Instant {
+        self.grant.safe_until()
     }
 
     /// Returns a stream of the present state and each change.

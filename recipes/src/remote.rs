@@ -72,6 +72,7 @@ mod states;
 pub use remote_watches::{Events, Watch};
 pub use states::States;
 
+use crate::ask::first;
 use crate::{Coordinator, Errand, Instant};
 use remote_errands::{Asking, Driver, Errands};
 use remote_liveness::Life;
@@ -163,7 +164,7 @@ impl Remote {
         });
         let (life, gaps) = (Arc::new(Mutex::new(life)), Arc::new(Mutex::new(Gaps::new(client.state_watcher()))));
         let inner = Arc::new(Inner { client: Arc::new(client), handle, errands, life, gaps, runtime });
-        inner.handle.spawn(keep_known(Arc::downgrade(&inner)));
+        inner.handle.spawn(keep_known(Arc::downgrade(&inner), inner.runtime.clone()));
         Self { inner }
     }
 }
@@ -172,7 +173,9 @@ impl Remote {
 ///
 /// The client also pings by itself, but only its server hears the pings and no answer to them is
 /// reported. A sync costs a server neither a write nor a zxid.
-async fn keep_known(session: Weak<Inner>) {
+///
+/// Ends with `runtime`, so that it does not outlive a session that was closed.
+async fn keep_known(session: Weak<Inner>, mut runtime: watch::Receiver<()>) {
     while let Some(inner) = session.upgrade() {
         let pause = inner.client.session_timeout() / 12;
         let asking = (inner.state() == SessionState::Connected).then(|| inner.ask(Request::Sync { path: None }));
@@ -180,7 +183,8 @@ async fn keep_known(session: Weak<Inner>) {
         if let Some(asking) = asking {
             let _ = asking.await;
         }
-        tokio::time::sleep(pause).await;
+        let ended = async { while runtime.changed().await.is_ok() {} };
+        first(tokio::time::sleep(pause), ended).await;
     }
 }
 
@@ -221,8 +225,12 @@ impl Inner {
         self.begin(Box::pin(async move {
             let Performed { answer, is_leaders } = request::perform(&client, &request).await;
             if is_leaders {
-                gaps.lock().unwrap_or_else(PoisonError::into_inner).answered();
-                life.lock().unwrap_or_else(PoisonError::into_inner).answered(sent, now());
+                let is_resumed = gaps.lock().unwrap_or_else(PoisonError::into_inner).answered();
+                let mut life = life.lock().unwrap_or_else(PoisonError::into_inner);
+                if is_resumed {
+                    life.resumed();
+                }
+                life.answered(sent, now());
             }
             answer
         }))

@@ -29,6 +29,8 @@ pub(super) struct Life {
     timeout: Duration,
     /// When the newest sign was sent of which the leader certainly knows.
     confirmed: Option<Duration>,
+    /// When the newest request was sent that the leader has answered.
+    answered: Option<Duration>,
     /// When a sign was sent that the first answer through the leader will confirm.
     presumed: Option<Duration>,
     /// Later signs, some time apart: when each was sent and when it was answered.
@@ -37,12 +39,21 @@ pub(super) struct Life {
 
 impl Life {
     pub(super) fn new(timeout: Duration, confirmed: Option<Duration>, presumed: Option<Duration>) -> Self {
-        Self { timeout, confirmed, presumed, signs: VecDeque::new() }
+        Self { timeout, confirmed, answered: confirmed, presumed, signs: VecDeque::new() }
     }
 
     /// Maximum delay before the leader learns that a follower heard from the session.
     fn liveness_delay_max(&self) -> Duration {
         self.timeout / 4
+    }
+
+    /// Notes that the session was resumed on a new connection since the last answer.
+    ///
+    /// The leader itself confirms a session that comes back, and counts that as a sign of life. The
+    /// client asked for it after the old connection had ended, so after each request that the old
+    /// connection answered.
+    pub(super) fn resumed(&mut self) {
+        self.confirmed = self.confirmed.max(self.answered);
     }
 
     /// Notes the answer to a request that went through the leader.
@@ -58,6 +69,7 @@ impl Life {
         if self.signs.back().is_none_or(|(last, _)| sent >= *last + apart) && self.signs.len() < SIGNS_MAX {
             self.signs.push_back((sent, now));
         }
+        self.answered = self.answered.max(Some(sent));
     }
 
     /// Returns the time until which the session is safe; zero before anything is known.
@@ -91,6 +103,19 @@ mod tests {
         assert_eq!(life.safe_until(), ms(1149) + SAFE);
         life.answered(ms(6010), ms(6020));
         assert_eq!(life.safe_until(), ms(5000) + SAFE);
+    }
+
+    /// After a restart of its server a session was in doubt for a third of its timeout, although the
+    /// server had just confirmed it.
+    #[test]
+    fn resumed_session_is_safe_from_the_last_answered_request_on() {
+        let mut life = Life::new(ms(4000), Some(ms(0)), None);
+        life.answered(ms(900), ms(910));
+        life.answered(ms(1200), ms(1210));
+        assert_eq!(life.safe_until(), SAFE);
+        life.resumed();
+        life.answered(ms(3000), ms(3010));
+        assert_eq!(life.safe_until(), ms(1200) + SAFE, "not from the first answer of the new connection on");
     }
 
     #[test]

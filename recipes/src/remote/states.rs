@@ -30,12 +30,14 @@ pub(super) struct Gaps {
     watcher: zk::StateWatcher,
     /// Whether the state changed since a connection was last counted.
     has_changed: bool,
+    /// Whether the state changed since the answer that was last seen to be of a new connection.
+    may_be_new: bool,
     count: u64,
 }
 
 impl Gaps {
     pub(super) fn new(watcher: zk::StateWatcher) -> Self {
-        Self { watcher, has_changed: false, count: 0 }
+        Self { watcher, has_changed: false, may_be_new: false, count: 0 }
     }
 
     pub(super) fn count(&mut self) -> u64 {
@@ -48,11 +50,17 @@ impl Gaps {
 
     /// Notes an answer. A connection may have begun before it and ended after it, and only the last
     /// state is known.
-    pub(super) fn answered(&mut self) {
+    ///
+    /// Returns whether the session has certainly been resumed since the last answer.
+    pub(super) fn answered(&mut self) -> bool {
         self.look();
         if self.has_changed {
             self.add();
         }
+        // Without a connection now, the answer may be of the connection that has ended.
+        let is_resumed = self.may_be_new && self.watcher.peek_state() == zk::SessionState::SyncConnected;
+        self.may_be_new &= !is_resumed;
+        is_resumed
     }
 
     fn add(&mut self) {
@@ -66,7 +74,9 @@ impl Gaps {
         // Polled outside of tokio's budget for one task: once that is used up, a change would not
         // be seen.
         let changed = pin!(unconstrained(self.watcher.changed()));
-        self.has_changed |= changed.poll(&mut Context::from_waker(Waker::noop())).is_ready();
+        let has_changed = changed.poll(&mut Context::from_waker(Waker::noop())).is_ready();
+        self.has_changed |= has_changed;
+        self.may_be_new |= has_changed;
     }
 }
 

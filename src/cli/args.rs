@@ -10,6 +10,8 @@ mod probe_args;
 #[cfg(feature = "tools")]
 mod profile_args;
 #[cfg(feature = "tools")]
+mod recipes_args;
+#[cfg(feature = "tools")]
 mod shell_args;
 mod site_args;
 #[cfg(feature = "tools")]
@@ -17,6 +19,8 @@ mod tools_args;
 mod unit_args;
 mod variables;
 
+#[cfg(feature = "tools")]
+use super::recipes;
 use super::{Exit, help, keygen::Keygen, status, unit::Init};
 use arguments::Arguments;
 use lexopt::prelude::{Long, Short, Value};
@@ -108,6 +112,12 @@ fn named(name: &str, parser: &mut lexopt::Parser, variables: &Variables) -> Resu
         // Its options are zkCli's, with one dash, and the words behind them belong to its own commands.
         #[cfg(feature = "tools")]
         "shell" => return shell_args::shell(parser, variables),
+        #[cfg(feature = "tools")]
+        recipes::START | recipes::WATCH => {
+            let rest = parser.raw_args().map_err(Exit::usage)?.collect();
+            let tool = if name == recipes::START { Tool::StartCommand(rest) } else { Tool::WatchCommand(rest) };
+            return Ok(Command::Tool(tool));
+        }
         "help" => return help_about(parser),
         "version" => return Ok(Command::Version),
         _ => {}

@@ -16,6 +16,9 @@ const TABLE: &str = include_str!("help.txt");
 /// First words of the commands that need the feature `tools`.
 const TOOLS: [&str; 7] = ["shell", "ensemble", "probe", "profile", "bench", "config", "completions"];
 
+/// First words of the commands that coordinate programs; they need the feature `tools` too.
+const RECIPES: [&str; 5] = ["lock", "elect", "semaphore", "barrier", "queue"];
+
 /// Columns of the printed help.
 const WIDTH: usize = 100;
 
@@ -23,6 +26,10 @@ const WIDTH: usize = 100;
 const DESCRIPTIONS: usize = 27;
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 bad usage or configuration.";
+
+const RECIPE_EXIT_CODES: &str = "\
+Exit codes: those of COMMAND, 128 + N if signal N ended it; 0 done, 2 bad usage, 124 not granted in
+time, 125 failed or lost, 126 COMMAND cannot be run, 127 COMMAND not found.";
 
 /// Placeholders that stand for a notation, with its explanation.
 const NOTATIONS: [(&str, &str); 3] = [
@@ -39,6 +46,10 @@ pub(super) struct Command {
     pub(super) usage: &'static str,
     /// The placeholder of its argument, such as `NAME`; empty without an argument.
     pub(super) argument: &'static str,
+    /// The placeholder of a second argument that may be omitted; empty without one.
+    pub(super) second: &'static str,
+    /// Whether all arguments after `--` are a command that it runs.
+    pub(super) runs: bool,
     pub(super) options: Vec<Choice>,
     /// Complete command lines.
     pub(super) examples: Vec<&'static str>,
@@ -71,7 +82,7 @@ pub(super) fn commands() -> Vec<Command> {
 
 /// Returns whether this build lacks the command.
 pub(super) fn is_left_out(name: &str) -> bool {
-    cfg!(not(feature = "tools")) && TOOLS.contains(&name)
+    cfg!(not(feature = "tools")) && (TOOLS.contains(&name) || RECIPES.contains(&name))
 }
 
 fn table() -> Vec<Command> {
@@ -83,12 +94,23 @@ fn table() -> Vec<Command> {
         if let Some(command) = line.strip_prefix("zoolet ") {
             of_line = all.len();
             let (usage, says) = columns(command);
-            let left = usage.trim_end_matches(" [OPTIONS]");
+            let end = [" [", " --"].iter().filter_map(|mark| usage.find(mark)).min();
+            let (left, right) = usage.split_at(end.unwrap_or(usage.len()));
             let noun = left.find(|letter: char| letter.is_ascii_uppercase()).unwrap_or(left.len());
             let (words, argument) = left.split_at(noun);
-            let (options, examples) = (Vec::new(), Vec::new());
-            let command =
-                |words| Command { words, usage, argument, options: options.clone(), examples: examples.clone(), says };
+            let mut optional = right.split(' ').filter_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+            let second = optional.find(|word| *word != "OPTIONS").unwrap_or_default();
+            let runs = right.contains("-- COMMAND");
+            let command = |words| Command {
+                words,
+                usage,
+                argument,
+                second,
+                runs,
+                options: Vec::new(),
+                examples: Vec::new(),
+                says,
+            };
             all.extend(alternatives(words.trim_end()).map(command));
         } else if let Some(option) = line.strip_prefix("  --") {
             let (left, says) = columns(option);
@@ -146,7 +168,9 @@ pub(super) fn overview() -> String {
 pub(super) fn text(words: &str) -> String {
     let commands = commands_of(words);
     let texts: Vec<String> = distinct_lines(&commands).map(text_of).collect();
-    format!("{}\n{EXIT_CODES}\n", texts.join("\n"))
+    let is_recipe = commands.first().is_some_and(|command| RECIPES.contains(&first_word(&command.words)));
+    let codes = if is_recipe { RECIPE_EXIT_CODES } else { EXIT_CODES };
+    format!("{}\n{codes}\n", texts.join("\n"))
 }
 
 fn text_of(command: &Command) -> String {
@@ -229,7 +253,7 @@ mod tests {
     #[cfg(feature = "tools")]
     #[test]
     fn every_command_a_minimal_build_omits_exists_in_the_full_build() {
-        for name in TOOLS {
+        for name in TOOLS.into_iter().chain(RECIPES) {
             assert!(names().iter().any(|known| known == name) && !is_left_out(name), "{name}");
         }
     }

@@ -18,6 +18,8 @@ mod open_files;
 mod probe;
 #[cfg(feature = "tools")]
 mod profile_command;
+#[cfg(feature = "tools")]
+mod recipes;
 mod serve;
 #[cfg(feature = "tools")]
 mod shell;
@@ -84,7 +86,8 @@ pub(crate) fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(exit) => {
-            // The shell has printed the failure of its last command.
+            // The shell has printed the failure of its last command. A command that zoolet ran has
+            // said what was to say.
             if !exit.line.is_empty() {
                 complain(&exit.line);
             }
@@ -105,6 +108,9 @@ fn run(tool: Tool) -> Result<(), Exit> {
             probe::measure(&data);
             Ok(())
         }
+        Tool::Recipe(options) => recipes::recipe(&options),
+        Tool::StartCommand(words) => Err(recipes::start_command(&words)),
+        Tool::WatchCommand(words) => recipes::watch(&words),
         Tool::ConfigExample => say(EXAMPLE),
         Tool::Completions(shell) => completions::completions(shell),
     }

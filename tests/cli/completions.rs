@@ -37,8 +37,8 @@ fn offered(command: &mut Command) -> BTreeSet<String> {
 }
 
 /// Lines, and all completions of their last word.
-const LINES: [(&str, &[&str]); 17] = [
-    ("s", &["serve", "status"]),
+const LINES: [(&str, &[&str]); 19] = [
+    ("s", &["semaphore", "serve", "shell", "status"]),
     ("unit ", &["procd", "systemd"]),
     ("profile sh", &["show"]),
     ("completions ", &["--help", "bash", "fish", "zsh"]),
@@ -55,6 +55,8 @@ const LINES: [(&str, &[&str]); 17] = [
     ("unit procd --b", &["--binary"]),
     ("bench --op cr", &["create", "create-delete"]),
     ("serve --id ", &[]),
+    ("lock /a --lost-signal U", &["USR1", "USR2"]),
+    ("lock /a -- cat p", &["plant", "plant.toml"]),
 ];
 
 #[test]

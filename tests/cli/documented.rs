@@ -6,12 +6,13 @@ use crate::support::*;
 use std::collections::BTreeSet;
 
 /// Executors of blocks, with their sources. Each fails if it skips a block that is marked for it.
-const EXECUTORS: [(&str, &str); 5] = [
+const EXECUTORS: [(&str, &str); 6] = [
     ("tarball", include_str!("../../cross/tarball-check")),
     ("site", include_str!("../rehearsal/site")),
     ("tutorial", include_str!("../rehearsal/tutorial")),
     ("documented", include_str!("documented.rs")),
     ("certificates", include_str!("certificates.rs")),
+    ("coordination", include_str!("coordination/documented.rs")),
 ];
 
 /// Includes the pages whose Rust blocks are documentation tests.

@@ -4,6 +4,7 @@
 mod bench;
 mod certificates;
 mod completions;
+mod coordination;
 mod documented;
 mod ensemble_command;
 mod exit_codes;

@@ -10,7 +10,7 @@ fn invalid_usage_gives_one_line_and_exit_code_2() {
         (&["srve"][..], "zoolet: command = srve: no such command; did you mean serve?"),
         (
             &["frobnicate"],
-            "zoolet: command = frobnicate: allowed is serve, ensemble, status, keygen, probe, profile, bench, unit",
+            "zoolet: command = frobnicate: allowed is serve, ensemble, status, shell, keygen, probe, profile, bench, lock,",
         ),
         (&["status", "--severs", "a:1"], "zoolet: status: invalid option '--severs'; did you mean --server?"),
         (&["profile"], "zoolet: profile: allowed is profile list, profile show NAME, profile check FILE"),

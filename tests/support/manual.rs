@@ -18,6 +18,7 @@ pages![
     "how-to/profile.md",
     "how-to/replace-a-box.md",
     "how-to/runbook.md",
+    "how-to/scripts.md",
     "how-to/site.md",
     "how-to/subtree-file.md",
     "how-to/test-your-daemon.md",

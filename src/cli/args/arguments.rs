@@ -25,7 +25,7 @@ const OF_OTHERS: [(&str, &str); 10] = [
 
 /// What the arguments after a command's first word say.
 pub(super) enum Read {
-    Command(Arguments),
+    Command(Box<Arguments>),
     /// Show the help of the commands that begin with these words.
     Help(String),
 }
@@ -34,6 +34,10 @@ pub(super) enum Read {
 pub(super) struct Arguments {
     command: help::Command,
     argument: String,
+    /// The second argument; `None` if it is not given.
+    second: Option<String>,
+    /// The arguments after `--` of a command that runs another; empty without `--`.
+    run: Vec<OsString>,
     /// Options with their values, in their order; a flag has an empty value.
     options: Vec<(&'static str, String)>,
     /// Options for which the command's parser asked.
@@ -56,12 +60,33 @@ impl Arguments {
         if asks_for_help {
             return Ok(Read::Help(command.words));
         }
-        let mut arguments =
-            Self { command, argument: String::new(), options: Vec::new(), asked: RefCell::new(Vec::new()) };
-        while let Some(argument) = parser.next().map_err(Exit::usage)? {
+        let mut arguments = Self {
+            command,
+            argument: String::new(),
+            second: None,
+            run: Vec::new(),
+            options: Vec::new(),
+            asked: RefCell::new(Vec::new()),
+        };
+        loop {
+            if arguments.command.runs && is_at_dashes(parser) {
+                arguments.run = parser.raw_args().map_err(Exit::usage)?.skip(1).collect();
+                break;
+            }
+            let Some(argument) = parser.next().map_err(Exit::usage)? else { break };
             match argument {
                 Value(text) if arguments.argument.is_empty() && !arguments.command.argument.is_empty() => {
                     arguments.argument = self::text(text)?;
+                }
+                Value(text) if arguments.second.is_none() && !arguments.command.second.is_empty() => {
+                    arguments.second = Some(self::text(text)?);
+                }
+                Value(text) if arguments.command.runs => {
+                    let (words, usage) = (&arguments.command.words, arguments.command.usage);
+                    let text = text.display();
+                    return Err(Exit::usage(format!(
+                        "{words}: unexpected argument '{text}'; write -- before the command: zoolet {usage}"
+                    )));
                 }
                 Value(text) => return Err(arguments.wrong(&format!("unexpected argument '{}'", text.display()))),
                 Short(letter) => return Err(arguments.wrong(&format!("invalid option '-{letter}'"))),
@@ -76,7 +101,7 @@ impl Arguments {
             let noun = arguments.command.argument;
             return Err(Exit::usage(format!("{words}: {noun} is missing; write zoolet {usage}: {says}")));
         }
-        Ok(Read::Command(arguments))
+        Ok(Read::Command(Box::new(arguments)))
     }
 
     /// Returns the command's option of this name.
@@ -134,6 +159,24 @@ impl Arguments {
     #[cfg(feature = "tools")]
     pub(super) fn argument(&self) -> &str {
         &self.argument
+    }
+
+    /// Returns the second argument, if it is given.
+    #[cfg(feature = "tools")]
+    pub(super) fn second(&self) -> Option<&str> {
+        self.second.as_deref()
+    }
+
+    /// Returns the arguments after `--`.
+    #[cfg(feature = "tools")]
+    pub(super) fn run(&self) -> &[OsString] {
+        &self.run
+    }
+
+    /// Returns the command's line of usage.
+    #[cfg(feature = "tools")]
+    pub(super) fn usage(&self) -> &'static str {
+        self.command.usage
     }
 
     /// Returns whether an option is given.
@@ -212,7 +255,11 @@ fn with_argument(command: &help::Command) -> String {
 /// Returns whether `--help` or `-h` stands where an option may stand.
 fn asks_for_help(first: &str, mut parser: lexopt::Parser) -> bool {
     let options: Vec<help::Choice> = help::commands_of(first).into_iter().flat_map(|command| command.options).collect();
+    let runs = help::commands_of(first).iter().any(|command| command.runs);
     loop {
+        if runs && is_at_dashes(&mut parser) {
+            return false;
+        }
         match parser.next() {
             Ok(Some(Long("help") | Short('h'))) => return true,
             Ok(Some(Long(name))) => {
@@ -223,6 +270,11 @@ fn asks_for_help(first: &str, mut parser: lexopt::Parser) -> bool {
             Ok(None) => return false,
         }
     }
+}
+
+/// Returns whether the next argument is `--`.
+fn is_at_dashes(parser: &mut lexopt::Parser) -> bool {
+    parser.try_raw_args().is_some_and(|arguments| arguments.peek().is_some_and(|next| next == "--"))
 }
 
 /// Returns an argument as text.

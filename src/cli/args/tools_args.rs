@@ -1,7 +1,10 @@
 //! The commands that no server needs: measurements, trials, and texts to print.
 
-use super::{Arguments, Exit, Variables, bench_args, ensemble_args, probe_args, profile_args, quantity, unknown};
+use super::{
+    Arguments, Exit, Variables, bench_args, ensemble_args, probe_args, profile_args, quantity, recipes_args, unknown,
+};
 use crate::cli::completions::Shell;
+use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use zoolet_profiles::Unit;
@@ -17,6 +20,11 @@ pub(in crate::cli) enum Tool {
     Shell(crate::cli::shell::Options),
     ConfigExample,
     Completions(Shell),
+    Recipe(crate::cli::recipes::Options),
+    /// Becomes the command of a recipe.
+    StartCommand(Vec<OsString>),
+    /// Ends the command of a recipe whose process cannot.
+    WatchCommand(Vec<OsString>),
 }
 
 pub(super) fn named(arguments: &Arguments, variables: &Variables) -> Result<Tool, Exit> {
@@ -29,6 +37,8 @@ pub(super) fn named(arguments: &Arguments, variables: &Variables) -> Result<Tool
         "profile check" => Tool::Profile(What::Check(profile_args::chosen(arguments, false)?)),
         "probe" => Tool::Probe(probe_args::probe(arguments)?),
         "config example" => Tool::ConfigExample,
+        "lock" | "elect" | "semaphore" | "barrier close" | "barrier open" | "barrier wait" | "barrier meet"
+        | "queue put" | "queue take" => Tool::Recipe(recipes_args::named(arguments, variables)?),
         "completions" => Tool::Completions(shell(arguments.argument())?),
         words => return Err(unknown(words)),
     })

@@ -4,7 +4,7 @@ use super::{Exit, arguments, refuse_stray_key, servers};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-/// Names the servers that `status`, `shell` and `bench` ask by default.
+/// Names the servers that commands ask by default.
 const SERVER: &str = "ZOOLET_SERVER";
 /// Names the configuration file that `serve` and `status` read by default.
 const CONFIG: &str = "ZOOLET_CONFIG";

@@ -35,6 +35,9 @@ pub(super) fn text(commands: &[Command]) -> String {
     }
     for command in commands {
         let words = &command.words;
+        if command.runs {
+            _ = writeln!(text, "    '{words} '*' -- ') ask=(-c) ;;\n    '{words} '*' -- '*) ask=(-f) ;;");
+        }
         for option in command.options.iter().filter(|option| !option.value.is_empty()) {
             let ask = ask(option.value, "");
             _ = writeln!(text, "    '{words} '*'--{} ') {ask};;", option.name);

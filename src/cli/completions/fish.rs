@@ -4,6 +4,10 @@ use super::super::help::{self, Command};
 use super::{Candidates, brief, families};
 use std::fmt::Write;
 
+/// Whether `--` precedes the completed word, and whether it is the word just before.
+const AFTER_DASHES: &str = "contains -- -- (commandline -opc)";
+const AT_COMMAND: &str = "test (commandline -opc)[-1] = --";
+
 pub(super) fn text(commands: &[Command]) -> String {
     let mut text =
         String::from("# zoolet completions fish > ~/.config/fish/completions/zoolet.fish\ncomplete -c zoolet -f\n");
@@ -21,7 +25,15 @@ pub(super) fn text(commands: &[Command]) -> String {
     for command in commands {
         let seen: Vec<String> =
             command.words.split(' ').map(|word| format!("__fish_seen_subcommand_from {word}")).collect();
-        let when = seen.join("; and ");
+        let mut when = seen.join("; and ");
+        if command.runs {
+            _ = writeln!(
+                text,
+                "complete -c zoolet -n '{when}; and {AFTER_DASHES}' -F\n\
+                 complete -c zoolet -n '{when}; and {AT_COMMAND}' -a '(__fish_complete_command)'"
+            );
+            _ = write!(when, "; and not {AFTER_DASHES}");
+        }
         for option in &command.options {
             let value = if option.value.is_empty() { String::new() } else { format!(" -r{}", offers(option.value)) };
             let says = quoted(brief(option.says));

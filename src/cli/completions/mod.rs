@@ -5,6 +5,7 @@ mod fish;
 mod zsh;
 
 use super::bench::{Distribution, Op};
+use super::recipes::{NAMINGS, Signal};
 use super::{Exit, help, say};
 use zoolet::config::Network;
 use zoolet_profiles::Axis;
@@ -61,8 +62,10 @@ impl Candidates {
             "FORMAT" => words(&["text", "json"]),
             "HOW" => words(&Distribution::ALL.map(Distribution::name)),
             "LEVEL" => words(&["error", "warn", "info", "debug", "trace"]),
+            "NAMING" => words(&NAMINGS.map(|(name, _)| name)),
             "NETWORK" => words(&Network::ALL.map(Network::name)),
             "OP" => words(&Op::ALL.map(Op::name)),
+            "SIGNAL" => words(&Signal::ALL.map(Signal::name)),
             "SHELL" => words(&Shell::ALL.map(Shell::name)),
             _ => return None,
         })

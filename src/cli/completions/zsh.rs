@@ -38,6 +38,8 @@ pub(super) fn text(commands: &[Command]) -> String {
             "    '{} '*)\n        shift {before} words; (( CURRENT -= {before} ))\n        _arguments",
             command.words
         );
+        // With -S, the words after "--" are no options.
+        text.push_str(if command.runs { " -S" } else { "" });
         for option in &command.options {
             let says = brief(option.says).replace('[', "\\[").replace(']', "\\]").replace(':', "\\:");
             let spec = match option.value {
@@ -49,6 +51,7 @@ pub(super) fn text(commands: &[Command]) -> String {
         if !command.argument.is_empty() {
             _ = write!(text, " \\\n            {}", quoted(&format!("1{}", action(command.argument))));
         }
+        text.push_str(if command.runs { " \\\n            '*::COMMAND:_normal'" } else { "" });
         text.push_str(" \\\n            '--help[print the help]' ;;\n");
     }
     text + END

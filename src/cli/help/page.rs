@@ -17,7 +17,7 @@ table.
 const ENVIRONMENT: &str = "
 Two environment variables replace missing options. An empty variable counts as unset:
 
-- `ZOOLET_SERVER` replaces `--server` of `status`, `shell` and `bench`;
+- `ZOOLET_SERVER` replaces `--server`;
 - `ZOOLET_CONFIG` replaces `--config` of `serve` and `status`. `status` reads it only without `ZOOLET_SERVER`.
 ";
 
@@ -41,18 +41,16 @@ fn page() -> String {
         _ = writeln!(page, "- {says}");
     }
     page.push_str(ENVIRONMENT);
-    _ = write!(page, "\n{EXIT_CODES} [Exit codes](exit-codes.md) has the cases.\n");
+    _ = write!(
+        page,
+        "\n{EXIT_CODES} Commands that coordinate programs have others: [exit codes](exit-codes.md) has all\ncases.\n"
+    );
     distinct_lines(&table()).for_each(|command| section(&mut page, command));
     page
 }
 
 fn section(page: &mut String, command: &Command) {
-    _ = write!(
-        page,
-        "\n## zoolet {}\n\n{}.\n",
-        command.usage.trim_end_matches(" [OPTIONS]"),
-        capitalised(command.says)
-    );
+    _ = write!(page, "\n## zoolet {}\n\n{}.\n", command.usage.replace(" [OPTIONS]", ""), capitalised(command.says));
     if !command.options.is_empty() {
         page.push_str("\n| option | meaning |\n|---|---|\n");
         for option in &command.options {

@@ -1,0 +1,139 @@
+//! `zoolet lock` and `zoolet semaphore`: COMMAND runs while this process holds a grant.
+
+use super::session::{ended, is_over, open, refused};
+use super::tenure::{Hold, run};
+use super::{Exit, Options, Signals, Wait, Work, conflict};
+use std::future::Future;
+use std::time::Instant;
+use zoolet_recipes::{Coordinator, Error, Grant, Lock, Remote, Semaphore};
+
+pub(super) async fn lock(options: &Options, work: &Work, signals: &mut Signals) -> Result<u8, Exit> {
+    let began = Instant::now();
+    loop {
+        let session = open(options, signals).await?;
+        let lock = Lock::new(session.clone(), &options.path).naming(options.naming).described(description());
+        let attempt = async {
+            match left(options.wait, began) {
+                Wait::NotAtAll => lock.try_acquire().await,
+                Wait::AtMost(patience) => lock.acquire_within(patience).await,
+                Wait::Forever => lock.acquire().await.map(Some),
+            }
+        };
+        match granted(options, attempt, "the lock was not free", signals).await {
+            Ok(grant) => return hold(options, &session, grant, work, signals).await,
+            Err(Refusal::Final(exit)) => return Err(exit),
+            // Its place in the line is lost too.
+            Err(Refusal::Recipe(_)) if is_over(&session) && options.wait != Wait::NotAtAll => {}
+            Err(Refusal::Recipe(error)) => return Err(refused(options, error)),
+        }
+    }
+}
+
+pub(super) async fn semaphore(
+    options: &Options,
+    work: &Work,
+    permits: Option<u32>,
+    resize: bool,
+    signals: &mut Signals,
+) -> Result<u8, Exit> {
+    let began = Instant::now();
+    loop {
+        let session = open(options, signals).await?;
+        let semaphore = Semaphore::new(session.clone(), &options.path).map_err(|error| refused(options, error))?;
+        let semaphore = semaphore.naming(options.naming).described(description());
+        let attempt = async {
+            match permits {
+                Some(permits) if resize => semaphore.resize(permits).await?,
+                Some(permits) => semaphore.set_size(permits).await?,
+                None => {}
+            }
+            match left(options.wait, began) {
+                Wait::NotAtAll => semaphore.try_acquire().await,
+                Wait::AtMost(patience) => semaphore.acquire_within(patience).await,
+                Wait::Forever => semaphore.acquire().await.map(Some),
+            }
+        };
+        match granted(options, attempt, "no permit was free", signals).await {
+            Ok(grant) => return hold(options, &session, grant, work, signals).await,
+            Err(Refusal::Final(exit)) => return Err(exit),
+            Err(Refusal::Recipe(_)) if is_over(&session) && options.wait != Wait::NotAtAll => {}
+            Err(Refusal::Recipe(error)) => return Err(unusable(options, permits, error)),
+        }
+    }
+}
+
+/// Why an attempt brought no grant.
+enum Refusal {
+    Final(Exit),
+    Recipe(Error),
+}
+
+/// Waits for the grant of `attempt`, or for a signal.
+async fn granted(
+    options: &Options,
+    attempt: impl Future<Output = Result<Option<Grant<Remote>>, Error>>,
+    missing: &str,
+    signals: &mut Signals,
+) -> Result<Grant<Remote>, Refusal> {
+    tokio::select! {
+        grant = attempt => match grant {
+            Ok(Some(grant)) => Ok(grant),
+            Ok(None) => Err(Refusal::Final(conflict(options, missing))),
+            Err(error) => Err(Refusal::Recipe(error)),
+        },
+        exit = ended(signals) => Err(Refusal::Final(exit)),
+    }
+}
+
+/// Returns what is left of the wait.
+pub(super) fn left(wait: Wait, began: Instant) -> Wait {
+    match wait {
+        Wait::AtMost(patience) => Wait::AtMost(patience.saturating_sub(began.elapsed())),
+        Wait::NotAtAll | Wait::Forever => wait,
+    }
+}
+
+async fn hold(
+    options: &Options,
+    session: &Remote,
+    grant: Grant<Remote>,
+    work: &Work,
+    signals: &mut Signals,
+) -> Result<u8, Exit> {
+    let mut variables = variables(options, session, grant.token().0);
+    variables.push(("ZOOLET_ZNODE", grant.path().to_string()));
+    let ending = run(options, session, Hold::Grant(&grant), work, &variables, None, signals).await;
+    // Without a connection it is free once its session ends.
+    let _ = tokio::time::timeout(session.timeout(), grant.release()).await;
+    Ok(ending?.code)
+}
+
+/// Returns the variables that COMMAND finds in its environment.
+pub(super) fn variables(options: &Options, session: &Remote, token: i64) -> Vec<(&'static str, String)> {
+    vec![
+        ("ZOOLET_TOKEN", token.to_string()),
+        ("ZOOLET_PATH", options.path.to_string()),
+        ("ZOOLET_SESSION", format!("{:#x}", session.session().0)),
+        ("ZOOLET_SERVER", options.servers.join(",")),
+    ]
+}
+
+/// Describes this participant in its znodes: its host and its process.
+pub(super) fn description() -> String {
+    let name = rustix::system::uname();
+    format!("{}:{}", name.nodename().to_string_lossy(), std::process::id())
+}
+
+fn unusable(options: &Options, permits: Option<u32>, error: Error) -> Exit {
+    let path = &options.path;
+    match (error, permits) {
+        (Error::Disagreement, Some(permits)) => super::failed(format!(
+            "{path}: the semaphore has another number of permits than {permits}; omit --permits, or change the \
+             number with --resize"
+        )),
+        (Error::Session(zoolet_model::Error::Refused(zoolet_model::ErrorCode::NoNode)) | Error::Malformed, None) => {
+            super::failed(format!("{path}: no number of permits is set; set it with --permits N"))
+        }
+        (error, _) => refused(options, error),
+    }
+}

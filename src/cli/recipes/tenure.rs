@@ -1,0 +1,209 @@
+//! Runs COMMAND while a grant stands, and ends it before another participant may have the grant.
+
+use super::running::Running;
+use super::{Exit, FAILED, Options, Signal, Signals, Work};
+use crate::cli::complain;
+use futures_core::Stream;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::Duration;
+use zoolet_model::SessionState;
+use zoolet_recipes::{Coordinator, Grant, Holding, Holdings, Instant, Leadership, Remote, remote};
+
+/// Parts of the session's timeout before the safe instant: zoolet kills COMMAND at the first, the
+/// watchdog at the second. A signal takes a moment to act on a busy machine.
+const KILL_BEFORE_ONE_IN: u32 = 20;
+const WATCHDOG_BEFORE_ONE_IN: u32 = 40;
+
+/// The part of the session's timeout that the grace may take.
+///
+/// A healthy session is safe for at least half of its timeout. The grace and the parts above must
+/// end before that, or COMMAND would never start.
+pub(in crate::cli) const GRACE_ONE_IN: u32 = 5;
+
+/// What COMMAND runs under.
+#[derive(Clone, Copy)]
+pub(super) enum Hold<'a> {
+    /// A lock or a permit.
+    Grant(&'a Grant<Remote>),
+    Office(&'a Leadership<Remote>),
+    /// A claim, which ends with its session.
+    Session(&'a Remote),
+}
+
+/// How COMMAND ended.
+pub(super) struct Ending {
+    pub(super) code: u8,
+    /// Whether zoolet ended COMMAND, or would have: the grant was in doubt or lost.
+    pub(super) is_lost: bool,
+    /// Whether a signal asked zoolet to end.
+    pub(super) is_asked_to_end: bool,
+}
+
+impl Hold<'_> {
+    fn safe_until(self) -> Instant {
+        match self {
+            Self::Grant(grant) => grant.safe_until(),
+            Self::Office(leadership) => leadership.safe_until(),
+            Self::Session(session) => session.safe_until(),
+        }
+    }
+
+    fn changes(self) -> Changes {
+        match self {
+            Self::Grant(grant) => Changes::OfGrant(Box::new(grant.holdings())),
+            Self::Office(leadership) => Changes::OfGrant(Box::new(leadership.holdings())),
+            Self::Session(session) => Changes::OfSession(session.states()),
+        }
+    }
+}
+
+/// The states of what COMMAND runs under.
+enum Changes {
+    OfGrant(Box<Holdings<Remote>>),
+    OfSession(remote::States),
+}
+
+impl Changes {
+    /// Returns the present state at first, then each change. Cancel-safe.
+    async fn next(&mut self) -> Holding {
+        let next = match self {
+            Self::OfGrant(holdings) => poll_fn(|context| Pin::new(&mut **holdings).poll_next(context)).await,
+            Self::OfSession(states) => {
+                let state = poll_fn(|context| Pin::new(&mut *states).poll_next(context)).await;
+                state.map(|state| match state {
+                    SessionState::Connected => Holding::Held,
+                    SessionState::Suspended | SessionState::ReadOnly => {
+                        Holding::Doubtful { safe_until: Instant::START }
+                    }
+                    SessionState::Lost(_) | SessionState::AuthFailed | SessionState::Closed => Holding::Lost,
+                })
+            }
+        };
+        next.unwrap_or(Holding::Lost)
+    }
+}
+
+/// Runs COMMAND under `hold`, with `variables` in its environment.
+///
+/// # Errors
+/// COMMAND cannot be started, or the grant is lost before.
+pub(super) async fn run(
+    options: &Options,
+    session: &Remote,
+    hold: Hold<'_>,
+    work: &Work,
+    variables: &[(&'static str, String)],
+    input: Option<&[u8]>,
+    signals: &mut Signals,
+) -> Result<Ending, Exit> {
+    // The server may have granted a shorter timeout than requested.
+    let grace = work.grace.min(session.timeout() / GRACE_ONE_IN);
+    let mut tenure = Tenure { session, hold, work, grace, holding: Holding::Held, told: None, is_killed: false };
+    let mut changes = hold.changes();
+    // Before COMMAND starts, the session must be known to live for long enough.
+    while session.now() >= tenure.tell_at() {
+        let soon = session.now().saturating_add(session.timeout() / 100);
+        tokio::select! {
+            Holding::Lost = changes.next() => {
+                return Err(Exit::new(FAILED, format!("{}: lost before COMMAND was started", options.path)));
+            }
+            signal = signals.next() => return Err(Exit::new(signal.exit_code(), "")),
+            () = session.timer(soon) => {}
+        }
+    }
+    let mut running = Running::start(&work.command, variables, input)?;
+    let mut is_asked_to_end = false;
+    loop {
+        tenure.act(options, &mut running);
+        tokio::select! {
+            () = running.ended() => break,
+            signal = signals.next() => {
+                is_asked_to_end |= signal.ends();
+                running.signal(signal);
+            }
+            holding = changes.next(), if tenure.holding != Holding::Lost => tenure.change(holding, &running),
+            () = session.timer(tenure.next()) => {}
+        }
+    }
+    let left = tenure.kill_at().remaining(session.now());
+    let code = running.finish(grace.min(left)).await?;
+    let is_lost = tenure.told.is_some() || tenure.holding == Holding::Lost || left.is_zero();
+    Ok(Ending { code: if is_lost { FAILED } else { code }, is_lost, is_asked_to_end })
+}
+
+/// COMMAND's time under a grant.
+struct Tenure<'a> {
+    session: &'a Remote,
+    hold: Hold<'a>,
+    work: &'a Work,
+    /// Time between telling and killing COMMAND.
+    grace: Duration,
+    holding: Holding,
+    /// When COMMAND was told that the grant may soon be over.
+    told: Option<Instant>,
+    is_killed: bool,
+}
+
+impl Tenure<'_> {
+    /// Returns the instant at which COMMAND is killed, unless the session is heard of before.
+    fn kill_at(&self) -> Instant {
+        self.hold.safe_until().saturating_sub(self.session.timeout() / KILL_BEFORE_ONE_IN)
+    }
+
+    /// Returns the instant at which COMMAND is told, unless the session is heard of before.
+    fn tell_at(&self) -> Instant {
+        self.kill_at().saturating_sub(self.grace)
+    }
+
+    /// Tells or kills COMMAND if it is time.
+    fn act(&mut self, options: &Options, running: &mut Running) {
+        let (now, timeout) = (self.session.now(), self.session.timeout());
+        running.watchdog.allow_until(self.hold.safe_until().saturating_sub(timeout / WATCHDOG_BEFORE_ONE_IN));
+        let is_over = self.holding == Holding::Lost || now >= self.kill_at();
+        let path = &options.path;
+        if is_over || self.told.is_some_and(|told| now >= told.saturating_add(self.grace)) {
+            if !self.is_killed {
+                running.signal(Signal::Kill);
+                self.is_killed = true;
+                let why = if self.holding == Holding::Lost { "lost" } else { "about to be lost" };
+                complain(&format!("{path}: {why}: killed COMMAND"));
+            }
+            self.told.get_or_insert(now);
+        } else if self.told.is_none() && now >= self.tell_at() {
+            self.told = Some(now);
+            running.signal(self.work.lost);
+            if self.work.doubt == Some(Signal::Stop) {
+                running.signal(Signal::Cont);
+            }
+            let (name, grace) = (self.work.lost.name(), self.grace.as_secs_f64());
+            complain(&format!(
+                "{path}: no server has answered for too long: sent {name} to COMMAND; KILL in {grace} s"
+            ));
+        }
+    }
+
+    /// Returns when to act next. The safe instant moves on meanwhile.
+    fn next(&self) -> Instant {
+        let soon = self.session.now().saturating_add(self.session.timeout() / 8);
+        match self.told {
+            _ if self.is_killed => soon,
+            Some(told) => told.saturating_add(self.grace).min(self.kill_at()).min(soon),
+            None => self.tell_at().min(soon),
+        }
+    }
+
+    /// Notes a change, and tells COMMAND of the beginning of a doubt.
+    fn change(&mut self, holding: Holding, running: &Running) {
+        let is_doubtful = |holding: Holding| matches!(holding, Holding::Doubtful { .. });
+        let (before, now) = (is_doubtful(self.holding), is_doubtful(holding));
+        if let (Some(signal), None) = (self.work.doubt, self.told) {
+            match (before, now) {
+                (false, true) => running.signal(signal),
+                (true, false) if signal == Signal::Stop => running.signal(Signal::Cont),
+                _ => {}
+            }
+        }
+        self.holding = holding;
+    }
+}

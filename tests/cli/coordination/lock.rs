@@ -1,0 +1,197 @@
+//! `zoolet lock`: exit codes, environment, signals, and the end of the lock.
+
+use super::{Fixed, is_gone, runs};
+use crate::support::*;
+use std::io::Write;
+use std::process::Stdio;
+use zoolet_model::{Create, CreateKind, CreateMode, Reply, Request, RequestedAcl, WriteOp};
+
+const ZOOLET: &str = env!("CARGO_BIN_EXE_zoolet");
+
+#[test]
+fn exit_code_is_the_commands_or_tells_why_it_did_not_run() {
+    let server = Fixed::start();
+    for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)] {
+        assert_eq!(server.run("lock /locks/a", script).0, code, "{script}");
+    }
+    std::fs::write(server.scratch.join("plain"), "no program").unwrap();
+    for (words, code, expected) in [
+        ("lock /locks/a -- ./absent", 127, "zoolet: cannot run ./absent: No such file or directory"),
+        ("lock /locks/a -- ./plain", 126, "zoolet: cannot run ./plain: Permission denied"),
+        ("lock /locks/a", 2, "zoolet: lock: COMMAND is missing"),
+    ] {
+        let (is, line) = server.run(words, "");
+        assert!(is == code && line.starts_with(expected), "{words}: {is}: {line}");
+    }
+}
+
+#[test]
+fn command_finds_token_and_znode_in_its_environment() {
+    let server = Fixed::start();
+    let script = "echo $ZOOLET_PATH $ZOOLET_SERVER $ZOOLET_SESSION; echo $ZOOLET_ZNODE; echo $ZOOLET_TOKEN; cat";
+    let mut child = server.command("lock /locks/a", script);
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"typed\n").unwrap();
+    let printed = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+    let lines: Vec<_> = printed.lines().collect();
+    assert!(lines[0].starts_with(&format!("/locks/a 127.0.0.1:{} 0x", server.port)), "{printed}");
+    assert!(lines[1].starts_with("/locks/a/") && lines[1].ends_with("-lock-0000000000"), "{printed}");
+    assert_eq!(lines[3], "typed");
+    let token = |printed: &str| printed.trim().parse::<i64>().unwrap();
+    let later = server.run("lock /locks/a", "echo $ZOOLET_TOKEN").1;
+    assert!(token(&later) > token(lines[2]), "{later} is not after {}", lines[2]);
+}
+
+#[test]
+fn lock_that_is_not_free_ends_the_wait_with_the_conflict_code() {
+    let server = with_fifo();
+    let mut holder = server.start_command("lock /locks/a", "echo $$ > pid; read x < fifo");
+    let pid = server.pid("pid");
+    assert_eq!(server.run("lock /locks/a --no-wait", "echo ran"), (124, String::new()));
+    assert_eq!(server.run("lock /locks/a --no-wait --conflict-exit-code 0", "echo ran"), (0, String::new()));
+    let (code, line) = server.run("lock /locks/a --wait 50ms", "echo ran");
+    assert_eq!((code, line.as_str()), (124, "zoolet: /locks/a: the lock was not free within 0.05 s\n"));
+    assert!(runs(pid));
+    assert_eq!(server.client().children("/locks/a").len(), 1, "a waiter left a znode");
+    holder.signal("TERM");
+    holder.status();
+}
+
+/// Runs with a fifo that nothing writes, so that `read x < fifo` blocks.
+fn with_fifo() -> Fixed {
+    let server = Fixed::start();
+    let made = std::process::Command::new("mkfifo").arg(server.scratch.join("fifo")).status().unwrap();
+    assert!(made.success());
+    server
+}
+
+#[test]
+fn signal_is_passed_on_and_the_lock_is_held_until_the_command_has_ended() {
+    let server = with_fifo();
+    let script = "trap 'echo told; read x < fifo; exit 9' TERM; echo $$ > pid; while :; do sleep 0.01; done";
+    let mut holder = server.start_command("lock /locks/a", script);
+    let pid = server.pid("pid");
+    holder.signal("TERM");
+    assert_eq!(server.run("lock /locks/a --wait 300ms", "echo ran").0, 124);
+    assert!(runs(pid));
+    std::fs::write(server.scratch.join("fifo"), "go\n").unwrap();
+    assert_eq!(holder.code(), 9);
+    assert_eq!(server.run("lock /locks/a --no-wait", "exit 0").0, 0);
+}
+
+#[test]
+fn signal_ends_a_waiter_and_leaves_nothing_in_the_line() {
+    let server = with_fifo();
+    let mut holder = server.start_command("lock /locks/a", "echo $$ > pid; read x < fifo");
+    server.pid("pid");
+    let mut client = server.client();
+    let mut waiter = server.start_command("lock /locks/a", "echo ran > ran");
+    eventually("a waiter", || client.children("/locks/a").len() == 2);
+    waiter.signal("INT");
+    assert_eq!(waiter.code(), 130);
+    assert_eq!(client.children("/locks/a").len(), 1);
+    holder.signal("TERM");
+    assert_eq!(holder.code(), 143);
+    assert!(server.lines("ran").is_empty());
+}
+
+#[test]
+fn hangup_that_nohup_ignores_does_not_reach_the_command() {
+    let server = with_fifo();
+    let mut nohup = std::process::Command::new("sh");
+    let line = format!("trap '' HUP; exec {} lock /locks/a -- sh -c 'echo $$ > pid; read x < fifo; exit 3'", ZOOLET);
+    nohup.args(["-c", &line]).current_dir(server.scratch.path());
+    nohup.env("ZOOLET_SERVER", format!("127.0.0.1:{}", server.port));
+    let mut holder = super::Running(nohup.spawn().unwrap());
+    let pid = server.pid("pid");
+    holder.signal("HUP");
+    assert!(runs(pid));
+    std::fs::write(server.scratch.join("fifo"), "go\n").unwrap();
+    assert_eq!(holder.code(), 3);
+}
+
+#[test]
+fn processes_that_the_command_leaves_end_before_the_lock() {
+    let server = Fixed::start();
+    // The second process ignores TERM.
+    let script = "sleep 1000 & echo $! > one; (trap '' TERM; exec sleep 1000) & echo $! > two; exit 4";
+    assert_eq!(server.run("lock /locks/a --grace 50ms", script).0, 4);
+    assert!(!runs(server.pid("one")) && !runs(server.pid("two")));
+}
+
+/// The kernel frees a lock of a process that dies, so the command must not outlive it.
+#[test]
+fn command_and_its_children_die_with_a_killed_zoolet() {
+    let server = Fixed::start();
+    let script = "sleep 1000 & echo $! > child; echo $$ > pid; wait";
+    let mut holder = server.start_command("lock /locks/a --session-timeout 1s", script);
+    let (pid, child) = (server.pid("pid"), server.pid("child"));
+    holder.signal("KILL");
+    holder.status();
+    is_gone(pid);
+    is_gone(child);
+    assert_eq!(server.run("lock /locks/a --wait 20s", "exit 5").0, 5);
+}
+
+#[test]
+fn command_dies_even_if_its_watchdog_is_killed_too() {
+    let server = Fixed::start();
+    let mut holder = server.start_command("lock /locks/a --session-timeout 1s", "echo $$ > pid; exec sleep 1000");
+    let pid = server.pid("pid");
+    let watchdog = children_of(holder.0.id()).into_iter().find(|child| *child != pid).unwrap();
+    super::kill("STOP", watchdog);
+    holder.signal("KILL");
+    holder.status();
+    is_gone(pid);
+    super::kill("KILL", watchdog);
+}
+
+fn children_of(process: u32) -> Vec<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
+    children.split_whitespace().map(|child| child.parse().unwrap()).collect()
+}
+
+#[test]
+fn failure_to_reach_a_server_names_the_reason_and_a_remedy() {
+    let scratch = Scratch::new();
+    let [port] = free_ports();
+    let server = format!("127.0.0.1:{port}");
+    let words = ["lock", "/a", "--server", &server, "--session-timeout", "200ms", "--", "true"];
+    let (code, line) = refusal(&scratch, &words);
+    assert_eq!(code, 125, "{line}");
+    assert!(line.contains("Connection refused") && line.contains("name others with --server"), "{line}");
+}
+
+/// Curator's `InterProcessMutex` sorts by the number behind `lock-`, and so sees only such names.
+#[test]
+fn curator_naming_stands_in_one_line_with_a_curator_mutex() {
+    let server = with_fifo();
+    let mut curator = server.client();
+    curator.create("/locks", b"").unwrap();
+    curator.create("/locks/c", b"").unwrap();
+    let mut mutex = || {
+        let create = Create {
+            path: "/locks/c/_c_0f6a5e3c-9d1b-4c1a-8a52-5d0f5f2f1a11-lock-".into(),
+            data: Some(bytes::Bytes::from_static(b"10.0.0.1")),
+            acl: Some(RequestedAcl::open()),
+            mode: CreateMode::Valid { kind: CreateKind::Ephemeral, sequential: true },
+            with_stat: false,
+        };
+        match curator.ask(&Request::Write(WriteOp::Create(create))) {
+            Ok(Reply::Path(path)) => path,
+            other => panic!("{other:?}"),
+        }
+    };
+    let first = mutex();
+    let mut waiter = server.start_command("lock /locks/c --naming curator", "echo $ZOOLET_ZNODE > ran; exit 4");
+    let mut client = server.client();
+    eventually("a waiter", || client.children("/locks/c").len() == 2);
+    let second = mutex();
+    assert!(server.lines("ran").is_empty());
+    client.ask(&Request::Write(WriteOp::Delete { path: first, version: -1 })).unwrap();
+    assert_eq!(waiter.code(), 4);
+    let znode = server.lines("ran").remove(0);
+    assert!(znode.starts_with("/locks/c/_c_") && znode.ends_with("-lock-0000000001"), "{znode}");
+    let left: Vec<_> = client.children("/locks/c").iter().map(|name| format!("/locks/c/{name}")).collect();
+    assert_eq!(left, [second.as_str()]);
+}

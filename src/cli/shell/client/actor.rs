@@ -113,16 +113,17 @@ impl Actor {
     async fn reach(&mut self) -> Option<Link> {
         let began = Instant::now();
         loop {
-            let (mut why, mut has_closing) = (String::new(), false);
+            let (mut why, mut has_closing) = (Vec::new(), false);
             for _ in 0..self.connect.address.servers.len() {
                 match self.try_next().await {
                     Ok(link) => return Some(link),
                     Err(error) => {
                         has_closing |= error.kind() == io::ErrorKind::UnexpectedEof;
-                        why = error.to_string();
+                        why.push(error.to_string());
                     }
                 }
             }
+            let why = why.join("\n");
             self.status.send_modify(|status| status.why.clone_from(&why));
             // A server that closes connections is starting, or in an election.
             if !has_closing || began.elapsed() > ELECTION_MAX {

@@ -10,7 +10,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::select;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use zoolet_model::{ConnectRequest, Request, SessionId};
-use zoolet_transport::wire::client_side::{decode_connect_reply, encode_connect, encode_request};
+use zoolet_transport::wire::client_side::{Header, decode_connect_reply, encode_connect, encode_request};
 use zoolet_transport::wire::{XID_PING, split_frame};
 
 /// Maximum frame of a server, in bytes; a list of a million children takes 20 MB.
@@ -128,6 +128,10 @@ async fn greet(server: &str, connect: &Connect, session: Option<&Held>, last_zxi
             return Err(Error::new(ErrorKind::UnexpectedEof, "it closes the connection without a session"));
         }
     };
+    // A read-only server may answer with the refusal of a write instead of a session.
+    if frame.len() == Header::BYTES {
+        return Err(Error::other("it has no quorum, and gives no new session; wait, or name another with -server"));
+    }
     let reply = decode_connect_reply(frame.clone()).map_err(invalid)?;
     let Some(negotiated) = u64::try_from(reply.timeout_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis) else {
         return Ok(Greeted::Expired);

@@ -15,6 +15,7 @@ mod licences;
 mod mistakes;
 mod probe;
 mod refusals;
+mod shell;
 
 #[path = "../support/json.rs"]
 mod json;

@@ -1,0 +1,84 @@
+//! `zoolet shell` against real servers: exit codes, streams, roots and JSON.
+
+#![allow(clippy::unwrap_used, reason = "tests stop at the first surprise")]
+
+use crate::support::*;
+use std::io::Write;
+use std::process::Stdio;
+
+/// Runs a command line; returns exit code, standard output and standard error.
+fn shell(server: &str, line: &str) -> (i32, String, String) {
+    let output = zoolet(&["shell", "--server", server]).args(line.split(' ')).stdin(Stdio::null()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// Types lines; returns exit code and all that is printed.
+fn typed(server: &str, options: &[&str], lines: &str) -> (i32, String) {
+    let mut command = zoolet(&["shell", "--server", server]);
+    let command = command.args(options).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap() + &errors)
+}
+
+#[test]
+fn one_command_prints_its_result_alone_and_has_zkclis_exit_code() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let address = server.address.to_string();
+    let (none, text) = (String::new(), str::to_owned);
+    for (line, expected) in [
+        ("create /a hello", (0, none.clone(), text("Created /a\n"))),
+        ("get /a", (0, text("hello\n"), none.clone())),
+        ("ls /", (0, text("[a, zookeeper]\n"), none.clone())),
+        ("create /a again", (1, none.clone(), text("Node already exists: /a\n"))),
+        ("nosuch", (127, none.clone(), text("Command not found: Command not found nosuch\n"))),
+        ("get", (1, none.clone(), text("get [-s] [-w] [-b] [-x] path\n"))),
+    ] {
+        assert_eq!(shell(&address, line), expected, "{line}");
+    }
+    let (code, _, errors) = shell("127.0.0.1:1", "ls /");
+    assert!(
+        code == 1 && errors.starts_with("KeeperErrorCode = ConnectionLoss for /\nno server at 127.0.0.1:1"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn root_of_an_address_is_the_root_of_all_paths() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let (outer, inner) = (server.address.to_string(), format!("{}/app", server.address));
+    shell(&outer, "create /app x");
+    let lines = "create -e /e 1\ncreate -s /s- 2\nls /\ngetEphemerals\nget -w /e\nset /e 3\nls -R /\nstat /app\n";
+    let (code, printed) = typed(&inner, &[], lines);
+    assert_eq!(code, 1, "{printed}");
+    for line in ["Created /s-0000000001", "[e, s-0000000001]", "[/e]", "/s-0000000001", "Node does not exist: /app"] {
+        assert!(printed.lines().any(|printed| printed == line), "{line}: {printed}");
+    }
+    assert!(printed.contains("WatchedEvent state:SyncConnected type:NodeDataChanged path:/e zxid: "), "{printed}");
+    // The session was closed, and its ephemeral is gone at once.
+    assert_eq!(shell(&outer, "ls /app").1, "[s-0000000001]\n");
+}
+
+#[test]
+fn json_has_one_value_a_line_for_results_errors_and_events() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let lines = "create /a x\nset -b /a /w==\nget -w /a\nset /a y\nls /\nget /nope\n";
+    let (code, printed) = typed(&server.address.to_string(), &["--json"], lines);
+    let expected = [
+        r#"{"created":"/a"}"#,
+        r#"{"base64":"/w==","path":"/a"}"#,
+        r#"{"children":["a","zookeeper"],"path":"/"}"#,
+        r#"{"code":-101,"error":"Node does not exist: /nope","path":"/nope"}"#,
+    ];
+    for line in expected {
+        assert!(printed.lines().any(|printed| printed == line), "{line}: {printed}");
+    }
+    assert!(code == 1 && printed.contains(r#""event":"NodeDataChanged","path":"/a""#), "{printed}");
+    assert!(printed.lines().all(|line| line.starts_with('{')), "{printed}");
+}

@@ -173,7 +173,7 @@ pub(super) struct TogetherNames {
 
 #[cfg(test)]
 mod tests {
-    use super::super::keys::{OfSettings, TIMING};
+    use super::super::keys::{General, OfSettings, TIMING};
     use super::*;
     use crate::quantity_table::{Row, rows};
 
@@ -182,8 +182,8 @@ mod tests {
         let config = Config::new("x");
         let shown = format!("{:#?} {:#?}", config.limits, config.settings);
         for field in shown.lines().filter_map(|line| line.trim().split_once(": ").map(|(name, _)| name)) {
-            let found =
-                OfSettings::NAMES.contains(&field) || LIMITS.iter().chain(SETTINGS).any(|bound| bound.key == field);
+            let is_named = General::NAMES.contains(&field) || OfSettings::NAMES.contains(&field);
+            let found = is_named || LIMITS.iter().chain(SETTINGS).any(|bound| bound.key == field);
             assert!(found, "{field} has no key in zoolet.toml");
         }
     }

@@ -649,7 +649,10 @@ mod tests {
         expected.extend((-3i64).to_le_bytes());
         expected.extend(9u32.to_le_bytes());
         expected.extend([7; 16]);
-        assert_eq!(encode(Header { wall_ms: 1, ensemble_ms: 2, ..Header::default() }, &txn, &mut BytesMut::new()), expected);
+        assert_eq!(
+            encode(Header { wall_ms: 1, ensemble_ms: 2, ..Header::default() }, &txn, &mut BytesMut::new()),
+            expected
+        );
     }
 
     #[test]

@@ -57,12 +57,7 @@ fn resolve_acl(identity: &Identity, write: &WriteOp) -> Result<Bytes, ErrorCode>
 
 /// Runs the checks that need no state, in ZooKeeper's order (surface 2.3). A failed request is
 /// ordered all the same.
-fn op<'a>(
-    session: SessionId,
-    write: &'a WriteOp,
-    acl: &'a Result<Bytes, ErrorCode>,
-    ttl_znodes: bool,
-) -> Op<'a> {
+fn op<'a>(session: SessionId, write: &'a WriteOp, acl: &'a Result<Bytes, ErrorCode>, ttl_znodes: bool) -> Op<'a> {
     check_op(session, write, acl, ttl_znodes).unwrap_or_else(Op::Refused)
 }
 

@@ -385,8 +385,7 @@ fn matches_op(session: SessionId, ids: &Ids, asked: &WriteOp, op: &Op<'_>) -> bo
         // A request refused before it is ordered is refused in every state, including the empty
         // tree.
         Op::Refused(code) => {
-            let writer =
-                Writer { session: session.0, ids: ids.clone(), zxid: 0, wall_ms: 0, enforces_quotas: false };
+            let writer = Writer { session: session.0, ids: ids.clone(), zxid: 0, wall_ms: 0, enforces_quotas: false };
             Tree::new().answer_write(&writer, asked, &mut Vec::new()) == Err(*code)
         }
     }

@@ -446,7 +446,9 @@ impl Totals {
             _ if before.len() % 8 != 0 => return Err(NotARecord),
             [] => (0, 0, 0),
             [ttl] => (number(ttl), 0, 0),
-            [ttl, quotas, counting] => (number(ttl), number(quotas), number(counting)),
+            [ttl, quotas, counting] if [quotas, counting] != [[0; 8]; 2] => {
+                (number(ttl), number(quotas), number(counting))
+            }
             _ => return Err(NotARecord),
         };
         let stored = rkyv::access::<ArchivedStoredTotals, Failure>(record).map_err(|_| NotARecord)?;

@@ -21,27 +21,28 @@ pub(super) fn shell(parser: &mut lexopt::Parser, variables: &Variables) -> Resul
             _ => options.take(&option, &mut words)?,
         }
     }
-    let address = match options.server {
-        Some(text) => address("--server", &text)?,
+    if let Some(file) = &options.image {
+        if options.server.is_some() {
+            return Err(Exit::usage("shell: --image and --server exclude each other"));
+        }
+        let address = Address { text: file.clone(), servers: Vec::new(), root: String::new() };
+        return Ok(Command::Tool(Tool::Shell(options.with(address, words.collect()))));
+    }
+    let address = match options.server.as_deref() {
+        Some(text) => address("--server", text)?,
         None => match variables.server_text()? {
             Some(text) => address("ZOOLET_SERVER", &text)?,
             None => address("the default", DEFAULT_SERVER)?,
         },
     };
-    Ok(Command::Tool(Tool::Shell(Options {
-        address,
-        timeout: options.timeout.unwrap_or(TIMEOUT),
-        read_only: options.read_only,
-        wait_for_connection: options.wait_for_connection,
-        json: options.json,
-        command: words.collect(),
-    })))
+    Ok(Command::Tool(Tool::Shell(options.with(address, words.collect()))))
 }
 
 /// The options as they were given.
 #[derive(Default)]
 struct Given {
     server: Option<String>,
+    image: Option<String>,
     timeout: Option<Duration>,
     read_only: bool,
     wait_for_connection: bool,
@@ -49,12 +50,25 @@ struct Given {
 }
 
 impl Given {
+    fn with(self, address: Address, command: Vec<String>) -> Options {
+        Options {
+            address,
+            image: self.image.map(Into::into),
+            timeout: self.timeout.unwrap_or(TIMEOUT),
+            read_only: self.read_only,
+            wait_for_connection: self.wait_for_connection,
+            json: self.json,
+            command,
+        }
+    }
+
     fn take(&mut self, option: &str, words: &mut impl Iterator<Item = String>) -> Result<(), Exit> {
         let (name, joined) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
         let mut value = || joined.map(str::to_owned).or_else(|| words.next()).filter(|value| !value.is_empty());
         match name {
             "-server" => self.server = Some(value().ok_or_else(|| missing("server"))?),
             "--server" => self.server = Some(value().ok_or_else(|| missing("server"))?),
+            "--image" => self.image = Some(value().ok_or_else(|| missing("image"))?),
             "-timeout" => self.timeout = Some(milliseconds(&value().ok_or_else(|| missing("timeout"))?)?),
             "--timeout" => {
                 self.timeout = Some(time("timeout", &value().ok_or_else(|| missing("timeout"))?, TIMEOUT_MIN)?);

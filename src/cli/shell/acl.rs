@@ -29,7 +29,11 @@ fn parts(entry: &str) -> Option<(&str, &str, &str)> {
     Some((scheme, id, perms))
 }
 
-fn permissions(letters: &str) -> Result<Perms, Failure> {
+/// Parses the letters of permissions.
+///
+/// # Errors
+/// A letter is unknown.
+pub(super) fn permissions(letters: &str) -> Result<Perms, Failure> {
     letters.chars().try_fold(Perms(0), |perms, letter| {
         let one = match letter {
             'r' => Perms::READ,

@@ -6,6 +6,7 @@ pub(super) mod code {
     pub(in crate::cli::shell) const UNIMPLEMENTED: i32 = -6;
     pub(in crate::cli::shell) const NO_NODE: i32 = -101;
     pub(in crate::cli::shell) const NO_AUTH: i32 = -102;
+    pub(in crate::cli::shell) const BAD_VERSION: i32 = -103;
     pub(in crate::cli::shell) const NODE_EXISTS: i32 = -110;
     pub(in crate::cli::shell) const NOT_EMPTY: i32 = -111;
     pub(in crate::cli::shell) const SESSION_EXPIRED: i32 = -112;
@@ -99,7 +100,7 @@ fn refusal(code: i32, path: Option<&str>) -> String {
         code::INVALID_ACL => format!("Acl is not valid : {shown}"),
         code::NO_AUTH => format!("Insufficient permission : {shown}"),
         -8 => format!("Arguments are not valid : {shown}"),
-        -103 => format!("version No is not valid : {shown}"),
+        code::BAD_VERSION => format!("version No is not valid : {shown}"),
         -14 => "Another reconfiguration is in progress -- concurrent reconfigs not supported (yet)".to_owned(),
         // The spelling is zkCli's.
         -13 => "No quorum of new config is connected and up-to-date with the leader of last commmitted config - try \

@@ -21,15 +21,21 @@ mod arguments;
 mod client;
 mod commands;
 mod config_text;
+mod depth_first;
+mod exported;
 mod failure;
+mod files;
+mod glob;
 mod help;
 mod interactive;
 mod lines;
+mod multi;
 mod output;
 #[cfg(test)]
 mod page;
 mod print;
 mod quota;
+mod sources;
 mod table;
 mod walk;
 mod words;
@@ -39,11 +45,12 @@ pub(super) use client::Address;
 
 use super::Exit;
 use arguments::Arguments;
-use client::{Connect, Event, Interrupts, Session, Sink};
+use client::{Connect, Event, ImageFile, Interrupts, Session, Sink};
 use failure::Failure;
 use lines::Lines;
 use output::Output;
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::PathBuf;
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,6 +58,7 @@ use std::thread;
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 
 /// Colours of a terminal: dim events, red failures.
 const EVENT_COLOUR: &str = "2";
@@ -63,6 +71,8 @@ const INTERRUPTED: u8 = 130;
 #[derive(Debug)]
 pub(super) struct Options {
     pub(super) address: Address,
+    /// The image that is read in place of a server.
+    pub(super) image: Option<PathBuf>,
     pub(super) timeout: Duration,
     pub(super) read_only: bool,
     pub(super) wait_for_connection: bool,
@@ -77,7 +87,10 @@ pub(super) fn shell(options: Options) -> Result<(), Exit> {
     let mut shell = Shell::new(options, handle);
     shell.watch_for_interrupts()?;
     let command = std::mem::take(&mut shell.options.command);
-    shell.open(shell.options.address.clone());
+    match shell.options.image.take() {
+        Some(file) => shell.open_image(&file)?,
+        None => shell.open(shell.options.address.clone()),
+    }
     if shell.options.wait_for_connection
         && let Err(failure) = shell.wait_connected()
     {
@@ -129,6 +142,9 @@ impl Printer {
 /// Prints text that no command asked for; at a terminal, above the line being typed.
 type Screen = Arc<Mutex<Box<dyn FnMut(&str) + Send>>>;
 
+/// The command that takes the events in place of the screen.
+type Follower = Arc<Mutex<Option<mpsc::UnboundedSender<Event>>>>;
+
 /// The state of the shell between commands.
 struct Shell {
     options: Options,
@@ -141,9 +157,12 @@ struct Shell {
     /// Whether a command runs.
     is_busy: Arc<AtomicBool>,
     is_interactive: bool,
+    /// Whether standard input has the commands.
+    reads_commands: bool,
     has_colours: bool,
     /// Where events are printed.
     screen: Screen,
+    follower: Follower,
     /// Whether the command that runs ends the shell.
     leaves: bool,
     /// Exit code of the last command.
@@ -152,7 +171,8 @@ struct Shell {
 
 impl Shell {
     fn new(options: Options, handle: Handle) -> Self {
-        let is_interactive = options.command.is_empty() && io::stdin().is_terminal() && io::stdout().is_terminal();
+        let reads_commands = options.command.is_empty();
+        let is_interactive = reads_commands && io::stdin().is_terminal() && io::stdout().is_terminal();
         Self {
             options,
             handle,
@@ -162,10 +182,12 @@ impl Shell {
             prints_events: Arc::new(AtomicBool::new(true)),
             is_busy: Arc::default(),
             is_interactive,
+            reads_commands,
             has_colours: is_interactive && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
             screen: Arc::new(Mutex::new(Box::new(|text| {
                 let _ = io::stdout().lock().write_all(text.as_bytes());
             }))),
+            follower: Arc::default(),
             leaves: false,
             code: 0,
         }
@@ -201,6 +223,13 @@ impl Shell {
         self.session = Some(Session::open(connect, self.sink(), &self.handle, &self.interrupts));
     }
 
+    /// Opens an image in place of a server.
+    fn open_image(&mut self, file: &std::path::Path) -> Result<(), Exit> {
+        let image = ImageFile::open(file).map_err(Exit::failed)?;
+        self.session = Some(Session::open_image(image, &self.handle, &self.interrupts));
+        Ok(())
+    }
+
     /// Ends the session, if there is one.
     fn close(&mut self) {
         if let Some(session) = self.session.take() {
@@ -212,13 +241,30 @@ impl Shell {
     fn sink(&self) -> Sink {
         let (prints, is_interactive) = (self.prints_events.clone(), self.is_interactive);
         let (screen, has_colours, is_json) = (self.screen.clone(), self.has_colours, self.options.json);
+        let follower = self.follower.clone();
         Arc::new(move |event: Event| {
+            if let Some(follower) = &*follower.lock().unwrap_or_else(PoisonError::into_inner) {
+                let _ = follower.send(event);
+                return;
+            }
             if prints.load(Ordering::Relaxed) && (is_interactive || event.path.is_some()) {
                 let text = if is_json { print::event_in_json(&event) } else { print::event(&event) };
                 let text = paint(&text, EVENT_COLOUR, has_colours);
                 screen.lock().unwrap_or_else(PoisonError::into_inner)(&text);
             }
         })
+    }
+
+    /// Takes the events, until [`Shell::unfollow`].
+    fn follow(&self) -> mpsc::UnboundedReceiver<Event> {
+        let (follower, events) = mpsc::unbounded_channel();
+        *self.follower.lock().unwrap_or_else(PoisonError::into_inner) = Some(follower);
+        events
+    }
+
+    /// Lets the events go to the screen again.
+    fn unfollow(&self) {
+        *self.follower.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     fn wait_connected(&self) -> Result<(), Failure> {

@@ -38,7 +38,6 @@ pub(super) enum Output {
     /// Several results, in their order.
     Many(Vec<Self>),
     /// A form of its own.
-    #[allow(dead_code, reason = "for commands that zkCli does not have")]
     Own(Box<dyn Show>),
 }
 
@@ -59,6 +58,10 @@ pub(super) enum Form {
     Base64,
     /// As a table of bytes, with their characters.
     Hex,
+    /// As hexadecimal digits.
+    Digits,
+    /// As they are, without an end of line.
+    Raw,
 }
 
 /// A result with a form of its own.

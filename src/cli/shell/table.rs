@@ -8,7 +8,7 @@ use super::output::Output;
 use zoolet_profiles::nearest;
 
 /// The tables of all files of commands, in the order of the help.
-const TABLES: [&[Command]; 8] = [
+const TABLES: [&[Command]; 13] = [
     commands::znodes::TABLE,
     commands::changes::TABLE,
     commands::subtree::TABLE,
@@ -16,6 +16,11 @@ const TABLES: [&[Command]; 8] = [
     commands::watching::TABLE,
     commands::quota::TABLE,
     commands::membership::TABLE,
+    commands::searching::TABLE,
+    commands::copying::TABLE,
+    commands::comparing::TABLE,
+    commands::archiving::TABLE,
+    commands::following::TABLE,
     commands::itself::TABLE,
 ];
 

@@ -6,12 +6,14 @@
 
 mod actor;
 mod address;
+mod image;
 mod link;
 mod registered;
 mod role;
 mod rooted;
 
 pub(in crate::cli) use address::Address;
+pub(super) use image::ImageFile;
 
 use super::failure::{Failure, code};
 use actor::{Actor, Order};
@@ -179,6 +181,15 @@ impl Session {
         Self { asker, status, interrupts: interrupts.clone(), task }
     }
 
+    /// Opens an image in place of a server.
+    pub(super) fn open_image(image: ImageFile, handle: &Handle, interrupts: &Arc<Interrupts>) -> Self {
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let (sender, status) = watch::channel(image.status());
+        let task = handle.spawn(image.run(inbox, sender));
+        let asker = Asker { orders, root: Root::default(), handle: handle.clone() };
+        Self { asker, status, interrupts: interrupts.clone(), task }
+    }
+
     /// Returns a handle that outlives a borrow of the session.
     pub(super) fn asker(&self) -> Asker {
         self.asker.clone()
@@ -224,6 +235,20 @@ impl Session {
                 biased;
                 answer = answer => answer.map_err(|_| Failure::text("Not connected")),
                 () = self.interrupts.struck() => Err(Failure::Interrupted),
+            }
+        })
+    }
+
+    /// Waits for an event; `None` once none can come any more.
+    ///
+    /// # Errors
+    /// Ctrl-C ended the wait.
+    pub(super) fn next(&self, events: &mut mpsc::UnboundedReceiver<Event>) -> Result<Option<Event>, Failure> {
+        self.asker.handle.block_on(async {
+            select! {
+                biased;
+                () = self.interrupts.struck() => Err(Failure::Interrupted),
+                event = events.recv() => Ok(event),
             }
         })
     }

@@ -5,6 +5,7 @@ use super::super::acl;
 use super::super::arguments::Arguments;
 use super::super::client::unexpected;
 use super::super::failure::Failure;
+use super::super::files;
 use super::super::output::Output;
 use super::super::table::{Choice, Command, Operands, Origin};
 use super::super::znode_path;
@@ -36,11 +37,16 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
     Command {
         name: "set",
         usage: "[-s] [-v version] [-b] path data",
-        options: &[Choice::flag("s", "print the stat"), VERSION, Choice::flag("b", "the data is base64")],
+        options: &[
+            Choice::flag("s", "print the stat"),
+            VERSION,
+            Choice::flag("b", "the data is base64"),
+            Choice::value("i", "FILE", "take the data from FILE instead of a word; - is standard input"),
+        ],
         says: "set the data of a znode",
         origin: Origin::ZooKeeper,
         operands: Operands::Path,
-        better: "the version of `set path data version` (3.4) counts; zkCli ignores it",
+        better: "the version of `set path data version` (3.4) counts, zkCli ignores it; `-i FILE`",
         run: set,
     },
     Command {
@@ -97,13 +103,20 @@ fn mode(arguments: &Arguments) -> Result<CreateMode, Failure> {
 
 fn set(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     let path = arguments.path(0)?;
-    let text = arguments.word(1)?;
+    let (given, at) = match arguments.value("i") {
+        Some("-") if shell.reads_commands => {
+            return Err(Failure::text("set -i -: standard input has the commands; name a file"));
+        }
+        Some(file) => (files::read(file)?, 1),
+        None => (arguments.word(1)?.as_bytes().to_vec(), 2),
+    };
     let data = if arguments.has("b") {
+        let text = str::from_utf8(&given).unwrap_or_default().trim_end();
         Base64::decode_vec(text).map_err(|_| Failure::text("the data is not base64"))?
     } else {
-        text.as_bytes().to_vec()
+        given
     };
-    let version = positional_version(arguments, 2)?;
+    let version = positional_version(arguments, at)?;
     let operation = WriteOp::SetData { path: path.clone(), data: Some(data.into()), version };
     match shell.session()?.ask(Request::Write(operation))? {
         Reply::Stat(stat) if arguments.has("s") => Ok(Output::Stat { path: path.to_string(), stat }),

@@ -57,6 +57,9 @@ fn sync(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
 
 fn connect(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     let address = match arguments.get(0) {
+        None if shell.options.address.servers.is_empty() => {
+            return Err(Failure::text("connect HOST:PORT leaves the image for a server"));
+        }
         None => shell.options.address.clone(),
         Some(text) => Address::parse(text).map_err(Failure::Text)?,
     };

@@ -1,12 +1,14 @@
 //! Commands that read znodes.
 
-use super::super::Shell;
 use super::super::arguments::Arguments;
 use super::super::client::unexpected;
 use super::super::failure::Failure;
+use super::super::files;
 use super::super::output::{Content, Form, Output};
 use super::super::table::{Choice, Command, Operands, Origin};
 use super::super::walk;
+use super::super::{Printer, Shell};
+use serde_json::json;
 use zoolet_model::{Reply, Request, Stat, Text};
 
 const STAT: Choice = Choice::flag("s", "also print the stat");
@@ -31,11 +33,16 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
             WATCH,
             Choice::flag("b", "print the data as base64"),
             Choice::flag("x", "print the data as a table of bytes"),
+            Choice::flag("hex", "print the data as hexadecimal digits"),
+            Choice::flag("raw", "print the bytes as they are, without an end of line"),
+            Choice::flag("json", "print a JSON value, as with zoolet shell --json"),
+            Choice::value("o", "FILE", "write the bytes to a new FILE"),
+            Choice::flag("force", "replace FILE if it exists"),
         ],
         says: "print the data of a znode",
         origin: Origin::ZooKeeper,
         operands: Operands::Path,
-        better: "data that is no text is printed as base64, with a note",
+        better: "data that is no text is printed as base64, with a note; `--hex`, `--raw`, `--json`, `-o FILE`",
         run: get,
     },
     Command {
@@ -92,16 +99,25 @@ fn get(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     let path = arguments.path(0)?;
     let deprecated = "'get path [watch]' has been deprecated. Please use 'get [-s] [-w] path' instead.";
     let watch = watches(shell, arguments, deprecated)?;
-    let form = match (arguments.has("b"), arguments.has("x")) {
-        (true, _) => Form::Base64,
-        (_, true) => Form::Hex,
-        _ => Form::Text,
-    };
+    let forms = [("b", Form::Base64), ("x", Form::Hex), ("hex", Form::Digits), ("raw", Form::Raw)];
+    let form = forms.into_iter().find(|(name, _)| arguments.has(name)).map_or(Form::Text, |(_, form)| form);
     let Reply::Data(data, stat) = shell.session()?.ask(Request::GetData { path: path.clone(), watch })? else {
         return Err(unexpected());
     };
     let stat: Option<Stat> = arguments.has("s").then_some(stat);
-    Ok(Output::Data(Content { path: path.to_string(), data, form, stat }))
+    if let Some(file) = arguments.value("o") {
+        let bytes = data.unwrap_or_default();
+        files::save(file, &bytes, arguments.has("force"))?;
+        let (text, value) =
+            (format!("wrote {} bytes to {file}", bytes.len()), json!({ "file": file, "bytes": bytes.len() }));
+        return Ok(Output::Text(text, value));
+    }
+    let output = Output::Data(Content { path: path.to_string(), data, form, stat });
+    if arguments.has("json") {
+        Printer { is_json: true }.print(&output)?;
+        return Ok(Output::Nothing);
+    }
+    Ok(output)
 }
 
 fn stat(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {

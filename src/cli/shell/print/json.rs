@@ -65,7 +65,7 @@ fn with_stat(mut shown: Value, stat: Option<&Stat>) -> Value {
 }
 
 /// Returns a stat with zkCli's names. A zxid is a text, because it may exceed a JSON reader's numbers.
-fn of_stat(stat: &Stat) -> Value {
+pub(in crate::cli::shell) fn of_stat(stat: &Stat) -> Value {
     let hex = |number: i64| format!("{number:#x}");
     json!({
         "cZxid": hex(stat.czxid), "ctime": stat.ctime, "mZxid": hex(stat.mzxid), "mtime": stat.mtime,

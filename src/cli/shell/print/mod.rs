@@ -5,8 +5,9 @@ mod json;
 mod text;
 mod time;
 
-pub(super) use json::{event as event_in_json, failure as failure_in_json};
-pub(super) use text::{event, is_text};
+pub(super) use json::{event as event_in_json, failure as failure_in_json, of_stat as stat_in_json};
+pub(super) use text::{event, is_text, permissions};
+pub(super) use time::instant;
 
 use super::output::Output;
 use std::io::{self, ErrorKind, Write};

@@ -53,7 +53,8 @@ fn optional(stat: Option<&Stat>) -> String {
 
 fn data(content: &Content, printed: &mut Printed) {
     let mut text = match (&content.data, content.form) {
-        (None, _) => b"null".to_vec(),
+        (None, Form::Raw | Form::Digits) => Vec::new(),
+        (None, Form::Text | Form::Base64 | Form::Hex) => b"null".to_vec(),
         (Some(bytes), Form::Text) if is_text(bytes) => bytes.to_vec(),
         (Some(bytes), Form::Text) => {
             let note =
@@ -63,8 +64,12 @@ fn data(content: &Content, printed: &mut Printed) {
         }
         (Some(bytes), Form::Base64) => Base64::encode_string(bytes).into_bytes(),
         (Some(bytes), Form::Hex) => dump::table(bytes).into_bytes(),
+        (Some(bytes), Form::Digits) => bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into_bytes(),
+        (Some(bytes), Form::Raw) => bytes.to_vec(),
     };
-    text.push(b'\n');
+    if content.form != Form::Raw {
+        text.push(b'\n');
+    }
     text.extend(optional(content.stat.as_ref()).into_bytes());
     printed.push((Stream::Out, text));
 }
@@ -97,7 +102,7 @@ fn acl_entry(entry: &AclEntry) -> String {
 }
 
 /// Returns the letters of permissions.
-pub(super) fn permissions(perms: Perms) -> String {
+pub(in crate::cli::shell) fn permissions(perms: Perms) -> String {
     let letters =
         [(Perms::CREATE, 'c'), (Perms::DELETE, 'd'), (Perms::READ, 'r'), (Perms::WRITE, 'w'), (Perms::ADMIN, 'a')];
     letters.into_iter().filter(|(perm, _)| perms.intersects(*perm)).map(|(_, letter)| letter).collect()

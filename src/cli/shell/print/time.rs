@@ -18,6 +18,14 @@ pub(super) fn text(ms: i64) -> String {
     )
 }
 
+/// Returns a time such as `2026-11-26T09:30:44.123Z`, from milliseconds since 1970.
+pub(in crate::cli::shell) fn instant(ms: i64) -> String {
+    let (seconds, ms) = (ms.div_euclid(1000), ms.rem_euclid(1000));
+    let ((year, month, day), second) = (date(seconds.div_euclid(86_400)), seconds.rem_euclid(86_400));
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z", month + 1)
+}
+
 /// Returns year, month from 0 and day from 1, from days since 1970.
 fn date(days: i64) -> (i64, usize, i64) {
     let leaps = |year: i64| (year - 1).div_euclid(4) - (year - 1).div_euclid(100) + (year - 1).div_euclid(400);
@@ -40,7 +48,13 @@ fn date(days: i64) -> (i64, usize, i64) {
 
 #[cfg(test)]
 mod tests {
-    use super::text;
+    use super::{instant, text};
+
+    #[test]
+    fn instants_sort_as_texts() {
+        assert_eq!(instant(1_709_251_199_007), "2024-02-29T23:59:59.007Z");
+        assert_eq!(instant(-1), "1969-12-31T23:59:59.999Z");
+    }
 
     #[test]
     fn times_are_written_as_javas_dates() {

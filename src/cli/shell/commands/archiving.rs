@@ -1,0 +1,326 @@
+//! Commands that write a subtree to a file, and read it back.
+
+use super::super::arguments::Arguments;
+use super::super::client::Session;
+use super::super::depth_first::under;
+use super::super::exported;
+use super::super::failure::{Failure, code};
+use super::super::files::Saved;
+use super::super::multi::{Multi, creation, requested};
+use super::super::output::{Output, Show};
+use super::super::sources::{Item, Pair, Pairs, Source, Subtree};
+use super::super::table::{Choice, Command, Operands, Origin};
+use super::super::{Printer, Shell};
+use super::comparing::Difference;
+use serde_json::{Value, json};
+use zoolet_model::{AclEntry, Request, WriteOp};
+
+/// Bounds of one multi of an import; every server takes as much.
+const MULTI_BYTES: usize = 64 << 10;
+const MULTI_COUNT: usize = 1000;
+
+pub(in crate::cli::shell) const TABLE: &[Command] = &[
+    Command {
+        name: "export",
+        usage: "[-o FILE] [--force] [-d] path",
+        options: &[
+            Choice::value("o", "FILE", "write to FILE instead of standard output"),
+            Choice::flag("force", "replace FILE if it exists"),
+            Choice::flag("d", "leave out ACLs"),
+        ],
+        says: "write a subtree as JSON, without its ephemerals",
+        origin: Origin::Zoolet,
+        operands: Operands::Path,
+        better: "",
+        run: export,
+    },
+    Command {
+        name: "import",
+        usage: "[--merge|--replace] [--dry-run] [-d] FILE path",
+        options: &[
+            Choice::flag("merge", "the subtree may exist: set the znodes that differ, and keep the others"),
+            Choice::flag("replace", "as --merge, and delete znodes that are not in the file"),
+            Choice::flag("dry-run", "print the differences and change nothing"),
+            Choice::flag("d", "leave ACLs alone; new znodes have the open ACL"),
+        ],
+        says: "make a subtree of an exported file",
+        origin: Origin::Zoolet,
+        operands: Operands::Nothing,
+        better: "",
+        run: import,
+    },
+];
+
+/// A line of an exported file.
+struct Line(Value);
+
+impl Show for Line {
+    fn text(&self) -> Vec<u8> {
+        format!("{}\n", self.0).into_bytes()
+    }
+
+    fn json(&self) -> Value {
+        self.0.clone()
+    }
+}
+
+/// Where an export goes.
+enum Target {
+    Screen(Printer),
+    File(Saved),
+}
+
+impl Target {
+    fn write(&mut self, value: Value) -> Result<(), Failure> {
+        match self {
+            Self::Screen(printer) => printer.print(&Output::Own(Box::new(Line(value)))),
+            Self::File(saved) => saved.write(&Line(value).text()),
+        }
+    }
+}
+
+fn export(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
+    let (path, with_acls) = (arguments.path(0)?, !arguments.has("d"));
+    let mut subtree = Subtree::new(shell.session()?, &path, with_acls);
+    // The first znode is read before a file is made for it.
+    let mut next = subtree.next()?;
+    if next.is_none() {
+        return Err(Failure::Text(format!("{path} is an ephemeral, which lives as long as its session: not exported")));
+    }
+    let name = arguments.value("o");
+    let mut target = match name {
+        Some(name) => Target::File(Saved::create(name, arguments.has("force"))?),
+        None => Target::Screen(shell.printer()),
+    };
+    target.write(exported::header(&path))?;
+    let mut znodes = 0;
+    while let Some(Item { entry, .. }) = next {
+        let acl = if with_acls { entry.acl } else { zoolet_model::open_acl() };
+        target.write(exported::znode(&entry.path, entry.data.as_ref(), &acl))?;
+        znodes += 1;
+        next = subtree.next()?;
+    }
+    target.write(exported::end(znodes, subtree.ephemerals))?;
+    let left_out = subtree.ephemerals;
+    let ephemerals = if left_out == 0 { String::new() } else { format!("; ephemerals left out: {left_out}") };
+    match (target, name) {
+        (Target::File(saved), Some(name)) => {
+            saved.finish()?;
+            let text = format!("exported {znodes} znodes to {name}{ephemerals}");
+            Ok(Output::Text(text, json!({ "exported": znodes, "ephemerals": left_out, "file": name })))
+        }
+        _ if left_out > 0 => Ok(Output::Note(ephemerals.trim_start_matches("; ").to_owned())),
+        _ => Ok(Output::Nothing),
+    }
+}
+
+/// What happens to znodes that are there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Existing {
+    Refuse,
+    Merge,
+    Replace,
+}
+
+fn import(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
+    let (file, path) = (arguments.word(0)?.to_owned(), arguments.path(1)?);
+    let existing = match (arguments.has("merge"), arguments.has("replace")) {
+        (true, true) => return Err(Failure::text("--merge and --replace exclude each other")),
+        (true, false) => Existing::Merge,
+        (false, true) => Existing::Replace,
+        (false, false) => Existing::Refuse,
+    };
+    check(&file)?;
+    let session = shell.session()?;
+    let with_acls = !arguments.has("d");
+    let there = match session.ask(Request::Exists { path: path.clone(), watch: false }) {
+        Ok(_) if existing == Existing::Refuse => {
+            return Err(Failure::Text(format!(
+                "{path} exists; --merge sets the znodes that differ, --replace also deletes those that are not in \
+                 {file}; --dry-run shows the differences"
+            )));
+        }
+        Ok(_) => Source::server(session, &path, with_acls),
+        Err(failure) if failure.is(code::NO_NODE) => Source::Nothing,
+        Err(failure) => return Err(failure),
+    };
+    let printer = shell.printer();
+    let is_dry = arguments.has("dry-run");
+    let report = |difference: &Difference| {
+        if is_dry { printer.print(&Output::Own(Box::new(difference.clone()))) } else { Ok(()) }
+    };
+    let mut import = Import {
+        session,
+        top: &path,
+        is_dry,
+        with_acls,
+        deletes: existing == Existing::Replace,
+        multi: Multi::default(),
+        acls: Vec::new(),
+        surplus: Vec::new(),
+        counts: Counts::default(),
+    };
+    import.run(Pairs::new(there, Source::file(&file)?), report)?;
+    let counts = import.counts;
+    Ok(Output::Text(counts.text(is_dry), counts.json(is_dry)))
+}
+
+/// Reads a whole file, so that one with a mistake changes nothing.
+fn check(file: &str) -> Result<(), Failure> {
+    let Source::File(mut reader) = Source::file(file)? else { return Ok(()) };
+    while reader.next()?.is_some() {}
+    Ok(())
+}
+
+/// The changes of an import.
+#[derive(Clone, Copy, Default, Debug)]
+struct Counts {
+    created: u64,
+    changed: u64,
+    deleted: u64,
+    unchanged: u64,
+    /// Operations that the server has carried out.
+    done: u64,
+}
+
+impl Counts {
+    fn text(&self, is_dry: bool) -> String {
+        let Self { created, changed, deleted, unchanged, .. } = self;
+        let would = if is_dry { "would be " } else { "" };
+        format!("{would}created {created}, changed {changed}, deleted {deleted}, unchanged {unchanged}")
+    }
+
+    fn json(&self, is_dry: bool) -> Value {
+        let Self { created, changed, deleted, unchanged, .. } = self;
+        json!({ "created": created, "changed": changed, "deleted": deleted, "unchanged": unchanged, "dry_run": is_dry })
+    }
+}
+
+struct Import<'a> {
+    session: &'a Session,
+    top: &'a str,
+    is_dry: bool,
+    with_acls: bool,
+    deletes: bool,
+    multi: Multi,
+    /// ACLs to set, which no multi can: path, ACL and its present version.
+    acls: Vec<(String, Vec<AclEntry>, i32)>,
+    /// Znodes to delete, parents before children, with their versions.
+    surplus: Vec<(String, i32)>,
+    counts: Counts,
+}
+
+impl Import<'_> {
+    fn run(
+        &mut self,
+        mut pairs: Pairs<'_>,
+        report: impl Fn(&Difference) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        while let Some(pair) = pairs.next()? {
+            match pair {
+                Pair::Left(item) if self.deletes => self.surplus.push((item.entry.path, item.version)),
+                Pair::Left(_) => {}
+                Pair::Right(item) => {
+                    report(&Difference::Added(item.entry.path.clone()))?;
+                    self.create(item)?;
+                }
+                Pair::Both(there, mut wanted) => {
+                    if !self.with_acls {
+                        wanted.entry.acl.clone_from(&there.entry.acl);
+                    }
+                    match Difference::between(&there.entry, &wanted.entry) {
+                        None => self.counts.unchanged += 1,
+                        Some(difference) => {
+                            report(&difference)?;
+                            self.change(&there, wanted)?;
+                        }
+                    }
+                }
+            }
+        }
+        // Parents of ephemerals stay with them.
+        self.surplus.retain(|(path, _)| !pairs.left.is_occupied(path));
+        for (path, _) in &self.surplus {
+            report(&Difference::Removed(path.clone()))?;
+        }
+        self.delete()?;
+        self.flush()?;
+        self.set_acls()
+    }
+
+    fn create(&mut self, item: Item) -> Result<(), Failure> {
+        self.counts.created += 1;
+        let acl = if self.with_acls { item.entry.acl } else { zoolet_model::open_acl() };
+        let path = under(self.top, &item.entry.path);
+        self.add(creation(&path, item.entry.data, &acl, item.entry.kind))
+    }
+
+    fn change(&mut self, there: &Item, wanted: Item) -> Result<(), Failure> {
+        self.counts.changed += 1;
+        let path = under(self.top, &wanted.entry.path);
+        if there.entry.acl != wanted.entry.acl {
+            // At the end, so that a narrower ACL does not hinder this import.
+            self.acls.push((path.clone(), wanted.entry.acl, there.acl_version));
+        }
+        if there.entry.data == wanted.entry.data {
+            return Ok(());
+        }
+        self.add(WriteOp::SetData { path: path.into(), data: wanted.entry.data, version: there.version })
+    }
+
+    fn delete(&mut self) -> Result<(), Failure> {
+        while let Some((path, version)) = self.surplus.pop() {
+            self.counts.deleted += 1;
+            self.add(WriteOp::Delete { path: under(self.top, &path).into(), version })?;
+        }
+        Ok(())
+    }
+
+    fn set_acls(&mut self) -> Result<(), Failure> {
+        // Children first: a parent's ACL does not matter to its children's own.
+        while let Some((path, acl, version)) = self.acls.pop() {
+            if !self.is_dry {
+                let operation = WriteOp::SetAcl { path: path.into(), acl: Some(requested(&acl)), version };
+                self.session.ask(Request::Write(operation)).map_err(|failure| self.explained(failure))?;
+                self.counts.done += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, operation: WriteOp) -> Result<(), Failure> {
+        if self.is_dry {
+            return Ok(());
+        }
+        self.multi.add(operation);
+        if self.multi.bytes() > MULTI_BYTES || self.multi.count() >= MULTI_COUNT { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        if self.multi.is_empty() {
+            return Ok(());
+        }
+        let multi = std::mem::take(&mut self.multi);
+        let count = multi.count() as u64;
+        multi.run(self.session).map_err(|failure| self.explained(failure))?;
+        self.counts.done += count;
+        Ok(())
+    }
+
+    /// Says how far the import came.
+    fn explained(&self, failure: Failure) -> Failure {
+        let done = self.counts.done;
+        let state = if done == 0 {
+            "nothing was imported".to_owned()
+        } else {
+            format!("operations carried out before: {done}; import --merge or --replace continues")
+        };
+        match failure {
+            Failure::Refused { code, path, why } => {
+                let why = if why.is_empty() { state } else { format!("{why}\n{state}") };
+                Failure::Refused { code, path, why }
+            }
+            other => other,
+        }
+    }
+}

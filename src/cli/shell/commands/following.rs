@@ -1,0 +1,170 @@
+//! The command that follows the changes of a subtree.
+
+use super::super::Shell;
+use super::super::arguments::Arguments;
+use super::super::client::Event;
+use super::super::failure::{Failure, code};
+use super::super::output::{Output, Show};
+use super::super::print;
+use super::super::table::{Choice, Command, Operands, Origin};
+use serde_json::{Value, json};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use zoolet_model::{AddWatchMode, Reply, Request, Stat, WatcherType};
+
+/// Maximum wait for the server's answer when the watch is removed.
+const REMOVAL_MAX: Duration = Duration::from_secs(1);
+
+pub(in crate::cli::shell) const TABLE: &[Command] = &[Command {
+    name: "watch",
+    usage: "[-R|-1] path",
+    options: &[
+        Choice::flag("R", "follow the whole subtree (default)"),
+        Choice::flag("1", "follow this znode and the list of its children, not the subtree"),
+    ],
+    says: "print each change of a subtree with its time and version, until Ctrl-C",
+    origin: Origin::Zoolet,
+    operands: Operands::Path,
+    better: "",
+    run: watch,
+}];
+
+/// A line of `watch`.
+struct Line {
+    /// Milliseconds since 1970 at which this program noticed.
+    ms: i64,
+    what: &'static str,
+    path: Option<String>,
+    zxid: i64,
+    /// `None` if the znode is gone, or may not be looked at.
+    stat: Option<Stat>,
+}
+
+impl Show for Line {
+    fn text(&self) -> Vec<u8> {
+        let mut line = format!("{} {}", print::instant(self.ms), self.what);
+        if let Some(path) = &self.path {
+            line = format!("{line} {path}");
+        }
+        if let Some(stat) = &self.stat {
+            line = format!(
+                "{line} version {} cversion {} mzxid {:#x} {} bytes",
+                stat.version, stat.cversion, stat.mzxid, stat.data_length
+            );
+        } else if self.zxid > 0 {
+            line = format!("{line} zxid {:#x}", self.zxid);
+        }
+        format!("{line}\n").into_bytes()
+    }
+
+    fn json(&self) -> Value {
+        let mut value = json!({ "time": print::instant(self.ms), "event": self.what, "path": self.path });
+        if self.zxid > 0 {
+            value["zxid"] = json!(format!("{:#x}", self.zxid));
+        }
+        if let Some(stat) = &self.stat {
+            value["stat"] = print::stat_in_json(stat);
+        }
+        value
+    }
+}
+
+fn watch(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
+    let path = arguments.path(0)?;
+    let (mode, kind) = if arguments.has("1") {
+        (AddWatchMode::Persistent, WatcherType::Persistent)
+    } else {
+        (AddWatchMode::PersistentRecursive, WatcherType::PersistentRecursive)
+    };
+    let session = shell.session()?;
+    let printer = shell.printer();
+    // A watch on a znode that does not exist is legal; its user should know.
+    match session.ask(Request::Exists { path: path.clone(), watch: false }) {
+        Err(failure) if failure.is(code::NO_NODE) => {
+            printer.print(&Output::Note(format!("{path} does not exist; its creation will be shown")))?;
+        }
+        other => _ = other?,
+    }
+    let mut events = shell.follow();
+    let outcome = session.ask(Request::AddWatch { path: path.clone(), mode }).map_err(explained).and_then(|_| {
+        while let Some(event) = session.next(&mut events)? {
+            let Some(what) = name(&event) else { continue };
+            let stat = match (&event.path, what) {
+                (None, _) | (_, "deleted") => None,
+                (Some(path), _) => match session.ask(Request::Exists { path: path.as_str().into(), watch: false }) {
+                    Ok(Reply::Stat(stat)) => Some(stat),
+                    Err(Failure::Interrupted) => return Err(Failure::Interrupted),
+                    _ => None,
+                },
+            };
+            let line = Line { ms: now_ms(), what, path: event.path, zxid: event.zxid, stat };
+            printer.print(&Output::Own(Box::new(line)))?;
+        }
+        Err(Failure::text("Not connected"))
+    });
+    // Ctrl-C has ended the command, so the session's own waits would end at once.
+    let removal = Request::RemoveWatches { path, kind };
+    let _ = session.asker().ask_within(removal, REMOVAL_MAX);
+    shell.unfollow();
+    // At a prompt, Ctrl-C is the way to end this command.
+    if shell.is_interactive && outcome.as_ref().is_err_and(|failure| *failure == Failure::Interrupted) {
+        return Ok(Output::Nothing);
+    }
+    outcome
+}
+
+fn explained(failure: Failure) -> Failure {
+    match failure {
+        Failure::Refused { code: code::UNIMPLEMENTED, path, .. } => {
+            let why = "this server cannot follow a subtree: that needs ZooKeeper 3.6 or newer, or zoolet".to_owned();
+            Failure::Refused { code: code::UNIMPLEMENTED, path, why }
+        }
+        other => other,
+    }
+}
+
+/// Returns the name of a change; `None` for other events.
+fn name(event: &Event) -> Option<&'static str> {
+    Some(match (event.kind, event.state) {
+        ("NodeCreated", _) => "created",
+        ("NodeDeleted", _) => "deleted",
+        ("NodeDataChanged", _) => "changed",
+        ("NodeChildrenChanged", _) => "children",
+        // Changes are missed until the session is back.
+        ("None", "Disconnected") => "disconnected",
+        ("None", "SyncConnected" | "ConnectedReadOnly") => "connected",
+        ("None", "Expired") => "expired",
+        ("None", "Closed") => "closed",
+        _ => return None,
+    })
+}
+
+fn now_ms() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_has_time_change_path_and_version() {
+        let stat = Stat { version: 3, mzxid: 16, data_length: 5, ..Stat::default() };
+        let line = |what, zxid, stat| {
+            let line = Line { ms: 1_795_685_444_123, what, path: Some("/a".to_owned()), zxid, stat };
+            (String::from_utf8(line.text()).unwrap(), line.json().to_string())
+        };
+        let (text, json) = line("changed", -1, Some(stat));
+        assert_eq!(text, "2026-11-26T09:30:44.123Z changed /a version 3 cversion 0 mzxid 0x10 5 bytes\n");
+        assert!(json.starts_with("{\"event\":\"changed\",\"path\":\"/a\",\"stat\":{"), "{json}");
+        assert_eq!(line("deleted", 255, None).0, "2026-11-26T09:30:44.123Z deleted /a zxid 0xff\n");
+    }
+
+    #[test]
+    fn events_without_a_change_are_left_out() {
+        let event = |state, kind| name(&Event { state, kind, path: None, zxid: -1 });
+        assert_eq!(event("SyncConnected", "PersistentWatchRemoved"), None);
+        assert_eq!(event("Disconnected", "None"), Some("disconnected"));
+        assert_eq!(event("SyncConnected", "NodeChildrenChanged"), Some("children"));
+    }
+}

@@ -1,0 +1,256 @@
+//! Walks a subtree depth first, in the order of its paths, without holding all of it.
+
+use super::client::{Session, unexpected};
+use super::failure::{Failure, code};
+use super::znode_path::child;
+use bytes::Bytes;
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+use zoolet_model::{AclEntry, Reply, Request, Stat};
+
+/// Znodes of one level that are fetched at once; few at first, so that a short answer comes soon.
+const WINDOW_FIRST: usize = 16;
+const WINDOW_MAX: usize = 128;
+/// Bytes of data fetched at once, from which the next window is smaller.
+const WINDOW_BYTES: usize = 1 << 20;
+/// Names of children fetched ahead at most, unless one znode has more.
+const NAMES_AHEAD: u64 = 20_000;
+
+/// The facts that a walk fetches beside the stat.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Wants {
+    pub(super) data: bool,
+    pub(super) acl: bool,
+    /// Levels below the top; `None` for all.
+    pub(super) depth: Option<usize>,
+}
+
+/// One znode of a walk.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) path: String,
+    /// Levels below the top of the walk.
+    pub(super) depth: usize,
+    /// Whether no sibling follows.
+    pub(super) is_last: bool,
+    /// Zero if the session may read nothing of the znode.
+    pub(super) stat: Stat,
+    /// `None` for null data, and for data that the walk does not fetch.
+    pub(super) data: Option<Bytes>,
+    pub(super) acl: Vec<AclEntry>,
+    /// Why a part of the znode, or the list of its children, is missing.
+    pub(super) refusal: Option<Failure>,
+}
+
+/// A fetched znode, and its children once they are fetched.
+struct Fetched {
+    found: Found,
+    names: Option<Vec<String>>,
+}
+
+impl Fetched {
+    fn needs_names(&self, wants: Wants) -> bool {
+        let is_open = wants.depth.is_none_or(|depth| self.found.depth < depth);
+        is_open && self.names.is_none() && self.found.stat.num_children > 0 && self.found.refusal.is_none()
+    }
+}
+
+/// The children of one znode.
+struct Level {
+    /// Paths that are not fetched yet.
+    paths: std::vec::IntoIter<String>,
+    ahead: VecDeque<Fetched>,
+}
+
+/// A walk over a subtree: each znode before its children, siblings sorted by name.
+///
+/// Znodes that vanish meanwhile are skipped.
+pub(super) struct DepthFirst<'a> {
+    session: &'a Session,
+    wants: Wants,
+    levels: Vec<Level>,
+    window: usize,
+    /// Whether the top was found.
+    has_begun: bool,
+}
+
+impl<'a> DepthFirst<'a> {
+    pub(super) fn new(session: &'a Session, top: &str, wants: Wants) -> Self {
+        let level = Level { paths: vec![top.to_owned()].into_iter(), ahead: VecDeque::new() };
+        Self { session, wants, levels: vec![level], window: WINDOW_FIRST, has_begun: false }
+    }
+
+    /// Returns the next znode; `None` after the last one.
+    ///
+    /// # Errors
+    /// The top does not exist, or a request fails otherwise than for missing permissions.
+    pub(super) fn next(&mut self) -> Result<Option<Found>, Failure> {
+        while let Some(at) = self.levels.len().checked_sub(1) {
+            if self.levels[at].ahead.is_empty() {
+                let paths: Vec<String> = self.levels[at].paths.by_ref().take(self.window).collect();
+                if paths.is_empty() {
+                    self.levels.pop();
+                } else {
+                    self.levels[at].ahead = self.fetch(paths, at)?;
+                }
+                continue;
+            }
+            self.fetch_names(at)?;
+            let level = &mut self.levels[at];
+            let Some(Fetched { mut found, names }) = level.ahead.pop_front() else { continue };
+            found.is_last = level.ahead.is_empty() && level.paths.len() == 0;
+            let paths: Vec<String> = names.unwrap_or_default().iter().map(|name| child(&found.path, name)).collect();
+            self.levels.push(Level { paths: paths.into_iter(), ahead: VecDeque::new() });
+            return Ok(Some(found));
+        }
+        Ok(None)
+    }
+
+    /// Leaves out the children of the znode that [`DepthFirst::next`] returned last.
+    pub(super) fn skip_children(&mut self) {
+        self.levels.pop();
+    }
+
+    fn fetch(&mut self, paths: Vec<String>, depth: usize) -> Result<VecDeque<Fetched>, Failure> {
+        let wants = self.wants;
+        let mut requests = Vec::with_capacity(paths.len() * 2);
+        for path in &paths {
+            let path = path.as_str();
+            requests.push(if wants.data {
+                Request::GetData { path: path.into(), watch: false }
+            } else {
+                Request::Exists { path: path.into(), watch: false }
+            });
+            if wants.acl {
+                requests.push(Request::GetAcl { path: path.into() });
+            }
+        }
+        let mut answers = self.session.ask_all(requests).into_iter();
+        let (mut ahead, mut bytes) = (VecDeque::with_capacity(paths.len()), 0);
+        for path in paths {
+            let facts = answers.next();
+            let acl = if wants.acl { answers.next() } else { None };
+            let is_top = !self.has_begun;
+            match facts_of(path, depth, facts, acl) {
+                Ok(found) => {
+                    bytes += found.data.as_ref().map_or(0, Bytes::len);
+                    ahead.push_back(Fetched { found, names: None });
+                    self.has_begun = true;
+                }
+                Err(failure) if failure.is(code::NO_NODE) && !is_top => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        self.window = if bytes > WINDOW_BYTES { (self.window / 4).max(1) } else { (self.window * 2).min(WINDOW_MAX) };
+        Ok(ahead)
+    }
+
+    /// Fetches the names below the first znode of a level, and below those behind it.
+    fn fetch_names(&mut self, at: usize) -> Result<(), Failure> {
+        let wants = self.wants;
+        let ahead = &mut self.levels[at].ahead;
+        if !ahead.front().is_some_and(|first| first.needs_names(wants)) {
+            return Ok(());
+        }
+        let mut names = 0;
+        let wanting: Vec<&mut Fetched> = ahead
+            .iter_mut()
+            .filter(|fetched| fetched.needs_names(wants))
+            .take_while(|fetched| {
+                let is_first = names == 0;
+                names += u64::try_from(fetched.found.stat.num_children).unwrap_or(0);
+                is_first || names <= NAMES_AHEAD
+            })
+            .collect();
+        let request = |fetched: &&mut Fetched| {
+            let path = fetched.found.path.as_str().into();
+            Request::GetChildren { path, watch: false, with_stat: false }
+        };
+        let answers = self.session.ask_all(wanting.iter().map(request).collect());
+        for (fetched, answer) in wanting.into_iter().zip(answers) {
+            match answer {
+                Ok(Reply::Names(names)) => {
+                    let mut names: Vec<String> = names.iter().map(str::to_owned).collect();
+                    names.sort_unstable();
+                    fetched.names = Some(names);
+                }
+                Ok(_) => return Err(unexpected()),
+                // It was there when its stat was read; its children are gone with it.
+                Err(failure) if failure.is(code::NO_NODE) => fetched.names = Some(Vec::new()),
+                Err(failure) if failure.is(code::NO_AUTH) => fetched.found.refusal = Some(failure),
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(())
+    }
+}
+
+type Answer = Option<Result<Reply, Failure>>;
+
+fn facts_of(path: String, depth: usize, facts: Answer, acl: Answer) -> Result<Found, Failure> {
+    let mut found =
+        Found { path, depth, is_last: false, stat: Stat::default(), data: None, acl: Vec::new(), refusal: None };
+    for answer in [facts, acl].into_iter().flatten() {
+        match answer {
+            Ok(Reply::Stat(stat)) => found.stat = stat,
+            Ok(Reply::Data(data, stat)) => (found.data, found.stat) = (data, stat),
+            Ok(Reply::Acl(acl, _)) => found.acl = acl,
+            Ok(_) => return Err(unexpected()),
+            Err(failure) if failure.is(code::NO_AUTH) => found.refusal = Some(failure),
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(found)
+}
+
+/// Returns a path below `top` as seen from there; `/` is the top itself.
+pub(super) fn below<'a>(top: &str, path: &'a str) -> &'a str {
+    if top == "/" {
+        return path;
+    }
+    match path.strip_prefix(top) {
+        Some("") | None => "/",
+        Some(rest) => rest,
+    }
+}
+
+/// Returns the path that is `below` the top `top`.
+pub(super) fn under(top: &str, below: &str) -> String {
+    match (top, below) {
+        (_, "/") => top.to_owned(),
+        ("/", _) => below.to_owned(),
+        _ => format!("{top}{below}"),
+    }
+}
+
+/// Compares paths in the order of the walk.
+pub(super) fn order(one: &str, other: &str) -> Ordering {
+    // The root has an empty name, which is before all others.
+    one.split('/').cmp(other.split('/'))
+}
+
+/// Returns whether `path` is `top`, or below it.
+pub(super) fn is_within(path: &str, top: &str) -> bool {
+    top == "/" || path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_seen_from_the_top_and_back() {
+        for (top, path, seen) in [("/", "/", "/"), ("/", "/a", "/a"), ("/a", "/a", "/"), ("/a", "/a/b/c", "/b/c")] {
+            assert_eq!(below(top, path), seen);
+            assert_eq!(under(top, seen), path);
+        }
+        assert!(is_within("/a/b", "/a") && is_within("/a", "/a") && is_within("/a", "/"));
+        assert!(!is_within("/ab", "/a") && !is_within("/", "/a"));
+    }
+
+    #[test]
+    fn order_has_each_znode_before_its_children_and_these_before_its_next_sibling() {
+        let walk = ["/", "/a", "/a/b", "/a/c", "/a/c/d", "/a!", "/b"];
+        assert!(walk.is_sorted_by(|one, other| order(one, other) == Ordering::Less));
+    }
+}

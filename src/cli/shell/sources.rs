@@ -1,0 +1,217 @@
+//! Two subtrees side by side: of the server, or of a file.
+
+use super::client::Session;
+use super::depth_first::{DepthFirst, Found, Wants, below, is_within, order};
+use super::exported::{Entry, Reader};
+use super::failure::Failure;
+use super::files;
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::BufReader;
+use zoolet_model::{AclEntry, CreateKind};
+
+/// A znode of a source.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Item {
+    pub(super) entry: Entry,
+    /// The version and that of the ACL; -1 in a file.
+    pub(super) version: i32,
+    pub(super) acl_version: i32,
+}
+
+/// A subtree, read in the order of a walk.
+pub(super) enum Source<'a> {
+    Nothing,
+    Server(Box<Subtree<'a>>),
+    File(Box<Reader<BufReader<File>>>),
+}
+
+/// A subtree of the server, without its ephemerals.
+pub(super) struct Subtree<'a> {
+    walk: DepthFirst<'a>,
+    top: String,
+    reads_acls: bool,
+    /// Number of ephemerals that were left out.
+    pub(super) ephemerals: u64,
+    /// Paths that have ephemerals below them.
+    pub(super) occupied: BTreeSet<String>,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn server(session: &'a Session, top: &str, reads_acls: bool) -> Self {
+        Self::Server(Box::new(Subtree::new(session, top, reads_acls)))
+    }
+
+    /// Opens an exported file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no export.
+    pub(super) fn file(name: &str) -> Result<Self, Failure> {
+        Ok(Self::File(Box::new(Reader::new(name, BufReader::new(files::open(name)?))?)))
+    }
+
+    fn next(&mut self) -> Result<Option<Item>, Failure> {
+        match self {
+            Self::Nothing => Ok(None),
+            Self::Server(subtree) => subtree.next(),
+            Self::File(reader) => {
+                let entry = reader.next()?;
+                Ok(entry.map(|entry| Item { entry, version: -1, acl_version: -1 }))
+            }
+        }
+    }
+
+    /// Returns the number of ephemerals that were left out.
+    pub(super) fn ephemerals(&self) -> u64 {
+        if let Self::Server(subtree) = self { subtree.ephemerals } else { 0 }
+    }
+
+    /// Returns whether a znode has ephemerals below it.
+    pub(super) fn is_occupied(&self, path: &str) -> bool {
+        matches!(self, Self::Server(subtree) if subtree.occupied.contains(path))
+    }
+}
+
+impl<'a> Subtree<'a> {
+    pub(super) fn new(session: &'a Session, top: &str, reads_acls: bool) -> Self {
+        let walk = DepthFirst::new(session, top, Wants { data: true, acl: reads_acls, depth: None });
+        Self { walk, top: top.to_owned(), reads_acls, ephemerals: 0, occupied: BTreeSet::new() }
+    }
+
+    /// Returns the next znode. ZooKeeper's own znodes are left out below the root.
+    ///
+    /// # Errors
+    /// The session may not read a znode, or a request fails.
+    pub(super) fn next(&mut self) -> Result<Option<Item>, Failure> {
+        while let Some(found) = self.walk.next()? {
+            if self.top == "/" && found.path == "/zookeeper" {
+                self.walk.skip_children();
+                continue;
+            }
+            if let Some(refusal) = found.refusal {
+                return Err(refusal);
+            }
+            if found.stat.ephemeral_owner != 0 {
+                self.note_ephemeral(&found.path);
+                continue;
+            }
+            if self.reads_acls {
+                check_acl(&found)?;
+            }
+            let Found { path, data, acl, stat, .. } = found;
+            let path = below(&self.top, &path).to_owned();
+            let entry = Entry { path, data, acl, kind: CreateKind::Persistent };
+            return Ok(Some(Item { entry, version: stat.version, acl_version: stat.aversion }));
+        }
+        Ok(None)
+    }
+
+    fn note_ephemeral(&mut self, path: &str) {
+        self.ephemerals += 1;
+        let mut path = below(&self.top, path);
+        while let Some((parent, _)) = path.rsplit_once('/')
+            && path != "/"
+        {
+            path = if parent.is_empty() { "/" } else { parent };
+            if !self.occupied.insert(path.to_owned()) {
+                return;
+            }
+        }
+    }
+}
+
+/// Refuses an ACL of which the server has hidden a part.
+///
+/// ZooKeeper replaces the hash of a digest by `x` for a session that may not change the ACL. Such an
+/// entry admits no client.
+///
+/// # Errors
+/// A part is hidden.
+pub(super) fn check_acl(found: &Found) -> Result<(), Failure> {
+    let is_hidden = |entry: &AclEntry| entry.scheme == "digest" && entry.id.ends_with(":x");
+    if found.acl.iter().any(is_hidden) {
+        return Err(Failure::Text(format!(
+            "the server hides the hashes in the ACL of {} from this session; addauth with an identity that may change \
+             the ACL",
+            found.path
+        )));
+    }
+    Ok(())
+}
+
+/// A path that one or both sources have.
+pub(super) enum Pair {
+    Left(Item),
+    Right(Item),
+    Both(Item, Item),
+}
+
+/// Two sources, path by path.
+pub(super) struct Pairs<'a> {
+    pub(super) left: Source<'a>,
+    pub(super) right: Source<'a>,
+    ahead: Option<(Option<Item>, Option<Item>)>,
+}
+
+impl<'a> Pairs<'a> {
+    pub(super) fn new(left: Source<'a>, right: Source<'a>) -> Self {
+        Self { left, right, ahead: None }
+    }
+
+    /// Returns the next path with its znodes; `None` after the last one.
+    ///
+    /// # Errors
+    /// A source fails.
+    pub(super) fn next(&mut self) -> Result<Option<Pair>, Failure> {
+        let (left, right) = match self.ahead.take() {
+            Some(ahead) => ahead,
+            None => (self.left.next()?, self.right.next()?),
+        };
+        let (pair, ahead) = match (left, right) {
+            (None, None) => return Ok(None),
+            (Some(left), None) => (Pair::Left(left), (self.left.next()?, None)),
+            (None, Some(right)) => (Pair::Right(right), (None, self.right.next()?)),
+            (Some(left), Some(right)) => match order(&left.entry.path, &right.entry.path) {
+                Ordering::Less => (Pair::Left(left), (self.left.next()?, Some(right))),
+                Ordering::Greater => (Pair::Right(right), (Some(left), self.right.next()?)),
+                Ordering::Equal => (Pair::Both(left, right), (self.left.next()?, self.right.next()?)),
+            },
+        };
+        self.ahead = Some(ahead);
+        Ok(Some(pair))
+    }
+}
+
+/// Refuses a subtree that is part of another.
+///
+/// # Errors
+/// `inner` is `outer`, or below it.
+pub(super) fn refuse_inside(outer: &str, inner: &str) -> Result<(), Failure> {
+    if is_within(inner, outer) {
+        return Err(Failure::Text(format!("{inner} is in the subtree of {outer}; name another place")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoolet_model::{Perms, Stat};
+
+    #[test]
+    fn hidden_hash_of_an_acl_is_refused() {
+        let found = |id: &str| Found {
+            path: "/a".to_owned(),
+            depth: 0,
+            is_last: true,
+            stat: Stat::default(),
+            data: None,
+            acl: vec![AclEntry { perms: Perms::ALL, scheme: "digest".into(), id: id.into() }],
+            refusal: None,
+        };
+        assert!(check_acl(&found("name:1GAqWzb8sqVx0AQdmpGqEG7zCIQ=")).is_ok());
+        assert!(check_acl(&found("name:x")).unwrap_err().message("").starts_with("the server hides the hashes"));
+        assert!(refuse_inside("/a", "/a/b").is_err() && refuse_inside("/a", "/b").is_ok());
+    }
+}

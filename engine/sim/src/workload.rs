@@ -175,7 +175,7 @@ impl Workload {
         let first = random.clone().bits();
         let repeats = Random::new(first ^ 0x07e9_ea75);
         let ttls = Random::new(first ^ 0x0077_1771);
-        let quotas = (first % 3 == 0).then(|| Random::new(first ^ 0x0000_90a5));
+        let quotas = first.is_multiple_of(3).then(|| Random::new(first ^ 0x0000_90a5));
         Self { random, repeats, ttls, quotas, mostly_ephemeral: false }
     }
 

@@ -15,6 +15,7 @@ pages![
     "how-to/disk.md",
     "how-to/embed.md",
     "how-to/install.md",
+    "how-to/lost-site.md",
     "how-to/profile.md",
     "how-to/replace-a-box.md",
     "how-to/runbook.md",

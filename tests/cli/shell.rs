@@ -82,3 +82,15 @@ fn json_has_one_value_a_line_for_results_errors_and_events() {
     assert!(code == 1 && printed.contains(r#""event":"NodeDataChanged","path":"/a""#), "{printed}");
     assert!(printed.lines().all(|line| line.starts_with('{')), "{printed}");
 }
+
+#[test]
+fn stat_tells_how_long_a_znode_with_a_time_to_live_has_left() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let lines = "create /a x\ncreate -t 3600000 /t x\nstat /a\nstat /t\ncreate /t/child x\nstat /t\n";
+    let (code, printed) = typed(&format!("{}/", server.address), &[], lines);
+    let told: Vec<_> = printed.lines().filter_map(|line| line.strip_prefix("timeToLive = 3600000 ms, ")).collect();
+    assert_eq!((code, told.len(), told.last()), (0, 2, Some(&"from the deletion of the last child")), "{printed}");
+    let left_ms = told[0].strip_suffix(" ms left").unwrap().parse::<u64>().unwrap();
+    assert!(left_ms <= 3_600_000, "{printed}");
+}

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use serde_json::Value;
-use zoolet_model::{AclEntry, AuthId, Stat};
+use zoolet_model::{AclEntry, AuthId, Stat, TimeToLive};
 
 /// The result of a command.
 pub(super) enum Output {
@@ -23,6 +23,8 @@ pub(super) enum Output {
     Stat {
         path: String,
         stat: Stat,
+        /// Empty at a server that cannot tell.
+        ttl: TimeToLive,
     },
     Acl {
         path: String,

@@ -27,7 +27,7 @@ use tokio::select;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use zoolet_model::{Reply, Request, Stat};
+use zoolet_model::{Reply, Request, Stat, Text, TimeToLive};
 
 /// Maximum wait for the server's answer to the end of the session.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
@@ -287,6 +287,19 @@ impl Session {
         let mut status = self.status.clone();
         let introduced = status.wait_for(|status| status.role.is_some());
         let _ = self.asker.handle.block_on(async { timeout(time, introduced).await });
+    }
+
+    /// Returns the time to live of a znode; `None` at a server that cannot tell.
+    ///
+    /// ZooKeeper closes a connection that sends the request, so only zoolet gets it.
+    pub(super) fn time_to_live(&self, path: Text) -> Option<TimeToLive> {
+        if !self.asker.handle.block_on(role::is_zoolet(&self.status().server)) {
+            return None;
+        }
+        match self.ask(Request::GetTtl { path }) {
+            Ok(Reply::Ttl(ttl)) => Some(ttl),
+            _ => None,
+        }
     }
 
     /// Adds an identity to the session, now and on each later connection.

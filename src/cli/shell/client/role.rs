@@ -25,6 +25,16 @@ pub(super) async fn learn(server: String, status: watch::Sender<Status>) {
     });
 }
 
+/// Returns whether `server` is zoolet, as far as it tells within [`PATIENCE`].
+pub(super) async fn is_zoolet(server: &str) -> bool {
+    matches!(timeout(PATIENCE, ask(server)).await, Ok(Ok(answer)) if names_zoolet(&answer))
+}
+
+/// Returns whether the version in an answer is zoolet's: it follows the version of ZooKeeper.
+fn names_zoolet(answer: &str) -> bool {
+    answer.lines().any(|line| line.starts_with("Zookeeper version: ") && line.contains("-zoolet-"))
+}
+
 async fn ask(server: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(server).await?;
     stream.write_all(b"srvr").await?;
@@ -41,6 +51,12 @@ fn role(answer: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn version_tells_zoolet_from_zookeeper() {
+        assert!(super::names_zoolet("Zookeeper version: 3.9.5-zoolet-0.1.0, built on x\nMode: leader\n"));
+        assert!(!super::names_zoolet("Zookeeper version: 3.9.5-abc, built on x\nMode: -zoolet-\n"));
+    }
+
     #[test]
     fn role_is_read_from_the_answer() {
         assert_eq!(super::role("Zookeeper version: 3.8\nMode: leader\nNode count: 5\n"), "leader");

@@ -9,7 +9,7 @@ use super::super::output::Output;
 use super::super::table::{Choice, Command, Operands, Origin};
 use super::super::walk;
 use bytes::Bytes;
-use zoolet_model::{Reply, Request, RequestedAcl, WriteOp};
+use zoolet_model::{Reply, Request, RequestedAcl, TimeToLive, WriteOp};
 
 pub(in crate::cli::shell) const TABLE: &[Command] = &[
     Command {
@@ -76,7 +76,9 @@ fn set_acl(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> 
     }
     let operation = WriteOp::SetAcl { path: path_checked, acl: Some(entries.into()), version };
     match shell.session()?.ask(Request::Write(operation))? {
-        Reply::Stat(stat) if arguments.has("s") => Ok(Output::Stat { path: path.to_owned(), stat }),
+        Reply::Stat(stat) if arguments.has("s") => {
+            Ok(Output::Stat { path: path.to_owned(), stat, ttl: TimeToLive::default() })
+        }
         Reply::Stat(_) => Ok(Output::Nothing),
         _ => Err(unexpected()),
     }

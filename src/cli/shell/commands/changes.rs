@@ -12,7 +12,7 @@ use super::super::znode_path;
 use super::access;
 use base64ct::{Base64, Encoding};
 use bytes::Bytes;
-use zoolet_model::{Create, CreateKind, CreateMode, Reply, Request, RequestedAcl, WriteOp};
+use zoolet_model::{Create, CreateKind, CreateMode, Reply, Request, RequestedAcl, TimeToLive, WriteOp};
 
 /// Longest time to live, in milliseconds.
 const TTL_MAX_MS: i64 = (1 << 40) - 1;
@@ -119,7 +119,9 @@ fn set(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     let version = positional_version(arguments, at)?;
     let operation = WriteOp::SetData { path: path.clone(), data: Some(data.into()), version };
     match shell.session()?.ask(Request::Write(operation))? {
-        Reply::Stat(stat) if arguments.has("s") => Ok(Output::Stat { path: path.to_string(), stat }),
+        Reply::Stat(stat) if arguments.has("s") => {
+            Ok(Output::Stat { path: path.to_string(), stat, ttl: TimeToLive::default() })
+        }
         Reply::Stat(_) => Ok(Output::Nothing),
         _ => Err(unexpected()),
     }

@@ -9,7 +9,7 @@ use super::super::output::Output;
 use super::super::table::{Choice, Command, Operands, Origin};
 use bytes::Bytes;
 use serde_json::json;
-use zoolet_model::{Reply, Request, Stat};
+use zoolet_model::{Reply, Request, Stat, TimeToLive};
 
 pub(in crate::cli::shell) const CONFIG: &str = "/zookeeper/config";
 
@@ -58,7 +58,11 @@ fn config(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
 fn with_stat(text: String, stat: Stat, arguments: &Arguments) -> Output {
     let value = json!({ "path": CONFIG, "config": text });
     let text = Output::Text(text, value);
-    if arguments.has("s") { Output::Many(vec![text, Output::Stat { path: CONFIG.to_owned(), stat }]) } else { text }
+    if arguments.has("s") {
+        Output::Many(vec![text, Output::Stat { path: CONFIG.to_owned(), stat, ttl: TimeToLive::default() }])
+    } else {
+        text
+    }
 }
 
 fn reconfig(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {

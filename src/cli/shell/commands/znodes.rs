@@ -52,7 +52,7 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
         says: "print the stat of a znode",
         origin: Origin::ZooKeeper,
         operands: Operands::Path,
-        better: "times are in UTC",
+        better: "times are in UTC; zoolet tells how long a znode with a time to live has left",
         run: stat,
     },
     Command {
@@ -124,8 +124,11 @@ fn stat(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     let path = arguments.path(0)?;
     let watch =
         watches(shell, arguments, "'stat path [watch]' has been deprecated. Please use 'stat [-w] path' instead.")?;
-    match shell.session()?.ask(Request::Exists { path: path.clone(), watch })? {
-        Reply::Stat(stat) => Ok(Output::Stat { path: path.to_string(), stat }),
+    let session = shell.session()?;
+    match session.ask(Request::Exists { path: path.clone(), watch })? {
+        Reply::Stat(stat) => {
+            Ok(Output::Stat { path: path.to_string(), stat, ttl: session.time_to_live(path).unwrap_or_default() })
+        }
         _ => Err(unexpected()),
     }
 }

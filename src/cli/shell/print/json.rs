@@ -26,7 +26,14 @@ fn value(output: &Output) -> Value {
         Output::Path(path) => json!({ "path": path }),
         Output::Paths(paths) => json!(paths),
         Output::Data(content) => data(content),
-        Output::Stat { path, stat } => json!({ "path": path, "stat": of_stat(stat) }),
+        Output::Stat { path, stat, ttl } => {
+            let mut shown = json!({ "path": path, "stat": of_stat(stat) });
+            if let Some(ttl_ms) = ttl.ttl_ms {
+                shown["ttlMs"] = ttl_ms.into();
+                shown["ttlLeftMs"] = ttl.left_ms.into();
+            }
+            shown
+        }
         Output::Acl { path, entries, stat } => {
             let entries: Vec<Value> = entries
                 .iter()

@@ -5,7 +5,7 @@ use super::super::output::{Content, Form, Output};
 use super::{Printed, Stream, dump, time};
 use base64ct::{Base64, Encoding};
 use std::fmt::Write;
-use zoolet_model::{AclEntry, Perms, Stat};
+use zoolet_model::{AclEntry, Perms, Stat, TimeToLive};
 
 /// Returns the lines of a result.
 pub(super) fn lines(output: &Output) -> Printed {
@@ -23,7 +23,7 @@ fn add(output: &Output, printed: &mut Printed) {
         Output::Path(path) => out(format!("{path}\n")),
         Output::Paths(paths) => out(format!("{}\n", list(paths))),
         Output::Data(content) => data(content, printed),
-        Output::Stat { stat, .. } => out(stat_block(stat)),
+        Output::Stat { stat, ttl, .. } => out(format!("{}{}", stat_block(stat), ttl_line(ttl))),
         Output::Acl { entries, stat, .. } => {
             let entries: String = entries.iter().map(acl_entry).collect();
             out(format!("{entries}{}", optional(stat.as_ref())));
@@ -80,6 +80,15 @@ pub(in crate::cli::shell) fn is_text(bytes: &[u8]) -> bool {
 }
 
 /// Returns the eleven lines of a stat.
+/// Returns the line of a time to live; empty for a znode without one.
+fn ttl_line(ttl: &TimeToLive) -> String {
+    match (ttl.ttl_ms, ttl.left_ms) {
+        (None, _) => String::new(),
+        (Some(ttl_ms), None) => format!("timeToLive = {ttl_ms} ms, from the deletion of the last child\n"),
+        (Some(ttl_ms), Some(left_ms)) => format!("timeToLive = {ttl_ms} ms, {left_ms} ms left\n"),
+    }
+}
+
 fn stat_block(stat: &Stat) -> String {
     let rows: [(&str, String); 11] = [
         ("cZxid", format!("{:#x}", stat.czxid)),
@@ -144,6 +153,10 @@ mod tests {
         assert_eq!(printed(&acl).0, "'world,'anyone\n: cdrwa\n");
         assert_eq!(permissions(Perms(1 | 16)), "ra");
         let stat = Stat { czxid: 16, ephemeral_owner: -1, ..Stat::default() };
+        let lives = |ttl_ms, left_ms| ttl_line(&TimeToLive { ttl_ms, left_ms });
+        assert_eq!(lives(None, None), "");
+        assert_eq!(lives(Some(9), Some(4)), "timeToLive = 9 ms, 4 ms left\n");
+        assert_eq!(lives(Some(9), None), "timeToLive = 9 ms, from the deletion of the last child\n");
         let block = stat_block(&stat);
         assert!(block.starts_with("cZxid = 0x10\nctime = Thu Jan 01 00:00:00 UTC 1970\n"), "{block}");
         assert!(block.contains("ephemeralOwner = 0xffffffffffffffff\n") && block.lines().count() == 11, "{block}");

@@ -16,7 +16,7 @@ use rustyline::error::ReadlineError;
 use rustyline::highlight::{CmdKind, Highlighter};
 use rustyline::hint::Hinter;
 use rustyline::history::MemHistory;
-use rustyline::validate::Validator;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Config, Context, Editor, Helper};
 use screen::Line;
 use std::borrow::Cow;
@@ -175,5 +175,15 @@ impl Highlighter for Assistant {
     }
 }
 
-impl Validator for Assistant {}
+/// Accepts every line, and ends it before the editor writes its newline.
+///
+/// An event between the newline and the editor's return would write the line a second time, and the
+/// result of the command would follow it in the same row.
+impl Validator for Assistant {
+    fn validate(&self, _context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        self.line.end();
+        Ok(ValidationResult::Valid(None))
+    }
+}
+
 impl Helper for Assistant {}

@@ -7,7 +7,7 @@ use super::client_context::Journal;
 use super::{ClientContext, Fact, Fate, Next};
 use crate::ensemble::host::Host;
 use crate::ensemble::world::World;
-use crate::ensemble::{Failure, Kind, MS, Mix, Plan, SECOND, Statistics, Trace, conclude};
+use crate::ensemble::{Failure, Kind, MS, Mix, Plan, SECOND, Sessions, Statistics, Trace, conclude};
 use crate::oracle::{Changed, ClientId, History, Operation, Received, changed};
 use crate::workload::Random;
 use std::cell::Cell;
@@ -58,7 +58,11 @@ impl Scenario {
     /// In half of the seeds, about half of the clients live in servers' processes.
     pub fn peaceful(seed: u64, clients: usize) -> Self {
         let mut random = Random::new(seed ^ 0x5ce4e);
-        let plan = Plan { clients: 0, operations_min: 0, ..Plan::peaceful(seed) };
+        let mut plan = Plan { clients: 0, operations_min: 0, ..Plan::peaceful(seed) };
+        if plan.sessions == Sessions::Local {
+            // Owners need ephemerals.
+            plan.sessions = Sessions::Upgraded;
+        }
         let servers = u64::from(plan.voters + plan.observers);
         let has_embedded = random.one_in(2);
         let home = |random: &mut Random| ServerId::new(1 + random.below(servers) as u8);

@@ -59,20 +59,21 @@ impl Running {
         if let Some(input) = input {
             starting.stdin(Stdio::from(file_of(input).map_err(failed)?));
         }
-        let child = starting.spawn().map_err(failed)?;
+        let mut child = starting.spawn().map_err(failed)?;
         let group = pid_of(&child);
+        let (ended, watchdog) = match watched(group) {
+            Ok(watched) => watched,
+            Err(error) => {
+                // Unwatched, it could outlive the grant.
+                let _ = kill_process_group(group, rustix::process::Signal::KILL);
+                let _ = child.wait();
+                return Err(failed(error));
+            }
+        };
         if let Some(terminal) = &terminal {
             terminal.hand_over(group);
         }
-        let (ending, ended) = oneshot::channel();
-        std::thread::Builder::new()
-            .name("zoolet-command".to_owned())
-            .spawn(move || {
-                wait_for_end(group);
-                let _ = ending.send(());
-            })
-            .map_err(failed)?;
-        Ok(Self { watchdog: Watchdog::start(group).map_err(failed)?, child, group, ended, terminal })
+        Ok(Self { watchdog, child, group, ended, terminal })
     }
 
     /// Waits until COMMAND has ended. Cancel-safe.
@@ -110,8 +111,19 @@ impl Running {
 
     fn has_members(&self) -> bool {
         while let Ok(Some(_)) = rustix::process::waitpgid(self.group, WaitOptions::NOHANG) {}
-        rustix::process::test_kill_process_group(self.group).is_ok()
+        // A process of another user, such as one under sudo, cannot be signalled but is there.
+        rustix::process::test_kill_process_group(self.group) != Err(rustix::io::Errno::SRCH)
     }
+}
+
+/// Starts the thread that waits for the end of a group's first process, and its watchdog.
+fn watched(group: Pid) -> std::io::Result<(oneshot::Receiver<()>, Watchdog)> {
+    let (ending, ended) = oneshot::channel();
+    std::thread::Builder::new().name("zoolet-command".to_owned()).spawn(move || {
+        wait_for_end(group);
+        let _ = ending.send(());
+    })?;
+    Ok((ended, Watchdog::start(group)?))
 }
 
 fn pid_of(child: &Child) -> Pid {

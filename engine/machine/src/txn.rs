@@ -271,6 +271,11 @@ const fn is_write(kind: u8) -> bool {
     matches!(kind & !tag::ENFORCES_QUOTAS, tag::WRITE | tag::MULTI)
 }
 
+/// Returns whether this is the tag of a write or multi under a leader that enforces quotas.
+const fn enforces_quotas(kind: u8) -> bool {
+    is_write(kind) && kind & tag::ENFORCES_QUOTAS != 0
+}
+
 fn put_header(buffer: &mut BytesMut, header: Header) {
     buffer.put_i64_le(header.wall_ms);
     buffer.put_u64_le(header.ensemble_ms);
@@ -362,7 +367,7 @@ pub fn decode(payload: &[u8]) -> Result<(Header, Txn<'_>), Undecodable> {
     let mut header = Header { wall_ms: reader.i64()?, ensemble_ms: reader.u64()?, enforces_quotas: false };
     let mut kind = reader.u8()?;
     if is_write(kind) {
-        header.enforces_quotas = kind & tag::ENFORCES_QUOTAS != 0;
+        header.enforces_quotas = enforces_quotas(kind);
         kind &= !tag::ENFORCES_QUOTAS;
     }
     let txn = match kind {
@@ -404,7 +409,8 @@ pub fn decode(payload: &[u8]) -> Result<(Header, Txn<'_>), Undecodable> {
 /// Decodes only the two times of the header; the rest may be undecodable.
 pub fn header(payload: &[u8]) -> Option<Header> {
     let mut reader = Reader { rest: payload.get(..Header::BYTES)? };
-    Some(Header { wall_ms: reader.i64().ok()?, ensemble_ms: reader.u64().ok()?, enforces_quotas: false })
+    let enforces_quotas = payload.get(Header::BYTES).is_some_and(|&kind| enforces_quotas(kind));
+    Some(Header { wall_ms: reader.i64().ok()?, ensemble_ms: reader.u64().ok()?, enforces_quotas })
 }
 
 /// Returns the encoded configuration in a membership entry; `None` for other entries.

@@ -48,8 +48,7 @@ pub struct Created {
 /// The kind of znode to create, and its ACL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CreateOptions {
-    /// Persistent, ephemeral or container. A time to live is not implemented yet, and refused with
-    /// Unimplemented.
+    /// Persistent, ephemeral, container, or with a time to live.
     pub kind: CreateKind,
     /// Whether the parent's counter is appended to the name.
     pub sequential: bool,

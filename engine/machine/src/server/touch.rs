@@ -128,7 +128,9 @@ impl Server {
     fn skip_pause(&mut self, now: Now, gap_ms: u64) {
         // A standalone server may sleep until its next deadline, however long.
         let paused_ms = if self.is_alone() {
-            self.next_deadline().map_or(0, |due_ms| now.mono_ms.saturating_sub(due_ms))
+            // A deadline from before its last turn was not missed by a pause.
+            let due_ms = self.next_deadline().map(|due_ms| due_ms.max(self.now.mono_ms));
+            due_ms.map_or(0, |due_ms| now.mono_ms.saturating_sub(due_ms))
         } else {
             gap_ms.saturating_sub(u64::from(self.zab.timing().heartbeat_idle_ms))
         };

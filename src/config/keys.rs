@@ -115,7 +115,7 @@ keys! {
         "address for clients; off loopback only unencrypted, with the prefix: \"plain://0.0.0.0:2181\"";
     FourLetterWords = "four_letter_words", "a list of four-letter words in quotes", "[\"srvr\"]", "client port",
         "words that the client port answers, of ruok srvr stat mntr isro envi conf cons dump wchs wchc wchp \
-         dirs crst srst zool; [\"*\"] for all";
+         dirs crst srst zool; [\"*\"] for all; default with read_only = true: srvr and isro";
     ReadOnly = "read_only", "true or false", "false", "client port",
         "true: without a leader, or on a read-only disk, serve clients that ask to read only (readonlymode.enabled)";
     LastKnownGood = "last_known_good", "a table", "", "subtree file",
@@ -201,9 +201,10 @@ numbers! {
     connections_per_address_max: Count, 0..=1_000_000, "client port, sessions",
         "client connections of one address; also bounds its sessions (16 for each); 0: no bound (maxClientCnxns)";
     handshakes_burst_max: Count, 0..=1_000_000, "client port",
-        "handshakes of all clients at once; above the rate a connection is closed; 0: no limit (connection_throttle_tokens)";
+        "handshakes of all clients that may come at once; 0: no limit on handshakes (connection_throttle_tokens)";
     handshakes_per_minute_max: Count, 1..=60_000_000, "client port",
-        "rate of handshakes once the burst is used up";
+        "handshakes of all clients per minute after such a burst; the server closes further ones; no effect while \
+         handshakes_burst_max is 0";
     sessions_max: Count, 1..=10_000_000, "sessions",
         "sessions, connected or not";
     ephemerals_per_session_max: Count, 0..=1_000_000, "sessions",
@@ -241,7 +242,8 @@ numbers! {
     /// The numbers of the table `[settings]`.
     SETTINGS: Config, |config| config.settings;
     tick_ms: Millis, 10..=60_000, "`conf`",
-        "tickTime: unit of the session timeout bounds in a zoo.cfg";
+        "tickTime: unit of the session timeout bounds in a zoo.cfg; above 2 s also the shortest wait before read-only \
+         service";
     session_timeout_min_ms: Millis, 10..=DAY_MS, "sessions",
         "shortest session timeout granted";
     session_timeout_max_ms: Millis, 10..=DAY_MS, "sessions",

@@ -48,6 +48,12 @@ pub(super) fn read(file: &Path, text: &str, over: &Overrides) -> Result<Loaded, 
     if let Some(data) = &over.data {
         reader.config.data.clone_from(data);
     }
+    let words_given =
+        document.get_ref().keys().any(|key| General::named(key.get_ref()) == Some(General::FourLetterWords));
+    if reader.config.settings.read_only && !words_given {
+        // Read-only clients probe other servers with `isro` for one that has a leader.
+        reader.config.four_letter_words.push("isro".to_owned());
+    }
     let timing = reader.servers.timing();
     let mut warnings = reader.servers.complete(&mut reader.config, over).map_err(|error| error.at(file, None))?;
     let of_orders = bound::check_together(&reader.config, &OF_TOML)
@@ -292,6 +298,14 @@ mod tests {
         assert!(config.settings.enforce_quotas);
         assert!(config.settings.local_sessions && config.settings.local_sessions_upgrade);
         assert!(config.settings.read_only);
+    }
+
+    #[test]
+    fn isro_is_allowed_by_default_where_readers_are_served() {
+        let words = |text| parse(text).unwrap().config.four_letter_words;
+        assert_eq!(words("read_only = true"), ["srvr", "isro"]);
+        assert_eq!(words("read_only = false"), ["srvr"]);
+        assert_eq!(words("read_only = true\nfour_letter_words = [\"srvr\"]"), ["srvr"]);
     }
 
     #[test]

@@ -392,7 +392,8 @@ impl Reader {
         self.session_timeouts();
         self.throttles.bound(&mut self.config.limits);
         if self.config.settings.read_only && !self.words_given {
-            // As in ZooKeeper: clients that may read only look for a server with a leader by `isro`.
+            // Read-only clients probe other servers with `isro` for one that has a leader.
+            // ZooKeeper allows it then, too.
             self.config.four_letter_words.push("isro".to_owned());
         }
         if !self.nothing_to_do.is_empty() {

@@ -5,7 +5,7 @@ use zoolet_machine::Limits;
 
 /// Prefixes of throttles that this server does not have, each with the reason.
 ///
-/// None of them protects: a bound that is always in force does its task.
+/// A bound of this server that is always in force does the task of each.
 pub(super) const IGNORED: &[(&str, &str)] = &[
     ("request_", "outstanding_bytes_max bounds the requests in process"),
     ("requestThrottle", "outstanding_bytes_max bounds the requests in process"),

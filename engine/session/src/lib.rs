@@ -121,8 +121,9 @@ impl Session {
 
     /// Returns how old the state that reads show may be; `None` while it is current.
     ///
-    /// It counts from the moment when the server last had a leader. Only a session in the state
-    /// [`SessionState::ReadOnly`] reads an outdated state.
+    /// It counts from the moment when the server last heard its leader, or when its disk first
+    /// refused a commit. Only a session in the state [`SessionState::ReadOnly`] reads an outdated
+    /// state.
     pub fn outdated_for(&self) -> Option<Duration> {
         self.link().outdated_for()
     }

@@ -48,7 +48,8 @@ pub struct Created {
 /// The kind of znode to create, and its ACL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CreateOptions {
-    /// Persistent, ephemeral, container, or with a time to live.
+    /// Persistent, ephemeral, container, or with a time to live. The last is refused with
+    /// Unimplemented if the setting `ttl_znodes` is off.
     pub kind: CreateKind,
     /// Whether the parent's counter is appended to the name.
     pub sequential: bool,

@@ -30,7 +30,7 @@ pub(super) struct Gaps {
     watcher: zk::StateWatcher,
     /// Whether the state changed since a connection was last counted.
     has_changed: bool,
-    /// Whether the state changed since the answer that was last seen to be of a new connection.
+    /// Whether the state has changed since an answer last proved to come from a new connection.
     may_be_new: bool,
     count: u64,
 }

@@ -36,7 +36,7 @@ pub(super) struct Arguments {
     argument: String,
     /// The second argument; `None` if it is not given.
     second: Option<String>,
-    /// The arguments after `--` of a command that runs another; empty without `--`.
+    /// The arguments after `--`: the command to run; empty without `--`.
     run: Vec<OsString>,
     /// Options with their values, in their order; a flag has an empty value.
     options: Vec<(&'static str, String)>,

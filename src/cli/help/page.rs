@@ -1,6 +1,6 @@
 //! The page docs/reference/commands.md, made from the table of commands.
 
-use super::{Command, EXIT_CODES, NOTATIONS, capitalised, distinct_lines, table};
+use super::{Command, EXIT_CODES, NOTATIONS, capitalised, distinct_lines, table, wrap};
 use std::fmt::Write;
 
 /// Sets this variable to write the page instead of comparing it.
@@ -43,14 +43,15 @@ fn page() -> String {
     page.push_str(ENVIRONMENT);
     _ = write!(
         page,
-        "\n{EXIT_CODES} Commands that coordinate programs have others: [exit codes](exit-codes.md) has all\ncases.\n"
+        "\n{EXIT_CODES} Commands that coordinate programs\nhave others: [exit codes](exit-codes.md) has all cases.\n"
     );
     distinct_lines(&table()).for_each(|command| section(&mut page, command));
     page
 }
 
 fn section(page: &mut String, command: &Command) {
-    _ = write!(page, "\n## zoolet {}\n\n{}.\n", command.usage.replace(" [OPTIONS]", ""), capitalised(command.says));
+    _ = write!(page, "\n## zoolet {}\n\n", command.usage.replace(" [OPTIONS]", ""));
+    wrap(page, &format!("{}.", capitalised(command.says)), 0, 0);
     if !command.options.is_empty() {
         page.push_str("\n| option | meaning |\n|---|---|\n");
         for option in &command.options {

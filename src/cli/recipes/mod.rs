@@ -100,7 +100,7 @@ pub(super) struct Again {
     pub(super) forever: bool,
 }
 
-/// COMMAND, and how it is told that the grant may be over.
+/// COMMAND, and the signals that warn it of the end of the grant.
 pub(super) struct Work {
     pub(super) command: Vec<OsString>,
     /// Time between the signal `lost` and KILL.

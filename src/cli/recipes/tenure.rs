@@ -21,7 +21,7 @@ const WATCHDOG_BEFORE_ONE_IN: u32 = 40;
 /// end before that, or COMMAND would never start.
 pub(in crate::cli) const GRACE_ONE_IN: u32 = 5;
 
-/// What COMMAND runs under.
+/// The grant or claim under which COMMAND runs.
 #[derive(Clone, Copy)]
 pub(super) enum Hold<'a> {
     /// A lock or a permit.
@@ -58,7 +58,7 @@ impl Hold<'_> {
     }
 }
 
-/// The states of what COMMAND runs under.
+/// The states of that grant or claim.
 enum Changes {
     OfGrant(Box<Holdings<Remote>>),
     OfSession(remote::States),

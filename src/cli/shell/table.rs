@@ -38,7 +38,7 @@ pub(super) struct Command {
     pub(super) origin: Origin,
     /// What completes its operands.
     pub(super) operands: Operands,
-    /// How it is better than zkCli's; empty if it is the same.
+    /// Its advantage over zkCli's command; empty if there is none.
     pub(super) better: &'static str,
     pub(super) run: Run,
 }

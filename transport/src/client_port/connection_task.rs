@@ -54,7 +54,7 @@ pub(super) async fn run(port: Arc<Port>, stream: TcpStream, peer: SocketAddr, sl
             return drain(&mut read).await;
         }
         Some(Ok(First::Connect(..))) if !port.handshakes.take(Instant::now()) => {
-            return port.reject(peer, "too many handshakes (handshakes_per_minute_max)");
+            return port.reject(peer, "too many handshakes (handshakes_burst_max, handshakes_per_minute_max)");
         }
         Some(Ok(First::Connect(request, rest))) => {
             let registered = Registered::new(port.clone(), write, peer, request);

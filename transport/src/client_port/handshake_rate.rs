@@ -7,13 +7,13 @@ use zoolet_machine::Limits;
 
 /// Parts of a token: one for each millisecond of a minute.
 ///
-/// A rate of N handshakes a minute so adds N parts a millisecond, without a remainder.
+/// Thus N handshakes a minute are N parts a millisecond, without a remainder.
 const TOKEN: u64 = 60_000;
 
 /// Bounds how many handshakes of all clients begin a session or continue one.
 ///
-/// A handshake takes a token; without one its connection is closed. Sessions that an outage has
-/// disconnected so come back at a bounded rate.
+/// A handshake takes a token; without one its connection is closed. Thus sessions that an outage
+/// disconnected come back at a bounded rate.
 #[derive(Debug)]
 pub(super) struct HandshakeRate {
     /// Largest contents of the bucket, in parts; 0 sets no limit.

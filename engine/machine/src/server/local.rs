@@ -71,8 +71,8 @@ impl Server {
         table.renew(session, timeout_ms, now_ms);
         self.evict(session, old);
         self.open_local(conn, session, timeout_ms, secret, request.read_only.is_some());
-        // Its new requests see the writes of the former connection, and none of these takes effect
-        // after a new one.
+        // New requests must see the writes of the former connection, and no old write may take
+        // effect after a new one.
         if let Some(former) = self.locals.former(session).filter(|&former| self.has_writes_in_flight(former))
             && let Some(connection) = self.connections.get_mut(&conn)
         {

@@ -22,7 +22,7 @@ pub(super) struct Leaderless {
     electing_since_ms: Option<u64>,
     /// When this server last served with a leader, or its process began; `None` while it serves.
     lost_at_ms: Option<u64>,
-    /// Whether a reader may be connected.
+    /// False only if no reader is connected.
     has_readers: bool,
 }
 
@@ -47,7 +47,7 @@ impl Server {
 
     /// Returns whether this server has had no leader, or a silent one, for long enough.
     ///
-    /// A follower does not leave a silent leader alone. Its state is outdated all the same.
+    /// One follower alone does not abandon its silent leader. Its state is outdated nevertheless.
     fn is_leaderless(&self) -> bool {
         let patience_ms = LEADERLESS_MS.max(self.settings.tick_ms.into());
         let since_ms = self.leaderless.electing_since_ms.or_else(|| self.current_ms().filter(|_| self.is_outdated()));
@@ -61,7 +61,8 @@ impl Server {
     /// Returns since how long readers may see an outdated state, in milliseconds; `None` unless this
     /// server serves readers.
     ///
-    /// It is the time since this server last heard a leader, or since its disk refused a commit.
+    /// It is the time since this server last heard a leader or its disk first refused a commit,
+    /// whichever is earlier.
     pub fn read_only_ms(&self) -> Option<u64> {
         let since_ms = self.leaderless.lost_at_ms.into_iter().chain(self.current_ms()).min();
         self.serves_readers().then(|| since_ms.map_or(0, |since_ms| self.now.mono_ms.saturating_sub(since_ms)))

@@ -121,10 +121,10 @@ impl Server {
         }
     }
 
-    /// Leaves a pause out of ensemble time, so that it deletes no TTL znode.
+    /// Leaves a pause out of ensemble time, so that no TTL znode is deleted early.
     ///
-    /// The clients could not write meanwhile. If the clock stood still while the server worked,
-    /// entries carry a time that was over.
+    /// The clients could not write meanwhile. If the clock stood still while the server worked, it
+    /// has stamped entries with a time in the past.
     fn skip_pause(&mut self, now: Now, gap_ms: u64) {
         // A standalone server may sleep until its next deadline, however long.
         let paused_ms = if self.is_alone() {

@@ -123,7 +123,7 @@ impl<V: View> Attempt<'_, V> {
         self.tally.exceeded = self.tally.exceeded.take().filter(|exceeded| exceeded.is_refused);
     }
 
-    /// Drops the noted deletions at a session's end or by the reaper, if that rule is broken.
+    /// Drops the noted deletions of a session's end or a reaping, under `QuotaForgetsEnded`.
     pub(super) fn forget_ended(&mut self) {
         if mutation::is_on(Mutation::QuotaForgetsEnded) {
             self.forget_tally();

@@ -353,7 +353,7 @@ fn loss(path: Option<String>, why: &str) -> Failure {
 fn explain(server: &str, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {
-            format!("no server at {server}: connection refused; start one there, or name another with -server")
+            format!("no server at {server}: connection refused; start one there, or name another with --server")
         }
         io::ErrorKind::InvalidData => format!("{server} does not speak ZooKeeper's protocol: {error}"),
         _ => format!("no session at {server}: {error}"),

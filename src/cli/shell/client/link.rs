@@ -130,7 +130,7 @@ async fn greet(server: &str, connect: &Connect, session: Option<&Held>, last_zxi
     };
     // A read-only server may answer with the refusal of a write instead of a session.
     if frame.len() == Header::BYTES {
-        return Err(Error::other("it has no quorum, and gives no new session; wait, or name another with -server"));
+        return Err(Error::other("it has no quorum, and gives no new session; wait, or name another with --server"));
     }
     let reply = decode_connect_reply(frame.clone()).map_err(invalid)?;
     let Some(negotiated) = u64::try_from(reply.timeout_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis) else {

@@ -1,4 +1,4 @@
-//! A session at any ZooKeeper server from 3.4 on.
+//! A session at any ZooKeeper server.
 //!
 //! A task on a thread of its own holds the connection ([`actor`]). It reconnects over the list of
 //! servers, keeps the session, and registers watches and identities again. The callers block: a
@@ -153,7 +153,7 @@ impl Asker {
         receiver
     }
 
-    /// Asks with a time limit instead of Ctrl-C; for completion, while a line is typed.
+    /// Sends a request that a time limit ends, not Ctrl-C; for completion.
     pub(super) fn ask_within(&self, request: Request, time: Duration) -> Option<Reply> {
         let answer = self.send(request);
         self.handle.block_on(async { timeout(time, answer).await }).ok()?.ok()?.ok()

@@ -52,7 +52,7 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
         says: "print the stat of a znode",
         origin: Origin::ZooKeeper,
         operands: Operands::Path,
-        better: "times are in UTC; zoolet tells how long a znode with a time to live has left",
+        better: "times are in UTC; a zoolet server also tells how long a znode with a time to live has left",
         run: stat,
     },
     Command {

@@ -25,8 +25,8 @@ pub const METRICS: &[Metric] = &[
         "read_only_age",
         Ms,
         Sometimes(|now| now.status.read_only_ms.map(Value::Number)),
-        "on a read-only server: time since it last had a leader, or since its disk refused a commit; readers see a state \
-         this old",
+        "while it serves only readers: time since it last heard a leader or its disk first refused a commit, whichever \
+         is earlier; after a start without a leader, time since the start",
     ),
     row(
         Text,
@@ -258,7 +258,13 @@ pub const METRICS: &[Metric] = &[
         Always(|now| now.status.refusing_writes.is_some().into()),
         "whether the server refuses writes",
     ),
-    row(Gauge, "quotas", One, Always(|now| now.status.quotas), "subtrees whose usage is known or being counted"),
+    row(
+        Gauge,
+        "quotas",
+        One,
+        Always(|now| now.status.quotas),
+        "quotas with a usage (`zookeeper_stats`), counted or being counted",
+    ),
     row(
         Gauge,
         "quotas_counting",

@@ -448,7 +448,7 @@ mod tests {
             ),
             (
                 raised(|s| (s.is_read_only, s.role, s.leader) = (true, "", ServerId::new(2))),
-                "disk read-only: this server neither votes nor serves clients",
+                "disk read-only: this server does not vote, and serves at most clients that ask to read only",
             ),
             (
                 raised(|s| (s.refusal, s.writes_held_ms) = (Some(Refusal::Checkpoint), 12_900)),

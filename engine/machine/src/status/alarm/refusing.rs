@@ -11,7 +11,9 @@ pub(super) fn raise_own(status: &Status, raise: &mut Raise<'_>) {
     let lack = |why| status.lack.filter(|lack| lack.of.why() == why).map_or_else(String::new, by);
     if status.is_read_only {
         let what = match status.members.len() {
-            _ if status.role.is_empty() => "disk read-only: this server neither votes nor serves clients",
+            _ if status.role.is_empty() => {
+                "disk read-only: this server does not vote, and serves at most clients that ask to read only"
+            }
             0 | 1 => "disk read-only: reads go on, writes and new sessions are refused",
             _ => "disk read-only: this server does not vote, and serves reads until another server commits a write",
         };

@@ -1,4 +1,4 @@
-# What zoolet does not serve yet: times to live, and the usage of quotas. Only Apache ZooKeeper's server runs it.
+# Times to live and the usage of quotas, as Apache ZooKeeper's server shows them. Only that server runs it.
 create -t 60000 /ttl x
 get -s /ttl
 create -s -t 60000 /ttl- x

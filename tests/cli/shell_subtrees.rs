@@ -185,6 +185,73 @@ fn exported_subtree_is_imported_compared_and_merged() {
     assert!(client.exists("/app/b/live") && !client.exists("/app/a"));
 }
 
+/// Returns the lines of the ACLs of znodes, without their stats.
+fn acls(scratch: &Scratch, server: &Server, paths: &[&str]) -> Vec<String> {
+    paths.iter().map(|path| well(scratch, server, &format!("getAcl {path}")).replace('\n', "")).collect()
+}
+
+#[test]
+fn parents_with_narrow_acls_are_imported_copied_and_moved_with_their_children() {
+    let scratch = Scratch::new();
+    let (server, mut client) = planted(&scratch);
+    let well = |words: &str| well(&scratch, &server, words);
+    let acls = |paths: &[&str]| acls(&scratch, &server, paths);
+    // No client may create children here any more.
+    well("setAcl /app/a/x world:anyone:r");
+    well("create /app/a/deep");
+    well("create /app/a/deep/er");
+    well("create /app/a/deep/er/est leaf world:anyone:rwa");
+    well("setAcl /app/a/deep/er world:anyone:rd");
+    well("setAcl /app/a/deep world:anyone:rd");
+    well("setAcl /app/a world:anyone:rd,digest:other:hash=:cdrwa");
+    let paths = ["/app/a", "/app/a/deep", "/app/a/deep/er", "/app/a/deep/er/est", "/app/a/x"];
+    let narrow = acls(&paths);
+    assert_eq!(narrow[1], "'world,'anyone: dr");
+    let at = |top: &str| acls(&paths.map(|path| path.replace("/app/a", top)).each_ref().map(String::as_str));
+
+    // The session may not read the hash itself, so the file is made of what getAcl hides from none.
+    well("export -d -o plain.json /app/a");
+    let znode = |path: &str, acl: &str| format!("{{\"acl\":[{acl}],\"data\":\"\",\"path\":\"{path}\"}}\n");
+    let (read, other) = (
+        "{\"id\":\"anyone\",\"perms\":\"rd\",\"scheme\":\"world\"}",
+        "{\"id\":\"other:hash=\",\"perms\":\"cdrwa\",\"scheme\":\"digest\"}",
+    );
+    let last = |znodes| format!("{{\"end\":true,\"ephemerals\":0,\"znodes\":{znodes}}}\n");
+    let head = "{\"format\":\"zoolet subtree\",\"path\":\"/app/a\",\"version\":1}\n";
+    let small = [
+        head.to_owned(),
+        znode("/", &format!("{read},{other}")),
+        znode("/deep", read),
+        znode("/deep/er", read),
+        znode("/deep/er/est", "{\"id\":\"anyone\",\"perms\":\"rwa\",\"scheme\":\"world\"}"),
+        znode("/x", "{\"id\":\"anyone\",\"perms\":\"r\",\"scheme\":\"world\"}"),
+        last(5),
+    ];
+    std::fs::write(scratch.join("small.json"), small.concat()).unwrap();
+    assert_eq!(well("import small.json /new"), "created 5, changed 0, deleted 0, unchanged 0\n");
+    assert_eq!(at("/new"), narrow);
+
+    // A part that is sent before the children are known.
+    let many: String = (0..1500).map(|number| znode(&format!("/{number:04}"), read)).collect();
+    let large = [head.to_owned(), znode("/", read), many, znode("/z", read), znode("/z/z", read), last(1503)];
+    std::fs::write(scratch.join("large.json"), large.concat()).unwrap();
+    assert_eq!(well("import large.json /large"), "created 1503, changed 0, deleted 0, unchanged 0\n");
+    assert_eq!(acls(&["/large", "/large/z"]), ["'world,'anyone: dr", "'world,'anyone: dr"]);
+    assert_eq!(well("diff /large file:large.json"), "");
+
+    assert_eq!(well("cp -r /app/a/deep /copy"), "copied 3 znodes from /app/a/deep to /copy\n");
+    assert_eq!(acls(&["/copy", "/copy/er", "/copy/er/est"]), narrow[1..4]);
+    assert_eq!(well("mv /copy /moved"), "moved 3 znodes from /copy to /moved\n");
+    assert_eq!(acls(&["/moved", "/moved/er", "/moved/er/est"]), narrow[1..4]);
+    assert!(!client.exists("/copy"));
+
+    // The owner of an ACL needs no wider one: one multi does all.
+    let lines = "addauth digest me:secret\ncreate /mine x auth::cdrwa\ncreate /mine/child x auth::cdrwa\n\
+                 cp -r /mine /yours\ngetAcl -s /yours\n";
+    let (code, out, err) = script(&scratch, &server, lines);
+    assert!(code == 0 && out.contains("'digest,'me:") && out.contains("\naclVersion = 0\n"), "{out}{err}");
+}
+
 #[test]
 fn damaged_file_changes_nothing() {
     let scratch = Scratch::new();

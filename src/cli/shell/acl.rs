@@ -1,7 +1,9 @@
 //! Access control lists as words: `scheme:id:perms[,scheme:id:perms..]`.
 
+use super::client::{Session, unexpected};
 use super::failure::{Failure, code};
-use zoolet_model::{Perms, RequestedAcl};
+use std::net::Ipv4Addr;
+use zoolet_model::{AuthId, Perms, Reply, Request, RequestedAcl};
 
 /// Parses an ACL; entries of another form are left out, as in zkCli.
 ///
@@ -47,6 +49,33 @@ pub(super) fn permissions(letters: &str) -> Result<Perms, Failure> {
     })
 }
 
+/// Returns an entry that lets this session do all with a znode, and as few other clients as possible.
+///
+/// # Errors
+/// The request for the session's identities fails.
+pub(super) fn own_entry(session: &Session) -> Result<RequestedAcl, Failure> {
+    match session.ask(Request::WhoAmI) {
+        Ok(Reply::Ids(identities)) => Ok(entry_of(&identities)),
+        Ok(_) => Err(unexpected()),
+        // A server older than 3.7 does not know the request; some close the connection.
+        Err(failure) if failure.is(code::UNIMPLEMENTED) || failure.is(code::CONNECTION_LOSS) => Ok(entry_of(&[])),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The identities that the session has proven; without one its address, and without that any client.
+fn entry_of(identities: &[AuthId]) -> RequestedAcl {
+    let entry =
+        |scheme: &str, id: &str| RequestedAcl { perms: Perms::ALL, scheme: Some(scheme.into()), id: Some(id.into()) };
+    let is_proven = |identity: &AuthId| !matches!(&*identity.scheme, "ip" | "super" | "world");
+    // Servers before 3.9 accept only IPv4 addresses in an ACL.
+    let has_address = |identity: &&AuthId| &*identity.scheme == "ip" && identity.id.parse::<Ipv4Addr>().is_ok();
+    if identities.iter().any(is_proven) {
+        return entry("auth", "");
+    }
+    identities.iter().find(has_address).map_or_else(|| entry("world", "anyone"), |identity| entry("ip", &identity.id))
+}
+
 /// Returns the refusal of an ACL without entries, as ZooKeeper's client has it.
 pub(super) fn empty() -> Failure {
     Failure::Refused { code: code::INVALID_ACL, path: None, why: String::new() }
@@ -78,5 +107,18 @@ mod tests {
         assert_eq!(complaints, ["nonsense does not have the form scheme:id:perm"]);
         assert_eq!(parse("a:b:q").unwrap_err().message(""), "Unknown perm type: q");
         assert_eq!(parse("world:anyone:").unwrap().0[0].perms, Perms(0));
+    }
+
+    #[test]
+    fn own_entry_admits_as_few_clients_as_the_identities_allow() {
+        let entry = |identities: &[(&str, &str)]| {
+            let identity = |(scheme, id): &(&str, &str)| AuthId { scheme: (*scheme).into(), id: (*id).into() };
+            let entry = entry_of(&identities.iter().map(identity).collect::<Vec<_>>());
+            format!("{}:{}", entry.scheme.unwrap(), entry.id.unwrap())
+        };
+        assert_eq!(entry(&[("ip", "10.0.0.1"), ("digest", "me")]), "auth:");
+        assert_eq!(entry(&[("ip", "10.0.0.1")]), "ip:10.0.0.1");
+        assert_eq!(entry(&[("ip", "fe80::1")]), "world:anyone");
+        assert_eq!(entry(&[]), "world:anyone");
     }
 }

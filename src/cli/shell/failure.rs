@@ -49,6 +49,17 @@ impl Failure {
         matches!(self, Self::Refused { code, .. } if *code == wanted)
     }
 
+    /// Adds a line to a refusal.
+    pub(super) fn because(self, line: &str) -> Self {
+        match self {
+            Self::Refused { code, path, why } => {
+                let why = if why.is_empty() { line.to_owned() } else { format!("{why}\n{line}") };
+                Self::Refused { code, path, why }
+            }
+            other => other,
+        }
+    }
+
     /// Returns the exit code of a shell whose last command failed so.
     pub(super) fn exit_code(&self) -> u8 {
         match self {

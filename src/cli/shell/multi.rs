@@ -1,22 +1,52 @@
 //! Operations that are carried out together, or not at all.
+//!
+//! # ACLs of parents
+//! A server checks the ACL of a parent also while the same multi creates its children. So a znode
+//! whose ACL does not let the session create children can get them only with another ACL. No multi
+//! can set an ACL. Such a parent is created with one entry more, for this session, and
+//! [`LastAcl::set`] takes the entry away at the end. [`Multi::run`] tries the plain ACLs first.
 
+use super::acl;
 use super::client::{Session, unexpected};
 use super::failure::{Failure, code};
 use bytes::Bytes;
 use zoolet_model::{
-    AclEntry, AskedAcl, Create, CreateKind, CreateMode, Reply, Request, RequestedAcl, WriteOp, first_failure,
+    AclEntry, AskedAcl, Create, CreateKind, CreateMode, Perms, Reply, Request, RequestedAcl, WriteOp, first_failure,
 };
 
 /// Bytes of one request that a server takes by default: `jute.maxbuffer`, `frame_bytes_max`.
 pub(super) const FRAME_BYTES: usize = 1_048_575;
 /// Bytes of an operation beside its path, data and ACL, at most.
 const OVERHEAD: usize = 48;
+/// Bytes of the entry that lets the session work below a znode, at most.
+const OWN_ENTRY_BYTES: usize = 64;
 
 /// Operations of one multi.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Multi {
     operations: Vec<WriteOp>,
     bytes: usize,
+    /// Indexes of creations that get children and do not let every client create these.
+    narrow: Vec<usize>,
+}
+
+/// The ACL that a znode gets at the end of a command.
+pub(super) struct LastAcl {
+    pub(super) path: String,
+    pub(super) acl: AskedAcl,
+    /// The version of the ACL that it replaces.
+    pub(super) version: i32,
+}
+
+impl LastAcl {
+    /// Sets the ACL.
+    ///
+    /// # Errors
+    /// The request is refused, or the connection is lost.
+    pub(super) fn set(&self, session: &Session) -> Result<(), Failure> {
+        let (path, acl) = (self.path.as_str().into(), Some(self.acl.clone()));
+        session.ask(Request::Write(WriteOp::SetAcl { path, acl, version: self.version })).map(|_| ())
+    }
 }
 
 impl Multi {
@@ -39,11 +69,49 @@ impl Multi {
         self.operations.push(operation);
     }
 
-    /// Sends the operations, and waits for the answer.
+    /// Adds a creation; `has_children` if creations of its children follow, in this multi or later.
+    pub(super) fn add_creation(&mut self, creation: WriteOp, has_children: bool) {
+        if has_children && matches!(&creation, WriteOp::Create(create) if !is_open_to_children(create)) {
+            self.narrow.push(self.operations.len());
+            self.bytes += OWN_ENTRY_BYTES;
+        }
+        self.add(creation);
+    }
+
+    /// Sends the operations; once more, as [`Multi::run_wide`] does, if an ACL of its own refuses one.
+    ///
+    /// # Errors
+    /// As [`Multi::run_wide`].
+    pub(super) fn run(self, session: &Session) -> Result<Vec<LastAcl>, Failure> {
+        if self.narrow.is_empty() {
+            return self.send(session).map(|()| Vec::new());
+        }
+        match self.clone().send(session) {
+            Err(failure) if failure.is(code::NO_AUTH) => self.run_wide(session),
+            outcome => outcome.map(|()| Vec::new()),
+        }
+    }
+
+    /// Sends the operations with an entry for this session in each ACL that may hinder later ones.
+    ///
+    /// Returns the ACLs without that entry, parents before children.
     ///
     /// # Errors
     /// An operation is refused, with its path: nothing was changed. Or the connection is lost.
-    pub(super) fn run(self, session: &Session) -> Result<(), Failure> {
+    pub(super) fn run_wide(mut self, session: &Session) -> Result<Vec<LastAcl>, Failure> {
+        let mut last = Vec::with_capacity(self.narrow.len());
+        if !self.narrow.is_empty() {
+            let own = acl::own_entry(session)?;
+            for at in std::mem::take(&mut self.narrow) {
+                let WriteOp::Create(Create { path, acl: Some(acl), .. }) = &mut self.operations[at] else { continue };
+                last.push(LastAcl { path: path.to_string(), acl: acl.clone(), version: 0 });
+                acl.to_mut().push(own.clone());
+            }
+        }
+        self.send(session).map(|()| last)
+    }
+
+    fn send(self, session: &Session) -> Result<(), Failure> {
         if self.operations.is_empty() {
             return Ok(());
         }
@@ -84,6 +152,15 @@ pub(super) fn requested(acl: &[AclEntry]) -> AskedAcl {
         id: Some(entry.id.clone()),
     };
     acl.iter().map(entry).collect::<Vec<_>>().into()
+}
+
+/// Returns whether every client may create children of a new znode.
+fn is_open_to_children(create: &Create) -> bool {
+    let is_open = |entry: &RequestedAcl| {
+        let is_any = entry.scheme.as_deref() == Some("world") && entry.id.as_deref() == Some("anyone");
+        is_any && entry.perms.intersects(Perms::CREATE)
+    };
+    create.acl.as_deref().unwrap_or_default().iter().any(is_open)
 }
 
 fn path(operation: &WriteOp) -> &str {

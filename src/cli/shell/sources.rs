@@ -159,6 +159,12 @@ impl<'a> Pairs<'a> {
         Self { left, right, ahead: None }
     }
 
+    /// Returns whether the right source has children of the path that [`Pairs::next`] returned last.
+    pub(super) fn right_has_children(&self, path: &str) -> bool {
+        let Some((_, Some(ahead))) = &self.ahead else { return false };
+        is_within(&ahead.entry.path, path)
+    }
+
     /// Returns the next path with its znodes; `None` after the last one.
     ///
     /// # Errors

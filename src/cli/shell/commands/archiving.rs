@@ -6,14 +6,14 @@ use super::super::depth_first::under;
 use super::super::exported;
 use super::super::failure::{Failure, code};
 use super::super::files::Saved;
-use super::super::multi::{Multi, creation, requested};
+use super::super::multi::{LastAcl, Multi, creation, requested};
 use super::super::output::{Output, Show};
 use super::super::sources::{Item, Pair, Pairs, Source, Subtree};
 use super::super::table::{Choice, Command, Operands, Origin};
 use super::super::{Printer, Shell};
 use super::comparing::Difference;
 use serde_json::{Value, json};
-use zoolet_model::{AclEntry, Request, WriteOp};
+use zoolet_model::{Request, WriteOp};
 
 /// Bounds of one multi of an import; every server takes as much.
 const MULTI_BYTES: usize = 64 << 10;
@@ -203,8 +203,8 @@ struct Import<'a> {
     with_acls: bool,
     deletes: bool,
     multi: Multi,
-    /// ACLs to set, which no multi can: path, ACL and its present version.
-    acls: Vec<(String, Vec<AclEntry>, i32)>,
+    /// ACLs to set, which no multi can.
+    acls: Vec<LastAcl>,
     /// Znodes to delete, parents before children, with their versions.
     surplus: Vec<(String, i32)>,
     counts: Counts,
@@ -222,7 +222,8 @@ impl Import<'_> {
                 Pair::Left(_) => {}
                 Pair::Right(item) => {
                     report(&Difference::Added(item.entry.path.clone()))?;
-                    self.create(item)?;
+                    let has_children = pairs.right_has_children(&item.entry.path);
+                    self.create(item, has_children)?;
                 }
                 Pair::Both(there, mut wanted) => {
                     if !self.with_acls {
@@ -244,15 +245,24 @@ impl Import<'_> {
             report(&Difference::Removed(path.clone()))?;
         }
         self.delete()?;
-        self.flush()?;
+        if self.counts.done == 0 {
+            // This is the only multi, so it may work with the ACLs of the file, all or nothing.
+            self.flush_with(Multi::run)?;
+        } else {
+            self.flush()?;
+        }
         self.set_acls()
     }
 
-    fn create(&mut self, item: Item) -> Result<(), Failure> {
+    fn create(&mut self, item: Item, has_children: bool) -> Result<(), Failure> {
         self.counts.created += 1;
+        if self.is_dry {
+            return Ok(());
+        }
         let acl = if self.with_acls { item.entry.acl } else { zoolet_model::open_acl() };
         let path = under(self.top, &item.entry.path);
-        self.add(creation(&path, item.entry.data, &acl, item.entry.kind))
+        self.multi.add_creation(creation(&path, item.entry.data, &acl, item.entry.kind), has_children);
+        self.flush_full()
     }
 
     fn change(&mut self, there: &Item, wanted: Item) -> Result<(), Failure> {
@@ -260,7 +270,8 @@ impl Import<'_> {
         let path = under(self.top, &wanted.entry.path);
         if there.entry.acl != wanted.entry.acl {
             // At the end, so that a narrower ACL does not hinder this import.
-            self.acls.push((path.clone(), wanted.entry.acl, there.acl_version));
+            let acl = requested(&wanted.entry.acl);
+            self.acls.push(LastAcl { path: path.clone(), acl, version: there.acl_version });
         }
         if there.entry.data == wanted.entry.data {
             return Ok(());
@@ -278,10 +289,10 @@ impl Import<'_> {
 
     fn set_acls(&mut self) -> Result<(), Failure> {
         // Children first: a parent's ACL does not matter to its children's own.
-        while let Some((path, acl, version)) = self.acls.pop() {
+        while let Some(acl) = self.acls.pop() {
             if !self.is_dry {
-                let operation = WriteOp::SetAcl { path: path.into(), acl: Some(requested(&acl)), version };
-                self.session.ask(Request::Write(operation)).map_err(|failure| self.explained(failure))?;
+                let left = format!("ACLs that are not set yet: {}, next that of {}", self.acls.len() + 1, acl.path);
+                acl.set(self.session).map_err(|failure| self.explained(failure.because(&left)))?;
                 self.counts.done += 1;
             }
         }
@@ -293,16 +304,26 @@ impl Import<'_> {
             return Ok(());
         }
         self.multi.add(operation);
+        self.flush_full()
+    }
+
+    fn flush_full(&mut self) -> Result<(), Failure> {
         if self.multi.bytes() > MULTI_BYTES || self.multi.count() >= MULTI_COUNT { self.flush() } else { Ok(()) }
     }
 
+    /// Sends the operations; later ones may create more children of the same parents.
     fn flush(&mut self) -> Result<(), Failure> {
+        self.flush_with(Multi::run_wide)
+    }
+
+    fn flush_with(&mut self, run: fn(Multi, &Session) -> Result<Vec<LastAcl>, Failure>) -> Result<(), Failure> {
         if self.multi.is_empty() {
             return Ok(());
         }
         let multi = std::mem::take(&mut self.multi);
         let count = multi.count() as u64;
-        multi.run(self.session).map_err(|failure| self.explained(failure))?;
+        let last = run(multi, self.session).map_err(|failure| self.explained(failure))?;
+        self.acls.extend(last);
         self.counts.done += count;
         Ok(())
     }
@@ -315,12 +336,6 @@ impl Import<'_> {
         } else {
             format!("operations carried out before: {done}; import --merge or --replace continues")
         };
-        match failure {
-            Failure::Refused { code, path, why } => {
-                let why = if why.is_empty() { state } else { format!("{why}\n{state}") };
-                Failure::Refused { code, path, why }
-            }
-            other => other,
-        }
+        failure.because(&state)
     }
 }

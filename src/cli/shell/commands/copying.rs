@@ -2,9 +2,10 @@
 
 use super::super::Shell;
 use super::super::arguments::Arguments;
+use super::super::client::Session;
 use super::super::depth_first::{DepthFirst, Wants, below, under};
 use super::super::failure::{Failure, code};
-use super::super::multi::{FRAME_BYTES, Multi, creation};
+use super::super::multi::{FRAME_BYTES, LastAcl, Multi, creation};
 use super::super::output::Output;
 use super::super::sources::{check_acl, refuse_inside};
 use super::super::table::{Choice, Command, Operands, Origin};
@@ -90,7 +91,8 @@ fn carry(shell: &mut Shell, arguments: &Arguments, way: Way, is_whole: bool) -> 
             }
         }
         let copied = under(&destination, below(&source, &found.path));
-        multi.add(creation(&copied, found.data, &found.acl, CreateKind::Persistent));
+        let creation = creation(&copied, found.data, &found.acl, CreateKind::Persistent);
+        multi.add_creation(creation, found.stat.num_children > 0);
         if multi.bytes() + deletions.bytes() > FRAME_BYTES {
             return Err(Failure::Text(format!(
                 "{source} does not fit in one request of {FRAME_BYTES} bytes, so nothing was {}; export it, import the \
@@ -102,9 +104,26 @@ fn carry(shell: &mut Shell, arguments: &Arguments, way: Way, is_whole: bool) -> 
     }
     // Children are deleted before their parents.
     sources.into_iter().rev().for_each(|deletion| multi.add(deletion));
-    multi.run(session).map_err(|failure| explained(failure, way))?;
+    let last = multi.run(session).map_err(|failure| explained(failure, way))?;
+    set_acls(session, last, way)?;
     let text = format!("{} {znodes} znodes from {source} to {destination}", way.verb());
     Ok(Output::Text(text, json!({ way.verb(): znodes, "from": source.as_str(), "to": destination.as_str() })))
+}
+
+/// Sets the ACLs of parents, the last first, so that they are children before parents.
+fn set_acls(session: &Session, mut last: Vec<LastAcl>, way: Way) -> Result<(), Failure> {
+    while let Some(acl) = last.pop() {
+        acl.set(session).map_err(|failure| {
+            let state = format!(
+                "the subtree was {}, but its ACLs let this session work in: {} and {} more; set them with setAcl",
+                way.verb(),
+                acl.path,
+                last.len()
+            );
+            failure.because(&state)
+        })?;
+    }
+    Ok(())
 }
 
 /// Says that nothing was changed.

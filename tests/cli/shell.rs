@@ -65,6 +65,38 @@ fn root_of_an_address_is_the_root_of_all_paths() {
 }
 
 #[test]
+fn zookeepers_own_znodes_are_those_of_the_server_not_of_the_root() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let (outer, inner) = (server.address.to_string(), format!("{}/app", server.address));
+    typed(&outer, &[], "create /app x\ncreate /app/zookeeper own\ncreate /app/zookeeper/x y\n");
+    let exported = shell(&inner, "export /");
+    assert!(exported.1.contains("{\"data\":\"y\",\"path\":\"/zookeeper/x\"}"), "{exported:?}");
+    assert!(!shell(&outer, "export /").1.contains("\"path\":\"/zookeeper"));
+
+    let lines = "setquota -n 100 /zookeeper\nlistquota /zookeeper\nsetquota -n 5 /zookeeper/x\nsetquota -n 9 /\n";
+    let (_, printed) = typed(&inner, &[], lines);
+    for line in [
+        "absolute path is /zookeeper/quota/app/zookeeper/zookeeper_limits",
+        "Output quota for /zookeeper count=100,bytes=-1=;byteHardLimit=-1;countHardLimit=-1",
+        "/zookeeper/x has a parent /zookeeper which has a quota",
+        "/ has a child /zookeeper which has a quota",
+    ] {
+        assert!(printed.lines().any(|printed| printed == line), "{line}: {printed}");
+    }
+    assert!(shell(&outer, "listquota /app/zookeeper").1.contains("Output stat for /app/zookeeper count=2,"));
+    let lines = "delquota /zookeeper\nsetquota -n 9 /\nlistquota /\ndelquota /\nlistquota /\ndelquota /\n";
+    let (code, printed) = typed(&inner, &[], lines);
+    assert!(printed.contains("Output quota for / count=9,") && code == 0, "{printed}");
+    assert!(printed.ends_with("quota for / does not exist.\n") && printed.contains("Quota does not exist for /\n"));
+    assert_eq!(shell(&outer, "ls /zookeeper/quota").1, "[]\n");
+
+    assert_eq!(shell(&inner, "deleteall /").0, 0);
+    assert_eq!((shell(&outer, "ls /app").1, shell(&outer, "deleteall /").0), ("[]\n".to_owned(), 0));
+    assert_eq!(shell(&outer, "ls /").1, "[zookeeper]\n");
+}
+
+#[test]
 fn json_has_one_value_a_line_for_results_errors_and_events() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);

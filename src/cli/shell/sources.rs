@@ -31,6 +31,8 @@ pub(super) enum Source<'a> {
 pub(super) struct Subtree<'a> {
     walk: DepthFirst<'a>,
     top: String,
+    /// Whether the top is the server's root, not that of a session with a root of its own.
+    is_whole_tree: bool,
     reads_acls: bool,
     /// Number of ephemerals that were left out.
     pub(super) ephemerals: u64,
@@ -76,16 +78,17 @@ impl<'a> Source<'a> {
 impl<'a> Subtree<'a> {
     pub(super) fn new(session: &'a Session, top: &str, reads_acls: bool) -> Self {
         let walk = DepthFirst::new(session, top, Wants { data: true, acl: reads_acls, depth: None });
-        Self { walk, top: top.to_owned(), reads_acls, ephemerals: 0, occupied: BTreeSet::new() }
+        let is_whole_tree = session.outer(top) == "/";
+        Self { walk, top: top.to_owned(), is_whole_tree, reads_acls, ephemerals: 0, occupied: BTreeSet::new() }
     }
 
-    /// Returns the next znode. ZooKeeper's own znodes are left out below the root.
+    /// Returns the next znode. ZooKeeper's own znodes are left out below the server's root.
     ///
     /// # Errors
     /// The session may not read a znode, or a request fails.
     pub(super) fn next(&mut self) -> Result<Option<Item>, Failure> {
         while let Some(found) = self.walk.next()? {
-            if self.top == "/" && found.path == "/zookeeper" {
+            if self.is_whole_tree && found.path == "/zookeeper" {
                 self.walk.skip_children();
                 continue;
             }

@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::select;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use zoolet_model::{Reply, Request, Stat, Text, TimeToLive};
 
@@ -160,12 +160,13 @@ impl Asker {
     }
 }
 
-/// An open session.
+/// An open session; clones are the same one.
+#[derive(Clone)]
 pub(super) struct Session {
     asker: Asker,
     status: watch::Receiver<Status>,
     interrupts: Arc<Interrupts>,
-    task: JoinHandle<()>,
+    task: AbortHandle,
 }
 
 impl Session {
@@ -176,7 +177,7 @@ impl Session {
         let (orders, inbox) = mpsc::unbounded_channel();
         let root = Root(connect.address.root.clone());
         let (actor, status) = Actor::new(connect, sink, root.clone(), inbox);
-        let task = handle.spawn(actor.run());
+        let task = handle.spawn(actor.run()).abort_handle();
         let asker = Asker { orders, root, handle: handle.clone() };
         Self { asker, status, interrupts: interrupts.clone(), task }
     }
@@ -185,7 +186,7 @@ impl Session {
     pub(super) fn open_image(image: ImageFile, handle: &Handle, interrupts: &Arc<Interrupts>) -> Self {
         let (orders, inbox) = mpsc::unbounded_channel();
         let (sender, status) = watch::channel(image.status());
-        let task = handle.spawn(image.run(inbox, sender));
+        let task = handle.spawn(image.run(inbox, sender)).abort_handle();
         let asker = Asker { orders, root: Root::default(), handle: handle.clone() };
         Self { asker, status, interrupts: interrupts.clone(), task }
     }
@@ -212,6 +213,23 @@ impl Session {
         let path = path_of(&request).map(ToString::to_string);
         let _ = self.asker.orders.send(Order::Ask { request, path, answer });
         self.wait(receiver)?
+    }
+
+    /// Returns the same session without its root: its paths are the server's.
+    pub(super) fn outside(&self) -> Self {
+        let mut outside = self.clone();
+        outside.asker.root = Root::default();
+        outside
+    }
+
+    /// Returns the server's path of a znode.
+    pub(super) fn outer(&self, path: &str) -> String {
+        self.asker.root.outer(&path.into()).to_string()
+    }
+
+    /// Returns the session's path of a znode; the server's own path outside of the root.
+    pub(super) fn inner(&self, path: &str) -> String {
+        self.asker.root.inner(path)
     }
 
     /// Sends requests at once, in their order, and waits for all answers.

@@ -1,4 +1,6 @@
 //! Commands about quotas, by zkCli's algorithm: znodes below `/zookeeper/quota` hold the limits.
+//!
+//! These znodes are outside of a session's root, and so are the paths here, except in texts.
 
 use super::super::Shell;
 use super::super::arguments::Arguments;
@@ -8,7 +10,7 @@ use super::super::output::Output;
 use super::super::quota::Quota;
 use super::super::table::{Choice, Command, Operands, Origin};
 use super::super::walk;
-use super::super::znode_path::child;
+use super::super::znode_path::{self, child};
 use bytes::Bytes;
 use serde_json::json;
 use zoolet_model::{Create, CreateKind, CreateMode, Reply, Request, RequestedAcl, WriteOp};
@@ -65,19 +67,23 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
 
 fn set(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     let (key, value) = limit(arguments)?;
-    let path = arguments.word(0)?.to_owned();
-    if path.starts_with(ROOT) {
+    let session = shell.session()?;
+    let shown = arguments.word(0)?;
+    if session.outer(shown).starts_with(ROOT) {
         return Err(Failure::Text(format!("cannot set a quota under the path: {ROOT}")));
     }
-    let session = shell.session()?;
-    super::super::znode_path::check(&path).map_err(Failure::Text)?;
-    if !exists(session, &path)? {
-        return Err(Failure::Text(format!("{path} does not exist.")));
+    znode_path::check(shown).map_err(Failure::Text)?;
+    let (path, outside) = (session.outer(shown), session.outside());
+    if !exists(&outside, &path)? {
+        return Err(Failure::Text(format!("{shown} does not exist.")));
     }
-    super::super::znode_path::check(&place(&path)).map_err(Failure::Text)?;
-    refuse_nested(session, &path)?;
-    let quota = store(session, &path, key, value)?;
-    let usage = read(session, &child(&place(&path), STATS))?.unwrap_or_default();
+    znode_path::check(&place(&path)).map_err(Failure::Text)?;
+    if let Some((relation, other)) = nested(&outside, &path)? {
+        let other = session.inner(&other);
+        return Err(Failure::Text(format!("{shown} has a {relation} {other} which has a quota")));
+    }
+    let quota = store(&outside, &path, key, value)?;
+    let usage = read(&outside, &child(&place(&path), STATS))?.unwrap_or_default();
     Ok(Output::Many(quota.exceeded(&usage).into_iter().map(Output::said).collect()))
 }
 
@@ -130,15 +136,15 @@ fn read(session: &Session, path: &str) -> Result<Option<Quota>, Failure> {
     }
 }
 
-/// Refuses a quota above or below another one.
-fn refuse_nested(session: &Session, path: &str) -> Result<(), Failure> {
+/// Returns another quota above or below a path, and its relation to the path.
+fn nested(session: &Session, path: &str) -> Result<Option<(&'static str, String)>, Failure> {
     match walk::subtree(session, &place(path)) {
         Ok(below) => {
             let own = child(&place(path), LIMITS);
             let other = below.iter().find(|found| found.ends_with(&format!("/{LIMITS}")) && **found != own);
             if let Some(other) = other {
                 let other = other.trim_start_matches(ROOT).trim_end_matches(&format!("/{LIMITS}"));
-                return Err(Failure::Text(format!("{path} has a child {other} which has a quota")));
+                return Ok(Some(("child", other.to_owned())));
             }
         }
         Err(failure) if failure.is(code::NO_NODE) => {}
@@ -147,11 +153,11 @@ fn refuse_nested(session: &Session, path: &str) -> Result<(), Failure> {
     let mut above = path;
     while let Some((parent, _)) = zoolet_model::path::parent_and_name(above).filter(|(parent, _)| *parent != "/") {
         if exists(session, &child(&place(parent), LIMITS))? {
-            return Err(Failure::Text(format!("{path} has a parent {parent} which has a quota")));
+            return Ok(Some(("parent", parent.to_owned())));
         }
         above = parent;
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Writes a limit; returns the whole quota.
@@ -193,13 +199,14 @@ fn create(session: &Session, path: &str, data: Option<String>) -> Result<(), Fai
 
 fn list(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     let path = arguments.path(0)?;
-    let limits = child(&place(&path), LIMITS);
-    shell.emit(&Output::Note(format!("absolute path is {limits}")))?;
     let session = shell.session()?;
-    let Some(quota) = read(session, &limits)? else {
+    let (place, session) = (place(&session.outer(&path)), session.outside());
+    let limits = child(&place, LIMITS);
+    shell.emit(&Output::Note(format!("absolute path is {limits}")))?;
+    let Some(quota) = read(&session, &limits)? else {
         return Ok(Output::Note(format!("quota for {path} does not exist.")));
     };
-    let stats = read(session, &child(&place(&path), STATS))?;
+    let stats = read(&session, &child(&place, STATS))?;
     let mut text = format!("Output quota for {path} {quota}");
     if let Some(stats) = &stats {
         text += &format!("\nOutput stat for {path} {stats}");
@@ -209,16 +216,17 @@ fn list(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
 }
 
 fn delete(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
-    let path = arguments.path(0)?;
+    let shown = arguments.path(0)?;
     let session = shell.session()?;
+    let (path, session) = (session.outer(&shown), session.outside());
     let limits = child(&place(&path), LIMITS);
-    let Some(mut quota) = read(session, &limits)? else {
-        return Ok(Output::said(format!("Quota does not exist for {path}")));
+    let Some(mut quota) = read(&session, &limits)? else {
+        return Ok(Output::said(format!("Quota does not exist for {shown}")));
     };
     let chosen = KEYS.iter().filter(|(name, _)| arguments.has(name)).map(|(_, key)| *key);
     let keys: Vec<&str> = chosen.collect();
     if keys.is_empty() {
-        return remove(session, &path).map(|()| Output::Nothing);
+        return remove(&session, &path).map(|()| Output::Nothing);
     }
     keys.into_iter().for_each(|key| quota.set(key, -1));
     let data = Some(Bytes::from(quota.to_string()));

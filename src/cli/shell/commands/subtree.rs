@@ -3,6 +3,7 @@
 use super::super::Shell;
 use super::super::arguments::Arguments;
 use super::super::client::{Session, unexpected};
+use super::super::depth_first::is_within;
 use super::super::failure::{Failure, code};
 use super::super::output::Output;
 use super::super::table::{Choice, Command, Operands, Origin};
@@ -74,8 +75,9 @@ fn delete(shell: &Shell, top: &str, batch: usize) -> Result<Output, Failure> {
     let mut paths = walk::subtree(session, top)?;
     paths.reverse();
     if top == "/" {
-        // The root and ZooKeeper's own znodes stay.
-        paths.retain(|path| path != "/" && path != "/zookeeper" && !path.starts_with("/zookeeper/"));
+        // The root stays, and at the server's root ZooKeeper's own znodes.
+        let is_whole_tree = session.outer(top) == "/";
+        paths.retain(|path| path != "/" && !(is_whole_tree && is_within(path, "/zookeeper")));
     }
     let mut left = None;
     if batch == 0 {

@@ -1,12 +1,20 @@
 //! Files that commands write and read.
 
 use super::failure::Failure;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Read, Write};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// Bytes of a file that becomes the data of a znode; no server takes as many.
 const DATA_BYTES_MAX: u64 = 64 << 20;
+
+/// Attempts to find a name for an unfinished file that no other file has.
+const NAMES_MAX: usize = 8;
+/// Mode of a new file: data and ACLs may be secret.
+const MODE: u32 = 0o600;
 
 /// A new file, written beside its place and renamed when it is complete.
 ///
@@ -20,21 +28,33 @@ pub(super) struct Saved {
 }
 
 impl Saved {
-    /// Creates the file; `force` replaces one that exists.
+    /// Creates the file, mode 0600; `force` replaces a regular file and keeps its mode and owner.
     ///
     /// # Errors
-    /// The file exists, or the system refuses to create it.
+    /// The file exists, or is no regular file, or the system refuses to create it.
     pub(super) fn create(name: &str, force: bool) -> Result<Self, Failure> {
         let place = PathBuf::from(name);
         let Some(file_name) = place.file_name() else { return Err(Failure::Text(format!("{name} names no file"))) };
-        refuse_existing(&place, force)?;
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(file_name);
-        hidden.push(format!(".zoolet-{}", std::process::id()));
-        let unfinished = place.with_file_name(hidden);
-        let opened = OpenOptions::new().write(true).create_new(true).open(&unfinished);
-        let file = opened.map_err(|error| cannot("create", &unfinished, &error))?;
-        Ok(Self { place, unfinished, file: BufWriter::new(file), is_finished: false, force })
+        let replaced = replaceable(&place, force)?;
+        let (unfinished, file) = unfinished(&place, file_name)?;
+        let saved = Self { place, unfinished, file: BufWriter::new(file), is_finished: false, force };
+        match replaced {
+            Some(replaced) => saved.resemble(&replaced).map(|()| saved),
+            None => Ok(saved),
+        }
+    }
+
+    /// Takes over mode and owner of the file that is replaced.
+    fn resemble(&self, replaced: &Metadata) -> Result<(), Failure> {
+        let file = self.file.get_ref();
+        let own = file.metadata().map_err(|error| cannot("create", &self.unfinished, &error))?;
+        if (own.uid(), own.gid()) != (replaced.uid(), replaced.gid()) {
+            fchown(file, Some(replaced.uid()), Some(replaced.gid()))
+                .map_err(|error| cannot("keep the owner of", &self.place, &error))?;
+        }
+        // A set-user-id bit was meant for the old content.
+        file.set_permissions(Permissions::from_mode(replaced.mode() & 0o777))
+            .map_err(|error| cannot("keep the mode of", &self.place, &error))
     }
 
     /// Writes bytes.
@@ -52,7 +72,7 @@ impl Saved {
     pub(super) fn finish(mut self) -> Result<(), Failure> {
         let synced = self.file.flush().and_then(|()| self.file.get_ref().sync_all());
         synced.map_err(|error| cannot("write", &self.unfinished, &error))?;
-        refuse_existing(&self.place, self.force)?;
+        replaceable(&self.place, self.force)?;
         fs::rename(&self.unfinished, &self.place).map_err(|error| cannot("replace", &self.place, &error))?;
         self.is_finished = true;
         Ok(())
@@ -103,13 +123,45 @@ pub(super) fn open(name: &str) -> Result<File, Failure> {
     File::open(name).map_err(|error| cannot("read", Path::new(name), &error))
 }
 
-fn refuse_existing(place: &Path, force: bool) -> Result<(), Failure> {
-    match fs::symlink_metadata(place) {
-        Ok(found) if found.is_dir() => {
-            Err(Failure::Text(format!("{} is a directory; name a file in it", place.display())))
+/// Returns the regular file that stands at a place and may be replaced; `None` if there is no file.
+fn replaceable(place: &Path, force: bool) -> Result<Option<Metadata>, Failure> {
+    let found = match fs::symlink_metadata(place) {
+        Ok(found) => found,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(cannot("create", place, &error)),
+    };
+    let (shown, kind) = (place.display(), found.file_type());
+    if kind.is_dir() {
+        return Err(Failure::Text(format!("{shown} is a directory; name a file in it")));
+    }
+    if kind.is_symlink() {
+        let target = fs::read_link(place).unwrap_or_default();
+        return Err(Failure::Text(format!("{shown} is a symbolic link to {}; name that file", target.display())));
+    }
+    if !kind.is_file() {
+        return Err(Failure::Text(format!(
+            "{shown} is a device, pipe or socket; leave out -o and redirect the output"
+        )));
+    }
+    if force { Ok(Some(found)) } else { Err(Failure::Text(format!("{shown} exists; --force replaces it"))) }
+}
+
+/// Creates the file beside its place.
+///
+/// Its name is random: a killed process leaves its file, and the next one may have the same PID.
+fn unfinished(place: &Path, file_name: &OsStr) -> Result<(PathBuf, File), Failure> {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let mut hidden = OsString::from(".");
+        hidden.push(file_name);
+        hidden.push(format!(".zoolet-{:016x}", RandomState::new().hash_one(attempts)));
+        let unfinished = place.with_file_name(hidden);
+        match OpenOptions::new().write(true).create_new(true).mode(MODE).open(&unfinished) {
+            Ok(file) => return Ok((unfinished, file)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && attempts < NAMES_MAX => {}
+            Err(error) => return Err(cannot("create", &unfinished, &error)),
         }
-        Ok(_) if !force => Err(Failure::Text(format!("{} exists; --force replaces it", place.display()))),
-        _ => Ok(()),
     }
 }
 
@@ -138,6 +190,57 @@ mod tests {
         assert_eq!((read(name).unwrap(), fs::read_dir(&directory).unwrap().count()), (b"two".to_vec(), 1));
         assert!(save(directory.to_str().unwrap(), b"", true).unwrap_err().message("").contains("is a directory"));
         assert!(read(directory.join("none").to_str().unwrap()).unwrap_err().message("").starts_with("cannot read "));
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn new_file_is_private_and_a_replaced_one_keeps_mode_and_owner() {
+        let directory = std::env::temp_dir().join(format!("zoolet-shell-modes-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let place = directory.join("key");
+        let name = place.to_str().unwrap();
+        save(name, b"one", false).unwrap();
+        let mode = |place: &Path| fs::metadata(place).unwrap().mode() & 0o7777;
+        assert_eq!(mode(&place), 0o600);
+        fs::set_permissions(&place, Permissions::from_mode(0o4750)).unwrap();
+        // Only root can give a file away.
+        let is_root = std::os::unix::fs::chown(&place, Some(4321), Some(1234)).is_ok();
+        if is_root {
+            fs::set_permissions(&place, Permissions::from_mode(0o4750)).unwrap();
+        }
+        save(name, b"two", true).unwrap();
+        let found = fs::metadata(&place).unwrap();
+        assert_eq!((fs::read(&place).unwrap(), mode(&place)), (b"two".to_vec(), 0o750));
+        assert!(!is_root || (found.uid(), found.gid()) == (4321, 1234));
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn only_regular_files_are_replaced() {
+        let directory = std::env::temp_dir().join(format!("zoolet-shell-kinds-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let (target, link) = (directory.join("target"), directory.join("link"));
+        fs::write(&target, b"kept").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        for force in [false, true] {
+            let refused = save(link.to_str().unwrap(), b"new", force).unwrap_err().message("");
+            assert!(refused.ends_with(&format!("is a symbolic link to {}; name that file", target.display())));
+            let refused = save("/dev/null", b"new", force).unwrap_err().message("");
+            assert!(refused.starts_with("/dev/null is a device, pipe or socket; leave out -o"), "{refused}");
+        }
+        assert_eq!((fs::read(&target).unwrap(), fs::read_dir(&directory).unwrap().count()), (b"kept".to_vec(), 2));
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn file_of_a_killed_process_hinders_no_later_one() {
+        let directory = std::env::temp_dir().join(format!("zoolet-shell-left-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let place = directory.join("out");
+        // A process with the same PID was killed: nothing removes its file.
+        std::mem::forget(Saved::create(place.to_str().unwrap(), false).unwrap());
+        save(place.to_str().unwrap(), b"new", false).unwrap();
+        assert_eq!((fs::read(&place).unwrap(), fs::read_dir(&directory).unwrap().count()), (b"new".to_vec(), 2));
         fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -116,6 +116,26 @@ fn json_has_one_value_a_line_for_results_errors_and_events() {
 }
 
 #[test]
+fn json_tells_refusals_and_a_missing_quota() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let address = server.address.to_string();
+    let closed = "addauth digest me:secret\ncreate /t\ncreate /t/a x auth::cdrwa,world:anyone:r\ncreate /t/b x auth::cdrwa,world:anyone:r\n";
+    assert_eq!(typed(&address, &[], closed).0, 0);
+    let (code, printed) = typed(&address, &["--json"], "setAcl -R /t world:anyone:r\n");
+    assert_eq!((code, printed.lines().count()), (1, 2), "{printed}");
+    for path in ["/t/a", "/t/b"] {
+        let line = format!("{{\"code\":-102,\"error\":\"Insufficient permission : {path}\",\"path\":\"{path}\"}}");
+        assert!(printed.lines().any(|printed| printed == line), "{line}: {printed}");
+    }
+    let (code, printed) = typed(&address, &["--json"], "create /u x nonsense,world:anyone:r\n");
+    assert_eq!(code, 0);
+    assert!(printed.contains("{\"error\":\"nonsense does not have the form scheme:id:perm\"}\n"), "{printed}");
+    let (_, printed) = typed(&address, &["--json"], "listquota /u\n");
+    assert_eq!(printed, "{\"path\":\"/u\",\"quota\":null,\"usage\":null}\n");
+}
+
+#[test]
 fn stat_tells_how_long_a_znode_with_a_time_to_live_has_left() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);

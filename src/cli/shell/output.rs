@@ -1,5 +1,6 @@
 //! What commands return: values without their form. `print` gives them a form.
 
+use super::failure::Failure;
 use bytes::Bytes;
 use serde_json::Value;
 use zoolet_model::{AclEntry, AuthId, Stat, TimeToLive};
@@ -37,6 +38,10 @@ pub(super) enum Output {
     Text(String, Value),
     /// A remark beside the result, on standard error. JSON has none.
     Note(String),
+    /// A text on standard error, with the value that stands for it in JSON.
+    Remark(String, Value),
+    /// A part that is left out while the command goes on: a line of standard error, also in JSON.
+    Complaint(Failure),
     /// Several results, in their order.
     Many(Vec<Self>),
     /// A form of its own.

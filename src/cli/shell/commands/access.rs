@@ -101,7 +101,7 @@ fn set_all(shell: &Shell, top: &str, entries: &[RequestedAcl], version: i32) -> 
                 return Err(failure);
             }
             if let Some(earlier) = refused.replace(failure) {
-                shell.emit(&Output::Note(earlier.message("")))?;
+                shell.emit(&Output::Complaint(earlier))?;
             }
         }
     }
@@ -112,7 +112,7 @@ fn set_all(shell: &Shell, top: &str, entries: &[RequestedAcl], version: i32) -> 
 pub(super) fn parsed(shell: &Shell, text: &str) -> Result<Vec<RequestedAcl>, Failure> {
     let (entries, complaints) = acl::parse(text)?;
     for complaint in complaints {
-        shell.emit(&Output::Note(complaint))?;
+        shell.emit(&Output::Complaint(Failure::Text(complaint)))?;
     }
     if entries.is_empty() { Err(acl::empty()) } else { Ok(entries) }
 }

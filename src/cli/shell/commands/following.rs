@@ -57,9 +57,9 @@ impl Show for Line {
     }
 
     fn json(&self) -> Value {
-        let mut value = json!({ "time": print::instant(self.ms), "event": self.what, "path": self.path });
+        let mut value = json!({ "time": self.ms, "event": self.what, "path": self.path });
         if self.zxid > 0 {
-            value["zxid"] = json!(format!("{:#x}", self.zxid));
+            value["zxid"] = json!(print::hex(self.zxid));
         }
         if let Some(stat) = &self.stat {
             value["stat"] = print::stat_in_json(stat);
@@ -157,6 +157,7 @@ mod tests {
         let (text, json) = line("changed", -1, Some(stat));
         assert_eq!(text, "2026-11-26T09:30:44.123Z changed /a version 3 cversion 0 mzxid 0x10 5 bytes\n");
         assert!(json.starts_with("{\"event\":\"changed\",\"path\":\"/a\",\"stat\":{"), "{json}");
+        assert!(json.ends_with("},\"time\":1795685444123}"), "{json}");
         assert_eq!(line("deleted", 255, None).0, "2026-11-26T09:30:44.123Z deleted /a zxid 0xff\n");
     }
 

@@ -204,7 +204,8 @@ fn list(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     let limits = child(&place, LIMITS);
     shell.emit(&Output::Note(format!("absolute path is {limits}")))?;
     let Some(quota) = read(&session, &limits)? else {
-        return Ok(Output::Note(format!("quota for {path} does not exist.")));
+        let value = json!({ "path": path.as_str(), "quota": null, "usage": null });
+        return Ok(Output::Remark(format!("quota for {path} does not exist."), value));
     };
     let stats = read(&session, &child(&place, STATS))?;
     let mut text = format!("Output quota for {path} {quota}");

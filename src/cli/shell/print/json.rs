@@ -14,13 +14,16 @@ pub(super) fn lines(output: &Output) -> Printed {
     match output {
         Output::Many(outputs) => outputs.iter().flat_map(lines).collect(),
         Output::Nothing | Output::Note(_) => Printed::new(),
+        Output::Complaint(left_out) => {
+            vec![(Stream::Err, format!("{}\n", failure(left_out, &left_out.message(""))).into_bytes())]
+        }
         other => vec![(Stream::Out, format!("{}\n", value(other)).into_bytes())],
     }
 }
 
 fn value(output: &Output) -> Value {
     match output {
-        Output::Nothing | Output::Note(_) => Value::Null,
+        Output::Nothing | Output::Note(_) | Output::Complaint(_) => Value::Null,
         Output::Created(path) => json!({ "created": path }),
         Output::Children { path, names, stat } => with_stat(json!({ "path": path, "children": names }), stat.as_ref()),
         Output::Path(path) => json!({ "path": path }),
@@ -48,7 +51,7 @@ fn value(output: &Output) -> Value {
             .iter()
             .map(|identity| json!({ "scheme": identity.scheme.as_str(), "id": identity.id.as_str() }))
             .collect(),
-        Output::Text(_, value) => value.clone(),
+        Output::Text(_, value) | Output::Remark(_, value) => value.clone(),
         Output::Many(outputs) => outputs.iter().map(value).collect(),
         Output::Own(own) => own.json(),
     }
@@ -73,7 +76,6 @@ fn with_stat(mut shown: Value, stat: Option<&Stat>) -> Value {
 
 /// Returns a stat with zkCli's names. A zxid is a text, because it may exceed a JSON reader's numbers.
 pub(in crate::cli::shell) fn of_stat(stat: &Stat) -> Value {
-    let hex = |number: i64| format!("{number:#x}");
     json!({
         "cZxid": hex(stat.czxid), "ctime": stat.ctime, "mZxid": hex(stat.mzxid), "mtime": stat.mtime,
         "pZxid": hex(stat.pzxid), "cversion": stat.cversion, "dataVersion": stat.version, "aclVersion": stat.aversion,
@@ -81,9 +83,15 @@ pub(in crate::cli::shell) fn of_stat(stat: &Stat) -> Value {
     })
 }
 
-/// Returns the line of an event.
+/// Returns a number of 64 bits, as ZooKeeper shows it. A JSON number would lose digits beyond 53 bits.
+pub(in crate::cli::shell) fn hex(number: i64) -> String {
+    format!("{number:#x}")
+}
+
+/// Returns the line of an event; its zxid is null if the server does not tell it.
 pub(in crate::cli::shell) fn event(event: &Event) -> String {
-    let shown = json!({ "event": event.kind, "state": event.state, "path": event.path, "zxid": event.zxid });
+    let zxid = (event.zxid >= 0).then(|| hex(event.zxid));
+    let shown = json!({ "event": event.kind, "state": event.state, "path": event.path, "zxid": zxid });
     format!("{shown}\n")
 }
 
@@ -122,5 +130,19 @@ mod tests {
         let many = Output::Many(vec![Output::Path("/a".to_owned()), Output::Note("n".to_owned()), Output::Count(2)]);
         assert_eq!(line(&many), "{\"path\":\"/a\"}\n2\n");
         assert_eq!(line(&Output::Nothing), "");
+        let remark = Output::Remark("no quota".to_owned(), json!({ "quota": null }));
+        assert_eq!(line(&remark), "{\"quota\":null}\n");
+        let left_out =
+            Output::Complaint(Failure::Refused { code: -102, path: Some("/a".to_owned()), why: String::new() });
+        let [(Stream::Err, bytes)] = &lines(&left_out)[..] else { panic!("not a line of standard error") };
+        let expected = "{\"code\":-102,\"error\":\"Insufficient permission : /a\",\"path\":\"/a\"}\n";
+        assert_eq!(str::from_utf8(bytes).unwrap(), expected);
+    }
+
+    #[test]
+    fn zxid_is_hexadecimal_text_everywhere() {
+        let fired = |zxid| event(&Event { state: "SyncConnected", kind: "NodeCreated", path: None, zxid });
+        assert!(fired((1 << 53) + 1).contains("\"zxid\":\"0x20000000000001\""));
+        assert!(fired(-1).contains("\"zxid\":null"));
     }
 }

@@ -5,7 +5,7 @@ mod json;
 mod text;
 mod time;
 
-pub(super) use json::{event as event_in_json, failure as failure_in_json, of_stat as stat_in_json};
+pub(super) use json::{event as event_in_json, failure as failure_in_json, hex, of_stat as stat_in_json};
 pub(super) use text::{event, is_text, permissions};
 pub(super) use time::instant;
 

@@ -356,7 +356,9 @@ impl Shell {
         if message.is_empty() {
             return;
         }
-        let has_colours = self.has_colours && io::stderr().is_terminal();
+        let is_terminal = io::stderr().is_terminal();
+        let message = if is_terminal { print::escaped(&message).into_owned() } else { message };
+        let has_colours = self.has_colours && is_terminal;
         let message = paint(&message, FAILURE_COLOUR, has_colours);
         let lines = match hint(failure) {
             _ if self.options.json => print::failure_in_json(failure, &failure.message(usage)),

@@ -8,6 +8,7 @@ use super::super::failure::{Failure, code};
 use super::super::files::Saved;
 use super::super::multi::{LastAcl, Multi, creation, requested};
 use super::super::output::{Output, Show};
+use super::super::print;
 use super::super::sources::{Item, Pair, Pairs, Source, Subtree};
 use super::super::table::{Choice, Command, Operands, Origin};
 use super::super::{Printer, Shell};
@@ -56,7 +57,7 @@ struct Line(Value);
 
 impl Show for Line {
     fn text(&self) -> Vec<u8> {
-        format!("{}\n", self.0).into_bytes()
+        format!("{}\n", print::json_text(&self.0)).into_bytes()
     }
 
     fn json(&self) -> Value {

@@ -4,7 +4,7 @@ use super::super::client::Event;
 use super::super::failure::Failure;
 use super::super::output::{Content, Output};
 use super::text::permissions;
-use super::{Printed, Stream, is_text};
+use super::{Printed, Stream, escaped, is_text};
 use base64ct::{Base64, Encoding};
 use serde_json::{Value, json};
 use zoolet_model::Stat;
@@ -17,7 +17,7 @@ pub(super) fn lines(output: &Output) -> Printed {
         Output::Complaint(left_out) => {
             vec![(Stream::Err, format!("{}\n", failure(left_out, &left_out.message(""))).into_bytes())]
         }
-        other => vec![(Stream::Out, format!("{}\n", value(other)).into_bytes())],
+        other => vec![(Stream::Out, format!("{}\n", text(&value(other))).into_bytes())],
     }
 }
 
@@ -92,7 +92,7 @@ pub(in crate::cli::shell) fn hex(number: i64) -> String {
 pub(in crate::cli::shell) fn event(event: &Event) -> String {
     let zxid = (event.zxid >= 0).then(|| hex(event.zxid));
     let shown = json!({ "event": event.kind, "state": event.state, "path": event.path, "zxid": zxid });
-    format!("{shown}\n")
+    format!("{}\n", text(&shown))
 }
 
 /// Returns the line of a failed command.
@@ -102,7 +102,14 @@ pub(in crate::cli::shell) fn failure(failure: &Failure, message: &str) -> String
         shown["code"] = json!(code);
         shown["path"] = json!(path);
     }
-    shown.to_string()
+    text(&shown)
+}
+
+/// Returns the text of a value, in which all control characters are escaped.
+///
+/// The codec escapes those below U+0020 alone. The text of a value has no others than these.
+pub(in crate::cli::shell) fn text(value: &Value) -> String {
+    escaped(&value.to_string()).into_owned()
 }
 
 #[cfg(test)]
@@ -125,6 +132,9 @@ mod tests {
             line(&Output::Data(Content { path: "/a".to_owned(), data, form: Form::Hex, stat }))
         };
         assert_eq!(shown(b"x", None), "{\"data\":\"x\",\"path\":\"/a\"}\n");
+        assert_eq!(shown("\u{9b}2J".as_bytes(), None), "{\"base64\":\"wpsySg==\",\"path\":\"/a\"}\n");
+        let path = Output::Path("/\u{9b}\u{1b}".to_owned());
+        assert_eq!(line(&path), "{\"path\":\"/\\u009b\\u001b\"}\n");
         assert_eq!(shown(b"\xff", None), "{\"base64\":\"/w==\",\"path\":\"/a\"}\n");
         assert!(shown(b"x", stat).contains("\"cZxid\":\"0xff\""));
         let many = Output::Many(vec![Output::Path("/a".to_owned()), Output::Note("n".to_owned()), Output::Count(2)]);

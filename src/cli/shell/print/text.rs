@@ -2,7 +2,7 @@
 
 use super::super::client::Event;
 use super::super::output::{Content, Form, Output};
-use super::{Printed, Stream, dump, time};
+use super::{Printed, Stream, dump, escaped, time};
 use base64ct::{Base64, Encoding};
 use std::fmt::Write;
 use zoolet_model::{AclEntry, Perms, Stat, TimeToLive};
@@ -72,7 +72,7 @@ fn data(content: &Content, printed: &mut Printed) {
         text.push(b'\n');
     }
     text.extend(optional(content.stat.as_ref()).into_bytes());
-    printed.push((Stream::Out, text));
+    printed.push((if content.form == Form::Raw { Stream::Raw } else { Stream::Out }, text));
 }
 
 /// Returns whether bytes are text that does nothing to a terminal but move to a new line or column.
@@ -120,7 +120,7 @@ pub(in crate::cli::shell) fn permissions(perms: Perms) -> String {
 
 /// Returns an event as zkCli prints it.
 pub(in crate::cli::shell) fn event(event: &Event) -> String {
-    let path = event.path.as_deref().unwrap_or("null");
+    let path = escaped(event.path.as_deref().unwrap_or("null"));
     format!("\nWATCHER::\n\nWatchedEvent state:{} type:{} path:{path} zxid: {}\n", event.state, event.kind, event.zxid)
 }
 

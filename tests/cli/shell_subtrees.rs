@@ -4,7 +4,8 @@
 
 use crate::json::Json;
 use crate::support::*;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
 use zoolet_model::CreateKind;
@@ -250,6 +251,62 @@ fn parents_with_narrow_acls_are_imported_copied_and_moved_with_their_children() 
                  cp -r /mine /yours\ngetAcl -s /yours\n";
     let (code, out, err) = script(&scratch, &server, lines);
     assert!(code == 0 && out.contains("'digest,'me:") && out.contains("\naclVersion = 0\n"), "{out}{err}");
+}
+
+/// Forwards one connection, and calls `change` before the first request of an opcode is forwarded.
+fn forward_until(server: &Server, opcode: i32, change: impl FnOnce() + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, server) = (listener.local_addr().unwrap().to_string(), server.address);
+    std::thread::spawn(move || {
+        let (mut client, mut server) = (listener.accept().unwrap().0, TcpStream::connect(server).unwrap());
+        let (mut answers, mut back) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut answers, &mut back));
+        let mut change = Some(change);
+        loop {
+            let mut length = [0; 4];
+            if client.read_exact(&mut length).is_err() {
+                return;
+            }
+            let mut frame = vec![0; usize::try_from(i32::from_be_bytes(length)).unwrap()];
+            client.read_exact(&mut frame).unwrap();
+            if frame[4..8] == opcode.to_be_bytes()
+                && let Some(change) = change.take()
+            {
+                change();
+            }
+            server.write_all(&[&length, &frame[..]].concat()).unwrap();
+        }
+    });
+    address
+}
+
+#[test]
+fn znode_that_was_created_anew_or_has_another_acl_is_neither_copied_nor_moved() {
+    const EXISTS: i32 = 3;
+    let scratch = Scratch::new();
+    let (server, mut client) = planted(&scratch);
+    let address = server.address.to_string();
+    let others = |line: &'static str| {
+        let address = address.clone();
+        move || assert!(zoolet(&["shell", "--server", &address]).args(line.split(' ')).status().unwrap().success())
+    };
+    let narrower = others("setAcl /app/b! world:anyone:cdra");
+    let mut proxied = zoolet(&["shell", "--server", &forward_until(&server, EXISTS, narrower), "mv", "/app/b!", "/c"]);
+    let refused = |path: &str, verb: &str| {
+        format!("version No is not valid : {path}\nit was changed meanwhile, so nothing was {verb}; try again\n")
+    };
+    assert_eq!(outcome(proxied), (1, String::new(), refused("/app/b!", "moved")));
+    // The new znode has the same version of its data and its ACL.
+    let delete = others("delete /app/a/x");
+    let create = others("create /app/a/x other");
+    let anew = forward_until(&server, EXISTS, move || {
+        delete();
+        create();
+    });
+    proxied = zoolet(&["shell", "--server", &anew, "cp", "/app/a/x", "/c"]);
+    assert_eq!(outcome(proxied), (1, String::new(), refused("/app/a/x", "copied")));
+    assert!(!client.exists("/c") && client.exists("/app/b!"));
+    assert_eq!(well(&scratch, &server, "mv /app/a /c"), "moved 3 znodes from /app/a to /c\n");
 }
 
 #[test]

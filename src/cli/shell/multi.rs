@@ -5,10 +5,16 @@
 //! whose ACL does not let the session create children can get them only with another ACL. No multi
 //! can set an ACL. Such a parent is created with one entry more, for this session, and
 //! [`LastAcl::set`] takes the entry away at the end. [`Multi::run`] tries the plain ACLs first.
+//!
+//! # Znodes that another client changes meanwhile
+//! The multi checks the version of the data, which neither a new ACL nor a new znode at the same path
+//! need to move. So [`Multi::expect`] names znodes whose czxid and version of the ACL are read again
+//! right before the multi is sent. A change between the two stays unnoticed.
 
 use super::acl;
 use super::client::{Session, unexpected};
 use super::failure::{Failure, code};
+use super::walk::WINDOW;
 use bytes::Bytes;
 use zoolet_model::{
     AclEntry, AskedAcl, Create, CreateKind, CreateMode, Perms, Reply, Request, RequestedAcl, WriteOp, first_failure,
@@ -28,6 +34,15 @@ pub(super) struct Multi {
     bytes: usize,
     /// Indexes of creations that get children and do not let every client create these.
     narrow: Vec<usize>,
+    known: Vec<Known>,
+}
+
+/// A znode as the command has read it.
+#[derive(Clone)]
+struct Known {
+    path: String,
+    czxid: i64,
+    acl_version: i32,
 }
 
 /// The ACL that a znode gets at the end of a command.
@@ -78,6 +93,11 @@ impl Multi {
         self.add(creation);
     }
 
+    /// Refuses to send the operations if a znode by then is another one, or has another ACL.
+    pub(super) fn expect(&mut self, path: &str, czxid: i64, acl_version: i32) {
+        self.known.push(Known { path: path.to_owned(), czxid, acl_version });
+    }
+
     /// Sends the operations; once more, as [`Multi::run_wide`] does, if an ACL of its own refuses one.
     ///
     /// # Errors
@@ -115,6 +135,7 @@ impl Multi {
         if self.operations.is_empty() {
             return Ok(());
         }
+        self.check_known(session)?;
         let paths: Vec<String> = self.operations.iter().map(|operation| path(operation).to_owned()).collect();
         match session.ask(Request::Multi(self.operations)) {
             Ok(Reply::Multi(results)) => match first_failure(&results) {
@@ -135,6 +156,23 @@ impl Multi {
             }
             Err(failure) => Err(failure),
         }
+    }
+}
+
+impl Multi {
+    /// Fails as a check of the version does if a known znode has changed.
+    fn check_known(&self, session: &Session) -> Result<(), Failure> {
+        for known in self.known.chunks(WINDOW) {
+            let request = |known: &Known| Request::Exists { path: known.path.as_str().into(), watch: false };
+            for (known, answer) in known.iter().zip(session.ask_all(known.iter().map(request).collect())) {
+                let Reply::Stat(stat) = answer? else { return Err(unexpected()) };
+                if (stat.czxid, stat.aversion) != (known.czxid, known.acl_version) {
+                    let path = Some(known.path.clone());
+                    return Err(Failure::Refused { code: code::BAD_VERSION, path, why: String::new() });
+                }
+            }
+        }
+        Ok(())
     }
 }
 

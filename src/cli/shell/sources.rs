@@ -18,6 +18,8 @@ pub(super) struct Item {
     /// The version and that of the ACL; -1 in a file.
     pub(super) version: i32,
     pub(super) acl_version: i32,
+    /// The zxid of the creation; -1 in a file.
+    pub(super) czxid: i64,
 }
 
 /// A subtree, read in the order of a walk.
@@ -59,7 +61,7 @@ impl<'a> Source<'a> {
             Self::Server(subtree) => subtree.next(),
             Self::File(reader) => {
                 let entry = reader.next()?;
-                Ok(entry.map(|entry| Item { entry, version: -1, acl_version: -1 }))
+                Ok(entry.map(|entry| Item { entry, version: -1, acl_version: -1, czxid: -1 }))
             }
         }
     }
@@ -105,7 +107,8 @@ impl<'a> Subtree<'a> {
             let Found { path, data, acl, stat, .. } = found;
             let path = below(&self.top, &path).to_owned();
             let entry = Entry { path, data, acl, kind: CreateKind::Persistent };
-            return Ok(Some(Item { entry, version: stat.version, acl_version: stat.aversion }));
+            let (version, acl_version, czxid) = (stat.version, stat.aversion, stat.czxid);
+            return Ok(Some(Item { entry, version, acl_version, czxid }));
         }
         Ok(None)
     }

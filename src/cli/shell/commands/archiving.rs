@@ -206,8 +206,8 @@ struct Import<'a> {
     multi: Multi,
     /// ACLs to set, which no multi can.
     acls: Vec<LastAcl>,
-    /// Znodes to delete, parents before children, with their versions.
-    surplus: Vec<(String, i32)>,
+    /// Znodes to delete, parents before children, without their data.
+    surplus: Vec<Item>,
     counts: Counts,
 }
 
@@ -219,7 +219,10 @@ impl Import<'_> {
     ) -> Result<(), Failure> {
         while let Some(pair) = pairs.next()? {
             match pair {
-                Pair::Left(item) if self.deletes => self.surplus.push((item.entry.path, item.version)),
+                Pair::Left(mut item) if self.deletes => {
+                    item.entry.data = None;
+                    self.surplus.push(item);
+                }
                 Pair::Left(_) => {}
                 Pair::Right(item) => {
                     report(&Difference::Added(item.entry.path.clone()))?;
@@ -241,9 +244,9 @@ impl Import<'_> {
             }
         }
         // Parents of ephemerals stay with them.
-        self.surplus.retain(|(path, _)| !pairs.left.is_occupied(path));
-        for (path, _) in &self.surplus {
-            report(&Difference::Removed(path.clone()))?;
+        self.surplus.retain(|item| !pairs.left.is_occupied(&item.entry.path));
+        for item in &self.surplus {
+            report(&Difference::Removed(item.entry.path.clone()))?;
         }
         self.delete()?;
         if self.counts.done == 0 {
@@ -277,13 +280,16 @@ impl Import<'_> {
         if there.entry.data == wanted.entry.data {
             return Ok(());
         }
+        self.multi.expect(&path, there.czxid, there.acl_version);
         self.add(WriteOp::SetData { path: path.into(), data: wanted.entry.data, version: there.version })
     }
 
     fn delete(&mut self) -> Result<(), Failure> {
-        while let Some((path, version)) = self.surplus.pop() {
+        while let Some(item) = self.surplus.pop() {
             self.counts.deleted += 1;
-            self.add(WriteOp::Delete { path: under(self.top, &path).into(), version })?;
+            let path = under(self.top, &item.entry.path);
+            self.multi.expect(&path, item.czxid, item.acl_version);
+            self.add(WriteOp::Delete { path: path.into(), version: item.version })?;
         }
         Ok(())
     }

@@ -80,6 +80,7 @@ fn carry(shell: &mut Shell, arguments: &Arguments, way: Way, is_whole: bool) -> 
         }
         check_acl(&found)?;
         znodes += 1;
+        multi.expect(&found.path, found.stat.czxid, found.stat.aversion);
         let (path, version) = (found.path.as_str().into(), found.stat.version);
         match way {
             // A write in between fails the multi: the copy is one state of each znode.

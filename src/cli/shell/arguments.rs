@@ -22,7 +22,8 @@ impl Arguments {
     /// A word such as -5 that is no option is an operand, since data may be a negative number.
     ///
     /// # Errors
-    /// A word begins with a dash and is no option, or the value of an option is missing.
+    /// A word begins with a dash and is no option, the value of an option is missing, or a flag has one.
+    /// A command of this shell has more operands than its usage.
     pub(super) fn read(command: &'static Command, words: &[String]) -> Result<Self, Failure> {
         let mut arguments = Self { command, options: Vec::new(), operands: Vec::new() };
         let mut words = words.iter();
@@ -33,7 +34,13 @@ impl Arguments {
                 Some(name) => arguments.option(word, name, &mut words)?,
             }
         }
-        Ok(arguments)
+        match command.operands_max().and_then(|count| arguments.get(count)) {
+            Some(surplus) => Err(Failure::Text(format!(
+                "unexpected word {surplus}; quotes group words with spaces\n{}",
+                command.line()
+            ))),
+            None => Ok(arguments),
+        }
     }
 
     fn option<'a>(
@@ -42,10 +49,13 @@ impl Arguments {
         name: &str,
         words: &mut impl Iterator<Item = &'a String>,
     ) -> Result<(), Failure> {
-        let (name, given) = name.trim_start_matches('-').split_once('=').map_or((name, None), |(n, v)| (n, Some(v)));
-        let name = name.trim_start_matches('-');
+        let letters = name.trim_start_matches('-');
+        let (name, given) = letters.split_once('=').map_or((letters, None), |(name, value)| (name, Some(value)));
         if let Some(choice) = self.command.option(name) {
             let value = if choice.value.is_empty() {
+                if given.is_some() {
+                    return Err(unrecognized(word));
+                }
                 String::new()
             } else {
                 let next = given.map(str::to_owned).or_else(|| words.next().cloned());
@@ -54,7 +64,7 @@ impl Arguments {
             self.options.push((choice.name, value));
             return Ok(());
         }
-        if let Some(joined) = self.joined(name, words)? {
+        if let Some(joined) = self.joined(letters, words)? {
             self.options.extend(joined);
             return Ok(());
         }
@@ -62,7 +72,7 @@ impl Arguments {
             self.operands.push(word.to_owned());
             return Ok(());
         }
-        Err(Failure::Text(format!("Unrecognized option: {word}")))
+        Err(unrecognized(word))
     }
 
     /// Reads joined letters; `None` if one of them is no option.
@@ -148,6 +158,10 @@ impl Arguments {
     }
 }
 
+fn unrecognized(word: &str) -> Failure {
+    Failure::Text(format!("Unrecognized option: {word}"))
+}
+
 fn missing(name: &str) -> Failure {
     Failure::Text(format!("Missing argument for option: {name}"))
 }
@@ -182,6 +196,28 @@ mod tests {
         assert_eq!(wrong("set /a -sq"), "Unrecognized option: -sq");
         assert_eq!(wrong("set /a x -v"), "Missing argument for option: v");
         assert_eq!(read("set /a x -v y").unwrap().version().unwrap_err().exit_code(), 1);
+    }
+
+    #[test]
+    fn flag_takes_no_value() {
+        let wrong = |line| read(line).err().unwrap().message("");
+        assert_eq!(wrong("import --replace=false f /a"), "Unrecognized option: --replace=false");
+        assert_eq!(wrong("import --dry-run= f /a"), "Unrecognized option: --dry-run=");
+        assert_eq!(wrong("ls -R=false /a"), "Unrecognized option: -R=false");
+        assert_eq!(wrong("ls -sR=false /a"), "Unrecognized option: -sR=false");
+    }
+
+    #[test]
+    fn surplus_words_are_refused_by_the_commands_of_this_shell() {
+        for line in ["mv /a /b /c", "cp -r /a /b /c", "import f /a /b", "export -o f /a /b", "tree /a -- -d"] {
+            let surplus = line.rsplit(' ').next().unwrap();
+            let refused = read(line).err().unwrap();
+            let expected = format!("unexpected word {surplus}; quotes group words with spaces\n");
+            assert!(refused.exit_code() == 1 && refused.message("").starts_with(&expected), "{line}");
+        }
+        assert!(read("find --name x /a").is_ok() && read("diff /a file:f").is_ok() && read("tree").is_ok());
+        // zkCli ignores them.
+        assert_eq!(read("deleteall /a /b").unwrap().count(), 2);
     }
 
     #[test]

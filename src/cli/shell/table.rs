@@ -80,6 +80,21 @@ impl Command {
         format!("{} {}", self.name, self.usage)
     }
 
+    /// Returns the number of operands that its usage names; `None` for zkCli's commands.
+    ///
+    /// Those ignore further words, as in zkCli. A command of this shell that ignored them would act on
+    /// other znodes than the user means.
+    pub(super) fn operands_max(&self) -> Option<usize> {
+        let mut open_option = false;
+        let is_operand = |word: &&str| {
+            open_option |= word.starts_with("[-");
+            let is_operand = !open_option;
+            open_option &= !word.ends_with(']');
+            is_operand
+        };
+        (self.origin == Origin::Zoolet).then(|| self.usage.split_whitespace().filter(is_operand).count())
+    }
+
     /// Returns the option of this name.
     pub(super) fn option(&self, name: &str) -> Option<&'static Choice> {
         self.options.iter().find(|choice| choice.name == name)
@@ -135,6 +150,24 @@ mod tests {
             assert_eq!(options.len(), command.options.len(), "{}", command.name);
             assert!(command.options.iter().all(|choice| !choice.says.is_empty()), "{}", command.name);
         }
+    }
+
+    #[test]
+    fn number_of_operands_is_that_of_the_usage() {
+        let of_this_shell: Vec<_> =
+            all().filter_map(|command| command.operands_max().map(|count| (command.name, count))).collect();
+        let expected = [
+            ("tree", 1),
+            ("find", 1),
+            ("cp", 2),
+            ("mv", 2),
+            ("diff", 2),
+            ("export", 1),
+            ("import", 2),
+            ("watch", 1),
+            ("help", 1),
+        ];
+        assert_eq!(of_this_shell, expected);
     }
 
     #[test]

@@ -81,12 +81,20 @@ impl Given {
                     "shell: -client-configuration: files of Java properties are not supported; use the options of zoolet shell --help",
                 ));
             }
+            // With a value behind it, that value would become the command.
+            _ if !name.starts_with("--") && is_known(&name[1..]) => {
+                return Err(Exit::usage(format!("shell: invalid option '{name}'; did you mean -{name}?")));
+            }
             // zkCli ignores options that it does not know.
             _ if !name.starts_with("--") => {}
             _ => return Err(unknown(name)),
         }
         Ok(())
     }
+}
+
+fn is_known(name: &str) -> bool {
+    help::commands_of("shell").iter().any(|command| command.options.iter().any(|choice| choice.name == name))
 }
 
 fn missing(name: &str) -> Exit {
@@ -161,6 +169,9 @@ mod tests {
             ("--timeout 5", "2 --timeout = 5: allowed is a time from 1 ms to 24 h"),
             ("--sever a:1", "2 shell: invalid option '--sever'; did you mean --server?"),
             ("--frob", "2 shell: invalid option '--frob'; see zoolet shell --help"),
+            ("-image f ls /", "2 shell: invalid option '-image'; did you mean --image?"),
+            ("-json ls /", "2 shell: invalid option '-json'; did you mean --json?"),
+            ("-wait-for-connection=1 ls /", "2 shell: invalid option '-wait-for-connection'; did you mean --wait-for"),
             ("-client-configuration f", "2 shell: -client-configuration: "),
         ] {
             let refused = parsed(line).err().unwrap();

@@ -310,6 +310,21 @@ fn znode_that_was_created_anew_or_has_another_acl_is_neither_copied_nor_moved() 
 }
 
 #[test]
+fn subtree_with_long_paths_is_deleted_in_requests_that_the_server_takes() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let mut client = server.client();
+    let top = format!("/{}", "long".repeat(30));
+    client.create(&top, b"").unwrap();
+    // The paths have more bytes than the server's frame_bytes_max.
+    for number in 0..900 {
+        client.create(&format!("{top}/{number}"), b"").unwrap();
+    }
+    assert_eq!(well(&scratch, &server, &format!("deleteall {top}")), "");
+    assert!(!client.exists(&top));
+}
+
+#[test]
 fn damaged_file_changes_nothing() {
     let scratch = Scratch::new();
     let (server, mut client) = planted(&scratch);

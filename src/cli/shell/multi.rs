@@ -22,6 +22,9 @@ use zoolet_model::{
 
 /// Bytes of one request that a server takes by default: `jute.maxbuffer`, `frame_bytes_max`.
 pub(super) const FRAME_BYTES: usize = 1_048_575;
+/// Bounds of one multi of a command that sends several; every server takes as much.
+const BYTES_MAX: usize = 64 << 10;
+pub(super) const COUNT_MAX: usize = 1000;
 /// Bytes of an operation beside its path, data and ACL, at most.
 const OVERHEAD: usize = 48;
 /// Bytes of the entry that lets the session work below a znode, at most.
@@ -74,7 +77,12 @@ impl Multi {
         self.operations.len()
     }
 
-    /// Returns the bytes of the request, at most.
+    /// Returns whether a command that sends several multis should send this one now.
+    pub(super) fn is_full(&self, count_max: usize) -> bool {
+        self.bytes > BYTES_MAX || self.count() >= count_max
+    }
+
+    /// Returns an upper bound of the bytes of the request.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -136,30 +144,42 @@ impl Multi {
             return Ok(());
         }
         self.check_known(session)?;
-        let paths: Vec<String> = self.operations.iter().map(|operation| path(operation).to_owned()).collect();
-        match session.ask(Request::Multi(self.operations)) {
+        self.outcome(session.ask(self.request()))
+    }
+
+    /// Returns the request, for a caller that sends several at once.
+    pub(super) fn request(&self) -> Request {
+        Request::Multi(self.operations.clone())
+    }
+
+    /// Returns the outcome that the answer to [`Multi::request`] tells.
+    ///
+    /// # Errors
+    /// As [`Multi::run_wide`].
+    pub(super) fn outcome(&self, answer: Result<Reply, Failure>) -> Result<(), Failure> {
+        match answer {
             Ok(Reply::Multi(results)) => match first_failure(&results) {
                 None => Ok(()),
                 Some((at, code)) => {
-                    let path = paths.get(at).cloned();
+                    let path = self.paths().nth(at).map(str::to_owned);
                     Err(Failure::Refused { code: code.code(), path, why: String::new() })
                 }
             },
             Ok(_) => Err(unexpected()),
-            Err(Failure::Refused { code: code::CONNECTION_LOSS, path, why }) => {
-                let why = format!(
-                    "{why}\nthe request had {} bytes; a server closes the connection if its frame_bytes_max or \
-                     jute.maxbuffer is smaller",
-                    self.bytes
-                );
-                Err(Failure::Refused { code: code::CONNECTION_LOSS, path, why })
-            }
+            Err(failure) if failure.is(code::CONNECTION_LOSS) => Err(failure.because(&format!(
+                "the request had {} bytes; a server closes the connection if its frame_bytes_max or jute.maxbuffer is \
+                 smaller",
+                self.bytes
+            ))),
             Err(failure) => Err(failure),
         }
     }
-}
 
-impl Multi {
+    /// Returns the path of each operation.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.operations.iter().map(path)
+    }
+
     /// Fails as a check of the version does if a known znode has changed.
     fn check_known(&self, session: &Session) -> Result<(), Failure> {
         for known in self.known.chunks(WINDOW) {

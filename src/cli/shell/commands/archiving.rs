@@ -6,7 +6,7 @@ use super::super::depth_first::under;
 use super::super::exported;
 use super::super::failure::{Failure, code};
 use super::super::files::Saved;
-use super::super::multi::{LastAcl, Multi, creation, requested};
+use super::super::multi::{COUNT_MAX, LastAcl, Multi, creation, requested};
 use super::super::output::{Output, Show};
 use super::super::print;
 use super::super::sources::{Item, Pair, Pairs, Source, Subtree};
@@ -15,10 +15,6 @@ use super::super::{Printer, Shell};
 use super::comparing::Difference;
 use serde_json::{Value, json};
 use zoolet_model::{Request, WriteOp};
-
-/// Bounds of one multi of an import; every server takes as much.
-const MULTI_BYTES: usize = 64 << 10;
-const MULTI_COUNT: usize = 1000;
 
 pub(in crate::cli::shell) const TABLE: &[Command] = &[
     Command {
@@ -315,7 +311,7 @@ impl Import<'_> {
     }
 
     fn flush_full(&mut self) -> Result<(), Failure> {
-        if self.multi.bytes() > MULTI_BYTES || self.multi.count() >= MULTI_COUNT { self.flush() } else { Ok(()) }
+        if self.multi.is_full(COUNT_MAX) { self.flush() } else { Ok(()) }
     }
 
     /// Sends the operations; later ones may create more children of the same parents.

@@ -5,10 +5,11 @@ use super::super::arguments::Arguments;
 use super::super::client::{Session, unexpected};
 use super::super::depth_first::is_within;
 use super::super::failure::{Failure, code};
+use super::super::multi::{COUNT_MAX, Multi};
 use super::super::output::Output;
 use super::super::table::{Choice, Command, Operands, Origin};
 use super::super::walk;
-use zoolet_model::{OpResult, Reply, Request, WriteOp, first_failure};
+use zoolet_model::{Reply, Request, WriteOp};
 
 /// Multis in flight.
 const MULTIS: usize = 10;
@@ -66,7 +67,7 @@ fn delete_all(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failur
 fn rmr(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     let path = arguments.path(0)?;
     shell.emit(&Output::Note("The command 'rmr' has been deprecated. Please use 'deleteall' instead.".to_owned()))?;
-    delete(shell, &path, 1000)
+    delete(shell, &path, COUNT_MAX)
 }
 
 /// Deletes a subtree from its end, in multis of `batch`, or one by one with 0.
@@ -86,11 +87,15 @@ fn delete(shell: &Shell, top: &str, batch: usize) -> Result<Output, Failure> {
             note_first(&mut left, answers.into_iter().map(|answer| answer.map(|_| ())))?;
         }
     } else {
-        for paths in paths.chunks(batch.saturating_mul(MULTIS)) {
-            let request = |paths: &[String]| Request::Multi(paths.iter().map(|path| deletion(path)).collect());
-            let answers = session.ask_all(paths.chunks(batch).map(request).collect());
-            for (paths, answer) in paths.chunks(batch).zip(answers) {
-                let outcome = settled(session, paths, answer);
+        let mut paths = paths.iter();
+        loop {
+            let multis: Vec<Multi> = (0..MULTIS).map_while(|_| next_multi(&mut paths, batch)).collect();
+            if multis.is_empty() {
+                break;
+            }
+            let answers = session.ask_all(multis.iter().map(Multi::request).collect());
+            for (multi, answer) in multis.iter().zip(answers) {
+                let outcome = settled(session, multi, answer);
                 note_first(&mut left, std::iter::once(outcome))?;
             }
         }
@@ -107,23 +112,28 @@ fn deletion(path: &str) -> WriteOp {
     WriteOp::Delete { path: path.into(), version: -1 }
 }
 
-/// Returns the outcome of a multi; deletes its znodes one by one if another client changed them.
-fn settled(session: &Session, paths: &[String], answer: Result<Reply, Failure>) -> Result<(), Failure> {
-    let results: Vec<OpResult> = match answer {
-        Ok(Reply::Multi(results)) => results,
-        Ok(_) => return Err(unexpected()),
-        // Servers differ in whether a failed multi has a code of its own.
-        Err(Failure::Refused { code, .. }) if code <= -100 => return one_by_one(session, paths),
-        Err(failure) => return Err(failure),
-    };
-    if first_failure(&results).is_some() { one_by_one(session, paths) } else { Ok(()) }
+/// Returns the next deletions that fit in one multi; `None` after the last one.
+fn next_multi<'a>(paths: &mut impl Iterator<Item = &'a String>, batch: usize) -> Option<Multi> {
+    let mut multi = Multi::default();
+    while !multi.is_full(batch) {
+        let Some(path) = paths.next() else { break };
+        multi.add(deletion(path));
+    }
+    (!multi.is_empty()).then_some(multi)
 }
 
-fn one_by_one(session: &Session, paths: &[String]) -> Result<(), Failure> {
-    let answers = session.ask_all(paths.iter().map(|path| Request::Write(deletion(path))).collect());
-    let mut left = None;
-    note_first(&mut left, answers.into_iter().map(|answer| answer.map(|_| ())))?;
-    left.map_or(Ok(()), Err)
+/// Returns the outcome of a multi; deletes its znodes one by one if another client changed them.
+fn settled(session: &Session, multi: &Multi, answer: Result<Reply, Failure>) -> Result<(), Failure> {
+    match multi.outcome(answer) {
+        // Servers differ in whether a failed multi has a code of its own.
+        Err(Failure::Refused { code, .. }) if code <= -100 => {
+            let answers = session.ask_all(multi.paths().map(|path| Request::Write(deletion(path))).collect());
+            let mut left = None;
+            note_first(&mut left, answers.into_iter().map(|answer| answer.map(|_| ())))?;
+            left.map_or(Ok(()), Err)
+        }
+        outcome => outcome,
+    }
 }
 
 /// Keeps the first refusal; a znode that is gone already is none.

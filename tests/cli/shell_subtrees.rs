@@ -310,6 +310,23 @@ fn znode_that_was_created_anew_or_has_another_acl_is_neither_copied_nor_moved() 
 }
 
 #[test]
+fn import_over_an_ephemeral_changes_nothing() {
+    let scratch = Scratch::new();
+    let (server, mut client) = planted(&scratch);
+    let well = |words: &str| well(&scratch, &server, words);
+    well("create /kept");
+    well("create /kept/a new");
+    well("create /kept/live");
+    well("export -o kept.json /kept");
+    for option in ["--merge", "--replace", "--merge --dry-run"] {
+        let refused = badly(&scratch, &server, &format!("import {option} kept.json /app/b"));
+        let expected = "kept.json has a znode at /live, and there is an ephemeral of a session; nothing was imported\n";
+        assert_eq!(refused, expected);
+    }
+    assert!(client.exists("/app/b/live") && !client.exists("/app/b/a"));
+}
+
+#[test]
 fn subtree_with_long_paths_is_deleted_in_requests_that_the_server_takes() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);

@@ -2,7 +2,7 @@
 
 use super::super::arguments::Arguments;
 use super::super::client::Session;
-use super::super::depth_first::under;
+use super::super::depth_first::{DepthFirst, Wants, below, under};
 use super::super::exported;
 use super::super::failure::{Failure, code};
 use super::super::files::Saved;
@@ -14,6 +14,7 @@ use super::super::table::{Choice, Command, Operands, Origin};
 use super::super::{Printer, Shell};
 use super::comparing::Difference;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use zoolet_model::{Request, WriteOp};
 
 pub(in crate::cli::shell) const TABLE: &[Command] = &[
@@ -127,7 +128,6 @@ fn import(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
         (false, true) => Existing::Replace,
         (false, false) => Existing::Refuse,
     };
-    check(&file)?;
     let session = shell.session()?;
     let with_acls = !arguments.has("d");
     let there = match session.ask(Request::Exists { path: path.clone(), watch: false }) {
@@ -137,8 +137,14 @@ fn import(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
                  {file}; --dry-run shows the differences"
             )));
         }
-        Ok(_) => Source::server(session, &path, with_acls),
-        Err(failure) if failure.is(code::NO_NODE) => Source::Nothing,
+        Ok(_) => {
+            check(&file, &ephemerals(session, &path)?)?;
+            Source::server(session, &path, with_acls)
+        }
+        Err(failure) if failure.is(code::NO_NODE) => {
+            check(&file, &BTreeSet::new())?;
+            Source::Nothing
+        }
         Err(failure) => return Err(failure),
     };
     let printer = shell.printer();
@@ -163,10 +169,29 @@ fn import(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
 }
 
 /// Reads a whole file, so that one with a mistake changes nothing.
-fn check(file: &str) -> Result<(), Failure> {
+fn check(file: &str, ephemerals: &BTreeSet<String>) -> Result<(), Failure> {
     let Source::File(mut reader) = Source::file(file)? else { return Ok(()) };
-    while reader.next()?.is_some() {}
+    while let Some(entry) = reader.next()? {
+        if ephemerals.contains(&entry.path) {
+            return Err(Failure::Text(format!(
+                "{file} has a znode at {}, and there is an ephemeral of a session; nothing was imported",
+                entry.path
+            )));
+        }
+    }
     Ok(())
+}
+
+/// Returns the paths of the ephemerals of a subtree, as seen from its top.
+fn ephemerals(session: &Session, top: &str) -> Result<BTreeSet<String>, Failure> {
+    let mut walk = DepthFirst::new(session, top, Wants::default());
+    let mut paths = BTreeSet::new();
+    while let Some(found) = walk.next()? {
+        if found.stat.ephemeral_owner != 0 {
+            paths.insert(below(top, &found.path).to_owned());
+        }
+    }
+    Ok(paths)
 }
 
 /// The changes of an import.

@@ -21,7 +21,7 @@ mod variables;
 
 #[cfg(feature = "tools")]
 use super::recipes;
-use super::{Exit, help, keygen::Keygen, status, unit::Init};
+use super::{Address, Exit, help, keygen::Keygen, status, unit::Init};
 use arguments::Arguments;
 use lexopt::prelude::{Long, Short, Value};
 use std::ops::RangeInclusive;
@@ -202,16 +202,8 @@ fn quantity(option: &str, text: &str, unit: Unit, range: RangeInclusive<u64>, ex
 }
 
 /// Parses addresses of servers; `source` is the option or variable that lists them.
-fn servers(source: &str, text: &str) -> Result<Vec<String>, Exit> {
-    let wrong = || Exit::usage(format!("{source} = {text}: allowed is HOST:PORT, or several separated by commas"));
-    text.split(',')
-        .map(|server| match server.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => {
-                Ok(server.to_owned())
-            }
-            _ => Err(wrong()),
-        })
-        .collect()
+fn address(source: &str, text: &str) -> Result<Address, Exit> {
+    Address::parse(text).map_err(|mistake| Exit::usage(format!("{source} = {text}: {mistake}")))
 }
 
 fn server_id(text: &str) -> Result<u8, Exit> {

@@ -32,10 +32,11 @@ Exit codes: those of COMMAND, 128 + N if signal N ended it; 0 done, 2 bad usage,
 time, 125 failed or lost, 126 COMMAND cannot be run, 127 COMMAND not found.";
 
 /// Placeholders that stand for a notation, with its explanation.
-const NOTATIONS: [(&str, &str); 3] = [
+const NOTATIONS: [(&str, &str); 4] = [
     ("TIME", "TIME is a number with a unit: 500ms, 10s, 2m, 1h."),
     ("SIZE", "SIZE is a number of bytes, or a number with a unit: 100, 64KiB."),
-    ("HOST:PORT,..", "HOST:PORT,.. is one address, or several separated by commas."),
+    ("HOST:PORT,..", "HOST:PORT,.. is one address, or several separated by commas. A missing port is 2181."),
+    ("HOST:PORT,..", "A path behind the last HOST:PORT, as in gw-a:2181/app, is the root of all paths."),
 ];
 
 /// A command of the table.

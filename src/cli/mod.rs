@@ -1,5 +1,6 @@
 //! The command line of `zoolet`: dispatches `zoolet COMMAND ...`.
 
+mod address;
 mod allocator;
 mod args;
 #[cfg(feature = "tools")]
@@ -27,6 +28,7 @@ mod signals;
 mod status;
 mod unit;
 
+use address::Address;
 #[cfg(feature = "tools")]
 use args::Tool;
 use args::{Command, ServeOptions};

@@ -179,7 +179,7 @@ fn text_report_names_workload_latency_and_errors() {
 #[test]
 fn invalid_usage_gives_one_line_and_exit_code_2() {
     let scratch = Scratch::new();
-    for words in [&["--op", "frob"][..], &["--keys", "0"], &["--locks", "2"], &["--server", "here"], &["--frob"]] {
+    for words in [&["--op", "frob"][..], &["--keys", "0"], &["--locks", "2"], &["--server", "here:"], &["--frob"]] {
         let (code, line) = refusal(&scratch, &[&["bench"], words].concat());
         assert_eq!(code, 2, "{line}");
         assert!(line.contains(words[0]), "{line}");

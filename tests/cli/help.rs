@@ -47,6 +47,6 @@ fn environment_variables_replace_options() {
     assert!(code == Some(0) && shown.contains(&other), "{shown}{said}");
     let (code, _, said) = status(&["serve", "--check"], &[("ZOOLET_CONFIG", "absent.toml")]);
     assert!(code == Some(2) && said.starts_with("zoolet: cannot read absent.toml: "), "{said}");
-    let (code, _, said) = status(&["status"], &[("ZOOLET_SERVER", "gw-a")]);
-    assert!(code == Some(2) && said.starts_with("zoolet: ZOOLET_SERVER = gw-a: allowed is HOST:PORT"), "{said}");
+    let (code, _, said) = status(&["status"], &[("ZOOLET_SERVER", "gw-a:")]);
+    assert!(code == Some(2) && said.starts_with("zoolet: ZOOLET_SERVER = gw-a:: allowed is HOST:PORT"), "{said}");
 }

@@ -1,7 +1,7 @@
 //! The options of `bench`.
 
 use super::tools_args::{number, size};
-use super::{Arguments, Exit, Variables, servers, time};
+use super::{Arguments, Exit, Variables, address, time};
 use crate::cli::bench::{Distribution, Op, Options, Until};
 use std::time::Duration;
 use zoolet_model::path::is_valid;
@@ -12,10 +12,12 @@ const SESSION_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 
 pub(super) fn bench(arguments: &Arguments, variables: &Variables) -> Result<Options, Exit> {
     let mut options = Options::default();
-    match arguments.value("server") {
-        Some(list) => options.servers = servers("--server", list)?,
-        None => options.servers = variables.servers()?.unwrap_or(options.servers),
-    }
+    let given = arguments.value("server").map(|list| address("--server", list));
+    let address = given.map_or_else(|| variables.address(), |address| address.map(Some))?;
+    let root = address.map_or_else(String::new, |address| {
+        options.servers = address.servers;
+        address.root
+    });
     arguments.set("op", &mut options.op, |name, text| one_of(name, text, &Op::ALL, Op::name))?;
     arguments.set("connections", &mut options.connections, |name, text| number(name, text, 1..=100_000))?;
     arguments.set("outstanding", &mut options.outstanding, |name, text| number(name, text, 1..=65_536))?;
@@ -35,6 +37,7 @@ pub(super) fn bench(arguments: &Arguments, variables: &Variables) -> Result<Opti
     arguments
         .set("session-timeout", &mut options.session_timeout, |name, text| time(name, text, SESSION_TIMEOUT_MIN))?;
     arguments.set("path", &mut options.path, |_, text| path(text.to_owned()))?;
+    options.path.insert_str(0, &root);
     arguments.set("seed", &mut options.seed, |name, text| number(name, text, 0..=u64::MAX))?;
     options.ephemeral = arguments.has("ephemeral");
     options.sequential = arguments.has("sequential");
@@ -122,8 +125,9 @@ mod tests {
             ),
             ("--duration 0s", "2 --duration = 0s: allowed is a time"),
             ("--warmup 99999999999999999999m", "2 --warmup = 99999999999999999999m: allowed is a time"),
-            ("--server localhost", "2 --server = localhost: allowed is HOST:PORT, or several separated by commas"),
-            ("--server a:1,", "2 --server = a:1,: allowed is HOST:PORT"),
+            ("--server localhost:", "2 --server = localhost:: allowed is HOST:PORT"),
+            ("--server ,", "2 --server = ,: allowed is HOST:PORT, or several separated by commas"),
+            ("--server a:1,b:x", "2 --server = a:1,b:x: b:x: allowed is HOST:PORT"),
             ("--server a:0", "2 --server = a:0: allowed is HOST:PORT"),
             ("--path bench", "2 --path = bench: allowed is the path of a znode other than / and /zookeeper"),
             ("--path /zookeeper/x", "2 --path = /zookeeper/x: allowed is"),

@@ -1,7 +1,7 @@
 //! The options of the commands that coordinate programs: `lock`, `elect` and the others.
 
 use super::tools_args::number;
-use super::{Arguments, Exit, Variables, servers, time};
+use super::{Arguments, Exit, Variables, address, time};
 use crate::cli::recipes::{Again, GRACE_ONE_IN, NAMINGS, Options, Signal, Wait, What, Work};
 use std::time::Duration;
 use zoolet_model::Path;
@@ -12,10 +12,12 @@ const SESSION_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 
 pub(super) fn named(arguments: &Arguments, variables: &Variables) -> Result<Options, Exit> {
     let mut options = Options::default();
-    match arguments.value("server") {
-        Some(list) => options.servers = servers("--server", list)?,
-        None => options.servers = variables.servers()?.unwrap_or(options.servers),
-    }
+    let given = arguments.value("server").map(|list| address("--server", list));
+    let address = given.map_or_else(|| variables.address(), |address| address.map(Some))?;
+    let root = address.map_or_else(String::new, |address| {
+        options.servers = address.servers;
+        address.root
+    });
     arguments
         .set("session-timeout", &mut options.session_timeout, |name, text| time(name, text, SESSION_TIMEOUT_MIN))?;
     let what = match arguments.words() {
@@ -83,7 +85,24 @@ pub(super) fn named(arguments: &Arguments, variables: &Variables) -> Result<Opti
         }
     };
     options.what = what;
+    options.path = rooted(&root, options.path)?;
     Ok(options)
+}
+
+/// Puts the root of the address in front of a path.
+fn rooted(root: &str, path: Path) -> Result<Path, Exit> {
+    if root.is_empty() {
+        return Ok(path);
+    }
+    let wrong = || Exit::usage(format!("the root {root}: allowed is the path of a znode other than /zookeeper"));
+    if is_zookeepers(root) {
+        return Err(wrong());
+    }
+    Path::new(format!("{root}{}", path.as_str()).into()).map_err(|_| wrong())
+}
+
+fn is_zookeepers(path: &str) -> bool {
+    path == "/zookeeper" || path.starts_with("/zookeeper/")
 }
 
 /// Reads `--wait`, `--no-wait` and `--conflict-exit-code`.
@@ -138,7 +157,7 @@ fn counted(arguments: &Arguments, option: &'static str) -> Result<Option<u32>, E
 /// Reads the path. Its parent and what the recipe creates beside it must be possible paths too.
 fn path(arguments: &Arguments, options: &mut Options) -> Result<(), Exit> {
     let text = arguments.argument();
-    let is_reserved = text == "/" || text == "/zookeeper" || text.starts_with("/zookeeper/");
+    let is_reserved = text == "/" || is_zookeepers(text);
     match Path::new(text.into()) {
         Ok(path) if !is_reserved => options.path = path,
         _ => {
@@ -187,6 +206,14 @@ mod tests {
         let What::Lock(work) = options.what else { panic!("not a lock") };
         assert_eq!(work.command, ["ls", "--help", "--wait", "--", "x"]);
         assert_eq!((work.grace, work.lost, work.doubt), (Duration::from_secs(1), Signal::Int, Some(Signal::Stop)));
+    }
+
+    #[test]
+    fn address_has_the_form_of_the_shells() {
+        let options = parse_words("lock --server a,b:2/app/x /l/a -- ls").unwrap();
+        assert_eq!((options.servers.join(","), options.path.as_str()), ("a:2181,b:2".to_owned(), "/app/x/l/a"));
+        let refused = parse_words("lock --server a/zookeeper /quota -- ls").err().unwrap();
+        assert!(refused.starts_with("2 the root /zookeeper: allowed is the path of a znode"), "{refused}");
     }
 
     #[test]

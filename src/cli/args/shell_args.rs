@@ -1,8 +1,8 @@
 //! The options of `shell`: zkCli's with one dash, and the same with two as the other commands have them.
 
-use super::{Command, Exit, Tool, Variables, arguments, help, time};
+use super::{Address, Command, Exit, Tool, Variables, address, arguments, help, time};
 use crate::cli::DEFAULT_SERVER;
-use crate::cli::shell::{Address, Options};
+use crate::cli::shell::Options;
 use std::ffi::OsString;
 use std::time::Duration;
 use zoolet_profiles::nearest;
@@ -30,10 +30,7 @@ pub(super) fn shell(parser: &mut lexopt::Parser, variables: &Variables) -> Resul
     }
     let address = match options.server.as_deref() {
         Some(text) => address("--server", text)?,
-        None => match variables.server_text()? {
-            Some(text) => address("ZOOLET_SERVER", &text)?,
-            None => address("the default", DEFAULT_SERVER)?,
-        },
+        None => variables.address()?.map_or_else(|| address("the default", DEFAULT_SERVER), Ok)?,
     };
     Ok(Command::Tool(Tool::Shell(options.with(address, words.collect()))))
 }
@@ -113,10 +110,6 @@ fn unknown(option: &str) -> Exit {
     })
 }
 
-fn address(source: &str, text: &str) -> Result<Address, Exit> {
-    Address::parse(text).map_err(|mistake| Exit::usage(format!("{source} = {text}: {mistake}")))
-}
-
 /// Parses zkCli's -timeout, which has no unit.
 fn milliseconds(text: &str) -> Result<Duration, Exit> {
     let ms = text.parse::<u32>().ok().filter(|ms| (1..=86_400_000).contains(ms));
@@ -164,7 +157,7 @@ mod tests {
     fn wrong_options_are_named_with_the_allowed_values() {
         for (line, expected) in [
             ("-server", "2 shell: --server: its value is missing; write --server HOST:PORT,..: connect"),
-            ("--server a:x", "2 --server = a:x: a:x: allowed is HOST:PORT"),
+            ("--server a:x", "2 --server = a:x: allowed is HOST:PORT"),
             ("-timeout x", "2 -timeout = x: allowed is 1 to 86400000 milliseconds"),
             ("--timeout 5", "2 --timeout = 5: allowed is a time from 1 ms to 24 h"),
             ("--sever a:1", "2 shell: invalid option '--sever'; did you mean --server?"),

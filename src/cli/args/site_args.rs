@@ -1,6 +1,6 @@
 //! The options of commands about several servers: `status` and `keygen`.
 
-use super::{Arguments, Command, Exit, Variables, servers, time};
+use super::{Arguments, Command, Exit, Variables, address, time};
 use crate::cli::keygen::Keygen;
 use crate::cli::status::{Asked, Options};
 use std::time::Duration;
@@ -17,12 +17,12 @@ fn asked(arguments: &Arguments, variables: &Variables) -> Result<Asked, Exit> {
         (Some(_), Some(_)) => {
             return Err(Exit::usage("status: allowed is --server HOST:PORT, --config FILE, or neither"));
         }
-        (Some(list), None) => return Ok(Asked::Servers(servers("--server", list)?)),
+        (Some(list), None) => return Ok(Asked::Servers(address("--server", list)?.servers)),
         (None, Some(file)) => return Ok(Asked::OfFile(file.into())),
         (None, None) => {}
     }
-    Ok(match (variables.servers()?, variables.config()?) {
-        (Some(servers), _) => Asked::Servers(servers),
+    Ok(match (variables.address()?, variables.config()?) {
+        (Some(address), _) => Asked::Servers(address.servers),
         (None, Some(file)) => Asked::OfFile(file),
         (None, None) => Asked::OfThisBox,
     })
@@ -73,11 +73,13 @@ mod tests {
             ("status", "", "", Asked::OfThisBox),
             ("status", "", "e.toml", Asked::OfFile("e.toml".into())),
             ("status", "e:1", "", one("e:1")),
+            // As for the shell: without a port, and with a root, which status does not need.
+            ("status", "e/app", "", one("e:2181")),
             ("status", "e:1", "e.toml", one("e:1")),
             ("status --server a:1", "e:1", "e.toml", one("a:1")),
             ("status --config a.toml", "e:1", "e.toml", Asked::OfFile("a.toml".into())),
             // A variable that the options make irrelevant is not read.
-            ("status --server a:1", "nonsense", "", one("a:1")),
+            ("status --server a:1", "nonsense:", "", one("a:1")),
         ] {
             let Ok(Command::Status(options)) = parse_words(words, server, config) else { panic!("{words}") };
             assert_eq!(options.asked, expected, "{words}, {server}, {config}");
@@ -88,7 +90,8 @@ mod tests {
     fn invalid_usage_names_option_value_and_allowed_values() {
         for (words, server, expected) in [
             ("status --frob", "", "2 status: invalid option '--frob'; see zoolet status --help"),
-            ("status --server x", "", "2 --server = x: allowed is HOST:PORT"),
+            ("status --server x:", "", "2 --server = x:: allowed is HOST:PORT"),
+            ("status --server a:1/x/", "", "2 --server = a:1/x/: the root /x/ is not the path of a znode"),
             (
                 "status --wait 60",
                 "",
@@ -100,7 +103,7 @@ mod tests {
                 "2 status: allowed is --server HOST:PORT, --config FILE, or neither",
             ),
             ("status x", "", "2 status: unexpected argument 'x'; see zoolet status --help"),
-            ("status", "x", "2 ZOOLET_SERVER = x: allowed is HOST:PORT, or several separated by commas"),
+            ("status", ",", "2 ZOOLET_SERVER = ,: allowed is HOST:PORT, or several separated by commas"),
             ("keygen --out a --data b", "", "2 keygen: allowed is --out FILE, --data DIR, or neither"),
             ("keygen --server b", "", "2 keygen: invalid option '--server'; did you mean --data?"),
         ] {

@@ -1,6 +1,6 @@
 //! The environment variables that stand in for options.
 
-use super::{Exit, arguments, refuse_stray_key, servers};
+use super::{Address, Exit, address, arguments, refuse_stray_key};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
@@ -28,17 +28,8 @@ impl Variables {
     ///
     /// # Errors
     /// The value is not a list of addresses; the line names the variable.
-    pub(super) fn servers(&self) -> Result<Option<Vec<String>>, Exit> {
-        text(SERVER, &self.server)?.map(|list| servers(SERVER, &list)).transpose()
-    }
-
-    /// Returns the servers as their user wrote them.
-    ///
-    /// # Errors
-    /// The value is a private key, or not UTF-8; the line names the variable.
-    #[cfg(feature = "tools")]
-    pub(super) fn server_text(&self) -> Result<Option<String>, Exit> {
-        text(SERVER, &self.server)
+    pub(super) fn address(&self) -> Result<Option<Address>, Exit> {
+        text(SERVER, &self.server)?.map(|list| address(SERVER, &list)).transpose()
     }
 
     /// Returns the configuration file to read.

@@ -41,9 +41,7 @@ mod walk;
 mod words;
 mod znode_path;
 
-pub(super) use client::Address;
-
-use super::Exit;
+use super::{Address, Exit};
 use arguments::Arguments;
 use client::{Connect, Event, ImageFile, Interrupts, Session, Sink};
 use failure::Failure;

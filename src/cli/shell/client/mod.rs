@@ -5,17 +5,16 @@
 //! command is a plain function, and Ctrl-C ends the request for which it waits.
 
 mod actor;
-mod address;
 mod image;
 mod link;
 mod registered;
 mod role;
 mod rooted;
 
-pub(in crate::cli) use address::Address;
 pub(super) use image::ImageFile;
 
 use super::failure::{Failure, code};
+use crate::cli::Address;
 use actor::{Actor, Order};
 use bytes::{BufMut, Bytes, BytesMut};
 use rooted::{Root, path_of};

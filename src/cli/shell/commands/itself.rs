@@ -1,11 +1,11 @@
 //! Commands about the shell itself: its session, its history, its help.
 
 use super::super::arguments::Arguments;
-use super::super::client::Address;
 use super::super::failure::Failure;
 use super::super::output::Output;
 use super::super::table::{self, Command, Operands, Origin};
 use super::super::{Shell, help};
+use crate::cli::Address;
 use serde_json::json;
 use zoolet_model::{Reply, Request};
 
@@ -61,7 +61,7 @@ fn connect(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> 
             return Err(Failure::text("connect HOST:PORT leaves the image for a server"));
         }
         None => shell.options.address.clone(),
-        Some(text) => Address::parse(text).map_err(Failure::Text)?,
+        Some(text) => Address::parse(text).map_err(|mistake| Failure::Text(format!("{text}: {mistake}")))?,
     };
     shell.open(address);
     Ok(Output::Nothing)

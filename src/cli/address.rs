@@ -1,44 +1,48 @@
-//! The servers of a session and the root of its paths: `HOST:PORT,HOST:PORT/root`.
+//! The servers of a command and the root of its paths: `HOST:PORT,HOST:PORT/root`.
 
-use super::super::znode_path;
+use zoolet_model::path::is_valid;
 
 /// Port of a server that is named without one.
 const PORT: u16 = 2181;
 
-/// Where a session connects.
+/// Where a command connects.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::cli) struct Address {
+#[cfg_attr(not(feature = "tools"), allow(dead_code, reason = "status needs the servers alone"))]
+pub(super) struct Address {
     /// The text as the user wrote it.
-    pub(in crate::cli) text: String,
+    pub(super) text: String,
     /// Each as `HOST:PORT`.
-    pub(in crate::cli) servers: Vec<String>,
-    /// The znode that is `/` for this session; empty for the server's own root.
-    pub(in crate::cli) root: String,
+    pub(super) servers: Vec<String>,
+    /// The znode that is `/` for this command; empty for the server's own root.
+    pub(super) root: String,
 }
 
 impl Address {
     /// Parses what zkCli's option -server takes.
     ///
     /// # Errors
-    /// A server or the root is wrong; the text says which.
-    pub(in crate::cli) fn parse(text: &str) -> Result<Self, String> {
+    /// A server or the root is wrong; the text names one of several servers.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (list, root) = text.find('/').map_or((text, ""), |slash| text.split_at(slash));
-        if root.len() > 1 {
-            znode_path::check(root).map_err(|mistake| format!("the root {root}: {mistake}"))?;
+        if root.len() > 1 && !is_valid(root) {
+            return Err(format!("the root {root} is not the path of a znode"));
         }
         let root = if root == "/" { "" } else { root };
         let servers: Result<Vec<String>, String> =
             list.split(',').map(str::trim).filter(|server| !server.is_empty()).map(with_port).collect();
-        let servers = servers?;
+        let servers = servers.map_err(|server| {
+            let which = if server == list { String::new() } else { format!("{server}: ") };
+            format!("{which}allowed is HOST:PORT, with a port from 1 to 65535")
+        })?;
         if servers.is_empty() {
-            return Err("allowed is HOST:PORT[,HOST:PORT..][/ROOT]".to_owned());
+            return Err("allowed is HOST:PORT, or several separated by commas".to_owned());
         }
         Ok(Self { text: text.to_owned(), servers, root: root.to_owned() })
     }
 }
 
+/// Returns the server with its port, or as an error the server that has none.
 fn with_port(server: &str) -> Result<String, String> {
-    let wrong = || format!("{server}: allowed is HOST:PORT, with a port from 1 to 65535");
     // An IPv6 address has its colons in brackets.
     let behind = server.rfind(']').map_or(server, |end| &server[end..]);
     match behind.rsplit_once(':') {
@@ -46,7 +50,7 @@ fn with_port(server: &str) -> Result<String, String> {
         Some((_, port)) if port.parse::<u16>().is_ok_and(|port| port > 0) && !server.starts_with(':') => {
             Ok(server.to_owned())
         }
-        Some(_) => Err(wrong()),
+        Some(_) => Err(server.to_owned()),
     }
 }
 

@@ -52,8 +52,7 @@ pub(super) fn znode(path: &str, data: Option<&Bytes>, acl: &[AclEntry]) -> Value
         Some((bytes, Err(_))) => value["base64"] = json!(Base64::encode_string(bytes)),
     }
     if acl != open_acl() {
-        let entry = |entry: &AclEntry| json!({ "scheme": entry.scheme.as_str(), "id": entry.id.as_str(), "perms": print::permissions(entry.perms) });
-        value["acl"] = acl.iter().map(entry).collect();
+        value["acl"] = print::acl_in_json(acl);
     }
     value
 }

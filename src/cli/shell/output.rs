@@ -44,7 +44,7 @@ pub(super) enum Output {
     Complaint(Failure),
     /// Several results, in their order.
     Many(Vec<Self>),
-    /// A form of its own.
+    /// A result that brings its own text and JSON.
     Own(Box<dyn Show>),
 }
 

@@ -103,7 +103,7 @@ fn diff(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     if ephemerals > 0 {
         printer.print(&Output::Note(format!("ephemerals left out: {ephemerals}")))?;
     }
-    // The lines have said it all; the exit code is that of a failure.
+    // A failure without a message: the printed lines name the differences.
     if differ { Err(Failure::Text(String::new())) } else { Ok(Output::Nothing) }
 }
 

@@ -7,7 +7,7 @@ use super::text::permissions;
 use super::{Printed, Stream, escaped, is_text};
 use base64ct::{Base64, Encoding};
 use serde_json::{Value, json};
-use zoolet_model::Stat;
+use zoolet_model::{AclEntry, Stat};
 
 /// Returns the lines of a result; nothing for a result without a value.
 pub(super) fn lines(output: &Output) -> Printed {
@@ -38,13 +38,7 @@ fn value(output: &Output) -> Value {
             shown
         }
         Output::Acl { path, entries, stat } => {
-            let entries: Vec<Value> = entries
-                .iter()
-                .map(|entry| {
-                    json!({ "scheme": entry.scheme.as_str(), "id": entry.id.as_str(), "perms": permissions(entry.perms) })
-                })
-                .collect();
-            with_stat(json!({ "path": path, "acl": entries }), stat.as_ref())
+            with_stat(json!({ "path": path, "acl": of_acl(entries) }), stat.as_ref())
         }
         Output::Count(count) => json!(count),
         Output::Identities(identities) => identities
@@ -72,6 +66,12 @@ fn with_stat(mut shown: Value, stat: Option<&Stat>) -> Value {
         shown["stat"] = of_stat(stat);
     }
     shown
+}
+
+/// Returns an ACL, with the letters of its permissions.
+pub(in crate::cli::shell) fn of_acl(entries: &[AclEntry]) -> Value {
+    let shown = |entry: &AclEntry| json!({ "scheme": entry.scheme.as_str(), "id": entry.id.as_str(), "perms": permissions(entry.perms) });
+    entries.iter().map(shown).collect()
 }
 
 /// Returns a stat with zkCli's names. A zxid is a text, because it may exceed a JSON reader's numbers.

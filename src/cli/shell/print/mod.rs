@@ -8,9 +8,11 @@ mod time;
 
 pub(super) use escaped::escaped;
 pub(super) use json::{
-    event as event_in_json, failure as failure_in_json, hex, of_stat as stat_in_json, text as json_text,
+    event as event_in_json, failure as failure_in_json, hex, of_acl as acl_in_json, of_stat as stat_in_json,
+    text as json_text,
 };
-pub(super) use text::{event, is_text, permissions};
+pub(super) use text::event;
+use text::is_text;
 pub(super) use time::instant;
 
 use super::output::Output;

@@ -76,11 +76,10 @@ fn data(content: &Content, printed: &mut Printed) {
 }
 
 /// Returns whether bytes are text that does nothing to a terminal but move to a new line or column.
-pub(in crate::cli::shell) fn is_text(bytes: &[u8]) -> bool {
+pub(super) fn is_text(bytes: &[u8]) -> bool {
     str::from_utf8(bytes).is_ok_and(|text| text.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\r' | '\t')))
 }
 
-/// Returns the eleven lines of a stat.
 /// Returns the line of a time to live; empty for a znode without one.
 fn ttl_line(ttl: &TimeToLive) -> String {
     match (ttl.ttl_ms, ttl.left_ms) {
@@ -90,6 +89,7 @@ fn ttl_line(ttl: &TimeToLive) -> String {
     }
 }
 
+/// Returns the eleven lines of a stat.
 fn stat_block(stat: &Stat) -> String {
     let rows: [(&str, String); 11] = [
         ("cZxid", format!("{:#x}", stat.czxid)),
@@ -112,7 +112,7 @@ fn acl_entry(entry: &AclEntry) -> String {
 }
 
 /// Returns the letters of permissions.
-pub(in crate::cli::shell) fn permissions(perms: Perms) -> String {
+pub(super) fn permissions(perms: Perms) -> String {
     let letters =
         [(Perms::CREATE, 'c'), (Perms::DELETE, 'd'), (Perms::READ, 'r'), (Perms::WRITE, 'w'), (Perms::ADMIN, 'a')];
     letters.into_iter().filter(|(perm, _)| perms.intersects(*perm)).map(|(_, letter)| letter).collect()

@@ -35,7 +35,7 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
         says: "set a quota for a subtree",
         origin: Origin::ZooKeeper,
         operands: Operands::Path,
-        better: "",
+        better: "the quota commands work with a root in the address; zkCli's fail",
         run: set,
     },
     Command {

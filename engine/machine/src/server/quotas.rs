@@ -7,7 +7,6 @@ use super::history::Origin;
 use crate::record::key::{self, Key};
 use crate::seam::action::FetchWhat;
 use crate::seam::log_rate_limit::LogRateLimit;
-use crate::state::View;
 use crate::tree::Exceeded;
 use crate::txn::Txn;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,16 +20,19 @@ const PAUSE_MS: u64 = 10;
 const RETRY_MS: u64 = 100;
 /// Namespaces whose refusals are counted apart. Further namespaces share one count.
 const NAMESPACES_MAX: usize = 64;
+/// Bytes of a namespace's name that are kept. Names that differ only later share one count.
+const NAME_BYTES_MAX: usize = 128;
 
 /// Writes refused since the start because of a hard limit.
 ///
-/// The key is the first name of the quota's path; the empty key stands for further namespaces.
+/// The key is the first name of the quota's path, cut to [`NAME_BYTES_MAX`]. The empty key stands for
+/// further namespaces.
 pub type QuotaRefusals = BTreeMap<Text, u64>;
 
 /// Work and counts of this server for quotas.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
-    /// Keys of the subtrees to count, of which the first is being counted.
+    /// The first subtrees to count, as keys. The first of them is being counted.
     to_count: VecDeque<Key>,
     /// When the next step may be proposed.
     next_at_ms: u64,
@@ -68,12 +70,11 @@ impl Server {
         }
         self.quotas.next_at_ms = self.now.mono_ms + RETRY_MS;
         if self.quotas.to_count.is_empty() {
-            let prefix: Key = [key::COUNTING].into();
-            let Some(keys) = self.state.keys_under(&prefix) else {
-                return self.fetch(FetchWhat::KeysUnder(prefix), Waiter::Counting);
+            let from: Key = [key::COUNTING].into();
+            let Some(first) = self.state.memory().first_keys(&from) else {
+                return self.fetch(FetchWhat::FirstKeys(from), Waiter::Counting);
             };
-            self.state.memory().forget_keys(&prefix);
-            self.quotas.to_count = keys.into();
+            self.quotas.to_count = first.keys.into();
         }
         let Some(key) = self.quotas.to_count.front().cloned() else { return };
         let Ok(path) = std::str::from_utf8(&key[1..]) else { return };
@@ -102,7 +103,7 @@ impl Server {
         let Origin::Request { .. } = origin else { return };
         let Exceeded { subtree, what, wanted, limit, is_refused } = exceeded;
         if is_refused {
-            let name = subtree.split('/').nth(1).unwrap_or_default();
+            let name = namespace_of(&subtree);
             let refusals = &mut self.quotas.refusals;
             let has_room = refusals.len() < NAMESPACES_MAX || refusals.contains_key(name);
             *refusals.entry(if has_room { name.into() } else { Text::EMPTY }).or_default() += 1;
@@ -115,5 +116,24 @@ impl Server {
                 tracing::warn!(path, what, wanted, limit, left_out, "a write passed the limit of a quota");
             }
         }
+    }
+}
+
+/// Returns the first name of a path, as far as it is kept.
+fn namespace_of(path: &str) -> &str {
+    let name = path.split('/').nth(1).unwrap_or_default();
+    let end = (0..=name.len().min(NAME_BYTES_MAX)).rev().find(|&end| name.is_char_boundary(end));
+    &name[..end.unwrap_or(0)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_of_namespaces_are_cut_between_characters() {
+        assert_eq!((namespace_of("/app/x"), namespace_of("/app"), namespace_of("/")), ("app", "app", ""));
+        let (short, long) = ("x".repeat(127), format!("/{}\u{e9}y/z", "x".repeat(127)));
+        assert_eq!(namespace_of(&long), short);
     }
 }

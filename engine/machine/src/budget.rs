@@ -72,7 +72,7 @@ pub enum Part {
     Outbound,
     /// Bytes of applied state newer than the base, including the frozen memtable.
     Memtable,
-    /// Bytes of recently used records.
+    /// Bytes of recently used records, and of znodes fetched to be counted for quotas.
     RecordCache,
     /// Bytes of the base in memory.
     ///

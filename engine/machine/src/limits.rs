@@ -171,10 +171,23 @@ pub struct Settings {
     pub staleness_max_ms: u32,
     /// ZooKeeper's enforceQuota: a write beyond a hard limit is refused. The leader's setting counts.
     pub enforce_quotas: bool,
-    /// Znodes that one entry counts for a new quota.
-    ///
-    /// No setting of an operator: it must be equal on all servers. Tests lower it.
-    pub counted_at_once: u32,
+    /// Room of one entry for counting. Tests lower it, equally on all servers.
+    #[cfg(feature = "testing")]
+    pub counted_at_once: crate::tree::Room,
+}
+
+impl Settings {
+    /// Returns the room of one entry for counting.
+    #[cfg(feature = "testing")]
+    pub(crate) fn counted_at_once(&self) -> crate::tree::Room {
+        self.counted_at_once
+    }
+
+    /// Returns the room of one entry for counting.
+    #[cfg(not(feature = "testing"))]
+    pub(crate) fn counted_at_once(&self) -> crate::tree::Room {
+        crate::tree::COUNTED_AT_ONCE
+    }
 }
 
 /// Shows every field except the super digest, because logs must not contain it.
@@ -197,8 +210,8 @@ impl fmt::Debug for Settings {
             read_only,
             staleness_max_ms,
             enforce_quotas,
-            // No setting of an operator.
-            counted_at_once: _,
+            #[cfg(feature = "testing")]
+                counted_at_once: _,
         } = self;
         f.debug_struct("Settings")
             .field("tick_ms", tick_ms)
@@ -236,7 +249,8 @@ impl Default for Settings {
             read_only: false,
             staleness_max_ms: 3000,
             enforce_quotas: false,
-            counted_at_once: crate::tree::COUNTED_AT_ONCE as u32,
+            #[cfg(feature = "testing")]
+            counted_at_once: crate::tree::COUNTED_AT_ONCE,
         }
     }
 }

@@ -12,7 +12,7 @@ use zoolet_machine::record::key::{self, Key};
 use zoolet_machine::record::znode::Znode;
 use zoolet_machine::seam::action::{
     Append, BaseRead, Checkpoint, CheckpointMeta, Completion, Fetch, FetchWhat, FirstKeys, Generation, LogRecord,
-    WEIGHTS_MAX,
+    Weighed,
 };
 use zoolet_machine::seam::event::{BaseFailure, Fetched};
 use zoolet_machine::server::Counts;
@@ -674,11 +674,14 @@ pub(crate) fn look_up(base: &Records, what: &FetchWhat) -> Fetched {
             FirstKeys::of(base.range(from.clone()..).map(|(key, _)| key).take_while(|key| key[0] == from[0]))
         }
         FetchWhat::Weights { from, to } => {
-            let mut found = base.range(from.clone()..to.clone()).map(|(key, record)| {
-                (key.clone(), Znode::decode(record).expect("a stored znode decodes").data.length())
-            });
-            let first = found.by_ref().take(WEIGHTS_MAX).collect();
-            Fetched::Weights(first, found.next().is_none())
+            let mut weighed = Weighed::default();
+            for (key, record) in base.range(from.clone()..to.clone()) {
+                if !weighed.has_room() {
+                    break;
+                }
+                weighed.push(key, Znode::decode(record).expect("a stored znode decodes").data.length());
+            }
+            weighed.finish()
         }
     }
 }

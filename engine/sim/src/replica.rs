@@ -11,7 +11,7 @@ use zoolet_machine::record::znode::{self, Kind, Mark, Session, Totals, Znode};
 use zoolet_machine::seam::action::FetchWhat;
 use zoolet_machine::server::Counts;
 use zoolet_machine::state::{Found, Stuck, View};
-use zoolet_machine::tree::{self, Applied, Buffers};
+use zoolet_machine::tree::{self, Applied, Buffers, Room};
 use zoolet_model::{SessionId, Zxid, path::parent_and_name};
 
 /// The whole state of a server.
@@ -279,17 +279,21 @@ impl View for Replica {
         Some(self.records.keys().filter(|key| key.starts_with(prefix)).cloned().collect())
     }
 
-    fn weights(&mut self, from: &[u8], to: &[u8], max: usize) -> Result<Vec<(Key, u32)>, Stuck> {
+    fn weights(&mut self, from: &[u8], to: &[u8], mut room: Room) -> Result<Vec<(Key, u32)>, Stuck> {
         if self.fetched.as_ref().is_some_and(|(_, starts)| !starts.contains(from)) {
             return Err(Stuck::Missing(vec![FetchWhat::Weights { from: from.into(), to: to.into() }]));
         }
-        let found = self.records.range(Key::from(from)..Key::from(to)).take(max);
+        let found = self.records.range(Key::from(from)..Key::from(to)).take_while(|(key, _)| room.admit(key));
         let length = |record| Znode::decode(record).expect("a stored znode decodes").data.length();
         Ok(found.map(|(key, record)| (key.clone(), length(record))).collect())
     }
 
-    fn counted_at_once(&self) -> usize {
-        COUNTED_AT_ONCE as usize
+    fn has_weights(&self, from: &[u8]) -> bool {
+        self.fetched.as_ref().is_none_or(|(_, starts)| starts.contains(from))
+    }
+
+    fn counted_at_once(&self) -> Room {
+        COUNTED_AT_ONCE
     }
 
     fn newer(&self, prefix: &[u8]) -> BTreeMap<Key, bool> {

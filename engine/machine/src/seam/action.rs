@@ -346,7 +346,9 @@ pub enum FetchWhat {
     ///
     /// They end with the first key that fills `FIRST_KEYS_MAX` or `FIRST_KEYS_BYTES_MAX`.
     FirstKeys(Key),
-    /// The first [`WEIGHTS_MAX`] znodes in a range of keys, with the length of their data.
+    /// The first znodes in a range of keys, with the length of their data.
+    ///
+    /// They end with the znode that fills [`WEIGHTS_MAX`] or [`WEIGHTS_BYTES_MAX`].
     Weights {
         /// First key of the range.
         from: Key,
@@ -391,6 +393,35 @@ impl FirstKeys {
 
 /// Maximum znodes in the answer to [`FetchWhat::Weights`].
 pub const WEIGHTS_MAX: usize = 1024;
+/// Bytes of keys after which the answer to [`FetchWhat::Weights`] ends.
+pub const WEIGHTS_BYTES_MAX: usize = 64 << 10;
+
+/// Collects the answer to [`FetchWhat::Weights`].
+#[derive(Debug, Default)]
+pub struct Weighed {
+    found: Vec<(Key, u32)>,
+    bytes: usize,
+    is_cut: bool,
+}
+
+impl Weighed {
+    /// Returns whether there is room for another znode. If not, the answer ends before it.
+    pub fn has_room(&mut self) -> bool {
+        self.is_cut = self.found.len() >= WEIGHTS_MAX || self.bytes >= WEIGHTS_BYTES_MAX;
+        !self.is_cut
+    }
+
+    /// Adds the next znode of the range.
+    pub fn push(&mut self, key: &[u8], length: u32) {
+        self.bytes += key.len();
+        self.found.push((key.into(), length));
+    }
+
+    /// Returns the answer.
+    pub fn finish(self) -> Fetched {
+        Fetched::Weights(self.found, !self.is_cut)
+    }
+}
 
 /// Reads one state of the base.
 pub trait BaseRead {

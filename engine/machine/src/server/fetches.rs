@@ -75,6 +75,8 @@ pub(super) struct Fetches {
     pub(super) asked: u64,
     /// Bytes charged for the fetches in flight.
     bytes: usize,
+    /// Fetches in flight of znodes to count. Their answers are large.
+    weights: usize,
 }
 
 /// Retries of a fetch after an I/O error.
@@ -118,6 +120,7 @@ impl Fetches {
         self.next += 1;
         self.asked += 1;
         self.bytes += cost(&question.what);
+        self.weights += usize::from(matches!(question.what, FetchWhat::Weights { .. }));
         self.by_what.insert(question.what.clone(), id);
         self.under_way.insert(id, question);
         id
@@ -132,6 +135,7 @@ impl Fetches {
         let under_way = self.under_way.remove(&id)?;
         self.by_what.remove(&under_way.what);
         self.bytes -= cost(&under_way.what);
+        self.weights -= usize::from(matches!(under_way.what, FetchWhat::Weights { .. }));
         Some(under_way)
     }
 
@@ -145,9 +149,11 @@ impl Fetches {
             .by_what
             .iter()
             .filter(|(what, id)| self.under_way.get(id).is_some_and(|question| question.what == **what));
+        let weights = self.by_what.keys().filter(|what| matches!(what, FetchWhat::Weights { .. })).count();
         let held = self.waits.iter().filter(|(waiter, wait)| self.held.contains(&(wait.since, **waiter)));
         derived.extend([
             Derived::new("fetch_bytes", self.bytes, bytes),
+            Derived::new("weights_fetches", self.weights, weights),
             Derived::new("fetches_by_what", self.by_what.len(), asked.count()),
             Derived::new("fetches_under_way", self.under_way.len(), self.by_what.len()),
             Derived::new("fetches_held", self.held.len(), held.count()),
@@ -159,6 +165,9 @@ impl Fetches {
 /// Bytes that a fetch takes besides its key. They cover two B-tree slots, two mailbox slots and the
 /// waiters.
 const FETCH_BYTES: usize = 320;
+
+/// Fetches of znodes to count that are in flight above which no more are fetched ahead.
+const WEIGHTS_AHEAD: usize = 4;
 
 /// Returns the bytes charged for a fetch.
 ///
@@ -211,6 +220,14 @@ impl Server {
         self.fetches.bytes as u64 >= fetch_bytes_max(&self.limits)
     }
 
+    /// Returns whether this may be fetched before its entry's turn.
+    ///
+    /// Entries may wait long, and znodes that were fetched to be counted stay until then.
+    pub(super) fn may_prefetch(&self, what: &FetchWhat) -> bool {
+        let are_many = self.fetches.weights >= WEIGHTS_AHEAD || self.state.memory_ref().weights_are_many();
+        !(are_many && matches!(what, FetchWhat::Weights { .. }))
+    }
+
     /// Releases a waiter that has its records, or no longer needs them.
     pub(super) fn let_go(&mut self, waiter: Waiter) {
         if self.release(waiter) {
@@ -244,8 +261,8 @@ impl Server {
             (FetchWhat::FirstKeys(from), Fetched::FirstKeys { keys, is_cut }) => {
                 self.state.memory().fetched_first_keys(from, keys, is_cut, generation);
             }
-            (FetchWhat::Weights { from, .. }, Fetched::Weights(found, is_end)) => {
-                self.state.memory().fetched_weights(from, found, is_end, generation);
+            (FetchWhat::Weights { from, to }, Fetched::Weights(found, is_end)) => {
+                self.state.memory().fetched_weights((from, to), found, is_end, generation);
             }
             (what, found) => return self.fail(format!("the base answered {what:?} with {found:?}")),
         }

@@ -149,7 +149,7 @@ impl Server {
         let hash_seed = xxh3_128(&seed);
         let meta = base.as_ref().map(BaseState::meta);
         let cache_bytes_max = limits.record_cache_bytes as usize;
-        let state = State::new(base, cache_bytes_max, settings.counted_at_once, hash_seed as u64);
+        let state = State::new(base, cache_bytes_max, settings.counted_at_once(), hash_seed as u64);
         // A standalone server sends no entries to peers.
         let is_alone = recovered.config.members().len() == 1;
         let kept_bytes_max = if is_alone { 0 } else { limits.outstanding_bytes_max as usize / 8 };
@@ -370,7 +370,7 @@ impl Server {
             (Part::Fetches, self.fetches.bytes() as u64),
             (Part::Completing, self.completing_bytes),
             (Part::Memtable, (memory.memtable_bytes() + memory.pool_bytes()) as u64),
-            (Part::RecordCache, memory.cache_bytes() as u64),
+            (Part::RecordCache, (memory.cache_bytes() + memory.weights_bytes()) as u64),
             (Part::Log, self.history.log.bytes_used()),
         ]
     }

@@ -305,7 +305,7 @@ impl Server {
         let Some(Installing { state, meta, chain, .. }) = self.peers.installing.take() else { return };
         self.close_all();
         let cache_bytes_max = self.limits.record_cache_bytes as usize;
-        self.state = State::new(Some(state), cache_bytes_max, self.settings.counted_at_once, self.seed);
+        self.state = State::new(Some(state), cache_bytes_max, self.settings.counted_at_once(), self.seed);
         let garbage = self.state.memory().thaw(generation);
         self.actions.push_back(Action::ReleaseGenerations { below: generation, garbage });
         let mut sessions = SessionTable::default();

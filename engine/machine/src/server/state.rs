@@ -7,7 +7,7 @@ use crate::seam::ids::Generation;
 use crate::state::Changes;
 use crate::state::Memory;
 use crate::state::{Change, Found, Stuck, View};
-use crate::tree::{Applied, birth};
+use crate::tree::{Applied, Room, birth};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,11 +68,11 @@ pub(super) struct State {
     applied: Zxid,
     totals: Totals,
     digest: u128,
-    counted_at_once: u32,
+    counted_at_once: Room,
 }
 
 impl State {
-    pub(super) fn new(base: Option<BaseState>, cache_bytes_max: usize, counted_at_once: u32, seed: u64) -> Self {
+    pub(super) fn new(base: Option<BaseState>, cache_bytes_max: usize, counted_at_once: Room, seed: u64) -> Self {
         let mut memory = Memory::new(cache_bytes_max, seed);
         match base {
             Some(BaseState { zxid, digest, totals, sessions }) => {
@@ -148,7 +148,7 @@ impl State {
             }
         }
         self.memory.install(changes.drain());
-        self.memory.forget_weights();
+        self.memory.trim_weights(applied.counts);
         (self.applied, self.totals, self.digest) = (zxid, applied.totals, applied.digest);
     }
 
@@ -207,12 +207,20 @@ impl View for State {
         self.memory.keys_under(prefix)
     }
 
-    fn weights(&mut self, from: &[u8], to: &[u8], max: usize) -> Result<Vec<(Key, u32)>, Stuck> {
-        self.memory.weights(from, to, max)
+    fn weights(&mut self, from: &[u8], to: &[u8], room: Room) -> Result<Vec<(Key, u32)>, Stuck> {
+        self.memory.weights(from, to, room)
     }
 
-    fn counted_at_once(&self) -> usize {
-        self.counted_at_once as usize
+    fn has_weights(&self, from: &[u8]) -> bool {
+        self.memory.has_weights(from)
+    }
+
+    fn lacks(&self, key: &[u8]) -> bool {
+        self.memory.lacks(key)
+    }
+
+    fn counted_at_once(&self) -> Room {
+        self.counted_at_once
     }
 
     fn newer(&self, prefix: &[u8]) -> BTreeMap<Key, bool> {

@@ -7,8 +7,9 @@ use crate::seam::ids::Generation;
 use crate::state::buffer_pool::BufferPool;
 use crate::state::cache::{RecordCache, Stamp};
 use crate::state::changes::Changes;
-use crate::state::weights::{self, Weights};
+use crate::state::weights::Weights;
 use crate::state::{Change, First, Found, Stuck, View};
+use crate::tree::Room;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub struct Memory {
     ranges: BTreeMap<Key, Vec<Key>>,
     /// The base's first keys from the last fetched key on, in the current generation.
     first: Option<FirstOfBase>,
-    /// The base's znodes from each fetched key on, in the current generation.
+    /// Portions of the base's znodes, fetched to be counted, in the current generation.
     weights: Weights,
     generation: Generation,
     buffers: BufferPool,
@@ -91,6 +92,7 @@ impl Memory {
             Derived::new("memtable_bytes", self.active.bytes(), self.active.counted_bytes()),
             Derived::new("frozen_bytes", frozen(Changes::bytes), frozen(Changes::counted_bytes)),
             Derived::new("cache_bytes", self.cache.bytes(), self.cache.counted_bytes()),
+            Derived::new("weights_bytes", self.weights.bytes(), self.weights.counted_bytes()),
         ]);
     }
 
@@ -211,20 +213,40 @@ impl Memory {
         Some(first)
     }
 
-    /// Keeps the base's znodes from a key on, until the next entry was applied.
+    /// Keeps the base's first znodes in `from..to` until an entry has used them.
     ///
     /// Ignores znodes of another generation.
-    pub fn fetched_weights(&mut self, from: Key, found: Vec<(Key, u32)>, is_end: bool, generation: Generation) {
-        if generation == self.generation {
-            self.weights.insert(from, (found, is_end));
+    pub fn fetched_weights(
+        &mut self,
+        (from, to): (Key, Key),
+        mut found: Vec<(Key, u32)>,
+        is_end: bool,
+        generation: Generation,
+    ) {
+        if generation != self.generation {
+            return;
         }
+        let end = found.last().filter(|_| !is_end).map_or(to, |(last, _)| key::after(last));
+        // The memtables hold deletions until the next generation. A range that was deleted takes no
+        // memory here.
+        found.retain(|(key, _)| self.newest(key) != Some(&None));
+        found.shrink_to_fit();
+        self.weights.insert(from, found, end);
     }
 
-    /// Drops the base's znodes after use.
-    pub(crate) fn forget_weights(&mut self) {
-        if !self.weights.is_empty() {
-            self.weights.clear();
-        }
+    /// Returns the bytes of the base's znodes kept to be counted.
+    pub fn weights_bytes(&self) -> usize {
+        self.weights.bytes()
+    }
+
+    /// Returns whether no more of the base's znodes may be fetched ahead to be counted.
+    pub(crate) fn weights_are_many(&self) -> bool {
+        self.weights.are_many()
+    }
+
+    /// Drops the base's znodes after an entry that counted them, or if they are many.
+    pub(crate) fn trim_weights(&mut self, is_used: bool) {
+        self.weights.trim(is_used);
     }
 
     /// Drops the base's keys under a prefix after use.
@@ -289,8 +311,16 @@ impl View for Memory {
         Some(keys.into_iter().filter(|&(_, there)| there).map(|(key, _)| key.into()).collect())
     }
 
-    fn weights(&mut self, from: &[u8], to: &[u8], max: usize) -> Result<Vec<(Key, u32)>, Stuck> {
-        weights::merge(&self.weights, [Some(&self.active), self.frozen.as_deref()], from, to, max)
+    fn weights(&mut self, from: &[u8], to: &[u8], room: Room) -> Result<Vec<(Key, u32)>, Stuck> {
+        self.weights.merge([Some(&self.active), self.frozen.as_deref()], from, to, room)
+    }
+
+    fn has_weights(&self, from: &[u8]) -> bool {
+        self.weights.has(from)
+    }
+
+    fn lacks(&self, key: &[u8]) -> bool {
+        self.weights.lacks(key) && !matches!(self.newest(key), Some(Some(_)))
     }
 
     fn newer(&self, prefix: &[u8]) -> BTreeMap<Key, bool> {

@@ -2,7 +2,7 @@
 
 use crate::record::key::Key;
 use crate::seam::action::FetchWhat;
-use crate::tree::COUNTED_AT_ONCE;
+use crate::tree::{COUNTED_AT_ONCE, Room};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -53,16 +53,29 @@ pub trait View {
     /// Returns every key under a prefix, in order. `None` if the base must be read.
     fn keys_under(&mut self, prefix: &[u8]) -> Option<Vec<Key>>;
 
-    /// Returns up to `max` znodes with keys in `from..to`, in order, with the length of their data.
+    /// Returns the first znodes with keys in `from..to`, in order, with the length of their data.
     ///
-    /// Fewer than `max` are returned only if the range has no more.
+    /// They end with the znode that uses up the room, or with the range.
     ///
     /// # Errors
     /// [`Stuck`] if the base must be read, or a record is damaged.
-    fn weights(&mut self, from: &[u8], to: &[u8], max: usize) -> Result<Vec<(Key, u32)>, Stuck>;
+    fn weights(&mut self, from: &[u8], to: &[u8], room: Room) -> Result<Vec<(Key, u32)>, Stuck>;
 
-    /// Returns how many znodes one entry counts for a new quota. It is equal on all servers.
-    fn counted_at_once(&self) -> usize {
+    /// Returns whether the base's first znodes from this key on are in memory.
+    fn has_weights(&self, _from: &[u8]) -> bool {
+        true
+    }
+
+    /// Returns whether such znodes in memory show that this key has no record.
+    ///
+    /// Only lookups of quotas may rely on it. A record that changes must be known by
+    /// [`View::holds`]: a fetch for its key may still be in flight.
+    fn lacks(&self, _key: &[u8]) -> bool {
+        false
+    }
+
+    /// Returns the room for counting of one entry. It is equal on all servers.
+    fn counted_at_once(&self) -> Room {
         COUNTED_AT_ONCE
     }
 

@@ -32,6 +32,8 @@ pub struct Applied {
     pub digest: u128,
     /// The limit of a quota that the entry passed, or that refused it.
     pub exceeded: Option<Exceeded>,
+    /// Whether the entry read znodes to count them for a quota.
+    pub counts: bool,
     names: Names,
 }
 
@@ -118,29 +120,25 @@ pub fn apply(
 ) -> Result<Applied, Stuck> {
     let Buffers { changes, fired, names } = buffers;
     let Ok((header, txn)) = txn::decode(payload) else {
-        let (outcome, exceeded) = (Outcome::Nothing, None);
-        return Ok(Applied { outcome, changes, fired, totals, digest, exceeded, names });
+        let (outcome, exceeded, counts) = (Outcome::Nothing, None, false);
+        return Ok(Applied { outcome, changes, fired, totals, digest, exceeded, counts, names });
     };
     let mut attempt = Attempt {
-        view,
-        payload,
         zxid: zxid.as_i64(),
-        header,
         changes,
         fired,
         names,
         totals: Totals { ensemble_ms: totals.ensemble_ms.max(header.ensemble_ms), ..totals },
         digest,
-        tally: Tally::default(),
-        missing: Vec::new(),
+        ..Attempt::new(view, payload, header)
     };
     let outcome = attempt.run(&txn).and_then(|outcome| attempt.count_tally().map(|()| outcome));
     if matches!(outcome, Err(Stop::Missing)) {
         attempt.want(&txn);
     }
-    let Attempt { changes, fired, names, totals, digest, tally: Tally { exceeded, .. }, missing, .. } = attempt;
+    let Attempt { changes, fired, names, totals, digest, tally: Tally { exceeded, .. }, missing, counts, .. } = attempt;
     match outcome {
-        Ok(outcome) => Ok(Applied { outcome, changes, fired, totals, digest, exceeded, names }),
+        Ok(outcome) => Ok(Applied { outcome, changes, fired, totals, digest, exceeded, counts, names }),
         Err(Stop::Damaged(what)) => Err(Stuck::Damaged(what)),
         Err(Stop::Missing | Stop::Failed(_)) => Err(Stuck::Missing(missing)),
     }

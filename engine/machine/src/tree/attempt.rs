@@ -6,6 +6,7 @@
 use super::fired::Fired;
 use super::needs::{Names, foreseen_names, needs};
 use super::quota::{Tally, foreseen_quotas};
+use super::usage::Room;
 use crate::record::digest::record_hash;
 use crate::record::key::{self, Key};
 use crate::record::znode::{Data, INLINE_DATA_MAX, Kind, Mark, Totals, Znode};
@@ -67,9 +68,36 @@ pub(super) struct Attempt<'a, V> {
     pub(super) digest: u128,
     pub(super) tally: Tally,
     pub(super) missing: Vec<FetchWhat>,
+    /// Room that is left to the entry for counting.
+    pub(super) room: Room,
+    /// Whether the entry read znodes to count them.
+    pub(super) counts: bool,
+    /// Lists of quotas that this attempt requested.
+    pub(super) lists: usize,
 }
 
-impl<V: View> Attempt<'_, V> {
+impl<'a, V: View> Attempt<'a, V> {
+    /// Creates an attempt without changes, on a state with empty totals.
+    pub(super) fn new(view: &'a mut V, payload: &'a Bytes, header: Header) -> Self {
+        let room = view.counted_at_once();
+        Self {
+            view,
+            payload,
+            zxid: 0,
+            header,
+            changes: Overlay::default(),
+            fired: Vec::new(),
+            names: Names::default(),
+            totals: Totals::default(),
+            digest: 0,
+            tally: Tally::default(),
+            missing: Vec::new(),
+            room,
+            counts: false,
+            lists: 0,
+        }
+    }
+
     /// Requests all records that the entry is known to need, in one round of fetches.
     pub(super) fn want(&mut self, txn: &Txn<'_>) {
         let Self { view, missing, .. } = self;

@@ -11,13 +11,15 @@ mod fired;
 mod needs;
 mod quota;
 mod read;
+mod usage;
 
 pub use apply::{Applied, Buffers, MultiFailure, OpOutcome, Outcome, apply};
 pub use birth::birth;
 pub use fired::Fired;
 pub use needs::{Need, foreseen_names, needs};
-pub use quota::{COUNTED_AT_ONCE, Exceeded, foreseen_quotas};
+pub use quota::{Exceeded, foreseen_quotas};
 pub(crate) use read::{Determined, Remembered, missed, read, waits_for_bytes};
+pub use usage::{COUNTED_AT_ONCE, Room};
 
 #[cfg(test)]
 mod tests;

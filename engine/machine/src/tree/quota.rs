@@ -13,11 +13,10 @@ use super::attempt::{Attempt, Loaded, Stop};
 use super::needs::parent_of;
 use crate::record::key::{self, Key};
 use crate::record::znode::{Data, Usage, Znode};
-use crate::seam::action::FetchWhat;
-use crate::state::{Found, Stuck, View};
-use crate::txn::{Op, Txn};
+use crate::seam::action::{FetchWhat, WEIGHTS_MAX};
+use crate::state::View;
+use crate::txn::{Header, Op, Txn};
 use bytes::Bytes;
-use std::collections::BTreeMap;
 use zoolet_model::{ErrorCode, Text};
 use zoolet_zab::{Mutation, mutation};
 
@@ -27,11 +26,6 @@ const QUOTAS: &str = "/zookeeper/quota";
 const LIMITS: &str = "/zookeeper_limits";
 /// Name of the znode with a subtree's usage.
 const STATS: &str = "/zookeeper_stats";
-
-/// Znodes that one entry counts at most. A smaller subtree is counted when its quota is created.
-///
-/// Apply takes about 0.2 ms for them, besides their fetch.
-pub const COUNTED_AT_ONCE: usize = 1000;
 
 /// A write that passed a limit, or was refused because of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,30 +57,51 @@ struct Changed {
     bytes: i64,
 }
 
+/// Children of a quota's znode that are listed even for one path below it.
+///
+/// The list stays in memory for later paths. Without it, each new name would cost a read of the
+/// base, and a place in the record cache for a quota that does not exist.
+const LISTED: usize = 256;
+/// Lists of children that one attempt requests at most. Each takes up to about 150 KiB.
+const LISTS_MAX: usize = 8;
+
+/// Paths of the znodes of one subtree's quota, built in one buffer.
+struct Place {
+    path: String,
+    end: usize,
+}
+
+impl Place {
+    /// Creates the place of all quotas, with room for those above and at `path`.
+    fn above(path: &str) -> Self {
+        let mut place = Self { path: String::with_capacity(QUOTAS.len() + path.len() + LIMITS.len()), end: 0 };
+        place.path.push_str(QUOTAS);
+        place.end = place.path.len();
+        place
+    }
+
+    /// Moves to the quota of another subtree; the root is the parent of all.
+    fn enter(&mut self, subtree: &str) -> &str {
+        self.path.truncate(QUOTAS.len());
+        self.path.push_str(if subtree == "/" { "" } else { subtree });
+        self.end = self.path.len();
+        &self.path
+    }
+
+    /// Returns the path of a child of the quota's znode.
+    fn child(&mut self, name: &str) -> &str {
+        self.path.truncate(self.end);
+        self.path.push_str(name);
+        &self.path
+    }
+}
+
 /// One level of the trie: the quota of a subtree, as far as it exists.
 struct Level {
     limits: Option<Loaded>,
     stats: Option<Loaded>,
     /// Whether a deeper level may exist.
     has_more: bool,
-}
-
-/// A usage that owns its position.
-pub(super) struct Counted {
-    count: i64,
-    bytes: i64,
-    next: Key,
-}
-
-impl Counted {
-    pub(super) fn usage(&self) -> Usage<'_> {
-        Usage { count: self.count, bytes: self.bytes, next: &self.next }
-    }
-
-    fn add(&mut self, length: u32) {
-        self.count = self.count.saturating_add(1);
-        self.bytes = self.bytes.saturating_add(length.into());
-    }
 }
 
 /// Returns the subtree whose usage this znode shows. `None` for any other znode.
@@ -134,30 +149,70 @@ impl<V: View> Attempt<'_, V> {
     ///
     /// Each operation calls this first, so that it sees the usage after the operations before it.
     /// Siblings are counted together: a session's end deletes thousands of them.
+    ///
+    /// A missing record does not stop the others from being looked up. So one round of fetches
+    /// brings the records of all siblings.
     pub(super) fn count_tally(&mut self) -> Result<(), Stop> {
-        if self.tally.changes.is_empty() {
-            return Ok(());
-        }
         let changes = std::mem::take(&mut self.tally.changes);
-        changes.chunk_by(|one, next| parent_of(&one.path) == parent_of(&next.path)).try_for_each(|siblings| {
-            let Some(parent) = siblings.first().and_then(|first| parent_of(&first.path)) else { return Ok(()) };
-            for subtree in with_ancestors(parent) {
-                let Some(level) = self.level(subtree)? else { return Ok(()) };
-                self.add_usage(subtree, &level, siblings)?;
-                if !level.has_more {
-                    return Ok(());
-                }
-            }
-            for changed in siblings {
-                if let Some(level) = self.level(&changed.path)? {
-                    self.add_usage(&changed.path, &level, std::slice::from_ref(changed))?;
-                }
-            }
-            Ok(())
-        })
+        let mut families = changes.chunk_by(|one, next| parent_of(&one.path) == parent_of(&next.path));
+        families.try_fold(Ok(()), |so_far, siblings| gather(so_far, self.count_siblings(siblings)))?
     }
 
-    fn add_usage(&mut self, subtree: &str, level: &Level, changes: &[Changed]) -> Result<(), Stop> {
+    fn count_siblings(&mut self, siblings: &[Changed]) -> Result<(), Stop> {
+        let Some(first) = siblings.first() else { return Ok(()) };
+        let Some(parent) = parent_of(&first.path) else { return Ok(()) };
+        let mut place = Place::above(&first.path);
+        for subtree in with_ancestors(parent) {
+            let Some(level) = self.level(&mut place, subtree)? else { return Ok(()) };
+            self.add_usage(&mut place, subtree, &level, siblings)?;
+            if !level.has_more {
+                return Ok(());
+            }
+        }
+        self.find_levels(&mut place, parent, siblings.iter().map(|changed| &*changed.path))?;
+        let mut all = siblings.iter();
+        all.try_fold(Ok(()), |so_far, changed| gather(so_far, self.count_sibling(&mut place, changed)))?
+    }
+
+    fn count_sibling(&mut self, place: &mut Place, changed: &Changed) -> Result<(), Stop> {
+        let Some(level) = self.level(place, &changed.path)? else { return Ok(()) };
+        self.add_usage(place, &changed.path, &level, std::slice::from_ref(changed))
+    }
+
+    /// Requests what memory lacks to tell which of these children of `parent` have a quota.
+    ///
+    /// Few quotas are listed, for all children at once. Among many quotas each child is looked up.
+    fn find_levels<'p>(
+        &mut self,
+        place: &mut Place,
+        parent: &str,
+        children: impl Iterator<Item = &'p str>,
+    ) -> Result<(), Stop> {
+        let children = children.filter_map(|path| key::with_znode(place.enter(path), |key| self.unknown(key))?);
+        let unknown: Vec<Key> = children.collect();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let Some(loaded) = self.load(place.enter(parent))? else { return Ok(()) };
+        let quotas = usize::try_from(loaded.znode()?.num_children).unwrap_or(usize::MAX);
+        let is_list = quotas <= LISTED || (quotas < unknown.len() && quotas <= WEIGHTS_MAX);
+        let prefix = key::children_prefix(&place.path);
+        if is_list && self.lists < LISTS_MAX && self.foresee_weights(&prefix) {
+            self.lists += 1;
+        } else {
+            // Also if the list is too long for one fetch, and does not reach these children.
+            self.missing.extend(unknown.into_iter().map(FetchWhat::Record));
+        }
+        Err(Stop::Missing)
+    }
+
+    /// Returns the key if memory does not know whether its znode exists.
+    fn unknown(&mut self, key: &[u8]) -> Option<Key> {
+        let is_known = self.changes.get(key).is_some() || self.view.holds(key).is_some() || self.view.lacks(key);
+        (!is_known).then(|| key.into())
+    }
+
+    fn add_usage(&mut self, place: &mut Place, subtree: &str, level: &Level, changes: &[Changed]) -> Result<(), Stop> {
         let Some(loaded) = &level.stats else { return Ok(()) };
         let znode = loaded.znode()?;
         let Data::Usage(usage) = znode.data else { return Ok(()) };
@@ -174,13 +229,13 @@ impl<V: View> Attempt<'_, V> {
             bytes = bytes.saturating_add(changed.bytes);
         }
         if (count, bytes) != (usage.count, usage.bytes) {
-            self.put_usage(&stats_of(subtree), loaded, &znode, Usage { count, bytes, ..usage });
+            self.put_usage(place.child(STATS), loaded, &znode, Usage { count, bytes, ..usage });
         }
         Ok(())
     }
 
     /// Stores a usage. Neither version nor times of its znode move, and no watch fires.
-    fn put_usage(&mut self, path: &str, loaded: &Loaded, znode: &Znode<'_>, usage: Usage<'_>) {
+    pub(super) fn put_usage(&mut self, path: &str, loaded: &Loaded, znode: &Znode<'_>, usage: Usage<'_>) {
         let changed = Znode { data: Data::Usage(usage), ..*znode };
         self.note_data_length(znode, &changed);
         self.replace(path, loaded, znode, &changed);
@@ -194,9 +249,13 @@ impl<V: View> Attempt<'_, V> {
         if self.totals.quotas == 0 || (znodes, bytes) == (0, 0) || is_exempt(path) {
             return Ok(());
         }
-        let mut deepest = None;
+        let (mut deepest, mut place) = (None, Place::above(path));
         for subtree in with_ancestors(path) {
-            let Some(Level { limits, stats, has_more }) = self.level(subtree)? else { break };
+            if subtree.len() == path.len() {
+                let parent = parent_of(path).unwrap_or("/");
+                self.find_levels(&mut place, parent, std::iter::once(path))?;
+            }
+            let Some(Level { limits, stats, has_more }) = self.level(&mut place, subtree)? else { break };
             if let Some(limits) = limits {
                 deepest = Some((subtree, limits, stats));
             }
@@ -226,15 +285,19 @@ impl<V: View> Attempt<'_, V> {
     }
 
     /// Looks up the quota of one subtree. `None` if neither it nor a deeper one exists.
-    fn level(&mut self, subtree: &str) -> Result<Option<Level>, Stop> {
-        let place = [QUOTAS, subtree].concat();
-        let Some(loaded) = self.load(&place)? else { return Ok(None) };
+    fn level(&mut self, place: &mut Place, subtree: &str) -> Result<Option<Level>, Stop> {
+        let own = place.enter(subtree);
+        let is_lacking = |attempt: &mut Self, key: &[u8]| attempt.view.lacks(key) && attempt.changes.get(key).is_none();
+        if key::with_znode(own, |key| is_lacking(self, key)) == Some(true) {
+            return Ok(None);
+        }
+        let Some(loaded) = self.load(own)? else { return Ok(None) };
         let children = loaded.znode()?.num_children;
         if children == 0 {
             return Ok(Some(Level { limits: None, stats: None, has_more: false }));
         }
         // Look up both before failing, so that one round of fetches brings both.
-        let (limits, stats) = (self.load(&[&place, LIMITS].concat()), self.load(&[&place, STATS].concat()));
+        let (limits, stats) = (self.load(place.child(LIMITS)), self.load(place.child(STATS)));
         let (limits, stats) = (limits?, stats?);
         let mut has_more = children > i32::from(limits.is_some()) + i32::from(stats.is_some());
         for own in [&limits, &stats].into_iter().flatten() {
@@ -243,166 +306,75 @@ impl<V: View> Attempt<'_, V> {
         Ok(Some(Level { limits, stats, has_more }))
     }
 
-    /// Counts a subtree whose usage is about to be shown, or the first part of a large one.
-    pub(super) fn begin_usage(&mut self, subtree: &str) -> Result<Counted, Stop> {
-        let mut counted = Counted { count: 0, bytes: 0, next: key::children_prefix(subtree) };
-        match self.load(subtree)? {
-            Some(root) => {
-                counted.add(root.znode()?.data.length());
-                self.count_on(subtree, &mut counted)?;
-            }
-            None => counted.next = Key::default(),
-        }
-        Ok(counted)
-    }
-
-    /// Counts the next part of a subtree; returns whether nothing is left to count.
-    pub(super) fn count_usage(&mut self, subtree: &str) -> Result<bool, Stop> {
-        let path = stats_of(subtree);
-        if shown_by(&path).is_none() {
-            return Ok(true);
-        }
-        let Some(loaded) = self.load(&path)? else { return Ok(true) };
-        let znode = loaded.znode()?;
-        let Data::Usage(usage) = znode.data else { return Ok(true) };
-        if usage.is_complete() {
-            return Ok(true);
-        }
-        let mut counted = Counted { count: usage.count, bytes: usage.bytes, next: usage.next.into() };
-        self.count_on(subtree, &mut counted)?;
-        self.put_usage(&path, &loaded, &znode, counted.usage());
-        if counted.next.is_empty() {
-            self.mark_counting(subtree, false);
-        }
-        Ok(counted.next.is_empty())
-    }
-
-    /// Counts the next znodes behind the position, at most as many as one entry may count.
-    fn count_on(&mut self, subtree: &str, counted: &mut Counted) -> Result<(), Stop> {
-        let mut room = self.view.counted_at_once();
-        for from in [key::children_prefix(subtree), key::descendants_prefix(subtree)] {
-            let to = key::end_of_prefix(&from).ok_or(Stop::Damaged("a prefix without an end"))?;
-            if counted.next >= to {
-                continue;
-            }
-            counted.next = counted.next.clone().max(from);
-            if room == 0 {
-                return Ok(());
-            }
-            let found = self.lengths(&counted.next, &to, room)?;
-            found.iter().take(room).for_each(|(_, length)| counted.add(*length));
-            if let Some((last, _)) = found.get(room - 1) {
-                counted.next = key::after(last);
-                return Ok(());
-            }
-            counted.next = to;
-            room -= found.len();
-        }
-        counted.next = Key::default();
-        Ok(())
-    }
-
-    /// Returns the znodes with keys in `from..to`, in order, with the length of their data.
+    /// Requests the records that an entry is known to need for quotas, and that memory lacks.
     ///
-    /// Returns at least the first `max` of them, or all.
-    fn lengths(&mut self, from: &Key, to: &Key, max: usize) -> Result<Vec<(Key, u32)>, Stop> {
-        let own = self.changes.iter().filter(|(key, _)| (from..to).contains(key));
-        let own: Vec<(Key, Option<Bytes>)> = own.map(|(key, change)| (key.clone(), change.after.clone())).collect();
-        // Each znode that this entry deleted may take the place of another one.
-        let max = max + own.iter().filter(|(_, after)| after.is_none()).count();
-        let found = match self.view.weights(from, to, max) {
-            Ok(found) => found,
-            Err(Stuck::Missing(missing)) => {
-                self.missing.extend(missing);
-                return Err(Stop::Missing);
+    /// It makes the lookups of the entry without its changes. So it requests no other record.
+    fn foresee(&mut self, txn: &Txn<'_>) {
+        match txn {
+            Txn::Write { op, .. } => self.foresee_op(op),
+            Txn::Multi { ops, .. } => ops.iter().for_each(|op| self.foresee_op(op)),
+            Txn::CloseSession { session } => {
+                let prefix = key::ephemerals_prefix(*session);
+                let owned = self.view.keys_under(&prefix).unwrap_or_default();
+                self.foresee_paths(owned.iter().filter_map(|key| std::str::from_utf8(&key[prefix.len()..]).ok()));
             }
-            Err(Stuck::Damaged(what)) => return Err(Stop::Damaged(what)),
-        };
-        let end = found.last().filter(|_| found.len() >= max).map_or_else(|| to.clone(), |(last, _)| key::after(last));
-        let mut lengths: BTreeMap<Key, u32> = found.into_iter().collect();
-        for (key, after) in own.into_iter().filter(|(key, _)| *key < end) {
-            match after {
-                Some(record) => {
-                    let znode = Znode::decode(&record);
-                    let znode = znode.map_err(|_| Stop::Damaged("a znode's record does not decode"))?;
-                    lengths.insert(key, znode.data.length());
+            Txn::Reap { path } => self.foresee_paths(std::iter::once(*path)),
+            // A damaged record stops the entry itself.
+            Txn::CountUsage { path } => drop(self.foresee_count(path)),
+            Txn::NoOp
+            | Txn::CreateSession { .. }
+            | Txn::RenewSession { .. }
+            | Txn::UpgradeSession { .. }
+            | Txn::Membership(_) => {}
+        }
+    }
+
+    fn foresee_op(&mut self, op: &Op<'_>) {
+        match *op {
+            // Its own name is known only when its turn comes.
+            Op::Create { path, sequential: true, .. } => self.foresee_paths(parent_of(path).into_iter()),
+            Op::Create { path, .. } => {
+                self.foresee_paths(std::iter::once(path));
+                if let Some(subtree) = shown_by(path) {
+                    self.foresee_begin(subtree);
                 }
-                None => drop(lengths.remove(&key)),
             }
-        }
-        Ok(lengths.into_iter().collect())
-    }
-
-    /// Counts a usage that begins to be shown.
-    pub(super) fn usage_begins(&mut self, path: &str, usage: Usage<'_>) {
-        let Some(subtree) = shown_by(path) else { return };
-        self.totals.quotas += 1;
-        if !usage.is_complete() {
-            self.mark_counting(subtree, true);
+            Op::Delete { path, .. } | Op::SetData { path, .. } => self.foresee_paths(std::iter::once(path)),
+            Op::SetAcl { .. } | Op::Check { .. } | Op::Refused(_) => {}
         }
     }
 
-    /// Uncounts a usage whose znode is deleted.
-    pub(super) fn usage_ends(&mut self, path: &str, usage: Usage<'_>) {
-        let Some(subtree) = shown_by(path) else { return };
-        self.totals.quotas = self.totals.quotas.saturating_sub(1);
-        if !usage.is_complete() {
-            self.mark_counting(subtree, false);
-        }
-    }
-
-    fn mark_counting(&mut self, subtree: &str, is_counting: bool) {
-        self.put_mark(key::counting(subtree), is_counting);
-        let counting = self.totals.counting;
-        self.totals.counting = if is_counting { counting + 1 } else { counting.saturating_sub(1) };
+    fn foresee_paths<'p>(&mut self, paths: impl Iterator<Item = &'p str>) {
+        let paths = paths.filter(|path| path.starts_with('/') && !is_exempt(path));
+        self.tally.changes.extend(paths.map(|path| Changed { path: path.into(), znodes: 0, bytes: 0 }));
+        // Missing records are noted. Damage stops the entry itself.
+        let _ = self.count_tally();
     }
 }
 
-fn stats_of(subtree: &str) -> String {
+/// Goes on after a missing record, so that the records missing elsewhere are noted too.
+fn gather(so_far: Result<(), Stop>, next: Result<(), Stop>) -> Result<Result<(), Stop>, Stop> {
+    match next {
+        Ok(()) => Ok(so_far),
+        Err(Stop::Missing) => Ok(Err(Stop::Missing)),
+        Err(stop) => Err(stop),
+    }
+}
+
+pub(super) fn stats_of(subtree: &str) -> String {
     [QUOTAS, subtree, STATS].concat()
 }
 
-/// Adds to `missing` the first record that an entry needs for its quotas and memory lacks.
+/// Adds to `missing` the records that an entry needs next for its quotas, and that memory lacks.
 ///
-/// Later entries usually find all of them in memory.
+/// Each level of nested quotas is known only once the level above it is in memory. Later entries
+/// usually find all of them there.
 pub fn foreseen_quotas(txn: &Txn<'_>, view: &mut impl View, missing: &mut Vec<FetchWhat>) {
-    let ops = match txn {
-        Txn::Write { op, .. } => std::slice::from_ref(op),
-        Txn::Multi { ops, .. } => ops.as_slice(),
-        Txn::NoOp
-        | Txn::CreateSession { .. }
-        | Txn::CloseSession { .. }
-        | Txn::RenewSession { .. }
-        | Txn::UpgradeSession { .. }
-        | Txn::Reap { .. }
-        | Txn::CountUsage { .. }
-        | Txn::Membership(_) => &[],
-    };
-    for op in ops {
-        let (Op::Create { path, .. } | Op::Delete { path, .. } | Op::SetData { path, .. }) = *op else { continue };
-        if is_exempt(path) || !path.starts_with('/') {
-            continue;
-        }
-        for subtree in with_ancestors(path) {
-            let place = [QUOTAS, subtree].concat();
-            let Some(found) = key::with_znode(&place, |key| view.record(key)) else { break };
-            let children = match found {
-                Found::Record(record) => Znode::decode(&record).map_or(0, |znode| znode.num_children),
-                Found::Absent => 0,
-                Found::Unknown => {
-                    missing.extend(key::znode(&place).map(FetchWhat::Record));
-                    break;
-                }
-            };
-            if children == 0 {
-                break;
-            }
-            for name in [LIMITS, STATS] {
-                let own = key::znode(&[&place, name].concat());
-                missing.extend(own.filter(|key| view.holds(key).is_none()).map(FetchWhat::Record));
-            }
-        }
-    }
+    let payload = Bytes::new();
+    let mut attempt = Attempt::new(view, &payload, Header::default());
+    attempt.missing = std::mem::take(missing);
+    attempt.foresee(txn);
+    *missing = attempt.missing;
 }
 
 /// Both limits on one quantity; -1 is none.

@@ -13,6 +13,7 @@ use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
 use zoolet_model::{CreateKind, ErrorCode, EventKind, Read, SessionId, SessionSecret, Text, Zxid};
 
+mod cold;
 mod quotas;
 
 /// A whole state in memory; some records can be hidden.
@@ -24,6 +25,8 @@ struct Whole {
     zxid: u64,
     /// Ensemble time of the next entry.
     ensemble_ms: u64,
+    /// Room of one entry for counting.
+    room: Room,
 }
 
 impl View for Whole {
@@ -39,14 +42,14 @@ impl View for Whole {
         Some(self.records.keys().filter(|key| key.starts_with(prefix)).cloned().collect())
     }
 
-    fn weights(&mut self, from: &[u8], to: &[u8], max: usize) -> Result<Vec<(Key, u32)>, Stuck> {
+    fn weights(&mut self, from: &[u8], to: &[u8], mut room: Room) -> Result<Vec<(Key, u32)>, Stuck> {
         let found = self.records.iter().filter(|(key, _)| (from..to).contains(&&***key));
         let length = |record: &Bytes| Znode::decode(record).unwrap().data.length();
-        Ok(found.map(|(key, record)| (key.clone(), length(record))).take(max).collect())
+        Ok(found.map(|(key, record)| (key.clone(), length(record))).take_while(|(key, _)| room.admit(key)).collect())
     }
 
-    fn counted_at_once(&self) -> usize {
-        3
+    fn counted_at_once(&self) -> Room {
+        self.room
     }
 
     fn newer(&self, _: &[u8]) -> BTreeMap<Key, bool> {
@@ -55,12 +58,14 @@ impl View for Whole {
 }
 
 const SESSION: SessionId = SessionId(1);
+/// Room for three znodes.
+const ROOM: Room = Room { znodes: 3, key_bytes: 1000 };
 
 impl Whole {
     fn born() -> Self {
         let (changes, totals, digest) = birth();
         let records = changes.into_iter().filter_map(|(key, record)| Some((key, record?))).collect();
-        let mut whole = Self { records, hidden: BTreeSet::new(), totals, digest, zxid: 0, ensemble_ms: 5 };
+        let mut whole = Self { records, hidden: BTreeSet::new(), totals, digest, zxid: 0, ensemble_ms: 5, room: ROOM };
         let secret = SessionSecret([0; 16]);
         assert!(matches!(
             whole.apply(&Txn::CreateSession { timeout_ms: 1, secret, home: None }),

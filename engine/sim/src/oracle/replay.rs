@@ -119,7 +119,7 @@ impl Replay<'_, '_> {
                     self.lives.push(Life { path: (*path).to_owned(), ttl, reaped: Some(at) });
                 }
             }
-            (Some(Txn::CountUsage { path }), _) => self.tree.count_usage(path),
+            (Some(Txn::CountUsage { path }), _) => self.tree.count_usage(path, entry.zxid),
             (Some(Txn::Write { session, .. } | Txn::Multi { session, .. }), Origin::Operation(operation)) => {
                 let expected = self.write(*session, operation, (entry.wall_ms, entry.enforces_quotas), &mut changes);
                 self.record(at, &changes);

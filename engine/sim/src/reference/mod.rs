@@ -269,7 +269,7 @@ impl Reference {
     /// Counts the next part of a subtree for its quota.
     pub fn count_usage(&mut self, subtree: &str, zxid: i64) {
         self.pass_zxid(zxid);
-        self.tree.count_usage(subtree);
+        self.tree.count_usage(subtree, zxid);
     }
 
     /// Returns whether the request is ordered among the writes, and so costs a zxid.

@@ -3,10 +3,11 @@
 use super::tree::{Tree, Writer, is_below};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use zoolet_machine::tree::Room;
 use zoolet_model::ErrorCode;
 
-/// Znodes that one entry counts for a new quota, in every simulated server.
-pub const COUNTED_AT_ONCE: u32 = 3;
+/// Room of one entry for counting, in every simulated server. Both bounds end counts.
+pub const COUNTED_AT_ONCE: Room = Room { znodes: 3, key_bytes: 50 };
 
 /// Largest limits that are read, in bytes.
 const LIMITS_BYTES_MAX: usize = 1024;
@@ -15,6 +16,8 @@ const LIMITS_BYTES_MAX: usize = 1024;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Quotas {
     subtrees: BTreeMap<String, Option<String>>,
+    /// The last entry that counted, and the znodes and bytes of keys that it may still count.
+    room: (i64, usize, usize),
 }
 
 fn stats(subtree: &str) -> String {
@@ -51,11 +54,25 @@ impl Tree {
     }
 
     /// Begins the usage that a new znode shows, if it is one that does.
-    pub(super) fn begin_usage(&mut self, path: &str) {
-        if let Some(subtree) = subtree_of(path) {
-            // The children of `/a` come first, in the order of places.
-            self.quotas.subtrees.insert(subtree.clone(), Some(format!("{subtree}\0")));
-            self.count_usage(&subtree);
+    pub(super) fn begin_usage(&mut self, path: &str, zxid: i64) {
+        let Some(subtree) = subtree_of(path) else { return };
+        let is_small = !self.paths().any(|path| is_below(path, &subtree));
+        // The children of `/a` come first, in the order of places.
+        let first = format!("{subtree}\0");
+        self.quotas.subtrees.insert(subtree.clone(), (!is_small).then_some(first));
+        self.open_room(zxid);
+        if !is_small {
+            // One entry begins to count at most four.
+            let left = self.quotas.room.1.saturating_sub(COUNTED_AT_ONCE.znodes.div_ceil(4));
+            self.count_usage(&subtree, zxid);
+            self.quotas.room.1 = self.quotas.room.1.min(left);
+        }
+        self.recount_usages();
+    }
+
+    fn open_room(&mut self, zxid: i64) {
+        if self.quotas.room.0 != zxid {
+            self.quotas.room = (zxid, COUNTED_AT_ONCE.znodes, COUNTED_AT_ONCE.key_bytes);
         }
     }
 
@@ -65,14 +82,24 @@ impl Tree {
         }
     }
 
-    /// Counts the next part of a subtree.
-    pub(crate) fn count_usage(&mut self, subtree: &str) {
+    /// Counts the next part of a subtree, as far as the entry may still count.
+    pub(crate) fn count_usage(&mut self, subtree: &str, zxid: i64) {
+        self.open_room(zxid);
         let Some(Some(from)) = self.quotas.subtrees.get(subtree).cloned() else { return };
         let mut left: Vec<String> = self.paths().filter(|path| is_below(path, subtree)).map(place).collect();
         left.retain(|place| *place >= from);
         left.sort();
-        let to = left.get(COUNTED_AT_ONCE as usize - 1);
-        self.quotas.subtrees.insert(subtree.to_owned(), to.map(|last| format!("{last}\0")));
+        let (_, znodes, key_bytes) = &mut self.quotas.room;
+        let mut next = Some(from).filter(|_| *znodes == 0 || *key_bytes == 0);
+        for place in left {
+            if *znodes == 0 || *key_bytes == 0 {
+                break;
+            }
+            // A key has a tag before the place.
+            (*znodes, *key_bytes) = (*znodes - 1, key_bytes.saturating_sub(1 + place.len()));
+            next = (*znodes == 0 || *key_bytes == 0).then(|| format!("{place}\0"));
+        }
+        self.quotas.subtrees.insert(subtree.to_owned(), next);
         self.recount_usages();
     }
 

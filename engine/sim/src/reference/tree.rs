@@ -302,7 +302,7 @@ impl Tree {
         }
         changes.push(Change { kind: EventKind::NodeCreated, path: path.clone(), acl });
         changes.push(Change { kind: EventKind::NodeChildrenChanged, path: parent_path, acl: parent_acl });
-        self.begin_usage(&path);
+        self.begin_usage(&path, by.zxid);
         let stat = self.stat(&path, &self.znodes[&*path]);
         Ok(Done::Created(path, stat))
     }

@@ -78,6 +78,22 @@ fn lengths_of_znodes_are_read_in_order_from_runs_and_merged_records() {
     assert_eq!((lengths(160, 160 + 1024).1, lengths(160, 161 + 1024).1), (true, false));
 }
 
+/// A name may be as long as a frame.
+#[test]
+fn long_names_end_the_lengths_of_znodes_early() {
+    let disk = SimDisk::new(1);
+    let base = create(&disk);
+    let path = |number: usize| key::znode(&format!("/a/{number}{}", "x".repeat(10_000))).unwrap();
+    let record = Znode { data: Data::Inline(b"1234"), ..ZNODE }.encode();
+    let changes = Arc::new(Changes::from_iter((0..9).map(|number| (path(number), Some(record.clone())))));
+    let meta = CheckpointMeta { zxid: Zxid::from_bits(1).unwrap(), digest: 0, totals: Bytes::new() };
+    base.checkpoint(&Checkpoint { changes, meta }).unwrap();
+    let expected: Vec<_> = (0..7).map(|number| (path(number), 4)).collect();
+    let answer = |to| base.reader().fetch(&FetchWhat::Weights { from: path(0), to: path(to) }).unwrap();
+    assert_eq!(answer(8), Fetched::Weights(expected.clone(), false));
+    assert_eq!(answer(7), Fetched::Weights(expected, true));
+}
+
 #[test]
 fn a_reader_keeps_its_generation_while_later_ones_are_written() {
     let disk = SimDisk::new(1);

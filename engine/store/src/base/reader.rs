@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::{fmt, sync::Arc};
 use zoolet_machine::record::key::end_of_prefix;
 use zoolet_machine::record::znode::Znode;
-use zoolet_machine::seam::action::{BaseRead, CheckpointMeta, FetchWhat, FirstKeys, Generation, WEIGHTS_MAX};
+use zoolet_machine::seam::action::{BaseRead, CheckpointMeta, FetchWhat, FirstKeys, Generation, Weighed};
 use zoolet_machine::seam::event::{BaseFailure, Fetched};
 
 /// Reads one generation of the base on any thread, and holds it until dropped. Clones share the
@@ -62,21 +62,18 @@ impl BaseReader {
     }
 
     fn weights(&self, from: &[u8], to: &[u8]) -> Result<Fetched, BaseFailure> {
-        let (mut found, mut is_end, mut damage) = (Vec::new(), true, None);
+        let (mut weighed, mut damage) = (Weighed::default(), None);
         self.scan(from, Some(to), &mut |key, stored| {
-            is_end = found.len() < WEIGHTS_MAX;
-            if is_end {
-                match weigh(key, stored) {
-                    Ok(length) => found.push((key.into(), length)),
-                    Err(failure) => damage = Some(failure),
-                }
+            if !weighed.has_room() {
+                return false;
             }
-            is_end && damage.is_none()
+            match weigh(key, stored) {
+                Ok(length) => weighed.push(key, length),
+                Err(failure) => damage = Some(failure),
+            }
+            damage.is_none()
         })?;
-        match damage {
-            Some(failure) => Err(failure),
-            None => Ok(Fetched::Weights(found, is_end)),
-        }
+        damage.map_or_else(|| Ok(weighed.finish()), Err)
     }
 
     /// Calls `visit` with each key and stored value in `from..to`, in key order, until it returns

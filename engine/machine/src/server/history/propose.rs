@@ -67,7 +67,9 @@ impl Server {
             tree::foreseen_quotas(txn, state, &mut missing);
         }
         for what in missing.drain(..) {
-            self.fetch(what, Waiter::Nobody);
+            if self.may_prefetch(&what) {
+                self.fetch(what, Waiter::Nobody);
+            }
         }
         missing.shrink_to(MISSING_KEPT);
         self.history.missing = missing;

@@ -220,6 +220,56 @@ fn multi_that_creates_a_quota_and_its_znodes_counts_each_once() {
     assert_eq!(whole.usage("/a"), (2, 4, true));
 }
 
+/// Otherwise, each of many nested quotas in one multi would count the same subtree at once.
+#[test]
+fn multi_counts_for_all_of_its_quotas_as_much_as_for_one() {
+    let mut whole = Whole::born();
+    for path in ["/a", "/a/b", "/a/b/1", "/a/b/2", "/zookeeper/quota/a", "/zookeeper/quota/a/b"] {
+        whole.create_with(path, b"").unwrap();
+    }
+    let (outer, inner) = (format!("/zookeeper/quota/a/{STATS}"), format!("/zookeeper/quota/a/b/{STATS}"));
+    whole.multi(&[op_create(&inner, b""), op_create(&outer, b"")]).unwrap();
+    assert_eq!((whole.usage("/a/b"), whole.usage("/a")), ((3, 0, true), (2, 0, false)), "3 znodes, beside the roots");
+    assert!(!whole.count("/a") || whole.usage("/a").2);
+}
+
+#[test]
+fn fifth_quota_of_a_multi_begins_uncounted_and_quotas_of_leaves_are_counted_at_once() {
+    let mut whole = Whole::born();
+    whole.room = Room { znodes: 8, key_bytes: 1000 };
+    let names = ["a", "b", "c", "d", "e", "leaf", "leaf2"];
+    for name in names {
+        whole.create_with(&format!("/{name}"), b"1").unwrap();
+        whole.create_with(&format!("/zookeeper/quota/{name}"), b"").unwrap();
+        if name.len() == 1 {
+            whole.create_with(&format!("/{name}/x"), b"12").unwrap();
+        }
+    }
+    let stats = names.map(|name| format!("/zookeeper/quota/{name}/{STATS}"));
+    whole.multi(&stats.each_ref().map(|path| op_create(path, b""))).unwrap();
+    let usages = names.map(|name| whole.usage(&format!("/{name}")));
+    let (whole_of, uncounted, leaf) = ((2, 3, true), (1, 1, false), (1, 1, true));
+    assert_eq!(usages, [whole_of, whole_of, whole_of, whole_of, uncounted, leaf, leaf]);
+    assert!(whole.count("/e"));
+    assert_eq!(whole.usage("/e"), whole_of);
+}
+
+#[test]
+fn long_names_end_a_step_of_a_count_early() {
+    let mut whole = Whole::born();
+    whole.create_with("/a", b"").unwrap();
+    for number in 0..7 {
+        whole.create_with(&format!("/a/{number}{}", "long".repeat(100)), b"1").unwrap();
+    }
+    whole.room = Room { znodes: 100, key_bytes: 1000 };
+    whole.set_quota("/a", "");
+    // Each key has about 400 bytes, so the third one passes the bound.
+    assert_eq!(whole.usage("/a"), (4, 3, false));
+    assert!(!whole.count("/a"));
+    assert_eq!(whole.usage("/a"), (7, 6, false));
+    assert!(whole.count("/a"));
+}
+
 #[test]
 fn ended_sessions_and_reaped_containers_leave_the_usage() {
     let mut whole = Whole::born();

@@ -35,6 +35,7 @@ impl From<ErrorCode> for Stop {
 }
 
 /// A znode's record.
+#[derive(Debug)]
 pub(super) struct Loaded {
     record: Bytes,
 }

@@ -46,6 +46,8 @@ pub struct Exceeded {
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     changes: Vec<Changed>,
+    /// Levels above the znode that the present operation changes.
+    walk: Option<Walk>,
     pub(super) exceeded: Option<Exceeded>,
 }
 
@@ -63,7 +65,7 @@ struct Changed {
 /// base, and a place in the record cache for a quota that does not exist.
 const LISTED: usize = 256;
 /// Lists of children that one attempt requests at most. Each takes up to about 150 KiB.
-const LISTS_MAX: usize = 8;
+const LISTS_MAX: usize = 4;
 
 /// Paths of the znodes of one subtree's quota, built in one buffer.
 struct Place {
@@ -97,11 +99,22 @@ impl Place {
 }
 
 /// One level of the trie: the quota of a subtree, as far as it exists.
+#[derive(Debug)]
 struct Level {
     limits: Option<Loaded>,
     stats: Option<Loaded>,
     /// Whether a deeper level may exist.
     has_more: bool,
+}
+
+/// The levels above a path, found when its limits were checked.
+///
+/// The change of that znode leaves them as they are, so its usages need no second lookup.
+#[derive(Debug)]
+struct Walk {
+    path: Text,
+    /// Ends of the subtrees within the path, with their levels.
+    levels: Vec<(usize, Level)>,
 }
 
 /// Returns the subtree whose usage this znode shows. `None` for any other znode.
@@ -154,6 +167,17 @@ impl<V: View> Attempt<'_, V> {
     /// brings the records of all siblings.
     pub(super) fn count_tally(&mut self) -> Result<(), Stop> {
         let changes = std::mem::take(&mut self.tally.changes);
+        if let (Some(walk), [changed]) = (self.tally.walk.take(), &*changes)
+            && walk.path == changed.path
+        {
+            let mut place = Place::above(&walk.path);
+            let mut levels = walk.levels.iter();
+            return levels.try_for_each(|(end, level)| {
+                let subtree = &walk.path[..*end];
+                place.enter(subtree);
+                self.add_usage(&mut place, subtree, level, &changes)
+            });
+        }
         let mut families = changes.chunk_by(|one, next| parent_of(&one.path) == parent_of(&next.path));
         families.try_fold(Ok(()), |so_far, siblings| gather(so_far, self.count_siblings(siblings)))?
     }
@@ -249,21 +273,28 @@ impl<V: View> Attempt<'_, V> {
         if self.totals.quotas == 0 || (znodes, bytes) == (0, 0) || is_exempt(path) {
             return Ok(());
         }
-        let (mut deepest, mut place) = (None, Place::above(path));
+        let (mut levels, mut place) = (Vec::new(), Place::above(path));
         for subtree in with_ancestors(path) {
             if subtree.len() == path.len() {
                 let parent = parent_of(path).unwrap_or("/");
                 self.find_levels(&mut place, parent, std::iter::once(path))?;
             }
-            let Some(Level { limits, stats, has_more }) = self.level(&mut place, subtree)? else { break };
-            if let Some(limits) = limits {
-                deepest = Some((subtree, limits, stats));
-            }
+            let Some(level) = self.level(&mut place, subtree)? else { break };
+            let has_more = level.has_more;
+            levels.push((subtree.len(), level));
             if !has_more {
                 break;
             }
         }
-        let Some((subtree, limits, Some(stats))) = deepest else { return Ok(()) };
+        let checked = self.check_levels(path, &levels, znodes, bytes);
+        self.tally.walk = Some(Walk { path: path.into(), levels });
+        checked
+    }
+
+    fn check_levels(&mut self, path: &str, levels: &[(usize, Level)], znodes: i64, bytes: i64) -> Result<(), Stop> {
+        let mut with_limits = levels.iter().rev().filter_map(|(end, level)| Some((end, level.limits.as_ref()?, level)));
+        let Some((end, limits, Level { stats: Some(stats), .. })) = with_limits.next() else { return Ok(()) };
+        let subtree = &path[..*end];
         let (limits, stats) = (limits.znode()?, stats.znode()?);
         let (Data::Inline(text), Data::Usage(usage)) = (limits.data, stats.data) else { return Ok(()) };
         let Some(limits) = Limits::parse(text).filter(|_| usage.is_complete()) else { return Ok(()) };

@@ -16,12 +16,15 @@ struct Cold {
     zxid: u64,
     /// Fetches, each counted once per round.
     fetches: usize,
+    /// Records of quotas that were looked up.
+    quota_lookups: usize,
     /// Largest size of the znodes that were kept to be counted, in bytes.
     weights_bytes_max: usize,
 }
 
 impl View for Cold {
     fn record(&mut self, key: &[u8]) -> Found {
+        self.quota_lookups += usize::from(key.starts_with(b"n/zookeeper/quota"));
         self.memory.record(key)
     }
 
@@ -64,6 +67,7 @@ impl Cold {
             digest: whole.digest,
             zxid: whole.zxid,
             fetches: 0,
+            quota_lookups: 0,
             weights_bytes_max: 0,
         }
     }
@@ -243,6 +247,28 @@ fn nothing_is_foreseen_that_no_lookup_asks_for() {
     }
     cold.fetch(vec![FetchWhat::Record(key::session(SESSION))]);
     assert_eq!(cold.apply(&txn).1, 0);
+}
+
+#[test]
+fn write_looks_up_three_records_for_each_level_of_quotas() {
+    for (quotas, levels) in [(&["/a"][..], 1), (&["/a", "/a/b"], 2)] {
+        let whole = with_quotas(quotas, &["/a", "/a/b"]);
+        let mut cold = Cold::of(&whole);
+        for op in [
+            create("/a/b/c", CreateKind::Persistent, false),
+            Op::SetData { path: "/a/b/c", data: Some(b"1"), version: -1 },
+            Op::Delete { path: "/a/b/c", version: -1 },
+        ] {
+            let txn = write(op);
+            cold.foresee(&txn);
+            if cold.memory.holds(&key::session(SESSION)).is_none() {
+                cold.fetch(vec![FetchWhat::Record(key::session(SESSION))]);
+            }
+            cold.quota_lookups = 0;
+            assert_eq!(cold.apply(&txn).1, 0);
+            assert_eq!(cold.quota_lookups, 3 * levels, "{txn:?}");
+        }
+    }
 }
 
 /// Each quota once took a portion of its subtree, and a round for it.

@@ -3,6 +3,10 @@
 //! One seed determines all random choices, so a run can be repeated exactly. Only the machine is
 //! real: the log is a list, and the base is a few generations of an ordered map.
 
+mod snapshot;
+
+pub(crate) use snapshot::Snapshot;
+
 use crate::workload::Random;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,10 +15,9 @@ use std::sync::Arc;
 use zoolet_machine::record::key::{self, Key};
 use zoolet_machine::record::znode::Znode;
 use zoolet_machine::seam::action::{
-    Append, BaseRead, Checkpoint, CheckpointMeta, Completion, Fetch, FetchWhat, FirstKeys, Generation, LogRecord,
-    Weighed,
+    Append, Checkpoint, CheckpointMeta, Completion, Fetch, FetchWhat, FirstKeys, Generation, LogRecord, Weighed,
 };
-use zoolet_machine::seam::event::{BaseFailure, Fetched};
+use zoolet_machine::seam::event::Fetched;
 use zoolet_machine::server::Counts;
 use zoolet_machine::state::Changes;
 use zoolet_machine::status::Status;
@@ -683,24 +686,5 @@ pub(crate) fn look_up(base: &Records, what: &FetchWhat) -> Fetched {
             }
             weighed.finish()
         }
-    }
-}
-
-/// One generation of the base, for completions.
-pub(crate) struct Snapshot<'a>(pub(crate) &'a Records);
-
-impl BaseRead for Snapshot<'_> {
-    fn record(&self, key: &[u8]) -> Result<Option<Bytes>, BaseFailure> {
-        Ok(self.0.get(key).cloned())
-    }
-
-    fn keys(&self, from: &[u8], to: Option<&[u8]>, visit: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), BaseFailure> {
-        let keys = self.0.range(Key::from(from)..).map(|(key, _)| key);
-        for key in keys.take_while(|key| to.is_none_or(|to| &***key < to)) {
-            if !visit(key) {
-                break;
-            }
-        }
-        Ok(())
     }
 }

@@ -212,7 +212,6 @@ impl Server {
                 self.on_upgraded(session, self.state.applied());
             }
         }
-        self.locals.table_mut().touch_all(self.now.mono_ms);
     }
 
     /// Returns when a local session may expire, in milliseconds.
@@ -220,14 +219,28 @@ impl Server {
         if self.judges_locals() { self.locals.table().next_deadline() } else { None }
     }
 
+    /// Returns whether the clients of local sessions can be heard.
+    ///
+    /// A server without a leader, or with a stale state, lets no client in.
     fn judges_locals(&self) -> bool {
-        self.is_serving() || self.serves_readers()
+        (self.is_serving() && !self.is_stale()) || self.serves_readers()
+    }
+
+    /// Gives every local session its full timeout once clients can be heard again.
+    pub(super) fn note_locals(&mut self) {
+        if self.locals.table().len() == 0 {
+            return;
+        }
+        if self.locals.become_heard(self.judges_locals()) {
+            self.locals.table_mut().touch_all(self.now.mono_ms);
+        }
     }
 
     /// Ends the local sessions that were silent for their timeout.
     ///
-    /// Without service no client can be heard. The accepting server decides alone: no other server can continue them.
+    /// The accepting server decides alone: no other server can continue them.
     pub(super) fn expire_locals(&mut self) {
+        self.note_locals();
         let now_ms = self.now.mono_ms;
         if !self.judges_locals() {
             return;

@@ -22,6 +22,9 @@ pub(super) struct Leaderless {
     electing_since_ms: Option<u64>,
     /// When this server last served with a leader, or its process began; `None` while it serves.
     lost_at_ms: Option<u64>,
+    /// Until when the state was known to be current before the present event; `None` unless this
+    /// server followed a leader then.
+    current_ms: Option<u64>,
     /// False only if no reader is connected.
     has_readers: bool,
 }
@@ -29,7 +32,12 @@ pub(super) struct Leaderless {
 impl Leaderless {
     /// Creates the state at start: the age of the recovered state counts from the start.
     pub(super) fn new(now_ms: u64) -> Self {
-        Self { electing_since_ms: Some(now_ms), lost_at_ms: Some(now_ms), has_readers: false }
+        Self { electing_since_ms: Some(now_ms), lost_at_ms: Some(now_ms), current_ms: None, has_readers: false }
+    }
+
+    /// Returns until when the state was known to be current before the present event.
+    pub(super) fn current_ms(&self) -> Option<u64> {
+        self.current_ms
     }
 }
 
@@ -49,9 +57,12 @@ impl Server {
     ///
     /// One follower alone does not abandon its silent leader. Its state is outdated nevertheless.
     fn is_leaderless(&self) -> bool {
-        let patience_ms = LEADERLESS_MS.max(self.settings.tick_ms.into());
         let since_ms = self.leaderless.electing_since_ms.or_else(|| self.current_ms().filter(|_| self.is_outdated()));
-        since_ms.is_some_and(|since_ms| since_ms + patience_ms <= self.now.mono_ms)
+        since_ms.is_some_and(|since_ms| since_ms + self.patience_ms() <= self.now.mono_ms)
+    }
+
+    fn patience_ms(&self) -> u64 {
+        LEADERLESS_MS.max(self.settings.tick_ms.into())
     }
 
     fn has_read_only_disk(&self) -> bool {
@@ -129,12 +140,22 @@ impl Server {
     /// Notes a change of the protocol's role. An election that ends also ends read-only service.
     pub(super) fn note_leader(&mut self, role: zab::Role) {
         if role == zab::Role::Looking {
-            self.leaderless.electing_since_ms = Some(self.now.mono_ms);
-            self.leaderless.lost_at_ms.get_or_insert(self.now.mono_ms);
+            let now_ms = self.now.mono_ms;
+            let current_ms = self.leaderless.current_ms.take().unwrap_or(now_ms);
+            // A follower may have served readers beside a silent leader. It goes on with that.
+            let outdated_ms = u64::from(self.settings.staleness_max_ms).max(self.patience_ms());
+            let was_reading = current_ms + outdated_ms < now_ms;
+            self.leaderless.electing_since_ms = Some(if was_reading { current_ms } else { now_ms });
+            self.leaderless.lost_at_ms.get_or_insert(current_ms);
         } else {
             self.leaderless.electing_since_ms = None;
             self.end_reading();
         }
+    }
+
+    /// Notes until when the state is current, before an event that may end the role.
+    pub(super) fn note_current(&mut self) {
+        self.leaderless.current_ms = self.current_ms();
     }
 
     /// Notes that this server serves with a leader.

@@ -116,9 +116,16 @@ impl Server {
             self.skip_pause(now, gap_ms);
         }
         self.now = now;
+        self.note_hearing();
         if gap_ms > LATE_MS && !self.failed {
             self.on_gap(gap_ms);
         }
+    }
+
+    /// Notes what this server heard before the present event, which may end its role.
+    fn note_hearing(&mut self) {
+        self.note_current();
+        self.note_locals();
     }
 
     /// Leaves a pause out of ensemble time, so that no TTL znode is deleted early.
@@ -135,7 +142,7 @@ impl Server {
             gap_ms.saturating_sub(u64::from(self.zab.timing().heartbeat_idle_ms))
         };
         if paused_ms > LATE_MS {
-            self.history.skip_time(if self.is_alone() { paused_ms } else { gap_ms });
+            self.history.skip_time(if self.is_alone() { paused_ms } else { gap_ms }, now);
         }
     }
 

@@ -45,6 +45,8 @@ pub struct LocalSessions {
     former: BTreeMap<SessionId, ConnId>,
     /// Connections that wait for the writes of their session's former connection: former and new.
     following: Vec<(ConnId, ConnId)>,
+    /// The server lets no client in, so the sessions cannot be heard.
+    is_unheard: bool,
 }
 
 impl LocalSessions {
@@ -57,6 +59,7 @@ impl LocalSessions {
             refused: BTreeSet::new(),
             former: BTreeMap::new(),
             following: Vec::new(),
+            is_unheard: false,
         }
     }
 
@@ -121,6 +124,11 @@ impl LocalSessions {
         self.refused.clear();
         self.former.clear();
         self.following.clear();
+    }
+
+    /// Notes whether the sessions can be heard; returns true when that begins anew.
+    pub fn become_heard(&mut self, is_heard: bool) -> bool {
+        std::mem::replace(&mut self.is_unheard, !is_heard) && is_heard
     }
 
     /// Notes that a session's upgrade is proposed.

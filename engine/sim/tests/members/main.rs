@@ -15,6 +15,7 @@ mod sessions_read_only;
 mod sessions_readers;
 mod sessions_return;
 mod sessions_silence;
+mod time_to_live;
 
 #[path = "../member_boxes/mod.rs"]
 mod member_boxes;

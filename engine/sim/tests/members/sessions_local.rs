@@ -167,6 +167,35 @@ fn silent_local_session_expires_at_its_server() {
     }
 }
 
+/// The server closes every connection and lets no client in, so no client can be heard.
+#[test]
+fn local_session_survives_the_time_in_which_its_server_is_stale() {
+    // In the shorter time, the session's deadline would come soon after the server is well again.
+    for (is_disk, stale_ms) in [(true, 5500), (true, 40_000), (false, 5500), (false, 40_000)] {
+        let mut members = ensemble(true);
+        let (leader, server) = (members.leader(), members.learners()[0]);
+        let (mut client, writer) = (members.client(server, TIMEOUT_MS), members.client(leader, 60_000));
+        if is_disk {
+            members.hanging.insert(server);
+        } else {
+            members.hold(leader, server);
+        }
+        members.ask(&writer, born("/a")).unwrap();
+        members.advance(stale_ms);
+        assert!(members.is_just_closed(&client), "its state is too old to show");
+        members.hanging.clear();
+        members.release(leader, server);
+        members.advance(u64::from(TIMEOUT_MS as u32) - 1000);
+        members.come_back(&mut client, server, 0);
+        members.settle();
+        let told = members.told(&client);
+        assert!(matches!(told[..], [Told::Connected(reply)] if reply.session == client.session), "{told:?}");
+        members.leave(&client);
+        members.advance(u64::from(TIMEOUT_MS as u32) + 1000);
+        assert_eq!(members.status(server).local_sessions, 0, "its client can be heard again, and is silent");
+    }
+}
+
 #[test]
 fn returning_local_session_waits_for_writes_of_its_former_connection() {
     let mut members = ensemble(true);

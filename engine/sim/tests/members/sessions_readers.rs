@@ -294,6 +294,26 @@ fn follower_of_a_silent_leader_serves_readers_until_it_hears_the_leader_again() 
     assert!(members.is_just_closed(&client));
 }
 
+/// The election that follows the silence is no reason to send readers away.
+#[test]
+fn reader_beside_a_silent_leader_stays_when_the_leader_is_lost() {
+    let mut members = ensemble(true);
+    let (leader, server) = (members.leader(), members.learners()[0]);
+    members.hold(leader, server);
+    members.advance(4000);
+    let (client, _) = reader(&mut members, server).unwrap();
+    let age_ms = members.status(server).read_only_ms.unwrap();
+    unlink(&mut members, server);
+    for step in 1..=40 {
+        members.advance(100);
+        members.ask(&client, Request::Ping).unwrap();
+        assert_eq!(members.status(server).read_only_ms, Some(age_ms + step * 100), "its state grows old");
+    }
+    members.release(leader, server);
+    relink(&mut members, server);
+    assert!(members.is_just_closed(&client));
+}
+
 #[test]
 fn silent_reader_expires() {
     let mut members = ensemble(true);

@@ -173,6 +173,27 @@ fn pause_of_the_server_does_not_count() {
     assert_eq!(machine.server.counts().ttl, 0, "the rest of its time is over");
 }
 
+/// The deadline of the count lies before the start of the process, and the next turn is late.
+#[test]
+fn late_turn_at_the_begin_of_a_count_does_not_stop_time() {
+    const UP_MS: u64 = 60 * 24 * 3_600_000;
+    let mut machine = patient(&SimDisk::new(1), tiny_limits(), Now { mono_ms: UP_MS, ..NOW });
+    machine.write(create("/q", 1, CreateKind::Persistent)).unwrap();
+    // More than one step counts.
+    for number in 0..1100 {
+        machine.write(create(format!("/q/{number}"), 1, CreateKind::Persistent)).unwrap();
+    }
+    machine.write(create("/t", 1, TTL)).unwrap();
+    for path in ["/zookeeper/quota/q", "/zookeeper/quota/q/zookeeper_limits", "/zookeeper/quota/q/zookeeper_stats"] {
+        machine.write(create(path, 1, CreateKind::Persistent)).unwrap();
+    }
+    assert!(machine.server.next_deadline().unwrap() < UP_MS, "a count has begun");
+    machine.advance(500).unwrap();
+    let before = left(&mut machine, "/t").left_ms.unwrap();
+    wait(&mut machine, 1000);
+    assert_eq!(left(&mut machine, "/t").left_ms.unwrap(), before - 1000);
+}
+
 #[test]
 fn time_to_live_out_of_range_is_refused() {
     let mut machine = patient(&SimDisk::new(1), tiny_limits(), NOW);

@@ -79,6 +79,8 @@ pub(in crate::server) struct History {
     pub(in crate::server) enforces_quotas: bool,
     /// Ensemble time at its last update, and the monotonic clock then, both in milliseconds.
     ensemble: (u64, u64),
+    /// Ensemble time stands still: this server knows no leader.
+    time_stands: bool,
     serving: bool,
     /// Clients see no older state than this: the entry committed when the current role began.
     serves_from: Zxid,
@@ -124,6 +126,7 @@ impl History {
             buffer: BytesMut::new(),
             enforces_quotas: false,
             ensemble: (ensemble_ms, now.mono_ms),
+            time_stands: true,
             serving: false,
             serves_from: Zxid::ZERO,
             waiting_for_base: false,
@@ -176,11 +179,8 @@ impl History {
     /// Ensemble time continues from the last entry and never decreases.
     pub(in crate::server) fn header(&self, now: Now) -> Header {
         let (ensemble_ms, at_ms) = self.ensemble;
-        Header {
-            wall_ms: now.wall_ms,
-            ensemble_ms: ensemble_ms + now.mono_ms.saturating_sub(at_ms),
-            enforces_quotas: self.enforces_quotas,
-        }
+        let passed_ms = if self.time_stands { 0 } else { now.mono_ms.saturating_sub(at_ms) };
+        Header { wall_ms: now.wall_ms, ensemble_ms: ensemble_ms + passed_ms, enforces_quotas: self.enforces_quotas }
     }
 
     /// Detaches all waiting requesters from unapplied entries.
@@ -208,8 +208,25 @@ impl History {
     }
 
     /// Leaves this much of the time since the last update out of ensemble time.
-    pub(in crate::server) fn skip_time(&mut self, paused_ms: u64) {
-        self.ensemble.1 += paused_ms;
+    ///
+    /// Never more than has passed until `now`: time would stand still afterwards.
+    pub(in crate::server) fn skip_time(&mut self, paused_ms: u64, now: Now) {
+        self.ensemble.1 = (self.ensemble.1 + paused_ms).min(now.mono_ms);
+    }
+
+    /// Stops ensemble time at `at_ms` of the monotonic clock.
+    ///
+    /// Without a leader no client can renew a TTL znode.
+    fn stop_time(&mut self, at_ms: u64, now: Now) {
+        self.ensemble = (self.header(Now { mono_ms: at_ms, ..now }).ensemble_ms, now.mono_ms);
+        self.time_stands = true;
+    }
+
+    /// Lets ensemble time go on after [`History::stop_time`].
+    fn resume_time(&mut self, now: Now) {
+        if std::mem::take(&mut self.time_stands) {
+            self.ensemble.1 = now.mono_ms;
+        }
     }
 
     /// Encodes an entry with the leader's header.

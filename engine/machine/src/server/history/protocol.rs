@@ -126,8 +126,14 @@ impl Server {
         self.history.serving = false;
         self.due = DueReaper::default();
         self.history.serves_from = self.zab.committed();
+        if role != zab::Role::Looking {
+            self.history.resume_time(self.now);
+        }
         match role {
             zab::Role::Looking => {
+                // A follower takes a silent leader for lost only after a while.
+                let heard_ms = self.leaderless.current_ms().unwrap_or(self.now.mono_ms);
+                self.history.stop_time(heard_ms, self.now);
                 // A leader that hands over sends its last message in the turn in which it stops
                 // leading.
                 self.pump_streams();

@@ -46,6 +46,10 @@ const STALENESS_MARGIN_US: u64 = 2 * SECOND;
 const UNNOTICED_US: u64 = 600 * MS;
 /// Maximum time by which a TTL znode outlives its time in a healthy ensemble, in microseconds.
 const REAP_US: u64 = 5000 * MS;
+/// Longest time for which a message of a leader that ended may be on its way.
+///
+/// A cut link keeps it until the link's idle timeout.
+const LAST_WORDS_US: u64 = 6 * SECOND;
 /// Largest minimum session timeout that a server is configured with, in milliseconds.
 const TIMEOUT_MIN_MS_MAX: u32 = 4000;
 /// Time that all servers and clients have to catch up at the end.
@@ -340,7 +344,14 @@ fn judge(history: &History, disk_us: u64, silence_us: u64) -> Result<(), Violati
     let staleness_us = Some(2 * silence_us + disk_us + STALENESS_MARGIN_US);
     let drift_ppm = DRIFT_PPM_MAX as u64;
     let reap_us = Some(REAP_US);
-    let promises = Promises { drift_ppm, staleness_us, unnoticed_us: UNNOTICED_US, reap_us, ..Promises::default() };
+    let promises = Promises {
+        drift_ppm,
+        staleness_us,
+        unnoticed_us: UNNOTICED_US,
+        reap_us,
+        last_words_us: LAST_WORDS_US,
+        ..Promises::default()
+    };
     oracle::check_with(history, &promises)
 }
 

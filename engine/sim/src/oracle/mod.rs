@@ -65,6 +65,8 @@ pub struct Promises {
     /// Maximum time in microseconds by which a TTL znode outlives its time, in a healthy ensemble.
     /// `None` if it is unbounded.
     pub reap_us: Option<u64>,
+    /// Maximum time in microseconds until a server has heard the last words of a leader that ended.
+    pub last_words_us: u64,
     /// Maximum age in microseconds of a state shown to a client; `None` if it is unbounded.
     pub staleness_us: Option<u64>,
 }
@@ -78,6 +80,7 @@ impl Default for Promises {
             drift_ppm: 0,
             answer_us: 10_000_000,
             reap_us: None,
+            last_words_us: u64::MAX,
             staleness_us: None,
         }
     }

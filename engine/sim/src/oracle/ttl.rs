@@ -1,7 +1,8 @@
 //! Times to live: no TTL znode goes early, and none stays much longer.
 //!
 //! The replay compares each deletion with ensemble time, as the entries carry it. Here true time
-//! judges. So a server may neither stamp entries with a wall clock, nor forget what is due.
+//! judges. So a server may neither stamp entries with a wall clock, nor forget what is due, nor count
+//! the time in which no server leads.
 
 use super::Promises;
 use super::facts::Facts;
@@ -47,13 +48,31 @@ fn not_early(
     let since_us = facts.history.clock_at(asked.invoked.us, promises.unnoticed_us);
     let reaped_us = facts.entries[reaped].at.us;
     let may_jump_us = still_us(facts, promises, since_us, reaped_us);
-    if reaped_us + may_jump_us >= since_us + promises.shortest_us(life.ttl.ttl_ms * 1000) {
+    let leaderless_us = leaderless_us(facts, promises, since_us, reaped_us);
+    if reaped_us + may_jump_us >= since_us + promises.shortest_us(life.ttl.ttl_ms * 1000 + leaderless_us) {
         return Ok(());
     }
     Err(Violation::of("a TTL znode lives for its time without children and new data")
         .and(described(life, since_us, reaped_us))
+        .and(format!("time in which no server led: {} ms", leaderless_us / 1000))
         .and("its time counts from:")
         .and_operation(facts.history, operation))
+}
+
+/// Returns for how long ensemble time stands still in this period because no server leads.
+///
+/// A follower counts the time until it hears the last words of its leader. A server that believes
+/// to lead counts it as well.
+fn leaderless_us(facts: &Facts<'_>, promises: &Promises, from_us: u64, to_us: u64) -> u64 {
+    let mut leading: Vec<_> = facts.history.leading.values().flatten().copied().collect();
+    leading.sort_unstable_by_key(|span| span.from_us);
+    let (mut led_until_us, mut still_us) = (from_us, 0);
+    for span in leading.into_iter().chain([Span { from_us: to_us, to_us }]) {
+        let gap_us = span.from_us.min(to_us).saturating_sub(led_until_us);
+        still_us += gap_us.saturating_sub(promises.last_words_us);
+        led_until_us = led_until_us.max(span.to_us);
+    }
+    still_us
 }
 
 /// Returns by how much ensemble time may jump ahead in this period.

@@ -24,6 +24,7 @@ const PROMISES: Promises = Promises {
     drift_ppm: 0,
     answer_us: 1_000_000,
     reap_us: None,
+    last_words_us: u64::MAX,
     staleness_us: Some(60_000_000),
 };
 

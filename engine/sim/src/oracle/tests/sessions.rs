@@ -1,6 +1,9 @@
 //! The rules of sessions: their course, their expiry, and the age of what they are shown.
 
 use super::*;
+use crate::oracle::history::Span;
+use crate::oracle::ttl::{self, Life};
+use crate::reference::RefTtl;
 
 #[test]
 fn connect_replies_that_contradict_the_session_entries_are_reported() {
@@ -179,6 +182,27 @@ fn came_back(returns_ms: (i32, i32), ends_us: Option<u64>, stood_still: Option<(
         commit(&mut recorder, at_us, &Txn::CloseSession { session });
     }
     recorder.finish(60_000_000, true)
+}
+
+/// The znode was made at 6 s with a time to live of 5 s.
+#[test]
+fn time_without_a_leader_does_not_count_for_a_time_to_live() {
+    let early = Some("a TTL znode lives for its time without children and new data");
+    let at = |led_again_us: u64, reaped_us: u64| {
+        let mut history = came_back((40_000, 40_000), Some(reaped_us), None);
+        let led = [Span { from_us: 0, to_us: 8_000_000 }, Span { from_us: led_again_us, to_us: 60_000_000 }];
+        history.leading.insert(ServerId::STANDALONE, led.to_vec());
+        let facts = Facts::of(&history).unwrap();
+        let ttl = RefTtl { ttl_ms: 5000, since_ms: 0, since_zxid: 2 };
+        let life = Life { path: "/a".to_owned(), ttl, reaped: Some(2) };
+        let promises = Promises { last_words_us: 1_000_000, ..PROMISES };
+        ttl::check(&facts, &origin::check(&facts).unwrap(), &promises, &[life]).err().map(|violation| violation.rule)
+    };
+    assert_eq!(at(8_000_000, 10_900_000), early);
+    assert_eq!(at(8_000_000, 11_000_000), None);
+    assert_eq!(at(9_000_000, 11_000_000), None, "the next leader may have heard the former one until then");
+    assert_eq!(at(30_000_000, 31_900_000), early, "21 s without a leader do not count");
+    assert_eq!(at(30_000_000, 32_000_000), None);
 }
 
 fn judged(history: &History, promises: &Promises) -> Option<&'static str> {

@@ -22,8 +22,23 @@ use zoolet_zab::{Mutation, mutation};
 const CROWDED_MS: u64 = 20;
 /// Pause before another look after a failed proposal or fetch, in milliseconds.
 const RETRY_MS: u64 = 200;
-/// Longest pause between two batches, in milliseconds.
+/// Longest pause between two rounds, in milliseconds.
 const PAUSE_MAX_MS: u64 = 1000;
+/// Lateness of the oldest znode for which a round has one more batch, in milliseconds.
+const LATE_MS: u64 = 1000;
+/// Batches of a round. It bounds how many deletions are in flight.
+const BATCHES_MAX: u64 = 16;
+/// Longest time without a batch while other writes need the room, in milliseconds.
+const STARVED_MS: u64 = 1000;
+
+/// Batches in flight together. Afterwards other writes get as much time.
+#[derive(Debug)]
+struct Round {
+    /// The last entry proposed.
+    last: Zxid,
+    began_ms: u64,
+    batches: u64,
+}
 
 /// Progress of the present leader through the index.
 #[derive(Debug)]
@@ -33,8 +48,10 @@ pub(super) struct DueReaper {
     from: Option<Key>,
     /// No look into the index before this time.
     at_ms: u64,
-    /// The last entry of a batch that is not applied yet, and when it was proposed.
-    batch: Option<(Zxid, u64)>,
+    /// Batches that are not applied yet.
+    round: Option<Round>,
+    /// When the last batch was proposed.
+    last_ms: u64,
     /// A fetch from the index is in flight.
     is_fetching: bool,
 }
@@ -42,7 +59,7 @@ pub(super) struct DueReaper {
 /// The state of a new leader, which knows nothing of the index.
 impl Default for DueReaper {
     fn default() -> Self {
-        Self { from: Some([key::DUE].into()), at_ms: 0, batch: None, is_fetching: false }
+        Self { from: Some([key::DUE].into()), at_ms: 0, round: None, last_ms: 0, is_fetching: false }
     }
 }
 
@@ -56,8 +73,10 @@ impl DueReaper {
 impl Server {
     /// Returns when the reaper looks into the index next.
     pub(super) fn due_deadline(&self) -> Option<u64> {
-        let is_idle = self.due.batch.is_none() && !self.due.is_fetching && self.state.totals().ttl > 0;
-        if !(is_idle && self.is_serving() && self.leads()) {
+        let is_idle = self.due.round.is_none() && !self.due.is_fetching && self.state.totals().ttl > 0;
+        // A log that accepts nothing says when it does again.
+        let has_log = self.upkeep.log_stalled.is_none();
+        if !(is_idle && has_log && self.is_serving() && self.leads()) {
             return None;
         }
         if mutation::is_on(Mutation::ReapByWallClock) {
@@ -67,12 +86,12 @@ impl Server {
         Some(self.now.mono_ms.saturating_add(left_ms).max(self.due.at_ms))
     }
 
-    /// Notes new keys of the index, and the end of a batch, before the entry is installed.
+    /// Notes new keys of the index, and the end of a round, before the entry is installed.
     pub(super) fn note_due(&mut self, zxid: Zxid, applied: &Applied) {
-        if let Some((_, proposed_ms)) = self.due.batch.take_if(|(last, _)| *last <= zxid) {
-            // Other writes get as much time as the batch took.
-            let took_ms = self.now.mono_ms.saturating_sub(proposed_ms);
-            self.due.at_ms = self.now.mono_ms + took_ms.clamp(1, PAUSE_MAX_MS);
+        if let Some(Round { began_ms, .. }) = self.due.round.take_if(|round| round.last <= zxid) {
+            // Other writes get as much time as the round took.
+            let took_ms = self.now.mono_ms.saturating_sub(began_ms);
+            self.due.at_ms = self.due.at_ms.max(self.now.mono_ms + took_ms.clamp(1, PAUSE_MAX_MS));
         }
         if applied.totals.ttl == 0 || !self.leads() {
             return;
@@ -94,37 +113,62 @@ impl Server {
     /// Proposes the deletion of the next TTL znodes that are due, or fetches their keys.
     pub(super) fn reap_due(&mut self) {
         self.due.is_fetching = false;
-        if self.due.batch.is_some() || !self.is_serving() || !self.leads() {
-            return;
+        while self.is_serving() && self.leads() && self.due.at_ms <= self.now.mono_ms && self.reap_batch() {}
+    }
+
+    /// Proposes one batch. Returns whether the round may have another one.
+    ///
+    /// One batch per round keeps pace with few creates. The later the reaper is, the more batches a
+    /// round has: one commit takes as long as many.
+    fn reap_batch(&mut self) -> bool {
+        let now_ms = self.now.mono_ms;
+        let Some(from) = self.due.from.clone() else { return false };
+        let is_starved = self.due.last_ms + STARVED_MS <= now_ms;
+        if self.is_crowded() && !is_starved {
+            self.due.at_ms = now_ms + CROWDED_MS;
+            return false;
         }
-        let Some(from) = self.due.from.clone() else { return };
-        if self.is_crowded() {
-            self.due.at_ms = self.now.mono_ms + CROWDED_MS;
-            return;
+        if !self.may_reap(is_starved) {
+            self.retry_due();
+            return false;
         }
         let Some(first) = self.state.memory().first_keys(&from) else {
             self.due.is_fetching = true;
-            return self.fetch(FetchWhat::FirstKeys(from), Waiter::Due);
+            self.fetch(FetchWhat::FirstKeys(from), Waiter::Due);
+            return false;
         };
         self.due.from = first.next;
         let ensemble_ms = self.history.header(self.now).ensemble_ms;
+        let (mut late_ms, mut is_whole) = (0, true);
         for key in first.keys {
             let Some((due_ms, path)) = key::due_parts(&key) else { continue };
             if due_ms > ensemble_ms && !mutation::is_on(Mutation::ReapByWallClock) {
-                self.due.from = Some(key);
+                (self.due.from, is_whole) = (Some(key), false);
                 break;
             }
-            let may_propose = self.admission(Need::Delete) == Admission::Go;
-            if !(may_propose && self.propose(&Txn::Reap { path }, Origin::None)) {
-                self.due.from = Some(key);
+            if !(self.may_reap(is_starved) && self.propose(&Txn::Reap { path }, Origin::None)) {
+                (self.due.from, is_whole) = (Some(key), false);
                 self.retry_due();
                 break;
             }
-            self.due.batch = Some((self.zab.last(), self.now.mono_ms));
+            let last = self.zab.last();
+            self.due.round.get_or_insert(Round { last, began_ms: now_ms, batches: 0 }).last = last;
+            (self.due.last_ms, late_ms) = (now_ms, ensemble_ms.saturating_sub(due_ms));
         }
         if mutation::is_on(Mutation::ReapByWallClock) {
-            (self.due.from, self.due.at_ms) = (DueReaper::default().from, self.now.mono_ms + RETRY_MS);
+            (self.due.from, self.due.at_ms) = (DueReaper::default().from, now_ms + RETRY_MS);
         }
+        let Some(round) = self.due.round.as_mut().filter(|_| is_whole) else { return false };
+        round.batches += 1;
+        round.batches <= late_ms / LATE_MS && round.batches < BATCHES_MAX
+    }
+
+    /// Returns whether a deletion may be proposed now.
+    ///
+    /// A saturated server has no room in the queue of writes for long. A starved batch needs none.
+    fn may_reap(&self, is_starved: bool) -> bool {
+        let may_pass = is_starved && self.upkeep.log_stalled.is_none() && !self.is_full(Need::Delete);
+        may_pass || self.admission(Need::Delete) == Admission::Go
     }
 
     pub(super) fn retry_due(&mut self) {

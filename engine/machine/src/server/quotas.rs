@@ -54,7 +54,8 @@ impl Server {
     }
 
     fn may_count(&self) -> bool {
-        self.state.totals().counting > 0 && !self.quotas.is_under_way && self.is_serving() && self.leads()
+        let may_propose = self.is_serving() && self.leads() && self.upkeep.log_stalled.is_none();
+        self.state.totals().counting > 0 && !self.quotas.is_under_way && may_propose
     }
 
     pub(super) fn count_usages_if_due(&mut self) {

@@ -434,6 +434,13 @@ impl Members {
         self.wires.entry((from, to)).or_default().push_back(message);
     }
 
+    /// Makes the appends of a hanging disk durable once. Those that follow wait.
+    pub fn persist_once(&mut self, server: u8) {
+        self.hanging.remove(&server);
+        self.persist(server);
+        self.hanging.insert(server);
+    }
+
     fn persist(&mut self, server: u8) -> bool {
         if self.hanging.contains(&server) {
             return false;

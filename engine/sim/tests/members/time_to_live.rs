@@ -1,9 +1,10 @@
-//! Times to live while no server leads.
+//! Times to live while no server leads, and the pace of their reaper.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::{Client, Members};
+use zoolet_machine::{Limits, Settings};
 use zoolet_model::{CreateKind, ErrorCode, Request};
-use zoolet_sim::client::create;
+use zoolet_sim::client::{create, set};
 
 const TTL_MS: u64 = 20_000;
 /// An idle leader's heartbeats are this far apart, so a follower may have heard it this long ago.
@@ -64,4 +65,62 @@ fn restart_of_every_server_does_not_count_while_none_leads() {
     members.start(all[1]);
     members.until_all_serve();
     lives_for_its_time(&mut members, &all[..2]);
+}
+
+/// A server alone with this many znodes that are due at about the same time.
+fn with_many(limits: Limits, count: usize) -> (Members, Client) {
+    let mut members = Members::born_with(1, Settings::default(), limits);
+    let client = members.client(1, 40_000);
+    for number in 0..count {
+        let kind = CreateKind::Ttl { ttl_ms: TTL_MS };
+        members.ask(&client, Request::Write(create(format!("/t{number}"), 1, kind))).unwrap();
+    }
+    let lasts = TTL_MS - 100;
+    members.advance(lasts);
+    members.ask(&client, Request::Ping).unwrap();
+    (members, client)
+}
+
+/// Lets 100 ms pass. Then all appends of that time become durable together.
+fn slow_commit(members: &mut Members) {
+    members.hanging.insert(1);
+    members.advance(100);
+    members.persist_once(1);
+}
+
+/// One batch at a time would take more than 9 s.
+#[test]
+fn reaper_catches_up_with_a_backlog_over_a_slow_disk() {
+    const MANY: u64 = 6000;
+    let (mut members, client) = with_many(Limits::default(), MANY as usize);
+    assert_eq!(members.server(1).counts().ttl, MANY);
+    let mut left = Vec::new();
+    while members.server(1).counts().ttl > 0 {
+        slow_commit(&mut members);
+        left.push(members.server(1).counts().ttl);
+        members.send(&client, -2, Request::Ping);
+        assert!(left.len() < 60, "6 s: {left:?}");
+    }
+}
+
+/// Clients keep the queue of writes full.
+#[test]
+fn reaper_goes_on_at_a_saturated_server() {
+    let limits = Limits { outstanding_bytes_max: 64 << 10, ..Limits::default() };
+    let (mut members, client) = with_many(limits, 500);
+    members.ask(&client, Request::Write(create("/w".to_owned(), 1, CreateKind::Persistent))).unwrap();
+    members.hanging.insert(1);
+    for number in 0..2000 {
+        members.send(&client, number, Request::Write(set("/w", 4000)));
+    }
+    let mut answered = 0;
+    for second in 1..=4 {
+        (0..10).for_each(|_| slow_commit(&mut members));
+        let answers = members.told(&client).len();
+        assert!(answers > 0, "writes go on");
+        answered += answers;
+        let left = members.server(1).counts().ttl;
+        assert!(left <= 500 - 64 * (second - 1), "{left} after {second} s");
+    }
+    assert!(answered < 2000, "writes wait all the time");
 }

@@ -90,6 +90,8 @@ pub(super) struct Forwards {
     sent: VecDeque<Sent>,
     /// Number of entries in `sent` that the leader has not answered.
     unanswered: usize,
+    /// Number of entries that a leader has answered since the start.
+    answered_total: u64,
     bytes: usize,
     /// Refused requests with their xid and error. Each is reported once all earlier requests of its
     /// connection are answered.
@@ -130,6 +132,7 @@ impl Forwards {
         let sent = self.sent.get_mut(at)?;
         let asker = sent.asker.take()?;
         self.unanswered -= 1;
+        self.answered_total += 1;
         self.bytes -= sent.bytes;
         while self.sent.front().is_some_and(|sent| sent.asker.is_none()) {
             self.sent.pop_front();
@@ -140,7 +143,7 @@ impl Forwards {
     /// Forgets everything in flight: the leader is lost, or this server stops leading.
     pub(super) fn clear(&mut self) {
         // Numbering continues.
-        *self = Self { seq: self.seq, ..Self::default() };
+        *self = Self { seq: self.seq, answered_total: self.answered_total, ..Self::default() };
     }
 
     /// Returns the number of connections whose session entry the leader has not answered.
@@ -149,10 +152,14 @@ impl Forwards {
         askers.filter(|asker| matches!(asker.origin, Origin::Connect { .. })).count()
     }
 
-    /// Returns whether the leader has not answered a write that this connection requested.
-    pub(super) fn has_writes_of(&self, conn: ConnId) -> bool {
-        let mut askers = self.sent.iter().filter_map(|sent| sent.asker);
-        askers.any(|asker| matches!(asker.origin, Origin::Request { conn: of, .. } if of == conn))
+    /// Returns the connections that requested writes that the leader has not answered.
+    pub(super) fn writers(&self) -> impl Iterator<Item = ConnId> + '_ {
+        self.sent.iter().filter_map(|sent| sent.asker?.origin.writer())
+    }
+
+    /// Returns the number of entries that a leader has answered since the start.
+    pub(super) fn answered_total(&self) -> u64 {
+        self.answered_total
     }
 
     pub(super) fn derived(&self, derived: &mut Vec<Derived>) {
@@ -357,8 +364,12 @@ impl Server {
             }
             Txn::UpgradeSession { session, .. } => {
                 let is_known = self.sessions.lookup(*session).is_some() || self.forwards.joining.contains_key(session);
-                if is_known || self.is_full_of_sessions() || self.admission(Need::Session) != Admission::Go {
-                    return Verdict::Refuse(ErrorCode::SystemError);
+                match self.admission(Need::Session) {
+                    _ if is_known || self.is_full_of_sessions() => return Verdict::Refuse(ErrorCode::SystemError),
+                    Admission::Go => {}
+                    // The client's request waits, as any other write does.
+                    Admission::Wait => return Verdict::Wait,
+                    Admission::Refuse => return Verdict::Refuse(ErrorCode::SystemError),
                 }
             }
             Txn::CloseSession { session } | Txn::Write { session, .. } | Txn::Multi { session, .. } => {

@@ -15,8 +15,9 @@ use crate::server::connect::constant_time_eq;
 use crate::server::pipeline::Step;
 use crate::sessions::{Live, Phase, Place, Waiting};
 use crate::txn::Txn;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
-use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, SessionId, SessionSecret, Zxid};
+use zoolet_model::{ConnectReply, ConnectRequest, ErrorCode, Reply, SessionId, SessionSecret};
 
 /// Lateness of a deadline that counts as a pause of this server, in milliseconds.
 const LATE_MS: u64 = 200;
@@ -100,7 +101,7 @@ impl Server {
     }
 
     fn has_writes_in_flight(&self, conn: ConnId) -> bool {
-        self.forwards.has_writes_of(conn) || self.history.has_writes_of(conn)
+        self.forwards.writers().chain(self.history.writers()).any(|of| of == conn)
     }
 
     /// Resumes the connections whose session's former connection has no write in flight any more.
@@ -108,8 +109,14 @@ impl Server {
         if !self.locals.is_any_following() {
             return;
         }
+        let settled = (self.state.applied(), self.forwards.answered_total());
+        if !self.locals.become_settled(settled) {
+            // A hanging disk settles nothing, while thousands of clients come back.
+            return;
+        }
+        let in_flight: BTreeSet<_> = self.forwards.writers().chain(self.history.writers()).collect();
         for (former, conn) in self.locals.take_following() {
-            if self.has_writes_in_flight(former) {
+            if in_flight.contains(&former) {
                 self.locals.follow(former, conn);
             } else if let Some(connection) = self.connections.get_mut(&conn) {
                 connection.blocked = false;
@@ -166,19 +173,19 @@ impl Server {
                     self.close(conn);
                     return Step::Done;
                 }
-                self.locals.begin_upgrade(session);
+                self.locals.begin_upgrade(session, self.zab.epoch());
                 Step::Wait(head)
             }
         }
     }
 
     /// Handles an applied upgrade: every server has the session now.
-    pub(super) fn on_upgraded(&mut self, session: SessionId, zxid: Zxid) {
+    pub(super) fn on_upgraded(&mut self, session: SessionId, birth: Attachment) {
         let Some((live, source)) = self.locals.remove(session) else { return };
         self.sessions.charge(source);
         self.sessions.began_from(session, source);
         if let Some(conn) = live.conn() {
-            self.sessions.attach(session, Place::Here(conn), Attachment::of_birth(zxid));
+            self.sessions.attach(session, Place::Here(conn), birth);
             self.heard_of(conn);
             self.ready.push_back(conn);
         }
@@ -207,9 +214,10 @@ impl Server {
     /// Everything of these epochs that will ever be committed is applied by now. A snapshot may
     /// have brought it.
     pub(super) fn settle_upgrades(&mut self) {
-        for session in self.locals.take_upgrading() {
+        for (session, epoch) in self.locals.take_upgrading() {
             if self.sessions.lookup(session).is_some() {
-                self.on_upgraded(session, self.state.applied());
+                // A later epoch would outbid a connection that took the session over meanwhile.
+                self.on_upgraded(session, Attachment { epoch, round: 0 });
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::seam::ids::ConnId;
 use crate::seam::peer::Attachment;
 use crate::sessions::{Live, Place};
 use std::collections::{BTreeMap, BTreeSet};
-use zoolet_model::{ServerId, SessionId};
+use zoolet_model::{Epoch, ServerId, SessionId, Zxid};
 use zoolet_zab::{Mutation, mutation};
 
 /// Gives ids to local sessions.
@@ -37,14 +37,16 @@ impl LocalIds {
 pub struct LocalSessions {
     ids: LocalIds,
     table: SessionTable,
-    /// Sessions whose upgrade is proposed.
-    upgrading: BTreeSet<SessionId>,
+    /// Sessions whose upgrade is proposed, and the epoch of that entry.
+    upgrading: BTreeMap<SessionId, Epoch>,
     /// Sessions whose upgrade the leader refused, until the request that asked for it is answered.
     refused: BTreeSet<SessionId>,
     /// The connection that a session left while some of its writes had no outcome.
     former: BTreeMap<SessionId, ConnId>,
     /// Connections that wait for the writes of their session's former connection: former and new.
     following: Vec<(ConnId, ConnId)>,
+    /// The last applied entry and the number of answered forwards when these were last checked.
+    settled: Option<(Zxid, u64)>,
     /// The server lets no client in, so the sessions cannot be heard.
     is_unheard: bool,
 }
@@ -55,10 +57,11 @@ impl LocalSessions {
         Self {
             ids: LocalIds { server, next: secrets.first_number() },
             table: SessionTable::default(),
-            upgrading: BTreeSet::new(),
+            upgrading: BTreeMap::new(),
             refused: BTreeSet::new(),
             former: BTreeMap::new(),
             following: Vec::new(),
+            settled: None,
             is_unheard: false,
         }
     }
@@ -131,19 +134,19 @@ impl LocalSessions {
         std::mem::replace(&mut self.is_unheard, !is_heard) && is_heard
     }
 
-    /// Notes that a session's upgrade is proposed.
-    pub fn begin_upgrade(&mut self, session: SessionId) {
-        self.upgrading.insert(session);
+    /// Notes that a session's upgrade is proposed in this epoch.
+    pub fn begin_upgrade(&mut self, session: SessionId, epoch: Epoch) {
+        self.upgrading.insert(session, epoch);
     }
 
     /// Returns whether the session's upgrade is proposed and has no outcome here.
     pub fn is_upgrading(&self, session: SessionId) -> bool {
-        self.upgrading.contains(&session)
+        self.upgrading.contains_key(&session)
     }
 
     /// Notes that the session's upgrade is refused.
     pub fn refuse_upgrade(&mut self, session: SessionId) {
-        if self.upgrading.remove(&session) {
+        if self.upgrading.remove(&session).is_some() {
             self.refused.insert(session);
         }
     }
@@ -158,8 +161,8 @@ impl LocalSessions {
         self.refused.remove(&session);
     }
 
-    /// Removes and returns the sessions whose upgrade was proposed.
-    pub fn take_upgrading(&mut self) -> BTreeSet<SessionId> {
+    /// Removes and returns the sessions whose upgrade was proposed, with the epochs.
+    pub fn take_upgrading(&mut self) -> BTreeMap<SessionId, Epoch> {
         std::mem::take(&mut self.upgrading)
     }
 
@@ -185,6 +188,11 @@ impl LocalSessions {
         std::mem::take(&mut self.following)
     }
 
+    /// Notes how far writes are settled; returns whether some have been settled since.
+    pub fn become_settled(&mut self, settled: (Zxid, u64)) -> bool {
+        std::mem::replace(&mut self.settled, Some(settled)) != Some(settled)
+    }
+
     /// Returns whether some connection waits for its session's former connection.
     pub fn is_any_following(&self) -> bool {
         !self.following.is_empty()
@@ -194,7 +202,7 @@ impl LocalSessions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zoolet_model::{SessionSecret, Zxid};
+    use zoolet_model::SessionSecret;
 
     fn sessions(server: u8, seed: u8) -> LocalSessions {
         LocalSessions::new(ServerId::new(server).unwrap(), &Secrets::new([seed; 32]))
@@ -245,7 +253,7 @@ mod tests {
         let mut sessions = sessions(1, 1);
         let session = begin(&mut sessions, |_| false);
         sessions.left_writes(session, ConnId(1));
-        sessions.begin_upgrade(session);
+        sessions.begin_upgrade(session, Epoch::default());
         sessions.refuse_upgrade(session);
         assert!(sessions.is_refused(session) && !sessions.is_upgrading(session));
         sessions.remove(session);

@@ -38,6 +38,13 @@ pub(in crate::server) enum Origin {
     Forwarded { peer: ServerId, link: LinkId, seq: u64 },
 }
 
+impl Origin {
+    /// Returns the connection that requested the write.
+    pub(in crate::server) fn writer(self) -> Option<ConnId> {
+        if let Self::Request { conn, .. } = self { Some(conn) } else { None }
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     zxid: Zxid,
@@ -333,11 +340,11 @@ impl History {
         entries.chain(proposed).filter(|origin| matches!(origin, Origin::Connect { .. })).count()
     }
 
-    /// Returns whether a write that this connection requested is not applied.
-    pub(in crate::server) fn has_writes_of(&self, conn: ConnId) -> bool {
+    /// Returns the connections that requested writes that are not applied.
+    pub(in crate::server) fn writers(&self) -> impl Iterator<Item = ConnId> + '_ {
         let entries = self.entries.range(self.kept..).map(|entry| entry.origin);
         let proposed = self.proposed.iter().map(|&(_, _, origin)| origin);
-        entries.chain(proposed).any(|origin| matches!(origin, Origin::Request { conn: of, .. } if of == conn))
+        entries.chain(proposed).filter_map(Origin::writer)
     }
 
     pub(in crate::server) fn derived(&self, derived: &mut Vec<Derived>) {

@@ -1,6 +1,7 @@
 //! Outcomes of entries: replies to their requesters, and the session table.
 
 use super::Origin;
+use crate::seam::peer::Attachment;
 use crate::server::Server;
 use crate::tree::{self, OpOutcome, Outcome};
 use zoolet_model::{ConnectReply, ErrorCode, OpResult, Reply, SessionId, Zxid};
@@ -28,7 +29,7 @@ impl Server {
             Outcome::SessionUpgraded(id, session) => {
                 self.sessions.insert(id, session, self.now.mono_ms);
                 self.on_session_began(id, zxid);
-                self.on_upgraded(id, zxid);
+                self.on_upgraded(id, Attachment::of_birth(zxid));
                 self.note_busy();
             }
             Outcome::SessionRenewed(session, timeout_ms) => {

@@ -324,7 +324,9 @@ impl Core {
     }
 
     fn dial(&mut self, link: Arc<Link>) {
-        if !self.serving {
+        // Without a leader, the machine serves sessions that may read an old state.
+        let may_read = || link.may_read_only() && self.server.read_only_ms().is_some();
+        if !self.serving && !may_read() {
             self.redial.push((clock::mono_ms() + REDIAL_MS, link));
             return;
         }

@@ -10,9 +10,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use zoolet::config::{Ensemble, Member, TrustSource};
-use zoolet::{Bytes, Config, Node, Session, Version, Wait, path};
+use zoolet::{Bytes, Config, Consistency, CreateKind, CreateOptions, Error, ErrorCode, Node, Session, SessionOptions};
+use zoolet::{SessionState, Version, Wait, path};
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest session timeout of a node with the default settings. It exceeds `PATIENCE`.
+const TIMEOUT_MAX: Duration = Duration::from_secs(40);
 
 /// A site of three members, each with a directory.
 struct Site {
@@ -76,6 +79,53 @@ fn three_nodes_serve_one_tree_and_survive_losing_the_leader() {
     let seen = session(&nodes[1]);
     seen.sync().wait().unwrap();
     assert_eq!(seen.get(path!("/door")).wait().unwrap().0, text("open"));
+}
+
+/// A daemon on a gateway goes on reading its configuration after the gateway lost its site.
+#[test]
+fn session_on_a_member_without_a_leader_reads_and_ends_at_the_next_leader() {
+    let site = Site::new();
+    let start = |id: u8| site.start_with(id, |config| config.settings.read_only = true);
+    let mut nodes: Vec<_> = (1..=3).map(start).collect();
+    wait_until_served(&nodes);
+    let gateway = nodes.remove(2);
+    let options = SessionOptions { timeout: Some(TIMEOUT_MAX), read_only: true, ..SessionOptions::default() };
+    let reader = gateway.session_with(&options).wait_timeout(PATIENCE).unwrap().unwrap();
+    let id = reader.id();
+    reader.create(path!("/config"), text("old")).wait().unwrap();
+    let ephemeral = CreateOptions { kind: CreateKind::Ephemeral, ..CreateOptions::default() };
+    reader.create_with(path!("/lock"), None, &ephemeral).wait().unwrap();
+    assert_eq!(reader.outdated_for(), None);
+    drop(nodes);
+    let began = Instant::now();
+    let mut states = reader.states();
+    while states.next().wait_timeout(PATIENCE).expect("it reads") != Some(SessionState::ReadOnly) {}
+    assert_eq!(reader.get(path!("/config")).wait().unwrap().0, text("old"));
+    assert_eq!(reader.id(), id, "its session is the one that waits for a leader");
+    let age = reader.outdated_for().unwrap();
+    assert!((Duration::from_secs(1)..began.elapsed() + Duration::from_secs(5)).contains(&age), "{age:?}");
+    let refused = reader.set(path!("/config"), text("new"), Version::Any).wait();
+    assert_eq!(refused.unwrap_err(), Error::Refused(ErrorCode::NotReadOnly));
+    // A session that begins now reads too.
+    let late = gateway.session_with(&options).wait_timeout(PATIENCE).unwrap().unwrap();
+    assert_eq!(late.state(), SessionState::ReadOnly);
+    assert_eq!(late.get(path!("/config")).wait().unwrap().0, text("old"));
+    assert!(late.reading(Consistency::Local).outdated_for().unwrap() >= age);
+    // The next leader gives the session its timeout anew. Its end comes before.
+    assert_eq!(reader.close().wait(), Err(Error::Suspended));
+    let back = start(1);
+    let mut states = late.states();
+    while states.next().wait_timeout(PATIENCE).expect("there is a leader") != Some(SessionState::Connected) {}
+    let seen = session(&back);
+    let until = Instant::now() + PATIENCE;
+    while seen.exists(path!("/lock")).wait().unwrap().is_some() {
+        assert!(Instant::now() < until, "its end was not sent");
+    }
+    late.set(path!("/config"), text("new"), Version::Any).wait().unwrap();
+    // Without a leader, a shutdown does not wait for the end of a session that only reads.
+    drop(back);
+    while states.next().wait_timeout(PATIENCE).expect("it reads") != Some(SessionState::ReadOnly) {}
+    gateway.shutdown(PATIENCE).unwrap();
 }
 
 #[test]

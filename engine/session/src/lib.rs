@@ -372,7 +372,9 @@ impl Session {
     /// another session before this server answers.
     ///
     /// # Errors
-    /// The reason why no answer arrived. The session then ends when its timeout expires.
+    /// The reason why no answer arrived: [`Error::Suspended`] without a connection, or while the
+    /// session only reads. The session then ends on its server's next connection to a leader, or
+    /// when its timeout expires.
     pub async fn close(self) -> Result<(), Error> {
         let asked = self.link().close()?;
         asked.await.map(drop)

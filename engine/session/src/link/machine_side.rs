@@ -34,7 +34,7 @@ impl Link {
             timeout_ms: i32::try_from(state.timeout_ms).unwrap_or(i32::MAX),
             session: state.session,
             password: state.secret.map(|secret| Bytes::copy_from_slice(&secret.0)),
-            read_only: Some(state.may_read_only),
+            read_only: Some(state.may_read_only && !state.closing),
         })
     }
 
@@ -44,6 +44,7 @@ impl Link {
     pub fn connected(&self, conn: ConnId, reply: &ConnectReply) -> Vec<(i32, Request)> {
         let mut state = lock(&self.state);
         if reply.timeout_ms <= 0 {
+            state.is_end_due = false;
             let wakers = state.end(SessionState::Lost(LostReason::Expired));
             drop(state);
             wakers.wake();
@@ -65,6 +66,7 @@ impl Link {
         let auths = auths.into_iter().map(|(scheme, auth)| Request::Auth { scheme: Some(scheme), auth: Some(auth) });
         let mut first: Vec<_> = auths.map(|auth| (XID_UNHEARD, auth)).collect();
         if state.session_state.is_over() {
+            state.is_end_due = false;
             state.errands.send_left(|xid, request| first.push((xid, request)));
             first.push((XID_UNHEARD, Request::CloseSession));
             return first;
@@ -173,8 +175,13 @@ impl Link {
     /// Handles that the machine closed the connection; returns whether to reconnect.
     pub fn closed(&self) -> bool {
         let mut state = lock(&self.state);
-        let again = !state.session_state.is_over();
-        let wakers = if again { state.suspend() } else { state.end(SessionState::Closed) };
+        let is_over = state.session_state.is_over();
+        let wakers = match is_over {
+            false => state.suspend(),
+            true if state.is_end_due => state.leave(),
+            true => state.end(SessionState::Closed),
+        };
+        let again = !is_over || state.is_end_due;
         drop(state);
         wakers.wake();
         again

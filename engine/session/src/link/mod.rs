@@ -53,6 +53,8 @@ struct State {
     opened: bool,
     /// The session is over for its owner and the machine was told. Nothing new is sent.
     closing: bool,
+    /// The machine must be told of the end on the next connection.
+    is_end_due: bool,
     timeout_ms: u32,
     session: SessionId,
     secret: Option<SessionSecret>,
@@ -124,6 +126,7 @@ impl Link {
                 conn: None,
                 opened: false,
                 closing: false,
+                is_end_due: false,
                 timeout_ms,
                 session: SessionId(0),
                 secret: None,
@@ -148,6 +151,14 @@ impl Link {
 }
 
 impl State {
+    /// Returns the connection on which the session can end now.
+    ///
+    /// A server without a leader refuses the end of a global session. It ends a session that exists
+    /// for reading only.
+    fn conn_for_end(&self) -> Option<ConnId> {
+        self.conn.filter(|_| self.outdated_since.is_none() || self.secret.is_none())
+    }
+
     fn suspend(&mut self) -> Wakers {
         self.disconnect();
         self.errands.unsend();
@@ -155,6 +166,13 @@ impl State {
         wakers.0.append(&mut self.slots.fail_all(Error::ConnectionLoss));
         wakers.0.append(&mut self.slots.refuse_queued(Error::Suspended));
         wakers
+    }
+
+    /// Loses the connection of a session that is over, and keeps the errands that precede its end.
+    fn leave(&mut self) -> Wakers {
+        self.disconnect();
+        self.errands.unsend();
+        Wakers(self.slots.fail_all(Error::of(self.session_state)), None)
     }
 
     /// Ends the session: nothing arrives any more. An earlier reason of its end stays.

@@ -28,6 +28,20 @@ impl Link {
         lock(&self.state).session_state
     }
 
+    /// Returns whether the session reads while its server has no leader.
+    ///
+    /// The end of a session waits for a leader.
+    pub fn may_read_only(&self) -> bool {
+        let state = lock(&self.state);
+        state.may_read_only && !state.closing
+    }
+
+    /// Returns whether the session's end waits for a leader while the session still reads.
+    pub(crate) fn waits_to_end(&self) -> bool {
+        let state = lock(&self.state);
+        state.is_end_due && state.outdated_since.is_some()
+    }
+
     /// Lets the session read while its server has no leader.
     pub fn allow_read_only(&self) {
         lock(&self.state).may_read_only = true;
@@ -99,7 +113,9 @@ impl Link {
         if state.session_state.is_over() {
             return Err(Error::of(state.session_state));
         }
-        let Some(conn) = state.conn else { return Err(Error::of(state.session_state)) };
+        let conn = if request == Request::CloseSession { state.conn_for_end() } else { state.conn };
+        // As without a connection: the session's last handle ends it on the next one.
+        let Some(conn) = conn else { return Err(Error::Suspended) };
         let sign = self.sign_of(&request);
         let mut wakers = Wakers::default();
         let slot = match state.slots.open(watch, bytes, sign) {
@@ -176,8 +192,10 @@ impl Link {
             return Wakers::default();
         }
         let wakers = self.begin_to_close(state, over);
-        if let Some(conn) = state.conn {
-            self.sink.request(conn, XID_UNHEARD, Request::CloseSession);
+        match state.conn_for_end() {
+            Some(conn) => self.sink.request(conn, XID_UNHEARD, Request::CloseSession),
+            // A server that never created the session has nothing to end.
+            None => state.is_end_due = state.secret.is_some(),
         }
         wakers
     }
@@ -188,7 +206,7 @@ impl Link {
     /// this server does. Answers to earlier requests still arrive. Postponed errands are sent
     /// before the end, as if the server had been able to carry them out in time.
     fn begin_to_close(&self, state: &mut State, over: SessionState) -> Wakers {
-        if let Some(conn) = state.conn {
+        if let Some(conn) = state.conn.filter(|_| state.outdated_since.is_none()) {
             state.errands.send_left(|xid, request| self.sink.request(conn, xid, request));
         }
         state.closing = true;

@@ -31,6 +31,65 @@ fn session_reads_an_old_state_while_there_is_no_leader() {
     assert_eq!((session.state(), session.outdated_for()), (SessionState::Connected, None));
 }
 
+/// Returns the machine's side of a session that reads without a leader.
+fn reading() -> (Machine, Session) {
+    let (mut machine, session) = Machine::connected();
+    machine.link.allow_read_only();
+    assert!(machine.embedded.close(machine.conn).is_some());
+    machine.dial();
+    machine.link.connected(machine.conn, &reply(7, Some(3000)));
+    assert_eq!((session.state(), machine.link.may_read_only()), (SessionState::ReadOnly, true));
+    machine.requests();
+    (machine, session)
+}
+
+/// Checks that the session ends on the next connection, after `errands`.
+fn ends_on_the_next_connection(machine: &mut Machine, errands: &[Request]) {
+    assert_eq!(machine.requests(), [], "the server would refuse the end");
+    assert!(!machine.link.may_read_only());
+    assert!(machine.embedded.close(machine.conn).is_some(), "it connects again");
+    let request = machine.dial();
+    assert_eq!((request.session, request.read_only), (SessionId(7), Some(false)));
+    let first: Vec<_> = machine.link.connected(machine.conn, &reply(7, None)).into_iter().map(|(_, one)| one).collect();
+    assert_eq!(first, [errands, &[Request::CloseSession]].concat());
+    assert!(machine.embedded.close(machine.conn).is_none());
+}
+
+#[test]
+fn session_dropped_while_it_only_reads_ends_on_the_next_connection() {
+    let (mut machine, session) = reading();
+    session.run_errand(Errand::delete("/lock".into()));
+    drop(session);
+    assert!(machine.embedded.is_empty(), "a shutdown does not wait for a leader");
+    ends_on_the_next_connection(&mut machine, &[delete("/lock")]);
+}
+
+#[test]
+fn session_closed_while_it_only_reads_ends_on_the_next_connection() {
+    let (mut machine, session) = reading();
+    assert_eq!(session.close().wait(), Err(Error::Suspended), "as without a connection");
+    ends_on_the_next_connection(&mut machine, &[]);
+}
+
+#[test]
+fn request_in_flight_fails_when_a_closed_reader_loses_its_connection() {
+    let (mut machine, session) = reading();
+    let asked = submit(&session, Request::Exists { path: "/a".into(), watch: false });
+    machine.requests();
+    drop(session);
+    ends_on_the_next_connection(&mut machine, &[]);
+    assert_eq!(asked.wait(), Err(Error::Closed));
+}
+
+#[test]
+fn untouched_session_that_only_reads_ends_on_the_next_connection() {
+    let (mut machine, session) = reading();
+    machine.link.watch_over(Duration::from_millis(100));
+    machine.world.set(1000);
+    assert_eq!(session.state(), SessionState::Lost(LostReason::Untouched));
+    ends_on_the_next_connection(&mut machine, &[]);
+}
+
 #[test]
 fn session_opened_without_a_leader_begins_when_there_is_one() {
     let (mut machine, _) = Machine::connected();

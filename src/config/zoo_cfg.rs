@@ -416,6 +416,10 @@ impl Reader {
             return Err(ConfigError::new("observer: a standalone server cannot be one"));
         }
         self.nothing_to_do.extend(self.servers.weighted.take());
+        // As in ZooKeeper: only a server of an ensemble has local sessions.
+        if !self.ensemble_of_one && std::mem::take(&mut self.config.settings.local_sessions) {
+            self.nothing_to_do.push("localSessionsEnabled".to_owned());
+        }
         if self.ensemble_of_one {
             self.warn(
                 "standaloneEnabled = false: ignored: this server is standalone, and servers cannot be added yet"
@@ -547,7 +551,7 @@ mod tests {
             "dataDir=/d\nclientPort=2182\nclientPortAddress=127.0.0.1\nminSessionTimeout=1000\nmaxSessionTimeout=-1\n\
              maxClientCnxns=0\nmaxCnxns=77\n4lw.commands.whitelist=ruok, stat\nzookeeper.skipACL=yes\nenforceQuota=true\n\
              jute.maxbuffer=2000000\nznode.container.checkIntervalMs=1000\nzookeeper.znode.container.maxPerMinute=9\n\
-             extendedTypesEnabled=true\nlocalSessionsEnabled=true\nzookeeper.localSessionsUpgradingEnabled=TRUE\nglobalOutstandingLimit=50\nzookeeper.DigestAuthenticationProvider.superDigest=super:UdxDQl4f9v5oITwcAsO9bmWgHSI=\n",
+             extendedTypesEnabled=true\nstandaloneEnabled=false\nlocalSessionsEnabled=true\nzookeeper.localSessionsUpgradingEnabled=TRUE\nglobalOutstandingLimit=50\nzookeeper.DigestAuthenticationProvider.superDigest=super:UdxDQl4f9v5oITwcAsO9bmWgHSI=\n",
         )
         .unwrap()
         .config;
@@ -582,6 +586,9 @@ mod tests {
         assert_eq!((config.server_id, config.clients.unwrap().to_string()), (3, "127.0.0.1:2190".to_owned()));
         let config = parse("dataDir=/d\nserver.3=localhost:2888:3888;2190\n").unwrap().config;
         assert_eq!(config.clients.unwrap().to_string(), "0.0.0.0:2190");
+        let loaded = parse("dataDir=/d\nclientPort=1\nlocalSessionsEnabled=true\n").unwrap();
+        assert_eq!(loaded.warnings, ["localSessionsEnabled: accepted, without effect"]);
+        assert!(!loaded.config.settings.local_sessions);
     }
 
     #[test]

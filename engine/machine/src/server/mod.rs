@@ -401,9 +401,10 @@ impl Server {
 
     fn refused(&mut self, conn: ConnId, read_only_byte: bool) {
         let secret = zoolet_model::SessionSecret([0; 16]);
+        let read_only_ms = self.read_only_ms().filter(|_| self.is_reader(conn));
         self.connected(
             conn,
-            ConnectReply { timeout_ms: 0, session: SessionId(0), secret, read_only_byte, read_only_ms: None },
+            ConnectReply { timeout_ms: 0, session: SessionId(0), secret, read_only_byte, read_only_ms },
         );
     }
 }

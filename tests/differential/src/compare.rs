@@ -70,21 +70,21 @@ pub fn compare(script: &Script, root: &str, theirs: &Transcript, ours: &Transcri
         names: Names::new(theirs, ours),
         watches: vec![Watches::default(); script.sessions()],
         spent: 0,
+        roles_changed: false,
         verdict: Verdict::default(),
     };
+    let played = theirs.steps.iter().zip(&ours.steps).zip(theirs.anchors.iter().zip(&ours.anchors));
+    for ((number, step), ((theirs, ours), anchors)) in script.steps.iter().enumerate().zip(played) {
+        comparison.step(number, step, root, [*anchors.0, *anchors.1], theirs, ours);
+        if comparison.verdict.difference.is_some() {
+            return comparison.verdict;
+        }
+    }
     let lengths = [theirs, ours].map(|side| (side.steps.len(), side.anchors.len()));
     if lengths != [(script.steps.len(), script.steps.len()); 2] {
         let step = lengths.iter().map(|(steps, _)| *steps).min().unwrap_or_default();
         let why = format!("of {} steps these were played, with anchors: {lengths:?}", script.steps.len());
         comparison.differs(step, 0, why);
-        return comparison.verdict;
-    }
-    let played = theirs.steps.iter().zip(&ours.steps).zip(theirs.anchors.iter().zip(&ours.anchors));
-    for ((number, step), ((theirs, ours), anchors)) in script.steps.iter().enumerate().zip(played) {
-        comparison.step(number, step, root, [*anchors.0, *anchors.1], theirs, ours);
-        if comparison.verdict.difference.is_some() {
-            break;
-        }
     }
     comparison.verdict
 }
@@ -94,6 +94,8 @@ struct Comparison {
     watches: Vec<Watches>,
     /// Zxids that only Apache ZooKeeper has spent in this step.
     spent: i64,
+    /// Whether servers have lost or found a leader.
+    roles_changed: bool,
     verdict: Verdict,
 }
 
@@ -116,6 +118,7 @@ impl Comparison {
             self.verdict.difference = Some(Difference { step: number, session, why, theirs, ours, alike: (0, 0) });
             return;
         }
+        self.roles_changed |= matches!(step.action, Action::Alone | Action::Together);
         if let Action::Connect(_) = step.action {
             self.watches[step.session] = Watches::default();
         }
@@ -144,6 +147,10 @@ impl Comparison {
         let by_rows = std::mem::take(&mut self.spent);
         let [Some(theirs), Some(ours)] = anchors else { return };
         if self.verdict.difference.is_some() {
+            return;
+        }
+        if matches!(step.action, Action::Together) {
+            self.names.begin_epoch(theirs, ours);
             return;
         }
         // Surface 13.20: a request behind closeSession may get a zxid there without a reply.
@@ -201,6 +208,7 @@ impl Comparison {
                 op: asked(&step.action, rest_theirs, rest_ours),
                 acts: step.session == theirs.session,
                 left: theirs.left,
+                roles_changed: self.roles_changed,
                 root,
                 theirs: rest_theirs,
                 ours: rest_ours,
@@ -369,13 +377,18 @@ fn is_event(item: &Item) -> bool {
     matches!(item.what, What::Event { .. })
 }
 
+/// A read-only server refuses a write.
+const NOT_READ_ONLY: i32 = -119;
+
 /// Moves replies to auth and sasl to their place, and returns whether any moved.
 ///
-/// Surface 13.24: ZooKeeper answers these requests at once, zoolet in the order of requests.
+/// Surface 13.24: ZooKeeper answers these requests at once, zoolet in the order of requests. So
+/// does its read-only server with the requests that it refuses.
 fn put_back(items: &mut Vec<Item>) -> bool {
     let before = items.clone();
     let early = |item: &Item| match &item.what {
         What::Reply(reply) if reply.error == 0 && may_overtake(reply.code) => item.op,
+        What::Reply(reply) if reply.error == NOT_READ_ONLY => item.op,
         _ => None,
     };
     let overtaking: Vec<Item> = items.iter().filter(|item| early(item).is_some()).cloned().collect();
@@ -531,6 +544,11 @@ impl Names {
     pub fn ours_of(&self, theirs: i64) -> i64 {
         let newest = self.skips.iter().rev().find(|(from, _)| theirs >= *from);
         theirs + self.offset.unwrap_or_default() + newest.map_or(0, |(_, skipped)| *skipped)
+    }
+
+    /// Aligns the first zxids of a new epoch, whose upper parts differ.
+    fn begin_epoch(&mut self, theirs: i64, ours: i64) {
+        self.skips.push((theirs >> 32 << 32, ours - theirs - self.offset.unwrap_or_default()));
     }
 
     /// Aligns two zxids of the same moment; returns how far ours have moved ahead since the last

@@ -24,20 +24,68 @@ pub struct Shape {
 
 /// Returns the script of a seed.
 pub fn generate(seed: u64, shape: Shape) -> Script {
+    let kind = Kind::of(seed);
     let mut generator = Generator {
         random: Random::new(seed),
         seed,
+        kind,
         sessions: shape.sessions,
         alive: vec![Life::Never; shape.sessions],
         tree: BTreeMap::from([("~".to_owned(), Znode::default())]),
-        script: Script::default(),
+        script: Script { settings: kind.settings(), ..Script::default() },
         operations: 0,
     };
     generator.begin();
+    let outage = shape.operations / 10 * 7;
+    while kind == Kind::Ensemble && generator.operations < outage {
+        generator.next_step();
+    }
+    if kind == Kind::Ensemble {
+        generator.outage(shape.operations / 10);
+    }
     while generator.operations < shape.operations {
         generator.next_step();
     }
     generator.script
+}
+
+/// The servers that a script is for, and how their sessions begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// A standalone server with global sessions.
+    Standalone,
+    /// The only server of an ensemble: a standalone ZooKeeper ignores localSessionsEnabled.
+    Local,
+    /// The same; creating an ephemeral makes a session global.
+    Upgrading,
+    /// Three servers, whose sessions begin local and become global. Two of them end for a while.
+    Ensemble,
+}
+
+impl Kind {
+    fn of(seed: u64) -> Self {
+        match seed % 8 {
+            1 | 5 => Self::Upgrading,
+            3 => Self::Local,
+            7 => Self::Ensemble,
+            _ => Self::Standalone,
+        }
+    }
+
+    fn settings(self) -> Vec<String> {
+        let lines: &[&str] = match self {
+            Self::Standalone => &[],
+            Self::Local => &["servers=1", "localSessionsEnabled=true"],
+            Self::Upgrading => &["servers=1", "localSessionsEnabled=true", "localSessionsUpgradingEnabled=true"],
+            Self::Ensemble => &[
+                "servers=3",
+                "localSessionsEnabled=true",
+                "localSessionsUpgradingEnabled=true",
+                "readonlymode.enabled=true",
+            ],
+        };
+        lines.iter().map(|line| (*line).to_owned()).collect()
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,6 +106,7 @@ struct Znode {
 struct Generator {
     random: Random,
     seed: u64,
+    kind: Kind,
     sessions: usize,
     alive: Vec<Life>,
     tree: BTreeMap<String, Znode>,
@@ -140,6 +189,10 @@ impl Generator {
         if matches!(op.code, 100 | 102) || op.code == code("createTTL") {
             return;
         }
+        // ZooKeeper decodes these twice for a local session, the second time from where it failed.
+        if self.kind != Kind::Standalone && matches!(op.code, 1 | 14 | 15) {
+            return;
+        }
         match self.random.below(4) {
             0 => op.lacks = 1 + self.random.below(12),
             1 => op.values.insert(0, Value::Int(-7)),
@@ -179,7 +232,11 @@ impl Generator {
 
     fn vanish(&mut self, session: usize) {
         let count = 1 + self.random.below(8);
-        let ops = (0..count).map(|_| self.write()).collect();
+        let mut ops: Vec<Op> = (0..count).map(|_| self.write()).collect();
+        if matches!(self.kind, Kind::Upgrading | Kind::Ensemble) {
+            // With its connection zoolet drops a request that waits until its session is global.
+            ops.iter_mut().for_each(make_persistent);
+        }
         self.push(session, Action::Vanish(ops));
         self.alive[session] = Life::Away;
     }
@@ -229,7 +286,8 @@ impl Generator {
             ops.push(self.create("create"));
         }
         ops.push(Op::new("closeSession", vec![]));
-        if self.random.percent(30) {
+        // Behind the end of a local session ZooKeeper may or may not serve a request.
+        if self.kind == Kind::Standalone && self.random.percent(30) {
             ops.push(self.write());
         }
         self.push(session, Action::Fatal(ops));
@@ -244,6 +302,10 @@ impl Generator {
     }
 
     fn come_back(&mut self, session: usize) {
+        if self.kind == Kind::Ensemble && self.random.percent(30) {
+            self.elsewhere(session);
+            return;
+        }
         if self.random.percent(15) {
             let claim = *self.random.of(&[Claim::Wrong, Claim::Derived, Claim::Unknown]);
             self.push(session, Action::Connect(connect(claim)));
@@ -262,6 +324,45 @@ impl Generator {
             let name = if self.random.percent(60) { "setWatches" } else { "setWatches2" };
             let watches = self.set_watches(name, session);
             self.push(session, Action::Send { pieces: 1, ops: vec![watches] });
+        }
+    }
+
+    /// The session tries to continue at another server, where a local one has expired.
+    fn elsewhere(&mut self, session: usize) {
+        let server = self.random.below(3);
+        self.push(session, Action::At(server));
+        self.push(session, Action::Connect(connect(Claim::Right)));
+        self.push(session, Action::Connect(connect(Claim::New)));
+        self.alive[session] = Life::Connected;
+    }
+
+    /// All sessions meet at a server without peers, which serves readers, until the peers are back.
+    fn outage(&mut self, operations: usize) {
+        self.push(0, Action::At(0));
+        self.push(0, Action::Alone);
+        self.reconnect_all(1);
+        let end = self.operations + operations;
+        while self.operations < end {
+            let session = self.random.below(self.sessions);
+            self.send(session);
+            if self.random.percent(10) {
+                self.push(session, Action::Cut(None));
+                let zxid = self.random.of(&[Value::Seen(0), Value::Long(0)]).clone();
+                self.push(session, Action::Connect(Connect { zxid, read_only: Some(1), ..connect(Claim::Right) }));
+            }
+        }
+        self.push(0, Action::Together);
+        self.reconnect_all(0);
+    }
+
+    /// Every session continues at the first server, and then a new one takes its place.
+    fn reconnect_all(&mut self, read_only: u8) {
+        for session in 0..self.sessions {
+            self.push(session, Action::At(0));
+            for claim in [Claim::Right, Claim::New] {
+                self.push(session, Action::Connect(Connect { read_only: Some(read_only), ..connect(claim) }));
+            }
+            self.alive[session] = Life::Connected;
         }
     }
 
@@ -333,6 +434,13 @@ fn connect(claim: Claim) -> Connect {
     Connect { claim, zxid: Value::Long(0), timeout_ms: 300_000, read_only: Some(0) }
 }
 
+fn make_persistent(op: &mut Op) {
+    if let (1 | 15, Some(Value::Int(flags @ (1 | 3)))) = (op.code, op.values.get_mut(3)) {
+        *flags -= 1;
+    }
+    op.subs.iter_mut().flatten().for_each(make_persistent);
+}
+
 /// Returns whether this request stops Apache ZooKeeper for good (surface 13.6).
 pub fn kills(op: &Op) -> bool {
     let ttl_without_its_flags = op.code == code("createTTL") && !matches!(op.values.get(3), Some(Value::Int(5 | 6)));
@@ -360,6 +468,16 @@ mod tests {
             (0..10).flat_map(|seed| generate(seed, SHAPE).steps).flat_map(|step| step.action.ops().to_vec()).collect();
         for (code, name) in crate::script::NAMES {
             assert!(ops.iter().any(|op| op.code == *code), "{name}");
+        }
+    }
+
+    #[test]
+    fn only_an_ensemble_loses_servers_and_each_script_gets_them_back() {
+        for seed in 0..16 {
+            let script = generate(seed, SHAPE);
+            let count = |action: &Action| script.steps.iter().filter(|step| step.action == *action).count();
+            let outages = usize::from(script.servers() == Some(3));
+            assert_eq!((count(&Action::Alone), count(&Action::Together)), (outages, outages), "seed {seed}");
         }
     }
 

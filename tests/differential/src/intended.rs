@@ -29,6 +29,8 @@ pub struct Case<'a> {
     pub acts: bool,
     /// Whether the session has left this connection.
     pub left: bool,
+    /// Whether servers have lost or found a leader during the play.
+    pub roles_changed: bool,
     /// The root of the play.
     pub root: &'a str,
     /// The remaining items of Apache ZooKeeper in this step.
@@ -70,7 +72,7 @@ const THEIRS: Taken = Taken { theirs: 1, ..NOTHING };
 const OURS: Taken = Taken { ours: 1, ..NOTHING };
 
 /// The table.
-pub const RULES: [Rule; 19] = [
+pub const RULES: [Rule; 21] = [
     Rule {
         surface: "13.5",
         reason: "a session that comes back with another timeout has it under every later leader: zoolet spends a zxid on that, which `Comparison::anchored` allows for",
@@ -243,7 +245,7 @@ pub const RULES: [Rule; 19] = [
     },
     Rule {
         surface: "13.24",
-        reason: "ZooKeeper answers auth and sasl at once, before earlier requests; here every reply has its turn",
+        reason: "ZooKeeper answers auth and sasl at once, and what a read-only server refuses, before earlier requests; here every reply has its turn",
         // The comparison applies this row before it begins.
         applies: |_| None,
     },
@@ -296,7 +298,34 @@ pub const RULES: [Rule; 19] = [
             })
         },
     },
+    Rule {
+        surface: "10.7",
+        reason: "ZooKeeper's server forgets its local sessions whenever it loses or finds a leader; here they go on",
+        applies: |case| {
+            let Action::Connect(connect) = case.action else { return None };
+            let resumed = matches!(case.ours, [Item { what: What::Connected(atoms), .. }]
+                if matches!(atoms[..], [_, Atom::Session(id), Atom::Password(true), _] if id != 0));
+            let claims = connect.claim == Claim::Right && case.roles_changed;
+            (claims && expired(case.theirs) && resumed).then_some(Taken { theirs: 2, ours: 1, ..NOTHING })
+        },
+    },
+    Rule {
+        surface: "10.6",
+        reason: "ZooKeeper's read-only server says that a session unknown to it has expired; the others may know it, so the connection is closed here",
+        applies: |case| {
+            let Action::Connect(connect) = case.action else { return None };
+            let claims = matches!(connect.claim, Claim::Right | Claim::Unknown) && case.roles_changed;
+            let closed = matches!(case.ours, [Item { what: What::Closed, .. }]);
+            (claims && expired(case.theirs) && closed).then_some(Taken { theirs: 2, ours: 1, ..NOTHING })
+        },
+    },
 ];
+
+/// Returns whether a claim was answered as one of an expired session.
+fn expired(items: &[Item]) -> bool {
+    matches!(items, [Item { what: What::Connected(atoms), .. }, Item { what: What::Closed, .. }]
+        if matches!(atoms[..], [_, Atom::Session(0), Atom::Password(false), _]))
+}
 
 /// The end of a multi's results, as the comparison shows a body behind an error.
 const NO_RESULTS: &str = "undecoded ffffffff01ffffffff";

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use zoolet_differential::compare::{Difference, Verdict, compare};
 use zoolet_differential::generate::{Shape, generate, kills};
 use zoolet_differential::intended::RULES;
-use zoolet_differential::play::play;
+use zoolet_differential::play::{NO_ANSWER, play};
+use zoolet_differential::reply::What;
 use zoolet_differential::script::Script;
-use zoolet_differential::servers::{Server, ServerCommand};
+use zoolet_differential::servers::{PORTS, ServerCommand, Side};
 use zoolet_differential::shrink::{Effort, shrink};
 
 const USAGE: &str = "zoolet-differential [OPTION VALUE]...: plays the same scripts to Apache ZooKeeper and to zoolet, compares all answers
@@ -22,7 +23,7 @@ const USAGE: &str = "zoolet-differential [OPTION VALUE]...: plays the same scrip
   --scripts WHICH        all or none of the written scripts, which are played before the seeds (all)
   --rows WHICH           all: it is a failure when a row of the table of intended differences was never met (any)
   --sessions COUNT       sessions per seed (4)
-  --port PORT            this one and the next are used (23000)
+  --port PORT            this one and the next 17 are used (23000)
   --replay FILE          plays this script instead of seeds, and shrinks nothing
   --show SEED            prints the script of a seed and does nothing else
   --attempts COUNT       how often a difference is played again to make its script smaller (400)";
@@ -41,12 +42,13 @@ struct Options {
 }
 
 /// Scripts written by hand, for situations that seeds meet rarely or never.
-const SCRIPTS: [(&str, &str); 5] = [
+const SCRIPTS: [(&str, &str); 6] = [
     ("rows", include_str!("../scripts/rows.script")),
     ("root-acl", include_str!("../scripts/root-acl.script")),
     ("expiry", include_str!("../scripts/expiry.script")),
     ("skip-acl", include_str!("../scripts/skip-acl.script")),
     ("quota", include_str!("../scripts/quota.script")),
+    ("read-only", include_str!("../scripts/read-only.script")),
 ];
 
 fn main() -> ExitCode {
@@ -92,7 +94,7 @@ fn options() -> Result<Options, String> {
             "--random" => random = number()?,
             "--operations" => options.shape.operations = number()?,
             "--sessions" => options.shape.sessions = number()?.clamp(1, 64),
-            "--port" => options.port = value.parse().map_err(|_| format!("--port {value}: allowed is 1 to 65534"))?,
+            "--port" => options.port = value.parse().map_err(|_| format!("--port {value}: allowed is 1 to 65518"))?,
             "--replay" => options.replay = Some(value.into()),
             "--show" => options.show = Some(value.parse().map_err(|_| format!("--show {value}: allowed is a seed"))?),
             "--scripts" => options.scripts = one_of(&option, &value, ["none", "all"])?,
@@ -138,6 +140,7 @@ fn run(options: &Options) -> io::Result<bool> {
     }
     let mut table = [0; RULES.len()];
     let (mut passed, mut failed, mut operations, mut replies, mut events) = (0, 0, 0, 0, 0);
+    let mut repeated = 0;
     let written = SCRIPTS.iter().filter(|_| options.scripts).map(|(name, text)| {
         let script = Script::parse(text).map_err(|error| io::Error::other(format!("{name}: {error}")));
         Ok::<_, io::Error>((format!("script {name}"), script?))
@@ -147,7 +150,15 @@ fn run(options: &Options) -> io::Result<bool> {
         let (name, script) = play?;
         let began = Instant::now();
         let mut pair = Pair::new(options);
-        let verdict = pair.verdict(&script)?;
+        let mut verdict = pair.verdict(&script)?;
+        for _ in 0..REPETITIONS {
+            if !verdict.difference.as_ref().is_some_and(is_unanswered) {
+                break;
+            }
+            repeated += 1;
+            pair.servers = None;
+            verdict = pair.verdict(&script)?;
+        }
         if told(&name, &script, &verdict, began.elapsed()) {
             passed += 1;
         } else {
@@ -166,6 +177,9 @@ fn run(options: &Options) -> io::Result<bool> {
         println!("{used:>8}  {}: {}{note}", rule.surface, rule.reason);
     }
     println!("\n{operations} requests and handshakes, {replies} replies and {events} events compared");
+    if repeated > 0 {
+        println!("{repeated} plays repeated, because Apache ZooKeeper left a request unanswered");
+    }
     println!("{passed} passed, {failed} failed");
     let missed = table.iter().filter(|used| **used == 0).count();
     if options.every_row && missed > 0 {
@@ -174,6 +188,21 @@ fn run(options: &Options) -> io::Result<bool> {
         );
     }
     Ok(failed == 0 && !(options.every_row && missed > 0))
+}
+
+/// How often a script is played again when Apache ZooKeeper answers a request never.
+///
+/// A leader or follower of 3.8 forgets one request in some ten thousands. A request that it never
+/// answers in any of these plays is a difference.
+const REPETITIONS: usize = 2;
+
+/// Returns whether Apache ZooKeeper sent nothing where zoolet answered.
+fn is_unanswered(difference: &Difference) -> bool {
+    let silent = difference.theirs.get(difference.alike.0).is_some_and(|item| item.what == What::Silence);
+    let answered =
+        difference.ours.get(difference.alike.1).is_some_and(|item| !matches!(item.what, What::Silence | What::Closed));
+    let control = difference.why.starts_with(NAMES[0]) && difference.why.contains(NO_ANSWER);
+    (silent && answered) || (control && !difference.why.contains(&format!("{}{BROKE_OFF}", NAMES[1])))
 }
 
 fn told(what: &str, script: &Script, verdict: &Verdict, took: Duration) -> bool {
@@ -221,7 +250,7 @@ const BROKE_OFF: &str = " could not be played to: ";
 /// Both servers, on data that is fresh after each difference.
 struct Pair<'a> {
     options: &'a Options,
-    servers: Option<[Server; 2]>,
+    servers: Option<[Side; 2]>,
     plays: u32,
 }
 
@@ -232,14 +261,14 @@ impl<'a> Pair<'a> {
         Self { options, servers: None, plays: 0 }
     }
 
-    fn start(&mut self, settings: &[String]) -> io::Result<&mut [Server; 2]> {
+    fn start(&mut self, script: &Script) -> io::Result<&mut [Side; 2]> {
         let Options { port, zookeeper, zoolet, .. } = self.options;
         let place = |name: &str| std::env::temp_dir().join(format!("zoolet-differential-{port}-{name}"));
         let servers = match self.servers.take() {
             Some(servers) => servers,
             None => [
-                Server::start(zookeeper, &place("zookeeper"), *port, settings)?,
-                Server::start(zoolet, &place("zoolet"), port + 1, settings)?,
+                Side::start(zookeeper, &place("zookeeper"), *port, script)?,
+                Side::start(zoolet, &place("zoolet"), port + PORTS, script)?,
             ],
         };
         Ok(self.servers.insert(servers))
@@ -252,13 +281,12 @@ impl<'a> Pair<'a> {
         }
         self.plays += 1;
         let root = format!("/d{}", self.plays);
-        let servers = self.start(&script.settings)?;
-        let addresses = [servers[0].address, servers[1].address];
+        let servers = self.start(script)?;
         let played = std::thread::scope(|scope| {
-            let both = addresses.map(|address| {
+            let both = servers.each_mut().map(|side| {
                 scope.spawn({
                     let root = &root;
-                    move || play(script, address, root)
+                    move || play(script, side, root)
                 })
             });
             both.map(|one| one.join().unwrap_or_else(|_| Err(io::Error::other("the player panicked"))))

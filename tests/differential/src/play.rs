@@ -2,7 +2,8 @@
 //!
 //! One session acts at a time. When all its replies are in, every other connection sends a sync. A
 //! server queues events before the reply to the write that fired them, so all events of the step
-//! arrive before the sync's answer.
+//! arrive before the sync's answer. In an ensemble the player first waits until every server has
+//! applied the step's changes, and each connection sends a read instead.
 
 use crate::reply::{self, Item, Reply, What};
 use crate::script::{Action, Claim, Connect, Op, Script, code};
@@ -19,8 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(40);
 const END_PATIENCE: Duration = Duration::from_millis(300);
 /// Time limit for requests of a vanished connection to take effect.
 const EFFECT_PATIENCE: Duration = Duration::from_secs(4);
+/// Ends the error of a play that a server left without an answer.
+pub const NO_ANSWER: &str = "no answer";
 const PING: i32 = 11;
-const SYNC: i32 = 9;
 const PING_XID: i32 = -2;
 const AUTH: i32 = 100;
 const EXISTS: i32 = 3;
@@ -31,7 +33,8 @@ const MARKS: &str = "/vanished";
 /// Everything one server answered.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Transcript {
-    /// For each step, the items of each connection that was read.
+    /// For each step, the items of each connection that was read. The play ends when a server
+    /// answers a request never.
     pub steps: Vec<Vec<Lane>>,
     /// For each step that may have spent different numbers of zxids, the zxid of a write by the
     /// player after it.
@@ -55,28 +58,55 @@ pub struct Lane {
     pub items: Vec<Item>,
 }
 
-/// Plays `script` under the znode `root`, which must be unused on this server.
+/// The servers that a script is played to.
+pub trait Servers {
+    /// Returns the address of each server for clients.
+    fn addresses(&self) -> Vec<SocketAddr>;
+
+    /// Ends all servers but this one, and waits until it is read-only.
+    ///
+    /// # Errors
+    /// It does not become read-only.
+    fn alone(&mut self, server: usize) -> io::Result<()>;
+
+    /// Starts the servers that do not run, and waits until all serve.
+    ///
+    /// # Errors
+    /// One does not start or does not serve.
+    fn together(&mut self) -> io::Result<()>;
+}
+
+/// Plays `script` under the znode `root`, which must be unused on these servers.
 ///
 /// # Errors
-/// The server cannot be reached or does not serve the player's requests. The transcript records all
+/// A server cannot be reached or does not serve the player's requests. The transcript records all
 /// other failures.
-pub fn play(script: &Script, address: SocketAddr, root: &str) -> io::Result<Transcript> {
-    let mut player = Player::start(address, root, script.sessions())?;
+pub fn play(script: &Script, servers: &mut dyn Servers, root: &str) -> io::Result<Transcript> {
+    let mut player = Player::start(servers, root, script.sessions())?;
     for (number, step) in script.steps.iter().enumerate() {
         let lanes = player.step(number, step.session, &step.action)?;
+        let silent = lanes.iter().flat_map(|lane| &lane.items).any(|item| item.what == What::Silence);
         player.transcript.steps.push(lanes);
+        if silent {
+            // Each further step might wait for this connection again.
+            break;
+        }
     }
     player.finish()
 }
 
 struct Player<'a> {
-    address: SocketAddr,
+    servers: &'a mut dyn Servers,
+    addresses: Vec<SocketAddr>,
     root: &'a str,
     sessions: Vec<PlayedSession>,
-    control: Link,
-    /// Every session that was opened, with its password. All are closed at the end, so that none
-    /// expires during a later play.
-    opened: Vec<(i64, Vec<u8>)>,
+    /// The player's own sessions, one at each server that runs. The first one asks and anchors.
+    controls: Vec<Link>,
+    /// Every session that was opened. All are closed at the end, so that none expires during a
+    /// later play.
+    opened: Vec<Opened>,
+    /// Whether only a read-only server runs.
+    read_only: bool,
     transcript: Transcript,
 }
 
@@ -86,33 +116,93 @@ struct PlayedSession {
     id: i64,
     password: Vec<u8>,
     seen: i64,
+    /// The server that its next connection is to.
+    server: usize,
     link: Option<Link>,
+    /// The server that its connection is to.
+    linked: usize,
+}
+
+/// A session, and the server that it was opened at.
+struct Opened {
+    id: i64,
+    password: Vec<u8>,
+    server: usize,
 }
 
 impl<'a> Player<'a> {
-    fn start(address: SocketAddr, root: &'a str, sessions: usize) -> io::Result<Self> {
-        let mut control = Link::open(address)?;
-        let (id, password, _) =
-            control.shake_hands(&new_session())?.ok_or_else(|| broken("no session for the player"))?;
+    fn start(servers: &'a mut dyn Servers, root: &'a str, sessions: usize) -> io::Result<Self> {
+        let addresses = servers.addresses();
+        let count = addresses.len();
+        let at = |number: usize| PlayedSession { server: number % count, ..PlayedSession::default() };
         let mut player = Self {
-            address,
+            servers,
+            addresses,
             root,
-            sessions: (0..sessions).map(|_| PlayedSession::default()).collect(),
-            control,
-            opened: vec![(id, password)],
-            transcript: Transcript { sessions: vec![id], clock_ms: (wall_clock_ms(), 0), ..Transcript::default() },
+            sessions: (0..sessions).map(at).collect(),
+            controls: Vec::new(),
+            opened: Vec::new(),
+            read_only: false,
+            transcript: Transcript { clock_ms: (wall_clock_ms(), 0), ..Transcript::default() },
         };
+        player.control(0..count, 0)?;
         player.transcript.began = player.ask("create", mark_values(MARKS))?.zxid;
+        player.settle()?;
         Ok(player)
+    }
+
+    /// Opens the player's own sessions at these servers.
+    fn control(&mut self, servers: std::ops::Range<usize>, read_only: u8) -> io::Result<()> {
+        self.controls.clear();
+        self.read_only = read_only != 0;
+        for server in servers {
+            let mut link = self.open(server)?;
+            let answer = link.shake_hands(&new_session(read_only))?.filter(|(id, ..)| *id != 0);
+            let (id, password, _) = answer.ok_or_else(|| broken("no session for the player"))?;
+            self.transcript.sessions.push(id);
+            self.opened.push(Opened { id, password, server });
+            self.controls.push(link);
+        }
+        Ok(())
+    }
+
+    fn open(&self, server: usize) -> io::Result<Link> {
+        // A read-only server refuses a sync, and a settled ensemble needs none.
+        let barrier = if self.addresses.len() == 1 { "sync" } else { "exists" };
+        Link::open(self.addresses[server], barrier)
+    }
+
+    /// Waits until all servers of an ensemble have applied all changes.
+    ///
+    /// Without sync: a follower of ZooKeeper 3.8 leaves one in some thousands unanswered.
+    fn settle(&mut self) -> io::Result<()> {
+        if self.controls.len() > 1 {
+            let newest = self.anchor()?;
+            let read = || vec![Value::text(MARKS), Value::Byte(0)];
+            let deadline = Instant::now() + PATIENCE;
+            for control in 0..self.controls.len() {
+                while self.ask_at(control, "exists", read())?.zxid < newest {
+                    if Instant::now() > deadline {
+                        return Err(broken(&format!("a change at another server: {NO_ANSWER}")));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Sends a request of the player.
     fn ask(&mut self, name: &str, values: Vec<Value>) -> io::Result<Reply> {
-        self.control.send(None, &Op::new(name, values), Place { root: "", seen: 0 })?;
+        self.ask_at(0, name, values)
+    }
+
+    fn ask_at(&mut self, control: usize, name: &str, values: Vec<Value>) -> io::Result<Reply> {
+        self.controls[control].send(None, &Op::new(name, values), Place { root: "", seen: 0 })?;
         loop {
-            match self.control.item(PATIENCE)?.what {
+            match self.controls[control].item(PATIENCE)?.what {
                 What::Reply(reply) => return Ok(reply),
                 What::Event { .. } => {}
+                What::Silence => return Err(broken(&format!("the player's own {name}: {NO_ANSWER}"))),
                 other => return Err(broken(&format!("the player's own {name}: {other:?}"))),
             }
         }
@@ -126,14 +216,19 @@ impl<'a> Player<'a> {
             Action::Fatal(ops) => lanes.push(self.fatal(session, ops)?),
             Action::Vanish(ops) => lanes.push(self.vanish(number, session, ops)?),
             Action::Cut(partial) => self.cut(session, partial.as_ref()),
-            Action::Stranger(bytes) => lanes.push(lane(session, vec![self.stranger(bytes)?])),
+            Action::Stranger(bytes) => lanes.push(lane(session, vec![self.stranger(session, bytes)?])),
             Action::Wait(ms) => lanes.push(self.wait(session, Duration::from_millis(*ms))?),
+            Action::At(server) => self.sessions[session].server = (*server).min(self.addresses.len() - 1),
+            Action::Alone => self.alone(session, &mut lanes)?,
+            Action::Together => self.together(session, &mut lanes)?,
         }
         let anchor = match action {
-            Action::Connect(_) | Action::Fatal(_) | Action::Wait(_) => Some(self.anchor()?),
+            Action::Connect(_) | Action::Fatal(_) | Action::Wait(_) | Action::Together => Some(self.anchor()?),
             Action::Send { .. } | Action::Vanish(_) | Action::Cut(_) | Action::Stranger(_) => None,
+            Action::At(_) | Action::Alone => None,
         };
         self.transcript.anchors.push(anchor);
+        self.settle()?;
         if action.ops().iter().any(Op::is_write) || matches!(action, Action::Wait(_)) {
             for other in 0..self.sessions.len() {
                 if other != session && self.sessions[other].link.is_some() {
@@ -151,11 +246,12 @@ impl<'a> Player<'a> {
     }
 
     fn connect(&mut self, session: usize, connect: &Connect, lanes: &mut Vec<Lane>) -> io::Result<()> {
+        let server = self.sessions[session].server;
+        let mut link = self.open(server)?;
         let played = &mut self.sessions[session];
         let place = Place { root: self.root, seen: played.seen };
         let frame = handshake(connect, played.id, &played.password, place);
         let old = played.link.take();
-        let mut link = Link::open(self.address)?;
         match link.shake_hands(&frame)? {
             Some((id, password, answer)) => {
                 lanes.push(lane(session, vec![Item { op: None, what: answer }]));
@@ -165,13 +261,13 @@ impl<'a> Player<'a> {
                         self.transcript.sessions.push(id);
                         played.seen = 0;
                     }
-                    self.opened.retain(|(known, _)| *known != id);
-                    self.opened.push((id, password.clone()));
+                    self.opened.retain(|opened| opened.id != id);
+                    self.opened.push(Opened { id, password: password.clone(), server });
                     played.password = password;
                     // A claim that should be refused leaves no connection behind, whatever the
                     // server answered.
                     if !matches!(connect.claim, Claim::Wrong | Claim::Derived | Claim::Unknown) {
-                        played.link = Some(link);
+                        (played.link, played.linked) = (Some(link), server);
                     }
                 } else {
                     let ended = link.until_closed(END_PATIENCE)?;
@@ -249,8 +345,36 @@ impl<'a> Player<'a> {
         Ok(lane(session, link.until_closed(END_PATIENCE)?))
     }
 
-    fn stranger(&mut self, bytes: &[u8]) -> io::Result<Item> {
-        let mut link = Link::open(self.address)?;
+    /// Every connection to the servers that end is lost, and the other connections show what they
+    /// hear of that.
+    fn alone(&mut self, session: usize, lanes: &mut Vec<Lane>) -> io::Result<()> {
+        let server = self.sessions[session].server;
+        self.servers.alone(server)?;
+        self.sessions.iter_mut().filter(|played| played.linked != server).for_each(|played| played.link = None);
+        self.hear_all(session, lanes)?;
+        self.control(server..server + 1, 1)
+    }
+
+    fn together(&mut self, session: usize, lanes: &mut Vec<Lane>) -> io::Result<()> {
+        self.servers.together()?;
+        self.hear_all(session, lanes)?;
+        self.control(0..self.addresses.len(), 0)
+    }
+
+    /// Reads from every connection, that of `session` first.
+    fn hear_all(&mut self, session: usize, lanes: &mut Vec<Lane>) -> io::Result<()> {
+        let others = (0..self.sessions.len()).filter(|other| *other != session);
+        for heard in std::iter::once(session).chain(others) {
+            if self.sessions[heard].link.is_some() {
+                let items = self.barrier(heard)?;
+                lanes.push(lane(heard, items));
+            }
+        }
+        Ok(())
+    }
+
+    fn stranger(&mut self, session: usize, bytes: &[u8]) -> io::Result<Item> {
+        let mut link = self.open(self.sessions[session].server)?;
         link.write(bytes, 1);
         let what = match link.raw_frame(PATIENCE)? {
             Incoming::Closed => What::Closed,
@@ -281,8 +405,8 @@ impl<'a> Player<'a> {
 
     fn finish(mut self) -> io::Result<Transcript> {
         self.sessions.clear();
-        for (id, password) in &self.opened {
-            let mut link = Link::open(self.address)?;
+        for Opened { id, password, server } in &self.opened {
+            let mut link = self.open(*server)?;
             let claim = Connect { claim: Claim::Right, zxid: Value::Long(0), timeout_ms: 0, read_only: Some(0) };
             if link.shake_hands(&handshake(&claim, *id, password, Place { root: "", seen: 0 }))?.is_some() {
                 let close = link.frame(None, &Op::new("closeSession", Vec::new()), Place { root: "", seen: 0 });
@@ -316,8 +440,8 @@ fn mark_values(path: &str) -> Vec<Value> {
     vec![Value::text(path), Value::Bytes(None), Value::List(vec![open]), Value::Int(0)]
 }
 
-fn new_session() -> Vec<u8> {
-    let connect = Connect { claim: Claim::New, zxid: Value::Long(0), timeout_ms: i32::MAX, read_only: Some(0) };
+fn new_session(read_only: u8) -> Vec<u8> {
+    let connect = Connect { claim: Claim::New, zxid: Value::Long(0), timeout_ms: i32::MAX, read_only: Some(read_only) };
     handshake(&connect, 0, &[], Place { root: "", seen: 0 })
 }
 
@@ -374,23 +498,26 @@ struct Link {
     buffer: Vec<u8>,
     pending: VecDeque<Pending>,
     next_xid: i32,
+    /// The read that the player awaits behind all other requests.
+    barrier: &'static str,
 }
 
 impl Link {
-    fn open(address: SocketAddr) -> io::Result<Self> {
+    fn open(address: SocketAddr, barrier: &'static str) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { stream, buffer: Vec::new(), pending: VecDeque::new(), next_xid: 1 })
+        Ok(Self { stream, buffer: Vec::new(), pending: VecDeque::new(), next_xid: 1, barrier })
     }
 
     /// Returns `None` when the server closes instead of answering.
     fn shake_hands(&mut self, frame: &[u8]) -> io::Result<Option<(i64, Vec<u8>, What)>> {
         self.write(frame, 1);
         match self.raw_frame(PATIENCE)? {
-            Incoming::Frame(frame) => Ok(Some(
-                reply::connected(&frame).ok_or_else(|| broken("a handshake was answered with something else"))?,
-            )),
+            Incoming::Frame(frame) => {
+                let unknown = || (0, Vec::new(), What::Unknown(crate::value::quoted(&frame)));
+                Ok(Some(reply::connected(&frame).unwrap_or_else(unknown)))
+            }
             Incoming::Closed => Ok(None),
             Incoming::Silence => Err(broken("a handshake was not answered")),
         }
@@ -436,20 +563,21 @@ impl Link {
         bytes.chunks(size).all(|piece| self.stream.write_all(piece).is_ok())
     }
 
-    /// Receives everything up to the answer of a sync sent now, or to the end.
+    /// Receives everything up to the answer of a request sent now, or to the end.
     ///
     /// A ping would not do: zoolet answers pings early while it owes the connection much data
     /// (docs/explanation/safety.md).
     fn barrier(&mut self) -> io::Result<Vec<Item>> {
-        let sync = Op::new("sync", vec![Value::text("/")]);
-        let frame = self.frame(None, &sync, Place { root: "", seen: 0 });
+        let more = (self.barrier == "exists").then_some(Value::Byte(0));
+        let op = Op::new(self.barrier, [Value::text("/")].into_iter().chain(more).collect());
+        let frame = self.frame(None, &op, Place { root: "", seen: 0 });
         if !self.write(&frame, 1) {
             return self.until_closed(END_PATIENCE);
         }
         let mut items = Vec::new();
         loop {
             let item = self.item(PATIENCE)?;
-            let answered = matches!(&item.what, What::Reply(reply) if reply.code == SYNC && item.op.is_none());
+            let answered = matches!(&item.what, What::Reply(reply) if reply.code == op.code && item.op.is_none());
             let over = matches!(item.what, What::Closed | What::Silence);
             items.push(item);
             if answered || over {

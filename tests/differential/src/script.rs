@@ -6,7 +6,7 @@ use std::fmt;
 /// Steps in their order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Script {
-    /// Lines of `zoo.cfg` for both servers.
+    /// Lines of `zoo.cfg` for both sides, and `servers=N` for an ensemble of N servers.
     pub settings: Vec<String>,
     /// The steps, played one after the other.
     pub steps: Vec<Step>,
@@ -48,6 +48,12 @@ pub enum Action {
     /// Stays silent for this time in ms until the session expires; then waits for the end of its
     /// connection.
     Wait(u64),
+    /// The next connections of the session are to this server of the ensemble.
+    At(usize),
+    /// Ends all servers but that of the session, and waits until that server is read-only.
+    Alone,
+    /// Starts the ended servers, and waits until all serve.
+    Together,
 }
 
 /// A handshake.
@@ -103,6 +109,9 @@ pub struct Op {
     /// Number of bytes cut off its end.
     pub lacks: usize,
 }
+
+/// Begins the setting that asks for an ensemble.
+const SERVERS: &str = "servers=";
 
 /// Requests with a name. Others are written `op99`.
 pub const NAMES: &[(i32, &str)] = &[
@@ -206,6 +215,7 @@ impl Action {
         match self {
             Self::Send { ops, .. } | Self::Fatal(ops) | Self::Vanish(ops) => ops,
             Self::Connect(_) | Self::Cut(_) | Self::Stranger(_) | Self::Wait(_) => &[],
+            Self::At(_) | Self::Alone | Self::Together => &[],
         }
     }
 
@@ -214,6 +224,7 @@ impl Action {
         match self {
             Self::Send { ops, .. } | Self::Fatal(ops) | Self::Vanish(ops) => Some(ops),
             Self::Connect(_) | Self::Cut(_) | Self::Stranger(_) | Self::Wait(_) => None,
+            Self::At(_) | Self::Alone | Self::Together => None,
         }
     }
 }
@@ -222,6 +233,16 @@ impl Script {
     /// Counts the requests and handshakes.
     pub fn operations(&self) -> usize {
         self.steps.iter().map(|step| step.action.ops().len().max(1)).sum()
+    }
+
+    /// Returns the number of servers of an ensemble; `None` for a standalone server.
+    pub fn servers(&self) -> Option<usize> {
+        self.settings.iter().find_map(|line| line.strip_prefix(SERVERS)?.parse().ok())
+    }
+
+    /// Returns the lines of `zoo.cfg`.
+    pub fn zoo_cfg(&self) -> Vec<&str> {
+        self.settings.iter().map(String::as_str).filter(|line| !line.starts_with(SERVERS)).collect()
     }
 
     /// Counts the sessions it needs.
@@ -292,6 +313,9 @@ fn parse_step(line: &str) -> Result<Step, String> {
             _ => return Err("stranger \"BYTES\"".to_owned()),
         },
         "wait" => Action::Wait(rest.parse().map_err(|_| format!("not a number: {rest}"))?),
+        "at" => Action::At(number(rest)?),
+        "alone" => Action::Alone,
+        "together" => Action::Together,
         _ => return Err(format!("nothing is called {verb}")),
     };
     Ok(Step { session, action })
@@ -353,6 +377,9 @@ impl fmt::Display for Step {
                 writeln!(f)?;
             }
             Action::Wait(ms) => writeln!(f, "wait {ms}")?,
+            Action::At(server) => writeln!(f, "at {server}")?,
+            Action::Alone => writeln!(f, "alone")?,
+            Action::Together => writeln!(f, "together")?,
             Action::Stranger(bytes) => writeln!(f, "stranger {}", Value::Bytes(Some(bytes.clone())))?,
         }
         for op in self.action.ops() {

@@ -1,5 +1,7 @@
 //! The two servers: started with the same settings on fresh data, and stopped.
 
+use crate::play::Servers;
+use crate::script::Script;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -17,11 +19,12 @@ impl ServerCommand {
     }
 }
 
-/// JVM options for speed and memory, and three settings that ZooKeeper reads only as properties.
+/// JVM options for speed and memory, and four settings that ZooKeeper reads only as properties.
 ///
 /// Test data need not survive a crash. The process is too short-lived for the best compiler.
 const JVM_OPTIONS: &str = "-Xmx400m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Dzookeeper.forceSync=no \
-                           -Dznode.container.checkIntervalMs=3600000 -Dzookeeper.extendedTypesEnabled=true";
+                           -Dznode.container.checkIntervalMs=3600000 -Dzookeeper.extendedTypesEnabled=true \
+                           -Dreadonlymode.enabled=true";
 
 /// The password of the user `super` is `secret`. Sessions outlive any play, and no container or
 /// TTL znode is reaped.
@@ -46,52 +49,136 @@ clientPortAddress=127.0.0.1
 /// Time limit until a server serves.
 const START_PATIENCE: Duration = Duration::from_secs(40);
 
-/// A server that runs until it is dropped, which also deletes its data.
+/// Ports that one side uses, at most: three for each of three servers.
+pub const PORTS: u16 = 9;
+
+/// The servers of one side: a standalone server, or an ensemble.
 #[derive(Debug)]
-pub struct Server {
+pub struct Side {
+    command: ServerCommand,
+    configs: Vec<PathBuf>,
+    servers: Vec<Option<Server>>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Side {
+    /// Starts the servers that `script` asks for on local ports from `port` on.
+    ///
+    /// `directory` is recreated and holds their data.
+    ///
+    /// # Errors
+    /// One cannot be started or does not serve; the error includes its output.
+    pub fn start(command: &ServerCommand, directory: &Path, port: u16, script: &Script) -> io::Result<Self> {
+        let _ = std::fs::remove_dir_all(directory);
+        let (count, members) = script.servers().map_or((1, 0), |servers| (servers, servers));
+        let port_of = |server: u16, place: u16| port + 3 * server + place;
+        let members = (0..members as u16).map(|server| {
+            let id = server + 1;
+            format!("server.{id}=127.0.0.1:{}:{}\n", port_of(server, 1), port_of(server, 2))
+        });
+        let members: String = members.collect();
+        // Else ZooKeeper would run the only member of an ensemble as a standalone server.
+        let alone = if script.servers() == Some(1) { "standaloneEnabled=false\n" } else { "" };
+        let (mut configs, mut addresses) = (Vec::new(), Vec::new());
+        for server in 0..count as u16 {
+            let port = port_of(server, 0);
+            let home = directory.join(format!("{}", server + 1));
+            let data = home.join("data");
+            std::fs::create_dir_all(&data)?;
+            std::fs::write(data.join("myid"), format!("{}\n", server + 1))?;
+            let settings = script.zoo_cfg().join("\n");
+            let lines = format!("clientPort={port}\ndataDir={}\n{members}{alone}{settings}\n", data.display());
+            std::fs::write(home.join("zoo.cfg"), format!("{CONFIG}{lines}"))?;
+            configs.push(home.join("zoo.cfg"));
+            addresses.push(SocketAddr::from(([127, 0, 0, 1], port)));
+        }
+        let servers = configs.iter().map(|_| None).collect();
+        let mut side = Self { command: command.clone(), configs, servers, addresses };
+        side.together()?;
+        Ok(side)
+    }
+
+    /// Returns whether all processes run.
+    pub fn lives(&mut self) -> bool {
+        self.servers.iter_mut().flatten().all(Server::lives)
+    }
+
+    /// Returns the last lines of each server's output.
+    pub fn output(&self) -> String {
+        self.servers.iter().flatten().map(Server::output).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Servers for Side {
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.addresses.clone()
+    }
+
+    fn alone(&mut self, server: usize) -> io::Result<()> {
+        for (number, other) in self.servers.iter_mut().enumerate() {
+            if number != server {
+                *other = None;
+            }
+        }
+        match &mut self.servers[server] {
+            Some(server) => server.wait_until(|server| four_letters(server.address, "isro") == "ro"),
+            None => Err(io::Error::other("this server does not run")),
+        }
+    }
+
+    fn together(&mut self) -> io::Result<()> {
+        for (server, (config, address)) in self.servers.iter_mut().zip(self.configs.iter().zip(&self.addresses)) {
+            if server.is_none() {
+                *server = Some(Server::start(&self.command, config, *address)?);
+            }
+        }
+        // `ruok` is answered before requests are. `srvr` names the mode only once the server serves.
+        let serves = |server: &Server| {
+            let text = four_letters(server.address, "srvr");
+            text.contains("Mode: ") && !text.contains("Mode: read-only")
+        };
+        self.servers.iter_mut().flatten().try_for_each(|server| server.wait_until(serves))
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        self.servers.clear();
+        for home in self.configs.iter().filter_map(|config| config.parent()) {
+            let _ = std::fs::remove_dir_all(home);
+        }
+    }
+}
+
+/// A process that runs until it is dropped.
+#[derive(Debug)]
+struct Server {
     child: Child,
-    directory: PathBuf,
-    /// Address for clients.
-    pub address: SocketAddr,
+    output: PathBuf,
+    address: SocketAddr,
 }
 
 impl Server {
-    /// Starts it on a local `port`, with these lines of `zoo.cfg`.
-    ///
-    /// `directory` is recreated and holds its data.
-    ///
-    /// # Errors
-    /// It cannot be started or does not serve; the error includes its output.
-    pub fn start(command: &ServerCommand, directory: &Path, port: u16, settings: &[String]) -> io::Result<Self> {
-        let _ = std::fs::remove_dir_all(directory);
-        std::fs::create_dir_all(directory.join("data"))?;
-        let config = directory.join("zoo.cfg");
-        let data = directory.join("data");
-        let settings = settings.join("\n");
-        std::fs::write(&config, format!("{CONFIG}clientPort={port}\ndataDir={}\n{settings}\n", data.display()))?;
-        let output = std::fs::File::create(directory.join("output"))?;
+    fn start(command: &ServerCommand, config: &Path, address: SocketAddr) -> io::Result<Self> {
+        let path = config.with_file_name("output");
+        let output = std::fs::File::options().create(true).append(true).open(&path)?;
         let [program, arguments @ ..] = &command.0[..] else { return Err(io::Error::other("an empty server command")) };
         let child = Command::new(program)
             .args(arguments)
-            .arg(&config)
+            .arg(config)
             .env("JVM_OPTIONS", JVM_OPTIONS)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)
             .spawn()
             .map_err(|error| io::Error::other(format!("{program}: {error}")))?;
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let mut server = Self { child, directory: directory.to_owned(), address };
-        server.wait_until_it_serves()?;
-        Ok(server)
+        Ok(Self { child, output: path, address })
     }
 
-    fn wait_until_it_serves(&mut self) -> io::Result<()> {
+    fn wait_until(&mut self, condition: impl Fn(&Self) -> bool) -> io::Result<()> {
         let deadline = Instant::now() + START_PATIENCE;
         while Instant::now() < deadline && self.child.try_wait()?.is_none() {
-            // `ruok` is answered before requests are. `srvr` names the mode only once the server
-            // serves.
-            if four_letters(self.address, "srvr").contains("Mode: standalone") {
+            if condition(self) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -99,14 +186,13 @@ impl Server {
         Err(io::Error::other(format!("a server does not serve; its output:\n{}", self.output())))
     }
 
-    /// Returns whether the process runs.
-    pub fn lives(&mut self) -> bool {
+    fn lives(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Returns the last 30 lines of its output.
-    pub fn output(&self) -> String {
-        let text = std::fs::read(self.directory.join("output")).unwrap_or_default();
+    fn output(&self) -> String {
+        let text = std::fs::read(&self.output).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(30)..].join("\n")
@@ -117,7 +203,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

@@ -149,6 +149,7 @@ impl Shrinker<'_> {
                     Some(())
                 }
                 Action::Fatal(_) | Action::Vanish(_) | Action::Stranger(_) | Action::Wait(_) => None,
+                Action::At(_) | Action::Alone | Action::Together => None,
             });
             self.change(|script| match &mut script.steps[step].action {
                 Action::Connect(connect) => {

@@ -23,7 +23,7 @@ const TEXTS: [&str; 9] = [
     "countHardLimit=4;;byteHardLimit=30,other=3",
     "count=2,countHardLimit=12",
     "byteHardLimit=0",
-    "countHardLimit==,bytes=5",
+    "countHardLimit==3,bytes=5",
     "countHardLimit=+9",
     "",
 ];

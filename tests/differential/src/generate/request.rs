@@ -1,7 +1,7 @@
 //! Draws requests.
 
 use super::value::{NAMES, PREFIXES, acl, open_acl};
-use super::{Generator, parent_of};
+use super::{Generator, Kind, parent_of};
 use crate::script::{Op, code};
 use crate::value::Value;
 
@@ -54,6 +54,8 @@ impl Generator {
                 let path = self.path();
                 Op::new(name, vec![self.path_value(path)])
             }
+            // See `settle` of the player.
+            "sync" if self.kind == Kind::Ensemble => Op::new("ping", vec![]),
             "sync" => {
                 let path = self.path();
                 echoed(Op::new(name, vec![self.path_value(path)]))
@@ -76,7 +78,12 @@ impl Generator {
                 let path = self.path();
                 // 3.8 fails on a relative path when it looks at the parents; 3.9 no longer does.
                 let path = if path.starts_with(['/', '~']) { path } else { "~/a".to_owned() };
-                Op::new(name, vec![self.path_value(path), Value::Int(kind)])
+                // zoolet takes a null path for an empty one, which setWatches may have watched.
+                let path = match self.path_value(path) {
+                    Value::Bytes(None) if name == "removeWatches" => Value::text("/"),
+                    path => path,
+                };
+                Op::new(name, vec![path, Value::Int(kind)])
             }
             "addWatch" => {
                 let path = self.path();
@@ -172,7 +179,12 @@ impl Generator {
         } else {
             self.born(&path, flags == 1);
         }
-        let mut values = vec![self.path_value(path), self.data(), self.acl(), Value::Int(flags)];
+        // ZooKeeper looks at the flags before it looks for a path, if the session is local.
+        let path = match self.path_value(path) {
+            Value::Bytes(None) if self.kind != Kind::Standalone => Value::text("~"),
+            path => path,
+        };
+        let mut values = vec![path, self.data(), self.acl(), Value::Int(flags)];
         if name == "createTTL" {
             // Always with TTL flags: without them the request stops Apache ZooKeeper for good
             // (surface 13.6).
@@ -268,7 +280,7 @@ impl Generator {
                 self.tree.remove(&path);
             }
         }
-        if self.random.percent(3) {
+        if self.kind == Kind::Standalone && self.random.percent(3) {
             let strange = *self.random.of(&["getData", "exists", "setACL", "multi", "ping", "createTTL", "auth"]);
             let at = self.random.below(subs.len() + 1);
             subs.insert(
@@ -283,7 +295,10 @@ impl Generator {
         }
         // When ZooKeeper fails at such an operation, the changes before it stay pending there, and
         // later requests build on them. So the operation is sent alone.
-        if let Some(at) = subs.iter().position(stumbles) {
+        if self.kind != Kind::Standalone {
+            // ZooKeeper's leader proposes no such multi, and its connection waits for ever.
+            subs.retain(|op| !stumbles(op) && op.values.first() != Some(&Value::Bytes(None)));
+        } else if let Some(at) = subs.iter().position(stumbles) {
             subs = vec![subs.swap_remove(at)];
         }
         Op::multi("multi", subs)

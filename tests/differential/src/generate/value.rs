@@ -1,6 +1,6 @@
 //! Draws values of requests: paths, versions, data and ACLs, most of them valid.
 
-use super::Generator;
+use super::{Generator, Kind};
 use crate::value::Value;
 
 pub(super) const NAMES: &[&str] = &["a", "b", "c", "d", "e", "x", "yy", "a b", "\u{e9}", "..."];
@@ -62,7 +62,11 @@ impl Generator {
         match self.random.below(100) {
             0..72 => self.existing(),
             72..92 => format!("{}/{}", self.existing(), self.random.of(NAMES)),
-            92..97 => self.random.of(ODD_PATHS).to_string(),
+            92..97 => match *self.random.of(ODD_PATHS) {
+                // In an ensemble its data names the servers' ports.
+                "/zookeeper/config" if self.kind != Kind::Standalone => "/zookeeper".to_owned(),
+                odd => odd.to_owned(),
+            },
             _ => {
                 let existing = self.existing();
                 format!("{existing}{}", self.random.of(ODD_ENDS))

@@ -84,7 +84,8 @@ pub trait Servers {
 pub fn play(script: &Script, servers: &mut dyn Servers, root: &str) -> io::Result<Transcript> {
     let mut player = Player::start(servers, root, script.sessions())?;
     for (number, step) in script.steps.iter().enumerate() {
-        let lanes = player.step(number, step.session, &step.action)?;
+        let at = |error| io::Error::other(format!("step {number}: {error}"));
+        let lanes = player.step(number, step.session, &step.action).map_err(at)?;
         let silent = lanes.iter().flat_map(|lane| &lane.items).any(|item| item.what == What::Silence);
         player.transcript.steps.push(lanes);
         if silent {

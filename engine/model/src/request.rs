@@ -194,6 +194,32 @@ pub enum WriteOp {
     },
 }
 
+/// Borrows the path of a [`WriteOp`], as shared or unique as the operation is borrowed.
+macro_rules! path_of_operation {
+    ($operation:expr) => {
+        match $operation {
+            WriteOp::Create(Create { path, .. })
+            | WriteOp::Delete { path, .. }
+            | WriteOp::SetData { path, .. }
+            | WriteOp::SetAcl { path, .. }
+            | WriteOp::Check { path, .. } => path,
+        }
+    };
+}
+
+impl WriteOp {
+    /// Returns the path, as the client sent it.
+    #[must_use]
+    pub fn path(&self) -> &Text {
+        path_of_operation!(self)
+    }
+
+    /// Returns the path, to replace it.
+    pub fn path_mut(&mut self) -> &mut Text {
+        path_of_operation!(self)
+    }
+}
+
 /// One read of a multiRead.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReadOp {
@@ -321,4 +347,47 @@ pub enum Request {
     },
     /// An unknown or forbidden opcode: UNIMPLEMENTED, then the connection closes.
     Unknown,
+}
+
+/// Borrows the path of a [`Request`], as shared or unique as the request is borrowed.
+macro_rules! path_of_request {
+    ($request:expr, $path_of_operation:path) => {
+        match $request {
+            Request::Write(operation) => Some($path_of_operation(operation)),
+            Request::Exists { path, .. }
+            | Request::GetData { path, .. }
+            | Request::GetChildren { path, .. }
+            | Request::GetAcl { path }
+            | Request::GetAllChildrenNumber { path }
+            | Request::GetTtl { path }
+            | Request::AddWatch { path, .. }
+            | Request::CheckWatches { path, .. }
+            | Request::RemoveWatches { path, .. } => Some(path),
+            Request::GetEphemerals { prefix: path } | Request::Sync { path } => path.into(),
+            Request::Multi(_)
+            | Request::MultiRead(_)
+            | Request::Ping
+            | Request::Auth { .. }
+            | Request::Sasl
+            | Request::WhoAmI
+            | Request::SetWatches(_)
+            | Request::Reconfig
+            | Request::CloseSession
+            | Request::Malformed { .. }
+            | Request::Unknown => None,
+        }
+    };
+}
+
+impl Request {
+    /// Returns the path; `None` for a request that has none, or several.
+    #[must_use]
+    pub fn path(&self) -> Option<&Text> {
+        path_of_request!(self, WriteOp::path)
+    }
+
+    /// Returns the path, to replace it; `None` for a request that has none, or several.
+    pub fn path_mut(&mut self) -> Option<&mut Text> {
+        path_of_request!(self, WriteOp::path_mut)
+    }
 }

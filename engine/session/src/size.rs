@@ -12,16 +12,6 @@ pub(super) fn request_bytes(request: &Request) -> u64 {
         + match request {
             Request::Write(op) => op_bytes(op),
             Request::Multi(ops) => ops.iter().map(|op| FIXED_BYTES + op_bytes(op)).sum(),
-            Request::Exists { path, .. }
-            | Request::GetData { path, .. }
-            | Request::GetChildren { path, .. }
-            | Request::GetAcl { path }
-            | Request::GetAllChildrenNumber { path }
-            | Request::GetTtl { path }
-            | Request::AddWatch { path, .. }
-            | Request::CheckWatches { path, .. }
-            | Request::RemoveWatches { path, .. } => text_bytes(path),
-            Request::GetEphemerals { prefix: path } | Request::Sync { path } => optional(path.as_ref()),
             Request::MultiRead(reads) => reads
                 .iter()
                 .map(|read| match read {
@@ -37,13 +27,8 @@ pub(super) fn request_bytes(request: &Request) -> u64 {
                     .map(text_bytes)
                     .sum()
             }
-            Request::Ping
-            | Request::Sasl
-            | Request::WhoAmI
-            | Request::Reconfig
-            | Request::CloseSession
-            | Request::Malformed { .. }
-            | Request::Unknown => 0,
+            // All others have one path at most.
+            other => other.path().map_or(0, text_bytes),
         }
 }
 

@@ -17,7 +17,7 @@ use super::failure::{Failure, code};
 use crate::cli::Address;
 use actor::{Actor, Order};
 use bytes::{BufMut, Bytes, BytesMut};
-use rooted::{Root, path_of};
+use rooted::Root;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -146,7 +146,7 @@ pub(super) struct Asker {
 impl Asker {
     fn send(&self, request: Request) -> oneshot::Receiver<Result<Reply, Failure>> {
         let (answer, receiver) = oneshot::channel();
-        let path = path_of(&request).map(ToString::to_string);
+        let path = request.path().map(ToString::to_string);
         let request = self.root.request(request);
         let _ = self.orders.send(Order::Ask { request, path, answer });
         receiver
@@ -209,7 +209,7 @@ impl Session {
     /// As [`Session::ask`].
     pub(super) fn ask_outside(&self, request: Request) -> Result<Reply, Failure> {
         let (answer, receiver) = oneshot::channel();
-        let path = path_of(&request).map(ToString::to_string);
+        let path = request.path().map(ToString::to_string);
         let _ = self.asker.orders.send(Order::Ask { request, path, answer });
         self.wait(receiver)?
     }

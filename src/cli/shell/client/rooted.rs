@@ -1,6 +1,6 @@
 //! Translates paths between a session with a root and its server.
 
-use zoolet_model::{Create, Reply, Request, Text, WriteOp};
+use zoolet_model::{Reply, Request, Text};
 
 /// The znode that is `/` for a session.
 #[derive(Clone, Default, Debug)]
@@ -30,43 +30,24 @@ impl Root {
             return request;
         }
         match &mut request {
-            Request::Write(operation) => self.operation(operation),
-            Request::Multi(operations) => operations.iter_mut().for_each(|operation| self.operation(operation)),
-            Request::Exists { path, .. }
-            | Request::GetData { path, .. }
-            | Request::GetChildren { path, .. }
-            | Request::GetAcl { path }
-            | Request::GetAllChildrenNumber { path }
-            | Request::GetTtl { path }
-            | Request::AddWatch { path, .. }
-            | Request::CheckWatches { path, .. }
-            | Request::RemoveWatches { path, .. } => *path = self.outer(path),
-            Request::GetEphemerals { prefix: path } | Request::Sync { path } => {
-                *path = Some(self.outer(path.as_ref().unwrap_or(&"/".into())));
+            Request::Multi(operations) => {
+                operations.iter_mut().for_each(|operation| self.translate(operation.path_mut()));
             }
-            // The shell sends no multiRead; the others have no paths, or those of the server.
-            Request::MultiRead(_)
-            | Request::Ping
-            | Request::Auth { .. }
-            | Request::Sasl
-            | Request::WhoAmI
-            | Request::SetWatches(_)
-            | Request::Reconfig
-            | Request::CloseSession
-            | Request::Malformed { .. }
-            | Request::Unknown => {}
+            Request::GetEphemerals { prefix: path @ None } | Request::Sync { path: path @ None } => {
+                *path = Some(self.outer(&"/".into()));
+            }
+            // The shell sends no multiRead.
+            other => {
+                if let Some(path) = other.path_mut() {
+                    self.translate(path);
+                }
+            }
         }
         request
     }
 
-    fn operation(&self, operation: &mut WriteOp) {
-        match operation {
-            WriteOp::Create(Create { path, .. })
-            | WriteOp::Delete { path, .. }
-            | WriteOp::SetData { path, .. }
-            | WriteOp::SetAcl { path, .. }
-            | WriteOp::Check { path, .. } => *path = self.outer(path),
-        }
+    fn translate(&self, path: &mut Text) {
+        *path = self.outer(path);
     }
 
     /// Translates the paths of a reply to `request`.
@@ -82,40 +63,6 @@ impl Root {
             }
             other => other,
         }
-    }
-}
-
-/// Returns the path of a request; `None` if it has none, or several.
-pub(super) fn path_of(request: &Request) -> Option<&Text> {
-    match request {
-        Request::Write(
-            WriteOp::Create(Create { path, .. })
-            | WriteOp::Delete { path, .. }
-            | WriteOp::SetData { path, .. }
-            | WriteOp::SetAcl { path, .. }
-            | WriteOp::Check { path, .. },
-        )
-        | Request::Exists { path, .. }
-        | Request::GetData { path, .. }
-        | Request::GetChildren { path, .. }
-        | Request::GetAcl { path }
-        | Request::GetAllChildrenNumber { path }
-        | Request::GetTtl { path }
-        | Request::AddWatch { path, .. }
-        | Request::CheckWatches { path, .. }
-        | Request::RemoveWatches { path, .. } => Some(path),
-        Request::GetEphemerals { prefix: path } | Request::Sync { path } => path.as_ref(),
-        Request::Multi(_)
-        | Request::MultiRead(_)
-        | Request::Ping
-        | Request::Auth { .. }
-        | Request::Sasl
-        | Request::WhoAmI
-        | Request::SetWatches(_)
-        | Request::Reconfig
-        | Request::CloseSession
-        | Request::Malformed { .. }
-        | Request::Unknown => None,
     }
 }
 

@@ -11,8 +11,8 @@ use zoolet_model::{AclEntry, Reply, Request, Stat};
 /// Znodes of one level that are fetched at once; few at first, so that a short answer comes soon.
 const WINDOW_FIRST: usize = 16;
 const WINDOW_MAX: usize = 128;
-/// Bytes of data fetched at once, from which the next window is smaller.
-const WINDOW_BYTES: usize = 1 << 20;
+/// Bytes of data of one level that are fetched at once, unless one znode has more.
+const DATA_AHEAD: u64 = 1 << 20;
 /// Names of children fetched ahead at most, unless one znode has more.
 const NAMES_AHEAD: u64 = 20_000;
 
@@ -42,9 +42,10 @@ pub(super) struct Found {
     pub(super) refusal: Option<Failure>,
 }
 
-/// A fetched znode, and its children once they are fetched.
+/// A fetched znode, and its data and children once they are fetched.
 struct Fetched {
     found: Found,
+    has_data: bool,
     names: Option<Vec<String>>,
 }
 
@@ -57,9 +58,22 @@ impl Fetched {
 
 /// The children of one znode.
 struct Level {
-    /// Paths that are not fetched yet.
-    paths: std::vec::IntoIter<String>,
+    /// The path of that znode; `None` above the top.
+    parent: Option<String>,
+    /// Children that are not fetched yet; above the top, the path of the top.
+    names: std::vec::IntoIter<String>,
     ahead: VecDeque<Fetched>,
+}
+
+impl Level {
+    /// Returns the next paths to fetch.
+    fn paths(&mut self, count: usize) -> Vec<String> {
+        let path = |name: String| match &self.parent {
+            None => name,
+            Some(parent) => child(parent, &name),
+        };
+        self.names.by_ref().take(count).map(path).collect()
+    }
 }
 
 /// A walk over a subtree: each znode before its children, siblings sorted by name.
@@ -76,7 +90,7 @@ pub(super) struct DepthFirst<'a> {
 
 impl<'a> DepthFirst<'a> {
     pub(super) fn new(session: &'a Session, top: &str, wants: Wants) -> Self {
-        let level = Level { paths: vec![top.to_owned()].into_iter(), ahead: VecDeque::new() };
+        let level = Level { parent: None, names: vec![top.to_owned()].into_iter(), ahead: VecDeque::new() };
         Self { session, wants, levels: vec![level], window: WINDOW_FIRST, has_begun: false }
     }
 
@@ -87,7 +101,7 @@ impl<'a> DepthFirst<'a> {
     pub(super) fn next(&mut self) -> Result<Option<Found>, Failure> {
         while let Some(at) = self.levels.len().checked_sub(1) {
             if self.levels[at].ahead.is_empty() {
-                let paths: Vec<String> = self.levels[at].paths.by_ref().take(self.window).collect();
+                let paths = self.levels[at].paths(self.window);
                 if paths.is_empty() {
                     self.levels.pop();
                 } else {
@@ -95,12 +109,18 @@ impl<'a> DepthFirst<'a> {
                 }
                 continue;
             }
+            if self.wants.data && self.levels[at].ahead.front().is_some_and(|first| !first.has_data) {
+                // Znodes may have vanished, so look again.
+                self.fetch_data(at)?;
+                continue;
+            }
             self.fetch_names(at)?;
             let level = &mut self.levels[at];
-            let Some(Fetched { mut found, names }) = level.ahead.pop_front() else { continue };
-            found.is_last = level.ahead.is_empty() && level.paths.len() == 0;
-            let paths: Vec<String> = names.unwrap_or_default().iter().map(|name| child(&found.path, name)).collect();
-            self.levels.push(Level { paths: paths.into_iter(), ahead: VecDeque::new() });
+            let Some(Fetched { mut found, names, .. }) = level.ahead.pop_front() else { continue };
+            found.is_last = level.ahead.is_empty() && level.names.len() == 0;
+            let (parent, names) = (Some(found.path.clone()), names.unwrap_or_default().into_iter());
+            self.levels.push(Level { parent, names, ahead: VecDeque::new() });
+            self.has_begun = true;
             return Ok(Some(found));
         }
         Ok(None)
@@ -116,33 +136,49 @@ impl<'a> DepthFirst<'a> {
         let mut requests = Vec::with_capacity(paths.len() * 2);
         for path in &paths {
             let path = path.as_str();
-            requests.push(if wants.data {
-                Request::GetData { path: path.into(), watch: false }
-            } else {
-                Request::Exists { path: path.into(), watch: false }
-            });
+            requests.push(Request::Exists { path: path.into(), watch: false });
             if wants.acl {
                 requests.push(Request::GetAcl { path: path.into() });
             }
         }
         let mut answers = self.session.ask_all(requests).into_iter();
-        let (mut ahead, mut bytes) = (VecDeque::with_capacity(paths.len()), 0);
+        let mut ahead = VecDeque::with_capacity(paths.len());
         for path in paths {
             let facts = answers.next();
             let acl = if wants.acl { answers.next() } else { None };
-            let is_top = !self.has_begun;
             match facts_of(path, depth, facts, acl) {
-                Ok(found) => {
-                    bytes += found.data.as_ref().map_or(0, Bytes::len);
-                    ahead.push_back(Fetched { found, names: None });
-                    self.has_begun = true;
-                }
-                Err(failure) if failure.is(code::NO_NODE) && !is_top => {}
+                Ok(found) => ahead.push_back(Fetched { found, has_data: false, names: None }),
+                Err(failure) if failure.is(code::NO_NODE) && self.has_begun => {}
                 Err(failure) => return Err(failure),
             }
         }
-        self.window = if bytes > WINDOW_BYTES { (self.window / 4).max(1) } else { (self.window * 2).min(WINDOW_MAX) };
+        self.window = (self.window * 2).min(WINDOW_MAX);
         Ok(ahead)
+    }
+
+    /// Fetches the data of the first znode of a level, and of those behind it.
+    ///
+    /// Their stats tell how many fit: a hundred znodes may have a megabyte each.
+    fn fetch_data(&mut self, at: usize) -> Result<(), Failure> {
+        let ahead = &mut self.levels[at].ahead;
+        let lengths = ahead.iter().map(|fetched| u64::try_from(fetched.found.stat.data_length).unwrap_or(0));
+        let count = fitting(lengths, DATA_AHEAD);
+        let request = |fetched: &Fetched| Request::GetData { path: fetched.found.path.as_str().into(), watch: false };
+        let answers = self.session.ask_all(ahead.iter().take(count).map(request).collect());
+        let mut rest = ahead.split_off(count);
+        for (mut fetched, answer) in std::mem::take(ahead).into_iter().zip(answers) {
+            fetched.has_data = true;
+            match answer {
+                Ok(Reply::Data(data, stat)) => (fetched.found.data, fetched.found.stat) = (data, stat),
+                Ok(_) => return Err(unexpected()),
+                Err(failure) if failure.is(code::NO_AUTH) => fetched.found.refusal = Some(failure),
+                Err(failure) if failure.is(code::NO_NODE) && self.has_begun => continue,
+                Err(failure) => return Err(failure),
+            }
+            ahead.push_back(fetched);
+        }
+        ahead.append(&mut rest);
+        Ok(())
     }
 
     /// Fetches the names below the first znode of a level, and below those behind it.
@@ -185,6 +221,15 @@ impl<'a> DepthFirst<'a> {
     }
 }
 
+/// Returns how many of the first lengths fit into `bytes`, at least one.
+fn fitting(lengths: impl Iterator<Item = u64>, bytes: u64) -> usize {
+    let sums = lengths.scan(0, |sum: &mut u64, length| {
+        *sum = sum.saturating_add(length);
+        Some(*sum)
+    });
+    sums.take_while(|sum| *sum <= bytes).count().max(1)
+}
+
 type Answer = Option<Result<Reply, Failure>>;
 
 fn facts_of(path: String, depth: usize, facts: Answer, acl: Answer) -> Result<Found, Failure> {
@@ -193,7 +238,6 @@ fn facts_of(path: String, depth: usize, facts: Answer, acl: Answer) -> Result<Fo
     for answer in [facts, acl].into_iter().flatten() {
         match answer {
             Ok(Reply::Stat(stat)) => found.stat = stat,
-            Ok(Reply::Data(data, stat)) => (found.data, found.stat) = (data, stat),
             Ok(Reply::Acl(acl, _)) => found.acl = acl,
             Ok(_) => return Err(unexpected()),
             Err(failure) if failure.is(code::NO_AUTH) => found.refusal = Some(failure),
@@ -246,6 +290,15 @@ mod tests {
         }
         assert!(is_within("/a/b", "/a") && is_within("/a", "/a") && is_within("/a", "/"));
         assert!(!is_within("/ab", "/a") && !is_within("/", "/a"));
+    }
+
+    #[test]
+    fn large_data_is_fetched_ahead_for_few_znodes() {
+        let fitting = |lengths: &[u64]| super::fitting(lengths.iter().copied(), DATA_AHEAD);
+        assert_eq!(fitting(&[0; 128]), 128);
+        assert_eq!(fitting(&[10, 10, DATA_AHEAD, 10]), 2);
+        assert_eq!(fitting(&[DATA_AHEAD + 1, 10]), 1);
+        assert_eq!((fitting(&[DATA_AHEAD, 0, 1]), fitting(&[])), (2, 1));
     }
 
     #[test]

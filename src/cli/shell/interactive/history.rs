@@ -11,8 +11,10 @@ pub(super) const LINES_MAX: usize = 1000;
 /// The lines of earlier sessions, and the file to which new ones are added.
 pub(super) struct History {
     lines: Vec<String>,
+    /// The file, opened for each line: another shell may have replaced it by a shorter one.
+    ///
     /// `None` if the history cannot be kept.
-    file: Option<File>,
+    file: Option<PathBuf>,
 }
 
 impl History {
@@ -39,9 +41,8 @@ impl History {
             file.write_all((lines.join("\n") + "\n").as_bytes())?;
             fs::rename(&shorter, path)?;
         }
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-        file.set_permissions(Permissions::from_mode(0o600))?;
-        Ok(Self { lines, file: Some(file) })
+        appendable(path)?.set_permissions(Permissions::from_mode(0o600))?;
+        Ok(Self { lines, file: Some(path.to_owned()) })
     }
 
     /// Returns the lines of earlier sessions, the oldest first.
@@ -52,14 +53,18 @@ impl History {
     /// Adds a line, and returns whether it may be kept.
     ///
     /// A line with a password is not kept, nor one that begins with a space.
-    pub(super) fn add(&mut self, line: &str) -> bool {
+    pub(super) fn add(&self, line: &str) -> bool {
         let may = may_be_kept(line);
-        if may && let Some(file) = &mut self.file {
+        if may && let Some(path) = &self.file {
             // A full disk costs the history, not the command.
-            let _ = file.write_all(format!("{}\n", line.trim()).as_bytes());
+            let _ = appendable(path).and_then(|mut file| file.write_all(format!("{}\n", line.trim()).as_bytes()));
         }
         may
     }
+}
+
+fn appendable(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
 fn may_be_kept(line: &str) -> bool {
@@ -83,16 +88,19 @@ mod tests {
     fn history_is_private_and_keeps_no_passwords() {
         let directory = std::env::temp_dir().join(format!("zoolet-shell-history-{}", std::process::id()));
         let file = directory.join("state/zoolet/shell_history");
-        let mut history = History::open_at(&file).unwrap();
+        let history = History::open_at(&file).unwrap();
         assert!(history.add("ls /") && history.add("get /a "));
         assert!(!history.add("addauth digest a:secret") && !history.add(" ls /hidden") && !history.add(""));
         assert!(!history.add("'addauth' digest a:secret"));
         assert_eq!(fs::read_to_string(&file).unwrap(), "ls /\nget /a\n");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         fs::write(&file, "x\n".repeat(2 * LINES_MAX) + "last\n").unwrap();
-        let history = History::open_at(&file).unwrap();
-        assert_eq!((history.lines().count(), history.lines().last()), (LINES_MAX, Some("last")));
+        let second = History::open_at(&file).unwrap();
+        assert_eq!((second.lines().count(), second.lines().last()), (LINES_MAX, Some("last")));
         assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), LINES_MAX);
+        // The first shell goes on in the shorter file.
+        assert!(history.add("ls /later"));
+        assert!(fs::read_to_string(&file).unwrap().ends_with("last\nls /later\n"));
         fs::remove_dir_all(&directory).unwrap();
     }
 

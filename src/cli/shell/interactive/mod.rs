@@ -43,7 +43,7 @@ pub(super) fn run(shell: &mut Shell) -> u8 {
 }
 
 fn converse(shell: &mut Shell) -> rustyline::Result<()> {
-    let mut history = History::open();
+    let history = History::open();
     let line = Line::default();
     let mut editor = editor(&history, &line, shell.has_colours)?;
     redirect(&shell.screen, line.clone());

@@ -67,6 +67,7 @@ get -w /f
 create /g x
 setAcl /g world:anyone:q
 getAcl /g
+delete /g
 LS /
 # no command
 printwatches

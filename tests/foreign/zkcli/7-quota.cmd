@@ -1,7 +1,7 @@
-# Times to live and the usage of quotas, as Apache ZooKeeper's server shows them. Only that server runs it.
+# Times to live, quotas, and the requests about members that a server without reconfiguration refuses.
 create -t 60000 /ttl x
 get -s /ttl
-create -s -t 60000 /ttl- x
+create -s -t 60000 /ttl/of- x
 create /q x
 create /q/a hello
 setquota -n 5 /q
@@ -33,3 +33,8 @@ config -c
 reconfig -remove 3
 reconfig -add server.2=127.0.0.1:1:2:participant;3
 addauth digest super:test
+# The last commands of all sessions. deleteall lists all znodes first, and may not list this one.
+delete /sealed
+create /deleted x
+deleteall /
+get /deleted

@@ -16,6 +16,7 @@ mod mistakes;
 mod probe;
 mod refusals;
 mod shell;
+mod shell_session;
 mod shell_subtrees;
 
 #[path = "../support/json.rs"]

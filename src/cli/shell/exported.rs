@@ -6,6 +6,7 @@
 use super::acl;
 use super::depth_first::order;
 use super::failure::Failure;
+use super::input::STRUCK;
 use super::print;
 use super::znode_path;
 use base64ct::{Base64, Encoding};
@@ -79,7 +80,10 @@ impl<R: Read> Reader<R> {
         let source = Bounded { source, left: left.clone() };
         let values = Deserializer::from_reader(source).into_iter();
         let mut reader = Self { file: file.to_owned(), values, left, last: None, znodes: 0, has_ended: false };
-        let header = reader.value().ok().flatten().filter(|header| header["format"] == FORMAT);
+        let header = match reader.value() {
+            Err(failure) if failure.is_interruption() => return Err(failure),
+            read => read.ok().flatten().filter(|header| header["format"] == FORMAT),
+        };
         match header.map(|header| header["version"].as_u64()) {
             Some(Some(VERSION)) => Ok(reader),
             Some(Some(version)) => Err(Failure::Text(format!(
@@ -119,6 +123,7 @@ impl<R: Read> Reader<R> {
         match self.values.next() {
             None => Ok(None),
             Some(Ok(value)) => Ok(Some(value)),
+            Some(Err(error)) if error.io_error_kind() == Some(STRUCK) => Err(Failure::interrupted()),
             Some(Err(error)) if error.is_eof() => Err(self.wrong(&format!("it is truncated: {error}"))),
             Some(Err(error)) => Err(self.wrong(&error.to_string())),
         }

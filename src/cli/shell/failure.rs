@@ -24,7 +24,7 @@ pub(super) enum Failure {
         code: i32,
         /// The path of the request; `None` for a request without one.
         path: Option<String>,
-        /// What the code does not tell; may be empty.
+        /// The reason beside the code; may be empty.
         why: String,
     },
     /// The command cannot be carried out.
@@ -34,12 +34,35 @@ pub(super) enum Failure {
     /// There is no such command.
     UnknownCommand(String),
     /// Ctrl-C ended the command.
-    Interrupted,
+    Interrupted {
+        /// The changes that happened before, or may have; may be empty.
+        why: String,
+    },
     /// Nothing reads the output any more.
     ReaderGone,
 }
 
 impl Failure {
+    /// Returns the failure of a command that Ctrl-C ended before it changed anything.
+    pub(super) fn interrupted() -> Self {
+        Self::Interrupted { why: String::new() }
+    }
+
+    /// Returns whether Ctrl-C ended the command.
+    pub(super) fn is_interruption(&self) -> bool {
+        matches!(self, Self::Interrupted { .. })
+    }
+
+    /// Adds a line to a refusal or an interruption.
+    pub(super) fn because(self, line: &str) -> Self {
+        let longer = |why: String| if why.is_empty() { line.to_owned() } else { format!("{why}\n{line}") };
+        match self {
+            Self::Refused { code, path, why } => Self::Refused { code, path, why: longer(why) },
+            Self::Interrupted { why } => Self::Interrupted { why: longer(why) },
+            other => other,
+        }
+    }
+
     pub(super) fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
@@ -49,23 +72,12 @@ impl Failure {
         matches!(self, Self::Refused { code, .. } if *code == wanted)
     }
 
-    /// Adds a line to a refusal.
-    pub(super) fn because(self, line: &str) -> Self {
-        match self {
-            Self::Refused { code, path, why } => {
-                let why = if why.is_empty() { line.to_owned() } else { format!("{why}\n{line}") };
-                Self::Refused { code, path, why }
-            }
-            other => other,
-        }
-    }
-
     /// Returns the exit code of a shell whose last command failed so.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Refused { .. } | Self::Text(_) | Self::Usage => 1,
             Self::UnknownCommand(_) => 127,
-            Self::Interrupted => 130,
+            Self::Interrupted { .. } => 130,
             Self::ReaderGone => 0,
         }
     }
@@ -80,7 +92,8 @@ impl Failure {
             Self::Text(text) => text.clone(),
             Self::Usage => usage.to_owned(),
             Self::UnknownCommand(name) => format!("Command not found: Command not found {name}"),
-            Self::Interrupted => "Interrupted".to_owned(),
+            Self::Interrupted { why } if why.is_empty() => "Interrupted".to_owned(),
+            Self::Interrupted { why } => format!("Interrupted\n{why}"),
             Self::ReaderGone => String::new(),
         }
     }

@@ -1,12 +1,15 @@
 //! Files that commands write and read.
 
+use super::client::Interrupts;
 use super::failure::Failure;
+use super::input::{Input, STRUCK};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Bytes of a file that becomes the data of a znode; no server takes as many.
 const DATA_BYTES_MAX: u64 = 64 << 20;
@@ -100,14 +103,11 @@ pub(super) fn save(name: &str, bytes: &[u8], force: bool) -> Result<(), Failure>
 /// Reads the data of a znode from a file; `-` is standard input.
 ///
 /// # Errors
-/// The file cannot be read, or is too large.
-pub(super) fn read(name: &str) -> Result<Vec<u8>, Failure> {
+/// The file cannot be read, or is too large, or Ctrl-C ended the wait for it.
+pub(super) fn read(name: &str, interrupts: &Arc<Interrupts>) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    let read = if name == "-" {
-        io::stdin().lock().take(DATA_BYTES_MAX + 1).read_to_end(&mut bytes)
-    } else {
-        File::open(name).and_then(|file| file.take(DATA_BYTES_MAX + 1).read_to_end(&mut bytes))
-    };
+    let input = if name == "-" { Input::standard(interrupts) } else { Input::open(name, interrupts) };
+    let read = input.and_then(|input| input.take(DATA_BYTES_MAX + 1).read_to_end(&mut bytes));
     read.map_err(|error| cannot("read", Path::new(name), &error))?;
     if bytes.len() as u64 > DATA_BYTES_MAX {
         return Err(Failure::Text(format!("{name} is larger than 64 MiB; no server stores as much in one znode")));
@@ -119,8 +119,8 @@ pub(super) fn read(name: &str) -> Result<Vec<u8>, Failure> {
 ///
 /// # Errors
 /// The system refuses.
-pub(super) fn open(name: &str) -> Result<File, Failure> {
-    File::open(name).map_err(|error| cannot("read", Path::new(name), &error))
+pub(super) fn open(name: &str, interrupts: &Arc<Interrupts>) -> Result<Input, Failure> {
+    Input::open(name, interrupts).map_err(|error| cannot("read", Path::new(name), &error))
 }
 
 /// Returns the regular file that stands at a place and may be replaced; `None` if there is no file.
@@ -166,6 +166,9 @@ fn unfinished(place: &Path, file_name: &OsStr) -> Result<(PathBuf, File), Failur
 }
 
 fn cannot(what: &str, place: &Path, error: &io::Error) -> Failure {
+    if error.kind() == STRUCK {
+        return Failure::interrupted();
+    }
     Failure::Text(format!("cannot {what} {}: {error}", place.display()))
 }
 
@@ -179,6 +182,7 @@ mod tests {
         fs::create_dir(&directory).unwrap();
         let place = directory.join("out");
         let name = place.to_str().unwrap();
+        let read = |name: &str| read(name, &Interrupts::new());
         save(name, b"one", false).unwrap();
         assert_eq!(save(name, b"two", false), Err(Failure::Text(format!("{name} exists; --force replaces it"))));
         assert_eq!(read(name).unwrap(), b"one");

@@ -9,8 +9,8 @@
 //! 1. Write `fn NAME(&mut Shell, &Arguments) -> Result<Output, Failure>` in a file of `commands`.
 //!    `arguments.path(0)?` is its first operand, `shell.session()?.ask(request)?` an answer.
 //!    A missing operand is `Failure::Usage`. A function that prints while it runs, such as one
-//!    over a large subtree, uses `shell.printer()`. Every wait for the session ends with Ctrl-C as
-//!    `Failure::Interrupted`; a loop without such a wait asks `shell.is_interrupted()`.
+//!    over a large subtree, uses `shell.printer()`. Every wait for the session or for a file ends
+//!    with Ctrl-C as `Failure::Interrupted`, and later requests are not sent.
 //! 2. Add a row to the `TABLE` of the file, and a new file's `TABLE` to `TABLES` in [`table`].
 //!    Help, completion and docs/reference/shell.md come from the row.
 //! 3. Return a variant of [`Output`], or `Output::Own` with an implementation of `output::Show`.
@@ -27,6 +27,7 @@ mod failure;
 mod files;
 mod glob;
 mod help;
+mod input;
 mod interactive;
 mod lines;
 mod multi;
@@ -199,8 +200,10 @@ impl Shell {
         let mut signals = signal(SignalKind::interrupt()).map_err(Exit::failed)?;
         self.handle.spawn(async move {
             while signals.recv().await.is_some() {
+                // Looked at first: a command that the interrupt ends still has to say so.
+                let was_busy = is_busy.load(Ordering::Relaxed);
                 interrupts.strike();
-                if !is_interactive && !is_busy.load(Ordering::Relaxed) {
+                if !is_interactive && !was_busy {
                     process::exit(INTERRUPTED.into());
                 }
             }
@@ -290,12 +293,6 @@ impl Shell {
         self.printer().print(output)
     }
 
-    /// Returns whether Ctrl-C should end the running command.
-    #[allow(dead_code, reason = "for commands that zkCli does not have")]
-    fn is_interrupted(&self) -> bool {
-        self.interrupts.is_struck()
-    }
-
     /// Carries out the commands of standard input; returns the exit code of the last one.
     fn read_commands(&mut self) -> u8 {
         for line in io::stdin().lock().lines() {
@@ -333,8 +330,7 @@ impl Shell {
             Err(failure) => {
                 let usage = words.first().and_then(|name| table::find(name)).map(table::Command::line);
                 self.complain(&failure, &usage.unwrap_or_default());
-                self.leaves |=
-                    failure == Failure::ReaderGone || failure == Failure::Interrupted && !self.is_interactive;
+                self.leaves |= failure == Failure::ReaderGone || failure.is_interruption() && !self.is_interactive;
                 failure.exit_code()
             }
         };

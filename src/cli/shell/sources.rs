@@ -1,14 +1,15 @@
 //! Two subtrees side by side: of the server, or of a file.
 
-use super::client::Session;
+use super::client::{Interrupts, Session};
 use super::depth_first::{DepthFirst, Found, Wants, below, is_within, order};
 use super::exported::{Entry, Reader};
 use super::failure::Failure;
 use super::files;
+use super::input::Input;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::BufReader;
+use std::sync::Arc;
 use zoolet_model::{AclEntry, CreateKind};
 
 /// A znode of a source.
@@ -26,7 +27,7 @@ pub(super) struct Item {
 pub(super) enum Source<'a> {
     Nothing,
     Server(Box<Subtree<'a>>),
-    File(Box<Reader<BufReader<File>>>),
+    File(Box<Reader<BufReader<Input>>>),
 }
 
 /// A subtree of the server, without its ephemerals.
@@ -51,8 +52,8 @@ impl<'a> Source<'a> {
     ///
     /// # Errors
     /// The file cannot be read, or is no export.
-    pub(super) fn file(name: &str) -> Result<Self, Failure> {
-        Ok(Self::File(Box::new(Reader::new(name, BufReader::new(files::open(name)?))?)))
+    pub(super) fn file(name: &str, interrupts: &Arc<Interrupts>) -> Result<Self, Failure> {
+        Ok(Self::File(Box::new(Reader::new(name, BufReader::new(files::open(name, interrupts)?))?)))
     }
 
     fn next(&mut self) -> Result<Option<Item>, Failure> {

@@ -227,6 +227,9 @@ impl Actor {
 
     fn on_order(&mut self, order: Order, link: &mut Link) {
         match order {
+            // The caller has given up: Ctrl-C.
+            Order::Ask { answer, .. } if answer.is_closed() => {}
+            Order::Reconfigure { answer, .. } if answer.is_closed() => {}
             Order::Ask { request, path, answer } => {
                 let xid = self.next_xid();
                 encode_request(xid, &request, &mut link.out);

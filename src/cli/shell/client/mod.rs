@@ -200,7 +200,7 @@ impl Session {
     /// # Errors
     /// The server refused, the connection is lost, or Ctrl-C ended the wait.
     pub(super) fn ask(&self, request: Request) -> Result<Reply, Failure> {
-        self.ask_all(vec![request]).pop().unwrap_or(Err(Failure::Interrupted))
+        self.ask_all(vec![request]).pop().unwrap_or_else(|| Err(Failure::interrupted()))
     }
 
     /// Sends a request whose path is the server's, outside of the session's root.
@@ -208,10 +208,12 @@ impl Session {
     /// # Errors
     /// As [`Session::ask`].
     pub(super) fn ask_outside(&self, request: Request) -> Result<Reply, Failure> {
+        self.refuse_struck()?;
+        let is_write = is_write(&request);
         let (answer, receiver) = oneshot::channel();
         let path = request.path().map(ToString::to_string);
         let _ = self.asker.orders.send(Order::Ask { request, path, answer });
-        self.wait(receiver)?
+        self.answer(is_write, receiver)
     }
 
     /// Returns the same session without its root: its paths are the server's.
@@ -232,26 +234,39 @@ impl Session {
     }
 
     /// Sends requests at once, in their order, and waits for all answers.
+    ///
+    /// After Ctrl-C it sends nothing.
     pub(super) fn ask_all(&self, requests: Vec<Request>) -> Vec<Result<Reply, Failure>> {
-        let sent: Vec<_> = requests.into_iter().map(|request| self.send(request)).collect();
-        sent.into_iter().map(|answer| self.wait(answer).and_then(|answer| answer)).collect()
+        if let Err(interrupted) = self.refuse_struck() {
+            return requests.iter().map(|_| Err(interrupted.clone())).collect();
+        }
+        let send = |request| (is_write(&request), self.asker.send(request));
+        let sent: Vec<_> = requests.into_iter().map(send).collect();
+        sent.into_iter().map(|(is_write, answer)| self.answer(is_write, answer)).collect()
     }
 
-    /// Sends a request without waiting; [`Session::wait`] waits for its answer.
-    pub(super) fn send(&self, request: Request) -> oneshot::Receiver<Result<Reply, Failure>> {
-        self.asker.send(request)
+    /// Fails if Ctrl-C was struck while the command did not wait for the session.
+    fn refuse_struck(&self) -> Result<(), Failure> {
+        if self.interrupts.is_struck() { Err(Failure::interrupted()) } else { Ok(()) }
+    }
+
+    /// Waits for an answer. After Ctrl-C it says that a write that was sent may have happened.
+    fn answer(&self, is_write: bool, receiver: oneshot::Receiver<Result<Reply, Failure>>) -> Result<Reply, Failure> {
+        self.wait(receiver).unwrap_or_else(|failure| {
+            Err(if is_write { failure.because("the change may have happened") } else { failure })
+        })
     }
 
     /// Waits for something that the session's task sends, at most until Ctrl-C.
     ///
     /// # Errors
     /// Ctrl-C ended the wait, or the session is closed.
-    pub(super) fn wait<T>(&self, answer: oneshot::Receiver<T>) -> Result<T, Failure> {
+    fn wait<T>(&self, answer: oneshot::Receiver<T>) -> Result<T, Failure> {
         self.asker.handle.block_on(async {
             select! {
                 biased;
                 answer = answer => answer.map_err(|_| Failure::text("Not connected")),
-                () = self.interrupts.struck() => Err(Failure::Interrupted),
+                () = self.interrupts.struck() => Err(Failure::interrupted()),
             }
         })
     }
@@ -264,20 +279,10 @@ impl Session {
         self.asker.handle.block_on(async {
             select! {
                 biased;
-                () = self.interrupts.struck() => Err(Failure::Interrupted),
+                () = self.interrupts.struck() => Err(Failure::interrupted()),
                 event = events.recv() => Ok(event),
             }
         })
-    }
-
-    /// Waits for a time.
-    ///
-    /// # Errors
-    /// Ctrl-C ended the wait.
-    #[allow(dead_code, reason = "for commands that zkCli does not have")]
-    pub(super) fn pause(&self, time: Duration) -> Result<(), Failure> {
-        let struck = self.asker.handle.block_on(async { timeout(time, self.interrupts.struck()).await });
-        if struck.is_ok() { Err(Failure::Interrupted) } else { Ok(()) }
     }
 
     /// Waits until the session is connected.
@@ -290,7 +295,7 @@ impl Session {
         let connected = self.asker.handle.block_on(async {
             select! {
                 connected = timeout(time, status.wait_for(is_there)) => Ok(connected.is_ok()),
-                () = self.interrupts.struck() => Err(Failure::Interrupted),
+                () = self.interrupts.struck() => Err(Failure::interrupted()),
             }
         })?;
         if connected {
@@ -341,9 +346,10 @@ impl Session {
             body.put_slice(bytes.unwrap_or_default());
         }
         body.put_i64(change.version);
+        self.refuse_struck()?;
         let (answer, receiver) = oneshot::channel();
         let _ = self.asker.orders.send(Order::Reconfigure { body: body.freeze(), answer });
-        match self.wait(receiver)?? {
+        match self.answer(true, receiver)? {
             Reply::Data(text, stat) => Ok((text, stat)),
             _ => Err(unexpected()),
         }
@@ -363,6 +369,11 @@ impl Session {
         }
         self.task.abort();
     }
+}
+
+/// Returns whether a request may change the tree.
+fn is_write(request: &Request) -> bool {
+    matches!(request, Request::Write(_) | Request::Multi(_))
 }
 
 /// Returns the failure for an answer of another form than its request has.

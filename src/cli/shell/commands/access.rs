@@ -97,7 +97,7 @@ fn set_all(shell: &Shell, top: &str, entries: &[RequestedAcl], version: i32) -> 
         };
         for answer in session.ask_all(paths.iter().rev().map(request).collect()) {
             let Err(failure) = answer else { continue };
-            if failure == Failure::Interrupted {
+            if failure.is_interruption() {
                 return Err(failure);
             }
             if let Some(earlier) = refused.replace(failure) {

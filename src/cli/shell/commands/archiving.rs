@@ -1,11 +1,11 @@
 //! Commands that write a subtree to a file, and read it back.
 
 use super::super::arguments::Arguments;
-use super::super::client::Session;
+use super::super::client::{Interrupts, Session};
 use super::super::depth_first::{DepthFirst, Wants, below, under};
 use super::super::exported;
 use super::super::failure::{Failure, code};
-use super::super::files::Saved;
+use super::super::files::{self, Saved};
 use super::super::multi::{COUNT_MAX, LastAcl, Multi, creation, requested};
 use super::super::output::{Output, Show};
 use super::super::print;
@@ -15,6 +15,7 @@ use super::super::{Printer, Shell};
 use super::comparing::Difference;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use zoolet_model::{Request, WriteOp};
 
 pub(in crate::cli::shell) const TABLE: &[Command] = &[
@@ -138,11 +139,11 @@ fn import(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
             )));
         }
         Ok(_) => {
-            check(&file, &ephemerals(session, &path)?)?;
+            check(&file, &ephemerals(session, &path)?, &shell.interrupts)?;
             Source::server(session, &path, with_acls)
         }
         Err(failure) if failure.is(code::NO_NODE) => {
-            check(&file, &BTreeSet::new())?;
+            check(&file, &BTreeSet::new(), &shell.interrupts)?;
             Source::Nothing
         }
         Err(failure) => return Err(failure),
@@ -163,14 +164,17 @@ fn import(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
         surplus: Vec::new(),
         counts: Counts::default(),
     };
-    import.run(Pairs::new(there, Source::file(&file)?), report)?;
+    import.run(Pairs::new(there, Source::file(&file, &shell.interrupts)?), report)?;
     let counts = import.counts;
     Ok(Output::Text(counts.text(is_dry), counts.json(is_dry)))
 }
 
 /// Reads a whole file, so that one with a mistake changes nothing.
-fn check(file: &str, ephemerals: &BTreeSet<String>) -> Result<(), Failure> {
-    let Source::File(mut reader) = Source::file(file)? else { return Ok(()) };
+fn check(file: &str, ephemerals: &BTreeSet<String>, interrupts: &Arc<Interrupts>) -> Result<(), Failure> {
+    if !files::open(file, interrupts)?.can_be_read_again() {
+        return Err(Failure::Text(format!("{file} is no regular file; import reads it twice")));
+    }
+    let Source::File(mut reader) = Source::file(file, interrupts)? else { return Ok(()) };
     while let Some(entry) = reader.next()? {
         if ephemerals.contains(&entry.path) {
             return Err(Failure::Text(format!(

@@ -107,7 +107,7 @@ fn set(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
         Some("-") if shell.reads_commands => {
             return Err(Failure::text("set -i -: standard input has the commands; name a file"));
         }
-        Some(file) => (files::read(file)?, 1),
+        Some(file) => (files::read(file, &shell.interrupts)?, 1),
         None => (arguments.word(1)?.as_bytes().to_vec(), 2),
     };
     let data = if arguments.has("b") {

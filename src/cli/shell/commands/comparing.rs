@@ -109,7 +109,7 @@ fn diff(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
 
 fn source<'a>(shell: &'a Shell, operand: &str, reads_acls: bool) -> Result<Source<'a>, Failure> {
     if let Some(file) = operand.strip_prefix(FILE) {
-        return Source::file(file);
+        return Source::file(file, &shell.interrupts);
     }
     znode_path::check(operand).map_err(Failure::Text)?;
     Ok(Source::server(shell.session()?, operand, reads_acls))

@@ -92,7 +92,7 @@ fn watch(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
                 (None, _) | (_, "deleted") => None,
                 (Some(path), _) => match session.ask(Request::Exists { path: path.as_str().into(), watch: false }) {
                     Ok(Reply::Stat(stat)) => Some(stat),
-                    Err(Failure::Interrupted) => return Err(Failure::Interrupted),
+                    Err(failure) if failure.is_interruption() => return Err(failure),
                     _ => None,
                 },
             };
@@ -106,7 +106,7 @@ fn watch(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     let _ = session.asker().ask_within(removal, REMOVAL_MAX);
     shell.unfollow();
     // At a prompt, Ctrl-C is the way to end this command.
-    if shell.is_interactive && outcome.as_ref().is_err_and(|failure| *failure == Failure::Interrupted) {
+    if shell.is_interactive && outcome.as_ref().is_err_and(Failure::is_interruption) {
         return Ok(Output::Nothing);
     }
     outcome

@@ -2,13 +2,15 @@
 
 use super::super::Shell;
 use super::super::arguments::Arguments;
-use super::super::client::{Reconfiguration, unexpected};
+use super::super::client::{Interrupts, Reconfiguration, unexpected};
 use super::super::config_text;
 use super::super::failure::Failure;
+use super::super::files;
 use super::super::output::Output;
 use super::super::table::{Choice, Command, Operands, Origin};
 use bytes::Bytes;
 use serde_json::json;
+use std::sync::Arc;
 use zoolet_model::{Reply, Request, Stat, TimeToLive};
 
 pub(in crate::cli::shell) const CONFIG: &str = "/zookeeper/config";
@@ -66,7 +68,7 @@ fn with_stat(text: String, stat: Stat, arguments: &Arguments) -> Output {
 }
 
 fn reconfig(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
-    let change = change(arguments)?;
+    let change = change(arguments, &shell.interrupts)?;
     let (text, stat): (Option<Bytes>, Stat) = shell.session()?.reconfigure(&change)?;
     let text = String::from_utf8_lossy(&text.unwrap_or_default()).into_owned();
     let head = Output::Text("Committed new configuration:".to_owned(), serde_json::Value::Null);
@@ -75,7 +77,7 @@ fn reconfig(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure>
 }
 
 /// Returns the change that the options describe.
-fn change(arguments: &Arguments) -> Result<Reconfiguration, Failure> {
+fn change(arguments: &Arguments, interrupts: &Arc<Interrupts>) -> Result<Reconfiguration, Failure> {
     let list = |name| arguments.value(name).map(str::to_lowercase);
     let is_full = arguments.has("file") || arguments.has("members");
     let is_incremental = arguments.has("add") || arguments.has("remove");
@@ -94,7 +96,7 @@ fn change(arguments: &Arguments) -> Result<Reconfiguration, Failure> {
         return Err(Failure::text("Can't use -file and -members together (conflicting non-incremental modes)"));
     }
     let members = match arguments.value("file") {
-        Some(file) => Some(members_of(file)?),
+        Some(file) => Some(members_of(file, interrupts)?),
         None => list("members"),
     };
     if members.is_none() && !is_incremental {
@@ -103,9 +105,12 @@ fn change(arguments: &Arguments) -> Result<Reconfiguration, Failure> {
     Ok(Reconfiguration { joining: list("add"), leaving: list("remove"), members, version })
 }
 
-fn members_of(file: &str) -> Result<String, Failure> {
-    let text =
-        std::fs::read_to_string(file).map_err(|error| Failure::Text(format!("Error processing {file}: {error}")))?;
+fn members_of(file: &str, interrupts: &Arc<Interrupts>) -> Result<String, Failure> {
+    let bytes = files::read(file, interrupts).map_err(|failure| match failure {
+        Failure::Text(why) => Failure::Text(format!("Error processing {file}: {why}")),
+        other => other,
+    })?;
+    let text = String::from_utf8_lossy(&bytes);
     let members: Vec<&str> = text.lines().map(str::trim).filter(|line| line.starts_with("server.")).collect();
     if members.is_empty() {
         return Err(Failure::Text(format!("Error processing {file}: it has no line server.N=HOST:PORT:PORT;PORT")));

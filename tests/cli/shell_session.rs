@@ -92,3 +92,23 @@ fn ctrl_c_of_a_write_says_that_the_change_may_have_happened() {
         assert_eq!((code, err.as_str()), (Some(130), says), "{line}");
     }
 }
+
+#[test]
+fn commands_go_on_after_the_reader_of_their_output_has_gone() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let mut child = shell(&server.address.to_string(), "").spawn().unwrap();
+    drop(child.stdout.take());
+    let lines = "create /one x\nget /one\nls -R /\ncreate /two x\nget /two\n";
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    let (code, _, err) = ended(child);
+    assert_eq!((code, err.as_str()), (Some(0), "Created /one\nCreated /two\n"));
+    assert_eq!(well(&server, "get /two"), "x\n");
+    // A remark that finds no reader hinders nothing.
+    for words in ["delete /one 0", "rmr /two", "ls / watch"] {
+        let mut child = shell(&server.address.to_string(), words).spawn().unwrap();
+        drop(child.stderr.take());
+        assert_eq!(ended(child).0, Some(0), "{words}");
+    }
+    assert_eq!(well(&server, "ls /"), "[zookeeper]\n");
+}

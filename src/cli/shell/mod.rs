@@ -330,7 +330,12 @@ impl Shell {
             Err(failure) => {
                 let usage = words.first().and_then(|name| table::find(name)).map(table::Command::line);
                 self.complain(&failure, &usage.unwrap_or_default());
-                self.leaves |= failure == Failure::ReaderGone || failure.is_interruption() && !self.is_interactive;
+                // A script goes on without a reader of its output, as with zkCli: it may have writes.
+                self.leaves |= match failure {
+                    Failure::ReaderGone => self.is_interactive,
+                    Failure::Interrupted { .. } => !self.is_interactive,
+                    _ => false,
+                };
                 failure.exit_code()
             }
         };

@@ -37,6 +37,8 @@ pub(super) fn form(output: &Output, is_json: bool) -> Printed {
 }
 
 /// Writes a result; returns whether its reader is still there. A terminal gets it escaped.
+///
+/// A remark on standard error without a reader is lost, and hinders nothing: it may precede a write.
 pub(super) fn write(printed: &Printed) -> io::Result<bool> {
     for (stream, bytes) in printed {
         let written = match stream {
@@ -52,6 +54,7 @@ pub(super) fn write(printed: &Printed) -> io::Result<bool> {
             }
         };
         match written {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe && *stream == Stream::Err => {}
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(false),
             other => other?,
         }

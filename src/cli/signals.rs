@@ -8,12 +8,12 @@ use tokio::sync::oneshot;
 use tracing::info;
 
 /// SIGINT (Ctrl-C) and SIGTERM (`kill`).
-pub(super) struct Signals {
+pub(super) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
-impl Signals {
+impl StopSignals {
     /// Registers the handlers; must be called inside a tokio runtime.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Stop {
             let signals = signals.and_then(|runtime| {
                 let made = {
                     let _context = runtime.enter();
-                    Signals::new()
+                    StopSignals::new()
                 };
                 made.map(|signals| (runtime, signals))
             });

@@ -11,7 +11,7 @@ mod standing;
 pub(super) use plan::{BASE_PORT_MAX, Options};
 
 use super::status::ask_all;
-use super::{Exit, complain, say, signals::Signals};
+use super::{Exit, complain, say, signals::StopSignals};
 use children::Children;
 use plan::Plan;
 use standing::Standing;
@@ -32,7 +32,7 @@ pub(super) fn ensemble(options: &Options) -> Result<(), Exit> {
     plan.check_ports().inspect_err(|_| plan.forget_unused())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Exit::failed)?;
     runtime.block_on(async {
-        let mut signals = Signals::new()?;
+        let mut signals = StopSignals::new()?;
         let mut children = Children::start(&plan)?;
         let outcome = tokio::select! {
             () = signals.next() => Ok(()),

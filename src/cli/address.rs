@@ -18,7 +18,7 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// Parses what zkCli's option -server takes.
+    /// Parses the value of zkCli's option -server.
     ///
     /// # Errors
     /// A server or the root is wrong; the text names one of several servers.

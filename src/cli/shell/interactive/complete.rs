@@ -3,7 +3,7 @@
 use super::super::table::{self, Command, Operands};
 use super::super::words;
 
-/// What may stand in place of the word at the cursor.
+/// The words that may replace the word at the cursor.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Candidates {
     /// The byte of the line at which the word begins.
@@ -52,7 +52,7 @@ fn options(command: &Command, word: &str) -> Vec<String> {
     options.filter(|option| option.starts_with(word)).collect()
 }
 
-/// Returns what the next word is; `None` for the value of an option, or if no operand is left.
+/// Returns the kind of the next word; `None` for the value of an option, or if no operand is left.
 fn operands(command: &Command, before: &[String]) -> Option<Operands> {
     let takes_value = |word: &String| {
         let name = word.trim_start_matches('-');

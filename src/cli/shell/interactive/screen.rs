@@ -1,7 +1,7 @@
 //! Prints events above the line being typed.
 //!
-//! rustyline can do so itself, but its editor then stops at keys that came in one read, until the
-//! next key: a pasted line, or a key that is held down.
+//! rustyline can do so itself. But its editor then stops at keys that came in one read, such as a
+//! pasted line or a key that is held down, until the next key.
 
 use rustix::termios::tcgetwinsize;
 use std::fmt::Write as _;

@@ -1,10 +1,12 @@
-//! The session of `zoolet shell`: Ctrl-C.
+//! The session of `zoolet shell`: Ctrl-C, lost readers, watches, and servers of other kinds.
 
 #![allow(clippy::unwrap_used, reason = "tests stop at the first surprise")]
 
 use crate::support::*;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -111,4 +113,159 @@ fn commands_go_on_after_the_reader_of_their_output_has_gone() {
         assert_eq!(ended(child).0, Some(0), "{words}");
     }
     assert_eq!(well(&server, "ls /"), "[zookeeper]\n");
+}
+
+#[test]
+fn watch_shows_its_own_subtree_alone() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let mut client = server.client();
+    for path in ["/app", "/apple", "/other"] {
+        client.create(path, b"x").unwrap();
+    }
+    let mut child = shell(&server.address.to_string(), "").spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    input.write_all(b"get -w /other\nget -w /apple\nls -w /app\nwatch /app\n").unwrap();
+    while server.figure("watch_count") < 4 {
+        thread::sleep(Duration::from_millis(10));
+    }
+    for words in ["set /other y", "set /apple y", "create /app/new y", "set /app/new z"] {
+        well(&server, words);
+    }
+    let mut changes = Vec::new();
+    let mut events = Vec::new();
+    while changes.last().is_none_or(|change| change != "changed /app/new") {
+        let line = lines.next().unwrap();
+        let words: Vec<_> = line.split(' ').collect();
+        match words.as_slice() {
+            ["WatchedEvent", _, kind, path, ..] => events.push(format!("{kind} {path}")),
+            [time, what, path, ..] if time.ends_with('Z') => changes.push(format!("{what} {path}")),
+            _ => {}
+        }
+    }
+    assert_eq!(changes, ["created /app/new", "changed /app/new"]);
+    let expected =
+        ["type:NodeDataChanged path:/other", "type:NodeDataChanged path:/apple", "type:NodeChildrenChanged path:/app"];
+    assert_eq!(events, expected);
+    interrupt(&child);
+    child.wait().unwrap();
+}
+
+/// A server that is not zoolet: it notes what it is asked, and answers little.
+struct Stranger {
+    address: String,
+    /// `srvr` for that word, `session` for a handshake, otherwise the opcode.
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Stranger {
+    /// Starts one whose `srvr` names `version`.
+    fn start(version: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let notes = asked.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let notes = notes.clone();
+                thread::spawn(move || serve(stream, version, &notes));
+            }
+        });
+        Self { address, asked }
+    }
+
+    /// Returns how often something was asked.
+    fn count(&self, wanted: &str) -> usize {
+        self.asked.lock().unwrap().iter().filter(|asked| *asked == wanted).count()
+    }
+}
+
+/// Answers one connection until it ends; ends it itself at an identity.
+fn serve(mut stream: TcpStream, version: &str, notes: &Mutex<Vec<String>>) -> Option<()> {
+    let note = |what: String| notes.lock().unwrap().push(what);
+    let mut head = [0; 4];
+    stream.read_exact(&mut head).ok()?;
+    if &head == b"srvr" {
+        note("srvr".to_owned());
+        let answer = format!("Zookeeper version: {version}, built on x\nMode: standalone\n");
+        return stream.write_all(answer.as_bytes()).ok();
+    }
+    let mut frame = vec![0; u32::from_be_bytes(head) as usize];
+    stream.read_exact(&mut frame).ok()?;
+    note("session".to_owned());
+    // Protocol 0, a timeout of 10 s, session 7, a password of 16 bytes, not read-only.
+    let mut reply = [[0, 0, 0, 0], 10_000_i32.to_be_bytes(), [0; 4], [0, 0, 0, 7], [0, 0, 0, 16]].concat();
+    reply.extend_from_slice(&[0; 17]);
+    send(&mut stream, &reply)?;
+    loop {
+        stream.read_exact(&mut head).ok()?;
+        let mut frame = vec![0; u32::from_be_bytes(head) as usize];
+        stream.read_exact(&mut frame).ok()?;
+        let opcode = i32::from_be_bytes(frame[4..8].try_into().unwrap());
+        note(format!("{opcode:#x}"));
+        // An identity that it does not know ends the connection without an answer.
+        if opcode == 100 {
+            return None;
+        }
+        let (error, body): (i32, &[u8]) = match opcode {
+            3 => (0, &[0; 68]),
+            // The path of sync.
+            9 => (0, &[0, 0, 0, 1, b'/']),
+            _ => (-6, &[]),
+        };
+        let reply = [&frame[..4], &[0; 8], &error.to_be_bytes(), body].concat();
+        send(&mut stream, &reply)?;
+    }
+}
+
+fn send(stream: &mut TcpStream, body: &[u8]) -> Option<()> {
+    let frame = [&u32::try_from(body.len()).unwrap().to_be_bytes(), body].concat();
+    stream.write_all(&frame).ok()
+}
+
+fn typed(server: &str, lines: &str) -> (Option<i32>, String, String) {
+    let mut child = shell(server, "").spawn().unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    ended(child)
+}
+
+#[test]
+fn stat_asks_once_for_the_kind_of_server_and_tells_only_zoolet_of_times_to_live() {
+    for (version, times) in [("3.8.0-abc", 0), ("3.9.5-zoolet-0.1.0", 5)] {
+        let stranger = Stranger::start(version);
+        let (code, out, err) = typed(&stranger.address, &"stat /a\n".repeat(5));
+        assert_eq!((code, out.matches("numChildren").count()), (Some(0), 5), "{out}{err}");
+        let asked = ["session", "srvr", "0x3", "0x7a6f0001"].map(|what| stranger.count(what));
+        assert_eq!(asked, [1, 1, 5, times], "{version}");
+    }
+}
+
+#[test]
+fn identity_at_which_the_server_hangs_up_is_not_sent_again() {
+    let stranger = Stranger::start("3.8.0-abc");
+    let (_, _, err) = typed(&stranger.address, "addauth digest me:secret\nsync /\nsync /\n");
+    assert!(err.contains("ConnectionLoss") && err.contains("the identity is not used"), "{err}");
+    assert_eq!(["session", "0x64"].map(|what| stranger.count(what)), [2, 1], "{err}");
+}
+
+#[test]
+fn watches_of_a_lost_connection_are_forgotten_with_l_alone() {
+    let scratch = Scratch::new();
+    let mut server = Server::start(&scratch);
+    let mut child = shell(&server.address.to_string(), "").spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    input.write_all(b"addWatch /a\nls /\n").unwrap();
+    output.read_line(&mut String::new()).unwrap();
+    server.kill();
+    input.write_all(b"removewatches /a\nremovewatches /a -l\nremovewatches /a -l\n").unwrap();
+    drop(input);
+    let (code, _, err) = ended(child);
+    let mut out = String::new();
+    output.read_to_string(&mut out).unwrap();
+    let lost = "KeeperErrorCode = ConnectionLoss for /a\n";
+    assert!(code == Some(1) && err.starts_with(lost), "{err}");
+    assert!(err.ends_with("\nKeeperErrorCode = No such watcher for /a\n") && !err[1..].contains(lost), "{err}");
+    assert_eq!(out.matches("type:PersistentWatchRemoved path:/a").count(), 1, "{out}");
 }

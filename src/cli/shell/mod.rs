@@ -22,6 +22,7 @@ mod client;
 mod commands;
 mod config_text;
 mod depth_first;
+mod events;
 mod exported;
 mod failure;
 mod files;
@@ -45,6 +46,7 @@ mod znode_path;
 use super::{Address, Exit};
 use arguments::Arguments;
 use client::{Connect, Event, ImageFile, Interrupts, Session, Sink};
+use events::{Batch, Followed, Queue};
 use failure::Failure;
 use lines::Lines;
 use output::Output;
@@ -57,7 +59,6 @@ use std::thread;
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
 
 /// Colours of a terminal: dim events, red failures.
 const EVENT_COLOUR: &str = "2";
@@ -84,6 +85,7 @@ pub(super) struct Options {
 pub(super) fn shell(options: Options) -> Result<(), Exit> {
     let handle = runtime()?;
     let mut shell = Shell::new(options, handle);
+    shell.print_events()?;
     shell.watch_for_interrupts()?;
     let command = std::mem::take(&mut shell.options.command);
     match shell.options.image.take() {
@@ -102,10 +104,11 @@ pub(super) fn shell(options: Options) -> Result<(), Exit> {
         words => shell.carry_out(words),
     };
     if shell.is_interactive {
-        // The user knows that the session ends.
+        // An event that reports the end of the session would tell its user nothing.
         shell.prints_events.store(false, Ordering::Relaxed);
     }
     shell.close();
+    shell.events.settle();
     if code == 0 { Ok(()) } else { Err(Exit { code, line: String::new() }) }
 }
 
@@ -141,8 +144,8 @@ impl Printer {
 /// Prints text that no command asked for; at a terminal, above the line being typed.
 type Screen = Arc<Mutex<Box<dyn FnMut(&str) + Send>>>;
 
-/// The command that takes the events in place of the screen.
-type Follower = Arc<Mutex<Option<mpsc::UnboundedSender<Event>>>>;
+/// The command that takes its events in place of the screen.
+type Follower = Arc<Mutex<Option<(Followed, Arc<Queue>)>>>;
 
 /// The state of the shell between commands.
 struct Shell {
@@ -161,6 +164,8 @@ struct Shell {
     has_colours: bool,
     /// Where events are printed.
     screen: Screen,
+    /// Events that wait to be printed.
+    events: Arc<Queue>,
     follower: Follower,
     /// Whether the command that runs ends the shell.
     leaves: bool,
@@ -186,6 +191,7 @@ impl Shell {
             screen: Arc::new(Mutex::new(Box::new(|text| {
                 let _ = io::stdout().lock().write_all(text.as_bytes());
             }))),
+            events: Arc::default(),
             follower: Arc::default(),
             leaves: false,
             code: 0,
@@ -238,29 +244,52 @@ impl Shell {
         }
     }
 
-    /// Prints events; those of the connection itself only for a user at a terminal.
+    /// Hands events on; those of the connection itself only for a user at a terminal.
+    ///
+    /// It runs on the session's thread, so it does not write: a terminal held by Ctrl-S would stop
+    /// the pings of the session.
     fn sink(&self) -> Sink {
         let (prints, is_interactive) = (self.prints_events.clone(), self.is_interactive);
-        let (screen, has_colours, is_json) = (self.screen.clone(), self.has_colours, self.options.json);
-        let follower = self.follower.clone();
+        let (events, follower) = (self.events.clone(), self.follower.clone());
         Arc::new(move |event: Event| {
-            if let Some(follower) = &*follower.lock().unwrap_or_else(PoisonError::into_inner) {
-                let _ = follower.send(event);
-                return;
+            match &*follower.lock().unwrap_or_else(PoisonError::into_inner) {
+                Some((followed, queue)) if followed.covers(&event) => return queue.push(event),
+                _ => {}
             }
             if prints.load(Ordering::Relaxed) && (is_interactive || event.path.is_some()) {
-                let text = if is_json { print::event_in_json(&event) } else { print::event(&event) };
-                let text = paint(&text, EVENT_COLOUR, has_colours);
-                screen.lock().unwrap_or_else(PoisonError::into_inner)(&text);
+                events.push(event);
             }
         })
     }
 
-    /// Takes the events, until [`Shell::unfollow`].
-    fn follow(&self) -> mpsc::UnboundedReceiver<Event> {
-        let (follower, events) = mpsc::unbounded_channel();
-        *self.follower.lock().unwrap_or_else(PoisonError::into_inner) = Some(follower);
-        events
+    /// Starts the thread that prints events.
+    fn print_events(&self) -> Result<(), Exit> {
+        let (events, screen, handle) = (self.events.clone(), self.screen.clone(), self.handle.clone());
+        let (has_colours, is_json) = (self.has_colours, self.options.json);
+        let print = move || {
+            loop {
+                let Batch { seen, missed } = handle.block_on(events.take());
+                let event = |event: &Event| if is_json { print::event_in_json(event) } else { print::event(event) };
+                let lost = match missed {
+                    0 => None,
+                    _ if is_json => Some(format!("{{\"missed\":{missed}}}\n")),
+                    _ => Some(format!("missed {missed} events, because this terminal did not take them in time\n")),
+                };
+                for text in seen.iter().map(|seen| event(&seen.event)).chain(lost) {
+                    let text = paint(&text, EVENT_COLOUR, has_colours);
+                    screen.lock().unwrap_or_else(PoisonError::into_inner)(&text);
+                }
+            }
+        };
+        thread::Builder::new().name("events".to_owned()).spawn(print).map_err(Exit::failed)?;
+        Ok(())
+    }
+
+    /// Takes the events of a subtree, until [`Shell::unfollow`].
+    fn follow(&self, followed: Followed) -> Arc<Queue> {
+        let queue = Arc::<Queue>::default();
+        *self.follower.lock().unwrap_or_else(PoisonError::into_inner) = Some((followed, queue.clone()));
+        queue
     }
 
     /// Lets the events go to the screen again.
@@ -346,6 +375,8 @@ impl Shell {
         let Some((name, rest)) = words.split_first() else { return Ok(()) };
         let command = table::find(name).ok_or_else(|| Failure::UnknownCommand(name.clone()))?;
         let output = (command.run)(self, &Arguments::read(command, rest)?)?;
+        // The events of a change stand before the result of the command that waited for it.
+        self.events.settle();
         self.emit(&output)
     }
 

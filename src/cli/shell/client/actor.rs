@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::select;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
-use zoolet_model::{EventKind, Reply, Request, Text};
+use zoolet_model::{AddWatchMode, EventKind, Reply, Request, Text, WatcherType};
 use zoolet_transport::wire::client_side::{Header, Shape, decode_event, decode_reply, encode_request};
 use zoolet_transport::wire::{Malformed, Opcode, XID_EVENT, XID_PING};
 
@@ -26,19 +26,45 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 type Answer = oneshot::Sender<Result<Reply, Failure>>;
 
-/// A wish of a caller.
+/// An order of a caller.
 pub(super) enum Order {
-    Ask { request: Request, path: Option<String>, answer: Answer },
-    Reconfigure { body: Bytes, answer: Answer },
-    Auth { scheme: Text, auth: Bytes, answer: oneshot::Sender<Result<(), Failure>> },
-    Close { answer: oneshot::Sender<()> },
+    Ask {
+        request: Request,
+        path: Option<String>,
+        answer: Answer,
+    },
+    Reconfigure {
+        body: Bytes,
+        answer: Answer,
+    },
+    Auth {
+        scheme: Text,
+        auth: Bytes,
+        answer: oneshot::Sender<Result<(), Failure>>,
+    },
+    /// Asks the server of the connection for its role and kind, unless it was asked before.
+    Introduce,
+    /// Lists the persistent watches of a znode.
+    Watches {
+        path: Text,
+        answer: oneshot::Sender<Vec<AddWatchMode>>,
+    },
+    /// Forgets watches without the server; answers whether there were any.
+    Forget {
+        path: Text,
+        kind: WatcherType,
+        answer: oneshot::Sender<bool>,
+    },
+    Close {
+        answer: oneshot::Sender<()>,
+    },
 }
 
 /// A request that was sent.
 struct Sent {
     xid: i32,
     shape: Shape,
-    /// What it does to the watches; `None` for requests that need no bookkeeping.
+    /// The request, if its answer may change the watches.
     request: Option<Request>,
     path: Option<String>,
     lists_paths: bool,
@@ -61,6 +87,8 @@ pub(super) struct Actor {
     sent: VecDeque<Sent>,
     /// Identities of which the server has not said whether it knows them.
     unproven: VecDeque<Option<oneshot::Sender<Result<(), Failure>>>>,
+    /// Whether the server of this connection was asked for its role and kind.
+    has_asked_server: bool,
     /// Answers when the session has ended.
     closing: Option<oneshot::Sender<()>>,
 }
@@ -72,8 +100,13 @@ impl Actor {
         root: Root,
         inbox: mpsc::UnboundedReceiver<Order>,
     ) -> (Self, watch::Receiver<Status>) {
-        let (status, known) =
-            watch::channel(Status { state: State::Connecting, server: String::new(), why: String::new(), role: None });
+        let (status, known) = watch::channel(Status {
+            state: State::Connecting,
+            connection: 0,
+            server: String::new(),
+            why: String::new(),
+            introduction: None,
+        });
         let actor = Self {
             connect,
             sink,
@@ -88,6 +121,7 @@ impl Actor {
             identities: Vec::new(),
             sent: VecDeque::new(),
             unproven: VecDeque::new(),
+            has_asked_server: false,
             closing: None,
         };
         (actor, known)
@@ -158,10 +192,12 @@ impl Actor {
             encode_request(XID_SET_WATCHES, &Request::SetWatches(watches), &mut link.out);
         }
         self.session = Some(held);
+        let connection = self.status.borrow().connection + 1;
+        self.status.send_replace(Status { state, connection, server, why: String::new(), introduction: None });
+        self.has_asked_server = false;
         if self.connect.asks_role {
-            tokio::spawn(role::learn(server.clone(), self.status.clone()));
+            self.ask_server(&link);
         }
-        self.status.send_replace(Status { state, server, why: String::new(), role: None });
         let name = if state == State::Connected { "SyncConnected" } else { "ConnectedReadOnly" };
         self.say(name, "None", None, -1);
         link
@@ -174,24 +210,33 @@ impl Actor {
             let unknown = if is_write(&sent) { "; the change may have happened" } else { "" };
             let _ = sent.answer.send(Err(loss(sent.path, &format!("{why}{unknown}"))));
         }
-        for answer in std::mem::take(&mut self.unproven).into_iter().flatten() {
-            let _ = answer.send(Err(loss(None, &why)));
+        let unproven = std::mem::take(&mut self.unproven);
+        let first = self.identities.len().saturating_sub(unproven.len());
+        // Backwards, so that a removal moves none of those that are still to be looked at.
+        for (place, answer) in unproven.into_iter().enumerate().rev() {
+            let Some(answer) = answer else { continue };
+            // A server may refuse an identity by closing: sent again, it would end each connection.
+            self.identities.remove(first + place);
+            let _ = answer.send(Err(loss(None, &format!("{why}; the identity is not used"))));
         }
         self.status.send_modify(|status| {
             status.state = State::Connecting;
-            status.role = None;
+            status.introduction = None;
             status.why = why;
         });
         self.say("Disconnected", "None", None, -1);
     }
 
-    /// Refuses what waits for a connection; `None` once no caller is left.
+    /// Refuses orders that wait for a connection; `None` once no caller is left.
     fn refuse_waiting(&mut self, why: &str) -> Option<()> {
         loop {
             match self.inbox.try_recv() {
                 Ok(Order::Ask { path, answer, .. }) => _ = answer.send(Err(loss(path, why))),
                 Ok(Order::Reconfigure { answer, .. }) => _ = answer.send(Err(loss(None, why))),
                 Ok(Order::Auth { answer, .. }) => _ = answer.send(Err(loss(None, why))),
+                Ok(Order::Introduce) => {}
+                Ok(Order::Watches { path, answer }) => _ = answer.send(self.watches.persistent(&path)),
+                Ok(Order::Forget { path, kind, answer }) => _ = answer.send(self.forget(&path, kind)),
                 Ok(Order::Close { answer }) => {
                     self.closing = Some(answer);
                     return None;
@@ -230,6 +275,10 @@ impl Actor {
             // The caller has given up: Ctrl-C.
             Order::Ask { answer, .. } if answer.is_closed() => {}
             Order::Reconfigure { answer, .. } if answer.is_closed() => {}
+            // ZooKeeper closes a connection that sends this request.
+            Order::Ask { request: Request::GetTtl { .. }, path, answer } if !self.serves_zoolet() => {
+                let _ = answer.send(Err(refused(code::UNIMPLEMENTED, path)));
+            }
             Order::Ask { request, path, answer } => {
                 let xid = self.next_xid();
                 encode_request(xid, &request, &mut link.out);
@@ -247,12 +296,27 @@ impl Actor {
                 self.identities.push((scheme, auth));
                 self.unproven.push_back(Some(answer));
             }
+            Order::Introduce => self.ask_server(link),
+            Order::Watches { path, answer } => _ = answer.send(self.watches.persistent(&path)),
+            Order::Forget { path, kind, answer } => _ = answer.send(self.forget(&path, kind)),
             Order::Close { answer } => {
                 let xid = self.next_xid();
                 encode_request(xid, &Request::CloseSession, &mut link.out);
                 self.closing = Some(answer);
             }
         }
+    }
+
+    fn ask_server(&mut self, link: &Link) {
+        if !std::mem::replace(&mut self.has_asked_server, true) {
+            let connection = self.status.borrow().connection;
+            tokio::spawn(role::learn(link.peer, connection, self.status.clone()));
+        }
+    }
+
+    /// Returns whether the server of this connection is known to be zoolet.
+    fn serves_zoolet(&self) -> bool {
+        self.status.borrow().introduction.as_ref().is_some_and(|introduction| introduction.is_zoolet)
     }
 
     fn on_frame(&mut self, frame: Bytes) -> Result<(), Malformed> {
@@ -318,12 +382,19 @@ impl Actor {
         if error == 0
             && let Request::RemoveWatches { path, kind } = request
         {
-            for removed in self.watches.remove(path, *kind) {
-                self.say(self.connected_name(), removed, Some(self.root.inner(path)), -1);
-            }
+            self.forget(path, *kind);
         } else if error == 0 || error == code::NO_NODE {
             self.watches.note(request, error == 0);
         }
+    }
+
+    /// Forgets the watches of a path, and reports each; returns whether there were any.
+    fn forget(&mut self, path: &Text, kind: WatcherType) -> bool {
+        let removed = self.watches.remove(path, kind);
+        for kind in &removed {
+            self.say(self.connected_name(), kind, Some(self.root.inner(path)), -1);
+        }
+        !removed.is_empty()
     }
 
     fn connected_name(&self) -> &'static str {

@@ -2,7 +2,7 @@
 
 use super::super::failure::{Failure, code};
 use super::actor::Order;
-use super::{State, Status};
+use super::{Introduction, State, Status};
 use std::path::Path as FilePath;
 use tokio::sync::{mpsc, watch};
 use zoolet_machine::record::key;
@@ -41,8 +41,9 @@ impl ImageFile {
     }
 
     pub(super) fn status(&self) -> Status {
-        let (server, role) = (self.file.clone(), Some("image".to_owned()));
-        Status { state: State::ConnectedReadOnly, server, why: String::new(), role }
+        let introduction = Some(Introduction { role: "image".to_owned(), is_zoolet: false });
+        let (server, why) = (self.file.clone(), String::new());
+        Status { state: State::ConnectedReadOnly, connection: 0, server, why, introduction }
     }
 
     /// Answers until nothing can ask any more; keeps `_status` open meanwhile.
@@ -52,6 +53,9 @@ impl ImageFile {
                 Order::Ask { request, answer, .. } => _ = answer.send(self.answer(&request)),
                 Order::Reconfigure { answer, .. } => _ = answer.send(Err(self.refusal())),
                 Order::Auth { answer, .. } => _ = answer.send(Err(self.refusal())),
+                Order::Introduce => {}
+                Order::Watches { answer, .. } => _ = answer.send(Vec::new()),
+                Order::Forget { answer, .. } => _ = answer.send(false),
                 Order::Close { answer } => {
                     _ = answer.send(());
                     return;

@@ -3,6 +3,7 @@
 use super::Connect;
 use bytes::{Bytes, BytesMut};
 use std::io::{Error, ErrorKind, Result};
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -36,6 +37,8 @@ pub(super) struct Link {
     beat: Interval,
     beats_unheard: u32,
     has_spoken: bool,
+    /// The address of the server.
+    pub(super) peer: SocketAddr,
 }
 
 /// The answer to a handshake.
@@ -66,7 +69,7 @@ impl Link {
 
     /// Sends and receives until a frame is there.
     ///
-    /// Cancel-safe. It pings, and finds a silent server.
+    /// Cancel-safe. Meanwhile it pings the server and notices its silence.
     ///
     /// # Errors
     /// The connection is broken, or silent for two thirds of the session timeout.
@@ -108,6 +111,7 @@ async fn greet(server: &str, connect: &Connect, session: Option<&Held>, last_zxi
     let addresses: Vec<_> = lookup_host(server).await?.collect();
     let stream = TcpStream::connect(&*addresses).await?;
     stream.set_nodelay(true)?;
+    let peer = stream.peer_addr()?;
     let (mut reader, mut writer) = stream.into_split();
     let mut out = BytesMut::new();
     let request = ConnectRequest {
@@ -139,7 +143,7 @@ async fn greet(server: &str, connect: &Connect, session: Option<&Held>, last_zxi
     let mut beat = interval(negotiated / 3);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     beat.reset();
-    let link = Link { reader, writer, input, out: BytesMut::new(), beat, beats_unheard: 0, has_spoken: true };
+    let link = Link { reader, writer, input, out: BytesMut::new(), beat, beats_unheard: 0, has_spoken: true, peer };
     let held = Held {
         id: reply.session.0,
         password: Bytes::copy_from_slice(&reply.secret.0),

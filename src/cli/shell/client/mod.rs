@@ -26,7 +26,7 @@ use tokio::select;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
-use zoolet_model::{Reply, Request, Stat, Text, TimeToLive};
+use zoolet_model::{AddWatchMode, Reply, Request, Stat, Text, TimeToLive, WatcherType};
 
 /// Maximum wait for the server's answer to the end of the session.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
@@ -38,7 +38,7 @@ pub(super) struct Connect {
     pub(super) timeout: Duration,
     /// Accepts a server without a quorum.
     pub(super) read_only: bool,
-    /// Asks each server for its role.
+    /// Asks each server for its role at once, for the prompt.
     pub(super) asks_role: bool,
 }
 
@@ -52,6 +52,10 @@ pub(super) enum State {
 }
 
 impl State {
+    pub(super) fn is_connected(self) -> bool {
+        matches!(self, Self::Connected | Self::ConnectedReadOnly)
+    }
+
     /// Returns the name in the prompt.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -63,19 +67,30 @@ impl State {
     }
 }
 
-/// What is known of a session.
+/// The answer of a server to `srvr`, outside of any session.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(super) struct Introduction {
+    /// The role; empty if the server gives itself none.
+    pub(super) role: String,
+    /// Whether it is zoolet, which knows more requests than ZooKeeper.
+    pub(super) is_zoolet: bool,
+}
+
+/// The connection of a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Status {
     pub(super) state: State,
+    /// Number of the connection; another one may lead to another server of the same name.
+    pub(super) connection: u64,
     /// The server of the connection, or the last one; empty before the first.
     pub(super) server: String,
     /// Why the last attempt to connect failed; empty after a success.
     pub(super) why: String,
-    /// The role that the server gives itself; empty if it gives none, `None` while it is not known.
-    pub(super) role: Option<String>,
+    /// `None` until the server was asked and has answered, or was silent for too long.
+    pub(super) introduction: Option<Introduction>,
 }
 
-/// Something that the server or the connection reports without a request.
+/// A report of the server or the connection without a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Event {
     /// `SyncConnected`, `Disconnected`, ...
@@ -257,7 +272,7 @@ impl Session {
         })
     }
 
-    /// Waits for something that the session's task sends, at most until Ctrl-C.
+    /// Waits for an answer of the session's task, at most until Ctrl-C.
     ///
     /// # Errors
     /// Ctrl-C ended the wait, or the session is closed.
@@ -271,16 +286,16 @@ impl Session {
         })
     }
 
-    /// Waits for an event; `None` once none can come any more.
+    /// Waits for a future, at most until Ctrl-C.
     ///
     /// # Errors
     /// Ctrl-C ended the wait.
-    pub(super) fn next(&self, events: &mut mpsc::UnboundedReceiver<Event>) -> Result<Option<Event>, Failure> {
+    pub(super) fn until_struck<T>(&self, future: impl Future<Output = T>) -> Result<T, Failure> {
         self.asker.handle.block_on(async {
             select! {
                 biased;
                 () = self.interrupts.struck() => Err(Failure::interrupted()),
-                event = events.recv() => Ok(event),
+                done = future => Ok(done),
             }
         })
     }
@@ -291,7 +306,7 @@ impl Session {
     /// `time` has passed, or Ctrl-C ended the wait.
     pub(super) fn wait_connected(&self, time: Duration) -> Result<(), Failure> {
         let mut status = self.status.clone();
-        let is_there = |status: &Status| matches!(status.state, State::Connected | State::ConnectedReadOnly);
+        let is_there = |status: &Status| status.state.is_connected();
         let connected = self.asker.handle.block_on(async {
             select! {
                 connected = timeout(time, status.wait_for(is_there)) => Ok(connected.is_ok()),
@@ -307,21 +322,58 @@ impl Session {
     /// Waits until the session is connected and its server's role is known; at most for `time`.
     pub(super) fn wait_introduced(&self, time: Duration) {
         let mut status = self.status.clone();
-        let introduced = status.wait_for(|status| status.role.is_some());
+        let introduced = status.wait_for(|status| status.introduction.is_some());
         let _ = self.asker.handle.block_on(async { timeout(time, introduced).await });
     }
 
-    /// Returns the time to live of a znode; `None` at a server that cannot tell.
+    /// Returns the time to live of a znode; none at a server that cannot tell.
     ///
-    /// ZooKeeper closes a connection that sends the request, so only zoolet gets it.
-    pub(super) fn time_to_live(&self, path: Text) -> Option<TimeToLive> {
-        if !self.asker.handle.block_on(role::is_zoolet(&self.status().server)) {
-            return None;
+    /// # Errors
+    /// Ctrl-C ended the wait.
+    pub(super) fn time_to_live(&self, path: Text) -> Result<TimeToLive, Failure> {
+        if !self.introduction()?.is_zoolet {
+            return Ok(TimeToLive::default());
         }
         match self.ask(Request::GetTtl { path }) {
-            Ok(Reply::Ttl(ttl)) => Some(ttl),
-            _ => None,
+            Ok(Reply::Ttl(ttl)) => Ok(ttl),
+            Err(failure) if failure.is_interruption() => Err(failure),
+            _ => Ok(TimeToLive::default()),
         }
+    }
+
+    /// Returns the introduction of the present server, which is asked once per connection.
+    fn introduction(&self) -> Result<Introduction, Failure> {
+        let _ = self.asker.orders.send(Order::Introduce);
+        let mut status = self.status.clone();
+        let is_over = |status: &Status| status.introduction.is_some() || !status.state.is_connected();
+        self.until_struck(async move {
+            let known = status.wait_for(is_over).await.map(|status| status.introduction.clone());
+            known.ok().flatten().unwrap_or_default()
+        })
+    }
+
+    /// Returns the modes of this session's persistent watches on a znode.
+    ///
+    /// # Errors
+    /// As [`Session::wait`].
+    pub(super) fn persistent_watches(&self, path: &Text) -> Result<Vec<AddWatchMode>, Failure> {
+        let (answer, receiver) = oneshot::channel();
+        let path = self.asker.root.outer(path);
+        let _ = self.asker.orders.send(Order::Watches { path, answer });
+        self.wait(receiver)
+    }
+
+    /// Forgets watches without the server, so that no later connection registers them.
+    ///
+    /// Returns whether there were any.
+    ///
+    /// # Errors
+    /// As [`Session::wait`].
+    pub(super) fn forget_watches(&self, path: &Text, kind: WatcherType) -> Result<bool, Failure> {
+        let (answer, receiver) = oneshot::channel();
+        let path = self.asker.root.outer(path);
+        let _ = self.asker.orders.send(Order::Forget { path, kind, answer });
+        self.wait(receiver)
     }
 
     /// Adds an identity to the session, now and on each later connection.
@@ -355,14 +407,14 @@ impl Session {
         }
     }
 
-    /// Returns what is known of the session now.
+    /// Returns the state of the connection.
     pub(super) fn status(&self) -> Status {
         self.status.borrow().clone()
     }
 
     /// Ends the session; its ephemerals are deleted at once.
     pub(super) fn close(self) {
-        if matches!(self.status().state, State::Connected | State::ConnectedReadOnly) {
+        if self.status().state.is_connected() {
             let (answer, closed) = oneshot::channel();
             let _ = self.asker.orders.send(Order::Close { answer });
             let _ = self.asker.handle.block_on(async { timeout(CLOSE_MAX, closed).await });

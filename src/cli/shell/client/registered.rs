@@ -65,6 +65,13 @@ impl Registered {
         removed
     }
 
+    /// Returns the modes of the persistent watches on a znode.
+    pub(super) fn persistent(&self, path: &Text) -> Vec<AddWatchMode> {
+        let modes =
+            [(&self.persistent, AddWatchMode::Persistent), (&self.recursive, AddWatchMode::PersistentRecursive)];
+        modes.into_iter().filter(|(paths, _)| paths.contains(path)).map(|(_, mode)| mode).collect()
+    }
+
     /// Returns the requests that register all watches on a new connection.
     pub(super) fn again(&self, relative_zxid: i64) -> Vec<SetWatches> {
         let mut requests: Vec<SetWatches> = Vec::new();
@@ -121,6 +128,7 @@ mod tests {
             [SetWatches { relative_zxid: 7, persistent: vec![path.clone()], ..SetWatches::default() }]
         );
         assert_eq!(watches.remove(&path, WatcherType::Data), Vec::<&str>::new());
+        assert_eq!(watches.persistent(&path), [AddWatchMode::Persistent]);
         assert_eq!(watches.remove(&path, WatcherType::Any), ["PersistentWatchRemoved"]);
         assert!(watches.again(7).is_empty());
     }

@@ -1,7 +1,8 @@
-//! The role of a server, from its answer to the four-letter word `srvr`.
+//! The role and the kind of a server, from its answer to the four-letter word `srvr`.
 
-use super::Status;
+use super::{Introduction, Status};
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -13,21 +14,19 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Maximum bytes read; no server sends as many.
 const BYTES_MAX: u64 = 1 << 14;
 
-/// Writes the role of `server` into the status, while the session is connected there.
-pub(super) async fn learn(server: String, status: watch::Sender<Status>) {
-    let answer = timeout(PATIENCE, ask(&server)).await.unwrap_or_else(|_| Ok(String::new())).unwrap_or_default();
+/// Asks the server of a connection, and writes its answer into the status of that connection.
+///
+/// `server` is the address of the peer: behind the same name, the next connection may have another.
+pub(super) async fn learn(server: SocketAddr, connection: u64, status: watch::Sender<Status>) {
+    let answer = timeout(PATIENCE, ask(server)).await.unwrap_or_else(|_| Ok(String::new())).unwrap_or_default();
     status.send_if_modified(|status| {
-        let is_there = status.server == server && status.role.is_none();
+        let is_there = status.connection == connection && status.state.is_connected();
         if is_there {
-            status.role = Some(role(&answer).to_owned());
+            let (role, is_zoolet) = (role(&answer).to_owned(), names_zoolet(&answer));
+            status.introduction = Some(Introduction { role, is_zoolet });
         }
         is_there
     });
-}
-
-/// Returns whether `server` is zoolet, as far as it tells within [`PATIENCE`].
-pub(super) async fn is_zoolet(server: &str) -> bool {
-    matches!(timeout(PATIENCE, ask(server)).await, Ok(Ok(answer)) if names_zoolet(&answer))
 }
 
 /// Returns whether the version in an answer is zoolet's: it follows the version of ZooKeeper.
@@ -35,7 +34,7 @@ fn names_zoolet(answer: &str) -> bool {
     answer.lines().any(|line| line.starts_with("Zookeeper version: ") && line.contains("-zoolet-"))
 }
 
-async fn ask(server: &str) -> io::Result<String> {
+async fn ask(server: SocketAddr) -> io::Result<String> {
     let mut stream = TcpStream::connect(server).await?;
     stream.write_all(b"srvr").await?;
     let mut bytes = Vec::new();

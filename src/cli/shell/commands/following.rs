@@ -1,14 +1,17 @@
 //! The command that follows the changes of a subtree.
 
-use super::super::Shell;
 use super::super::arguments::Arguments;
-use super::super::client::Event;
+use super::super::client::{Event, Session};
+use super::super::events::{Batch, Followed, Queue, Seen, now_ms};
 use super::super::failure::{Failure, code};
 use super::super::output::{Output, Show};
 use super::super::print;
 use super::super::table::{Choice, Command, Operands, Origin};
+use super::super::walk;
+use super::super::{Printer, Shell};
 use serde_json::{Value, json};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::convert::Infallible;
+use std::time::Duration;
 use zoolet_model::{AddWatchMode, Reply, Request, Stat, WatcherType};
 
 /// Maximum wait for the server's answer when the watch is removed.
@@ -30,13 +33,22 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[Command {
 
 /// A line of `watch`.
 struct Line {
-    /// Milliseconds since 1970 at which this program noticed.
+    /// Milliseconds since 1970 at which the event was received.
     ms: i64,
     what: &'static str,
     path: Option<String>,
     zxid: i64,
     /// `None` if the znode is gone, or may not be looked at.
     stat: Option<Stat>,
+    /// Number of changes that were lost, because their lines were not taken in time.
+    missed: u64,
+}
+
+impl Line {
+    /// Returns the path whose stat the line has.
+    fn path_with_stat(&self) -> Option<&str> {
+        self.path.as_deref().filter(|_| self.what != "deleted")
+    }
 }
 
 impl Show for Line {
@@ -53,6 +65,9 @@ impl Show for Line {
         } else if self.zxid > 0 {
             line = format!("{line} zxid {:#x}", self.zxid);
         }
+        if self.missed > 0 {
+            line = format!("{line} {}", self.missed);
+        }
         format!("{line}\n").into_bytes()
     }
 
@@ -60,6 +75,9 @@ impl Show for Line {
         let mut value = json!({ "time": self.ms, "event": self.what, "path": self.path });
         if self.zxid > 0 {
             value["zxid"] = json!(print::hex(self.zxid));
+        }
+        if self.missed > 0 {
+            value["missed"] = json!(self.missed);
         }
         if let Some(stat) = &self.stat {
             value["stat"] = print::stat_in_json(stat);
@@ -84,32 +102,67 @@ fn watch(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
         }
         other => _ = other?,
     }
-    let mut events = shell.follow();
-    let outcome = session.ask(Request::AddWatch { path: path.clone(), mode }).map_err(explained).and_then(|_| {
-        while let Some(event) = session.next(&mut events)? {
-            let Some(what) = name(&event) else { continue };
-            let stat = match (&event.path, what) {
-                (None, _) | (_, "deleted") => None,
-                (Some(path), _) => match session.ask(Request::Exists { path: path.as_str().into(), watch: false }) {
-                    Ok(Reply::Stat(stat)) => Some(stat),
-                    Err(failure) if failure.is_interruption() => return Err(failure),
-                    _ => None,
-                },
-            };
-            let line = Line { ms: now_ms(), what, path: event.path, zxid: event.zxid, stat };
-            printer.print(&Output::Own(Box::new(line)))?;
+    let earlier = session.persistent_watches(&path)?;
+    let is_recursive = mode == AddWatchMode::PersistentRecursive;
+    let changes = shell.follow(Followed { path: path.to_string(), is_recursive });
+    let Err(failure) = session
+        .ask(Request::AddWatch { path: path.clone(), mode })
+        .map_err(explained)
+        .and_then(|_| print_changes(session, &changes, printer));
+    if !earlier.contains(&mode) {
+        // Ctrl-C has ended the command, so the session's own waits would end at once.
+        let ask = |request| session.asker().ask_within(request, REMOVAL_MAX);
+        let removed = ask(Request::RemoveWatches { path: path.clone(), kind });
+        // ZooKeeper before 3.9 keeps one watch of a session and path: that of `watch` has replaced it.
+        for mode in earlier {
+            removed.as_ref().and_then(|_| ask(Request::AddWatch { path: path.clone(), mode }));
         }
-        Err(Failure::text("Not connected"))
-    });
-    // Ctrl-C has ended the command, so the session's own waits would end at once.
-    let removal = Request::RemoveWatches { path, kind };
-    let _ = session.asker().ask_within(removal, REMOVAL_MAX);
+    }
     shell.unfollow();
     // At a prompt, Ctrl-C is the way to end this command.
-    if shell.is_interactive && outcome.as_ref().is_err_and(Failure::is_interruption) {
-        return Ok(Output::Nothing);
+    if shell.is_interactive && failure.is_interruption() { Ok(Output::Nothing) } else { Err(failure) }
+}
+
+/// Prints changes as they come, until one cannot be printed or Ctrl-C ends the wait.
+fn print_changes(session: &Session, changes: &Queue, printer: Printer) -> Result<Infallible, Failure> {
+    loop {
+        let Batch { seen, missed } = session.until_struck(changes.take())?;
+        for seen in seen.chunks(walk::WINDOW) {
+            for line in lines(session, seen)? {
+                printer.print(&Output::Own(Box::new(line)))?;
+            }
+        }
+        if missed > 0 {
+            let line = Line { ms: now_ms(), what: "missed", path: None, zxid: -1, stat: None, missed };
+            printer.print(&Output::Own(Box::new(line)))?;
+        }
     }
-    outcome
+}
+
+/// Returns the lines of changes, each with the stat that its znode has by now.
+fn lines(session: &Session, seen: &[Seen]) -> Result<Vec<Line>, Failure> {
+    let mut lines = Vec::with_capacity(seen.len());
+    let mut requests = Vec::new();
+    for Seen { ms, event } in seen {
+        let Some(what) = name(event) else { continue };
+        let line = Line { ms: *ms, what, path: event.path.clone(), zxid: event.zxid, stat: None, missed: 0 };
+        if let Some(path) = line.path_with_stat() {
+            requests.push(Request::Exists { path: path.into(), watch: false });
+        }
+        lines.push(line);
+    }
+    let mut answers = session.ask_all(requests).into_iter();
+    for line in &mut lines {
+        if line.path_with_stat().is_none() {
+            continue;
+        }
+        match answers.next() {
+            Some(Ok(Reply::Stat(stat))) => line.stat = Some(stat),
+            Some(Err(failure)) if failure.is_interruption() => return Err(failure),
+            _ => {}
+        }
+    }
+    Ok(lines)
 }
 
 fn explained(failure: Failure) -> Failure {
@@ -138,11 +191,6 @@ fn name(event: &Event) -> Option<&'static str> {
     })
 }
 
-fn now_ms() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,7 +199,7 @@ mod tests {
     fn line_has_time_change_path_and_version() {
         let stat = Stat { version: 3, mzxid: 16, data_length: 5, ..Stat::default() };
         let line = |what, zxid, stat| {
-            let line = Line { ms: 1_795_685_444_123, what, path: Some("/a".to_owned()), zxid, stat };
+            let line = Line { ms: 1_795_685_444_123, what, path: Some("/a".to_owned()), zxid, stat, missed: 0 };
             (String::from_utf8(line.text()).unwrap(), line.json().to_string())
         };
         let (text, json) = line("changed", -1, Some(stat));
@@ -159,6 +207,8 @@ mod tests {
         assert!(json.starts_with("{\"event\":\"changed\",\"path\":\"/a\",\"stat\":{"), "{json}");
         assert!(json.ends_with("},\"time\":1795685444123}"), "{json}");
         assert_eq!(line("deleted", 255, None).0, "2026-11-26T09:30:44.123Z deleted /a zxid 0xff\n");
+        let lost = Line { ms: 1_795_685_444_123, what: "missed", path: None, zxid: -1, stat: None, missed: 7 };
+        assert_eq!(lost.text(), b"2026-11-26T09:30:44.123Z missed 7\n");
     }
 
     #[test]

@@ -21,7 +21,7 @@ const fn row(
 
 pub(in crate::cli::shell) const TABLE: &[Command] = &[
     Command {
-        better: "",
+        better: "a failure has its reason, and the exit code 1; zkCli prints it as a result and exits with 0",
         ..row("sync", "path", "let this server catch up with the leader, before the next read", Operands::Path, sync)
     },
     Command {

@@ -22,7 +22,8 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
         says: "delete a znode with its subtree",
         origin: Origin::ZooKeeper,
         operands: Operands::Path,
-        better: "exits with 1 if a znode is left, and names the first",
+        better: "exits with 1 if a znode is left, and names the first; `deleteall /` deletes all but ZooKeeper's own \
+                 znodes, zkCli's nothing",
         run: delete_all,
     },
     Command {

@@ -2,7 +2,7 @@
 
 use super::super::Shell;
 use super::super::arguments::Arguments;
-use super::super::failure::Failure;
+use super::super::failure::{Failure, code};
 use super::super::output::Output;
 use super::super::table::{Choice, Command, Operands, Origin};
 use std::sync::atomic::Ordering;
@@ -37,7 +37,10 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
             Choice::flag("p", "the persistent watch"),
             Choice::flag("r", "the persistent watch of the subtree"),
             Choice::flag("a", "all watches (default)"),
-            Choice::flag("l", "without a server, remove them here alone; this shell asks the server anyway"),
+            Choice::flag(
+                "l",
+                "if the connection is lost, let this shell forget them, so that it does not set them again",
+            ),
         ],
         says: "remove watches",
         origin: Origin::ZooKeeper,
@@ -73,7 +76,16 @@ fn remove_watches(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Fa
     let path = arguments.path(0)?;
     let chosen = KINDS.iter().find(|(letter, _)| arguments.has(letter));
     let kind = chosen.map_or(WatcherType::Any, |(_, kind)| *kind);
-    shell.session()?.ask(Request::RemoveWatches { path, kind })?;
+    let session = shell.session()?;
+    match session.ask(Request::RemoveWatches { path: path.clone(), kind }) {
+        Err(failure) if arguments.has("l") && failure.is(code::CONNECTION_LOSS) => {
+            if !session.forget_watches(&path, kind)? {
+                let path = Some(path.to_string());
+                return Err(Failure::Refused { code: code::NO_WATCHER, path, why: String::new() });
+            }
+        }
+        other => _ = other?,
+    }
     Ok(Output::Nothing)
 }
 

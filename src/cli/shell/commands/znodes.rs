@@ -126,9 +126,7 @@ fn stat(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
         watches(shell, arguments, "'stat path [watch]' has been deprecated. Please use 'stat [-w] path' instead.")?;
     let session = shell.session()?;
     match session.ask(Request::Exists { path: path.clone(), watch })? {
-        Reply::Stat(stat) => {
-            Ok(Output::Stat { path: path.to_string(), stat, ttl: session.time_to_live(path).unwrap_or_default() })
-        }
+        Reply::Stat(stat) => Ok(Output::Stat { path: path.to_string(), stat, ttl: session.time_to_live(path)? }),
         _ => Err(unexpected()),
     }
 }

@@ -112,10 +112,11 @@ fn prompt_of(shell: &Shell) -> String {
     let Some(session) = &shell.session else { return prompt::text(host, State::Closed, "", number) };
     session.wait_introduced(PROMPT_WAIT);
     let status = session.status();
-    prompt::text(host, status.state, status.role.as_deref().unwrap_or_default(), number)
+    let role = status.introduction.map(|introduction| introduction.role).unwrap_or_default();
+    prompt::text(host, status.state, &role, number)
 }
 
-/// What the editor asks while a line is typed.
+/// Answers the editor while a line is typed.
 struct Assistant {
     asker: Option<Asker>,
     line: Line,
@@ -152,7 +153,7 @@ impl Completer for Assistant {
     }
 }
 
-/// Gives no hints, but hears of each change.
+/// Notes each change of the line; it gives no hints.
 impl Hinter for Assistant {
     type Hint = String;
 
@@ -162,7 +163,7 @@ impl Hinter for Assistant {
     }
 }
 
-/// Changes no colours, but hears of each move of the cursor.
+/// Notes each move of the cursor; it changes no colours.
 impl Highlighter for Assistant {
     fn highlight<'l>(&self, line: &'l str, at: usize) -> Cow<'l, str> {
         self.line.note(line, at);

@@ -53,6 +53,12 @@ impl Failure {
         matches!(self, Self::Interrupted { .. })
     }
 
+    /// Returns whether a write of the command may have happened, although its answer is missing.
+    pub(super) fn may_have_changed(&self) -> bool {
+        let is_open = matches!(self, Self::Interrupted { why } if !why.is_empty());
+        is_open || self.is(code::CONNECTION_LOSS)
+    }
+
     /// Adds a line to a refusal or an interruption.
     pub(super) fn because(self, line: &str) -> Self {
         let longer = |why: String| if why.is_empty() { line.to_owned() } else { format!("{why}\n{line}") };
@@ -166,6 +172,15 @@ fn name(code: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lost_answer_leaves_open_whether_a_write_has_happened() {
+        let written = Failure::interrupted().because("the change may have happened");
+        assert_eq!(written.message(""), "Interrupted\nthe change may have happened");
+        let refused = |code| Failure::Refused { code, path: None, why: String::new() };
+        let open = [written, Failure::interrupted(), refused(code::CONNECTION_LOSS), refused(code::NO_NODE)];
+        assert_eq!(open.map(|failure| failure.may_have_changed()), [true, false, true, false]);
+    }
 
     #[test]
     fn each_refusal_has_zkclis_text() {

@@ -363,7 +363,7 @@ impl Import<'_> {
     /// Says how far the import came.
     fn explained(&self, failure: Failure) -> Failure {
         let done = self.counts.done;
-        let state = if done == 0 {
+        let state = if done == 0 && !failure.may_have_changed() {
             "nothing was imported".to_owned()
         } else {
             format!("operations carried out before: {done}; import --merge or --replace continues")

@@ -236,7 +236,7 @@ impl Server {
 
     /// Gives every local session its full timeout once clients can be heard again.
     pub(super) fn note_locals(&mut self) {
-        if self.locals.table().len() == 0 {
+        if self.locals.table().is_empty() {
             return;
         }
         if self.locals.become_heard(self.judges_locals()) {

@@ -190,7 +190,7 @@ impl LocalSessions {
 
     /// Notes how far writes are settled; returns whether some have been settled since.
     pub fn become_settled(&mut self, settled: (Zxid, u64)) -> bool {
-        std::mem::replace(&mut self.settled, Some(settled)) != Some(settled)
+        self.settled.replace(settled) != Some(settled)
     }
 
     /// Returns whether some connection waits for its session's former connection.

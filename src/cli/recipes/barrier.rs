@@ -1,26 +1,33 @@
 //! `zoolet barrier`: processes wait until others let them continue, or have come.
 
-use super::running::Running;
-use super::session::{ended, open, refused};
-use super::{Exit, Options, Signals, Wait, What, conflict};
+use super::running::{Event, Running};
+use super::session::{Patience, ended, refused, within};
+use super::tenure::{Ending, no_terminal};
+use super::{Exit, Options, Signal, Signals, What};
+use crate::cli::complain;
 use std::ffi::OsString;
-use std::future::Future;
-use std::time::Duration;
-use zoolet_recipes::{Barrier, DoubleBarrier, Error};
+use zoolet_recipes::{Barrier, DoubleBarrier};
 
 /// Closes, opens, or waits for the barrier.
 pub(super) async fn barrier(options: &Options, signals: &mut Signals) -> Result<u8, Exit> {
-    let session = open(options, signals).await?;
-    let barrier = Barrier::new(session, &options.path);
-    let done = async {
-        match options.what {
-            What::Close => barrier.close().await.map(drop),
-            What::Open => barrier.open().await.map(drop),
-            _ => barrier.wait().await,
+    let mut patience = Patience::new(options, false);
+    loop {
+        let session = patience.open(options, signals).await?;
+        let barrier = Barrier::new(session.clone(), &options.path);
+        let done = async {
+            match options.what {
+                What::Close => barrier.close().await.map(drop),
+                What::Open => barrier.open().await.map(drop),
+                _ => barrier.wait().await,
+            }
+        };
+        match within(options, &patience, done, "the barrier was not opened", signals).await {
+            Ok(()) => return Ok(0),
+            // Repeated later, the others could undo what another process has done meanwhile.
+            Err(refusal) if matches!(options.what, What::WaitOpen) && refusal.is_passing(options, &session) => {}
+            Err(refusal) => return Err(refusal.exit(options)),
         }
-    };
-    within(options, done, "the barrier was not opened", signals).await?;
-    Ok(0)
+    }
 }
 
 /// Waits for the parties, runs the command, and waits until all have left.
@@ -30,21 +37,41 @@ pub(super) async fn meet(
     command: &[OsString],
     signals: &mut Signals,
 ) -> Result<u8, Exit> {
-    let session = open(options, signals).await?;
-    let barrier = DoubleBarrier::new(session.clone(), &options.path, parties);
-    let meeting = within(options, barrier.enter(), "not all parties came", signals).await?;
+    let mut patience = Patience::new(options, false);
+    let meeting = loop {
+        let session = patience.open(options, signals).await?;
+        let barrier = DoubleBarrier::new(session.clone(), &options.path, parties);
+        match within(options, &patience, barrier.enter(), "not all parties came", signals).await {
+            Ok(meeting) => break meeting,
+            Err(refusal) if refusal.is_passing(options, &session) => {}
+            Err(refusal) => return Err(refusal.exit(options)),
+        }
+    };
     if command.is_empty() {
         return Ok(0);
     }
     let variables = [("ZOOLET_PATH", options.path.to_string()), ("ZOOLET_SERVER", options.servers.join(","))];
-    let mut running = Running::start(command, &variables, None)?;
+    let mut running = Running::prepare(command, &variables, None)?;
+    running.go();
+    let (mut passed_on, mut is_refused) = (Vec::new(), false);
     loop {
         tokio::select! {
-            () = running.ended() => break,
-            signal = signals.next() => running.signal(signal),
+            event = running.event() => match event {
+                Event::Ended => break,
+                Event::NeedsTerminal => {
+                    is_refused = true;
+                    complain(&no_terminal(options));
+                    running.signal(Signal::Kill);
+                }
+            },
+            signal = signals.next() => {
+                passed_on.push(signal);
+                running.signal(signal);
+            }
         }
     }
-    let code = running.finish(options.session_timeout / 10).await?;
+    let end = running.finish(options, options.session_timeout / 10, signals).await?;
+    let code = Ending::new(&end, is_refused, signals, &passed_on).code;
     if code != 0 {
         // Dropping the meeting leaves at once: the others do not wait for this party.
         return Ok(code);
@@ -54,24 +81,4 @@ pub(super) async fn meet(
         exit = ended(signals) => return Err(exit),
     }
     Ok(0)
-}
-
-/// Waits for `done` for as long as the options say, or for a signal.
-pub(super) async fn within<T>(
-    options: &Options,
-    done: impl Future<Output = Result<T, Error>>,
-    missing: &str,
-    signals: &mut Signals,
-) -> Result<T, Exit> {
-    let patience = match options.wait {
-        Wait::AtMost(patience) => patience,
-        Wait::NotAtAll | Wait::Forever => Duration::MAX,
-    };
-    tokio::select! {
-        done = tokio::time::timeout(patience, done) => match done {
-            Ok(done) => done.map_err(|error| refused(options, error)),
-            Err(_) => Err(conflict(options, missing)),
-        },
-        exit = ended(signals) => Err(exit),
-    }
 }

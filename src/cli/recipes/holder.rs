@@ -1,19 +1,18 @@
 //! `zoolet lock` and `zoolet semaphore`: COMMAND runs while this process holds a grant.
 
-use super::session::{ended, is_over, open, refused};
+use super::session::{Patience, Refusal, ended, give_up, refused};
 use super::tenure::{Hold, run};
 use super::{Exit, Options, Signals, Wait, Work, conflict};
 use std::future::Future;
-use std::time::Instant;
 use zoolet_recipes::{Coordinator, Error, Grant, Lock, Remote, Semaphore};
 
 pub(super) async fn lock(options: &Options, work: &Work, signals: &mut Signals) -> Result<u8, Exit> {
-    let began = Instant::now();
+    let mut patience = Patience::new(options, false);
     loop {
-        let session = open(options, signals).await?;
+        let session = patience.open(options, signals).await?;
         let lock = Lock::new(session.clone(), &options.path).naming(options.naming).described(description());
         let attempt = async {
-            match left(options.wait, began) {
+            match patience.left(options) {
                 Wait::NotAtAll => lock.try_acquire().await,
                 Wait::AtMost(patience) => lock.acquire_within(patience).await,
                 Wait::Forever => lock.acquire().await.map(Some),
@@ -21,10 +20,8 @@ pub(super) async fn lock(options: &Options, work: &Work, signals: &mut Signals) 
         };
         match granted(options, attempt, "the lock was not free", signals).await {
             Ok(grant) => return hold(options, &session, grant, work, signals).await,
-            Err(Refusal::Final(exit)) => return Err(exit),
-            // Its place in the line is lost too.
-            Err(Refusal::Recipe(_)) if is_over(&session) && options.wait != Wait::NotAtAll => {}
-            Err(Refusal::Recipe(error)) => return Err(refused(options, error)),
+            Err(refusal) if refusal.is_passing(options, &session) => {}
+            Err(refusal) => return Err(refusal.exit(options)),
         }
     }
 }
@@ -36,9 +33,9 @@ pub(super) async fn semaphore(
     resize: bool,
     signals: &mut Signals,
 ) -> Result<u8, Exit> {
-    let began = Instant::now();
+    let mut patience = Patience::new(options, false);
     loop {
-        let session = open(options, signals).await?;
+        let session = patience.open(options, signals).await?;
         let semaphore = Semaphore::new(session.clone(), &options.path).map_err(|error| refused(options, error))?;
         let semaphore = semaphore.naming(options.naming).described(description());
         let attempt = async {
@@ -47,7 +44,7 @@ pub(super) async fn semaphore(
                 Some(permits) => semaphore.set_size(permits).await?,
                 None => {}
             }
-            match left(options.wait, began) {
+            match patience.left(options) {
                 Wait::NotAtAll => semaphore.try_acquire().await,
                 Wait::AtMost(patience) => semaphore.acquire_within(patience).await,
                 Wait::Forever => semaphore.acquire().await.map(Some),
@@ -55,17 +52,11 @@ pub(super) async fn semaphore(
         };
         match granted(options, attempt, "no permit was free", signals).await {
             Ok(grant) => return hold(options, &session, grant, work, signals).await,
-            Err(Refusal::Final(exit)) => return Err(exit),
-            Err(Refusal::Recipe(_)) if is_over(&session) && options.wait != Wait::NotAtAll => {}
+            Err(refusal) if refusal.is_passing(options, &session) => {}
             Err(Refusal::Recipe(error)) => return Err(unusable(options, permits, error)),
+            Err(refusal) => return Err(refusal.exit(options)),
         }
     }
-}
-
-/// Why an attempt brought no grant.
-enum Refusal {
-    Final(Exit),
-    Recipe(Error),
 }
 
 /// Waits for the grant of `attempt`, or for a signal.
@@ -85,14 +76,6 @@ async fn granted(
     }
 }
 
-/// Returns what is left of the wait.
-pub(super) fn left(wait: Wait, began: Instant) -> Wait {
-    match wait {
-        Wait::AtMost(patience) => Wait::AtMost(patience.saturating_sub(began.elapsed())),
-        Wait::NotAtAll | Wait::Forever => wait,
-    }
-}
-
 async fn hold(
     options: &Options,
     session: &Remote,
@@ -103,8 +86,7 @@ async fn hold(
     let mut variables = variables(options, session, grant.token().0);
     variables.push(("ZOOLET_ZNODE", grant.path().to_string()));
     let ending = run(options, session, Hold::Grant(&grant), work, &variables, None, signals).await;
-    // Without a connection it is free once its session ends.
-    let _ = tokio::time::timeout(session.timeout(), grant.release()).await;
+    give_up(session.timeout(), grant.release(), signals).await;
     Ok(ending?.code)
 }
 

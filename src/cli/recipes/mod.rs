@@ -1,10 +1,13 @@
 //! `zoolet lock`, `elect`, `semaphore`, `barrier` and `queue`: coordination for shell scripts.
 //!
-//! Each command opens a session over TCP, uses a recipe of zoolet-recipes, and mostly runs another
-//! command meanwhile. [`running`] starts and ends that command, [`watchdog`] ends it if this process
-//! cannot, and [`tenure`] decides when it must end.
+//! Each command opens a session over TCP and uses a recipe of zoolet-recipes. Most of them run
+//! another command meanwhile:
+//! - [`running`] starts and ends that command, with its [`children`] and its [`terminal`].
+//! - [`tenure`] decides when it must end.
+//! - [`watchdog`] ends it if this process cannot.
 
 mod barrier;
+mod children;
 mod elect;
 mod holder;
 mod queue;
@@ -12,6 +15,7 @@ mod running;
 mod session;
 mod signals;
 mod tenure;
+mod terminal;
 mod watchdog;
 
 pub(super) use running::start_command;
@@ -19,10 +23,11 @@ pub(super) use signals::Signal;
 pub(super) use tenure::GRACE_ONE_IN;
 pub(super) use watchdog::watch;
 
-use super::{DEFAULT_SERVER, Exit};
+use super::{DEFAULT_SERVER, Exit, complain};
 use signals::Signals;
 use std::ffi::OsString;
 use std::time::Duration;
+use terminal::Terminal;
 use zoolet_model::Path;
 use zoolet_recipes::Naming;
 
@@ -125,13 +130,35 @@ pub(super) const NAMINGS: [(&str, Naming); 3] =
 /// Every end with another exit code than 0; the line is empty if COMMAND chose the code.
 pub(super) fn recipe(options: &Options) -> Result<(), Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let code = runtime.block_on(async {
-        let mut signals = Signals::new().map_err(failed)?;
-        let ended = run(options, &mut signals).await;
+    let (ended, interrupted) = runtime.block_on(async {
+        let mut signals = match Signals::new() {
+            Ok(signals) => signals,
+            Err(error) => return (Err(failed(error)), None),
+        };
+        let ended = tokio::select! {
+            ended = run(options, &mut signals) => ended,
+            Err(error) = children::reap_orphans() => Err(failed(error)),
+        };
         session::let_close().await;
-        ended
-    })?;
-    if code == 0 { Ok(()) } else { Err(Exit::new(code, "")) }
+        (ended, signals.interrupted)
+    });
+    // A name server that does not answer holds up no end.
+    runtime.shutdown_background();
+    let code = ended.as_ref().map_or_else(|exit| exit.code, |code| *code);
+    if let Some(key) = interrupted.filter(|key| key.signal.exit_code() == code)
+        && Terminal::open().is_some_and(|terminal| terminal.is_in_foreground())
+    {
+        if let Err(exit) = ended.as_ref()
+            && !exit.line.is_empty()
+        {
+            complain(&exit.line);
+        }
+        signals::die_of(key);
+    }
+    match ended? {
+        0 => Ok(()),
+        code => Err(Exit::new(code, "")),
+    }
 }
 
 async fn run(options: &Options, signals: &mut Signals) -> Result<u8, Exit> {

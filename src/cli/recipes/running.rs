@@ -1,32 +1,56 @@
 //! COMMAND as a process: started in a process group of its own, and ended with all of the group.
 
-use super::signals::ignore;
+use super::children::{Started, changes, members, name};
+use super::signals::disable_stop_key;
+use super::terminal::Terminal;
 use super::watchdog::Watchdog;
-use super::{FAILED, NOT_EXECUTABLE, NOT_FOUND, START, Signal, failed};
-use crate::cli::Exit;
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, getpgrp, getpid, kill_process_group};
-use rustix::termios::{tcgetpgrp, tcsetpgrp};
+use super::{FAILED, NOT_EXECUTABLE, NOT_FOUND, Options, START, Signal, Signals, failed};
+use crate::cli::{Exit, complain};
+use rustix::io::FdFlags;
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process_group};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{ErrorKind, IsTerminal, Seek, Write, stdin};
+use std::io::{ErrorKind, IsTerminal, PipeWriter, Read, Seek, Write, stdin, stdout};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
 
-/// Pause between two looks at a process group that is ending.
+/// Shortest and longest pause between two looks at a process group that is ending.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Bounds the wait of COMMAND for the terminal.
-const TERMINAL_WAIT: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_millis(100);
+/// Time after KILL at which the user is told of processes that have not ended.
+const KILL_WAIT: Duration = Duration::from_secs(1);
 
 /// A command that runs.
 pub(super) struct Running {
-    child: Child,
+    process: Started,
     group: Pid,
-    ended: oneshot::Receiver<()>,
+    /// Yields when a child of this process has ended or stopped.
+    changes: tokio::signal::unix::Signal,
     pub(super) watchdog: Watchdog,
-    /// Dropped when the command has ended.
     terminal: Option<Terminal>,
+    /// COMMAND begins when it reads a byte, and never if this is dropped before.
+    gate: Option<PipeWriter>,
+}
+
+/// An event of a command.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Event {
+    Ended,
+    /// It is stopped, because it used the terminal of another process group.
+    NeedsTerminal,
+}
+
+/// How a command ended.
+pub(super) struct End {
+    pub(super) code: u8,
+    /// The signal that ended it, of those that this process passes on.
+    pub(super) died_of: Option<Signal>,
+    /// Whether it had the terminal, so that this process did not receive Ctrl-C.
+    pub(super) had_terminal: bool,
+    /// The signals that came while the rest of its group ended.
+    pub(super) signals: Vec<Signal>,
 }
 
 /// Returns this program, also if its file has been replaced.
@@ -39,11 +63,12 @@ pub(super) fn this_program() -> OsString {
 }
 
 impl Running {
-    /// Starts `command` with more variables in its environment, and `input` on its standard input.
+    /// Prepares `command` with more variables in its environment, and `input` on its standard
+    /// input. [`Running::go`] lets it begin.
     ///
     /// Must be called by the main thread: the kernel ends the command with the thread that started
     /// it.
-    pub(super) fn start(
+    pub(super) fn prepare(
         command: &[OsString],
         variables: &[(&'static str, String)],
         input: Option<&[u8]>,
@@ -51,84 +76,149 @@ impl Running {
         // Processes that lose their parent become children of this process, which can then reap
         // them. The first process of a container may not do that.
         let _ = rustix::process::set_child_subreaper(Some(getpid()));
-        let terminal = Terminal::of_this_process();
+        let changes = changes().map_err(failed)?;
+        // A stopped zoolet could not keep its session.
+        disable_stop_key().map_err(failed)?;
+        let (waits, gate) = std::io::pipe().map_err(failed)?;
         let mut starting = Command::new(this_program());
         starting.arg0("zoolet").arg(START).arg(getpid().as_raw_nonzero().to_string());
-        starting.arg(if terminal.is_some() { "terminal" } else { "" });
+        starting.arg(waits.as_raw_fd().to_string());
         starting.args(command).envs(variables.iter().map(|(name, value)| (name, value))).process_group(0);
         if let Some(input) = input {
             starting.stdin(Stdio::from(file_of(input).map_err(failed)?));
         }
-        let mut child = starting.spawn().map_err(failed)?;
-        let group = pid_of(&child);
-        let (ended, watchdog) = match watched(group) {
-            Ok(watched) => watched,
+        rustix::io::fcntl_setfd(&waits, FdFlags::empty()).map_err(failed)?;
+        let process = Started::spawn(&mut starting).map_err(failed)?;
+        drop(waits);
+        let group = process.pid();
+        match Watchdog::start(group) {
+            Ok(watchdog) => {
+                Ok(Self { process, group, changes, watchdog, terminal: Terminal::open(), gate: Some(gate) })
+            }
             Err(error) => {
                 // Unwatched, it could outlive the grant.
-                let _ = kill_process_group(group, rustix::process::Signal::KILL);
-                let _ = child.wait();
-                return Err(failed(error));
+                process.kill();
+                Err(failed(error))
             }
-        };
-        if let Some(terminal) = &terminal {
-            terminal.hand_over(group);
         }
-        Ok(Self { watchdog, child, group, ended, terminal })
     }
 
-    /// Waits until COMMAND has ended. Cancel-safe.
-    pub(super) async fn ended(&mut self) {
-        // The thread sends before it ends.
-        let _ = (&mut self.ended).await;
+    /// Lets the command begin.
+    pub(super) fn go(&mut self) {
+        // In a pipeline, its neighbours may use the terminal too: it gets the terminal on demand.
+        if stdin().is_terminal()
+            && stdout().is_terminal()
+            && let Some(terminal) = &mut self.terminal
+        {
+            terminal.hand_over(self.group);
+        }
+        if let Some(mut gate) = self.gate.take() {
+            // It has ended if that fails.
+            let _ = gate.write_all(b"x");
+        }
+    }
+
+    /// Waits for the next event. Cancel-safe.
+    pub(super) async fn event(&mut self) -> Event {
+        loop {
+            self.watchdog.revive();
+            let kinds = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+            match rustix::process::waitid(WaitId::Pid(self.group), kinds) {
+                Ok(Some(status)) if status.stopped() => {
+                    let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+                    let _ = rustix::process::waitid(WaitId::Pid(self.group), stopped);
+                    match status.stopping_signal() {
+                        // It would keep the grant without working.
+                        Some(libc::SIGTSTP) => self.signal(Signal::Cont),
+                        Some(libc::SIGTTIN | libc::SIGTTOU) => {
+                            let group = self.group;
+                            if !self.terminal.as_mut().is_some_and(|terminal| terminal.hand_over(group)) {
+                                return Event::NeedsTerminal;
+                            }
+                            self.signal(Signal::Cont);
+                        }
+                        _ => {}
+                    }
+                }
+                Ok(Some(_)) => return Event::Ended,
+                Ok(None) | Err(rustix::io::Errno::INTR) => {
+                    self.changes.recv().await;
+                }
+                Err(_) => return Event::Ended,
+            }
+        }
     }
 
     /// Sends a signal to COMMAND and to all processes of its group.
     pub(super) fn signal(&self, signal: Signal) {
-        // The group is gone if COMMAND has ended meanwhile.
+        // Until COMMAND is reaped, no other group can have the number of its group.
         let _ = kill_process_group(self.group, signal.system());
     }
 
-    /// Ends the processes that COMMAND left in its group, and returns its exit code.
+    /// Ends the processes that COMMAND left in its group. COMMAND must have ended.
     ///
-    /// They get TERM, and KILL after `grace`. COMMAND must have ended.
-    pub(super) async fn finish(mut self, grace: Duration) -> Result<u8, Exit> {
-        // Until COMMAND is reaped, no other group can have the number of its group.
+    /// They get TERM, KILL after `grace`, and meanwhile the signals that this process gets.
+    pub(super) async fn finish(
+        mut self,
+        options: &Options,
+        grace: Duration,
+        signals: &mut Signals,
+    ) -> Result<End, Exit> {
         self.signal(Signal::Term);
-        let status = self.child.wait().map_err(failed)?;
-        let began = Instant::now();
-        let mut is_killed = false;
-        while self.has_members() {
+        let (began, mut pause, mut heard) = (Instant::now(), PAUSE, Vec::new());
+        let (mut is_killed, mut is_told) = (false, false);
+        while let Some(&left) = self.left().first() {
             if !is_killed && began.elapsed() >= grace {
                 self.signal(Signal::Kill);
                 is_killed = true;
             }
-            tokio::time::sleep(PAUSE).await;
+            if !is_told && began.elapsed() >= grace + KILL_WAIT {
+                is_told = true;
+                let (path, pid, name) = (&options.path, left.as_raw_nonzero(), name(left));
+                complain(&format!("{path}: process {pid} ({name}) of COMMAND has not ended: waiting for its end"));
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause.min(grace.saturating_sub(began.elapsed()).max(PAUSE))) => {}
+                signal = signals.next() => {
+                    heard.push(signal);
+                    self.signal(signal);
+                }
+            }
+            pause = PAUSE_MAX.min(pause * 2);
         }
+        // For a process that the look has missed.
+        self.signal(Signal::Kill);
         self.watchdog.dismiss();
-        drop(self.terminal);
-        Ok(code_of(status))
+        let status = self.process.reap();
+        while !is_gone(self.group) {
+            // A process of another user, which this one cannot see.
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE_MAX) => {}
+                signal = signals.next() => heard.push(signal),
+            }
+        }
+        let status = status.map_err(failed)?;
+        let had_terminal = self.terminal.as_ref().is_some_and(Terminal::is_handed_over);
+        if let Some(terminal) = &mut self.terminal {
+            terminal.take_back(status.signal().is_some());
+        }
+        Ok(End { code: code_of(status), died_of: died_of(status), had_terminal, signals: heard })
     }
 
-    fn has_members(&self) -> bool {
-        while let Ok(Some(_)) = rustix::process::waitpgid(self.group, WaitOptions::NOHANG) {}
-        // A process of another user, such as one under sudo, cannot be signalled but is there.
-        rustix::process::test_kill_process_group(self.group) != Err(rustix::io::Errno::SRCH)
+    /// Returns the processes of the group that run.
+    fn left(&self) -> Vec<Pid> {
+        members(self.group).map_or_else(Vec::new, |members| members.living)
     }
 }
 
-/// Starts the thread that waits for the end of a group's first process, and its watchdog.
-fn watched(group: Pid) -> std::io::Result<(oneshot::Receiver<()>, Watchdog)> {
-    let (ending, ended) = oneshot::channel();
-    std::thread::Builder::new().name("zoolet-command".to_owned()).spawn(move || {
-        wait_for_end(group);
-        let _ = ending.send(());
-    })?;
-    Ok((ended, Watchdog::start(group)?))
-}
-
-fn pid_of(child: &Child) -> Pid {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    pid.unwrap_or_else(getpid)
+/// Returns whether a group has no process but zombies that others must reap.
+///
+/// Its first process must have been reaped.
+fn is_gone(group: Pid) -> bool {
+    while let Ok(Some(_)) = rustix::process::waitpgid(group, WaitOptions::NOHANG) {}
+    // A process of another user, such as one under sudo, cannot be signalled but is there.
+    rustix::process::test_kill_process_group(group) == Err(rustix::io::Errno::SRCH)
+        || members(group).is_some_and(|members| members.living.is_empty() && members.has_zombies)
 }
 
 /// Returns a file without a name that holds `input`.
@@ -139,66 +229,21 @@ fn file_of(input: &[u8]) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Waits until the process has ended, without reaping it.
-fn wait_for_end(pid: Pid) {
-    loop {
-        let kinds = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
-        match rustix::process::waitid(WaitId::Pid(pid), kinds) {
-            Ok(Some(status)) if status.stopped() => {
-                let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-                let _ = rustix::process::waitid(WaitId::Pid(pid), stopped);
-                let terminals = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
-                // A command that its terminal has stopped would keep the grant without working.
-                if status.stopping_signal().is_some_and(|signal| terminals.contains(&signal)) {
-                    let _ = kill_process_group(pid, rustix::process::Signal::CONT);
-                }
-            }
-            Err(rustix::io::Errno::INTR) => {}
-            Ok(_) | Err(_) => return,
-        }
-    }
-}
-
 fn code_of(status: ExitStatus) -> u8 {
     let by_signal = || status.signal().and_then(|signal| u8::try_from(128 + signal).ok());
     status.code().and_then(|code| u8::try_from(code).ok()).or_else(by_signal).unwrap_or(FAILED)
 }
 
-/// The terminal of this process, if this process is in its foreground.
-///
-/// The group of COMMAND is put in the foreground, so that it reads what is typed and receives
-/// Ctrl-C.
-struct Terminal {
-    own: Pid,
-}
-
-impl Terminal {
-    fn of_this_process() -> Option<Self> {
-        let own = getpgrp();
-        (stdin().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|group| group == own)).then_some(Self { own })
-    }
-
-    fn hand_over(&self, group: Pid) {
-        // COMMAND runs in the background if that fails.
-        let _ = tcsetpgrp(stdin(), group);
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        // The kernel stops a process in the background that takes the terminal back, unless it
-        // ignores this signal.
-        ignore(rustix::process::Signal::TTOU);
-        let _ = tcsetpgrp(stdin(), self.own);
-    }
+fn died_of(status: ExitStatus) -> Option<Signal> {
+    Signal::ALL.into_iter().find(|signal| status.signal() == Some(signal.system().as_raw()))
 }
 
 /// Becomes COMMAND, which the kernel then kills when zoolet's process ends.
 ///
-/// The words are the process that asks for it, whether COMMAND gets the terminal, and COMMAND.
-/// Returns only if COMMAND cannot be run.
+/// The words are the process that asks for it, the number of the pipe that lets it begin, and
+/// COMMAND. Returns only if COMMAND cannot be run.
 pub(in crate::cli) fn start_command(words: &[OsString]) -> Exit {
-    let [parent, terminal, program, arguments @ ..] = words else {
+    let [parent, gate, program, arguments @ ..] = words else {
         return Exit::usage("this command is for zoolet itself; see zoolet lock --help");
     };
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)) {
@@ -209,15 +254,20 @@ pub(in crate::cli) fn start_command(words: &[OsString]) -> Exit {
     if !rustix::process::getppid().is_some_and(is_parent) {
         return Exit::new(FAILED, "");
     }
-    let began = Instant::now();
-    while terminal == "terminal"
-        && tcgetpgrp(stdin()).is_ok_and(|group| group != getpgrp())
-        && began.elapsed() < TERMINAL_WAIT
-    {
-        std::thread::sleep(Duration::from_millis(1));
+    // Before that, zoolet has started the watchdog and told it when COMMAND must end.
+    if !gate.to_str().and_then(|gate| gate.parse().ok()).is_some_and(is_opened) {
+        return Exit::new(FAILED, "");
     }
     let error = Command::new(program).args(arguments).exec();
     not_run(program, &error)
+}
+
+/// Waits for the byte that lets COMMAND begin; `false` if zoolet has given it up.
+fn is_opened(gate: i32) -> bool {
+    #[allow(unsafe_code, reason = "the number of an inherited descriptor has no safe interface")]
+    // SAFETY: the parent of this process has opened the descriptor for it, and nothing else has it.
+    let mut gate = File::from(unsafe { OwnedFd::from_raw_fd(gate) });
+    gate.read_exact(&mut [0]).is_ok()
 }
 
 fn not_run(program: &OsStr, error: &std::io::Error) -> Exit {

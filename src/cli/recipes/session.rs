@@ -1,8 +1,12 @@
 //! The session of a command.
 
-use super::{Exit, FAILED, Options, Signals, failed};
+use super::{Exit, FAILED, Options, Signals, Wait, failed};
+use crate::cli::complain;
+use std::future::Future;
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 use zookeeper_client::Client;
 use zoolet_model::SessionState;
 use zoolet_recipes::{Coordinator, Error, Remote};
@@ -11,31 +15,146 @@ use zoolet_recipes::{Coordinator, Error, Remote};
 const CLOSING_MAX: Duration = Duration::from_secs(2);
 /// Bounds the attempt that finds the reason of a failure.
 const PROBE: Duration = Duration::from_secs(1);
+/// The part of the session timeout for opening a session, if a command must not wait.
+const AT_ONCE_ONE_IN: u32 = 2;
+/// Pause between two attempts to open a session.
+const PAUSE: Duration = Duration::from_secs(1);
 
-/// Opens a session, trying each server for one session timeout.
-///
-/// # Errors
-/// No server opens a session, or a signal ends the attempt.
-pub(super) async fn open(options: &Options, signals: &mut Signals) -> Result<Remote, Exit> {
-    let connector = Client::connector().with_session_timeout(options.session_timeout);
-    let servers = options.servers.join(",");
-    tokio::select! {
-        opened = Remote::connect(connector, &servers) => opened.map_err(|error| {
-            let why = reason(&options.servers).unwrap_or_else(|| error.to_string());
-            let waited = options.session_timeout.as_secs_f64();
-            failed(format!("{servers}: no session within {waited} s: {why}"))
-        }),
-        exit = ended(signals) => Err(exit),
+/// The time that a command waits, over all sessions that it opens meanwhile.
+pub(super) struct Patience {
+    began: Instant,
+    /// Whether a failure to open a session ends the command.
+    is_eager: bool,
+}
+
+impl Patience {
+    /// Without a bound of the wait, the first session must come within its timeout: otherwise the
+    /// servers' names may be wrong. `forever` lifts that too.
+    pub(super) fn new(options: &Options, forever: bool) -> Self {
+        Self { began: Instant::now(), is_eager: !forever && options.wait == Wait::Forever }
     }
+
+    /// Returns what is left of the wait.
+    pub(super) fn left(&self, options: &Options) -> Wait {
+        match options.wait {
+            Wait::AtMost(patience) => Wait::AtMost(patience.saturating_sub(self.began.elapsed())),
+            Wait::NotAtAll | Wait::Forever => options.wait,
+        }
+    }
+
+    /// As [`Patience::left`], as a duration.
+    pub(super) fn time_left(&self, options: &Options) -> Duration {
+        match self.left(options) {
+            Wait::AtMost(patience) => patience,
+            Wait::NotAtAll | Wait::Forever => Duration::MAX,
+        }
+    }
+
+    /// Opens a session.
+    ///
+    /// # Errors
+    /// The wait ends, no server opens the first session, or a signal comes.
+    pub(super) async fn open(&mut self, options: &Options, signals: &mut Signals) -> Result<Remote, Exit> {
+        let bound = match options.wait {
+            Wait::NotAtAll => options.session_timeout / AT_ONCE_ONE_IN,
+            Wait::AtMost(_) | Wait::Forever => self.time_left(options),
+        };
+        let began = Instant::now();
+        let mut is_told = false;
+        loop {
+            let attempt = timeout(bound.saturating_sub(began.elapsed()), connect(options));
+            let opened = tokio::select! {
+                opened = attempt => opened,
+                exit = ended(signals) => return Err(exit),
+            };
+            let failure = match opened {
+                Ok(Ok(session)) => {
+                    // A later session may take as long as an outage lasts.
+                    self.is_eager = false;
+                    return Ok(session);
+                }
+                Ok(Err(error)) => Some(error),
+                Err(_) => None,
+            };
+            let is_over = failure.is_none() || options.wait == Wait::NotAtAll;
+            if is_told && !is_over {
+                pause(signals).await?;
+                continue;
+            }
+            let why = tokio::select! {
+                why = reason(options.servers.clone()) => why,
+                exit = ended(signals) => return Err(exit),
+            };
+            let why = why.or(failure.map(|error| error.to_string()));
+            let why = why.unwrap_or_else(|| "no server has answered".to_owned());
+            let path = &options.path;
+            let line = match options.wait {
+                Wait::NotAtAll => format!("{path}: no session at once: {why}"),
+                Wait::AtMost(patience) if is_over => {
+                    format!("{path}: no session within {} s: {why}", patience.as_secs_f64())
+                }
+                Wait::AtMost(_) | Wait::Forever => {
+                    let (servers, waited) = (options.servers.join(","), options.session_timeout.as_secs_f64());
+                    format!("{servers}: no session within {waited} s: {why}")
+                }
+            };
+            if is_over {
+                return Err(Exit::new(options.conflict, line));
+            }
+            if self.is_eager {
+                return Err(failed(line));
+            }
+            complain(&format!("{line}; zoolet goes on trying"));
+            is_told = true;
+            pause(signals).await?;
+        }
+    }
+}
+
+/// Connects to one server after the other, for one session timeout.
+async fn connect(options: &Options) -> Result<Remote, zookeeper_client::Error> {
+    let mut connector = Client::connector().with_session_timeout(options.session_timeout);
+    if options.wait == Wait::NotAtAll {
+        connector = connector.with_fail_eagerly();
+    }
+    Remote::connect(connector, &options.servers.join(",")).await
 }
 
 /// Waits for a signal that ends a command which does not hold anything yet.
 pub(super) async fn ended(signals: &mut Signals) -> Exit {
-    Exit::new(signals.next().await.exit_code(), "")
+    Exit::new(signals.end().await.exit_code(), "")
 }
 
-/// Returns why the first server cannot be reached; `None` if it accepts connections.
-fn reason(servers: &[String]) -> Option<String> {
+/// Waits for a moment.
+///
+/// # Errors
+/// A signal asks this process to end.
+pub(super) async fn pause(signals: &mut Signals) -> Result<(), Exit> {
+    tokio::select! {
+        () = tokio::time::sleep(PAUSE) => Ok(()),
+        exit = ended(signals) => Err(exit),
+    }
+}
+
+/// Runs a call that may block for long; `None` if there is no thread for it.
+///
+/// The end of this process does not wait for the thread.
+pub(super) async fn on_a_thread<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (sender, receiver) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("zoolet-call".to_owned());
+    let started = thread.spawn(move || {
+        let _ = sender.send(call());
+    });
+    started.ok()?;
+    receiver.await.ok()
+}
+
+/// Returns why the first server cannot be reached; `None` if that is not known soon.
+async fn reason(servers: Vec<String>) -> Option<String> {
+    timeout(PROBE, on_a_thread(move || probe(&servers))).await.ok()??
+}
+
+fn probe(servers: &[String]) -> Option<String> {
     let server = servers.first()?;
     let remedy = "check that a server runs there, or name others with --server or ZOOLET_SERVER";
     let address = match server.to_socket_addrs().map(|mut addresses| addresses.next()) {
@@ -48,6 +167,60 @@ fn reason(servers: &[String]) -> Option<String> {
             "{server} accepts connections, but opens no session: it has no quorum, or no room; ask zoolet status"
         )),
         Err(error) => Some(format!("{server}: {error}; {remedy}")),
+    }
+}
+
+/// Why an attempt brought nothing.
+pub(super) enum Refusal {
+    Final(Exit),
+    Recipe(Error),
+}
+
+impl Refusal {
+    /// Returns whether another session may still bring it.
+    ///
+    /// A place in a line is lost with its session.
+    pub(super) fn is_passing(&self, options: &Options, session: &Remote) -> bool {
+        matches!(self, Self::Recipe(_)) && is_over(session) && options.wait != Wait::NotAtAll
+    }
+
+    pub(super) fn exit(self, options: &Options) -> Exit {
+        match self {
+            Self::Final(exit) => exit,
+            Self::Recipe(error) => refused(options, error),
+        }
+    }
+}
+
+/// Waits for `attempt` for as long as the options say, or for a signal.
+pub(super) async fn within<T>(
+    options: &Options,
+    patience: &Patience,
+    attempt: impl Future<Output = Result<T, Error>>,
+    missing: &str,
+    signals: &mut Signals,
+) -> Result<T, Refusal> {
+    tokio::select! {
+        done = timeout(patience.time_left(options), attempt) => match done {
+            Ok(done) => done.map_err(Refusal::Recipe),
+            Err(_) => Err(Refusal::Final(super::conflict(options, missing))),
+        },
+        exit = ended(signals) => Err(Refusal::Final(exit)),
+    }
+}
+
+/// Waits until something is given up, for as long as it can matter.
+///
+/// Returns the signal that ended the wait. The last requests are on their way then.
+pub(super) async fn give_up<T>(
+    bound: Duration,
+    giving_up: impl Future<Output = T>,
+    signals: &mut Signals,
+) -> Option<super::Signal> {
+    tokio::select! {
+        // Without a connection it is free once its session ends.
+        _ = timeout(bound, giving_up) => None,
+        signal = signals.next() => Some(signal),
     }
 }
 

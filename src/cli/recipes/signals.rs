@@ -1,5 +1,6 @@
 //! Signals that this process receives, and signals that it sends.
 
+use super::terminal::Terminal;
 use std::io;
 use std::task::Poll;
 use tokio::signal::unix::{SignalKind, signal};
@@ -66,7 +67,23 @@ impl Signal {
 }
 
 /// The signals that this process passes on.
-pub(super) struct Signals(Vec<(Signal, tokio::signal::unix::Signal)>);
+pub(super) struct Signals {
+    handlers: Vec<(Signal, tokio::signal::unix::Signal)>,
+    /// Whether a signal for COMMAND is dropped while there is no COMMAND.
+    pub(super) is_standby: bool,
+    /// Whether this process began with a terminal. Its end sends HUP.
+    has_terminal: bool,
+    /// The signal of a terminal's key that ends this process.
+    pub(super) interrupted: Option<Interrupt>,
+}
+
+/// A signal of a terminal's key.
+#[derive(Clone, Copy)]
+pub(super) struct Interrupt {
+    pub(super) signal: Signal,
+    /// Whether the terminal sent it to COMMAND instead of the group of this process.
+    pub(super) is_commands: bool,
+}
 
 impl Signals {
     /// Registers the handlers; must be called inside a tokio runtime.
@@ -77,21 +94,56 @@ impl Signals {
         let ignored = ignored();
         let heard = Signal::PASSED_ON.into_iter().filter(|signal| ignored >> (signal.system().as_raw() - 1) & 1 == 0);
         let with_handler = |heard: Signal| Ok((heard, signal(SignalKind::from_raw(heard.system().as_raw()))?));
-        heard.map(with_handler).collect::<io::Result<_>>().map(Self)
+        Ok(Self {
+            handlers: heard.map(with_handler).collect::<io::Result<_>>()?,
+            is_standby: false,
+            has_terminal: Terminal::open().is_some(),
+            interrupted: None,
+        })
     }
 
     /// Waits for the next signal. Cancel-safe.
     pub(super) async fn next(&mut self) -> Signal {
-        std::future::poll_fn(|context| {
-            for (signal, handler) in &mut self.0 {
+        let next = std::future::poll_fn(|context| {
+            for (signal, handler) in &mut self.handlers {
                 if handler.poll_recv(context).is_ready() {
                     return Poll::Ready(*signal);
                 }
             }
             Poll::Pending
         })
-        .await
+        .await;
+        self.note_interrupt(next, false);
+        next
     }
+
+    /// Waits for a signal that ends this process while it has no COMMAND. Cancel-safe.
+    pub(super) async fn end(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            let is_end = signal.ends() || signal == Signal::Hup && self.has_terminal;
+            if is_end || !self.is_standby {
+                return signal;
+            }
+        }
+    }
+
+    /// Notes a signal if a key of a terminal sends it.
+    pub(super) fn note_interrupt(&mut self, signal: Signal, is_commands: bool) {
+        if matches!(signal, Signal::Int | Signal::Quit) {
+            self.interrupted = Some(Interrupt { signal, is_commands });
+        }
+    }
+}
+
+/// Keeps a terminal's stop key from stopping this process, from now on.
+///
+/// Unlike an ignored signal, that does not pass to programs which this process starts.
+pub(super) fn disable_stop_key() -> io::Result<()> {
+    if ignored() >> (libc::SIGTSTP - 1) & 1 == 0 {
+        let _ = signal(SignalKind::from_raw(libc::SIGTSTP))?;
+    }
+    Ok(())
 }
 
 /// Returns the set of ignored signals, signal 1 in the lowest bit; empty if it is unknown.
@@ -108,4 +160,38 @@ pub(super) fn ignore(signal: rustix::process::Signal) {
     unsafe {
         libc::signal(signal.as_raw(), libc::SIG_IGN);
     }
+}
+
+/// Blocks or unblocks a signal in this thread.
+pub(super) fn block(signal: rustix::process::Signal, is_blocked: bool) {
+    let how = if is_blocked { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
+    #[allow(unsafe_code, reason = "the C library's functions have no safe interface")]
+    // SAFETY: a set of signals may be zero, and the functions write to nothing but this one.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, signal.as_raw());
+        libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// Ends this process by a signal, so that the shell which started it ends its script.
+///
+/// A shell goes on if a command ends with a code after Ctrl-C, or if Ctrl-C has not reached the
+/// shell itself. Returns if the signal is blocked.
+pub(super) fn die_of(Interrupt { signal, is_commands }: Interrupt) {
+    // QUIT would write a core file.
+    let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
+    #[allow(unsafe_code, reason = "the C library's function has no safe interface")]
+    // SAFETY: `SIG_DFL` runs no code of this process.
+    unsafe {
+        libc::signal(signal.system().as_raw(), libc::SIG_DFL);
+    }
+    let _ = if is_commands {
+        // As the terminal would have done without COMMAND's own group.
+        rustix::process::kill_current_process_group(signal.system())
+    } else {
+        rustix::process::kill_process(rustix::process::getpid(), signal.system())
+    };
 }

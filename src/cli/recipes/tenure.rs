@@ -1,6 +1,7 @@
 //! Runs COMMAND while a grant stands, and ends it before another participant may have the grant.
 
-use super::running::Running;
+use super::running::{End, Event, Running};
+use super::session::ended;
 use super::{Exit, FAILED, Options, Signal, Signals, Work};
 use crate::cli::complain;
 use futures_core::Stream;
@@ -36,8 +37,24 @@ pub(super) struct Ending {
     pub(super) code: u8,
     /// Whether zoolet ended COMMAND, or would have: the grant was in doubt or lost.
     pub(super) is_lost: bool,
-    /// Whether a signal asked zoolet to end.
+    /// Whether the user or an init system asked for the end, by a signal.
     pub(super) is_asked_to_end: bool,
+}
+
+impl Ending {
+    /// `signals` are those that this process got and passed on.
+    pub(super) fn new(end: &End, is_lost: bool, signals: &mut Signals, passed_on: &[Signal]) -> Self {
+        let keys = [Signal::Int, Signal::Quit];
+        let key = keys.into_iter().find(|key| end.had_terminal && end.code == key.exit_code());
+        if let Some(key) = key.filter(|key| end.died_of == Some(*key)) {
+            // The terminal has sent it to COMMAND alone.
+            signals.note_interrupt(key, true);
+        }
+        // HUP may also have asked COMMAND to read its configuration again.
+        let is_end = |signal: &Signal| signal.ends() || end.died_of == Some(*signal);
+        let is_asked_to_end = key.is_some() || passed_on.iter().chain(&end.signals).any(is_end);
+        Self { code: if is_lost { FAILED } else { end.code }, is_lost, is_asked_to_end }
+    }
 }
 
 impl Hold<'_> {
@@ -108,18 +125,24 @@ pub(super) async fn run(
             Holding::Lost = changes.next() => {
                 return Err(Exit::new(FAILED, format!("{}: lost before COMMAND was started", options.path)));
             }
-            signal = signals.next() => return Err(Exit::new(signal.exit_code(), "")),
+            exit = ended(signals) => return Err(exit),
             () = session.timer(soon) => {}
         }
     }
-    let mut running = Running::start(&work.command, variables, input)?;
-    let mut is_asked_to_end = false;
+    let mut running = Running::prepare(&work.command, variables, input)?;
+    // The watchdog learns when COMMAND must end before COMMAND begins.
+    tenure.act(options, &mut running);
+    running.go();
+    let mut passed_on = Vec::new();
     loop {
         tenure.act(options, &mut running);
         tokio::select! {
-            () = running.ended() => break,
+            event = running.event() => match event {
+                Event::Ended => break,
+                Event::NeedsTerminal => tenure.refuse_terminal(options, &running),
+            },
             signal = signals.next() => {
-                is_asked_to_end |= signal.ends();
+                passed_on.push(signal);
                 running.signal(signal);
             }
             holding = changes.next(), if tenure.holding != Holding::Lost => tenure.change(holding, &running),
@@ -127,9 +150,9 @@ pub(super) async fn run(
         }
     }
     let left = tenure.kill_at().remaining(session.now());
-    let code = running.finish(grace.min(left)).await?;
+    let end = running.finish(options, grace.min(left), signals).await?;
     let is_lost = tenure.told.is_some() || tenure.holding == Holding::Lost || left.is_zero();
-    Ok(Ending { code: if is_lost { FAILED } else { code }, is_lost, is_asked_to_end })
+    Ok(Ending::new(&end, is_lost, signals, &passed_on))
 }
 
 /// COMMAND's time under a grant.
@@ -193,17 +216,64 @@ impl Tenure<'_> {
         }
     }
 
+    /// Ends COMMAND, because the terminal that it uses is another program's.
+    ///
+    /// Continued, it would only be stopped again, and keep the grant.
+    fn refuse_terminal(&mut self, options: &Options, running: &Running) {
+        if self.told.is_none() {
+            self.told = Some(self.session.now());
+            complain(&no_terminal(options));
+            running.signal(Signal::Term);
+            running.signal(Signal::Cont);
+        }
+    }
+
     /// Notes a change, and tells COMMAND of the beginning of a doubt.
     fn change(&mut self, holding: Holding, running: &Running) {
-        let is_doubtful = |holding: Holding| matches!(holding, Holding::Doubtful { .. });
-        let (before, now) = (is_doubtful(self.holding), is_doubtful(holding));
-        if let (Some(signal), None) = (self.work.doubt, self.told) {
-            match (before, now) {
-                (false, true) => running.signal(signal),
-                (true, false) if signal == Signal::Stop => running.signal(Signal::Cont),
-                _ => {}
-            }
+        let signal = self.work.doubt.filter(|_| self.told.is_none());
+        if let Some(signal) = signal.and_then(|signal| signal_of_change(signal, self.holding, holding)) {
+            running.signal(signal);
         }
         self.holding = holding;
+    }
+}
+
+/// Tells why COMMAND was ended.
+pub(super) fn no_terminal(options: &Options) -> String {
+    let path = &options.path;
+    format!(
+        "{path}: COMMAND needs the terminal, but zoolet runs in the background: ended COMMAND; run zoolet in the \
+         foreground, or give COMMAND all that it asks for in files or options"
+    )
+}
+
+/// Returns the signal that COMMAND gets for a change, with `doubt` as the signal of a doubt.
+fn signal_of_change(doubt: Signal, before: Holding, now: Holding) -> Option<Signal> {
+    let is_doubtful = |holding| matches!(holding, Holding::Doubtful { .. });
+    if !is_doubtful(before) && is_doubtful(now) {
+        return Some(doubt);
+    }
+    // At a loss, COMMAND must not run once more before it is killed.
+    let is_over = is_doubtful(before) && now == Holding::Held;
+    (is_over && doubt == Signal::Stop).then_some(Signal::Cont)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stopped_command_is_continued_only_while_its_grant_stands() {
+        let doubtful = Holding::Doubtful { safe_until: Instant::START };
+        for (doubt, before, now, expected) in [
+            (Signal::Stop, Holding::Held, doubtful, Some(Signal::Stop)),
+            (Signal::Stop, doubtful, doubtful, None),
+            (Signal::Stop, doubtful, Holding::Held, Some(Signal::Cont)),
+            (Signal::Stop, doubtful, Holding::Lost, None),
+            (Signal::Usr1, Holding::Held, doubtful, Some(Signal::Usr1)),
+            (Signal::Usr1, doubtful, Holding::Held, None),
+        ] {
+            assert_eq!(signal_of_change(doubt, before, now), expected, "{doubt:?}: {before:?} to {now:?}");
+        }
     }
 }

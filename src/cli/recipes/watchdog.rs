@@ -4,6 +4,7 @@
 //! that instant, so also while zoolet is stopped or hangs. It kills the group at once if zoolet
 //! dies.
 
+use super::children::Started;
 use super::running::this_program;
 use super::signals::ignore;
 use super::{WATCH, failed};
@@ -15,67 +16,71 @@ use rustix::time::{timerfd_create, timerfd_settime};
 use std::ffi::OsString;
 use std::io::{self, Read, Write, stdin};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use zoolet_recipes::Instant;
 
-/// Bytes of a message: an instant in nanoseconds. Zero dismisses the watchdog.
+/// Bytes of a message: an instant in nanoseconds.
 const MESSAGE: usize = 8;
 
 /// The watchdog of a process group.
 pub(super) struct Watchdog {
     group: Pid,
-    child: Child,
-    told: u64,
+    process: Started,
+    told: Option<u64>,
 }
 
 impl Watchdog {
     /// Starts the watchdog of `group`.
     pub(super) fn start(group: Pid) -> io::Result<Self> {
-        Ok(Self { child: start(group)?, group, told: u64::MAX })
+        Ok(Self { process: start(group)?, group, told: None })
     }
 
     /// Sets the instant at which it ends COMMAND.
     pub(super) fn allow_until(&mut self, instant: Instant) {
         let told = u64::try_from(instant.since_start().as_nanos()).unwrap_or(u64::MAX).max(1);
-        if told == self.told {
-            return;
+        if self.told != Some(told) {
+            self.told = Some(told);
+            self.tell();
         }
-        self.told = told;
-        if self.tell().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
-            // Another process has ended it.
-            let _ = self.child.wait();
-            if let Ok(child) = start(self.group) {
-                self.child = child;
-                let _ = self.tell();
-            }
+    }
+
+    /// Starts it again if another process has killed it.
+    ///
+    /// A watchdog that ends by itself has killed the group.
+    pub(super) fn revive(&mut self) {
+        if self.process.is_killed()
+            && let Ok(process) = start(self.group)
+        {
+            let _ = std::mem::replace(&mut self.process, process).reap();
+            self.tell();
         }
     }
 
     /// Ends the watchdog, because COMMAND has ended.
-    pub(super) fn dismiss(mut self) {
-        self.told = 0;
-        // Without its pipe it would end as well, but would first kill the group.
-        let _ = self.tell();
-        let _ = self.child.wait();
+    pub(super) fn dismiss(self) {
+        // Without its pipe it would end as well, but would first kill the group. A message would
+        // not reach it if another process has stopped it.
+        self.process.kill();
     }
 
-    fn tell(&mut self) -> io::Result<()> {
-        let Some(pipe) = &mut self.child.stdin else { return Ok(()) };
-        pipe.write_all(&self.told.to_le_bytes())
+    fn tell(&mut self) {
+        let (Some(told), Some(pipe)) = (self.told, self.process.input()) else { return };
+        // A watchdog that was killed meanwhile is revived by the next look at it.
+        let _ = pipe.write_all(&told.to_le_bytes());
     }
 }
 
-fn start(group: Pid) -> io::Result<Child> {
+fn start(group: Pid) -> io::Result<Started> {
     let mut command = Command::new(this_program());
     command.arg0("zoolet").arg(WATCH).arg(group.as_raw_nonzero().to_string());
     command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    let child = command.spawn()?;
-    if let Some(pipe) = &child.stdin {
+    let mut process = Started::spawn(&mut command)?;
+    if let Some(pipe) = process.input() {
         // A watchdog that another process has stopped reads nothing, and must not stop this one.
         rustix::io::ioctl_fionbio(pipe, true)?;
     }
-    Ok(child)
+    Ok(process)
 }
 
 /// Runs the watchdog. The only word is the process group.
@@ -87,15 +92,13 @@ pub(in crate::cli) fn watch(words: &[OsString]) -> Result<(), Exit> {
     // An init system that stops a service signals all of its processes. This one is still needed
     // until COMMAND has ended.
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].into_iter().for_each(ignore);
-    let is_dismissed = wait();
-    if !is_dismissed.as_ref().is_ok_and(|is_dismissed| *is_dismissed) {
-        let _ = kill_process_group(group, Signal::KILL);
-    }
-    is_dismissed.map(drop).map_err(failed)
+    let waited = wait();
+    let _ = kill_process_group(group, Signal::KILL);
+    waited.map_err(failed)
 }
 
-/// Returns whether it was dismissed; otherwise COMMAND must end now.
-fn wait() -> io::Result<bool> {
+/// Waits until COMMAND must end. A watchdog that is no longer needed is killed.
+fn wait() -> io::Result<()> {
     let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?;
     let (mut input, mut bytes) = (stdin().lock(), [0; 512 * MESSAGE]);
     loop {
@@ -108,18 +111,15 @@ fn wait() -> io::Result<bool> {
         let (speaks, is_due) = (!heard[0].revents().is_empty(), !heard[1].revents().is_empty());
         if speaks {
             let count = input.read(&mut bytes)?;
-            let Some(last) = bytes[..count].chunks_exact(MESSAGE).last() else { return Ok(false) };
+            let Some(last) = bytes[..count].chunks_exact(MESSAGE).last() else { return Ok(()) };
             let told = last.iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
-            if told == 0 {
-                return Ok(true);
-            }
             let at = Duration::from_nanos(told);
             let value =
                 Timespec { tv_sec: i64::try_from(at.as_secs()).unwrap_or(i64::MAX), tv_nsec: at.subsec_nanos().into() };
             let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
             timerfd_settime(&timer, TimerfdTimerFlags::ABSTIME, &once)?;
         } else if is_due {
-            return Ok(false);
+            return Ok(());
         }
     }
 }

@@ -49,8 +49,8 @@ fn lock_that_is_not_free_ends_the_wait_with_the_conflict_code() {
     let pid = server.pid("pid");
     assert_eq!(server.run("lock /locks/a --no-wait", "echo ran"), (124, String::new()));
     assert_eq!(server.run("lock /locks/a --no-wait --conflict-exit-code 0", "echo ran"), (0, String::new()));
-    let (code, line) = server.run("lock /locks/a --wait 50ms", "echo ran");
-    assert_eq!((code, line.as_str()), (124, "zoolet: /locks/a: the lock was not free within 0.05 s\n"));
+    let (code, line) = server.run("lock /locks/a --wait 1s", "echo ran");
+    assert_eq!((code, line.as_str()), (124, "zoolet: /locks/a: the lock was not free within 1 s\n"));
     assert!(runs(pid));
     assert_eq!(server.client().children("/locks/a").len(), 1, "a waiter left a znode");
     holder.signal("TERM");
@@ -131,24 +131,6 @@ fn command_and_its_children_die_with_a_killed_zoolet() {
     is_gone(pid);
     is_gone(child);
     assert_eq!(server.run("lock /locks/a --wait 20s", "exit 5").0, 5);
-}
-
-#[test]
-fn command_dies_even_if_its_watchdog_is_killed_too() {
-    let server = Fixed::start();
-    let mut holder = server.start_command("lock /locks/a --session-timeout 1s", "echo $$ > pid; exec sleep 1000");
-    let pid = server.pid("pid");
-    let watchdog = children_of(holder.0.id()).into_iter().find(|child| *child != pid).unwrap();
-    super::kill("STOP", watchdog);
-    holder.signal("KILL");
-    holder.status();
-    is_gone(pid);
-    super::kill("KILL", watchdog);
-}
-
-fn children_of(process: u32) -> Vec<u32> {
-    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
-    children.split_whitespace().map(|child| child.parse().unwrap()).collect()
 }
 
 #[test]

@@ -75,8 +75,8 @@ fn waiters_go_on_once_the_barrier_is_open() {
     let server = Fixed::start();
     assert_eq!(server.run("barrier close /stopped", ""), (0, String::new()));
     assert_eq!(server.run("barrier close /stopped", ""), (0, String::new()));
-    let (code, line) = server.run("barrier wait /stopped --wait 50ms", "");
-    assert_eq!((code, line.as_str()), (124, "zoolet: /stopped: the barrier was not opened within 0.05 s\n"));
+    let (code, line) = server.run("barrier wait /stopped --wait 1s", "");
+    assert_eq!((code, line.as_str()), (124, "zoolet: /stopped: the barrier was not opened within 1 s\n"));
     let mut waiter = server.start_command("barrier wait /stopped", "");
     assert_eq!(server.run("barrier open /stopped", ""), (0, String::new()));
     assert_eq!(waiter.code(), 0);

@@ -5,7 +5,10 @@ mod doubt;
 mod exclusion;
 mod lock;
 mod meeting;
+mod outage;
+mod processes;
 mod queue;
+mod terminal;
 
 use crate::support::*;
 use std::io::{BufRead, BufReader};
@@ -107,8 +110,14 @@ impl Running {
         self.0.wait().unwrap()
     }
 
+    /// Waits for its end, and returns the code that a shell tells.
     fn code(&mut self) -> i32 {
-        self.status().code().unwrap()
+        code_of(self.status())
+    }
+
+    /// As [`Running::code`], but fails if it does not end soon.
+    fn code_soon(&mut self) -> i32 {
+        code_soon(&mut self.0)
     }
 }
 
@@ -117,6 +126,20 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+fn code_soon(child: &mut Child) -> i32 {
+    let mut ended = None;
+    eventually("the end of the process", || {
+        ended = child.try_wait().unwrap();
+        ended.is_some()
+    });
+    code_of(ended.unwrap())
+}
+
+fn code_of(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    status.code().or(status.signal().map(|signal| 128 + signal)).unwrap()
 }
 
 fn kill(signal: &str, process: u32) {
@@ -132,4 +155,9 @@ fn runs(process: u32) -> bool {
 
 fn is_gone(process: u32) {
     eventually(&format!("the end of process {process}"), || !runs(process));
+}
+
+fn children_of(process: u32) -> Vec<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
+    children.split_whitespace().map(|child| child.parse().unwrap()).collect()
 }

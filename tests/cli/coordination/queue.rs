@@ -1,6 +1,7 @@
 //! `zoolet queue`: no item is lost, and none is processed twice except as documented.
 
-use super::{Fixed, is_gone};
+use super::{Fixed, Running, is_gone};
+use crate::support::*;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::Stdio;
@@ -15,8 +16,8 @@ fn items_are_taken_once_in_the_order_in_which_they_were_put() {
     assert!(put.wait().unwrap().success());
     assert_eq!(server.run("queue take /jobs", ""), (0, "weld-17".to_owned()));
     assert_eq!(server.run("queue take /jobs", ""), (0, "two\nlines\n".to_owned()));
-    let (code, line) = server.run("queue take /jobs --wait 50ms", "");
-    assert_eq!((code, line.as_str()), (124, "zoolet: /jobs: no item came within 0.05 s\n"));
+    let (code, line) = server.run("queue take /jobs --wait 1s", "");
+    assert_eq!((code, line.as_str()), (124, "zoolet: /jobs: no item came within 1 s\n"));
 }
 
 #[test]
@@ -77,7 +78,61 @@ fn each_item_is_processed_once_although_a_consumer_and_the_server_are_killed() {
         }
     });
     server.restart("KILL");
-    assert_eq!(server.run("queue take /jobs --wait 50ms", "").0, 124, "an item came back");
+    assert_eq!(server.run("queue take /jobs --wait 1s", "").0, 124, "an item came back");
     let done = server.lines("done");
     assert_eq!((done.len(), done.iter().collect::<BTreeSet<_>>().len()), (ITEMS, ITEMS), "{done:?}");
+}
+
+/// A consumer that is asked to stop, or has no such COMMAND, says nothing about the item.
+#[test]
+fn item_is_not_moved_away_unless_its_command_failed_by_itself() {
+    let server = Fixed::start();
+    server.run("queue put /jobs a", "");
+    let words = "queue take /jobs --attempts 1";
+    assert_eq!(server.run(&format!("{words} -- ./absent"), "").0, 127);
+    for signal in ["TERM", "HUP"] {
+        let mut consumer = server.start_command(words, "echo $$ > pid; exec sleep 1000");
+        server.pid("pid");
+        consumer.signal(signal);
+        assert!(consumer.code() > 128);
+        std::fs::remove_file(server.scratch.join("pid")).unwrap();
+    }
+    assert_eq!(server.client().children("/jobs").len(), 1);
+    assert_eq!(server.run(words, "exit 3").0, 3);
+    assert!(server.client().children("/jobs").is_empty());
+}
+
+#[test]
+fn signal_ends_a_put_that_reads_standard_input() {
+    let server = Fixed::start();
+    let mut put = server.command("queue put /jobs", "");
+    let mut put = Running(put.stdin(Stdio::piped()).spawn().unwrap());
+    eventually("the handlers of signals", || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", put.0.id())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() >> 14 & 1 == 1
+    });
+    put.signal("TERM");
+    assert_eq!(put.code_soon(), 143);
+}
+
+/// The item is larger than the pipe, whose reader does not read.
+#[test]
+fn blocked_reader_keeps_its_claim_and_a_signal_ends_the_take() {
+    let server = Fixed::start();
+    let item = "x".repeat(90_000);
+    let mut put = server.command("queue put /jobs", "").stdin(Stdio::piped()).spawn().unwrap();
+    put.stdin.take().unwrap().write_all(item.as_bytes()).unwrap();
+    assert!(put.wait().unwrap().success());
+    let mut take = server.command("queue take /jobs --session-timeout 300ms", "");
+    let mut take = Running(take.stdout(Stdio::piped()).spawn().unwrap());
+    let mut client = server.client();
+    eventually("a claim", || {
+        client.children("/").contains(&"jobs-claims".into()) && client.children("/jobs-claims").len() == 1
+    });
+    // Longer than the session of a process that does not run.
+    assert_eq!(server.run("queue take /jobs --wait 2s", "").0, 124);
+    take.signal("TERM");
+    assert_eq!(take.code_soon(), 143);
+    assert_eq!(server.run("queue take /jobs", ""), (0, item));
 }

@@ -298,6 +298,12 @@ impl Generator {
         if self.kind != Kind::Standalone {
             // ZooKeeper's leader proposes no such multi, and its connection waits for ever.
             subs.retain(|op| !stumbles(op) && op.values.first() != Some(&Value::Bytes(None)));
+            // Nor does it look for ephemerals behind flags that it does not know.
+            subs.iter_mut().for_each(|op| {
+                if let (1 | 15 | 19, Some(Value::Int(flags))) = (op.code, op.values.get_mut(3)) {
+                    *flags = if (0..=4).contains(flags) { *flags } else { 0 };
+                }
+            });
         } else if let Some(at) = subs.iter().position(stumbles) {
             subs = vec![subs.swap_remove(at)];
         }

@@ -253,7 +253,7 @@ fn parents_with_narrow_acls_are_imported_copied_and_moved_with_their_children() 
     assert!(code == 0 && out.contains("'digest,'me:") && out.contains("\naclVersion = 0\n"), "{out}{err}");
 }
 
-/// Forwards one connection, and calls `change` before the first request of an opcode is forwarded.
+/// Forwards one connection, and calls `change` before the second request of an opcode is forwarded.
 fn forward_until(server: &Server, opcode: i32, change: impl FnOnce() + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, server) = (listener.local_addr().unwrap().to_string(), server.address);
@@ -261,7 +261,7 @@ fn forward_until(server: &Server, opcode: i32, change: impl FnOnce() + Send + 's
         let (mut client, mut server) = (listener.accept().unwrap().0, TcpStream::connect(server).unwrap());
         let (mut answers, mut back) = (server.try_clone().unwrap(), client.try_clone().unwrap());
         std::thread::spawn(move || std::io::copy(&mut answers, &mut back));
-        let mut change = Some(change);
+        let (mut change, mut seen) = (Some(change), 0);
         loop {
             let mut length = [0; 4];
             if client.read_exact(&mut length).is_err() {
@@ -269,7 +269,10 @@ fn forward_until(server: &Server, opcode: i32, change: impl FnOnce() + Send + 's
             }
             let mut frame = vec![0; usize::try_from(i32::from_be_bytes(length)).unwrap()];
             client.read_exact(&mut frame).unwrap();
-            if frame[4..8] == opcode.to_be_bytes()
+            let is_wanted = frame[4..8] == opcode.to_be_bytes();
+            seen += usize::from(is_wanted);
+            if is_wanted
+                && seen == 2
                 && let Some(change) = change.take()
             {
                 change();

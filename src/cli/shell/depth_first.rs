@@ -42,14 +42,35 @@ pub(super) struct Found {
     pub(super) refusal: Option<Failure>,
 }
 
-/// A fetched znode, and its data and children once they are fetched.
+/// A fetched znode; its data, ACL and children follow.
 struct Fetched {
     found: Found,
-    has_data: bool,
+    /// Whether data and ACL are fetched, as far as they are wanted.
+    has_content: bool,
     names: Option<Vec<String>>,
 }
 
 impl Fetched {
+    fn new(path: String, depth: usize, stat: Stat) -> Self {
+        let found = Found { path, depth, is_last: false, stat, data: None, acl: Vec::new(), refusal: None };
+        Self { found, has_content: false, names: None }
+    }
+
+    /// Adds the answers of getData and getAcl.
+    fn add(&mut self, answers: [Option<Result<Reply, Failure>>; 2]) -> Result<(), Failure> {
+        self.has_content = true;
+        for answer in answers.into_iter().flatten() {
+            match answer {
+                Ok(Reply::Data(data, stat)) => (self.found.data, self.found.stat) = (data, stat),
+                Ok(Reply::Acl(acl, _)) => self.found.acl = acl,
+                Ok(_) => return Err(unexpected()),
+                Err(failure) if failure.is(code::NO_AUTH) => self.found.refusal = Some(failure),
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(())
+    }
+
     fn needs_names(&self, wants: Wants) -> bool {
         let is_open = wants.depth.is_none_or(|depth| self.found.depth < depth);
         is_open && self.names.is_none() && self.found.stat.num_children > 0 && self.found.refusal.is_none()
@@ -109,9 +130,10 @@ impl<'a> DepthFirst<'a> {
                 }
                 continue;
             }
-            if self.wants.data && self.levels[at].ahead.front().is_some_and(|first| !first.has_data) {
+            let wants_content = self.wants.data || self.wants.acl;
+            if wants_content && self.levels[at].ahead.front().is_some_and(|first| !first.has_content) {
                 // Znodes may have vanished, so look again.
-                self.fetch_data(at)?;
+                self.fetch_content(at)?;
                 continue;
             }
             self.fetch_names(at)?;
@@ -132,22 +154,18 @@ impl<'a> DepthFirst<'a> {
     }
 
     fn fetch(&mut self, paths: Vec<String>, depth: usize) -> Result<VecDeque<Fetched>, Failure> {
-        let wants = self.wants;
-        let mut requests = Vec::with_capacity(paths.len() * 2);
-        for path in &paths {
-            let path = path.as_str();
-            requests.push(Request::Exists { path: path.into(), watch: false });
-            if wants.acl {
-                requests.push(Request::GetAcl { path: path.into() });
-            }
-        }
-        let mut answers = self.session.ask_all(requests).into_iter();
+        let request = |path: &String| Request::Exists { path: path.as_str().into(), watch: false };
+        let answers = self.session.ask_all(paths.iter().map(request).collect());
         let mut ahead = VecDeque::with_capacity(paths.len());
-        for path in paths {
-            let facts = answers.next();
-            let acl = if wants.acl { answers.next() } else { None };
-            match facts_of(path, depth, facts, acl) {
-                Ok(found) => ahead.push_back(Fetched { found, has_data: false, names: None }),
+        for (path, answer) in paths.into_iter().zip(answers) {
+            match answer {
+                Ok(Reply::Stat(stat)) => ahead.push_back(Fetched::new(path, depth, stat)),
+                Ok(_) => return Err(unexpected()),
+                Err(failure) if failure.is(code::NO_AUTH) => {
+                    let mut fetched = Fetched::new(path, depth, Stat::default());
+                    (fetched.found.refusal, fetched.has_content) = (Some(failure), true);
+                    ahead.push_back(fetched);
+                }
                 Err(failure) if failure.is(code::NO_NODE) && self.has_begun => {}
                 Err(failure) => return Err(failure),
             }
@@ -156,26 +174,35 @@ impl<'a> DepthFirst<'a> {
         Ok(ahead)
     }
 
-    /// Fetches the data of the first znode of a level, and of those behind it.
+    /// Fetches data and ACL of the first znode of a level, and of those behind it.
     ///
     /// Their stats tell how many fit: a hundred znodes may have a megabyte each.
-    fn fetch_data(&mut self, at: usize) -> Result<(), Failure> {
+    fn fetch_content(&mut self, at: usize) -> Result<(), Failure> {
+        let (wants, has_begun) = (self.wants, self.has_begun);
         let ahead = &mut self.levels[at].ahead;
         let lengths = ahead.iter().map(|fetched| u64::try_from(fetched.found.stat.data_length).unwrap_or(0));
-        let count = fitting(lengths, DATA_AHEAD);
-        let request = |fetched: &Fetched| Request::GetData { path: fetched.found.path.as_str().into(), watch: false };
-        let answers = self.session.ask_all(ahead.iter().take(count).map(request).collect());
+        let count = if wants.data { fitting(lengths, DATA_AHEAD) } else { ahead.len() };
+        let mut requests = Vec::with_capacity(count * 2);
+        for fetched in ahead.iter().take(count) {
+            let path = fetched.found.path.as_str();
+            if wants.data {
+                requests.push(Request::GetData { path: path.into(), watch: false });
+            }
+            // Behind the stat, so that the version of the stat is never newer than the ACL.
+            if wants.acl {
+                requests.push(Request::GetAcl { path: path.into() });
+            }
+        }
+        let mut answers = self.session.ask_all(requests).into_iter();
         let mut rest = ahead.split_off(count);
-        for (mut fetched, answer) in std::mem::take(ahead).into_iter().zip(answers) {
-            fetched.has_data = true;
-            match answer {
-                Ok(Reply::Data(data, stat)) => (fetched.found.data, fetched.found.stat) = (data, stat),
-                Ok(_) => return Err(unexpected()),
-                Err(failure) if failure.is(code::NO_AUTH) => fetched.found.refusal = Some(failure),
-                Err(failure) if failure.is(code::NO_NODE) && self.has_begun => continue,
+        for mut fetched in std::mem::take(ahead) {
+            let data = if wants.data { answers.next() } else { None };
+            let acl = if wants.acl { answers.next() } else { None };
+            match fetched.add([data, acl]) {
+                Ok(()) => ahead.push_back(fetched),
+                Err(failure) if failure.is(code::NO_NODE) && has_begun => {}
                 Err(failure) => return Err(failure),
             }
-            ahead.push_back(fetched);
         }
         ahead.append(&mut rest);
         Ok(())
@@ -228,23 +255,6 @@ fn fitting(lengths: impl Iterator<Item = u64>, bytes: u64) -> usize {
         Some(*sum)
     });
     sums.take_while(|sum| *sum <= bytes).count().max(1)
-}
-
-type Answer = Option<Result<Reply, Failure>>;
-
-fn facts_of(path: String, depth: usize, facts: Answer, acl: Answer) -> Result<Found, Failure> {
-    let mut found =
-        Found { path, depth, is_last: false, stat: Stat::default(), data: None, acl: Vec::new(), refusal: None };
-    for answer in [facts, acl].into_iter().flatten() {
-        match answer {
-            Ok(Reply::Stat(stat)) => found.stat = stat,
-            Ok(Reply::Acl(acl, _)) => found.acl = acl,
-            Ok(_) => return Err(unexpected()),
-            Err(failure) if failure.is(code::NO_AUTH) => found.refusal = Some(failure),
-            Err(failure) => return Err(failure),
-        }
-    }
-    Ok(found)
 }
 
 /// Returns a path below `top` as seen from there; `/` is the top itself.

@@ -6,7 +6,7 @@
 use rustix::process::{Pid, WaitId, WaitIdOptions, getpid};
 use std::convert::Infallible;
 use std::io;
-use std::process::{Child, ChildStdin, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -33,11 +33,6 @@ impl Started {
 
     pub(super) fn pid(&self) -> Pid {
         self.pid
-    }
-
-    /// Returns the pipe to its standard input, if it has one.
-    pub(super) fn input(&mut self) -> Option<&mut ChildStdin> {
-        self.child.stdin.as_mut()
     }
 
     /// Returns whether a signal has ended it. Does not reap it.

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use rustix::time::{timerfd_create, timerfd_settime};
 use std::ffi::OsString;
-use std::io::{self, Read, Write, stdin};
+use std::io::{self, PipeWriter, Read, Write, stdin};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -27,13 +27,15 @@ const MESSAGE: usize = 8;
 pub(super) struct Watchdog {
     group: Pid,
     process: Started,
+    pipe: PipeWriter,
     told: Option<u64>,
 }
 
 impl Watchdog {
     /// Starts the watchdog of `group`.
     pub(super) fn start(group: Pid) -> io::Result<Self> {
-        Ok(Self { process: start(group)?, group, told: None })
+        let (process, pipe) = start(group, None)?;
+        Ok(Self { group, process, pipe, told: None })
     }
 
     /// Sets the instant at which it ends COMMAND.
@@ -41,7 +43,8 @@ impl Watchdog {
         let told = u64::try_from(instant.since_start().as_nanos()).unwrap_or(u64::MAX).max(1);
         if self.told != Some(told) {
             self.told = Some(told);
-            self.tell();
+            // A watchdog that was killed meanwhile is revived by the next look at it.
+            let _ = self.pipe.write_all(&told.to_le_bytes());
         }
     }
 
@@ -50,10 +53,10 @@ impl Watchdog {
     /// A watchdog that ends by itself has killed the group.
     pub(super) fn revive(&mut self) {
         if self.process.is_killed()
-            && let Ok(process) = start(self.group)
+            && let Ok((process, pipe)) = start(self.group, self.told)
         {
+            self.pipe = pipe;
             let _ = std::mem::replace(&mut self.process, process).reap();
-            self.tell();
         }
     }
 
@@ -63,24 +66,20 @@ impl Watchdog {
         // not reach it if another process has stopped it.
         self.process.kill();
     }
-
-    fn tell(&mut self) {
-        let (Some(told), Some(pipe)) = (self.told, self.process.input()) else { return };
-        // A watchdog that was killed meanwhile is revived by the next look at it.
-        let _ = pipe.write_all(&told.to_le_bytes());
-    }
 }
 
-fn start(group: Pid) -> io::Result<Started> {
+/// Starts a process that finds its instant in the pipe: zoolet may be stopped at any time.
+fn start(group: Pid, told: Option<u64>) -> io::Result<(Started, PipeWriter)> {
+    let (input, mut pipe) = io::pipe()?;
+    // A watchdog that another process has stopped reads nothing, and must not stop this one.
+    rustix::io::ioctl_fionbio(&pipe, true)?;
+    if let Some(told) = told {
+        pipe.write_all(&told.to_le_bytes())?;
+    }
     let mut command = Command::new(this_program());
     command.arg0("zoolet").arg(WATCH).arg(group.as_raw_nonzero().to_string());
-    command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut process = Started::spawn(&mut command)?;
-    if let Some(pipe) = process.input() {
-        // A watchdog that another process has stopped reads nothing, and must not stop this one.
-        rustix::io::ioctl_fionbio(pipe, true)?;
-    }
-    Ok(process)
+    command.process_group(0).stdin(input).stdout(Stdio::null()).stderr(Stdio::null());
+    Ok((Started::spawn(&mut command)?, pipe))
 }
 
 /// Runs the watchdog. The only word is the process group.

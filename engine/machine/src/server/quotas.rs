@@ -25,7 +25,7 @@ const NAME_BYTES_MAX: usize = 128;
 
 /// Writes refused since the start because of a hard limit.
 ///
-/// The key is the first name of the quota's path, cut to [`NAME_BYTES_MAX`]. The empty key stands for
+/// The key is the first name of the quota's path, cut to 128 bytes. The empty key stands for
 /// further namespaces.
 pub type QuotaRefusals = BTreeMap<Text, u64>;
 

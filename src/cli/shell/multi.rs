@@ -22,7 +22,7 @@ use zoolet_model::{
 
 /// Bytes of one request that a server takes by default: `jute.maxbuffer`, `frame_bytes_max`.
 pub(super) const FRAME_BYTES: usize = 1_048_575;
-/// Bounds of one multi of a command that sends several; every server takes as much.
+/// Bounds of one multi of a command that sends several.
 const BYTES_MAX: usize = 64 << 10;
 pub(super) const COUNT_MAX: usize = 1000;
 /// Bytes of an operation beside its path, data and ACL, at most.

@@ -1,4 +1,4 @@
-//! Commands that copy and move subtrees, all or nothing.
+//! Commands that copy and move subtrees, each in one multi.
 
 use super::super::Shell;
 use super::super::arguments::Arguments;
@@ -17,7 +17,7 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
         name: "cp",
         usage: "[-r] source destination",
         options: &[Choice::flag("r", "copy the whole subtree")],
-        says: "copy a znode with its data and ACL, all or nothing",
+        says: "copy a znode with its data and ACL in one multi",
         origin: Origin::Zoolet,
         operands: Operands::Path,
         better: "",
@@ -27,7 +27,7 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
         name: "mv",
         usage: "source destination",
         options: &[],
-        says: "move a subtree to another path, all or nothing",
+        says: "move a subtree to another path in one multi",
         origin: Origin::Zoolet,
         operands: Operands::Path,
         better: "",

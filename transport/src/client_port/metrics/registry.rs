@@ -18,15 +18,16 @@ pub const METRICS: &[Metric] = &[
         "server_state",
         One,
         Sometimes(|now| Some(Value::Word(server_state(now.status)))),
-        "`standalone`, `leader`, `follower`, `observer`, or `read-only` without a leader",
+        "`standalone`, `leader`, `follower`, `observer`, or `read-only` while it serves clients that ask to read only: \
+         without a leader, or on a read-only disk",
     ),
     row(
         Gauge,
         "read_only_age",
         Ms,
         Sometimes(|now| now.status.read_only_ms.map(Value::Number)),
-        "while it serves only readers: time since it last heard a leader or its disk first refused a commit, whichever \
-         is earlier; after a start without a leader, time since the start",
+        "while it serves clients that ask to read only: time since it last heard a leader or its disk first refused a \
+         commit, whichever is earlier; after a start without a leader, time since the start",
     ),
     row(
         Text,

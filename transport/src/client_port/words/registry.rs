@@ -47,8 +47,8 @@ words! {
     Srvr "srvr" Default "version, latency, counts, zxid and role";
     Stat "stat" Listed "`srvr`, and a line for each connection";
     Mntr "mntr" Listed "[the metrics](#metrics)";
-    Isro "isro" Listed "`rw`; `ro` while the server serves only clients that ask to read only; `null` while it serves \
-        no client";
+    Isro "isro" Listed "`rw`; `ro` while the server serves clients that ask to read only; `null` while it serves no \
+        client";
     Envi "envi" Listed "version, host and user; the keys about Java say that this is not a Java server. \
         `os.memory.free` and `os.memory.max` are the machine's available and whole memory, `os.memory.total` is the \
         resident memory of this process";

@@ -34,6 +34,8 @@ pub type QuotaRefusals = BTreeMap<Text, u64>;
 pub(super) struct Quotas {
     /// The first subtrees to count, as keys. The first of them is being counted.
     to_count: VecDeque<Key>,
+    /// The key from which the next look finds subtrees to count. `None`: it starts over.
+    from: Option<Key>,
     /// When the next step may be proposed.
     next_at_ms: u64,
     /// A proposed step is not applied yet.
@@ -70,12 +72,18 @@ impl Server {
             return;
         }
         self.quotas.next_at_ms = self.now.mono_ms + RETRY_MS;
-        if self.quotas.to_count.is_empty() {
-            let from: Key = [key::COUNTING].into();
+        while self.quotas.to_count.is_empty() {
+            let from = self.quotas.from.clone().unwrap_or_else(|| [key::COUNTING].into());
             let Some(first) = self.state.memory().first_keys(&from) else {
                 return self.fetch(FetchWhat::FirstKeys(from), Waiter::Counting);
             };
+            // Until the next checkpoint the base also has the keys of finished counts. A look that
+            // finds only those goes on behind them.
             self.quotas.to_count = first.keys.into();
+            self.quotas.from = first.next;
+            if self.quotas.from.is_none() {
+                break;
+            }
         }
         let Some(key) = self.quotas.to_count.front().cloned() else { return };
         let Ok(path) = std::str::from_utf8(&key[1..]) else { return };
@@ -96,6 +104,7 @@ impl Server {
     /// Forgets the steps of an earlier role; a new leader looks up what is left to count.
     pub(super) fn forget_counting(&mut self) {
         self.quotas.to_count.clear();
+        self.quotas.from = None;
         self.quotas.is_under_way = false;
     }
 

@@ -5,6 +5,7 @@ mod bounds;
 mod bounds_held;
 mod crash_server;
 mod pipeline;
+mod quotas;
 mod refusing;
 mod set_watches;
 mod store_capped;

@@ -73,8 +73,8 @@ pub(super) struct Attempt<'a, V> {
     pub(super) room: Room,
     /// Whether the entry read znodes to count them.
     pub(super) counts: bool,
-    /// Lists of quotas that this attempt requested.
-    pub(super) lists: usize,
+    /// Prefixes of the lists of quotas that this attempt requested.
+    pub(super) lists: Vec<Key>,
 }
 
 impl<'a, V: View> Attempt<'a, V> {
@@ -95,7 +95,7 @@ impl<'a, V: View> Attempt<'a, V> {
             missing: Vec::new(),
             room,
             counts: false,
-            lists: 0,
+            lists: Vec::new(),
         }
     }
 

@@ -221,8 +221,12 @@ impl<V: View> Attempt<'_, V> {
         let quotas = usize::try_from(loaded.znode()?.num_children).unwrap_or(usize::MAX);
         let is_list = quotas <= LISTED || (quotas < unknown.len() && quotas <= WEIGHTS_MAX);
         let prefix = key::children_prefix(&place.path);
-        if is_list && self.lists < LISTS_MAX && self.foresee_weights(&prefix) {
-            self.lists += 1;
+        if self.lists.contains(&prefix) {
+            // Each operation of a multi looks for itself; the list answers all of them.
+            return Err(Stop::Missing);
+        }
+        if is_list && self.lists.len() < LISTS_MAX && self.foresee_weights(&prefix) {
+            self.lists.push(prefix);
         } else {
             // Also if the list is too long for one fetch, and does not reach these children.
             self.missing.extend(unknown.into_iter().map(FetchWhat::Record));

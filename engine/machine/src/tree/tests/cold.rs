@@ -234,6 +234,29 @@ fn new_names_beside_few_quotas_cost_one_list_of_these() {
     assert_eq!(cold.apply(&Txn::Reap { path: "/fresh" }), (Outcome::Reaped(false), 0));
 }
 
+/// Each new name once took a fetch of its own, and a place in the cache for its missing quota.
+#[test]
+fn multi_of_many_new_names_costs_one_list_of_the_quotas() {
+    let whole = with_quotas(&["/x"], &[]);
+    let fetches = |names: usize| {
+        let mut cold = Cold::of(&whole);
+        cold.fetch(vec![FetchWhat::Record(key::session(SESSION))]);
+        let paths: Vec<String> = (0..names).map(|number| format!("/fresh{number}")).collect();
+        let ops = paths.iter().map(|path| create(path, CreateKind::Persistent, false)).collect();
+        let multi = Txn::Multi { session: SESSION, identity: Identity::default(), ops };
+        cold.foresee(&multi);
+        for path in &paths {
+            let of_quota = key::with_znode(&format!("/zookeeper/quota{path}"), |key| cold.memory.holds(key));
+            assert_eq!(of_quota, Some(None), "no absence is cached");
+        }
+        let foreseen = cold.fetches;
+        assert_eq!(cold.apply(&multi).1, 0);
+        foreseen
+    };
+    let one = fetches(1);
+    assert_eq!(fetches(100), one + 99, "only the znodes themselves");
+}
+
 /// Below a quota without deeper ones, no lookup depends on the new name.
 #[test]
 fn nothing_is_foreseen_that_no_lookup_asks_for() {

@@ -312,6 +312,28 @@ fn znode_that_was_created_anew_or_has_another_acl_is_neither_copied_nor_moved() 
     assert_eq!(well(&scratch, &server, "mv /app/a /c"), "moved 3 znodes from /app/a to /c\n");
 }
 
+/// The small znodes fill nearly a multi, and the large one nearly a request.
+#[test]
+fn znode_of_nearly_the_largest_size_is_imported_after_small_ones() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let mut client = server.client();
+    client.create("/app", b"").unwrap();
+    for number in 0..60 {
+        client.create(&format!("/app/{number:02}"), &[b'x'; 900]).unwrap();
+    }
+    client.create("/app/large", &vec![b'x'; 1_048_000]).unwrap();
+    well(&scratch, &server, "export -o app.json /app");
+    let imported = well(&scratch, &server, "import app.json /new");
+    assert_eq!(imported, "created 62, changed 0, deleted 0, unchanged 0\n");
+    for path in ["/new/58", "/new/large"] {
+        client.ask(&set(path, b"small")).unwrap();
+    }
+    let merged = well(&scratch, &server, "import --merge app.json /new");
+    assert_eq!(merged, "created 0, changed 2, deleted 0, unchanged 60\n");
+    assert_eq!(well(&scratch, &server, "diff /app /new"), "");
+}
+
 #[test]
 fn import_over_an_ephemeral_changes_nothing() {
     let scratch = Scratch::new();

@@ -22,7 +22,7 @@ use zoolet_model::{
 
 /// Bytes of one request that a server takes by default: `jute.maxbuffer`, `frame_bytes_max`.
 pub(super) const FRAME_BYTES: usize = 1_048_575;
-/// Bounds of one multi of a command that sends several.
+/// Bounds of one multi of a command that sends several, unless one operation is larger.
 const BYTES_MAX: usize = 64 << 10;
 pub(super) const COUNT_MAX: usize = 1000;
 /// Bytes of an operation beside its path, data and ACL, at most.
@@ -77,9 +77,12 @@ impl Multi {
         self.operations.len()
     }
 
-    /// Returns whether a command that sends several multis should send this one now.
-    pub(super) fn is_full(&self, count_max: usize) -> bool {
-        self.bytes > BYTES_MAX || self.count() >= count_max
+    /// Returns whether an operation still fits, for a command that sends several multis.
+    ///
+    /// The first one always does: a large znode is sent alone.
+    pub(super) fn has_room(&self, operation: &WriteOp, count_max: usize) -> bool {
+        let fits = self.bytes + bytes(operation) + OWN_ENTRY_BYTES <= BYTES_MAX;
+        self.is_empty() || fits && self.count() < count_max
     }
 
     /// Returns an upper bound of the bytes of the request.

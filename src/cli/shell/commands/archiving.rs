@@ -290,8 +290,10 @@ impl Import<'_> {
         }
         let acl = if self.with_acls { item.entry.acl } else { zoolet_model::open_acl() };
         let path = under(self.top, &item.entry.path);
-        self.multi.add_creation(creation(&path, item.entry.data, &acl, item.entry.kind), has_children);
-        self.flush_full()
+        let creation = creation(&path, item.entry.data, &acl, item.entry.kind);
+        self.make_room(&creation)?;
+        self.multi.add_creation(creation, has_children);
+        Ok(())
     }
 
     fn change(&mut self, there: &Item, wanted: Item) -> Result<(), Failure> {
@@ -305,16 +307,15 @@ impl Import<'_> {
         if there.entry.data == wanted.entry.data {
             return Ok(());
         }
-        self.multi.expect(&path, there.czxid, there.acl_version);
-        self.add(WriteOp::SetData { path: path.into(), data: wanted.entry.data, version: there.version })
+        let change = WriteOp::SetData { path: path.into(), data: wanted.entry.data, version: there.version };
+        self.add(change, there)
     }
 
     fn delete(&mut self) -> Result<(), Failure> {
         while let Some(item) = self.surplus.pop() {
             self.counts.deleted += 1;
             let path = under(self.top, &item.entry.path);
-            self.multi.expect(&path, item.czxid, item.acl_version);
-            self.add(WriteOp::Delete { path: path.into(), version: item.version })?;
+            self.add(WriteOp::Delete { path: path.into(), version: item.version }, &item)?;
         }
         Ok(())
     }
@@ -331,16 +332,20 @@ impl Import<'_> {
         Ok(())
     }
 
-    fn add(&mut self, operation: WriteOp) -> Result<(), Failure> {
+    /// Adds a change of a znode, which has to be the one that was read.
+    fn add(&mut self, operation: WriteOp, read: &Item) -> Result<(), Failure> {
         if self.is_dry {
             return Ok(());
         }
+        self.make_room(&operation)?;
+        self.multi.expect(&under(self.top, &read.entry.path), read.czxid, read.acl_version);
         self.multi.add(operation);
-        self.flush_full()
+        Ok(())
     }
 
-    fn flush_full(&mut self) -> Result<(), Failure> {
-        if self.multi.is_full(COUNT_MAX) { self.flush() } else { Ok(()) }
+    /// Sends the waiting operations if this one does not fit any more.
+    fn make_room(&mut self, operation: &WriteOp) -> Result<(), Failure> {
+        if self.multi.has_room(operation, COUNT_MAX) { Ok(()) } else { self.flush() }
     }
 
     /// Sends the operations; later ones may create more children of the same parents.

@@ -9,6 +9,8 @@ use super::super::multi::{COUNT_MAX, Multi};
 use super::super::output::Output;
 use super::super::table::{Choice, Command, Operands, Origin};
 use super::super::walk;
+use std::iter::Peekable;
+use std::slice;
 use zoolet_model::{Reply, Request, WriteOp};
 
 /// Multis in flight.
@@ -88,7 +90,7 @@ fn delete(shell: &Shell, top: &str, batch: usize) -> Result<Output, Failure> {
             note_first(&mut left, answers.into_iter().map(|answer| answer.map(|_| ())))?;
         }
     } else {
-        let mut paths = paths.iter();
+        let mut paths = paths.iter().peekable();
         loop {
             let multis: Vec<Multi> = (0..MULTIS).map_while(|_| next_multi(&mut paths, batch)).collect();
             if multis.is_empty() {
@@ -114,10 +116,9 @@ fn deletion(path: &str) -> WriteOp {
 }
 
 /// Returns the next deletions that fit in one multi; `None` after the last one.
-fn next_multi<'a>(paths: &mut impl Iterator<Item = &'a String>, batch: usize) -> Option<Multi> {
+fn next_multi(paths: &mut Peekable<slice::Iter<'_, String>>, batch: usize) -> Option<Multi> {
     let mut multi = Multi::default();
-    while !multi.is_full(batch) {
-        let Some(path) = paths.next() else { break };
+    while let Some(path) = paths.next_if(|path| multi.has_room(&deletion(path), batch)) {
         multi.add(deletion(path));
     }
     (!multi.is_empty()).then_some(multi)

@@ -100,7 +100,7 @@ pub(super) fn shell(options: Options) -> Result<(), Exit> {
     }
     let code = match command.as_slice() {
         [] if shell.is_interactive => interactive::run(&mut shell),
-        [] => shell.read_commands(),
+        [] => shell.read_commands(io::stdin().lock()),
         words => shell.carry_out(words),
     };
     if shell.is_interactive {
@@ -323,8 +323,10 @@ impl Shell {
     }
 
     /// Carries out the commands of standard input; returns the exit code of the last one.
-    fn read_commands(&mut self) -> u8 {
-        for line in io::stdin().lock().lines() {
+    ///
+    /// It ends after a command during which Ctrl-C was struck, even if the command succeeded.
+    fn read_commands(&mut self, input: impl BufRead) -> u8 {
+        for line in input.lines() {
             match line {
                 Ok(line) => self.carry_out_line(&line),
                 Err(error) => {
@@ -335,8 +337,32 @@ impl Shell {
             if self.leaves {
                 break;
             }
+            if self.interrupts.is_struck() {
+                self.complain(&Failure::interrupted(), "");
+                return INTERRUPTED;
+            }
         }
         self.code
+    }
+
+    /// Carries out the lines of a text that a user has typed or pasted, each after `note`.
+    ///
+    /// After Ctrl-C the other lines are left out.
+    fn carry_out_lines<E>(&mut self, text: &str, mut note: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
+        self.interrupts.begin();
+        let mut lines = text.lines();
+        while !self.leaves
+            && !self.interrupts.is_struck()
+            && let Some(line) = lines.next()
+        {
+            note(line)?;
+            self.carry_out_line(line);
+        }
+        let left = lines.count();
+        if left > 0 && !self.leaves {
+            self.complain(&Failure::Text(format!("Ctrl-C: lines that are not carried out: {left}")), "");
+        }
+        Ok(())
     }
 
     /// Carries out a line; empty lines and those that begin with # do nothing.
@@ -350,7 +376,6 @@ impl Shell {
 
     /// Carries out a command, prints its result, and returns its exit code.
     fn carry_out(&mut self, words: &[String]) -> u8 {
-        self.interrupts.begin();
         self.is_busy.store(true, Ordering::Relaxed);
         let outcome = self.run(words);
         self.is_busy.store(false, Ordering::Relaxed);
@@ -412,4 +437,56 @@ fn hint(failure: &Failure) -> Option<String> {
 /// Returns text in a colour, if colours are wanted.
 fn paint(text: &str, colour: &str, has_colours: bool) -> String {
     if has_colours { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+
+    fn shell() -> Shell {
+        let address = Address { text: String::new(), servers: Vec::new(), root: String::new() };
+        let (timeout, command) = (Duration::from_secs(1), Vec::new());
+        let options = Options {
+            address,
+            image: None,
+            timeout,
+            read_only: false,
+            wait_for_connection: false,
+            json: false,
+            command,
+        };
+        Shell::new(options, runtime().ok().unwrap())
+    }
+
+    /// Commands during which Ctrl-C is struck; they do not notice.
+    struct Struck(Arc<Interrupts>, &'static [u8]);
+
+    impl io::Read for Struck {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.0.strike();
+            self.1.read(buffer)
+        }
+    }
+
+    #[test]
+    fn ctrl_c_ends_a_script_after_a_command_that_did_not_notice() {
+        let mut shell = shell();
+        let input = Struck(shell.interrupts.clone(), b"history\nhistory\nhistory\n");
+        assert_eq!((shell.read_commands(io::BufReader::new(input)), shell.lines.count()), (INTERRUPTED, 1));
+    }
+
+    #[test]
+    fn ctrl_c_leaves_out_the_other_lines_of_a_pasted_text() {
+        let mut shell = shell();
+        let interrupts = shell.interrupts.clone();
+        for expected in [1, 2] {
+            let strike = |_: &str| {
+                interrupts.strike();
+                Ok::<_, Infallible>(())
+            };
+            shell.carry_out_lines("history\nhistory\n", strike).unwrap();
+            assert_eq!(shell.lines.count(), expected);
+        }
+    }
 }

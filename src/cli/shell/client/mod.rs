@@ -119,7 +119,7 @@ pub(super) struct Reconfiguration {
 #[derive(Debug)]
 pub(super) struct Interrupts {
     count: watch::Sender<u64>,
-    /// The count when the running command began.
+    /// The count when the user's text with the running command was taken; 0 in a script.
     begun: AtomicU64,
 }
 
@@ -133,7 +133,7 @@ impl Interrupts {
         self.count.send_modify(|count| *count += 1);
     }
 
-    /// Begins a command, which earlier interrupts do not end.
+    /// Begins the commands of a text, which earlier interrupts do not end.
     pub(super) fn begin(&self) {
         self.begun.store(*self.count.borrow(), Ordering::Relaxed);
     }

@@ -59,17 +59,9 @@ fn converse(shell: &mut Shell) -> rustyline::Result<()> {
         line.end();
         match typed {
             // A pasted text may have several lines.
-            Ok(typed) => {
-                for line in typed.lines() {
-                    if history.add(line) {
-                        editor.add_history_entry(line.trim())?;
-                    }
-                    shell.carry_out_line(line);
-                    if shell.leaves {
-                        break;
-                    }
-                }
-            }
+            Ok(typed) => shell.carry_out_lines(&typed, |line| {
+                if history.add(line) { editor.add_history_entry(line.trim()).map(|_| ()) } else { Ok(()) }
+            })?,
             // The line is given up, and the shell stays.
             Err(ReadlineError::Interrupted) => {}
             Err(ReadlineError::Eof) => break,

@@ -334,6 +334,27 @@ fn znode_of_nearly_the_largest_size_is_imported_after_small_ones() {
     assert_eq!(well(&scratch, &server, "diff /app /new"), "");
 }
 
+/// The walk fails after a multi was sent.
+#[test]
+fn import_tells_how_far_it_came_before_a_znode_that_it_may_not_read() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let save = |name: &str, data: &str| {
+        let many: String = (0..1500).map(|it| format!("{{\"data\":\"{data}\",\"path\":\"/{it:04}\"}}\n")).collect();
+        let head = "{\"format\":\"zoolet subtree\",\"path\":\"/app\",\"version\":1}\n{\"data\":\"\",\"path\":\"/\"}\n";
+        let text = format!("{head}{many}{{\"end\":true,\"ephemerals\":0,\"znodes\":1501}}\n");
+        std::fs::write(scratch.join(name), text).unwrap();
+    };
+    save("old.json", "old");
+    save("new.json", "new");
+    well(&scratch, &server, "import old.json /app");
+    well(&scratch, &server, "create /app/1490z x digest:other:hash=:cdrwa");
+    let failure = badly(&scratch, &server, "import --merge new.json /app");
+    let expected = "Insufficient permission : /app/1490z\noperations carried out before: 1000; import --merge or \
+                    --replace continues\n";
+    assert_eq!(failure, expected);
+}
+
 #[test]
 fn import_over_an_ephemeral_changes_nothing() {
     let scratch = Scratch::new();

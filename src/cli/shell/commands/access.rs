@@ -88,21 +88,30 @@ fn set_acl(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> 
 fn set_all(shell: &Shell, top: &str, entries: &[RequestedAcl], version: i32) -> Result<Output, Failure> {
     let session = shell.session()?;
     let paths = walk::subtree(session, top)?;
-    let mut refused = None;
+    let (mut refused, mut set) = (None, 0_usize);
     // From the last to the first: a parent that is closed first would hide its children.
     for paths in paths.rchunks(walk::WINDOW) {
         let request = |path: &String| {
             let acl = Some(entries.to_vec().into());
             Request::Write(WriteOp::SetAcl { path: path.as_str().into(), acl, version })
         };
+        let mut interruption = None;
         for answer in session.ask_all(paths.iter().rev().map(request).collect()) {
-            let Err(failure) = answer else { continue };
-            if failure.is_interruption() {
-                return Err(failure);
+            match answer {
+                Ok(_) => set += 1,
+                Err(failure) if failure.is_interruption() => _ = interruption.get_or_insert(failure),
+                Err(failure) => {
+                    if let Some(earlier) = refused.replace(failure) {
+                        shell.emit(&Output::Complaint(earlier))?;
+                    }
+                }
             }
-            if let Some(earlier) = refused.replace(failure) {
-                shell.emit(&Output::Complaint(earlier))?;
+        }
+        if let Some(interruption) = interruption {
+            if let Some(refused) = refused {
+                shell.emit(&Output::Complaint(refused))?;
             }
+            return Err(interruption.because(&format!("ACLs that were set before: {set}")));
         }
     }
     refused.map_or(Ok(Output::Nothing), Err)

@@ -164,7 +164,9 @@ fn import(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
         surplus: Vec::new(),
         counts: Counts::default(),
     };
-    import.run(Pairs::new(there, Source::file(&file, &shell.interrupts)?), report)?;
+    Source::file(&file, &shell.interrupts)
+        .and_then(|file| import.run(Pairs::new(there, file), report))
+        .map_err(|failure| import.explained(failure))?;
     let counts = import.counts;
     Ok(Output::Text(counts.text(is_dry), counts.json(is_dry)))
 }
@@ -325,7 +327,7 @@ impl Import<'_> {
         while let Some(acl) = self.acls.pop() {
             if !self.is_dry {
                 let left = format!("ACLs that are not set yet: {}, next that of {}", self.acls.len() + 1, acl.path);
-                acl.set(self.session).map_err(|failure| self.explained(failure.because(&left)))?;
+                acl.set(self.session).map_err(|failure| failure.because(&left))?;
                 self.counts.done += 1;
             }
         }
@@ -359,7 +361,7 @@ impl Import<'_> {
         }
         let multi = std::mem::take(&mut self.multi);
         let count = multi.count() as u64;
-        let last = run(multi, self.session).map_err(|failure| self.explained(failure))?;
+        let last = run(multi, self.session)?;
         self.acls.extend(last);
         self.counts.done += count;
         Ok(())
@@ -373,6 +375,10 @@ impl Import<'_> {
         } else {
             format!("operations carried out before: {done}; import --merge or --replace continues")
         };
-        failure.because(&state)
+        match failure {
+            // Before the first change, the text says enough.
+            Failure::Text(text) if done > 0 => Failure::Text(format!("{text}\n{state}")),
+            other => other.because(&state),
+        }
     }
 }

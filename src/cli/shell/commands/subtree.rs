@@ -83,11 +83,10 @@ fn delete(shell: &Shell, top: &str, batch: usize) -> Result<Output, Failure> {
         let is_whole_tree = session.outer(top) == "/";
         paths.retain(|path| path != "/" && !(is_whole_tree && is_within(path, "/zookeeper")));
     }
-    let mut left = None;
+    let mut progress = Progress::default();
     if batch == 0 {
         for paths in paths.chunks(walk::WINDOW) {
-            let answers = session.ask_all(paths.iter().map(|path| Request::Write(deletion(path))).collect());
-            note_first(&mut left, answers.into_iter().map(|answer| answer.map(|_| ())))?;
+            progress.note(one_by_one(session, paths.iter().map(String::as_str)))?;
         }
     } else {
         let mut paths = paths.iter().peekable();
@@ -97,13 +96,10 @@ fn delete(shell: &Shell, top: &str, batch: usize) -> Result<Output, Failure> {
                 break;
             }
             let answers = session.ask_all(multis.iter().map(Multi::request).collect());
-            for (multi, answer) in multis.iter().zip(answers) {
-                let outcome = settled(session, multi, answer);
-                note_first(&mut left, std::iter::once(outcome))?;
-            }
+            progress.note(multis.iter().zip(answers).flat_map(|(multi, answer)| settled(session, multi, answer)))?;
         }
     }
-    match left {
+    match progress.refused {
         None => Ok(Output::Nothing),
         Some(failure) => {
             Err(Failure::Text(format!("Failed to delete some node(s) in the subtree!\n{}", failure.message(""))))
@@ -124,33 +120,52 @@ fn next_multi(paths: &mut Peekable<slice::Iter<'_, String>>, batch: usize) -> Op
     (!multi.is_empty()).then_some(multi)
 }
 
+/// A number of deletions that are carried out together, and their outcome.
+type Outcome = (usize, Result<(), Failure>);
+
+/// Deletes znodes, each by itself.
+fn one_by_one<'a>(session: &Session, paths: impl Iterator<Item = &'a str>) -> Vec<Outcome> {
+    let answers = session.ask_all(paths.map(|path| Request::Write(deletion(path))).collect());
+    answers.into_iter().map(|answer| (1, answer.map(|_| ()))).collect()
+}
+
 /// Returns the outcome of a multi; deletes its znodes one by one if another client changed them.
-fn settled(session: &Session, multi: &Multi, answer: Result<Reply, Failure>) -> Result<(), Failure> {
+fn settled(session: &Session, multi: &Multi, answer: Result<Reply, Failure>) -> Vec<Outcome> {
     match multi.outcome(answer) {
         // Servers differ in whether a failed multi has a code of its own.
-        Err(Failure::Refused { code, .. }) if code <= -100 => {
-            let answers = session.ask_all(multi.paths().map(|path| Request::Write(deletion(path))).collect());
-            let mut left = None;
-            note_first(&mut left, answers.into_iter().map(|answer| answer.map(|_| ())))?;
-            left.map_or(Ok(()), Err)
-        }
-        outcome => outcome,
+        Err(Failure::Refused { code, .. }) if code <= -100 => one_by_one(session, multi.paths()),
+        outcome => vec![(multi.count(), outcome)],
     }
 }
 
-/// Keeps the first refusal; a znode that is gone already is none.
-fn note_first(first: &mut Option<Failure>, outcomes: impl Iterator<Item = Result<(), Failure>>) -> Result<(), Failure> {
-    for outcome in outcomes {
-        match outcome {
-            Ok(()) => {}
-            Err(failure) if failure.is(code::NO_NODE) => {}
-            Err(failure @ Failure::Refused { .. }) if !failure.is(code::CONNECTION_LOSS) => {
-                first.get_or_insert(failure);
+/// The outcomes so far.
+#[derive(Default)]
+struct Progress {
+    deleted: usize,
+    /// The first refusal.
+    refused: Option<Failure>,
+}
+
+impl Progress {
+    /// Notes the outcomes of requests that were sent at once. A znode that is gone already is no refusal.
+    ///
+    /// # Errors
+    /// The connection is lost, or Ctrl-C was struck: with the number of znodes that were deleted.
+    fn note(&mut self, outcomes: impl IntoIterator<Item = Outcome>) -> Result<(), Failure> {
+        let mut end = None;
+        for (count, outcome) in outcomes {
+            match outcome {
+                Ok(()) => self.deleted += count,
+                Err(failure) if failure.is(code::NO_NODE) => {}
+                Err(failure @ Failure::Refused { .. }) if !failure.is(code::CONNECTION_LOSS) => {
+                    self.refused.get_or_insert(failure);
+                }
+                Err(failure) => _ = end.get_or_insert(failure),
             }
-            Err(failure) => return Err(failure),
         }
+        let says = |failure: Failure| failure.because(&format!("znodes that were deleted before: {}", self.deleted));
+        end.map_or(Ok(()), |failure| Err(says(failure)))
     }
-    Ok(())
 }
 
 fn count(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
@@ -169,5 +184,20 @@ fn ephemerals(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failur
             Ok(Output::Paths(paths))
         }
         _ => Err(unexpected()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupted_deletion_tells_how_many_znodes_it_has_deleted() {
+        let mut progress = Progress::default();
+        let gone = Failure::Refused { code: code::NO_NODE, path: None, why: String::new() };
+        assert_eq!(progress.note([(1000, Ok(())), (1, Err(gone))]), Ok(()));
+        let failure = progress.note([(7, Ok(())), (1, Err(Failure::interrupted())), (1, Ok(()))]).unwrap_err();
+        assert_eq!(failure.message(""), "Interrupted\nznodes that were deleted before: 1008");
+        assert_eq!(progress.refused, None);
     }
 }

@@ -5,13 +5,11 @@
 use crate::support::*;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Time in which a shell has reached the wait that a test interrupts.
-const UNDER_WAY: Duration = Duration::from_millis(700);
 
 fn shell(server: &str, words: &str) -> Command {
     let mut command = zoolet(&["shell", "--server", server]);
@@ -25,6 +23,27 @@ fn well(server: &Server, words: &str) -> String {
     let output = shell(&server.address.to_string(), words).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Returns whether a process has read all that was written to its pipe.
+fn is_read(pipe: &ChildStdin) -> bool {
+    rustix::io::ioctl_fionread(pipe).unwrap() == 0
+}
+
+/// Returns whether a process has opened a file.
+fn has_open(child: &Child, file: &str) -> bool {
+    let opened = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
+    opened.flatten().any(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target == Path::new(file)))
+}
+
+/// Returns whether a server has an open connection with bytes that it has not read.
+fn has_unread(port: u16) -> bool {
+    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    sockets.lines().any(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [_, local, _, "01", queues, ..] = words.as_slice() else { return false };
+        local.ends_with(&format!(":{port:04X}")) && !queues.ends_with(":00000000")
+    })
 }
 
 fn interrupt(child: &Child) {
@@ -61,7 +80,11 @@ fn ctrl_c_while_a_file_is_read_changes_nothing() {
         let mut child = shell(&server.address.to_string(), &words).spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
         input.write_all(b"half").unwrap();
-        thread::sleep(UNDER_WAY);
+        if words.contains(&fifo) {
+            eventually("the open FIFO", || has_open(&child, &fifo));
+        } else {
+            eventually("the read of standard input", || is_read(&input));
+        }
         interrupt(&child);
         let (code, out, err) = ended(child);
         assert_eq!((code, out.as_str(), err.as_str()), (Some(130), "", "Interrupted\n"), "{words}");
@@ -87,7 +110,7 @@ fn ctrl_c_of_a_write_says_that_the_change_may_have_happened() {
         output.read_line(&mut String::new()).unwrap();
         server.signal("STOP");
         input.write_all(line.as_bytes()).unwrap();
-        thread::sleep(UNDER_WAY);
+        eventually("the request", || is_read(&input) && has_unread(server.address.port()));
         interrupt(&child);
         let (code, _, err) = ended(child);
         server.signal("CONT");

@@ -3,6 +3,8 @@
 use super::client::Interrupts;
 use super::failure::Failure;
 use super::input::{Input, STRUCK};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::hash::{BuildHasher, RandomState};
@@ -76,7 +78,15 @@ impl Saved {
         let synced = self.file.flush().and_then(|()| self.file.get_ref().sync_all());
         synced.map_err(|error| cannot("write", &self.unfinished, &error))?;
         replaceable(&self.place, self.force)?;
-        fs::rename(&self.unfinished, &self.place).map_err(|error| cannot("replace", &self.place, &error))?;
+        let renamed = if self.force {
+            fs::rename(&self.unfinished, &self.place)
+        } else {
+            rename_new(&self.unfinished, &self.place)
+        };
+        renamed.map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists if !self.force => exists(&self.place),
+            _ => cannot("replace", &self.place, &error),
+        })?;
         self.is_finished = true;
         Ok(())
     }
@@ -143,7 +153,32 @@ fn replaceable(place: &Path, force: bool) -> Result<Option<Metadata>, Failure> {
             "{shown} is a device, pipe or socket; leave out -o and redirect the output"
         )));
     }
-    if force { Ok(Some(found)) } else { Err(Failure::Text(format!("{shown} exists; --force replaces it"))) }
+    if force { Ok(Some(found)) } else { Err(exists(place)) }
+}
+
+fn exists(place: &Path) -> Failure {
+    Failure::Text(format!("{} exists; --force replaces it", place.display()))
+}
+
+/// Renames a file; fails if a file of the new name exists, even one that has just appeared.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // The file system does not know the flag, or the kernel does not know the call.
+        Err(Errno::INVAL | Errno::NOSYS) => link_new(from, to),
+        renamed => Ok(renamed?),
+    }
+}
+
+/// Does the same as [`rename_new`] by a hard link.
+fn link_new(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::hard_link(from, to) {
+        Ok(()) => fs::remove_file(from),
+        // The file system has no hard links either. The caller has looked for a file of the new name.
+        Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) => {
+            fs::rename(from, to)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Creates the file beside its place.
@@ -233,6 +268,23 @@ mod tests {
             assert!(refused.starts_with("/dev/null is a device, pipe or socket; leave out -o"), "{refused}");
         }
         assert_eq!((fs::read(&target).unwrap(), fs::read_dir(&directory).unwrap().count()), (b"kept".to_vec(), 2));
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn file_that_appears_before_the_rename_is_kept() {
+        let directory = std::env::temp_dir().join(format!("zoolet-shell-appears-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let [new, other, place] = ["new", "other", "place"].map(|name| directory.join(name));
+        for rename in [rename_new, link_new] {
+            fs::write(&new, b"new").unwrap();
+            fs::write(&place, b"kept").unwrap();
+            assert_eq!(rename(&new, &place).unwrap_err().kind(), ErrorKind::AlreadyExists);
+            assert_eq!(fs::read(&place).unwrap(), b"kept");
+            rename(&new, &other).unwrap();
+            assert!(fs::read(&other).unwrap() == b"new" && !new.exists());
+            fs::remove_file(&other).unwrap();
+        }
         fs::remove_dir_all(&directory).unwrap();
     }
 

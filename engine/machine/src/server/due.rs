@@ -74,9 +74,8 @@ impl Server {
     /// Returns when the reaper looks into the index next.
     pub(super) fn due_deadline(&self) -> Option<u64> {
         let is_idle = self.due.round.is_none() && !self.due.is_fetching && self.state.totals().ttl > 0;
-        // A log that accepts nothing says when it does again.
-        let has_log = self.upkeep.log_stalled.is_none();
-        if !(is_idle && has_log && self.is_serving() && self.leads()) {
+        // An event tells when writes are accepted again. Ensemble time stands still until then.
+        if !(is_idle && self.is_serving() && self.leads() && !self.refuses_renewals()) {
             return None;
         }
         if mutation::is_on(Mutation::ReapByWallClock) {

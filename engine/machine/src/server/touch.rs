@@ -1,6 +1,7 @@
 //! Liveness of sessions: signs of life, expiry, and the effects of losing a leader.
 
 use super::Server;
+use super::admission::{Admission, Need};
 use super::history::Origin;
 use crate::limits::Settings;
 use crate::seam::event::Now;
@@ -112,7 +113,9 @@ impl Server {
     /// Advances the clock. A gap longer than any wait of this server counts as a pause.
     pub(super) fn on_time(&mut self, now: Now) {
         let gap_ms = now.mono_ms.saturating_sub(self.now.mono_ms);
-        if gap_ms > LATE_MS {
+        if self.refuses_renewals() {
+            self.history.skip_time(gap_ms, now);
+        } else if gap_ms > LATE_MS {
             self.skip_pause(now, gap_ms);
         }
         self.now = now;
@@ -126,6 +129,13 @@ impl Server {
     fn note_hearing(&mut self) {
         self.note_current();
         self.note_locals();
+    }
+
+    /// Returns whether this leader accepts no write that renews a TTL znode.
+    ///
+    /// Ensemble time stands still meanwhile, so that no TTL znode is deleted early.
+    pub(super) fn refuses_renewals(&self) -> bool {
+        self.leads() && (!self.is_serving() || self.admission(Need::Write) == Admission::Refuse)
     }
 
     /// Leaves a pause out of ensemble time, so that no TTL znode is deleted early.

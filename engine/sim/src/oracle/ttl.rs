@@ -93,13 +93,19 @@ fn not_late(facts: &Facts<'_>, promises: &Promises, life: &Life, since: usize) -
     let until_us = life.reaped.map_or(ended_us, |reaped| facts.entries[reaped].at.us);
     let life_us = promises.longest_us(life.ttl.ttl_ms * 1000) + reap_us;
     let is_late = facts.history.healthy.iter().any(|span| {
-        let from_us = span.from_us.max(since_us);
-        from_us.saturating_add(life_us) < span.to_us.min(until_us)
+        let (from_us, to_us) = (span.from_us.max(since_us), span.to_us.min(until_us));
+        from_us.saturating_add(life_us + refused_us(facts, from_us, to_us)) < to_us
     });
     if !is_late {
         return Ok(());
     }
     Err(Violation::of("a TTL znode is deleted soon after its time").and(described(life, since_us, until_us)))
+}
+
+/// Returns for how long ensemble time may stand still in this period because the leader refuses writes.
+fn refused_us(facts: &Facts<'_>, from_us: u64, to_us: u64) -> u64 {
+    let within = |span: &Span| span.to_us.min(to_us).saturating_sub(span.from_us.max(from_us));
+    facts.history.leader_refusing.iter().map(within).sum()
 }
 
 fn described(life: &Life, since_us: u64, until_us: u64) -> String {

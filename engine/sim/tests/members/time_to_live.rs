@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::{Client, Members};
-use zoolet_machine::{Limits, Settings};
+use zoolet_machine::seam::event::Shortage;
+use zoolet_machine::{Event, Limits, Settings};
 use zoolet_model::{CreateKind, ErrorCode, Request};
 use zoolet_sim::client::{create, set};
 
@@ -31,7 +32,11 @@ fn with_ttl_znode() -> (Members, u8, Vec<u8>) {
 /// Checks that `/t` lives for its whole time from now on.
 fn lives_for_its_time(members: &mut Members, servers: &[u8]) {
     let next = members.leader_of(servers);
-    members.advance(TTL_MS - 2 * HEARTBEAT_MS);
+    lives_for_its_time_at(members, next, TTL_MS);
+}
+
+fn lives_for_its_time_at(members: &mut Members, next: u8, left_ms: u64) {
+    members.advance(left_ms - 2 * HEARTBEAT_MS);
     assert!(is_there(members, next), "only the time with a leader counts");
     members.advance(4 * HEARTBEAT_MS);
     assert!(!is_there(members, next), "time goes on");
@@ -65,6 +70,54 @@ fn restart_of_every_server_does_not_count_while_none_leads() {
     members.start(all[1]);
     members.until_all_serve();
     lives_for_its_time(&mut members, &all[..2]);
+}
+
+/// A new leader whose base is slow to read lets no client in.
+#[test]
+fn time_before_a_new_leader_serves_does_not_count() {
+    let (mut members, leader, others) = with_ttl_znode();
+    let writer = members.client(leader, 40_000);
+    members.mute.extend(&others);
+    members.ask(&writer, Request::Write(create("/w".to_owned(), 1, CreateKind::Persistent))).unwrap();
+    members.stop(leader);
+    members.advance(OUTAGE_MS);
+    assert!(others.iter().any(|&server| members.server(server).leads()));
+    assert!(others.iter().all(|&server| !members.server(server).is_serving()));
+    members.mute.clear();
+    members.until_all_serve();
+    lives_for_its_time(&mut members, &others);
+}
+
+/// A leader whose disk accepts nothing hands over, but a server alone keeps leading.
+fn alone_with_ttl_znode() -> Members {
+    let mut members = Members::born(1);
+    let client = members.client(1, 40_000);
+    members.ask(&client, Request::Write(create("/t".to_owned(), 1, CreateKind::Ttl { ttl_ms: TTL_MS }))).unwrap();
+    members
+}
+
+/// Lets an outage pass, and then a moment in which a client could renew the znode.
+fn outlives(members: &mut Members, begin: Event, end: Event) {
+    members.handle(1, begin);
+    members.advance(OUTAGE_MS);
+    assert_eq!(members.server(1).counts().ttl, 1, "no client can renew it");
+    members.handle(1, end);
+    members.advance(1000);
+    assert_eq!(members.server(1).counts().ttl, 1, "only the time in which clients can renew it counts");
+    lives_for_its_time_at(members, 1, TTL_MS - 1000);
+}
+
+#[test]
+fn outage_of_the_disk_does_not_count() {
+    let mut members = alone_with_ttl_znode();
+    outlives(&mut members, Event::LogStalled { is_read_only: false }, Event::LogResumed);
+}
+
+#[test]
+fn time_of_a_full_disk_does_not_count() {
+    let mut members = alone_with_ttl_znode();
+    members.failing.insert(1);
+    outlives(&mut members, Event::Space { shortage: Some(Shortage::Disk) }, Event::Space { shortage: None });
 }
 
 /// A server alone with this many znodes that are due at about the same time.

@@ -95,7 +95,9 @@ impl Server {
             connection.phase = Phase::Open;
         }
         let timeout_ms = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
-        let read_only_ms = self.read_only_ms().filter(|_| self.is_reader(conn));
+        let is_reader = self.is_reader(conn);
+        self.locals.table_mut().note_reader(session, is_reader);
+        let read_only_ms = self.read_only_ms().filter(|_| is_reader);
         self.connected(conn, ConnectReply { timeout_ms, session, secret, read_only_byte, read_only_ms });
         self.ready.push_back(conn);
     }
@@ -227,21 +229,31 @@ impl Server {
         if self.judges_locals() { self.locals.table().next_deadline() } else { None }
     }
 
-    /// Returns whether the clients of local sessions can be heard.
-    ///
-    /// A server without a leader, or with a stale state, lets no client in.
+    /// Returns whether the clients of some local sessions can be heard.
     fn judges_locals(&self) -> bool {
-        (self.is_serving() && !self.is_stale()) || self.serves_readers()
+        self.hears_locals() || self.serves_readers()
     }
 
-    /// Gives every local session its full timeout once clients can be heard again.
+    /// Returns whether the clients of all local sessions can be heard.
+    ///
+    /// A server without a leader, or with a stale state, lets at most readers in.
+    fn hears_locals(&self) -> bool {
+        self.is_serving() && !self.is_stale()
+    }
+
+    /// Gives every local session its full timeout once its client can be heard again.
     pub(super) fn note_locals(&mut self) {
         if self.locals.table().is_empty() {
             return;
         }
-        if self.locals.become_heard(self.judges_locals()) {
+        if self.locals.become_heard(self.judges_locals(), self.hears_locals()) {
             self.locals.table_mut().touch_all(self.now.mono_ms);
         }
+    }
+
+    /// Returns whether the client of this local session can be heard.
+    fn may_be_heard(&self, session: SessionId) -> bool {
+        self.hears_locals() || self.locals.table().lookup(session).is_some_and(|live| live.is_reader)
     }
 
     /// Ends the local sessions that were silent for their timeout.
@@ -260,7 +272,8 @@ impl Server {
         while let Some(session) = self.locals.table_mut().expired(now_ms) {
             let conn = self.locals.table().lookup(session).and_then(Live::conn);
             let carrier = conn.and_then(|conn| self.connections.get(&conn));
-            if carrier.is_some_and(|carrier| carrier.outstanding() > 0) || self.locals.is_upgrading(session) {
+            let is_busy = carrier.is_some_and(|carrier| carrier.outstanding() > 0);
+            if is_busy || self.locals.is_upgrading(session) || !self.may_be_heard(session) {
                 self.locals.table_mut().touch(session, now_ms);
                 continue;
             }

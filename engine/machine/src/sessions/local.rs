@@ -47,8 +47,8 @@ pub struct LocalSessions {
     following: Vec<(ConnId, ConnId)>,
     /// The last applied entry and the number of answered forwards when these were last checked.
     settled: Option<(Zxid, u64)>,
-    /// The server lets no client in, so the sessions cannot be heard.
-    is_unheard: bool,
+    /// The server lets no reader in, or not every client, so the sessions cannot be heard.
+    is_unheard: (bool, bool),
 }
 
 impl LocalSessions {
@@ -62,7 +62,7 @@ impl LocalSessions {
             former: BTreeMap::new(),
             following: Vec::new(),
             settled: None,
-            is_unheard: false,
+            is_unheard: (false, false),
         }
     }
 
@@ -129,9 +129,10 @@ impl LocalSessions {
         self.following.clear();
     }
 
-    /// Notes whether the sessions can be heard; returns true when that begins anew.
-    pub fn become_heard(&mut self, is_heard: bool) -> bool {
-        std::mem::replace(&mut self.is_unheard, !is_heard) && is_heard
+    /// Notes whether readers, and all clients, can be heard; returns true when one begins anew.
+    pub fn become_heard(&mut self, hears_readers: bool, hears_all: bool) -> bool {
+        let (no_readers, not_all) = std::mem::replace(&mut self.is_unheard, (!hears_readers, !hears_all));
+        (no_readers && hears_readers) || (not_all && hears_all)
     }
 
     /// Notes that a session's upgrade is proposed in this epoch.

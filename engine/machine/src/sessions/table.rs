@@ -39,6 +39,8 @@ pub struct Live {
     pub since: Attachment,
     /// Its end is proposed: no client can continue it.
     pub closing: bool,
+    /// Its last connection here was that of a reader.
+    pub is_reader: bool,
     /// The newest entry proposed here that the session requested, or that renews it.
     pub last_write: Zxid,
     /// Network of the client. Known only for a session begun at this server's port since its start.
@@ -145,6 +147,7 @@ impl SessionTable {
             place: Place::Nowhere,
             since: Attachment::default(),
             closing: false,
+            is_reader: false,
             last_write: Zxid::ZERO,
             source: None,
             deadline_ms,
@@ -262,6 +265,13 @@ impl SessionTable {
     /// Iterates over sessions whose owners are on this server.
     pub fn here(&self) -> impl Iterator<Item = (SessionId, ConnId)> + '_ {
         self.sessions.iter().filter_map(|(&id, live)| Some((id, live.conn()?)))
+    }
+
+    /// Notes whether the session's connection is that of a reader.
+    pub fn note_reader(&mut self, id: SessionId, is_reader: bool) {
+        if let Some(live) = self.sessions.get_mut(&id) {
+            live.is_reader = is_reader;
+        }
     }
 
     /// Extends a session's deadline after a sign of life.

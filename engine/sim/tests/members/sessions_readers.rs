@@ -159,6 +159,27 @@ fn every_reader_is_closed_when_the_election_ends() {
     }
 }
 
+/// The server closes each connection of a client that does not ask to read only.
+#[test]
+fn local_session_that_cannot_read_outlives_the_time_without_a_leader() {
+    let settings = Settings { read_only: true, local_sessions: true, ..Settings::default() };
+    let mut members = Members::born_with(3, settings, Limits::default());
+    let server = members.learners()[0];
+    let mut client = members.client(server, TIMEOUT_MS);
+    assert!(client.session.began_local());
+    cut_off(&mut members, server);
+    reader(&mut members, server).unwrap();
+    assert_eq!(members.status(server).local_sessions, 2);
+    members.advance(3 * TIMEOUT_MS as u64);
+    assert_eq!(members.status(server).local_sessions, 1, "the silent reader alone expires");
+    relink(&mut members, server);
+    members.advance(TIMEOUT_MS as u64 / 2);
+    members.come_back(&mut client, server, 0);
+    members.settle();
+    let told = members.told(&client);
+    assert!(matches!(told[..], [Told::Connected(reply)] if reply.session == client.session), "{told:?}");
+}
+
 #[test]
 fn reader_reads_newer_state_after_the_server_has_caught_up() {
     let mut members = ensemble(true);

@@ -1,7 +1,7 @@
 //! The machine's side: connections, and the delivery of answers and watch events in order.
 
 use super::super::slots::SlotId;
-use super::{Answer, BEHIND_MAX, Behind, Link, State, Wakers, XID_PING, XID_UNHEARD, XID_WATCHES};
+use super::{Answer, BEHIND_MAX, Behind, Link, State, Wakers, XID_END, XID_PING, XID_UNHEARD, XID_WATCHES};
 use crate::errands::Errands;
 use crate::liveness::{self, Shows, Sign};
 use crate::lock;
@@ -29,6 +29,7 @@ impl Link {
         }
         // Requests are sent only once the session is connected.
         state.conn = None;
+        (state.end_xid, state.is_reader) = (None, false);
         Some(ConnectRequest {
             last_zxid_seen: state.last_zxid,
             timeout_ms: i32::try_from(state.timeout_ms).unwrap_or(i32::MAX),
@@ -57,20 +58,16 @@ impl Link {
         state.outdated_since =
             reply.read_only_ms.map(|ms| self.environment.now().saturating_sub(Duration::from_millis(ms)));
         let is_read_only = state.outdated_since.is_some();
+        state.is_reader = is_read_only;
         if !is_read_only {
             // A session that exists for reading only is never continued.
             state.session = reply.session;
             state.secret = Some(reply.secret);
         }
-        let auths: Vec<_> = state.auths.clone();
-        let auths = auths.into_iter().map(|(scheme, auth)| Request::Auth { scheme: Some(scheme), auth: Some(auth) });
-        let mut first: Vec<_> = auths.map(|auth| (XID_UNHEARD, auth)).collect();
         if state.session_state.is_over() {
-            state.is_end_due = false;
-            state.errands.send_left(|xid, request| first.push((xid, request)));
-            first.push((XID_UNHEARD, Request::CloseSession));
-            return first;
+            return state.first_of_end();
         }
+        let mut first = state.first_auths();
         let mut wakers = state.ask_for_missed(|xid, request| first.push((xid, request)));
         // These go before any request that the owner makes from now on.
         if !is_read_only {
@@ -241,7 +238,31 @@ impl Link {
 }
 
 impl State {
+    /// Returns the requests that end a session which was over before its connection began.
+    fn first_of_end(&mut self) -> Vec<(i32, Request)> {
+        if self.conn_for_end().is_none() {
+            return Vec::new();
+        }
+        let mut first = self.first_auths();
+        if !self.is_reader {
+            self.is_end_due = true;
+            self.errands.send_left(|xid, request| first.push((xid, request)));
+        }
+        self.end_xid = Some(XID_END);
+        first.push((XID_END, Request::CloseSession));
+        first
+    }
+
+    /// Returns the requests that identify the owner on a new connection.
+    fn first_auths(&self) -> Vec<(i32, Request)> {
+        let auths = self.auths.iter().cloned();
+        auths.map(|(scheme, auth)| (XID_UNHEARD, Request::Auth { scheme: Some(scheme), auth: Some(auth) })).collect()
+    }
+
     fn deliver_reply(&mut self, link: &Link, xid: i32, zxid: i64, result: Result<Reply, ErrorCode>) -> Wakers {
+        if self.end_xid == Some(xid) && result.is_ok() {
+            self.is_end_due = false;
+        }
         if self.conn.is_none() {
             // The session ended on this side while the request was in flight. Its waiter was
             // already told.
@@ -278,6 +299,8 @@ impl State {
             wakers.append(link.send_queued(self));
         }
         if auth_failed {
+            // Every further connection would fail alike, and would let the session live on.
+            self.is_end_due = false;
             wakers.append(self.end(SessionState::AuthFailed));
         }
         wakers

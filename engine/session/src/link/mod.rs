@@ -28,6 +28,9 @@ use zoolet_model::{Error, ErrorCode, Reply, SessionId, SessionSecret, SessionSta
 /// The xid of requests whose answers are ignored; it names no slot.
 const XID_UNHEARD: i32 = -9;
 
+/// The xid of a session's end that no request of its owner waits for.
+pub(super) const XID_END: i32 = -10;
+
 /// The xid of requests that register watches again, as in ZooKeeper's clients.
 pub(super) const XID_WATCHES: i32 = -8;
 
@@ -51,10 +54,14 @@ struct State {
     /// The connection that requests go to, while connected.
     conn: Option<ConnId>,
     opened: bool,
-    /// The session is over for its owner and the machine was told. Nothing new is sent.
+    /// The session is over for its owner. Nothing but its end is sent.
     closing: bool,
-    /// The machine must be told of the end on the next connection.
+    /// The machine has not answered the end of the session. The next connection sends it again.
     is_end_due: bool,
+    /// The xid of the end, if it was sent on this connection.
+    end_xid: Option<i32>,
+    /// The machine serves this connection without a leader.
+    is_reader: bool,
     timeout_ms: u32,
     session: SessionId,
     secret: Option<SessionSecret>,
@@ -127,6 +134,8 @@ impl Link {
                 opened: false,
                 closing: false,
                 is_end_due: false,
+                end_xid: None,
+                is_reader: false,
                 timeout_ms,
                 session: SessionId(0),
                 secret: None,

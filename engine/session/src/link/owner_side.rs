@@ -3,7 +3,7 @@
 use super::super::size;
 use super::super::slots::{SlotId, Slots};
 use super::super::watch::Watches;
-use super::{Link, State, Ticket, Wakers, XID_UNHEARD};
+use super::{Link, State, Ticket, Wakers, XID_END, XID_UNHEARD};
 use crate::liveness::{Shows, Sign};
 use crate::{Environment, lock};
 use bytes::Bytes;
@@ -39,7 +39,7 @@ impl Link {
     /// Returns whether the session's end waits for a leader while the session still reads.
     pub(crate) fn waits_to_end(&self) -> bool {
         let state = lock(&self.state);
-        state.is_end_due && state.outdated_since.is_some()
+        state.is_end_due && state.is_reader
     }
 
     /// Lets the session read while its server has no leader.
@@ -135,6 +135,7 @@ impl Link {
         let mut wakers = Wakers::default();
         if request == Request::CloseSession {
             wakers = self.begin_to_close(state, SessionState::Closed);
+            state.end_xid = Some(slot.xid());
         }
         self.sink.request(conn, slot.xid(), request);
         wakers
@@ -192,10 +193,9 @@ impl Link {
             return Wakers::default();
         }
         let wakers = self.begin_to_close(state, over);
-        match state.conn_for_end() {
-            Some(conn) => self.sink.request(conn, XID_UNHEARD, Request::CloseSession),
-            // A server that never created the session has nothing to end.
-            None => state.is_end_due = state.secret.is_some(),
+        if let Some(conn) = state.conn_for_end() {
+            state.end_xid = Some(XID_END);
+            self.sink.request(conn, XID_END, Request::CloseSession);
         }
         wakers
     }
@@ -210,6 +210,8 @@ impl Link {
             state.errands.send_left(|xid, request| self.sink.request(conn, xid, request));
         }
         state.closing = true;
+        // A server that never created the session has nothing to end.
+        state.is_end_due = state.secret.is_some();
         let mut wakers = state.become_state(over);
         wakers.0.append(&mut state.watches.end());
         wakers.0.append(&mut state.slots.refuse_queued(Error::of(over)));

@@ -56,7 +56,7 @@ fn waiters_fail_when_a_closing_session_loses_its_connection() {
     let (mut machine, session) = Machine::connected();
     let before = submit(&session, delete("/1"));
     drop(session);
-    assert!(machine.embedded.close(machine.conn).is_none());
+    assert!(machine.embedded.close(machine.conn).is_some(), "the server may not know of the end");
     assert_eq!(before.wait(), Err(Error::Closed));
 
     let (machine, session) = Machine::connected();
@@ -77,6 +77,56 @@ fn session_dropped_while_disconnected_closes_on_reconnect() {
     drop(session);
     machine.dial();
     assert_eq!(machine.accept(7), [Request::CloseSession]);
+}
+
+/// Otherwise the session's locks live until its timeout.
+#[test]
+fn end_is_sent_again_until_the_server_answers_it() {
+    let ways: [fn(&Machine, Session); 3] = [
+        |_, session| drop(session),
+        |_, session| assert!(poll(pin!(session.close())).is_pending()),
+        |machine, _session| {
+            machine.link.watch_over(Duration::from_millis(100));
+            machine.world.set(1000);
+        },
+    ];
+    for end in ways {
+        let (mut machine, session) = Machine::connected();
+        end(&machine, session);
+        assert_eq!(only_requests(&machine.requests()), [Request::CloseSession]);
+        for _ in 0..2 {
+            assert!(machine.embedded.close(machine.conn).is_some(), "the server has not answered");
+            assert_eq!(machine.dial().session, SessionId(7));
+            assert_eq!(machine.accept(7), [Request::CloseSession]);
+        }
+        machine.link.reply(XID_END, 2, Ok(Reply::Empty));
+        assert!(machine.embedded.close(machine.conn).is_none());
+    }
+}
+
+#[test]
+fn end_that_the_server_answered_is_not_sent_again() {
+    for is_dropped in [true, false] {
+        let (mut machine, session) = Machine::connected();
+        let mut closing = pin!(if is_dropped { None } else { Some(session.clone().close()) });
+        if let Some(closing) = closing.as_mut().as_pin_mut() {
+            assert!(poll(closing).is_pending());
+        }
+        drop(session);
+        let [(xid, Request::CloseSession)] = machine.requests()[..] else { panic!("one end") };
+        machine.link.reply(xid, 2, Ok(Reply::Empty));
+        assert!(machine.embedded.close(machine.conn).is_none());
+    }
+}
+
+#[test]
+fn end_that_finds_the_session_expired_is_not_sent_again() {
+    let (mut machine, session) = Machine::connected();
+    drop(session);
+    assert!(machine.embedded.close(machine.conn).is_some());
+    machine.dial();
+    assert_eq!(machine.accept(0), []);
+    assert!(machine.embedded.close(machine.conn).is_none());
 }
 
 #[test]

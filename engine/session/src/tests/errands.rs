@@ -153,6 +153,10 @@ fn closing_session_sends_its_errands_before_the_close_request() {
     machine.link.reply(xid, 1, Err(ErrorCode::SystemError));
     drop(session);
     assert_eq!(only_requests(&machine.requests()), [delete("/1"), Request::CloseSession]);
+    assert!(machine.embedded.close(machine.conn).is_some());
+    machine.dial();
+    assert_eq!(machine.accept(7), [delete("/1"), Request::CloseSession], "the server has not answered");
+    machine.link.reply(XID_END, 3, Ok(Reply::Empty));
     assert!(machine.embedded.close(machine.conn).is_none());
     assert_eq!(machine.charged(), 0);
 

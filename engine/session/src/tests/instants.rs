@@ -140,6 +140,7 @@ fn watchdog_closes_a_disconnected_session_on_reconnect() {
     assert_eq!(machine.dial().session, SessionId(7));
     assert_eq!(machine.accept(7), [Request::CloseSession]);
     assert_eq!(session.state(), UNTOUCHED);
+    machine.link.reply(XID_END, 3, Ok(Reply::Empty));
     assert!(machine.embedded.close(machine.conn).is_none());
 }
 

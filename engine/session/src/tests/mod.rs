@@ -1,7 +1,7 @@
 //! Tests of a session; each test plays the machine.
 
 use super::*;
-use crate::link::{XID_PING, XID_WATCHES};
+use crate::link::{XID_END, XID_PING, XID_WATCHES};
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Barrier;

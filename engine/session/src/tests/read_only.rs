@@ -52,6 +52,7 @@ fn ends_on_the_next_connection(machine: &mut Machine, errands: &[Request]) {
     assert_eq!((request.session, request.read_only), (SessionId(7), Some(false)));
     let first: Vec<_> = machine.link.connected(machine.conn, &reply(7, None)).into_iter().map(|(_, one)| one).collect();
     assert_eq!(first, [errands, &[Request::CloseSession]].concat());
+    machine.link.reply(XID_END, 9, Ok(Reply::Empty));
     assert!(machine.embedded.close(machine.conn).is_none());
 }
 
@@ -72,6 +73,20 @@ fn session_closed_while_it_only_reads_ends_on_the_next_connection() {
 }
 
 #[test]
+fn session_dropped_before_its_reader_is_connected_ends_on_the_next_connection() {
+    let (mut machine, session) = Machine::connected();
+    machine.link.allow_read_only();
+    assert!(machine.embedded.close(machine.conn).is_some());
+    assert_eq!(machine.dial().read_only, Some(true));
+    session.run_errand(Errand::delete("/lock".into()));
+    drop(session);
+    assert!(!machine.embedded.is_empty(), "the server may have a leader");
+    assert_eq!(machine.link.connected(machine.conn, &reply(7, Some(3000))), []);
+    assert!(machine.embedded.is_empty(), "a shutdown does not wait for a leader");
+    ends_on_the_next_connection(&mut machine, &[delete("/lock")]);
+}
+
+#[test]
 fn request_in_flight_fails_when_a_closed_reader_loses_its_connection() {
     let (mut machine, session) = reading();
     let asked = submit(&session, Request::Exists { path: "/a".into(), watch: false });
@@ -87,6 +102,7 @@ fn untouched_session_that_only_reads_ends_on_the_next_connection() {
     machine.link.watch_over(Duration::from_millis(100));
     machine.world.set(1000);
     assert_eq!(session.state(), SessionState::Lost(LostReason::Untouched));
+    assert!(machine.embedded.is_empty(), "a shutdown does not wait for a leader");
     ends_on_the_next_connection(&mut machine, &[]);
 }
 

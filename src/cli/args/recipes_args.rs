@@ -14,10 +14,10 @@ pub(super) fn named(arguments: &Arguments, variables: &Variables) -> Result<Opti
     let mut options = Options::default();
     let given = arguments.value("server").map(|list| address("--server", list));
     let address = given.map_or_else(|| variables.address(), |address| address.map(Some))?;
-    let root = address.map_or_else(String::new, |address| {
+    if let Some(address) = address {
         options.servers = address.servers;
-        address.root
-    });
+        options.root = address.root;
+    }
     arguments
         .set("session-timeout", &mut options.session_timeout, |name, text| time(name, text, SESSION_TIMEOUT_MIN))?;
     let what = match arguments.words() {
@@ -85,7 +85,7 @@ pub(super) fn named(arguments: &Arguments, variables: &Variables) -> Result<Opti
         }
     };
     options.what = what;
-    options.path = rooted(&root, options.path)?;
+    options.path = rooted(&options.root, options.path)?;
     Ok(options)
 }
 

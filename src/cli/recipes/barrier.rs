@@ -50,8 +50,7 @@ pub(super) async fn meet(
     if command.is_empty() {
         return Ok(0);
     }
-    let variables = [("ZOOLET_PATH", options.path.to_string()), ("ZOOLET_SERVER", options.servers.join(","))];
-    let mut running = Running::prepare(command, &variables, None)?;
+    let mut running = Running::prepare(command, &options.variables(), None)?;
     running.go();
     let (mut passed_on, mut is_refused) = (Vec::new(), false);
     loop {

@@ -84,20 +84,18 @@ async fn hold(
     signals: &mut Signals,
 ) -> Result<u8, Exit> {
     let mut variables = variables(options, session, grant.token().0);
-    variables.push(("ZOOLET_ZNODE", grant.path().to_string()));
+    variables.push(("ZOOLET_ZNODE", options.below_root(grant.path())));
     let ending = run(options, session, Hold::Grant(&grant), work, &variables, None, signals).await;
     give_up(session.timeout(), grant.release(), signals).await;
     Ok(ending?.code)
 }
 
-/// Returns the variables that COMMAND finds in its environment.
+/// Returns the variables that COMMAND finds in its environment under a grant or claim.
 pub(super) fn variables(options: &Options, session: &Remote, token: i64) -> Vec<(&'static str, String)> {
-    vec![
-        ("ZOOLET_TOKEN", token.to_string()),
-        ("ZOOLET_PATH", options.path.to_string()),
-        ("ZOOLET_SESSION", format!("{:#x}", session.session().0)),
-        ("ZOOLET_SERVER", options.servers.join(",")),
-    ]
+    let mut variables = options.variables();
+    variables.push(("ZOOLET_TOKEN", token.to_string()));
+    variables.push(("ZOOLET_SESSION", format!("{:#x}", session.session().0)));
+    variables
 }
 
 /// Describes this participant in its znodes: its host and its process.

@@ -48,7 +48,10 @@ pub(super) const WATCH: &str = "watch-command";
 /// The options of a command that coordinates programs.
 pub(super) struct Options {
     pub(super) servers: Vec<String>,
+    /// The znode that is `/` for the user; empty for the servers' own root.
+    pub(super) root: String,
     pub(super) session_timeout: Duration,
+    /// The path, with the root in front.
     pub(super) path: Path,
     pub(super) naming: Naming,
     pub(super) wait: Wait,
@@ -61,6 +64,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             servers: vec![DEFAULT_SERVER.to_owned()],
+            root: String::new(),
             session_timeout: Duration::from_secs(10),
             path: Path::from_static("/"),
             naming: Naming::Documented,
@@ -68,6 +72,21 @@ impl Default for Options {
             conflict: CONFLICT,
             what: What::WaitOpen,
         }
+    }
+}
+
+impl Options {
+    /// Returns the variables that each COMMAND finds in its environment.
+    ///
+    /// COMMAND's own commands of zoolet use the same servers and the same root.
+    fn variables(&self) -> Vec<(&'static str, String)> {
+        let address = format!("{}{}", self.servers.join(","), self.root);
+        vec![("ZOOLET_PATH", self.below_root(self.path.as_str())), ("ZOOLET_SERVER", address)]
+    }
+
+    /// Returns a path of the servers as the user sees it.
+    fn below_root(&self, path: &str) -> String {
+        path.strip_prefix(&self.root).unwrap_or(path).to_owned()
     }
 }
 

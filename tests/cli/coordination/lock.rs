@@ -42,6 +42,23 @@ fn command_finds_token_and_znode_in_its_environment() {
     assert!(token(&later) > token(lines[2]), "{later} is not after {}", lines[2]);
 }
 
+/// Otherwise a path would name one lock outside of COMMAND, and another one inside.
+#[test]
+fn commands_inside_the_command_see_the_same_root() {
+    let server = Fixed::start();
+    server.client().create("/site", b"").unwrap();
+    let address = format!("127.0.0.1:{}/site", server.port);
+    let inner = format!("{ZOOLET} lock /locks/db --no-wait -- true; echo $?");
+    let script = format!("echo $ZOOLET_PATH $ZOOLET_SERVER $ZOOLET_ZNODE; {inner}");
+    let printed = server.run(&format!("lock /locks/db --server {address}"), &script).1;
+    let lines: Vec<_> = printed.lines().collect();
+    assert!(lines[0].starts_with(&format!("/locks/db {address} /locks/db/")), "{printed}");
+    assert_eq!(lines[1], "124", "the inner command got another lock: {printed}");
+    let meet = format!("barrier meet /all --parties 1 --server {address}");
+    let printed = server.run(&meet, "echo $ZOOLET_PATH $ZOOLET_SERVER").1;
+    assert_eq!(printed, format!("/all {address}\n"));
+}
+
 #[test]
 fn lock_that_is_not_free_ends_the_wait_with_the_conflict_code() {
     let server = with_fifo();

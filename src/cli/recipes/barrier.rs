@@ -69,7 +69,8 @@ pub(super) async fn meet(
             }
         }
     }
-    let end = running.finish(options, options.session_timeout / 10, signals).await?;
+    let grace = options.session_timeout / 10;
+    let end = running.finish(options, grace, std::future::pending(), signals).await?;
     let code = Ending::new(&end, is_refused, signals, &passed_on).code;
     if code != 0 {
         // Dropping the meeting leaves at once: the others do not wait for this party.

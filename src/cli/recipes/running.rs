@@ -10,9 +10,11 @@ use rustix::io::FdFlags;
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process_group};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::future::Future;
 use std::io::{ErrorKind, IsTerminal, PipeWriter, Read, Seek, Write, stdin, stdout};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::pin::pin;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -157,18 +159,21 @@ impl Running {
 
     /// Ends the processes that COMMAND left in its group. COMMAND must have ended.
     ///
-    /// They get TERM, KILL after `grace`, and meanwhile the signals that this process gets.
+    /// They get TERM, KILL after `grace` or once `over` is ready, and meanwhile the signals that
+    /// this process gets.
     pub(super) async fn finish(
         mut self,
         options: &Options,
         grace: Duration,
+        over: impl Future<Output = ()>,
         signals: &mut Signals,
     ) -> Result<End, Exit> {
         self.signal(Signal::Term);
         let (began, mut pause, mut heard) = (Instant::now(), PAUSE, Vec::new());
-        let (mut is_killed, mut is_told) = (false, false);
+        let (mut is_killed, mut is_told, mut is_over) = (false, false, false);
+        let mut over = pin!(over);
         while let Some(&left) = self.left().first() {
-            if !is_killed && began.elapsed() >= grace {
+            if !is_killed && (is_over || began.elapsed() >= grace) {
                 self.signal(Signal::Kill);
                 is_killed = true;
             }
@@ -179,6 +184,7 @@ impl Running {
             }
             tokio::select! {
                 () = tokio::time::sleep(pause.min(grace.saturating_sub(began.elapsed()).max(PAUSE))) => {}
+                () = &mut over, if !is_over => is_over = true,
                 signal = signals.next() => {
                     heard.push(signal);
                     self.signal(signal);
@@ -194,6 +200,7 @@ impl Running {
             // A process of another user, which this one cannot see.
             tokio::select! {
                 () = tokio::time::sleep(PAUSE_MAX) => {}
+                () = &mut over, if !is_over => is_over = true,
                 signal = signals.next() => heard.push(signal),
             }
         }

@@ -149,9 +149,14 @@ pub(super) async fn run(
             () = session.timer(tenure.next()) => {}
         }
     }
-    let left = tenure.kill_at().remaining(session.now());
-    let end = running.finish(options, grace.min(left), signals).await?;
-    let is_lost = tenure.told.is_some() || tenure.holding == Holding::Lost || left.is_zero();
+    let grace = grace.min(tenure.kill_at().remaining(session.now()));
+    // The grant may also end while the rest of COMMAND's group ends.
+    let end = running.finish(options, grace, tenure.over(&mut changes), signals).await?;
+    let is_lost = tenure.told.is_some() || tenure.is_over();
+    if is_lost && tenure.told.is_none() {
+        let (path, why) = (&options.path, tenure.why_over());
+        complain(&format!("{path}: {why} before all processes of COMMAND had ended"));
+    }
     Ok(Ending::new(&end, is_lost, signals, &passed_on))
 }
 
@@ -179,18 +184,35 @@ impl Tenure<'_> {
         self.kill_at().saturating_sub(self.grace)
     }
 
+    /// Returns whether no process of COMMAND may run on.
+    fn is_over(&self) -> bool {
+        self.holding == Holding::Lost || self.session.now() >= self.kill_at()
+    }
+
+    fn why_over(&self) -> &'static str {
+        if self.holding == Holding::Lost { "lost" } else { "about to be lost" }
+    }
+
+    /// Waits until no process of COMMAND may run on.
+    async fn over(&mut self, changes: &mut Changes) {
+        while !self.is_over() {
+            tokio::select! {
+                holding = changes.next() => self.holding = holding,
+                () = self.session.timer(self.kill_at()) => {}
+            }
+        }
+    }
+
     /// Tells or kills COMMAND if it is time.
     fn act(&mut self, options: &Options, running: &mut Running) {
         let (now, timeout) = (self.session.now(), self.session.timeout());
         running.watchdog.allow_until(self.hold.safe_until().saturating_sub(timeout / WATCHDOG_BEFORE_ONE_IN));
-        let is_over = self.holding == Holding::Lost || now >= self.kill_at();
         let path = &options.path;
-        if is_over || self.told.is_some_and(|told| now >= told.saturating_add(self.grace)) {
+        if self.is_over() || self.told.is_some_and(|told| now >= told.saturating_add(self.grace)) {
             if !self.is_killed {
                 running.signal(Signal::Kill);
                 self.is_killed = true;
-                let why = if self.holding == Holding::Lost { "lost" } else { "about to be lost" };
-                complain(&format!("{path}: {why}: killed COMMAND"));
+                complain(&format!("{path}: {}: killed COMMAND", self.why_over()));
             }
             self.told.get_or_insert(now);
         } else if self.told.is_none() && now >= self.tell_at() {

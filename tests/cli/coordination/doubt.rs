@@ -91,6 +91,24 @@ fn command_survives_a_restart_of_the_server() {
     assert!(client.children("/locks/a").is_empty());
 }
 
+/// What COMMAND left in its group has worked without the lock.
+#[test]
+fn loss_after_the_end_of_the_command_ends_the_rest_at_once_and_is_told() {
+    let server = Fixed::start();
+    let script = "trap '' TERM; sleep 1000 & echo $! > child; echo $$ > pid; exit 4";
+    let mut holder = server.start_command("lock /locks/a --session-timeout 40s --grace 8s", script);
+    is_gone(server.pid("pid"));
+    let mut client = server.client();
+    let name = client.children("/locks/a").remove(0);
+    assert!(runs(server.pid("child")));
+    let path = format!("/locks/a/{name}").as_str().into();
+    client.ask(&Request::Write(WriteOp::Delete { path, version: -1 })).unwrap();
+    let began = Instant::now();
+    assert_eq!(holder.code_soon(), 125);
+    assert!(began.elapsed() < Duration::from_secs(7), "the rest ended after its grace: {:?}", began.elapsed());
+    assert!(!runs(server.pid("child")));
+}
+
 #[test]
 fn command_is_killed_once_another_client_breaks_the_lock() {
     let server = Fixed::start();

@@ -4,6 +4,7 @@ use super::session::{Patience, Refusal, ended, give_up, refused};
 use super::tenure::{Hold, run};
 use super::{Exit, Options, Signals, Wait, Work, conflict};
 use std::future::Future;
+use tokio::time::timeout;
 use zoolet_recipes::{Coordinator, Error, Grant, Lock, Remote, Semaphore};
 
 pub(super) async fn lock(options: &Options, work: &Work, signals: &mut Signals) -> Result<u8, Exit> {
@@ -38,11 +39,19 @@ pub(super) async fn semaphore(
         let session = patience.open(options, signals).await?;
         let semaphore = Semaphore::new(session.clone(), &options.path).map_err(|error| refused(options, error))?;
         let semaphore = semaphore.naming(options.naming).described(description());
-        let attempt = async {
+        let set = async {
             match permits {
-                Some(permits) if resize => semaphore.resize(permits).await?,
-                Some(permits) => semaphore.set_size(permits).await?,
-                None => {}
+                Some(permits) if resize => semaphore.resize(permits).await,
+                Some(permits) => semaphore.set_size(permits).await,
+                None => Ok(()),
+            }
+        };
+        let attempt = async {
+            match (timeout(patience.first_step(options), set).await, options.wait) {
+                (Ok(set), _) => set?,
+                // As `try_acquire`, which has its own bound.
+                (Err(_), Wait::NotAtAll) => return Err(Error::Disconnected),
+                (Err(_), _) => return Ok(None),
             }
             match patience.left(options) {
                 Wait::NotAtAll => semaphore.try_acquire().await,

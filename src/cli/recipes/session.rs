@@ -15,7 +15,8 @@ use zoolet_recipes::{Coordinator, Error, Remote};
 const CLOSING_MAX: Duration = Duration::from_secs(2);
 /// Bounds the attempt that finds the reason of a failure.
 const PROBE: Duration = Duration::from_secs(1);
-/// The part of the session timeout for opening a session, if a command must not wait.
+/// The part of the session timeout for opening a session and for a request, if a command must not
+/// wait.
 const AT_ONCE_ONE_IN: u32 = 2;
 /// Pause between two attempts to open a session.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -50,15 +51,20 @@ impl Patience {
         }
     }
 
+    /// Returns the bound of what comes before the wait for a grant, such as opening a session.
+    pub(super) fn first_step(&self, options: &Options) -> Duration {
+        match options.wait {
+            Wait::NotAtAll => options.session_timeout / AT_ONCE_ONE_IN,
+            Wait::AtMost(_) | Wait::Forever => self.time_left(options),
+        }
+    }
+
     /// Opens a session.
     ///
     /// # Errors
     /// The wait ends, no server opens the first session, or a signal comes.
     pub(super) async fn open(&mut self, options: &Options, signals: &mut Signals) -> Result<Remote, Exit> {
-        let bound = match options.wait {
-            Wait::NotAtAll => options.session_timeout / AT_ONCE_ONE_IN,
-            Wait::AtMost(_) | Wait::Forever => self.time_left(options),
-        };
+        let bound = self.first_step(options);
         let began = Instant::now();
         let mut is_told = false;
         loop {

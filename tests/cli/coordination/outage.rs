@@ -1,8 +1,9 @@
 //! Servers that do not answer: waits keep to their bounds, and go on after an outage.
 
-use super::{Fixed, Running};
+use super::{Fixed, Running, code_soon};
 use crate::support::*;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use zoolet_model::{Request, WriteOp};
@@ -29,6 +30,55 @@ fn wait_bounds_the_connection_too() {
         assert_eq!(is, code, "{words}: {line}");
         assert!(line.contains("/a: no session ") && line.contains("Connection refused"), "{words}: {line}");
         assert!(began.elapsed() < Duration::from_secs(30), "{words}: {:?}", began.elapsed());
+    }
+}
+
+/// A server that opens sessions, and answers nothing else.
+fn mute_server() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for (number, client) in (1_i64..).zip(listener.incoming()) {
+            std::thread::spawn(move || open_only(client.unwrap(), number));
+        }
+    });
+    port
+}
+
+/// Opens the session `number` with the timeout that the client asks for, and reads on.
+fn open_only(mut client: TcpStream, number: i64) {
+    let mut size = [0; 4];
+    client.read_exact(&mut size).unwrap();
+    let mut asked = vec![0; u32::from_be_bytes(size) as usize];
+    client.read_exact(&mut asked).unwrap();
+    // Protocol version 0, the timeout, the session, its password, and that it is not read-only.
+    let timeout = &asked[12..16];
+    let answer = [&[0; 4], timeout, &number.to_be_bytes(), &[0, 0, 0, 16], &[7; 16], &[0]].concat();
+    client.write_all(&[&u32::try_from(answer.len()).unwrap().to_be_bytes()[..], &answer].concat()).unwrap();
+    let _ = std::io::copy(&mut client, &mut std::io::sink());
+}
+
+#[test]
+fn wait_bounds_the_setting_of_the_permits_too() {
+    let scratch = Scratch::new();
+    let server = format!("127.0.0.1:{}", mute_server());
+    let late = "no permit was free within 0.3 s";
+    for (words, code, expected) in [
+        ("--permits 2 --wait 300ms --session-timeout 300s", 124, late),
+        ("--permits 2 --resize --wait 300ms --session-timeout 300s", 124, late),
+        (
+            "--permits 2 --no-wait --session-timeout 2s",
+            125,
+            "no answer: the session has no connection; try again once it is connected",
+        ),
+    ] {
+        let words = format!("semaphore /a --server {server} {words} -- true");
+        let mut child = zoolet(&words.split(' ').collect::<Vec<_>>());
+        let mut child = child.current_dir(scratch.path()).stderr(Stdio::piped()).spawn().unwrap();
+        assert_eq!(code_soon(&mut child), code, "{words}");
+        let mut line = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut line).unwrap();
+        assert_eq!(line, format!("zoolet: /a: {expected}\n"), "{words}");
     }
 }
 

@@ -16,6 +16,10 @@ use zoolet_recipes::{Coordinator, Grant, Holding, Holdings, Instant, Leadership,
 const KILL_BEFORE_ONE_IN: u32 = 20;
 const WATCHDOG_BEFORE_ONE_IN: u32 = 40;
 
+/// The least part of the session's timeout that COMMAND has before it is told. COMMAND is not
+/// started later.
+const START_BEFORE_ONE_IN: u32 = 10;
+
 /// The part of the session's timeout that the grace may take.
 ///
 /// A healthy session is safe for at least half of its timeout. The grace and the parts above must
@@ -119,7 +123,8 @@ pub(super) async fn run(
     let mut tenure = Tenure { session, hold, work, grace, holding: Holding::Held, told: None, is_killed: false };
     let mut changes = hold.changes();
     // Before COMMAND starts, the session must be known to live for long enough.
-    while session.now() >= tenure.tell_at() {
+    let margin = session.timeout() / START_BEFORE_ONE_IN;
+    while session.now() >= tenure.tell_at().saturating_sub(margin) {
         let soon = session.now().saturating_add(session.timeout() / 100);
         tokio::select! {
             Holding::Lost = changes.next() => {

@@ -95,16 +95,16 @@ fn waiter_without_a_bound_goes_on_after_an_outage() {
         Running(command.spawn().unwrap())
     };
     let mut waiters = [
-        wait("lock /l --session-timeout 1s", "exit 5"),
-        wait("queue take /jobs --session-timeout 1s", "exit 6"),
-        wait("elect /l --session-timeout 1s", "exit 7"),
+        wait("lock /l --session-timeout 4s", "exit 5"),
+        wait("queue take /jobs --session-timeout 4s", "exit 6"),
+        wait("elect /l --session-timeout 4s", "exit 7"),
     ];
     eventually("waiters", || client.children("/l").len() == 3 && client.children("/").contains(&"jobs".into()));
     server.signal("KILL");
     for waiter in &mut waiters {
         let mut line = String::new();
         BufReader::new(waiter.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.contains("no session within 1 s") && line.contains("goes on trying"), "{line}");
+        assert!(line.contains("no session within 4 s") && line.contains("goes on trying"), "{line}");
     }
     server.restart("KILL");
     assert_eq!(server.run("queue put /jobs a", "").0, 0);

@@ -124,14 +124,14 @@ fn blocked_reader_keeps_its_claim_and_a_signal_ends_the_take() {
     let mut put = server.command("queue put /jobs", "").stdin(Stdio::piped()).spawn().unwrap();
     put.stdin.take().unwrap().write_all(item.as_bytes()).unwrap();
     assert!(put.wait().unwrap().success());
-    let mut take = server.command("queue take /jobs --session-timeout 300ms", "");
+    let mut take = server.command("queue take /jobs --session-timeout 2s", "");
     let mut take = Running(take.stdout(Stdio::piped()).spawn().unwrap());
     let mut client = server.client();
     eventually("a claim", || {
         client.children("/").contains(&"jobs-claims".into()) && client.children("/jobs-claims").len() == 1
     });
     // Longer than the session of a process that does not run.
-    assert_eq!(server.run("queue take /jobs --wait 2s", "").0, 124);
+    assert_eq!(server.run("queue take /jobs --wait 6s", "").0, 124);
     take.signal("TERM");
     assert_eq!(take.code_soon(), 143);
     assert_eq!(server.run("queue take /jobs", ""), (0, item));

@@ -312,7 +312,7 @@ fn znode_that_was_created_anew_or_has_another_acl_is_neither_copied_nor_moved() 
     assert_eq!(well(&scratch, &server, "mv /app/a /c"), "moved 3 znodes from /app/a to /c\n");
 }
 
-/// The small znodes fill nearly a multi, and the large one nearly a request.
+/// The small znodes fill nearly a multi, and the large one nearly a frame of this server.
 #[test]
 fn znode_of_nearly_the_largest_size_is_imported_after_small_ones() {
     let scratch = Scratch::new();
@@ -322,7 +322,7 @@ fn znode_of_nearly_the_largest_size_is_imported_after_small_ones() {
     for number in 0..60 {
         client.create(&format!("/app/{number:02}"), &[b'x'; 900]).unwrap();
     }
-    client.create("/app/large", &vec![b'x'; 1_048_000]).unwrap();
+    client.create("/app/large", &[b'x'; 99_500]).unwrap();
     well(&scratch, &server, "export -o app.json /app");
     let imported = well(&scratch, &server, "import app.json /new");
     assert_eq!(imported, "created 62, changed 0, deleted 0, unchanged 0\n");

@@ -472,7 +472,7 @@ mod tests {
     #[test]
     fn ctrl_c_ends_a_script_after_a_command_that_did_not_notice() {
         let mut shell = shell();
-        let input = Struck(shell.interrupts.clone(), b"history\nhistory\nhistory\n");
+        let input = Struck(shell.interrupts.clone(), b"unknown\nunknown\nunknown\n");
         assert_eq!((shell.read_commands(io::BufReader::new(input)), shell.lines.count()), (INTERRUPTED, 1));
     }
 
@@ -485,7 +485,7 @@ mod tests {
                 interrupts.strike();
                 Ok::<_, Infallible>(())
             };
-            shell.carry_out_lines("history\nhistory\n", strike).unwrap();
+            shell.carry_out_lines("unknown\nunknown\n", strike).unwrap();
             assert_eq!(shell.lines.count(), expected);
         }
     }

@@ -33,7 +33,7 @@ fn wait_bounds_the_connection_too() {
     }
 }
 
-/// A server that opens sessions, and answers nothing else.
+/// A server that opens sessions and answers pings, but nothing else.
 fn mute_server() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -45,17 +45,32 @@ fn mute_server() -> u16 {
     port
 }
 
-/// Opens the session `number` with the timeout that the client asks for, and reads on.
+/// Opens the session `number` with the timeout that the client asks for, and answers its pings.
 fn open_only(mut client: TcpStream, number: i64) {
-    let mut size = [0; 4];
-    client.read_exact(&mut size).unwrap();
-    let mut asked = vec![0; u32::from_be_bytes(size) as usize];
-    client.read_exact(&mut asked).unwrap();
+    let Some(asked) = frame(&mut client) else { return };
     // Protocol version 0, the timeout, the session, its password, and that it is not read-only.
-    let timeout = &asked[12..16];
-    let answer = [&[0; 4], timeout, &number.to_be_bytes(), &[0, 0, 0, 16], &[7; 16], &[0]].concat();
-    client.write_all(&[&u32::try_from(answer.len()).unwrap().to_be_bytes()[..], &answer].concat()).unwrap();
-    let _ = std::io::copy(&mut client, &mut std::io::sink());
+    let opened = [&[0; 4], &asked[12..16], &number.to_be_bytes(), &[0, 0, 0, 16], &[7; 16], &[0]].concat();
+    let mut answer = Some(opened);
+    loop {
+        if let Some(answer) = &answer {
+            let size = u32::try_from(answer.len()).unwrap().to_be_bytes();
+            if client.write_all(&[&size[..], answer].concat()).is_err() {
+                return;
+            }
+        }
+        let Some(request) = frame(&mut client) else { return };
+        let ping = (-2_i32).to_be_bytes();
+        answer = request.starts_with(&ping).then(|| [&ping[..], &[0; 12]].concat());
+    }
+}
+
+/// Returns the next frame of `client`; `None` once it is gone.
+fn frame(client: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut size = [0; 4];
+    client.read_exact(&mut size).ok()?;
+    let mut frame = vec![0; u32::from_be_bytes(size) as usize];
+    client.read_exact(&mut frame).ok()?;
+    Some(frame)
 }
 
 #[test]

@@ -277,11 +277,27 @@ impl Server {
                 self.locals.table_mut().touch(session, now_ms);
                 continue;
             }
-            self.locals.remove(session);
-            self.upkeep.sessions_expired += 1;
-            if let Some(conn) = conn {
-                self.close(conn);
-            }
+            self.expire_local(session);
+        }
+    }
+
+    fn expire_local(&mut self, session: SessionId) {
+        let Some((live, _)) = self.locals.remove(session) else { return };
+        self.upkeep.sessions_expired += 1;
+        if let Some(conn) = live.conn() {
+            self.close(conn);
+        }
+    }
+
+    /// Ends local sessions until all sessions are within `sessions_max`, the least time left first.
+    ///
+    /// The leader admits global sessions by its own count. It does not know how many local sessions
+    /// another server has.
+    pub(super) fn make_room_for_global(&mut self) {
+        while self.sessions() > self.limits.sessions_max as usize
+            && let Some(session) = self.locals.table_mut().expired(u64::MAX)
+        {
+            self.expire_local(session);
         }
     }
 }

@@ -280,6 +280,26 @@ fn local_sessions_count_against_sessions_max() {
 }
 
 #[test]
+fn global_sessions_of_other_servers_end_local_ones_beyond_sessions_max() {
+    let settings = Settings { local_sessions: true, local_sessions_upgrade: true, ..Settings::default() };
+    let mut members = Members::born_with(3, settings, Limits { sessions_max: 3, ..Limits::default() });
+    let (learner, leader) = (members.learners()[0], members.leader());
+    let (first, second) = (members.client(learner, TIMEOUT_MS), members.client(learner, TIMEOUT_MS));
+    // The first client has the most time left.
+    members.advance(1);
+    members.ask(&first, Request::Ping).unwrap();
+    // They begin at the leader's process, so they are global, and the learner gets them as well.
+    let globals: Vec<_> = (0..2).map(|_| members.client_in_process(leader, TIMEOUT_MS)).collect();
+    assert_eq!((members.status(learner).sessions, members.status(learner).local_sessions), (3, 1));
+    assert!(matches!(members.told(&second)[..], [Told::Closed]));
+    members.ask(&first, born("/a")).unwrap();
+    for global in &globals {
+        members.ask(global, Request::CloseSession).unwrap();
+    }
+    assert_eq!(members.status(learner).sessions, 1);
+}
+
+#[test]
 fn embedded_sessions_stay_global() {
     let mut members = ensemble(true);
     let client = members.client_in_process(1, TIMEOUT_MS);

@@ -25,12 +25,14 @@ impl Server {
                     };
                     self.on_session_created(conn, reply, zxid);
                 }
+                self.make_room_for_global();
             }
             Outcome::SessionUpgraded(id, session) => {
                 self.sessions.insert(id, session, self.now.mono_ms);
                 self.on_session_began(id, zxid);
                 self.on_upgraded(id, Attachment::of_birth(zxid));
                 self.note_busy();
+                self.make_room_for_global();
             }
             Outcome::SessionRenewed(session, timeout_ms) => {
                 if let Some(timeout_ms) = timeout_ms {

@@ -137,6 +137,8 @@ mutations! {
     ///
     /// As the next leader, it is ahead by the drift of its clock since its start.
     LearnerClockAhead,
+    /// Ensemble time goes on while no server leads.
+    OutageCounts,
     /// A local session is seen as global: its ephemerals are created without an upgrade.
     LocalSeenAsGlobal,
 }

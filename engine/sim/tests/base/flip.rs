@@ -146,6 +146,15 @@ fn record_with_a_flipped_bit_in_any_block_is_never_served() {
     assert!(damaged_blocks > 40 && refused > 10, "{damaged_blocks} blocks gave damage, {refused} refused to open");
 }
 
+/// Few seeds of the simulator read a flipped block before a merge or a scrub finds it.
+#[cfg(feature = "mutations")]
+#[test]
+#[should_panic(expected = "wrong answer for")]
+fn page_unverified_mutation_serves_a_flipped_bit() {
+    zoolet_zab::mutation::set(Some(zoolet_zab::Mutation::PageUnverified));
+    record_with_a_flipped_bit_in_any_block_is_never_served();
+}
+
 #[test]
 fn record_flipped_under_an_open_base_is_never_served() {
     let (model, disk) = model_and_disk();

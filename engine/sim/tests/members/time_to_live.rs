@@ -60,6 +60,15 @@ fn outage_of_the_ensemble_does_not_count() {
     lives_for_its_time(&mut members, &others);
 }
 
+/// In the simulator's runs, few outages are long enough to tell beside a time to live.
+#[cfg(feature = "mutations")]
+#[test]
+#[should_panic(expected = "only the time with a leader counts")]
+fn outage_counts_mutation_deletes_a_ttl_znode_early() {
+    zoolet_zab::mutation::set(Some(zoolet_zab::Mutation::OutageCounts));
+    outage_of_the_ensemble_does_not_count();
+}
+
 #[test]
 fn restart_of_every_server_does_not_count_while_none_leads() {
     let (mut members, _, _) = with_ttl_znode();

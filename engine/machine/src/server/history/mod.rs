@@ -231,7 +231,7 @@ impl History {
 
     /// Lets ensemble time go on after [`History::stop_time`].
     fn resume_time(&mut self, now: Now) {
-        if std::mem::take(&mut self.time_stands) {
+        if std::mem::take(&mut self.time_stands) && !mutation::is_on(Mutation::OutageCounts) {
             self.ensemble.1 = now.mono_ms;
         }
     }

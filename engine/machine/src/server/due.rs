@@ -24,7 +24,8 @@ const CROWDED_MS: u64 = 20;
 const RETRY_MS: u64 = 200;
 /// Longest pause between two rounds, in milliseconds.
 const PAUSE_MAX_MS: u64 = 1000;
-/// Lateness of the oldest znode for which a round has one more batch, in milliseconds.
+/// A round has one more batch for each time of this length by which its last znode is late, in
+/// milliseconds.
 const LATE_MS: u64 = 1000;
 /// Batches of a round. It bounds how many deletions are in flight.
 const BATCHES_MAX: u64 = 16;
@@ -43,8 +44,7 @@ struct Round {
 /// Progress of the present leader through the index.
 #[derive(Debug)]
 pub(super) struct DueReaper {
-    /// Every TTL znode in the index without a proposal has this key or a later one. `None`: there
-    /// is none.
+    /// The first key of the index that may still need a proposal. `None`: no key does.
     from: Option<Key>,
     /// No look into the index before this time.
     at_ms: u64,
@@ -117,8 +117,8 @@ impl Server {
 
     /// Proposes one batch. Returns whether the round may have another one.
     ///
-    /// One batch per round keeps pace with few creates. The later the reaper is, the more batches a
-    /// round has: one commit takes as long as many.
+    /// Batches in flight together take about as long as one. So the later the reaper is, the more
+    /// batches it proposes before it pauses.
     fn reap_batch(&mut self) -> bool {
         let now_ms = self.now.mono_ms;
         let Some(from) = self.due.from.clone() else { return false };
@@ -164,7 +164,8 @@ impl Server {
 
     /// Returns whether a deletion may be proposed now.
     ///
-    /// A saturated server has no room in the queue of writes for long. A starved batch needs none.
+    /// On a saturated server the queue of writes may be full for a long time. A batch that has waited
+    /// `STARVED_MS` needs no room in it.
     fn may_reap(&self, is_starved: bool) -> bool {
         let may_pass = is_starved && self.upkeep.log_stalled.is_none() && !self.is_full(Need::Delete);
         may_pass || self.admission(Need::Delete) == Admission::Go

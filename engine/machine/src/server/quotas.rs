@@ -14,11 +14,12 @@ use zoolet_model::Text;
 
 /// Pause of the leader between two steps of a count, in milliseconds.
 ///
-/// A million znodes take 1,000 steps. The pause leaves most of the log and the core to clients.
+/// A million znodes take at least 1,000 steps. The pause leaves most of the log and the core to clients.
 const PAUSE_MS: u64 = 10;
 /// Delay before the leader tries again if it cannot propose a step, in milliseconds.
 const RETRY_MS: u64 = 100;
-/// Namespaces whose refusals are counted apart. Further namespaces share one count.
+/// Namespaces (first names of paths) that have a count of refusals of their own. The others share
+/// one.
 const NAMESPACES_MAX: usize = 64;
 /// Bytes of a namespace's name that are kept. Names that differ only later share one count.
 const NAME_BYTES_MAX: usize = 128;
@@ -32,7 +33,8 @@ pub type QuotaRefusals = BTreeMap<Text, u64>;
 /// Work and counts of this server for quotas.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
-    /// The first subtrees to count, as keys. The first of them is being counted.
+    /// Subtrees still to count, as keys, as far as the last fetch found them. The count of the first
+    /// one is in progress.
     to_count: VecDeque<Key>,
     /// The key from which the next look finds subtrees to count. `None`: it starts over.
     from: Option<Key>,
@@ -123,7 +125,14 @@ impl Server {
             if is_refused {
                 tracing::warn!(path, what, wanted, limit, left_out, "refused a write beyond the hard limit of a quota");
             } else {
-                tracing::warn!(path, what, wanted, limit, left_out, "a write passed the limit of a quota");
+                tracing::warn!(
+                    path,
+                    what,
+                    wanted,
+                    limit,
+                    left_out,
+                    "a write went beyond a quota and succeeded: the limit is soft, or enforce_quotas is off"
+                );
             }
         }
     }

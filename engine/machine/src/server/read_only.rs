@@ -1,8 +1,8 @@
-//! Read-only service: a member that has no leader, or whose disk accepts nothing, serves readers.
+//! Read-only service: a server without a leader, or with a read-only disk, serves readers.
 //!
-//! Only clients that ask for it are served. They read the last applied state, which is a committed
-//! one and may be old. Their sessions are local, and every connection ends when the server has a
-//! leader again.
+//! Readers are clients that ask to read only. They read the last applied state, which is a
+//! committed one and may be old. Their sessions are local, except those of owners in this process.
+//! Their connections end when the cause of the service ends.
 
 use super::Server;
 use crate::seam::ids::ConnId;
@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use zoolet_model::{ConnectRequest, Request, SessionId};
 use zoolet_zab as zab;
 
-/// Shortest time without a leader after which readers are served, in milliseconds (surface 10.6).
+/// Shortest time without a leader after which readers are served, in milliseconds.
 const LEADERLESS_MS: u64 = 2000;
 
 /// What a server knows about its own lack of a leader.
@@ -69,10 +69,10 @@ impl Server {
         self.upkeep.log_stalled.is_some_and(|stall| stall.is_read_only)
     }
 
-    /// Returns since how long readers may see an outdated state, in milliseconds; `None` unless this
-    /// server serves readers.
+    /// Returns the age of the state that readers see, in milliseconds; `None` unless this server
+    /// serves readers.
     ///
-    /// It is the time since this server last heard a leader or its disk first refused a commit,
+    /// The age is the time since this server last heard a leader or its disk first refused a commit,
     /// whichever is earlier.
     pub fn read_only_ms(&self) -> Option<u64> {
         let since_ms = self.leaderless.lost_at_ms.into_iter().chain(self.current_ms()).min();

@@ -271,7 +271,7 @@ pub const METRICS: &[Metric] = &[
         "quotas_counting",
         One,
         Always(|now| now.status.quotas_counting),
-        "subtrees whose usage is still being counted, and whose hard limits do not count yet",
+        "subtrees whose usage is still being counted, and whose limits do not count yet",
     ),
     row(
         Counter,

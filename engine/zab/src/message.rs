@@ -151,8 +151,11 @@ pub enum Message {
         attempt: Attempt,
         /// The epoch.
         epoch: Epoch,
-        /// The leader's commit watermark; the learner serves nothing older.
-        committed: Zxid,
+        /// The learner serves nobody before it has committed up to here.
+        ///
+        /// This is the leader's commit watermark. If the learner already has entries of the epoch,
+        /// it is the leader's last entry.
+        serves_from: Zxid,
     },
     /// Entries of one epoch, directly after the ones sent before.
     ///

@@ -33,8 +33,8 @@ pub(crate) struct Learning {
     pub(crate) reported: Zxid,
     /// This learner serves once its commit watermark reaches this entry.
     ///
-    /// It is the leader's watermark at NewLeader, and at least the epoch's first entry. Before
-    /// that, this server's state may be as old as its absence was long.
+    /// NewLeader names it, and it is at least the epoch's first entry. Before that, this server's
+    /// state may be as old as its absence was long.
     pub(crate) settles_at: Zxid,
     /// Append that must be durable before any acknowledgement.
     ///
@@ -193,7 +193,10 @@ impl Zab {
         let next = history.after(stream.sent);
         let is_complete = stream.sent.epoch() == epoch || (stream.sent < goal && next == Some(Zxid::first_of(epoch)));
         if is_complete && !core::mem::replace(&mut stream.is_led, true) {
-            return Some(Message::NewLeader { attempt, epoch, committed });
+            // A learner that comes back within the epoch may have forwarded writes that are not
+            // committed yet. It must not serve their clients without them.
+            let serves_from = if stream.sent.epoch() == epoch { history.last() } else { committed };
+            return Some(Message::NewLeader { attempt, epoch, serves_from });
         }
         let room = WINDOW.saturating_sub(history.distance(stream.acked, stream.sent));
         if stream.sent < goal
@@ -534,14 +537,14 @@ impl Zab {
         from: ServerId,
         attempt: Attempt,
         epoch: Epoch,
-        committed: Zxid,
+        serves_from: Zxid,
     ) -> Result<(), Fault> {
         let Some(learning) = self.learning_in(now, from, attempt, epoch) else { return Ok(()) };
         if learning.step != Step::Syncing {
             return Err(Fault::Protocol("NewLeader outside synchronization"));
         }
         learning.step = Step::Led;
-        learning.settles_at = committed.max(Zxid::first_of(epoch));
+        learning.settles_at = serves_from.max(Zxid::first_of(epoch));
         // History first, epoch after it: a crash in between leaves a server that claims less than
         // it has.
         if self.current != epoch {

@@ -272,6 +272,18 @@ impl Zab {
         }
     }
 
+    /// Returns when this leader last heard a quorum, in milliseconds.
+    ///
+    /// `None` unless this server leads and a quorum of it and its learners exists.
+    pub fn quorum_heard_ms(&self, now: u64) -> Option<u64> {
+        if self.role != Role::Leading {
+            return None;
+        }
+        let heard_ms = |peer: &Peer| peer.learner.as_ref().map(|learner| learner.heard_ms);
+        let times = core::iter::once(now).chain(self.peers.iter().filter_map(heard_ms));
+        times.filter(|&at_ms| self.is_quorum(true, |peer| heard_ms(peer) >= Some(at_ms))).max()
+    }
+
     /// Returns when a linked peer was last heard, in milliseconds.
     ///
     /// `None` without a link or before the peer's first message.
@@ -366,8 +378,8 @@ impl Zab {
             Message::Snap { attempt, epoch, at_least, config } => {
                 self.on_snap(now, from, attempt, epoch, at_least, config)
             }
-            Message::NewLeader { attempt, epoch, committed } => {
-                self.on_new_leader(now, from, attempt, epoch, committed)
+            Message::NewLeader { attempt, epoch, serves_from } => {
+                self.on_new_leader(now, from, attempt, epoch, serves_from)
             }
             Message::Proposal { attempt, epoch, from: first, to, committed } => {
                 self.on_proposal(now, from, attempt, epoch, (first, to), committed, config)

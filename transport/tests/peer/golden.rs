@@ -86,7 +86,7 @@ fn samples(kind: Kind) -> Vec<Sample> {
         Kind::Diff => one(Message::Diff { attempt, epoch, from: zxid(1, 2) }),
         Kind::Trunc => one(Message::Trunc { attempt, epoch, to: zxid(1, 2) }),
         Kind::Snap => one(snap(attempt, epoch)),
-        Kind::NewLeader => one(Message::NewLeader { attempt, epoch, committed: zxid(1, 2) }),
+        Kind::NewLeader => one(Message::NewLeader { attempt, epoch, serves_from: zxid(1, 2) }),
         Kind::Proposal => {
             one(Message::Proposal { attempt, epoch, from: zxid(1, 2), to: zxid(1, 4), committed: zxid(1, 3) })
         }

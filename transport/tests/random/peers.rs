@@ -163,7 +163,7 @@ fn protocol(random: &mut Random, kind: Kind) -> Option<Message> {
         Kind::Diff => Message::Diff { attempt, epoch, from: zxid(random) },
         Kind::Trunc => Message::Trunc { attempt, epoch, to: zxid(random) },
         Kind::Snap => Message::Snap { attempt, epoch, at_least: zxid(random), config: config(random) },
-        Kind::NewLeader => Message::NewLeader { attempt, epoch, committed: zxid(random) },
+        Kind::NewLeader => Message::NewLeader { attempt, epoch, serves_from: zxid(random) },
         Kind::Proposal => {
             let (from, to, committed) = (zxid(random), zxid(random), zxid(random));
             Message::Proposal { attempt, epoch, from, to, committed }

@@ -228,7 +228,7 @@ pub(crate) fn ack_epoch_of(epoch: u32, credentials: zoolet_zab::Credentials) -> 
 }
 
 pub(crate) fn new_leader(epoch: u32) -> Message {
-    Message::NewLeader { attempt: Attempt(1), epoch: super::story::epoch(epoch), committed: Zxid::ZERO }
+    Message::NewLeader { attempt: Attempt(1), epoch: super::story::epoch(epoch), serves_from: Zxid::ZERO }
 }
 
 pub(crate) fn ack(epoch: u32, to: Zxid) -> Message {

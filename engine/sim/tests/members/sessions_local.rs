@@ -221,6 +221,59 @@ fn returning_local_session_waits_for_writes_of_its_former_connection() {
     }
 }
 
+/// Lets `server` and its leader lose their link and find each other again within the epoch. The
+/// leader keeps its entries, and commits nothing.
+fn rejoin(members: &mut Members, leader: u8, server: u8) {
+    let epoch = members.server(leader).zab().epoch();
+    members.unlink(leader, server);
+    members.hanging.insert(server);
+    members.link(leader, server);
+    members.advance(200);
+    assert!(members.server(leader).leads() && members.server(leader).zab().epoch() == epoch);
+}
+
+#[test]
+fn returning_local_session_sees_its_write_after_its_server_rejoined_the_leader() {
+    let mut members = ensemble(true);
+    let (leader, learners) = (members.leader(), members.learners());
+    let server = learners[0];
+    let mut client = members.client(server, 20_000);
+    members.ask(&client, born("/r")).unwrap();
+    members.hanging.insert(learners[1]);
+    members.send(&client, 1, Request::Write(set("/r", 9)));
+    members.deliver(server, leader);
+    rejoin(&mut members, leader, server);
+    members.come_back(&mut client, server, 0);
+    members.send(&client, 2, get("/r"));
+    members.settle();
+    let told = members.told(&client);
+    assert!(!told.iter().any(|told| matches!(told, Told::Reply(..))), "the write has no outcome here: {told:?}");
+    members.hanging.clear();
+    members.until_all_serve();
+    members.come_back(&mut client, server, 0);
+    let read = members.ask(&client, get("/r"));
+    assert!(matches!(&read, Ok(Reply::Data(Some(data), _)) if data.len() == 9), "{read:?}");
+}
+
+#[test]
+fn upgrade_is_proposed_once_although_its_server_rejoined_the_leader() {
+    let mut members = ensemble(true);
+    let (leader, learners) = (members.leader(), members.learners());
+    let server = learners[0];
+    let client = members.client(server, 20_000);
+    members.hanging.insert(learners[1]);
+    members.send(&client, 1, ephemeral("/e"));
+    members.deliver(server, leader);
+    rejoin(&mut members, leader, server);
+    members.hanging.clear();
+    members.until_all_serve();
+    members.advance(100);
+    let told = members.told(&client);
+    assert!(matches!(&told[..], [Told::Reply(1, _, Ok(_))]), "{told:?}");
+    assert_eq!(owner(&mut members, &client, "/e"), Some(client.session));
+    assert!(members.ids().all(|id| members.server(id).sessions() == 1));
+}
+
 /// The old leader's proposal of the upgrade is cut off. The request asks again under the next one.
 #[test]
 fn upgrade_lost_with_its_leader_is_asked_again() {

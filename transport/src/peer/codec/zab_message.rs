@@ -64,7 +64,7 @@ pub(super) fn encode(message: &Message, out: &mut BytesMut) {
         }
         Message::Diff { attempt, epoch, from: at }
         | Message::Trunc { attempt, epoch, to: at }
-        | Message::NewLeader { attempt, epoch, committed: at }
+        | Message::NewLeader { attempt, epoch, serves_from: at }
         | Message::Commit { attempt, epoch, to: at }
         | Message::Ack { attempt, epoch, to: at } => {
             begin(out, *attempt, *epoch);
@@ -162,7 +162,7 @@ pub(super) fn decode(kind: Kind, reader: &mut Reader) -> Read<Message> {
         Kind::Diff => Message::Diff { attempt, epoch, from: reader.zxid()? },
         Kind::Trunc => Message::Trunc { attempt, epoch, to: reader.zxid()? },
         Kind::Snap => Message::Snap { attempt, epoch, at_least: reader.zxid()?, config: config(reader)? },
-        Kind::NewLeader => Message::NewLeader { attempt, epoch, committed: reader.zxid()? },
+        Kind::NewLeader => Message::NewLeader { attempt, epoch, serves_from: reader.zxid()? },
         Kind::Proposal => {
             let (from, to, committed) = (reader.zxid()?, reader.zxid()?, reader.zxid()?);
             Message::Proposal { attempt, epoch, from, to, committed }

@@ -113,7 +113,7 @@ impl Entries {
     fn valid(&mut self) -> Bytes {
         let header = Header {
             wall_ms: self.random.bits() as i64,
-            ensemble_ms: self.random.below(1 << 40),
+            ensemble_ms: if self.random.one_in(16) { u64::MAX } else { self.random.below(1 << 40) },
             enforces_quotas: true,
         };
         let data: Vec<Option<Vec<u8>>> = (0..6)

@@ -22,8 +22,8 @@ pub(super) struct Leaderless {
     electing_since_ms: Option<u64>,
     /// When this server last served with a leader, or its process began; `None` while it serves.
     lost_at_ms: Option<u64>,
-    /// Until when the state was known to be current before the present event; `None` unless this
-    /// server followed a leader then.
+    /// Until when the state was known to be current before the present event: a follower had heard
+    /// its leader, a leader a quorum. `None` for a server that had no leader.
     current_ms: Option<u64>,
     /// False only if no reader is connected.
     has_readers: bool,
@@ -100,8 +100,11 @@ impl Server {
             self.continue_local(conn, request)
         } else if peer.is_none() && self.sessions.lookup(session).is_some() {
             self.read_beside_session(conn, request)
-        } else if session.server_of_local() == Some(self.zab.id()) && self.sessions.lookup(session).is_none() {
-            // It began here, and its process is gone.
+        } else if session.server_of_local() == Some(self.zab.id())
+            && self.sessions.lookup(session).is_none()
+            && !self.settings.local_sessions_upgrade
+        {
+            // It began here, and its process is gone. It cannot have become global unnoticed.
             self.refused(conn, true);
             self.close(conn)
         } else {
@@ -155,7 +158,11 @@ impl Server {
 
     /// Notes until when the state is current, before an event that may end the role.
     pub(super) fn note_current(&mut self) {
-        self.leaderless.current_ms = self.current_ms();
+        self.leaderless.current_ms = if self.leads() {
+            self.zab.quorum_heard_ms(self.now.mono_ms).or(self.leaderless.current_ms)
+        } else {
+            self.current_ms()
+        };
     }
 
     /// Notes that this server serves with a leader.

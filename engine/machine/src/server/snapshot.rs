@@ -315,6 +315,7 @@ impl Server {
         self.joining.lose_all(&mut self.sessions);
         sessions.adopt_sources(&self.sessions);
         self.sessions = sessions;
+        self.history.continue_time(self.state.totals().ensemble_ms, self.now);
         self.make_room_for_global();
         self.fetches = Fetches::after(&self.fetches);
         self.peers.digests.clear();

@@ -113,14 +113,17 @@ impl Server {
     /// Advances the clock. A gap longer than any wait of this server counts as a pause.
     pub(super) fn on_time(&mut self, now: Now) {
         let gap_ms = now.mono_ms.saturating_sub(self.now.mono_ms);
-        // Most events of a busy server arrive within the same millisecond.
-        if gap_ms > 0 && self.refuses_renewals() {
+        // Most events of a busy server arrive within the same millisecond, and nothing passes then.
+        let has_passed = gap_ms > 0;
+        if has_passed && self.refuses_renewals() {
             self.history.skip_time(gap_ms, now);
         } else if gap_ms > LATE_MS {
             self.skip_pause(now, gap_ms);
         }
         self.now = now;
-        self.note_hearing();
+        if has_passed {
+            self.note_hearing();
+        }
         if gap_ms > LATE_MS && !self.failed {
             self.on_gap(gap_ms);
         }
@@ -134,9 +137,13 @@ impl Server {
 
     /// Returns whether this leader accepts no write that renews a TTL znode.
     ///
-    /// Ensemble time stands still meanwhile, so that no TTL znode is deleted early.
+    /// Ensemble time stands still meanwhile, so that no TTL znode is deleted early. A renewal that
+    /// waits for a checkpoint counts too: it may wait longer than a time to live.
     pub(super) fn refuses_renewals(&self) -> bool {
-        self.leads() && (!self.is_serving() || self.admission(Need::Write) == Admission::Refuse)
+        let refuses = |server: &Self| {
+            !server.is_serving() || server.is_full(Need::Write) || server.admission(Need::Write) == Admission::Refuse
+        };
+        self.leads() && refuses(self)
     }
 
     /// Leaves a pause out of ensemble time, so that no TTL znode is deleted early.

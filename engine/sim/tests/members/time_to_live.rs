@@ -1,6 +1,7 @@
 //! Times to live while no server leads, and the pace of their reaper.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+use crate::member_boxes::{Boxes, Told as BoxTold, small_limits};
 use crate::member_support::{Client, Members};
 use zoolet_machine::seam::event::Shortage;
 use zoolet_machine::{Event, Limits, Settings};
@@ -58,6 +59,24 @@ fn outage_of_the_ensemble_does_not_count() {
     }
     members.until_all_serve();
     lives_for_its_time(&mut members, &others);
+}
+
+/// A leader goes on for a while after it has heard a quorum for the last time.
+#[test]
+fn time_of_a_leader_without_a_quorum_does_not_count() {
+    let (mut members, leader, others) = with_ttl_znode();
+    let client = members.client(leader, 40_000);
+    let away = others[1];
+    members.stop(away);
+    members.cut(leader, others[0]);
+    // With the longest history it will lead again.
+    members.send(&client, 1, Request::Write(create("/w".to_owned(), 1, CreateKind::Persistent)));
+    members.advance(OUTAGE_MS);
+    assert!(!members.server(leader).leads());
+    members.release_all();
+    members.until_all_serve();
+    assert_eq!(members.leader_of(&[leader, others[0]]), leader, "the other one would not show its clock");
+    lives_for_its_time(&mut members, &[leader]);
 }
 
 /// In the simulator's runs, few outages are long enough to tell beside a time to live.
@@ -127,6 +146,33 @@ fn time_of_a_full_disk_does_not_count() {
     let mut members = alone_with_ttl_znode();
     members.failing.insert(1);
     outlives(&mut members, Event::Space { shortage: Some(Shortage::Disk) }, Event::Space { shortage: None });
+}
+
+/// A hanging checkpoint makes writes wait, renewals among them. A deletion would have room.
+#[test]
+fn time_in_which_writes_wait_for_a_checkpoint_does_not_count() {
+    let mut boxes = Boxes::born(1, small_limits());
+    let conn = boxes.connect(1);
+    let ttl = CreateKind::Ttl { ttl_ms: TTL_MS };
+    boxes.ask(1, conn, Request::Write(create("/t".to_owned(), 1, ttl))).unwrap();
+    boxes.checkpoints_hang.insert(1);
+    for number in 0.. {
+        boxes.send(1, conn, Request::Write(create(format!("/n{number}"), 1000, CreateKind::Persistent)));
+        boxes.settle();
+        if boxes.told(1, conn).is_empty() {
+            break;
+        }
+    }
+    let renewal = boxes.connect(1);
+    boxes.send(1, renewal, Request::Write(set("/t", 2)));
+    boxes.advance(OUTAGE_MS);
+    assert!(boxes.told(1, renewal).is_empty(), "the renewal waits");
+    assert_eq!(boxes.server(1).counts().ttl, 1, "no client can renew it");
+    boxes.checkpoints_hang.clear();
+    boxes.end_checkpoint(1);
+    boxes.settle();
+    let told = boxes.told(1, renewal);
+    assert!(matches!(told[..], [BoxTold::Reply(Ok(_))]), "{told:?}");
 }
 
 /// A server alone with this many znodes that are due at about the same time.

@@ -187,7 +187,11 @@ impl History {
     pub(in crate::server) fn header(&self, now: Now) -> Header {
         let (ensemble_ms, at_ms) = self.ensemble;
         let passed_ms = if self.time_stands { 0 } else { now.mono_ms.saturating_sub(at_ms) };
-        Header { wall_ms: now.wall_ms, ensemble_ms: ensemble_ms + passed_ms, enforces_quotas: self.enforces_quotas }
+        Header {
+            wall_ms: now.wall_ms,
+            ensemble_ms: ensemble_ms.saturating_add(passed_ms),
+            enforces_quotas: self.enforces_quotas,
+        }
     }
 
     /// Detaches all waiting requesters from unapplied entries.
@@ -198,7 +202,7 @@ impl History {
     }
 
     /// Raises ensemble time to at least `ensemble_ms`.
-    fn continue_time(&mut self, ensemble_ms: u64, now: Now) {
+    pub(in crate::server) fn continue_time(&mut self, ensemble_ms: u64, now: Now) {
         let running_ms = self.header(now).ensemble_ms;
         self.ensemble = (running_ms.max(ensemble_ms), now.mono_ms);
     }

@@ -7,6 +7,7 @@ use zoolet_machine::Limits;
 ///
 /// A bound of this server that is always in force does the task of each.
 pub(super) const IGNORED: &[(&str, &str)] = &[
+    ("request_stale", "a request is not dropped for its age"),
     ("request_", "outstanding_bytes_max bounds the requests in process"),
     ("requestThrottle", "outstanding_bytes_max bounds the requests in process"),
     ("requestStale", "a request is not dropped for its age"),
@@ -112,12 +113,13 @@ mod tests {
 
         assert_eq!(
             with(
-                "request_throttle_max_requests=10\nthrottled_op_wait_time=50\nconnection_throttle_freeze_time=5\n\
+                "request_throttle_max_requests=10\nrequest_stale_latency_check=true\nthrottled_op_wait_time=50\nconnection_throttle_freeze_time=5\n\
                  requestThrottleLimit=0\n"
             )
             .warnings,
             [
                 "request_throttle_max_requests: ignored: outstanding_bytes_max bounds the requests in process",
+                "request_stale_latency_check: ignored: a request is not dropped for its age",
                 "throttled_op_wait_time: ignored: a request is not refused for its wait (THROTTLEDOP)",
                 "connection_throttle_freeze_time: ignored: the token bucket alone decides, and each handshake takes \
                  one token",

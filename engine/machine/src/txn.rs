@@ -134,9 +134,9 @@ pub enum Txn<'a> {
         /// Secret that proves ownership of the session.
         secret: SessionSecret,
     },
-    /// Deletes a container that has had children and has none.
+    /// Deletes a container that has had children and has none, or a TTL znode that is due.
     Reap {
-        /// The container's path.
+        /// The znode's path.
         path: &'a str,
     },
     /// Counts more znodes of a subtree whose quota is new.

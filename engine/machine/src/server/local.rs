@@ -130,6 +130,8 @@ impl Server {
     /// Notes that a connection ends. The session on it stays.
     pub(super) fn leave_local(&mut self, session: SessionId, conn: ConnId, has_writes: bool) {
         self.locals.table_mut().detach(session, conn);
+        // The request that asked for the upgrade ends with its connection.
+        self.locals.answer_refusal(session);
         if has_writes {
             self.locals.left_writes(session, conn);
         }

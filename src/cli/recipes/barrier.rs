@@ -1,5 +1,6 @@
 //! `zoolet barrier`: processes wait until others let them continue, or have come.
 
+use super::environment::Environment;
 use super::running::{Event, Running};
 use super::session::{Patience, ended, refused, within};
 use super::tenure::{Ending, no_terminal};
@@ -50,7 +51,7 @@ pub(super) async fn meet(
     if command.is_empty() {
         return Ok(0);
     }
-    let mut running = Running::prepare(command, &options.variables(), None)?;
+    let mut running = Running::prepare(command, &Environment::new(options), None)?;
     running.go();
     let (mut passed_on, mut is_refused) = (Vec::new(), false);
     loop {

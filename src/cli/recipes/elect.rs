@@ -1,6 +1,7 @@
 //! `zoolet elect`: COMMAND runs while this candidate leads.
 
-use super::holder::{description, variables};
+use super::environment::Environment;
+use super::holder::description;
 use super::session::{Patience, give_up, is_over, pause, within};
 use super::tenure::{Ending, Hold, run};
 use super::{Again, Exit, FAILED, Options, Signal, Signals, Work};
@@ -44,9 +45,9 @@ async fn lead(
     again: Again,
     signals: &mut Signals,
 ) -> Result<Ending, Exit> {
-    let variables = variables(options, session, leadership.token().0);
+    let environment = Environment::of_grant(options, session, leadership.token().0);
     loop {
-        let ending = run(options, session, Hold::Office(leadership), work, &variables, None, signals).await?;
+        let ending = run(options, session, Hold::Office(leadership), work, &environment, None, signals).await?;
         if !again.restart || ending.is_lost || ending.is_asked_to_end {
             return Ok(ending);
         }

@@ -1,5 +1,6 @@
 //! `zoolet lock` and `zoolet semaphore`: COMMAND runs while this process holds a grant.
 
+use super::environment::Environment;
 use super::session::{Patience, Refusal, ended, give_up, refused};
 use super::tenure::{Hold, run};
 use super::{Exit, Options, Signals, Wait, Work, conflict};
@@ -92,19 +93,11 @@ async fn hold(
     work: &Work,
     signals: &mut Signals,
 ) -> Result<u8, Exit> {
-    let mut variables = variables(options, session, grant.token().0);
-    variables.push(("ZOOLET_ZNODE", options.below_root(grant.path())));
-    let ending = run(options, session, Hold::Grant(&grant), work, &variables, None, signals).await;
+    let mut environment = Environment::of_grant(options, session, grant.token().0);
+    environment.znode = Some(options.below_root(grant.path()));
+    let ending = run(options, session, Hold::Grant(&grant), work, &environment, None, signals).await;
     give_up(session.timeout(), grant.release(), signals).await;
     Ok(ending?.code)
-}
-
-/// Returns the variables that COMMAND finds in its environment under a grant or claim.
-pub(super) fn variables(options: &Options, session: &Remote, token: i64) -> Vec<(&'static str, String)> {
-    let mut variables = options.variables();
-    variables.push(("ZOOLET_TOKEN", token.to_string()));
-    variables.push(("ZOOLET_SESSION", format!("{:#x}", session.session().0)));
-    variables
 }
 
 /// Describes this participant in its znodes: its host and its process.

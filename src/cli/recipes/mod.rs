@@ -9,6 +9,7 @@
 mod barrier;
 mod children;
 mod elect;
+mod environment;
 mod holder;
 mod queue;
 mod running;
@@ -76,14 +77,6 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns the variables that each COMMAND finds in its environment.
-    ///
-    /// COMMAND's own commands of zoolet use the same servers and the same root.
-    fn variables(&self) -> Vec<(&'static str, String)> {
-        let address = format!("{}{}", self.servers.join(","), self.root);
-        vec![("ZOOLET_PATH", self.below_root(self.path.as_str())), ("ZOOLET_SERVER", address)]
-    }
-
     /// Returns a path of the servers as the user sees it.
     fn below_root(&self, path: &str) -> String {
         path.strip_prefix(&self.root).unwrap_or(path).to_owned()

@@ -1,6 +1,6 @@
 //! `zoolet queue`: puts items, and takes each for one consumer.
 
-use super::holder::variables;
+use super::environment::Environment;
 use super::session::{Patience, ended, on_a_thread, refused, within};
 use super::tenure::{Hold, run};
 use super::{Exit, NOT_EXECUTABLE, NOT_FOUND, Options, Signals, Work, failed};
@@ -97,10 +97,10 @@ async fn carry_out(
     signals: &mut Signals,
 ) -> Result<u8, Exit> {
     let path = &options.path;
-    let mut variables = variables(options, session, claim.token().0);
-    variables.push(("ZOOLET_ATTEMPT", claim.attempts().to_string()));
+    let mut environment = Environment::of_grant(options, session, claim.token().0);
+    environment.attempt = Some(claim.attempts());
     let hold = Hold::Session(session);
-    let ending = run(options, session, hold, work, &variables, Some(claim.item()), signals).await?;
+    let ending = run(options, session, hold, work, &environment, Some(claim.item()), signals).await?;
     // A COMMAND that was ended, or that does not exist, says nothing about the item.
     let has_failed = !ending.is_lost && !ending.is_asked_to_end && ![NOT_EXECUTABLE, NOT_FOUND].contains(&ending.code);
     if ending.code == 0 {

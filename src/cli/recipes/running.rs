@@ -1,6 +1,7 @@
 //! COMMAND as a process: started in a process group of its own, and ended with all of the group.
 
 use super::children::{Started, changes, members, name};
+use super::environment::Environment;
 use super::signals::disable_stop_key;
 use super::terminal::Terminal;
 use super::watchdog::Watchdog;
@@ -65,16 +66,12 @@ pub(super) fn this_program() -> OsString {
 }
 
 impl Running {
-    /// Prepares `command` with more variables in its environment, and `input` on its standard
-    /// input. [`Running::go`] lets it begin.
+    /// Prepares `command` with the variables of its grant, and `input` on its standard input.
+    /// [`Running::go`] lets it begin.
     ///
     /// Must be called by the main thread: the kernel ends the command with the thread that started
     /// it.
-    pub(super) fn prepare(
-        command: &[OsString],
-        variables: &[(&'static str, String)],
-        input: Option<&[u8]>,
-    ) -> Result<Self, Exit> {
+    pub(super) fn prepare(command: &[OsString], environment: &Environment, input: Option<&[u8]>) -> Result<Self, Exit> {
         // Processes that lose their parent become children of this process, which can then reap
         // them. The first process of a container may not do that.
         let _ = rustix::process::set_child_subreaper(Some(getpid()));
@@ -85,7 +82,8 @@ impl Running {
         let mut starting = Command::new(this_program());
         starting.arg0("zoolet").arg(START).arg(getpid().as_raw_nonzero().to_string());
         starting.arg(waits.as_raw_fd().to_string());
-        starting.args(command).envs(variables.iter().map(|(name, value)| (name, value))).process_group(0);
+        starting.args(command).process_group(0);
+        environment.give(&mut starting);
         if let Some(input) = input {
             starting.stdin(Stdio::from(file_of(input).map_err(failed)?));
         }

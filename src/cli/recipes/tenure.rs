@@ -1,5 +1,6 @@
 //! Runs COMMAND while a grant stands, and ends it before another participant may have the grant.
 
+use super::environment::Environment;
 use super::running::{End, Event, Running};
 use super::session::ended;
 use super::{Exit, FAILED, Options, Signal, Signals, Work};
@@ -105,7 +106,7 @@ impl Changes {
     }
 }
 
-/// Runs COMMAND under `hold`, with `variables` in its environment.
+/// Runs COMMAND under `hold`, with the variables of `environment`.
 ///
 /// # Errors
 /// COMMAND cannot be started, or the grant is lost before.
@@ -114,7 +115,7 @@ pub(super) async fn run(
     session: &Remote,
     hold: Hold<'_>,
     work: &Work,
-    variables: &[(&'static str, String)],
+    environment: &Environment,
     input: Option<&[u8]>,
     signals: &mut Signals,
 ) -> Result<Ending, Exit> {
@@ -134,7 +135,7 @@ pub(super) async fn run(
             () = session.timer(soon) => {}
         }
     }
-    let mut running = Running::prepare(&work.command, variables, input)?;
+    let mut running = Running::prepare(&work.command, environment, input)?;
     // The watchdog learns when COMMAND must end before COMMAND begins.
     tenure.act(options, &mut running);
     running.go();

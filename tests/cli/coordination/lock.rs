@@ -59,6 +59,38 @@ fn commands_inside_the_command_see_the_same_root() {
     assert_eq!(printed, format!("/all {address}\n"));
 }
 
+/// A token of the outer lock beside the path of the inner command would pass a store's check.
+#[test]
+fn command_finds_no_variable_of_another_grant() {
+    let server = Fixed::start();
+    assert_eq!(server.run("queue put /jobs a", "").0, 0);
+    let names = |printed: &str| {
+        // The environment of this test may have further variables, such as those of CI.
+        let of_a_grant = |name: &str| ["ATTEMPT", "PATH", "SERVER", "SESSION", "TOKEN", "ZNODE"].contains(&name);
+        let variables = printed.lines().filter_map(|line| line.strip_prefix("ZOOLET_")?.split_once('='));
+        let mut names: Vec<_> = variables.filter(|(name, _)| of_a_grant(name)).collect();
+        names.sort_unstable();
+        assert!(names.iter().all(|(_, value)| *value != "outer"), "{printed}");
+        names.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
+    };
+    for (words, expected) in [
+        ("lock /a", "PATH SERVER SESSION TOKEN ZNODE"),
+        ("semaphore /b --permits 1", "PATH SERVER SESSION TOKEN ZNODE"),
+        ("elect /c", "PATH SERVER SESSION TOKEN"),
+        ("queue take /jobs", "ATTEMPT PATH SERVER SESSION TOKEN"),
+        ("barrier meet /d --parties 1", "PATH SERVER"),
+    ] {
+        let mut command = server.command(words, "env | grep ^ZOOLET_");
+        for name in ["PATH", "TOKEN", "ZNODE", "SESSION", "ATTEMPT"] {
+            command.env(format!("ZOOLET_{name}"), "outer");
+        }
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert_eq!(names(std::str::from_utf8(&output.stdout).unwrap()), expected, "{words}");
+    }
+    let inner = format!("exec {ZOOLET} barrier meet /d --parties 1 -- sh -c 'env | grep ^ZOOLET_'");
+    assert_eq!(names(&server.run("lock /a", &inner).1), "PATH SERVER");
+}
+
 #[test]
 fn lock_that_is_not_free_ends_the_wait_with_the_conflict_code() {
     let server = with_fifo();

@@ -15,8 +15,8 @@ use zoolet_recipes::{Coordinator, Error, Remote};
 const CLOSING_MAX: Duration = Duration::from_secs(2);
 /// Bounds the attempt that finds the reason of a failure.
 const PROBE: Duration = Duration::from_secs(1);
-/// The part of the session timeout for opening a session and for a request, if a command must not
-/// wait.
+/// The part of the session timeout for opening a session and for all requests, if a command must
+/// not wait.
 const AT_ONCE_ONE_IN: u32 = 2;
 /// Pause between two attempts to open a session.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -36,27 +36,13 @@ impl Patience {
     }
 
     /// Returns what is left of the wait.
-    pub(super) fn left(&self, options: &Options) -> Wait {
-        match options.wait {
-            Wait::AtMost(patience) => Wait::AtMost(patience.saturating_sub(self.began.elapsed())),
-            Wait::NotAtAll | Wait::Forever => options.wait,
-        }
-    }
-
-    /// As [`Patience::left`], as a duration.
-    pub(super) fn time_left(&self, options: &Options) -> Duration {
-        match self.left(options) {
+    pub(super) fn left(&self, options: &Options) -> Duration {
+        let bound = match options.wait {
+            Wait::NotAtAll => at_once(options),
             Wait::AtMost(patience) => patience,
-            Wait::NotAtAll | Wait::Forever => Duration::MAX,
-        }
-    }
-
-    /// Returns the bound of what comes before the wait for a grant, such as opening a session.
-    pub(super) fn first_step(&self, options: &Options) -> Duration {
-        match options.wait {
-            Wait::NotAtAll => options.session_timeout / AT_ONCE_ONE_IN,
-            Wait::AtMost(_) | Wait::Forever => self.time_left(options),
-        }
+            Wait::Forever => return Duration::MAX,
+        };
+        bound.saturating_sub(self.began.elapsed())
     }
 
     /// Opens a session.
@@ -64,11 +50,9 @@ impl Patience {
     /// # Errors
     /// The wait ends, no server opens the first session, or a signal comes.
     pub(super) async fn open(&mut self, options: &Options, signals: &mut Signals) -> Result<Remote, Exit> {
-        let bound = self.first_step(options);
-        let began = Instant::now();
         let mut is_told = false;
         loop {
-            let attempt = timeout(bound.saturating_sub(began.elapsed()), connect(options));
+            let attempt = timeout(self.left(options), connect(options));
             let opened = tokio::select! {
                 opened = attempt => opened,
                 exit = ended(signals) => return Err(exit),
@@ -115,6 +99,11 @@ impl Patience {
             pause(signals).await?;
         }
     }
+}
+
+/// Returns how long a command may take to find out that it would have to wait.
+fn at_once(options: &Options) -> Duration {
+    options.session_timeout / AT_ONCE_ONE_IN
 }
 
 /// Connects to one server after the other, for one session timeout.
@@ -207,7 +196,9 @@ pub(super) async fn within<T>(
     signals: &mut Signals,
 ) -> Result<T, Refusal> {
     tokio::select! {
-        done = timeout(patience.time_left(options), attempt) => match done {
+        // Dropping the attempt deletes its znode once a server answers. Otherwise the znode goes
+        // with the session, which this process keeps alive no longer.
+        done = timeout(patience.left(options), attempt) => match done {
             Ok(done) => done.map_err(Refusal::Recipe),
             Err(_) => Err(Refusal::Final(super::conflict(options, missing))),
         },
@@ -225,9 +216,18 @@ pub(super) async fn give_up<T>(
 ) -> Option<super::Signal> {
     tokio::select! {
         // Without a connection it is free once its session ends.
+            Self::Recipe(error) if options.wait == Wait::NotAtAll && is_unanswered(error) => {
+                Exit::new(options.conflict, format!("{}: {error}", options.path))
+            }
         _ = timeout(bound, giving_up) => None,
         signal = signals.next() => Some(signal),
     }
+}
+
+/// Returns whether the servers have not answered, so that the grant may be free or not.
+fn is_unanswered(error: Error) -> bool {
+    use zoolet_model::Error as E;
+    matches!(error, Error::Disconnected | Error::Session(E::ConnectionLoss | E::Suspended | E::Lost(_) | E::Closed))
 }
 
 /// Waits until the tasks of dropped sessions have closed them.
@@ -241,6 +241,11 @@ pub(super) async fn let_close() {
     // A server that does not answer ends the session itself, after its timeout.
     let _ = tokio::time::timeout(CLOSING_MAX, closed).await;
 }
+            Err(_) if options.wait == Wait::NotAtAll => {
+                let (path, waited) = (&options.path, at_once(options).as_secs_f64());
+                let line = format!("{path}: no server has answered within {waited} s");
+                Err(Refusal::Final(Exit::new(options.conflict, line)))
+            }
 
 /// Returns whether the session is over, so that only another session can go on.
 pub(super) fn is_over(session: &Remote) -> bool {

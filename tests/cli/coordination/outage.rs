@@ -3,8 +3,10 @@
 use super::{Fixed, Running, code_soon};
 use crate::support::*;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use zoolet_model::{Request, WriteOp};
 
@@ -33,35 +35,72 @@ fn wait_bounds_the_connection_too() {
     }
 }
 
-/// A server that opens sessions and answers pings, but nothing else.
-fn mute_server() -> u16 {
+/// A server that opens sessions and may answer pings, but nothing else.
+fn mute_server(answers_pings: bool) -> u16 {
+    served(move |client, number| open_only(client, number, answers_pings))
+}
+
+/// Serves each connection, with its number, on a thread of its own.
+fn served(serve: impl Fn(TcpStream, i64) + Copy + Send + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for (number, client) in (1_i64..).zip(listener.incoming()) {
-            std::thread::spawn(move || open_only(client.unwrap(), number));
+            std::thread::spawn(move || serve(client.unwrap(), number));
         }
     });
     port
 }
 
-/// Opens the session `number` with the timeout that the client asks for, and answers its pings.
-fn open_only(mut client: TcpStream, number: i64) {
+/// The number of a ping, and the operation of a create that is answered with the stat.
+const PING: [u8; 4] = (-2_i32).to_be_bytes();
+const CREATE2: [u8; 4] = 15_i32.to_be_bytes();
+
+/// Opens the session `number` with the timeout that the client asks for, and may answer its pings.
+fn open_only(mut client: TcpStream, number: i64, answers_pings: bool) {
     let Some(asked) = frame(&mut client) else { return };
     // Protocol version 0, the timeout, the session, its password, and that it is not read-only.
     let opened = [&[0; 4], &asked[12..16], &number.to_be_bytes(), &[0, 0, 0, 16], &[7; 16], &[0]].concat();
     let mut answer = Some(opened);
     loop {
-        if let Some(answer) = &answer {
-            let size = u32::try_from(answer.len()).unwrap().to_be_bytes();
-            if client.write_all(&[&size[..], answer].concat()).is_err() {
-                return;
-            }
+        if answer.is_some_and(|answer| !send(&client, &answer)) {
+            return;
         }
         let Some(request) = frame(&mut client) else { return };
-        let ping = (-2_i32).to_be_bytes();
-        answer = request.starts_with(&ping).then(|| [&ping[..], &[0; 12]].concat());
+        answer = (answers_pings && request.starts_with(&PING)).then(|| [&PING[..], &[0; 12]].concat());
     }
+}
+
+/// A server in front of another one. From the first create on, it answers only pings, although it
+/// passes all requests on.
+fn front_that_loses_the_answer_to_a_create(server: u16) -> u16 {
+    served(move |client, _| {
+        let server = TcpStream::connect(("127.0.0.1", server)).unwrap();
+        let (mut requests, mut answers) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        let is_mute = Arc::new(AtomicBool::new(false));
+        let is_create = Arc::clone(&is_mute);
+        std::thread::spawn(move || {
+            while let Some(answer) = frame(&mut answers) {
+                if (!is_mute.load(SeqCst) || answer.starts_with(&PING)) && !send(&client, &answer) {
+                    break;
+                }
+            }
+        });
+        while let Some(request) = frame(&mut requests) {
+            // Behind the number of the request.
+            is_create.fetch_or(request[4..8] == CREATE2, SeqCst);
+            if !send(&server, &request) {
+                break;
+            }
+        }
+        let _ = server.shutdown(Shutdown::Both);
+    })
+}
+
+/// Sends a frame; returns whether that was possible.
+fn send(mut stream: &TcpStream, frame: &[u8]) -> bool {
+    let size = u32::try_from(frame.len()).unwrap().to_be_bytes();
+    stream.write_all(&[&size[..], frame].concat()).is_ok()
 }
 
 /// Returns the next frame of `client`; `None` once it is gone.
@@ -76,25 +115,55 @@ fn frame(client: &mut TcpStream) -> Option<Vec<u8>> {
 #[test]
 fn wait_bounds_the_setting_of_the_permits_too() {
     let scratch = Scratch::new();
-    let server = format!("127.0.0.1:{}", mute_server());
+    let server = format!("127.0.0.1:{}", mute_server(true));
     let late = "no permit was free within 0.3 s";
-    for (words, code, expected) in [
-        ("--permits 2 --wait 300ms --session-timeout 300s", 124, late),
-        ("--permits 2 --resize --wait 300ms --session-timeout 300s", 124, late),
-        (
-            "--permits 2 --no-wait --session-timeout 2s",
-            125,
-            "no answer: the session has no connection; try again once it is connected",
-        ),
-    ] {
+    for words in
+        ["--permits 2 --wait 300ms --session-timeout 300s", "--permits 2 --resize --wait 300ms --session-timeout 300s"]
+    {
         let words = format!("semaphore /a --server {server} {words} -- true");
-        let mut child = zoolet(&words.split(' ').collect::<Vec<_>>());
-        let mut child = child.current_dir(scratch.path()).stderr(Stdio::piped()).spawn().unwrap();
-        assert_eq!(code_soon(&mut child), code, "{words}");
-        let mut line = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut line).unwrap();
-        assert_eq!(line, format!("zoolet: /a: {expected}\n"), "{words}");
+        assert_eq!(refused_soon(&scratch, &words), (124, format!("zoolet: /a: {late}\n")), "{words}");
     }
+}
+
+/// Runs the words, which must not run COMMAND; returns the exit code and the line.
+fn refused_soon(scratch: &Scratch, words: &str) -> (i32, String) {
+    let mut child = zoolet(&words.split(' ').collect::<Vec<_>>());
+    let mut child = child.current_dir(scratch.path()).stderr(Stdio::piped()).spawn().unwrap();
+    let code = code_soon(&mut child);
+    let mut line = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut line).unwrap();
+    (code, line)
+}
+
+/// A leader whose disk hangs answers pings, and a box that is cut off nothing.
+#[test]
+fn command_that_must_not_wait_gives_up_on_a_server_that_opens_a_session_and_no_more() {
+    let scratch = Scratch::new();
+    let servers = [mute_server(true), mute_server(false)];
+    for words in ["lock /a", "lock /a --conflict-exit-code 0", "semaphore /a", "semaphore /a --permits 2"] {
+        for server in servers {
+            let words = format!("{words} --no-wait --session-timeout 1s --server 127.0.0.1:{server} -- touch ran");
+            let (code, line) = refused_soon(&scratch, &words);
+            assert_eq!(code, if words.contains("--conflict") { 0 } else { 124 }, "{words}: {line}");
+            assert!(line.starts_with("zoolet: /a: no "), "{words}: {line}");
+        }
+    }
+    assert!(!std::fs::exists(scratch.join("ran")).unwrap());
+}
+
+/// The server has created the znode, but zoolet cannot know it.
+#[test]
+fn lock_that_was_given_up_without_an_answer_is_free_soon() {
+    let server = Fixed::start();
+    let mut client = server.client();
+    client.create("/l", b"").unwrap();
+    let front = front_that_loses_the_answer_to_a_create(server.port);
+    let words = format!("lock /l --no-wait --session-timeout 4s --server 127.0.0.1:{front}");
+    let mut attempt = server.start_command(&words, "echo ran > ran");
+    eventually("a znode", || client.children("/l").len() == 1);
+    assert_eq!(attempt.code_soon(), 124);
+    assert_eq!(server.run("lock /l --wait 20s", "exit 3").0, 3);
+    assert!(server.lines("ran").is_empty());
 }
 
 /// All boxes that waited in a line gave up after a short outage.

@@ -2,11 +2,11 @@
 
 use super::environment::Environment;
 use super::holder::description;
-use super::session::{Patience, give_up, is_over, pause, within};
+use super::session::{Patience, Refusal, give_up, is_over, pause, within};
 use super::tenure::{Ending, Hold, run};
 use super::{Again, Exit, FAILED, Options, Signal, Signals, Work};
 use crate::cli::complain;
-use zoolet_recipes::{Election, Leadership, Remote};
+use zoolet_recipes::{Election, Error, Leadership, Remote};
 
 pub(super) async fn elect(options: &Options, work: &Work, again: Again, signals: &mut Signals) -> Result<u8, Exit> {
     signals.is_standby = again.forever;
@@ -21,6 +21,13 @@ pub(super) async fn elect(options: &Options, work: &Work, again: Again, signals:
         let leadership = match within(options, &patience, election.campaign(), "not elected", signals).await {
             Ok(leadership) => leadership,
             Err(refusal) if refusal.is_passing(options, &now) => continue,
+            // A leader whose znode is deleted stands again too.
+            Err(Refusal::Recipe(Error::Broken)) if again.forever => {
+                complain(&format!("{}: {}; it becomes a candidate again", options.path, Error::Broken));
+                session = Some(now);
+                pause(signals).await?;
+                continue;
+            }
             Err(refusal) => return Err(refusal.exit(options)),
         };
         let led = lead(options, &now, &leadership, work, again, signals).await;
@@ -37,6 +44,8 @@ pub(super) async fn elect(options: &Options, work: &Work, again: Again, signals:
 }
 
 /// Runs COMMAND until the office or the need for it ends.
+///
+/// A candidate that cannot run COMMAND does not keep others, which may, from leading.
 async fn lead(
     options: &Options,
     session: &Remote,
@@ -48,7 +57,7 @@ async fn lead(
     let environment = Environment::of_grant(options, session, leadership.token().0);
     loop {
         let ending = run(options, session, Hold::Office(leadership), work, &environment, None, signals).await?;
-        if !again.restart || ending.is_lost || ending.is_asked_to_end {
+        if !again.restart || ending.is_lost || ending.is_asked_to_end || ending.is_not_run() {
             return Ok(ending);
         }
         tokio::select! {

@@ -3,7 +3,7 @@
 use super::environment::Environment;
 use super::session::{Patience, ended, on_a_thread, refused, within};
 use super::tenure::{Hold, run};
-use super::{Exit, NOT_EXECUTABLE, NOT_FOUND, Options, Signals, Work, failed};
+use super::{Exit, Options, Signals, Work, failed};
 use crate::cli::complain;
 use std::future::Future;
 use std::io::{Read, Write};
@@ -102,7 +102,7 @@ async fn carry_out(
     let hold = Hold::Session(session);
     let ending = run(options, session, hold, work, &environment, Some(claim.item()), signals).await?;
     // A COMMAND that was ended, or that does not exist, says nothing about the item.
-    let has_failed = !ending.is_lost && !ending.is_asked_to_end && ![NOT_EXECUTABLE, NOT_FOUND].contains(&ending.code);
+    let has_failed = !ending.is_lost && !ending.is_asked_to_end && !ending.is_not_run();
     if ending.code == 0 {
         complete(options, claim, signals).await?;
     } else if has_failed && attempts.is_some_and(|attempts| claim.attempts() >= attempts) {

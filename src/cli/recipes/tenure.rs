@@ -3,7 +3,7 @@
 use super::environment::Environment;
 use super::running::{End, Event, Running};
 use super::session::ended;
-use super::{Exit, FAILED, Options, Signal, Signals, Work};
+use super::{Exit, FAILED, NOT_EXECUTABLE, NOT_FOUND, Options, Signal, Signals, Work};
 use crate::cli::complain;
 use futures_core::Stream;
 use std::future::poll_fn;
@@ -59,6 +59,11 @@ impl Ending {
         let is_end = |signal: &Signal| signal.ends() || end.died_of == Some(*signal);
         let is_asked_to_end = key.is_some() || passed_on.iter().chain(&end.signals).any(is_end);
         Self { code: if is_lost { FAILED } else { end.code }, is_lost, is_asked_to_end }
+    }
+
+    /// Returns whether this box cannot run COMMAND, by the exit code. Another box may.
+    pub(super) fn is_not_run(&self) -> bool {
+        matches!(self.code, NOT_EXECUTABLE | NOT_FOUND)
     }
 }
 

@@ -4,6 +4,7 @@ use super::{Fixed, Running, is_gone, runs};
 use crate::support::ensemble::Ensemble;
 use crate::support::*;
 use std::process::Stdio;
+use zoolet_model::{Request, WriteOp};
 
 /// Starts a candidate whose COMMAND notes its token and process.
 fn candidate(scratch: &Scratch, servers: &str, options: &str) -> Running {
@@ -68,6 +69,45 @@ fn leader_resigns_when_its_command_ends_and_the_next_candidate_leads() {
     assert!(runs(pid) && server.lines("second").is_empty());
     std::fs::write(server.scratch.join("go"), "").unwrap();
     assert_eq!((first.code(), second.code()), (5, 6));
+}
+
+/// It kept the lead, and started COMMAND again each second.
+#[test]
+fn candidate_that_cannot_run_its_command_gives_up_the_lead() {
+    let server = Fixed::start();
+    let (code, line) = server.run("elect /leaders/c --restart -- ./absent", "");
+    assert!(code == 127 && line.starts_with("zoolet: cannot run ./absent"), "{code}: {line}");
+    assert_eq!(server.run("elect /leaders/c --restart", "exit 126").0, 126);
+    let mut broken = server.start_command("elect /leaders/c --restart --forever -- ./absent", "");
+    let mut other = server.start_command("elect /leaders/c --restart --forever", "echo $$ > pid; exec sleep 1000");
+    server.pid("pid");
+    assert!(broken.0.try_wait().unwrap().is_none(), "it is no candidate any more");
+    for candidate in [&mut broken, &mut other] {
+        candidate.signal("TERM");
+        assert_eq!(candidate.code_soon(), 143);
+    }
+}
+
+/// It ended, although a leader in the same place becomes a candidate again.
+#[test]
+fn standby_whose_znode_is_deleted_becomes_a_candidate_again() {
+    let server = Fixed::start();
+    let mut client = server.client();
+    client.create("/l", b"").unwrap();
+    let other = "/l/other-lock-0000000000";
+    client.create(other, b"").unwrap();
+    let mut standby = server.start_command("elect /l --forever", "echo $$ > pid; exec sleep 1000");
+    eventually("a standby", || client.children("/l").len() == 2);
+    let mut names = client.children("/l");
+    // The standby hears of its own znode when the one before it has gone.
+    names.sort_by_key(|name| other.ends_with(&**name));
+    for name in names {
+        let path = format!("/l/{name}").as_str().into();
+        client.ask(&Request::Write(WriteOp::Delete { path, version: -1 })).unwrap();
+    }
+    server.pid("pid");
+    standby.signal("TERM");
+    assert_eq!(standby.code_soon(), 143);
 }
 
 #[test]

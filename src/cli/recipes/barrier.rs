@@ -31,7 +31,7 @@ pub(super) async fn barrier(options: &Options, signals: &mut Signals) -> Result<
     }
 }
 
-/// Waits for the parties, runs the command, and waits until all have left.
+/// Waits for the parties, runs the command, and waits until the commands of all have ended.
 pub(super) async fn meet(
     options: &Options,
     parties: usize,
@@ -72,14 +72,22 @@ pub(super) async fn meet(
     }
     let grace = options.session_timeout / 10;
     let end = running.finish(options, grace, std::future::pending(), signals).await?;
-    let code = Ending::new(&end, is_refused, signals, &passed_on).code;
-    if code != 0 {
-        // Dropping the meeting leaves at once: the others do not wait for this party.
-        return Ok(code);
+    let ending = Ending::new(&end, is_refused, signals, &passed_on);
+    if ending.is_asked_to_end {
+        // Dropping the meeting leaves at once: neither this party nor the others wait. Code 0 would
+        // tell that all have ended.
+        let signal = passed_on.iter().chain(&end.signals).find(|signal| signal.ends());
+        let code = signal.filter(|_| ending.code == 0).map(|signal| signal.exit_code());
+        return Ok(code.unwrap_or(ending.code));
     }
+    // A COMMAND that failed has ended too. Its script must not go on beside the others' COMMANDs.
     tokio::select! {
-        left = meeting.leave() => left.map_err(|error| refused(options, error))?,
+        left = meeting.leave() => match left.map_err(|error| refused(options, error)) {
+            Err(exit) if ending.code == 0 => return Err(exit),
+            Err(exit) => complain(&exit.line),
+            Ok(()) => {}
+        },
         exit = ended(signals) => return Err(exit),
     }
-    Ok(0)
+    Ok(ending.code)
 }

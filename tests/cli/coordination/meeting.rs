@@ -1,6 +1,6 @@
 //! `zoolet elect` over three servers, and `zoolet barrier`.
 
-use super::{Fixed, Running, is_gone, runs};
+use super::{Fixed, Running, children_of, is_gone, runs};
 use crate::support::ensemble::Ensemble;
 use crate::support::*;
 use std::process::Stdio;
@@ -139,4 +139,40 @@ fn parties_begin_together_and_leave_together() {
     let mut other = server.start_command("barrier meet /ready --parties 2", "");
     assert_eq!(server.run("barrier meet /ready --parties 2", "").0, 0);
     assert_eq!(other.code(), 0);
+}
+
+/// The script of the failed party went on beside the COMMAND of the other one.
+#[test]
+fn party_whose_command_fails_waits_for_the_others_too() {
+    let server = Fixed::start();
+    let words = "barrier meet /m --parties 2";
+    let mut failing = server.start_command(words, "echo $$ > pid; exit 3");
+    let mut other = server.start_command(words, "echo $$ > other; while [ ! -e go ]; do sleep 0.01; done");
+    is_gone(server.pid("pid"));
+    eventually("the end of COMMAND's watchdog", || children_of(failing.0.id()).is_empty());
+    // Longer than an end of a process takes.
+    assert_eq!(server.run("barrier meet /n --parties 1", "exit 4").0, 4);
+    assert!(failing.0.try_wait().unwrap().is_none(), "it has not waited");
+    std::fs::write(server.scratch.join("go"), "").unwrap();
+    assert_eq!((failing.code_soon(), other.code_soon()), (3, 0));
+}
+
+#[test]
+fn party_that_is_asked_to_end_does_not_wait_for_the_others() {
+    let server = Fixed::start();
+    let for_ever = "exec sleep 1000";
+    let mut asked = server.start_command("barrier meet /m --parties 3", &format!("echo $$ > asked; {for_ever}"));
+    let mut done = server.start_command("barrier meet /m --parties 3", "echo $$ > done");
+    let mut last = server.start_command("barrier meet /m --parties 3", &format!("echo $$ > last; {for_ever}"));
+    server.pid("asked");
+    server.pid("last");
+    is_gone(server.pid("done"));
+    // One whose COMMAND runs, and one that waits for the others.
+    asked.signal("TERM");
+    assert_eq!(asked.code_soon(), 143);
+    done.signal("TERM");
+    assert_eq!(done.code_soon(), 143);
+    assert!(runs(server.pid("last")));
+    last.signal("TERM");
+    assert_eq!(last.code_soon(), 143);
 }

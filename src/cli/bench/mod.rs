@@ -46,15 +46,18 @@ pub(super) fn bench(options: Options) -> Result<(), Exit> {
     LocalSet::new().block_on(&runtime, run(options, servers))
 }
 
-/// Resolves each name to its first address.
-///
-/// If a server listens on only one address of several, name it by that address.
+/// Resolves each name to all of its addresses. A connection tries them in turn.
 fn resolve(servers: &[String]) -> Result<Rc<[SocketAddr]>, Exit> {
-    let resolved = servers.iter().map(|server| {
-        let mut addresses = server.to_socket_addrs().map_err(|error| Exit::failed(format!("{server}: {error}")))?;
-        addresses.next().ok_or_else(|| Exit::failed(format!("{server}: the name has no address")))
-    });
-    resolved.collect()
+    let mut resolved = Vec::new();
+    for server in servers {
+        let before = resolved.len();
+        let addresses = server.to_socket_addrs().map_err(|error| Exit::failed(format!("{server}: {error}")))?;
+        resolved.extend(addresses);
+        if resolved.len() == before {
+            return Err(Exit::failed(format!("{server}: the name has no address")));
+        }
+    }
+    Ok(resolved.into())
 }
 
 /// Prepares the znodes, measures, reports, and deletes the znodes.

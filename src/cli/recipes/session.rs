@@ -3,7 +3,7 @@
 use super::{Exit, FAILED, Options, Signals, Wait, failed};
 use crate::cli::complain;
 use std::future::Future;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -108,11 +108,43 @@ fn at_once(options: &Options) -> Duration {
 
 /// Connects to one server after the other, for one session timeout.
 async fn connect(options: &Options) -> Result<Remote, zookeeper_client::Error> {
-    let mut connector = Client::connector().with_session_timeout(options.session_timeout);
-    if options.wait == Wait::NotAtAll {
-        connector = connector.with_fail_eagerly();
+    let connected = async {
+        let mut connector = Client::connector().with_session_timeout(options.session_timeout);
+        if options.wait == Wait::NotAtAll {
+            connector = connector.with_fail_eagerly();
+        }
+        Remote::connect(connector, &resolved(&options.servers).await.join(",")).await
+    };
+    timeout(options.session_timeout, connected).await.unwrap_or(Err(zookeeper_client::Error::Timeout))
+}
+
+/// Returns the servers with each address of a name as a server of its own.
+///
+/// The client tries the addresses of one name in their order, and its time for the name ends at the
+/// first address that does not answer.
+async fn resolved(servers: &[String]) -> Vec<String> {
+    if servers.iter().all(|server| server.parse::<SocketAddr>().is_ok()) {
+        return servers.to_vec();
     }
-    Remote::connect(connector, &options.servers.join(",")).await
+    let named = servers.to_vec();
+    let resolve = move || {
+        named
+            .into_iter()
+            .flat_map(|server| {
+                let addresses = server.to_socket_addrs().map_or_else(|_| Vec::new(), Iterator::collect);
+                each_address(server, &addresses)
+            })
+            .collect()
+    };
+    on_a_thread(resolve).await.unwrap_or_else(|| servers.to_vec())
+}
+
+/// Returns the addresses of a server with several, and its name.
+///
+/// The name is for a later connection, when the server may have other addresses.
+fn each_address(server: String, addresses: &[SocketAddr]) -> Vec<String> {
+    let several = addresses.iter().filter(|_| addresses.len() > 1).map(SocketAddr::to_string);
+    several.chain([server.clone()]).collect()
 }
 
 /// Waits for a signal that ends a command which does not hold anything yet.
@@ -182,9 +214,18 @@ impl Refusal {
     pub(super) fn exit(self, options: &Options) -> Exit {
         match self {
             Self::Final(exit) => exit,
+            Self::Recipe(error) if options.wait == Wait::NotAtAll && is_unanswered(error) => {
+                Exit::new(options.conflict, format!("{}: {error}", options.path))
+            }
             Self::Recipe(error) => refused(options, error),
         }
     }
+}
+
+/// Returns whether the servers have not answered, so that the grant may be free or not.
+fn is_unanswered(error: Error) -> bool {
+    use zoolet_model::Error as E;
+    matches!(error, Error::Disconnected | Error::Session(E::ConnectionLoss | E::Suspended | E::Lost(_) | E::Closed))
 }
 
 /// Waits for `attempt` for as long as the options say, or for a signal.
@@ -200,6 +241,11 @@ pub(super) async fn within<T>(
         // with the session, which this process keeps alive no longer.
         done = timeout(patience.left(options), attempt) => match done {
             Ok(done) => done.map_err(Refusal::Recipe),
+            Err(_) if options.wait == Wait::NotAtAll => {
+                let (path, waited) = (&options.path, at_once(options).as_secs_f64());
+                let line = format!("{path}: no server has answered within {waited} s");
+                Err(Refusal::Final(Exit::new(options.conflict, line)))
+            }
             Err(_) => Err(Refusal::Final(super::conflict(options, missing))),
         },
         exit = ended(signals) => Err(Refusal::Final(exit)),
@@ -216,18 +262,9 @@ pub(super) async fn give_up<T>(
 ) -> Option<super::Signal> {
     tokio::select! {
         // Without a connection it is free once its session ends.
-            Self::Recipe(error) if options.wait == Wait::NotAtAll && is_unanswered(error) => {
-                Exit::new(options.conflict, format!("{}: {error}", options.path))
-            }
         _ = timeout(bound, giving_up) => None,
         signal = signals.next() => Some(signal),
     }
-}
-
-/// Returns whether the servers have not answered, so that the grant may be free or not.
-fn is_unanswered(error: Error) -> bool {
-    use zoolet_model::Error as E;
-    matches!(error, Error::Disconnected | Error::Session(E::ConnectionLoss | E::Suspended | E::Lost(_) | E::Closed))
 }
 
 /// Waits until the tasks of dropped sessions have closed them.
@@ -241,11 +278,6 @@ pub(super) async fn let_close() {
     // A server that does not answer ends the session itself, after its timeout.
     let _ = tokio::time::timeout(CLOSING_MAX, closed).await;
 }
-            Err(_) if options.wait == Wait::NotAtAll => {
-                let (path, waited) = (&options.path, at_once(options).as_secs_f64());
-                let line = format!("{path}: no server has answered within {waited} s");
-                Err(Refusal::Final(Exit::new(options.conflict, line)))
-            }
 
 /// Returns whether the session is over, so that only another session can go on.
 pub(super) fn is_over(session: &Remote) -> bool {
@@ -255,4 +287,26 @@ pub(super) fn is_over(session: &Remote) -> bool {
 /// Converts a recipe's error about the path.
 pub(super) fn refused(options: &Options, error: Error) -> Exit {
     Exit::new(FAILED, format!("{}: {error}", options.path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_address_of_a_name_is_a_server_of_its_own() {
+        let addresses = ["10.0.0.1:2181", "[fd00::1]:2181"].map(|address| address.parse().unwrap());
+        let servers = |addresses: &[SocketAddr]| each_address("zk:2181".to_owned(), addresses).join(",");
+        assert_eq!(servers(&addresses), "10.0.0.1:2181,[fd00::1]:2181,zk:2181");
+        assert_eq!((servers(&addresses[..1]), servers(&[])), ("zk:2181".to_owned(), "zk:2181".to_owned()));
+    }
+
+    /// Opening the session and setting the permits had half of the timeout each.
+    #[test]
+    fn command_that_must_not_wait_has_one_bound_for_all_its_steps() {
+        let options = Options { wait: Wait::NotAtAll, session_timeout: Duration::from_secs(10), ..Options::default() };
+        let began = Instant::now().checked_sub(Duration::from_secs(4)).unwrap();
+        let left = Patience { began, ..Patience::new(&options, false) }.left(&options);
+        assert!(left <= Duration::from_secs(1), "{left:?}");
+    }
 }

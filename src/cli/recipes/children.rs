@@ -129,6 +129,11 @@ pub(super) fn members(group: Pid) -> Option<Members> {
     Some(members)
 }
 
+/// Returns whether a process runs and is in the group.
+pub(super) fn is_member(process: Pid, group: Pid) -> bool {
+    Process::read(process).is_some_and(|process| !process.is_zombie && process.group == group.as_raw_nonzero().get())
+}
+
 /// Returns the name of a process; empty if it is unknown.
 pub(super) fn name(process: Pid) -> String {
     let name = std::fs::read(format!("/proc/{}/comm", process.as_raw_nonzero())).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! COMMAND as a process: started in a process group of its own, and ended with all of the group.
 
-use super::children::{Started, changes, members, name};
+use super::children::{Started, changes, is_member, members, name};
 use super::environment::Environment;
 use super::signals::disable_stop_key;
 use super::terminal::Terminal;
@@ -169,8 +169,9 @@ impl Running {
         self.signal(Signal::Term);
         let (began, mut pause, mut heard) = (Instant::now(), PAUSE, Vec::new());
         let (mut is_killed, mut is_told, mut is_over) = (false, false, false);
-        let mut over = pin!(over);
-        while let Some(&left) = self.left().first() {
+        let (mut over, mut known) = (pin!(over), None);
+        while let Some(left) = self.left(known) {
+            known = Some(left);
             if !is_killed && (is_over || began.elapsed() >= grace) {
                 self.signal(Signal::Kill);
                 is_killed = true;
@@ -210,9 +211,11 @@ impl Running {
         Ok(End { code: code_of(status), died_of: died_of(status), had_terminal, signals: heard })
     }
 
-    /// Returns the processes of the group that run.
-    fn left(&self) -> Vec<Pid> {
-        members(self.group).map_or_else(Vec::new, |members| members.living)
+    /// Returns a process of the group that runs: `known` while that does.
+    ///
+    /// A look at one process is cheap. On a box with many, a look at all of them is not.
+    fn left(&self, known: Option<Pid>) -> Option<Pid> {
+        known.filter(|known| is_member(*known, self.group)).or_else(|| members(self.group)?.living.first().copied())
     }
 }
 

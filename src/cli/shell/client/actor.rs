@@ -3,6 +3,7 @@
 use super::link::{Greeted, Held, Link};
 use super::registered::Registered;
 use super::rooted::Root;
+use super::servers::{self, Failed, Server, Servers};
 use super::{Connect, Event, Sink, State, Status, role};
 use crate::cli::shell::failure::{Failure, code};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -77,8 +78,7 @@ pub(super) struct Actor {
     root: Root,
     inbox: mpsc::UnboundedReceiver<Order>,
     status: watch::Sender<Status>,
-    /// Index of the current server, or of the last one.
-    at: usize,
+    servers: Servers,
     session: Option<Held>,
     last_zxid: i64,
     last_xid: i32,
@@ -107,13 +107,14 @@ impl Actor {
             why: String::new(),
             introduction: None,
         });
+        let servers = Servers::new(connect.address.servers.clone(), connect.timeout);
         let actor = Self {
             connect,
             sink,
             root,
             inbox,
             status,
-            at: 0,
+            servers,
             session: None,
             last_zxid: 0,
             last_xid: 0,
@@ -147,19 +148,15 @@ impl Actor {
     async fn reach(&mut self) -> Option<Link> {
         let began = Instant::now();
         loop {
-            let (mut why, mut has_closing) = (Vec::new(), false);
-            for _ in 0..self.connect.address.servers.len() {
-                match self.try_next().await {
-                    Ok(link) => return Some(link),
-                    Err(error) => {
-                        has_closing |= error.kind() == io::ErrorKind::UnexpectedEof;
-                        why.push(error.to_string());
-                    }
-                }
-            }
-            let why = why.join("\n");
+            self.servers.begin_round();
+            let failed = match self.try_round().await {
+                Ok(link) => return Some(link),
+                Err(failed) => failed,
+            };
+            let why = servers::report(&failed);
             self.status.send_modify(|status| status.why.clone_from(&why));
             // A server that closes connections is starting, or in an election.
+            let has_closing = failed.iter().any(|failed| failed.error.kind() == io::ErrorKind::UnexpectedEof);
             if !has_closing || began.elapsed() > ELECTION_MAX {
                 self.refuse_waiting(&why)?;
             }
@@ -167,18 +164,29 @@ impl Actor {
         }
     }
 
-    async fn try_next(&mut self) -> io::Result<Link> {
-        let server = self.connect.address.servers[self.at].clone();
-        self.at = (self.at + 1) % self.connect.address.servers.len();
+    /// Tries the servers that are left in this round, up to the first that gives a session.
+    async fn try_round(&mut self) -> Result<Link, Vec<Failed>> {
+        let mut failed = Vec::new();
+        while let Some(server) = self.servers.next().await {
+            match self.try_server(server).await {
+                Ok(link) => return Ok(link),
+                Err(failure) => failed.push(failure),
+            }
+        }
+        Err(failed)
+    }
+
+    async fn try_server(&mut self, server: Result<Server, Failed>) -> Result<Link, Failed> {
+        let server = server?;
         let mut greeted = Link::open(&server, &self.connect, self.session.as_ref(), self.last_zxid).await;
         if matches!(greeted, Ok(Greeted::Expired)) && self.session.take().is_some() {
             self.say("Expired", "None", None, -1);
             greeted = Link::open(&server, &self.connect, None, self.last_zxid).await;
         }
         match greeted {
-            Ok(Greeted::Session(link, held)) => Ok(self.on_connected(*link, held, server)),
-            Ok(Greeted::Expired) => Err(io::Error::other(format!("{server} refuses a new session"))),
-            Err(error) => Err(io::Error::new(error.kind(), explain(&server, &error))),
+            Ok(Greeted::Session(link, held)) => Ok(self.on_connected(*link, held, server.name)),
+            Ok(Greeted::Expired) => Err(server.failed(io::Error::other("it refuses a new session"))),
+            Err(error) => Err(server.failed(error)),
         }
     }
 
@@ -424,16 +432,6 @@ fn loss(path: Option<String>, why: &str) -> Failure {
     Failure::Refused { code: code::CONNECTION_LOSS, path, why: why.to_owned() }
 }
 
-fn explain(server: &str, error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => {
-            format!("no server at {server}: connection refused; start one there, or name another with --server")
-        }
-        io::ErrorKind::InvalidData => format!("{server} does not speak ZooKeeper's protocol: {error}"),
-        _ => format!("no session at {server}: {error}"),
-    }
-}
-
 fn encode_auth(scheme: &Text, auth: &Bytes, out: &mut BytesMut) {
     let request = Request::Auth { scheme: Some(scheme.clone()), auth: Some(auth.clone()) };
     encode_request(XID_AUTH, &request, out);
@@ -445,4 +443,24 @@ fn encode_reconfig(xid: i32, body: &Bytes, out: &mut BytesMut) {
     out.put_i32(xid);
     out.put_i32(Opcode::Reconfig.code());
     out.put_slice(body);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::{Fake, connect};
+    use super::*;
+    use std::sync::Arc;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn silent_address_does_not_hide_another_one_of_the_same_name() {
+        let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let fake = Fake::default().start().await;
+        let (_orders, inbox) = mpsc::unbounded_channel();
+        let connect = Connect { timeout: Duration::from_secs(2), ..connect(&[&fake]) };
+        let (mut actor, status) = Actor::new(connect, Arc::new(|_| {}), Root::default(), inbox);
+        actor.servers.take("db:2181", vec![mute.local_addr().unwrap(), fake.address]);
+        let link = actor.try_round().await.ok().unwrap();
+        assert_eq!((link.peer, status.borrow().server.as_str()), (fake.address, "db:2181"));
+    }
 }

@@ -1,13 +1,14 @@
 //! One connection: its handshake, its buffers, and the order of its answers.
 
 use super::Connect;
+use super::servers::Server;
 use bytes::{Bytes, BytesMut};
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpStream, lookup_host};
 use tokio::select;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use zoolet_model::{ConnectRequest, Request, SessionId};
@@ -16,9 +17,6 @@ use zoolet_transport::wire::{XID_PING, split_frame};
 
 /// Maximum frame of a server, in bytes; a list of a million children takes 20 MB.
 const FRAME_BYTES_MAX: usize = 256 << 20;
-/// Bounds of the wait for one server of the list.
-const SERVER_WAIT_MIN: Duration = Duration::from_secs(1);
-const SERVER_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// A session as its server knows it.
 #[derive(Clone, Debug)]
@@ -54,16 +52,14 @@ impl Link {
     /// # Errors
     /// The server does not answer, or does not speak the protocol.
     pub(super) async fn open(
-        server: &str,
+        server: &Server,
         connect: &Connect,
         session: Option<&Held>,
         last_zxid: i64,
     ) -> Result<Greeted> {
-        let share = connect.timeout / u32::try_from(connect.address.servers.len()).unwrap_or(1);
-        let patience = share.clamp(SERVER_WAIT_MIN, SERVER_WAIT_MAX);
-        let greeting = greet(server, connect, session, last_zxid);
-        timeout(patience, greeting).await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::TimedOut, format!("no answer in {:.0} s", patience.as_secs_f64())))
+        let greeting = greet(server.address, connect, session, last_zxid);
+        timeout(server.patience, greeting).await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::TimedOut, format!("no answer in {:.0} s", server.patience.as_secs_f64())))
         })
     }
 
@@ -107,11 +103,9 @@ impl Link {
     }
 }
 
-async fn greet(server: &str, connect: &Connect, session: Option<&Held>, last_zxid: i64) -> Result<Greeted> {
-    let addresses: Vec<_> = lookup_host(server).await?.collect();
-    let stream = TcpStream::connect(&*addresses).await?;
+async fn greet(peer: SocketAddr, connect: &Connect, session: Option<&Held>, last_zxid: i64) -> Result<Greeted> {
+    let stream = TcpStream::connect(peer).await?;
     stream.set_nodelay(true)?;
-    let peer = stream.peer_addr()?;
     let (mut reader, mut writer) = stream.into_split();
     let mut out = BytesMut::new();
     let request = ConnectRequest {

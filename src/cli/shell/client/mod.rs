@@ -5,11 +5,14 @@
 //! command is a plain function, and Ctrl-C ends the request for which it waits.
 
 mod actor;
+#[cfg(test)]
+mod fake;
 mod image;
 mod link;
 mod registered;
 mod role;
 mod rooted;
+mod servers;
 
 pub(super) use image::ImageFile;
 

@@ -1,6 +1,7 @@
 //! One connection: its handshake, its buffers, and the order of its answers.
 
 use super::Connect;
+use super::pulse::{Due, Pulse};
 use super::servers::Server;
 use bytes::{Bytes, BytesMut};
 use std::io::{Error, ErrorKind, Result};
@@ -10,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::select;
-use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use zoolet_model::{ConnectRequest, Request, SessionId};
 use zoolet_transport::wire::client_side::{Header, decode_connect_reply, encode_connect, encode_request};
 use zoolet_transport::wire::{XID_PING, split_frame};
@@ -32,9 +33,7 @@ pub(super) struct Link {
     writer: OwnedWriteHalf,
     input: BytesMut,
     pub(super) out: BytesMut,
-    beat: Interval,
-    beats_unheard: u32,
-    has_spoken: bool,
+    pulse: Pulse,
     /// The address of the server.
     pub(super) peer: SocketAddr,
 }
@@ -65,7 +64,7 @@ impl Link {
 
     /// Sends and receives until a frame is there.
     ///
-    /// Cancel-safe. Meanwhile it pings the server and notices its silence.
+    /// Cancel-safe. Meanwhile it pings the server and notices its silence, as [`Pulse::next`] says.
     ///
     /// # Errors
     /// The connection is broken, or silent for two thirds of the session timeout.
@@ -74,32 +73,29 @@ impl Link {
             if let Some(frame) = split_frame(&mut self.input, FRAME_BYTES_MAX).map_err(invalid)? {
                 return Ok(frame);
             }
-            // A blocked write must not prevent reads: the server may be waiting for us to read.
+            let (due_at, due) = self.pulse.next(!self.out.is_empty());
+            // A blocked write must not prevent reads: the server may be waiting for us to read. Time comes last:
+            // after a suspension of this process, the bytes that arrived meanwhile show that the server is alive.
             select! {
+                biased;
                 written = self.writer.write_buf(&mut self.out), if !self.out.is_empty() => {
                     written?;
-                    self.has_spoken = true;
+                    self.pulse.note_spoken(Instant::now());
                 }
                 read = self.reader.read_buf(&mut self.input) => {
                     if read? == 0 {
                         return Err(Error::new(ErrorKind::UnexpectedEof, "the server closed the connection"));
                     }
-                    self.beats_unheard = 0;
+                    self.pulse.note_heard(Instant::now());
                 }
-                _ = self.beat.tick() => self.on_beat()?,
+                () = sleep_until(due_at) => match due {
+                    Due::Ping => encode_request(XID_PING, &Request::Ping, &mut self.out),
+                    Due::Leave => {
+                        return Err(Error::new(ErrorKind::TimedOut, "silent for two thirds of the session timeout"));
+                    }
+                },
             }
         }
-    }
-
-    fn on_beat(&mut self) -> Result<()> {
-        self.beats_unheard += 1;
-        if self.beats_unheard > 2 {
-            return Err(Error::new(ErrorKind::TimedOut, "silent for two thirds of the session timeout"));
-        }
-        if !std::mem::take(&mut self.has_spoken) {
-            encode_request(XID_PING, &Request::Ping, &mut self.out);
-        }
-        Ok(())
     }
 }
 
@@ -134,10 +130,8 @@ async fn greet(peer: SocketAddr, connect: &Connect, session: Option<&Held>, last
     let Some(negotiated) = u64::try_from(reply.timeout_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis) else {
         return Ok(Greeted::Expired);
     };
-    let mut beat = interval(negotiated / 3);
-    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    beat.reset();
-    let link = Link { reader, writer, input, out: BytesMut::new(), beat, beats_unheard: 0, has_spoken: true, peer };
+    let pulse = Pulse::new(negotiated, Instant::now());
+    let link = Link { reader, writer, input, out: BytesMut::new(), pulse, peer };
     let held = Held {
         id: reply.session.0,
         password: Bytes::copy_from_slice(&reply.secret.0),
@@ -148,4 +142,25 @@ async fn greet(peer: SocketAddr, connect: &Connect, session: Option<&Held>, last
 
 fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::new(ErrorKind::InvalidData, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::{Fake, Seen, connect};
+    use super::*;
+
+    #[tokio::test]
+    async fn mute_server_gets_one_ping_and_is_left() {
+        let mut fake = Fake { timeout_ms: 300, ..Fake::default() }.start().await;
+        let connect = connect(&[&fake]);
+        let server = Server { name: fake.name.clone(), address: fake.address, patience: Duration::from_secs(10) };
+        let Ok(Greeted::Session(mut link, _)) = Link::open(&server, &connect, None, 0).await else {
+            panic!("no session")
+        };
+        assert_eq!(link.frame().await.unwrap_err().kind(), ErrorKind::TimedOut);
+        drop(link);
+        assert_eq!(fake.next().await, Seen::Session(0));
+        assert_eq!(fake.next().await, Seen::Request(XID_PING));
+        assert_eq!(fake.next().await, Seen::End);
+    }
 }

@@ -9,6 +9,7 @@ mod actor;
 mod fake;
 mod image;
 mod link;
+mod pulse;
 mod registered;
 mod role;
 mod rooted;

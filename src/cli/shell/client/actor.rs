@@ -1,6 +1,7 @@
 //! The task that owns a session: connections, requests in flight, watches and identities.
 
 use super::link::{Greeted, Held, Link};
+use super::probe::{self, Found};
 use super::registered::Registered;
 use super::rooted::Root;
 use super::servers::{self, Failed, Server, Servers};
@@ -12,6 +13,7 @@ use std::io;
 use std::time::Duration;
 use tokio::select;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use zoolet_model::{AddWatchMode, EventKind, Reply, Request, Text, WatcherType};
 use zoolet_transport::wire::client_side::{Header, Shape, decode_event, decode_reply, encode_request};
@@ -79,6 +81,8 @@ pub(super) struct Actor {
     inbox: mpsc::UnboundedReceiver<Order>,
     status: watch::Sender<Status>,
     servers: Servers,
+    /// The pause before the next probe for a server that accepts writes.
+    probe_pause: Duration,
     session: Option<Held>,
     last_zxid: i64,
     last_xid: i32,
@@ -115,6 +119,7 @@ impl Actor {
             inbox,
             status,
             servers,
+            probe_pause: probe::PAUSE_MIN,
             session: None,
             last_zxid: 0,
             last_xid: 0,
@@ -192,6 +197,9 @@ impl Actor {
 
     fn on_connected(&mut self, mut link: Link, held: Held, server: String) -> Link {
         let state = if held.is_read_only { State::ConnectedReadOnly } else { State::Connected };
+        if state == State::Connected {
+            self.probe_pause = probe::PAUSE_MIN;
+        }
         for (scheme, auth) in &self.identities {
             encode_auth(scheme, auth, &mut link.out);
             self.unproven.push_back(None);
@@ -257,8 +265,12 @@ impl Actor {
 
     /// Serves one connection until it breaks or the session is closed.
     async fn serve(&mut self, link: &mut Link) -> io::Error {
+        let mut searches = self.search();
         loop {
+            // A request in flight would lose its answer.
+            let may_move = self.sent.is_empty() && self.unproven.is_empty() && self.closing.is_none();
             let frame = select! {
+                Some(Ok(found)) = searches.join_next(), if may_move => return self.leave_for(found),
                 order = self.inbox.recv() => {
                     match order {
                         Some(order) => self.on_order(order, link),
@@ -276,6 +288,25 @@ impl Actor {
                 return io::Error::new(io::ErrorKind::InvalidData, malformed);
             }
         }
+    }
+
+    /// Begins to look for a server that accepts writes, if this one does not; dropping the result ends that.
+    fn search(&self) -> JoinSet<Found> {
+        let mut searches = JoinSet::new();
+        if self.is_read_only() {
+            searches.spawn(probe::find_writable(self.servers.clone(), self.probe_pause));
+        }
+        searches
+    }
+
+    /// Leaves this server for one that accepts writes; returns why the connection ends.
+    fn leave_for(&mut self, found: Found) -> io::Error {
+        // Only the server without a leader knows this session.
+        self.session = None;
+        self.probe_pause = found.pause;
+        let why = format!("{} accepts writes, so the session moves there", found.server.name);
+        self.servers.prefer(found.server);
+        io::Error::other(why)
     }
 
     fn on_order(&mut self, order: Order, link: &mut Link) {
@@ -405,9 +436,12 @@ impl Actor {
         !removed.is_empty()
     }
 
+    fn is_read_only(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.is_read_only)
+    }
+
     fn connected_name(&self) -> &'static str {
-        let is_read_only = self.session.as_ref().is_some_and(|session| session.is_read_only);
-        if is_read_only { "ConnectedReadOnly" } else { "SyncConnected" }
+        if self.is_read_only() { "ConnectedReadOnly" } else { "SyncConnected" }
     }
 
     fn say(&self, state: &'static str, kind: &'static str, path: Option<String>, zxid: i64) {

@@ -1,14 +1,16 @@
 //! A session at any ZooKeeper server.
 //!
 //! A task on a thread of its own holds the connection ([`actor`]). It reconnects over the list of
-//! servers, keeps the session, and registers watches and identities again. The callers block: a
-//! command is a plain function, and Ctrl-C ends the request for which it waits.
+//! servers, keeps the session, and registers watches and identities again. From a server without a
+//! leader it moves to one that accepts writes ([`probe`]). The callers block: a command is a plain
+//! function, and Ctrl-C ends the request for which it waits.
 
 mod actor;
 #[cfg(test)]
 mod fake;
 mod image;
 mod link;
+mod probe;
 mod pulse;
 mod registered;
 mod role;

@@ -18,7 +18,8 @@ const BYTES_MAX: u64 = 1 << 14;
 ///
 /// `server` is the address of the peer: behind the same name, the next connection may have another.
 pub(super) async fn learn(server: SocketAddr, connection: u64, status: watch::Sender<Status>) {
-    let answer = timeout(PATIENCE, ask(server)).await.unwrap_or_else(|_| Ok(String::new())).unwrap_or_default();
+    let answer =
+        timeout(PATIENCE, ask(server, b"srvr")).await.unwrap_or_else(|_| Ok(String::new())).unwrap_or_default();
     status.send_if_modified(|status| {
         let is_there = status.connection == connection && status.state.is_connected();
         if is_there {
@@ -34,9 +35,10 @@ fn names_zoolet(answer: &str) -> bool {
     answer.lines().any(|line| line.starts_with("Zookeeper version: ") && line.contains("-zoolet-"))
 }
 
-async fn ask(server: SocketAddr) -> io::Result<String> {
+/// Sends a four-letter word on a connection of its own, and returns the answer.
+pub(super) async fn ask(server: SocketAddr, word: &[u8; 4]) -> io::Result<String> {
     let mut stream = TcpStream::connect(server).await?;
-    stream.write_all(b"srvr").await?;
+    stream.write_all(word).await?;
     let mut bytes = Vec::new();
     stream.take(BYTES_MAX).read_to_end(&mut bytes).await?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -69,9 +69,40 @@ pub(super) enum Operands {
     Nothing,
     /// The first operand is the path of a znode.
     Path,
+    /// Both operands are paths of znodes.
+    Paths,
+    /// Both operands are subtrees: the path of a znode, or `file:` with an exported file.
+    Subtrees,
+    /// The first operand is a file, the second the path of a znode.
+    FileAndPath,
     /// The first operand is the name of a command.
     Command,
     Words(&'static [&'static str]),
+}
+
+/// What completes one operand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Operand {
+    Path,
+    /// A path, or `file:` with a file.
+    Subtree,
+    File,
+    Command,
+    Words(&'static [&'static str]),
+}
+
+impl Operands {
+    /// Returns what completes an operand; the first is 0.
+    pub(super) fn at(self, place: usize) -> Option<Operand> {
+        match (self, place) {
+            (Self::Path, 0) | (Self::Paths, 0 | 1) | (Self::FileAndPath, 1) => Some(Operand::Path),
+            (Self::Subtrees, 0 | 1) => Some(Operand::Subtree),
+            (Self::FileAndPath, 0) => Some(Operand::File),
+            (Self::Command, 0) => Some(Operand::Command),
+            (Self::Words(known), 0) => Some(Operand::Words(known)),
+            _ => None,
+        }
+    }
 }
 
 impl Command {

@@ -44,7 +44,7 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
         ],
         says: "make a subtree of an exported file",
         origin: Origin::Zoolet,
-        operands: Operands::Nothing,
+        operands: Operands::FileAndPath,
         better: "",
         run: import,
     },

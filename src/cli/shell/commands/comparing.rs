@@ -19,7 +19,7 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[Command {
     options: &[Choice::flag("d", "compare data alone, not ACLs")],
     says: "compare two subtrees, of the server or of exported files; the exit code is 1 if they differ",
     origin: Origin::Zoolet,
-    operands: Operands::Path,
+    operands: Operands::Subtrees,
     better: "",
     run: diff,
 }];

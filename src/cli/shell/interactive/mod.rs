@@ -8,7 +8,7 @@ mod screen;
 use super::client::{Asker, State};
 use super::failure::Failure;
 use super::{Screen, Shell, paint};
-use complete::{Candidates, Kind};
+use complete::{Candidate, Candidates};
 use history::History;
 use rustyline::completion::{Completer, Pair};
 use rustyline::config::{BellStyle, ColorMode, CompletionType};
@@ -133,14 +133,8 @@ impl Completer for Assistant {
     type Candidate = Pair;
 
     fn complete(&self, line: &str, at: usize, _context: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
-        let Candidates { begin, texts, kind } = complete::candidates(&line[..at], |path| self.children(path));
-        let pair = |text: String| {
-            // Of a path, the list shows the name alone.
-            let shown = if kind == Kind::Path { text.rsplit('/').next().unwrap_or(&text) } else { &text };
-            let display = shown.to_owned();
-            let end = if kind == Kind::Path { "" } else { " " };
-            Pair { display, replacement: text + end }
-        };
+        let Candidates { begin, texts } = complete::candidates(&line[..at], |path| self.children(path));
+        let pair = |Candidate { shown, inserted }: Candidate| Pair { display: shown, replacement: inserted };
         Ok((begin, texts.into_iter().map(pair).collect()))
     }
 }

@@ -166,6 +166,11 @@ pub(super) fn near(name: &str) -> Option<&'static str> {
         .or_else(|| nearest(name, all().map(|command| command.name)))
 }
 
+/// Returns whether a word may be a mistyped `meant`.
+pub(super) fn resembles(word: &str, meant: &str) -> bool {
+    nearest(word, [meant]).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,10 +1,14 @@
 //! The history over sessions, in a file that only its owner may read.
 
+use super::super::{table, words};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+/// The command whose words have a password, and the scheme that it names.
+const ADD_AUTH: &str = "addauth";
+const DIGEST: &str = "digest";
 /// Lines that are kept.
 pub(super) const LINES_MAX: usize = 1000;
 
@@ -52,7 +56,7 @@ impl History {
 
     /// Adds a line, and returns whether it may be kept.
     ///
-    /// A line with a password is not kept, nor one that begins with a space.
+    /// A line that may have a password is not kept, nor one that begins with a space.
     pub(super) fn add(&self, line: &str) -> bool {
         let may = may_be_kept(line);
         if may && let Some(path) = &self.file {
@@ -68,9 +72,20 @@ fn appendable(path: &Path) -> io::Result<File> {
 }
 
 fn may_be_kept(line: &str) -> bool {
-    let words = super::super::words::split(line);
-    let has_secret = words.first().is_some_and(|first| first.eq_ignore_ascii_case("addauth"));
-    !words.is_empty() && !line.starts_with(char::is_whitespace) && !has_secret
+    let words = words::split(line);
+    let Some((name, rest)) = words.split_first() else { return false };
+    let has_secret = match table::find(name) {
+        Some(command) => command.name == ADD_AUTH,
+        // A mistyped line has the password too.
+        None => table::resembles(name, ADD_AUTH) || names_digest(name, rest),
+    };
+    !line.starts_with(char::is_whitespace) && !has_secret
+}
+
+/// Returns whether an unknown command has the words of an identity, such as `digest NAME:PASSWORD`.
+fn names_digest(name: &str, rest: &[String]) -> bool {
+    let all: Vec<&str> = [name].into_iter().chain(rest.iter().map(String::as_str)).collect();
+    all.windows(2).any(|pair| table::resembles(pair[0], DIGEST) && pair[1].contains(':'))
 }
 
 /// Returns the file of the history.
@@ -102,6 +117,28 @@ mod tests {
         assert!(history.add("ls /later"));
         assert!(fs::read_to_string(&file).unwrap().ends_with("last\nls /later\n"));
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn mistyped_line_with_a_password_is_not_kept() {
+        for line in [
+            "addaut digest a:secret",
+            "adduath digest a:secret",
+            "ADDAUTH digest a:secret",
+            "addAuth digest a:secret",
+            "add-auth digest a:secret",
+            "#addauth digest a:secret",
+            "addauth",
+            "auth digest a:secret",
+            "add auth digest a:secret",
+            "digest a:secret",
+            "authenticate Digset a:secret",
+        ] {
+            assert!(!may_be_kept(line), "{line}");
+        }
+        for line in ["addWatch /a", "addwatch /a", "create /digest a:b", "set /a digest", "lss /a", "gett /digest:a"] {
+            assert!(may_be_kept(line), "{line}");
+        }
     }
 
     #[test]

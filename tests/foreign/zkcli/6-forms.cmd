@@ -52,6 +52,8 @@ create -t 0 /ttl y
 create -t 1099511627776 /ttl y
 create -t 5 -e /ttl y
 create -t 5 -c /ttl y
+ls -? /f
+ls -?
 ls /f true
 get /f true
 stat /f watch

@@ -18,7 +18,12 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
     Command {
         name: "ls",
         usage: "[-s] [-w] [-R] path",
-        options: &[STAT, WATCH, Choice::flag("R", "list the whole subtree, one path a line")],
+        options: &[
+            STAT,
+            WATCH,
+            Choice::flag("R", "list the whole subtree, one path a line"),
+            Choice::flag("?", "first print the options, as zkCli does"),
+        ],
         says: "list the children of a znode",
         origin: Origin::ZooKeeper,
         operands: Operands::Path,
@@ -67,7 +72,13 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
     },
 ];
 
+/// The answer of zkCli to `ls -?`.
+const LS_HELP: &str = "usage: ls [options] path\n -?   help\n -R   recurse\n -s   stat\n -w   watch";
+
 fn ls(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
+    if arguments.has("?") {
+        shell.emit(&Output::said(LS_HELP))?;
+    }
     let path = arguments.path(0)?;
     let watch = watches(shell, arguments, "'ls path [watch]' has been deprecated. Please use 'ls [-w] path' instead.")?;
     if arguments.has("R") {

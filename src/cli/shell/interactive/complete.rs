@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn options_and_words_of_a_command_are_completed() {
-        assert_eq!(texts("ls -"), ["-s", "-w", "-R"]);
+        assert_eq!(texts("ls -"), ["-s", "-w", "-R", "-?"]);
         assert_eq!(texts("reconfig --m"), ["--members"]);
         assert_eq!(texts("printwatches o"), ["on", "off"]);
     }

@@ -142,7 +142,11 @@ fn stat_tells_how_long_a_znode_with_a_time_to_live_has_left() {
     let lines = "create /a x\ncreate -t 3600000 /t x\nstat /a\nstat /t\ncreate /t/child x\nstat /t\n";
     let (code, printed) = typed(&format!("{}/", server.address), &[], lines);
     let told: Vec<_> = printed.lines().filter_map(|line| line.strip_prefix("timeToLive = 3600000 ms, ")).collect();
-    assert_eq!((code, told.len(), told.last()), (0, 2, Some(&"from the deletion of the last child")), "{printed}");
+    assert_eq!(
+        (code, told.len(), told.last()),
+        (0, 2, Some(&"which begin when the last child is deleted")),
+        "{printed}"
+    );
     let left_ms = told[0].strip_suffix(" ms left").unwrap().parse::<u64>().unwrap();
     assert!(left_ms <= 3_600_000, "{printed}");
 }

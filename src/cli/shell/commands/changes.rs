@@ -26,7 +26,11 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
             Choice::flag("s", "append a number to the name (sequential)"),
             Choice::flag("e", "delete it with this session (ephemeral)"),
             Choice::flag("c", "delete it when its last child is gone (container)"),
-            Choice::value("t", "MS", "delete it when it has no child and was not changed for MS milliseconds"),
+            Choice::value(
+                "t",
+                "MS",
+                "the server deletes it MS milliseconds after its last change (zoolet: or after its last child), if it has no child",
+            ),
         ],
         says: "create a znode",
         origin: Origin::ZooKeeper,

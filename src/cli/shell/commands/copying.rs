@@ -116,7 +116,8 @@ fn set_acls(session: &Session, mut last: Vec<LastAcl>, way: Way) -> Result<(), F
     while let Some(acl) = last.pop() {
         acl.set(session).map_err(|failure| {
             let state = format!(
-                "the subtree was {}, but its ACLs let this session work in: {} and {} more; set them with setAcl",
+                "the subtree was {}, but {} and {} more znodes still have an ACL that also permits this session everything; \
+                 set their final ACLs with setAcl",
                 way.verb(),
                 acl.path,
                 last.len()

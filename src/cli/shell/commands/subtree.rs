@@ -20,7 +20,7 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
     Command {
         name: "deleteall",
         usage: "path [-b batch size]",
-        options: &[Choice::value("b", "N", "delete N znodes at once (default 1000)")],
+        options: &[Choice::value("b", "N", "delete at most N znodes at once (default 1000), or 64 KiB of requests")],
         says: "delete a znode with its subtree",
         origin: Origin::ZooKeeper,
         operands: Operands::Path,

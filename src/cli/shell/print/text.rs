@@ -84,7 +84,7 @@ pub(super) fn is_text(bytes: &[u8]) -> bool {
 fn ttl_line(ttl: &TimeToLive) -> String {
     match (ttl.ttl_ms, ttl.left_ms) {
         (None, _) => String::new(),
-        (Some(ttl_ms), None) => format!("timeToLive = {ttl_ms} ms, from the deletion of the last child\n"),
+        (Some(ttl_ms), None) => format!("timeToLive = {ttl_ms} ms, which begin when the last child is deleted\n"),
         (Some(ttl_ms), Some(left_ms)) => format!("timeToLive = {ttl_ms} ms, {left_ms} ms left\n"),
     }
 }
@@ -157,7 +157,7 @@ mod tests {
         let lives = |ttl_ms, left_ms| ttl_line(&TimeToLive { ttl_ms, left_ms });
         assert_eq!(lives(None, None), "");
         assert_eq!(lives(Some(9), Some(4)), "timeToLive = 9 ms, 4 ms left\n");
-        assert_eq!(lives(Some(9), None), "timeToLive = 9 ms, from the deletion of the last child\n");
+        assert_eq!(lives(Some(9), None), "timeToLive = 9 ms, which begin when the last child is deleted\n");
         let block = stat_block(&stat);
         assert!(block.starts_with("cZxid = 0x10\nctime = Thu Jan 01 00:00:00 UTC 1970\n"), "{block}");
         assert!(block.contains("ephemeralOwner = 0xffffffffffffffff\n") && block.lines().count() == 11, "{block}");

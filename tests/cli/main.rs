@@ -14,8 +14,10 @@ mod init;
 mod licences;
 mod mistakes;
 mod probe;
+mod proxy;
 mod refusals;
 mod shell;
+mod shell_outages;
 mod shell_session;
 mod shell_subtrees;
 

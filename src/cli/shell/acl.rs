@@ -52,21 +52,33 @@ pub(super) fn permissions(letters: &str) -> Result<Perms, Failure> {
 /// Returns an entry that lets this session do all with a znode, and as few other clients as possible.
 ///
 /// # Errors
-/// The request for the session's identities fails.
+/// The request for the session's identities fails. A lost connection tells nothing about the server,
+/// so it is no reason for an entry that lets in every client.
 pub(super) fn own_entry(session: &Session) -> Result<RequestedAcl, Failure> {
-    match session.ask(Request::WhoAmI) {
+    // These need no answer of a server, which may be too old for the request.
+    if session.has_identity()? {
+        return Ok(entry("auth", ""));
+    }
+    let answer = match session.ask(Request::WhoAmI) {
+        Err(failure) if failure.is(code::CONNECTION_LOSS) => session.ask(Request::WhoAmI),
+        answer => answer,
+    };
+    match answer {
         Ok(Reply::Ids(identities)) => Ok(entry_of(&identities)),
         Ok(_) => Err(unexpected()),
-        // A server older than 3.7 does not know the request; some close the connection.
-        Err(failure) if failure.is(code::UNIMPLEMENTED) || failure.is(code::CONNECTION_LOSS) => Ok(entry_of(&[])),
-        Err(failure) => Err(failure),
+        // A server older than 3.7 does not know the request.
+        Err(failure) if failure.is(code::UNIMPLEMENTED) => Ok(entry_of(&[])),
+        Err(failure) => Err(failure.because("the server has not told the identities of this session")),
     }
+}
+
+/// Returns an entry with all permissions.
+fn entry(scheme: &str, id: &str) -> RequestedAcl {
+    RequestedAcl { perms: Perms::ALL, scheme: Some(scheme.into()), id: Some(id.into()) }
 }
 
 /// The identities that the session has proven; without one its address, and without that any client.
 fn entry_of(identities: &[AuthId]) -> RequestedAcl {
-    let entry =
-        |scheme: &str, id: &str| RequestedAcl { perms: Perms::ALL, scheme: Some(scheme.into()), id: Some(id.into()) };
     let is_proven = |identity: &AuthId| !matches!(&*identity.scheme, "ip" | "super" | "world");
     // Servers before 3.9 accept only IPv4 addresses in an ACL.
     let has_address = |identity: &&AuthId| &*identity.scheme == "ip" && identity.id.parse::<Ipv4Addr>().is_ok();

@@ -4,7 +4,8 @@
 //! A server checks the ACL of a parent also while the same multi creates its children. So a znode
 //! whose ACL does not let the session create children can get them only with another ACL. No multi
 //! can set an ACL. Such a parent is created with one entry more, for this session, and
-//! [`LastAcl::set`] takes the entry away at the end. [`Multi::run`] tries the plain ACLs first.
+//! [`LastAcl::set`] takes the entry away at the end, and [`narrow`] does so after a failure.
+//! [`Multi::run`] tries the plain ACLs first.
 //!
 //! # Znodes that another client changes meanwhile
 //! The multi checks the version of the data, which neither a new ACL nor a new znode at the same path
@@ -16,6 +17,8 @@ use super::client::{Session, unexpected};
 use super::failure::{Failure, code};
 use super::walk::WINDOW;
 use bytes::Bytes;
+use std::time::Duration;
+use tokio::time::Instant;
 use zoolet_model::{
     AclEntry, AskedAcl, Create, CreateKind, CreateMode, Perms, Reply, Request, RequestedAcl, WriteOp, first_failure,
 };
@@ -29,6 +32,8 @@ pub(super) const COUNT_MAX: usize = 1000;
 const OVERHEAD: usize = 48;
 /// Bytes of the entry that lets the session work below a znode, at most.
 const OWN_ENTRY_BYTES: usize = 64;
+/// Maximum time in which a failed command sets the ACLs of parents: an election, or a restart.
+const NARROW_MAX: Duration = Duration::from_secs(5);
 
 /// Operations of one multi.
 #[derive(Clone, Default)]
@@ -62,9 +67,60 @@ impl LastAcl {
     /// # Errors
     /// The request is refused, or the connection is lost.
     pub(super) fn set(&self, session: &Session) -> Result<(), Failure> {
-        let (path, acl) = (self.path.as_str().into(), Some(self.acl.clone()));
-        session.ask(Request::Write(WriteOp::SetAcl { path, acl, version: self.version })).map(|_| ())
+        session.ask(self.request()).map(|_| ())
     }
+
+    fn request(&self) -> Request {
+        let (path, acl) = (self.path.as_str().into(), Some(self.acl.clone()));
+        Request::Write(WriteOp::SetAcl { path, acl, version: self.version })
+    }
+}
+
+/// Sets the ACLs of parents after a failure, also after Ctrl-C; returns those that are not set.
+///
+/// The parents stand before their children. A parent that does not exist counts as done: a multi
+/// without an answer may not have happened. So does an ACL of another version: a request without an
+/// answer has set it, or another client.
+pub(super) fn narrow(session: &Session, wide: Vec<LastAcl>) -> Vec<LastAcl> {
+    if wide.is_empty() { wide } else { session.tidy(|| narrow_until(session, wide, Instant::now() + NARROW_MAX)) }
+}
+
+fn narrow_until(session: &Session, mut wide: Vec<LastAcl>, until: Instant) -> Vec<LastAcl> {
+    let mut refused = Vec::new();
+    while !wide.is_empty() && Instant::now() < until {
+        let mut some = wide.split_off(wide.len().saturating_sub(WINDOW));
+        some.reverse();
+        let answers = session.ask_all_until(some.iter().map(LastAcl::request).collect(), until);
+        let mut lost = Vec::new();
+        for (acl, answer) in some.into_iter().zip(answers) {
+            match answer {
+                Ok(_) => {}
+                Err(failure) if failure.is(code::NO_NODE) || failure.is(code::BAD_VERSION) => {}
+                // The next connection may come in time.
+                Err(failure) if failure.is(code::CONNECTION_LOSS) => lost.push(acl),
+                Err(_) => refused.push(acl),
+            }
+        }
+        wide.extend(lost.into_iter().rev());
+    }
+    refused.reverse();
+    wide.append(&mut refused);
+    wide
+}
+
+/// Returns a line about ACLs that are still wider than in `place`; `None` if there are none.
+pub(super) fn still_wide(wide: &[LastAcl], place: &str) -> Option<String> {
+    let first = &wide.first()?.path;
+    let count = wide.len();
+    let are = if count == 1 { "ACL is" } else { "ACLs are" };
+    Some(format!("{count} {are} still wider than in {place}, first {first}; set each with setAcl"))
+}
+
+fn size(bytes: usize) -> String {
+    format!(
+        "the request had {bytes} bytes; a server closes the connection if its frame_bytes_max or jute.maxbuffer is \
+         smaller"
+    )
 }
 
 impl Multi {
@@ -113,33 +169,38 @@ impl Multi {
     ///
     /// # Errors
     /// As [`Multi::run_wide`].
-    pub(super) fn run(self, session: &Session) -> Result<Vec<LastAcl>, Failure> {
+    pub(super) fn run(self, session: &Session, wide: &mut Vec<LastAcl>) -> Result<(), Failure> {
         if self.narrow.is_empty() {
-            return self.send(session).map(|()| Vec::new());
+            return self.send(session);
         }
         match self.clone().send(session) {
-            Err(failure) if failure.is(code::NO_AUTH) => self.run_wide(session),
-            outcome => outcome.map(|()| Vec::new()),
+            Err(failure) if failure.is(code::NO_AUTH) => self.run_wide(session, wide),
+            outcome => outcome,
         }
     }
 
     /// Sends the operations with an entry for this session in each ACL that may hinder later ones.
     ///
-    /// Returns the ACLs without that entry, parents before children.
+    /// Adds the ACLs without that entry to `wide`, parents before children, also if the operations
+    /// may have been carried out.
     ///
     /// # Errors
     /// An operation is refused, with its path: nothing was changed. Or the connection is lost.
-    pub(super) fn run_wide(mut self, session: &Session) -> Result<Vec<LastAcl>, Failure> {
-        let mut last = Vec::with_capacity(self.narrow.len());
+    pub(super) fn run_wide(mut self, session: &Session, wide: &mut Vec<LastAcl>) -> Result<(), Failure> {
+        let before = wide.len();
         if !self.narrow.is_empty() {
             let own = acl::own_entry(session)?;
             for at in std::mem::take(&mut self.narrow) {
                 let WriteOp::Create(Create { path, acl: Some(acl), .. }) = &mut self.operations[at] else { continue };
-                last.push(LastAcl { path: path.to_string(), acl: acl.clone(), version: 0 });
+                wide.push(LastAcl { path: path.to_string(), acl: acl.clone(), version: 0 });
                 acl.to_mut().push(own.clone());
             }
         }
-        self.send(session).map(|()| last)
+        let outcome = self.send(session);
+        if outcome.as_ref().is_err_and(|failure| !failure.may_have_changed()) {
+            wide.truncate(before);
+        }
+        outcome
     }
 
     fn send(self, session: &Session) -> Result<(), Failure> {
@@ -169,11 +230,7 @@ impl Multi {
                 }
             },
             Ok(_) => Err(unexpected()),
-            Err(failure) if failure.is(code::CONNECTION_LOSS) => Err(failure.because(&format!(
-                "the request had {} bytes; a server closes the connection if its frame_bytes_max or jute.maxbuffer is \
-                 smaller",
-                self.bytes
-            ))),
+            Err(failure) if failure.is(code::CONNECTION_LOSS) => Err(failure.because(&size(self.bytes))),
             Err(failure) => Err(failure),
         }
     }

@@ -47,6 +47,10 @@ pub(super) enum Order {
     },
     /// Asks the server of the connection for its role and kind, unless it was asked before.
     Introduce,
+    /// Asks whether the session has identities beside its address.
+    HasIdentity {
+        answer: oneshot::Sender<bool>,
+    },
     /// Lists the persistent watches of a znode.
     Watches {
         path: Text,
@@ -251,6 +255,7 @@ impl Actor {
                 Ok(Order::Reconfigure { answer, .. }) => _ = answer.send(Err(loss(None, why))),
                 Ok(Order::Auth { answer, .. }) => _ = answer.send(Err(loss(None, why))),
                 Ok(Order::Introduce) => {}
+                Ok(Order::HasIdentity { answer }) => _ = answer.send(self.has_identity()),
                 Ok(Order::Watches { path, answer }) => _ = answer.send(self.watches.persistent(&path)),
                 Ok(Order::Forget { path, kind, answer }) => _ = answer.send(self.forget(&path, kind)),
                 Ok(Order::Close { answer }) => {
@@ -336,6 +341,7 @@ impl Actor {
                 self.unproven.push_back(Some(answer));
             }
             Order::Introduce => self.ask_server(link),
+            Order::HasIdentity { answer } => _ = answer.send(self.has_identity()),
             Order::Watches { path, answer } => _ = answer.send(self.watches.persistent(&path)),
             Order::Forget { path, kind, answer } => _ = answer.send(self.forget(&path, kind)),
             Order::Close { answer } => {
@@ -351,6 +357,11 @@ impl Actor {
             let connection = self.status.borrow().connection;
             tokio::spawn(role::learn(link.peer, connection, self.status.clone()));
         }
+    }
+
+    /// Returns whether the session has identities beside its address.
+    fn has_identity(&self) -> bool {
+        self.identities.iter().any(|(scheme, _)| scheme != "ip")
     }
 
     /// Returns whether the server of this connection is known to be zoolet.

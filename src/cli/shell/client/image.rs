@@ -54,6 +54,7 @@ impl ImageFile {
                 Order::Reconfigure { answer, .. } => _ = answer.send(Err(self.refusal())),
                 Order::Auth { answer, .. } => _ = answer.send(Err(self.refusal())),
                 Order::Introduce => {}
+                Order::HasIdentity { answer } => _ = answer.send(false),
                 Order::Watches { answer, .. } => _ = answer.send(Vec::new()),
                 Order::Forget { answer, .. } => _ = answer.send(false),
                 Order::Close { answer } => {

@@ -25,13 +25,13 @@ use actor::{Actor, Order};
 use bytes::{BufMut, Bytes, BytesMut};
 use rooted::Root;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::select;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use zoolet_model::{AddWatchMode, Reply, Request, Stat, Text, TimeToLive, WatcherType};
 
 /// Maximum wait for the server's answer to the end of the session.
@@ -127,11 +127,13 @@ pub(super) struct Interrupts {
     count: watch::Sender<u64>,
     /// The count when the user's text with the running command was taken; 0 in a script.
     begun: AtomicU64,
+    /// Whether a command that failed repairs what it leaves.
+    is_tidying: AtomicBool,
 }
 
 impl Interrupts {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { count: watch::Sender::new(0), begun: AtomicU64::new(0) })
+        Arc::new(Self { count: watch::Sender::new(0), begun: AtomicU64::new(0), is_tidying: AtomicBool::new(false) })
     }
 
     /// Notes an interrupt.
@@ -266,6 +268,30 @@ impl Session {
         sent.into_iter().map(|(is_write, answer)| self.answer(is_write, answer)).collect()
     }
 
+    /// Sends requests as [`Session::ask_all`] does, also after Ctrl-C; waits for answers until a time.
+    pub(super) fn ask_all_until(&self, requests: Vec<Request>, until: Instant) -> Vec<Result<Reply, Failure>> {
+        let sent: Vec<_> = requests.into_iter().map(|request| self.asker.send(request)).collect();
+        let outcome = |receiver| match self.asker.handle.block_on(async { timeout_at(until, receiver).await }) {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(Failure::text("Not connected")),
+            Err(_) => {
+                let why = "the server does not answer in time".to_owned();
+                Err(Failure::Refused { code: code::CONNECTION_LOSS, path: None, why })
+            }
+        };
+        sent.into_iter().map(outcome).collect()
+    }
+
+    /// Does the bounded work by which a failed command repairs what it leaves.
+    ///
+    /// A signal that ends the shell waits for it.
+    pub(super) fn tidy<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.interrupts.is_tidying.store(true, Ordering::Relaxed);
+        let done = work();
+        self.interrupts.is_tidying.store(false, Ordering::Relaxed);
+        done
+    }
+
     /// Fails if Ctrl-C was struck while the command did not wait for the session.
     fn refuse_struck(&self) -> Result<(), Failure> {
         if self.interrupts.is_struck() { Err(Failure::interrupted()) } else { Ok(()) }
@@ -390,6 +416,16 @@ impl Session {
         let (answer, receiver) = oneshot::channel();
         let _ = self.asker.orders.send(Order::Auth { scheme: scheme.into(), auth, answer });
         self.wait(receiver)?
+    }
+
+    /// Returns whether this session has identities beside its address.
+    ///
+    /// # Errors
+    /// As [`Session::wait`].
+    pub(super) fn has_identity(&self) -> Result<bool, Failure> {
+        let (answer, receiver) = oneshot::channel();
+        let _ = self.asker.orders.send(Order::HasIdentity { answer });
+        self.wait(receiver)
     }
 
     /// Changes the membership; returns the new configuration.

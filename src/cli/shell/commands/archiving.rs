@@ -6,7 +6,7 @@ use super::super::depth_first::{DepthFirst, Wants, below, under};
 use super::super::exported;
 use super::super::failure::{Failure, code};
 use super::super::files::{self, Saved};
-use super::super::multi::{COUNT_MAX, LastAcl, Multi, creation, requested};
+use super::super::multi::{self, COUNT_MAX, LastAcl, Multi, creation, requested};
 use super::super::output::{Output, Show};
 use super::super::print;
 use super::super::sources::{Item, Pair, Pairs, Source, Subtree};
@@ -160,13 +160,14 @@ fn import(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
         with_acls,
         deletes: existing == Existing::Replace,
         multi: Multi::default(),
+        wide: Vec::new(),
         acls: Vec::new(),
         surplus: Vec::new(),
         counts: Counts::default(),
     };
     Source::file(&file, &shell.interrupts)
         .and_then(|file| import.run(Pairs::new(there, file), report))
-        .map_err(|failure| import.explained(failure))?;
+        .map_err(|failure| import.given_up(failure))?;
     let counts = import.counts;
     Ok(Output::Text(counts.text(is_dry), counts.json(is_dry)))
 }
@@ -231,11 +232,28 @@ struct Import<'a> {
     with_acls: bool,
     deletes: bool,
     multi: Multi,
-    /// ACLs to set, which no multi can.
+    /// ACLs of parents that this import has created with an entry more, parents before children.
+    wide: Vec<LastAcl>,
+    /// ACLs of existing znodes to set, which no multi can.
     acls: Vec<LastAcl>,
-    /// Znodes to delete, parents before children, without their data.
-    surplus: Vec<Item>,
+    /// Znodes to delete, parents before children.
+    surplus: Vec<Read>,
     counts: Counts,
+}
+
+/// A znode as the import has read it, without its data and ACL: a subtree may have a million.
+struct Read {
+    /// As seen from the top.
+    path: String,
+    version: i32,
+    acl_version: i32,
+    czxid: i64,
+}
+
+impl From<Item> for Read {
+    fn from(Item { entry, version, acl_version, czxid }: Item) -> Self {
+        Self { path: entry.path, version, acl_version, czxid }
+    }
 }
 
 impl Import<'_> {
@@ -246,10 +264,7 @@ impl Import<'_> {
     ) -> Result<(), Failure> {
         while let Some(pair) = pairs.next()? {
             match pair {
-                Pair::Left(mut item) if self.deletes => {
-                    item.entry.data = None;
-                    self.surplus.push(item);
-                }
+                Pair::Left(item) if self.deletes => self.surplus.push(item.into()),
                 Pair::Left(_) => {}
                 Pair::Right(item) => {
                     report(&Difference::Added(item.entry.path.clone()))?;
@@ -264,16 +279,16 @@ impl Import<'_> {
                         None => self.counts.unchanged += 1,
                         Some(difference) => {
                             report(&difference)?;
-                            self.change(&there, wanted)?;
+                            self.change(there, wanted)?;
                         }
                     }
                 }
             }
         }
         // Parents of ephemerals stay with them.
-        self.surplus.retain(|item| !pairs.left.is_occupied(&item.entry.path));
-        for item in &self.surplus {
-            report(&Difference::Removed(item.entry.path.clone()))?;
+        self.surplus.retain(|read| !pairs.left.is_occupied(&read.path));
+        for read in &self.surplus {
+            report(&Difference::Removed(read.path.clone()))?;
         }
         self.delete()?;
         if self.counts.done == 0 {
@@ -298,7 +313,7 @@ impl Import<'_> {
         Ok(())
     }
 
-    fn change(&mut self, there: &Item, wanted: Item) -> Result<(), Failure> {
+    fn change(&mut self, there: Item, wanted: Item) -> Result<(), Failure> {
         self.counts.changed += 1;
         let path = under(self.top, &wanted.entry.path);
         if there.entry.acl != wanted.entry.acl {
@@ -310,37 +325,45 @@ impl Import<'_> {
             return Ok(());
         }
         let change = WriteOp::SetData { path: path.into(), data: wanted.entry.data, version: there.version };
-        self.add(change, there)
+        self.add(change, &there.into())
     }
 
     fn delete(&mut self) -> Result<(), Failure> {
-        while let Some(item) = self.surplus.pop() {
+        while let Some(read) = self.surplus.pop() {
             self.counts.deleted += 1;
-            let path = under(self.top, &item.entry.path);
-            self.add(WriteOp::Delete { path: path.into(), version: item.version }, &item)?;
+            let path = under(self.top, &read.path);
+            self.add(WriteOp::Delete { path: path.into(), version: read.version }, &read)?;
         }
         Ok(())
     }
 
     fn set_acls(&mut self) -> Result<(), Failure> {
-        // Children first: a parent's ACL does not matter to its children's own.
-        while let Some(acl) = self.acls.pop() {
-            if !self.is_dry {
-                let left = format!("ACLs that are not set yet: {}, next that of {}", self.acls.len() + 1, acl.path);
-                acl.set(self.session).map_err(|failure| failure.because(&left))?;
-                self.counts.done += 1;
-            }
+        if self.is_dry {
+            return Ok(());
+        }
+        // Children first: a parent's ACL does not matter to its children's own. Each stays in its
+        // list until it is set, for the end of an import that fails.
+        while let Some(acl) = self.wide.last() {
+            acl.set(self.session)?;
+            self.wide.pop();
+            self.counts.done += 1;
+        }
+        while let Some(acl) = self.acls.last() {
+            let left = format!("ACLs that are not set yet: {}, next that of {}", self.acls.len(), acl.path);
+            acl.set(self.session).map_err(|failure| failure.because(&left))?;
+            self.acls.pop();
+            self.counts.done += 1;
         }
         Ok(())
     }
 
     /// Adds a change of a znode, which has to be the one that was read.
-    fn add(&mut self, operation: WriteOp, read: &Item) -> Result<(), Failure> {
+    fn add(&mut self, operation: WriteOp, read: &Read) -> Result<(), Failure> {
         if self.is_dry {
             return Ok(());
         }
         self.make_room(&operation)?;
-        self.multi.expect(&under(self.top, &read.entry.path), read.czxid, read.acl_version);
+        self.multi.expect(&under(self.top, &read.path), read.czxid, read.acl_version);
         self.multi.add(operation);
         Ok(())
     }
@@ -355,26 +378,32 @@ impl Import<'_> {
         self.flush_with(Multi::run_wide)
     }
 
-    fn flush_with(&mut self, run: fn(Multi, &Session) -> Result<Vec<LastAcl>, Failure>) -> Result<(), Failure> {
+    fn flush_with(
+        &mut self,
+        run: fn(Multi, &Session, &mut Vec<LastAcl>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         if self.multi.is_empty() {
             return Ok(());
         }
         let multi = std::mem::take(&mut self.multi);
         let count = multi.count() as u64;
-        let last = run(multi, self.session)?;
-        self.acls.extend(last);
+        run(multi, self.session, &mut self.wide)?;
         self.counts.done += count;
         Ok(())
     }
 
-    /// Says how far the import came.
-    fn explained(&self, failure: Failure) -> Failure {
+    /// Narrows the ACLs that are too wide, and says how far the import came.
+    fn given_up(&mut self, failure: Failure) -> Failure {
         let done = self.counts.done;
-        let state = if done == 0 && !failure.may_have_changed() {
+        let mut state = if done == 0 && !failure.may_have_changed() {
             "nothing was imported".to_owned()
         } else {
             format!("operations carried out before: {done}; import --merge or --replace continues")
         };
+        let wide = multi::narrow(self.session, std::mem::take(&mut self.wide));
+        if let Some(wide) = multi::still_wide(&wide, "the file") {
+            state = format!("{wide}\n{state}");
+        }
         match failure {
             // Before the first change, the text says enough.
             Failure::Text(text) if done > 0 => Failure::Text(format!("{text}\n{state}")),

@@ -5,7 +5,7 @@ use super::super::arguments::Arguments;
 use super::super::client::Session;
 use super::super::depth_first::{DepthFirst, Wants, below, under};
 use super::super::failure::{Failure, code};
-use super::super::multi::{FRAME_BYTES, LastAcl, Multi, creation};
+use super::super::multi::{self, FRAME_BYTES, LastAcl, Multi, creation};
 use super::super::output::Output;
 use super::super::sources::{check_acl, refuse_inside};
 use super::super::table::{Choice, Command, Operands, Origin};
@@ -105,25 +105,23 @@ fn carry(shell: &mut Shell, arguments: &Arguments, way: Way, is_whole: bool) -> 
     }
     // Children are deleted before their parents.
     sources.into_iter().rev().for_each(|deletion| multi.add(deletion));
-    let last = multi.run(session).map_err(|failure| explained(failure, way))?;
-    set_acls(session, last, way)?;
+    let mut wide = Vec::new();
+    let ran = multi.run(session, &mut wide).map_err(|failure| explained(failure, way));
+    ran.and_then(|()| set_acls(session, &mut wide, way)).map_err(|failure| {
+        let wide = multi::narrow(session, std::mem::take(&mut wide));
+        multi::still_wide(&wide, &source).map_or(failure.clone(), |wide| failure.because(&wide))
+    })?;
     let text = format!("{} {znodes} znodes from {source} to {destination}", way.verb());
     Ok(Output::Text(text, json!({ way.verb(): znodes, "from": source.as_str(), "to": destination.as_str() })))
 }
 
 /// Sets the ACLs of parents, the last first, so that they are children before parents.
-fn set_acls(session: &Session, mut last: Vec<LastAcl>, way: Way) -> Result<(), Failure> {
-    while let Some(acl) = last.pop() {
-        acl.set(session).map_err(|failure| {
-            let state = format!(
-                "the subtree was {}, but {} and {} more znodes still have an ACL that also permits this session everything; \
-                 set their final ACLs with setAcl",
-                way.verb(),
-                acl.path,
-                last.len()
-            );
-            failure.because(&state)
-        })?;
+///
+/// Those that it does not set stay in the list.
+fn set_acls(session: &Session, wide: &mut Vec<LastAcl>, way: Way) -> Result<(), Failure> {
+    while let Some(acl) = wide.last() {
+        acl.set(session).map_err(|failure| failure.because(&format!("the subtree was {}", way.verb())))?;
+        wide.pop();
     }
     Ok(())
 }

@@ -1,15 +1,17 @@
 //! Events on their way from the session's thread to a reader, which may be slow or blocked.
 
-use super::client::Event;
+use super::client::{Event, Interrupts};
 use super::depth_first::is_within;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 
 /// Bytes of events that wait for one reader; later events are counted and lost.
 const BYTES_MAX: usize = 1 << 20;
 /// Bytes of an event beside its path.
 const EVENT_BYTES: usize = 96;
+/// Longest time until a wait notices Ctrl-C.
+const LOOK_AFTER: Duration = Duration::from_millis(50);
 
 /// An event and its time.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,8 +38,11 @@ impl Batch {
 struct Waiting {
     batch: Batch,
     bytes: usize,
-    /// Whether the reader has dealt with all that it took.
-    is_idle: bool,
+    /// Number of events that were ever added, also of those that were lost.
+    added: u64,
+    /// Number of them that the reader has taken, and that it has dealt with.
+    taken: u64,
+    settled: u64,
 }
 
 /// Events that wait for one reader.
@@ -56,6 +61,7 @@ impl Queue {
     /// Adds an event; never blocks.
     pub(super) fn push(&self, event: Event) {
         let mut waiting = self.lock();
+        waiting.added += 1;
         let bytes = EVENT_BYTES + event.path.as_ref().map_or(0, String::len);
         // Once one is lost, all later ones of the batch are, so that the gap has one place.
         if waiting.batch.missed > 0 || waiting.bytes + bytes > BYTES_MAX {
@@ -73,23 +79,32 @@ impl Queue {
         loop {
             {
                 let mut waiting = self.lock();
-                waiting.is_idle = waiting.batch.is_empty();
-                if !waiting.is_idle {
+                // The reader is back for more, so it has dealt with the last batch.
+                waiting.settled = waiting.taken;
+                self.settled.notify_all();
+                if !waiting.batch.is_empty() {
                     waiting.bytes = 0;
+                    waiting.taken = waiting.added;
                     return std::mem::take(&mut waiting.batch);
                 }
-                self.settled.notify_all();
             }
             self.arrived.notified().await;
         }
     }
 
-    /// Blocks until the reader has dealt with all events.
-    pub(super) fn settle(&self) {
+    /// Blocks until the reader has dealt with the events that were added before; false after Ctrl-C.
+    ///
+    /// It does not wait for later ones: a busy subtree always has some.
+    pub(super) fn settle(&self, interrupts: &Interrupts) -> bool {
         let mut waiting = self.lock();
-        while !(waiting.is_idle && waiting.batch.is_empty()) {
-            waiting = self.settled.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        let added = waiting.added;
+        while waiting.settled < added {
+            if interrupts.is_struck() {
+                return false;
+            }
+            waiting = self.settled.wait_timeout(waiting, LOOK_AFTER).unwrap_or_else(PoisonError::into_inner).0;
         }
+        true
     }
 }
 
@@ -120,6 +135,8 @@ impl Followed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Arc, mpsc};
+    use std::thread;
     use tokio::runtime::Builder;
 
     fn event(kind: &'static str, path: &str) -> Event {
@@ -139,6 +156,38 @@ mod tests {
         queue.push(event("NodeDataChanged", "/short"));
         let batch = runtime.block_on(queue.take());
         assert_eq!((batch.seen.len(), batch.missed), (1, 0));
+    }
+
+    #[test]
+    fn settling_ends_although_events_keep_coming() {
+        let queue = Arc::<Queue>::default();
+        queue.push(event("NodeDataChanged", "/busy"));
+        let read = queue.clone();
+        thread::spawn(move || {
+            let runtime = Builder::new_current_thread().build().unwrap();
+            loop {
+                let batch = runtime.block_on(read.take());
+                // The next one comes before the reader has dealt with this one.
+                batch.seen.into_iter().for_each(|seen| read.push(seen.event));
+            }
+        });
+        assert_eq!(settled(&queue, &Interrupts::new()), Some(true));
+    }
+
+    #[test]
+    fn settling_ends_with_ctrl_c_although_nothing_reads() {
+        let (queue, interrupts) = (Arc::<Queue>::default(), Interrupts::new());
+        queue.push(event("NodeDataChanged", "/a"));
+        interrupts.strike();
+        assert_eq!(settled(&queue, &interrupts), Some(false));
+    }
+
+    /// Returns the outcome of settling; `None` if it does not end.
+    fn settled(queue: &Arc<Queue>, interrupts: &Arc<Interrupts>) -> Option<bool> {
+        let (queue, interrupts) = (queue.clone(), interrupts.clone());
+        let (ended, end) = mpsc::channel();
+        thread::spawn(move || ended.send(queue.settle(&interrupts)));
+        end.recv_timeout(Duration::from_secs(20)).ok()
     }
 
     #[test]

@@ -108,7 +108,7 @@ pub(super) fn shell(options: Options) -> Result<(), Exit> {
         shell.prints_events.store(false, Ordering::Relaxed);
     }
     shell.close();
-    shell.events.settle();
+    shell.events.settle(&shell.interrupts);
     if code == 0 { Ok(()) } else { Err(Exit { code, line: String::new() }) }
 }
 
@@ -401,7 +401,10 @@ impl Shell {
         let command = table::find(name).ok_or_else(|| Failure::UnknownCommand(name.clone()))?;
         let output = (command.run)(self, &Arguments::read(command, rest)?)?;
         // The events of a change stand before the result of the command that waited for it.
-        self.events.settle();
+        if !self.events.settle(&self.interrupts) && !matches!(output, Output::Nothing) {
+            let why = "the command was carried out; its result is not shown".to_owned();
+            return Err(Failure::Interrupted { why });
+        }
         self.emit(&output)
     }
 

@@ -48,6 +48,22 @@ fn one_command_prints_its_result_alone_and_has_zkclis_exit_code() {
 }
 
 #[test]
+fn quit_ends_with_the_code_of_the_command_before() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let address = server.address.to_string();
+    for (lines, code) in [
+        ("get /missing\nquit\n", 1),
+        ("get /missing\nexit\n", 1),
+        ("nosuch\nquit\nls /\n", 127),
+        ("get /missing\nls /\nquit\n", 0),
+        ("quit\n", 0),
+    ] {
+        assert_eq!(typed(&address, &[], lines).0, code, "{lines}");
+    }
+}
+
+#[test]
 fn root_of_an_address_is_the_root_of_all_paths() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);

@@ -380,6 +380,8 @@ impl Shell {
         let outcome = self.run(words);
         self.is_busy.store(false, Ordering::Relaxed);
         self.code = match outcome {
+            // `quit` leaves with the code of the command before, as in zkCli.
+            Ok(()) if self.leaves => self.code,
             Ok(()) => 0,
             Err(failure) => {
                 let usage = words.first().and_then(|name| table::find(name)).map(table::Command::line);

@@ -15,10 +15,14 @@ fn shell(server: &str, line: &str) -> (i32, String, String) {
 
 /// Types lines; returns exit code and all that is printed.
 fn typed(server: &str, options: &[&str], lines: &str) -> (i32, String) {
+    typed_bytes(server, options, lines.as_bytes())
+}
+
+fn typed_bytes(server: &str, options: &[&str], lines: &[u8]) -> (i32, String) {
     let mut command = zoolet(&["shell", "--server", server]);
     let command = command.args(options).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    child.stdin.take().unwrap().write_all(lines).unwrap();
     let output = child.wait_with_output().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
     (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap() + &errors)
@@ -61,6 +65,19 @@ fn quit_ends_with_the_code_of_the_command_before() {
     ] {
         assert_eq!(typed(&address, &[], lines).0, code, "{lines}");
     }
+}
+
+#[test]
+fn line_that_is_no_text_fails_alone() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let address = server.address.to_string();
+    let lines = b"# caf\xe9\ncreate /a x\r\ncreate /caf\xe9 x\n  # \xff\ncreate /b x\nls /\nset /a \xff";
+    let (code, printed) = typed_bytes(&address, &[], lines);
+    assert_eq!((code, shell(&address, "get /a").1.as_str()), (1, "x\n"), "{printed}");
+    let mistake = |line| format!("standard input, line {line}: it is not UTF-8; it was not carried out\n");
+    let expected = format!("[a, b, zookeeper]\nCreated /a\n{}Created /b\n{}", mistake(3), mistake(7));
+    assert_eq!(printed, expected);
 }
 
 #[test]

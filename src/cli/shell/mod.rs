@@ -325,10 +325,16 @@ impl Shell {
     /// Carries out the commands of standard input; returns the exit code of the last one.
     ///
     /// It ends after a command during which Ctrl-C was struck, even if the command succeeded.
-    fn read_commands(&mut self, input: impl BufRead) -> u8 {
-        for line in input.lines() {
-            match line {
-                Ok(line) => self.carry_out_line(&line),
+    fn read_commands(&mut self, mut input: impl BufRead) -> u8 {
+        let mut line = Vec::new();
+        for number in 1_u64.. {
+            line.clear();
+            match input.read_until(b'\n', &mut line) {
+                Ok(0) => break,
+                Ok(_) => {
+                    let line = line.strip_suffix(b"\n").unwrap_or(&line);
+                    self.carry_out_bytes(number, line.strip_suffix(b"\r").unwrap_or(line));
+                }
                 Err(error) => {
                     self.complain(&Failure::Text(format!("standard input: {error}")), "");
                     return 1;
@@ -363,6 +369,19 @@ impl Shell {
             self.complain(&Failure::Text(format!("Ctrl-C: lines that are not carried out: {left}")), "");
         }
         Ok(())
+    }
+
+    /// Carries out a line of standard input. A line that is no text fails alone, unless it is a comment.
+    fn carry_out_bytes(&mut self, number: u64, line: &[u8]) {
+        match str::from_utf8(line) {
+            Ok(line) => self.carry_out_line(line),
+            Err(_) if line.trim_ascii_start().starts_with(b"#") => {}
+            Err(_) => {
+                let mistake = format!("standard input, line {number}: it is not UTF-8; it was not carried out");
+                self.complain(&Failure::Text(mistake), "");
+                self.code = 1;
+            }
+        }
     }
 
     /// Carries out a line; empty lines and those that begin with # do nothing.

@@ -31,6 +31,16 @@ fn ended(child: Child) -> (i32, String, String) {
     (code.unwrap(), text(output.stdout), text(output.stderr))
 }
 
+/// Returns the lines of standard error, as they come.
+fn errors(child: &mut Child) -> Arc<Mutex<Vec<String>>> {
+    let (errors, stream) = (Arc::<Mutex<Vec<String>>>::default(), child.stderr.take().unwrap());
+    let lines = errors.clone();
+    std::thread::spawn(move || {
+        BufReader::new(stream).lines().for_each(|line| lines.lock().unwrap().push(line.unwrap()));
+    });
+    errors
+}
+
 /// Carries out the lines of a script.
 fn script(scratch: &Scratch, address: &str, lines: &str) -> (i32, String, String) {
     let mut child = shell(scratch, address, "").spawn().unwrap();
@@ -162,4 +172,29 @@ fn import_that_ctrl_c_ends_leaves_no_parent_wider_than_in_its_file() {
 fn signal(pid: u32, name: &str) {
     assert!(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success());
 }
+
+#[test]
+fn script_hears_that_its_session_has_expired() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let proxy = Proxy::start(&server, |_| Fate::Forwarded);
+    let mut client = server.client();
+    for (options, says) in [("", EXPIRED.to_owned()), (" --json", format!("{{\"error\":\"{EXPIRED}\"}}"))] {
+        let mut child = shell(&scratch, &proxy.address, &format!("--timeout 1s{options}")).spawn().unwrap();
+        let (mut input, errors) = (child.stdin.take().unwrap(), errors(&mut child));
+        input.write_all(b"printwatches off\ncreate -e /mine\n").unwrap();
+        eventually("the ephemeral", || client.exists("/mine"));
+        proxy.cut();
+        eventually("the end of the session", || !client.exists("/mine"));
+        proxy.mend();
+        eventually(&says, || errors.lock().unwrap().contains(&says));
+        input.write_all(b"create -e /mine\n").unwrap();
+        eventually("an ephemeral of the next session", || client.exists("/mine"));
+        drop(input);
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        assert!(!client.exists("/mine"));
+    }
+}
+
+const EXPIRED: &str = "the session has expired, so its ephemerals are gone; the shell goes on with a new session";
 

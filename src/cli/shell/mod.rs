@@ -64,6 +64,9 @@ use tokio::signal::unix::{SignalKind, signal};
 const EVENT_COLOUR: &str = "2";
 const FAILURE_COLOUR: &str = "31";
 
+/// The line for a script whose session the server has ended.
+const EXPIRED: &str = "the session has expired, so its ephemerals are gone; the shell goes on with a new session";
+
 /// Exit code of a process that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
@@ -244,7 +247,7 @@ impl Shell {
         }
     }
 
-    /// Hands events on; those of the connection itself only for a user at a terminal.
+    /// Hands events on. A script gets no events of the connection itself except the end of its session.
     ///
     /// It runs on the session's thread, so it does not write: a terminal held by Ctrl-S would stop
     /// the pings of the session.
@@ -252,6 +255,10 @@ impl Shell {
         let (prints, is_interactive) = (self.prints_events.clone(), self.is_interactive);
         let (events, follower) = (self.events.clone(), self.follower.clone());
         Arc::new(move |event: Event| {
+            // A script hears of it even if its command takes the event.
+            if !is_interactive && event.is_expiry() {
+                events.push(event.clone());
+            }
             match &*follower.lock().unwrap_or_else(PoisonError::into_inner) {
                 Some((followed, queue)) if followed.covers(&event) => return queue.push(event),
                 _ => {}
@@ -265,11 +272,18 @@ impl Shell {
     /// Starts the thread that prints events.
     fn print_events(&self) -> Result<(), Exit> {
         let (events, screen, handle) = (self.events.clone(), self.screen.clone(), self.handle.clone());
-        let (has_colours, is_json) = (self.has_colours, self.options.json);
+        let (has_colours, is_json, is_interactive) = (self.has_colours, self.options.json, self.is_interactive);
         let print = move || {
             loop {
                 let Batch { seen, missed } = handle.block_on(events.take());
                 let event = |event: &Event| if is_json { print::event_in_json(event) } else { print::event(event) };
+                let (ends, seen): (Vec<_>, Vec<_>) =
+                    seen.into_iter().partition(|seen| !is_interactive && seen.event.is_expiry());
+                for _ in ends {
+                    let json = || print::failure_in_json(&Failure::text(EXPIRED), EXPIRED);
+                    let line = if is_json { json() } else { EXPIRED.to_owned() };
+                    let _ = writeln!(io::stderr(), "{line}");
+                }
                 let lost = match missed {
                     0 => None,
                     _ if is_json => Some(format!("{{\"missed\":{missed}}}\n")),

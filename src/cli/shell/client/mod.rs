@@ -109,6 +109,13 @@ pub(super) struct Event {
     pub(super) zxid: i64,
 }
 
+impl Event {
+    /// Returns whether it reports that the server has ended the session.
+    pub(super) fn is_expiry(&self) -> bool {
+        self.path.is_none() && self.state == "Expired"
+    }
+}
+
 /// Receives the events of a session, on the session's thread.
 pub(super) type Sink = Arc<dyn Fn(Event) + Send + Sync>;
 

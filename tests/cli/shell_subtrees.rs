@@ -168,6 +168,12 @@ fn exported_subtree_is_imported_compared_and_merged() {
     well("setAcl /new/a/x world:anyone:cdrwa");
     let (code, out, _) = shell(&scratch, &server, "diff /new file:app.json");
     assert_eq!((code, out.as_str()), (1, "~ /a (data)\n- /a/more\n~ /a/x (ACL)\n+ /b!\n"));
+    // The difference also counts for a script whose reader has seen enough.
+    let address = server.address.to_string();
+    let mut without_reader = zoolet(&["shell", "--server", &address, "diff", "/new", "file:app.json"]);
+    let mut child = without_reader.current_dir(scratch.path()).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
     let (code, out, _) = shell(&scratch, &server, "--json diff -d /new/a /app/a");
     assert_eq!(code, 1);
     assert!(out.starts_with("{\"acl\":false,\"data\":true,\"difference\":\"changed\",\"path\":\"/\"}\n"), "{out}");

@@ -96,15 +96,23 @@ fn diff(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
         };
         if let Some(difference) = difference {
             differ = true;
-            printer.print(&Output::Own(Box::new(difference)))?;
+            match printer.print(&Output::Own(Box::new(difference))) {
+                // A script asks `diff .. | head -1` for the difference too, by `pipefail`.
+                Err(Failure::ReaderGone) => return Err(differ_already_said()),
+                printed => printed?,
+            }
         }
     }
     let ephemerals = pairs.left.ephemerals() + pairs.right.ephemerals();
     if ephemerals > 0 {
         printer.print(&Output::Note(format!("ephemerals left out: {ephemerals}")))?;
     }
-    // A failure without a message: the printed lines name the differences.
-    if differ { Err(Failure::Text(String::new())) } else { Ok(Output::Nothing) }
+    if differ { Err(differ_already_said()) } else { Ok(Output::Nothing) }
+}
+
+/// Returns a failure without a message: the printed lines name the differences.
+fn differ_already_said() -> Failure {
+    Failure::Text(String::new())
 }
 
 fn source<'a>(shell: &'a Shell, operand: &str, reads_acls: bool) -> Result<Source<'a>, Failure> {

@@ -1,4 +1,4 @@
-//! Signals that stop a long-running command.
+//! Signals that stop a long-running command, and the end of a process by a signal.
 
 use super::Exit;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,4 +98,39 @@ impl Stop {
         // The sender cannot be dropped first: its thread lives as long as the process.
         let _ = self.first.await;
     }
+}
+
+/// Returns whether this process ignores a signal; `false` if that is unknown.
+///
+/// The starter of a process decides that: `nohup` ignores HUP, and a shell ignores INT of a job in
+/// the background. A handler would replace the starter's wish.
+#[cfg(feature = "tools")]
+pub(super) fn is_ignored(signal: rustix::process::Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    // Signal 1 is the lowest bit.
+    let ignored = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    ignored >> (signal.as_raw() - 1) & 1 == 1
+}
+
+/// Ends this process by a signal, so that the shell which started it ends its script.
+///
+/// A shell goes on if a command ends with a code after Ctrl-C. `of_group` sends the signal to the
+/// whole process group, for a Ctrl-C that has not reached the shell itself. Returns if the signal is
+/// blocked, or if the kernel protects this process as the first one of a container.
+#[cfg(feature = "tools")]
+pub(super) fn end_by(signal: rustix::process::Signal, of_group: bool) {
+    // QUIT would write a core file.
+    let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
+    #[allow(unsafe_code, reason = "the C library's function has no safe interface")]
+    // SAFETY: `SIG_DFL` runs no code of this process.
+    unsafe {
+        libc::signal(signal.as_raw(), libc::SIG_DFL);
+    }
+    let _ = if of_group {
+        rustix::process::kill_current_process_group(signal)
+    } else {
+        rustix::process::kill_process(rustix::process::getpid(), signal)
+    };
 }

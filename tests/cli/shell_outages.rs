@@ -198,3 +198,58 @@ fn script_hears_that_its_session_has_expired() {
 
 const EXPIRED: &str = "the session has expired, so its ephemerals are gone; the shell goes on with a new session";
 
+#[test]
+fn session_is_closed_before_a_signal_ends_the_shell() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let mut client = server.client();
+    for (name, number) in [("TERM", 15), ("HUP", 1), ("INT", 2)] {
+        for line in ["", "watch /none\n"] {
+            let mut child = shell(&scratch, &server.address.to_string(), "").spawn().unwrap();
+            let mut input = child.stdin.take().unwrap();
+            input.write_all(format!("create -e /mine\n{line}").as_bytes()).unwrap();
+            eventually("the ephemeral", || client.exists("/mine"));
+            eventually("the watch", || line.is_empty() || server.figure("watch_count") == 1);
+            signal(child.id(), name);
+            let status = child.wait().unwrap();
+            assert_eq!(status.signal(), Some(number), "{name} {line}: {status}");
+            // The server would take the session timeout, 30 s, to end a session that is left.
+            assert!(!client.exists("/mine"), "{name} {line}");
+        }
+    }
+}
+
+#[test]
+fn signal_ends_the_shell_although_the_server_is_silent() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let mut client = server.client();
+    for (name, number) in [("TERM", 15), ("INT", 2)] {
+        let mut child = shell(&scratch, &server.address.to_string(), "").spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(b"create -e /mine\n").unwrap();
+        eventually("the ephemeral", || client.exists("/mine"));
+        server.signal("STOP");
+        signal(child.id(), name);
+        eventually("the end", || child.try_wait().unwrap().is_some());
+        server.signal("CONT");
+        assert_eq!(child.wait().unwrap().signal(), Some(number));
+        eventually("the end of the session", || !client.exists("/mine"));
+        drop(input);
+    }
+}
+
+#[test]
+fn ctrl_c_of_a_command_ends_the_script_that_runs_it() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let loops = "for turn in 1 2 3; do \"$0\" shell --server \"$1\" watch /app; echo $? >> ends; done";
+    let mut bash = Command::new("setsid");
+    bash.args(["bash", "-c", loops, env!("CARGO_BIN_EXE_zoolet"), &server.address.to_string()]);
+    let mut bash = bash.current_dir(scratch.path()).stderr(Stdio::null()).spawn().unwrap();
+    eventually("the watch", || server.figure("watch_count") == 1);
+    // A terminal sends Ctrl-C to the whole group.
+    assert!(Command::new("kill").args(["-INT", "--", &format!("-{}", bash.id())]).status().unwrap().success());
+    eventually("the end of the script", || bash.try_wait().unwrap().is_some());
+    assert!(!scratch.join("ends").exists());
+}

@@ -5,6 +5,7 @@
 use crate::support::*;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -52,6 +53,8 @@ fn interrupt(child: &Child) {
 }
 
 /// Waits for the end of a shell; returns its exit code, output and errors.
+///
+/// The code is the one that a calling script sees: 128 and its number for the end by a signal.
 fn ended(mut child: Child) -> (Option<i32>, String, String) {
     let begin = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -65,7 +68,8 @@ fn ended(mut child: Child) -> (Option<i32>, String, String) {
     let (mut out, mut err) = (String::new(), String::new());
     child.stdout.take().map(|mut stream| stream.read_to_string(&mut out).unwrap());
     child.stderr.take().map(|mut stream| stream.read_to_string(&mut err).unwrap());
-    (child.wait().unwrap().code(), out, err)
+    let status = child.wait().unwrap();
+    (status.code().or(status.signal().map(|signal| 128 + signal)), out, err)
 }
 
 #[test]

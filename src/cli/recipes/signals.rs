@@ -1,6 +1,7 @@
 //! Signals that this process receives, and signals that it sends.
 
 use super::terminal::Terminal;
+use crate::cli::signals::{end_by, is_ignored};
 use std::io;
 use std::task::Poll;
 use tokio::signal::unix::{SignalKind, signal};
@@ -91,8 +92,7 @@ impl Signals {
     /// A signal that the starter of this process ignores stays ignored: `nohup` ignores HUP, and a
     /// shell ignores INT of a job in the background. A handler would make COMMAND receive it.
     pub(super) fn new() -> io::Result<Self> {
-        let ignored = ignored();
-        let heard = Signal::PASSED_ON.into_iter().filter(|signal| ignored >> (signal.system().as_raw() - 1) & 1 == 0);
+        let heard = Signal::PASSED_ON.into_iter().filter(|signal| !is_ignored(signal.system()));
         let with_handler = |heard: Signal| Ok((heard, signal(SignalKind::from_raw(heard.system().as_raw()))?));
         Ok(Self {
             handlers: heard.map(with_handler).collect::<io::Result<_>>()?,
@@ -140,17 +140,10 @@ impl Signals {
 ///
 /// Unlike an ignored signal, that does not pass to programs which this process starts.
 pub(super) fn disable_stop_key() -> io::Result<()> {
-    if ignored() >> (libc::SIGTSTP - 1) & 1 == 0 {
+    if !is_ignored(rustix::process::Signal::TSTP) {
         let _ = signal(SignalKind::from_raw(libc::SIGTSTP))?;
     }
     Ok(())
-}
-
-/// Returns the set of ignored signals, signal 1 in the lowest bit; empty if it is unknown.
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// Ignores a signal from now on, in this process and in those that it starts later.
@@ -175,23 +168,7 @@ pub(super) fn block(signal: rustix::process::Signal, is_blocked: bool) {
     }
 }
 
-/// Ends this process by a signal, so that the shell which started it ends its script.
-///
-/// A shell goes on if a command ends with a code after Ctrl-C, or if Ctrl-C has not reached the
-/// shell itself. Returns if the signal is blocked.
+/// Ends this process as [`end_by`] does.
 pub(super) fn die_of(Interrupt { signal, is_commands }: Interrupt) {
-    // QUIT would write a core file.
-    let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
-    let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
-    #[allow(unsafe_code, reason = "the C library's function has no safe interface")]
-    // SAFETY: `SIG_DFL` runs no code of this process.
-    unsafe {
-        libc::signal(signal.system().as_raw(), libc::SIG_DFL);
-    }
-    let _ = if is_commands {
-        // As the terminal would have done without COMMAND's own group.
-        rustix::process::kill_current_process_group(signal.system())
-    } else {
-        rustix::process::kill_process(rustix::process::getpid(), signal.system())
-    };
+    end_by(signal.system(), is_commands);
 }

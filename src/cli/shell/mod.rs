@@ -22,6 +22,7 @@ mod client;
 mod commands;
 mod config_text;
 mod depth_first;
+mod ending;
 mod events;
 mod exported;
 mod failure;
@@ -46,19 +47,18 @@ mod znode_path;
 use super::{Address, Exit};
 use arguments::Arguments;
 use client::{Connect, Event, ImageFile, Interrupts, Session, Sink};
+use ending::{Ending, Scene, die_of};
 use events::{Batch, Followed, Queue};
 use failure::Failure;
 use lines::Lines;
 use output::Output;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
-use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Colours of a terminal: dim events, red failures.
 const EVENT_COLOUR: &str = "2";
@@ -89,7 +89,7 @@ pub(super) fn shell(options: Options) -> Result<(), Exit> {
     let handle = runtime()?;
     let mut shell = Shell::new(options, handle);
     shell.print_events()?;
-    shell.watch_for_interrupts()?;
+    shell.listen_to_signals()?;
     let command = std::mem::take(&mut shell.options.command);
     match shell.options.image.take() {
         Some(file) => shell.open_image(&file)?,
@@ -112,6 +112,9 @@ pub(super) fn shell(options: Options) -> Result<(), Exit> {
     }
     shell.close();
     shell.events.settle(&shell.interrupts);
+    if let Some(signal) = shell.ending.signal() {
+        die_of(signal);
+    }
     if code == 0 { Ok(()) } else { Err(Exit { code, line: String::new() }) }
 }
 
@@ -156,6 +159,7 @@ struct Shell {
     handle: Handle,
     interrupts: Arc<Interrupts>,
     session: Option<Session>,
+    ending: Arc<Ending>,
     lines: Lines,
     /// Whether watch events are printed.
     prints_events: Arc<AtomicBool>,
@@ -185,6 +189,7 @@ impl Shell {
             handle,
             interrupts: Interrupts::new(),
             session: None,
+            ending: Arc::default(),
             lines: Lines::default(),
             prints_events: Arc::new(AtomicBool::new(true)),
             is_busy: Arc::default(),
@@ -201,23 +206,11 @@ impl Shell {
         }
     }
 
-    /// Lets Ctrl-C end the command, or the process while none runs.
-    fn watch_for_interrupts(&self) -> Result<(), Exit> {
-        let (interrupts, is_busy, is_interactive) =
-            (self.interrupts.clone(), self.is_busy.clone(), self.is_interactive);
-        let _inside = self.handle.enter();
-        let mut signals = signal(SignalKind::interrupt()).map_err(Exit::failed)?;
-        self.handle.spawn(async move {
-            while signals.recv().await.is_some() {
-                // Looked at first: a command that the interrupt ends still has to say so.
-                let was_busy = is_busy.load(Ordering::Relaxed);
-                interrupts.strike();
-                if !is_interactive && !was_busy {
-                    process::exit(INTERRUPTED.into());
-                }
-            }
-        });
-        Ok(())
+    /// Lets signals end the command that runs, and the shell.
+    fn listen_to_signals(&self) -> Result<(), Exit> {
+        let (ending, interrupts, is_busy) = (self.ending.clone(), self.interrupts.clone(), self.is_busy.clone());
+        let scene = Scene { ending, interrupts, is_busy, is_interactive: self.is_interactive };
+        scene.listen(&self.handle).map_err(Exit::failed)
     }
 
     /// Opens a session in place of the present one.
@@ -230,20 +223,24 @@ impl Shell {
             asks_role: self.is_interactive,
         };
         self.options.address = connect.address.clone();
-        self.session = Some(Session::open(connect, self.sink(), &self.handle, &self.interrupts));
+        let session = Session::open(connect, self.sink(), &self.handle, &self.interrupts);
+        self.ending.keep(&session);
+        self.session = Some(session);
     }
 
     /// Opens an image in place of a server.
     fn open_image(&mut self, file: &std::path::Path) -> Result<(), Exit> {
         let image = ImageFile::open(file).map_err(Exit::failed)?;
-        self.session = Some(Session::open_image(image, &self.handle, &self.interrupts));
+        let session = Session::open_image(image, &self.handle, &self.interrupts);
+        self.ending.keep(&session);
+        self.session = Some(session);
         Ok(())
     }
 
     /// Ends the session, if there is one.
     fn close(&mut self) {
         if let Some(session) = self.session.take() {
-            session.close();
+            self.ending.close(session);
         }
     }
 
@@ -412,6 +409,8 @@ impl Shell {
         self.is_busy.store(true, Ordering::Relaxed);
         let outcome = self.run(words);
         self.is_busy.store(false, Ordering::Relaxed);
+        // A shell that a signal ends has no next prompt.
+        self.leaves |= self.is_interactive && self.ending.signal().is_some();
         self.code = match outcome {
             // `quit` leaves with the code of the command before, as in zkCli.
             Ok(()) if self.leaves => self.code,

@@ -158,6 +158,11 @@ impl Interrupts {
         *self.count.borrow() > self.begun.load(Ordering::Relaxed)
     }
 
+    /// Returns whether a command repairs what its failure leaves; that takes a bounded time.
+    pub(super) fn is_tidying(&self) -> bool {
+        self.is_tidying.load(Ordering::Relaxed)
+    }
+
     async fn struck(&self) {
         let begun = self.begun.load(Ordering::Relaxed);
         // An error would mean that the sender is gone, but it is this object's own.
@@ -463,10 +468,16 @@ impl Session {
 
     /// Ends the session; its ephemerals are deleted at once.
     pub(super) fn close(self) {
+        let handle = self.asker.handle.clone();
+        handle.block_on(self.close_within(CLOSE_MAX));
+    }
+
+    /// Ends the session, for a caller that may not block; waits at most `time` for the server.
+    pub(super) async fn close_within(self, time: Duration) {
         if self.status().state.is_connected() {
             let (answer, closed) = oneshot::channel();
             let _ = self.asker.orders.send(Order::Close { answer });
-            let _ = self.asker.handle.block_on(async { timeout(CLOSE_MAX, closed).await });
+            let _ = timeout(time, closed).await;
         }
         self.task.abort();
     }

@@ -173,6 +173,30 @@ fn signal(pid: u32, name: &str) {
     assert!(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success());
 }
 
+/// The reader of `watch` has gone, so it ends at the line that tells of the outage.
+#[test]
+fn watch_that_ends_in_an_outage_is_not_set_again() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let proxy = Proxy::start(&server, |_| Fate::Forwarded);
+    let mut child = shell(&scratch, &proxy.address, "").spawn().unwrap();
+    drop(child.stdout.take());
+    let (mut input, errors) = (child.stdin.take().unwrap(), errors(&mut child));
+    input.write_all(b"watch /app\n").unwrap();
+    eventually("the watch", || server.figure("watch_count") == 1);
+    proxy.cut();
+    eventually("the end of the watch", || server.figure("watch_count") == 0);
+    // Its answer shows that `watch` is over, still without a connection.
+    input.write_all(b"ls\n").unwrap();
+    eventually("the usage", || errors.lock().unwrap().iter().any(|line| line.starts_with("ls [-s]")));
+    proxy.mend();
+    input.write_all("create /again\n".repeat(3).as_bytes()).unwrap();
+    drop(input);
+    eventually("the session's next change", || server.client().exists("/again"));
+    assert_eq!(server.figure("watch_count"), 0);
+    child.wait().unwrap();
+}
+
 #[test]
 fn script_hears_that_its_session_has_expired() {
     let scratch = Scratch::new();

@@ -189,8 +189,30 @@ impl Asker {
 
     /// Sends a request that a time limit ends, not Ctrl-C; for completion.
     pub(super) fn ask_within(&self, request: Request, time: Duration) -> Option<Reply> {
+        self.answer_within(request, time)?.ok()
+    }
+
+    fn answer_within(&self, request: Request, time: Duration) -> Option<Result<Reply, Failure>> {
         let answer = self.send(request);
-        self.handle.block_on(async { timeout(time, answer).await }).ok()?.ok()?.ok()
+        self.handle.block_on(async { timeout(time, answer).await }).ok()?.ok()
+    }
+
+    /// Removes watches, also after Ctrl-C; returns whether the server has done so within `time`.
+    ///
+    /// Without an answer the session forgets them, so that no later connection registers them.
+    pub(super) fn remove_watches(&self, path: &Text, kind: WatcherType, time: Duration) -> bool {
+        let request = || Request::RemoveWatches { path: path.clone(), kind };
+        match self.answer_within(request(), time) {
+            Some(Ok(_)) => return true,
+            Some(Err(failure)) if !failure.is(code::CONNECTION_LOSS) => return false,
+            Some(Err(_)) | None => {}
+        }
+        // A connection that comes first has registered them again. So it gets the request too, and
+        // a task waits for the answer: a request for which no caller waits is not sent.
+        self.handle.spawn(self.send(request()));
+        let (answer, _) = oneshot::channel();
+        let _ = self.orders.send(Order::Forget { path: self.root.outer(path), kind, answer });
+        false
     }
 }
 

@@ -111,11 +111,12 @@ fn watch(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
         .and_then(|_| print_changes(session, &changes, printer));
     if !earlier.contains(&mode) {
         // Ctrl-C has ended the command, so the session's own waits would end at once.
-        let ask = |request| session.asker().ask_within(request, REMOVAL_MAX);
-        let removed = ask(Request::RemoveWatches { path: path.clone(), kind });
-        // ZooKeeper before 3.9 keeps one watch of a session and path: that of `watch` has replaced it.
-        for mode in earlier {
-            removed.as_ref().and_then(|_| ask(Request::AddWatch { path: path.clone(), mode }));
+        let asker = session.asker();
+        if asker.remove_watches(&path, kind, REMOVAL_MAX) {
+            // ZooKeeper before 3.9 keeps one watch of a session and path: that of `watch` has replaced it.
+            for mode in earlier {
+                asker.ask_within(Request::AddWatch { path: path.clone(), mode }, REMOVAL_MAX);
+            }
         }
     }
     shell.unfollow();

@@ -173,6 +173,26 @@ fn signal(pid: u32, name: &str) {
     assert!(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success());
 }
 
+#[test]
+fn acls_of_a_subtree_are_set_until_the_connection_is_lost() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let mut client = server.client();
+    client.create("/app", b"").unwrap();
+    for number in 0..600 {
+        client.create(&format!("/app/{number:03}"), b"").unwrap();
+    }
+    let mut sent = 0;
+    let proxy = Proxy::start(&server, move |opcode| {
+        sent += usize::from(opcode == SET_ACL);
+        if sent == 300 { Fate::Cut } else { Fate::Forwarded }
+    });
+    let (code, out, err) = ended(shell(&scratch, &proxy.address, "setAcl -R /app world:anyone:cdra").spawn().unwrap());
+    assert_eq!((code, out.as_str(), err.matches("ConnectionLoss").count()), (1, "", 1), "{err}");
+    let set = err.trim_end().rsplit("\nACLs that were set before: ").next().unwrap();
+    assert!((256..300).contains(&set.parse::<usize>().unwrap()), "{err}");
+}
+
 /// The reader of `watch` has gone, so it ends at the line that tells of the outage.
 #[test]
 fn watch_that_ends_in_an_outage_is_not_set_again() {

@@ -4,7 +4,7 @@ use super::super::Shell;
 use super::super::acl;
 use super::super::arguments::Arguments;
 use super::super::client::unexpected;
-use super::super::failure::Failure;
+use super::super::failure::{Failure, code};
 use super::super::output::Output;
 use super::super::table::{Choice, Command, Operands, Origin};
 use super::super::walk;
@@ -33,7 +33,7 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
         says: "set the access control list of a znode, such as world:anyone:r,ip:10.0.0.0/8:cdrwa",
         origin: Origin::ZooKeeper,
         operands: Operands::Path,
-        better: "`-R` ends its error lines, and exits with 1 if a znode was refused",
+        better: "`-R` ends its error lines, exits with 1 if a znode was refused, and stops at a lost connection",
         run: set_acl,
     },
     Command {
@@ -84,7 +84,7 @@ fn set_acl(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> 
     }
 }
 
-/// Sets the ACL of a subtree; goes on behind a refused znode.
+/// Sets the ACL of a subtree; goes on behind a refused znode, and stops at a lost connection.
 fn set_all(shell: &Shell, top: &str, entries: &[RequestedAcl], version: i32) -> Result<Output, Failure> {
     let session = shell.session()?;
     let paths = walk::subtree(session, top)?;
@@ -95,11 +95,14 @@ fn set_all(shell: &Shell, top: &str, entries: &[RequestedAcl], version: i32) -> 
             let acl = Some(entries.to_vec().into());
             Request::Write(WriteOp::SetAcl { path: path.as_str().into(), acl, version })
         };
-        let mut interruption = None;
+        let mut end = None;
         for answer in session.ask_all(paths.iter().rev().map(request).collect()) {
             match answer {
                 Ok(_) => set += 1,
-                Err(failure) if failure.is_interruption() => _ = interruption.get_or_insert(failure),
+                // No later znode would be answered either.
+                Err(failure) if failure.is_interruption() || failure.is(code::CONNECTION_LOSS) => {
+                    end.get_or_insert(failure);
+                }
                 Err(failure) => {
                     if let Some(earlier) = refused.replace(failure) {
                         shell.emit(&Output::Complaint(earlier))?;
@@ -107,11 +110,11 @@ fn set_all(shell: &Shell, top: &str, entries: &[RequestedAcl], version: i32) -> 
                 }
             }
         }
-        if let Some(interruption) = interruption {
+        if let Some(end) = end {
             if let Some(refused) = refused {
                 shell.emit(&Output::Complaint(refused))?;
             }
-            return Err(interruption.because(&format!("ACLs that were set before: {set}")));
+            return Err(end.because(&format!("ACLs that were set before: {set}")));
         }
     }
     refused.map_or(Ok(Output::Nothing), Err)

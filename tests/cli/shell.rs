@@ -80,6 +80,23 @@ fn line_that_is_no_text_fails_alone() {
     assert_eq!(printed, expected);
 }
 
+/// A frame of more than a megabyte, which a server by default takes from no client.
+#[test]
+fn lost_connection_of_a_large_write_is_explained_by_its_size() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let address = server.address.to_string();
+    shell(&address, "create /a x");
+    let (code, printed) = typed(&address, &[], &format!("set /a {}\n", "x".repeat(1 << 20)));
+    assert!(code == 1 && printed.starts_with("KeeperErrorCode = ConnectionLoss for /a\n"), "{printed}");
+    assert!(
+        printed.contains("\nthe request had 10486") && printed.contains("frame_bytes_max or jute.maxbuffer"),
+        "{printed}"
+    );
+    let (_, printed) = typed(&address, &[], &format!("create /b {}\n", "x".repeat(1 << 20)));
+    assert!(printed.contains("\nthe request had 10486"), "{printed}");
+}
+
 #[test]
 fn root_of_an_address_is_the_root_of_all_paths() {
     let scratch = Scratch::new();

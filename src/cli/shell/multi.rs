@@ -116,6 +116,12 @@ pub(super) fn still_wide(wide: &[LastAcl], place: &str) -> Option<String> {
     Some(format!("{count} {are} still wider than in {place}, first {first}; set each with setAcl"))
 }
 
+/// Explains a lost connection by the size of its request, if a server by default takes no such request.
+pub(super) fn explain_size(failure: Failure, operation: &WriteOp) -> Failure {
+    let bytes = bytes(operation);
+    if failure.is(code::CONNECTION_LOSS) && bytes > FRAME_BYTES { failure.because(&size(bytes)) } else { failure }
+}
+
 fn size(bytes: usize) -> String {
     format!(
         "the request had {bytes} bytes; a server closes the connection if its frame_bytes_max or jute.maxbuffer is \

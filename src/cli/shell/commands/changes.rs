@@ -6,6 +6,7 @@ use super::super::arguments::Arguments;
 use super::super::client::unexpected;
 use super::super::failure::Failure;
 use super::super::files;
+use super::super::multi;
 use super::super::output::Output;
 use super::super::table::{Choice, Command, Operands, Origin};
 use super::super::znode_path;
@@ -76,7 +77,7 @@ fn create(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
         Some(text) => access::parsed(shell, text).map_err(acl::explained)?.into(),
     };
     let request = Create { path: path.into(), data, acl: Some(acl), mode, with_stat: false };
-    match shell.session()?.ask(Request::Write(WriteOp::Create(request))) {
+    match write(shell, WriteOp::Create(request)) {
         Ok(Reply::Path(path) | Reply::PathStat(path, _)) => Ok(Output::Created(path.to_string())),
         Ok(_) => Err(unexpected()),
         Err(failure) => Err(acl::explained(failure)),
@@ -122,7 +123,7 @@ fn set(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     };
     let version = positional_version(arguments, at)?;
     let operation = WriteOp::SetData { path: path.clone(), data: Some(data.into()), version };
-    match shell.session()?.ask(Request::Write(operation))? {
+    match write(shell, operation)? {
         Reply::Stat(stat) if arguments.has("s") => {
             Ok(Output::Stat { path: path.to_string(), stat, ttl: TimeToLive::default() })
         }
@@ -138,8 +139,14 @@ fn delete(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
         shell.emit(&Output::Note(deprecated.to_owned()))?;
     }
     let version = positional_version(arguments, 1)?;
-    shell.session()?.ask(Request::Write(WriteOp::Delete { path, version }))?;
+    write(shell, WriteOp::Delete { path, version })?;
     Ok(Output::Nothing)
+}
+
+/// Asks for a change, and explains a lost connection if the request was too large.
+fn write(shell: &Shell, operation: WriteOp) -> Result<Reply, Failure> {
+    let request = Request::Write(operation.clone());
+    shell.session()?.ask(request).map_err(|failure| multi::explain_size(failure, &operation))
 }
 
 /// Returns the version of -v, or that of the operand which ZooKeeper 3.4 took.

@@ -107,6 +107,10 @@ fn subtree_is_shown_searched_and_read() {
     assert_eq!(well("get -o out /app/a/bytes"), "wrote 2 bytes to out\n");
     assert_eq!(badly("get -o out /app/a"), "out exists; --force replaces it\n");
     assert_eq!(std::fs::read(scratch.join("out")).unwrap(), b"\xff\x00");
+    for words in ["get -o - /app/a", "export -o - /app"] {
+        assert!(badly(words).starts_with("-o - is no file; "), "{words}");
+    }
+    assert!(!scratch.join("-").exists());
     well("get -o out --force /app/a");
     well("set -i out /app/b");
     assert_eq!(well("get /app/b"), "one\n");

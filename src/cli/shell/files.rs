@@ -36,8 +36,15 @@ impl Saved {
     /// Creates the file, mode 0600; `force` replaces a regular file and keeps its mode and owner.
     ///
     /// # Errors
-    /// The file exists, or is no regular file, or the system refuses to create it.
+    /// The file exists, or is no regular file, or the system refuses to create it. `-` is refused: as
+    /// a file to read, it is standard input.
     pub(super) fn create(name: &str, force: bool) -> Result<Self, Failure> {
+        if name == "-" {
+            return Err(Failure::text(
+                "-o - is no file; without -o the result goes to standard output (get --raw: the bytes as they are); \
+                 ./- is a file of that name",
+            ));
+        }
         let place = PathBuf::from(name);
         let Some(file_name) = place.file_name() else { return Err(Failure::Text(format!("{name} names no file"))) };
         let replaced = replaceable(&place, force)?;
@@ -229,6 +236,7 @@ mod tests {
         assert_eq!((read(name).unwrap(), fs::read_dir(&directory).unwrap().count()), (b"two".to_vec(), 1));
         assert!(save(directory.to_str().unwrap(), b"", true).unwrap_err().message("").contains("is a directory"));
         assert!(read(directory.join("none").to_str().unwrap()).unwrap_err().message("").starts_with("cannot read "));
+        assert!(save("-", b"", true).unwrap_err().message("").starts_with("-o - is no file; "));
         fs::remove_dir_all(&directory).unwrap();
     }
 

@@ -1,6 +1,6 @@
 //! Requests for quotas: few subtrees, limits around their usage, and znodes in odd places.
 
-use super::Random;
+use super::{Random, ttl};
 use bytes::Bytes;
 use zoolet_model::{Create, CreateKind, CreateMode, Request, RequestedAcl, Text, WriteOp};
 
@@ -49,8 +49,13 @@ pub(super) fn request(random: &mut Random) -> Request {
 }
 
 fn create(random: &mut Random, path: &str) -> WriteOp {
-    // A session's end may delete a quota.
-    let kind = if random.one_in(8) { CreateKind::Ephemeral } else { CreateKind::Persistent };
+    // A session's end or the reaper may delete a quota, also in the middle of its count.
+    let kind = match random.below(8) {
+        0 => CreateKind::Ephemeral,
+        1 => CreateKind::Container,
+        2 => ttl(random),
+        _ => CreateKind::Persistent,
+    };
     WriteOp::Create(Create {
         path: path.into(),
         data: limits(random),

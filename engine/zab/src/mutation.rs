@@ -125,6 +125,8 @@ mutations! {
     QuotaForgetsEnded,
     /// A write ahead of a quota's count changes the usage at once, and is counted again later.
     QuotaCountsAhead,
+    /// A new leader begins an unfinished count anew, and keeps the sum of the part counted so far.
+    QuotaCountedTwice,
     /// A session's end is forwarded however many requests are already waiting for the leader.
     EndsUnbounded,
     /// A leader closes the connection of a returning client.

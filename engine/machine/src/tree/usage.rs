@@ -11,6 +11,7 @@ use crate::seam::action::FetchWhat;
 use crate::state::{Stuck, View};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use zoolet_zab::{Epoch, Mutation, Zxid, mutation};
 
 /// Znodes, and bytes of their keys, that one entry counts at most for all of its quotas.
 ///
@@ -94,12 +95,17 @@ impl<V: View> Attempt<'_, V> {
             return Ok(true);
         }
         let Some(loaded) = self.load(&path)? else { return Ok(true) };
-        let znode = loaded.znode()?;
+        let mut znode = loaded.znode()?;
         let Data::Usage(usage) = znode.data else { return Ok(true) };
         if usage.is_complete() {
             return Ok(true);
         }
         let mut counted = Counted { count: usage.count, bytes: usage.bytes, next: usage.next.into() };
+        if mutation::is_on(Mutation::QuotaCountedTwice) && epoch_of(znode.mzxid) < epoch_of(self.zxid) {
+            counted.next = key::children_prefix(subtree);
+            // The leader's further steps go on from the position.
+            znode.mzxid = self.zxid;
+        }
         self.count_on(subtree, &mut counted)?;
         self.put_usage(&path, &loaded, &znode, counted.usage());
         if counted.next.is_empty() {
@@ -234,4 +240,9 @@ impl<V: View> Attempt<'_, V> {
         let counting = self.totals.counting;
         self.totals.counting = if is_counting { counting + 1 } else { counting.saturating_sub(1) };
     }
+}
+
+/// Returns the epoch of an entry. Only the mutation `QuotaCountedTwice` needs it.
+fn epoch_of(zxid: i64) -> Option<Epoch> {
+    Zxid::from_bits(zxid as u64).map(Zxid::epoch)
 }

@@ -5,6 +5,7 @@ mod checkpoint_hangs;
 mod hand_over;
 mod history;
 mod operator;
+mod quotas;
 mod repair;
 mod sessions_embedded;
 mod sessions_forward;

@@ -40,6 +40,10 @@ features! {
     CreateTtl = "create ttl",
     /// A container was deleted after its last child, or a TTL znode after its time.
     Reap = "znode reaped",
+    /// A quota's usage was counted one step further.
+    CountStep = "step of a quota's count",
+    /// A write failed because it would pass a hard limit.
+    QuotaExceeded = "write beyond a quota",
     /// setData.
     SetData = "setData",
     /// setACL.
@@ -78,8 +82,12 @@ features! {
     RemoveWatches = "removeWatches",
     /// A watch event reached a client.
     WatchFired = "watch event",
-    /// A session began.
+    /// A global session began.
     SessionBegun = "session begun",
+    /// A local session began.
+    LocalSessionBegun = "local session begun",
+    /// A local session became global.
+    SessionUpgraded = "session upgraded",
     /// A session was continued at another server.
     SessionMoved = "session moved",
     /// A session was continued with another timeout.
@@ -128,6 +136,7 @@ impl Feature {
     /// Returns `None` if the answer shows no feature at work.
     pub(super) fn of_request(request: &Request, error: Option<ErrorCode>) -> Option<Self> {
         match (request, error) {
+            (Request::Write(_), Some(ErrorCode::QuotaExceeded)) => Some(Self::QuotaExceeded),
             (Request::Write(WriteOp::Create(create)), error) => Self::of_create(create.mode, error),
             // NoNode is a valid answer of exists, and leaves the watch.
             (Request::Exists { watch, .. }, None | Some(ErrorCode::NoNode)) => {

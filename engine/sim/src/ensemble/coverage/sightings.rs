@@ -127,6 +127,9 @@ impl Sightings {
             }
             let Connection { reply: Some((told, _)), server, .. } = connection else { continue };
             let Some(session) = connection.session() else { continue };
+            if session.began_local() && connection.wants_new_session() {
+                self.see(told.us, Feature::LocalSessionBegun);
+            }
             if servers.insert(session, *server).is_some_and(|before| before != *server) {
                 self.see(told.us, Feature::SessionMoved);
             }
@@ -146,19 +149,21 @@ impl Sightings {
         for entry in &history.committed {
             let Ok((_, txn)) = txn::decode(&entry.payload) else { continue };
             let feature = match txn {
-                Txn::CreateSession { .. } | Txn::UpgradeSession { .. } => Feature::SessionBegun,
+                Txn::CreateSession { .. } => Feature::SessionBegun,
+                Txn::UpgradeSession { .. } => Feature::SessionUpgraded,
                 Txn::CloseSession { session } if closing.contains(&session) => Feature::SessionClosed,
                 Txn::CloseSession { session } if orphaned.contains(&session) => Feature::FormerSession,
                 Txn::CloseSession { .. } => Feature::SessionExpired,
                 Txn::RenewSession { .. } => Feature::SessionRenewed,
                 Txn::Reap { .. } => Feature::Reap,
+                Txn::CountUsage { .. } => Feature::CountStep,
                 Txn::Membership(bytes) => {
                     let Some(next) = Config::decode(bytes) else { continue };
                     let feature = membership(config.as_ref(), &next);
                     config = Some(next);
                     feature
                 }
-                Txn::NoOp | Txn::Write { .. } | Txn::Multi { .. } | Txn::CountUsage { .. } => continue,
+                Txn::NoOp | Txn::Write { .. } | Txn::Multi { .. } => continue,
             };
             self.see(entry.at.us, feature);
         }

@@ -1,13 +1,15 @@
 //! Children of this process: those that it started, and the orphans that it adopts.
 //!
-//! Processes of COMMAND that lose their parent become children of this process, because some init
-//! processes of containers reap none. They are reaped here as soon as they end.
+//! Processes of COMMAND that lose their parent become children of this process. Some init processes
+//! of containers reap none, so orphans are reaped here as soon as they end. An orphan may also have
+//! left COMMAND's process group, as `timeout` and the jobs of an interactive shell do. It must not
+//! outlive the grant either.
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, getpid};
 use std::convert::Infallible;
 use std::io;
 use std::process::{Child, Command, ExitStatus};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The children that this process started. Their owners reap them.
@@ -15,6 +17,20 @@ static STARTED: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 fn started() -> MutexGuard<'static, Vec<Pid>> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether this process has had children that it did not start.
+///
+/// They were there before this program, which its process began to run by `exec`.
+static HAS_FOREIGN: OnceLock<bool> = OnceLock::new();
+
+/// Makes the orphans of COMMAND children of this process, from now on.
+pub(super) fn adopt_orphans() {
+    let kinds = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let has_children = || !matches!(rustix::process::waitid(WaitId::All, kinds), Err(rustix::io::Errno::CHILD));
+    HAS_FOREIGN.get_or_init(has_children);
+    // The first process of a container may not do that, and has them already.
+    let _ = rustix::process::set_child_subreaper(Some(getpid()));
 }
 
 /// A process that this one started.
@@ -104,34 +120,53 @@ fn ended_child() -> Option<Pid> {
     Pid::from_raw(pid).filter(|_| is_done)
 }
 
-/// The processes of a group.
+/// The processes of a COMMAND.
+#[derive(Default)]
 pub(super) struct Members {
+    /// Those of its process group that run.
     pub(super) living: Vec<Pid>,
-    /// Whether zombies are among them, the group's first process aside.
+    /// Whether zombies are in the group, its first process aside.
     pub(super) has_zombies: bool,
+    /// Orphans that have left the group, but are no daemons.
+    pub(super) orphans: Vec<Pid>,
 }
 
-/// Returns the processes of a group, and reaps those that are orphans; `None` without `/proc`.
+/// Returns the processes of the COMMAND with this group, and reaps orphans that have ended; `None`
+/// without `/proc`.
 pub(super) fn members(group: Pid) -> Option<Members> {
-    let mut members = Members { living: Vec::new(), has_zombies: false };
+    loop {
+        let (members, has_reaped) = look(group)?;
+        // The look may have come too early for the children of one that ended meanwhile.
+        if !has_reaped {
+            return Some(members);
+        }
+    }
+}
+
+/// Looks at each process; also returns whether orphans were reaped.
+fn look(group: Pid) -> Option<(Members, bool)> {
+    let (mut members, mut has_reaped) = (Members::default(), false);
     for entry in std::fs::read_dir("/proc").ok()? {
         let pid = entry.ok().and_then(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
         let Some(process) = pid.and_then(Process::read) else { continue };
-        if process.is_zombie && process.parent == getpid().as_raw_nonzero().get() && !started().contains(&process.pid) {
+        if process.is_zombie && process.is_adopted() {
             reap(process.pid);
-        } else if process.group == group.as_raw_nonzero().get() {
+            has_reaped = true;
+        } else if process.is_in(group) {
             if !process.is_zombie {
                 members.living.push(process.pid);
             }
             members.has_zombies |= process.is_zombie && process.pid != group;
+        } else if process.is_orphan() {
+            members.orphans.push(process.pid);
         }
     }
-    Some(members)
+    Some((members, has_reaped))
 }
 
-/// Returns whether a process runs and is in the group.
+/// Returns whether a process runs and is one of the COMMAND with this group.
 pub(super) fn is_member(process: Pid, group: Pid) -> bool {
-    Process::read(process).is_some_and(|process| !process.is_zombie && process.group == group.as_raw_nonzero().get())
+    Process::read(process).is_some_and(|process| !process.is_zombie && (process.is_in(group) || process.is_orphan()))
 }
 
 /// Returns the name of a process; empty if it is unknown.
@@ -145,6 +180,7 @@ struct Process {
     pid: Pid,
     parent: i32,
     group: i32,
+    session: i32,
     is_zombie: bool,
 }
 
@@ -161,7 +197,21 @@ impl Process {
         let number = |field: usize| fields.get(field)?.parse::<i32>().ok();
         // A process whose first thread has ended looks like a zombie, but has other threads.
         let is_zombie = matches!(*fields.first()?, "Z" | "X") && number(17)? <= 1;
-        Some(Self { pid, parent: number(1)?, group: number(2)?, is_zombie })
+        Some(Self { pid, parent: number(1)?, group: number(2)?, session: number(3)?, is_zombie })
+    }
+
+    fn is_in(&self, group: Pid) -> bool {
+        self.group == group.as_raw_nonzero().get()
+    }
+
+    fn is_adopted(&self) -> bool {
+        self.parent == getpid().as_raw_nonzero().get() && !started().contains(&self.pid)
+    }
+
+    /// Returns whether it is an orphan of COMMAND and no daemon, which has a session of its own.
+    fn is_orphan(&self) -> bool {
+        let is_in_session = || Self::read(getpid()).is_some_and(|own| own.session == self.session);
+        self.is_adopted() && HAS_FOREIGN.get() == Some(&false) && is_in_session()
     }
 }
 

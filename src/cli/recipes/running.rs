@@ -1,6 +1,6 @@
 //! COMMAND as a process: started in a process group of its own, and ended with all of the group.
 
-use super::children::{Started, changes, is_member, members, name};
+use super::children::{Started, adopt_orphans, changes, is_member, members, name};
 use super::environment::Environment;
 use super::signals::disable_stop_key;
 use super::terminal::Terminal;
@@ -8,7 +8,7 @@ use super::watchdog::Watchdog;
 use super::{FAILED, NOT_EXECUTABLE, NOT_FOUND, Options, START, Signal, Signals, failed};
 use crate::cli::{Exit, complain};
 use rustix::io::FdFlags;
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process_group};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, kill_process_group};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::future::Future;
@@ -72,9 +72,7 @@ impl Running {
     /// Must be called by the main thread: the kernel ends the command with the thread that started
     /// it.
     pub(super) fn prepare(command: &[OsString], environment: &Environment, input: Option<&[u8]>) -> Result<Self, Exit> {
-        // Processes that lose their parent become children of this process, which can then reap
-        // them. The first process of a container may not do that.
-        let _ = rustix::process::set_child_subreaper(Some(getpid()));
+        adopt_orphans();
         let changes = changes().map_err(failed)?;
         // A stopped zoolet could not keep its session.
         disable_stop_key().map_err(failed)?;
@@ -155,7 +153,16 @@ impl Running {
         let _ = kill_process_group(self.group, signal.system());
     }
 
-    /// Ends the processes that COMMAND left in its group. COMMAND must have ended.
+    /// As [`Running::signal`], and to the orphans that have left the group.
+    fn signal_all(&self, signal: Signal) {
+        self.signal(signal);
+        for orphan in members(self.group).unwrap_or_default().orphans {
+            // Only this process could reap it, which would free its number.
+            let _ = kill_process(orphan, signal.system());
+        }
+    }
+
+    /// Ends the processes that COMMAND left. COMMAND must have ended.
     ///
     /// They get TERM, KILL after `grace` or once `over` is ready, and meanwhile the signals that
     /// this process gets.
@@ -166,15 +173,19 @@ impl Running {
         over: impl Future<Output = ()>,
         signals: &mut Signals,
     ) -> Result<End, Exit> {
-        self.signal(Signal::Term);
+        self.signal_all(Signal::Term);
         let (began, mut pause, mut heard) = (Instant::now(), PAUSE, Vec::new());
         let (mut is_killed, mut is_told, mut is_over) = (false, false, false);
         let (mut over, mut known) = (pin!(over), None);
         while let Some(left) = self.left(known) {
             known = Some(left);
-            if !is_killed && (is_over || began.elapsed() >= grace) {
-                self.signal(Signal::Kill);
-                is_killed = true;
+            if is_over || began.elapsed() >= grace {
+                if !is_killed {
+                    is_killed = true;
+                    pause = PAUSE;
+                }
+                // The children of an orphan that was killed are orphans themselves.
+                self.signal_all(Signal::Kill);
             }
             if !is_told && began.elapsed() >= grace + KILL_WAIT {
                 is_told = true;
@@ -211,11 +222,14 @@ impl Running {
         Ok(End { code: code_of(status), died_of: died_of(status), had_terminal, signals: heard })
     }
 
-    /// Returns a process of the group that runs: `known` while that does.
+    /// Returns a process of COMMAND that runs: `known` while that does.
     ///
     /// A look at one process is cheap. On a box with many, a look at all of them is not.
     fn left(&self, known: Option<Pid>) -> Option<Pid> {
-        known.filter(|known| is_member(*known, self.group)).or_else(|| members(self.group)?.living.first().copied())
+        known.filter(|known| is_member(*known, self.group)).or_else(|| {
+            let members = members(self.group)?;
+            members.living.first().or(members.orphans.first()).copied()
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use crate::support::*;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
+use zoolet_model::{Request, WriteOp};
 
 const FOR_EVER: &str = "echo $$ > pid; exec sleep 1000";
 
@@ -80,6 +81,52 @@ fn zombie_whose_parent_has_left_the_group_does_not_hold_the_lock() {
     let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| holder.code_soon()));
     kill("KILL", daemon);
     assert_eq!(code.ok(), Some(4));
+}
+
+/// `timeout` in a script leaves COMMAND's process group, and ran on without the lock. So did the
+/// COMMAND of a zoolet in a script.
+#[test]
+fn process_that_leaves_the_group_but_is_no_daemon_ends_before_the_lock() {
+    let server = Fixed::start();
+    let inner = "'echo $$ > inner; trap \"\" TERM; while :; do sleep 0.01; done'";
+    let zoolet = env!("CARGO_BIN_EXE_zoolet");
+    for leaving in [format!("timeout 1000 sh -c {inner}"), format!("{zoolet} lock /m --grace 0ms -- sh -c {inner}")] {
+        // COMMAND ends by itself, or is killed because its lock is lost.
+        for is_lost in [false, true] {
+            let script = format!("{leaving} & echo $$ > pid; until [ -s inner ]; do sleep 0.01; done; $END");
+            let script = script.replace("$END", if is_lost { "exec sleep 1000" } else { "exit 4" });
+            let mut holder = server.start_command("lock /l --grace 100ms", &script);
+            let (_, inner) = (server.pid("pid"), server.pid("inner"));
+            if is_lost {
+                let mut client = server.client();
+                let path = format!("/l/{}", client.children("/l").remove(0)).as_str().into();
+                client.ask(&Request::Write(WriteOp::Delete { path, version: -1 })).unwrap();
+            }
+            assert_eq!(holder.code_soon(), if is_lost { 125 } else { 4 }, "{script}");
+            let has_ended = !runs(inner);
+            if !has_ended {
+                kill("KILL", inner);
+            }
+            assert!(has_ended, "{script}");
+            for file in ["pid", "inner"] {
+                std::fs::remove_file(server.scratch.join(file)).unwrap();
+            }
+        }
+    }
+}
+
+/// They are not COMMAND's, although they are children of the same process.
+#[test]
+fn children_of_the_program_that_became_zoolet_run_on() {
+    let server = Fixed::start();
+    let mut starter = Command::new("sh");
+    starter.args(["-c", "sleep 1000 & echo $! > other; exec \"$0\" lock /l -- sh -c 'exit 7'"]);
+    starter.arg(env!("CARGO_BIN_EXE_zoolet")).env("ZOOLET_SERVER", format!("127.0.0.1:{}", server.port));
+    let mut starter = Running(starter.current_dir(server.scratch.path()).spawn().unwrap());
+    let other = server.pid("other");
+    assert_eq!(starter.code_soon(), 7);
+    assert!(runs(other));
+    kill("KILL", other);
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, getpid};
 use std::convert::Infallible;
+use std::fs::DirEntry;
 use std::io;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -146,9 +147,7 @@ pub(super) fn members(group: Pid) -> Option<Members> {
 /// Looks at each process; also returns whether orphans were reaped.
 fn look(group: Pid) -> Option<(Members, bool)> {
     let (mut members, mut has_reaped) = (Members::default(), false);
-    for entry in std::fs::read_dir("/proc").ok()? {
-        let pid = entry.ok().and_then(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
-        let Some(process) = pid.and_then(Process::read) else { continue };
+    for process in processes()? {
         if process.is_zombie && process.is_adopted() {
             reap(process.pid);
             has_reaped = true;
@@ -167,6 +166,30 @@ fn look(group: Pid) -> Option<(Members, bool)> {
 /// Returns whether a process runs and is one of the COMMAND with this group.
 pub(super) fn is_member(process: Pid, group: Pid) -> bool {
     Process::read(process).is_some_and(|process| !process.is_zombie && (process.is_in(group) || process.is_orphan()))
+}
+
+/// Returns whether this process can tell the orphans of COMMAND from its other children.
+pub(super) fn knows_orphans() -> bool {
+    HAS_FOREIGN.get() == Some(&false)
+}
+
+/// Returns the other children of the parent of this process that run and are no daemons.
+pub(super) fn siblings(parent: Pid) -> Vec<Pid> {
+    let Some(own) = Process::read(getpid()) else { return Vec::new() };
+    let is_sibling = |process: &Process| {
+        process.pid != own.pid
+            && process.parent == parent.as_raw_nonzero().get()
+            && process.session == own.session
+            && !process.is_zombie
+    };
+    processes().into_iter().flatten().filter(is_sibling).map(|process| process.pid).collect()
+}
+
+/// Returns the processes that this one can see; `None` without `/proc`.
+fn processes() -> Option<impl Iterator<Item = Process>> {
+    let entries = std::fs::read_dir("/proc").ok()?;
+    let pid = |entry: io::Result<DirEntry>| Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?);
+    Some(entries.filter_map(pid).filter_map(Process::read))
 }
 
 /// Returns the name of a process; empty if it is unknown.
@@ -211,7 +234,7 @@ impl Process {
     /// Returns whether it is an orphan of COMMAND and no daemon, which has a session of its own.
     fn is_orphan(&self) -> bool {
         let is_in_session = || Self::read(getpid()).is_some_and(|own| own.session == self.session);
-        self.is_adopted() && HAS_FOREIGN.get() == Some(&false) && is_in_session()
+        self.is_adopted() && knows_orphans() && is_in_session()
     }
 }
 

@@ -2,15 +2,16 @@
 //!
 //! zoolet tells it an instant again and again. The watchdog kills the process group of COMMAND at
 //! that instant, so also while zoolet is stopped or hangs. It kills the group at once if zoolet
-//! dies.
+//! dies. While zoolet lives, it also kills the processes of COMMAND that have left the group and
+//! are children of zoolet now.
 
-use super::children::Started;
+use super::children::{Started, knows_orphans, siblings};
 use super::running::this_program;
 use super::signals::ignore;
 use super::{WATCH, failed};
 use crate::cli::Exit;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, getpid, getppid, kill_process, kill_process_group};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use rustix::time::{timerfd_create, timerfd_settime};
 use std::ffi::OsString;
@@ -22,6 +23,10 @@ use zoolet_recipes::Instant;
 
 /// Bytes of a message: an instant in nanoseconds.
 const MESSAGE: usize = 8;
+/// Rounds in which orphans are killed, and the pause between two. Each round makes orphans of the
+/// children of those that it kills.
+const ROUNDS_MAX: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The watchdog of a process group.
 pub(super) struct Watchdog {
@@ -78,14 +83,18 @@ fn start(group: Pid, told: Option<u64>) -> io::Result<(Started, PipeWriter)> {
     }
     let mut command = Command::new(this_program());
     command.arg0("zoolet").arg(WATCH).arg(group.as_raw_nonzero().to_string());
+    if knows_orphans() {
+        command.arg(getpid().as_raw_nonzero().to_string());
+    }
     command.process_group(0).stdin(input).stdout(Stdio::null()).stderr(Stdio::null());
     Ok((Started::spawn(&mut command)?, pipe))
 }
 
-/// Runs the watchdog. The only word is the process group.
+/// Runs the watchdog. The words are the process group, and zoolet's process if its children are
+/// COMMAND's.
 pub(in crate::cli) fn watch(words: &[OsString]) -> Result<(), Exit> {
-    let group = words.first().and_then(|word| Pid::from_raw(word.to_str()?.parse().ok()?));
-    let Some(group) = group else {
+    let process = |at: usize| words.get(at).and_then(|word| Pid::from_raw(word.to_str()?.parse().ok()?));
+    let Some(group) = process(0) else {
         return Err(Exit::usage("this command is for zoolet itself; see zoolet lock --help"));
     };
     // An init system that stops a service signals all of its processes. This one is still needed
@@ -93,7 +102,24 @@ pub(in crate::cli) fn watch(words: &[OsString]) -> Result<(), Exit> {
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].into_iter().for_each(ignore);
     let waited = wait();
     let _ = kill_process_group(group, Signal::KILL);
+    if let Some(zoolet) = process(1) {
+        kill_orphans(zoolet);
+    }
     waited.map_err(failed)
+}
+
+/// Kills the orphans that zoolet has adopted. Those of a dead zoolet have another parent.
+fn kill_orphans(zoolet: Pid) {
+    for _ in 0..ROUNDS_MAX {
+        let orphans = siblings(zoolet);
+        if orphans.is_empty() || getppid() != Some(zoolet) {
+            return;
+        }
+        for orphan in orphans {
+            let _ = kill_process(orphan, Signal::KILL);
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// Waits until COMMAND must end. A watchdog that is no longer needed is killed.

@@ -6,6 +6,7 @@ use crate::support::*;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use zoolet_model::{Request, WriteOp};
 
 const FOR_EVER: &str = "echo $$ > pid; exec sleep 1000";
@@ -113,6 +114,24 @@ fn process_that_leaves_the_group_but_is_no_daemon_ends_before_the_lock() {
             }
         }
     }
+}
+
+/// The watchdog killed the process group alone.
+#[test]
+fn process_that_leaves_the_group_ends_before_the_session_of_a_stopped_zoolet() {
+    let server = Fixed::start();
+    let script = "timeout 1000 sh -c 'echo $$ > inner; exec sleep 1000' & wait";
+    let mut holder = server.start_command("lock /l --session-timeout 4s", script);
+    let inner = server.pid("inner");
+    let began = Instant::now();
+    holder.signal("STOP");
+    let ended = std::panic::catch_unwind(|| is_gone(inner));
+    if ended.is_err() {
+        kill("KILL", inner);
+    }
+    assert!(ended.is_ok() && began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    holder.signal("CONT");
+    assert_eq!(holder.code_soon(), 125);
 }
 
 /// They are not COMMAND's, although they are children of the same process.

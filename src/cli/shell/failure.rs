@@ -12,7 +12,10 @@ pub(super) mod code {
     pub(in crate::cli::shell) const SESSION_EXPIRED: i32 = -112;
     pub(in crate::cli::shell) const INVALID_ACL: i32 = -114;
     pub(in crate::cli::shell) const AUTH_FAILED: i32 = -115;
+    pub(in crate::cli::shell) const NOT_READ_ONLY: i32 = -119;
+    pub(in crate::cli::shell) const EPHEMERAL_ON_LOCAL_SESSION: i32 = -120;
     pub(in crate::cli::shell) const NO_WATCHER: i32 = -121;
+    pub(in crate::cli::shell) const QUOTA_EXCEEDED: i32 = -125;
 }
 
 /// Why a command failed.
@@ -112,6 +115,13 @@ impl Failure {
             code::NO_AUTH => "getAcl shows who may; addauth SCHEME NAME:PASSWORD adds an identity to this session",
             code::NOT_EMPTY => "deleteall PATH deletes a znode with all its children",
             code::INVALID_ACL => "an ACL is SCHEME:ID:PERMS[,..], such as world:anyone:cdrwa or digest:NAME:HASH:r",
+            code::NOT_READ_ONLY => "this server has no leader or a read-only disk; connect to another one to write",
+            code::EPHEMERAL_ON_LOCAL_SESSION => {
+                "the servers need local_sessions_upgrade (localSessionsUpgradingEnabled)"
+            }
+            code::QUOTA_EXCEEDED => {
+                "listquota PATH shows limits and usage; delete znodes, or raise the limit with setquota"
+            }
             code::SESSION_EXPIRED => "the session ended at the server; the next command uses a new session",
             _ => return None,
         })

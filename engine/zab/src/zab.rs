@@ -6,7 +6,7 @@ use crate::peer::{Peer, Stage, Stream};
 use crate::sent_by_disk::SentByDisk;
 use crate::synchronization::Learning;
 use crate::{
-    Action, AppendSeq, Config, Credentials, EnsembleId, Epoch, Fault, Incarnation, LinkId, Message, Mutation,
+    Action, AppendSeq, Attempt, Config, Credentials, EnsembleId, Epoch, Fault, Incarnation, LinkId, Message, Mutation,
     Recovered, Role, ServerId, Servers, Spans, Timing, Voters, Zxid, mutation,
 };
 use heapless::{Deque, Vec};
@@ -272,6 +272,16 @@ impl Zab {
         }
     }
 
+    /// Returns the number of this server's last attempt to join a leader.
+    pub fn attempt(&self) -> Attempt {
+        Attempt(self.attempt)
+    }
+
+    /// Returns a peer's present attempt to join this leader; `None` unless it tries or has joined.
+    pub fn attempt_of(&self, peer: ServerId) -> Option<Attempt> {
+        Some(self.peer(peer)?.learner.as_ref()?.attempt)
+    }
+
     /// Returns when this leader last heard a quorum, in milliseconds.
     ///
     /// `None` unless this server leads and a quorum of it and its learners exists.
@@ -279,7 +289,8 @@ impl Zab {
         if self.role != Role::Leading {
             return None;
         }
-        let heard_ms = |peer: &Peer| peer.learner.as_ref().map(|learner| learner.heard_ms);
+        // `learner.heard_ms` excuses this server's own pauses, which do not count here.
+        let heard_ms = |peer: &Peer| Some(peer.learner.as_ref()?.heard_ms.min(peer.heard_ms?));
         let times = core::iter::once(now).chain(self.peers.iter().filter_map(heard_ms));
         times.filter(|&at_ms| self.is_quorum(true, |peer| heard_ms(peer) >= Some(at_ms))).max()
     }

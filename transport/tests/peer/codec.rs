@@ -209,6 +209,7 @@ fn largest_message_of_the_machine_fits_the_longest_frame() {
             entries(vec![Bytes::from(vec![7; smallest]); ENTRIES_BYTES_MAX / (smallest + size_of::<PeerEntry>())]);
         let forward = PeerMessage::Forward {
             epoch: Epoch::ZERO,
+            attempt: Attempt(1),
             seq: 1,
             conn: ConnId(1),
             since: Attachment::default(),

@@ -149,7 +149,7 @@ fn messages(kind: Kind) -> Vec<Sample> {
         }
         Kind::Moved => vec![PeerMessage::Moved { session, conn }],
         Kind::Alive => vec![PeerMessage::Alive { epoch, claim: Claim { session, conn, since } }],
-        Kind::Forward => vec![PeerMessage::Forward { epoch, seq: 0x44, conn, since, payload }],
+        Kind::Forward => vec![PeerMessage::Forward { epoch, attempt, seq: 0x44, conn, since, payload }],
         Kind::Revalidate => [None, Some(SessionSecret(*b"sixteen bytes .."))]
             .map(|secret| PeerMessage::Revalidate { epoch, conn, session, secret, timeout_ms: 0x1000 })
             .to_vec(),

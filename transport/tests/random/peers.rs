@@ -90,6 +90,7 @@ pub(crate) fn message(random: &mut Random, kind: Kind) -> Option<PeerMessage> {
         Kind::Alive => PeerMessage::Alive { epoch: epoch(random), claim: claim(random) },
         Kind::Forward => PeerMessage::Forward {
             epoch: epoch(random),
+            attempt: Attempt(number(random) as u32),
             seq: number(random),
             conn: conn(random),
             since: since(random),

@@ -110,6 +110,11 @@ pub enum PeerMessage {
         ///
         /// The leader drops messages of an earlier epoch.
         epoch: Epoch,
+        /// The learner's attempt to join that leader.
+        ///
+        /// The leader drops entries of an earlier attempt: the learner has forgotten them, and may
+        /// serve their clients already.
+        attempt: Attempt,
         /// The learner's number for it, from 1, never reused in one process.
         ///
         /// The entry returns with this number, or [`PeerMessage::Refused`] does.

@@ -16,7 +16,7 @@ use crate::txn::{self, Txn};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use zoolet_model::{ErrorCode, ServerId, SessionId, Zxid};
-use zoolet_zab::{Mutation, mutation};
+use zoolet_zab::{Attempt, Mutation, mutation};
 
 /// Maximum forwarded entries of one learner in flight; beyond it pipelines wait. An entry is in
 /// flight until the leader returns or refuses it.
@@ -49,6 +49,8 @@ struct Asker {
 /// An entry that a learner's client requests.
 #[derive(Debug)]
 pub(super) struct Wanted {
+    /// The attempt to join in which the learner sent the entry.
+    pub(super) attempt: Attempt,
     /// The learner's number for the entry.
     pub(super) seq: u64,
     /// The requesting connection, and since when it holds its session.
@@ -203,7 +205,8 @@ impl Server {
         let (seq, bytes) = (self.forwards.seq + 1, payload.len());
         let session = self.connections.get(&conn).map(|connection| connection.session).unwrap_or_default();
         let since = self.sessions.since(session);
-        let message = PeerMessage::Forward { epoch: self.zab.epoch(), seq, conn, since, payload };
+        let (epoch, attempt) = (self.zab.epoch(), self.zab.attempt());
+        let message = PeerMessage::Forward { epoch, attempt, seq, conn, since, payload };
         if !self.send_to(leader, message) {
             return false;
         }
@@ -319,8 +322,12 @@ impl Server {
         loop {
             let Some(inbound) = self.forwards.inbound.get_mut(&peer) else { return };
             let (Some(wanted), link) = (inbound.waiting.pop_front(), inbound.link) else { return };
-            let Wanted { seq, conn, since, payload } = wanted;
+            let Wanted { attempt, seq, conn, since, payload } = wanted;
             inbound.bytes -= payload.len();
+            if self.zab.attempt_of(peer) != Some(attempt) {
+                // The learner has left meanwhile, and takes the outcome for unknown.
+                continue;
+            }
             let verdict = match txn::decode(&payload) {
                 Ok((_, txn)) => self.answer_forwarded(peer, (seq, conn, since), &payload, &txn),
                 Err(txn::Undecodable) => Verdict::Fault("a forwarded entry does not decode"),
@@ -330,7 +337,7 @@ impl Server {
                 Verdict::Wait => {
                     if let Some(inbound) = self.forwards.inbound.get_mut(&peer) {
                         inbound.bytes += payload.len();
-                        inbound.waiting.push_front(Wanted { seq, conn, since, payload });
+                        inbound.waiting.push_front(Wanted { attempt, seq, conn, since, payload });
                     }
                     return;
                 }

@@ -177,10 +177,10 @@ impl Server {
             PeerMessage::Snapshot { message, transfer, meta, chain } => {
                 self.on_snapshot_announced(Incoming::new(peer, link, transfer, meta, chain), *message);
             }
-            PeerMessage::Forward { epoch, seq, conn, since, payload } if self.leads_in(epoch) => {
+            PeerMessage::Forward { epoch, attempt, seq, conn, since, payload } if self.leads_in(epoch) => {
                 // Return early: the proposal goes to the log and the learners together with all
                 // others made before actions are polled.
-                return self.on_forward(peer, link, Wanted { seq, conn, since, payload });
+                return self.on_forward(peer, link, Wanted { attempt, seq, conn, since, payload });
             }
             PeerMessage::Revalidate { epoch, conn, session, secret, timeout_ms } if self.leads_in(epoch) => {
                 self.on_revalidate(peer, conn, session, secret, timeout_ms);

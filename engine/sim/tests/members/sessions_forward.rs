@@ -6,6 +6,7 @@ use zoolet_machine::seam::event::Shortage;
 use zoolet_machine::{Event, Limits, PeerMessage, Settings};
 use zoolet_model::{CreateKind, ErrorCode, Reply, Request, ServerId};
 use zoolet_sim::client::{create, get, set};
+use zoolet_zab::Attempt;
 
 const TIMEOUT_MS: i32 = 9000;
 
@@ -108,6 +109,37 @@ fn writes_forwarded_in_one_turn_share_one_append_and_one_message() {
     assert_eq!(answers(&members.told(&client)).len(), 10);
 }
 
+/// A learner that has left and joined again has forgotten what it forwarded before.
+///
+/// Regression: seeds 471085228 and 471085653 of the simulator.
+#[test]
+fn forward_of_an_earlier_attempt_to_join_is_dropped() {
+    let mut members = Members::born(3);
+    let (leader, server) = (members.leader(), members.learners()[0]);
+    let client = members.client(server, TIMEOUT_MS);
+    members.said.clear();
+    members.ask(&client, born("/a")).unwrap();
+    let forwarded = members.said.iter().find_map(|(_, _, message)| match message {
+        PeerMessage::Forward { epoch, attempt, seq, conn, since, .. } => Some((*epoch, *attempt, *seq, *conn, *since)),
+        _ => None,
+    });
+    let (epoch, now, seq, conn, since) = forwarded.unwrap();
+    let payload = members.said.iter().find_map(|(_, _, message)| match message {
+        PeerMessage::Forward { payload, .. } => Some(payload.clone()),
+        _ => None,
+    });
+    let payload = payload.unwrap();
+    let mut entries_after = |attempt, seq| {
+        let before = members.server(leader).zab().last().counter();
+        let payload = payload.clone();
+        members.inject(server, leader, PeerMessage::Forward { epoch, attempt, seq, conn, since, payload });
+        members.settle();
+        members.server(leader).zab().last().counter() - before
+    };
+    assert_eq!(entries_after(Attempt(now.0 - 1), seq + 1), 0);
+    assert_eq!(entries_after(now, seq + 2), 1);
+}
+
 #[test]
 fn leader_drops_a_learner_that_forwards_too_many_bytes() {
     let mut members = Members::born(3);
@@ -120,19 +152,19 @@ fn leader_drops_a_learner_that_forwards_too_many_bytes() {
     members.send(&client, 1, Request::Write(set("/a", 900_000)));
     members.settle();
     let forwarded = members.said.iter().find_map(|(_, _, message)| match message {
-        PeerMessage::Forward { epoch, seq, conn, since, payload } => {
-            Some((*epoch, *seq, *conn, *since, payload.clone()))
+        PeerMessage::Forward { epoch, attempt, seq, conn, since, payload } => {
+            Some((*epoch, *attempt, *seq, *conn, *since, payload.clone()))
         }
         _ => None,
     });
-    let (epoch, seq, conn, since, payload) = forwarded.unwrap();
+    let (epoch, attempt, seq, conn, since, payload) = forwarded.unwrap();
     let peer = ServerId::new(server).unwrap();
     let is_linked = |members: &Members| members.server(leader).zab().disk_of(peer).is_some();
     let mut sent = 0;
     while is_linked(&members) && sent < 100 {
         sent += 1;
         let payload = payload.clone();
-        members.inject(server, leader, PeerMessage::Forward { epoch, seq: seq + sent, conn, since, payload });
+        members.inject(server, leader, PeerMessage::Forward { epoch, attempt, seq: seq + sent, conn, since, payload });
         members.settle();
     }
     assert!(!is_linked(&members), "{sent} MB, and no end");

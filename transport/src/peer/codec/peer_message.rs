@@ -8,7 +8,7 @@ use zoolet_machine::seam::event::{ConnId, Shortage};
 use zoolet_machine::seam::peer::{Claim, Entries, Health, PeerEntry, PeerMessage, TransferId};
 use zoolet_machine::status::{DiskTroubles, Refusal};
 use zoolet_model::{ErrorCode, ServerId, SessionSecret};
-use zoolet_zab::{MEMBERS_MAX, Role};
+use zoolet_zab::{Attempt, MEMBERS_MAX, Role};
 
 /// Sizes of the headers of an Entries message and of each entry, in bytes.
 ///
@@ -53,7 +53,8 @@ pub(super) fn encode(message: &PeerMessage, out: &mut BytesMut) {
             out.put_u8(zab_message::kind_of(message).byte());
             zab_message::encode(message, out);
         }
-        PeerMessage::Forward { epoch, seq, conn, since, payload } => {
+        PeerMessage::Forward { epoch, attempt, seq, conn, since, payload } => {
+            out.put_u32_le(attempt.0);
             frame_writer::epoch(out, *epoch);
             out.put_u64_le(*seq);
             out.put_u64_le(conn.0);
@@ -212,8 +213,9 @@ fn body(reader: &mut Reader) -> Read<PeerMessage> {
         Kind::Moved => PeerMessage::Moved { session: reader.session()?, conn: conn(reader)? },
         Kind::Alive => PeerMessage::Alive { epoch: reader.epoch()?, claim: claim(reader)? },
         Kind::Forward => {
-            let (epoch, seq, conn, since) = (reader.epoch()?, reader.u64()?, conn(reader)?, reader.attachment()?);
-            PeerMessage::Forward { epoch, seq, conn, since, payload: reader.counted_bytes()? }
+            let (attempt, epoch, seq) = (Attempt(reader.u32()?), reader.epoch()?, reader.u64()?);
+            let (conn, since) = (conn(reader)?, reader.attachment()?);
+            PeerMessage::Forward { epoch, attempt, seq, conn, since, payload: reader.counted_bytes()? }
         }
         Kind::Revalidate => PeerMessage::Revalidate {
             epoch: reader.epoch()?,

@@ -1,7 +1,8 @@
 //! A session's view follows the order of its requests.
 //!
 //! A read shows all earlier writes of its session and none of its later writes. This also holds for
-//! a write on an earlier connection whose outcome never became known.
+//! a write on an earlier connection whose outcome never became known. A server without a leader
+//! cannot learn such outcomes, so to readers it must show the answered writes alone.
 //!
 //! origin.rs checks that the writes take effect in order.
 
@@ -15,15 +16,18 @@ type Greatest = Option<(i64, usize)>;
 
 pub(super) fn check(facts: &Facts<'_>, origins: &Origins) -> Result<(), Violation> {
     for session in facts.sessions.values() {
-        // For each earlier connection: its end, and the greatest write and read up to it.
-        let mut earlier: Vec<(u64, Greatest, Greatest)> = Vec::new();
+        // For each earlier connection: its end, and up to it the greatest write, answered write and
+        // read.
+        let mut earlier: Vec<(u64, [Greatest; 3])> = Vec::new();
         for &index in &session.connections {
             let connection = facts.connection(index);
             // Connections that overlap, because the session moved, are not compared with each
             // other.
             let over = earlier.iter().filter(|(ended, ..)| *ended <= connection.begun.step);
-            let (mut write, mut read) =
-                over.fold((None, None), |(write, read), (_, w, r)| (write.max(*w), read.max(*r)));
+            let [mut write, mut answered, mut read] = over
+                .fold([None; 3], |[write, answered, read], (_, [w, a, r])| {
+                    [write.max(*w), answered.max(*a), read.max(*r)]
+                });
             for &operation in &connection.operations {
                 let asked = facts.operation(operation);
                 if let Some(entry) = origins.effect[operation] {
@@ -39,12 +43,16 @@ pub(super) fn check(facts: &Facts<'_>, origins: &Origins) -> Result<(), Violatio
                     if asked.answer.is_some() || !is_ambiguous(facts, session, operation, &facts.entries[entry]) {
                         write = write.max(Some((zxid, operation)));
                     }
+                    if asked.answer.is_some() {
+                        answered = answered.max(Some((zxid, operation)));
+                    }
                 } else if let Some(answer) = &asked.answer
                     && has_place(&asked.request)
                     && !is_ordered(asked)
                     && !is_refused(asked)
                 {
-                    if let Some((wrote, by)) = write
+                    let must_show = if connection.is_reader() { answered } else { write };
+                    if let Some((wrote, by)) = must_show
                         && wrote > answer.zxid
                     {
                         return Err(Violation::of("a session sees its own earlier writes")
@@ -56,7 +64,7 @@ pub(super) fn check(facts: &Facts<'_>, origins: &Origins) -> Result<(), Violatio
                 }
             }
             let ended = connection.ended.map_or(u64::MAX, |(at, _)| at.step);
-            earlier.push((ended, write, read));
+            earlier.push((ended, [write, answered, read]));
         }
     }
     Ok(())

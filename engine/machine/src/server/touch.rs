@@ -141,9 +141,18 @@ impl Server {
     /// waits for a checkpoint counts too: it may wait longer than a time to live.
     pub(super) fn refuses_renewals(&self) -> bool {
         let refuses = |server: &Self| {
-            !server.is_serving() || server.is_full(Need::Write) || server.admission(Need::Write) == Admission::Refuse
+            !server.is_serving()
+                || server.is_full(Need::Write)
+                || server.admission(Need::Write) == Admission::Refuse
+                || server.lacks_quorum()
         };
         self.leads() && refuses(self)
+    }
+
+    /// Returns whether this leader has missed its quorum's heartbeats, so that it commits nothing.
+    fn lacks_quorum(&self) -> bool {
+        let silent_ms = || self.now.mono_ms.saturating_sub(self.leaderless.current_ms().unwrap_or(self.now.mono_ms));
+        !self.is_alone() && silent_ms() > u64::from(self.zab.timing().heartbeat_idle_ms) + LATE_MS
     }
 
     /// Leaves a pause out of ensemble time, so that no TTL znode is deleted early.
@@ -227,6 +236,8 @@ impl Server {
         self.note_serving();
         self.settle_upgrades();
         if self.leads() {
+            // Entries of a former epoch may be stamped ahead of this server's clock.
+            self.history.continue_time(self.state.totals().ensemble_ms, self.now);
             if !mutation::is_on(Mutation::NoFullTimeout) {
                 self.sessions.touch_all(self.now.mono_ms);
             }

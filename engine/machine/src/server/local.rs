@@ -129,9 +129,11 @@ impl Server {
 
     /// Notes that a connection ends. The session on it stays.
     pub(super) fn leave_local(&mut self, session: SessionId, conn: ConnId, has_writes: bool) {
+        if self.locals.table().lookup(session).and_then(Live::conn) == Some(conn) {
+            // The request that asked for the upgrade ends with its connection.
+            self.locals.answer_refusal(session);
+        }
         self.locals.table_mut().detach(session, conn);
-        // The request that asked for the upgrade ends with its connection.
-        self.locals.answer_refusal(session);
         if has_writes {
             self.locals.left_writes(session, conn);
         }
@@ -296,10 +298,15 @@ impl Server {
     /// The leader admits global sessions by its own count. It does not know how many local sessions
     /// another server has.
     pub(super) fn make_room_for_global(&mut self) {
-        while self.sessions() > self.limits.sessions_max as usize
-            && let Some(session) = self.locals.table_mut().expired(u64::MAX)
-        {
-            self.expire_local(session);
+        // A session that becomes global counts once, and keeps its place.
+        let counted_twice = self.locals.upgrading().filter(|id| self.sessions.lookup(*id).is_some()).count();
+        let surplus = self.sessions().saturating_sub(counted_twice + self.limits.sessions_max as usize);
+        if surplus == 0 {
+            return;
         }
+        let by_time_left = self.locals.table().deadlines(self.now.mono_ms);
+        let ends = by_time_left.into_iter().map(|(_, id)| id).filter(|id| !self.locals.is_upgrading(*id));
+        let ends: Vec<_> = ends.take(surplus).collect();
+        ends.into_iter().for_each(|session| self.expire_local(session));
     }
 }

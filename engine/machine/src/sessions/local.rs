@@ -145,6 +145,11 @@ impl LocalSessions {
         self.upgrading.contains_key(&session)
     }
 
+    /// Returns the sessions whose upgrade is proposed and has no outcome here.
+    pub fn upgrading(&self) -> impl Iterator<Item = SessionId> + '_ {
+        self.upgrading.keys().copied()
+    }
+
     /// Notes that the session's upgrade is refused.
     pub fn refuse_upgrade(&mut self, session: SessionId) {
         if self.upgrading.remove(&session).is_some() {

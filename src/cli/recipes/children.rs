@@ -103,9 +103,10 @@ pub(super) async fn reap_orphans() -> io::Result<Infallible> {
     }
 }
 
-/// Reaps a child if it has ended.
-fn reap(child: Pid) {
-    let _ = rustix::process::waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+/// Reaps a child if it has ended; returns whether it has. A tracer may still hold a zombie.
+fn reap(child: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    matches!(rustix::process::waitid(WaitId::Pid(child), options), Ok(Some(_)))
 }
 
 /// Returns a child that has ended and is not reaped; `None` if there is none.
@@ -135,13 +136,10 @@ pub(super) struct Members {
 /// Returns the processes of the COMMAND with this group, and reaps orphans that have ended; `None`
 /// without `/proc`.
 pub(super) fn members(group: Pid) -> Option<Members> {
-    loop {
-        let (members, has_reaped) = look(group)?;
-        // The look may have come too early for the children of one that ended meanwhile.
-        if !has_reaped {
-            return Some(members);
-        }
-    }
+    let (members, has_reaped) = look(group)?;
+    // The look may have come too early for the children of one that ended meanwhile. A COMMAND that
+    // makes orphans without end must not keep this process: the caller looks again.
+    if has_reaped { look(group).map(|(members, _)| members) } else { Some(members) }
 }
 
 /// Looks at each process; also returns whether orphans were reaped.
@@ -149,8 +147,7 @@ fn look(group: Pid) -> Option<(Members, bool)> {
     let (mut members, mut has_reaped) = (Members::default(), false);
     for process in processes()? {
         if process.is_zombie && process.is_adopted() {
-            reap(process.pid);
-            has_reaped = true;
+            has_reaped |= reap(process.pid);
         } else if process.is_in(group) {
             if !process.is_zombie {
                 members.living.push(process.pid);

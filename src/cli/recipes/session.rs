@@ -15,6 +15,9 @@ use zoolet_recipes::{Coordinator, Error, Remote};
 const CLOSING_MAX: Duration = Duration::from_secs(2);
 /// Bounds the attempt that finds the reason of a failure.
 const PROBE: Duration = Duration::from_secs(1);
+/// Maximum time for looking up the addresses of a name. Then the client looks it up when its turn
+/// comes.
+const LOOK_UP_MAX: Duration = Duration::from_secs(1);
 /// The part of the session timeout for opening a session and for all requests, if a command must
 /// not wait.
 const AT_ONCE_ONE_IN: u32 = 2;
@@ -126,17 +129,22 @@ async fn resolved(servers: &[String]) -> Vec<String> {
     if servers.iter().all(|server| server.parse::<SocketAddr>().is_ok()) {
         return servers.to_vec();
     }
-    let named = servers.to_vec();
-    let resolve = move || {
-        named
-            .into_iter()
-            .flat_map(|server| {
-                let addresses = server.to_socket_addrs().map_or_else(|_| Vec::new(), Iterator::collect);
-                each_address(server, &addresses)
-            })
-            .collect()
+    // A name whose look-up takes long must keep no other server waiting.
+    let look_up = |server: &String| {
+        let server = server.clone();
+        tokio::spawn(async move {
+            let named = server.clone();
+            let look_up = on_a_thread(move || named.to_socket_addrs().map_or_else(|_| Vec::new(), Iterator::collect));
+            let addresses = timeout(LOOK_UP_MAX, look_up).await.ok().flatten().unwrap_or_default();
+            each_address(server, &addresses)
+        })
     };
-    on_a_thread(resolve).await.unwrap_or_else(|| servers.to_vec())
+    let look_ups: Vec<_> = servers.iter().map(look_up).collect();
+    let mut resolved = Vec::new();
+    for look_up in look_ups {
+        resolved.extend(look_up.await.unwrap_or_default());
+    }
+    resolved
 }
 
 /// Returns the addresses of a server with several, and its name.

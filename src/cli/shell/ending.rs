@@ -26,6 +26,8 @@ pub(super) struct Ending {
     signal: Mutex<Option<Signal>>,
     /// The open session. Its taker closes it: the shell, or the task of a signal.
     session: Mutex<Option<Session>>,
+    /// Whether the shell closes its session.
+    is_closing: AtomicBool,
 }
 
 impl Ending {
@@ -37,7 +39,11 @@ impl Ending {
     /// Closes a session, unless a signal does. Then this process ends meanwhile.
     pub(super) fn close(&self, session: Session) {
         match self.take() {
-            Some(_) => session.close(),
+            Some(_) => {
+                self.is_closing.store(true, Ordering::Relaxed);
+                session.close();
+                self.is_closing.store(false, Ordering::Relaxed);
+            }
             None => std::thread::sleep(CLOSE_MAX),
         }
     }
@@ -114,6 +120,10 @@ impl Scene {
         }
         if let Some(session) = self.ending.take() {
             session.close_within(CLOSE_MAX).await;
+        }
+        // The shell bounds the time for that.
+        while self.ending.is_closing.load(Ordering::Relaxed) {
+            sleep(LOOK_AFTER).await;
         }
         die_of(heard);
     }

@@ -400,6 +400,15 @@ impl Shell {
         let words = words::split(line);
         if words.first().is_some_and(|first| !first.starts_with('#')) {
             self.lines.add(line.trim());
+            // Completion closes a quote, and the user may type on: the command must not take the parent.
+            if self.is_interactive
+                && let Some(word) = words::joined(line)
+            {
+                let mistake = format!("the quotes end at {word}, and letters follow; move the quote, as Tab does");
+                self.complain(&Failure::Text(mistake), "");
+                self.code = 1;
+                return;
+            }
             self.carry_out(&words);
         }
     }

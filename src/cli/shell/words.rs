@@ -19,6 +19,20 @@ pub(super) fn split(line: &str) -> Vec<String> {
     words
 }
 
+/// Returns a word with letters directly behind its closing quote, where [`split`] begins another word.
+pub(super) fn joined(line: &str) -> Option<&str> {
+    let mut rest = line.trim_start();
+    while !rest.is_empty() {
+        let (word, after) = first(rest);
+        let is_quoted = word.len() + after.len() < rest.len();
+        if is_quoted && !after.is_empty() && !after.starts_with(char::is_whitespace) {
+            return Some(word);
+        }
+        rest = after.trim_start();
+    }
+    None
+}
+
 /// Splits off the first word of a text that begins with one.
 fn first(text: &str) -> (&str, &str) {
     for quote in QUOTES {
@@ -108,6 +122,20 @@ mod tests {
             ("set /a '{\"a\": 1}'", &["set", "/a", "{\"a\": 1}"]),
         ] {
             assert_eq!(split(line), words, "{line}");
+        }
+    }
+
+    #[test]
+    fn letters_behind_a_closing_quote_are_found() {
+        for (line, word) in [
+            ("deleteall \"/my app\"/old", Some("/my app")),
+            ("deleteall '/my app''/old'", Some("/my app")),
+            ("set /a 'x' y", None),
+            ("set /a it's", None),
+            ("get \"/my app", None),
+            ("create /a \"\"", None),
+        ] {
+            assert_eq!(joined(line), word, "{line}");
         }
     }
 

@@ -188,8 +188,13 @@ impl Actor {
     async fn try_server(&mut self, server: Result<Server, Failed>) -> Result<Link, Failed> {
         let server = server?;
         let mut greeted = Link::open(&server, &self.connect, self.session.as_ref(), self.last_zxid).await;
-        if matches!(greeted, Ok(Greeted::Expired)) && self.session.take().is_some() {
-            self.say("Expired", "None", None, -1);
+        if matches!(greeted, Ok(Greeted::Expired))
+            && let Some(held) = self.session.take()
+        {
+            // A read-only session had no ephemerals, and ends when its server has a leader.
+            if !held.is_read_only {
+                self.say("Expired", "None", None, -1);
+            }
             greeted = Link::open(&server, &self.connect, None, self.last_zxid).await;
         }
         match greeted {

@@ -115,9 +115,16 @@ fn operand(command: &Command, before: &[String]) -> Option<Operand> {
     if let Some(choice) = before.last().and_then(with_value) {
         return (choice.value == "FILE").then_some(Operand::File);
     }
-    let values = before.iter().filter(|word| with_value(word).is_some()).count();
-    let flags = before.iter().filter(|word| word.starts_with('-')).count();
-    command.operands.at(before.len() - values - flags)
+    let (mut words, mut operands) = (before.iter(), 0);
+    while let Some(word) = words.next() {
+        if with_value(word).is_some() {
+            // A value may begin with a dash: `-v -1`.
+            words.next();
+        } else if !word.starts_with('-') {
+            operands += 1;
+        }
+    }
+    command.operands.at(operands)
 }
 
 /// Returns the paths that begin with `word`.
@@ -279,6 +286,7 @@ mod tests {
     fn each_operand_has_a_kind_of_its_own() {
         assert_eq!(texts("cp /x /ap"), ["/app", "/apple"]);
         assert_eq!(texts("cp -r /x /ap"), ["/app", "/apple"]);
+        assert_eq!(texts("set -v -1 /ap"), ["/app", "/apple"]);
         assert_eq!(texts("mv '/my app' /ap"), ["/app", "/apple"]);
         assert_eq!(texts("mv /x /y /ap"), Vec::<String>::new());
         assert_eq!(texts("diff /x /ap"), ["/app", "/apple"]);

@@ -5,6 +5,7 @@ mod allocator;
 mod args;
 #[cfg(feature = "tools")]
 mod bench;
+mod blocking;
 mod cgroup;
 #[cfg(feature = "tools")]
 mod completions;

@@ -22,6 +22,7 @@ mod requests;
 
 pub(super) use options::{Distribution, Op, Options, Until};
 
+use super::blocking::look_up;
 use super::{Exit, complain, open_files, say};
 use course::{Course, Created};
 use fan_out::Round;
@@ -30,7 +31,7 @@ use link::Link;
 use progress::Progress;
 use report::Report;
 use rustix::time::{ClockId, clock_gettime};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -39,23 +40,22 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+/// Maximum time for looking up the addresses of a name.
+const LOOK_UP_MAX: Duration = Duration::from_secs(10);
+
 pub(super) fn bench(options: Options) -> Result<(), Exit> {
     open_files::raise_to_maximum();
-    let servers = resolve(&options.servers)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Exit::failed)?;
+    let servers = runtime.block_on(resolve(&options.servers))?;
     LocalSet::new().block_on(&runtime, run(options, servers))
 }
 
 /// Resolves each name to all of its addresses. A connection tries them in turn.
-fn resolve(servers: &[String]) -> Result<Rc<[SocketAddr]>, Exit> {
+async fn resolve(servers: &[String]) -> Result<Rc<[SocketAddr]>, Exit> {
     let mut resolved = Vec::new();
     for server in servers {
-        let before = resolved.len();
-        let addresses = server.to_socket_addrs().map_err(|error| Exit::failed(format!("{server}: {error}")))?;
-        resolved.extend(addresses);
-        if resolved.len() == before {
-            return Err(Exit::failed(format!("{server}: the name has no address")));
-        }
+        let addresses = look_up(server, LOOK_UP_MAX).await;
+        resolved.extend(addresses.map_err(|error| Exit::failed(format!("{server}: {error}")))?);
     }
     Ok(resolved.into())
 }

@@ -1,9 +1,10 @@
 //! `zoolet queue`: puts items, and takes each for one consumer.
 
 use super::environment::Environment;
-use super::session::{Patience, ended, on_a_thread, refused, within};
+use super::session::{Patience, ended, refused, within};
 use super::tenure::{Hold, run};
 use super::{Exit, Options, Signals, Work, failed};
+use crate::cli::blocking::on_a_thread;
 use crate::cli::complain;
 use std::future::Future;
 use std::io::{Read, Write};

@@ -1,11 +1,13 @@
 //! The session of a command.
 
 use super::{Exit, FAILED, Options, Signals, Wait, failed};
+use crate::cli::blocking::look_up;
 use crate::cli::complain;
 use std::future::Future;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use zookeeper_client::Client;
 use zoolet_model::SessionState;
@@ -13,7 +15,7 @@ use zoolet_recipes::{Coordinator, Error, Remote};
 
 /// Bounds the wait for the end of a session that is being closed.
 const CLOSING_MAX: Duration = Duration::from_secs(2);
-/// Bounds the attempt that finds the reason of a failure.
+/// Bounds each of the two steps that find the reason of a failure.
 const PROBE: Duration = Duration::from_secs(1);
 /// Maximum time for looking up the addresses of a name. Then the client looks it up when its turn
 /// comes.
@@ -75,7 +77,7 @@ impl Patience {
                 continue;
             }
             let why = tokio::select! {
-                why = reason(options.servers.clone()) => why,
+                why = reason(&options.servers) => why,
                 exit = ended(signals) => return Err(exit),
             };
             let why = why.or(failure.map(|error| error.to_string()));
@@ -130,19 +132,17 @@ async fn resolved(servers: &[String]) -> Vec<String> {
         return servers.to_vec();
     }
     // A name whose look-up takes long must keep no other server waiting.
-    let look_up = |server: &String| {
+    let each = |server: &String| {
         let server = server.clone();
         tokio::spawn(async move {
-            let named = server.clone();
-            let look_up = on_a_thread(move || named.to_socket_addrs().map_or_else(|_| Vec::new(), Iterator::collect));
-            let addresses = timeout(LOOK_UP_MAX, look_up).await.ok().flatten().unwrap_or_default();
+            let addresses = look_up(&server, LOOK_UP_MAX).await.unwrap_or_default();
             each_address(server, &addresses)
         })
     };
-    let look_ups: Vec<_> = servers.iter().map(look_up).collect();
+    let tasks: Vec<_> = servers.iter().map(each).collect();
     let mut resolved = Vec::new();
-    for look_up in look_ups {
-        resolved.extend(look_up.await.unwrap_or_default());
+    for task in tasks {
+        resolved.extend(task.await.unwrap_or_default());
     }
     resolved
 }
@@ -171,38 +171,27 @@ pub(super) async fn pause(signals: &mut Signals) -> Result<(), Exit> {
     }
 }
 
-/// Runs a call that may block for long; `None` if there is no thread for it.
-///
-/// The end of this process does not wait for the thread.
-pub(super) async fn on_a_thread<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let (sender, receiver) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("zoolet-call".to_owned());
-    let started = thread.spawn(move || {
-        let _ = sender.send(call());
-    });
-    started.ok()?;
-    receiver.await.ok()
-}
-
-/// Returns why the first server cannot be reached; `None` if that is not known soon.
-async fn reason(servers: Vec<String>) -> Option<String> {
-    timeout(PROBE, on_a_thread(move || probe(&servers))).await.ok()??
-}
-
-fn probe(servers: &[String]) -> Option<String> {
+/// Returns why the first server opens no session.
+async fn reason(servers: &[String]) -> Option<String> {
     let server = servers.first()?;
     let remedy = "check that a server runs there, or name others with --server or ZOOLET_SERVER";
-    let address = match server.to_socket_addrs().map(|mut addresses| addresses.next()) {
-        Ok(Some(address)) => address,
-        Ok(None) => return Some(format!("{server} has no address; {remedy}")),
-        Err(error) => return Some(format!("{server}: {error}; {remedy}")),
-    };
-    match TcpStream::connect_timeout(&address, PROBE) {
-        Ok(_) => Some(format!(
+    Some(match reach(server).await {
+        Ok(()) => format!(
             "{server} accepts connections, but opens no session: it has no quorum, or no room; ask zoolet status"
-        )),
-        Err(error) => Some(format!("{server}: {error}; {remedy}")),
-    }
+        ),
+        Err(error) => format!("{server}: {error}; {remedy}"),
+    })
+}
+
+/// Opens a connection to a server.
+async fn reach(server: &str) -> io::Result<()> {
+    let addresses = look_up(server, PROBE).await?;
+    let silent = || {
+        let line = format!("no connection within {} s", PROBE.as_secs_f64());
+        io::Error::new(ErrorKind::TimedOut, line)
+    };
+    timeout(PROBE, TcpStream::connect(&*addresses)).await.map_err(|_| silent())??;
+    Ok(())
 }
 
 /// Why an attempt brought nothing.

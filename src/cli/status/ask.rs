@@ -1,11 +1,12 @@
 //! Asks a server for its status with the four-letter word `zool`.
 
+use crate::cli::blocking::look_up;
 use serde_json::Value;
 use std::fmt;
 use std::io::{Error, ErrorKind};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Maximum time from connecting to the last byte of the answer, unless `--wait` leaves less.
@@ -42,7 +43,7 @@ const CLOSED: &str = "closes the connection without an answer: its connections a
 /// # Errors
 /// The status is unknown; the error says why.
 pub(super) async fn ask(server: &str, patience: Duration) -> Result<Value, Unheard> {
-    let text = match timeout(patience, exchange(server)).await {
+    let text = match timeout(patience, exchange(server, patience)).await {
         Ok(Ok(text)) => text,
         Ok(Err(error)) => return Err(Unheard::Silent(silence(&error))),
         Err(_) => {
@@ -131,11 +132,11 @@ fn silence(error: &Error) -> String {
     }
 }
 
-async fn exchange(server: &str) -> Result<String, Error> {
-    let addresses = lookup_host(server).await.map_err(|error| {
+async fn exchange(server: &str, patience: Duration) -> Result<String, Error> {
+    let addresses = look_up(server, patience).await.map_err(|error| {
         Error::other(format!("cannot resolve the name ({error}): check DNS and /etc/hosts, or give the address"))
     })?;
-    let mut stream = TcpStream::connect(&*addresses.collect::<Vec<_>>()).await?;
+    let mut stream = TcpStream::connect(&*addresses).await?;
     stream.write_all(b"zool").await?;
     let mut bytes = Vec::new();
     stream.take(BYTES_MAX).read_to_end(&mut bytes).await?;

@@ -2,18 +2,15 @@
 //!
 //! Each address of a name is a server of its own: the first one may be silent while another one serves.
 
+use crate::cli::blocking::look_up;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
-use tokio::net::lookup_host;
-use tokio::time::timeout;
 
 /// Bounds of the wait for one server.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Maximum addresses of one name that are tried.
-const ADDRESSES_MAX: usize = 16;
 
 /// One address of a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,7 +75,7 @@ impl Servers {
             self.unresolved -= 1;
             let name = self.names[self.at].clone();
             self.at = (self.at + 1) % self.names.len();
-            match self.resolve(&name).await {
+            match look_up(&name, self.patience(1)).await {
                 Ok(addresses) => self.take(&name, addresses),
                 Err(error) => return Some(Err(Failed { name, address: None, error })),
             }
@@ -86,18 +83,6 @@ impl Servers {
         let server = self.left.pop_front()?;
         self.last = Some(server.address);
         Some(Ok(server))
-    }
-
-    async fn resolve(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
-        let patience = self.patience(1);
-        let found = timeout(patience, lookup_host(name)).await.unwrap_or_else(|_| {
-            Err(io::Error::new(
-                ErrorKind::TimedOut,
-                format!("its name gets no address in {:.0} s", patience.as_secs_f64()),
-            ))
-        })?;
-        let addresses: Vec<_> = found.take(ADDRESSES_MAX).collect();
-        if addresses.is_empty() { Err(io::Error::other("its name has no address")) } else { Ok(addresses) }
     }
 
     /// Takes the addresses of a name as the next servers; the one that was tried last is the last one.

@@ -113,8 +113,8 @@ mod tests {
 
         assert_eq!(
             with(
-                "request_throttle_max_requests=10\nrequest_stale_latency_check=true\nthrottled_op_wait_time=50\nconnection_throttle_freeze_time=5\n\
-                 requestThrottleLimit=0\n"
+                "request_throttle_max_requests=10\nrequest_stale_latency_check=true\nthrottled_op_wait_time=50\n\
+                 connection_throttle_freeze_time=5\nrequestThrottleLimit=0\n"
             )
             .warnings,
             [

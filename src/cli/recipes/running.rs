@@ -165,7 +165,7 @@ impl Running {
     /// Ends the processes that COMMAND left. COMMAND must have ended.
     ///
     /// They get TERM, KILL after `grace` or once `over` is ready, and meanwhile the signals that
-    /// this process gets.
+    /// this process gets. The watchdog hears of no renewal meanwhile: it may end them earlier.
     pub(super) async fn finish(
         mut self,
         options: &Options,
@@ -175,25 +175,29 @@ impl Running {
     ) -> Result<End, Exit> {
         self.signal_all(Signal::Term);
         let (began, mut pause, mut heard) = (Instant::now(), PAUSE, Vec::new());
-        let (mut is_killed, mut is_told, mut is_over) = (false, false, false);
+        let (mut killed, mut is_told, mut is_over) = (None, false, false);
         let (mut over, mut known) = (pin!(over), None);
         while let Some(left) = self.left(known) {
             known = Some(left);
             if is_over || began.elapsed() >= grace {
-                if !is_killed {
-                    is_killed = true;
+                if killed.is_none() {
                     pause = PAUSE;
                 }
-                // The children of an orphan that was killed are orphans themselves.
-                self.signal_all(Signal::Kill);
+                // The children of an orphan that was killed are orphans themselves. A process that KILL
+                // does not end, such as one of another user, gets it once: each look for orphans reads
+                // all processes of the box.
+                if killed.replace(left) != Some(left) {
+                    self.signal_all(Signal::Kill);
+                }
             }
             if !is_told && began.elapsed() >= grace + KILL_WAIT {
                 is_told = true;
                 let (path, pid, name) = (&options.path, left.as_raw_nonzero(), name(left));
                 complain(&format!("{path}: process {pid} ({name}) of COMMAND has not ended: waiting for its end"));
             }
+            let left_of_grace = grace.saturating_sub(began.elapsed()).max(PAUSE);
             tokio::select! {
-                () = tokio::time::sleep(pause.min(grace.saturating_sub(began.elapsed()).max(PAUSE))) => {}
+                () = tokio::time::sleep(if killed.is_some() { pause } else { pause.min(left_of_grace) }) => {}
                 () = &mut over, if !is_over => is_over = true,
                 signal = signals.next() => {
                     heard.push(signal);

@@ -38,13 +38,15 @@ impl Ending {
 
     /// Closes a session, unless a signal does. Then this process ends meanwhile.
     pub(super) fn close(&self, session: Session) {
-        match self.take() {
-            Some(_) => {
-                self.is_closing.store(true, Ordering::Relaxed);
-                session.close();
-                self.is_closing.store(false, Ordering::Relaxed);
-            }
-            None => std::thread::sleep(CLOSE_MAX),
+        // Set first: a signal that finds no session must find that the shell closes it.
+        self.is_closing.store(true, Ordering::Relaxed);
+        let is_left = self.take().is_some();
+        if is_left {
+            session.close();
+        }
+        self.is_closing.store(false, Ordering::Relaxed);
+        if !is_left {
+            std::thread::sleep(CLOSE_MAX);
         }
     }
 

@@ -11,8 +11,6 @@ use tokio::time::{sleep, timeout};
 /// Bounds of the pause before a probe; it doubles from one to the next.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Maximum time of one probe.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The result of a search.
 #[derive(Debug)]
@@ -33,7 +31,7 @@ pub(super) async fn find_writable(mut servers: Servers, mut pause: Duration) -> 
             next = servers.next().await;
         }
         if let Some(Ok(server)) = next
-            && let Ok(Ok(answer)) = timeout(PATIENCE, role::ask(server.address, b"isro")).await
+            && let Ok(Ok(answer)) = timeout(server.patience, role::ask(server.address, b"isro")).await
             && answer.trim() == "rw"
         {
             return Found { server, pause };

@@ -100,9 +100,9 @@ pub(super) struct Core {
     instructions: Vec<Instruction>,
     /// The thread that runs this turn.
     driver: Driver,
-    /// Logged refusals of sessions in total, of sessions for one address, and of guesses of the
-    /// super user's password.
-    logged: [LoggedCount; 3],
+    /// Logged refusals of sessions in total, of sessions for one address, displaced local sessions,
+    /// and guesses of the super user's password.
+    logged: [LoggedCount; 4],
     /// The disk's troubles as last reported to the machine, and when to check again.
     disk_troubles: DiskTroubles,
     disk_look_at_ms: u64,
@@ -443,8 +443,8 @@ impl Core {
     /// An operator learns why clients get no sessions, but a flood of refusals does not fill a
     /// disk.
     fn tell_refusals(&mut self) {
-        let Refusals { sessions, sessions_of_address, super_guesses } = self.server.refusals();
-        let [logged_all, logged_address, logged_guesses] = &mut self.logged;
+        let Refusals { sessions, sessions_of_address, locals_displaced, super_guesses } = self.server.refusals();
+        let [logged_all, logged_address, logged_displaced, logged_guesses] = &mut self.logged;
         if let Some(refused) = logged_all.news(sessions) {
             tracing::warn!(
                 refused,
@@ -459,6 +459,12 @@ impl Core {
                 %client,
                 refused,
                 "cannot open more sessions for this address: its share is used up; the share follows from connections_per_address_max"
+            );
+        }
+        if let Some(ended) = logged_displaced.news(locals_displaced) {
+            tracing::warn!(
+                ended,
+                "local sessions ended: sessions_max is reached, and global sessions took their places"
             );
         }
         if let Refused { count, last: Some(client) } = super_guesses

@@ -30,6 +30,7 @@ fn full() -> Status {
         sessions_expired: 106,
         sessions_refused: 107,
         sessions_refused_of_address: 108,
+        local_sessions_displaced: 122,
         super_guesses: 109,
         writes_acknowledged: 110,
         quotas: 119,

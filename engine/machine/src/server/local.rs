@@ -281,13 +281,13 @@ impl Server {
                 self.locals.table_mut().touch(session, now_ms);
                 continue;
             }
-            self.expire_local(session);
+            self.end_local(session);
+            self.upkeep.sessions_expired += 1;
         }
     }
 
-    fn expire_local(&mut self, session: SessionId) {
+    fn end_local(&mut self, session: SessionId) {
         let Some((live, _)) = self.locals.remove(session) else { return };
-        self.upkeep.sessions_expired += 1;
         if let Some(conn) = live.conn() {
             self.close(conn);
         }
@@ -304,9 +304,9 @@ impl Server {
         if surplus == 0 {
             return;
         }
-        let by_time_left = self.locals.table().deadlines(self.now.mono_ms);
-        let ends = by_time_left.into_iter().map(|(_, id)| id).filter(|id| !self.locals.is_upgrading(*id));
-        let ends: Vec<_> = ends.take(surplus).collect();
-        ends.into_iter().for_each(|session| self.expire_local(session));
+        for session in self.locals.soonest(surplus) {
+            self.end_local(session);
+            self.refusing.refusals.locals_displaced += 1;
+        }
     }
 }

@@ -14,6 +14,9 @@ pub struct Refusals {
     pub sessions: u64,
     /// Sessions refused because clients of that address had used up their share.
     pub sessions_of_address: Refused,
+    /// Local sessions that this server ended because global sessions took their places under
+    /// `sessions_max`.
+    pub locals_displaced: u64,
     /// Super-user proofs refused: wrong passwords, and attempts rejected unseen after too many.
     pub super_guesses: Refused,
 }

@@ -384,6 +384,7 @@ impl Server {
             sessions_max: self.limits.sessions_max.into(),
             sessions_refused: self.refusing.refusals.sessions,
             sessions_refused_of_address: self.refusing.refusals.sessions_of_address.count,
+            local_sessions_displaced: self.refusing.refusals.locals_displaced,
             super_guesses: self.refusing.refusals.super_guesses.count,
             quotas: totals.quotas,
             quotas_counting: totals.counting,

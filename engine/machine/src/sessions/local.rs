@@ -150,6 +150,12 @@ impl LocalSessions {
         self.upgrading.keys().copied()
     }
 
+    /// Returns the first `count` sessions that may expire, without those that are becoming global.
+    pub fn soonest(&mut self, count: usize) -> Vec<SessionId> {
+        let upgrading = &self.upgrading;
+        self.table.soonest(count, |id| upgrading.contains_key(&id))
+    }
+
     /// Notes that the session's upgrade is refused.
     pub fn refuse_upgrade(&mut self, session: SessionId) {
         if self.upgrading.remove(&session).is_some() {

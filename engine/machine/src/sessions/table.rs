@@ -6,6 +6,7 @@ use crate::record::znode::Session;
 use crate::seam::ids::ConnId;
 use crate::seam::peer::Attachment;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use zoolet_model::{ServerId, SessionId, SessionSecret, Zxid};
 
 /// The place of a session's owner, one at a time.
@@ -344,6 +345,29 @@ impl SessionTable {
         self.due.first().map(|&(due_ms, _)| due_ms)
     }
 
+    /// Returns the first `count` sessions in the order in which they may expire, without those that
+    /// `is_spared` names.
+    pub fn soonest(&mut self, count: usize, is_spared: impl Fn(SessionId) -> bool) -> Vec<SessionId> {
+        let (mut soonest, mut behind) = (Vec::new(), Bound::Unbounded);
+        while soonest.len() < count {
+            let Some(&(filed_ms, id)) = self.due.range((behind, Bound::Unbounded)).next() else { break };
+            if !self.refile(filed_ms, id) {
+                behind = Bound::Excluded((filed_ms, id));
+                soonest.extend(Some(id).filter(|&id| !is_spared(id)));
+            }
+        }
+        soonest
+    }
+
+    /// Files a session by its present deadline. Returns whether that is later than `filed_ms`.
+    fn refile(&mut self, filed_ms: u64, id: SessionId) -> bool {
+        let Some(live) = self.sessions.get_mut(&id).filter(|live| live.deadline_ms > filed_ms) else { return false };
+        self.due.remove(&(filed_ms, id));
+        live.filed_ms = live.deadline_ms;
+        self.due.insert((live.filed_ms, id));
+        true
+    }
+
     /// Returns the next session whose silence lasted its timeout.
     ///
     /// Call [`SessionTable::close`] or [`SessionTable::touch`] on it, then call this again.
@@ -353,13 +377,9 @@ impl SessionTable {
             if filed_ms > now_ms {
                 return None;
             }
-            let live = self.sessions.get_mut(&id)?;
-            if live.deadline_ms <= filed_ms {
+            if !self.refile(filed_ms, id) {
                 return Some(id);
             }
-            self.due.remove(&(filed_ms, id));
-            live.filed_ms = live.deadline_ms;
-            self.due.insert((live.filed_ms, id));
         }
     }
 }
@@ -403,6 +423,19 @@ mod tests {
         assert_eq!(table.expired(11_500), None);
         assert_eq!(table.next_deadline(), Some(11_901));
         assert_eq!(table.expired(11_901), Some(A));
+    }
+
+    #[test]
+    fn soonest_sessions_come_in_the_order_of_their_deadlines_without_the_spared_ones() {
+        let mut table = table();
+        let c = SessionId(3);
+        table.insert(c, Session { timeout_ms: 2000, secret: SessionSecret([0; 16]), home: None }, 10_000);
+        // A is filed first and has the most time left.
+        table.touch(A, 13_000);
+        assert_eq!(table.soonest(2, |_| false), [c, B]);
+        assert_eq!(table.soonest(2, |id| id == c), [B, A]);
+        assert_eq!(table.soonest(9, |id| id == B), [c, A]);
+        assert_eq!(table.expired(12_001), Some(c), "all are still filed");
     }
 
     #[test]

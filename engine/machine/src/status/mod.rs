@@ -150,6 +150,8 @@ pub struct Status {
     pub sessions_refused: u64,
     /// Sessions refused since start because their address had used up its share.
     pub sessions_refused_of_address: u64,
+    /// Local sessions ended since start because global ones took their places under `sessions_max`.
+    pub local_sessions_displaced: u64,
     /// Rejected super user proofs since start: wrong ones, and ones over the rate limit.
     pub super_guesses: u64,
     /// Subtrees whose usage is known or being counted.

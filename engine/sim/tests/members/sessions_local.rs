@@ -345,11 +345,36 @@ fn global_sessions_of_other_servers_end_local_ones_beyond_sessions_max() {
     let globals: Vec<_> = (0..2).map(|_| members.client_in_process(leader, TIMEOUT_MS)).collect();
     assert_eq!((members.status(learner).sessions, members.status(learner).local_sessions), (3, 1));
     assert!(matches!(members.told(&second)[..], [Told::Closed]));
+    let status = members.status(learner);
+    assert_eq!((status.local_sessions_displaced, status.sessions_expired), (1, 0));
     members.ask(&first, born("/a")).unwrap();
     for global in &globals {
         members.ask(global, Request::CloseSession).unwrap();
     }
     assert_eq!(members.status(learner).sessions, 1);
+}
+
+/// The session that becomes global has the least time left.
+#[test]
+fn session_that_becomes_global_is_not_ended_to_make_room() {
+    let settings = Settings { local_sessions: true, local_sessions_upgrade: true, ..Settings::default() };
+    let mut members = Members::born_with(3, settings, Limits { sessions_max: 3, ..Limits::default() });
+    let (learner, leader) = (members.learners()[0], members.leader());
+    let (upgrading, other) = (members.client(learner, TIMEOUT_MS), members.client(learner, TIMEOUT_MS));
+    members.advance(1);
+    members.ask(&other, Request::Ping).unwrap();
+    members.hold(learner, leader);
+    members.send(&upgrading, 1, ephemeral("/e"));
+    members.settle();
+    for _ in 0..2 {
+        members.client_in_process(leader, TIMEOUT_MS);
+    }
+    assert!(matches!(members.told(&other)[..], [Told::Closed]));
+    members.release_all();
+    members.settle();
+    let told = members.told(&upgrading);
+    assert!(matches!(&told[..], [Told::Reply(1, _, Ok(_))]), "{told:?}");
+    assert_eq!((members.status(learner).sessions, members.status(learner).local_sessions), (3, 0));
 }
 
 #[test]

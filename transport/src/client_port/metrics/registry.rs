@@ -241,6 +241,13 @@ pub const METRICS: &[Metric] = &[
     ),
     row(
         Counter,
+        "local_sessions_displaced",
+        One,
+        Always(|now| now.status.local_sessions_displaced),
+        "local sessions that ended because global ones took their places under `sessions_max`",
+    ),
+    row(
+        Counter,
         "super_guesses",
         One,
         Always(|now| now.status.super_guesses),

@@ -29,13 +29,22 @@ const TABLE: &str = "../../docs/explanation/safety.md";
 ///
 /// A scenario in another file finds each of them broken. Seeds are tried only if `MUTATION` names
 /// the rule.
-const OF_SCENARIOS: [Mutation; 3] = [
+const OF_SCENARIOS: [Mutation; 6] = [
     // A read must meet the block with the flipped bit before a merge or a scrub does:
     // `page_unverified_mutation_serves_a_flipped_bit`.
     Mutation::PageUnverified,
     // An outage must last longer than a client may tell beside a time to live:
     // `outage_counts_mutation_deletes_a_ttl_znode_early`.
     Mutation::OutageCounts,
+    // A disk must hang for longer than a client may tell beside a time to live:
+    // `stall_counts_mutation_deletes_a_renewed_ttl_znode`.
+    Mutation::StallCounts,
+    // A learner must lose its leader and return within the epoch while a write is in flight, and its
+    // session must return before that commits:
+    // `serves_too_early_mutation_shows_a_returning_session_its_former_value` and
+    // `old_forward_taken_mutation_proposes_an_entry_of_an_earlier_attempt`.
+    Mutation::ServesTooEarly,
+    Mutation::OldForwardTaken,
     // 1,024 writes must wait at one learner:
     // `ends_unbounded_mutation_makes_the_leader_drop_the_link`.
     Mutation::EndsUnbounded,

@@ -141,6 +141,14 @@ mutations! {
     LearnerClockAhead,
     /// Ensemble time goes on while no server leads.
     OutageCounts,
+    /// Ensemble time goes on while the leader's oldest entry waits to be committed and applied.
+    StallCounts,
+    /// A learner that returns to its leader within the epoch serves once it has what was committed.
+    ///
+    /// It should wait for all entries that the leader had when the learner returned.
+    ServesTooEarly,
+    /// A leader takes a write that a learner forwarded in an earlier attempt to join.
+    OldForwardTaken,
     /// A local session is seen as global: its ephemerals are created without an upgrade.
     LocalSeenAsGlobal,
 }

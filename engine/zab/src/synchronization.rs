@@ -195,7 +195,8 @@ impl Zab {
         if is_complete && !core::mem::replace(&mut stream.is_led, true) {
             // A learner that comes back within the epoch may have forwarded writes that are not
             // committed yet. It must not serve their clients without them.
-            let serves_from = if stream.sent.epoch() == epoch { history.last() } else { committed };
+            let returns = stream.sent.epoch() == epoch && !mutation::is_on(Mutation::ServesTooEarly);
+            let serves_from = if returns { history.last() } else { committed };
             return Some(Message::NewLeader { attempt, epoch, serves_from });
         }
         let room = WINDOW.saturating_sub(history.distance(stream.acked, stream.sent));

@@ -289,8 +289,13 @@ enum Verdict {
 impl Server {
     /// Handles an entry that a learner's client requests.
     pub(super) fn on_forward(&mut self, peer: ServerId, link: LinkId, wanted: Wanted) {
+        if self.is_of_earlier_attempt(peer, &wanted) {
+            return;
+        }
+        let attempt = wanted.attempt;
         let inbound = self.forwards.inbound.entry(peer).or_insert_with(|| Inbound::new(link));
-        if inbound.link != link {
+        let has_rejoined = inbound.waiting.front().is_some_and(|oldest| oldest.attempt != attempt);
+        if inbound.link != link || has_rejoined {
             *inbound = Inbound::new(link);
         }
         inbound.bytes += wanted.payload.len();
@@ -304,6 +309,11 @@ impl Server {
             return self.drop_learner(peer, link, "it forwarded more entries than allowed");
         }
         self.take_forwarded(peer);
+    }
+
+    /// Returns whether the learner has left since it sent this entry. It takes the outcome for unknown.
+    fn is_of_earlier_attempt(&self, peer: ServerId, wanted: &Wanted) -> bool {
+        self.zab.attempt_of(peer) != Some(wanted.attempt) && !mutation::is_on(Mutation::OldForwardTaken)
     }
 
     /// Proposes learners' entries while there is room.
@@ -322,12 +332,11 @@ impl Server {
         loop {
             let Some(inbound) = self.forwards.inbound.get_mut(&peer) else { return };
             let (Some(wanted), link) = (inbound.waiting.pop_front(), inbound.link) else { return };
-            let Wanted { attempt, seq, conn, since, payload } = wanted;
-            inbound.bytes -= payload.len();
-            if self.zab.attempt_of(peer) != Some(attempt) {
-                // The learner has left meanwhile, and takes the outcome for unknown.
+            inbound.bytes -= wanted.payload.len();
+            if self.is_of_earlier_attempt(peer, &wanted) {
                 continue;
             }
+            let Wanted { attempt, seq, conn, since, payload } = wanted;
             let verdict = match txn::decode(&payload) {
                 Ok((_, txn)) => self.answer_forwarded(peer, (seq, conn, since), &payload, &txn),
                 Err(txn::Undecodable) => Verdict::Fault("a forwarded entry does not decode"),

@@ -136,8 +136,17 @@ fn forward_of_an_earlier_attempt_to_join_is_dropped() {
         members.settle();
         members.server(leader).zab().last().counter() - before
     };
-    assert_eq!(entries_after(Attempt(now.0 - 1), seq + 1), 0);
+    assert_eq!(entries_after(Attempt(now.0 - 1), seq + 1), 0, "its learner takes the outcome for unknown");
     assert_eq!(entries_after(now, seq + 2), 1);
+}
+
+/// Few runs of the simulator lose a link in that time.
+#[cfg(feature = "mutations")]
+#[test]
+#[should_panic(expected = "its learner takes the outcome for unknown")]
+fn old_forward_taken_mutation_proposes_an_entry_of_an_earlier_attempt() {
+    zoolet_zab::mutation::set(Some(zoolet_zab::Mutation::OldForwardTaken));
+    forward_of_an_earlier_attempt_to_join_is_dropped();
 }
 
 #[test]
@@ -230,6 +239,33 @@ fn forwarded_session_ends_stay_within_the_leaders_queue_bound() {
 fn ends_unbounded_mutation_makes_the_leader_drop_the_link() {
     zoolet_zab::mutation::set(Some(zoolet_zab::Mutation::EndsUnbounded));
     forwarded_session_ends_stay_within_the_leaders_queue_bound();
+}
+
+/// They would stay behind a write that waits for room.
+#[test]
+fn forwards_of_an_earlier_attempt_take_no_room_at_the_leader() {
+    let limits = Limits { outstanding_bytes_max: 300, ..Limits::default() };
+    let mut members = Members::born_with(3, Settings::default(), limits);
+    let (leader, server) = (members.leader(), members.learners()[0]);
+    let client = members.client(server, TIMEOUT_MS);
+    members.ask(&client, born("/a")).unwrap();
+    members.hanging = members.ids().collect();
+    (1..=10).for_each(|xid| members.send(&client, xid, write("/a")));
+    members.settle();
+    let forward = members.said.iter().rev().find(|said| matches!(said.2, PeerMessage::Forward { .. })).cloned();
+    let Some((_, _, PeerMessage::Forward { epoch, attempt, seq, conn, since, payload })) = forward else {
+        panic!("nothing is forwarded")
+    };
+    for late in 1..=2000 {
+        let (attempt, seq, payload) = (Attempt(attempt.0 - 1), seq + late, payload.clone());
+        members.inject(server, leader, PeerMessage::Forward { epoch, attempt, seq, conn, since, payload });
+    }
+    members.settle();
+    let peer = ServerId::new(server).unwrap();
+    assert!(members.server(leader).zab().disk_of(peer).is_some(), "the leader dropped the link");
+    members.hanging.clear();
+    members.settle();
+    assert_eq!(answers(&members.told(&client)), (1..=10).map(|xid| (xid, Ok(xid))).collect::<Vec<_>>());
 }
 
 #[test]

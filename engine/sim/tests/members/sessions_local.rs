@@ -274,6 +274,15 @@ fn upgrade_is_proposed_once_although_its_server_rejoined_the_leader() {
     assert!(members.ids().all(|id| members.server(id).sessions() == 1));
 }
 
+/// Few runs of the simulator let a session return in that time.
+#[cfg(feature = "mutations")]
+#[test]
+#[should_panic(expected = "the write has no outcome here")]
+fn serves_too_early_mutation_shows_a_returning_session_its_former_value() {
+    zoolet_zab::mutation::set(Some(zoolet_zab::Mutation::ServesTooEarly));
+    returning_local_session_sees_its_write_after_its_server_rejoined_the_leader();
+}
+
 /// The old leader's proposal of the upgrade is cut off. The request asks again under the next one.
 #[test]
 fn upgrade_lost_with_its_leader_is_asked_again() {

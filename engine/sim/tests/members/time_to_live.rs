@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_boxes::{Boxes, Told as BoxTold, small_limits};
-use crate::member_support::{Client, Members};
+use crate::member_support::{Client, Members, Told};
 use zoolet_machine::seam::event::Shortage;
 use zoolet_machine::{Event, Limits, Settings};
 use zoolet_model::{CreateKind, ErrorCode, Request};
@@ -146,6 +146,43 @@ fn time_of_a_full_disk_does_not_count() {
     let mut members = alone_with_ttl_znode();
     members.failing.insert(1);
     outlives(&mut members, Event::Space { shortage: Some(Shortage::Disk) }, Event::Space { shortage: None });
+}
+
+/// A disk that hangs reports nothing. Lets it hang while a renewal waits for it.
+fn renewal_outlives_a_hanging_disk(members: &mut Members, leader: u8, hanging: u8) {
+    let client = members.client(leader, 200_000);
+    members.hanging.insert(hanging);
+    members.send(&client, 1, Request::Write(set("/t", 2)));
+    members.advance(OUTAGE_MS);
+    assert!(members.told(&client).is_empty(), "the renewal waits");
+    members.hanging.clear();
+    members.advance(1000);
+    let told = members.told(&client);
+    assert!(matches!(told[..], [Told::Reply(1, _, Ok(_))]), "{told:?}");
+    assert_eq!(members.server(leader).counts().ttl, 1, "a renewal that is answered counts");
+    lives_for_its_time_at(members, leader, TTL_MS - 1000 - HEARTBEAT_MS);
+}
+
+#[test]
+fn renewal_that_waits_for_a_hanging_disk_counts() {
+    renewal_outlives_a_hanging_disk(&mut alone_with_ttl_znode(), 1, 1);
+}
+
+/// Heartbeats wait for no disk, so the leader goes on leading.
+#[test]
+fn renewal_that_waits_for_a_followers_hanging_disk_counts() {
+    let (mut members, leader, others) = with_ttl_znode();
+    members.stop(others[1]);
+    renewal_outlives_a_hanging_disk(&mut members, leader, others[0]);
+}
+
+/// In the simulator's runs, few disks hang long enough to tell beside a time to live.
+#[cfg(feature = "mutations")]
+#[test]
+#[should_panic(expected = "a renewal that is answered counts")]
+fn stall_counts_mutation_deletes_a_renewed_ttl_znode() {
+    zoolet_zab::mutation::set(Some(zoolet_zab::Mutation::StallCounts));
+    renewal_that_waits_for_a_hanging_disk_counts();
 }
 
 /// A hanging checkpoint makes writes wait, renewals among them. A deletion would have room.

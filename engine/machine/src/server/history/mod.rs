@@ -16,7 +16,7 @@ use crate::seam::ids::LinkId;
 use crate::seam::peer::PeerEntry;
 use crate::status::ProposalBytes;
 use crate::tree::Buffers;
-use crate::txn::{Header, Txn, encode};
+use crate::txn::{Header, Txn, encode, header};
 use bytes::{Bytes, BytesMut};
 use log_queue::LogQueue;
 use std::collections::VecDeque;
@@ -225,10 +225,22 @@ impl History {
         self.ensemble.1 = (self.ensemble.1 + paused_ms).min(now.mono_ms);
     }
 
+    /// Lets ensemble time be at most `late_ms` ahead of the oldest unapplied entry.
+    ///
+    /// Time that has counted until `before` stays counted.
+    pub(in crate::server) fn wait_for_oldest(&mut self, late_ms: u64, before: Now, now: Now) {
+        let unapplied = self.next().map(|entry| &entry.payload);
+        let oldest = unapplied.or_else(|| self.proposed.front().map(|(_, payload, _)| payload));
+        let Some(stamped) = oldest.and_then(|payload| header(payload)) else { return };
+        let end_ms = self.header(before).ensemble_ms.max(stamped.ensemble_ms.saturating_add(late_ms));
+        self.skip_time(self.header(now).ensemble_ms.saturating_sub(end_ms), now);
+    }
+
     /// Stops ensemble time at `at_ms` of the monotonic clock.
     ///
     /// Without a leader no client can renew a TTL znode.
     fn stop_time(&mut self, at_ms: u64, now: Now) {
+        let at_ms = if mutation::is_on(Mutation::OutageCounts) { now.mono_ms } else { at_ms };
         self.ensemble = (self.header(Now { mono_ms: at_ms, ..now }).ensemble_ms, now.mono_ms);
         self.time_stands = true;
     }

@@ -19,7 +19,7 @@
 //! - **The session is suspended**: the addition is done once there is a server again.
 //! - **The session ends**: its error. The addition was done or not.
 //! - **The future of an addition is dropped**: the addition may have been done.
-//! - **The sum does not fit 64 bits**: [`Error::Full`], and nothing was changed.
+//! - **The sum does not fit 64 bits**: [`Error::Overflow`], and nothing was changed.
 //! - **The znode has other data**: [`Error::Malformed`], and nothing was changed.
 //!
 //! # Example
@@ -71,13 +71,13 @@ impl<C: Coordinator> Counter<C> {
     /// happens all the time, a [`Lock`](crate::Lock) around the counter is faster.
     ///
     /// # Errors
-    /// - [`Error::Full`] if the sum does not fit 64 bits.
+    /// - [`Error::Overflow`] if the sum does not fit 64 bits.
     /// - [`Error::Malformed`] if the znode has other data.
     /// - [`Error::Session`] if the session ends or a request is refused.
     pub async fn add(&self, amount: i64) -> Result<i64, Error> {
         loop {
             let (value, version) = self.read().await?;
-            let sum = value.checked_add(amount).ok_or(Error::Full)?;
+            let sum = value.checked_add(amount).ok_or(Error::Overflow)?;
             if self.set(sum, version).await? {
                 return Ok(value);
             }

@@ -25,8 +25,10 @@ pub enum Error {
     /// The parent's numbers are nearly used up. Use another parent: equal numbers would mean two
     /// holders.
     Exhausted,
-    /// A bound is reached: a queue is full, or a sum does not fit 64 bits.
+    /// The queue is full. The item was not put.
     Full,
+    /// The sum does not fit 64 bits. The counter was not changed.
+    Overflow,
     /// The path holds data that is not the recipe's.
     Malformed,
     /// Another participant uses another size, count or preference for the same path.
@@ -50,7 +52,8 @@ impl fmt::Display for Error {
             }
             Self::Lost => f.write_str("the grant is over"),
             Self::Exhausted => f.write_str("the sequence numbers below this znode are used up; use another znode"),
-            Self::Full => f.write_str("full: the queue is at its bound, or the sum exceeds 64 bits"),
+            Self::Full => f.write_str("the queue is full; take or delete items, or use another path"),
+            Self::Overflow => f.write_str("the sum does not fit 64 bits; the counter is unchanged"),
             Self::Malformed => {
                 f.write_str("the recipe's znode holds data that the recipe did not write; use another path")
             }
@@ -71,6 +74,7 @@ impl std::error::Error for Error {
             | Self::Lost
             | Self::Exhausted
             | Self::Full
+            | Self::Overflow
             | Self::Malformed
             | Self::Disagreement => None,
         }

@@ -111,7 +111,9 @@ impl Failure {
     pub(super) fn hint(&self) -> Option<&'static str> {
         let Self::Refused { code, .. } = self else { return None };
         Some(match *code {
-            code::UNIMPLEMENTED => "the server is too old for this command, or a setting of the server turns it off",
+            code::UNIMPLEMENTED => {
+                "the server is too old; or, for create -t, its setting ttl_znodes (extendedTypesEnabled) is off"
+            }
             code::NO_AUTH => "getAcl shows who may; addauth SCHEME NAME:PASSWORD adds an identity to this session",
             code::NOT_EMPTY => "deleteall PATH deletes a znode with all its children",
             code::INVALID_ACL => "an ACL is SCHEME:ID:PERMS[,..], such as world:anyone:cdrwa or digest:NAME:HASH:r",

@@ -30,7 +30,7 @@ pub(super) fn of(command: &Command) -> String {
     }
     match command.origin {
         Origin::ZooKeeper | Origin::Zoolet => {}
-        Origin::OldZooKeeper => text.push_str("An old form; newer scripts use another command.\n"),
+        Origin::OldZooKeeper(newer) => _ = writeln!(text, "An old form of ZooKeeper 3.4; newer scripts use {newer}."),
     }
     text
 }
@@ -47,6 +47,14 @@ mod tests {
             let one = of(command);
             assert!(one.starts_with(command.line().trim_end()), "{one}");
             assert!(command.options.iter().all(|choice| one.contains(&choice.usage())), "{one}");
+        }
+    }
+
+    #[test]
+    fn help_of_an_old_form_names_the_command_that_replaces_it() {
+        for (old, newer) in [("rmr", "deleteall"), ("ls2", "ls -s")] {
+            let text = of(table::find(old).unwrap());
+            assert!(text.ends_with(&format!("newer scripts use {newer}.\n")), "{text}");
         }
     }
 }

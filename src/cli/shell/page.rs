@@ -31,7 +31,7 @@ fn commands() -> String {
             command.options.iter().map(|choice| format!("`{}` {}", choice.usage(), choice.says)).collect();
         let origin = match command.origin {
             Origin::ZooKeeper => "ZooKeeper",
-            Origin::OldZooKeeper => "3.4",
+            Origin::OldZooKeeper(_) => "3.4",
             Origin::Zoolet => "zoolet",
         };
         text += &format!("| `{}` | {} | {} | {origin} |\n", usage(command), command.says, options.join("<br>"));

@@ -57,8 +57,8 @@ pub(super) struct Choice {
 pub(super) enum Origin {
     /// zkCli of ZooKeeper 3.9.
     ZooKeeper,
-    /// zkCli of ZooKeeper 3.4; gone since.
-    OldZooKeeper,
+    /// zkCli of ZooKeeper 3.4; gone since. The text is the command that replaces it.
+    OldZooKeeper(&'static str),
     /// This shell.
     Zoolet,
 }

@@ -30,7 +30,8 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
             Choice::value(
                 "t",
                 "MS",
-                "the server deletes it MS milliseconds after its last change (zoolet: or after its last child), if it has no child",
+                "if it has no child, the server deletes it MS milliseconds after its creation or the last change of its \
+                 data; zoolet also counts from the deletion of its last child",
             ),
         ],
         says: "create a znode",

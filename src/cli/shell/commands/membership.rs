@@ -42,7 +42,7 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
             Choice::value("add", "SERVERS", "add or change members"),
             Choice::value("remove", "IDS", "remove members"),
         ],
-        says: "change the members of the ensemble",
+        says: "change the members of an ensemble; a zoolet server refuses it",
         origin: Origin::ZooKeeper,
         operands: Operands::Nothing,
         better: "",

@@ -33,7 +33,7 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
         usage: "path",
         options: &[],
         says: "delete a znode with its subtree (ZooKeeper 3.4)",
-        origin: Origin::OldZooKeeper,
+        origin: Origin::OldZooKeeper("deleteall"),
         operands: Operands::Path,
         better: "",
         run: rmr,

@@ -65,7 +65,7 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
         usage: "path [watch]",
         options: &[],
         says: "list the children of a znode and print its stat (ZooKeeper 3.4)",
-        origin: Origin::OldZooKeeper,
+        origin: Origin::OldZooKeeper("ls -s"),
         operands: Operands::Path,
         better: "",
         run: ls2,

@@ -24,6 +24,7 @@ fn words() -> String {
         let access = match word.access() {
             Access::Default => "answered",
             Access::Listed => "-",
+            Access::Readers => "answered with `read_only = true`",
             Access::Here => "answered on this host, whatever the list says",
         };
         format!("| `{}` | {access} | {} |\n", word.text(), word.answer())
@@ -31,7 +32,8 @@ fn words() -> String {
     let mut table = String::from("| word | without a list | answer |\n|---|---|---|\n");
     table.extend(Word::ALL.map(row));
     let foreign = FOREIGN.map(|word| format!("`{word}`")).join(" ");
-    table + &format!("| {foreign} | - | answered as a word outside the list, also under `*` |\n")
+    let says = "words of ZooKeeper alone; the server says that they are not in the list, even if the list is `*`";
+    table + &format!("| {foreign} | - | {says} |\n")
 }
 
 fn metrics() -> String {

@@ -47,7 +47,7 @@ words! {
     Srvr "srvr" Default "version, latency, counts, zxid and role";
     Stat "stat" Listed "`srvr`, and a line for each connection";
     Mntr "mntr" Listed "[the metrics](#metrics)";
-    Isro "isro" Listed "`rw`; `ro` while the server serves clients that ask to read only; `null` while it serves no \
+    Isro "isro" Readers "`rw`; `ro` while the server serves clients that ask to read only; `null` while it serves no \
         client";
     Envi "envi" Listed "version, host and user; the keys about Java say that this is not a Java server. \
         `os.memory.free` and `os.memory.max` are the machine's available and whole memory, `os.memory.total` is the \
@@ -77,6 +77,8 @@ pub enum Access {
     Default,
     /// Every client, if the configured whitelist names the word.
     Listed,
+    /// As [`Access::Listed`]; without a configured whitelist also if the server may serve readers.
+    Readers,
     /// As [`Access::Listed`]; in addition, each client on this host.
     Here,
 }
@@ -93,7 +95,7 @@ impl Word {
     pub(in crate::client_port) fn is_allowed(self, list: Whitelist, asker: IpAddr, own: Option<IpAddr>) -> bool {
         list.allows(self)
             || match self.access() {
-                Access::Default | Access::Listed => false,
+                Access::Default | Access::Listed | Access::Readers => false,
                 Access::Here => is_here(asker, own),
             }
     }

@@ -32,6 +32,7 @@ pages![
     "reference/exit-codes.md",
     "reference/flash.md",
     "reference/formats.md",
+    "reference/glossary.md",
     "reference/limits.md",
     "reference/metrics.md",
     "reference/mistakes.md",

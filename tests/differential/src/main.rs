@@ -42,12 +42,13 @@ struct Options {
 }
 
 /// Scripts written by hand, for situations that seeds meet rarely or never.
-const SCRIPTS: [(&str, &str); 6] = [
+const SCRIPTS: [(&str, &str); 7] = [
     ("rows", include_str!("../scripts/rows.script")),
     ("root-acl", include_str!("../scripts/root-acl.script")),
     ("expiry", include_str!("../scripts/expiry.script")),
     ("skip-acl", include_str!("../scripts/skip-acl.script")),
     ("quota", include_str!("../scripts/quota.script")),
+    ("extensions-off", include_str!("../scripts/extensions-off.script")),
     ("read-only", include_str!("../scripts/read-only.script")),
 ];
 

@@ -19,15 +19,14 @@ impl ServerCommand {
     }
 }
 
-/// JVM options for speed and memory, and four settings that ZooKeeper reads only as properties.
+/// JVM options for speed and memory, and three settings that ZooKeeper reads only as properties.
 ///
 /// Test data need not survive a crash. The process is too short-lived for the best compiler.
 const JVM_OPTIONS: &str = "-Xmx400m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Dzookeeper.forceSync=no \
-                           -Dznode.container.checkIntervalMs=3600000 -Dzookeeper.extendedTypesEnabled=true \
-                           -Dreadonlymode.enabled=true";
+                           -Dznode.container.checkIntervalMs=3600000 -Dreadonlymode.enabled=true";
 
 /// The password of the user `super` is `secret`. Sessions outlive any play, and no container or
-/// TTL znode is reaped.
+/// TTL znode is reaped. A script may set any of these keys otherwise.
 const CONFIG: &str = "tickTime=2000
 initLimit=10
 syncLimit=5

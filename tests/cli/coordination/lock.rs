@@ -4,7 +4,6 @@ use super::{Fixed, is_gone, runs};
 use crate::support::*;
 use std::io::Write;
 use std::process::Stdio;
-use zoolet_model::{Create, CreateKind, CreateMode, Reply, Request, RequestedAcl, WriteOp};
 
 const ZOOLET: &str = env!("CARGO_BIN_EXE_zoolet");
 
@@ -191,38 +190,4 @@ fn failure_to_reach_a_server_names_the_reason_and_a_remedy() {
     let (code, line) = refusal(&scratch, &words);
     assert_eq!(code, 125, "{line}");
     assert!(line.contains("Connection refused") && line.contains("name others with --server"), "{line}");
-}
-
-/// Curator's `InterProcessMutex` sorts by the number behind `lock-`, and so sees only such names.
-#[test]
-fn curator_naming_stands_in_one_line_with_a_curator_mutex() {
-    let server = with_fifo();
-    let mut curator = server.client();
-    curator.create("/locks", b"").unwrap();
-    curator.create("/locks/c", b"").unwrap();
-    let mut mutex = || {
-        let create = Create {
-            path: "/locks/c/_c_0f6a5e3c-9d1b-4c1a-8a52-5d0f5f2f1a11-lock-".into(),
-            data: Some(bytes::Bytes::from_static(b"10.0.0.1")),
-            acl: Some(RequestedAcl::open()),
-            mode: CreateMode::Valid { kind: CreateKind::Ephemeral, sequential: true },
-            with_stat: false,
-        };
-        match curator.ask(&Request::Write(WriteOp::Create(create))) {
-            Ok(Reply::Path(path)) => path,
-            other => panic!("{other:?}"),
-        }
-    };
-    let first = mutex();
-    let mut waiter = server.start_command("lock /locks/c --naming curator", "echo $ZOOLET_ZNODE > ran; exit 4");
-    let mut client = server.client();
-    eventually("a waiter", || client.children("/locks/c").len() == 2);
-    let second = mutex();
-    assert!(server.lines("ran").is_empty());
-    client.ask(&Request::Write(WriteOp::Delete { path: first, version: -1 })).unwrap();
-    assert_eq!(waiter.code(), 4);
-    let znode = server.lines("ran").remove(0);
-    assert!(znode.starts_with("/locks/c/_c_") && znode.ends_with("-lock-0000000001"), "{znode}");
-    let left: Vec<_> = client.children("/locks/c").iter().map(|name| format!("/locks/c/{name}")).collect();
-    assert_eq!(left, [second.as_str()]);
 }

@@ -5,6 +5,7 @@ mod doubt;
 mod exclusion;
 mod lock;
 mod meeting;
+mod naming;
 mod outage;
 mod processes;
 mod queue;

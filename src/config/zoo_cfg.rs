@@ -95,6 +95,8 @@ const NOTHING_TO_DO: &[&str] = &[
     "digest.enabled",
     "closeSessionTxn.enabled",
     "leaderServes",
+    // It decodes data files of ZooKeeper 3.5.3, and this server reads no data files of ZooKeeper.
+    "emulate353TTLNodes",
     "enableEagerACLCheck",
     "fips-mode",
     "jute.maxbuffer.extrasize",
@@ -602,6 +604,17 @@ mod tests {
                 "dataLogDir = /l: ignored: log and base share dataDir",
             ]
         );
+    }
+
+    #[test]
+    fn keys_of_missing_parts_are_accepted_without_effect() {
+        let loaded = parse(
+            "dataDir=/d\nclientPort=1\nzookeeper.emulate353TTLNodes=true\nleader.maxConcurrentSnapSyncs=10\n\
+             leader.maxConcurrentDiffSyncs=100\nnetty.server.outstandingHandshake.limit=5\n",
+        );
+        let keys = "zookeeper.emulate353TTLNodes, leader.maxConcurrentSnapSyncs, leader.maxConcurrentDiffSyncs, \
+                    netty.server.outstandingHandshake.limit";
+        assert_eq!(loaded.unwrap().warnings, [format!("{keys}: accepted, without effect")]);
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! The four-letter word `dump` (surface 9.1): sessions, connections and ephemerals.
 //!
-//! Sessions and connections are grouped by the second at which they expire. The answer is sent in
-//! pieces. A session's ephemerals may be in the base alone, so the port asks for one session at a
-//! time. It asks twice, because ZooKeeper prints first how many sessions own ephemerals.
+//! Sessions and connections are grouped by the second at which they expire. A server that does not
+//! lead prints the timeouts of global sessions instead, because it does not know when they expire.
+//!
+//! The answer is sent in pieces. A session's ephemerals may be in the base alone, so the port asks
+//! for one session at a time. It asks twice, because ZooKeeper prints first how many sessions own
+//! ephemerals.
 
 use super::listener::Port;
 use super::words::{NOT_SERVING, send, serving};
@@ -49,6 +52,27 @@ impl Out<'_> {
         if sent { Ok(()) } else { Err(Broken) }
     }
 
+    /// Writes sessions by the `second` of their expiry.
+    async fn expiries(
+        &mut self,
+        what: &str,
+        deadlines: &[(u64, SessionId)],
+        second: impl Fn(u64) -> u64,
+    ) -> Result<(), Broken> {
+        let mut sessions = BTreeMap::<u64, Vec<SessionId>>::new();
+        deadlines.iter().for_each(|&(left_ms, session)| sessions.entry(second(left_ms)).or_default().push(session));
+        self.sets(what, &sessions, |session| format!("0x{:x}", session.0)).await
+    }
+
+    /// Writes global sessions as a server does that does not lead.
+    async fn timeouts(&mut self, timeouts: &[(SessionId, u32)]) -> Result<(), Broken> {
+        self.line(&format!("Global Sessions({}):", timeouts.len())).await?;
+        for (session, timeout_ms) in timeouts {
+            self.line(&format!("0x{:x}\t{timeout_ms}ms", session.0)).await?;
+        }
+        Ok(())
+    }
+
     /// Writes `sets` by second of expiry, after the number of seconds and of items.
     async fn sets<T>(
         &mut self,
@@ -69,19 +93,26 @@ impl Out<'_> {
 }
 
 async fn dump(port: &Port, out: &mut Out<'_>) -> Result<(), Broken> {
-    let Status { mut deadlines, local_deadlines, .. } = *port.ask_for(List::Deadlines).await.ok_or(Broken)?;
+    let Status { mut deadlines, timeouts, local_deadlines, .. } = *port.ask_for(List::Deadlines).await.ok_or(Broken)?;
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let second = |left_ms: u64| (now_ms + left_ms).div_ceil(1000);
     out.line("SessionTracker dump:").await?;
-    // As in ZooKeeper, a server that has local sessions says which are which.
-    let global = if local_deadlines.is_some() { "Global Session" } else { "Session" };
-    for (what, deadlines) in local_deadlines.iter().map(|local| ("Local Session", local)).chain([(global, &deadlines)])
-    {
-        let mut sessions = BTreeMap::<u64, Vec<SessionId>>::new();
-        deadlines.iter().for_each(|&(left_ms, session)| sessions.entry(second(left_ms)).or_default().push(session));
-        out.sets(what, &sessions, |session| format!("0x{:x}", session.0)).await?;
+    if let Some(local) = &local_deadlines {
+        out.expiries("Local Session", local, second).await?;
     }
-    ephemerals(port, out, &deadlines).await?;
+    let sessions: Vec<SessionId> = match &timeouts {
+        Some(timeouts) => {
+            out.timeouts(timeouts).await?;
+            timeouts.iter().map(|&(session, _)| session).collect()
+        }
+        None => {
+            // As in ZooKeeper, a leader that has local sessions says which are which.
+            let global = if local_deadlines.is_some() { "Global Session" } else { "Session" };
+            out.expiries(global, &deadlines, second).await?;
+            deadlines.iter().map(|&(_, session)| session).collect()
+        }
+    };
+    ephemerals(port, out, &sessions).await?;
     deadlines.extend(local_deadlines.into_iter().flatten());
     let deadlines: BTreeMap<SessionId, u64> =
         deadlines.into_iter().map(|(left_ms, session)| (session, left_ms)).collect();
@@ -97,9 +128,9 @@ async fn dump(port: &Port, out: &mut Out<'_>) -> Result<(), Broken> {
     out.send().await
 }
 
-async fn ephemerals(port: &Port, out: &mut Out<'_>, sessions: &[(u64, SessionId)]) -> Result<(), Broken> {
+async fn ephemerals(port: &Port, out: &mut Out<'_>, sessions: &[SessionId]) -> Result<(), Broken> {
     let mut owners = Vec::new();
-    for &(_, session) in sessions {
+    for &session in sessions {
         if !port.ask_for(List::Ephemerals(session)).await.ok_or(Broken)?.listed.is_empty() {
             owners.push(session);
         }

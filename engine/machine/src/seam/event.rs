@@ -206,7 +206,7 @@ pub enum List {
         /// Maximum rows of the page, at most [`watch::ROWS_MAX`](crate::watch::ROWS_MAX).
         rows_max: usize,
     },
-    /// When each session expires if it stays silent.
+    /// When each session expires if it stays silent, or its timeout where that is not known.
     Deadlines,
     /// The ephemerals of one session. Has no answer when the base cannot be read.
     Ephemerals(SessionId),

@@ -407,6 +407,12 @@ impl Server {
             }
             List::Deadlines => {
                 status.deadlines = self.sessions.deadlines(self.now.mono_ms);
+                if !self.leads() {
+                    // The leader ends sessions. This server hears only the clients connected to it.
+                    status.timeouts = Some(self.sessions.timeouts());
+                    let is_here = |id| self.sessions.lookup(id).is_some_and(|live| live.conn().is_some());
+                    status.deadlines.retain(|&(_, id)| is_here(id));
+                }
                 let local =
                     self.settings.local_sessions || self.read_only_ms().is_some() || !self.locals.table().is_empty();
                 status.local_deadlines = local.then(|| self.locals.table().deadlines(self.now.mono_ms));

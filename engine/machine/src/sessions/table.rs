@@ -313,6 +313,11 @@ impl SessionTable {
         all
     }
 
+    /// Returns each session's timeout in milliseconds, in the order of ids.
+    pub fn timeouts(&self) -> Vec<(SessionId, u32)> {
+        self.sessions.iter().map(|(&id, live)| (id, live.timeout_ms)).collect()
+    }
+
     /// Applies a renewal: the new timeout counts from now on.
     pub fn renew(&mut self, id: SessionId, timeout_ms: u32, now_ms: u64) {
         let deadline_ms = deadline(timeout_ms, now_ms);

@@ -170,9 +170,12 @@ pub struct Status {
     /// For [`List::Deadlines`](crate::seam::event::List): milliseconds until each silent session
     /// expires.
     ///
-    /// Sorted, soonest first.
+    /// Sorted, soonest first. A server that does not lead lists only the sessions on its own
+    /// connections, because it hears no other clients.
     pub deadlines: Vec<(u64, SessionId)>,
-    /// The same of local sessions; `None` on a server that has none.
+    /// The timeout in milliseconds of every session, by id; `None` on a server that leads.
+    pub timeouts: Option<Vec<(SessionId, u32)>>,
+    /// As `deadlines`, for local sessions; `None` on a server that has none.
     pub local_deadlines: Option<Vec<(u64, SessionId)>>,
     /// Counters of the disk: name with unit, and number. Set by the driver.
     pub disk: Vec<(&'static str, u64)>,

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zoolet_machine::record::chain_after;
 use zoolet_machine::seam::action::{Append, BaseRead, FetchWhat, FirstKeys, LogRecord};
-use zoolet_machine::seam::event::{BaseFailure, Fetched};
+use zoolet_machine::seam::event::{BaseFailure, Fetched, List};
 use zoolet_machine::seam::peer::{Lane, LogRange, LogReadFailure};
 use zoolet_machine::{Action, ConnId, Event, Limits, Now, PeerMessage, Server, Settings, Start, Status};
 use zoolet_model::{
@@ -288,6 +288,12 @@ impl Members {
         let mut status = *self.answered.take().expect("it answers");
         status.alarms = zoolet_machine::status::alarms(&status);
         status
+    }
+
+    /// Returns a server's answer to a list that it can answer from memory.
+    pub fn list(&mut self, server: u8, list: List) -> Status {
+        self.handle(server, Event::List { ticket: 1, list });
+        *self.answered.take().expect("it answers")
     }
 
     fn carry_out(&mut self, server: u8) {

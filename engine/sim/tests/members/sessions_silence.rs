@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::{Client, Members, Told};
+use zoolet_machine::seam::event::List;
 use zoolet_machine::{Limits, PeerMessage, Settings};
 use zoolet_model::{CreateKind, ErrorCode, Reply, Request, Text};
 use zoolet_sim::client::{create, get};
@@ -52,6 +53,29 @@ fn session_lives_a_full_timeout_from_a_ping_just_before_disconnect() {
     assert_eq!(sessions(&members), [1, 1, 1]);
     members.advance(600);
     assert_eq!(sessions(&members), [0, 0, 0]);
+}
+
+/// Regression: `dump` on a learner showed a session at another server as expired, although its
+/// client pinged.
+#[test]
+fn learner_lists_deadlines_of_its_own_connections_and_timeouts_of_all() {
+    let mut members = Members::born(3);
+    let (leader, learner) = (members.leader(), members.learners()[0]);
+    let (here, there) = (members.client(learner, TIMEOUT_MS), members.client(leader, 2 * TIMEOUT_MS));
+    keep_alive(&mut members, &[here, there], 10);
+
+    let at_learner = members.list(learner, List::Deadlines);
+    let mut timeouts = vec![(here.session, 4000), (there.session, 8000)];
+    timeouts.sort_unstable();
+    assert_eq!(at_learner.timeouts, Some(timeouts));
+    // Both clients pinged a second ago.
+    assert_eq!(at_learner.deadlines, [(3001, here.session)]);
+
+    let at_leader = members.list(leader, List::Deadlines);
+    assert_eq!(at_leader.timeouts, None);
+    let [(here_ms, first), (there_ms, second)] = at_leader.deadlines[..] else { panic!("{:?}", at_leader.deadlines) };
+    assert_eq!((first, second, there_ms), (here.session, there.session, 7001));
+    assert!((3001..=4001).contains(&here_ms), "{here_ms}: the learner reports signs of life late");
 }
 
 /// The xid of pings.

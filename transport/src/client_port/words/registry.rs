@@ -55,7 +55,8 @@ words! {
     Conf "conf" Listed "the settings, the file sizes of `dirs`, and the members of the ensemble";
     Cons "cons" Listed "a line for each connection with its session, its last request and its latency";
     Dump "dump" Listed "sessions and connections by the second (UTC) in which they expire if they stay silent, and \
-        each session's ephemerals; connections without a session are left out";
+        each session's ephemerals; a server that does not lead lists global sessions with their timeouts instead; \
+        connections without a session are left out";
     Wchs "wchs" Listed "the numbers of watches, of watched paths and of watching connections; sent once all watches are \
         counted";
     Wchc "wchc" Listed "the watched paths of each session";

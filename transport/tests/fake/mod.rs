@@ -105,7 +105,7 @@ impl Machine {
         self.seen().status.role = role;
     }
 
-    /// Sets the whole status.
+    /// Sets the whole status. Its sessions and ephemerals also answer the lists of `dump`.
     pub(crate) fn become_status(&self, status: Status) {
         self.seen().status = status;
     }
@@ -212,13 +212,19 @@ impl Machine {
             Event::List { ticket, list } => {
                 // The mark at which the second page would begin.
                 let next = seen.lists_break_off.then(far);
-                if next.is_none() || matches!(list, List::Watches { from, .. } if Some(from) != next) {
-                    let listed = next.iter().map(|_| (SessionId(1), Text::from("/a"))).collect();
-                    outputs.push(Output::Status {
-                        ticket,
-                        status: Box::new(Status { listed, next, ..Status::default() }),
-                    });
-                }
+                let status = match list {
+                    List::Watches { from, .. } if Some(from) == next => return,
+                    List::Watches { .. } => {
+                        let listed = next.iter().map(|_| (SessionId(1), Text::from("/a"))).collect();
+                        Status { listed, next, ..Status::default() }
+                    }
+                    List::Deadlines => seen.status.clone(),
+                    List::Ephemerals(session) => {
+                        let owned = seen.status.listed.iter().filter(|(owner, _)| *owner == session);
+                        Status { listed: owned.cloned().collect(), ..Status::default() }
+                    }
+                };
+                outputs.push(Output::Status { ticket, status: Box::new(status) });
             }
             other => panic!("{other:?}"),
         }

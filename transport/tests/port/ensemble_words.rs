@@ -94,8 +94,8 @@ pub(crate) fn server(status: Status) -> Server {
         conf: vec![("clientPort".into(), "2181".into())],
         ..About::default()
     };
-    let settings =
-        PortSettings { four_letter_words: Whitelist::parse("mntr,srvr,conf,stat"), about, ..PortSettings::default() };
+    let four_letter_words = Whitelist::parse("mntr,srvr,conf,stat,dump,isro");
+    let settings = PortSettings { four_letter_words, about, ..PortSettings::default() };
     let server = Server::with(settings, 30_000);
     server.machine.become_status(status);
     server

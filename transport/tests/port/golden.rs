@@ -5,6 +5,7 @@
 use crate::ensemble_words::{leading, server};
 use crate::fake::alone;
 use zoolet_machine::Status;
+use zoolet_model::SessionId;
 use zoolet_transport::client_port::metrics::METRICS;
 
 /// Keys whose values differ from run to run.
@@ -50,6 +51,26 @@ fn full() -> Status {
     }
 }
 
+/// Returns the status of a server that has lost its leader and serves a local session.
+///
+/// Session 1 is the one that the fake engine gives to the first client.
+fn read_only() -> Status {
+    let global = [(0x10a, 30_000), (0x10b, 4_000)];
+    Status {
+        role: "",
+        leader: None,
+        learners: Vec::new(),
+        led_ms: None,
+        read_only_ms: Some(122),
+        local_sessions: 23,
+        deadlines: Vec::new(),
+        timeouts: Some(global.map(|(session, timeout_ms)| (SessionId(session), timeout_ms)).into()),
+        local_deadlines: Some(vec![(4_000, SessionId(1)), (4_000, SessionId(2)), (9_000, SessionId(3))]),
+        listed: vec![(SessionId(0x10b), "/a".into()), (SessionId(0x10b), "/b".into())],
+        ..full()
+    }
+}
+
 /// Replaces values that differ from run to run by `*`.
 fn masked(text: &str) -> String {
     text.split_inclusive('\n').map(masked_line).collect()
@@ -59,15 +80,40 @@ fn masked_line(line: &str) -> String {
     if let Some((key, _)) = line.split_once('\t').filter(|(key, _)| VOLATILE.contains(key)) {
         return format!("{key}\t*\n");
     }
-    let uptime = "\"uptime_ms\":";
-    match line.split_once(uptime) {
-        Some((before, after)) => format!("{before}{uptime}*{}", after.trim_start_matches(|c: char| c.is_ascii_digit())),
-        None => line.to_owned(),
+    for (before, is_value) in
+        [("\"uptime_ms\":", is_digit as fn(char) -> bool), ("/127.0.0.1:", is_digit), (" expire at ", is_of_date)]
+    {
+        if let Some((head, tail)) = line.split_once(before) {
+            return format!("{head}{before}*{}", tail.trim_start_matches(is_value));
+        }
     }
+    line.to_owned()
+}
+
+fn is_digit(c: char) -> bool {
+    c.is_ascii_digit()
+}
+
+/// Whether a date such as `Sat Nov 21 08:23:51 UTC 2026:` has this character.
+fn is_of_date(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == ' ' || c == ':'
 }
 
 fn compare(name: &str, status: Status, word: &str) {
-    let said = masked(&server(status).word(word));
+    compare_answer(name, &server(status).word(word));
+}
+
+/// Compares the answer of a server that has a client. The client's handshake has some latency.
+fn compare_with_client(name: &str, status: Status, word: &str) {
+    const LATENCY: &str = "Latency min/avg/max: ";
+    let server = server(status);
+    let _client = server.client();
+    let mask = |line: &str| if line.starts_with(LATENCY) { format!("{LATENCY}*\n") } else { line.to_owned() };
+    compare_answer(name, &server.word(word).split_inclusive('\n').map(mask).collect::<String>());
+}
+
+fn compare_answer(name: &str, said: &str) {
+    let said = masked(said);
     let file = format!("{}/tests/golden/words/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("ZOOLET_WRITE").is_some() {
         std::fs::write(&file, &said).unwrap();
@@ -105,4 +151,36 @@ fn srvr_and_conf_of_a_leader_have_these_lines() {
 fn zool_has_these_fields() {
     compare("zool-leader", full(), "zool");
     compare("zool-standalone", alone(), "zool");
+}
+
+#[test]
+fn words_of_a_read_only_server_with_local_sessions_have_these_lines() {
+    assert_eq!(server(read_only()).word("isro"), "ro");
+    compare("mntr-read-only", read_only(), "mntr");
+    compare("srvr-read-only", read_only(), "srvr");
+    compare("zool-read-only", read_only(), "zool");
+    compare_with_client("stat-read-only", read_only(), "stat");
+    compare_with_client("dump-read-only", read_only(), "dump");
+}
+
+/// A leader knows when sessions expire. It names the kinds of sessions only if it has both.
+#[test]
+fn dump_of_a_leader_has_these_lines() {
+    let leading = |local: bool| {
+        let deadlines = vec![(4_000, SessionId(0x10b)), (9_000, SessionId(1)), (9_000, SessionId(0x10a))];
+        let local_deadlines = local.then(|| vec![(6_000, SessionId(2))]);
+        Status { role: "leader", read_only_ms: None, deadlines, timeouts: None, local_deadlines, ..read_only() }
+    };
+    compare_with_client("dump-leader", leading(false), "dump");
+    compare_with_client("dump-leader-local", leading(true), "dump");
+}
+
+/// A follower hears no client of another server, so it does not know when global sessions expire.
+#[test]
+fn dump_of_a_follower_has_these_lines() {
+    let deadlines = vec![(4_000, SessionId(1))];
+    let timeouts = Some([1, 0x10b].map(|session| (SessionId(session), 30_000)).into());
+    let follower =
+        Status { role: "follower", read_only_ms: None, deadlines, timeouts, local_deadlines: None, ..read_only() };
+    compare_with_client("dump-follower", follower, "dump");
 }

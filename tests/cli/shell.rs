@@ -186,6 +186,26 @@ fn json_tells_refusals_and_a_missing_quota() {
 }
 
 #[test]
+fn refused_acl_of_create_has_two_lines_and_in_json_its_code_and_path() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let address = server.address.to_string();
+    for line in ["create /x y digest:a:r", "create /x y ip:a:r,nonsense"] {
+        let (code, out, err) = shell(&address, line);
+        let expected = "KeeperErrorCode = InvalidACL for /x\nAcl is not valid : /x\n";
+        assert!((code, out.as_str()) == (1, "") && err.ends_with(expected), "{line}: {err}");
+        let (code, printed) = typed(&address, &["--json"], &format!("{line}\n"));
+        let expected = "{\"code\":-114,\"error\":\"Acl is not valid : /x\",\"path\":\"/x\"}\n";
+        assert!(code == 1 && printed.ends_with(expected), "{line}: {printed}");
+    }
+    // No entry is left, so no request is sent, and the refusal has no path.
+    let (code, _, err) = shell(&address, "create /x y nonsense");
+    let expected =
+        "nonsense does not have the form scheme:id:perm\nKeeperErrorCode = InvalidACL\nAcl is not valid : null\n";
+    assert_eq!((code, err.as_str()), (1, expected));
+}
+
+#[test]
 fn stat_tells_how_long_a_znode_with_a_time_to_live_has_left() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);

@@ -93,17 +93,6 @@ pub(super) fn empty() -> Failure {
     Failure::Refused { code: code::INVALID_ACL, path: None, why: String::new() }
 }
 
-/// Adds the code to a refused ACL, as zkCli's create does.
-pub(super) fn explained(failure: Failure) -> Failure {
-    match &failure {
-        Failure::Refused { code: code::INVALID_ACL, path, .. } => {
-            let path = path.as_ref().map_or_else(String::new, |path| format!(" for {path}"));
-            Failure::Text(format!("KeeperErrorCode = InvalidACL{path}\n{}", failure.message("")))
-        }
-        _ => failure,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,10 +1,9 @@
 //! Commands that create, change and delete znodes.
 
 use super::super::Shell;
-use super::super::acl;
 use super::super::arguments::Arguments;
 use super::super::client::unexpected;
-use super::super::failure::Failure;
+use super::super::failure::{Failure, code};
 use super::super::files;
 use super::super::multi;
 use super::super::output::Output;
@@ -74,14 +73,33 @@ fn create(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     znode_path::check_new(path, sequential).map_err(Failure::Text)?;
     let data = arguments.get(1).map(|data| Bytes::copy_from_slice(data.as_bytes()));
     let acl = match arguments.get(2) {
-        None => RequestedAcl::open(),
-        Some(text) => access::parsed(shell, text).map_err(acl::explained)?.into(),
+        None => Ok(RequestedAcl::open()),
+        Some(text) => access::parsed(shell, text).map(Into::into),
     };
-    let request = Create { path: path.into(), data, acl: Some(acl), mode, with_stat: false };
-    match write(shell, WriteOp::Create(request)) {
+    let request = |acl| Create { path: path.into(), data, acl: Some(acl), mode, with_stat: false };
+    match acl.and_then(|acl| write(shell, WriteOp::Create(request(acl)))) {
         Ok(Reply::Path(path) | Reply::PathStat(path, _)) => Ok(Output::Created(path.to_string())),
         Ok(_) => Err(unexpected()),
-        Err(failure) => Err(acl::explained(failure)),
+        Err(failure) => {
+            if let Some(line) = line_before(&failure) {
+                shell.emit(&Output::Note(line))?;
+            }
+            Err(failure)
+        }
+    }
+}
+
+/// Returns the line that zkCli's create prints before the message of a refusal; most have none.
+fn line_before(failure: &Failure) -> Option<String> {
+    match failure {
+        Failure::Refused { code: code::INVALID_ACL, path, .. } => {
+            let path = path.as_ref().map_or_else(String::new, |path| format!(" for {path}"));
+            Some(format!("KeeperErrorCode = InvalidACL{path}"))
+        }
+        Failure::Refused { code: code::EPHEMERAL_ON_LOCAL_SESSION, .. } => {
+            Some("Unable to create ephemeral node on a local session".to_owned())
+        }
+        _ => None,
     }
 }
 

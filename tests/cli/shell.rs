@@ -68,6 +68,28 @@ fn quit_ends_with_the_code_of_the_command_before() {
 }
 
 #[test]
+fn redo_repeats_a_line_and_takes_its_place_in_the_history() {
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let address = server.address.to_string();
+    let (code, printed) = typed(&address, &[], "create /a x\nget /a\nredo 1\nset /a y\nredo 2\nhistory\n");
+    let history = "0 - create /a x\n1 - get /a\n2 - get /a\n3 - set /a y\n4 - get /a\n5 - history\n";
+    assert_eq!((code, printed), (0, format!("x\nx\ny\n{history}Created /a\n")));
+    let usage = "get [-s] [-w] [-b] [-x] path\n";
+    for (lines, expected) in [
+        // The usage is that of the repeated command.
+        ("get\nredo 0\n", usage.repeat(2)),
+        ("redo 9\nredo 0\n", "Command index out of range\nNo redoing redos\n".to_owned()),
+        ("redo 0\n", "Command index out of range\n".to_owned()),
+        ("redo x\n", "redo cmdno\n".to_owned()),
+        ("nosuch\nredo 0\n", "Command not found: Command not found nosuch\n".repeat(2)),
+    ] {
+        let code = if lines.starts_with("nosuch") { 127 } else { 1 };
+        assert_eq!(typed(&address, &[], lines), (code, expected), "{lines}");
+    }
+}
+
+#[test]
 fn line_that_is_no_text_fails_alone() {
     let scratch = Scratch::new();
     let server = Server::start(&scratch);

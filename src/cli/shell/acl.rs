@@ -106,7 +106,7 @@ mod tests {
             .collect();
         assert_eq!(shown, [("world", "anyone", 3), ("ip", "::1", 28)]);
         assert_eq!(complaints, ["nonsense does not have the form scheme:id:perm"]);
-        assert_eq!(parse("a:b:q").unwrap_err().message(""), "Unknown perm type: q");
+        assert_eq!(parse("a:b:q").unwrap_err().message(), "Unknown perm type: q");
         assert_eq!(parse("world:anyone:").unwrap().0[0].perms, Perms(0));
     }
 

@@ -144,7 +144,12 @@ impl Arguments {
     /// # Errors
     /// The operand is missing: the command's usage.
     pub(super) fn word(&self, at: usize) -> Result<&str, Failure> {
-        self.get(at).ok_or(Failure::Usage)
+        self.get(at).ok_or_else(|| self.usage())
+    }
+
+    /// Returns the failure of a command with a missing or wrong word.
+    pub(super) fn usage(&self) -> Failure {
+        Failure::Usage(self.command.line())
     }
 
     /// Returns an operand that is the path of a znode.
@@ -191,7 +196,7 @@ mod tests {
         assert_eq!(read("set /a -5").unwrap().get(1), Some("-5"));
         assert_eq!(read("set /a -- -s").unwrap().get(1), Some("-s"));
         assert_eq!(read("set /a -").unwrap().get(1), Some("-"));
-        let wrong = |line| read(line).err().unwrap().message("");
+        let wrong = |line| read(line).err().unwrap().message();
         assert_eq!(wrong("set /a -q"), "Unrecognized option: -q");
         assert_eq!(wrong("set /a -sq"), "Unrecognized option: -sq");
         assert_eq!(wrong("set /a x -v"), "Missing argument for option: v");
@@ -200,7 +205,7 @@ mod tests {
 
     #[test]
     fn flag_takes_no_value() {
-        let wrong = |line| read(line).err().unwrap().message("");
+        let wrong = |line| read(line).err().unwrap().message();
         assert_eq!(wrong("import --replace=false f /a"), "Unrecognized option: --replace=false");
         assert_eq!(wrong("import --dry-run= f /a"), "Unrecognized option: --dry-run=");
         assert_eq!(wrong("ls -R=false /a"), "Unrecognized option: -R=false");
@@ -213,7 +218,7 @@ mod tests {
             let surplus = line.rsplit(' ').next().unwrap();
             let refused = read(line).err().unwrap();
             let expected = format!("unexpected word {surplus}; quotes group words with spaces\n");
-            assert!(refused.exit_code() == 1 && refused.message("").starts_with(&expected), "{line}");
+            assert!(refused.exit_code() == 1 && refused.message().starts_with(&expected), "{line}");
         }
         assert!(read("find --name x /a").is_ok() && read("diff /a file:f").is_ok() && read("tree").is_ok());
         // zkCli ignores them.
@@ -223,7 +228,7 @@ mod tests {
     #[test]
     fn missing_operand_is_answered_by_the_usage() {
         let arguments = read("set /a").unwrap();
-        assert_eq!(arguments.word(1), Err(Failure::Usage));
+        assert_eq!(arguments.word(1), Err(Failure::Usage("set [-s] [-v version] [-b] path data".to_owned())));
         assert_eq!(read("ls a").unwrap().path(0), Err(Failure::text("Path must start with / character")));
     }
 }

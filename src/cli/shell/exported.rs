@@ -205,7 +205,7 @@ fn entries(path: &str, acl: &Value) -> Result<Vec<AclEntry>, String> {
         .map(|one| {
             let fields = one.as_object().ok_or("an entry of acl is not an object")?;
             let field = |name: &str| text(fields, name)?.ok_or_else(|| format!("an entry of acl has no {name}"));
-            let perms = acl::permissions(field("perms")?).map_err(|failure| failure.message(""))?;
+            let perms = acl::permissions(field("perms")?).map_err(|failure| failure.message())?;
             Ok(AclEntry { perms, scheme: field("scheme")?.into(), id: field("id")?.into() })
         })
         .collect::<Result<_, String>>()
@@ -243,9 +243,9 @@ mod tests {
     use zoolet_model::Perms;
 
     fn read(text: &str) -> Result<Vec<Entry>, String> {
-        let mut reader = Reader::new("f", text.as_bytes()).map_err(|failure| failure.message(""))?;
+        let mut reader = Reader::new("f", text.as_bytes()).map_err(|failure| failure.message())?;
         let mut entries = Vec::new();
-        while let Some(entry) = reader.next().map_err(|failure| failure.message(""))? {
+        while let Some(entry) = reader.next().map_err(|failure| failure.message())? {
             entries.push(entry);
         }
         Ok(entries)

@@ -32,8 +32,8 @@ pub(super) enum Failure {
     },
     /// The command cannot be carried out.
     Text(String),
-    /// A word is missing: the command's usage is the text.
-    Usage,
+    /// A word is missing: the line of the command's usage is the text.
+    Usage(String),
     /// There is no such command.
     UnknownCommand(String),
     /// Ctrl-C ended the command.
@@ -84,22 +84,21 @@ impl Failure {
     /// Returns the exit code of a shell whose last command failed so.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::Refused { .. } | Self::Text(_) | Self::Usage => 1,
+            Self::Refused { .. } | Self::Text(_) | Self::Usage(_) => 1,
             Self::UnknownCommand(_) => 127,
             Self::Interrupted { .. } => 130,
             Self::ReaderGone => 0,
         }
     }
 
-    /// Returns zkCli's text; `usage` is that of the command.
-    pub(super) fn message(&self, usage: &str) -> String {
+    /// Returns zkCli's text.
+    pub(super) fn message(&self) -> String {
         match self {
             Self::Refused { code, path, why } => {
                 let text = refusal(*code, path.as_deref());
                 if why.is_empty() { text } else { format!("{text}\n{why}") }
             }
-            Self::Text(text) => text.clone(),
-            Self::Usage => usage.to_owned(),
+            Self::Text(text) | Self::Usage(text) => text.clone(),
             Self::UnknownCommand(name) => format!("Command not found: Command not found {name}"),
             Self::Interrupted { why } if why.is_empty() => "Interrupted".to_owned(),
             Self::Interrupted { why } => format!("Interrupted\n{why}"),
@@ -188,7 +187,7 @@ mod tests {
     #[test]
     fn lost_answer_leaves_open_whether_a_write_has_happened() {
         let written = Failure::interrupted().because("the change may have happened");
-        assert_eq!(written.message(""), "Interrupted\nthe change may have happened");
+        assert_eq!(written.message(), "Interrupted\nthe change may have happened");
         let refused = |code| Failure::Refused { code, path: None, why: String::new() };
         let open = [written, Failure::interrupted(), refused(code::CONNECTION_LOSS), refused(code::NO_NODE)];
         assert_eq!(open.map(|failure| failure.may_have_changed()), [true, false, true, false]);
@@ -197,7 +196,7 @@ mod tests {
     #[test]
     fn each_refusal_has_zkclis_text() {
         let text = |code, path: Option<&str>| {
-            Failure::Refused { code, path: path.map(str::to_owned), why: String::new() }.message("")
+            Failure::Refused { code, path: path.map(str::to_owned), why: String::new() }.message()
         };
         for (code, expected) in [
             (-101, "Node does not exist: /a"),
@@ -213,12 +212,9 @@ mod tests {
         }
         assert_eq!(text(-123, None), "KeeperErrorCode = Reconfig is disabled");
         assert_eq!(text(-114, None), "Acl is not valid : null");
-        let usage = Failure::Usage;
-        assert_eq!((usage.message("ls path").as_str(), usage.exit_code()), ("ls path", 1));
+        let usage = Failure::Usage("ls path".to_owned());
+        assert_eq!((usage.message().as_str(), usage.exit_code()), ("ls path", 1));
         let unknown = Failure::UnknownCommand("x".to_owned());
-        assert_eq!(
-            (unknown.message("").as_str(), unknown.exit_code()),
-            ("Command not found: Command not found x", 127)
-        );
+        assert_eq!((unknown.message().as_str(), unknown.exit_code()), ("Command not found: Command not found x", 127));
     }
 }

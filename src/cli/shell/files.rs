@@ -234,9 +234,9 @@ mod tests {
         given_up.write(b"half").unwrap();
         drop(given_up);
         assert_eq!((read(name).unwrap(), fs::read_dir(&directory).unwrap().count()), (b"two".to_vec(), 1));
-        assert!(save(directory.to_str().unwrap(), b"", true).unwrap_err().message("").contains("is a directory"));
-        assert!(read(directory.join("none").to_str().unwrap()).unwrap_err().message("").starts_with("cannot read "));
-        assert!(save("-", b"", true).unwrap_err().message("").starts_with("-o - is no file; "));
+        assert!(save(directory.to_str().unwrap(), b"", true).unwrap_err().message().contains("is a directory"));
+        assert!(read(directory.join("none").to_str().unwrap()).unwrap_err().message().starts_with("cannot read "));
+        assert!(save("-", b"", true).unwrap_err().message().starts_with("-o - is no file; "));
         fs::remove_dir_all(&directory).unwrap();
     }
 
@@ -270,9 +270,9 @@ mod tests {
         fs::write(&target, b"kept").unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
         for force in [false, true] {
-            let refused = save(link.to_str().unwrap(), b"new", force).unwrap_err().message("");
+            let refused = save(link.to_str().unwrap(), b"new", force).unwrap_err().message();
             assert!(refused.ends_with(&format!("is a symbolic link to {}; name that file", target.display())));
-            let refused = save("/dev/null", b"new", force).unwrap_err().message("");
+            let refused = save("/dev/null", b"new", force).unwrap_err().message();
             assert!(refused.starts_with("/dev/null is a device, pipe or socket; leave out -o"), "{refused}");
         }
         assert_eq!((fs::read(&target).unwrap(), fs::read_dir(&directory).unwrap().count()), (b"kept".to_vec(), 2));

@@ -8,7 +8,7 @@
 //! # How to add a command
 //! 1. Write `fn NAME(&mut Shell, &Arguments) -> Result<Output, Failure>` in a file of `commands`.
 //!    `arguments.path(0)?` is its first operand, `shell.session()?.ask(request)?` an answer.
-//!    A missing operand is `Failure::Usage`. A function that prints while it runs, such as one
+//!    A missing operand is `arguments.usage()`. A function that prints while it runs, such as one
 //!    over a large subtree, uses `shell.printer()`. Every wait for the session or for a file ends
 //!    with Ctrl-C as `Failure::Interrupted`, and later requests are not sent.
 //! 2. Add a row to the `TABLE` of the file, and a new file's `TABLE` to `TABLES` in [`table`].
@@ -98,7 +98,7 @@ pub(super) fn shell(options: Options) -> Result<(), Exit> {
     if shell.options.wait_for_connection
         && let Err(failure) = shell.wait_connected()
     {
-        shell.complain(&failure, "");
+        shell.complain(&failure);
         return Err(Exit { code: 1, line: String::new() });
     }
     let code = match command.as_slice() {
@@ -347,7 +347,7 @@ impl Shell {
                     self.carry_out_bytes(number, line.strip_suffix(b"\r").unwrap_or(line));
                 }
                 Err(error) => {
-                    self.complain(&Failure::Text(format!("standard input: {error}")), "");
+                    self.complain(&Failure::Text(format!("standard input: {error}")));
                     return 1;
                 }
             }
@@ -355,7 +355,7 @@ impl Shell {
                 break;
             }
             if self.interrupts.is_struck() {
-                self.complain(&Failure::interrupted(), "");
+                self.complain(&Failure::interrupted());
                 return INTERRUPTED;
             }
         }
@@ -377,7 +377,7 @@ impl Shell {
         }
         let left = lines.count();
         if left > 0 && !self.leaves {
-            self.complain(&Failure::Text(format!("Ctrl-C: lines that are not carried out: {left}")), "");
+            self.complain(&Failure::Text(format!("Ctrl-C: lines that are not carried out: {left}")));
         }
         Ok(())
     }
@@ -389,7 +389,7 @@ impl Shell {
             Err(_) if line.trim_ascii_start().starts_with(b"#") => {}
             Err(_) => {
                 let mistake = format!("standard input, line {number}: it is not UTF-8; it was not carried out");
-                self.complain(&Failure::Text(mistake), "");
+                self.complain(&Failure::Text(mistake));
                 self.code = 1;
             }
         }
@@ -405,7 +405,7 @@ impl Shell {
                 && let Some(word) = words::joined(line)
             {
                 let mistake = format!("the quotes end at {word}, and letters follow; move the quote, as Tab does");
-                self.complain(&Failure::Text(mistake), "");
+                self.complain(&Failure::Text(mistake));
                 self.code = 1;
                 return;
             }
@@ -425,8 +425,7 @@ impl Shell {
             Ok(()) if self.leaves => self.code,
             Ok(()) => 0,
             Err(failure) => {
-                let usage = words.first().and_then(|name| table::find(name)).map(table::Command::line);
-                self.complain(&failure, &usage.unwrap_or_default());
+                self.complain(&failure);
                 // A script goes on without a reader of its output, as with zkCli: it may have writes.
                 self.leaves |= match failure {
                     Failure::ReaderGone => self.is_interactive,
@@ -452,8 +451,8 @@ impl Shell {
     }
 
     /// Prints the failure of a command, with a remedy for a reader at a terminal.
-    fn complain(&self, failure: &Failure, usage: &str) {
-        let message = failure.message(usage);
+    fn complain(&self, failure: &Failure) {
+        let message = failure.message();
         if message.is_empty() {
             return;
         }
@@ -462,7 +461,7 @@ impl Shell {
         let has_colours = self.has_colours && is_terminal;
         let message = paint(&message, FAILURE_COLOUR, has_colours);
         let lines = match hint(failure) {
-            _ if self.options.json => print::failure_in_json(failure, &failure.message(usage)),
+            _ if self.options.json => print::failure_in_json(failure, &failure.message()),
             Some(hint) if io::stderr().is_terminal() => format!("{message}\n({hint})"),
             Some(_) | None => message,
         };

@@ -224,8 +224,8 @@ mod tests {
     fn image_refuses_writes_and_watches() {
         let image = image("/conf");
         let write = Request::Write(WriteOp::Delete { path: "/conf".into(), version: -1 });
-        assert!(image.answer(&write).unwrap_err().message("").contains("can only be read"));
+        assert!(image.answer(&write).unwrap_err().message().contains("can only be read"));
         let watch = Request::GetData { path: "/conf".into(), watch: true };
-        assert!(image.answer(&watch).unwrap_err().message("").contains("leave out the watch"));
+        assert!(image.answer(&watch).unwrap_err().message().contains("leave out the watch"));
     }
 }

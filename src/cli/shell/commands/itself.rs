@@ -24,14 +24,17 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
         better: "a failure has its reason, and the exit code 1; zkCli prints it as a result and exits with 0",
         ..row("sync", "path", "let this server catch up with the leader, before the next read", Operands::Path, sync)
     },
-    Command {
-        better: "without an address it opens a new session at the same servers",
-        ..row("connect", "host:port", "end this session and open one at other servers", Operands::Nothing, connect)
-    },
+    row(
+        "connect",
+        "host:port",
+        "end this session and open one at other servers; without a word, at the same ones",
+        Operands::Nothing,
+        connect,
+    ),
     row("close", "", "end this session, and stay in the shell", Operands::Nothing, close),
     row("history", "", "list the last commands", Operands::Nothing, history),
     Command {
-        better: "a word that is no number is an error; zkCli ends",
+        better: "a word that is no number is an error, zkCli ends; the exit code is that of the repeated command, zkCli's is 0",
         ..row("redo", "cmdno", "repeat a command of the history", Operands::Nothing, redo)
     },
     row("version", "", "print the version of this shell", Operands::Nothing, version),
@@ -81,8 +84,9 @@ fn history(shell: &mut Shell, _arguments: &Arguments) -> Result<Output, Failure>
 }
 
 fn redo(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
-    let number = arguments.word(0)?.parse().map_err(|_| Failure::Usage)?;
-    let line = shell.lines.get(number).ok_or_else(|| Failure::text("Command index out of range"))?.to_owned();
+    let number: usize = arguments.word(0)?.parse().map_err(|_| arguments.usage())?;
+    let earlier = shell.lines.get(number).filter(|_| number + 1 < shell.lines.count());
+    let line = earlier.ok_or_else(|| Failure::text("Command index out of range"))?.to_owned();
     let words = super::super::words::split(&line);
     if words.first().is_some_and(|first| first == "redo") {
         return Err(Failure::text("No redoing redos"));

@@ -100,7 +100,7 @@ fn change(arguments: &Arguments, interrupts: &Arc<Interrupts>) -> Result<Reconfi
         None => list("members"),
     };
     if members.is_none() && !is_incremental {
-        return Err(Failure::Usage);
+        return Err(arguments.usage());
     }
     Ok(Reconfiguration { joining: list("add"), leaving: list("remove"), members, version })
 }

@@ -273,7 +273,7 @@ mod tests {
         .collect();
         assert_eq!(lines, ["/app", "├── a", "│   ├── x", "│   └── y", "└── b", "    └── z"]);
         let mut owned = found("/app", 0, true);
-        (owned.stat.ephemeral_owner, owned.refusal) = (16, Some(Failure::Usage));
+        (owned.stat.ephemeral_owner, owned.refusal) = (16, Some(Failure::text("")));
         let line = Branches::default().line(&owned, true);
         assert_eq!(line, "/app (5 bytes, version 0, ephemeral of 0x10, children not readable)");
     }

@@ -102,7 +102,7 @@ fn delete(shell: &Shell, top: &str, batch: usize) -> Result<Output, Failure> {
     match progress.refused {
         None => Ok(Output::Nothing),
         Some(failure) => {
-            Err(Failure::Text(format!("Failed to delete some node(s) in the subtree!\n{}", failure.message(""))))
+            Err(Failure::Text(format!("Failed to delete some node(s) in the subtree!\n{}", failure.message())))
         }
     }
 }
@@ -197,7 +197,7 @@ mod tests {
         let gone = Failure::Refused { code: code::NO_NODE, path: None, why: String::new() };
         assert_eq!(progress.note([(1000, Ok(())), (1, Err(gone))]), Ok(()));
         let failure = progress.note([(7, Ok(())), (1, Err(Failure::interrupted())), (1, Ok(()))]).unwrap_err();
-        assert_eq!(failure.message(""), "Interrupted\nznodes that were deleted before: 1008");
+        assert_eq!(failure.message(), "Interrupted\nznodes that were deleted before: 1008");
         assert_eq!(progress.refused, None);
     }
 }

@@ -65,7 +65,7 @@ fn add_watch(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure
     let mode = match arguments.value("m").map(str::to_uppercase).as_deref() {
         None | Some("PERSISTENT_RECURSIVE") => AddWatchMode::PersistentRecursive,
         Some("PERSISTENT") => AddWatchMode::Persistent,
-        Some(_) => return Err(Failure::Usage),
+        Some(_) => return Err(arguments.usage()),
     };
     super::super::znode_path::check(path).map_err(Failure::Text)?;
     shell.session()?.ask(Request::AddWatch { path: path.into(), mode })?;

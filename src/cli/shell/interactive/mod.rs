@@ -36,7 +36,7 @@ pub(super) fn run(shell: &mut Shell) -> u8 {
     match converse(shell) {
         Ok(()) => shell.code,
         Err(error) => {
-            shell.complain(&Failure::Text(format!("the terminal: {error}")), "");
+            shell.complain(&Failure::Text(format!("the terminal: {error}")));
             1
         }
     }

@@ -15,7 +15,7 @@ pub(super) fn lines(output: &Output) -> Printed {
         Output::Many(outputs) => outputs.iter().flat_map(lines).collect(),
         Output::Nothing | Output::Note(_) => Printed::new(),
         Output::Complaint(left_out) => {
-            vec![(Stream::Err, format!("{}\n", failure(left_out, &left_out.message(""))).into_bytes())]
+            vec![(Stream::Err, format!("{}\n", failure(left_out, &left_out.message())).into_bytes())]
         }
         other => vec![(Stream::Out, format!("{}\n", text(&value(other))).into_bytes())],
     }

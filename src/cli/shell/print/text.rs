@@ -37,7 +37,7 @@ fn add(output: &Output, printed: &mut Printed) {
             out(text);
         }
         Output::Text(text, _) => out(format!("{text}\n")),
-        Output::Complaint(failure) => printed.push((Stream::Err, format!("{}\n", failure.message("")).into_bytes())),
+        Output::Complaint(failure) => printed.push((Stream::Err, format!("{}\n", failure.message()).into_bytes())),
         Output::Note(text) | Output::Remark(text, _) => printed.push((Stream::Err, format!("{text}\n").into_bytes())),
         Output::Many(outputs) => outputs.iter().for_each(|output| add(output, printed)),
         Output::Own(own) => printed.push((Stream::Out, own.text())),

@@ -182,13 +182,18 @@ fn watch_shows_its_own_subtree_alone() {
 /// A server that is not zoolet: it notes what it is asked, and answers little.
 struct Stranger {
     address: String,
-    /// `srvr` for that word, `session` for a handshake, otherwise the opcode.
+    /// The name of a four-letter word, `session` for a handshake, otherwise the opcode.
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Stranger {
-    /// Starts one whose `srvr` names `version`.
+    /// Starts one that answers `srvr` alone of all words; it names `version`.
     fn start(version: &'static str) -> Self {
+        Self::allowing("srvr", version)
+    }
+
+    /// Starts one that answers `word` alone of all words; it names `version`.
+    fn allowing(word: &'static str, version: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -196,7 +201,7 @@ impl Stranger {
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let notes = notes.clone();
-                thread::spawn(move || serve(stream, version, &notes));
+                thread::spawn(move || serve(stream, word, version, &notes));
             }
         });
         Self { address, asked }
@@ -209,13 +214,18 @@ impl Stranger {
 }
 
 /// Answers one connection until it ends; ends it itself at an identity.
-fn serve(mut stream: TcpStream, version: &str, notes: &Mutex<Vec<String>>) -> Option<()> {
+fn serve(mut stream: TcpStream, allowed: &str, version: &str, notes: &Mutex<Vec<String>>) -> Option<()> {
     let note = |what: String| notes.lock().unwrap().push(what);
     let mut head = [0; 4];
     stream.read_exact(&mut head).ok()?;
-    if &head == b"srvr" {
-        note("srvr".to_owned());
-        let answer = format!("Zookeeper version: {version}, built on x\nMode: standalone\n");
+    if let Some(word) = ["srvr", "mntr", "envi"].into_iter().find(|word| head == word.as_bytes()) {
+        note(word.to_owned());
+        let answer = match word {
+            _ if word != allowed => format!("{word} is not executed because it is not in the whitelist.\n"),
+            "srvr" => format!("Zookeeper version: {version}, built on x\nMode: standalone\n"),
+            "mntr" => format!("zk_version\t{version}, built on x\nzk_server_state\tstandalone\n"),
+            _ => format!("Environment:\nzookeeper.version={version}, built on x\n"),
+        };
         return stream.write_all(answer.as_bytes()).ok();
     }
     let mut frame = vec![0; u32::from_be_bytes(head) as usize];
@@ -265,6 +275,22 @@ fn stat_asks_once_for_the_kind_of_server_and_tells_only_zoolet_of_times_to_live(
         assert_eq!((code, out.matches("numChildren").count()), (Some(0), 5), "{out}{err}");
         let asked = ["session", "srvr", "0x3", "0x7a6f0001"].map(|what| stranger.count(what));
         assert_eq!(asked, [1, 1, 5, times], "{version}");
+    }
+}
+
+#[test]
+fn stat_tells_of_times_to_live_if_the_server_allows_any_word_with_its_version() {
+    for (word, asked) in [("srvr", [1, 0, 0]), ("mntr", [1, 1, 0]), ("envi", [1, 1, 1])] {
+        for (version, times) in [("3.8.0-zoolet", 0), ("3.9.5-zoolet-0.1.0", 2)] {
+            let stranger = Stranger::allowing(word, version);
+            let (code, _, err) = typed(&stranger.address, "stat /a\nstat /a\n");
+            assert_eq!((code, stranger.count("0x7a6f0001")), (Some(0), times), "{word} {version}: {err}");
+            assert_eq!(["srvr", "mntr", "envi"].map(|word| stranger.count(word)), asked, "{word}");
+        }
+        let scratch = Scratch::new();
+        let server = Server::start_with(&scratch, &SMALL.replace("[\"*\"]", &format!("[\"{word}\"]")));
+        let (_, out, err) = typed(&server.address.to_string(), "create -t 3600000 /t x\nstat /t\n");
+        assert!(out.contains("\ntimeToLive = 3600000 ms, "), "{word}: {out}{err}");
     }
 }
 

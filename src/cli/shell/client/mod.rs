@@ -73,7 +73,7 @@ impl State {
     }
 }
 
-/// The answer of a server to `srvr`, outside of any session.
+/// The answer of a server to a four-letter word, outside of any session.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Introduction {
     /// The role; empty if the server gives itself none.

@@ -1,4 +1,4 @@
-//! The role and the kind of a server, from its answer to the four-letter word `srvr`.
+//! The role and the kind of a server, from its answer to a four-letter word.
 
 use super::{Introduction, Status};
 use std::io;
@@ -9,7 +9,11 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Maximum wait for the answer.
+/// The words that tell a server's version, in the order in which they are sent; `envi` tells no role.
+///
+/// A server answers only the words that its configuration allows.
+const WORDS: [&[u8; 4]; 3] = [b"srvr", b"mntr", b"envi"];
+/// Maximum wait for the answers.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Maximum bytes read; no server sends as many.
 const BYTES_MAX: u64 = 1 << 14;
@@ -18,21 +22,35 @@ const BYTES_MAX: u64 = 1 << 14;
 ///
 /// `server` is the address of the peer: behind the same name, the next connection may have another.
 pub(super) async fn learn(server: SocketAddr, connection: u64, status: watch::Sender<Status>) {
-    let answer =
-        timeout(PATIENCE, ask(server, b"srvr")).await.unwrap_or_else(|_| Ok(String::new())).unwrap_or_default();
+    let introduction = timeout(PATIENCE, introduction(server)).await.unwrap_or_default();
     status.send_if_modified(|status| {
         let is_there = status.connection == connection && status.state.is_connected();
         if is_there {
-            let (role, is_zoolet) = (role(&answer).to_owned(), names_zoolet(&answer));
-            status.introduction = Some(Introduction { role, is_zoolet });
+            status.introduction = Some(introduction);
         }
         is_there
     });
 }
 
-/// Returns whether the version in an answer is zoolet's: it follows the version of ZooKeeper.
-fn names_zoolet(answer: &str) -> bool {
-    answer.lines().any(|line| line.starts_with("Zookeeper version: ") && line.contains("-zoolet-"))
+/// Returns the answer to the first word that tells a version; an empty one if the server allows none.
+async fn introduction(server: SocketAddr) -> Introduction {
+    for word in WORDS {
+        let answer = ask(server, word).await.unwrap_or_default();
+        if let Some(version) = value(&answer, ["Zookeeper version: ", "zk_version\t", "zookeeper.version="]) {
+            return Introduction { role: role(&answer).to_owned(), is_zoolet: names_zoolet(version) };
+        }
+    }
+    Introduction::default()
+}
+
+/// Returns the rest of the first line with one of these beginnings.
+fn value<'a, const COUNT: usize>(answer: &'a str, beginnings: [&str; COUNT]) -> Option<&'a str> {
+    answer.lines().find_map(|line| beginnings.iter().find_map(|beginning| line.strip_prefix(beginning)))
+}
+
+/// Returns whether a version is zoolet's: it follows the version of ZooKeeper.
+fn names_zoolet(version: &str) -> bool {
+    version.contains("-zoolet-")
 }
 
 /// Sends a four-letter word on a connection of its own, and returns the answer.
@@ -46,21 +64,16 @@ pub(super) async fn ask(server: SocketAddr, word: &[u8; 4]) -> io::Result<String
 
 /// Returns the role in an answer; empty if it has none.
 fn role(answer: &str) -> &str {
-    let role = answer.lines().find_map(|line| line.strip_prefix("Mode: ")).unwrap_or_default();
+    let role = value(answer, ["Mode: ", "zk_server_state\t"]).unwrap_or_default();
     if role.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-') { role } else { "" }
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn version_tells_zoolet_from_zookeeper() {
-        assert!(super::names_zoolet("Zookeeper version: 3.9.5-zoolet-0.1.0, built on x\nMode: leader\n"));
-        assert!(!super::names_zoolet("Zookeeper version: 3.9.5-abc, built on x\nMode: -zoolet-\n"));
-    }
-
-    #[test]
     fn role_is_read_from_the_answer() {
         assert_eq!(super::role("Zookeeper version: 3.8\nMode: leader\nNode count: 5\n"), "leader");
+        assert_eq!(super::role("zk_version\t3.8\nzk_server_state\tread-only\n"), "read-only");
         assert_eq!(super::role("Mode: \u{1b}[2J"), "");
         assert_eq!(super::role("srvr is not executed because it is not in the whitelist."), "");
     }

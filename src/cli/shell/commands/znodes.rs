@@ -57,7 +57,8 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
         says: "print the stat of a znode",
         origin: Origin::ZooKeeper,
         operands: Operands::Path,
-        better: "times are in UTC; a zoolet server also tells how long a znode with a time to live has left",
+        better: "times are in UTC; a zoolet server that allows the word `srvr`, `mntr` or `envi` also tells how long a znode \
+                 with a time to live has left",
         run: stat,
     },
     Command {

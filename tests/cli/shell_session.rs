@@ -103,7 +103,8 @@ fn ctrl_c_while_a_file_is_read_changes_nothing() {
 #[test]
 fn ctrl_c_of_a_write_says_that_the_change_may_have_happened() {
     let scratch = Scratch::new();
-    let server = Server::start(&scratch);
+    // With the short timeout of `SMALL`, a ping could be taken for the request.
+    let server = Server::start_with(&scratch, &format!("{SMALL}session_timeout_max_ms = 60000\n"));
     well(&server, "create /a old");
     for (line, says) in [("get /a\n", "Interrupted\n"), ("set /a new\n", "Interrupted\nthe change may have happened\n")]
     {

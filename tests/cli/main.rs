@@ -20,6 +20,7 @@ mod shell;
 mod shell_outages;
 mod shell_session;
 mod shell_subtrees;
+mod shell_zkcli;
 
 #[path = "../support/json.rs"]
 mod json;

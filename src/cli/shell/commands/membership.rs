@@ -37,7 +37,11 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
         options: &[
             Choice::flag("s", "also print the stat"),
             Choice::value("v", "VERSION", "refuse unless the configuration has this version (hexadecimal)"),
-            Choice::value("file", "FILE", "read the new members from FILE, with lines as in zoo.cfg"),
+            Choice::value(
+                "file",
+                "FILE",
+                "read the new members from FILE, with lines server.N, group.N and weight.N as in zoo.cfg",
+            ),
             Choice::value("members", "SERVERS", "replace all members"),
             Choice::value("add", "SERVERS", "add or change members"),
             Choice::value("remove", "IDS", "remove members"),
@@ -111,8 +115,9 @@ fn members_of(file: &str, interrupts: &Arc<Interrupts>) -> Result<String, Failur
         other => other,
     })?;
     let text = String::from_utf8_lossy(&bytes);
-    let members: Vec<&str> = text.lines().map(str::trim).filter(|line| line.starts_with("server.")).collect();
-    if members.is_empty() {
+    let belongs = |line: &&str| ["server.", "group.", "weight."].iter().any(|key| line.starts_with(key));
+    let members: Vec<&str> = text.lines().map(str::trim).filter(belongs).collect();
+    if !members.iter().any(|line| line.starts_with("server.")) {
         return Err(Failure::Text(format!("Error processing {file}: it has no line server.N=HOST:PORT:PORT;PORT")));
     }
     Ok(members.join(",").to_lowercase())

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 const WORDS: [&[u8; 4]; 3] = [b"srvr", b"mntr", b"envi"];
 /// Maximum wait for the answers.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Maximum bytes read; no server sends as many.
+/// Maximum bytes read. Only ZooKeeper's `mntr` is longer; version and role are its first lines.
 const BYTES_MAX: u64 = 1 << 14;
 
 /// Asks the server of a connection, and writes its answer into the status of that connection.

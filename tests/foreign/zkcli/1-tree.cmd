@@ -59,6 +59,7 @@ create /deep/1
 create /deep/1/2
 create /deep/1/2/3 leaf
 ls -R /deep
+ls -sR /deep
 deleteall /deep
 ls -R /deep
 deleteall /nope

@@ -24,6 +24,9 @@ ls /sealed
 getAllChildrenNumber /sealed
 create /sealed/child x
 setAcl /sealed world:anyone:cdrwa
+create /refused x digest:alice:r
+create /refused x nosuch:x:r
+create /refused x nonsense
 addauth digest alice:wonderland
 whoami
 create /mine secret auth::cdrwa

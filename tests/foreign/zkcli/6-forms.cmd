@@ -77,6 +77,15 @@ printwatches off
 printwatches
 history
 redo 9999
+redo 153
+redo 157
+redo 145
+redo
+history
+version
+help quit
+connect
+ls /nowhere
 close
 ls /
 printwatches

@@ -1,9 +1,10 @@
 """compare.py RAW_DIR EXPECTED_DIR [--record | --improvements FILE]: compares output, without times and numbers.
 
-Per session, RAW_DIR holds NAME.cmd (the commands) and NAME.raw (zkCli's output), and EXPECTED_DIR
-holds NAME.txt. FILE names the commands to which another shell than zkCli answers better.
+Per session, RAW_DIR holds NAME.cmd (the commands), NAME.raw (zkCli's output) and NAME.exit (the exit code), and
+EXPECTED_DIR holds NAME.txt. FILE names the commands to which another shell than zkCli answers better.
 """
 
+import datetime
 import difflib
 import pathlib
 import re
@@ -13,11 +14,11 @@ import tomllib
 MARK = re.compile(r"^Node does not exist: /#(\d+)$")
 # The usage text after a mistyped command differs between releases; the error line after it does
 # not.
-# zkCli's deleteall prints its failure only sometimes: the callback lets it go on before it notes the failure.
 NOISE = re.compile(
-    r"^Failed to delete some node|^$|^WATCHER::$|^JLine support is |^Connecting to |^Welcome to ZooKeeper!|^\t"
-    r"|^ZooKeeper -server host:port"
+    r"^$|^WATCHER::$|^JLine support is |^Connecting to |^Welcome to ZooKeeper!|^\t|^ZooKeeper -server host:port"
 )
+# zkCli's deleteall prints its failure only sometimes: the callback lets it go on before it notes the failure.
+ZKCLI_NOISE = re.compile(r"^Failed to delete some node")
 IDENTITY = re.compile(r"^(digest|ip): ")
 LISTING = re.compile(r"^\[(\S+(?:, \S+)+)\]$")
 
@@ -26,30 +27,43 @@ def commands_of(file):
     return [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
 
 
-def blocks(commands, raw):
-    """Returns [(command, its lines)], and then the watch events.
+def blocks(commands, raw, code, is_zkcli):
+    """Returns [(command, its lines)], then the watch events and the exit code; `code` is None if each line has one.
 
     Another thread prints the events, so only the order among them is defined.
     """
     printed, events, zxids = [("(connecting)", [])], [], {}
     for line in raw.splitlines():
         line = line.rstrip()
+        # Standard error, where the streams are apart.
+        stream, line = ("! ", line[2:]) if line.startswith("! ") else ("", line)
         if mark := MARK.match(line):
             printed.append((commands[int(mark[1]) - 1], []))
         elif line.startswith("WatchedEvent"):
             if "type:None" not in line:  # state of the connection; it may be missing
                 events.append(re.sub(r" zxid: -?\d+$", "", line))  # printed from 3.9 on
-        elif not NOISE.match(line):
-            printed[-1][1].append(normalised(line, zxids))
+        elif not NOISE.match(line) and not (is_zkcli and ZKCLI_NOISE.match(line)):
+            printed[-1][1].append(stream + normalised(line, zxids))
     for _, lines in printed:
         if all(IDENTITY.match(line) for line in lines[1:]):
             lines[1:] = sorted(lines[1:])
-    return printed + [("(events)", events)]
+    return printed + [("(events)", events)] + ([] if code is None else [("(exit)", [code])])
+
+
+def is_recent(text):
+    """Returns whether a time has the form of a Java date in UTC, and is of the last hour."""
+    try:
+        time = datetime.datetime.strptime(text, "%a %b %d %H:%M:%S UTC %Y")
+    except ValueError:
+        return False
+    return abs(datetime.datetime.utcnow() - time) < datetime.timedelta(hours=1)
 
 
 def normalised(line, zxids):
-    """Replaces times by T, and zxids by Z1, Z2... in order of appearance; equal ones stay equal."""
-    line = re.sub(r"^([mc]time) = .*", r"\1 = T", line)
+    """Replaces recent times by T, and zxids by Z1, Z2... in order of appearance; equal ones stay equal."""
+    if (time := re.match(r"^([mc]time) = (.*)", line)) and is_recent(time[2]):
+        line = f"{time[1]} = T"
+    line = re.sub(r"^(ZooKeeper CLI version:|zoolet shell) [^,]*(, built on .*)?", r"\1 V", line)
     line = re.sub(r"^ephemeralOwner = 0x[0-9a-f]{2,}", "ephemeralOwner = S", line)
     line = re.sub(r"^([cmp]Zxid) = (\S+)", lambda m: f"{m[1]} = {zxids.setdefault(m[2], f'Z{len(zxids) + 1}')}", line)
     # getEphemerals lists a hash table, whose order is undefined.
@@ -93,7 +107,10 @@ def main():
         improvements = tomllib.loads(file.read_text()).get("improvement", [])
     passed = failed = 0
     for raw in sorted(raw_dir.glob("*.raw")):
-        found = blocks(commands_of(raw.with_suffix(".cmd")), raw.read_text(errors="replace"))
+        exit_file = raw.with_suffix(".exit")
+        code = exit_file.read_text().strip() if exit_file.exists() else None
+        is_zkcli = "--improvements" not in sys.argv
+        found = blocks(commands_of(raw.with_suffix(".cmd")), raw.read_text(errors="replace"), code, is_zkcli)
         expected_file = expected_dir / (raw.stem + ".txt")
         if record:
             expected_file.write_text("\n".join(text(found)) + "\n")

@@ -33,7 +33,8 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
         says: "set the access control list of a znode, such as world:anyone:r,ip:10.0.0.0/8:cdrwa",
         origin: Origin::ZooKeeper,
         operands: Operands::Path,
-        better: "`-R` ends its error lines, exits with 1 if a znode was refused, and stops at a lost connection",
+        better: "`-R` prints each refused znode on a line of standard error, exits with 1, and stops at a lost connection; \
+                 zkCli prints them on standard output without an end of line, and exits with 0",
         run: set_acl,
     },
     Command {

@@ -43,7 +43,7 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
         says: "set a quota for a subtree",
         origin: Origin::ZooKeeper,
         operands: Operands::Path,
-        better: "the quota commands work with a root in the address; zkCli's fail",
+        better: "a limit that is no number exits with 1, zkCli's with 0; the quota commands work with a root in the address, zkCli's fail",
         run: set,
     },
     Command {

@@ -200,6 +200,9 @@ fn json_tells_refusals_and_a_missing_quota() {
         let line = format!("{{\"code\":-102,\"error\":\"Insufficient permission : {path}\",\"path\":\"{path}\"}}");
         assert!(printed.lines().any(|printed| printed == line), "{line}: {printed}");
     }
+    let (code, printed) = typed(&address, &["--json"], "deleteall /t/a\n");
+    let refused = "{\"code\":-102,\"error\":\"Insufficient permission : /t/a\",\"path\":\"/t/a\"}\n";
+    assert_eq!((code, printed.as_str()), (1, refused));
     let (code, printed) = typed(&address, &["--json"], "create /u x nonsense,world:anyone:r\n");
     assert_eq!(code, 0);
     assert!(printed.contains("{\"error\":\"nonsense does not have the form scheme:id:perm\"}\n"), "{printed}");

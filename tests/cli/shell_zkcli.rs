@@ -113,7 +113,7 @@ fn server_without_a_leader_serves_with_r_alone() {
     let mut child = shell(&address, "-r").spawn().unwrap();
     let lines = b"ls /\ncreate /x y\nsync /\n";
     child.stdin.take().unwrap().write_all(lines).unwrap();
-    let refused = "Not a read-only call: /x\nSync has failed. rc=-119\n";
+    let refused = "Not a read-only call: /x\nSync has failed. rc=-119\nNot a read-only call: /\n";
     assert_eq!(ended(child), (1, "[zookeeper]\n".to_owned(), refused.to_owned()));
     let (code, out, err) = ended(shell(&address, "ls /").spawn().unwrap());
     assert!((code, out.as_str()) == (1, "") && err.starts_with("KeeperErrorCode = ConnectionLoss for /\n"), "{err}");

@@ -50,11 +50,12 @@ fn sync(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     match shell.session()?.ask(Request::Sync { path: Some(arguments.path(0)?) }) {
         Ok(Reply::Synced(_)) => Ok(Output::said("Sync is OK")),
         Ok(_) => Err(super::super::client::unexpected()),
-        Err(Failure::Refused { code, why, .. }) => {
-            let text = format!("Sync has failed. rc={code}\n{why}");
-            Err(Failure::Text(text.trim_end().to_owned()))
+        Err(failure) => {
+            if let Failure::Refused { code, .. } = &failure {
+                shell.emit(&Output::Note(format!("Sync has failed. rc={code}")))?;
+            }
+            Err(failure)
         }
-        Err(failure) => Err(failure),
     }
 }
 

@@ -102,7 +102,8 @@ fn delete(shell: &Shell, top: &str, batch: usize) -> Result<Output, Failure> {
     match progress.refused {
         None => Ok(Output::Nothing),
         Some(failure) => {
-            Err(Failure::Text(format!("Failed to delete some node(s) in the subtree!\n{}", failure.message())))
+            shell.emit(&Output::Note("Failed to delete some node(s) in the subtree!".to_owned()))?;
+            Err(failure)
         }
     }
 }

@@ -37,6 +37,13 @@ impl SlowDisk {
             mounted.slow_down(syncs);
         }
     }
+
+    /// Refuses every change from now on, or accepts changes again.
+    pub fn set_read_only(&self, is_read_only: bool) {
+        if let Some(mounted) = &self.mounted {
+            mounted.set_read_only(is_read_only);
+        }
+    }
 }
 
 impl Drop for SlowDisk {

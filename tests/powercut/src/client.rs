@@ -54,6 +54,17 @@ impl Client {
         }
     }
 
+    /// Opens a session that asks to read only; `None` if refused or the server is gone.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn read_only(address: SocketAddr, patience: Duration) -> io::Result<Option<Self>> {
+        match Self::shake_hands(address, None, SESSION_TIMEOUT_MS, true, patience)? {
+            Joined::Client(client) => Ok(Some(client)),
+            Joined::Refused | Joined::Gone => Ok(None),
+        }
+    }
+
     /// As [`Client::connect`], with a session timeout and a distinct result for a refusal.
     ///
     /// `patience` bounds every later wait too.
@@ -66,6 +77,16 @@ impl Client {
         timeout_ms: i32,
         patience: Duration,
     ) -> io::Result<Joined> {
+        Self::shake_hands(address, session, timeout_ms, false, patience)
+    }
+
+    fn shake_hands(
+        address: SocketAddr,
+        session: Option<&ConnectReply>,
+        timeout_ms: i32,
+        read_only: bool,
+        patience: Duration,
+    ) -> io::Result<Joined> {
         let mut stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
@@ -75,7 +96,7 @@ impl Client {
             timeout_ms,
             session: session.map_or(SessionId(0), |session| session.session),
             password: session.map(|session| Bytes::copy_from_slice(&session.secret.0)),
-            read_only: Some(false),
+            read_only: Some(read_only),
         };
         let mut outgoing = BytesMut::new();
         encode_connect(&request, &mut outgoing);

@@ -96,6 +96,8 @@ struct State {
     seen: Seen,
     random: Random,
     syncs: SyncTimes,
+    /// Every change is refused, as on a file system that is mounted read-only.
+    is_read_only: bool,
 }
 
 /// Durations of syncs.
@@ -177,7 +179,16 @@ impl Mounted {
         syncs: SyncTimes,
         random: Random,
     ) -> io::Result<Self> {
-        let state = State { volume, trigger, cut: None, over: false, seen: Seen::default(), random, syncs };
+        let state = State {
+            volume,
+            trigger,
+            cut: None,
+            over: false,
+            seen: Seen::default(),
+            random,
+            syncs,
+            is_read_only: false,
+        };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("zoolet-powercut".to_owned()), MountOption::NoDev];
@@ -194,6 +205,11 @@ impl Mounted {
     /// Sets the sync durations from now on.
     pub fn slow_down(&self, syncs: SyncTimes) {
         self.shared.state().syncs = syncs;
+    }
+
+    /// Refuses every change from now on, or accepts changes again.
+    pub fn set_read_only(&self, is_read_only: bool) {
+        self.shared.state().is_read_only = is_read_only;
     }
 
     /// Makes every later sync do nothing.
@@ -277,6 +293,9 @@ impl Shared {
         let mut guard = self.state();
         if guard.cut.is_some() {
             return Err(self.held(guard));
+        }
+        if guard.is_read_only && !matches!(operation, Operation::Sync(_)) {
+            return Err(Errno::EROFS);
         }
         let State { volume, trigger, cut, seen, .. } = &mut *guard;
         seen.count(operation, volume);

@@ -147,6 +147,8 @@ pub struct FsDisk {
     /// The lock file, or `None` in a shared directory. Its lock and the directory's lock end with
     /// their descriptors, so a killed process leaves none behind.
     lock: Option<File>,
+    /// Every write fails, also on a file system that accepts it.
+    is_read_only: bool,
     names: Arc<Names>,
 }
 
@@ -167,7 +169,26 @@ impl FsDisk {
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         let lock = Some(lock(path)?);
-        Ok(Self { path: path.to_path_buf(), directory, lock, names: Arc::default() })
+        Ok(Self { path: path.to_path_buf(), directory, lock, is_read_only: false, names: Arc::default() })
+    }
+
+    /// Opens an existing directory for reading only.
+    ///
+    /// Works on a read-only file system, and changes nothing on any other: every write fails with
+    /// [`io::ErrorKind::ReadOnlyFilesystem`]. Other readers may open the directory too, but no
+    /// process can [open](FsDisk::open) it for writing meanwhile.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ResourceBusy`] if another process holds the directory for writing,
+    /// [`io::ErrorKind::NotFound`] if it does not exist, else the file system's error.
+    pub fn read_only(path: &Path) -> io::Result<Self> {
+        let directory = File::open(path)?;
+        // The lock file cannot be created, so the directory's lock alone must do.
+        match directory.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => return Err(in_use(path)),
+            Ok(()) | Err(TryLockError::Error(_)) => {}
+        }
+        Ok(Self { path: path.to_path_buf(), directory, lock: None, is_read_only: true, names: Arc::default() })
     }
 
     /// Opens an existing directory that other programs use too.
@@ -178,7 +199,8 @@ impl FsDisk {
     /// # Errors
     /// [`io::ErrorKind::NotFound`] if the directory does not exist, else the file system's error.
     pub fn shared(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_path_buf(), directory: File::open(path)?, lock: None, names: Arc::default() })
+        let directory = File::open(path)?;
+        Ok(Self { path: path.to_path_buf(), directory, lock: None, is_read_only: false, names: Arc::default() })
     }
 
     /// Returns the type of the directory's file system.
@@ -193,14 +215,19 @@ impl FsDisk {
 
     fn file(&self, name: &str, flags: OFlags, mode: u32) -> io::Result<FsFile> {
         let name = plain(name)?;
-        let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
+        let access = if self.is_read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        let flags = flags | access | OFlags::CLOEXEC;
         // `RawMode` is narrower than `u32` on some systems.
         let mode = Mode::from_raw_mode(mode as RawMode);
         // A signal can interrupt `openat` on some file systems, such as FUSE and NFS.
         let open = || rustix::io::retry_on_intr(|| rustix::fs::openat(&self.directory, name, flags, mode));
         let open = || Ok(File::from(open()?));
         let (file, id) = self.names.open(name, open)?;
-        Ok(FsFile { file, id, names: Arc::clone(&self.names) })
+        Ok(FsFile { file, is_read_only: self.is_read_only, id, names: Arc::clone(&self.names) })
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        check_writable(self.is_read_only)
     }
 
     /// Returns whether a name is a regular file. Some file systems list no types; `statat` tells
@@ -212,6 +239,10 @@ impl FsDisk {
         let stat = rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(FileType::from_raw_mode(stat.st_mode as RawMode) == FileType::RegularFile)
     }
+}
+
+fn check_writable(is_read_only: bool) -> io::Result<()> {
+    if is_read_only { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
 }
 
 /// Checks that a name is a plain file name, and not the lock file's name.
@@ -329,6 +360,7 @@ impl Disk for FsDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.check_writable()?;
         let mode = if self.lock.is_some() { PRIVATE } else { PUBLIC };
         let file = self.file(name, OFlags::CREATE | OFlags::EXCL, mode)?;
         has_mode(&file.file, mode)?;
@@ -336,11 +368,13 @@ impl Disk for FsDisk {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        self.check_writable()?;
         let name = plain(name)?;
         self.names.change(name, None, || Ok(rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.check_writable()?;
         let (from, to) = (plain(from)?, plain(to)?);
         let rename = || Ok(rustix::fs::renameat(&self.directory, from, &self.directory, to)?);
         self.names.change(from, Some(to), rename)
@@ -385,6 +419,7 @@ impl Disk for FsDisk {
 #[derive(Debug)]
 struct FsFile {
     file: File,
+    is_read_only: bool,
     id: FileId,
     names: Arc<Names>,
 }
@@ -405,6 +440,7 @@ impl DiskFile for FsFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        check_writable(self.is_read_only)?;
         self.file.write_all_at(bytes, offset)
     }
 
@@ -413,6 +449,7 @@ impl DiskFile for FsFile {
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
+        check_writable(self.is_read_only)?;
         self.file.set_len(bytes)
     }
 
@@ -426,6 +463,7 @@ impl DiskFile for FsFile {
 
     fn allocate(&self, bytes: u64) -> io::Result<u64> {
         use rustix::{fs::FallocateFlags, io::Errno};
+        check_writable(self.is_read_only)?;
         if bytes == 0 {
             return Ok(0);
         }
@@ -595,6 +633,40 @@ mod tests {
         assert!(refused.to_string().contains(&format!("process {}", std::process::id())), "{refused}");
         drop(first);
         FsDisk::open(&dir.0).unwrap();
+    }
+
+    #[test]
+    fn read_only_directory_is_read_without_any_change() {
+        let dir = TempDir::new("read-only");
+        let writer = FsDisk::open(&dir.0).unwrap();
+        writer.create("a").unwrap().write_at(0, b"abc").unwrap();
+        let refusal = |opened: io::Result<FsDisk>| opened.unwrap_err().kind();
+        assert_eq!(refusal(FsDisk::read_only(&dir.0)), io::ErrorKind::ResourceBusy, "a writer holds it");
+        drop(writer);
+        fs::remove_file(dir.0.join(LOCK)).unwrap();
+        let (disk, _other) = (FsDisk::read_only(&dir.0).unwrap(), FsDisk::read_only(&dir.0).unwrap());
+        assert_eq!(refusal(FsDisk::open(&dir.0)), io::ErrorKind::ResourceBusy, "readers hold it");
+        let file = disk.open("a").unwrap();
+        let mut read = [0; 3];
+        file.read_at(0, &mut read).unwrap();
+        assert_eq!(&read, b"abc");
+        let writes = [
+            file.write_at(0, b"x"),
+            file.write_zeroes(0..1),
+            file.set_len(1),
+            file.allocate(8192).map(drop),
+            disk.create("b").map(drop),
+            disk.remove("a"),
+            disk.rename("a", "b"),
+        ];
+        for write in writes {
+            assert_eq!(write.unwrap_err().kind(), io::ErrorKind::ReadOnlyFilesystem);
+        }
+        // Syncs pass through: they show whether the file system has shut itself off.
+        file.sync().unwrap();
+        disk.sync_directory().unwrap();
+        assert!(!dir.0.join(LOCK).exists());
+        assert_eq!((disk.list().unwrap(), file.len().unwrap()), (vec!["a".to_owned()], 3));
     }
 
     #[test]

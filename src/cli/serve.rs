@@ -113,6 +113,7 @@ fn started(options: &ServeOptions, end_of_input: &mut EndOfInput) -> Result<(Nod
 
 /// Starts the node, waiting while the disk is read-only; `None` if the input ended meanwhile.
 ///
+/// With `read_only = true`, clients can read while it waits.
 /// A process that ended instead would be restarted and find the same disk.
 fn start(config: Config, end_of_input: &mut EndOfInput, hindrance: &mut Hindrance) -> Result<Option<Node>, Exit> {
     loop {
@@ -122,8 +123,9 @@ fn start(config: Config, end_of_input: &mut EndOfInput, hindrance: &mut Hindranc
             Err(error) => return Err(refused(error)),
         };
         let waiting = ReadOnly::tell(&config).map_err(refused)?;
+        let meanwhile = format!("this server waits until its disk is writable; meanwhile it {}", waiting.meanwhile());
         loop {
-            hindrance.tell(&line, "this server waits until its disk is writable, and neither votes nor serves");
+            hindrance.tell(&line, &meanwhile);
             if hindrance.wait(end_of_input) {
                 return Ok(None);
             }

@@ -174,11 +174,43 @@ impl Core {
         // commit them.
         while self.many_wait_for_records() && self.under_way > 0 {
             if let Flow::End = self.wait_and_handle()? {
-                let why = self.shared.failure();
-                return Err(why.unwrap_or_else(|| Failure::Failed("the node was stopped during its start".to_owned())));
+                return Err(self.stopped_at_start());
             }
         }
         Ok(())
+    }
+
+    /// Serves readers only, after the last log entry: the machine takes no part in its ensemble.
+    ///
+    /// Waits until every entry up to `committed` is applied.
+    ///
+    /// # Errors
+    /// The base could not be read, the log lacks a committed entry, or the changes do not fit into
+    /// memory.
+    #[cfg(feature = "port")]
+    pub(super) fn start_reading(&mut self, committed: Zxid) -> Result<(), Failure> {
+        self.recovering = VecDeque::new();
+        self.handle(Event::LogStalled { is_read_only: true });
+        loop {
+            let before = self.server.applied();
+            self.judge()?;
+            super::read_only::check_memory(&self.budget)?;
+            if self.server.applied() >= committed {
+                return Ok(());
+            }
+            if self.under_way > 0 {
+                if let Flow::End = self.wait_and_handle()? {
+                    return Err(self.stopped_at_start());
+                }
+            } else if self.server.applied() == before {
+                return Err(Failure::Failed(format!("the log ends at {before}, before its last commit {committed}")));
+            }
+        }
+    }
+
+    fn stopped_at_start(&self) -> Failure {
+        let why = self.shared.failure();
+        why.unwrap_or_else(|| Failure::Failed("the node was stopped during its start".to_owned()))
     }
 
     fn many_wait_for_records(&mut self) -> bool {
@@ -476,10 +508,17 @@ impl Core {
 
     fn route(&mut self, action: Action) -> Result<(), Failure> {
         match action {
+            // On a disk that is read-only since the start there is no log thread. Only watermarks
+            // come here, and a lost watermark costs nothing.
+            Action::Append(_) if self.shared.is_read_only => {}
             Action::Append(append) => self.log_work.push(LogWork::Append(append)),
             Action::Fetch(fetch) => {
                 self.under_way += 1;
                 self.base_work.push(BaseWork::Fetch(fetch));
+            }
+            Action::Checkpoint(_) if self.shared.is_read_only => {
+                let reason = "the disk is read-only".to_owned();
+                self.server.handle(self.now, Event::CheckpointFailed { reason });
             }
             Action::Checkpoint(checkpoint) => {
                 self.under_way += 1;

@@ -103,6 +103,16 @@ pub(super) fn open(config: &Config) -> Result<(PathBuf, FsDisk), StartError> {
     Ok((path, disk))
 }
 
+/// Opens a directory with a node's data for reading only; changes nothing.
+#[cfg(feature = "port")]
+pub(super) fn open_read_only(config: &Config) -> Result<(PathBuf, FsDisk), StartError> {
+    let path = std::path::absolute(&config.data)
+        .map_err(|error| StartError::Directory(format!("data = {}: {error}", config.data.display())))?;
+    adopt(&path, Populate::Never)?;
+    let disk = FsDisk::read_only(&path).map_err(|error| opening_error(&path, &error))?;
+    Ok((path, disk))
+}
+
 fn prepare(path: &Path, populate: Populate) -> Result<(), StartError> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => adopt(path, populate),
@@ -281,14 +291,21 @@ fn open_locked(path: &Path) -> Result<FsDisk, StartError> {
             Ok(disk) => return Ok(disk),
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 if !is_held_by_this_process(path) || Instant::now() >= until {
-                    return Err(StartError::InUse(format!(
-                        "data = {error}: stop that process, or name another directory"
-                    )));
+                    return Err(opening_error(path, &error));
                 }
                 thread::sleep(Duration::from_millis(5));
             }
-            Err(error) => return Err(disk_error(path, &error)),
+            Err(error) => return Err(opening_error(path, &error)),
         }
+    }
+}
+
+fn opening_error(path: &Path, error: &io::Error) -> StartError {
+    match error.kind() {
+        io::ErrorKind::ResourceBusy => {
+            StartError::InUse(format!("data = {error}: stop that process, or name another directory"))
+        }
+        _ => disk_error(path, error),
     }
 }
 
@@ -366,6 +383,17 @@ pub(super) fn is_on_read_only_disk(path: &Path) -> bool {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             FsDisk::shared(path.parent().unwrap_or(path)).is_ok_and(|disk| is_read_only(&disk))
         }
+        Err(error) => is_refusal(&error),
+    }
+}
+
+/// Like [`is_on_read_only_disk`], for a directory that this process has open for reading.
+///
+/// Nothing else can have it open for writing, so the probe needs no lock.
+#[cfg(feature = "port")]
+pub(super) fn is_still_read_only(path: &Path) -> bool {
+    match FsDisk::shared(path) {
+        Ok(disk) => is_read_only(&disk),
         Err(error) => is_refusal(&error),
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! The tests let the disk fail at each step in turn.
 
-use super::{Failure, Node};
-use crate::{Bytes, Config, Error, ErrorCode, Path, Session, Version, Wait};
+use super::read_only::Readers;
+use super::{Failure, Node, StartError};
+use crate::{Bytes, Config, Error, ErrorCode, Path, Session, SessionOptions, SessionState, Version, Wait};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -102,13 +103,27 @@ impl Directory {
     }
 
     fn start_with(&self, disk: &SimDisk, change: fn(&mut Limits)) -> Node {
+        Node::start_on(disk.clone(), None, self.0.clone(), self.config_with(change)).unwrap()
+    }
+
+    /// Starts a server of readers on a disk that takes no writes.
+    fn start_reading(&self, disk: &SimDisk, change: fn(&mut Limits)) -> Result<Readers, StartError> {
+        use OperationKind::{Open, Read, Sync, SyncDirectory};
+        let changes = |kind| !matches!(kind, Open | Read | Sync | SyncDirectory);
+        disk.fail_with(move |operation| changes(operation.kind).then_some(ErrorKind::ReadOnlyFilesystem));
+        let mut config = self.config_with(change);
+        config.settings.read_only = true;
+        Readers::start_on(disk.clone(), None, self.0.clone(), &config)
+    }
+
+    fn config_with(&self, change: fn(&mut Limits)) -> Config {
         let mut config = Config::new(&self.0);
         let limits = &mut config.limits;
         (limits.frame_bytes_max, limits.log_segment_bytes, limits.log_segments) = (8 << 10, 16 << 10, 8);
         (limits.memtable_bytes, limits.record_cache_bytes, limits.base_cache_bytes) = (4 << 10, 2 << 10, 64 << 10);
         limits.disk_reserve_bytes = 64 << 10;
         change(limits);
-        Node::start_on(disk.clone(), None, self.0.clone(), config).unwrap()
+        config
     }
 }
 
@@ -120,6 +135,11 @@ impl Drop for Directory {
 
 fn session(node: &Node) -> Session {
     node.session().wait_timeout(PATIENCE).unwrap().unwrap()
+}
+
+fn reading_session(readers: &Readers) -> Session {
+    let options = SessionOptions { read_only: true, ..SessionOptions::default() };
+    readers.node().unwrap().session_with(&options).wait_timeout(PATIENCE).unwrap().unwrap()
 }
 
 fn key(number: usize) -> Path {
@@ -234,6 +254,42 @@ fn node_reads_on_when_a_failure_turns_its_disk_read_only() {
 #[test]
 fn node_reads_on_when_its_file_system_turns_read_only_late() {
     at_steps("noticed-late", Fault::NoticedLate, 1, reads_on);
+}
+
+/// A start on a read-only disk repairs nothing, whichever step of the base a crash interrupted.
+#[test]
+fn readers_find_every_acked_write_after_a_crash_without_a_repair() {
+    let elsewhere = Directory::new("readers-found");
+    at_steps("readers", Fault::Fails, 5, |disk, _, _, acknowledged, context| {
+        for found in [disk.after_process_crash(), disk.after_power_loss(0)] {
+            let readers = elsewhere.start_reading(&found, |_| {}).unwrap_or_else(|error| panic!("{context}: {error}"));
+            let reader = reading_session(&readers);
+            assert_eq!(reader.state(), SessionState::ReadOnly, "{context}");
+            assert_whole(&reader, acknowledged, context);
+            assert_eq!(write(&reader, 0), Err(Error::Refused(ErrorCode::NotReadOnly)), "{context}");
+            let status = status(readers.node().unwrap()).expect(context);
+            assert!(status.is_read_only && status.read_only_ms.is_some() && status.role.is_empty(), "{context}");
+        }
+    });
+}
+
+#[test]
+fn readers_are_refused_when_the_log_does_not_fit_into_memory() {
+    let directory = Directory::new("readers-memory");
+    let disk = SimDisk::new(1);
+    let much = |limits: &mut Limits| (limits.memtable_bytes, limits.log_segments) = (256 << 10, 256);
+    let node = directory.start_with(&disk, much);
+    let writer = session(&node);
+    // They take less than half of the ring, so no checkpoint begins.
+    for number in 0..100 {
+        let path = Path::new(Text::from(format!("/n{number}"))).unwrap();
+        writer.create(&path, Some(value(number))).wait_timeout(PATIENCE).unwrap().unwrap();
+    }
+    drop(node);
+    let little = |limits: &mut Limits| (limits.outstanding_bytes_max, limits.log_segments) = (8 << 10, 256);
+    let refused = directory.start_reading(&disk.after_process_crash(), little).unwrap_err();
+    assert!(refused.to_string().contains("more changes than fit into memory"), "{refused}");
+    assert!(directory.start_reading(&disk.after_process_crash(), much).is_ok());
 }
 
 /// A disk that hangs returns no error. Without an alarm, a server that acknowledges nothing would

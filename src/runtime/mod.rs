@@ -28,6 +28,7 @@ mod core;
 mod current;
 mod data;
 #[cfg(test)]
+#[cfg(feature = "port")]
 mod failing_disk;
 mod figures;
 mod flash;

@@ -17,12 +17,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use zoolet_machine::server::BaseState;
 use zoolet_machine::wear::shown_bytes;
 use zoolet_machine::{Budget, Limits, Server, server};
 use zoolet_session::{Link, Session, SessionOptions};
+use zoolet_store::base::Base;
 use zoolet_store::disk::Disk;
-use zoolet_store::{FileSystem, MeteredDisk, Store, capped, disk_bytes_min};
-use zoolet_zab::Incarnation;
+use zoolet_store::log::Log;
+use zoolet_store::{FileSystem, MeteredDisk, Reserve, Store, capped, disk_bytes_min};
+use zoolet_zab::{Incarnation, Recovered};
 
 /// Maximum wait of a dropped node for its threads.
 ///
@@ -44,10 +47,21 @@ const SHUTDOWN_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// write lost. In contrast, [`Node::shutdown`] closes sessions of this process, which deletes their
 /// ephemerals.
 pub struct Node {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     data: PathBuf,
-    client_address: Option<SocketAddr>,
+    pub(super) client_address: Option<SocketAddr>,
     sessions: Sessions,
+}
+
+/// What a start has opened of the data directory.
+pub(super) struct Files {
+    pub(super) path: PathBuf,
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) base: Base,
+    pub(super) reserve: Reserve,
+    pub(super) flash: Flash,
+    /// Nothing may be written.
+    pub(super) is_read_only: bool,
 }
 
 /// Opens sessions of this process.
@@ -122,43 +136,20 @@ impl Node {
         let (incarnation, process) = (Incarnation(facts.disk_incarnation), u64::from_ne_bytes(entropy()?));
         member::check_owner(&path, id, incarnation, &recovered.config)?;
         let peers = member::bind(&config, &path, incarnation, process, Arc::clone(&budget))?;
-        let members = member::members(&config)?;
-        let voters = members.voters().map(|voter| voter.id).collect();
+        let voters = member::members(&config)?.voters().map(|voter| voter.id).collect();
         let links = peers.as_ref().map(|peers| PeerLinks::new(peers.table(), Arc::clone(&disk), config.limits, voters));
-        let start = server::Start {
-            limits: config.limits,
-            settings: config.settings.clone(),
-            id,
-            members,
-            timing: member::timing(&config),
-            recovered,
-            base: state,
-            chain_at_base,
-            seed: entropy()?,
-            log_bytes_used: log.used_bytes(),
-        };
+        let start = machine_start(&config, recovered, state, chain_at_base, &log)?;
         let checkpointed = base.meta().zxid;
-        let liveness_delay_max_ms =
-            links.as_ref().map_or(0, |_| server::liveness_delay_max_ms(&start.settings, &start.timing));
-        let inbox = Arc::new(Inbox::new());
-        let seed = u128::from_ne_bytes(entropy()?);
-        let here = NodeEnvironment::new(Arc::clone(&inbox), Duration::from_millis(liveness_delay_max_ms), seed);
-        let shared = Shared::new(disk, base, reserve, flash, links, client_address.is_some(), here, inbox);
-        let sessions = Sessions {
-            shared: Arc::clone(&shared),
-            timeout_ms: config.settings.session_timeout_max_ms.min(DEFAULT_TIMEOUT_MS),
-            limits: config.limits,
-            budget: Arc::new(Budget::new(&config.limits)),
-        };
-        let node = Self { shared, data: path, client_address, sessions };
+        let files = Files { path, disk, base, reserve, flash, is_read_only: false };
+        let (mut node, mut core) = Self::assemble(&config, files, links, start, budget)?;
+        node.client_address = client_address;
         let shared = &node.shared;
         shared.start_base_threads()?;
-        let mut core = Core::new(Server::new(start, clock::now()), Arc::clone(shared), budget);
         let mut replayed = 0_u64;
         // As in `Store::replay`: the rest of a damaged log is not a history, and a snapshot
         // replaces it.
         if health.is_whole() {
-            store::replay(&node.data, &log, checkpointed, &mut |zxid, payload| {
+            store::replay(&config, &node.data, &log, checkpointed, &mut |zxid, payload| {
                 replayed += 1;
                 core.recover(zxid, payload)
             })?;
@@ -184,6 +175,31 @@ impl Node {
             "started"
         );
         Ok(node)
+    }
+
+    /// Puts a node together, without threads.
+    pub(super) fn assemble(
+        config: &Config,
+        files: Files,
+        links: Option<Arc<PeerLinks>>,
+        start: server::Start,
+        budget: Arc<Budget>,
+    ) -> Result<(Self, Core), StartError> {
+        let liveness_delay_max_ms =
+            links.as_ref().map_or(0, |_| server::liveness_delay_max_ms(&start.settings, &start.timing));
+        let inbox = Arc::new(Inbox::new());
+        let seed = u128::from_ne_bytes(entropy()?);
+        let here = NodeEnvironment::new(Arc::clone(&inbox), Duration::from_millis(liveness_delay_max_ms), seed);
+        let data = files.path.clone();
+        let shared = Shared::new(files, links, config.clients.is_some(), here, inbox);
+        let sessions = Sessions {
+            shared: Arc::clone(&shared),
+            timeout_ms: config.settings.session_timeout_max_ms.min(DEFAULT_TIMEOUT_MS),
+            limits: config.limits,
+            budget: Arc::new(Budget::new(&config.limits)),
+        };
+        let core = Core::new(Server::new(start, clock::now()), Arc::clone(&shared), budget);
+        Ok((Self { shared, data, client_address: None, sessions }, core))
     }
 
     /// Returns the absolute path of the data directory.
@@ -336,6 +352,28 @@ impl Drop for Node {
         }
         shared.all_ended.wait_until(Instant::now() + DROP_PATIENCE);
     }
+}
+
+/// Returns what the machine of a node starts from.
+pub(super) fn machine_start(
+    config: &Config,
+    recovered: Recovered,
+    base: Option<BaseState>,
+    chain_at_base: u128,
+    log: &Log,
+) -> Result<server::Start, StartError> {
+    Ok(server::Start {
+        limits: config.limits,
+        settings: config.settings.clone(),
+        id: member::id(config),
+        members: member::members(config)?,
+        timing: member::timing(config),
+        recovered,
+        base,
+        chain_at_base,
+        seed: entropy()?,
+        log_bytes_used: log.used_bytes(),
+    })
 }
 
 /// Session timeout if an embedder names none, milliseconds.

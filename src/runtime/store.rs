@@ -28,11 +28,10 @@ pub(super) fn open(
     if let Some(line) = file_system.and_then(FileSystem::warning) {
         warn!("data = {}: {line}", directory.display());
     }
-    let of_file_system = file_system.map_or(Strategy::Append, FileSystem::strategy);
-    let strategy = config.log_strategy.unwrap_or(of_file_system);
+    let strategy = strategy(config, file_system);
     let open = if config.ensemble.is_some() { Store::open_member } else { Store::open };
     let store = open(Arc::clone(disk), strategy, &config.limits, incarnation).map_err(|error| {
-        match start_error(directory, error) {
+        match start_error(config, directory, error) {
             StartError::Disk(line) if data::is_read_only(&**disk) => StartError::ReadOnly(line),
             error => error,
         }
@@ -46,15 +45,38 @@ pub(super) fn open(
     Ok(store)
 }
 
+/// Opens log and base of a disk that takes no writes.
+///
+/// # Errors
+/// They are damaged, or cannot be read as they are. A member refuses too, because its peers cannot
+/// repair this disk.
+#[cfg(feature = "port")]
+pub(super) fn open_read_only(
+    config: &Config,
+    directory: &Path,
+    file_system: Option<FileSystem>,
+    disk: &Arc<dyn Disk>,
+) -> Result<Store, StartError> {
+    // A disk without a log gets none, so its number is not needed.
+    let opened = Store::open(Arc::clone(disk), strategy(config, file_system), &config.limits, 0);
+    opened.map_err(|error| start_error(config, directory, error))
+}
+
+fn strategy(config: &Config, file_system: Option<FileSystem>) -> Strategy {
+    let of_file_system = file_system.map_or(Strategy::Append, FileSystem::strategy);
+    config.log_strategy.unwrap_or(of_file_system)
+}
+
 /// Passes every entry that the base lacks to `visit`, committed or not, in order.
 pub(super) fn replay(
+    config: &Config,
     directory: &Path,
     log: &Log,
     after: Zxid,
     visit: &mut dyn FnMut(Zxid, Bytes) -> Result<(), Failure>,
 ) -> Result<(), StartError> {
     log.replay(after, visit).map_err(|error| match error {
-        ReplayError::Log(error) => start_error(directory, error.into()),
+        ReplayError::Log(error) => start_error(config, directory, error.into()),
         ReplayError::Visit(failure) => StartError::Failed(failure),
     })
 }
@@ -62,9 +84,11 @@ pub(super) fn replay(
 /// Advice for a standalone server. A member refuses nothing, and asks its peers.
 const DAMAGE_REMEDY: &str = "no other server has this data: restore a copy of the directory that was made while the server was stopped, or empty it and begin anew with --create";
 
-fn start_error(directory: &Path, error: OpenError) -> StartError {
+fn start_error(config: &Config, directory: &Path, error: OpenError) -> StartError {
     let line = match &error {
-        OpenError::Damaged(_) | OpenError::Base(BaseError::Damaged(_)) | OpenError::Log(LogError::Damaged { .. }) => {
+        OpenError::Damaged(_) | OpenError::Base(BaseError::Damaged(_)) | OpenError::Log(LogError::Damaged { .. })
+            if config.ensemble.is_none() =>
+        {
             format!("data = {}: {error}; {DAMAGE_REMEDY}", directory.display())
         }
         OpenError::Log(LogError::Io { error, .. }) | OpenError::Marker(error) if is_explained(error) => {

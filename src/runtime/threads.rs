@@ -11,7 +11,7 @@ use super::flash::{self, Flash};
 use super::io_thread::{self, Sockets};
 use super::links_thread::{self, PeerLinks};
 use super::log_thread::LogWork;
-use super::node::Sessions;
+use super::node::{Files, Sessions};
 use super::session_environment::NodeEnvironment;
 use super::snapshots::Received;
 use super::subtree_file::SubtreeFile;
@@ -28,7 +28,6 @@ use zoolet_machine::Status;
 use zoolet_machine::status::DiskTroubles;
 use zoolet_session::LostReason;
 use zoolet_store::Reserve;
-use zoolet_store::base::Base;
 use zoolet_store::disk::Disk;
 use zoolet_store::log::Log;
 #[cfg(feature = "port")]
@@ -105,15 +104,13 @@ pub(crate) struct Shared {
     store: CurrentBase,
     pub(super) reserve: Reserve,
     pub(super) flash: Flash,
+    /// The disk took no writes at the start: nothing is appended, and no checkpoint is written.
+    pub(super) is_read_only: bool,
 }
 
 impl Shared {
-    #[allow(clippy::too_many_arguments, reason = "called once, with what a start has made")]
     pub(super) fn new(
-        disk: Arc<dyn Disk>,
-        store: Base,
-        reserve: Reserve,
-        flash: Flash,
+        files: Files,
         links: Option<Arc<PeerLinks>>,
         has_port: bool,
         here: Arc<NodeEnvironment>,
@@ -121,6 +118,7 @@ impl Shared {
     ) -> Arc<Self> {
         #[cfg(not(feature = "port"))]
         let _ = has_port;
+        let Files { disk, base, reserve, flash, is_read_only, .. } = files;
         Arc::new(Self {
             inbox,
             here,
@@ -145,9 +143,10 @@ impl Shared {
             scrubs: checkpoint_thread::Scrubs::default(),
             presence: checkpoint_thread::Presence::default(),
             disk,
-            store: CurrentBase::new(store),
+            store: CurrentBase::new(base),
             reserve,
             flash,
+            is_read_only,
         })
     }
 
@@ -229,19 +228,7 @@ impl Shared {
 
     /// Starts the threads that answer the core, even while it reads its log.
     pub(super) fn start_base_threads(self: &Arc<Self>) -> Result<(), StartError> {
-        let (generation, reader) = self.store.reader();
-        self.base.push(BaseWork::Serve(generation, reader.clone()));
-        self.completions.push(BaseWork::Serve(generation, reader));
-        self.spawn("base", |shared| {
-            base_threads::run(&shared.base, &shared.inbox, &shared.asking);
-            Ok(())
-        })?;
-        // On a separate thread, because one client's long listing must not delay reads that another
-        // client's write waits for.
-        self.spawn("completion", |shared| {
-            base_threads::run(&shared.completions, &shared.inbox, &AtDisk::default());
-            Ok(())
-        })?;
+        self.start_base_readers()?;
         self.spawn("checkpoint", |shared| {
             let thread = checkpoint_thread::CheckpointThread {
                 disk: &*shared.disk,
@@ -262,6 +249,23 @@ impl Shared {
         })
     }
 
+    /// Starts the threads that read the base for the core, without the one that writes it.
+    pub(super) fn start_base_readers(self: &Arc<Self>) -> Result<(), StartError> {
+        let (generation, reader) = self.store.reader();
+        self.base.push(BaseWork::Serve(generation, reader.clone()));
+        self.completions.push(BaseWork::Serve(generation, reader));
+        self.spawn("base", |shared| {
+            base_threads::run(&shared.base, &shared.inbox, &shared.asking);
+            Ok(())
+        })?;
+        // On a separate thread, because one client's long listing must not delay reads that another
+        // client's write waits for.
+        self.spawn("completion", |shared| {
+            base_threads::run(&shared.completions, &shared.inbox, &AtDisk::default());
+            Ok(())
+        })
+    }
+
     /// Starts the threads of a machine that has read its log.
     pub(super) fn start_core_threads(self: &Arc<Self>, log: Log, core: Core) -> Result<(), StartError> {
         if self.links.is_some() {
@@ -271,6 +275,11 @@ impl Shared {
             })?;
         }
         self.spawn("log", move |shared| log_thread::run(shared, log))?;
+        self.start_core(core)
+    }
+
+    /// Starts the thread of the machine.
+    pub(super) fn start_core(self: &Arc<Self>, core: Core) -> Result<(), StartError> {
         self.spawn("core", move |shared| {
             run_core(core, shared);
             Ok(())

@@ -201,7 +201,7 @@ fn last_shown(config: &Config, recovered: &Recovered) -> Result<Zxid, StartError
 /// would be restarted forever.
 pub(super) fn check_memory(budget: &Budget) -> Result<(), Failure> {
     let memtable = budget.limit(Part::Memtable);
-    // Deletions get an eighth more, and entries in flight are admitted before they count.
+    // A running server lets deletes use an eighth more, and admits entries before it adds their size.
     let bytes_max = memtable + memtable / 8 + budget.limit(Part::Unapplied);
     let bytes = budget.current(Part::Memtable);
     if bytes <= bytes_max {

@@ -48,8 +48,8 @@ pub(super) fn open(
 /// Opens log and base of a disk that takes no writes.
 ///
 /// # Errors
-/// They are damaged, or cannot be read as they are. A member refuses too, because its peers cannot
-/// repair this disk.
+/// They are damaged, or cannot be read as they are. A member fails too: it would request a snapshot
+/// from its peers, which this disk cannot store.
 #[cfg(feature = "port")]
 pub(super) fn open_read_only(
     config: &Config,

@@ -33,10 +33,10 @@ const OF_SCENARIOS: [Mutation; 6] = [
     // A read must meet the block with the flipped bit before a merge or a scrub does:
     // `page_unverified_mutation_serves_a_flipped_bit`.
     Mutation::PageUnverified,
-    // An outage must last longer than a client may tell beside a time to live:
+    // An outage must be longer than the tolerance of the oracle for times to live:
     // `outage_counts_mutation_deletes_a_ttl_znode_early`.
     Mutation::OutageCounts,
-    // A disk must hang for longer than a client may tell beside a time to live:
+    // A disk must hang for longer than that tolerance:
     // `stall_counts_mutation_deletes_a_renewed_ttl_znode`.
     Mutation::StallCounts,
     // A learner must lose its leader and return within the epoch while a write is in flight, and its

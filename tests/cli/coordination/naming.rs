@@ -31,8 +31,8 @@ fn participant(client: &mut Client, path: String) -> Text {
 
 /// Checks that the command waits for a participant of `names` before it, and not for one behind it.
 ///
-/// `held` is where such a participant stands that holds, and `waiting` where one stands that waits:
-/// the parent, and the marker behind its random part.
+/// `held` and `waiting` are the znodes of a holder and of a waiter: the parent, and the marker behind
+/// the random part.
 fn stands_in_line(words: &str, names: &Names, held: (&str, &str), waiting: (&str, &str)) {
     let server = Fixed::start();
     let mut other = server.client();

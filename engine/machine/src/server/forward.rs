@@ -311,7 +311,7 @@ impl Server {
         self.take_forwarded(peer);
     }
 
-    /// Returns whether the learner has left since it sent this entry. It takes the outcome for unknown.
+    /// Returns whether the learner has left since it sent this entry, and treats its outcome as unknown.
     fn is_of_earlier_attempt(&self, peer: ServerId, wanted: &Wanted) -> bool {
         self.zab.attempt_of(peer) != Some(wanted.attempt) && !mutation::is_on(Mutation::OldForwardTaken)
     }

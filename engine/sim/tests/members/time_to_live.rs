@@ -176,7 +176,7 @@ fn renewal_that_waits_for_a_followers_hanging_disk_counts() {
     renewal_outlives_a_hanging_disk(&mut members, leader, others[0]);
 }
 
-/// In the simulator's runs, few disks hang long enough to tell beside a time to live.
+/// In few runs of the simulator a disk hangs for about a time to live.
 #[cfg(feature = "mutations")]
 #[test]
 #[should_panic(expected = "a renewal that is answered counts")]

@@ -27,7 +27,7 @@ pub(in crate::cli::shell) const TABLE: &[Command] = &[
     row(
         "connect",
         "host:port",
-        "end this session and open one at other servers; without a word, at the same ones",
+        "end this session and open one at other servers; without an address, at the same ones",
         Operands::Nothing,
         connect,
     ),

@@ -227,7 +227,7 @@ impl History {
 
     /// Lets ensemble time be at most `late_ms` ahead of the oldest unapplied entry.
     ///
-    /// Time that has counted until `before` stays counted.
+    /// It never falls below its value at `before`.
     pub(in crate::server) fn wait_for_oldest(&mut self, late_ms: u64, before: Now, now: Now) {
         let unapplied = self.next().map(|entry| &entry.payload);
         let oldest = unapplied.or_else(|| self.proposed.front().map(|(_, payload, _)| payload));

@@ -27,6 +27,9 @@ pub(super) async fn on_a_thread<T: Send + 'static>(call: impl FnOnce() -> T + Se
 /// # Errors
 /// The host has no address, or the resolver fails or takes longer than `at_most`.
 pub(super) async fn look_up(server: &str, at_most: Duration) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = server.parse::<SocketAddr>() {
+        return Ok(vec![address]);
+    }
     let server = server.to_owned();
     found(at_most, move || Ok(server.to_socket_addrs()?.take(ADDRESSES_MAX).collect())).await
 }

@@ -142,6 +142,8 @@ fn start(config: Config, end_of_input: &mut EndOfInput, hindrance: &mut Hindranc
 #[derive(Default)]
 struct Hindrance {
     line: String,
+    /// What the server does meanwhile.
+    meanwhile: String,
     said: Option<Instant>,
 }
 
@@ -149,9 +151,11 @@ impl Hindrance {
     /// Logs the obstacle if it is due, and returns whether it changed.
     fn tell(&mut self, line: &str, meanwhile: &str) -> bool {
         let is_new = self.line != line;
-        if is_new || self.said.is_none_or(|said| said.elapsed() >= SAY_AGAIN) {
+        let says_else = self.meanwhile != meanwhile;
+        if is_new || says_else || self.said.is_none_or(|said| said.elapsed() >= SAY_AGAIN) {
             warn!("{line}: {meanwhile}");
             line.clone_into(&mut self.line);
+            meanwhile.clone_into(&mut self.meanwhile);
             self.said = Some(Instant::now());
         }
         is_new

@@ -516,7 +516,9 @@ impl Core {
                 self.under_way += 1;
                 self.base_work.push(BaseWork::Fetch(fetch));
             }
-            Action::Checkpoint(_) if self.shared.is_read_only => {
+            Action::Checkpoint(checkpoint) if self.shared.is_read_only => {
+                // As the only owner of the changes, the machine need not copy them.
+                drop(checkpoint);
                 let reason = "the disk is read-only".to_owned();
                 self.server.handle(self.now, Event::CheckpointFailed { reason });
             }

@@ -7,13 +7,14 @@
 //! Such a server takes no part in its ensemble: it has no links, no log thread and no checkpoints.
 //! The machine applies the entries that are known to be committed, and its protocol never starts.
 
+use super::core::Core;
 use super::data::{self, StartError};
 use super::flash::Flash;
 use super::node::{Files, Node, machine_start};
 use super::{Failure, io_thread, member, store};
 use crate::config::Config;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -22,13 +23,16 @@ use zoolet_machine::status::{self, Alarm, Status};
 use zoolet_machine::{Budget, Event};
 use zoolet_model::{ServerId, Zxid};
 use zoolet_store::disk::Disk;
+use zoolet_store::log::Log;
 use zoolet_store::{FileSystem, MARKER, MeteredDisk, Store};
 use zoolet_transport::client_port::{ClientPort, EventSink, Output, OutputQueue};
 use zoolet_zab::{Incarnation, Recovered};
 
-/// Maximum wait for a server of readers to end. The next server locks the directory and opens the
-/// same port.
-const END_PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum wait for the end of a server of readers, and then for that of its last thread.
+///
+/// The next server locks the directory and opens the same port. A connection with unsent answers
+/// stays for up to 2 s.
+const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Client port of a server that waits for its disk.
 ///
@@ -132,7 +136,20 @@ impl Readers {
         let start = machine_start(config, recovered, state, chain_at_base, &log)?;
         let budget = Arc::new(Budget::new(&config.limits));
         let files = Files { path, disk, base, reserve, flash, is_read_only: true };
-        let (mut node, mut core) = Node::assemble(config, files, None, start, Arc::clone(&budget))?;
+        let (node, core) = Node::assemble(config, files, None, start, Arc::clone(&budget))?;
+        let disk = Arc::downgrade(&node.shared.disk);
+        Self::begin(config, node, core, log, (checkpointed, last), budget).inspect_err(|_| wait_for_end(&disk))
+    }
+
+    /// Applies the log's entries from `checkpointed` to `last`, and opens the port.
+    fn begin(
+        config: &Config,
+        mut node: Node,
+        mut core: Core,
+        log: Log,
+        (checkpointed, last): (Zxid, Zxid),
+        budget: Arc<Budget>,
+    ) -> Result<Self, StartError> {
         node.shared.start_base_readers()?;
         let mut replayed = 0_u64;
         store::replay(config, node.data(), &log, checkpointed, &mut |zxid, payload| {
@@ -143,6 +160,7 @@ impl Readers {
             core.recover(zxid, payload)?;
             check_memory(&budget)
         })?;
+        drop(log);
         core.start_reading(last).map_err(StartError::Failed)?;
         let port = io_thread::bind(config, node.data(), budget)?;
         node.client_address = port.as_ref().and_then(|port| port.local_addresses().first().copied());
@@ -173,12 +191,18 @@ impl Readers {
 impl Drop for Readers {
     fn drop(&mut self) {
         let Some(node) = self.node.take() else { return };
-        let (until, disk) = (Instant::now() + END_PATIENCE, Arc::downgrade(&node.shared.disk));
+        let disk = Arc::downgrade(&node.shared.disk);
         // No session of this process is open, so nothing is left undone.
         let _ = node.shutdown(END_PATIENCE);
-        while disk.strong_count() > 0 && Instant::now() < until {
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_for_end(&disk);
+    }
+}
+
+/// Waits until no thread of a server of readers has the disk open.
+fn wait_for_end(disk: &Weak<dyn Disk>) {
+    let until = Instant::now() + END_PATIENCE;
+    while disk.strong_count() > 0 && Instant::now() < until {
+        thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -141,7 +141,7 @@ mutations! {
     LearnerClockAhead,
     /// Ensemble time goes on while no server leads.
     OutageCounts,
-    /// Ensemble time goes on while the leader's oldest entry waits to be committed and applied.
+    /// Ensemble time goes on while the leader's entries wait and none is applied.
     StallCounts,
     /// A learner that returns to its leader within the epoch serves once it has what was committed.
     ///

@@ -175,20 +175,17 @@ impl Running {
     ) -> Result<End, Exit> {
         self.signal_all(Signal::Term);
         let (began, mut pause, mut heard) = (Instant::now(), PAUSE, Vec::new());
-        let (mut killed, mut is_told, mut is_over) = (None, false, false);
+        let (mut is_killed, mut is_told, mut is_over) = (false, false, false);
         let (mut over, mut known) = (pin!(over), None);
         while let Some(left) = self.left(known) {
             known = Some(left);
             if is_over || began.elapsed() >= grace {
-                if killed.is_none() {
-                    pause = PAUSE;
+                if !is_killed {
+                    (is_killed, pause) = (true, PAUSE);
                 }
-                // The children of an orphan that was killed are orphans themselves. A process that KILL
-                // does not end, such as one of another user, gets it once: each look for orphans reads
-                // all processes of the box.
-                if killed.replace(left) != Some(left) {
-                    self.signal_all(Signal::Kill);
-                }
+                // The children of an orphan that was killed are orphans themselves. Each look for them
+                // reads all processes of the box, so the pause grows while KILL does not end a process.
+                self.signal_all(Signal::Kill);
             }
             if !is_told && began.elapsed() >= grace + KILL_WAIT {
                 is_told = true;
@@ -197,7 +194,7 @@ impl Running {
             }
             let left_of_grace = grace.saturating_sub(began.elapsed()).max(PAUSE);
             tokio::select! {
-                () = tokio::time::sleep(if killed.is_some() { pause } else { pause.min(left_of_grace) }) => {}
+                () = tokio::time::sleep(if is_killed { pause } else { pause.min(left_of_grace) }) => {}
                 () = &mut over, if !is_over => is_over = true,
                 signal = signals.next() => {
                     heard.push(signal);

@@ -75,7 +75,8 @@ impl Server {
     pub(super) fn due_deadline(&self) -> Option<u64> {
         let is_idle = self.due.round.is_none() && !self.due.is_fetching && self.state.totals().ttl > 0;
         // An event tells when writes are accepted again. Ensemble time stands still until then.
-        if !(is_idle && self.is_serving() && self.leads() && !self.refuses_renewals()) {
+        let stands = self.refuses_renewals() || self.history.is_stalled();
+        if !(is_idle && self.is_serving() && self.leads() && !stands) {
             return None;
         }
         if mutation::is_on(Mutation::ReapByWallClock) {

@@ -65,7 +65,7 @@ impl Server {
         LEADERLESS_MS.max(self.settings.tick_ms.into())
     }
 
-    fn has_read_only_disk(&self) -> bool {
+    pub(super) fn has_read_only_disk(&self) -> bool {
         self.upkeep.log_stalled.is_some_and(|stall| stall.is_read_only)
     }
 

@@ -264,7 +264,9 @@ impl Server {
     ///
     /// A member serves nothing more from the base and asks for a snapshot to replace it.
     pub(super) fn lose_base(&mut self, what: &str) -> bool {
-        let is_repairable = self.zab.config().voters().any(|voter| voter.id != self.zab.id());
+        let has_others = self.zab.config().voters().any(|voter| voter.id != self.zab.id());
+        // A read-only disk cannot store a snapshot. It still serves readers what is sound.
+        let is_repairable = has_others && !self.has_read_only_disk();
         if is_repairable && !self.history.is_replaced {
             tracing::error!(what, "the base is damaged; this server requests a snapshot to replace it");
             self.history.is_replaced = true;

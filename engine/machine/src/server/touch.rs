@@ -30,6 +30,10 @@ pub fn liveness_delay_max_ms(settings: &Settings, timing: &zab::Timing) -> u64 {
     u64::from(settings.staleness_max_ms.max(timing.quorum_ms)) + TELL_MS
 }
 
+/// Ensemble time stands still once entries wait for a disk, a base or a quorum and none has been
+/// applied for this long, in milliseconds: renewals may wait behind them. A slow disk applies some.
+const STALL_MS: u64 = 1000;
+
 /// A leader's suspicion that some session was silent for its whole timeout.
 #[derive(Clone, Copy, Debug)]
 struct Silence {
@@ -123,8 +127,7 @@ impl Server {
         // The rule that the switch OutageCounts breaks would catch the same outages.
         let is_broken = mutation::is_on(Mutation::StallCounts) || mutation::is_on(Mutation::OutageCounts);
         if has_passed && self.leads() && !is_broken {
-            // The entry waits for a disk, a base or a quorum, and renewals wait behind it.
-            self.history.wait_for_oldest(LATE_MS, self.now, now);
+            self.history.wait_for_progress(STALL_MS, self.now, now);
         }
         self.now = now;
         if has_passed {

@@ -292,6 +292,9 @@ fn disk_that_accepts_nothing_still_serves_readers() {
     }
     assert!(members.status(server).read_only_ms.unwrap() >= 5000);
     assert_eq!(members.ask(&client, born("/c")), Err(ErrorCode::NotReadOnly));
+    // The disk cannot store a snapshot in the place of a damaged base.
+    members.handle(server, Event::BaseDamaged { what: "a page".to_owned() });
+    assert!(matches!(members.ask(&client, get("/a")), Ok(Reply::Data(..))));
     members.hanging.clear();
     members.handle(server, Event::LogResumed);
     members.settle();

@@ -160,7 +160,22 @@ fn renewal_outlives_a_hanging_disk(members: &mut Members, leader: u8, hanging: u
     let told = members.told(&client);
     assert!(matches!(told[..], [Told::Reply(1, _, Ok(_))]), "{told:?}");
     assert_eq!(members.server(leader).counts().ttl, 1, "a renewal that is answered counts");
-    lives_for_its_time_at(members, leader, TTL_MS - 1000 - HEARTBEAT_MS);
+    // The first second without progress counts too.
+    lives_for_its_time_at(members, leader, TTL_MS - 2000);
+}
+
+#[test]
+fn time_goes_on_while_each_commit_takes_half_a_second() {
+    let mut members = alone_with_ttl_znode();
+    let client = members.client(1, 200_000);
+    members.ask(&client, Request::Write(create("/w".to_owned(), 1, CreateKind::Persistent))).unwrap();
+    members.hanging.insert(1);
+    for round in 0..2 * TTL_MS / 1000 + 4 {
+        members.send(&client, i32::try_from(round).unwrap(), Request::Write(set("/w", 2)));
+        members.advance(500);
+        members.persist_once(1);
+    }
+    assert_eq!(members.server(1).counts().ttl, 0);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 ///
 /// A server answers only the words that its configuration allows.
 const WORDS: [&[u8; 4]; 3] = [b"srvr", b"mntr", b"envi"];
-/// Maximum wait for the answers.
+/// Maximum wait for an answer: behind a satellite, a connection and an answer take more than 1 s.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Maximum bytes read. Only ZooKeeper's `mntr` is longer; version and role are its first lines.
 const BYTES_MAX: u64 = 1 << 14;
@@ -22,7 +22,7 @@ const BYTES_MAX: u64 = 1 << 14;
 ///
 /// `server` is the address of the peer: behind the same name, the next connection may have another.
 pub(super) async fn learn(server: SocketAddr, connection: u64, status: watch::Sender<Status>) {
-    let introduction = timeout(PATIENCE, introduction(server)).await.unwrap_or_default();
+    let introduction = introduction(server).await;
     status.send_if_modified(|status| {
         let is_there = status.connection == connection && status.state.is_connected();
         if is_there {
@@ -35,7 +35,8 @@ pub(super) async fn learn(server: SocketAddr, connection: u64, status: watch::Se
 /// Returns the answer to the first word that tells a version; an empty one if the server allows none.
 async fn introduction(server: SocketAddr) -> Introduction {
     for word in WORDS {
-        let answer = ask(server, word).await.unwrap_or_default();
+        let Ok(answer) = timeout(PATIENCE, ask(server, word)).await else { break };
+        let answer = answer.unwrap_or_default();
         if let Some(version) = value(&answer, ["Zookeeper version: ", "zk_version\t", "zookeeper.version="]) {
             return Introduction { role: role(&answer).to_owned(), is_zoolet: names_zoolet(version) };
         }

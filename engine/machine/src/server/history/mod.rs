@@ -16,7 +16,7 @@ use crate::seam::ids::LinkId;
 use crate::seam::peer::PeerEntry;
 use crate::status::ProposalBytes;
 use crate::tree::Buffers;
-use crate::txn::{Header, Txn, encode, header};
+use crate::txn::{Header, Txn, encode};
 use bytes::{Bytes, BytesMut};
 use log_queue::LogQueue;
 use std::collections::VecDeque;
@@ -61,6 +61,16 @@ pub(in crate::server) struct Held<'a> {
     pub(in crate::server) payload: &'a Bytes,
 }
 
+/// The oldest entry that is not applied.
+#[derive(Clone, Copy, Debug)]
+struct Oldest {
+    zxid: Zxid,
+    /// Ensemble time at which it became the oldest, milliseconds.
+    since_ms: u64,
+    /// Ensemble time stands still because of it.
+    is_stalled: bool,
+}
+
 /// Entries appended, or about to be, and not yet applied, in strict order.
 ///
 /// The newest applied entries stay in front of them while peers may need them and room is left.
@@ -88,6 +98,8 @@ pub(in crate::server) struct History {
     ensemble: (u64, u64),
     /// Ensemble time stands still: this server knows no leader.
     time_stands: bool,
+    /// The oldest unapplied entry when this leader last advanced its clock.
+    oldest: Option<Oldest>,
     serving: bool,
     /// Clients see no older state than this: the entry committed when the current role began.
     serves_from: Zxid,
@@ -134,6 +146,7 @@ impl History {
             enforces_quotas: false,
             ensemble: (ensemble_ms, now.mono_ms),
             time_stands: true,
+            oldest: None,
             serving: false,
             serves_from: Zxid::ZERO,
             waiting_for_base: false,
@@ -225,15 +238,30 @@ impl History {
         self.ensemble.1 = (self.ensemble.1 + paused_ms).min(now.mono_ms);
     }
 
-    /// Lets ensemble time be at most `late_ms` ahead of the oldest unapplied entry.
+    /// Stops ensemble time once entries wait and none has been applied for `stall_ms`.
     ///
-    /// It never falls below its value at `before`.
-    pub(in crate::server) fn wait_for_oldest(&mut self, late_ms: u64, before: Now, now: Now) {
-        let unapplied = self.next().map(|entry| &entry.payload);
-        let oldest = unapplied.or_else(|| self.proposed.front().map(|(_, payload, _)| payload));
-        let Some(stamped) = oldest.and_then(|payload| header(payload)) else { return };
-        let end_ms = self.header(before).ensemble_ms.max(stamped.ensemble_ms.saturating_add(late_ms));
-        self.skip_time(self.header(now).ensemble_ms.saturating_sub(end_ms), now);
+    /// Ensemble time never falls below its value at `before`.
+    pub(in crate::server) fn wait_for_progress(&mut self, stall_ms: u64, before: Now, now: Now) {
+        let reached_ms = self.header(before).ensemble_ms;
+        self.oldest = self.oldest_unapplied().map(|zxid| match self.oldest {
+            Some(oldest) if oldest.zxid == zxid => oldest,
+            _ => Oldest { zxid, since_ms: reached_ms, is_stalled: false },
+        });
+        let Some(Oldest { since_ms, .. }) = self.oldest else { return };
+        let end_ms = reached_ms.max(since_ms.saturating_add(stall_ms));
+        let excess_ms = self.header(now).ensemble_ms.saturating_sub(end_ms);
+        self.skip_time(excess_ms, now);
+        self.oldest = self.oldest.map(|oldest| Oldest { is_stalled: excess_ms > 0, ..oldest });
+    }
+
+    /// Returns whether [`History::wait_for_progress`] has stopped ensemble time and no entry was
+    /// applied since.
+    pub(in crate::server) fn is_stalled(&self) -> bool {
+        self.oldest.is_some_and(|oldest| oldest.is_stalled && self.oldest_unapplied() == Some(oldest.zxid))
+    }
+
+    fn oldest_unapplied(&self) -> Option<Zxid> {
+        self.next().map(|entry| entry.zxid).or_else(|| self.proposed.front().map(|(zxid, ..)| *zxid))
     }
 
     /// Stops ensemble time at `at_ms` of the monotonic clock.

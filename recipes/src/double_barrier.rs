@@ -26,6 +26,9 @@
 //! - **A party dies in the meeting**: the others do not wait for it when they leave.
 //! - **All parties die, or drop the meeting**: `ready` stays until a later meeting begins.
 //! - **The reply to entering is lost**: the party recognises its znode by its GUID.
+//! - **A party's session is lost, and it enters with another one**: the znode of the former session
+//!   may stay for a while. If both names begin with the same [`DoubleBarrier::of_party`], they count
+//!   once.
 //! - **A meeting is dropped and not left**: its party leaves without waiting for the others.
 //! - **Parties require different numbers**: the number of the parties that are present holds. A
 //!   party with another number gets [`Error::Disagreement`] and does not count. If no party is
@@ -49,6 +52,7 @@ use crate::line::wait_gone;
 use crate::mutation::{Mutation, is_on};
 use crate::{Coordinator, Errand, Error, Guid};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use zoolet_model::{CreateKind, ErrorCode, Names, Path, Reply, Request, Text, WriteOp};
 
 /// The child that marks a meeting as begun. It does not count as a party.
@@ -63,6 +67,8 @@ pub struct DoubleBarrier<C> {
     coordinator: C,
     path: Path,
     parties: usize,
+    /// The beginning of the names of this party's znodes.
+    party: Guid,
 }
 
 /// A party's presence between [`DoubleBarrier::enter`] and [`Meeting::leave`].
@@ -94,7 +100,17 @@ impl<C: Coordinator> DoubleBarrier<C> {
     /// A meeting begins when at least that number is present; a party that died before does not
     /// count.
     pub fn new(coordinator: C, path: &Path, parties: usize) -> Self {
-        Self { coordinator, path: path.clone(), parties }
+        let party = Guid::from_random_bits(coordinator.random_bits());
+        Self { coordinator, path: path.clone(), parties, party }
+    }
+
+    /// Enters as this party.
+    ///
+    /// A process that enters again with another session, after it lost one, is the same party. The
+    /// servers may know its former session for longer than the process does.
+    #[must_use]
+    pub fn of_party(self, party: Guid) -> Self {
+        Self { party, ..self }
     }
 
     /// Enters, and waits until enough parties have entered.
@@ -114,7 +130,7 @@ impl<C: Coordinator> DoubleBarrier<C> {
             let room = zoolet_model::path::child(self.path.as_str(), &format!("{number:010}"));
             let meeting = Meeting {
                 coordinator: self.coordinator.clone(),
-                own: Some(zoolet_model::path::child(&room, &guid.to_string())),
+                own: Some(zoolet_model::path::child(&room, &format!("{}.{guid}", self.party))),
                 room,
             };
             if self.join(&meeting, number, version).await? && self.begin(&meeting, number, version).await? {
@@ -223,7 +239,7 @@ impl<C: Coordinator> DoubleBarrier<C> {
     /// Returns false if the party has to enter again.
     async fn begin(&self, meeting: &Meeting<C>, number: u64, version: i32) -> Result<bool, Error> {
         let ready = zoolet_model::path::child(&meeting.room, READY);
-        if parties(&children(&self.coordinator, &meeting.room).await?).count() < self.parties {
+        if present(&children(&self.coordinator, &meeting.room).await?) < self.parties {
             wait_there(&self.coordinator, &ready).await?;
             return Ok(true);
         }
@@ -319,6 +335,11 @@ impl<C: Coordinator> Drop for Meeting<C> {
             self.coordinator.run_errand(Errand::delete(own));
         }
     }
+}
+
+/// Returns the number of parties with a znode: a party with several sessions counts once.
+fn present(names: &Names) -> usize {
+    parties(names).map(|name| name.split_once('.').map_or(name, |(party, _)| party)).collect::<BTreeSet<_>>().len()
 }
 
 fn parties(names: &Names) -> impl Iterator<Item = &str> {

@@ -4,7 +4,8 @@
 //! - 2, reply lost after a create:
 //!   [`double_barrier_meetings_begin_with_enough_parties_and_never_mix`] loses replies; a party
 //!   counts once.
-//! - 3 and 4, sessions: that test has crashes and expiries, in meetings and before them.
+//! - 3 and 4, sessions: that test has crashes and expiries, in meetings and before them. A former
+//!   session that outlives its client's belief: [`party_with_two_sessions_counts_once`].
 //! - 5, attempts given up: attempts to enter and to leave are dropped. `Left` records leftovers.
 //! - 6, herd: [`each_departure_wakes_one_party_and_the_last_wakes_all`].
 //! - 8 and 12, staleness and missed events: lagging servers, and cuts while parties wait; all
@@ -20,7 +21,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use zoolet_model::{ErrorCode, EventKind, Path, Reply, Request, SessionId, WriteOp};
-use zoolet_recipes::{Coordinator, DoubleBarrier, Error};
+use zoolet_recipes::{Coordinator, DoubleBarrier, Error, Guid};
 use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 const PATH: Path = Path::from_static("/calibration");
@@ -320,6 +321,29 @@ fn number_of_an_earlier_meeting_does_not_count() {
         Next::Done
     };
     run_seeds_of(4, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
+}
+
+/// Regression: servers that came back after an outage kept the ephemeral of a session that its client
+/// had given up. The client entered again with another session, and met itself.
+#[test]
+fn party_with_two_sessions_counts_once() {
+    let live = |context: ClientContext<Noted>| async move {
+        let barrier = DoubleBarrier::new(context.session.clone(), &PATH, 2);
+        if context.number == 2 {
+            context.sleep(Duration::from_secs(10)).await;
+            barrier.enter().await.unwrap().leave().await.unwrap();
+            return Next::Done;
+        }
+        let of_one = barrier.of_party(Guid::from_random_bits(7));
+        // The place of the former session stays until the session ends.
+        let entered = within(&context, Duration::from_secs(5), of_one.enter()).await;
+        assert!(entered.is_none(), "one of two parties is there");
+        if context.number == 1 {
+            of_one.enter().await.unwrap().leave().await.unwrap();
+        }
+        Next::Done
+    };
+    run_seeds_of(4, |seed| Scenario::peaceful(seed, 3), live, |_| Ok(()));
 }
 
 #[test]

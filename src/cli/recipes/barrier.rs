@@ -7,7 +7,7 @@ use super::tenure::{Ending, no_terminal};
 use super::{Exit, Options, Signal, Signals, What};
 use crate::cli::complain;
 use std::ffi::OsString;
-use zoolet_recipes::{Barrier, DoubleBarrier};
+use zoolet_recipes::{Barrier, Coordinator, DoubleBarrier, Guid};
 
 /// Closes, opens, or waits for the barrier.
 pub(super) async fn barrier(options: &Options, signals: &mut Signals) -> Result<u8, Exit> {
@@ -38,10 +38,12 @@ pub(super) async fn meet(
     command: &[OsString],
     signals: &mut Signals,
 ) -> Result<u8, Exit> {
-    let mut patience = Patience::new(options, false);
+    let (mut patience, mut party) = (Patience::new(options, false), None);
     let meeting = loop {
         let session = patience.open(options, signals).await?;
-        let barrier = DoubleBarrier::new(session.clone(), &options.path, parties);
+        // With another session, this process is still one party.
+        let party = *party.get_or_insert_with(|| Guid::from_random_bits(session.random_bits()));
+        let barrier = DoubleBarrier::new(session.clone(), &options.path, parties).of_party(party);
         match within(options, &patience, barrier.enter(), "not all parties came", signals).await {
             Ok(meeting) => break meeting,
             Err(refusal) if refusal.is_passing(options, &session) => {}

@@ -198,6 +198,31 @@ fn waiter_without_a_bound_goes_on_after_an_outage() {
     assert_eq!(waiters.each_mut().map(Running::code_soon), [5, 6, 7]);
 }
 
+/// The restarted server still has the ephemeral of the session that zoolet has given up.
+#[test]
+fn party_that_comes_back_with_another_session_does_not_meet_itself() {
+    let mut server = Fixed::start();
+    let mut client = server.client();
+    client.create("/b", b"").unwrap();
+    let words = "barrier meet /b --parties 2 --session-timeout 6s";
+    let mut command = server.command(words, "echo ran >> ran");
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut first = Running(command.spawn().unwrap());
+    let room = "/b/0000000000";
+    eventually("a room", || client.children("/b").len() == 1);
+    let place = client.children(room);
+    server.signal("KILL");
+    let mut line = String::new();
+    BufReader::new(first.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("no session within 6 s"), "{line}");
+    server.restart("KILL");
+    let mut client = server.client();
+    eventually("the same party again", || client.children(room).iter().any(|name| !place.contains(name)));
+    let mut second = server.start_command(words, "echo ran >> ran");
+    assert_eq!([&mut first, &mut second].map(Running::code_soon), [0, 0]);
+    assert_eq!(server.lines("ran").len(), 2);
+}
+
 /// The server cannot confirm that the lock is free, and the user has waited long enough.
 #[test]
 fn signal_ends_the_wait_for_the_release() {

@@ -63,6 +63,9 @@ impl Given {
         let (name, joined) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
         let mut value = || joined.map(str::to_owned).or_else(|| words.next()).filter(|value| !value.is_empty());
         match name {
+            "-r" | "--read-only" | "-waitforconnection" | "--wait-for-connection" | "--json" if joined.is_some() => {
+                return Err(Exit::usage(format!("shell: {name} takes no value")));
+            }
             "-server" => self.server = Some(value().ok_or_else(|| missing("server"))?),
             "--server" => self.server = Some(value().ok_or_else(|| missing("server"))?),
             "--image" => self.image = Some(value().ok_or_else(|| missing("image"))?),
@@ -163,6 +166,8 @@ mod tests {
             ("--sever a:1", "2 shell: invalid option '--sever'; did you mean --server?"),
             ("--frob", "2 shell: invalid option '--frob'; see zoolet shell --help"),
             ("-image f ls /", "2 shell: invalid option '-image'; did you mean --image?"),
+            ("--json=false ls /", "2 shell: --json takes no value"),
+            ("-r=no ls /", "2 shell: -r takes no value"),
             ("-json ls /", "2 shell: invalid option '-json'; did you mean --json?"),
             ("-wait-for-connection=1 ls /", "2 shell: invalid option '-wait-for-connection'; did you mean --wait-for"),
             ("-client-configuration f", "2 shell: -client-configuration: "),

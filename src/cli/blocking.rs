@@ -40,10 +40,13 @@ async fn found(
     resolver: impl FnOnce() -> io::Result<Vec<SocketAddr>> + Send + 'static,
 ) -> io::Result<Vec<SocketAddr>> {
     let found = timeout(at_most, on_a_thread(resolver)).await.map_err(|_| {
-        io::Error::new(ErrorKind::TimedOut, format!("its name gets no address in {:.0} s", at_most.as_secs_f64()))
+        io::Error::new(
+            ErrorKind::TimedOut,
+            format!("cannot resolve the host name within {:.0} s", at_most.as_secs_f64()),
+        )
     })?;
-    match found.unwrap_or_else(|| Err(io::Error::other("no thread can look up its name")))? {
-        addresses if addresses.is_empty() => Err(io::Error::other("its name has no address")),
+    match found.unwrap_or_else(|| Err(io::Error::other("cannot start a thread to resolve the host name")))? {
+        addresses if addresses.is_empty() => Err(io::Error::other("the host name has no address")),
         addresses => Ok(addresses),
     }
 }
@@ -74,6 +77,6 @@ mod tests {
     #[tokio::test]
     async fn name_without_an_address_is_an_error() {
         let error = found(Duration::from_secs(60), || Ok(Vec::new())).await.unwrap_err();
-        assert_eq!(error.to_string(), "its name has no address");
+        assert_eq!(error.to_string(), "the host name has no address");
     }
 }

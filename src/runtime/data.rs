@@ -91,8 +91,7 @@ impl std::error::Error for StartError {}
 
 /// Checks the directory, creates it if allowed, and locks it.
 pub(super) fn open(config: &Config) -> Result<(PathBuf, FsDisk), StartError> {
-    let path = std::path::absolute(&config.data)
-        .map_err(|error| StartError::Directory(format!("data = {}: {error}", config.data.display())))?;
+    let path = absolute(config)?;
     prepare(&path, config.populate)?;
     let disk = open_locked(&path)?;
     // With the lock held: a start that is refused changes nothing, and no other node removes files
@@ -106,11 +105,15 @@ pub(super) fn open(config: &Config) -> Result<(PathBuf, FsDisk), StartError> {
 /// Opens a directory with a node's data for reading only; changes nothing.
 #[cfg(feature = "port")]
 pub(super) fn open_read_only(config: &Config) -> Result<(PathBuf, FsDisk), StartError> {
-    let path = std::path::absolute(&config.data)
-        .map_err(|error| StartError::Directory(format!("data = {}: {error}", config.data.display())))?;
+    let path = absolute(config)?;
     adopt(&path, Populate::Never)?;
     let disk = FsDisk::read_only(&path).map_err(|error| opening_error(&path, &error))?;
     Ok((path, disk))
+}
+
+fn absolute(config: &Config) -> Result<PathBuf, StartError> {
+    std::path::absolute(&config.data)
+        .map_err(|error| StartError::Directory(format!("data = {}: {error}", config.data.display())))
 }
 
 fn prepare(path: &Path, populate: Populate) -> Result<(), StartError> {
@@ -389,7 +392,7 @@ pub(super) fn is_on_read_only_disk(path: &Path) -> bool {
 
 /// Like [`is_on_read_only_disk`], for a directory that this process has open for reading.
 ///
-/// Nothing else can have it open for writing, so the probe needs no lock.
+/// The lock of that reader keeps writers out, so the probe needs none.
 #[cfg(feature = "port")]
 pub(super) fn is_still_read_only(path: &Path) -> bool {
     match FsDisk::shared(path) {

@@ -175,8 +175,8 @@ impl FsDisk {
     /// Opens an existing directory for reading only.
     ///
     /// Works on a read-only file system, and changes nothing on any other: every write fails with
-    /// [`io::ErrorKind::ReadOnlyFilesystem`]. Other readers may open the directory too, but no
-    /// process can [open](FsDisk::open) it for writing meanwhile.
+    /// [`io::ErrorKind::ReadOnlyFilesystem`]. Other readers may open the directory too. No process can
+    /// [open](FsDisk::open) it for writing meanwhile, if the file system can lock a directory.
     ///
     /// # Errors
     /// [`io::ErrorKind::ResourceBusy`] if another process holds the directory for writing,

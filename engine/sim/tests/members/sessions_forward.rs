@@ -1,7 +1,7 @@
 //! Writes of a learner's clients, which the leader must propose.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use crate::member_support::{Members, Told, born, write};
+use crate::member_support::{Client, Members, Told, born, write};
 use zoolet_machine::seam::event::Shortage;
 use zoolet_machine::{Event, Limits, PeerMessage, Settings};
 use zoolet_model::{CreateKind, ErrorCode, Reply, Request, ServerId};
@@ -241,17 +241,29 @@ fn ends_unbounded_mutation_makes_the_leader_drop_the_link() {
     forwarded_session_ends_stay_within_the_leaders_queue_bound();
 }
 
-/// They would stay behind a write that waits for room.
-#[test]
-fn forwards_of_an_earlier_attempt_take_no_room_at_the_leader() {
+/// Lets the client of a learner send writes to a leader without room, while no disk completes anything.
+fn with_writes_that_wait(count: i32) -> (Members, u8, u8, Client) {
     let limits = Limits { outstanding_bytes_max: 300, ..Limits::default() };
     let mut members = Members::born_with(3, Settings::default(), limits);
     let (leader, server) = (members.leader(), members.learners()[0]);
     let client = members.client(server, TIMEOUT_MS);
     members.ask(&client, born("/a")).unwrap();
     members.hanging = members.ids().collect();
-    (1..=10).for_each(|xid| members.send(&client, xid, write("/a")));
+    (1..=count).for_each(|xid| members.send(&client, xid, write("/a")));
     members.settle();
+    (members, leader, server, client)
+}
+
+fn are_answered_in_order(members: &mut Members, client: &Client, count: i32) {
+    members.hanging.clear();
+    members.settle();
+    assert_eq!(answers(&members.told(client)), (1..=count).map(|xid| (xid, Ok(xid))).collect::<Vec<_>>());
+}
+
+/// They would stay behind a write that waits for room.
+#[test]
+fn forwards_of_an_earlier_attempt_take_no_room_at_the_leader() {
+    let (mut members, leader, server, client) = with_writes_that_wait(10);
     let forward = members.said.iter().rev().find(|said| matches!(said.2, PeerMessage::Forward { .. })).cloned();
     let Some((_, _, PeerMessage::Forward { epoch, attempt, seq, conn, since, payload })) = forward else {
         panic!("nothing is forwarded")
@@ -263,26 +275,14 @@ fn forwards_of_an_earlier_attempt_take_no_room_at_the_leader() {
     members.settle();
     let peer = ServerId::new(server).unwrap();
     assert!(members.server(leader).zab().disk_of(peer).is_some(), "the leader dropped the link");
-    members.hanging.clear();
-    members.settle();
-    assert_eq!(answers(&members.told(&client)), (1..=10).map(|xid| (xid, Ok(xid))).collect::<Vec<_>>());
+    are_answered_in_order(&mut members, &client, 10);
 }
 
 #[test]
 fn forwards_beyond_the_leaders_outstanding_bytes_wait_in_order() {
-    let limits = Limits { outstanding_bytes_max: 300, ..Limits::default() };
-    let mut members = Members::born_with(3, Settings::default(), limits);
-    let (leader, server) = (members.leader(), members.learners()[0]);
-    let client = members.client(server, TIMEOUT_MS);
-    members.ask(&client, born("/a")).unwrap();
-    members.hanging = members.ids().collect();
-    (1..=50).for_each(|xid| members.send(&client, xid, write("/a")));
-    members.settle();
+    let (mut members, leader, _, client) = with_writes_that_wait(50);
     assert!(members.server(leader).unapplied() < 10, "{}", members.server(leader).unapplied());
-    members.hanging.clear();
-    members.settle();
-    let versions: Vec<_> = (1..=50).map(|xid| (xid, Ok(xid))).collect();
-    assert_eq!(answers(&members.told(&client)), versions);
+    are_answered_in_order(&mut members, &client, 50);
 }
 
 #[test]

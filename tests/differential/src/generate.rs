@@ -205,7 +205,7 @@ impl Generator {
             _ => op.xid = Some(*self.random.of(&[0, -3, -77, i32::MIN, i32::MAX])),
         }
         // The header stays whole: without it the server would close the connection.
-        let whole = Op { lacks: 0, ..op.clone() }.frame(0, Place { root: "", seen: 0 });
+        let whole = Op { lacks: 0, ..op.clone() }.frame(0, Place { root: "", seen: &[] });
         op.lacks = op.lacks.min(whole.len() - 12);
     }
 

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Time after which a reply counts as missing. On a busy machine, both servers have waited more
 /// than 10 s for the disk.
 const PATIENCE: Duration = Duration::from_secs(40);
+/// Replies of a session back to which a script can name a zxid.
+const SEEN: usize = 16;
 /// Wait for the end of a connection before a ping probes it. Too short costs only a ping.
 const END_PATIENCE: Duration = Duration::from_millis(300);
 /// Time limit for requests of a vanished connection to take effect.
@@ -116,7 +118,8 @@ struct Player<'a> {
 struct PlayedSession {
     id: i64,
     password: Vec<u8>,
-    seen: i64,
+    /// The newest zxid shown to it, at each of its last replies.
+    seen: Vec<i64>,
     /// The server that its next connection is to.
     server: usize,
     link: Option<Link>,
@@ -198,7 +201,7 @@ impl<'a> Player<'a> {
     }
 
     fn ask_at(&mut self, control: usize, name: &str, values: Vec<Value>) -> io::Result<Reply> {
-        self.controls[control].send(None, &Op::new(name, values), Place { root: "", seen: 0 })?;
+        self.controls[control].send(None, &Op::new(name, values), Place { root: "", seen: &[] })?;
         loop {
             match self.controls[control].item(PATIENCE)?.what {
                 What::Reply(reply) => return Ok(reply),
@@ -250,7 +253,7 @@ impl<'a> Player<'a> {
         let server = self.sessions[session].server;
         let mut link = self.open(server)?;
         let played = &mut self.sessions[session];
-        let place = Place { root: self.root, seen: played.seen };
+        let place = Place { root: self.root, seen: &played.seen };
         let frame = handshake(connect, played.id, &played.password, place);
         let old = played.link.take();
         match link.shake_hands(&frame)? {
@@ -260,7 +263,7 @@ impl<'a> Player<'a> {
                     played.id = id;
                     if !self.transcript.sessions.contains(&id) {
                         self.transcript.sessions.push(id);
-                        played.seen = 0;
+                        played.seen.clear();
                     }
                     self.opened.retain(|opened| opened.id != id);
                     self.opened.push(Opened { id, password: password.clone(), server });
@@ -292,7 +295,7 @@ impl<'a> Player<'a> {
     fn send(&mut self, session: usize, pieces: usize, ops: &[Op]) -> io::Result<Lane> {
         let played = &mut self.sessions[session];
         let Some(link) = &mut played.link else { return Ok(lane(session, vec![not_connected()])) };
-        let bytes = link.frames(ops, Place { root: self.root, seen: played.seen });
+        let bytes = link.frames(ops, Place { root: self.root, seen: &played.seen });
         let items = if link.write(&bytes, pieces) { link.barrier()? } else { link.until_closed(END_PATIENCE)? };
         self.heard(session, &items);
         Ok(lane(session, items))
@@ -301,7 +304,7 @@ impl<'a> Player<'a> {
     fn fatal(&mut self, session: usize, ops: &[Op]) -> io::Result<Lane> {
         let played = &mut self.sessions[session];
         let Some(mut link) = played.link.take() else { return Ok(lane(session, vec![not_connected()])) };
-        let bytes = link.frames(ops, Place { root: self.root, seen: played.seen });
+        let bytes = link.frames(ops, Place { root: self.root, seen: &played.seen });
         link.write(&bytes, 1);
         let items = link.until_closed(END_PATIENCE)?;
         self.heard(session, &items);
@@ -315,7 +318,7 @@ impl<'a> Player<'a> {
         let mark = format!("{MARKS}{}-{number}", self.root);
         let mut all = ops.to_vec();
         all.push(Op::new("create", mark_values(&mark)));
-        let bytes = link.frames(&all, Place { root: self.root, seen: played.seen });
+        let bytes = link.frames(&all, Place { root: self.root, seen: &played.seen });
         link.write(&bytes, 1);
         link.leave();
         let deadline = Instant::now() + EFFECT_PATIENCE;
@@ -330,7 +333,7 @@ impl<'a> Player<'a> {
         let played = &mut self.sessions[session];
         let Some(mut link) = played.link.take() else { return };
         if let Some((op, bytes)) = partial {
-            let frame = op.frame(link.next_xid, Place { root: self.root, seen: played.seen });
+            let frame = op.frame(link.next_xid, Place { root: self.root, seen: &played.seen });
             // Never the whole frame: [`Action::Vanish`] tests whether that takes effect.
             link.write(&frame[..(*bytes).min(frame.len() - 1)], 1);
         }
@@ -397,7 +400,12 @@ impl<'a> Player<'a> {
         let played = &mut self.sessions[session];
         for item in items {
             match &item.what {
-                What::Reply(reply) if reply.zxid > 0 => played.seen = played.seen.max(reply.zxid),
+                What::Reply(reply) if reply.zxid > 0 => {
+                    let newest = played.seen.last().map_or(reply.zxid, |newest| reply.zxid.max(*newest));
+                    played.seen.push(newest);
+                    let surplus = played.seen.len().saturating_sub(SEEN);
+                    played.seen.drain(..surplus);
+                }
                 What::Closed => played.link = None,
                 _ => {}
             }
@@ -409,8 +417,8 @@ impl<'a> Player<'a> {
         for Opened { id, password, server } in &self.opened {
             let mut link = self.open(*server)?;
             let claim = Connect { claim: Claim::Right, zxid: Value::Long(0), timeout_ms: 0, read_only: Some(0) };
-            if link.shake_hands(&handshake(&claim, *id, password, Place { root: "", seen: 0 }))?.is_some() {
-                let close = link.frame(None, &Op::new("closeSession", Vec::new()), Place { root: "", seen: 0 });
+            if link.shake_hands(&handshake(&claim, *id, password, Place { root: "", seen: &[] }))?.is_some() {
+                let close = link.frame(None, &Op::new("closeSession", Vec::new()), Place { root: "", seen: &[] });
                 link.write(&close, 1);
                 link.until_closed(END_PATIENCE)?;
             }
@@ -443,7 +451,7 @@ fn mark_values(path: &str) -> Vec<Value> {
 
 fn new_session(read_only: u8) -> Vec<u8> {
     let connect = Connect { claim: Claim::New, zxid: Value::Long(0), timeout_ms: i32::MAX, read_only: Some(read_only) };
-    handshake(&connect, 0, &[], Place { root: "", seen: 0 })
+    handshake(&connect, 0, &[], Place { root: "", seen: &[] })
 }
 
 /// Returns the first frame of a connection.
@@ -571,7 +579,7 @@ impl Link {
     fn barrier(&mut self) -> io::Result<Vec<Item>> {
         let more = (self.barrier == "exists").then_some(Value::Byte(0));
         let op = Op::new(self.barrier, [Value::text("/")].into_iter().chain(more).collect());
-        let frame = self.frame(None, &op, Place { root: "", seen: 0 });
+        let frame = self.frame(None, &op, Place { root: "", seen: &[] });
         if !self.write(&frame, 1) {
             return self.until_closed(END_PATIENCE);
         }
@@ -597,7 +605,7 @@ impl Link {
                 What::Silence if !asked => {
                     asked = true;
                     let ping = Op { xid: Some(PING_XID), ..Op::new("ping", Vec::new()) };
-                    let frame = self.frame(None, &ping, Place { root: "", seen: 0 });
+                    let frame = self.frame(None, &ping, Place { root: "", seen: &[] });
                     self.write(&frame, 1);
                     continue;
                 }

@@ -225,7 +225,7 @@ fn simpler(value: &Value) -> Vec<Value> {
             let shorter = (0..elements.len()).map(|at| Value::List(without(at).collect()));
             std::iter::once(Value::List(Vec::new())).chain(shorter).collect()
         }
-        Value::Seen(more) if *more != 0 => vec![Value::Seen(0)],
+        Value::Seen(back) if *back != 0 => vec![Value::Seen(0)],
         _ => Vec::new(),
     }
 }

@@ -15,8 +15,10 @@ pub enum Value {
     Bytes(Option<Vec<u8>>),
     /// A count and that many elements.
     List(Vec<Vec<Value>>),
-    /// The newest zxid that this session has seen, plus a number.
-    Seen(i64),
+    /// The newest zxid that this session had seen so many replies ago.
+    ///
+    /// A number of zxids would lead to another change where one side has spent a zxid more.
+    Seen(usize),
 }
 
 /// State of the play that the encoding of a [`Value`] needs.
@@ -24,8 +26,8 @@ pub enum Value {
 pub struct Place<'a> {
     /// Replaces the leading `~` of a path.
     pub root: &'a str,
-    /// The newest zxid that the session has seen.
-    pub seen: i64,
+    /// The newest zxid that the session had seen at each of its last replies.
+    pub seen: &'a [i64],
 }
 
 impl Value {
@@ -63,9 +65,7 @@ impl Value {
                 out.extend((elements.len() as i32).to_be_bytes());
                 elements.iter().flatten().for_each(|value| value.encode(place, out));
             }
-            // Before the first zxid seen there is nothing to add to.
-            Self::Seen(_) if place.seen == 0 => out.extend([0; 8]),
-            Self::Seen(more) => out.extend((place.seen + more).to_be_bytes()),
+            Self::Seen(back) => out.extend(place.seen.iter().rev().nth(*back).unwrap_or(&0).to_be_bytes()),
         }
     }
 }
@@ -102,7 +102,7 @@ impl fmt::Display for Value {
                 }
                 f.write_char(']')
             }
-            Self::Seen(more) => write!(f, "seen{more:+}"),
+            Self::Seen(back) => write!(f, "seen-{back}"),
         }
     }
 }
@@ -187,8 +187,8 @@ impl Reader<'_> {
         let bad = |_| format!("not a number: {word}");
         if word == "null" {
             Ok(Value::Bytes(None))
-        } else if let Some(more) = word.strip_prefix("seen") {
-            Ok(Value::Seen(more.parse().map_err(bad)?))
+        } else if let Some(back) = word.strip_prefix("seen-") {
+            Ok(Value::Seen(back.parse().map_err(bad)?))
         } else if let Some(long) = word.strip_suffix('L') {
             Ok(Value::Long(long.parse().map_err(bad)?))
         } else if let Some(byte) = word.strip_suffix('b') {
@@ -245,7 +245,7 @@ mod tests {
             Value::Bytes(Some(vec![b'x'; 1000])),
             Value::Bytes(Some(vec![0; 50])),
             Value::List(vec![vec![Value::Int(31), Value::text("world"), Value::Bytes(None)], vec![]]),
-            Value::Seen(-3),
+            Value::Seen(3),
             Value::Seen(0),
         ];
         assert_eq!(parse_values(&joined(&values)), Ok(values));

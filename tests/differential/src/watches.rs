@@ -158,7 +158,7 @@ impl Watches {
             let kinds: &[i32] =
                 [&[DELETED, CHANGED][..], &[CREATED], &[DELETED, CHILDREN]].get(number).unwrap_or(&&[][..]);
             for value in elements.iter().flatten() {
-                let path = value.placed(Place { root, seen: 0 }).map(|path| shortened(&path)).unwrap_or_default();
+                let path = value.placed(Place { root, seen: &[] }).map(|path| shortened(&path)).unwrap_or_default();
                 if next.is_some_and(|(kind, about)| about == path && kinds.contains(&kind)) {
                     next = told.next();
                     continue;
@@ -291,7 +291,7 @@ fn reaches(watched: &str, recursive: bool, path: &str) -> bool {
 
 /// Returns the path that a request is about, as events show it.
 pub fn path_of(op: &Op, root: &str) -> Option<String> {
-    op.values.first()?.placed(Place { root, seen: 0 }).map(|path| shortened(&path))
+    op.values.first()?.placed(Place { root, seen: &[] }).map(|path| shortened(&path))
 }
 
 #[cfg(test)]

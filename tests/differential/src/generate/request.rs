@@ -131,7 +131,7 @@ impl Generator {
 
     pub(super) fn set_watches(&mut self, name: &str, session: usize) -> Op {
         let zxid =
-            self.random.of(&[Value::Seen(0), Value::Seen(0), Value::Seen(-8), Value::Long(0), Value::Long(i64::MAX)]);
+            self.random.of(&[Value::Seen(0), Value::Seen(0), Value::Seen(8), Value::Long(0), Value::Long(i64::MAX)]);
         let mut values = vec![zxid.clone()];
         let modes: &[usize] = if name == "setWatches" { &[0, 0, 0] } else { &[0, 0, 0, 1, 2] };
         for mode in modes {

@@ -102,6 +102,16 @@ fn subtree_is_shown_searched_and_read() {
     assert!(badly("find --older soon /app").starts_with("--older soon: allowed is a time with a unit"));
 
     assert_eq!(well("get --hex /app/a/bytes"), "ff00\n");
+    for (line, refusal) in [
+        ("get --hex -o f /app/a/bytes", "--hex and -o exclude each other\n"),
+        ("get --json --raw /app/a/bytes", "--raw and --json exclude each other\n"),
+        ("--json get --raw /app/a/bytes", "{\"error\":\"--json and --raw exclude each other\"}\n"),
+        ("get -x --hex /app/a/bytes", "--hex and -x exclude each other\n"),
+        ("get -s -o f /app/a/bytes", "-o and -s exclude each other\n"),
+        ("get --raw -s /app/a/bytes", "--raw and -s exclude each other\n"),
+    ] {
+        assert_eq!(badly(line), refusal, "{line}");
+    }
     assert_eq!(well("get --raw /app/b"), "two words");
     assert_eq!(well("get --json /app/a"), "{\"data\":\"one\",\"path\":\"/app/a\"}\n");
     assert_eq!(well("get -o out /app/a/bytes"), "wrote 2 bytes to out\n");
@@ -359,11 +369,27 @@ fn import_tells_how_far_it_came_before_a_znode_that_it_may_not_read() {
     save("old.json", "old");
     save("new.json", "new");
     well(&scratch, &server, "import old.json /app");
-    well(&scratch, &server, "create /app/1490z x digest:other:hash=:cdrwa");
+    well(&scratch, &server, "setAcl /app/1490 digest:other:hash=:cdrwa");
     let failure = badly(&scratch, &server, "import --merge new.json /app");
-    let expected = "Insufficient permission : /app/1490z\noperations carried out before: 1000; import --merge or \
+    let expected = "Insufficient permission : /app/1490\noperations carried out before: 1000; import --merge or \
                     --replace continues\n";
     assert_eq!(failure, expected);
+}
+
+/// The merge read the whole destination.
+#[test]
+fn merge_reads_no_znode_that_is_not_in_the_file() {
+    let scratch = Scratch::new();
+    let (server, mut client) = planted(&scratch);
+    let well = |words: &str| well(&scratch, &server, words);
+    well("export -o app.json /app");
+    well("set /app/a changed");
+    well("delete /app/b!");
+    well("create /app/a/hidden secret digest:other:hash=:cdrwa");
+    assert_eq!(well("import --merge app.json /app"), "created 1, changed 1, deleted 0, unchanged 4\n");
+    assert!(client.exists("/app/b!") && client.children("/app/a").contains(&"hidden".into()));
+    let failure = badly(&scratch, &server, "import --replace app.json /app");
+    assert_eq!(failure, "Insufficient permission : /app/a/hidden\nnothing was imported\n");
 }
 
 #[test]

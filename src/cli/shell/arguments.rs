@@ -22,7 +22,8 @@ impl Arguments {
     /// A word such as -5 that is no option is an operand, since data may be a negative number.
     ///
     /// # Errors
-    /// A word begins with a dash and is no option, the value of an option is missing, or a flag has one.
+    /// A word begins with a dash and is no option, the value of an option is missing, a flag has one, or
+    /// an option with a value is given twice.
     /// A command of this shell has more operands than its usage.
     pub(super) fn read(command: &'static Command, words: &[String]) -> Result<Self, Failure> {
         let mut arguments = Self { command, options: Vec::new(), operands: Vec::new() };
@@ -34,6 +35,9 @@ impl Arguments {
                 Some(name) => arguments.option(word, name, &mut words)?,
             }
         }
+        if let Some(name) = arguments.repeated() {
+            return Err(Failure::Text(format!("-{name} is given twice")));
+        }
         match command.operands_max().and_then(|count| arguments.get(count)) {
             Some(surplus) => Err(Failure::Text(format!(
                 "unexpected word {surplus}; quotes group words with spaces\n{}",
@@ -41,6 +45,13 @@ impl Arguments {
             ))),
             None => Ok(arguments),
         }
+    }
+
+    /// Returns an option with a value that is given twice.
+    fn repeated(&self) -> Option<&'static str> {
+        let with_value = |name: &str| self.command.option(name).is_some_and(|choice| !choice.value.is_empty());
+        let mut names = self.options().filter(|name| with_value(name));
+        names.find(|name| self.options().filter(|other| other == name).count() > 1)
     }
 
     fn option<'a>(
@@ -210,6 +221,14 @@ mod tests {
         assert_eq!(wrong("import --dry-run= f /a"), "Unrecognized option: --dry-run=");
         assert_eq!(wrong("ls -R=false /a"), "Unrecognized option: -R=false");
         assert_eq!(wrong("ls -sR=false /a"), "Unrecognized option: -sR=false");
+    }
+
+    #[test]
+    fn option_with_a_value_is_given_once() {
+        let wrong = |line| read(line).err().unwrap().message();
+        assert_eq!(wrong("get -o one -o two /a"), "-o is given twice");
+        assert_eq!(wrong("set -v 1 -v2 /a x"), "-v is given twice");
+        assert!(read("ls -s -s /a").is_ok());
     }
 
     #[test]

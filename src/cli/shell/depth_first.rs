@@ -115,6 +115,18 @@ impl<'a> DepthFirst<'a> {
         Self { session, wants, levels: vec![level], window: WINDOW_FIRST, has_begun: false }
     }
 
+    /// Returns a walk over znodes that [`DepthFirst::add`] names, without their children.
+    pub(super) fn listed(session: &'a Session, wants: Wants) -> Self {
+        let wants = Wants { depth: Some(0), ..wants };
+        Self { session, wants, levels: Vec::new(), window: WINDOW_FIRST, has_begun: true }
+    }
+
+    /// Adds znodes to a walk over listed ones that has returned all that it had. One that does not
+    /// exist is skipped.
+    pub(super) fn add(&mut self, paths: Vec<String>) {
+        self.levels.push(Level { parent: None, names: paths.into_iter(), ahead: VecDeque::new() });
+    }
+
     /// Returns the next znode; `None` after the last one.
     ///
     /// # Errors

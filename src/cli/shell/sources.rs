@@ -1,7 +1,7 @@
 //! Two subtrees side by side: of the server, or of a file.
 
 use super::client::{Interrupts, Session};
-use super::depth_first::{DepthFirst, Found, Wants, below, is_within, order};
+use super::depth_first::{DepthFirst, Found, Wants, below, is_within, order, under};
 use super::exported::{Entry, Reader};
 use super::failure::Failure;
 use super::files;
@@ -27,12 +27,19 @@ pub(super) struct Item {
 pub(super) enum Source<'a> {
     Nothing,
     Server(Box<Subtree<'a>>),
-    File(Box<Reader<BufReader<Input>>>),
+    File(Box<FileReader>),
 }
 
-/// A subtree of the server, without its ephemerals.
+type FileReader = Reader<BufReader<Input>>;
+
+/// Znodes of a file that are looked up at once.
+const LISTED: usize = 128;
+
+/// A subtree of the server, or those of its znodes that a file lists; without its ephemerals.
 pub(super) struct Subtree<'a> {
     walk: DepthFirst<'a>,
+    /// The rest of the file that lists the znodes; `None` for all of the subtree.
+    list: Option<Box<FileReader>>,
     top: String,
     /// Whether the top is the server's root, not that of a session with a root of its own.
     is_whole_tree: bool,
@@ -48,12 +55,26 @@ impl<'a> Source<'a> {
         Self::Server(Box::new(Subtree::new(session, top, reads_acls)))
     }
 
+    /// Looks up the znodes that an exported file lists.
+    ///
+    /// # Errors
+    /// As [`Source::file`].
+    pub(super) fn listed(
+        session: &'a Session,
+        top: &str,
+        reads_acls: bool,
+        file: &str,
+        interrupts: &Arc<Interrupts>,
+    ) -> Result<Self, Failure> {
+        Ok(Self::Server(Box::new(Subtree::listed(session, top, reads_acls, open(file, interrupts)?))))
+    }
+
     /// Opens an exported file.
     ///
     /// # Errors
     /// The file cannot be read, or is no export.
     pub(super) fn file(name: &str, interrupts: &Arc<Interrupts>) -> Result<Self, Failure> {
-        Ok(Self::File(Box::new(Reader::new(name, BufReader::new(files::open(name, interrupts)?))?)))
+        Ok(Self::File(Box::new(open(name, interrupts)?)))
     }
 
     fn next(&mut self) -> Result<Option<Item>, Failure> {
@@ -78,23 +99,84 @@ impl<'a> Source<'a> {
     }
 }
 
+fn wants(reads_acls: bool) -> Wants {
+    Wants { data: true, acl: reads_acls, depth: None }
+}
+
+/// Opens an exported file.
+fn open(file: &str, interrupts: &Arc<Interrupts>) -> Result<FileReader, Failure> {
+    Reader::new(file, BufReader::new(files::open(file, interrupts)?))
+}
+
+/// Returns the first ephemeral of the server among the znodes that an exported file lists. Reads the
+/// whole file, so one with a mistake is an error.
+///
+/// # Errors
+/// The file cannot be read, is no export or has a mistake; or a request fails.
+pub(super) fn listed_ephemeral(
+    session: &Session,
+    top: &str,
+    file: &str,
+    interrupts: &Arc<Interrupts>,
+) -> Result<Option<String>, Failure> {
+    let mut subtree = Subtree::listed(session, top, false, open(file, interrupts)?);
+    subtree.walk = DepthFirst::listed(session, Wants::default());
+    let mut first = None;
+    while let Some(found) = subtree.found()? {
+        if found.stat.ephemeral_owner != 0 {
+            first.get_or_insert(found.path);
+        }
+    }
+    Ok(first)
+}
+
 impl<'a> Subtree<'a> {
     pub(super) fn new(session: &'a Session, top: &str, reads_acls: bool) -> Self {
-        let walk = DepthFirst::new(session, top, Wants { data: true, acl: reads_acls, depth: None });
-        let is_whole_tree = session.outer(top) == "/";
-        Self { walk, top: top.to_owned(), is_whole_tree, reads_acls, ephemerals: 0, occupied: BTreeSet::new() }
+        Self::of(DepthFirst::new(session, top, wants(reads_acls)), None, session, top, reads_acls)
     }
 
-    /// Returns the next znode. ZooKeeper's own znodes are left out below the server's root.
+    fn listed(session: &'a Session, top: &str, reads_acls: bool, list: FileReader) -> Self {
+        Self::of(DepthFirst::listed(session, wants(reads_acls)), Some(list), session, top, reads_acls)
+    }
+
+    fn of(walk: DepthFirst<'a>, list: Option<FileReader>, session: &Session, top: &str, reads_acls: bool) -> Self {
+        let (is_whole_tree, list) = (session.outer(top) == "/", list.map(Box::new));
+        Self { walk, list, top: top.to_owned(), is_whole_tree, reads_acls, ephemerals: 0, occupied: BTreeSet::new() }
+    }
+
+    /// Returns the next znode or ephemeral. ZooKeeper's own znodes are left out below the server's
+    /// root.
+    fn found(&mut self) -> Result<Option<Found>, Failure> {
+        loop {
+            match self.walk.next()? {
+                Some(found) if self.is_whole_tree && is_within(&found.path, "/zookeeper") => self.walk.skip_children(),
+                Some(found) => return Ok(Some(found)),
+                None => match self.next_listed()? {
+                    paths if paths.is_empty() => return Ok(None),
+                    paths => self.walk.add(paths),
+                },
+            }
+        }
+    }
+
+    /// Returns paths of the next znodes that the file lists; none after the last one.
+    fn next_listed(&mut self) -> Result<Vec<String>, Failure> {
+        let mut paths = Vec::new();
+        while let Some(list) = &mut self.list
+            && paths.len() < LISTED
+            && let Some(entry) = list.next()?
+        {
+            paths.push(under(&self.top, &entry.path));
+        }
+        Ok(paths)
+    }
+
+    /// Returns the next znode.
     ///
     /// # Errors
     /// The session may not read a znode, or a request fails.
     pub(super) fn next(&mut self) -> Result<Option<Item>, Failure> {
-        while let Some(found) = self.walk.next()? {
-            if self.is_whole_tree && found.path == "/zookeeper" {
-                self.walk.skip_children();
-                continue;
-            }
+        while let Some(found) = self.found()? {
             if let Some(refusal) = found.refusal {
                 return Err(refusal);
             }

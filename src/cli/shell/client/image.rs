@@ -27,8 +27,12 @@ impl ImageFile {
     /// # Errors
     /// The file is missing or damaged, or is no image.
     pub(in crate::cli::shell) fn open(file: &FilePath) -> Result<Self, String> {
+        const REMEDY: &str = "--image takes a file that last_known_good has written";
+        if file.is_dir() {
+            return Err(format!("{} is a directory; {REMEDY}", file.display()));
+        }
         // It checks the whole file, and tells a missing file from a damaged one.
-        zoolet::last_known_good(file).map_err(|error| error.to_string())?;
+        zoolet::last_known_good(file).map_err(|error| format!("{error}; {REMEDY}"))?;
         let image = Image::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
         let mut first = Vec::new();
         let scanned = image.scan(&[key::ZNODE], Some(&[key::ZNODE + 1]), &mut |key, _| {

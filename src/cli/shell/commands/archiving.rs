@@ -2,19 +2,18 @@
 
 use super::super::arguments::Arguments;
 use super::super::client::{Interrupts, Session};
-use super::super::depth_first::{DepthFirst, Wants, below, under};
+use super::super::depth_first::{below, under};
 use super::super::exported;
 use super::super::failure::{Failure, code};
 use super::super::files::{self, Saved};
 use super::super::multi::{self, COUNT_MAX, LastAcl, Multi, creation, requested};
 use super::super::output::{Output, Show};
 use super::super::print;
-use super::super::sources::{Item, Pair, Pairs, Source, Subtree};
+use super::super::sources::{self, Item, Pair, Pairs, Source, Subtree};
 use super::super::table::{Choice, Command, Operands, Origin};
 use super::super::{Printer, Shell};
 use super::comparing::Difference;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use zoolet_model::{Request, WriteOp};
 
@@ -139,11 +138,15 @@ fn import(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
             )));
         }
         Ok(_) => {
-            check(&file, &ephemerals(session, &path)?, &shell.interrupts)?;
-            Source::server(session, &path, with_acls)
+            check(&file, Some(session), &path, &shell.interrupts)?;
+            match existing {
+                // The subtree may be larger than the file, and the session may not read all of it.
+                Existing::Merge => Source::listed(session, &path, with_acls, &file, &shell.interrupts)?,
+                Existing::Replace | Existing::Refuse => Source::server(session, &path, with_acls),
+            }
         }
         Err(failure) if failure.is(code::NO_NODE) => {
-            check(&file, &BTreeSet::new(), &shell.interrupts)?;
+            check(&file, None, &path, &shell.interrupts)?;
             Source::Nothing
         }
         Err(failure) => return Err(failure),
@@ -172,33 +175,22 @@ fn import(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     Ok(Output::Text(counts.text(is_dry), counts.json(is_dry)))
 }
 
-/// Reads a whole file, so that one with a mistake changes nothing.
-fn check(file: &str, ephemerals: &BTreeSet<String>, interrupts: &Arc<Interrupts>) -> Result<(), Failure> {
+/// Reads a whole file, so that one with a mistake changes nothing. `there` is the session that looks
+/// for ephemerals at its znodes; `None` if the top does not exist.
+fn check(file: &str, there: Option<&Session>, top: &str, interrupts: &Arc<Interrupts>) -> Result<(), Failure> {
     if !files::open(file, interrupts)?.can_be_read_again() {
-        return Err(Failure::Text(format!("{file} is no regular file; import reads it twice")));
+        return Err(Failure::Text(format!("{file} is no regular file; import reads it more than once")));
+    }
+    if let Some(session) = there {
+        let Some(ephemeral) = sources::listed_ephemeral(session, top, file, interrupts)? else { return Ok(()) };
+        return Err(Failure::Text(format!(
+            "{file} has a znode at {}, and there is an ephemeral of a session; nothing was imported",
+            below(top, &ephemeral)
+        )));
     }
     let Source::File(mut reader) = Source::file(file, interrupts)? else { return Ok(()) };
-    while let Some(entry) = reader.next()? {
-        if ephemerals.contains(&entry.path) {
-            return Err(Failure::Text(format!(
-                "{file} has a znode at {}, and there is an ephemeral of a session; nothing was imported",
-                entry.path
-            )));
-        }
-    }
+    while reader.next()?.is_some() {}
     Ok(())
-}
-
-/// Returns the paths of the ephemerals of a subtree, as seen from its top.
-fn ephemerals(session: &Session, top: &str) -> Result<BTreeSet<String>, Failure> {
-    let mut walk = DepthFirst::new(session, top, Wants::default());
-    let mut paths = BTreeSet::new();
-    while let Some(found) = walk.next()? {
-        if found.stat.ephemeral_owner != 0 {
-            paths.insert(below(top, &found.path).to_owned());
-        }
-    }
-    Ok(paths)
 }
 
 /// The changes of an import.

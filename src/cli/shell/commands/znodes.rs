@@ -111,6 +111,7 @@ fn get(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     let path = arguments.path(0)?;
     let deprecated = "'get path [watch]' has been deprecated. Please use 'get [-s] [-w] path' instead.";
     let watch = watches(shell, arguments, deprecated)?;
+    refuse_contradiction(shell, arguments)?;
     let forms = [("b", Form::Base64), ("x", Form::Hex), ("hex", Form::Digits), ("raw", Form::Raw)];
     let form = forms.into_iter().find(|(name, _)| arguments.has(name)).map_or(Form::Text, |(_, form)| form);
     let Reply::Data(data, stat) = shell.session()?.ask(Request::GetData { path: path.clone(), watch })? else {
@@ -130,6 +131,27 @@ fn get(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
         return Ok(Output::Nothing);
     }
     Ok(output)
+}
+
+/// Refuses two options of `get` of which one would be ignored.
+///
+/// # Errors
+/// The line has such options.
+fn refuse_contradiction(shell: &Shell, arguments: &Arguments) -> Result<(), Failure> {
+    let given = |name: &&&str| arguments.has(name);
+    let forms = || ["b", "x", "hex", "raw", "json", "o"].iter().filter(given);
+    // zkCli takes both of its own, and prints base64.
+    let own = forms().find(|name| !["b", "x"].contains(name));
+    let other = own.and_then(|own| forms().find(|other| *other != own));
+    let stat = ["s"].iter().find(given).filter(|_| own.is_some_and(|own| ["raw", "o"].contains(own)));
+    let json = own.filter(|own| shell.printer().is_json && ["hex", "raw"].contains(own));
+    let (one, two) = match (own, other.or(stat), json) {
+        (Some(own), Some(other), _) => (*own, *other),
+        (_, _, Some(own)) => ("json", *own),
+        _ => return Ok(()),
+    };
+    let dashes = |name: &str| format!("{}{name}", if name.len() > 1 { "--" } else { "-" });
+    Err(Failure::Text(format!("{} and {} exclude each other", dashes(one), dashes(two))))
 }
 
 fn stat(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {

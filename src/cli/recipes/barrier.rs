@@ -25,7 +25,9 @@ pub(super) async fn barrier(options: &Options, signals: &mut Signals) -> Result<
         match within(options, &patience, done, "the barrier was not opened", signals).await {
             Ok(()) => return Ok(0),
             // Repeated later, the others could undo what another process has done meanwhile.
-            Err(refusal) if matches!(options.what, What::WaitOpen) && refusal.is_passing(options, &session) => {}
+            Err(refusal) if matches!(options.what, What::WaitOpen) && refusal.is_passing(options, &session) => {
+                refusal.let_pass(options, &mut patience, signals).await?;
+            }
             Err(refusal) => return Err(refusal.exit(options)),
         }
     }
@@ -46,7 +48,9 @@ pub(super) async fn meet(
         let barrier = DoubleBarrier::new(session.clone(), &options.path, parties).of_party(party);
         match within(options, &patience, barrier.enter(), "not all parties came", signals).await {
             Ok(meeting) => break meeting,
-            Err(refusal) if refusal.is_passing(options, &session) => {}
+            Err(refusal) if refusal.is_passing(options, &session) => {
+                refusal.let_pass(options, &mut patience, signals).await?;
+            }
             Err(refusal) => return Err(refusal.exit(options)),
         }
     };

@@ -20,7 +20,10 @@ pub(super) async fn elect(options: &Options, work: &Work, again: Again, signals:
         let election = Election::new(now.clone(), &options.path).naming(options.naming).described(description());
         let leadership = match within(options, &patience, election.campaign(), "not elected", signals).await {
             Ok(leadership) => leadership,
-            Err(refusal) if refusal.is_passing(options, &now) => continue,
+            Err(refusal) if refusal.is_passing(options, &now) => {
+                refusal.let_pass(options, &mut patience, signals).await?;
+                continue;
+            }
             // A leader whose znode is deleted stands again too.
             Err(Refusal::Recipe(Error::Broken)) if again.forever => {
                 complain(&format!("{}: {}; it becomes a candidate again", options.path, Error::Broken));
@@ -31,7 +34,7 @@ pub(super) async fn elect(options: &Options, work: &Work, again: Again, signals:
             Err(refusal) => return Err(refusal.exit(options)),
         };
         let led = lead(options, &now, &leadership, work, again, signals).await;
-        let signal = give_up(options.session_timeout, leadership.resign(), signals).await;
+        let signal = give_up(options, options.session_timeout, leadership.resign(), signals).await;
         match led {
             led if signal.is_some_and(Signal::ends) => return led.map(|ending| ending.code),
             Ok(ending) if again.forever && !ending.is_asked_to_end => {}

@@ -20,7 +20,9 @@ pub(super) async fn lock(options: &Options, work: &Work, signals: &mut Signals) 
         };
         match granted(options, &patience, attempt, "the lock was not free", signals).await {
             Ok(grant) => return hold(options, &session, grant, work, signals).await,
-            Err(refusal) if refusal.is_passing(options, &session) => {}
+            Err(refusal) if refusal.is_passing(options, &session) => {
+                refusal.let_pass(options, &mut patience, signals).await?;
+            }
             Err(refusal) => return Err(refusal.exit(options)),
         }
     }
@@ -51,7 +53,9 @@ pub(super) async fn semaphore(
         };
         match granted(options, &patience, attempt, "no permit was free", signals).await {
             Ok(grant) => return hold(options, &session, grant, work, signals).await,
-            Err(refusal) if refusal.is_passing(options, &session) => {}
+            Err(refusal) if refusal.is_passing(options, &session) => {
+                refusal.let_pass(options, &mut patience, signals).await?;
+            }
             Err(refusal) => return Err(unusable(options, permits, refusal)),
         }
     }
@@ -79,7 +83,7 @@ async fn hold(
     let mut environment = Environment::of_grant(options, session, grant.token().0);
     environment.znode = Some(options.below_root(grant.path()));
     let ending = run(options, session, Hold::Grant(&grant), work, &environment, None, signals).await;
-    give_up(session.timeout(), grant.release(), signals).await;
+    give_up(options, session.timeout(), grant.release(), signals).await;
     Ok(ending?.code)
 }
 

@@ -66,7 +66,9 @@ pub(super) async fn take(
                     None => print(options, claim, signals).await,
                 };
             }
-            Err(refusal) if refusal.is_passing(options, &session) => {}
+            Err(refusal) if refusal.is_passing(options, &session) => {
+                refusal.let_pass(options, &mut patience, signals).await?;
+            }
             Err(refusal) => return Err(refusal.exit(options)),
         }
     }

@@ -6,11 +6,12 @@ use crate::cli::complain;
 use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use zookeeper_client::Client;
-use zoolet_model::SessionState;
+use zoolet_model::{ErrorCode, SessionState};
 use zoolet_recipes::{Coordinator, Error, Remote};
 
 /// Bounds the wait for the end of a session that is being closed.
@@ -23,6 +24,8 @@ const LOOK_UP_MAX: Duration = Duration::from_secs(1);
 /// The part of the session timeout for opening a session and for all requests, if a command must
 /// not wait.
 const AT_ONCE_ONE_IN: u32 = 2;
+/// Time without an answer after which the user is told what zoolet waits for.
+const SILENCE: Duration = Duration::from_secs(1);
 /// Pause between two attempts to open a session.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -31,13 +34,16 @@ pub(super) struct Patience {
     began: Instant,
     /// Whether a failure to open a session ends the command.
     is_eager: bool,
+    /// Whether the user knows that a server had no room.
+    is_told_of_no_room: bool,
 }
 
 impl Patience {
     /// Without a bound of the wait, the first session must come within its timeout: otherwise the
     /// servers' names may be wrong. `forever` lifts that too.
     pub(super) fn new(options: &Options, forever: bool) -> Self {
-        Self { began: Instant::now(), is_eager: !forever && options.wait == Wait::Forever }
+        let is_eager = !forever && options.wait == Wait::Forever;
+        Self { began: Instant::now(), is_eager, is_told_of_no_room: false }
     }
 
     /// Returns what is left of the wait.
@@ -171,15 +177,32 @@ pub(super) async fn pause(signals: &mut Signals) -> Result<(), Exit> {
     }
 }
 
-/// Returns why the first server opens no session.
+/// Returns why no server opens a session: why one that accepts connections does not, and else why
+/// the first one cannot be reached.
 async fn reason(servers: &[String]) -> Option<String> {
-    let server = servers.first()?;
-    let remedy = "check that a server runs there, or name others with --server or ZOOLET_SERVER";
-    Some(match reach(server).await {
-        Ok(()) => format!(
-            "{server} accepts connections, but opens no session: it has no quorum, or no room; ask zoolet status"
-        ),
-        Err(error) => format!("{server}: {error}; {remedy}"),
+    let reached = |server: &String| {
+        let server = server.clone();
+        tokio::spawn(async move { reach(&server).await })
+    };
+    let tasks: Vec<_> = servers.iter().map(reached).collect();
+    let mut unreachable = None;
+    for (server, task) in servers.iter().zip(tasks) {
+        match task.await {
+            Ok(Ok(())) => {
+                return Some(format!(
+                    "{server} accepts connections, but opens no session: it has no quorum, or no room; ask zoolet status"
+                ));
+            }
+            Ok(Err(error)) if unreachable.is_none() => unreachable = Some(format!("{server}: {error}")),
+            Ok(Err(_)) | Err(_) => {}
+        }
+    }
+    let others = match servers.len() {
+        0 | 1 => "",
+        _ => ", and the others cannot be reached either",
+    };
+    unreachable.map(|why| {
+        format!("{why}{others}; check that a server runs there, or name others with --server or ZOOLET_SERVER")
     })
 }
 
@@ -203,9 +226,31 @@ pub(super) enum Refusal {
 impl Refusal {
     /// Returns whether another session may still bring it.
     ///
-    /// A place in a line is lost with its session.
+    /// A place in a line is lost with its session. A server may have room again later.
     pub(super) fn is_passing(&self, options: &Options, session: &Remote) -> bool {
-        matches!(self, Self::Recipe(_)) && is_over(session) && options.wait != Wait::NotAtAll
+        let Self::Recipe(error) = self else { return false };
+        (is_over(session) || *error == NO_ROOM) && options.wait != Wait::NotAtAll
+    }
+
+    /// Waits before another session tries, if that could be at once.
+    ///
+    /// # Errors
+    /// A signal asks this process to end.
+    pub(super) async fn let_pass(
+        self,
+        options: &Options,
+        patience: &mut Patience,
+        signals: &mut Signals,
+    ) -> Result<(), Exit> {
+        match self {
+            Self::Recipe(NO_ROOM) => {
+                if !std::mem::replace(&mut patience.is_told_of_no_room, true) {
+                    complain(&format!("{}; zoolet goes on trying", refused(options, NO_ROOM).line));
+                }
+                pause(signals).await
+            }
+            Self::Recipe(_) | Self::Final(_) => Ok(()),
+        }
     }
 
     pub(super) fn exit(self, options: &Options) -> Exit {
@@ -253,13 +298,26 @@ pub(super) async fn within<T>(
 ///
 /// Returns the signal that ended the wait. The last requests are on their way then.
 pub(super) async fn give_up<T>(
+    options: &Options,
     bound: Duration,
     giving_up: impl Future<Output = T>,
     signals: &mut Signals,
 ) -> Option<super::Signal> {
+    let patient = async {
+        let (began, mut giving_up) = (Instant::now(), pin!(giving_up));
+        if timeout(SILENCE, &mut giving_up).await.is_err() {
+            // Without a connection it is free once its session ends.
+            let (path, left) = (&options.path, bound.saturating_sub(began.elapsed()));
+            complain(&format!(
+                "{path}: no server confirms the end; zoolet waits up to {} s for it, after which the servers end its \
+                 session",
+                left.as_secs_f64().ceil()
+            ));
+            let _ = timeout(left, giving_up).await;
+        }
+    };
     tokio::select! {
-        // Without a connection it is free once its session ends.
-        _ = timeout(bound, giving_up) => None,
+        () = patient => None,
         signal = signals.next() => Some(signal),
     }
 }
@@ -281,9 +339,30 @@ pub(super) fn is_over(session: &Remote) -> bool {
     matches!(session.state(), SessionState::Lost(_) | SessionState::Closed)
 }
 
+/// The answer of a server that has no room for a write.
+const NO_ROOM: Error = Error::Session(zoolet_model::Error::Refused(ErrorCode::SystemError));
+
 /// Converts a recipe's error about the path.
 pub(super) fn refused(options: &Options, error: Error) -> Exit {
-    Exit::new(FAILED, format!("{}: {error}", options.path))
+    let path = &options.path;
+    let Error::Session(zoolet_model::Error::Refused(code)) = error else {
+        return Exit::new(FAILED, format!("{path}: {error}"));
+    };
+    let why = match code {
+        ErrorCode::SystemError => {
+            "the server has no room for the change: its disk is full, or a bound is reached; ask zoolet status"
+        }
+        ErrorCode::NoAuth => {
+            "an ACL refuses this change; allow world:anyone there with setAcl in zoolet shell, or use another path"
+        }
+        ErrorCode::QuotaExceeded => {
+            "a quota refuses this change; listquota in zoolet shell shows it, and setquota raises it"
+        }
+        ErrorCode::NoChildrenForEphemerals => "an ephemeral cannot have children; use another path",
+        ErrorCode::NotReadOnly => "the server is read-only, because it has no quorum or a read-only disk",
+        other => return Exit::new(FAILED, format!("{path}: the server refuses: {other}")),
+    };
+    Exit::new(FAILED, format!("{path}: {why} ({code:?})"))
 }
 
 #[cfg(test)]

@@ -97,6 +97,31 @@ fn front_that_loses_the_answer_to_a_create(server: u16) -> u16 {
     })
 }
 
+/// A server in front of another one whose disk is full for the first session: it refuses creates.
+fn front_that_is_full_at_first(server: u16) -> u16 {
+    served(move |client, number| {
+        let server = TcpStream::connect(("127.0.0.1", server)).unwrap();
+        let (mut requests, answered, mut answers) =
+            (client.try_clone().unwrap(), client.try_clone().unwrap(), server.try_clone().unwrap());
+        std::thread::spawn(move || {
+            while let Some(answer) = frame(&mut answers) {
+                if !send(&client, &answer) {
+                    break;
+                }
+            }
+        });
+        while let Some(request) = frame(&mut requests) {
+            let is_refused = number == 1 && request[4..8] == CREATE2;
+            // The number of the request, a zxid and SystemError.
+            let refusal = [&request[..4], &[0; 8], &(-1_i32).to_be_bytes()].concat();
+            if !(if is_refused { send(&answered, &refusal) } else { send(&server, &request) }) {
+                break;
+            }
+        }
+        let _ = server.shutdown(Shutdown::Both);
+    })
+}
+
 /// Sends a frame; returns whether that was possible.
 fn send(mut stream: &TcpStream, frame: &[u8]) -> bool {
     let size = u32::try_from(frame.len()).unwrap().to_be_bytes();
@@ -198,6 +223,31 @@ fn waiter_without_a_bound_goes_on_after_an_outage() {
     assert_eq!(waiters.each_mut().map(Running::code_soon), [5, 6, 7]);
 }
 
+/// A server whose disk was full for a moment ended a candidate that should stand forever.
+#[test]
+fn waiter_without_a_bound_goes_on_after_a_server_was_full() {
+    let server = Fixed::start();
+    server.client().create("/l", b"").unwrap();
+    for words in ["lock /l", "elect /l --forever", "semaphore /s --permits 1", "barrier meet /b --parties 1"] {
+        let front = front_that_is_full_at_first(server.port);
+        let given = format!("{words} --session-timeout 6s --server 127.0.0.1:{front}");
+        let script = if words.contains("forever") { "kill -TERM $PPID; exec sleep 1000" } else { "exit 5" };
+        let mut command = server.command(&given, script);
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut waiter = Running(command.spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(waiter.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        let expected = "the server has no room for the change: its disk is full, or a bound is reached; ask zoolet \
+                        status (SystemError); zoolet goes on trying\n";
+        assert!(line.ends_with(expected), "{words}: {line}");
+        let code = if words.contains("forever") { 143 } else { 5 };
+        assert_eq!(waiter.code_soon(), code, "{words}");
+    }
+    let front = front_that_is_full_at_first(server.port);
+    let words = format!("lock /l --no-wait --session-timeout 6s --server 127.0.0.1:{front}");
+    assert_eq!(server.run(&words, "exit 5").0, 125);
+}
+
 /// The restarted server still has the ephemeral of the session that zoolet has given up.
 #[test]
 fn party_that_comes_back_with_another_session_does_not_meet_itself() {
@@ -227,10 +277,13 @@ fn party_that_comes_back_with_another_session_does_not_meet_itself() {
 #[test]
 fn signal_ends_the_wait_for_the_release() {
     let server = Fixed::start();
-    let script = format!("kill -STOP {}; echo $$ > pid; exit 4", server.child.id());
-    let mut holder = server.start_command("lock /l --session-timeout 60s --grace 0ms", &script);
-    let pid = server.pid("pid");
-    eventually("the end of COMMAND", || !std::fs::exists(format!("/proc/{pid}")).unwrap());
+    let script = format!("kill -STOP {}; exit 4", server.child.id());
+    let mut command = server.command("lock /l --session-timeout 60s --grace 0ms", &script);
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut holder = Running(command.spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(holder.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("zoolet: /l: no server confirms the end; zoolet waits up to "), "{line}");
     holder.signal("TERM");
     assert_eq!(holder.code_soon(), 4);
     server.signal("CONT");

@@ -172,26 +172,39 @@ impl Server {
     }
 
     pub(crate) fn stream(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream
+        stream(self.address)
     }
 
     /// Returns the answer to a four-letter word.
     pub(crate) fn word(&self, word: &str) -> String {
-        let mut stream = self.stream();
-        stream.write_all(word.as_bytes()).unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text
+        answer(self.address, word)
     }
 
     /// Returns one figure of mntr.
     pub(crate) fn figure(&self, key: &str) -> u64 {
-        let text = self.word("mntr");
-        let line = text.lines().find_map(|line| line.strip_prefix(&format!("zk_{key}\t")));
-        line.unwrap_or_else(|| panic!("no {key} in {text}")).parse().unwrap()
+        figure(self.address, key)
     }
+}
+
+fn stream(server: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(server).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Returns a server's answer to a four-letter word.
+fn answer(server: SocketAddr, word: &str) -> String {
+    let (mut stream, mut text) = (stream(server), String::new());
+    stream.write_all(word.as_bytes()).unwrap();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Returns one figure of a server's mntr.
+pub(crate) fn figure(server: SocketAddr, key: &str) -> u64 {
+    let text = answer(server, "mntr");
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("zk_{key}\t")));
+    line.unwrap_or_else(|| panic!("no {key} in {text}")).parse().unwrap()
 }
 
 impl Drop for Server {

@@ -58,6 +58,9 @@ fn stands_in_line(words: &str, names: &Names, held: (&str, &str), waiting: (&str
     assert!(own.ends_with(&format!("{}0000000001", held.1)), "{command}: {own}");
 
     let behind = participant(&mut other, path(waiting));
+    // It has seen the holder once it watches the znode.
+    let address = ([127, 0, 0, 1], server.port).into();
+    eventually("a watch of the waiter", || figure(address, "watch_count") > 0);
     assert!(server.lines("ran").is_empty(), "{command}: ran while another participant held");
     other.ask(&Request::Write(WriteOp::Delete { path: first, version: -1 })).unwrap();
     assert_eq!(waiter.code_soon(), 4, "{command}");

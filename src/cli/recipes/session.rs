@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zookeeper_client::Client;
 use zoolet_model::{ErrorCode, SessionState};
@@ -180,30 +181,29 @@ pub(super) async fn pause(signals: &mut Signals) -> Result<(), Exit> {
 /// Returns why no server opens a session: why one that accepts connections does not, and else why
 /// the first one cannot be reached.
 async fn reason(servers: &[String]) -> Option<String> {
-    let reached = |server: &String| {
-        let server = server.clone();
-        tokio::spawn(async move { reach(&server).await })
-    };
-    let tasks: Vec<_> = servers.iter().map(reached).collect();
-    let mut unreachable = None;
-    for (server, task) in servers.iter().zip(tasks) {
-        match task.await {
-            Ok(Ok(())) => {
+    // Dropped, it ends the attempts that are left.
+    let mut attempts = JoinSet::new();
+    for (number, server) in servers.iter().cloned().enumerate() {
+        attempts.spawn(async move { (number, reach(&server).await) });
+    }
+    let mut first = None;
+    while let Some(attempt) = attempts.join_next().await {
+        match attempt.ok()? {
+            (number, Ok(())) => {
+                let server = servers.get(number)?;
                 return Some(format!(
                     "{server} accepts connections, but opens no session: it has no quorum, or no room; ask zoolet status"
                 ));
             }
-            Ok(Err(error)) if unreachable.is_none() => unreachable = Some(format!("{server}: {error}")),
-            Ok(Err(_)) | Err(_) => {}
+            (0, Err(error)) => first = Some(error),
+            (_, Err(_)) => {}
         }
     }
-    let others = match servers.len() {
-        0 | 1 => "",
-        _ => ", and the others cannot be reached either",
-    };
-    unreachable.map(|why| {
-        format!("{why}{others}; check that a server runs there, or name others with --server or ZOOLET_SERVER")
-    })
+    let (server, error) = (servers.first()?, first?);
+    let others = if servers.len() > 1 { ", and the other servers cannot be reached either" } else { "" };
+    Some(format!(
+        "{server}: {error}{others}; check that a server runs there, or name others with --server or ZOOLET_SERVER"
+    ))
 }
 
 /// Opens a connection to a server.
@@ -235,7 +235,7 @@ impl Refusal {
     /// Waits before another session tries, if that could be at once.
     ///
     /// # Errors
-    /// A signal asks this process to end.
+    /// The wait ends, or a signal asks this process to end.
     pub(super) async fn let_pass(
         self,
         options: &Options,
@@ -244,8 +244,12 @@ impl Refusal {
     ) -> Result<(), Exit> {
         match self {
             Self::Recipe(NO_ROOM) => {
+                let (line, left) = (refused(options, NO_ROOM).line, patience.left(options));
+                if left <= PAUSE {
+                    return Err(Exit::new(options.conflict, line));
+                }
                 if !std::mem::replace(&mut patience.is_told_of_no_room, true) {
-                    complain(&format!("{}; zoolet goes on trying", refused(options, NO_ROOM).line));
+                    complain(&format!("{line}; zoolet goes on trying"));
                 }
                 pause(signals).await
             }

@@ -35,6 +35,24 @@ fn wait_bounds_the_connection_too() {
     }
 }
 
+/// The first server may be the one that is down, and the others have no quorum.
+#[test]
+fn reason_names_a_server_that_accepts_connections_before_one_that_does_not() {
+    let scratch = Scratch::new();
+    let [down, other] = free_ports();
+    let up = served(|client, _| drop(client));
+    for (servers, says) in [
+        (
+            format!("127.0.0.1:{down},127.0.0.1:{up}"),
+            format!("127.0.0.1:{up} accepts connections, but opens no session"),
+        ),
+        (format!("127.0.0.1:{down},127.0.0.1:{other}"), "and the other servers cannot be reached either".to_owned()),
+    ] {
+        let (code, line) = refusal(&scratch, &["lock", "/a", "--server", &servers, "--wait", "300ms", "--", "true"]);
+        assert!(code == 124 && line.contains(&says), "{servers}: {code} {line}");
+    }
+}
+
 /// A server that opens sessions and may answer pings, but nothing else.
 fn mute_server(answers_pings: bool) -> u16 {
     served(move |client, number| open_only(client, number, answers_pings))
@@ -243,9 +261,12 @@ fn waiter_without_a_bound_goes_on_after_a_server_was_full() {
         let code = if words.contains("forever") { 143 } else { 5 };
         assert_eq!(waiter.code_soon(), code, "{words}");
     }
-    let front = front_that_is_full_at_first(server.port);
-    let words = format!("lock /l --no-wait --session-timeout 6s --server 127.0.0.1:{front}");
-    assert_eq!(server.run(&words, "exit 5").0, 125);
+    for (bound, code) in [("--no-wait", 125), ("--wait 300ms", 124)] {
+        let front = front_that_is_full_at_first(server.port);
+        let words = format!("lock /l {bound} --session-timeout 6s --server 127.0.0.1:{front}");
+        let (is, printed) = server.run(&words, "exit 5");
+        assert!(is == code && printed.contains("no room for the change"), "{bound}: {is} {printed}");
+    }
 }
 
 /// The restarted server still has the ephemeral of the session that zoolet has given up.

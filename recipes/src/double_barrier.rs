@@ -27,8 +27,9 @@
 //! - **All parties die, or drop the meeting**: `ready` stays until a later meeting begins.
 //! - **The reply to entering is lost**: the party recognises its znode by its GUID.
 //! - **A party's session is lost, and it enters with another one**: the znode of the former session
-//!   may stay for a while. If both names begin with the same [`DoubleBarrier::of_party`], they count
-//!   once.
+//!   may stay for a while. Two znodes with the same party GUID ([`DoubleBarrier::of_party`]) count as
+//!   one party. If another party has begun the meeting with the former znode, the party comes back to
+//!   that meeting.
 //! - **A meeting is dropped and not left**: its party leaves without waiting for the others.
 //! - **Parties require different numbers**: the number of the parties that are present holds. A
 //!   party with another number gets [`Error::Disagreement`] and does not count. If no party is
@@ -46,7 +47,7 @@
 //! }
 //! ```
 
-use crate::ask::{UNEXPECTED, ask, children, connected, create, data, is_disconnection, make_persistent};
+use crate::ask::{UNEXPECTED, ask, children, connected, create, data, is_disconnection, make_persistent, stat};
 use crate::barrier::wait_there;
 use crate::line::wait_gone;
 use crate::mutation::{Mutation, is_on};
@@ -67,8 +68,10 @@ pub struct DoubleBarrier<C> {
     coordinator: C,
     path: Path,
     parties: usize,
-    /// The beginning of the names of this party's znodes.
+    /// Prefix of the names of this party's znodes.
     party: Guid,
+    /// Whether a former session of this party may have entered.
+    may_come_back: bool,
 }
 
 /// A party's presence between [`DoubleBarrier::enter`] and [`Meeting::leave`].
@@ -101,16 +104,17 @@ impl<C: Coordinator> DoubleBarrier<C> {
     /// count.
     pub fn new(coordinator: C, path: &Path, parties: usize) -> Self {
         let party = Guid::from_random_bits(coordinator.random_bits());
-        Self { coordinator, path: path.clone(), parties, party }
+        Self { coordinator, path: path.clone(), parties, party, may_come_back: false }
     }
 
-    /// Enters as this party.
+    /// Sets the party that this barrier enters as.
     ///
-    /// A process that enters again with another session, after it lost one, is the same party. The
-    /// servers may know its former session for longer than the process does.
+    /// A process that lost its session and enters with another one stays the same party. The servers
+    /// may keep the former session after the process has given it up. If the meeting has begun with
+    /// it, [`enter`](Self::enter) returns that meeting.
     #[must_use]
     pub fn of_party(self, party: Guid) -> Self {
-        Self { party, ..self }
+        Self { party, may_come_back: true, ..self }
     }
 
     /// Enters, and waits until enough parties have entered.
@@ -127,16 +131,47 @@ impl<C: Coordinator> DoubleBarrier<C> {
             // A new GUID for each place: the errand of a former place would delete the next one.
             let guid = Guid::from_random_bits(self.coordinator.random_bits());
             let (number, version) = self.meeting().await?;
-            let room = zoolet_model::path::child(self.path.as_str(), &format!("{number:010}"));
-            let meeting = Meeting {
-                coordinator: self.coordinator.clone(),
-                own: Some(zoolet_model::path::child(&room, &format!("{}.{guid}", self.party))),
-                room,
+            let place = |number: u64| {
+                let room = zoolet_model::path::child(self.path.as_str(), &format!("{number:010}"));
+                let own = Some(zoolet_model::path::child(&room, &format!("{}.{guid}", self.party)));
+                Meeting { coordinator: self.coordinator.clone(), own, room }
             };
+            if self.may_come_back
+                && let Some(begun) = number.checked_sub(1).map(place)
+                && self.come_back(&begun).await?
+            {
+                return Ok(begun);
+            }
+            let meeting = place(number);
             if self.join(&meeting, number, version).await? && self.begin(&meeting, number, version).await? {
                 return Ok(meeting);
             }
             // This meeting has begun or was replaced, or the place is gone: try the next one.
+        }
+    }
+
+    /// Enters a meeting that has begun with a former session of this party; returns false if there is
+    /// none.
+    async fn come_back(&self, meeting: &Meeting<C>) -> Result<bool, Error> {
+        let (c, Some(own)) = (&self.coordinator, &meeting.own) else { return Err(UNEXPECTED) };
+        let (names, of_party) = (children(c, &meeting.room).await?, format!("{}.", self.party));
+        let Some(former) = names.iter().find(|name| name.starts_with(&of_party)) else { return Ok(false) };
+        let former = zoolet_model::path::child(&meeting.room, former);
+        let is_of_another_session = stat(c, &former).await?.is_some_and(|stat| stat.ephemeral_owner != c.session().0);
+        if !is_of_another_session || !names.iter().any(|name| name == READY) {
+            return Ok(false);
+        }
+        let join = Request::Multi(vec![
+            WriteOp::Check { path: former, version: -1 },
+            create(own.clone(), None, CreateKind::Ephemeral, false),
+        ]);
+        let Reply::Multi(results) = ask(c, &join).await? else { return Err(UNEXPECTED) };
+        match zoolet_model::first_failure(&results) {
+            // The latter after an earlier attempt, whose reply was lost.
+            None | Some((1, ErrorCode::NodeExists)) => Ok(true),
+            // The former session has ended since; an earlier attempt may have been in time.
+            Some((0, ErrorCode::NoNode)) => Ok(stat(c, own).await?.is_some()),
+            Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
         }
     }
 
@@ -200,7 +235,7 @@ impl<C: Coordinator> DoubleBarrier<C> {
                 (Room::Differs(_), Some((1, ErrorCode::BadVersion))) => {}
                 // An earlier attempt, whose reply was lost, may have been in time.
                 (_, Some((0, ErrorCode::BadVersion))) if is_doubtful => {
-                    return Ok(crate::ask::stat(c, own).await?.is_some());
+                    return Ok(stat(c, own).await?.is_some());
                 }
                 (_, Some((0, ErrorCode::BadVersion))) => return Ok(false),
                 // The ensemble has deleted the empty room since.

@@ -335,11 +335,37 @@ fn party_with_two_sessions_counts_once() {
             return Next::Done;
         }
         let of_one = barrier.of_party(Guid::from_random_bits(7));
-        // The place of the former session stays until the session ends.
+        // Clients 0 and 1 are the sessions of one party, and stand in the room at the same time.
         let entered = within(&context, Duration::from_secs(5), of_one.enter()).await;
         assert!(entered.is_none(), "one of two parties is there");
         if context.number == 1 {
             of_one.enter().await.unwrap().leave().await.unwrap();
+        }
+        Next::Done
+    };
+    run_seeds_of(4, |seed| Scenario::peaceful(seed, 3), live, |_| Ok(()));
+}
+
+/// Regression: another party met the znode of the former session, and the party itself waited for a
+/// meeting that never came.
+#[test]
+fn party_comes_back_to_the_meeting_that_began_with_its_former_session() {
+    let live = |context: ClientContext<Noted>| async move {
+        let barrier = DoubleBarrier::new(context.session.clone(), &PATH, 2);
+        context.sleep(Duration::from_secs([0, 4, 8][context.number])).await;
+        match context.number {
+            // The former session, which the servers keep until then.
+            0 => {
+                let meeting = barrier.of_party(Guid::from_random_bits(7)).enter().await.unwrap();
+                context.sleep(Duration::from_secs(20)).await;
+                drop(meeting);
+            }
+            1 => barrier.enter().await.unwrap().leave().await.unwrap(),
+            _ => {
+                let of_party = barrier.of_party(Guid::from_random_bits(7));
+                let meeting = within(&context, Duration::from_secs(5), of_party.enter()).await;
+                meeting.expect("the meeting has begun with this party").unwrap().leave().await.unwrap();
+            }
         }
         Next::Done
     };

@@ -12,7 +12,7 @@ use zoolet_model::{
 };
 
 /// The error for an answer that does not fit its request.
-pub(crate) const UNEXPECTED: Error = Error::Session(zoolet_model::Error::Refused(ErrorCode::SystemError));
+pub(crate) const UNEXPECTED: Error = Error::Session(zoolet_model::Error::Refused(ErrorCode::RuntimeInconsistency));
 
 /// Waits until the session is connected.
 ///

@@ -323,8 +323,8 @@ pub(super) fn error(error: zk::Error) -> Error {
         E::ReconfigDisabled => ErrorCode::ReconfigDisabled,
         E::RuntimeInconsistent => ErrorCode::RuntimeInconsistency,
         E::BadArguments(_) => ErrorCode::BadArguments,
-        // Codes that the client does not name, such as SYSTEMERROR; unknown codes become that.
-        E::UnexpectedErrorCode(code) => ErrorCode::from_code(code).unwrap_or(ErrorCode::SystemError),
+        // Codes that the client does not name, such as SYSTEMERROR, or does not know.
+        E::UnexpectedErrorCode(code) => ErrorCode::from_code(code).unwrap_or(ErrorCode::RuntimeInconsistency),
         // The server is overloaded and dropped the request.
         E::Throttled => return Error::Busy,
         E::SessionExpired => return Error::Lost(zoolet_model::LostReason::Expired),

@@ -26,7 +26,7 @@ pub(super) async fn barrier(options: &Options, signals: &mut Signals) -> Result<
             Ok(()) => return Ok(0),
             // Repeated later, the others could undo what another process has done meanwhile.
             Err(refusal) if matches!(options.what, What::WaitOpen) && refusal.is_passing(options, &session) => {
-                refusal.let_pass(options, &mut patience, signals).await?;
+                refusal.let_pass(options, session, &mut patience, signals).await?;
             }
             Err(refusal) => return Err(refusal.exit(options)),
         }
@@ -49,7 +49,7 @@ pub(super) async fn meet(
         match within(options, &patience, barrier.enter(), "not all parties came", signals).await {
             Ok(meeting) => break meeting,
             Err(refusal) if refusal.is_passing(options, &session) => {
-                refusal.let_pass(options, &mut patience, signals).await?;
+                refusal.let_pass(options, session, &mut patience, signals).await?;
             }
             Err(refusal) => return Err(refusal.exit(options)),
         }

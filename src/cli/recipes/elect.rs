@@ -2,47 +2,44 @@
 
 use super::environment::Environment;
 use super::holder::description;
-use super::session::{Patience, Refusal, give_up, is_over, pause, within};
+use super::session::{PAUSE, Patience, Refusal, give_up, pause, within};
 use super::tenure::{Ending, Hold, run};
 use super::{Again, Exit, FAILED, Options, Signal, Signals, Work};
 use crate::cli::complain;
-use zoolet_recipes::{Election, Error, Leadership, Remote};
+use zoolet_recipes::{Coordinator, Election, Error, Leadership, Remote};
 
 pub(super) async fn elect(options: &Options, work: &Work, again: Again, signals: &mut Signals) -> Result<u8, Exit> {
     signals.is_standby = again.forever;
     let mut patience = Patience::new(options, again.forever);
-    let mut session = None;
     loop {
-        let now = match session.take().filter(|session| !is_over(session)) {
-            Some(now) => now,
-            None => patience.open(options, signals).await?,
-        };
+        let now = patience.open(options, signals).await?;
         let election = Election::new(now.clone(), &options.path).naming(options.naming).described(description());
         let leadership = match within(options, &patience, election.campaign(), "not elected", signals).await {
             Ok(leadership) => leadership,
             Err(refusal) if refusal.is_passing(options, &now) => {
-                refusal.let_pass(options, &mut patience, signals).await?;
+                refusal.let_pass(options, now, &mut patience, signals).await?;
                 continue;
             }
             // A leader whose znode is deleted stands again too.
             Err(Refusal::Recipe(Error::Broken)) if again.forever => {
                 complain(&format!("{}: {}; it becomes a candidate again", options.path, Error::Broken));
-                session = Some(now);
-                pause(signals).await?;
+                patience.keep(now);
+                pause(PAUSE, signals).await?;
                 continue;
             }
             Err(refusal) => return Err(refusal.exit(options)),
         };
+        patience.succeeded();
         let led = lead(options, &now, &leadership, work, again, signals).await;
-        let signal = give_up(options, options.session_timeout, leadership.resign(), signals).await;
+        let signal = give_up(options, now.timeout(), leadership.resign(), signals).await;
         match led {
             led if signal.is_some_and(Signal::ends) => return led.map(|ending| ending.code),
             Ok(ending) if again.forever && !ending.is_asked_to_end => {}
             Err(exit) if again.forever && exit.code == FAILED => complain(&exit.line),
             led => return led.map(|ending| ending.code),
         }
-        session = Some(now);
-        pause(signals).await?;
+        patience.keep(now);
+        pause(PAUSE, signals).await?;
     }
 }
 
@@ -64,7 +61,7 @@ async fn lead(
             return Ok(ending);
         }
         tokio::select! {
-            paused = pause(signals) => paused?,
+            paused = pause(PAUSE, signals) => paused?,
             () = leadership.ended() => return Ok(Ending { code: FAILED, is_lost: true, ..ending }),
         }
     }

@@ -21,7 +21,7 @@ pub(super) async fn lock(options: &Options, work: &Work, signals: &mut Signals) 
         match granted(options, &patience, attempt, "the lock was not free", signals).await {
             Ok(grant) => return hold(options, &session, grant, work, signals).await,
             Err(refusal) if refusal.is_passing(options, &session) => {
-                refusal.let_pass(options, &mut patience, signals).await?;
+                refusal.let_pass(options, session, &mut patience, signals).await?;
             }
             Err(refusal) => return Err(refusal.exit(options)),
         }
@@ -54,7 +54,7 @@ pub(super) async fn semaphore(
         match granted(options, &patience, attempt, "no permit was free", signals).await {
             Ok(grant) => return hold(options, &session, grant, work, signals).await,
             Err(refusal) if refusal.is_passing(options, &session) => {
-                refusal.let_pass(options, &mut patience, signals).await?;
+                refusal.let_pass(options, session, &mut patience, signals).await?;
             }
             Err(refusal) => return Err(unusable(options, permits, refusal)),
         }

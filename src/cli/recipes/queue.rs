@@ -1,7 +1,7 @@
 //! `zoolet queue`: puts items, and takes each for one consumer.
 
 use super::environment::Environment;
-use super::session::{Patience, ended, refused, within};
+use super::session::{Patience, ended, refused, told, within};
 use super::tenure::{Hold, run};
 use super::{Exit, Options, Signals, Work, failed};
 use crate::cli::blocking::on_a_thread;
@@ -67,7 +67,7 @@ pub(super) async fn take(
                 };
             }
             Err(refusal) if refusal.is_passing(options, &session) => {
-                refusal.let_pass(options, &mut patience, signals).await?;
+                refusal.let_pass(options, session, &mut patience, signals).await?;
             }
             Err(refusal) => return Err(refusal.exit(options)),
         }
@@ -122,7 +122,7 @@ async fn complete(options: &Options, claim: Claim<'_, Remote>, signals: &mut Sig
     let path = &options.path;
     let again = "the item may be processed again";
     match unless_ended(claim.complete([]), signals).await {
-        Ok(done) => done.map_err(|error: Error| failed(format!("{path}: {error}; {again}"))),
+        Ok(done) => done.map_err(|error: Error| failed(format!("{path}: {}; {again}", told(error)))),
         Err(exit) => Err(Exit::new(exit.code, format!("{path}: interrupted; {again}"))),
     }
 }

@@ -17,7 +17,7 @@ use zoolet_recipes::{Coordinator, Error, Remote};
 
 /// Bounds the wait for the end of a session that is being closed.
 const CLOSING_MAX: Duration = Duration::from_secs(2);
-/// Bounds each of the two steps that find the reason of a failure.
+/// Bounds the search for the reason of a failure.
 const PROBE: Duration = Duration::from_secs(1);
 /// Maximum time for looking up the addresses of a name. Then the client looks it up when its turn
 /// comes.
@@ -27,16 +27,18 @@ const LOOK_UP_MAX: Duration = Duration::from_secs(1);
 const AT_ONCE_ONE_IN: u32 = 2;
 /// Time without an answer after which the user is told what zoolet waits for.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Pause between two attempts to open a session.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Pause between two attempts.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// The time that a command waits, over all sessions that it opens meanwhile.
 pub(super) struct Patience {
     began: Instant,
     /// Whether a failure to open a session ends the command.
     is_eager: bool,
-    /// Whether the user knows that a server had no room.
-    is_told_of_no_room: bool,
+    /// Whether the user knows that a server cannot carry out requests now.
+    is_told_of_refusal: bool,
+    /// The session of the attempt before, if it is not over.
+    kept: Option<Remote>,
 }
 
 impl Patience {
@@ -44,7 +46,7 @@ impl Patience {
     /// servers' names may be wrong. `forever` lifts that too.
     pub(super) fn new(options: &Options, forever: bool) -> Self {
         let is_eager = !forever && options.wait == Wait::Forever;
-        Self { began: Instant::now(), is_eager, is_told_of_no_room: false }
+        Self { began: Instant::now(), is_eager, is_told_of_refusal: false, kept: None }
     }
 
     /// Returns what is left of the wait.
@@ -57,11 +59,24 @@ impl Patience {
         bound.saturating_sub(self.began.elapsed())
     }
 
-    /// Opens a session.
+    /// Lets the next attempt use this session, if it is not over.
+    pub(super) fn keep(&mut self, session: Remote) {
+        self.kept = Some(session);
+    }
+
+    /// Notes that an attempt succeeded, so that the user hears of the next refusal.
+    pub(super) fn succeeded(&mut self) {
+        self.is_told_of_refusal = false;
+    }
+
+    /// Returns the session that was kept, or opens one.
     ///
     /// # Errors
     /// The wait ends, no server opens the first session, or a signal comes.
     pub(super) async fn open(&mut self, options: &Options, signals: &mut Signals) -> Result<Remote, Exit> {
+        if let Some(kept) = self.kept.take().filter(|kept| !is_over(kept)) {
+            return Ok(kept);
+        }
         let mut is_told = false;
         loop {
             let attempt = timeout(self.left(options), connect(options));
@@ -80,11 +95,11 @@ impl Patience {
             };
             let is_over = failure.is_none() || options.wait == Wait::NotAtAll;
             if is_told && !is_over {
-                pause(signals).await?;
+                pause(PAUSE.min(self.left(options)), signals).await?;
                 continue;
             }
             let why = tokio::select! {
-                why = reason(&options.servers) => why,
+                why = reason(&options.servers, failure.is_some()) => why,
                 exit = ended(signals) => return Err(exit),
             };
             let why = why.or(failure.map(|error| error.to_string()));
@@ -108,7 +123,7 @@ impl Patience {
             }
             complain(&format!("{line}; zoolet goes on trying"));
             is_told = true;
-            pause(signals).await?;
+            pause(PAUSE, signals).await?;
         }
     }
 }
@@ -167,21 +182,24 @@ pub(super) async fn ended(signals: &mut Signals) -> Exit {
     Exit::new(signals.end().await.exit_code(), "")
 }
 
-/// Waits for a moment.
+/// Waits for `time`.
 ///
 /// # Errors
 /// A signal asks this process to end.
-pub(super) async fn pause(signals: &mut Signals) -> Result<(), Exit> {
+pub(super) async fn pause(time: Duration, signals: &mut Signals) -> Result<(), Exit> {
     tokio::select! {
-        () = tokio::time::sleep(PAUSE) => Ok(()),
+        () = tokio::time::sleep(time) => Ok(()),
         exit = ended(signals) => Err(exit),
     }
 }
 
-/// Returns why no server opens a session: why one that accepts connections does not, and else why
-/// the first one cannot be reached.
-async fn reason(servers: &[String]) -> Option<String> {
-    // Dropped, it ends the attempts that are left.
+/// Returns the reason why no server opens a session. A server that accepts connections is named
+/// first. If none does, the reason is the first server's connection error.
+///
+/// `is_complete` tells whether the client had a session timeout for its attempts. Otherwise it may not
+/// have asked each server.
+async fn reason(servers: &[String], is_complete: bool) -> Option<String> {
+    // Dropping the set cancels the remaining probes.
     let mut attempts = JoinSet::new();
     for (number, server) in servers.iter().cloned().enumerate() {
         attempts.spawn(async move { (number, reach(&server).await) });
@@ -191,9 +209,14 @@ async fn reason(servers: &[String]) -> Option<String> {
         match attempt.ok()? {
             (number, Ok(())) => {
                 let server = servers.get(number)?;
-                return Some(format!(
-                    "{server} accepts connections, but opens no session: it has no quorum, or no room; ask zoolet status"
-                ));
+                return Some(if is_complete {
+                    format!(
+                        "{server} accepts connections, but opens no session: it has no quorum, or no room; run zoolet \
+                         status"
+                    )
+                } else {
+                    format!("{server} accepts connections; wait longer, or run zoolet status")
+                });
             }
             (0, Err(error)) => first = Some(error),
             (_, Err(_)) => {}
@@ -208,12 +231,15 @@ async fn reason(servers: &[String]) -> Option<String> {
 
 /// Opens a connection to a server.
 async fn reach(server: &str) -> io::Result<()> {
-    let addresses = look_up(server, PROBE).await?;
     let silent = || {
         let line = format!("no connection within {} s", PROBE.as_secs_f64());
         io::Error::new(ErrorKind::TimedOut, line)
     };
-    timeout(PROBE, TcpStream::connect(&*addresses)).await.map_err(|_| silent())??;
+    let connected = async {
+        let addresses = look_up(server, PROBE).await?;
+        TcpStream::connect(&*addresses).await
+    };
+    timeout(PROBE, connected).await.map_err(|_| silent())??;
     Ok(())
 }
 
@@ -224,34 +250,38 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// Returns whether another session may still bring it.
+    /// Returns whether another attempt may still bring it.
     ///
-    /// A place in a line is lost with its session. A server may have room again later.
+    /// A place in a line is lost with its session. A server may be able to carry out requests later.
     pub(super) fn is_passing(&self, options: &Options, session: &Remote) -> bool {
         let Self::Recipe(error) = self else { return false };
-        (is_over(session) || *error == NO_ROOM) && options.wait != Wait::NotAtAll
+        (is_over(session) || *error == UNABLE) && options.wait != Wait::NotAtAll
     }
 
-    /// Waits before another session tries, if that could be at once.
+    /// Waits before the next attempt if a server refused this one, and keeps the session for it. After a
+    /// lost session, returns at once.
     ///
     /// # Errors
     /// The wait ends, or a signal asks this process to end.
     pub(super) async fn let_pass(
         self,
         options: &Options,
+        session: Remote,
         patience: &mut Patience,
         signals: &mut Signals,
     ) -> Result<(), Exit> {
         match self {
-            Self::Recipe(NO_ROOM) => {
-                let (line, left) = (refused(options, NO_ROOM).line, patience.left(options));
+            Self::Recipe(UNABLE) => {
+                let (line, left) = (refused(options, UNABLE).line, patience.left(options));
                 if left <= PAUSE {
+                    pause(left, signals).await?;
                     return Err(Exit::new(options.conflict, line));
                 }
-                if !std::mem::replace(&mut patience.is_told_of_no_room, true) {
+                if !std::mem::replace(&mut patience.is_told_of_refusal, true) {
                     complain(&format!("{line}; zoolet goes on trying"));
                 }
-                pause(signals).await
+                patience.keep(session);
+                pause(PAUSE, signals).await
             }
             Self::Recipe(_) | Self::Final(_) => Ok(()),
         }
@@ -309,12 +339,12 @@ pub(super) async fn give_up<T>(
 ) -> Option<super::Signal> {
     let patient = async {
         let (began, mut giving_up) = (Instant::now(), pin!(giving_up));
-        if timeout(SILENCE, &mut giving_up).await.is_err() {
+        if timeout(SILENCE.min(bound), &mut giving_up).await.is_err() {
             // Without a connection it is free once its session ends.
             let (path, left) = (&options.path, bound.saturating_sub(began.elapsed()));
             complain(&format!(
-                "{path}: no server confirms the end; zoolet waits up to {} s for it, after which the servers end its \
-                 session",
+                "{path}: no server confirms the release; zoolet waits up to {} s more; without a confirmation, the \
+                 servers free it when they expire the session",
                 left.as_secs_f64().ceil()
             ));
             let _ = timeout(left, giving_up).await;
@@ -343,18 +373,20 @@ pub(super) fn is_over(session: &Remote) -> bool {
     matches!(session.state(), SessionState::Lost(_) | SessionState::Closed)
 }
 
-/// The answer of a server that has no room for a write.
-const NO_ROOM: Error = Error::Session(zoolet_model::Error::Refused(ErrorCode::SystemError));
+/// The answer of a server that cannot carry out a request now.
+const UNABLE: Error = Error::Session(zoolet_model::Error::Refused(ErrorCode::SystemError));
 
 /// Converts a recipe's error about the path.
 pub(super) fn refused(options: &Options, error: Error) -> Exit {
-    let path = &options.path;
-    let Error::Session(zoolet_model::Error::Refused(code)) = error else {
-        return Exit::new(FAILED, format!("{path}: {error}"));
-    };
+    Exit::new(FAILED, format!("{}: {}", options.path, told(error)))
+}
+
+/// Returns the message for a recipe's error. For a server's refusal it has the cause and the remedy.
+pub(super) fn told(error: Error) -> String {
+    let Error::Session(zoolet_model::Error::Refused(code)) = error else { return error.to_string() };
     let why = match code {
         ErrorCode::SystemError => {
-            "the server has no room for the change: its disk is full, or a bound is reached; ask zoolet status"
+            "the server cannot do that now: its disk is full, read-only or failing, or a bound is reached; run zoolet status"
         }
         ErrorCode::NoAuth => {
             "an ACL refuses this change; allow world:anyone there with setAcl in zoolet shell, or use another path"
@@ -363,10 +395,10 @@ pub(super) fn refused(options: &Options, error: Error) -> Exit {
             "a quota refuses this change; listquota in zoolet shell shows it, and setquota raises it"
         }
         ErrorCode::NoChildrenForEphemerals => "an ephemeral cannot have children; use another path",
-        ErrorCode::NotReadOnly => "the server is read-only, because it has no quorum or a read-only disk",
-        other => return Exit::new(FAILED, format!("{path}: the server refuses: {other}")),
+        ErrorCode::NotReadOnly => "the server serves only readers, because it has no leader",
+        other => return format!("the server refuses: {other}"),
     };
-    Exit::new(FAILED, format!("{path}: {why} ({code:?})"))
+    format!("{why} ({code:?})")
 }
 
 #[cfg(test)]

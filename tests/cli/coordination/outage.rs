@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use zoolet_model::{Request, WriteOp};
 
@@ -42,10 +42,7 @@ fn reason_names_a_server_that_accepts_connections_before_one_that_does_not() {
     let [down, other] = free_ports();
     let up = served(|client, _| drop(client));
     for (servers, says) in [
-        (
-            format!("127.0.0.1:{down},127.0.0.1:{up}"),
-            format!("127.0.0.1:{up} accepts connections, but opens no session"),
-        ),
+        (format!("127.0.0.1:{down},127.0.0.1:{up}"), format!("127.0.0.1:{up} accepts connections; wait longer")),
         (format!("127.0.0.1:{down},127.0.0.1:{other}"), "and the other servers cannot be reached either".to_owned()),
     ] {
         let (code, line) = refusal(&scratch, &["lock", "/a", "--server", &servers, "--wait", "300ms", "--", "true"]);
@@ -59,11 +56,12 @@ fn mute_server(answers_pings: bool) -> u16 {
 }
 
 /// Serves each connection, with its number, on a thread of its own.
-fn served(serve: impl Fn(TcpStream, i64) + Copy + Send + 'static) -> u16 {
+fn served(serve: impl Fn(TcpStream, i64) + Clone + Send + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for (number, client) in (1_i64..).zip(listener.incoming()) {
+            let serve = serve.clone();
             std::thread::spawn(move || serve(client.unwrap(), number));
         }
     });
@@ -115,11 +113,13 @@ fn front_that_loses_the_answer_to_a_create(server: u16) -> u16 {
     })
 }
 
-/// A server in front of another one whose disk is full for the first session: it refuses creates.
+/// A proxy that refuses the first three writes, as a server with a full disk does.
 fn front_that_is_full_at_first(server: u16) -> u16 {
-    served(move |client, number| {
+    const WRITES: [i32; 4] = [2, 5, 14, 15];
+    let left = Arc::new(AtomicUsize::new(3));
+    served(move |client, _| {
         let server = TcpStream::connect(("127.0.0.1", server)).unwrap();
-        let (mut requests, answered, mut answers) =
+        let (mut requests, refused, mut answers) =
             (client.try_clone().unwrap(), client.try_clone().unwrap(), server.try_clone().unwrap());
         std::thread::spawn(move || {
             while let Some(answer) = frame(&mut answers) {
@@ -129,10 +129,11 @@ fn front_that_is_full_at_first(server: u16) -> u16 {
             }
         });
         while let Some(request) = frame(&mut requests) {
-            let is_refused = number == 1 && request[4..8] == CREATE2;
+            let is_write = WRITES.iter().any(|code| request[4..8] == code.to_be_bytes());
+            let is_refused = is_write && left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
             // The number of the request, a zxid and SystemError.
             let refusal = [&request[..4], &[0; 8], &(-1_i32).to_be_bytes()].concat();
-            if !(if is_refused { send(&answered, &refusal) } else { send(&server, &request) }) {
+            if !(if is_refused { send(&refused, &refusal) } else { send(&server, &request) }) {
                 break;
             }
         }
@@ -255,17 +256,20 @@ fn waiter_without_a_bound_goes_on_after_a_server_was_full() {
         let mut waiter = Running(command.spawn().unwrap());
         let mut line = String::new();
         BufReader::new(waiter.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
-        let expected = "the server has no room for the change: its disk is full, or a bound is reached; ask zoolet \
-                        status (SystemError); zoolet goes on trying\n";
+        let expected = "the server cannot do that now: its disk is full, read-only or failing, or a bound is reached; \
+                        run zoolet status (SystemError); zoolet goes on trying\n";
         assert!(line.ends_with(expected), "{words}: {line}");
         let code = if words.contains("forever") { 143 } else { 5 };
         assert_eq!(waiter.code_soon(), code, "{words}");
     }
+    // No place of a refused attempt stays in the line.
+    let mut client = server.client();
+    eventually("an empty line", || client.children("/l").is_empty());
     for (bound, code) in [("--no-wait", 125), ("--wait 300ms", 124)] {
         let front = front_that_is_full_at_first(server.port);
         let words = format!("lock /l {bound} --session-timeout 6s --server 127.0.0.1:{front}");
         let (is, printed) = server.run(&words, "exit 5");
-        assert!(is == code && printed.contains("no room for the change"), "{bound}: {is} {printed}");
+        assert!(is == code && printed.contains("the server cannot do that now"), "{bound}: {is} {printed}");
     }
 }
 
@@ -304,7 +308,7 @@ fn signal_ends_the_wait_for_the_release() {
     let mut holder = Running(command.spawn().unwrap());
     let mut line = String::new();
     BufReader::new(holder.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.starts_with("zoolet: /l: no server confirms the end; zoolet waits up to "), "{line}");
+    assert!(line.starts_with("zoolet: /l: no server confirms the release; zoolet waits up to "), "{line}");
     holder.signal("TERM");
     assert_eq!(holder.code_soon(), 4);
     server.signal("CONT");

@@ -392,7 +392,8 @@ pub(super) fn is_on_read_only_disk(path: &Path) -> bool {
 
 /// Like [`is_on_read_only_disk`], for a directory that this process has open for reading.
 ///
-/// The lock of that reader keeps writers out, so the probe needs none.
+/// This process holds a shared lock, which keeps writers out where directories can be locked. So the
+/// probe takes no lock.
 #[cfg(feature = "port")]
 pub(super) fn is_still_read_only(path: &Path) -> bool {
     match FsDisk::shared(path) {

@@ -103,9 +103,10 @@ fn subtree_is_shown_searched_and_read() {
 
     assert_eq!(well("get --hex /app/a/bytes"), "ff00\n");
     for (line, refusal) in [
-        ("get --hex -o f /app/a/bytes", "--hex and -o exclude each other\n"),
-        ("get --json --raw /app/a/bytes", "--raw and --json exclude each other\n"),
+        ("get --hex -o f /app/a/bytes", "-o and --hex exclude each other\n"),
+        ("get --json --raw /app/a/bytes", "--json and --raw exclude each other\n"),
         ("--json get --raw /app/a/bytes", "{\"error\":\"--json and --raw exclude each other\"}\n"),
+        ("--json get -b /app/a/bytes", "{\"error\":\"--json and -b exclude each other\"}\n"),
         ("get -x --hex /app/a/bytes", "--hex and -x exclude each other\n"),
         ("get -s -o f /app/a/bytes", "-o and -s exclude each other\n"),
         ("get --raw -s /app/a/bytes", "--raw and -s exclude each other\n"),
@@ -376,7 +377,7 @@ fn import_tells_how_far_it_came_before_a_znode_that_it_may_not_read() {
     assert_eq!(failure, expected);
 }
 
-/// The merge read the whole destination.
+/// Regression: the merge used to read the whole destination.
 #[test]
 fn merge_reads_no_znode_that_is_not_in_the_file() {
     let scratch = Scratch::new();

@@ -193,7 +193,7 @@ fn stream(server: SocketAddr) -> TcpStream {
 }
 
 /// Returns a server's answer to a four-letter word.
-fn answer(server: SocketAddr, word: &str) -> String {
+pub(crate) fn answer(server: SocketAddr, word: &str) -> String {
     let (mut stream, mut text) = (stream(server), String::new());
     stream.write_all(word.as_bytes()).unwrap();
     stream.read_to_string(&mut text).unwrap();

@@ -211,8 +211,8 @@ async fn reason(servers: &[String], is_complete: bool) -> Option<String> {
                 let server = servers.get(number)?;
                 return Some(if is_complete {
                     format!(
-                        "{server} accepts connections, but opens no session: it has no quorum, or no room; run zoolet \
-                         status"
+                        "{server} accepts connections, but opens no session: it hangs, or has no quorum or no room; run \
+                         zoolet status"
                     )
                 } else {
                     format!("{server} accepts connections; wait longer, or run zoolet status")

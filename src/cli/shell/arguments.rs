@@ -1,7 +1,7 @@
 //! The words of one command, read by its row of the table.
 
 use super::failure::Failure;
-use super::table::Command;
+use super::table::{Command, dashed};
 use super::znode_path;
 use std::str::FromStr;
 use zoolet_model::Text;
@@ -36,7 +36,7 @@ impl Arguments {
             }
         }
         if let Some(name) = arguments.repeated() {
-            return Err(Failure::Text(format!("-{name} is given twice")));
+            return Err(Failure::Text(format!("{} is given twice; give it once", dashed(name))));
         }
         match command.operands_max().and_then(|count| arguments.get(count)) {
             Some(surplus) => Err(Failure::Text(format!(
@@ -226,8 +226,9 @@ mod tests {
     #[test]
     fn option_with_a_value_is_given_once() {
         let wrong = |line| read(line).err().unwrap().message();
-        assert_eq!(wrong("get -o one -o two /a"), "-o is given twice");
-        assert_eq!(wrong("set -v 1 -v2 /a x"), "-v is given twice");
+        assert_eq!(wrong("get -o one -o two /a"), "-o is given twice; give it once");
+        assert_eq!(wrong("set -v 1 -v2 /a x"), "-v is given twice; give it once");
+        assert_eq!(wrong("find --name a --name b /"), "--name is given twice; give it once");
         assert!(read("ls -s -s /a").is_ok());
     }
 

@@ -121,8 +121,7 @@ impl<'a> DepthFirst<'a> {
         Self { session, wants, levels: Vec::new(), window: WINDOW_FIRST, has_begun: true }
     }
 
-    /// Adds znodes to a walk over listed ones that has returned all that it had. One that does not
-    /// exist is skipped.
+    /// Adds paths to a [`listed`](Self::listed) walk that has ended. A missing znode is skipped.
     pub(super) fn add(&mut self, paths: Vec<String>) {
         self.levels.push(Level { parent: None, names: paths.into_iter(), ahead: VecDeque::new() });
     }

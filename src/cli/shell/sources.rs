@@ -35,7 +35,7 @@ type FileReader = Reader<BufReader<Input>>;
 /// Znodes of a file that are looked up at once.
 const LISTED: usize = 128;
 
-/// A subtree of the server, or those of its znodes that a file lists; without its ephemerals.
+/// A subtree of the server, or its znodes that a file lists. Ephemerals are skipped.
 pub(super) struct Subtree<'a> {
     walk: DepthFirst<'a>,
     /// The rest of the file that lists the znodes; `None` for all of the subtree.
@@ -66,7 +66,7 @@ impl<'a> Source<'a> {
         file: &str,
         interrupts: &Arc<Interrupts>,
     ) -> Result<Self, Failure> {
-        Ok(Self::Server(Box::new(Subtree::listed(session, top, reads_acls, open(file, interrupts)?))))
+        Ok(Self::Server(Box::new(Subtree::listed(session, top, wants(reads_acls), open(file, interrupts)?))))
     }
 
     /// Opens an exported file.
@@ -119,8 +119,7 @@ pub(super) fn listed_ephemeral(
     file: &str,
     interrupts: &Arc<Interrupts>,
 ) -> Result<Option<String>, Failure> {
-    let mut subtree = Subtree::listed(session, top, false, open(file, interrupts)?);
-    subtree.walk = DepthFirst::listed(session, Wants::default());
+    let mut subtree = Subtree::listed(session, top, Wants::default(), open(file, interrupts)?);
     let mut first = None;
     while let Some(found) = subtree.found()? {
         if found.stat.ephemeral_owner != 0 {
@@ -135,8 +134,8 @@ impl<'a> Subtree<'a> {
         Self::of(DepthFirst::new(session, top, wants(reads_acls)), None, session, top, reads_acls)
     }
 
-    fn listed(session: &'a Session, top: &str, reads_acls: bool, list: FileReader) -> Self {
-        Self::of(DepthFirst::listed(session, wants(reads_acls)), Some(list), session, top, reads_acls)
+    fn listed(session: &'a Session, top: &str, wants: Wants, list: FileReader) -> Self {
+        Self::of(DepthFirst::listed(session, wants), Some(list), session, top, wants.acl)
     }
 
     fn of(walk: DepthFirst<'a>, list: Option<FileReader>, session: &Session, top: &str, reads_acls: bool) -> Self {
@@ -144,8 +143,7 @@ impl<'a> Subtree<'a> {
         Self { walk, list, top: top.to_owned(), is_whole_tree, reads_acls, ephemerals: 0, occupied: BTreeSet::new() }
     }
 
-    /// Returns the next znode or ephemeral. ZooKeeper's own znodes are left out below the server's
-    /// root.
+    /// Returns the next znode, ephemerals included. Below the server's root it skips `/zookeeper`.
     fn found(&mut self) -> Result<Option<Found>, Failure> {
         loop {
             match self.walk.next()? {
@@ -159,7 +157,7 @@ impl<'a> Subtree<'a> {
         }
     }
 
-    /// Returns paths of the next znodes that the file lists; none after the last one.
+    /// Returns the next paths of the file; empty at its end.
     fn next_listed(&mut self) -> Result<Vec<String>, Failure> {
         let mut paths = Vec::new();
         while let Some(list) = &mut self.list

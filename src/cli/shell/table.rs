@@ -143,9 +143,13 @@ impl Choice {
 
     /// Returns the option as its user writes it, such as `-v VERSION`.
     pub(super) fn usage(&self) -> String {
-        let dashes = if self.name.len() == 1 { "-" } else { "--" };
-        format!("{dashes}{} {}", self.name, self.value).trim_end().to_owned()
+        format!("{} {}", dashed(self.name), self.value).trim_end().to_owned()
     }
+}
+
+/// Returns the name of an option with its dashes.
+pub(super) fn dashed(name: &str) -> String {
+    format!("{}{name}", if name.len() == 1 { "-" } else { "--" })
 }
 
 /// Returns all commands, in the order of the help.

@@ -58,9 +58,11 @@ fn stands_in_line(words: &str, names: &Names, held: (&str, &str), waiting: (&str
     assert!(own.ends_with(&format!("{}0000000001", held.1)), "{command}: {own}");
 
     let behind = participant(&mut other, path(waiting));
-    // It has seen the holder once it watches the znode.
+    // Only a waiter watches the holder's znode, or the number of permits. A holder watches its own
+    // znode.
     let address = ([127, 0, 0, 1], server.port).into();
-    eventually("a watch of the waiter", || figure(address, "watch_count") > 0);
+    let is_awaited = |path: &str| first == path || path == "/r";
+    eventually("a watch at the holder", || answer(address, "wchp").lines().any(is_awaited));
     assert!(server.lines("ran").is_empty(), "{command}: ran while another participant held");
     other.ask(&Request::Write(WriteOp::Delete { path: first, version: -1 })).unwrap();
     assert_eq!(waiter.code_soon(), 4, "{command}");

@@ -193,11 +193,11 @@ fn run(options: &Options) -> io::Result<bool> {
     Ok(failed == 0 && !(options.every_row && missed > 0))
 }
 
-/// How often a script is played again for a step in which Apache ZooKeeper leaves a request without
-/// an answer.
+/// Maximum number of repeated plays for a step in which Apache ZooKeeper leaves a request without an
+/// answer.
 ///
-/// A leader or follower of 3.8 forgets one request in some ten thousands, each time another one. A
-/// step in which it answers in none of these plays is a difference.
+/// ZooKeeper 3.8 forgets about one request in tens of thousands, a different one in each play. A step
+/// with an unanswered request in each of these plays is a difference.
 const REPETITIONS: usize = 2;
 
 /// Returns whether Apache ZooKeeper left a request without an answer, and zoolet did not.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Time after which a reply counts as missing. On a busy machine, both servers have waited more
 /// than 10 s for the disk.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// Replies of a session back to which a script can name a zxid.
+/// Number of replies per session of which a script can name the zxid.
 const SEEN: usize = 16;
 /// Wait for the end of a connection before a ping probes it. Too short costs only a ping.
 const END_PATIENCE: Duration = Duration::from_millis(300);

@@ -15,9 +15,10 @@ pub enum Value {
     Bytes(Option<Vec<u8>>),
     /// A count and that many elements.
     List(Vec<Vec<Value>>),
-    /// The newest zxid that this session had seen so many replies ago.
+    /// The newest zxid that this session had seen that number of replies ago.
     ///
-    /// A number of zxids would lead to another change where one side has spent a zxid more.
+    /// It counts replies, not zxids: if one server has spent one zxid more, the same distance names
+    /// different changes.
     Seen(usize),
 }
 

@@ -254,7 +254,7 @@ fn with_writes_that_wait(count: i32) -> (Members, u8, u8, Client) {
     (members, leader, server, client)
 }
 
-fn are_answered_in_order(members: &mut Members, client: &Client, count: i32) {
+fn resume_disks_and_expect_answers(members: &mut Members, client: &Client, count: i32) {
     members.hanging.clear();
     members.settle();
     assert_eq!(answers(&members.told(client)), (1..=count).map(|xid| (xid, Ok(xid))).collect::<Vec<_>>());
@@ -275,14 +275,14 @@ fn forwards_of_an_earlier_attempt_take_no_room_at_the_leader() {
     members.settle();
     let peer = ServerId::new(server).unwrap();
     assert!(members.server(leader).zab().disk_of(peer).is_some(), "the leader dropped the link");
-    are_answered_in_order(&mut members, &client, 10);
+    resume_disks_and_expect_answers(&mut members, &client, 10);
 }
 
 #[test]
 fn forwards_beyond_the_leaders_outstanding_bytes_wait_in_order() {
     let (mut members, leader, _, client) = with_writes_that_wait(50);
     assert!(members.server(leader).unapplied() < 10, "{}", members.server(leader).unapplied());
-    are_answered_in_order(&mut members, &client, 50);
+    resume_disks_and_expect_answers(&mut members, &client, 50);
 }
 
 #[test]

@@ -27,7 +27,7 @@ impl ImageFile {
     /// # Errors
     /// The file is missing or damaged, or is no image.
     pub(in crate::cli::shell) fn open(file: &FilePath) -> Result<Self, String> {
-        const REMEDY: &str = "--image takes a file that last_known_good has written";
+        const REMEDY: &str = "--image takes the image file of a server with the setting last_known_good";
         if file.is_dir() {
             return Err(format!("{} is a directory; {REMEDY}", file.display()));
         }

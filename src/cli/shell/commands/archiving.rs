@@ -139,10 +139,11 @@ fn import(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
         }
         Ok(_) => {
             check(&file, Some(session), &path, &shell.interrupts)?;
-            match existing {
-                // The subtree may be larger than the file, and the session may not read all of it.
-                Existing::Merge => Source::listed(session, &path, with_acls, &file, &shell.interrupts)?,
-                Existing::Replace | Existing::Refuse => Source::server(session, &path, with_acls),
+            if existing == Existing::Replace {
+                Source::server(session, &path, with_acls)
+            } else {
+                // The destination may be larger than the file, and an ACL may hide parts of it.
+                Source::listed(session, &path, with_acls, &file, &shell.interrupts)?
             }
         }
         Err(failure) if failure.is(code::NO_NODE) => {
@@ -175,13 +176,13 @@ fn import(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     Ok(Output::Text(counts.text(is_dry), counts.json(is_dry)))
 }
 
-/// Reads a whole file, so that one with a mistake changes nothing. `there` is the session that looks
-/// for ephemerals at its znodes; `None` if the top does not exist.
-fn check(file: &str, there: Option<&Session>, top: &str, interrupts: &Arc<Interrupts>) -> Result<(), Failure> {
+/// Checks the whole file before the import changes anything. With a session, it also refuses a file
+/// that lists the path of an ephemeral; `None` if the destination does not exist.
+fn check(file: &str, session: Option<&Session>, top: &str, interrupts: &Arc<Interrupts>) -> Result<(), Failure> {
     if !files::open(file, interrupts)?.can_be_read_again() {
         return Err(Failure::Text(format!("{file} is no regular file; import reads it more than once")));
     }
-    if let Some(session) = there {
+    if let Some(session) = session {
         let Some(ephemeral) = sources::listed_ephemeral(session, top, file, interrupts)? else { return Ok(()) };
         return Err(Failure::Text(format!(
             "{file} has a znode at {}, and there is an ephemeral of a session; nothing was imported",

@@ -5,7 +5,7 @@ use super::super::client::unexpected;
 use super::super::failure::Failure;
 use super::super::files;
 use super::super::output::{Content, Form, Output};
-use super::super::table::{Choice, Command, Operands, Origin};
+use super::super::table::{Choice, Command, Operands, Origin, dashed};
 use super::super::walk;
 use super::super::{Printer, Shell};
 use serde_json::json;
@@ -111,47 +111,45 @@ fn get(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {
     let path = arguments.path(0)?;
     let deprecated = "'get path [watch]' has been deprecated. Please use 'get [-s] [-w] path' instead.";
     let watch = watches(shell, arguments, deprecated)?;
-    refuse_contradiction(shell, arguments)?;
+    let is_json = arguments.has("json") || shell.printer().is_json;
+    refuse_contradiction(arguments, is_json)?;
     let forms = [("b", Form::Base64), ("x", Form::Hex), ("hex", Form::Digits), ("raw", Form::Raw)];
     let form = forms.into_iter().find(|(name, _)| arguments.has(name)).map_or(Form::Text, |(_, form)| form);
     let Reply::Data(data, stat) = shell.session()?.ask(Request::GetData { path: path.clone(), watch })? else {
         return Err(unexpected());
     };
-    let stat: Option<Stat> = arguments.has("s").then_some(stat);
-    if let Some(file) = arguments.value("o") {
+    let output = if let Some(file) = arguments.value("o") {
         let bytes = data.unwrap_or_default();
         files::save(file, &bytes, arguments.has("force"))?;
-        let (text, value) =
-            (format!("wrote {} bytes to {file}", bytes.len()), json!({ "file": file, "bytes": bytes.len() }));
-        return Ok(Output::Text(text, value));
-    }
-    let output = Output::Data(Content { path: path.to_string(), data, form, stat });
-    if arguments.has("json") {
-        Printer { is_json: true }.print(&output)?;
+        let value = json!({ "file": file, "bytes": bytes.len() });
+        Output::Text(format!("wrote {} bytes to {file}", bytes.len()), value)
+    } else {
+        let stat: Option<Stat> = arguments.has("s").then_some(stat);
+        Output::Data(Content { path: path.to_string(), data, form, stat })
+    };
+    if is_json {
+        Printer { is_json }.print(&output)?;
         return Ok(Output::Nothing);
     }
     Ok(output)
 }
 
+/// Pairs of options of `get` that exclude each other: `get` would ignore the second. zkCli takes `-b`
+/// with `-x`.
+const EXCLUDED: [(&str, &[&str]); 3] =
+    [("o", &["b", "x", "hex", "raw", "s"]), ("raw", &["b", "x", "hex", "s"]), ("hex", &["b", "x"])];
+/// Forms that JSON does not have.
+const TEXT_FORMS: [&str; 4] = ["b", "x", "hex", "raw"];
+
 /// Refuses two options of `get` of which one would be ignored.
-///
-/// # Errors
-/// The line has such options.
-fn refuse_contradiction(shell: &Shell, arguments: &Arguments) -> Result<(), Failure> {
-    let given = |name: &&&str| arguments.has(name);
-    let forms = || ["b", "x", "hex", "raw", "json", "o"].iter().filter(given);
-    // zkCli takes both of its own, and prints base64.
-    let own = forms().find(|name| !["b", "x"].contains(name));
-    let other = own.and_then(|own| forms().find(|other| *other != own));
-    let stat = ["s"].iter().find(given).filter(|_| own.is_some_and(|own| ["raw", "o"].contains(own)));
-    let json = own.filter(|own| shell.printer().is_json && ["hex", "raw"].contains(own));
-    let (one, two) = match (own, other.or(stat), json) {
-        (Some(own), Some(other), _) => (*own, *other),
-        (_, _, Some(own)) => ("json", *own),
-        _ => return Ok(()),
-    };
-    let dashes = |name: &str| format!("{}{name}", if name.len() > 1 { "--" } else { "-" });
-    Err(Failure::Text(format!("{} and {} exclude each other", dashes(one), dashes(two))))
+fn refuse_contradiction(arguments: &Arguments, is_json: bool) -> Result<(), Failure> {
+    let excluded = EXCLUDED.iter().filter(|(one, _)| arguments.has(one)).find_map(|(one, others)| {
+        let other = others.iter().find(|other| arguments.has(other))?;
+        Some((*one, *other))
+    });
+    let no_json = TEXT_FORMS.into_iter().find(|form| is_json && arguments.has(form));
+    let Some((one, other)) = no_json.map(|form| ("json", form)).or(excluded) else { return Ok(()) };
+    Err(Failure::Text(format!("{} and {} exclude each other", dashed(one), dashed(other))))
 }
 
 fn stat(shell: &mut Shell, arguments: &Arguments) -> Result<Output, Failure> {

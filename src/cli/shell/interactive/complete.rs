@@ -101,8 +101,7 @@ fn commands(word: &str) -> Vec<String> {
 }
 
 fn options(command: &Command, word: &str) -> Vec<String> {
-    let dashes = |name: &str| if name.len() == 1 { "-" } else { "--" };
-    let options = command.options.iter().map(|choice| format!("{}{}", dashes(choice.name), choice.name));
+    let options = command.options.iter().map(|choice| table::dashed(choice.name));
     options.filter(|option| option.starts_with(word)).collect()
 }
 

@@ -9,7 +9,7 @@
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
 use std::time::Duration;
-use zoolet::config::{Ensemble, Member, TrustSource};
+use zoolet::config::{Ensemble, Server, TrustSource};
 use zoolet::{Bytes, Config, CreateOptions, Node, Session, Version, Wait, path};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// A host is a name or an address, with `:PORT` (UDP) where the port is not 2888. All boxes must
 /// list the same hosts.
 pub fn member(number: u8, directory: &str, key: &str, hosts: &[String]) -> Result<Node, zoolet::StartError> {
-    let members: Vec<_> = (1..).zip(hosts).map(|(id, host)| Member::new(id, host)).collect();
+    let members: Vec<_> = (1..).zip(hosts).map(|(id, host)| Server::new(id, host)).collect();
     let mut config = Config::new(directory);
     config.server_id = number;
     config.ensemble = Some(Ensemble::new(members, TrustSource::SiteKeyFile(key.into())));

@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 use zoolet::recipes::Coordinator;
-use zoolet::testing::{Ensemble, Fact, World, simulate};
+use zoolet::testing::{Fact, MemoryEnsemble, World, simulate};
 use zoolet::{Bytes, CreateOptions, Error, ErrorCode, LostReason, SessionState, path};
 
 /// Returns the message of a panic.
@@ -110,7 +110,7 @@ fn example_modems_never_transmit_together_in_20_simulated_runs() {
 
 #[test]
 fn writes_and_remote_sessions_survive_a_restart_of_all_servers() {
-    let mut ensemble = Ensemble::in_memory(3);
+    let mut ensemble = MemoryEnsemble::in_memory(3);
     let session = ensemble.session();
     let inside = ensemble.session_in(ensemble.servers()[0]);
     ensemble.run(session.create(path!("/kept"), Bytes::from_static(b"1"))).unwrap();
@@ -126,7 +126,7 @@ fn writes_and_remote_sessions_survive_a_restart_of_all_servers() {
 
 #[test]
 fn larger_side_of_a_partition_serves_and_all_servers_after_healing() {
-    let mut ensemble = Ensemble::in_memory(5);
+    let mut ensemble = MemoryEnsemble::in_memory(5);
     let servers = ensemble.servers();
     let former = ensemble.leader().unwrap();
     let (few, many): (Vec<_>, Vec<_>) =
@@ -147,7 +147,7 @@ fn larger_side_of_a_partition_serves_and_all_servers_after_healing() {
 
 #[test]
 fn only_an_expired_session_loses_its_ephemerals() {
-    let mut ensemble = Ensemble::in_memory(3);
+    let mut ensemble = MemoryEnsemble::in_memory(3);
     for inside in [false, true] {
         let server = ensemble.servers()[2];
         let (daemon, other) =
@@ -165,7 +165,7 @@ fn only_an_expired_session_loses_its_ephemerals() {
 
 #[test]
 fn paused_server_runs_no_client_code_and_keeps_its_session_after() {
-    let mut ensemble = Ensemble::in_memory(3);
+    let mut ensemble = MemoryEnsemble::in_memory(3);
     let server = ensemble.leader().unwrap();
     let inside = ensemble.session_in(server);
     ensemble.pause(server);
@@ -186,7 +186,7 @@ fn paused_server_runs_no_client_code_and_keeps_its_session_after() {
 
 #[test]
 fn simulated_disk_hang_delays_writes_by_the_given_time() {
-    let mut ensemble = Ensemble::in_memory(1);
+    let mut ensemble = MemoryEnsemble::in_memory(1);
     let (server, session) = (ensemble.servers()[0], ensemble.session());
     let began = ensemble.now();
     ensemble.disk_hang(server, Duration::from_secs(3));
@@ -205,19 +205,19 @@ fn time_for_an_ensemble_to_serve() {
     let mut took: Vec<Duration> = (0..21)
         .map(|_| {
             let began = std::time::Instant::now();
-            drop(Ensemble::in_memory(3));
+            drop(MemoryEnsemble::in_memory(3));
             began.elapsed()
         })
         .collect();
     took.sort_unstable();
     eprintln!("median {:?}, from {:?} to {:?}", took[10], took[0], took[20]);
-    eprintln!("virtual: {:?}", Ensemble::in_memory(3).now());
+    eprintln!("virtual: {:?}", MemoryEnsemble::in_memory(3).now());
 }
 
 #[test]
 fn equal_calls_give_equal_simulated_runs() {
     let run = || {
-        let mut ensemble = Ensemble::in_memory(3);
+        let mut ensemble = MemoryEnsemble::in_memory(3);
         let session = ensemble.session();
         ensemble.kill(ensemble.leader().unwrap());
         drop(ensemble.run(session.create(path!("/a"), None)));
@@ -229,7 +229,7 @@ fn equal_calls_give_equal_simulated_runs() {
 
 #[test]
 fn future_that_never_resolves_panics_with_the_ensemble_state() {
-    let mut ensemble = Ensemble::in_memory(1);
+    let mut ensemble = MemoryEnsemble::in_memory(1);
     let said = told(|| ensemble.run(std::future::pending::<()>()));
     assert_eq!(said, "the future is not ready after 300 s of virtual time: servers that run: [1], leader: Some(1)");
 }

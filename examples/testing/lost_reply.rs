@@ -5,7 +5,7 @@
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
 use std::time::Duration;
-use zoolet::testing::Ensemble;
+use zoolet::testing::MemoryEnsemble;
 use zoolet::{CreateOptions, Error, ErrorCode, Path, Session, SessionState, path};
 
 fn main() -> Result<(), Error> {
@@ -46,7 +46,7 @@ async fn connected(session: &Session) -> Result<(), Error> {
 
 /// Loses the reply to the daemon's create; returns the number of attempts as text.
 pub fn run() -> Result<String, Error> {
-    let mut ensemble = Ensemble::in_memory(3);
+    let mut ensemble = MemoryEnsemble::in_memory(3);
     let (daemon, other) = (ensemble.session(), ensemble.session());
     ensemble.lose_next_reply(&daemon);
     let attempts = ensemble.run(be_there(&daemon, path!("/alive")))?;

@@ -22,7 +22,7 @@ pub struct Ensemble {
     ///
     /// Until the ensemble is born, this list decides the membership. From then on the ensemble
     /// itself does, and the list only gives members' addresses.
-    pub members: Vec<Member>,
+    pub members: Vec<Server>,
     /// How members authenticate each other.
     pub trust: TrustSource,
     /// UDP address on which links come in.
@@ -37,7 +37,7 @@ pub struct Ensemble {
 /// One server of an ensemble.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Member {
+pub struct Server {
     /// Id, 1 to 255.
     pub id: u8,
     /// UDP addresses for links to it, each `host:port`, tried in order.
@@ -69,7 +69,7 @@ pub enum TrustSource {
     Loopback,
     /// One shared secret in this file (mode 0600), made by `zoolet keygen`.
     SiteKeyFile(PathBuf),
-    /// The keys in [`Member::key`], which every member has.
+    /// The keys in [`Server::key`], which every member has.
     Pinned,
     /// Certificates of an operator's authority. All files are PEM.
     Ca {
@@ -82,7 +82,7 @@ pub enum TrustSource {
     },
 }
 
-impl Member {
+impl Server {
     /// Returns a voter with one address: `host:port`, or a host for port 2888.
     pub fn new(id: u8, address: &str) -> Self {
         // `Ensemble::check` finds an invalid address, and names it.
@@ -122,17 +122,17 @@ impl Member {
 
 impl Ensemble {
     /// Returns an ensemble of these servers, with the default timing.
-    pub fn new(members: impl Into<Vec<Member>>, trust: TrustSource) -> Self {
+    pub fn new(members: impl Into<Vec<Server>>, trust: TrustSource) -> Self {
         Self { members: members.into(), trust, listen: None, timing: Timing::default() }
     }
 
     /// Returns whether all its servers have loopback addresses, without resolving names.
     pub fn is_on_loopback(&self) -> bool {
-        self.members.iter().all(Member::is_on_loopback)
+        self.members.iter().all(Server::is_on_loopback)
     }
 
     /// Returns the member with this id.
-    pub fn member(&self, id: u8) -> Option<&Member> {
+    pub fn member(&self, id: u8) -> Option<&Server> {
         self.members.iter().find(|member| member.id == id)
     }
 
@@ -161,7 +161,7 @@ impl Ensemble {
     /// Returns all members' addresses, for `conf`.
     #[cfg(feature = "port")]
     pub(crate) fn server_addresses(&self) -> Vec<ServerAddresses> {
-        self.members.iter().map(Member::server_addresses).collect()
+        self.members.iter().map(Server::server_addresses).collect()
     }
 
     /// Returns ZooKeeper's `conf` lines about the ports of server `own`.
@@ -225,7 +225,7 @@ impl Ensemble {
         self.check_trust(own)
     }
 
-    fn check_member(&self, member: &Member, before: &[Member]) -> Result<(), ConfigError> {
+    fn check_member(&self, member: &Server, before: &[Server]) -> Result<(), ConfigError> {
         let id = member.id;
         let refuse = |line: String| Err(ConfigError::new(line));
         if ServerId::new(id).is_none() {
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     fn ensemble(addresses: &[&str], trust: TrustSource) -> Ensemble {
-        let members = (1..).zip(addresses).map(|(id, address)| Member::new(id, address));
+        let members = (1..).zip(addresses).map(|(id, address)| Server::new(id, address));
         Ensemble::new(members.collect::<Vec<_>>(), trust)
     }
 
@@ -380,7 +380,7 @@ mod tests {
                 "servers 2 and 3 have the same key, zk1a",
             ),
             (
-                wrong(1, |e| e.members.extend((4..=17).map(|id| Member::new(id, "x")))),
+                wrong(1, |e| e.members.extend((4..=17).map(|id| Server::new(id, "x")))),
                 "17 servers: allowed are at most 16",
             ),
         ] {

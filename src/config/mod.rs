@@ -29,7 +29,7 @@ mod zoo_ensemble;
 #[cfg(feature = "server")]
 mod zoo_throttles;
 
-pub use ensemble::{DEFAULT_PEER_PORT, Ensemble, Member, TrustSource};
+pub use ensemble::{DEFAULT_PEER_PORT, Ensemble, Server, TrustSource};
 pub use kept_image::{DEFAULT_MIN_INTERVAL, KeptImage};
 #[cfg(feature = "server")]
 pub use stray_key::refuse_stray_key;

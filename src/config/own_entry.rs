@@ -1,6 +1,6 @@
 //! Finds this server among those of a file that is the same on every box.
 
-use super::{ConfigError, Member, address};
+use super::{ConfigError, Server, address};
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 use zoolet_transport::peer::trust::Identity;
@@ -11,7 +11,7 @@ use zoolet_transport::peer::trust::Identity;
 ///
 /// # Errors
 /// No member matches, or several do. The message says how to decide.
-pub(super) fn find(members: &[Member], data: &Path) -> Result<u8, ConfigError> {
+pub(super) fn find(members: &[Server], data: &Path) -> Result<u8, ConfigError> {
     match by_key(members, data)? {
         Some(id) => Ok(id),
         None => by_host(members),
@@ -21,7 +21,7 @@ pub(super) fn find(members: &[Member], data: &Path) -> Result<u8, ConfigError> {
 /// Returns the member with a pinned key that is the key of this data directory.
 ///
 /// Creates no key: a key that does not exist yet cannot be pinned in a file.
-fn by_key(members: &[Member], data: &Path) -> Result<Option<u8>, ConfigError> {
+fn by_key(members: &[Server], data: &Path) -> Result<Option<u8>, ConfigError> {
     if members.iter().all(|member| member.key.is_none()) || !data.join("server.key").exists() {
         return Ok(None);
     }
@@ -30,9 +30,9 @@ fn by_key(members: &[Member], data: &Path) -> Result<Option<u8>, ConfigError> {
     Ok(members.iter().find(|member| member.key.as_ref() == Some(&own)).map(|member| member.id))
 }
 
-fn by_host(members: &[Member]) -> Result<u8, ConfigError> {
+fn by_host(members: &[Server]) -> Result<u8, ConfigError> {
     let name = host_name();
-    let is_here = |member: &&Member| member.addresses.iter().any(|text| is_here(text, &name));
+    let is_here = |member: &&Server| member.addresses.iter().any(|text| is_here(text, &name));
     let here: Vec<u8> = members.iter().filter(is_here).map(|member| member.id).collect();
     match here.as_slice() {
         [one] => Ok(*one),
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     fn found(hosts: &[&str]) -> Result<u8, String> {
-        let members: Vec<_> = (1..).zip(hosts).map(|(id, host)| Member::new(id, host)).collect();
+        let members: Vec<_> = (1..).zip(hosts).map(|(id, host)| Server::new(id, host)).collect();
         find(&members, Path::new("/nowhere")).map_err(|error| error.to_string())
     }
 
@@ -92,7 +92,7 @@ mod tests {
         let data = std::env::temp_dir().join(format!("zoolet-own-entry-{}", std::process::id()));
         std::fs::create_dir_all(&data).unwrap();
         let key = |directory: &Path| Identity::open(directory).unwrap().public_key().to_string();
-        let mut members: Vec<_> = (1..=3).map(|id| Member::new(id, "127.0.0.1")).collect();
+        let mut members: Vec<_> = (1..=3).map(|id| Server::new(id, "127.0.0.1")).collect();
         members[0].key = Some("zk1somebody".to_owned());
         // Without a key in the directory, hosts decide, and no key is created.
         assert!(find(&members, &data).is_err() && !data.join("server.key").exists());
@@ -127,7 +127,7 @@ mod tests {
     fn no_or_several_matching_entries_ask_for_the_id_option() {
         let nobody = found(&["a.invalid", "203.0.113.2"]).unwrap_err();
         assert!(nobody.contains("give --id N, one of 1, 2"), "{nobody}");
-        let members = [Member::new(1, "127.0.0.1:1"), Member::new(2, "a.invalid"), Member::new(3, "127.0.0.1:2")];
+        let members = [Server::new(1, "127.0.0.1:1"), Server::new(2, "a.invalid"), Server::new(3, "127.0.0.1:2")];
         assert_eq!(find(&members, Path::new("/nowhere")).unwrap_err().servers_here(), [1, 3]);
         let all = found(&["127.0.0.1:1", "127.0.0.1:2"]).unwrap_err();
         assert!(all.contains("Servers 1, 2 are all on this machine; give --id N"), "{all}");

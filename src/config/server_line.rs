@@ -1,6 +1,6 @@
 //! `server.N = host:quorumPort:electionPort[:role][|...][;[clientHost:]clientPort]` of a `zoo.cfg`.
 
-use super::{ConfigError, Member, address, own_entry};
+use super::{ConfigError, Server, address, own_entry};
 
 const ALLOWED: &str = "host:port:port[:participant|observer][|host:port:port...][;[address:]clientPort]";
 
@@ -86,7 +86,7 @@ impl ServerLine {
     ///
     /// # Errors
     /// The unspecified address (0.0.0.0 or ::) in the line of another server.
-    pub(super) fn to_member(&self, own: u8) -> Result<Member, ConfigError> {
+    pub(super) fn to_member(&self, own: u8) -> Result<Server, ConfigError> {
         let addresses: Result<Vec<_>, _> = self.addresses.iter().map(|text| self.reachable(text, own)).collect();
         let addresses = addresses?;
         let first_host = addresses[0].rsplit_once(':').map_or("", |(host, _)| host);
@@ -95,7 +95,7 @@ impl ServerLine {
             format!("{host}:{}", part.port)
         });
         let election_ports = self.election_ports.clone();
-        Ok(Member { addresses, election_ports, is_observer: self.is_observer, client, ..Member::new(self.id, "") })
+        Ok(Server { addresses, election_ports, is_observer: self.is_observer, client, ..Server::new(self.id, "") })
     }
 
     /// Returns the address at which servers reach this one.

@@ -1,13 +1,13 @@
 //! The site key of a file's servers, and the message when it is missing.
 
-use super::{ConfigError, Member, TrustSource, address};
+use super::{ConfigError, Server, TrustSource, address};
 use std::path::Path;
 
 /// Returns the site key in `file` as trust source.
 ///
 /// # Errors
 /// The file does not exist. The message says how to make it.
-pub(super) fn at(file: &Path, own: u8, members: &[Member]) -> Result<TrustSource, ConfigError> {
+pub(super) fn at(file: &Path, own: u8, members: &[Server]) -> Result<TrustSource, ConfigError> {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     // If the process may not look, the file counts as present. Reading it later gives the reason.
     if file.try_exists().unwrap_or(true) {
@@ -18,7 +18,7 @@ pub(super) fn at(file: &Path, own: u8, members: &[Member]) -> Result<TrustSource
 }
 
 /// Returns the message about a missing site key, with the commands to create and copy it.
-pub(super) fn missing(file: &Path, own: u8, members: &[Member]) -> ConfigError {
+pub(super) fn missing(file: &Path, own: u8, members: &[Server]) -> ConfigError {
     let file = file.display();
     let mut lines = format!(
         "the site key {file} does not exist: servers authenticate each other with it, unless all are on \

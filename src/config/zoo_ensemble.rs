@@ -2,7 +2,7 @@
 
 use super::server_line::ServerLine;
 use super::stray_key::refuse_in_line;
-use super::{ConfigError, Ensemble, Member, TrustSource, properties, server_line, site_key};
+use super::{ConfigError, Ensemble, Server, TrustSource, properties, server_line, site_key};
 use crate::obstacle;
 use std::fs;
 use std::io;
@@ -112,7 +112,7 @@ impl Servers {
                 "{key}: groups and weights are not built; every voter counts the same"
             )));
         }
-        let members: Result<Vec<Member>, _> = self.lines.iter().map(|line| line.to_member(own)).collect();
+        let members: Result<Vec<Server>, _> = self.lines.iter().map(|line| line.to_member(own)).collect();
         let members = members?;
         let trust = self.trust(own, data, &members)?;
         let ensemble = Ensemble::new(members, trust);
@@ -130,7 +130,7 @@ impl Servers {
         Ok((ensemble, warnings))
     }
 
-    fn trust(&self, own: u8, data: &Path, members: &[Member]) -> Result<TrustSource, ConfigError> {
+    fn trust(&self, own: u8, data: &Path, members: &[Server]) -> Result<TrustSource, ConfigError> {
         let usual = data.join("site.key");
         let file = self.site_key_file.as_ref().unwrap_or(&usual);
         let is_local = Ensemble::new(members, TrustSource::Loopback).is_on_loopback();

@@ -26,7 +26,7 @@ pub(super) fn id(config: &Config) -> ServerId {
 /// Returns the configured members, which count until the ensemble is born.
 pub(super) fn members(config: &Config) -> Result<zoolet_zab::Config, StartError> {
     let Some(ensemble) = &config.ensemble else { return Ok(zoolet_zab::Config::standalone(id(config))) };
-    let member = |member: &crate::config::Member| {
+    let member = |member: &crate::config::Server| {
         let kind = if member.is_observer { Kind::Observer } else { Kind::Voter };
         ServerId::new(member.id).map(|id| Member { id, kind, disk: Incarnation(0) })
     };
@@ -129,7 +129,7 @@ fn bind_error(listen: SocketAddr, error: &std::io::Error) -> StartError {
 }
 
 fn peers(ensemble: &Ensemble) -> Result<Vec<PeerMember>, StartError> {
-    let peer = |member: &crate::config::Member| {
+    let peer = |member: &crate::config::Server| {
         let id = ServerId::new(member.id)
             .ok_or_else(|| refuse(format!("server {}: allowed ids are 1 to 255", member.id)))?;
         let key = member.key.as_ref().map(|text| text.parse::<PublicKey>()).transpose();

@@ -19,31 +19,34 @@ const LOOKS_EVERY_US: u64 = 1000;
 
 /// Servers in memory, on virtual time.
 ///
-/// Time passes only in [`Ensemble::run`], [`Ensemble::advance`] and methods that say that they
+/// Time passes only in [`MemoryEnsemble::run`], [`MemoryEnsemble::advance`] and methods that say that they
 /// wait. Everything runs on one thread, and equal calls make equal runs.
 ///
 /// ```
-/// use zoolet::testing::Ensemble;
+/// use zoolet::testing::MemoryEnsemble;
 /// use zoolet::{Bytes, path};
 ///
-/// let mut ensemble = Ensemble::in_memory(3);
+/// let mut ensemble = MemoryEnsemble::in_memory(3);
 /// let session = ensemble.session();
 /// ensemble.run(session.create(path!("/door"), Bytes::from_static(b"closed")))?;
 /// # Ok::<(), zoolet::Error>(())
 /// ```
-pub struct Ensemble {
+pub struct MemoryEnsemble {
     world: zoolet_sim::ensemble::World,
     parted: Vec<(ServerId, ServerId)>,
 }
 
-impl fmt::Debug for Ensemble {
+impl fmt::Debug for MemoryEnsemble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ensemble").field("now", &self.now()).field("leader", &self.leader()).finish_non_exhaustive()
+        f.debug_struct("MemoryEnsemble")
+            .field("now", &self.now())
+            .field("leader", &self.leader())
+            .finish_non_exhaustive()
     }
 }
 
 /// Creation and state.
-impl Ensemble {
+impl MemoryEnsemble {
     /// Returns an ensemble of 1 to 7 servers, all serving.
     ///
     /// Their disks take no time. Session timeouts are 1 to 20 s.
@@ -52,8 +55,8 @@ impl Ensemble {
     /// With another number of servers.
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
-    /// let ensemble = Ensemble::in_memory(3);
+    /// # use zoolet::testing::MemoryEnsemble;
+    /// let ensemble = MemoryEnsemble::in_memory(3);
     /// assert!(ensemble.leader().is_some());
     /// ```
     pub fn in_memory(servers: u8) -> Self {
@@ -75,8 +78,8 @@ impl Ensemble {
     /// Returns all servers, in order of their numbers.
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
-    /// let numbers: Vec<u8> = Ensemble::in_memory(3).servers().into_iter().map(|server| server.as_u8()).collect();
+    /// # use zoolet::testing::MemoryEnsemble;
+    /// let numbers: Vec<u8> = MemoryEnsemble::in_memory(3).servers().into_iter().map(|server| server.as_u8()).collect();
     /// assert_eq!(numbers, [1, 2, 3]);
     /// ```
     pub fn servers(&self) -> Vec<ServerId> {
@@ -86,8 +89,8 @@ impl Ensemble {
     /// Returns the leader of the newest epoch, as that server sees itself.
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
-    /// let ensemble = Ensemble::in_memory(1);
+    /// # use zoolet::testing::MemoryEnsemble;
+    /// let ensemble = MemoryEnsemble::in_memory(1);
     /// assert_eq!(ensemble.leader(), Some(ensemble.servers()[0]));
     /// ```
     pub fn leader(&self) -> Option<ServerId> {
@@ -97,9 +100,9 @@ impl Ensemble {
     /// Returns the virtual time since the ensemble was created.
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
+    /// # use zoolet::testing::MemoryEnsemble;
     /// # use std::time::Duration;
-    /// let mut ensemble = Ensemble::in_memory(1);
+    /// let mut ensemble = MemoryEnsemble::in_memory(1);
     /// let began = ensemble.now();
     /// ensemble.advance(Duration::from_secs(3600));
     /// assert_eq!(ensemble.now() - began, Duration::from_secs(3600));
@@ -110,7 +113,7 @@ impl Ensemble {
 }
 
 /// Sessions, and work with them.
-impl Ensemble {
+impl MemoryEnsemble {
     /// Opens a session of a client outside the servers' processes, with a timeout of 10 s.
     ///
     /// Waits until it is served. The session moves to another server when its server is gone.
@@ -119,24 +122,24 @@ impl Ensemble {
     /// The session is not served within 300 s of virtual time.
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
+    /// # use zoolet::testing::MemoryEnsemble;
     /// # use zoolet::SessionState;
-    /// let mut ensemble = Ensemble::in_memory(3);
+    /// let mut ensemble = MemoryEnsemble::in_memory(3);
     /// assert_eq!(ensemble.session().state(), SessionState::Connected);
     /// ```
     pub fn session(&mut self) -> Session {
         self.session_with(TIMEOUT)
     }
 
-    /// Like [`Ensemble::session`], with another timeout.
+    /// Like [`MemoryEnsemble::session`], with another timeout.
     ///
     /// # Panics
-    /// As [`Ensemble::session`].
+    /// As [`MemoryEnsemble::session`].
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
+    /// # use zoolet::testing::MemoryEnsemble;
     /// # use std::time::Duration;
-    /// assert_eq!(Ensemble::in_memory(1).session_with(Duration::from_secs(3)).timeout_ms(), 3000);
+    /// assert_eq!(MemoryEnsemble::in_memory(1).session_with(Duration::from_secs(3)).timeout_ms(), 3000);
     /// ```
     pub fn session_with(&mut self, timeout: Duration) -> Session {
         self.open(timeout, None)
@@ -147,12 +150,12 @@ impl Ensemble {
     /// It ends with that process.
     ///
     /// # Panics
-    /// As [`Ensemble::session`].
+    /// As [`MemoryEnsemble::session`].
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
+    /// # use zoolet::testing::MemoryEnsemble;
     /// # use zoolet::path;
-    /// let mut ensemble = Ensemble::in_memory(3);
+    /// let mut ensemble = MemoryEnsemble::in_memory(3);
     /// let server = ensemble.servers()[1];
     /// let session = ensemble.session_in(server);
     /// assert!(ensemble.run(session.exists(path!("/"))).is_ok());
@@ -179,9 +182,9 @@ impl Ensemble {
     /// - A server breaks a promise.
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
+    /// # use zoolet::testing::MemoryEnsemble;
     /// # use zoolet::path;
-    /// let mut ensemble = Ensemble::in_memory(1);
+    /// let mut ensemble = MemoryEnsemble::in_memory(1);
     /// let session = ensemble.session();
     /// let names = ensemble.run(async { session.children(path!("/")).await });
     /// assert!(names.is_ok());
@@ -204,10 +207,10 @@ impl Ensemble {
     /// The session is over.
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
+    /// # use zoolet::testing::MemoryEnsemble;
     /// # use zoolet::path;
     /// # use std::time::Duration;
-    /// let mut ensemble = Ensemble::in_memory(1);
+    /// let mut ensemble = MemoryEnsemble::in_memory(1);
     /// let (daemon, operator) = (ensemble.session(), ensemble.session());
     /// ensemble.spawn(&daemon.clone(), async move {
     ///     let watched = daemon.exists_and_watch(path!("/stop")).await;
@@ -226,9 +229,9 @@ impl Ensemble {
     /// A server breaks a promise.
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
+    /// # use zoolet::testing::MemoryEnsemble;
     /// # use std::time::Duration;
-    /// Ensemble::in_memory(3).advance(Duration::from_secs(60));
+    /// MemoryEnsemble::in_memory(3).advance(Duration::from_secs(60));
     /// ```
     pub fn advance(&mut self, time: Duration) {
         self.pass(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
@@ -242,15 +245,15 @@ impl Ensemble {
 }
 
 /// Faults of servers.
-impl Ensemble {
+impl MemoryEnsemble {
     /// Kills a server's process, as `kill -9` does.
     ///
     /// Its disk survives. Sessions in that process end with it.
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
+    /// # use zoolet::testing::MemoryEnsemble;
     /// # use zoolet::{Bytes, path};
-    /// let mut ensemble = Ensemble::in_memory(3);
+    /// let mut ensemble = MemoryEnsemble::in_memory(3);
     /// let session = ensemble.session();
     /// ensemble.run(session.create(path!("/kept"), Bytes::from_static(b"1")))?;
     /// for server in ensemble.servers() {
@@ -270,8 +273,8 @@ impl Ensemble {
     /// Starts a process on a server's disk, if none is running.
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
-    /// let mut ensemble = Ensemble::in_memory(1);
+    /// # use zoolet::testing::MemoryEnsemble;
+    /// let mut ensemble = MemoryEnsemble::in_memory(1);
     /// let server = ensemble.servers()[0];
     /// ensemble.kill(server);
     /// ensemble.restart(server);
@@ -284,9 +287,9 @@ impl Ensemble {
     /// Suspends a server's process, as SIGSTOP does, and the sessions in it.
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
+    /// # use zoolet::testing::MemoryEnsemble;
     /// # use std::time::Duration;
-    /// let mut ensemble = Ensemble::in_memory(3);
+    /// let mut ensemble = MemoryEnsemble::in_memory(3);
     /// let former = ensemble.leader().expect("nothing hinders them");
     /// ensemble.pause(former);
     /// ensemble.advance(Duration::from_secs(5));
@@ -299,11 +302,11 @@ impl Ensemble {
 
     /// Resumes a suspended server, which then handles all that arrived meanwhile.
     ///
-    /// [`Ensemble::pause`] has an example.
+    /// [`MemoryEnsemble::pause`] has an example.
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
-    /// let mut ensemble = Ensemble::in_memory(1);
+    /// # use zoolet::testing::MemoryEnsemble;
+    /// let mut ensemble = MemoryEnsemble::in_memory(1);
     /// let server = ensemble.servers()[0];
     /// ensemble.pause(server);
     /// ensemble.resume(server);
@@ -313,12 +316,12 @@ impl Ensemble {
         self.world.resume(server);
     }
 
-    /// Cuts all links between two sides, until [`Ensemble::heal`]. Clients reach both sides.
+    /// Cuts all links between two sides, until [`MemoryEnsemble::heal`]. Clients reach both sides.
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
+    /// # use zoolet::testing::MemoryEnsemble;
     /// # use std::time::Duration;
-    /// let mut ensemble = Ensemble::in_memory(3);
+    /// let mut ensemble = MemoryEnsemble::in_memory(3);
     /// let leader = ensemble.leader().expect("nothing hinders them");
     /// let others: Vec<_> = ensemble.servers().into_iter().filter(|server| *server != leader).collect();
     /// ensemble.partition(&[leader], &others);
@@ -336,8 +339,8 @@ impl Ensemble {
     /// Restores all links between servers.
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
-    /// let mut ensemble = Ensemble::in_memory(3);
+    /// # use zoolet::testing::MemoryEnsemble;
+    /// let mut ensemble = MemoryEnsemble::in_memory(3);
     /// let servers = ensemble.servers();
     /// ensemble.partition(&servers[..1], &servers[1..]);
     /// ensemble.heal();
@@ -352,10 +355,10 @@ impl Ensemble {
     /// Hangs a server's disk: no operation completes for `time`.
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
+    /// # use zoolet::testing::MemoryEnsemble;
     /// # use zoolet::path;
     /// # use std::time::Duration;
-    /// let mut ensemble = Ensemble::in_memory(1);
+    /// let mut ensemble = MemoryEnsemble::in_memory(1);
     /// let (server, session, began) = (ensemble.servers()[0], ensemble.session(), ensemble.now());
     /// ensemble.disk_hang(server, Duration::from_secs(2));
     /// let created = ensemble.run(session.create(path!("/late"), None));
@@ -367,7 +370,7 @@ impl Ensemble {
 }
 
 /// Faults of sessions.
-impl Ensemble {
+impl MemoryEnsemble {
     /// Makes the ensemble expire a session whose owner is alive, as if it did not hear from the
     /// owner.
     ///
@@ -377,9 +380,9 @@ impl Ensemble {
     /// The session is over already, it is in the process of the only server, or no server serves.
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
+    /// # use zoolet::testing::MemoryEnsemble;
     /// # use zoolet::{LostReason, SessionState};
-    /// let mut ensemble = Ensemble::in_memory(3);
+    /// let mut ensemble = MemoryEnsemble::in_memory(3);
     /// let session = ensemble.session();
     /// ensemble.expire(&session);
     /// assert_eq!(session.state(), SessionState::Lost(LostReason::Expired));
@@ -399,9 +402,9 @@ impl Ensemble {
     /// The session is over.
     ///
     /// ```
-    /// # use zoolet::testing::Ensemble;
+    /// # use zoolet::testing::MemoryEnsemble;
     /// # use zoolet::{Error, path};
-    /// let mut ensemble = Ensemble::in_memory(3);
+    /// let mut ensemble = MemoryEnsemble::in_memory(3);
     /// let (mine, other) = (ensemble.session(), ensemble.session());
     /// ensemble.lose_next_reply(&mine);
     /// assert_eq!(ensemble.run(mine.create(path!("/there"), None)), Err(Error::ConnectionLoss));

@@ -1,7 +1,7 @@
 //! Whole ensembles in a test's memory, on virtual time. The servers are real; their disks, links
 //! and clocks are simulated.
 //!
-//! [`Ensemble`] is for tests that choose each fault and its moment. It opens no port and starts no
+//! [`MemoryEnsemble`] is for tests that choose each fault and its moment. It opens no port and starts no
 //! thread. An hour of virtual time takes only as long as computing its events. [`simulate()`] runs
 //! an embedder's code for several clients while a seed chooses the faults. It checks all that
 //! zoolet promises, and repeats a failing seed exactly.
@@ -12,10 +12,10 @@
 //! waits for another runtime, for a thread or for a socket is never ready.
 //!
 //! ```
-//! use zoolet::testing::Ensemble;
+//! use zoolet::testing::MemoryEnsemble;
 //! use zoolet::{CreateOptions, path};
 //!
-//! let mut ensemble = Ensemble::in_memory(3);
+//! let mut ensemble = MemoryEnsemble::in_memory(3);
 //! let (daemon, observer) = (ensemble.session(), ensemble.session());
 //! ensemble.run(daemon.create_with(path!("/alive"), None, &CreateOptions::ephemeral()))?;
 //! let leader = ensemble.leader().expect("nothing hinders them");
@@ -30,7 +30,7 @@
 mod memory_ensemble;
 mod simulate;
 
-pub use memory_ensemble::Ensemble;
+pub use memory_ensemble::MemoryEnsemble;
 pub use simulate::{World, simulate};
 /// One life of a simulated client: its session, clock, randomness and journal.
 ///
@@ -70,9 +70,9 @@ pub use zoolet_sim::ensemble::Fact;
 /// Number of a server, from 1.
 ///
 /// ```
-/// use zoolet::testing::{Ensemble, ServerId};
+/// use zoolet::testing::{MemoryEnsemble, ServerId};
 ///
-/// let ensemble = Ensemble::in_memory(3);
+/// let ensemble = MemoryEnsemble::in_memory(3);
 /// assert_eq!(ensemble.servers().first().copied(), ServerId::new(1));
 /// ```
 pub use zoolet_zab::ServerId;

@@ -9,7 +9,7 @@ use std::net::UdpSocket;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use zoolet::config::{Ensemble, Member, TrustSource};
+use zoolet::config::{Ensemble, Server, TrustSource};
 use zoolet::{Bytes, Config, Consistency, CreateKind, CreateOptions, Error, ErrorCode, Node, Session, SessionOptions};
 use zoolet::{SessionState, Version, Wait, path};
 
@@ -20,7 +20,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(40);
 /// A site of three members, each with a directory.
 struct Site {
     scratch: Scratch,
-    members: Vec<Member>,
+    members: Vec<Server>,
 }
 
 impl Site {
@@ -28,7 +28,7 @@ impl Site {
         // All at once, so that the ports differ.
         let ports: Vec<_> = (0..3).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
         let addresses = ports.iter().map(|port| port.local_addr().unwrap().to_string());
-        let members = (1..).zip(addresses).map(|(id, address)| Member::new(id, &address)).collect();
+        let members = (1..).zip(addresses).map(|(id, address)| Server::new(id, &address)).collect();
         Self { scratch: Scratch::new(), members }
     }
 

@@ -77,7 +77,7 @@ impl Plan {
         let ensemble = config::load(file, &over).map_err(Exit::usage)?.config.ensemble;
         let no_plan = |what: &str| Exit::usage(format!("{}: {what}", file.display()));
         let ensemble = ensemble.ok_or_else(|| no_plan("names no ensemble; give another --data"))?;
-        let planned = |member: config::Member| {
+        let planned = |member: config::Server| {
             let (client, link) = (member.client, member.addresses.first().cloned());
             let (Some(client), Some(link)) = (client, link) else {
                 return Err(no_plan(&format!("server {} has no client = \"host:port\"", member.id)));

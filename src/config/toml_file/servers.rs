@@ -2,7 +2,7 @@
 
 use super::super::keys::{OfEnsemble, OfServer, TIMING};
 use super::super::{
-    Config, ConfigError, Ensemble, Member, Overrides, Timing, TrustSource, address, own_entry, site_key,
+    Config, ConfigError, Ensemble, Overrides, Server, Timing, TrustSource, address, own_entry, site_key,
 };
 use super::toml_source::{Source, Value, Wrong, integer, not_built, unknown};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ const USUAL_SITE_KEY: &str = "/etc/zoolet/site.key";
 
 /// The values of these keys.
 pub(super) struct Servers {
-    members: Vec<Member>,
+    members: Vec<Server>,
     id: Option<u8>,
     peers: Option<SocketAddr>,
     timing: Timing,
@@ -125,7 +125,7 @@ impl Servers {
         self.ca_file.is_some() || self.certificate_file.is_some() || self.key_file.is_some()
     }
 
-    fn trust(&mut self, own: u8, members: &[Member]) -> Result<TrustSource, ConfigError> {
+    fn trust(&mut self, own: u8, members: &[Server]) -> Result<TrustSource, ConfigError> {
         match (self.site_key_file.take(), self.has_ca()) {
             (Some(_), true) => Err(ConfigError::new("site_key_file and ca_file: give only one of the two")),
             (Some(file), false) => site_key::at(&file, own, members),
@@ -149,7 +149,7 @@ impl Servers {
 }
 
 /// Returns the error about a file that names no way to authenticate servers.
-fn no_trust(own: u8, members: &[Member]) -> ConfigError {
+fn no_trust(own: u8, members: &[Server]) -> ConfigError {
     let file = Path::new(USUAL_SITE_KEY);
     if file.exists() {
         return ConfigError::new(format!("site_key_file: is missing; name the existing {USUAL_SITE_KEY} in this file"));
@@ -177,8 +177,8 @@ fn readmit<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Result<(), W
     }
 }
 
-fn member<'i>(source: Source<'i>, server: &Value<'i>) -> Result<Member, Wrong> {
-    let mut member = Member { addresses: Vec::new(), ..Member::new(0, "") };
+fn member<'i>(source: Source<'i>, server: &Value<'i>) -> Result<Server, Wrong> {
+    let mut member = Server { addresses: Vec::new(), ..Server::new(0, "") };
     for (name, value) in source.table("[server]", server)? {
         let name = name.get_ref().as_ref();
         let key = format!("server.{name}");

@@ -14,7 +14,7 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
-use zoolet::config::{Ensemble, Member, TrustSource};
+use zoolet::config::{Ensemble, Server, TrustSource};
 use zoolet::recipes::{Contention, Coordinator, Counter, Election, Lock, Naming, ReadWriteLock, Semaphore};
 use zoolet::{Bytes, Config, Node, Path, Session, SessionOptions, SessionState, Version, Wait};
 
@@ -99,7 +99,7 @@ fn start(id: u8, data: &str, client_port: &str, peers: &str) -> Result<Node, Fai
     config.server_id = id;
     config.clients = Some(format!("127.0.0.1:{client_port}").parse()?);
     config.four_letter_words = vec!["*".to_owned()];
-    let members: Vec<_> = (1..).zip(peers.split(',')).map(|(id, address)| Member::new(id, address)).collect();
+    let members: Vec<_> = (1..).zip(peers.split(',')).map(|(id, address)| Server::new(id, address)).collect();
     config.ensemble = Some(Ensemble::new(members, TrustSource::Loopback));
     Ok(Node::start(config)?)
 }

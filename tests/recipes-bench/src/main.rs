@@ -18,7 +18,7 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::LocalSet;
-use zoolet::config::{Ensemble, Member, TrustSource};
+use zoolet::config::{Ensemble, Server, TrustSource};
 use zoolet::recipes::{Coordinator, Error, Lock, NodeCache, NodeChange, Queue};
 use zoolet::{
     Bytes, Config, Create, CreateKind, CreateMode, Node, Path, Request, RequestedAcl, SessionOptions, Wait, WriteOp,
@@ -74,7 +74,7 @@ fn start(data: &str, servers: usize) -> Result<Vec<Node>, Failure> {
     let addresses: Vec<_> =
         ports.iter().map(|port| Ok(port.local_addr()?.to_string())).collect::<Result<_, Failure>>()?;
     drop(ports);
-    let members: Vec<_> = (1..).zip(&addresses).map(|(id, address)| Member::new(id, address)).collect();
+    let members: Vec<_> = (1..).zip(&addresses).map(|(id, address)| Server::new(id, address)).collect();
     let mut nodes = Vec::new();
     for id in (1..).take(servers) {
         let mut config = Config::new(format!("{data}/{id}"));

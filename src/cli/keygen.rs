@@ -4,11 +4,9 @@
 //! keys.
 
 use super::{Exit, complain, say};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use zoolet_transport::peer::trust::{Identity, SiteKey};
+use zoolet::config::{SiteKey, SiteKeyError};
+use zoolet_transport::peer::trust::Identity;
 
 /// The key to make or show.
 pub(super) enum Keygen {
@@ -25,7 +23,7 @@ pub(super) fn keygen(what: &Keygen) -> Result<(), Exit> {
         Keygen::Print => say(&SiteKey::generate().map_err(Exit::failed)?.to_file_text()),
         Keygen::Write(file) => {
             let key = SiteKey::generate().map_err(Exit::failed)?;
-            create(file, &key.to_file_text()).map_err(|error| refused(file, &error))?;
+            key.write_new(file).map_err(|error| refused(&error))?;
             say(&format!(
                 "{}: site key {}; copy it to every server of the site, mode 0600\n",
                 file.display(),
@@ -53,40 +51,17 @@ fn of_server(data: &Path) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Writes a file that must not exist: overwriting a key would lock out its servers.
-fn create(file: &Path, text: &str) -> io::Result<()> {
-    let mut created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
-    // Syncs the directory too, because it holds the name. Otherwise a power cut could lose this
-    // file, although servers already have copies of the key.
-    let directory = match file.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let written = created
-        .write_all(text.as_bytes())
-        .and_then(|()| created.sync_all())
-        .and_then(|()| File::open(directory)?.sync_all());
-    if written.is_err() {
-        // A partial key is useless, and would block the next attempt.
-        let _ = fs::remove_file(file);
-    }
-    written
-}
-
-fn refused(file: &Path, error: &io::Error) -> Exit {
-    let file = file.display();
-    match error.kind() {
-        io::ErrorKind::AlreadyExists => {
-            Exit::usage(format!("{file} exists and is not overwritten: servers may authenticate each other with it"))
-        }
-        io::ErrorKind::NotFound => Exit::usage(format!("{file}: its directory does not exist")),
-        _ => Exit::failed(format!("{file}: {error}")),
+fn refused(error: &SiteKeyError) -> Exit {
+    match error {
+        SiteKeyError::Exists { .. } | SiteKeyError::NoDirectory { .. } => Exit::usage(error),
+        _ => Exit::failed(error),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]

@@ -1,7 +1,7 @@
 //! Members of an ensemble, their addresses, and how they authenticate each other.
 
-use super::ConfigError;
 use super::address;
+use super::{ConfigError, SiteKey};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 #[cfg(feature = "port")]
@@ -63,11 +63,16 @@ pub struct Server {
 
 /// How servers of an ensemble authenticate each other.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum TrustSource {
     /// No authentication: all servers are on this machine's loopback address. Any program on the
     /// machine may join.
     Loopback,
-    /// One shared secret in this file (mode 0600), made by `zoolet keygen`.
+    /// One shared secret.
+    SiteKey(SiteKey),
+    /// One shared secret in this file, made by [`SiteKey::write_new`] or `zoolet keygen`.
+    ///
+    /// Its mode must be 0600. The node reads it at its start.
     SiteKeyFile(PathBuf),
     /// The keys in [`Server::key`], which every member has.
     Pinned,
@@ -273,9 +278,11 @@ impl Ensemble {
             TrustSource::Pinned if self.members.iter().any(|member| member.key.is_none()) => {
                 refuse("keys are pinned, but a server has none: pin the key of every server")
             }
-            TrustSource::Loopback | TrustSource::SiteKeyFile(_) | TrustSource::Pinned | TrustSource::Ca { .. } => {
-                Ok(())
-            }
+            TrustSource::Loopback
+            | TrustSource::SiteKey(_)
+            | TrustSource::SiteKeyFile(_)
+            | TrustSource::Pinned
+            | TrustSource::Ca { .. } => Ok(()),
         }
     }
 }

@@ -34,6 +34,7 @@ pub use kept_image::{DEFAULT_MIN_INTERVAL, KeptImage};
 #[cfg(feature = "server")]
 pub use stray_key::refuse_stray_key;
 pub use stray_key::without_secrets;
+pub use zoolet_transport::peer::trust::{SecretFileError as SiteKeyError, SiteKey};
 pub use zoolet_zab::Timing;
 
 #[cfg(feature = "server")]

@@ -142,6 +142,7 @@ fn peers(ensemble: &Ensemble) -> Result<Vec<PeerMember>, StartError> {
 fn trust(ensemble: &Ensemble, own: ServerId) -> Result<Trust, StartError> {
     match &ensemble.trust {
         TrustSource::Loopback => Ok(Trust::Loopback),
+        TrustSource::SiteKey(key) => Ok(Trust::Site(key.clone())),
         TrustSource::SiteKeyFile(path) => SiteKey::read(path).map(Trust::Site).map_err(refuse),
         TrustSource::Pinned => Ok(Trust::Pinned),
         TrustSource::Ca { ca_file, certificate_file, key_file } => {

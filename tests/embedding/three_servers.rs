@@ -9,7 +9,7 @@ use std::net::UdpSocket;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use zoolet::config::{Ensemble, Server, TrustSource};
+use zoolet::config::{Ensemble, Server, SiteKey, TrustSource};
 use zoolet::{Bytes, Config, Consistency, CreateKind, CreateOptions, Error, ErrorCode, Node, Session, SessionOptions};
 use zoolet::{SessionState, Version, Wait, path};
 
@@ -79,6 +79,30 @@ fn three_nodes_serve_one_tree_and_survive_losing_the_leader() {
     let seen = session(&nodes[1]);
     seen.sync().wait().unwrap();
     assert_eq!(seen.get(path!("/door")).wait().unwrap().0, text("open"));
+}
+
+#[test]
+fn site_key_in_memory_admits_its_servers_and_no_others() {
+    let site = Site::new();
+    let (key, other) = (SiteKey::generate().unwrap(), SiteKey::generate().unwrap());
+    let start = |id: u8, key: &SiteKey| {
+        site.start_with(id, |config| config.ensemble.as_mut().unwrap().trust = TrustSource::SiteKey(key.clone()))
+    };
+    let stranger = start(3, &other);
+    let mut nodes = vec![start(1, &key), start(2, &key)];
+    let until = Instant::now() + PATIENCE;
+    let refusal = |node: &Node| {
+        let peers = node.status().wait_timeout(PATIENCE).unwrap().unwrap().server.peers;
+        peers.into_iter().find_map(|peer| peer.refusal.filter(|why| why.contains("site key")))
+    };
+    while refusal(&stranger).is_none() {
+        assert!(Instant::now() < until, "the stranger was not refused");
+    }
+    // The ensemble begins only when all its voters have met.
+    assert_eq!((role(&nodes[0]), role(&stranger)), ("", ""));
+    drop(stranger);
+    nodes.push(start(3, &key));
+    wait_until_served(&nodes);
 }
 
 /// A daemon on a gateway goes on reading its configuration after the gateway lost its site.

@@ -27,6 +27,7 @@ pub(super) struct Kind {
 ///
 /// Displayed as one line for the operator that names the file and the remedy.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum SecretFileError {
     /// The file cannot be read or written.
     Io {
@@ -53,6 +54,16 @@ pub enum SecretFileError {
         /// The remedy.
         remedy: &'static str,
     },
+    /// The file exists, and is not overwritten.
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The directory of a new file does not exist.
+    NoDirectory {
+        /// The file.
+        path: PathBuf,
+    },
     /// The system provides no random numbers.
     Random,
 }
@@ -74,6 +85,12 @@ impl fmt::Display for SecretFileError {
                 path.display()
             ),
             Self::Content { path, what, remedy } => write!(f, "{}: {what}: {remedy}", path.display()),
+            Self::Exists { path } => write!(
+                f,
+                "{} exists and is not overwritten: servers may authenticate each other with it",
+                path.display()
+            ),
+            Self::NoDirectory { path } => write!(f, "{}: its directory does not exist", path.display()),
             Self::Random => f.write_str("cannot make a key: the system provides no random numbers"),
         }
     }
@@ -166,6 +183,31 @@ fn parse(kind: Kind, bytes: &[u8]) -> Result<[u8; 32], String> {
     }
     checked_text::decode(kind.label, body)
         .ok_or_else(|| format!("this {} is damaged: its checksum does not match", kind.name))
+}
+
+/// Creates a file that must not exist: overwriting a key would lock out its servers.
+pub(super) fn create_new(kind: Kind, path: &Path, secret: &[u8; 32]) -> Result<(), SecretFileError> {
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => SecretFileError::Exists { path: path.to_owned() },
+            io::ErrorKind::NotFound => SecretFileError::NoDirectory { path: path.to_owned() },
+            _ => io_error(path, error),
+        })?;
+    // Syncs the directory too, because it holds the name. Otherwise a power cut could lose this
+    // file, although servers already have copies of the key.
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let written = file
+        .write_all(text(kind, secret).as_bytes())
+        .and_then(|()| file.sync_all())
+        .and_then(|()| File::open(directory)?.sync_all());
+    written.map_err(|error| {
+        // A partial key is useless, and would block the next attempt.
+        let _ = fs::remove_file(path);
+        io_error(path, error)
+    })
 }
 
 /// Creates `directory/name` atomically, also across a power failure.

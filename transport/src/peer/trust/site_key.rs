@@ -13,7 +13,7 @@ const FILE: Kind = Kind {
 
 /// 256 random bits that admit a server to its site.
 ///
-/// Never displayed. Operators compare its [`SiteKey::fingerprint`] instead.
+/// `Debug` shows only its [`SiteKey::fingerprint`], by which operators compare keys.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SiteKey([u8; 32]);
 
@@ -26,12 +26,19 @@ impl SiteKey {
         secret_file::random().map(Self)
     }
 
-    /// Reads a file made by `zoolet keygen`.
+    /// Returns the site key with these 256 bits, which must be random and secret.
+    pub const fn from_bytes(secret: [u8; 32]) -> Self {
+        Self(secret)
+    }
+
+    /// Reads the file of a site key, made by [`SiteKey::write_new`] or `zoolet keygen`.
     ///
     /// # Errors
-    /// A [`SecretFileError`], displayed as one line for the operator with the file and the remedy.
-    /// The file is missing, damaged or too short, or others may read it.
-    pub fn read(path: &Path) -> Result<Self, SecretFileError> {
+    /// - [`SecretFileError::Content`]: the file is missing, damaged or too short.
+    /// - [`SecretFileError::Readable`]: other users may read or change the file.
+    /// - [`SecretFileError::Io`]: the file cannot be read.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, SecretFileError> {
+        let path = path.as_ref();
         match secret_file::read(FILE, path)? {
             Some(secret) => Ok(Self(secret)),
             None => Err(SecretFileError::Content {
@@ -42,11 +49,26 @@ impl SiteKey {
         }
     }
 
+    /// Writes the key to a new file with mode 0600, and waits until the file is durable.
+    ///
+    /// # Errors
+    /// - [`SecretFileError::Exists`]: the file exists. It stays as it is.
+    /// - [`SecretFileError::NoDirectory`]: its directory does not exist.
+    /// - [`SecretFileError::Io`]: the file cannot be written.
+    pub fn write_new(&self, path: impl AsRef<Path>) -> Result<(), SecretFileError> {
+        secret_file::create_new(FILE, path.as_ref(), &self.0)
+    }
+
     /// Returns the content of the key's file: one line with its line feed.
     ///
-    /// This is the only way to see the secret. Write it only to a file of mode 0600.
+    /// It contains the secret. [`SiteKey::write_new`] writes it to a file that only its owner reads.
     pub fn to_file_text(&self) -> String {
         secret_file::text(FILE, &self.0)
+    }
+
+    /// Returns the secret, 256 bits.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
     }
 
     /// Returns eight hexadecimal digits by which operators compare the keys of two servers.

@@ -195,3 +195,24 @@ fn debug_output_of_keys_shows_no_secret() {
     let identity = Identity::generate().unwrap();
     assert_eq!(format!("{identity:?}"), format!("Identity({})", identity.public_key()));
 }
+
+#[test]
+fn new_site_key_file_is_private_and_an_existing_file_stays() {
+    let directory = Directory::new("new-key");
+    let (key, other) = (SiteKey::from_bytes([7; 32]), SiteKey::from_bytes([8; 32]));
+    let path = directory.0.join("site.key");
+    key.write_new(&path).unwrap();
+    assert_eq!((mode(&path), SiteKey::read(&path).unwrap()), (0o600, key.clone()));
+    let refused = other.write_new(&path).unwrap_err();
+    assert!(matches!(refused, SecretFileError::Exists { .. }), "{refused}");
+    assert!(directory.line(refused).starts_with("site.key exists and is not overwritten"));
+    assert_eq!(SiteKey::read(&path).unwrap(), key);
+    let nowhere = other.write_new(directory.0.join("none/site.key")).unwrap_err();
+    assert_eq!(directory.line(nowhere), "none/site.key: its directory does not exist");
+}
+
+#[test]
+fn debug_of_a_site_key_shows_its_fingerprint_only() {
+    let key = SiteKey::from_bytes([0x5a; 32]);
+    assert_eq!(format!("{key:?}"), format!("SiteKey({})", key.fingerprint()));
+}

@@ -135,7 +135,7 @@ pub const DEFAULT_PORT: u16 = 2181;
 impl Config {
     /// Returns a standalone server without a client port, with data in `data`.
     ///
-    /// The first start creates `data`. Bounds are those of the profile `emmc/512m`.
+    /// The first start creates `data`, whose parent must exist. Bounds are those of the profile `emmc/512m`.
     pub fn new(data: impl Into<PathBuf>) -> Self {
         Self {
             data: data.into(),

@@ -139,7 +139,7 @@ fn prepare(path: &Path, populate: Populate) -> Result<(), StartError> {
 fn create(path: &Path, populate: Populate) -> Result<(), StartError> {
     let parent = path.parent().unwrap_or(path);
     if !parent.is_dir() {
-        return Err(refused(path, &format!("{} does not exist; is its file system mounted?", parent.display())));
+        return Err(without_parent(path, parent, populate));
     }
     may_populate(path, populate, "does not exist.")?;
     // Private, because not every user of the machine may read data that ACLs protect from clients.
@@ -152,6 +152,21 @@ fn create(path: &Path, populate: Populate) -> Result<(), StartError> {
         _ => Err(error),
     });
     restricted.and_then(|()| File::open(parent)?.sync_all()).map_err(|error| disk_error(path, &error))
+}
+
+/// Returns the error for a data directory whose parent does not exist.
+///
+/// A missing parent is not created: it may be the mount point of a missing file system, and the
+/// data would be on another disk.
+fn without_parent(path: &Path, parent: &Path, populate: Populate) -> StartError {
+    match populate {
+        Populate::IfEmpty => StartError::Directory(format!(
+            "cannot create {}: {} does not exist; create it first, or mount its file system",
+            path.display(),
+            parent.display()
+        )),
+        Populate::Never => refused(path, &format!("{} does not exist; is its file system mounted?", parent.display())),
+    }
 }
 
 /// Returns the error for a directory that could not be created.
@@ -445,7 +460,17 @@ mod tests {
         fs::create_dir_all(zookeeper.join("version-2")).unwrap();
         assert!(refusal(&zookeeper, Populate::IfEmpty).contains("Apache ZooKeeper (version-2)"));
 
-        assert!(refusal(&root.join("a/b"), Populate::IfEmpty).contains("is its file system mounted?"));
+        let (child, parent) = (root.join("a/b/c"), root.join("a/b"));
+        assert_eq!(
+            refusal(&child, Populate::IfEmpty),
+            format!(
+                "cannot create {}: {} does not exist; create it first, or mount its file system",
+                child.display(),
+                parent.display()
+            )
+        );
+        assert!(!root.join("a").exists(), "it may be a mount point");
+        assert!(refusal(&child, Populate::Never).contains("is its file system mounted?"));
         fs::write(root.join("file"), "").unwrap();
         assert!(refusal(&root.join("file"), Populate::IfEmpty).contains("is not a directory"));
         fs::remove_dir_all(root).unwrap();

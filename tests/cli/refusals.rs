@@ -92,7 +92,7 @@ fn data_directory_with_foreign_files_is_refused_and_unchanged() {
         ("zookeeper", "holds the data of an Apache ZooKeeper (version-2)"),
         ("photos", "is not empty and not zoolet's (it holds \"a.jpg\")"),
         ("a-file", "is not a directory"),
-        ("mnt/sd/zoolet", "is its file system mounted?"),
+        ("mnt/sd/zoolet", "does not exist; create it first, or mount its file system"),
     ] {
         let (code, line) = refusal(&scratch, &["serve", "--listen", "127.0.0.1:0", "--data", data]);
         assert_eq!(code, 2, "{line}");

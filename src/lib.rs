@@ -55,8 +55,8 @@ pub use last_known_good::{LastKnownGood, LastKnownGoodError, last_known_good};
 #[doc(hidden)]
 pub use runtime::ReadOnly;
 pub use runtime::{
-    Failure, Figures, Node, NodeStatus, Opening, Percentiles, Ready, ShutdownError, StartError, StatusAnswer, Stopped,
-    check_data_directory,
+    Failure, Figures, Node, NodeStatus, Opening, Percentiles, Ready, ShutdownError, ShuttingDown, StartError, Starting,
+    StatusAnswer, Stopped, check_data_directory,
 };
 pub use zoolet_machine::wear::Medium;
 pub use zoolet_machine::{Limits, Settings, Status};

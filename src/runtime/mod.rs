@@ -21,6 +21,7 @@
 //! during IO.
 
 mod base_threads;
+mod blocking;
 mod catch_up;
 mod checkpoint_thread;
 mod clock;
@@ -50,6 +51,7 @@ mod threads;
 mod turns;
 mod waiting;
 
+pub use blocking::{ShuttingDown, Starting};
 pub use data::{StartError, check_data_directory};
 pub use figures::{Figures, Percentiles};
 pub(crate) use latch::{Latch, Set};

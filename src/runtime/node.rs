@@ -1,5 +1,6 @@
 //! A node: its start, its owner's handle, and its end.
 
+use super::blocking::{ShuttingDown, Starting};
 use super::core::Core;
 use super::figures::Figures;
 use super::flash::Flash;
@@ -8,14 +9,15 @@ use super::io_thread;
 use super::links_thread::PeerLinks;
 use super::session_environment::NodeEnvironment;
 use super::subtree_file::SubtreeFile;
-use super::threads::{Failure, Question, Shared, lost_reason};
+use super::threads::{End, Failure, Question, Shared, lost_reason};
 use super::waiting::{Opening, Ready, StatusAnswer, Stopped};
-use super::{Inbox, Input, StartError, clock, data, member, store};
+use super::{Inbox, Input, Latch, StartError, clock, data, lock, member, store};
 use crate::config::{Config, ConfigError};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use zoolet_machine::server::BaseState;
 use zoolet_machine::wear::shown_bytes;
@@ -38,19 +40,37 @@ const HAND_OVER_MAX: Duration = Duration::from_millis(1500);
 /// Longest deadline of a shutdown: a century, which every clock can count.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// A server in this process, on separate threads.
+/// A handle to a server in this process, on separate threads.
 ///
 /// The rest of the process does not hold up its heartbeats or its disk. Several nodes can live in
 /// one process, each with a separate directory.
 ///
-/// Dropping a node ends it abruptly, like a power loss, but within 100 ms and with no acknowledged
-/// write lost. In contrast, [`Node::shutdown`] closes sessions of this process, which deletes their
-/// ephemerals.
-pub struct Node {
-    pub(super) shared: Arc<Shared>,
+/// Clones are handles to the same node. When the last one is dropped, the node ends abruptly, like
+/// in a power loss, but within 100 ms and with no acknowledged write lost. In contrast,
+/// [`Node::shutdown`] closes sessions of this process, which deletes their ephemerals. Sessions and
+/// streams are no handles: they do not keep the node alive.
+///
+/// Once the node has ended, requests and new sessions of all handles fail like those of
+/// [`Node::session`]: with [`Error::Lost`](crate::Error::Lost). [`Node::status`] gives `None`.
+#[derive(Clone)]
+pub struct Node(Arc<Running>);
+
+/// The one owner of a node's threads. Dropping it ends the node.
+pub(super) struct Running {
+    /// `None` once the node was told to end.
+    ///
+    /// From then on only the threads hold it, so that the last of them frees the data directory,
+    /// even if handles stay.
+    shared: Mutex<Option<Arc<Shared>>>,
+    /// The disk's figures when the node was told to end.
+    last_figures: OnceLock<Figures>,
+    /// Whether a shutdown has begun.
+    is_shutting_down: AtomicBool,
+    sessions: Sessions,
+    serving: Arc<Latch<()>>,
+    all_ended: Arc<Latch<()>>,
     data: PathBuf,
     pub(super) client_address: Option<SocketAddr>,
-    sessions: Sessions,
 }
 
 /// What a start has opened of the data directory.
@@ -67,7 +87,9 @@ pub(super) struct Files {
 /// Opens sessions of this process.
 #[derive(Clone)]
 pub(super) struct Sessions {
-    shared: Arc<Shared>,
+    inbox: Arc<Inbox>,
+    here: Arc<NodeEnvironment>,
+    ended: Arc<Latch<End>>,
     timeout_ms: u32,
     limits: Limits,
     /// Budget of all sessions of this process, apart from the client port's budget.
@@ -78,7 +100,8 @@ pub(super) struct Sessions {
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node").field("data", &self.data).field("clients", &self.client_address).finish_non_exhaustive()
+        let Running { data, client_address, .. } = &*self.0;
+        f.debug_struct("Node").field("data", data).field("clients", client_address).finish_non_exhaustive()
     }
 }
 
@@ -106,6 +129,34 @@ impl Node {
         let (path, disk) = data::open(&config)?;
         let file_system = disk.file_system().ok();
         Self::start_on(disk, file_system, path, config)
+    }
+
+    /// Starts a node like [`Node::start`], for an executor whose threads must not block.
+    ///
+    /// The start begins at once, on a thread of its own. If the future is dropped, the node is
+    /// stopped, even if it comes up later.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use zoolet::{Config, Node};
+    ///
+    /// # let data = std::env::temp_dir().join(format!("zoolet-start-async-{}", std::process::id()));
+    /// # let config = Config::new(&data);
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # runtime.block_on(async {
+    /// let node = Node::start_async(config).await?;
+    /// node.ready().await?;
+    /// node.shutdown_async(Duration::from_secs(5)).await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # std::fs::remove_dir_all(data)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn start_async(config: Config) -> Starting {
+        Starting::begin(move || Self::start(config))
     }
 
     /// Starts a node with its log and base on `disk` and its other files in the directory `path`.
@@ -141,15 +192,14 @@ impl Node {
         let start = machine_start(&config, recovered, state, chain_at_base, &log)?;
         let checkpointed = base.meta().zxid;
         let files = Files { path, disk, base, reserve, flash, is_read_only: false };
-        let (mut node, mut core) = Self::assemble(&config, files, links, start, budget)?;
-        node.client_address = client_address;
-        let shared = &node.shared;
+        let (mut running, shared, mut core) = Running::assemble(&config, files, links, start, budget)?;
+        running.client_address = client_address;
         shared.start_base_threads()?;
         let mut replayed = 0_u64;
         // As in `Store::replay`: the rest of a damaged log is not a history, and a snapshot
         // replaces it.
         if health.is_whole() {
-            store::replay(&config, &node.data, &log, checkpointed, &mut |zxid, payload| {
+            store::replay(&config, &running.data, &log, checkpointed, &mut |zxid, payload| {
                 replayed += 1;
                 core.recover(zxid, payload)
             })?;
@@ -165,82 +215,57 @@ impl Node {
         }
         if let Some(kept) = config.last_known_good {
             let meter = shared.flash.meter_of(&kept.path);
-            shared.start_subtree_file(SubtreeFile::new(kept, meter), node.sessions.clone())?;
+            shared.start_subtree_file(SubtreeFile::new(kept, meter), running.sessions.clone())?;
         }
         tracing::info!(
-            data = %node.data.display(),
+            data = %running.data.display(),
             clients = client_address.map(tracing::field::display),
             base = %checkpointed,
             replayed,
             "started"
         );
-        Ok(node)
+        Ok(running.into_node())
     }
-
-    /// Puts a node together, without threads.
-    pub(super) fn assemble(
-        config: &Config,
-        files: Files,
-        links: Option<Arc<PeerLinks>>,
-        start: server::Start,
-        budget: Arc<Budget>,
-    ) -> Result<(Self, Core), StartError> {
-        let liveness_delay_max_ms =
-            links.as_ref().map_or(0, |_| server::liveness_delay_max_ms(&start.settings, &start.timing));
-        let inbox = Arc::new(Inbox::new());
-        let seed = u128::from_ne_bytes(entropy()?);
-        let here = NodeEnvironment::new(Arc::clone(&inbox), Duration::from_millis(liveness_delay_max_ms), seed);
-        let data = files.path.clone();
-        let shared = Shared::new(files, links, config.clients.is_some(), here, inbox);
-        let sessions = Sessions {
-            shared: Arc::clone(&shared),
-            timeout_ms: config.settings.session_timeout_max_ms.min(DEFAULT_TIMEOUT_MS),
-            limits: config.limits,
-            budget: Arc::new(Budget::new(&config.limits)),
-        };
-        let core = Core::new(Server::new(start, clock::now()), Arc::clone(&shared), budget);
-        Ok((Self { shared, data, client_address: None, sessions }, core))
-    }
-
     /// Returns the absolute path of the data directory.
     pub fn data(&self) -> &Path {
-        &self.data
+        &self.0.data
     }
 
     /// Returns the address where ZooKeeper clients connect; `None`: no client port.
     pub fn client_address(&self) -> Option<SocketAddr> {
-        self.client_address
+        self.0.client_address
     }
 
     /// Returns a future that is ready once clients are served.
     ///
-    /// Its error says why they never will be.
+    /// Its error says why they never will be, or no longer are.
     pub fn ready(&self) -> Ready {
-        Ready { serving: self.shared.serving.wait(), ended: self.shared.ended.wait() }
+        Ready { serving: self.0.serving.wait(), ended: self.0.sessions.ended.wait() }
     }
 
-    /// Why the node failed, if it has.
+    /// Returns why the node failed, if it has.
     pub fn failed(&self) -> Option<Failure> {
-        self.shared.failure()
+        self.0.failure()
     }
 
     /// Returns a future that is ready when the node fails or is stopped.
     pub fn stopped(&self) -> Stopped {
-        Stopped(self.shared.ended.wait())
+        Stopped(self.0.sessions.ended.wait())
     }
 
     /// Returns the machine's status and the disk's figures.
     pub fn status(&self) -> StatusAnswer {
         let question = Question::new();
-        if !self.shared.inbox.push(Input::Ask(Arc::clone(&question))) {
+        if !self.0.sessions.inbox.push(Input::Ask(Arc::clone(&question))) {
             question.set(None);
         }
         StatusAnswer { answer: question.wait(), figures: self.figures() }
     }
 
-    /// Returns the disk's figures since the node started.
+    /// Returns the disk's figures since the node started, or up to its end.
     pub fn figures(&self) -> Figures {
-        self.shared.figures()
+        let shared = self.0.shared().map(|shared| shared.figures());
+        shared.or_else(|| self.0.last_figures.get().copied()).unwrap_or_default()
     }
 
     /// Opens a session of this process, with a timeout of 10 s.
@@ -272,15 +297,16 @@ impl Node {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn session_with(&self, options: &SessionOptions) -> Opening {
-        self.sessions.open(options)
+        self.0.sessions.open(options)
     }
 
-    /// Ends the node in order.
+    /// Ends the node in order, for all its handles.
     ///
     /// A shutdown
     /// - closes the sessions of this process,
     /// - lets another server lead, if this one does,
-    /// - sends clients all queued answers, makes everything durable and ends the threads.
+    /// - sends clients all queued answers, makes everything durable and ends the threads,
+    /// - frees the data directory for the next node.
     ///
     /// Sessions of clients survive. They continue with the next node that opens the directory.
     ///
@@ -288,17 +314,97 @@ impl Node {
     /// - [`ShutdownError::Late`]: `deadline` passed, and the node ended abruptly. That is safe, but
     ///   ephemerals of this process stay until their sessions time out.
     /// - [`ShutdownError::Failed`]: the node had failed.
-    pub fn shutdown(self, deadline: Duration) -> Result<(), ShutdownError> {
-        let began = Instant::now();
-        let deadline = deadline.min(SHUTDOWN_MAX);
-        let until = began + deadline;
-        let shared = &self.shared;
-        if let Some(failure) = self.failed() {
+    /// - [`ShutdownError::AlreadyShutDown`]: another call shuts the node down. This call has waited
+    ///   for its end, or for `deadline` if that comes first.
+    pub fn shutdown(&self, deadline: Duration) -> Result<(), ShutdownError> {
+        let until = Instant::now() + deadline.min(SHUTDOWN_MAX);
+        if self.0.is_shutting_down.swap(true, Relaxed) {
+            self.0.all_ended.wait_until(until);
+            return Err(ShutdownError::AlreadyShutDown);
+        }
+        let outcome = self.0.shut_down(until);
+        self.0.end();
+        outcome
+    }
+
+    /// Ends the node like [`Node::shutdown`], for an executor whose threads must not block.
+    ///
+    /// The shutdown begins at once, on a thread of its own. Dropping the future does not cancel it.
+    ///
+    /// # Errors
+    /// As [`Node::shutdown`], and [`ShutdownError::Thread`] if the system starts no more threads.
+    /// Then the node goes on.
+    pub fn shutdown_async(&self, deadline: Duration) -> ShuttingDown {
+        let node = self.clone();
+        ShuttingDown::begin(move || node.shutdown(deadline))
+    }
+}
+
+impl Running {
+    /// Puts a node together, without threads.
+    pub(super) fn assemble(
+        config: &Config,
+        files: Files,
+        links: Option<Arc<PeerLinks>>,
+        start: server::Start,
+        budget: Arc<Budget>,
+    ) -> Result<(Self, Arc<Shared>, Core), StartError> {
+        let liveness_delay_max_ms =
+            links.as_ref().map_or(0, |_| server::liveness_delay_max_ms(&start.settings, &start.timing));
+        let inbox = Arc::new(Inbox::new());
+        let seed = u128::from_ne_bytes(entropy()?);
+        let here = NodeEnvironment::new(Arc::clone(&inbox), Duration::from_millis(liveness_delay_max_ms), seed);
+        let data = files.path.clone();
+        let shared = Shared::new(files, links, config.clients.is_some(), Arc::clone(&here), Arc::clone(&inbox));
+        let sessions = Sessions {
+            inbox,
+            here,
+            ended: Arc::clone(&shared.ended),
+            timeout_ms: config.settings.session_timeout_max_ms.min(DEFAULT_TIMEOUT_MS),
+            limits: config.limits,
+            budget: Arc::new(Budget::new(&config.limits)),
+        };
+        let running = Self {
+            shared: Mutex::new(Some(Arc::clone(&shared))),
+            last_figures: OnceLock::new(),
+            is_shutting_down: AtomicBool::new(false),
+            sessions,
+            serving: Arc::clone(&shared.serving),
+            all_ended: Arc::clone(&shared.all_ended),
+            data,
+            client_address: None,
+        };
+        let core = Core::new(Server::new(start, clock::now()), Arc::clone(&shared), budget);
+        Ok((running, shared, core))
+    }
+
+    pub(super) fn into_node(self) -> Node {
+        Node(Arc::new(self))
+    }
+
+    pub(super) fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// Returns the state of the threads; `None` once the node was told to end.
+    fn shared(&self) -> Option<Arc<Shared>> {
+        lock(&self.shared).clone()
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        self.sessions.ended.value().and_then(End::failure)
+    }
+
+    fn shut_down(&self, until: Instant) -> Result<(), ShutdownError> {
+        if let Some(failure) = self.failure() {
             return Err(ShutdownError::Failed(failure));
         }
+        let Some(shared) = self.shared() else { return Err(ShutdownError::AlreadyShutDown) };
+        let began = Instant::now();
         shared.inbox.push(Input::CloseSessions);
         // A log that cannot write must not use up the time of the other steps.
-        let closed = shared.sessions_closed.wait_until(began + deadline / 2).is_some();
+        let half = began + until.saturating_duration_since(began) / 2;
+        let closed = shared.sessions_closed.wait_until(half).is_some();
         if shared.links.is_some() {
             // The machine gives up by itself if no other server can take over.
             shared.inbox.push(Input::HandOver);
@@ -307,11 +413,40 @@ impl Node {
         shared.stop_port();
         shared.inbox.push(Input::Stop);
         let ended = shared.all_ended.wait_until(until).is_some();
-        match self.failed() {
+        match self.failure() {
             Some(failure) => Err(ShutdownError::Failed(failure)),
             None if closed && ended => Ok(()),
             None => Err(ShutdownError::Late),
         }
+    }
+
+    /// Ends all threads without waiting for their work, and lets go of the data directory.
+    fn end(&self) {
+        let shared = {
+            let mut shared = lock(&self.shared);
+            if let Some(shared) = &*shared {
+                let _ = self.last_figures.set(shared.figures());
+            }
+            shared.take()
+        };
+        let Some(shared) = shared else { return };
+        shared.stop_port();
+        shared.inbox.push(Input::Stop);
+        shared.log.close_and_clear();
+        shared.checkpoint.close_and_clear();
+        shared.base.close_and_clear();
+        shared.completions.close_and_clear();
+        shared.catch_up.close_and_clear();
+        if let Some(links) = &shared.links {
+            links.stop();
+        }
+        shared.all_ended.wait_until(Instant::now() + DROP_PATIENCE);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -325,32 +460,14 @@ impl Sessions {
         if let Some(patience) = options.watchdog {
             link.watch_over(patience);
         }
-        if !self.shared.inbox.push(Input::Dial(Arc::clone(&link))) {
-            link.lost(lost_reason(self.shared.failure().as_ref()));
+        if !self.inbox.push(Input::Dial(Arc::clone(&link))) {
+            link.lost(lost_reason(self.ended.value().and_then(End::failure).as_ref()));
         }
         Opening { reader: link.new_number(), session: Some(Session::new(Arc::clone(&link))), link }
     }
 
     fn new_link(&self, timeout_ms: u32) -> Arc<Link> {
-        let Shared { inbox, here, .. } = &*self.shared;
-        Link::new(inbox.clone(), here.clone(), timeout_ms, &self.limits, Arc::clone(&self.budget))
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let shared = &self.shared;
-        shared.stop_port();
-        shared.inbox.push(Input::Stop);
-        shared.log.close_and_clear();
-        shared.checkpoint.close_and_clear();
-        shared.base.close_and_clear();
-        shared.completions.close_and_clear();
-        shared.catch_up.close_and_clear();
-        if let Some(links) = &shared.links {
-            links.stop();
-        }
-        shared.all_ended.wait_until(Instant::now() + DROP_PATIENCE);
+        Link::new(self.inbox.clone(), self.here.clone(), timeout_ms, &self.limits, Arc::clone(&self.budget))
     }
 }
 
@@ -444,11 +561,16 @@ fn entropy<const BYTES: usize>() -> Result<[u8; BYTES], StartError> {
 
 /// Why a shutdown was not clean.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum ShutdownError {
     /// The deadline passed first.
     Late,
     /// The node had failed.
     Failed(Failure),
+    /// Another call shuts the node down, or has done so.
+    AlreadyShutDown,
+    /// The system starts no more threads. The node goes on.
+    Thread(std::io::ErrorKind),
 }
 
 impl fmt::Display for ShutdownError {
@@ -456,6 +578,8 @@ impl fmt::Display for ShutdownError {
         match self {
             Self::Late => f.write_str("the shutdown did not finish in time"),
             Self::Failed(failure) => fmt::Display::fmt(failure, f),
+            Self::Thread(kind) => write!(f, "cannot start a thread for the shutdown, and the node goes on: {kind}"),
+            Self::AlreadyShutDown => f.write_str("the node was already shut down, by another call"),
         }
     }
 }
@@ -510,9 +634,9 @@ mod tests {
         let mut watch = hurt.watch(path!("/"), crate::AddWatchMode::Persistent).wait().unwrap();
         // Inputs of the same batch are answered as well.
         let question = Question::new();
-        let link = bad.sessions.new_link(1000);
+        let link = bad.0.sessions.new_link(1000);
         let together = [Input::Panic, Input::Ask(Arc::clone(&question)), Input::Dial(Arc::clone(&link))];
-        bad.shared.inbox.push_all(together.into_iter());
+        bad.0.sessions.inbox.push_all(together.into_iter());
         let opening = Opening {
             reader: link.new_number(),
             session: Some(Session::new(Arc::clone(&link))),

@@ -10,7 +10,8 @@
 use super::core::Core;
 use super::data::{self, StartError};
 use super::flash::Flash;
-use super::node::{Files, Node, machine_start};
+use super::node::{Files, Node, Running, machine_start};
+use super::threads::Shared;
 use super::{Failure, io_thread, member, store};
 use crate::config::Config;
 use std::path::PathBuf;
@@ -106,6 +107,8 @@ fn has_data(config: &Config) -> bool {
 pub(super) struct Readers {
     /// `Some` until dropped.
     node: Option<Node>,
+    /// Gone when the last thread has ended.
+    disk: Weak<dyn Disk>,
 }
 
 impl Readers {
@@ -136,23 +139,31 @@ impl Readers {
         let start = machine_start(config, recovered, state, chain_at_base, &log)?;
         let budget = Arc::new(Budget::new(&config.limits));
         let files = Files { path, disk, base, reserve, flash, is_read_only: true };
-        let (node, core) = Node::assemble(config, files, None, start, Arc::clone(&budget))?;
-        let disk = Arc::downgrade(&node.shared.disk);
-        Self::begin(config, node, core, log, (checkpointed, last), budget).inspect_err(|_| wait_for_end(&disk))
+        let (running, shared, core) = Running::assemble(config, files, None, start, Arc::clone(&budget))?;
+        let disk = Arc::downgrade(&shared.disk);
+        let begun = Self::begin(config, running, shared, core, log, (checkpointed, last), budget);
+        match begun {
+            Ok(node) => Ok(Self { node: Some(node), disk }),
+            Err(error) => {
+                wait_for_end(&disk);
+                Err(error)
+            }
+        }
     }
 
     /// Applies the log's entries from `checkpointed` to `last`, and opens the port.
     fn begin(
         config: &Config,
-        mut node: Node,
+        mut running: Running,
+        shared: Arc<Shared>,
         mut core: Core,
         log: Log,
         (checkpointed, last): (Zxid, Zxid),
         budget: Arc<Budget>,
-    ) -> Result<Self, StartError> {
-        node.shared.start_base_readers()?;
+    ) -> Result<Node, StartError> {
+        shared.start_base_readers()?;
         let mut replayed = 0_u64;
-        store::replay(config, node.data(), &log, checkpointed, &mut |zxid, payload| {
+        store::replay(config, running.data(), &log, checkpointed, &mut |zxid, payload| {
             if zxid > last {
                 return Ok(());
             }
@@ -162,21 +173,21 @@ impl Readers {
         })?;
         drop(log);
         core.start_reading(last).map_err(StartError::Failed)?;
-        let port = io_thread::bind(config, node.data(), budget)?;
-        node.client_address = port.as_ref().and_then(|port| port.local_addresses().first().copied());
-        node.shared.start_core(core)?;
+        let port = io_thread::bind(config, running.data(), budget)?;
+        running.client_address = port.as_ref().and_then(|port| port.local_addresses().first().copied());
+        shared.start_core(core)?;
         if let Some(port) = port {
-            node.shared.start_port(port)?;
+            shared.start_port(port)?;
         }
         tracing::info!(
-            data = %node.data().display(),
-            clients = node.client_address.map(tracing::field::display),
+            data = %running.data().display(),
+            clients = running.client_address.map(tracing::field::display),
             base = %checkpointed,
             replayed,
             zxid = %last,
             "serves readers from a read-only disk"
         );
-        Ok(Self { node: Some(node) })
+        Ok(running.into_node())
     }
 
     pub(super) fn node(&self) -> Option<&Node> {
@@ -191,10 +202,10 @@ impl Readers {
 impl Drop for Readers {
     fn drop(&mut self) {
         let Some(node) = self.node.take() else { return };
-        let disk = Arc::downgrade(&node.shared.disk);
         // No session of this process is open, so nothing is left undone.
         let _ = node.shutdown(END_PATIENCE);
-        wait_for_end(&disk);
+        drop(node);
+        wait_for_end(&self.disk);
     }
 }
 

@@ -66,6 +66,13 @@ impl End {
             Self::Failed(failure) => lost_reason(Some(failure)),
         }
     }
+
+    pub(super) fn failure(self) -> Option<Failure> {
+        match self {
+            Self::Failed(failure) => Some(failure),
+            Self::Stopped => None,
+        }
+    }
 }
 
 /// A request for the machine's status; `None`: the node ended before the answer.
@@ -213,10 +220,7 @@ impl Shared {
     }
 
     pub(super) fn failure(&self) -> Option<Failure> {
-        match self.ended.value() {
-            Some(End::Failed(failure)) => Some(failure),
-            Some(End::Stopped) | None => None,
-        }
+        self.ended.value().and_then(End::failure)
     }
 
     pub(super) fn stop_port(&self) {

@@ -21,10 +21,11 @@ impl Future for Ready {
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if Pin::new(&mut self.serving).poll(context).is_ready() {
-            return Poll::Ready(Ok(()));
+        // A node that has ended once served.
+        if let Poll::Ready(end) = Pin::new(&mut self.ended).poll(context) {
+            return Poll::Ready(Err(Error::Lost(end.lost_reason())));
         }
-        Pin::new(&mut self.ended).poll(context).map(|end| Err(Error::Lost(end.lost_reason())))
+        Pin::new(&mut self.serving).poll(context).map(Ok)
     }
 }
 

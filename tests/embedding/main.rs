@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod allocations_caller;
+mod handles;
 mod one_node;
 mod three_servers;
 

@@ -45,6 +45,7 @@ mod obstacle;
 #[cfg(all(test, feature = "server"))]
 mod quantity_table;
 mod runtime;
+pub mod status;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -56,7 +57,7 @@ pub use last_known_good::{LastKnownGood, LastKnownGoodError, last_known_good};
 pub use runtime::ReadOnly;
 pub use runtime::{
     Failure, Figures, Node, NodeStatus, Opening, Percentiles, Ready, ShutdownError, ShuttingDown, StartError, Starting,
-    StatusAnswer, Stopped, check_data_directory,
+    StatusAnswer, StatusStream, Stopped, check_data_directory,
 };
 pub use zoolet_machine::wear::Medium;
 pub use zoolet_machine::{Limits, Settings, Status};

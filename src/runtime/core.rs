@@ -6,6 +6,7 @@ use super::checkpoint_thread::CheckpointWork;
 use super::clock;
 use super::links_thread;
 use super::log_thread::LogWork;
+use super::status_stream;
 use super::threads::{Failure, Question, Shared};
 use super::turns::Driver;
 use bytes::Bytes;
@@ -107,6 +108,8 @@ pub(super) struct Core {
     disk_troubles: DiskTroubles,
     disk_look_at_ms: u64,
     disk_log_limit: LogRateLimit,
+    /// When the streams of the status were last shown it; `None`: they need it at once.
+    status_shown_ms: Option<u64>,
     /// Fetches and checkpoints in flight.
     under_way: usize,
     budget: Arc<Budget>,
@@ -150,6 +153,7 @@ impl Core {
             instructions: Vec::new(),
             driver: Driver::Core,
             logged: Default::default(),
+            status_shown_ms: None,
             under_way: 0,
             budget,
             recovered: 0,
@@ -250,6 +254,7 @@ impl Core {
     pub(super) fn end(mut self, reason: LostReason) {
         self.embedded.lost(reason);
         self.shared.here.timers().end();
+        self.shared.statuses.end();
         self.redial.drain(..).for_each(|(_, link)| link.lost(reason));
         self.questions.into_values().for_each(|question| question.set(None));
         self.shared.inbox.close();
@@ -259,7 +264,7 @@ impl Core {
                 match input {
                     Input::Dial(link) => link.lost(reason),
                     Input::Ask(question) => question.set(None),
-                    Input::Event(_) | Input::CloseSessions | Input::HandOver | Input::Stop => {}
+                    Input::Event(_) | Input::LookAtStatus | Input::CloseSessions | Input::HandOver | Input::Stop => {}
                     #[cfg(test)]
                     Input::Panic => {}
                 }
@@ -312,6 +317,7 @@ impl Core {
                 self.questions.insert(ticket, question);
                 self.handle(Event::Status { ticket });
             }
+            Input::LookAtStatus => self.status_shown_ms = None,
             Input::CloseSessions => {
                 self.closing_sessions = true;
                 self.embedded.close_all();
@@ -349,6 +355,7 @@ impl Core {
 
     /// Connects the sessions that waited until the server serves.
     fn on_serving_changed(&mut self) {
+        self.status_shown_ms = None;
         if self.serving {
             self.shared.tell_serving();
             self.redial.iter_mut().for_each(|(due_ms, _)| *due_ms = 0);
@@ -389,7 +396,24 @@ impl Core {
             self.server.handle_deadline(self.now);
         }
         self.look_at_disk();
+        self.show_status();
         self.carry_out()
+    }
+
+    /// Requests the status for its streams, if there are any and a look is due.
+    fn show_status(&mut self) {
+        let now_ms = self.now.mono_ms;
+        let is_due = self.status_shown_ms.is_none_or(|shown_ms| now_ms >= shown_ms + status_stream::LOOK_MS);
+        if is_due && self.shared.statuses.is_watched() {
+            self.status_shown_ms = Some(now_ms);
+            self.handle(Event::Status { ticket: STREAMS_TICKET });
+        }
+    }
+
+    /// Returns when the core must wake to show the status; `None` while no stream exists.
+    fn status_due_ms(&self) -> Option<u64> {
+        let due_ms = || self.status_shown_ms.map_or(self.now.mono_ms, |shown_ms| shown_ms + status_stream::WAKE_MS);
+        self.shared.statuses.is_watched().then(due_ms)
     }
 
     /// Reports changes of the disk's health to the machine. Other servers show them.
@@ -421,7 +445,8 @@ impl Core {
         let timer = self.shared.here.timers().next();
         // Rounded up: the timer must not wake before its instant.
         let timer = timer.map(|at| at.as_secs() * 1000 + u64::from(at.subsec_nanos().div_ceil(1_000_000)));
-        [self.server.next_deadline(), self.next_ping_ms, redial, timer].into_iter().flatten().min()
+        let own = [self.server.next_deadline(), self.next_ping_ms, redial, timer, self.status_due_ms()];
+        own.into_iter().flatten().min()
     }
 
     fn carry_out(&mut self) -> Result<(), Failure> {
@@ -461,6 +486,7 @@ impl Core {
             return;
         }
         self.role = role;
+        self.status_shown_ms = None;
         let epoch = self.server.zab().epoch().as_u32();
         match role {
             Role::Looking => tracing::info!("looking for a leader"),
@@ -533,6 +559,10 @@ impl Core {
             }
             Action::Fail(reason) => return Err(Failure::Failed(reason)),
             Action::Complete(completion) => self.complete(completion),
+            Action::Status { ticket: STREAMS_TICKET, mut status } => {
+                self.fill_in(&mut status);
+                self.shared.statuses.show(status.summary());
+            }
             Action::Status { ticket, mut status } if ticket & OWN_TICKET != 0 => {
                 self.fill_in(&mut status);
                 if let Some(question) = self.questions.remove(&ticket) {
@@ -648,3 +678,6 @@ impl Core {
 
 /// Marks tickets of this process's requests, apart from those of the client port.
 const OWN_TICKET: u64 = 1 << 63;
+
+/// The ticket of the requests for streams of the status. Numbered tickets begin at 1.
+const STREAMS_TICKET: u64 = OWN_TICKET;

@@ -45,6 +45,7 @@ mod node;
 mod read_only;
 mod session_environment;
 mod snapshots;
+mod status_stream;
 mod store;
 mod subtree_file;
 mod threads;
@@ -59,6 +60,7 @@ pub(crate) use mailbox::{Mailbox, lock};
 pub use node::{Node, ShutdownError};
 #[cfg(feature = "port")]
 pub use read_only::ReadOnly;
+pub use status_stream::StatusStream;
 pub use threads::Failure;
 pub use waiting::{NodeStatus, Opening, Ready, StatusAnswer, Stopped};
 
@@ -76,6 +78,8 @@ pub(crate) enum Input {
     Dial(Arc<Link>),
     /// This process requests the machine's status.
     Ask(Arc<threads::Question>),
+    /// An owner watches the status, and waits for its first item.
+    LookAtStatus,
     /// Close the sessions of this process, and report when all are closed.
     CloseSessions,
     /// If this server leads, let another one lead.

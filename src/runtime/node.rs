@@ -8,6 +8,7 @@ use super::flash::Flash;
 use super::io_thread;
 use super::links_thread::PeerLinks;
 use super::session_environment::NodeEnvironment;
+use super::status_stream::{StatusFeed, StatusStream};
 use super::subtree_file::SubtreeFile;
 use super::threads::{End, Failure, Question, Shared, lost_reason};
 use super::waiting::{Opening, Ready, StatusAnswer, Stopped};
@@ -69,6 +70,7 @@ pub(super) struct Running {
     sessions: Sessions,
     serving: Arc<Latch<()>>,
     all_ended: Arc<Latch<()>>,
+    statuses: Arc<StatusFeed>,
     data: PathBuf,
     pub(super) client_address: Option<SocketAddr>,
 }
@@ -262,6 +264,37 @@ impl Node {
         StatusAnswer { answer: question.wait(), figures: self.figures() }
     }
 
+    /// Returns a stream of what a daemon must know of its server.
+    ///
+    /// The first item is the present state: role, voters heard, lag, disk, wear of the flash, and
+    /// all alarms with their remedies. Each later item differs from the one before in more than
+    /// progress ([`Summary::is_news_after`](crate::status::Summary::is_news_after)), so an idle
+    /// node yields nothing.
+    ///
+    /// Another role or leader shows at once, all else within 1 s, and on an idle standalone node
+    /// within 5 s. While a stream exists, such a node wakes every 5 s. Without one it does not look
+    /// at its state at all.
+    ///
+    /// ```
+    /// use zoolet::{Config, Node, Wait};
+    ///
+    /// # let data = std::env::temp_dir().join(format!("zoolet-watch-status-{}", std::process::id()));
+    /// let node = Node::start(Config::new(&data))?;
+    /// node.ready().wait()?;
+    /// let mut statuses = node.watch_status();
+    /// let now = statuses.next().wait().expect("the node has not ended");
+    /// for alarm in &now.alarms {
+    ///     eprintln!("{}: {}", alarm.what, alarm.remedy);
+    /// }
+    /// assert!(now.is_serving() && !now.disk.is_full());
+    /// # drop(node);
+    /// # std::fs::remove_dir_all(data)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn watch_status(&self) -> StatusStream {
+        self.0.statuses.watch(&self.0.sessions.inbox)
+    }
+
     /// Returns the disk's figures since the node started, or up to its end.
     pub fn figures(&self) -> Figures {
         let shared = self.0.shared().map(|shared| shared.figures());
@@ -371,6 +404,7 @@ impl Running {
             sessions,
             serving: Arc::clone(&shared.serving),
             all_ended: Arc::clone(&shared.all_ended),
+            statuses: Arc::clone(&shared.statuses),
             data,
             client_address: None,
         };
@@ -621,6 +655,31 @@ mod tests {
         let waiting = std::thread::spawn(move || never.wait());
         node.shutdown(Duration::from_secs(5)).unwrap();
         waiting.join().unwrap();
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    /// A daemon that does not watch its server pays nothing for those that do.
+    #[test]
+    fn idle_node_has_no_timer_unless_its_status_is_watched() {
+        let root = std::env::temp_dir().join(format!("zoolet-unwatched-{}", std::process::id()));
+        let node = Node::start(Config::new(&root)).unwrap();
+        node.ready().wait().unwrap();
+        let shared = node.0.shared().unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        let wait_for = |has_timer: bool| {
+            while shared.machine.wakes_ms().is_some() != has_timer {
+                assert!(Instant::now() < until, "timer: {:?}", shared.machine.wakes_ms());
+                std::thread::yield_now();
+            }
+        };
+        wait_for(false);
+        let mut stream = node.watch_status();
+        assert!(stream.next().wait().is_some());
+        wait_for(true);
+        drop(stream);
+        shared.inbox.nudge();
+        wait_for(false);
+        drop((shared, node));
         std::fs::remove_dir_all(root).unwrap();
     }
 

@@ -20,7 +20,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use zoolet_machine::budget::Part;
-use zoolet_machine::status::{self, Alarm, Status};
+use zoolet_machine::status::{self, Alarm, AlarmKind, Status};
 use zoolet_machine::{Budget, Event};
 use zoolet_model::{ServerId, Zxid};
 use zoolet_store::disk::Disk;
@@ -325,10 +325,12 @@ impl Answers {
             ..Status::default()
         };
         status.alarms = status::alarms(&status);
-        status.alarms.extend(self.why.as_ref().map(|why| Alarm {
-            what: format!("clients that ask to read only are not served: {why}"),
-            remedy: "make the disk writable: the server then starts, and repairs what it can".to_owned(),
-            holds_up: true,
+        status.alarms.extend(self.why.as_ref().map(|why| {
+            Alarm::of_this_server(
+                AlarmKind::ReadersNotServed,
+                format!("clients that ask to read only are not served: {why}"),
+                "make the disk writable: the server then starts, and repairs what it can",
+            )
         }));
         status
     }

@@ -14,6 +14,7 @@ use super::log_thread::LogWork;
 use super::node::{Files, Sessions};
 use super::session_environment::NodeEnvironment;
 use super::snapshots::Received;
+use super::status_stream::StatusFeed;
 use super::subtree_file::SubtreeFile;
 use super::turns::MachineLock;
 use super::{Inbox, Input, Latch, Mailbox, StartError, base_threads, checkpoint_thread, log_thread};
@@ -97,6 +98,7 @@ pub(crate) struct Shared {
     pub(super) sockets: Option<Arc<Sockets>>,
     pub(super) ended: Arc<Latch<End>>,
     pub(super) serving: Arc<Latch<()>>,
+    pub(super) statuses: Arc<StatusFeed>,
     pub(super) sessions_closed: Arc<Latch<()>>,
     pub(super) handed_over: Arc<Latch<()>>,
     /// Threads that have not ended.
@@ -141,6 +143,7 @@ impl Shared {
             sockets: has_port.then(Arc::default),
             ended: Latch::new(),
             serving: Latch::new(),
+            statuses: Arc::default(),
             sessions_closed: Latch::new(),
             handed_over: Latch::new(),
             running: AtomicUsize::new(0),

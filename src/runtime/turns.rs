@@ -43,6 +43,14 @@ pub(super) enum Driver {
 #[derive(Default)]
 pub(super) struct MachineLock(Mutex<Option<Driven>>);
 
+#[cfg(test)]
+impl MachineLock {
+    /// Returns when the core thread wakes without input; `None`: never.
+    pub(super) fn wakes_ms(&self) -> Option<u64> {
+        lock(&self.0).as_ref()?.wakes_ms
+    }
+}
+
 struct Driven {
     core: Box<Core>,
     /// When the core thread wakes without input, on [`zoolet_machine::Now::mono_ms`]; `None`: never.

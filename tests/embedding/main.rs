@@ -4,6 +4,7 @@
 mod allocations_caller;
 mod handles;
 mod one_node;
+mod statuses;
 mod three_servers;
 
 #[path = "../allocations_cycles/mod.rs"]

@@ -4,12 +4,14 @@
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::scratch::Scratch;
+use crate::statuses::until;
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use zoolet::config::{Ensemble, Server, SiteKey, TrustSource};
+use zoolet::status::{Alarm, AlarmKind, ServerRole, Summary};
 use zoolet::{Bytes, Config, Consistency, CreateKind, CreateOptions, Error, ErrorCode, Node, Session, SessionOptions};
 use zoolet::{SessionState, Version, Wait, path};
 
@@ -79,6 +81,28 @@ fn three_nodes_serve_one_tree_and_survive_losing_the_leader() {
     let seen = session(&nodes[1]);
     seen.sync().wait().unwrap();
     assert_eq!(seen.get(path!("/door")).wait().unwrap().0, text("open"));
+}
+
+#[test]
+fn follower_streams_its_role_its_voters_and_their_alarms() {
+    let site = Site::new();
+    let mut nodes: Vec<_> = (1..=3).map(|id| site.start(id)).collect();
+    let mut stream = nodes[0].watch_status();
+    let whole = |status: &Summary| status.is_serving() && status.quorum.heard.len() == 3 && status.alarms.is_empty();
+    let leader = until(&mut stream, whole).leader.expect("it serves").as_u8();
+    let watcher = if leader == 1 { 2_u8 } else { 1 };
+    let mut stream = nodes[usize::from(watcher) - 1].watch_status();
+    let first = until(&mut stream, whole);
+    assert_eq!((first.role, first.quorum.needed()), (ServerRole::Follower, 2));
+    drop(nodes.remove(usize::from(leader) - 1));
+    let is_lost = |alarm: &Alarm| {
+        alarm.kind == AlarmKind::NotReached && alarm.server.is_some_and(|server| server.as_u8() == leader)
+    };
+    let after = until(&mut stream, |status| status.is_serving() && status.alarms.iter().any(is_lost));
+    assert!(after.leader.is_some_and(|now| now.as_u8() != leader) && after.quorum.is_heard());
+    assert_eq!(after.quorum.heard.len(), 2);
+    nodes.push(site.start(leader));
+    until(&mut stream, whole);
 }
 
 #[test]

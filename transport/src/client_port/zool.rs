@@ -7,7 +7,7 @@ use crate::json::{self, Object};
 use std::time::Instant;
 use zoolet_machine::Status;
 use zoolet_machine::budget::Part;
-use zoolet_machine::status::{Alarm, FlashStatus, LearnerStatus, MemberStatus, PeerStatus};
+use zoolet_machine::status::{Alarm, AlarmKind, FlashStatus, LearnerStatus, MemberStatus, PeerStatus};
 use zoolet_machine::status::{Cause, DeviceWear};
 use zoolet_model::ServerId;
 use zoolet_zab::{Kind, Role};
@@ -47,11 +47,11 @@ fn head(port: &Port, role: &str) -> Object {
 
 /// Reports an engine that does not answer: its threads are stuck or have failed.
 fn stuck(port: &Port) -> String {
-    let alarm = Alarm {
-        what: "the server's engine does not answer".to_owned(),
-        remedy: "see its log; the disk may hang, or the processor may be overloaded".to_owned(),
-        holds_up: true,
-    };
+    let alarm = Alarm::of_this_server(
+        AlarmKind::Stuck,
+        "the server's engine does not answer",
+        "see its log; the disk may hang, or the processor may be overloaded",
+    );
     head(port, "stuck").raw("alarms", json::list([alarm_object(&alarm)])).end()
 }
 

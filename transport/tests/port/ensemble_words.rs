@@ -7,7 +7,7 @@ use zoolet_machine::Status;
 use zoolet_machine::seam::event::Shortage;
 use zoolet_machine::seam::peer::Health;
 use zoolet_machine::status::{
-    Alarm, DiskTrouble, FlashStatus, LearnerStatus, MemberStatus, PeerStatus, ProposalBytes, Refusal,
+    Alarm, AlarmKind, DiskTrouble, FlashStatus, LearnerStatus, MemberStatus, PeerStatus, ProposalBytes, Refusal,
 };
 use zoolet_machine::status::{Cause, DeviceWear, SpareBlocks, Written};
 use zoolet_machine::wear::Forecast;
@@ -71,7 +71,7 @@ pub(crate) fn leading() -> Status {
             }),
             ..FlashStatus::default()
         }),
-        alarms: vec![Alarm { what: "what".to_owned(), remedy: "remedy".to_owned(), holds_up: true }],
+        alarms: vec![Alarm::of_this_server(AlarmKind::NotServing, "what", "remedy")],
         ..alone()
     }
 }

@@ -4,13 +4,15 @@ mod alarm;
 mod device_wear;
 mod disk_trouble;
 mod flash;
+mod summary;
 mod written;
 
 pub use crate::seam::health::{DiskTrouble, DiskTroubles, Refusal};
-pub use alarm::{Alarm, alarms};
+pub use alarm::{Alarm, AlarmKind, alarms};
 pub use device_wear::{DeviceWear, SpareBlocks};
 pub use disk_trouble::{BaseTrouble, DATA_DIRECTORY_GONE, disk_troubles};
 pub use flash::FlashStatus;
+pub use summary::{DiskSummary, Lag, Quorum, ServerRole, Summary};
 pub use written::{Cause, Written};
 
 use crate::budget::Part;

@@ -1,18 +1,27 @@
 //! Alarms: troubles that an operator should act on, each with a remedy.
 
+mod kind;
 mod not_serving;
 mod refusing;
+
+pub use kind::AlarmKind;
 
 use super::{Lack, LearnerStatus, PeerStatus, SILENT_MS, Status, disk_trouble};
 use crate::seam::health::Shortage;
 use crate::status::{BaseTrouble, DeviceWear};
 use crate::wear::shown_bytes;
+use kind::AlarmKind as Kind;
 use zoolet_model::ServerId;
-use zoolet_zab::Kind;
+use zoolet_zab::Kind as MemberKind;
 
 /// One trouble.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Alarm {
+    /// Kind of the trouble, for programs.
+    pub kind: AlarmKind,
+    /// The other server that has the trouble; `None`: this server, or the whole ensemble.
+    pub server: Option<ServerId>,
     /// The trouble, in one line.
     pub what: String,
     /// What helps, in one line.
@@ -23,8 +32,23 @@ pub struct Alarm {
     pub holds_up: bool,
 }
 
+impl Alarm {
+    /// Returns an alarm about this server, which the ensemble lacks meanwhile.
+    pub fn of_this_server(kind: AlarmKind, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { kind, server: None, what: what.into(), remedy: remedy.into(), holds_up: true }
+    }
+
+    /// Returns whether both report the same trouble with the same remedy.
+    ///
+    /// Their texts may differ in numbers, such as seconds, which change without any event.
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        let Self { kind, server, what: _, remedy, holds_up: _ } = self;
+        (*kind, *server, remedy) == (other.kind, other.server, &other.remedy)
+    }
+}
+
 /// Lag after which a server counts as lagging, milliseconds.
-const LAG_MS: u64 = 10_000;
+pub(super) const LAG_MS: u64 = 10_000;
 
 /// Snapshots to one learner that raise an alarm.
 ///
@@ -53,13 +77,19 @@ macro_rules! on_new_disk {
 pub fn alarms(status: &Status) -> Vec<Alarm> {
     let mut alarms = Vec::new();
     for (source, holds_up) in [(of_a_server_less as Source, true), (of_what_lasts, false)] {
-        source(status, &mut |what, remedy| alarms.push(Alarm { what, remedy: remedy.to_owned(), holds_up }));
+        source(status, &mut |Trouble(kind, server), what, remedy| {
+            alarms.push(Alarm { kind, server, what, remedy: remedy.to_owned(), holds_up });
+        });
     }
     alarms
 }
 
-/// Called with a trouble and its remedy.
-type Raise<'a> = dyn FnMut(String, &str) + 'a;
+/// A kind of trouble, and the other server that has it.
+#[derive(Clone, Copy)]
+struct Trouble(AlarmKind, Option<ServerId>);
+
+/// Called with a trouble, its text and its remedy.
+type Raise<'a> = dyn FnMut(Trouble, String, &str) + 'a;
 
 /// Raises either the alarms that hold up a rolling restart, or the others.
 type Source = fn(&Status, &mut Raise<'_>);
@@ -67,7 +97,7 @@ type Source = fn(&Status, &mut Raise<'_>);
 fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
     if status.role.is_empty() && !status.is_read_only {
         let (what, remedy) = not_serving::why(status);
-        raise(what, remedy);
+        raise(Kind::NotServing.here(), what, remedy);
     }
     if let Some(leader) = status.leader
         && !status.role.is_empty()
@@ -75,12 +105,14 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
     {
         let (id, seconds) = (leader.as_u8(), status.leader_silent_ms / 1000);
         raise(
+            Kind::LeaderSilent.of(leader),
             format!("the leader, server {id}, has not been heard for {seconds} s, and no other was elected"),
             "start the servers that are down; if they run, check that UDP is open both ways",
         );
     }
     if let Some(refused) = status.went_back {
         raise(
+            Kind::WentBack.of(refused),
             format!(
                 "server {} is refused: it knows commits that this leader does not have, because an older copy of a data directory was put back",
                 refused.as_u8()
@@ -93,12 +125,14 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
     }
     if let Some((learner, sent)) = status.snapshots.filter(|&(_, sent)| sent >= SNAPSHOTS) {
         raise(
+            Kind::NotCatchingUp.of(learner),
             format!("server {} has not caught up after {sent} snapshots", learner.as_u8()),
             "if it rejects them, its own status says why. If its link breaks, mend that first. Otherwise the log must hold all writes during a transfer: write less for a while, raise log_segments, or use a faster link",
         );
     }
     if let Some((peer, zxid)) = status.differs {
         raise(
+            Kind::StateDiffers.of(peer),
             format!("server {}'s state differed from this server's at {zxid}", peer.as_u8()),
             concat!(
                 "one of the two is wrong: compare their digests with a third server's; stop the server that differs, ",
@@ -108,12 +142,14 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
     }
     if let Some(hangs_ms) = disk_trouble::hangs_ms(status) {
         raise(
+            Kind::DiskHangs.here(),
             format!("the disk has not answered for {} s: writes here wait for it", hangs_ms / 1000),
             "see the kernel's log for the cause, most often a failing medium or cable; replace a medium that hangs repeatedly",
         );
     }
     if disk_trouble::is_gone(status) {
         raise(
+            Kind::DataDirectoryGone.here(),
             disk_trouble::DATA_DIRECTORY_GONE.to_owned(),
             if status.members.len() > 1 {
                 concat!(
@@ -131,8 +167,9 @@ fn of_a_server_less(status: &Status, raise: &mut Raise<'_>) {
     refusing::raise_of_others(status, raise);
     raise_disks_of_others(status, true, raise);
     raise_lags(status, raise);
-    if !status.is_counted && own_kind(status) == Some(Kind::Voter) {
+    if !status.is_counted && own_kind(status) == Some(MemberKind::Voter) {
         raise(
+            Kind::DiskNotCounted.here(),
             "this server's disk does not count: it was emptied, was replaced or lost its log, and no leader has readmitted it"
                 .to_owned(),
             "wait until it has caught up; that needs a leader with a quorum of the other servers",
@@ -147,6 +184,7 @@ fn raise_base(status: &Status, raise: &mut Raise<'_>) {
     match status.base_trouble {
         None => {}
         Some(BaseTrouble::Damaged) => raise(
+            Kind::BaseDamaged.here(),
             "the base is damaged: a scrub found bytes that differ from those written".to_owned(),
             if is_alone {
                 "copy the readable data out with a client, and start anew on another disk with --create: this server is standalone and holds the only copy"
@@ -155,6 +193,7 @@ fn raise_base(status: &Status, raise: &mut Raise<'_>) {
             },
         ),
         Some(BaseTrouble::Unreadable) => raise(
+            Kind::BaseUnreadable.here(),
             "the base cannot be read: consecutive scrubs met I/O errors".to_owned(),
             if is_alone {
                 "copy the readable data out with a client before you stop this server: it is standalone and holds the only copy. Then see the kernel's log for the cause, most often a failing medium or cable"
@@ -186,6 +225,7 @@ fn of_what_lasts(status: &Status, raise: &mut Raise<'_>) {
     raise_missing(status, false, raise);
     if status.sessions_max > 0 && status.sessions >= status.sessions_max {
         raise(
+            Kind::SessionsRefused.here(),
             format!(
                 "new sessions are refused: {} of {} are open (sessions_max); {} were refused since the start",
                 status.sessions, status.sessions_max, status.sessions_refused
@@ -195,12 +235,14 @@ fn of_what_lasts(status: &Status, raise: &mut Raise<'_>) {
     }
     if let Some(what) = stranger(status) {
         raise(
+            Kind::NotAMember.here(),
             what,
             "no command changes the members yet: remove the server from the files, or leave it as an observer that serves clients",
         );
     }
     if let Some(p99_us) = disk_trouble::slow_us(status) {
         raise(
+            Kind::DiskSlow.here(),
             format!("the disk is slow: one fdatasync in a hundred takes {} ms or more", p99_us / 1000),
             "move the data directory to another medium, or let fewer programs write to this one",
         );
@@ -208,18 +250,20 @@ fn of_what_lasts(status: &Status, raise: &mut Raise<'_>) {
     if let Some(flash) = &status.flash {
         if flash.is_over_budget {
             raise(
+                Kind::FlashOverBudget.here(),
                 flash.over_budget(),
                 "the server does not throttle: write less, or batch writes, which then share blocks; if this medium endures more, raise flash_bytes_per_day and endurance_bytes in a profile",
             );
         }
         if let Some(trouble) = flash.device.as_ref().and_then(DeviceWear::trouble) {
-            raise(trouble, replace_disk(status));
+            raise(Kind::DeviceWorn.here(), trouble, replace_disk(status));
         }
     }
     raise_disks_of_others(status, false, raise);
     let voters = voters(status);
     if voters > 0 && voters.is_multiple_of(2) {
         raise(
+            Kind::EvenVoters.here(),
             format!("{voters} voters survive no more failures than {}", voters - 1),
             "use an odd number of voters: add one, or make one of them an observer",
         );
@@ -234,6 +278,7 @@ fn raise_disks_of_others(status: &Status, costs_a_server: bool, raise: &mut Rais
         let troubles = member.health.disk.iter().filter(|trouble| trouble.costs_a_server() == costs_a_server);
         for trouble in troubles {
             raise(
+                Kind::OtherDisk(trouble).of(member.id),
                 format!("server {}: {}", member.id.as_u8(), trouble.what()),
                 "see its own zoolet status for details and the remedy",
             );
@@ -246,30 +291,41 @@ fn raise_lags(status: &Status, raise: &mut Raise<'_>) {
     const REMEDY: &str =
         "check its disk (fdatasync in its status), its processor and its link: one of them is too slow for the writes";
     for learner in status.learners.iter().filter(|learner| learner.is_synced && learner.behind_ms >= LAG_MS) {
-        let LearnerStatus { id, behind, behind_ms, .. } = learner;
-        raise(format!("server {} lags by {behind} entries, for {} s", id.as_u8(), behind_ms / 1000), REMEDY);
+        let &LearnerStatus { id, behind, behind_ms, .. } = learner;
+        raise(
+            Kind::Lags.of(id),
+            format!("server {} lags by {behind} entries, for {} s", id.as_u8(), behind_ms / 1000),
+            REMEDY,
+        );
     }
     if status.behind_ms >= LAG_MS {
         let (behind, seconds) = (status.behind, status.behind_ms / 1000);
-        raise(format!("this server lags by {behind} committed entries, for {seconds} s"), REMEDY);
+        raise(Kind::Lags.here(), format!("this server lags by {behind} committed entries, for {seconds} s"), REMEDY);
     }
     let Some((leader, health)) = status.leaders_health() else { return };
     let leader = leader.as_u8();
     for id in &health.lagging {
         match Some(*id) == status.id {
             true if status.behind_ms >= LAG_MS => {}
-            true => raise(format!("this server lags, reports its leader, server {leader}"), REMEDY),
-            false => raise(format!("server {} lags, reports its leader, server {leader}", id.as_u8()), REMEDY),
+            true => raise(Kind::Lags.here(), format!("this server lags, reports its leader, server {leader}"), REMEDY),
+            false => raise(
+                Kind::Lags.of(*id),
+                format!("server {} lags, reports its leader, server {leader}", id.as_u8()),
+                REMEDY,
+            ),
         }
     }
     let is_missed_here =
         |id: ServerId| status.peers.iter().any(|peer| peer.id == id && status.silent_ms(peer).is_some());
     for id in health.silent.iter().filter(|id| !is_missed_here(**id)) {
-        let what = match Some(*id) == status.id {
-            true => format!("the leader, server {leader}, does not hear this server"),
-            false => format!("the leader, server {leader}, does not hear server {}", id.as_u8()),
+        let (trouble, what) = match Some(*id) == status.id {
+            true => (Kind::NotHeardByLeader.here(), format!("the leader, server {leader}, does not hear this server")),
+            false => (
+                Kind::NotHeardByLeader.of(*id),
+                format!("the leader, server {leader}, does not hear server {}", id.as_u8()),
+            ),
         };
-        raise(what, "check that it runs, and that UDP between the two is open both ways");
+        raise(trouble, what, "check that it runs, and that UDP between the two is open both ways");
     }
 }
 
@@ -288,12 +344,12 @@ fn raise_missing(status: &Status, votes: bool, raise: &mut Raise<'_>) {
             Some(_) => "follow the reason in its line, and check that it runs",
             None => "check that it runs, and that UDP to it is open both ways",
         };
-        raise(missing(peer, silent_ms), remedy);
+        raise(Kind::NotReached.of(peer.id), missing(peer, silent_ms), remedy);
     }
 }
 
 fn is_voter(status: &Status, id: ServerId) -> bool {
-    status.members.contains(&(id, Kind::Voter))
+    status.members.contains(&(id, MemberKind::Voter))
 }
 
 /// Returns the remedy for a worn disk that still works.
@@ -328,7 +384,7 @@ fn stranger(status: &Status) -> Option<String> {
 }
 
 /// Returns this server's kind; `None` when it is no member.
-fn own_kind(status: &Status) -> Option<Kind> {
+fn own_kind(status: &Status) -> Option<MemberKind> {
     status.members.iter().find(|(member, _)| Some(*member) == status.id).map(|(_, kind)| *kind)
 }
 
@@ -337,7 +393,7 @@ fn list(ids: impl Iterator<Item = ServerId>) -> String {
 }
 
 fn voters(status: &Status) -> usize {
-    status.members.iter().filter(|(_, kind)| *kind == Kind::Voter).count()
+    status.members.iter().filter(|(_, kind)| *kind == MemberKind::Voter).count()
 }
 
 fn missing(peer: &PeerStatus, silent_ms: u64) -> String {
@@ -350,19 +406,24 @@ fn missing(peer: &PeerStatus, silent_ms: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::seam::health::Health;
     use crate::status::{DiskTrouble, FlashStatus, MemberStatus, Refusal};
     use zoolet_model::Zxid;
     use zoolet_zab::Role;
 
-    pub(super) fn healthy() -> Status {
+    pub(in crate::status) fn healthy() -> Status {
         let id = |id| ServerId::new(id).unwrap();
         Status {
             id: Some(id(1)),
             role: "leader",
-            members: vec![(id(1), Kind::Voter), (id(2), Kind::Voter), (id(3), Kind::Voter), (id(4), Kind::Observer)],
+            members: vec![
+                (id(1), MemberKind::Voter),
+                (id(2), MemberKind::Voter),
+                (id(3), MemberKind::Voter),
+                (id(4), MemberKind::Observer),
+            ],
             is_counted: true,
             is_born: true,
             file_voters: vec![id(1), id(2), id(3)],

@@ -1,6 +1,6 @@
 //! Refused writes, of this server and of others: each cause has a remedy of its own.
 
-use super::{Raise, by};
+use super::{AlarmKind, Raise, by};
 use crate::seam::health::Shortage;
 use crate::status::{Refusal, Status};
 use zoolet_model::ServerId;
@@ -17,15 +17,16 @@ pub(super) fn raise_own(status: &Status, raise: &mut Raise<'_>) {
             0 | 1 => "disk read-only: reads go on, writes and new sessions are refused",
             _ => "disk read-only: this server does not vote, and serves reads until another server commits a write",
         };
-        raise(what.to_owned(), remedy_here(Refusal::ReadOnly));
+        raise(AlarmKind::DiskReadOnly.here(), what.to_owned(), remedy_here(Refusal::ReadOnly));
     } else if let Some(why) = status.refusing_writes {
         let refusal = status.refusal.filter(|refusal| refusal.why() == why).unwrap_or(Refusal::Checkpoint);
-        raise(format!("writes are refused: {why}{}", lack(why)), remedy_here(refusal));
+        raise(AlarmKind::WritesRefused.here(), format!("writes are refused: {why}{}", lack(why)), remedy_here(refusal));
     } else if let (Some(Refusal::Checkpoint), held_ms @ 1..) = (status.refusal, status.writes_held_ms) {
-        raise(held(status, held_ms / 1000), CHECKPOINT_HANGS);
+        raise(AlarmKind::WritesWait.here(), held(status, held_ms / 1000), CHECKPOINT_HANGS);
     } else if let Some(refusal) = status.refusal {
         let why = refusal.why();
         raise(
+            AlarmKind::CannotLead.here(),
             format!("{why}{}: this server lets others lead, and refuses writes if it leads", lack(why)),
             remedy_here(refusal),
         );
@@ -49,9 +50,17 @@ pub(super) fn raise_of_others(status: &Status, raise: &mut Raise<'_>) {
         let (id, why) = (member.id.as_u8(), refusal.why());
         if member.health.role == Role::Leading {
             let (others, remedy) = of_voters(all_voters_refuse(status).as_deref());
-            raise(format!("writes are refused: server {id} leads, {why}, {others}"), remedy);
+            raise(
+                AlarmKind::WritesRefused.of(member.id),
+                format!("writes are refused: server {id} leads, {why}, {others}"),
+                remedy,
+            );
         } else {
-            raise(format!("server {id} would refuse writes if it led: {why}"), remedy_there(refusal));
+            raise(
+                AlarmKind::CannotLead.of(member.id),
+                format!("server {id} would refuse writes if it led: {why}"),
+                remedy_there(refusal),
+            );
         }
     }
 }

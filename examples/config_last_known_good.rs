@@ -7,7 +7,6 @@
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
 use std::path::Path;
-use std::time::Duration;
 use zoolet::config::KeptImage;
 use zoolet::recipes::{Configuration, Error, Update};
 use zoolet::{Config, Node, Session, Wait, last_known_good, path};
@@ -36,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 pub fn config(directory: &Path) -> Config {
     let mut config = Config::new(directory.join("data"));
     let (subtree, path) = (path!("/conf").clone(), directory.join("conf.image"));
-    config.last_known_good = Some(KeptImage { subtree, path, min_interval: Duration::from_secs(600) });
+    config.last_known_good = Some(KeptImage::new(subtree, path));
     config
 }
 

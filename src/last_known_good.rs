@@ -53,6 +53,7 @@ pub fn last_known_good(path: impl Into<PathBuf>) -> Result<LastKnownGood, LastKn
 
 impl LastKnownGood {
     /// Returns a znode's data without copying it; null data becomes empty. `None`: no such znode.
+    #[must_use]
     pub fn get(&self, path: &Path) -> Option<Bytes> {
         self.znode(path).map(|(data, _)| data.unwrap_or_default())
     }
@@ -60,12 +61,14 @@ impl LastKnownGood {
     /// Returns a znode's data and stat; `None`: no such znode.
     ///
     /// The data distinguishes null from empty. The stat counts the children in the file.
+    #[must_use]
     pub fn znode(&self, path: &Path) -> Option<(Option<Bytes>, Stat)> {
         // Damage that appears after opening counts as absence.
         self.0.znode(path).ok().flatten()
     }
 
     /// Returns the names of a znode's children, in order; none if the znode does not exist.
+    #[must_use]
     pub fn children(&self, path: &Path) -> Vec<Text> {
         let mut names = Vec::new();
         let scanned = self.0.children(path.as_str(), &mut |name| {
@@ -76,6 +79,7 @@ impl LastKnownGood {
     }
 
     /// Returns the zxid of the newest change in the image.
+    #[must_use]
     pub fn zxid(&self) -> Zxid {
         self.0.meta().zxid
     }
@@ -83,6 +87,7 @@ impl LastKnownGood {
 
 /// Why [`last_known_good`] cannot open a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum LastKnownGoodError {
     /// The file does not exist: no node has saved the subtree yet.
     Missing(PathBuf),

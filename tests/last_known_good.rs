@@ -21,13 +21,18 @@ fn file(scratch: &Scratch) -> PathBuf {
     scratch.join("conf.image")
 }
 
+fn kept(scratch: &Scratch) -> KeptImage {
+    let mut kept = KeptImage::new(path!("/conf").clone(), file(scratch));
+    kept.min_interval = MIN_INTERVAL;
+    kept
+}
+
 fn config(scratch: &Scratch) -> Config {
     let mut config = Config::new(scratch.join("data"));
     config.limits.log_segment_bytes = 256 << 10;
     config.limits.log_segments = 8;
     config.limits.frame_bytes_max = 100_000;
-    config.last_known_good =
-        Some(KeptImage { subtree: path!("/conf").clone(), path: file(scratch), min_interval: MIN_INTERVAL });
+    config.last_known_good = Some(kept(scratch));
     config
 }
 
@@ -231,7 +236,7 @@ fn image_path_into_the_data_directory_is_refused_by_any_route() {
             other => panic!("{data}, {path}: {other:?}"),
         }
     }
-    start_with("data", "data-images/conf.image").unwrap();
+    drop(start_with("data", "data-images/conf.image").unwrap());
 }
 
 /// Regression: the first write deleted `conf.image.tmp`, which may be another program's file.

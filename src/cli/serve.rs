@@ -203,7 +203,7 @@ fn configured(options: &ServeOptions, warned: &mut Vec<String>) -> Result<Config
             warned.push(line);
         }
     };
-    let Loaded { mut config, warnings, memory_bytes_max } = configure(options)?;
+    let Loaded { mut config, warnings, memory_bytes_max, .. } = configure(options)?;
     warnings.into_iter().chain(memory::too_little(memory_bytes_max, &config.profile)).for_each(&mut warn);
     open_files::raise(&mut config).map_err(Exit::usage)?.into_iter().for_each(warn);
     Ok(config)

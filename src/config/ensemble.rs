@@ -89,6 +89,7 @@ pub enum TrustSource {
 
 impl Server {
     /// Returns a voter with one address: `host:port`, or a host for port 2888.
+    #[must_use]
     pub fn new(id: u8, address: &str) -> Self {
         // `Ensemble::check` finds an invalid address, and names it.
         let address = address::with_port(address).unwrap_or_else(|| address.to_owned());
@@ -127,26 +128,31 @@ impl Server {
 
 impl Ensemble {
     /// Returns an ensemble of these servers, with the default timing.
+    #[must_use]
     pub fn new(members: impl Into<Vec<Server>>, trust: TrustSource) -> Self {
         Self { members: members.into(), trust, listen: None, timing: Timing::default() }
     }
 
     /// Returns whether all its servers have loopback addresses, without resolving names.
+    #[must_use]
     pub fn is_on_loopback(&self) -> bool {
         self.members.iter().all(Server::is_on_loopback)
     }
 
     /// Returns the member with this id.
+    #[must_use]
     pub fn member(&self, id: u8) -> Option<&Server> {
         self.members.iter().find(|member| member.id == id)
     }
 
     /// Returns the number of voters.
+    #[must_use]
     pub fn voters(&self) -> usize {
         self.members.iter().filter(|member| !member.is_observer).count()
     }
 
     /// Returns the UDP address on which server `own` listens for links.
+    #[must_use]
     pub fn listen_address(&self, own: u8) -> SocketAddr {
         if let Some(listen) = self.listen {
             return listen;
@@ -178,6 +184,7 @@ impl Ensemble {
     }
 
     /// Returns warnings about a valid ensemble, one line each.
+    #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let voters = self.voters();
         let mut lines = Vec::new();

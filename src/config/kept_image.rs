@@ -15,6 +15,7 @@ pub(super) const MIN_INTERVAL_MAX: Duration = Duration::from_secs(7 * 24 * 3600)
 ///
 /// [`last_known_good`](crate::last_known_good()) reads the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct KeptImage {
     /// Root of the subtree.
     ///
@@ -30,6 +31,14 @@ pub struct KeptImage {
 }
 
 impl KeptImage {
+    /// Keeps `subtree` in the file `path`, written at most every 10 minutes.
+    ///
+    /// [`KeptImage::min_interval`] can be set.
+    #[must_use]
+    pub fn new(subtree: zoolet_model::Path, path: impl Into<PathBuf>) -> Self {
+        Self { subtree, path: path.into(), min_interval: DEFAULT_MIN_INTERVAL }
+    }
+
     /// Returns the directory and the name of the file.
     pub(crate) fn place(&self) -> Option<(&Path, &str)> {
         let name = self.path.file_name()?.to_str()?;

@@ -92,6 +92,7 @@ pub struct Config {
 ///
 /// A directory with foreign files never does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Populate {
     /// Yes, if it is absent or empty.
     IfEmpty,
@@ -102,6 +103,7 @@ pub enum Populate {
 
 /// Kind of network between the servers of a site.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Network {
     /// Wired.
     #[default]
@@ -117,6 +119,7 @@ impl Network {
     pub const ALL: [Self; 3] = [Self::Lan, Self::Wifi, Self::Metered];
 
     /// Returns the name used in configuration files.
+    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Lan => "lan",
@@ -136,6 +139,7 @@ impl Config {
     /// Returns a standalone server without a client port, with data in `data`.
     ///
     /// The first start creates `data`, whose parent must exist. Bounds are those of the profile `emmc/512m`.
+    #[must_use]
     pub fn new(data: impl Into<PathBuf>) -> Self {
         Self {
             data: data.into(),
@@ -183,6 +187,7 @@ impl ConfigError {
     ///
     /// Non-empty only if several do and the configuration does not say which of them is meant.
     #[cfg(feature = "server")]
+    #[must_use]
     pub fn servers_here(&self) -> &[u8] {
         &self.servers_here
     }
@@ -220,6 +225,7 @@ impl std::error::Error for ConfigError {}
 /// A configuration file as read.
 #[cfg(feature = "server")]
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Loaded {
     /// The configuration.
     pub config: Config,

@@ -110,6 +110,7 @@ impl Drop for Starting {
 ///
 /// Dropping it does not cancel the shutdown.
 #[derive(Debug)]
+#[must_use = "awaiting this tells whether the shutdown was clean"]
 pub struct ShuttingDown(Set<Result<(), ShutdownError>>);
 
 impl ShuttingDown {

@@ -41,9 +41,9 @@ impl Histogram {
                 seen += bucket;
                 seen >= rank
             });
-            found.map_or(0, |bucket| upper_us(bucket).min(max_us))
+            Duration::from_micros(found.map_or(0, |bucket| upper_us(bucket).min(max_us)))
         };
-        Percentiles { count, p50_us: at(0.5), p99_us: at(0.99), p999_us: at(0.999), max_us }
+        Percentiles { count, p50: at(0.5), p99: at(0.99), p999: at(0.999), max: Duration::from_micros(max_us) }
     }
 }
 
@@ -74,17 +74,18 @@ fn upper_us(bucket: usize) -> u64 {
 
 /// How long an operation took, over all its runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Percentiles {
     /// Number of runs.
     pub count: u64,
-    /// Half of the runs took at most this, microseconds.
-    pub p50_us: u64,
-    /// 99 in 100 runs took at most this, microseconds.
-    pub p99_us: u64,
-    /// 999 in 1,000 runs took at most this, microseconds.
-    pub p999_us: u64,
-    /// The longest run, microseconds.
-    pub max_us: u64,
+    /// Half of the runs took at most this.
+    pub p50: Duration,
+    /// 99 in 100 runs took at most this.
+    pub p99: Duration,
+    /// 999 in 1,000 runs took at most this.
+    pub p999: Duration,
+    /// The longest run.
+    pub max: Duration,
 }
 
 /// Since when a thread has been waiting for the disk.
@@ -106,23 +107,24 @@ impl AtDisk {
         self.since_ms.store(0, Relaxed);
     }
 
-    pub(super) fn age_ms(&self) -> u64 {
+    pub(super) fn age(&self) -> Duration {
         match self.since_ms.load(Relaxed) {
-            0 => 0,
-            since_ms => clock::mono_ms().saturating_sub(since_ms),
+            0 => Duration::ZERO,
+            since_ms => Duration::from_millis(clock::mono_ms().saturating_sub(since_ms)),
         }
     }
 }
 
 /// Use of the disk since the node started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Figures {
     /// Time of writing and syncing, for each batch of the log thread.
     pub fdatasync: Percentiles,
-    /// How long the log, or a fetch from the base, has waited for the disk, milliseconds.
+    /// How long the log, or a fetch from the base, has waited for the disk.
     ///
-    /// 0 if neither waits.
-    pub at_disk_ms: u64,
+    /// Zero if neither waits.
+    pub at_disk: Duration,
     /// Appends, batches, syncs and bytes by cause.
     pub log: log::Counters,
     /// Bytes and syncs of checkpoints, bytes of reads.
@@ -138,7 +140,8 @@ pub struct Figures {
 impl Figures {
     /// Returns names with units, and values, for metrics.
     pub(super) fn lines(&self, writes_acknowledged: u64) -> Vec<(&'static str, u64)> {
-        let Self { fdatasync, at_disk_ms, log, base, scrubs_sound, scrubs_failed, is_directory_gone } = self;
+        let Self { fdatasync, at_disk, log, base, scrubs_sound, scrubs_failed, is_directory_gone } = self;
+        let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         vec![
             ("log_appends", log.appends),
             ("log_batches", log.batches),
@@ -149,11 +152,11 @@ impl Figures {
             ("log_padding_bytes", log.padding_bytes),
             ("log_prepared_bytes", log.prepared_bytes),
             ("writes_acknowledged_per_batch", writes_acknowledged.checked_div(log.batches).unwrap_or(0)),
-            ("fdatasync_us_p50", fdatasync.p50_us),
-            ("fdatasync_us_p99", fdatasync.p99_us),
-            ("fdatasync_us_p999", fdatasync.p999_us),
-            ("fdatasync_us_max", fdatasync.max_us),
-            ("disk_awaited_ms", *at_disk_ms),
+            ("fdatasync_us_p50", us(fdatasync.p50)),
+            ("fdatasync_us_p99", us(fdatasync.p99)),
+            ("fdatasync_us_p999", us(fdatasync.p999)),
+            ("fdatasync_us_max", us(fdatasync.max)),
+            ("disk_awaited_ms", us(*at_disk) / 1000),
             ("base_bytes_written", base.base_bytes_written),
             ("base_merge_bytes_written", base.merge_bytes_written),
             ("base_syncs", base.syncs),
@@ -186,8 +189,9 @@ mod tests {
         assert_eq!(histogram.percentiles(), Percentiles::default());
         (1..=1000).for_each(|us| histogram.record(Duration::from_micros(us)));
         let percentiles = histogram.percentiles();
-        assert_eq!((percentiles.count, percentiles.max_us, percentiles.p999_us), (1000, 1000, 1000));
-        assert!((500..=563).contains(&percentiles.p50_us), "{percentiles:?}");
+        let longest = Duration::from_micros(1000);
+        assert_eq!((percentiles.count, percentiles.max, percentiles.p999), (1000, longest, longest));
+        assert!((500..=563).contains(&percentiles.p50.as_micros()), "{percentiles:?}");
     }
 
     /// `mntr` prints the lines that the registry of metrics names, and no other.

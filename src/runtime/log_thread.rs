@@ -53,8 +53,8 @@ pub(super) struct Counts {
 
 impl Counts {
     pub(super) fn figures(&self) -> Figures {
-        let (fdatasync, at_disk_ms) = (self.fdatasync.percentiles(), self.at_disk.age_ms());
-        Figures { fdatasync, at_disk_ms, log: *lock(&self.log), ..Figures::default() }
+        let (fdatasync, at_disk) = (self.fdatasync.percentiles(), self.at_disk.age());
+        Figures { fdatasync, at_disk, log: *lock(&self.log), ..Figures::default() }
     }
 }
 

@@ -54,6 +54,7 @@ const SHUTDOWN_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// Once the node has ended, requests and new sessions of all handles fail like those of
 /// [`Node::session`]: with [`Error::Lost`](crate::Error::Lost). [`Node::status`] gives `None`.
 #[derive(Clone)]
+#[must_use = "the node ends when its last handle is dropped"]
 pub struct Node(Arc<Running>);
 
 /// The one owner of a node's threads. Dropping it ends the node.
@@ -201,7 +202,7 @@ impl Node {
         // As in `Store::replay`: the rest of a damaged log is not a history, and a snapshot
         // replaces it.
         if health.is_whole() {
-            store::replay(&config, &running.data, &log, checkpointed, &mut |zxid, payload| {
+            store::replay(&config, running.data(), &log, checkpointed, &mut |zxid, payload| {
                 replayed += 1;
                 core.recover(zxid, payload)
             })?;
@@ -220,7 +221,7 @@ impl Node {
             shared.start_subtree_file(SubtreeFile::new(kept, meter), running.sessions.clone())?;
         }
         tracing::info!(
-            data = %running.data.display(),
+            data = %running.data().display(),
             clients = client_address.map(tracing::field::display),
             base = %checkpointed,
             replayed,
@@ -229,11 +230,13 @@ impl Node {
         Ok(running.into_node())
     }
     /// Returns the absolute path of the data directory.
+    #[must_use]
     pub fn data(&self) -> &Path {
-        &self.0.data
+        self.0.data()
     }
 
     /// Returns the address where ZooKeeper clients connect; `None`: no client port.
+    #[must_use]
     pub fn client_address(&self) -> Option<SocketAddr> {
         self.0.client_address
     }
@@ -246,6 +249,7 @@ impl Node {
     }
 
     /// Returns why the node failed, if it has.
+    #[must_use]
     pub fn failed(&self) -> Option<Failure> {
         self.0.failure()
     }
@@ -296,6 +300,7 @@ impl Node {
     }
 
     /// Returns the disk's figures since the node started, or up to its end.
+    #[must_use]
     pub fn figures(&self) -> Figures {
         let shared = self.0.shared().map(|shared| shared.figures());
         shared.or_else(|| self.0.last_figures.get().copied()).unwrap_or_default()

@@ -37,6 +37,7 @@ use zoolet_transport::peer::PeerPort;
 
 /// Why a node failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Failure {
     /// Going on could break a promise: the disk failed, or its data is damaged.
     Failed(String),
@@ -163,16 +164,9 @@ impl Shared {
     pub(super) fn figures(&self) -> Figures {
         let (scrubs_sound, scrubs_failed) = self.scrubs.figures();
         let log = self.log_counts.figures();
-        let at_disk_ms = log.at_disk_ms.max(self.asking.age_ms());
+        let at_disk = log.at_disk.max(self.asking.age());
         let is_directory_gone = self.presence.is_gone();
-        Figures {
-            at_disk_ms,
-            base: self.store.base().counters(),
-            scrubs_sound,
-            scrubs_failed,
-            is_directory_gone,
-            ..log
-        }
+        Figures { at_disk, base: self.store.base().counters(), scrubs_sound, scrubs_failed, is_directory_gone, ..log }
     }
 
     /// Returns the troubles of the disk, except a lack of space.

@@ -12,6 +12,7 @@ use zoolet_session::{Error, Link, Session};
 
 /// Waits until clients are served. Cancel-safe.
 #[derive(Debug)]
+#[must_use = "it waits when this is awaited"]
 pub struct Ready {
     pub(super) serving: Set<()>,
     pub(super) ended: Set<End>,
@@ -31,6 +32,7 @@ impl Future for Ready {
 
 /// Waits until the node fails or is stopped. Cancel-safe.
 #[derive(Debug)]
+#[must_use = "it waits when this is awaited"]
 pub struct Stopped(pub(super) Set<End>);
 
 impl Future for Stopped {
@@ -46,6 +48,7 @@ impl Future for Stopped {
 
 /// Status of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct NodeStatus {
     /// State of the server.
     pub server: Status,
@@ -55,6 +58,7 @@ pub struct NodeStatus {
 
 /// Waits for a [`NodeStatus`]; `None`: the node has ended. Cancel-safe.
 #[derive(Debug)]
+#[must_use = "the status comes when this is awaited"]
 pub struct StatusAnswer {
     pub(super) answer: Set<Option<Status>>,
     pub(super) figures: Figures,

@@ -59,6 +59,7 @@ impl MemoryEnsemble {
     /// let ensemble = MemoryEnsemble::in_memory(3);
     /// assert!(ensemble.leader().is_some());
     /// ```
+    #[must_use]
     pub fn in_memory(servers: u8) -> Self {
         assert!((1..=7).contains(&servers), "{servers} servers: allowed are 1 to 7");
         let steady = Plan::steady(servers, DiskModel::Instant, 0);
@@ -82,6 +83,7 @@ impl MemoryEnsemble {
     /// let numbers: Vec<u8> = MemoryEnsemble::in_memory(3).servers().into_iter().map(|server| server.as_u8()).collect();
     /// assert_eq!(numbers, [1, 2, 3]);
     /// ```
+    #[must_use]
     pub fn servers(&self) -> Vec<ServerId> {
         self.world.servers()
     }
@@ -93,6 +95,7 @@ impl MemoryEnsemble {
     /// let ensemble = MemoryEnsemble::in_memory(1);
     /// assert_eq!(ensemble.leader(), Some(ensemble.servers()[0]));
     /// ```
+    #[must_use]
     pub fn leader(&self) -> Option<ServerId> {
         self.world.leader()
     }
@@ -107,6 +110,7 @@ impl MemoryEnsemble {
     /// ensemble.advance(Duration::from_secs(3600));
     /// assert_eq!(ensemble.now() - began, Duration::from_secs(3600));
     /// ```
+    #[must_use]
     pub fn now(&self) -> Duration {
         Duration::from_micros(self.world.now_us())
     }

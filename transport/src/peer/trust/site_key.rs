@@ -27,6 +27,7 @@ impl SiteKey {
     }
 
     /// Returns the site key with these 256 bits, which must be random and secret.
+    #[must_use]
     pub const fn from_bytes(secret: [u8; 32]) -> Self {
         Self(secret)
     }
@@ -62,11 +63,13 @@ impl SiteKey {
     /// Returns the content of the key's file: one line with its line feed.
     ///
     /// It contains the secret. [`SiteKey::write_new`] writes it to a file that only its owner reads.
+    #[must_use]
     pub fn to_file_text(&self) -> String {
         secret_file::text(FILE, &self.0)
     }
 
     /// Returns the secret, 256 bits.
+    #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -74,6 +77,7 @@ impl SiteKey {
     /// Returns eight hexadecimal digits by which operators compare the keys of two servers.
     ///
     /// They reveal nothing about the key.
+    #[must_use]
     pub fn fingerprint(&self) -> String {
         let tag = hmac::sign(&self.mac_key(), b"zoolet site key fingerprint");
         tag.as_ref()[..4].iter().map(|byte| format!("{byte:02x}")).collect()

@@ -178,7 +178,7 @@ fn invalid_site_key_file_is_refused_with_its_remedy() {
         "{line}"
     );
     assert!(line.ends_with("if no other user can have read or changed it, run `chmod 600 site.key`"), "{line}");
-    let missing = directory.line(SiteKey::read(&directory.0.join("none.key")).unwrap_err());
+    let missing = directory.line(SiteKey::read(directory.0.join("none.key")).unwrap_err());
     assert_eq!(missing, format!("none.key: no such file: {remedy}"));
     let line = directory.line(SiteKey::read(&directory.0).unwrap_err());
     assert!(line.ends_with("not a regular file: name the file with the key or certificate"), "{line}");

@@ -8,14 +8,17 @@
 //! to `tracing`.
 //!
 //! Features:
-//! - `embed`: nodes and their sessions, always present.
-//! - `port`: ZooKeeper clients can connect too ([`Config::clients`]).
-//! - `certificates`: an operator's authority can vouch for servers.
+//! - `embed`: standalone nodes and their sessions, always present. It needs no sockets, no tokio and
+//!   no cryptography.
+//! - `ensemble`: nodes of several processes form an ensemble (`Config::ensemble`).
+//! - `port`: ZooKeeper clients can connect too (`Config::clients`).
+//! - `certificates`: an operator's authority can vouch for servers. Includes `ensemble`.
 //! - `server` and `tools`: the binary, with its configuration files and its other commands.
 //! - `testing`, for `[dev-dependencies]`: the module `testing`, with ensembles in memory on virtual
 //!   time.
 //!
-//! All except `testing` are enabled by default, so embedders set `default-features = false`.
+//! All except `testing` are enabled by default, so embedders set `default-features = false`. The
+//! items of a feature exist only with that feature.
 //!
 //! ```
 //! use zoolet::{Config, CreateOptions, Node, Version, Wait, path};
@@ -34,6 +37,7 @@
 //! ```
 
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(doctest)]
 #[doc = include_str!("../docs/how-to/embed.md")]

@@ -29,6 +29,7 @@ pub(crate) fn storing(error: &Error) -> impl fmt::Display {
 }
 
 /// Explains an error of opening a port. `sockets` is the option of `ss` for its kind.
+#[cfg(any(feature = "ensemble", feature = "port"))]
 pub(crate) fn listening(error: &Error, sockets: &str) -> impl fmt::Display {
     match error.kind() {
         ErrorKind::AddrInUse => {

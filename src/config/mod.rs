@@ -1,8 +1,10 @@
 //! A node's configuration, built in code or read from `zoolet.toml` or ZooKeeper's `zoo.cfg`.
 
+#[cfg(feature = "ensemble")]
 mod address;
 #[cfg(feature = "server")]
 mod bound;
+#[cfg(feature = "ensemble")]
 mod ensemble;
 mod kept_image;
 #[cfg(feature = "server")]
@@ -29,17 +31,22 @@ mod zoo_ensemble;
 #[cfg(feature = "server")]
 mod zoo_throttles;
 
+#[cfg(feature = "ensemble")]
 pub use ensemble::{DEFAULT_PEER_PORT, Ensemble, Server, TrustSource};
 pub use kept_image::{DEFAULT_MIN_INTERVAL, KeptImage};
 #[cfg(feature = "server")]
 pub use stray_key::refuse_stray_key;
 pub use stray_key::without_secrets;
+#[cfg(feature = "ensemble")]
 pub use zoolet_transport::peer::trust::{SecretFileError as SiteKeyError, SiteKey};
+#[cfg(feature = "ensemble")]
 pub use zoolet_zab::Timing;
 
 #[cfg(feature = "server")]
 use crate::obstacle;
-use std::{fmt, net::SocketAddr, path::PathBuf};
+#[cfg(feature = "port")]
+use std::net::SocketAddr;
+use std::{fmt, path::PathBuf};
 use zoolet_machine::wear::Medium;
 use zoolet_machine::{Limits, Settings};
 use zoolet_store::Strategy;
@@ -56,11 +63,13 @@ pub struct Config {
     pub populate: Populate,
     /// How the log uses its segments; `None`: chosen by the type of file system.
     pub log_strategy: Option<Strategy>,
-    /// Unencrypted address for ZooKeeper clients; `None`: no port. Needs the feature `port`.
+    /// Unencrypted address for ZooKeeper clients; `None`: no port.
+    #[cfg(feature = "port")]
     pub clients: Option<SocketAddr>,
     /// This server's id, shown by four-letter words. In an ensemble, the id of its member.
     pub server_id: u8,
     /// Ensemble that this server belongs to; `None`: standalone.
+    #[cfg(feature = "ensemble")]
     pub ensemble: Option<Ensemble>,
     /// Four-letter words that the client port answers; `*` stands for all.
     pub four_letter_words: Vec<String>,
@@ -82,7 +91,7 @@ pub struct Config {
     pub last_known_good: Option<KeptImage>,
     /// Network between the servers of the site, for people.
     ///
-    /// Heartbeats and timeouts between servers are in [`Ensemble::timing`].
+    /// Heartbeats and timeouts between servers are in `Ensemble::timing`.
     pub network: Network,
     /// Lines that the word `conf` shows after ZooKeeper's, as key and value.
     pub conf: Vec<(String, String)>,
@@ -145,8 +154,10 @@ impl Config {
             data: data.into(),
             populate: Populate::IfEmpty,
             log_strategy: None,
+            #[cfg(feature = "port")]
             clients: None,
             server_id: 1,
+            #[cfg(feature = "ensemble")]
             ensemble: None,
             four_letter_words: vec!["srvr".to_owned()],
             limits: Limits::default(),
@@ -158,6 +169,22 @@ impl Config {
             network: Network::default(),
             conf: Vec::new(),
         }
+    }
+
+    /// Returns whether this server belongs to an ensemble.
+    pub(crate) fn is_member(&self) -> bool {
+        #[cfg(feature = "ensemble")]
+        return self.ensemble.is_some();
+        #[cfg(not(feature = "ensemble"))]
+        return false;
+    }
+
+    /// Returns whether ZooKeeper clients can connect.
+    pub(crate) fn has_port(&self) -> bool {
+        #[cfg(feature = "port")]
+        return self.clients.is_some();
+        #[cfg(not(feature = "port"))]
+        return false;
     }
 }
 

@@ -3,7 +3,8 @@
 use super::figures::AtDisk;
 #[cfg(feature = "port")]
 use super::io_thread::Sockets;
-use super::snapshots::LentReader;
+#[cfg(feature = "ensemble")]
+use super::links::LentReader;
 use super::{Inbox, Input, Mailbox, clock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub(super) enum BaseWork {
     /// A state of the base, with the core's number for it.
     Serve(Generation, BaseReader),
     /// Lend a reader of this generation to another thread.
+    #[cfg(feature = "ensemble")]
     Lend(Generation, Arc<LentReader>),
     /// Drop what a checkpoint made superfluous. That takes milliseconds, which the core does not
     /// have.
@@ -91,6 +93,7 @@ pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox, at_disk: &AtDisk) {
                 BaseWork::Serve(generation, reader) => {
                     readers.insert(generation, reader);
                 }
+                #[cfg(feature = "ensemble")]
                 BaseWork::Lend(generation, lent) => lent.set(reader(&readers, generation).cloned()),
                 BaseWork::Release { below, garbage } => {
                     readers = readers.split_off(&below);

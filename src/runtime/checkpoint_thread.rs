@@ -6,8 +6,8 @@
 use super::base_threads::BaseWork;
 use super::current::CurrentBase;
 use super::flash::Flash;
+use super::links::Received;
 use super::log_thread::{self, LogWork};
-use super::snapshots::Received;
 use super::{Inbox, Input, Mailbox, clock, data, lock};
 use std::cell::Cell;
 use std::hash::Hash;
@@ -38,6 +38,7 @@ pub(super) enum CheckpointWork {
         base: u64,
     },
     /// A received base that is not wanted.
+    #[cfg(feature = "ensemble")]
     Remove(Base),
     /// The log has used the reserve.
     LookForSpace,
@@ -179,6 +180,7 @@ impl CheckpointThread<'_> {
                         // So far the patrol has read the replaced base.
                         patrol = Patrol::new(clock::now().mono_ms);
                     }
+                    #[cfg(feature = "ensemble")]
                     CheckpointWork::Remove(base) => base.retire(),
                     CheckpointWork::LookForSpace => {}
                 }

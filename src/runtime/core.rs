@@ -4,7 +4,7 @@ use super::Input;
 use super::base_threads::{BaseWork, Destination};
 use super::checkpoint_thread::CheckpointWork;
 use super::clock;
-use super::links_thread;
+use super::links::{self, Instruction};
 use super::log_thread::LogWork;
 use super::status_stream;
 use super::threads::{Failure, Question, Shared};
@@ -23,7 +23,6 @@ use zoolet_model::{ConnectReply, Zxid};
 use zoolet_session::{EmbeddedSessions, Environment as _, Link, LostReason};
 #[cfg(feature = "port")]
 use zoolet_transport::client_port::Output;
-use zoolet_transport::peer::Instruction;
 use zoolet_zab::Role;
 
 /// Bounds of a turn, in events and in time.
@@ -597,7 +596,7 @@ impl Core {
             | Action::SendSnapshot { .. }
             | Action::ReceiveSnapshot { .. }
             | Action::DropSnapshot { .. }) => {
-                let instruction = links_thread::instruction(&self.shared, to_peer, &mut self.base_work);
+                let instruction = links::instruction(&self.shared, to_peer, &mut self.base_work);
                 debug_assert!(instruction.is_some(), "a server that is alone has nobody to say anything to");
                 self.instructions.extend(instruction);
             }

@@ -3,14 +3,14 @@
 use super::threads::Shared;
 use super::turns::{Driver, LITTLE};
 use super::{Input, StartError};
-use crate::config::{Config, Ensemble};
+use crate::config::Config;
 use crate::obstacle;
 use std::sync::Arc;
 use tokio::sync::Notify;
 use zoolet_machine::{Action, Budget, ConnId, Event};
 use zoolet_model::{ErrorCode, Reply};
 use zoolet_transport::client_port::{
-    About, ClientPort, ConnIds, EventSink, Output, OutputQueue, PortSettings, Whitelist,
+    About, ClientPort, ConnIds, EventSink, Output, OutputQueue, PortSettings, ServerAddresses, Whitelist,
 };
 
 /// Access to the io thread.
@@ -26,8 +26,10 @@ impl Sockets {
     /// A driver with time to send delivers them in [`Sockets::after_turn`].
     pub(super) fn push(&self, outputs: &mut Vec<Output>, by: Driver) {
         match by {
-            Driver::Persister | Driver::Peers => self.outbox.leave(outputs),
             Driver::Core | Driver::Reader => self.outbox.push(outputs),
+            Driver::Persister => self.outbox.leave(outputs),
+            #[cfg(feature = "ensemble")]
+            Driver::Peers => self.outbox.leave(outputs),
         }
     }
 
@@ -37,8 +39,10 @@ impl Sockets {
     /// come at once, can lock it.
     pub(super) fn after_turn(&self, by: Driver) {
         match by {
-            Driver::Persister | Driver::Peers => self.outbox.deliver_little(),
             Driver::Core | Driver::Reader => {}
+            Driver::Persister => self.outbox.deliver_little(),
+            #[cfg(feature = "ensemble")]
+            Driver::Peers => self.outbox.deliver_little(),
         }
     }
 
@@ -124,8 +128,7 @@ fn about(config: &Config, data: &std::path::Path) -> About {
         ("clientPortListenBacklog", "-1".to_owned()),
         ("serverId", config.server_id.to_string()),
     ];
-    let ensemble = config.ensemble.as_ref();
-    let of_ensemble = ensemble.map(|ensemble| ensemble.conf(config.server_id)).into_iter().flatten();
+    let (of_ensemble, servers) = about_ensemble(config);
     About {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         built_on: String::new(),
@@ -136,8 +139,20 @@ fn about(config: &Config, data: &std::path::Path) -> About {
             .chain(config.conf.clone())
             .collect(),
         server_id: config.server_id,
-        servers: ensemble.map(Ensemble::server_addresses).unwrap_or_default(),
+        servers,
     }
+}
+
+/// Returns the lines of `conf` about links, and the addresses of all members.
+#[cfg(feature = "ensemble")]
+fn about_ensemble(config: &Config) -> (Vec<(&'static str, String)>, Vec<ServerAddresses>) {
+    let Some(ensemble) = &config.ensemble else { return Default::default() };
+    (ensemble.conf(config.server_id).into(), ensemble.server_addresses())
+}
+
+#[cfg(not(feature = "ensemble"))]
+fn about_ensemble(_: &Config) -> (Vec<(&'static str, String)>, Vec<ServerAddresses>) {
+    Default::default()
 }
 
 /// Runs until [`Sockets::stop`]. The error says why it could not.

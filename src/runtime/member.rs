@@ -1,23 +1,14 @@
-//! Which member of its ensemble a node is, and its port for links to the other members.
+//! Which member of its ensemble a node is.
 
 use super::StartError;
-use crate::config::{Config, ConfigError, Ensemble, TrustSource};
-use crate::obstacle;
-use std::net::SocketAddr;
+use crate::config::Config;
+#[cfg(feature = "ensemble")]
+use crate::config::{ConfigError, Ensemble};
 use std::path::Path;
-use std::sync::Arc;
-use zoolet_machine::Budget;
 use zoolet_model::ServerId;
-use zoolet_transport::peer::codec;
-use zoolet_transport::peer::trust::{Authority, Identity, PublicKey, SiteKey, Trust};
-use zoolet_transport::peer::{PeerMember, PeerPort, PeerSettings, lane_bytes_max, window_bytes};
-use zoolet_zab::{EnsembleId, Incarnation, Kind, Member, Timing, Zxid};
-
-/// File with addresses at which peers were reached, beside the configured ones.
-const HINTS: &str = "peers";
-
-/// Rate limit of outgoing snapshots, in bytes per second of the network and both disks.
-const BULK_BYTES_PER_SECOND: u64 = 20 << 20;
+#[cfg(feature = "ensemble")]
+use zoolet_zab::{EnsembleId, Zxid};
+use zoolet_zab::{Incarnation, Kind, Member, Timing};
 
 pub(super) fn id(config: &Config) -> ServerId {
     ServerId::new(config.server_id).unwrap_or(ServerId::STANDALONE)
@@ -25,7 +16,15 @@ pub(super) fn id(config: &Config) -> ServerId {
 
 /// Returns the configured members, which count until the ensemble is born.
 pub(super) fn members(config: &Config) -> Result<zoolet_zab::Config, StartError> {
-    let Some(ensemble) = &config.ensemble else { return Ok(zoolet_zab::Config::standalone(id(config))) };
+    #[cfg(feature = "ensemble")]
+    if let Some(ensemble) = &config.ensemble {
+        return members_of(ensemble);
+    }
+    Ok(zoolet_zab::Config::standalone(id(config)))
+}
+
+#[cfg(feature = "ensemble")]
+fn members_of(ensemble: &Ensemble) -> Result<zoolet_zab::Config, StartError> {
     let member = |member: &crate::config::Server| {
         let kind = if member.is_observer { Kind::Observer } else { Kind::Voter };
         ServerId::new(member.id).map(|id| Member { id, kind, disk: Incarnation(0) })
@@ -36,7 +35,13 @@ pub(super) fn members(config: &Config) -> Result<zoolet_zab::Config, StartError>
 }
 
 pub(super) fn timing(config: &Config) -> Timing {
-    config.ensemble.as_ref().map_or_else(Timing::default, |ensemble| ensemble.timing)
+    #[cfg(feature = "ensemble")]
+    if let Some(ensemble) = &config.ensemble {
+        return ensemble.timing;
+    }
+    #[cfg(not(feature = "ensemble"))]
+    let _ = config;
+    Timing::default()
 }
 
 /// Warns if the configuration names other members than the ensemble.
@@ -88,76 +93,10 @@ fn list(config: &zoolet_zab::Config) -> String {
     config.members().iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// Checks the keys and certificates that the port for links would need.
-pub(super) fn check(config: &Config) -> Result<(), StartError> {
-    let Some(ensemble) = &config.ensemble else { return Ok(()) };
-    peers(ensemble)?;
-    trust(ensemble, id(config)).map(drop)
-}
-
-/// Opens the port for links; `None` for a standalone server.
-pub(super) fn bind(
-    config: &Config,
-    data: &Path,
-    disk: Incarnation,
-    process: u64,
-    budget: Arc<Budget>,
-) -> Result<Option<PeerPort>, StartError> {
-    let Some(ensemble) = &config.ensemble else { return Ok(None) };
-    let listen = ensemble.listen_address(config.server_id);
-    let identity = Identity::open(data).map_err(|error| StartError::Peers(error.to_string()))?;
-    let settings = PeerSettings {
-        id: id(config),
-        disk,
-        process,
-        listen,
-        members: peers(ensemble)?,
-        trust: trust(ensemble, id(config))?,
-        identity,
-        site: config.site.clone().unwrap_or_default(),
-        hints: Some(data.join(HINTS)),
-        frame_bytes_max: codec::frame_bytes_max(&config.limits),
-        lane_bytes_max: lane_bytes_max(&config.limits),
-        window_bytes: window_bytes(&config.limits),
-        bulk_bytes_per_second: BULK_BYTES_PER_SECOND,
-    };
-    PeerPort::bind(settings, budget).map(Some).map_err(|error| bind_error(listen, &error))
-}
-
-fn bind_error(listen: SocketAddr, error: &std::io::Error) -> StartError {
-    StartError::Peers(format!("links to other servers, UDP {listen}: {}", obstacle::listening(error, "u")))
-}
-
-fn peers(ensemble: &Ensemble) -> Result<Vec<PeerMember>, StartError> {
-    let peer = |member: &crate::config::Server| {
-        let id = ServerId::new(member.id)
-            .ok_or_else(|| refuse(format!("server {}: allowed ids are 1 to 255", member.id)))?;
-        let key = member.key.as_ref().map(|text| text.parse::<PublicKey>()).transpose();
-        let key = key.map_err(|error| refuse(format!("server {}: key: {error}", member.id)))?;
-        Ok(PeerMember { id, addresses: member.addresses.clone(), key })
-    };
-    ensemble.members.iter().map(peer).collect()
-}
-
-fn trust(ensemble: &Ensemble, own: ServerId) -> Result<Trust, StartError> {
-    match &ensemble.trust {
-        TrustSource::Loopback => Ok(Trust::Loopback),
-        TrustSource::SiteKey(key) => Ok(Trust::Site(key.clone())),
-        TrustSource::SiteKeyFile(path) => SiteKey::read(path).map(Trust::Site).map_err(refuse),
-        TrustSource::Pinned => Ok(Trust::Pinned),
-        TrustSource::Ca { ca_file, certificate_file, key_file } => {
-            Authority::read(ca_file, certificate_file, key_file, own).map(Trust::Ca).map_err(refuse)
-        }
-    }
-}
-
-fn refuse(line: impl std::fmt::Display) -> StartError {
-    StartError::Config(ConfigError::new(line.to_string()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zoolet_zab::{EnsembleId, Zxid};
 
     #[test]
     fn data_directory_of_another_member_is_refused_and_names_its_id() {

@@ -36,7 +36,11 @@ mod flash;
 #[cfg(feature = "port")]
 mod io_thread;
 mod latch;
-mod links_thread;
+#[cfg(feature = "ensemble")]
+mod links;
+#[cfg(not(feature = "ensemble"))]
+#[path = "no_links.rs"]
+mod links;
 mod log_thread;
 mod mailbox;
 mod member;
@@ -44,7 +48,6 @@ mod node;
 #[cfg(feature = "port")]
 mod read_only;
 mod session_environment;
-mod snapshots;
 mod status_stream;
 mod store;
 mod subtree_file;

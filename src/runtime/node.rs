@@ -6,7 +6,7 @@ use super::figures::Figures;
 use super::flash::Flash;
 #[cfg(feature = "port")]
 use super::io_thread;
-use super::links_thread::PeerLinks;
+use super::links::{self, PeerLinks};
 use super::session_environment::NodeEnvironment;
 use super::status_stream::{StatusFeed, StatusStream};
 use super::subtree_file::SubtreeFile;
@@ -117,7 +117,7 @@ impl Node {
     /// The first problem found, as text for people.
     pub fn check(config: &Config) -> Result<(), StartError> {
         check(config)?;
-        member::check(config)
+        links::check(config)
     }
 
     /// Opens the data, binds the ports and starts the threads.
@@ -189,9 +189,8 @@ impl Node {
         member::tell_differences(&config, &recovered.config);
         let (incarnation, process) = (Incarnation(facts.disk_incarnation), u64::from_ne_bytes(entropy()?));
         member::check_owner(&path, id, incarnation, &recovered.config)?;
-        let peers = member::bind(&config, &path, incarnation, process, Arc::clone(&budget))?;
-        let voters = member::members(&config)?.voters().map(|voter| voter.id).collect();
-        let links = peers.as_ref().map(|peers| PeerLinks::new(peers.table(), Arc::clone(&disk), config.limits, voters));
+        let peers = links::bind(&config, &path, incarnation, process, Arc::clone(&budget))?;
+        let links = peers.as_ref().map(|peers| PeerLinks::new(peers, Arc::clone(&disk), &config)).transpose()?;
         let start = machine_start(&config, recovered, state, chain_at_base, &log)?;
         let checkpointed = base.meta().zxid;
         let files = Files { path, disk, base, reserve, flash, is_read_only: false };
@@ -393,7 +392,7 @@ impl Running {
         let seed = u128::from_ne_bytes(entropy()?);
         let here = NodeEnvironment::new(Arc::clone(&inbox), Duration::from_millis(liveness_delay_max_ms), seed);
         let data = files.path.clone();
-        let shared = Shared::new(files, links, config.clients.is_some(), Arc::clone(&here), Arc::clone(&inbox));
+        let shared = Shared::new(files, links, config.has_port(), Arc::clone(&here), Arc::clone(&inbox));
         let sessions = Sessions {
             inbox,
             here,
@@ -556,14 +555,12 @@ fn check(config: &Config) -> Result<(), StartError> {
     if (1..least).contains(&disk) {
         return refuse(format!("disk_bytes_max = {disk}: allowed is 0 for no bound, or at least {least}"));
     }
+    #[cfg(feature = "ensemble")]
     if let Some(ensemble) = &config.ensemble {
         ensemble.check(config.server_id).map_err(StartError::Config)?;
     }
     if let Some(kept) = &config.last_known_good {
         kept.check(&config.data).map_err(StartError::Config)?;
-    }
-    if cfg!(not(feature = "port")) && config.clients.is_some() {
-        return refuse("clients: this build has no client port (feature `port`)".to_owned());
     }
     Ok(())
 }

@@ -29,7 +29,7 @@ pub(super) fn open(
         warn!("data = {}: {line}", directory.display());
     }
     let strategy = strategy(config, file_system);
-    let open = if config.ensemble.is_some() { Store::open_member } else { Store::open };
+    let open = if config.is_member() { Store::open_member } else { Store::open };
     let store = open(Arc::clone(disk), strategy, &config.limits, incarnation).map_err(|error| {
         match start_error(config, directory, error) {
             StartError::Disk(line) if data::is_read_only(&**disk) => StartError::ReadOnly(line),
@@ -87,7 +87,7 @@ const DAMAGE_REMEDY: &str = "no other server has this data: restore a copy of th
 fn start_error(config: &Config, directory: &Path, error: OpenError) -> StartError {
     let line = match &error {
         OpenError::Damaged(_) | OpenError::Base(BaseError::Damaged(_)) | OpenError::Log(LogError::Damaged { .. })
-            if config.ensemble.is_none() =>
+            if !config.is_member() =>
         {
             format!("data = {}: {error}; {DAMAGE_REMEDY}", directory.display())
         }

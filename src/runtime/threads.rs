@@ -9,11 +9,10 @@ use super::figures::{AtDisk, Figures};
 use super::flash::{self, Flash};
 #[cfg(feature = "port")]
 use super::io_thread::{self, Sockets};
-use super::links_thread::{self, PeerLinks};
+use super::links::{self, PeerLinks, PeerPort, Received};
 use super::log_thread::LogWork;
 use super::node::{Files, Sessions};
 use super::session_environment::NodeEnvironment;
-use super::snapshots::Received;
 use super::status_stream::StatusFeed;
 use super::subtree_file::SubtreeFile;
 use super::turns::MachineLock;
@@ -33,7 +32,6 @@ use zoolet_store::disk::Disk;
 use zoolet_store::log::Log;
 #[cfg(feature = "port")]
 use zoolet_transport::client_port::ClientPort;
-use zoolet_transport::peer::PeerPort;
 
 /// Why a node failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -297,7 +295,7 @@ impl Shared {
     /// Starts the thread of the links to other servers.
     pub(super) fn start_links(self: &Arc<Self>, port: PeerPort) -> Result<(), StartError> {
         let Some(links) = self.links.clone() else { return Ok(()) };
-        self.spawn("peers", move |shared| links_thread::run(port, &links, Arc::clone(shared)))
+        self.spawn("peers", move |shared| links::run(port, &links, Arc::clone(shared)))
     }
 
     /// Starts the thread that keeps a subtree in a file.

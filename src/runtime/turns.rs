@@ -32,6 +32,7 @@ pub(super) enum Driver {
     #[cfg(feature = "port")]
     Reader,
     /// The links' thread, which reads peers' messages.
+    #[cfg(feature = "ensemble")]
     Peers,
     /// The log thread, after it has made entries durable.
     ///

@@ -5,6 +5,7 @@ mod allocations_caller;
 mod handles;
 mod one_node;
 mod statuses;
+#[cfg(feature = "ensemble")]
 mod three_servers;
 
 #[path = "../allocations_cycles/mod.rs"]

@@ -4,8 +4,8 @@
 //! links' thread. A cancelled transfer may still be in the middle of a write. Its result is
 //! removed, and never replaces the result of another transfer.
 
-use super::threads::Shared;
-use super::{Input, Latch, lock};
+use crate::runtime::threads::Shared;
+use crate::runtime::{Input, Latch, lock};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use zoolet_machine::seam::action::CheckpointMeta;
@@ -29,7 +29,7 @@ const ENDED: &str = "the node has ended";
 /// A reader of one generation, on its way to a transfer.
 ///
 /// It is requested when the transfer is decided on, so that the generation stays.
-pub(super) type LentReader = Latch<Result<BaseReader, BaseFailure>>;
+pub(in crate::runtime) type LentReader = Latch<Result<BaseReader, BaseFailure>>;
 
 /// The peer, and the sender's number of the transfer.
 pub(super) type Transfer = (ServerId, TransferId);
@@ -87,7 +87,7 @@ impl SnapshotBytes for Outgoing {
 ///
 /// The base stays here until the log names it or its transfer is cancelled.
 #[derive(Default)]
-pub(super) struct Received {
+pub(in crate::runtime) struct Received {
     held: Mutex<Held>,
     /// Held while a base begins, so that no two choose one id.
     beginning: Mutex<()>,
@@ -125,12 +125,12 @@ impl Received {
     }
 
     /// Returns the base with this id, if it was received.
-    pub(super) fn take(&self, base: u64) -> Option<Base> {
+    pub(in crate::runtime) fn take(&self, base: u64) -> Option<Base> {
         lock(&self.held).whole.take_if(|(_, whole)| whole.id() == base).map(|(_, base)| base)
     }
 
     /// Drops the part that broke off, since the history goes on without it.
-    pub(super) fn forget_part(&self) {
+    pub(in crate::runtime) fn forget_part(&self) {
         let part = lock(&self.held).part.take();
         drop(part);
     }

@@ -2,12 +2,13 @@
 //!
 //! Therefore a flood of clients does not delay heartbeats.
 
-use super::Input;
-use super::base_threads::BaseWork;
-use super::checkpoint_thread::CheckpointWork;
 use super::snapshots::{Incoming, LentReader, Outgoing};
-use super::threads::Shared;
-use super::turns::{Driver, LITTLE};
+use crate::config::Config;
+use crate::runtime::base_threads::BaseWork;
+use crate::runtime::checkpoint_thread::CheckpointWork;
+use crate::runtime::threads::Shared;
+use crate::runtime::turns::{Driver, LITTLE};
+use crate::runtime::{Input, StartError, member};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -32,26 +33,32 @@ pub(crate) struct PeerLinks {
 }
 
 impl PeerLinks {
-    pub(super) fn new(table: Arc<PeerTable>, disk: Arc<dyn Disk>, limits: Limits, voters: Vec<ServerId>) -> Arc<Self> {
-        Arc::new(Self { table, outbox: Arc::default(), stop: Notify::new(), disk, limits, voters })
+    pub(in crate::runtime) fn new(
+        port: &PeerPort,
+        disk: Arc<dyn Disk>,
+        config: &Config,
+    ) -> Result<Arc<Self>, StartError> {
+        let voters = member::members(config)?.voters().map(|voter| voter.id).collect();
+        let (table, limits) = (port.table(), config.limits);
+        Ok(Arc::new(Self { table, outbox: Arc::default(), stop: Notify::new(), disk, limits, voters }))
     }
 
     /// Returns the voters in the configuration file.
-    pub(super) fn file_voters(&self) -> Vec<ServerId> {
+    pub(in crate::runtime) fn file_voters(&self) -> Vec<ServerId> {
         self.voters.clone()
     }
 
-    pub(super) fn push(&self, instructions: &mut Vec<Instruction>) {
+    pub(in crate::runtime) fn push(&self, instructions: &mut Vec<Instruction>) {
         self.outbox.push(instructions);
     }
 
     /// Returns the status of each link.
-    pub(super) fn statuses(&self) -> Vec<PeerStatus> {
+    pub(in crate::runtime) fn statuses(&self) -> Vec<PeerStatus> {
         self.table.figures().into_iter().map(|(id, figures)| status(id, figures)).collect()
     }
 
     /// Says goodbye to all peers, and ends the thread.
-    pub(super) fn stop(&self) {
+    pub(in crate::runtime) fn stop(&self) {
         self.stop.notify_one();
     }
 }
@@ -73,7 +80,11 @@ fn status(id: ServerId, figures: PeerFigures) -> PeerStatus {
 ///
 /// `None` if it is not for peers, or if there are no links. Work for the base goes to `base_work`,
 /// in order with the machine's other actions.
-pub(super) fn instruction(shared: &Arc<Shared>, action: Action, base_work: &mut Vec<BaseWork>) -> Option<Instruction> {
+pub(in crate::runtime) fn instruction(
+    shared: &Arc<Shared>,
+    action: Action,
+    base_work: &mut Vec<BaseWork>,
+) -> Option<Instruction> {
     let links = shared.links.as_ref()?;
     Some(match action {
         Action::PeerSend { peer, link, message } => Instruction::Send { peer, link, message },
@@ -120,7 +131,7 @@ impl PeerEvents for PeersToCore {
 }
 
 /// Runs until [`PeerLinks::stop`]. The error says why it could not.
-pub(super) fn run(port: PeerPort, links: &PeerLinks, shared: Arc<Shared>) -> Result<(), String> {
+pub(in crate::runtime) fn run(port: PeerPort, links: &PeerLinks, shared: Arc<Shared>) -> Result<(), String> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_io().enable_time().max_blocking_threads(BLOCKING_THREADS).build();
     let runtime = runtime.map_err(|error| format!("cannot start the thread of the links: {error}"))?;

@@ -13,6 +13,7 @@
 //! - `ensemble`: nodes of several processes form an ensemble (`Config::ensemble`).
 //! - `port`: ZooKeeper clients can connect too (`Config::clients`).
 //! - `certificates`: an operator's authority can vouch for servers. Includes `ensemble`.
+//! - `remote`: recipes over TCP, with any server of ZooKeeper's protocol (`recipes::Remote`).
 //! - `server` and `tools`: the binary, with its configuration files and its other commands.
 //! - `testing`, for `[dev-dependencies]`: the module `testing`, with ensembles in memory on virtual
 //!   time.
@@ -63,6 +64,21 @@ pub use runtime::{
     Failure, Figures, Node, NodeStatus, Opening, Percentiles, Ready, ShutdownError, ShuttingDown, StartError, Starting,
     StatusAnswer, StatusStream, Stopped, check_data_directory,
 };
+/// The client below [`recipes::Remote`], a crate of its own: its connector has the options.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use zoolet::recipes::{Lock, Remote};
+/// use zoolet::{path, zookeeper_client::Client};
+///
+/// let session = Remote::connect(Client::connector(), "gw-a:2181,gw-b:2181,gw-c:2181").await?;
+/// let grant = Lock::new(session, path!("/locks/valve-7")).acquire().await?;
+/// grant.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(feature = "remote")]
+pub use zookeeper_client;
 pub use zoolet_machine::wear::Medium;
 pub use zoolet_machine::{Limits, Settings, Status};
 pub use zoolet_model::{

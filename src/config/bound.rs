@@ -1,7 +1,7 @@
 //! A number that a file may set: its key, its unit, its range and the field that stores it.
 
 use super::keys::{KIB, LIMITS, SETTINGS};
-use super::{Config, ConfigError, Timing};
+use super::{BoxMemory, Config, ConfigError, Timing};
 use std::ops::RangeInclusive;
 use zoolet_profiles::{self as quantities, Allowed, Unit, Written};
 use zoolet_store::disk_bytes_min;
@@ -44,7 +44,7 @@ pub(super) trait Numbers: Sized {
 
 impl Numbers for Config {
     fn usual() -> Self {
-        Self::new("")
+        Self::for_box("", BoxMemory::Mib512)
     }
 }
 

@@ -4,6 +4,7 @@
 mod address;
 #[cfg(feature = "server")]
 mod bound;
+mod box_memory;
 #[cfg(feature = "ensemble")]
 mod ensemble;
 mod kept_image;
@@ -31,6 +32,7 @@ mod zoo_ensemble;
 #[cfg(feature = "server")]
 mod zoo_throttles;
 
+pub use box_memory::BoxMemory;
 #[cfg(feature = "ensemble")]
 pub use ensemble::{DEFAULT_PEER_PORT, Ensemble, Server, TrustSource};
 pub use kept_image::{DEFAULT_MIN_INTERVAL, KeptImage};
@@ -85,7 +87,7 @@ pub struct Config {
     pub site: Option<String>,
     /// Name of the profile that supplied the default numbers, for people.
     ///
-    /// [`Config::new`] uses [`DEFAULT_PROFILE`]. Setting another name changes no number.
+    /// Setting another name changes no number: see [`Config::for_box`].
     pub profile: String,
     /// Subtree to keep in a file, which processes can read before there is an ensemble.
     pub last_known_good: Option<KeptImage>,
@@ -138,7 +140,7 @@ impl Network {
     }
 }
 
-/// Profile whose numbers [`Config::new`] uses.
+/// Profile of a configuration file that names none.
 pub const DEFAULT_PROFILE: &str = "emmc/512m";
 
 /// ZooKeeper's client port.
@@ -147,9 +149,19 @@ pub const DEFAULT_PORT: u16 = 2181;
 impl Config {
     /// Returns a standalone server without a client port, with data in `data`.
     ///
-    /// The first start creates `data`, whose parent must exist. Bounds are those of the profile `emmc/512m`.
+    /// The first start creates `data`, whose parent must exist. Bounds are the smallest, those for a
+    /// box of 128 MiB: [`Config::for_box`] has larger ones.
     #[must_use]
     pub fn new(data: impl Into<PathBuf>) -> Self {
+        Self::for_box(data, BoxMemory::default())
+    }
+
+    /// Returns the same with the bounds for a box with this memory.
+    ///
+    /// Servers of one ensemble need the same `frame_bytes_max` and `log_segment_bytes`, so give all
+    /// of them the same `memory`. A server whose configuration file names no profile has the bounds
+    /// of [`BoxMemory::Mib512`].
+    pub fn for_box(data: impl Into<PathBuf>, memory: BoxMemory) -> Self {
         Self {
             data: data.into(),
             populate: Populate::IfEmpty,
@@ -160,11 +172,11 @@ impl Config {
             #[cfg(feature = "ensemble")]
             ensemble: None,
             four_letter_words: vec!["srvr".to_owned()],
-            limits: Limits::default(),
+            limits: memory.limits(),
             settings: Settings::default(),
             medium: Medium::default(),
             site: None,
-            profile: DEFAULT_PROFILE.to_owned(),
+            profile: memory.profile().to_owned(),
             last_known_good: None,
             network: Network::default(),
             conf: Vec::new(),

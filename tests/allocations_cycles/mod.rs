@@ -8,6 +8,7 @@
 )]
 
 use super::scratch::Scratch;
+use zoolet::config::BoxMemory;
 use zoolet::recipes::{Election, Lock, Queue};
 use zoolet::{Bytes, Config, Node, Session, Version, Wait, path};
 
@@ -25,7 +26,8 @@ pub(crate) struct Cycles {
 impl Cycles {
     pub(crate) fn new() -> Self {
         let scratch = Scratch::new();
-        let node = Node::start(Config::new(scratch.join("data"))).unwrap();
+        // The bounds for which the numbers of allocations were set: smaller ones make more checkpoints.
+        let node = Node::start(Config::for_box(scratch.join("data"), BoxMemory::Mib512)).unwrap();
         let session = node.session().wait().unwrap();
         session.create(path!("/config"), Bytes::from(vec![7; 1024])).wait().unwrap();
         let other = node.session().wait().unwrap();

@@ -18,7 +18,7 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::LocalSet;
-use zoolet::config::{Ensemble, Server, TrustSource};
+use zoolet::config::{BoxMemory, Ensemble, Server, TrustSource};
 use zoolet::recipes::{Coordinator, Error, Lock, NodeCache, NodeChange, Queue};
 use zoolet::{
     Bytes, Config, Create, CreateKind, CreateMode, Node, Path, Request, RequestedAcl, SessionOptions, Wait, WriteOp,
@@ -77,7 +77,7 @@ fn start(data: &str, servers: usize) -> Result<Vec<Node>, Failure> {
     let members: Vec<_> = (1..).zip(&addresses).map(|(id, address)| Server::new(id, address)).collect();
     let mut nodes = Vec::new();
     for id in (1..).take(servers) {
-        let mut config = Config::new(format!("{data}/{id}"));
+        let mut config = Config::for_box(format!("{data}/{id}"), BoxMemory::Mib512);
         config.server_id = id;
         config.ensemble = (servers > 1).then(|| Ensemble::new(members.clone(), TrustSource::Loopback));
         nodes.push(Node::start(config)?);

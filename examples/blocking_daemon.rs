@@ -23,9 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// Reports every change below `/config` until `/config/stop` appears.
 pub fn follow(session: &Session, mut tell: impl FnMut(String)) -> Result<(), zoolet::Error> {
-    if session.exists(path!("/config")).wait()?.is_none() {
-        session.create(path!("/config"), None).wait()?;
-    }
+    session.ensure(path!("/config")).wait()?;
     let mut changes = session.watch(path!("/config"), AddWatchMode::PersistentRecursive).wait()?;
     session.create_with(path!("/alive"), None, &CreateOptions::ephemeral()).wait()?;
     tell("alive".to_owned());

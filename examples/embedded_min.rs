@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 use std::time::Duration;
-use zoolet::{Bytes, Config, Node, Wait, path};
+use zoolet::{Config, Node, Version, Wait, path};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{}", run(std::env::args().nth(1).unwrap_or_else(|| "zoolet-data".into()).into())?);
@@ -17,10 +17,8 @@ pub fn run(data: PathBuf) -> Result<String, Box<dyn std::error::Error>> {
     let node = Node::start(Config::new(data))?;
     node.ready().wait()?;
     let session = node.session().wait()?;
-    if session.exists(path!("/starts")).wait()?.is_none() {
-        session.create(path!("/starts"), Bytes::from_static(b"one per start")).wait()?;
-    }
-    let stat = session.set(path!("/starts"), None, zoolet::Version::Any).wait()?;
+    session.ensure(path!("/starts")).wait()?;
+    let stat = session.set(path!("/starts"), "one more", Version::Any).wait()?;
     session.close().wait()?;
     node.shutdown(Duration::from_secs(5))?;
     Ok(format!("started {} times", stat.version))

@@ -6,21 +6,20 @@
 //! `cargo run --example hot_standby_modem -- DIRECTORY`; it ends when `/modem/off` is created.
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
-use zoolet::recipes::{Coordinator, Error, EventHandle, Instant, Lock, Reset};
-use zoolet::{Config, Node, Session, Wait, path};
+use zoolet::recipes::{EventHandle, Lock, Reset, SafeUntil};
+use zoolet::{Config, Error, Node, Session, Wait, path};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // First: once the node of a dead process is back, the locks of that process are free.
     println!("{:?}", Link::Down);
     let node = Node::start(Config::new(std::env::args().nth(1).unwrap_or_else(|| "zoolet-data".into())))?;
-    // If its session ends, the box stands by again with another one.
-    while let Err(error) = standby(node.session().wait()?, |link| println!("{link:?}")).wait() {
-        println!("{error}");
-    }
+    // If its session ends, the box stands by again with the next one.
+    node.client().run(|session| standby(session, |link| println!("{link:?}"))).wait()?;
     node.shutdown(Duration::from_secs(5))?;
     Ok(())
 }
@@ -29,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Link {
     /// Transmit, and stop at this instant of the session's clock unless there is another `Up`.
-    Up(Instant),
+    Up(SafeUntil),
     /// Do not transmit.
     Down,
 }
@@ -41,30 +40,26 @@ pub async fn standby(session: Session, modem: impl FnMut(Link)) -> Result<(), Er
     either(off.wait(), transmit(session, modem)).await
 }
 
-async fn transmit(session: Session, mut modem: impl FnMut(Link)) -> Result<(), Error> {
-    let lock = Lock::new(session.clone(), path!("/modem/channel"));
-    loop {
-        let grant = lock.acquire().await?;
-        let radio = Radio(&mut modem);
-        let transmitting = async {
-            loop {
-                if session.now() < grant.safe_until() {
-                    (radio.0)(Link::Up(grant.safe_until()));
-                }
-                session.timer(session.now() + session.timeout() / 16).await;
-            }
-        };
-        // Ends as soon as the lock is in doubt. Then the box queues again.
-        let _: Result<(), Error> = grant.run(transmitting).await;
-    }
+async fn transmit(session: Session, modem: impl FnMut(Link)) -> Result<(), Error> {
+    let (lock, modem) = (Lock::new(session, path!("/modem/channel")), RefCell::new(modem));
+    // In doubt nothing tells the modem to go on, so it stops by itself at the last instant. If the
+    // lock is lost, the modem is switched off, and the box queues again.
+    lock.hold(async |hold| {
+        let radio = Radio(&modem);
+        let mut instants = hold.safe_instants();
+        while let Some(safe_until) = instants.next().await {
+            (radio.0.borrow_mut())(Link::Up(safe_until));
+        }
+    })
+    .await
 }
 
-/// Switches the modem off before the lock is released: the value declared last is dropped first.
-struct Radio<'a, M: FnMut(Link)>(&'a mut M);
+/// Switches the modem off when the lock is lost, before it is released otherwise.
+struct Radio<'a, M: FnMut(Link)>(&'a RefCell<M>);
 
 impl<M: FnMut(Link)> Drop for Radio<'_, M> {
     fn drop(&mut self) {
-        (self.0)(Link::Down);
+        (self.0.borrow_mut())(Link::Down);
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 use zoolet::config::{Ensemble, Server, TrustSource};
-use zoolet::{Bytes, Config, CreateOptions, Node, Session, Version, Wait, path};
+use zoolet::{AddWatchMode, Config, CreateOptions, Node, Session, Version, Wait, path};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let session = node.session().wait()?;
     println!("started {} times, all boxes together", count_start(&session)?);
     session.create_with(path!("/boxes/box-"), None, &CreateOptions::ephemeral().sequential()).wait()?;
-    let mut events = session.watch(path!("/boxes"), zoolet::AddWatchMode::Persistent).wait()?;
+    let mut events = session.watch(path!("/boxes"), AddWatchMode::Persistent).wait()?;
     loop {
         println!("{} boxes are up", session.children(path!("/boxes")).wait()?.len());
         if events.next().wait().is_none() {
@@ -49,10 +49,7 @@ pub fn member(number: u8, directory: &str, key: &str, hosts: &[String]) -> Resul
 /// Counts a start; the znode belongs to all boxes.
 pub fn count_start(session: &Session) -> Result<i32, zoolet::Error> {
     for path in [path!("/boxes"), path!("/starts")] {
-        match session.create(path, Bytes::new()).wait() {
-            Ok(_) | Err(zoolet::Error::Refused(zoolet::ErrorCode::NodeExists)) => {}
-            Err(error) => return Err(error),
-        }
+        session.ensure(path).wait()?;
     }
     Ok(session.set(path!("/starts"), None, Version::Any).wait()?.version)
 }

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 use zoolet::recipes::{Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};
-use zoolet::{Config, Node, Path, Wait};
+use zoolet::{Config, Node, Path, Wait, path};
 
 const DEVICES: [&str; 3] = ["press", "oven", "robot"];
 
@@ -25,8 +25,8 @@ fn main() -> Result<(), Failure> {
 
 /// Rolls out one firmware; returns the outcome on each device. Each firmware has a path of its own.
 pub fn roll_out(node: &Node, logs: &FilePath, name: &str, objector: Option<&str>) -> Result<Vec<Outcome>, Failure> {
-    let path = &Path::new(format!("/firmware/{name}").into()).map_err(zoolet::Error::Refused)?;
-    drop(Transaction::begin(node.session().wait()?, path, name.to_owned(), &DEVICES).wait()?);
+    let path = &path!("/firmware").join(name)?;
+    drop(Transaction::begin(node.session().wait()?, path, name, &DEVICES).wait()?);
     // The coordinator is killed here, before a decision.
     std::thread::scope(|scope| {
         let devices = DEVICES.map(|device| {
@@ -65,7 +65,7 @@ impl Journal {
     fn promised(&self) -> Option<Path> {
         let logged = std::fs::read_to_string(&self.0).ok()?;
         let (path, _vote) = logged.lines().last()?.split_once(" Voting")?;
-        Path::new(path.into()).ok()
+        path.parse().ok()
     }
 }
 

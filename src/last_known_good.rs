@@ -1,6 +1,6 @@
 //! Reads the file of [`Config::last_known_good`](crate::Config), without a node.
 
-use crate::{Bytes, Path, Stat, Text, Zxid};
+use crate::{Bytes, Path, Text, Znode, Zxid};
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -55,16 +55,16 @@ impl LastKnownGood {
     /// Returns a znode's data without copying it; null data becomes empty. `None`: no such znode.
     #[must_use]
     pub fn get(&self, path: &Path) -> Option<Bytes> {
-        self.znode(path).map(|(data, _)| data.unwrap_or_default())
+        self.znode(path).map(|znode| znode.data.unwrap_or_default())
     }
 
     /// Returns a znode's data and stat; `None`: no such znode.
     ///
     /// The data distinguishes null from empty. The stat counts the children in the file.
     #[must_use]
-    pub fn znode(&self, path: &Path) -> Option<(Option<Bytes>, Stat)> {
+    pub fn znode(&self, path: &Path) -> Option<Znode> {
         // Damage that appears after opening counts as absence.
-        self.0.znode(path).ok().flatten()
+        self.0.znode(path).ok().flatten().map(|(data, stat)| Znode::new(data, stat))
     }
 
     /// Returns the names of a znode's children, in order; none if the znode does not exist.

@@ -22,16 +22,16 @@
 //! items of a feature exist only with that feature.
 //!
 //! ```
-//! use zoolet::{Config, CreateOptions, Node, Version, Wait, path};
+//! use zoolet::{Config, CreateOptions, Node, Wait, path};
 //!
 //! # let data = std::env::temp_dir().join(format!("zoolet-doc-{}", std::process::id()));
 //! let node = Node::start(Config::new(&data))?;
 //! let session = node.session().wait()?;
-//! session.create(path!("/config"), zoolet::Bytes::from_static(b"v1")).wait()?;
+//! session.create(path!("/config"), "v1").wait()?;
 //! session.create_with(path!("/alive"), None, &CreateOptions::ephemeral()).wait()?;
-//! let length = session.get_with(path!("/config"), |znode| znode.data.map_or(0, <[u8]>::len)).wait()?;
-//! assert_eq!(length, 2);
-//! session.set(path!("/config"), zoolet::Bytes::from_static(b"v2"), Version::Is(0)).wait()?;
+//! let znode = session.get(path!("/config")).wait()?;
+//! assert_eq!(znode.text(), Some("v1"));
+//! session.set(path!("/config"), "v2", &znode.stat).wait()?;
 //! node.shutdown(std::time::Duration::from_secs(5))?;
 //! # std::fs::remove_dir_all(data)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -61,8 +61,8 @@ pub use last_known_good::{LastKnownGood, LastKnownGoodError, last_known_good};
 #[doc(hidden)]
 pub use runtime::ReadOnly;
 pub use runtime::{
-    Failure, Figures, Node, NodeStatus, Opening, Percentiles, Ready, ShutdownError, ShuttingDown, StartError, Starting,
-    StatusAnswer, StatusStream, Stopped, check_data_directory,
+    Failure, Figures, Node, NodeStatus, Opening, Percentiles, Ready, Sessions, ShutdownError, ShuttingDown, StartError,
+    Starting, StatusAnswer, StatusStream, Stopped, check_data_directory,
 };
 /// The client below [`recipes::Remote`], a crate of its own: its connector has the options.
 ///
@@ -82,15 +82,17 @@ pub use zookeeper_client;
 pub use zoolet_machine::wear::Medium;
 pub use zoolet_machine::{Limits, Settings, Status};
 pub use zoolet_model::{
-    AclEntry, AddWatchMode, AskedAcl, AuthId, Create, CreateKind, CreateMode, ErrorCode, EventKind, Names, OpResult,
-    Path, Perms, ReadOp, ReadResult, Reply, Request, RequestedAcl, SessionId, SetWatches, Stat, Text, TimeToLive,
-    WatcherType, WriteOp, Zxid, open_acl,
+    AclEntry, AddWatchMode, AskedAcl, AuthId, Create, CreateKind, CreateMode, ErrorCode, EventKind, IntoData,
+    InvalidPath, Names, OpResult, Path, Perms, ReadOp, ReadResult, Reply, Request, RequestedAcl, SessionId, SetWatches,
+    Stat, Text, TimeToLive, WatcherType, WriteOp, Zxid, open_acl,
 };
 /// Locks, elections, barriers, queues and the other recipes of ZooKeeper, over any [`Session`].
 pub use zoolet_recipes as recipes;
+pub use zoolet_recipes::{Client, Coordinator, CoordinatorExt, GrantEnd, Instant};
 pub use zoolet_session::{
-    Consistency, CreateOptions, Created, Error, LostReason, OneShotWatch, Pending, Reads, Session, SessionOptions,
-    SessionState, States, Version, Wait, WatchItem, WatchStream, Watched, Znode,
+    Consistency, CreateOptions, Created, Done, Error, ErrorKind, LostReason, OneShotWatch, Op, Pending, Reads,
+    RequestError, Session, SessionOptions, SessionState, States, Version, Wait, WatchItem, WatchStream, WatchedEvent,
+    Znode,
 };
 pub use zoolet_store::Strategy;
 /// For the panic hook of a daemon: a note to the next process not to open the same base file.

@@ -38,7 +38,7 @@ use scratch::Scratch;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use zoolet::recipes::{Change, ChildrenCache, Contention, Election, Outcome, Permit};
-use zoolet::{Bytes, Config, ErrorCode, Node, Wait, path};
+use zoolet::{Config, Node, Version, Wait, path};
 
 #[test]
 fn smallest_embedding_example_counts_its_starts() {
@@ -86,9 +86,9 @@ fn example_daemon_follows_its_configuration_until_the_stop_znode() {
     running.join().unwrap().unwrap();
 }
 
-/// Examples are there to be read and copied, so they stay short.
+/// Examples are there to be read and copied, so they stay short. The daemon is complete.
 #[test]
-fn examples_are_at_most_80_lines_long() {
+fn examples_are_at_most_80_lines_long_and_the_whole_daemon_below_150() {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let lengths: Vec<_> = [directory.clone(), directory.join("testing")]
         .iter()
@@ -98,7 +98,8 @@ fn examples_are_at_most_80_lines_long() {
         .map(|path| (std::fs::read_to_string(&path).unwrap().lines().count(), path))
         .collect();
     assert!(lengths.len() > 10, "{lengths:?}");
-    let long: Vec<_> = lengths.iter().filter(|(lines, _)| *lines > 80).collect();
+    let bound = |path: &std::path::Path| if path.ends_with("daemon.rs") { 149 } else { 80 };
+    let long: Vec<_> = lengths.iter().filter(|(lines, path)| *lines > bound(path)).collect();
     assert!(long.is_empty(), "{long:?}");
 }
 
@@ -112,9 +113,9 @@ fn stopping_example_gateway_hands_leadership_to_the_second_gateway() {
     let node = node(&scratch);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let gateway = |name: &'static str| {
-        let (session, (stop, stopped)) = (node.session().wait().unwrap(), tokio::sync::oneshot::channel::<()>());
+        let (client, (stop, stopped)) = (node.client(), tokio::sync::oneshot::channel::<()>());
         let running = std::thread::spawn(move || {
-            runtime().block_on(gateway_leader::gateway(session, name, async { drop(stopped.await) }))
+            runtime().block_on(gateway_leader::gateway(client, name, async { drop(stopped.await) }))
         });
         (stop, running)
     };
@@ -131,7 +132,7 @@ fn stopping_example_gateway_hands_leadership_to_the_second_gateway() {
     let (stop_a, a) = gateway("gw-a");
     leads("gw-a");
     let (stop_b, b) = gateway("gw-b");
-    while watching.get(path!("/field/reading")).wait() == Err(zoolet::Error::Refused(ErrorCode::NoNode)) {
+    while watching.exists(path!("/field/reading")).wait().unwrap().is_none() {
         std::thread::sleep(Duration::from_millis(5));
     }
     stop_a.send(()).unwrap();
@@ -139,7 +140,7 @@ fn stopping_example_gateway_hands_leadership_to_the_second_gateway() {
     leads("gw-b");
     stop_b.send(()).unwrap();
     b.join().unwrap().unwrap();
-    let (_, stat) = watching.get(path!("/field/reading")).wait().unwrap();
+    let stat = watching.get(path!("/field/reading")).wait().unwrap().stat;
     assert!(written <= 1 + u64::from(stat.version.unsigned_abs()));
 }
 
@@ -204,32 +205,40 @@ fn example_modem_is_up_only_while_its_box_holds_the_channel() {
 fn example_sensor_appears_reports_values_rejoins_and_leaves() {
     let scratch = Scratch::new();
     let node = node(&scratch);
-    let [sensor, panel, operator] = [(); 3].map(|()| node.session().wait().unwrap());
+    let (sensor, operator) = (node.client(), node.session().wait().unwrap());
     let (tell, told) = channel();
-    let watching = std::thread::spawn(move || sensor_group::watch(panel, |line| tell.send(line).unwrap()).wait());
+    let (panel, say) = (node.client(), move |line| tell.send(line).unwrap());
+    let watching = std::thread::spawn(move || sensor_group::watch(panel, say).wait());
     assert_eq!(told.recv().unwrap(), "0 there");
-    let (give, given) = channel();
-    let (measure, measured) = channel::<&str>();
-    let staying = std::thread::spawn(move || {
-        sensor_group::stay(|| Ok(given.recv().unwrap()), || measured.recv().ok().map(str::to_owned))
+    let (give, given) = channel::<&str>();
+    let (client, (leave, left)) = (sensor.clone(), tokio::sync::oneshot::channel::<()>());
+    let measuring = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            tokio::select! {
+                // No more readings: the sensor only waits to be told to leave.
+                ended = sensor_group::measure(client, || given.recv().map_or("no reading".to_owned(), str::to_owned)) => ended,
+                _ = left => Ok(()),
+            }
+        })
     });
-    give.send(sensor.clone()).unwrap();
-    measure.send("21.5").unwrap();
-    assert!(told.recv().unwrap().starts_with("thermometer-4: 21.5 "));
-    measure.send("22").unwrap();
-    assert!(told.recv().unwrap().starts_with("thermometer-4: 22 "));
-    // The znode comes back after another client deletes it. It also comes back with a new session
-    // after the first one ends.
-    operator.delete(path!("/sensors/thermometer-4"), zoolet::Version::Any).wait().unwrap();
-    measure.send("23").unwrap();
+    give.send("21.5").unwrap();
+    while !told.recv().unwrap().starts_with("thermometer-4: 21.5 ") {}
+    give.send("22").unwrap();
+    while !told.recv().unwrap().starts_with("thermometer-4: 22 ") {}
+    // The znode comes back after another client deletes it. It also comes back with the next
+    // session after one ends.
+    operator.delete(path!("/sensors/thermometer-4"), Version::Any).wait().unwrap();
+    give.send("23").unwrap();
     while !told.recv().unwrap().starts_with("thermometer-4: 23 ") {}
-    sensor.close().wait().unwrap();
-    measure.send("24").unwrap();
-    give.send(operator.clone()).unwrap();
-    measure.send("25").unwrap();
-    while !told.recv().unwrap().starts_with("thermometer-4: 25 ") {}
-    drop(measure);
-    staying.join().unwrap().unwrap();
+    let first = sensor.session().wait().unwrap();
+    first.clone().close().wait().unwrap();
+    give.send("24").unwrap();
+    while !told.recv().unwrap().starts_with("thermometer-4: 24 ") {}
+    assert_ne!(sensor.session().wait().unwrap().id(), first.id());
+    leave.send(()).unwrap();
+    drop(give);
+    measuring.join().unwrap().unwrap();
     while told.recv().unwrap() != "thermometer-4 has gone" {}
     let group = zoolet::recipes::Group::new(operator, path!("/sensors"));
     let mut stop = group.member("stop", "").unwrap();
@@ -242,16 +251,16 @@ fn poison_job_is_buried_and_each_valid_job_is_done_once() {
     let scratch = Scratch::new();
     let node = node(&scratch);
     let session = node.session().wait().unwrap();
-    let queue = zoolet::recipes::Queue::new(session.clone(), path!("/jobs")).unwrap();
+    let queue = zoolet::recipes::Queue::new(session.clone(), path!("/jobs"));
     for job in ["a", "poison", "b"] {
         queue.put(job).wait().unwrap();
     }
-    let work = |job: &[u8]| (job != b"poison").then(|| Bytes::copy_from_slice(job));
+    let work = |job: &[u8]| (job != b"poison").then(|| job.to_vec());
     let working = [(); 2].map(|()| {
         let worker = node.session().wait().unwrap();
         std::thread::spawn(move || work_queue::worker(worker, work).wait())
     });
-    let mut buried = ChildrenCache::new(session.clone(), path!("/jobs-dead")).wait().unwrap();
+    let mut buried = ChildrenCache::new(session.clone(), path!("/jobs-dead"));
     while !matches!(buried.next().wait().unwrap(), Change::Put { .. }) {}
     // One stop for each worker.
     queue.put("stop").wait().unwrap();
@@ -294,49 +303,43 @@ fn unhealthy_box_after_a_restart_holds_up_the_rolling_restart() {
 
 #[test]
 fn daemon_starts_from_its_last_good_value_and_ignores_bad_values() {
-    use config_last_known_good::{config, follow, kept_interval};
+    use config_last_known_good::{follow, kept_interval};
     let scratch = Scratch::new();
-    let (directory, interval) = (scratch.path(), path!("/conf/interval"));
-    assert_eq!(kept_interval(directory), 60);
-    let node = Node::start(config(directory)).unwrap();
+    let (directory, interval) = (scratch.path().to_owned(), path!("/conf/interval"));
+    assert_eq!(kept_interval(&directory), 60);
+    let node = node(&scratch);
     let operator = node.session().wait().unwrap();
-    let write = |text: &'static str| zoolet::Bytes::from_static(text.as_bytes());
-    // In one entry: the daemon writes the image when it first sees the subtree, and not again for
-    // ten minutes.
-    let options = zoolet::CreateOptions::default();
-    let both = vec![options.request(path!("/conf"), None), options.request(interval, Some(write("5")))];
-    operator.submit(zoolet::Request::Multi(both)).unwrap().wait().unwrap();
-    while kept_interval(directory) != 5 {
-        assert!(node.failed().is_none());
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    node.shutdown(std::time::Duration::from_secs(5)).unwrap();
-
-    // Read without a node and without a quorum.
-    let began_with = kept_interval(directory);
-    let node = Node::start(config(directory)).unwrap();
-    let [daemon, again, operator] = [(); 3].map(|()| node.session().wait().unwrap());
-    let (tell, told) = std::sync::mpsc::channel();
-    let first = daemon.clone();
-    let running = std::thread::spawn(move || {
-        let (mut value, is_last) = (began_with, |line: &str| line.contains("8 s"));
-        let mut follow =
-            |session| follow(session, &mut value, |line| tell.send(line.clone()).is_ok() && !is_last(&line));
-        (follow(first), follow(again), value)
-    });
+    let start = |node: &Node| {
+        let (client, directory, (tell, told)) = (node.client(), directory.clone(), channel());
+        let daemon = client.clone();
+        let running = std::thread::spawn(move || follow(daemon, &directory, |line| tell.send(line).unwrap()).wait());
+        (client, running, told)
+    };
+    let (client, running, told) = start(&node);
+    assert_eq!(told.recv().unwrap(), "nothing is configured; still every 60 s");
+    operator.put(interval, "5").wait().unwrap();
     assert_eq!(told.recv().unwrap(), "measuring every 5 s");
-    operator.set(interval, write("soon"), zoolet::Version::Any).wait().unwrap();
+    operator.set(interval, "soon", Version::Any).wait().unwrap();
     assert_eq!(told.recv().unwrap(), "\"soon\" is no number of seconds; still every 5 s");
-    operator.set(interval, write("7"), zoolet::Version::Any).wait().unwrap();
+    // When its session ends, the daemon keeps its value, and follows with the next session.
+    client.session().wait().unwrap().close().wait().unwrap();
+    operator.set(interval, "7", Version::Any).wait().unwrap();
     assert_eq!(told.recv().unwrap(), "measuring every 7 s");
-    // When its session ends, the daemon keeps its value. From a new session it hears the current
-    // value again, and then the new one.
-    operator.set(interval, write("soon"), zoolet::Version::Any).wait().unwrap();
-    assert_eq!(told.recv().unwrap(), "\"soon\" is no number of seconds; still every 7 s");
-    daemon.close().wait().unwrap();
-    assert_eq!(told.recv().unwrap(), "\"soon\" is no number of seconds; still every 7 s");
-    operator.set(interval, write("8"), zoolet::Version::Any).wait().unwrap();
-    assert_eq!(told.recv().unwrap(), "measuring every 8 s");
-    let (ended, done, value) = running.join().unwrap();
-    assert!(ended.is_err() && done.is_ok() && value == 8, "{ended:?}, {done:?}, {value}");
+    operator.set(interval, "later", Version::Any).wait().unwrap();
+    assert_eq!(told.recv().unwrap(), "\"later\" is no number of seconds; still every 7 s");
+    // First the client: it would open another session while the node closes its sessions.
+    let last = client.session().wait().unwrap();
+    client.close();
+    last.close().wait().unwrap();
+    assert!(running.join().unwrap().is_err(), "no session can be opened any more");
+    node.shutdown(Duration::from_secs(5)).unwrap();
+
+    // Read without a node and without a quorum: the last good value, not the last one.
+    assert_eq!(kept_interval(&directory), 7);
+    let node = Node::start(Config::new(scratch.join("data"))).unwrap();
+    let (client, running, told) = start(&node);
+    assert_eq!(told.recv().unwrap(), "\"later\" is no number of seconds; still every 7 s");
+    client.close();
+    drop(node);
+    assert!(running.join().unwrap().is_err());
 }

@@ -42,10 +42,6 @@ fn start(scratch: &Scratch) -> (Node, Session) {
     (node, session)
 }
 
-fn text(bytes: &'static str) -> Option<Bytes> {
-    Some(Bytes::from_static(bytes.as_bytes()))
-}
-
 /// Waits until the image satisfies `is_so`.
 fn until(scratch: &Scratch, is_so: impl Fn(&LastKnownGood) -> bool) -> LastKnownGood {
     let began = Instant::now();
@@ -66,7 +62,7 @@ fn image_is_world_readable_under_any_server_umask() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let scratch = Scratch::new();
     let (_node, session) = start(&scratch);
-    session.create(path!("/conf"), text("1")).wait().unwrap();
+    session.create(path!("/conf"), "1").wait().unwrap();
     until(&scratch, |kept| kept.get(path!("/conf")).is_some());
     assert_eq!(std::fs::metadata(file(&scratch)).unwrap().permissions().mode() & 0o777, 0o644);
 }
@@ -76,10 +72,10 @@ fn image_follows_its_subtree_and_can_be_read_without_a_node() {
     let scratch = Scratch::new();
     let (node, session) = start(&scratch);
     let image_bytes = || node.status().wait().unwrap().server.flash.unwrap().written.of(Cause::Image);
-    session.create(path!("/elsewhere"), text("x")).wait().unwrap();
+    session.create(path!("/elsewhere"), "x").wait().unwrap();
     assert_eq!(image_bytes(), 0, "there is nothing to be kept yet");
     session.create(path!("/conf"), None).wait().unwrap();
-    session.create(path!("/conf/interval"), text("5")).wait().unwrap();
+    session.create(path!("/conf/interval"), "5").wait().unwrap();
     let large = Bytes::from(vec![3; 50_000]);
     session.create(path!("/conf/large"), large.clone()).wait().unwrap();
     session.create_with(path!("/conf/alive"), None, &CreateOptions::ephemeral()).wait().unwrap();
@@ -87,12 +83,12 @@ fn image_follows_its_subtree_and_can_be_read_without_a_node() {
     assert!(created.is_err(), "it has no parent");
     let kept = until(&scratch, |kept| kept.children(path!("/conf")).len() == 2);
     assert_eq!(kept.children(path!("/conf")), ["interval", "large"], "nobody is there to be alive");
-    assert_eq!((kept.get(path!("/conf")), kept.znode(path!("/conf")).unwrap().0), (Some(Bytes::new()), None));
+    assert_eq!((kept.get(path!("/conf")), kept.znode(path!("/conf")).unwrap().data), (Some(Bytes::new()), None));
     assert_eq!(kept.get(path!("/conf/large")).unwrap(), large);
     assert!(image_bytes() >= std::fs::metadata(file(&scratch)).unwrap().len(), "it wears the flash like all else");
     assert_eq!((kept.get(path!("/conf/alive")), kept.get(path!("/elsewhere"))), (None, None));
 
-    let stat = session.set(path!("/conf/interval"), text("6"), Version::Any).wait().unwrap();
+    let stat = session.set(path!("/conf/interval"), "6", Version::Any).wait().unwrap();
     let newer = until(&scratch, |kept| kept.get(path!("/conf/interval")).as_deref() == Some(b"6"));
     assert_eq!(newer.zxid().as_i64(), stat.mzxid);
     assert_eq!(kept.get(path!("/conf/interval")).unwrap(), "5", "what is open stays what it is");
@@ -114,13 +110,13 @@ fn image_follows_its_subtree_and_can_be_read_without_a_node() {
 fn image_is_written_on_change_and_at_most_once_per_interval() {
     let scratch = Scratch::new();
     let (node, session) = start(&scratch);
-    session.create(path!("/conf"), text("0")).wait().unwrap();
+    session.create(path!("/conf"), "0").wait().unwrap();
     until(&scratch, |_| true);
     let identity = || std::fs::metadata(file(&scratch)).unwrap().ino();
     let began = Instant::now();
     let (mut images, mut last) = (1, identity());
     while began.elapsed() < MIN_INTERVAL * 5 / 2 {
-        session.set(path!("/conf"), text("again"), Version::Any).wait().unwrap();
+        session.set(path!("/conf"), "again", Version::Any).wait().unwrap();
         std::thread::sleep(Duration::from_millis(2));
         images += u64::from(std::mem::replace(&mut last, identity()) != last);
     }
@@ -128,7 +124,7 @@ fn image_is_written_on_change_and_at_most_once_per_interval() {
     assert!((2..=allowed).contains(&images), "{images} images, {allowed} allowed");
 
     // Writes elsewhere, short-lived ephemerals and the start of a node are no changes.
-    let stat = session.set(path!("/conf"), text("last"), Version::Any).wait().unwrap();
+    let stat = session.set(path!("/conf"), "last", Version::Any).wait().unwrap();
     until(&scratch, |kept| kept.zxid().as_i64() == stat.mzxid);
     let last = identity();
     session.create(path!("/elsewhere"), None).wait().unwrap();
@@ -139,8 +135,8 @@ fn image_is_written_on_change_and_at_most_once_per_interval() {
     std::thread::sleep(MIN_INTERVAL * 3 / 2);
     assert_eq!(identity(), last);
     // The image still follows the subtree.
-    let stat = session.set(path!("/conf"), text("new"), Version::Any).wait().unwrap();
-    until(&scratch, |kept| kept.znode(path!("/conf")).is_some_and(|(_, kept)| kept.mzxid == stat.mzxid));
+    let stat = session.set(path!("/conf"), "new", Version::Any).wait().unwrap();
+    until(&scratch, |kept| kept.znode(path!("/conf")).is_some_and(|kept| kept.stat.mzxid == stat.mzxid));
     drop(node);
 }
 
@@ -148,7 +144,7 @@ fn image_is_written_on_change_and_at_most_once_per_interval() {
 fn missing_damaged_or_unreadable_image_gives_a_distinct_error() {
     let scratch = Scratch::new();
     let (node, session) = start(&scratch);
-    session.create(path!("/conf"), text("0")).wait().unwrap();
+    session.create(path!("/conf"), "0").wait().unwrap();
     until(&scratch, |_| true);
     drop(node);
     let whole = std::fs::read(file(&scratch)).unwrap();
@@ -249,7 +245,7 @@ fn foreign_files_beside_the_image_stay() {
     let unfinished = scratch.join(".conf.image.zoolet-tmp");
     std::fs::write(&unfinished, [0; 5000]).unwrap();
     let (node, session) = start(&scratch);
-    session.create(path!("/conf"), text("0")).wait().unwrap();
+    session.create(path!("/conf"), "0").wait().unwrap();
     until(&scratch, |_| true);
     node.shutdown(PATIENCE).unwrap();
     assert_eq!(std::fs::read_to_string(&beside).unwrap(), "Dear Sir");
@@ -258,7 +254,7 @@ fn foreign_files_beside_the_image_stay() {
     std::fs::remove_file(&beside).unwrap();
     std::fs::create_dir(&beside).unwrap();
     let (node, session) = start(&scratch);
-    let stat = session.set(path!("/conf"), text("1"), Version::Any).wait().unwrap();
+    let stat = session.set(path!("/conf"), "1", Version::Any).wait().unwrap();
     until(&scratch, |kept| kept.zxid().as_i64() == stat.mzxid);
     node.shutdown(PATIENCE).unwrap();
     assert!(beside.is_dir());

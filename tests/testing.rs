@@ -1,6 +1,9 @@
 //! The testing API for embedders: ensembles in memory, their faults, and seeded runs.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+#[path = "../examples/daemon.rs"]
+#[allow(dead_code, unreachable_pub, reason = "an example is a program of its own")]
+mod daemon;
 #[path = "../examples/hot_standby_modem.rs"]
 #[allow(dead_code, unreachable_pub, reason = "an example is a program of its own")]
 mod hot_standby_modem;
@@ -15,9 +18,9 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
-use zoolet::recipes::Coordinator;
+use zoolet::recipes::{Coordinator, Election};
 use zoolet::testing::{Fact, MemoryEnsemble, World, simulate};
-use zoolet::{Bytes, CreateOptions, Error, ErrorCode, LostReason, SessionState, path};
+use zoolet::{CreateOptions, ErrorKind, LostReason, SessionState, path};
 
 /// Returns the message of a panic.
 fn told(work: impl FnOnce()) -> String {
@@ -73,7 +76,7 @@ fn example_modems_never_transmit_together_in_20_simulated_runs() {
             for _ in 0..2 {
                 world.client(|context| async move {
                     let told = |link| match link {
-                        Link::Up(until) => Told::Up { until_us: context.true_us(until) },
+                        Link::Up(until) => Told::Up { until_us: context.true_us(until.instant()) },
                         Link::Down => Told::Down,
                     };
                     let _: Result<_, _> = standby(context.session.clone(), |link| context.record(told(link))).await;
@@ -81,15 +84,8 @@ fn example_modems_never_transmit_together_in_20_simulated_runs() {
             }
             world.client(|context| async move {
                 context.sleep(Duration::from_secs(60)).await;
-                while !context.session.state().is_over() {
-                    match context.session.create(path!("/modem"), None).await {
-                        Ok(_) | Err(Error::Refused(ErrorCode::NodeExists)) => {}
-                        Err(_) => context.sleep(Duration::from_millis(100)).await,
-                    }
-                    match context.session.create(path!("/modem/off"), None).await {
-                        Ok(_) | Err(Error::Refused(ErrorCode::NodeExists)) => return,
-                        Err(_) => context.sleep(Duration::from_millis(100)).await,
-                    }
+                while !context.session.state().is_over() && context.session.ensure(path!("/modem/off")).await.is_err() {
+                    context.sleep(Duration::from_millis(100)).await;
                 }
             });
             let (changes, silences) = (Rc::clone(&changes), Rc::clone(&silences));
@@ -105,7 +101,8 @@ fn example_modems_never_transmit_together_in_20_simulated_runs() {
             });
         });
     }
-    assert!(changes.get() > 10 && silences.get() > 5, "{} changes, {} silences", changes.get(), silences.get());
+    // A box keeps the channel through a short doubt, so few changes.
+    assert!(changes.get() > 4 && silences.get() > 5, "{} changes, {} silences", changes.get(), silences.get());
 }
 
 #[test]
@@ -113,14 +110,14 @@ fn writes_and_remote_sessions_survive_a_restart_of_all_servers() {
     let mut ensemble = MemoryEnsemble::in_memory(3);
     let session = ensemble.session();
     let inside = ensemble.session_in(ensemble.servers()[0]);
-    ensemble.run(session.create(path!("/kept"), Bytes::from_static(b"1"))).unwrap();
+    ensemble.run(session.create(path!("/kept"), "1")).unwrap();
     ensemble.servers().into_iter().for_each(|server| ensemble.kill(server));
     ensemble.advance(Duration::from_secs(1));
     assert_eq!((ensemble.leader(), session.state()), (None, SessionState::Suspended));
     ensemble.servers().into_iter().for_each(|server| ensemble.restart(server));
     ensemble.advance(Duration::from_secs(3));
     assert_eq!(session.state(), SessionState::Connected);
-    assert_eq!(ensemble.run(session.get(path!("/kept"))).unwrap().0.unwrap(), "1");
+    assert_eq!(ensemble.run(session.get(path!("/kept"))).unwrap().text(), Some("1"));
     assert!(catch_unwind(AssertUnwindSafe(|| ensemble.expire(&inside))).is_err(), "it ended with its process");
 }
 
@@ -159,7 +156,8 @@ fn only_an_expired_session_loses_its_ephemerals() {
         assert_eq!(daemon.state(), SessionState::Lost(LostReason::Expired), "inside: {inside}");
         ensemble.run(other.sync()).unwrap();
         assert_eq!(ensemble.run(other.exists(path!("/mine"))).unwrap(), None);
-        assert_eq!(ensemble.run(daemon.exists(path!("/"))), Err(Error::Lost(LostReason::Expired)));
+        let ended = ensemble.run(daemon.exists(path!("/"))).unwrap_err();
+        assert_eq!(ended.kind(), ErrorKind::SessionLost(LostReason::Expired));
     }
 }
 
@@ -282,4 +280,69 @@ fn simulated_client_restarts_after_session_loss_or_process_death() {
         most.get()
     });
     assert!(lives.max() > Some(0), "in none of these runs anything befell the client");
+}
+
+/// Runs until the condition holds, for which progress and no time is awaited.
+fn run_until(ensemble: &mut MemoryEnsemble, mut is_so: impl FnMut(&mut MemoryEnsemble) -> bool) {
+    while !is_so(ensemble) {
+        ensemble.advance(Duration::from_millis(100));
+        assert!(ensemble.now() < Duration::from_secs(200), "it never comes to that");
+    }
+}
+
+/// Leader and member of `examples/daemon.rs`: the client goes on with both over the next session.
+#[test]
+fn example_daemon_leads_and_is_a_member_again_after_a_lost_session() {
+    let mut ensemble = MemoryEnsemble::in_memory(3);
+    let (client, operator) = (ensemble.client(), ensemble.session());
+    let first = ensemble.run(client.session()).unwrap();
+    let (_interval, changed) = tokio::sync::watch::channel(100);
+    let (leading, staying) = (client.clone(), client.clone());
+    ensemble.spawn(&first, async move { panic!("{:?}", daemon::lead(leading, "gw-a".to_owned(), changed).await) });
+    ensemble.spawn(&first, async move { panic!("{:?}", daemon::stay(staying, "gw-a".to_owned()).await) });
+
+    let count = |ensemble: &mut MemoryEnsemble| {
+        let read = ensemble.run(operator.get(path!("/daemon/count"))).ok();
+        read.map_or(0, |znode| znode.text().unwrap().parse::<u64>().unwrap())
+    };
+    let owner = |ensemble: &mut MemoryEnsemble| {
+        let read = ensemble.run(operator.exists(path!("/daemon/members/gw-a"))).unwrap();
+        read.map(|stat| stat.ephemeral_owner)
+    };
+    let office = Election::new(operator.clone(), path!("/daemon/leader"));
+    run_until(&mut ensemble, |ensemble| count(ensemble) >= 3 && owner(ensemble) == Some(first.id().0));
+    let term = ensemble.run(office.office()).unwrap().unwrap();
+
+    ensemble.expire(&first);
+    let counted = count(&mut ensemble);
+    run_until(&mut ensemble, |ensemble| count(ensemble) >= counted + 3 && owner(ensemble).is_some());
+    let next = ensemble.run(client.session()).unwrap();
+    assert_ne!(next.id(), first.id());
+    assert_eq!(owner(&mut ensemble), Some(next.id().0));
+    let later = ensemble.run(office.office()).unwrap().unwrap();
+    assert!(later.session == next.id() && later.token > term.token, "{term:?}, then {later:?}");
+    // Each number was written once, in order: no term began from an old number.
+    let read = ensemble.run(operator.get(path!("/daemon/count"))).unwrap();
+    assert_eq!(read.text().unwrap().parse(), Ok(read.stat.version + 1), "number 1 made version 0");
+}
+
+/// The daemon keeps its office while another server is elected to lead the ensemble.
+#[test]
+fn example_daemon_keeps_its_office_when_the_server_leader_dies() {
+    let mut ensemble = MemoryEnsemble::in_memory(3);
+    let (client, operator) = (ensemble.client(), ensemble.session());
+    let session = ensemble.run(client.session()).unwrap();
+    let (_interval, changed) = tokio::sync::watch::channel(100);
+    ensemble.spawn(&session, async move { panic!("{:?}", daemon::lead(client, "gw-a".to_owned(), changed).await) });
+    let count = |ensemble: &mut MemoryEnsemble| {
+        let read = ensemble.run(operator.get(path!("/daemon/count"))).ok();
+        read.map_or(0, |znode| znode.text().unwrap().parse::<u64>().unwrap())
+    };
+    run_until(&mut ensemble, |ensemble| count(ensemble) >= 3);
+    let office = Election::new(operator.clone(), path!("/daemon/leader"));
+    let term = ensemble.run(office.office()).unwrap().unwrap();
+    let counted = count(&mut ensemble);
+    ensemble.kill(ensemble.leader().unwrap());
+    run_until(&mut ensemble, |ensemble| count(ensemble) >= counted + 3);
+    assert_eq!(ensemble.run(office.office()).unwrap().unwrap().token, term.token);
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 use zoolet::testing::MemoryEnsemble;
-use zoolet::{CreateOptions, Error, ErrorCode, Path, Session, SessionState, path};
+use zoolet::{CreateOptions, Error, Path, Session, path};
 
 fn main() -> Result<(), Error> {
     println!("{}", run()?);
@@ -19,29 +19,19 @@ async fn be_there(session: &Session, path: &Path) -> Result<u32, Error> {
         match session.create_with(path, None, &CreateOptions::ephemeral()).await {
             Ok(_) => return Ok(attempts),
             // The create may have been done or not.
-            Err(Error::ConnectionLoss) => {}
-            Err(Error::Refused(ErrorCode::NodeExists)) => match session.exists(path).await {
+            Err(error) if error.is_disconnection() => {}
+            Err(exists) if exists.is_node_exists() => match session.exists(path).await {
                 Ok(Some(stat)) if stat.ephemeral_owner == session.id().0 => return Ok(attempts),
-                Ok(Some(_)) => return Err(Error::Refused(ErrorCode::NodeExists)),
-                Ok(None) | Err(Error::ConnectionLoss) => {}
+                Ok(Some(_)) => return Err(exists),
+                Ok(None) => {}
+                Err(error) if error.is_disconnection() => {}
                 Err(error) => return Err(error),
             },
             Err(error) => return Err(error),
         }
-        connected(session).await?;
+        session.connected().await?;
     }
     unreachable!("it goes on until it knows")
-}
-
-/// Waits until the session has a connection again.
-async fn connected(session: &Session) -> Result<(), Error> {
-    let mut states = session.states();
-    while let Some(state) = states.next().await {
-        if state == SessionState::Connected {
-            return Ok(());
-        }
-    }
-    Err(Error::of(session.state()))
 }
 
 /// Loses the reply to the daemon's create; returns the number of attempts as text.
@@ -51,8 +41,8 @@ pub fn run() -> Result<String, Error> {
     ensemble.lose_next_reply(&daemon);
     let attempts = ensemble.run(be_there(&daemon, path!("/alive")))?;
     ensemble.run(other.sync())?;
-    let stat = ensemble.run(other.exists(path!("/alive")))?.ok_or(Error::Refused(ErrorCode::NoNode))?;
-    assert_eq!(stat.ephemeral_owner, daemon.id().0, "found again, and not taken for somebody else's");
+    let stat = ensemble.run(other.exists(path!("/alive")))?.expect("it is there");
+    assert_eq!(stat.ephemeral_owner, daemon.id().0, "found again, and not taken for another session's");
     // The znode belongs to the daemon's session: when that ends, the znode goes.
     drop(daemon);
     ensemble.advance(Duration::from_secs(1));

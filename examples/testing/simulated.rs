@@ -5,9 +5,9 @@
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
 use std::time::Duration;
-use zoolet::recipes::{Error, Lock};
+use zoolet::recipes::Lock;
 use zoolet::testing::{ClientContext, Fact, World, simulate};
-use zoolet::{Bytes, ErrorCode, Path, path};
+use zoolet::{Error, Path, path};
 
 const VALVE: &Path = path!("/valve");
 
@@ -20,21 +20,14 @@ async fn turn(context: &ClientContext<u64>) -> Result<u64, Error> {
     let lock = Lock::new(context.session.clone(), path!("/locks/valve"));
     let grant = lock.acquire().await?;
     let turn = match context.session.get(VALVE).await {
-        Ok((data, _)) => 1 + number(data.as_deref()),
-        Err(zoolet::Error::Refused(ErrorCode::NoNode)) => {
-            grant.fenced().create(VALVE, Bytes::from_static(b"0")).await?;
-            1
-        }
-        Err(error) => return Err(error.into()),
+        Ok(znode) => 1 + znode.text().and_then(|text| text.parse().ok()).unwrap_or(0),
+        Err(error) if error.is_no_node() => 1,
+        Err(error) => return Err(error),
     };
     // The valve is slow: a gateway may lose the lock meanwhile.
     context.sleep(Duration::from_millis(context.below(2000))).await;
-    grant.fenced().set(VALVE, Bytes::from(turn.to_string()), -1).await?;
+    grant.fenced().put(VALVE, turn.to_string()).await?;
     Ok(turn)
-}
-
-fn number(data: Option<&[u8]>) -> u64 {
-    data.and_then(|data| std::str::from_utf8(data).ok()).and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
 /// A gateway, which takes turns until three of them are known to be written.

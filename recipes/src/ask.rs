@@ -1,48 +1,38 @@
 //! Requests of recipes, repeated when a connection ends before the answer.
 
-use crate::{Coordinator, Error};
+use crate::{Coordinator, CoordinatorExt, Error, ErrorKind, GrantEnd};
 use bytes::Bytes;
 use futures_core::Stream;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use zoolet_model::{
-    Create, CreateKind, CreateMode, ErrorCode, Names, Path, Reply, Request, RequestedAcl, SessionState, Stat, Text,
-    Watched, WriteOp,
+    Create, CreateKind, CreateMode, ErrorCode, IntoData, Names, Path, Reply, Request, RequestError, RequestedAcl,
+    SessionState, Stat, Text, WatchedEvent, WriteOp,
 };
 
-/// The error for an answer that does not fit its request.
-pub(crate) const UNEXPECTED: Error = Error::Session(zoolet_model::Error::Refused(ErrorCode::RuntimeInconsistency));
+/// Why a grant is over whose znode is gone.
+pub(crate) const BROKEN: ErrorKind = ErrorKind::GrantLost(GrantEnd::Broken);
 
 /// Waits until the session is connected.
 ///
 /// # Errors
-/// [`Error::Session`] if the session is over.
+/// Fails if the session is over.
 pub(crate) async fn connected<C: Coordinator>(coordinator: &C) -> Result<(), Error> {
-    let mut states = coordinator.states();
-    loop {
-        match next(&mut states).await {
-            Some(SessionState::Connected) => return Ok(()),
-            Some(SessionState::Suspended | SessionState::ReadOnly) => {}
-            Some(state @ (SessionState::Lost(_) | SessionState::AuthFailed | SessionState::Closed)) => {
-                return Err(zoolet_model::Error::of(state).into());
-            }
-            None => return Err(zoolet_model::Error::of(coordinator.state()).into()),
-        }
-    }
+    coordinator.connected().await
 }
 
 /// Runs `work`, and drops it when the session is disconnected; for `try_*` calls.
 ///
 /// # Errors
-/// [`Error::Disconnected`] if there is no connection, or it ends before `work` is ready.
+/// [`ErrorKind::Disconnected`] if there is no connection, or it ends before `work` is ready.
 pub(crate) async fn at_once<C: Coordinator, T>(
     coordinator: &C,
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     match first(work, disconnected(coordinator)).await {
         First::Left(done) => done,
-        First::Right(()) => Err(Error::Disconnected),
+        First::Right(()) => Err(ErrorKind::Disconnected.into()),
     }
 }
 
@@ -66,20 +56,20 @@ async fn disconnected<C: Coordinator>(coordinator: &C) {
 /// quorum, and may have been replaced since.
 ///
 /// # Errors
-/// [`Error::Session`] if the session ends or a request is refused.
+/// Fails if the session ends or a request is refused.
 pub(crate) async fn write_through<C: Coordinator>(coordinator: &C) -> Result<(), Error> {
     let check = Request::Multi(vec![WriteOp::Check { path: Text::from("/"), version: -1 }]);
     match ask(coordinator, &check).await? {
         Reply::Multi(results) if zoolet_model::first_failure(&results).is_none() => Ok(()),
         // The session may not look at the root, and the refusal need not have been a write.
         Reply::Multi(_) => crate::catch_up(coordinator).await,
-        _ => Err(UNEXPECTED),
+        _ => Err(Error::unexpected()),
     }
 }
 
 /// Whether the request got no answer, and the next server may give one.
-pub(crate) const fn is_disconnection(error: zoolet_model::Error) -> bool {
-    use zoolet_model::Error as E;
+pub(crate) const fn is_disconnection(error: RequestError) -> bool {
+    use RequestError as E;
     match error {
         E::ConnectionLoss | E::Suspended | E::Busy => true,
         E::Refused(_) | E::TooLarge | E::Lost(_) | E::AuthFailed | E::Closed => false,
@@ -89,12 +79,12 @@ pub(crate) const fn is_disconnection(error: zoolet_model::Error) -> bool {
 /// Sends a request until a server answers. The request must be idempotent.
 ///
 /// # Errors
-/// [`Error::Session`] if the server refuses the request or the session is over.
+/// Fails if the server refuses the request or the session is over.
 pub(crate) async fn ask<C: Coordinator>(coordinator: &C, request: &Request) -> Result<Reply, Error> {
     loop {
         match coordinator.submit(request.clone()).await {
             Err(error) if is_disconnection(error) => connected(coordinator).await?,
-            other => return other.map_err(Error::from),
+            other => return other.map_err(|error| Error::of_request(request, error)),
         }
     }
 }
@@ -103,7 +93,7 @@ pub(crate) async fn ask<C: Coordinator>(coordinator: &C, request: &Request) -> R
 pub(crate) async fn ask_existing<C: Coordinator>(coordinator: &C, request: &Request) -> Result<Option<Reply>, Error> {
     match ask(coordinator, request).await {
         Ok(reply) => Ok(Some(reply)),
-        Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => Ok(None),
+        Err(error) if error.is_no_node() => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -115,7 +105,7 @@ pub(crate) async fn children<C: Coordinator>(coordinator: &C, path: &Text) -> Re
     {
         None => Ok(Names::default()),
         Some(Reply::Names(names)) => Ok(names),
-        Some(_) => Err(UNEXPECTED),
+        Some(_) => Err(Error::unexpected()),
     }
 }
 
@@ -124,7 +114,7 @@ pub(crate) async fn data<C: Coordinator>(coordinator: &C, path: &Text) -> Result
     match ask_existing(coordinator, &Request::GetData { path: path.clone(), watch: false }).await? {
         None => Ok(None),
         Some(Reply::Data(data, stat)) => Ok(Some((data, stat))),
-        Some(_) => Err(UNEXPECTED),
+        Some(_) => Err(Error::unexpected()),
     }
 }
 
@@ -133,7 +123,7 @@ pub(crate) async fn stat<C: Coordinator>(coordinator: &C, path: &Text) -> Result
     match ask_existing(coordinator, &Request::Exists { path: path.clone(), watch: false }).await? {
         None => Ok(None),
         Some(Reply::Stat(stat)) => Ok(Some(stat)),
-        Some(_) => Err(UNEXPECTED),
+        Some(_) => Err(Error::unexpected()),
     }
 }
 
@@ -142,7 +132,7 @@ pub(crate) async fn stat<C: Coordinator>(coordinator: &C, path: &Text) -> Result
 /// The reply is `None` if there is no such znode. Then only an `Exists` has registered the watch.
 ///
 /// # Errors
-/// [`Error::Session`] if the server refuses the request or the session is over.
+/// Fails if the server refuses the request or the session is over.
 pub(crate) async fn ask_watching<C: Coordinator>(
     coordinator: &C,
     request: &Request,
@@ -151,9 +141,9 @@ pub(crate) async fn ask_watching<C: Coordinator>(
         let (ticket, watch) = coordinator.submit_watching(request.clone());
         match ticket.await {
             Ok(reply) => return Ok((Some(reply), watch)),
-            Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => return Ok((None, watch)),
+            Err(RequestError::Refused(ErrorCode::NoNode)) => return Ok((None, watch)),
             Err(error) if is_disconnection(error) => connected(coordinator).await?,
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(Error::of_request(request, error)),
         }
     }
 }
@@ -161,19 +151,19 @@ pub(crate) async fn ask_watching<C: Coordinator>(
 /// Waits for the event of a one-shot watch.
 ///
 /// # Errors
-/// [`Error::Session`] if the session is over.
-pub(crate) async fn fired<C: Coordinator>(coordinator: &C, watch: C::Watch) -> Result<Watched, Error> {
-    watch.await.ok_or_else(|| zoolet_model::Error::of(coordinator.state()).into())
+/// Fails if the session is over.
+pub(crate) async fn fired<C: Coordinator>(coordinator: &C, watch: C::Watch) -> Result<WatchedEvent, Error> {
+    watch.await.ok_or_else(|| RequestError::of(coordinator.state()).into())
 }
 
 /// Waits until one of several watches has fired.
 pub(crate) async fn any_fired<C: Coordinator>(coordinator: &C, watches: &mut [C::Watch]) -> Result<(), Error> {
     let has_fired = poll_fn(|context| poll_any(watches, context)).await;
-    if has_fired { Ok(()) } else { Err(zoolet_model::Error::of(coordinator.state()).into()) }
+    if has_fired { Ok(()) } else { Err(RequestError::of(coordinator.state()).into()) }
 }
 
 /// Ready when one of the watches is: true if it fired, false if the session is over.
-pub(crate) fn poll_any<W: Future<Output = Option<Watched>> + Unpin>(
+pub(crate) fn poll_any<W: Future<Output = Option<WatchedEvent>> + Unpin>(
     watches: &mut [W],
     context: &mut Context<'_>,
 ) -> Poll<bool> {
@@ -198,10 +188,29 @@ pub(crate) fn create(path: Text, data: Option<Bytes>, kind: CreateKind, sequenti
 /// Returns the path of the child called `name`.
 ///
 /// # Errors
-/// BadArguments if no child can have that name. A slash would lead to another znode's child.
+/// [`ErrorKind::InvalidName`] if no child can have that name. A slash would lead to another znode's
+/// child.
 pub(crate) fn named(parent: &Path, name: &str) -> Result<Path, Error> {
     let path = if name.contains('/') { Text::default() } else { zoolet_model::path::child(parent.as_str(), name) };
-    Ok(Path::new(path).map_err(zoolet_model::Error::Refused)?)
+    Path::new(path).map_err(|_| Error::at(ErrorKind::InvalidName, "use the name", &name.into()))
+}
+
+/// Returns data for a znode that has no null data.
+pub(crate) fn bytes(data: impl IntoData) -> Bytes {
+    data.into_data().unwrap_or_default()
+}
+
+/// Returns the path of a child with a name of this library.
+pub(crate) fn below(parent: &Path, name: &'static str) -> Path {
+    Path::of_existing(zoolet_model::path::child(parent.as_str(), name))
+}
+
+/// Returns the path of a recipe's second znode, which stands beside its first one: `path-suffix`.
+pub(crate) fn beside(path: &Path, suffix: &'static str) -> Path {
+    if path == &Path::ROOT {
+        return below(path, suffix);
+    }
+    Path::of_existing(format!("{path}-{suffix}").into())
 }
 
 /// Makes sure that a container and its ancestors exist.
@@ -210,7 +219,7 @@ pub(crate) fn named(parent: &Path, name: &str) -> Result<Path, Error> {
 /// child is gone.
 ///
 /// # Errors
-/// [`Error::Session`] if the server refuses a request or the session is over.
+/// Fails if the server refuses a request or the session is over.
 pub(crate) async fn make_container<C: Coordinator>(coordinator: &C, path: &Path) -> Result<(), Error> {
     make(coordinator, path, CreateKind::Container).await
 }
@@ -236,14 +245,15 @@ async fn ensure<C: Coordinator>(coordinator: &C, path: Text, kind: CreateKind) -
     if stat(coordinator, &path).await?.is_some() {
         return Ok(());
     }
-    use zoolet_model::Error as E;
     match ask(coordinator, &Request::Write(create(path.clone(), None, kind, false))).await {
-        Ok(_) | Err(Error::Session(E::Refused(ErrorCode::NodeExists))) => Ok(()),
+        Ok(_) => Ok(()),
+        Err(error) if error.is_node_exists() => Ok(()),
         // The server is too old for containers.
-        Err(Error::Session(E::Refused(ErrorCode::Unimplemented))) if kind == CreateKind::Container => {
+        Err(error) if error.code() == Some(ErrorCode::Unimplemented) && kind == CreateKind::Container => {
             let request = Request::Write(create(path, None, CreateKind::Persistent, false));
             match ask(coordinator, &request).await {
-                Ok(_) | Err(Error::Session(E::Refused(ErrorCode::NodeExists))) => Ok(()),
+                Ok(_) => Ok(()),
+                Err(error) if error.is_node_exists() => Ok(()),
                 Err(error) => Err(error),
             }
         }

@@ -59,7 +59,7 @@ impl<C: Coordinator> Barrier<C> {
     /// Closes the barrier; returns whether it was open.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn close(&self) -> Result<bool, Error> {
         self.once.create(&self.path).await
     }
@@ -67,20 +67,20 @@ impl<C: Coordinator> Barrier<C> {
     /// Opens the barrier, so that all waiters continue; returns whether it was closed.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn open(&self) -> Result<bool, Error> {
         let delete = WriteOp::Delete { path: self.path.text().clone(), version: -1 };
         match self.once.transact(&[delete]).await? {
             Ok(()) => Ok(true),
             Err((_, ErrorCode::NoNode)) => Ok(false),
-            Err((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
+            Err((_, code)) => Err(Error::at(code, "open the barrier", self.path.text())),
         }
     }
 
     /// Waits until the barrier is open. Dropping the future leaves nothing behind.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn wait(&self) -> Result<(), Error> {
         // A lagging server would show as open a barrier that was closed before.
         write_through(&self.coordinator).await?;
@@ -90,9 +90,9 @@ impl<C: Coordinator> Barrier<C> {
 
 /// Makes sure that the parent of `path` exists.
 pub(crate) async fn make_parent<C: Coordinator>(coordinator: &C, path: &Path) -> Result<(), Error> {
-    match path.parent().map(|parent| Path::new(parent.into())) {
-        Some(Ok(parent)) => make_persistent(coordinator, &parent).await,
-        Some(Err(_)) | None => Ok(()),
+    match path.parent() {
+        Some(parent) => make_persistent(coordinator, &parent).await,
+        None => Ok(()),
     }
 }
 

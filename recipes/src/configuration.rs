@@ -31,13 +31,13 @@
 //! use zoolet_recipes::{Configuration, Coordinator, Error, Update};
 //!
 //! async fn follow<C: Coordinator>(session: C, kept: Option<u32>) -> Result<(), Error> {
-//!     let parse = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or_default().parse::<u32>();
-//!     let mut interval = Configuration::new(session, &Path::from_static("/conf/interval"), kept, parse);
+//!     let mut interval = Configuration::<C, u32>::from_text(session, &Path::from_static("/conf/interval"), kept);
 //!     loop {
 //!         match interval.next().await? {
 //!             Update::Accepted(bytes) => println!("keep {bytes:?}"),
-//!             Update::Rejected(error) => println!("{error}; still {:?}", interval.value()),
+//!             Update::Rejected(reason) => println!("{reason}; still {:?}", interval.value()),
 //!             Update::Absent => println!("nothing there; still {:?}", interval.value()),
+//!             _ => {}
 //!         }
 //!     }
 //! }
@@ -45,45 +45,91 @@
 
 use crate::{Coordinator, Error, NodeCache, NodeChange};
 use bytes::Bytes;
+use futures_core::Stream;
+use std::fmt::{self, Debug, Display};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::str::FromStr;
+use std::task::{Context, Poll, ready};
 use zoolet_model::Path;
+
+/// Parses the data of a znode; the error is the reason why it cannot.
+type Parse<T> = Box<dyn FnMut(&[u8]) -> Result<T, String> + Send>;
 
 /// Follows a configuration.
 ///
 /// It reports each final state, not every intermediate one. A value that does not parse never
-/// replaces a good one.
-pub struct Configuration<C: Coordinator, T, F> {
-    coordinator: C,
-    path: Path,
-    /// `None` until the ensemble is first asked.
-    cache: Option<NodeCache<C>>,
-    parse: F,
+/// replaces a good one. As a [`Stream`] it ends after the error that ends its session.
+#[must_use = "a configuration follows its znode only while it is polled"]
+pub struct Configuration<C: Coordinator, T> {
+    cache: NodeCache<C>,
+    parse: Parse<T>,
     good: Option<T>,
 }
 
 /// A report about a configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Update<E> {
+#[non_exhaustive]
+pub enum Update {
     /// A new value that parses. Keep its bytes for a start without an ensemble.
     Accepted(Bytes),
-    /// New bytes that do not parse; the previous value stays.
-    Rejected(E),
+    /// New bytes that do not parse, and the reason; the previous value stays.
+    Rejected(String),
     /// There is no znode; the previous value stays.
     Absent,
 }
 
-impl<C: Coordinator, T, E, F: FnMut(&[u8]) -> Result<T, E>> Configuration<C, T, F> {
-    /// Returns a configuration for the znode at `path`. It sends nothing before
-    /// [`Configuration::next`].
+impl<C: Coordinator, T> Configuration<C, T> {
+    /// Returns a configuration for the znode at `path`. It sends nothing before it is polled.
     ///
     /// `last_good` is the value until the ensemble reports another one: parse the bytes kept at the
     /// last [`Update::Accepted`].
-    pub fn new(coordinator: C, path: &Path, last_good: Option<T>, parse: F) -> Self {
-        Self { coordinator, path: path.clone(), cache: None, parse, good: last_good }
+    pub fn new<E: Display>(
+        coordinator: C,
+        path: &Path,
+        last_good: Option<T>,
+        parse: impl FnMut(&[u8]) -> Result<T, E> + Send + 'static,
+    ) -> Self {
+        Self { cache: NodeCache::new(coordinator, path), ..Self::detached(path, last_good, parse) }
+    }
+
+    /// Returns a configuration that waits for its first session.
+    pub(crate) fn detached<E: Display>(
+        path: &Path,
+        last_good: Option<T>,
+        mut parse: impl FnMut(&[u8]) -> Result<T, E> + Send + 'static,
+    ) -> Self {
+        let parse = Box::new(move |data: &[u8]| parse(data).map_err(|error| error.to_string()));
+        Self { cache: NodeCache::detached(path), parse, good: last_good }
+    }
+
+    /// Returns a configuration that is text, such as a number.
+    ///
+    /// White space around it is ignored.
+    pub fn from_text(coordinator: C, path: &Path, last_good: Option<T>) -> Self
+    where
+        T: FromStr<Err: Display> + 'static,
+    {
+        Self::new(coordinator, path, last_good, from_text)
+    }
+
+    /// Returns a configuration that is JSON.
+    #[cfg(feature = "serde")]
+    pub fn json(coordinator: C, path: &Path, last_good: Option<T>) -> Self
+    where
+        T: serde::de::DeserializeOwned,
+    {
+        Self::new(coordinator, path, last_good, |data| serde_json::from_slice(data))
     }
 
     /// Returns the newest value that parsed; `None` if there was no value yet.
     pub fn value(&self) -> Option<&T> {
         self.good.as_ref()
+    }
+
+    /// Goes on with another session. If the state is not the last one reported, that is reported.
+    pub fn resume(&mut self, coordinator: C) {
+        self.cache.resume(coordinator);
     }
 
     /// Waits for the next report. Cancel-safe.
@@ -92,31 +138,58 @@ impl<C: Coordinator, T, E, F: FnMut(&[u8]) -> Result<T, E>> Configuration<C, T, 
     /// changed.
     ///
     /// # Errors
-    /// As [`NodeCache::new`]. The value stays.
-    pub async fn next(&mut self) -> Result<Update<E>, Error> {
-        let cache = match &mut self.cache {
-            Some(cache) => cache,
-            None => self.cache.insert(NodeCache::new(self.coordinator.clone(), &self.path).await?),
-        };
+    /// As [`NodeCache::next`]. The value stays.
+    #[allow(clippy::should_implement_trait, reason = "a stream's next, as futures name it: it returns a future")]
+    pub fn next(&mut self) -> impl Future<Output = Result<Update, Error>> + Send + '_
+    where
+        T: Send,
+    {
+        poll_fn(|context| self.poll_update(context))
+    }
+
+    pub(crate) fn poll_update(&mut self, context: &mut Context<'_>) -> Poll<Result<Update, Error>> {
         let now = loop {
-            if let NodeChange::Now(now) = cache.next().await? {
+            // The state that follows a gap is reported if it differs.
+            if let NodeChange::Now(now) = ready!(self.cache.poll_change(context))? {
                 break now;
             }
         };
-        let Some((content, _)) = now else { return Ok(Update::Absent) };
-        let content = content.unwrap_or_default();
-        Ok(match (self.parse)(&content) {
+        let Some(znode) = now else { return Poll::Ready(Ok(Update::Absent)) };
+        Poll::Ready(Ok(match (self.parse)(znode.bytes()) {
             Ok(value) => {
                 self.good = Some(value);
-                Update::Accepted(content)
+                Update::Accepted(znode.data.unwrap_or_default())
             }
-            Err(error) => Update::Rejected(error),
-        })
+            Err(reason) => Update::Rejected(reason),
+        }))
     }
 }
 
-impl<C: Coordinator, T: std::fmt::Debug, F> std::fmt::Debug for Configuration<C, T, F> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+/// Parses text, without the white space around it.
+pub(crate) fn from_text<T: FromStr<Err: Display>>(data: &[u8]) -> Result<T, String> {
+    let text = std::str::from_utf8(data).map_err(|error| error.to_string())?;
+    text.trim().parse().map_err(|error: T::Err| format!("{text:?}: {error}"))
+}
+
+impl<C: Coordinator, T> Unpin for Configuration<C, T> {}
+
+impl<C: Coordinator, T> Stream for Configuration<C, T> {
+    type Item = Result<Update, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.cache.is_over() {
+            return Poll::Ready(None);
+        }
+        let update = ready!(self.poll_update(context));
+        if matches!(&update, Err(error) if error.is_session_over()) {
+            self.cache.end();
+        }
+        Poll::Ready(Some(update))
+    }
+}
+
+impl<C: Coordinator, T: Debug> Debug for Configuration<C, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Configuration").field("good", &self.good).finish_non_exhaustive()
     }
 }

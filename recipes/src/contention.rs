@@ -51,7 +51,7 @@
 //! }
 //! ```
 
-use crate::ask::{First, UNEXPECTED, ask, data, first};
+use crate::ask::{First, ask, data, first};
 use crate::board::Board;
 use crate::election::{office_of, token_in};
 use crate::line::{DOWNGRADED, Line, Standing, wait_gone};
@@ -116,7 +116,7 @@ pub(crate) fn downgraded(content: Option<&Bytes>, stat: &Stat) -> &'static [u8] 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Contender {
     /// Path of its znode.
-    pub path: Text,
+    pub path: Path,
     /// Whether it holds: no conflicting participant is before it.
     ///
     /// If one kind [overtakes](crate::Preference) the other, the list of holders decides instead.
@@ -159,7 +159,7 @@ impl<C: Coordinator> Contention<C> {
     /// Participants that leave during the call are omitted.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn contenders(&self) -> Result<Vec<Contender>, Error> {
         let mut contenders: Vec<Contender> = Vec::new();
         let written = data(self.line.coordinator(), self.line.parent().text()).await?.and_then(|(data, _)| data);
@@ -176,7 +176,14 @@ impl<C: Coordinator> Contention<C> {
                 Mode::Shared => contenders.iter().all(|before| before.mode == Mode::Shared),
             };
             let session = SessionId(stat.ephemeral_owner);
-            contenders.push(Contender { path, holds, mode, session, since_ms: stat.ctime, content });
+            contenders.push(Contender {
+                path: Path::of_existing(path),
+                holds,
+                mode,
+                session,
+                since_ms: stat.ctime,
+                content,
+            });
         }
         Ok(contenders)
     }
@@ -187,9 +194,9 @@ impl<C: Coordinator> Contention<C> {
     /// ([`Grant::asked_to_release`](crate::Grant::asked_to_release)).
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn ask_to_release(&self, contender: &Contender) -> Result<(), Error> {
-        let name = contender.path.rsplit('/').next().unwrap_or_default();
+        let name = contender.path.name();
         self.tell(contender, |content, stat| match is_downgraded(content, stat) {
             // A withdrawal also asks for the release, and must stay.
             _ if is_withdrawn(content, stat) => None,
@@ -210,15 +217,18 @@ impl<C: Coordinator> Contention<C> {
     ) -> Result<(), Error> {
         loop {
             // The contender is gone.
-            let Some((content, stat)) = data(self.line.coordinator(), &contender.path).await? else { return Ok(()) };
+            let Some((content, stat)) = data(self.line.coordinator(), contender.path.text()).await? else {
+                return Ok(());
+            };
             let Some(word) = word(content.as_ref(), &stat) else { return Ok(()) };
             let data = Some(Bytes::from_static(word));
-            let op = WriteOp::SetData { path: contender.path.clone(), data, version: stat.version };
+            let op = WriteOp::SetData { path: contender.path.text().clone(), data, version: stat.version };
             match ask(self.line.coordinator(), &Request::Write(op)).await {
-                Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => return Ok(()),
+                Ok(_) => return Ok(()),
+                Err(error) if error.is_no_node() => return Ok(()),
                 // The contender has just become a reader, or this write was done and its reply
                 // lost.
-                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::BadVersion))) => {}
+                Err(error) if error.is_bad_version() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -230,7 +240,7 @@ impl<C: Coordinator> Contention<C> {
     /// prevented.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn revoke(&self, contender: &Contender, patience: Duration, why: &str) -> Result<Revoked, Error> {
         self.ask_to_release(contender).await?;
         match self.is_gone_within(contender, patience).await? {
@@ -255,7 +265,7 @@ impl<C: Coordinator> Contention<C> {
     /// If the future is dropped after the withdrawal, the grant stays in place and withdrawn.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn revoke_safely(
         &self,
         contender: &Contender,
@@ -283,7 +293,7 @@ impl<C: Coordinator> Contention<C> {
     async fn is_gone_within(&self, contender: &Contender, patience: Duration) -> Result<bool, Error> {
         let coordinator = self.line.coordinator();
         let timer = coordinator.timer(coordinator.now().saturating_add(patience));
-        match first(wait_gone(coordinator, &contender.path), timer).await {
+        match first(wait_gone(coordinator, contender.path.text()), timer).await {
             First::Left(gone) => gone.map(|()| true),
             First::Right(()) => Ok(false),
         }
@@ -295,29 +305,29 @@ impl<C: Coordinator> Contention<C> {
     /// audit lines are kept, up to 1 KiB. The time of the newest is the path's mtime.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn break_grant(&self, contender: &Contender, why: &str) -> Result<Revoked, Error> {
         let coordinator = self.line.coordinator();
         let parent = self.line.parent().text();
-        let name = contender.path.rsplit('/').next().unwrap_or_default();
+        let name = contender.path.name();
         loop {
             // Read before the office: taking office meanwhile raises this version.
             let Some((written, stat)) = data(coordinator, parent).await? else { return Ok(Revoked::Released) };
             let mut board = Board::of(written.as_deref().unwrap_or_default());
             board.audit(contender.session.0, name, why);
             let mut ops = vec![
-                WriteOp::Delete { path: contender.path.clone(), version: -1 },
+                WriteOp::Delete { path: contender.path.text().clone(), version: -1 },
                 WriteOp::SetData { path: parent.clone(), data: Some(board.data()), version: stat.version },
             ];
             ops.extend(self.office_of(contender).await?.map(|path| WriteOp::Delete { path, version: -1 }));
             let request = Request::Multi(ops);
-            let Reply::Multi(results) = ask(coordinator, &request).await? else { return Err(UNEXPECTED) };
+            let Reply::Multi(results) = ask(coordinator, &request).await? else { return Err(Error::unexpected()) };
             match zoolet_model::first_failure(&results) {
                 None => return Ok(Revoked::Broken),
                 Some((0, ErrorCode::NoNode)) => return Ok(Revoked::Released),
                 // Another process has written a line, or the contender took office.
                 Some((1, ErrorCode::BadVersion)) => {}
-                Some((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+                Some((_, code)) => return Err(Error::at(code, "break the grant", contender.path.text())),
             }
         }
     }
@@ -331,7 +341,7 @@ impl<C: Coordinator> Contention<C> {
         let office = office_of(self.line.parent());
         let Some((Some(content), _)) = data(self.line.coordinator(), &office).await? else { return Ok(None) };
         let Some(token) = token_in(&content) else { return Ok(None) };
-        let place = crate::ask::stat(self.line.coordinator(), &contender.path).await?;
+        let place = crate::ask::stat(self.line.coordinator(), contender.path.text()).await?;
         Ok(place.is_some_and(|stat| stat.czxid == token.0).then_some(office))
     }
 }
@@ -351,7 +361,7 @@ mod tests {
 
     fn contender() -> Contender {
         Contender {
-            path: "/locks/door/a-lock-0000000001".into(),
+            path: Path::from_static("/locks/door/a-lock-0000000001"),
             holds: true,
             mode: Mode::Exclusive,
             session: SessionId(0x15),

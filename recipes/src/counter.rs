@@ -19,8 +19,8 @@
 //! - **The session is suspended**: the addition is done once there is a server again.
 //! - **The session ends**: its error. The addition was done or not.
 //! - **The future of an addition is dropped**: the addition may have been done.
-//! - **The sum does not fit 64 bits**: [`Error::Overflow`], and nothing was changed.
-//! - **The znode has other data**: [`Error::Malformed`], and nothing was changed.
+//! - **The sum does not fit 64 bits**: [`ErrorKind::Overflow`], and nothing was changed.
+//! - **The znode has other data**: [`ErrorKind::Malformed`], and nothing was changed.
 //!
 //! # Example
 //! ```
@@ -32,10 +32,10 @@
 //! }
 //! ```
 
-use crate::ask::{UNEXPECTED, ask, create, data};
+use crate::ask::{ask, create, data};
 use crate::barrier::make_parent;
 use crate::once::Once;
-use crate::{Coordinator, Error};
+use crate::{Coordinator, Error, ErrorKind};
 use bytes::Bytes;
 use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, WriteOp, first_failure};
 
@@ -59,8 +59,8 @@ impl<C: Coordinator> Counter<C> {
     /// Returns the value, as this server knows it.
     ///
     /// # Errors
-    /// - [`Error::Malformed`] if the znode has other data.
-    /// - [`Error::Session`] if the session ends or a request is refused.
+    /// - [`ErrorKind::Malformed`] if the znode has other data.
+    /// - Fails if the session ends or a request is refused.
     pub async fn value(&self) -> Result<i64, Error> {
         self.read().await.map(|(value, _)| value)
     }
@@ -71,13 +71,14 @@ impl<C: Coordinator> Counter<C> {
     /// happens all the time, a [`Lock`](crate::Lock) around the counter is faster.
     ///
     /// # Errors
-    /// - [`Error::Overflow`] if the sum does not fit 64 bits.
-    /// - [`Error::Malformed`] if the znode has other data.
-    /// - [`Error::Session`] if the session ends or a request is refused.
+    /// - [`ErrorKind::Overflow`] if the sum does not fit 64 bits.
+    /// - [`ErrorKind::Malformed`] if the znode has other data.
+    /// - Fails if the session ends or a request is refused.
     pub async fn add(&self, amount: i64) -> Result<i64, Error> {
         loop {
             let (value, version) = self.read().await?;
-            let sum = value.checked_add(amount).ok_or(Error::Overflow)?;
+            let overflow = || Error::at(ErrorKind::Overflow, "add to", self.path.text());
+            let sum = value.checked_add(amount).ok_or_else(overflow)?;
             if self.set(sum, version).await? {
                 return Ok(value);
             }
@@ -87,8 +88,8 @@ impl<C: Coordinator> Counter<C> {
     /// Sets the value if it is `expected`; returns whether it was.
     ///
     /// # Errors
-    /// - [`Error::Malformed`] if the znode has other data.
-    /// - [`Error::Session`] if the session ends or a request is refused.
+    /// - [`ErrorKind::Malformed`] if the znode has other data.
+    /// - Fails if the session ends or a request is refused.
     pub async fn compare_and_set(&self, expected: i64, value: i64) -> Result<bool, Error> {
         loop {
             let (now, version) = self.read().await?;
@@ -113,9 +114,9 @@ impl<C: Coordinator> Counter<C> {
             Reply::Multi(results) => match first_failure(&results) {
                 None => Ok(true),
                 Some((_, ErrorCode::BadVersion | ErrorCode::NoNode)) => Ok(false),
-                Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
+                Some((_, code)) => Err(Error::at(code, "change the counter", self.path.text())),
             },
-            _ => Err(UNEXPECTED),
+            _ => Err(Error::unexpected()),
         }
     }
 
@@ -126,7 +127,7 @@ impl<C: Coordinator> Counter<C> {
         match self.once.transact(&[op]).await? {
             Ok(()) => Ok(true),
             Err((_, ErrorCode::BadVersion)) => Ok(false),
-            Err((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
+            Err((_, code)) => Err(Error::at(code, "change the counter", self.path.text())),
         }
     }
 
@@ -138,8 +139,9 @@ impl<C: Coordinator> Counter<C> {
             }
             let zero = create(self.path.text().clone(), Some(Bytes::from_static(b"0")), CreateKind::Persistent, false);
             match ask(&self.coordinator, &Request::Write(zero)).await {
-                Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NodeExists))) => {}
-                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => {
+                Ok(_) => {}
+                Err(error) if error.is_node_exists() => {}
+                Err(error) if error.is_no_node() => {
                     make_parent(&self.coordinator, &self.path).await?;
                 }
                 Err(error) => return Err(error),
@@ -153,7 +155,7 @@ fn parse(text: &[u8]) -> Result<i64, Error> {
     if text.is_empty() {
         return Ok(0);
     }
-    std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok()).ok_or(Error::Malformed)
+    std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok()).ok_or(ErrorKind::Malformed.into())
 }
 
 #[cfg(test)]
@@ -164,7 +166,7 @@ mod tests {
     fn counter_is_decimal_text_and_empty_data_is_0() {
         assert_eq!(parse(b""), Ok(0));
         assert_eq!(parse(b"-12\n"), Ok(-12));
-        assert_eq!(parse(b"1.5"), Err(Error::Malformed));
-        assert_eq!(parse(b"\xff"), Err(Error::Malformed));
+        assert_eq!(parse(b"1.5"), Err(ErrorKind::Malformed.into()));
+        assert_eq!(parse(b"\xff"), Err(ErrorKind::Malformed.into()));
     }
 }

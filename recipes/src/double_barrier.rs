@@ -32,7 +32,7 @@
 //!   that meeting.
 //! - **A meeting is dropped and not left**: its party leaves without waiting for the others.
 //! - **Parties require different numbers**: the number of the parties that are present holds. A
-//!   party with another number gets [`Error::Disagreement`] and does not count. If no party is
+//!   party with another number gets [`ErrorKind::Disagreement`] and does not count. If no party is
 //!   present, it replaces the meeting by the next one, in which its own number holds.
 //!
 //! # Example
@@ -47,14 +47,14 @@
 //! }
 //! ```
 
-use crate::ask::{UNEXPECTED, ask, children, connected, create, data, is_disconnection, make_persistent, stat};
+use crate::ask::{ask, children, connected, create, data, is_disconnection, make_persistent, stat};
 use crate::barrier::wait_there;
 use crate::line::wait_gone;
 use crate::mutation::{Mutation, is_on};
-use crate::{Coordinator, Errand, Error, Guid};
+use crate::{Coordinator, Errand, Error, ErrorKind, Guid};
 use bytes::Bytes;
 use std::collections::BTreeSet;
-use zoolet_model::{CreateKind, ErrorCode, Names, Path, Reply, Request, Text, WriteOp};
+use zoolet_model::{CreateKind, ErrorCode, Names, Path, Reply, Request, RequestError, Text, WriteOp};
 
 /// The child that marks a meeting as begun. It does not count as a party.
 const READY: &str = "ready";
@@ -123,9 +123,9 @@ impl<C: Coordinator> DoubleBarrier<C> {
     /// the ensemble deletes it.
     ///
     /// # Errors
-    /// - [`Error::Malformed`] if the path or the meeting's znode holds other data.
-    /// - [`Error::Disagreement`] if the parties that are present require another number.
-    /// - [`Error::Session`] if the session ends or a request is refused.
+    /// - [`ErrorKind::Malformed`] if the path or the meeting's znode holds other data.
+    /// - [`ErrorKind::Disagreement`] if the parties that are present require another number.
+    /// - Fails if the session ends or a request is refused.
     pub async fn enter(&self) -> Result<Meeting<C>, Error> {
         loop {
             // A new GUID for each place: the errand of a former place would delete the next one.
@@ -153,7 +153,7 @@ impl<C: Coordinator> DoubleBarrier<C> {
     /// Enters a meeting that has begun with a former session of this party; returns false if there is
     /// none.
     async fn come_back(&self, meeting: &Meeting<C>) -> Result<bool, Error> {
-        let (c, Some(own)) = (&self.coordinator, &meeting.own) else { return Err(UNEXPECTED) };
+        let (c, Some(own)) = (&self.coordinator, &meeting.own) else { return Err(Error::unexpected()) };
         let (names, of_party) = (children(c, &meeting.room).await?, format!("{}.", self.party));
         let Some(former) = names.iter().find(|name| name.starts_with(&of_party)) else { return Ok(false) };
         let former = zoolet_model::path::child(&meeting.room, former);
@@ -165,13 +165,13 @@ impl<C: Coordinator> DoubleBarrier<C> {
             WriteOp::Check { path: former, version: -1 },
             create(own.clone(), None, CreateKind::Ephemeral, false),
         ]);
-        let Reply::Multi(results) = ask(c, &join).await? else { return Err(UNEXPECTED) };
+        let Reply::Multi(results) = ask(c, &join).await? else { return Err(Error::unexpected()) };
         match zoolet_model::first_failure(&results) {
             // The latter after an earlier attempt, whose reply was lost.
             None | Some((1, ErrorCode::NodeExists)) => Ok(true),
             // The former session has ended since; an earlier attempt may have been in time.
             Some((0, ErrorCode::NoNode)) => Ok(stat(c, own).await?.is_some()),
-            Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
+            Some((_, code)) => Err(Error::at(code, "meet at", self.path.text())),
         }
     }
 
@@ -188,7 +188,7 @@ impl<C: Coordinator> DoubleBarrier<C> {
             }
             let number: Option<u64> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
             // `u64::MAX` has no successor, so no barrier has counted up to it.
-            let number = number.filter(|number| *number < u64::MAX).ok_or(Error::Malformed)?;
+            let number = number.filter(|number| *number < u64::MAX).ok_or(ErrorKind::Malformed)?;
             return Ok((number, stat.version));
         }
     }
@@ -200,7 +200,7 @@ impl<C: Coordinator> DoubleBarrier<C> {
     /// transaction would outlive a party that is dropped, and the ensemble never deletes a
     /// container that had no child.
     async fn join(&self, meeting: &Meeting<C>, number: u64, version: i32) -> Result<bool, Error> {
-        let (c, Some(own)) = (&self.coordinator, &meeting.own) else { return Err(UNEXPECTED) };
+        let (c, Some(own)) = (&self.coordinator, &meeting.own) else { return Err(Error::unexpected()) };
         let required = Some(Bytes::from(self.parties.to_string()));
         let room = create(meeting.room.clone(), required, CreateKind::Container, false);
         let join = create(own.clone(), None, CreateKind::Ephemeral, false);
@@ -216,13 +216,13 @@ impl<C: Coordinator> DoubleBarrier<C> {
             };
             let results = match c.submit(Request::Multi(ops)).await {
                 Ok(Reply::Multi(results)) => results,
-                Ok(_) => return Err(UNEXPECTED),
+                Ok(_) => return Err(Error::unexpected()),
                 Err(error) if is_disconnection(error) => {
                     connected(c).await?;
-                    is_doubtful |= error == zoolet_model::Error::ConnectionLoss;
+                    is_doubtful |= error == RequestError::ConnectionLoss;
                     continue;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(Error::at(error, "meet at", self.path.text())),
             };
             match (found, zoolet_model::first_failure(&results)) {
                 (Room::Missing, None) => return Ok(true),
@@ -230,7 +230,7 @@ impl<C: Coordinator> DoubleBarrier<C> {
                 // An earlier attempt of this party, or another party, has created the room.
                 (Room::Missing, Some((1, ErrorCode::NodeExists))) => {}
                 (Room::Differs(_), None) => return Ok(false),
-                (Room::Differs(_), Some((1, ErrorCode::NotEmpty))) => return Err(Error::Disagreement),
+                (Room::Differs(_), Some((1, ErrorCode::NotEmpty))) => return Err(ErrorKind::Disagreement.into()),
                 // A foreign client has written to the room since.
                 (Room::Differs(_), Some((1, ErrorCode::BadVersion))) => {}
                 // An earlier attempt, whose reply was lost, may have been in time.
@@ -240,7 +240,7 @@ impl<C: Coordinator> DoubleBarrier<C> {
                 (_, Some((0, ErrorCode::BadVersion))) => return Ok(false),
                 // The ensemble has deleted the empty room since.
                 (Room::Fits | Room::Differs(_), Some((1, ErrorCode::NoNode))) => {}
-                (_, Some((_, code))) => return Err(zoolet_model::Error::Refused(code).into()),
+                (_, Some((_, code))) => return Err(Error::at(code, "meet at", self.path.text())),
             }
         }
     }
@@ -266,7 +266,7 @@ impl<C: Coordinator> DoubleBarrier<C> {
             return Ok(Room::Fits);
         }
         let required: Option<usize> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-        Ok(if required.ok_or(Error::Malformed)? == self.parties { Room::Fits } else { Room::Differs(stat.version) })
+        Ok(if required.ok_or(ErrorKind::Malformed)? == self.parties { Room::Fits } else { Room::Differs(stat.version) })
     }
 
     /// Waits for the others, or begins the meeting if this party completes it.
@@ -283,7 +283,7 @@ impl<C: Coordinator> DoubleBarrier<C> {
             create(ready.clone(), None, CreateKind::Persistent, false),
             WriteOp::SetData { path: self.path.text().clone(), data, version },
         ]);
-        let Reply::Multi(results) = ask(&self.coordinator, &begin).await? else { return Err(UNEXPECTED) };
+        let Reply::Multi(results) = ask(&self.coordinator, &begin).await? else { return Err(Error::unexpected()) };
         match zoolet_model::first_failure(&results) {
             None if is_on(Mutation::FormerRoomsStay) => Ok(true),
             None => self.tidy_before(number).await.map(|()| true),
@@ -293,7 +293,7 @@ impl<C: Coordinator> DoubleBarrier<C> {
             // A foreign client has deleted the party's place, or written to the path. No meeting
             // would begin in this room.
             Some((_, ErrorCode::NoNode) | (1, ErrorCode::BadVersion)) => Ok(false),
-            Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
+            Some((_, code)) => Err(Error::at(code, "meet at", self.path.text())),
         }
     }
 }
@@ -321,7 +321,7 @@ impl<C: Coordinator> Meeting<C> {
     /// go. Every other party leaves and waits for the smallest.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn leave(mut self) -> Result<(), Error> {
         let coordinator = self.coordinator.clone();
         loop {
@@ -349,11 +349,11 @@ impl<C: Coordinator> Meeting<C> {
     async fn depart(&mut self) -> Result<(), Error> {
         let Some(own) = self.own.clone() else { return Ok(()) };
         match ask(&self.coordinator, &Request::Write(WriteOp::Delete { path: own, version: -1 })).await {
-            Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => {
+            Err(error) if !error.is_no_node() => Err(error),
+            Ok(_) | Err(_) => {
                 self.own = None;
                 Ok(())
             }
-            Err(error) => Err(error),
         }
     }
 }

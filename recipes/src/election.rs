@@ -49,7 +49,7 @@
 //!     let election = Election::new(session, &Path::from_static("/election")).described("gw-a");
 //!     loop {
 //!         let leadership = election.campaign().await?;
-//!         let work = async { leadership.fenced().set(&Path::from_static("/plan"), None, -1).await };
+//!         let work = async { leadership.fenced().put(&Path::from_static("/plan"), "go").await };
 //!         match leadership.run(work).await {
 //!             Ok(done) => return done.map(drop),
 //!             // Not leader any more, or nobody knows: stand again.
@@ -59,23 +59,33 @@
 //! }
 //! ```
 
-use crate::ask::{UNEXPECTED, ask_watching, connected, create, data, is_disconnection};
+use crate::ask::{BROKEN, bytes, connected, create, data, is_disconnection};
 use crate::board::Board;
+use crate::feed::{Asking, AskingOnce};
 use crate::line::Line;
 use crate::mutation::{Mutation, is_on};
 use crate::naming::{Stands, name_of};
-use crate::{Contender, Coordinator, Error, FencedWriter, FencingToken, Grant, Holding, Holdings, Instant, Naming};
+use crate::{
+    Contender, Coordinator, CreateOptions, Error, ErrorKind, FencedWriter, FencingToken, Grant, GrantEnd, Hold,
+    Holding, Holdings, Naming, Op, SafeUntil,
+};
 use bytes::Bytes;
+use futures_core::Stream;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, SessionId, Text, WriteOp};
+use std::task::{Context, Poll, ready};
+use zoolet_model::{
+    CreateKind, ErrorCode, IntoData, Path, Reply, Request, RequestError, SessionId, Stat, Text, Version, WriteOp,
+};
 
 /// Name of the znode that shows the leader in office.
 const OFFICE: &str = "leader";
 
 /// An election, as one candidate or observer sees it.
-#[derive(Debug)]
+///
+/// Clones are handles to the same candidate.
+#[derive(Clone, Debug)]
 pub struct Election<C: Coordinator> {
     line: Arc<Line<C>>,
     office: Text,
@@ -112,8 +122,8 @@ impl<C: Coordinator> Election<C> {
 
     /// Describes this candidate in its znodes: its name and address, for example.
     #[must_use]
-    pub fn described(self, content: impl Into<Bytes>) -> Self {
-        Self::over(self.line.with(self.line.naming(), self.line.rank(), content.into()))
+    pub fn described(self, content: impl IntoData) -> Self {
+        Self::over(self.line.with(self.line.naming(), self.line.rank(), bytes(content)))
     }
 
     /// Sets this candidate's rank; candidates with lower ranks go first.
@@ -132,9 +142,9 @@ impl<C: Coordinator> Election<C> {
     /// Dropping the future leaves the line.
     ///
     /// # Errors
-    /// - [`Error::Broken`] if another client deleted this candidate's znode meanwhile.
-    /// - [`Error::Exhausted`] if the sequence numbers below the path are nearly used up.
-    /// - [`Error::Session`] if the session ends or a request is refused.
+    /// - [`ErrorKind::Broken`] if another client deleted this candidate's znode meanwhile.
+    /// - [`ErrorKind::Exhausted`] if the sequence numbers below the path are nearly used up.
+    /// - Fails if the session ends or a request is refused.
     pub async fn campaign(&self) -> Result<Leadership<C>, Error> {
         loop {
             let (place, is_alone) = self.line.enter().await?;
@@ -151,6 +161,30 @@ impl<C: Coordinator> Election<C> {
         }
     }
 
+    /// Stands for election and leads, again and again, until the work has ended.
+    ///
+    /// In each term it begins the work, which is paused in doubt as by [`Leadership::lead`]. If the
+    /// office is lost while the session lives, the candidate stands again. When the work has ended,
+    /// the leader resigns without waiting.
+    ///
+    /// # Errors
+    /// As [`Election::campaign`], except [`ErrorKind::Broken`]: then the
+    /// candidate stands again. [`ErrorKind::GrantLost`] if the session
+    /// ended during a term.
+    pub async fn lead<F: Future>(&self, mut work: impl FnMut(Hold<C>) -> F) -> Result<F::Output, Error> {
+        loop {
+            let leadership = match self.campaign().await {
+                Err(error) if error.kind() == ErrorKind::Broken => continue,
+                campaigned => campaigned?,
+            };
+            match leadership.lead(&mut work).await {
+                Err(error) if error.kind() == ErrorKind::GrantLost(GrantEnd::Broken) => {}
+                Err(error) => return Err(error),
+                Ok(output) => return Ok(output),
+            }
+        }
+    }
+
     /// Whether a candidate with its turn must let another one go first.
     ///
     /// That is the candidate named by a hand-over, or else one with a lower rank.
@@ -160,7 +194,7 @@ impl<C: Coordinator> Election<C> {
         if let Some(named) = Board::of(written.as_deref().unwrap_or_default()).next
             && standing.iter().any(|other| name_of(&other.path) == named)
         {
-            return Ok(name_of(grant.path()) != named);
+            return Ok(grant.path().name() != named);
         }
         Ok(standing.iter().any(|other| other.rank < self.line.rank()))
     }
@@ -174,7 +208,7 @@ impl<C: Coordinator> Election<C> {
         loop {
             let election = self.line.parent().text();
             let Some((lines, stat)) = data(coordinator, election).await? else { return Ok(None) };
-            let checked = if is_on(Mutation::OfficeUnchecked) { election } else { grant.path() };
+            let checked = if is_on(Mutation::OfficeUnchecked) { election } else { grant.path().text() };
             let mut ops = vec![
                 WriteOp::Check { path: checked.clone(), version: -1 },
                 // `break_grant` reads this version, then looks for the office, and requires the
@@ -187,13 +221,13 @@ impl<C: Coordinator> Election<C> {
             ops.push(create(self.office.clone(), Some(content.clone()), CreateKind::Ephemeral, false));
             let results = match coordinator.submit(Request::Multi(ops)).await {
                 Ok(Reply::Multi(results)) => results,
-                Ok(_) => return Err(UNEXPECTED),
+                Ok(_) => return Err(Error::unexpected()),
                 Err(error) if is_disconnection(error) => {
                     connected(coordinator).await?;
-                    was_lost |= error == zoolet_model::Error::ConnectionLoss;
+                    was_lost |= error == RequestError::ConnectionLoss;
                     continue;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(Error::at(error, "take the office", &self.office)),
             };
             match zoolet_model::first_failure(&results) {
                 None => return Ok(Some(self.in_office(grant))),
@@ -209,7 +243,7 @@ impl<C: Coordinator> Election<C> {
                 // The election's data has changed, or this write was done and its reply lost.
                 Some((1, ErrorCode::BadVersion)) => {}
                 Some((2, ErrorCode::NoNode)) if is_taken => is_taken = false,
-                Some((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+                Some((_, code)) => return Err(Error::at(code, "take the office", &self.office)),
             }
         }
     }
@@ -221,25 +255,20 @@ impl<C: Coordinator> Election<C> {
     /// Returns the leader in office; `None` if the office is vacant.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn office(&self) -> Result<Option<Office>, Error> {
         read_office(self.line.coordinator(), &self.office).await
     }
 
     /// Returns an observer of the office.
     pub fn observe(&self) -> Observer<C> {
-        Observer {
-            coordinator: self.line.coordinator().clone(),
-            office: self.office.clone(),
-            reported: None,
-            watch: None,
-        }
+        Observer::new(Some(self.line.coordinator().clone()), self.office.clone())
     }
 
     /// Lists the candidates in line, the leader first.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn candidates(&self) -> Result<Vec<Contender>, Error> {
         crate::Contention::new(self.line.coordinator().clone(), self.line.parent()).contenders().await
     }
@@ -247,46 +276,119 @@ impl<C: Coordinator> Election<C> {
 
 /// Reports each change of the office.
 ///
-/// A short term may be skipped, but the latest leader is always reported.
+/// A short term may be skipped, but the latest leader is always reported. As a [`Stream`] it ends
+/// after the error that ends its session.
 #[derive(Debug)]
+#[must_use = "an observer follows the office only while it is polled"]
 pub struct Observer<C: Coordinator> {
-    coordinator: C,
+    /// `None` before the first session, for a client.
+    coordinator: Option<C>,
     office: Text,
     reported: Option<Option<Office>>,
-    watch: Option<C::Watch>,
+    look: Look<C>,
+    is_over: bool,
+}
+
+/// What an observer waits for.
+#[derive(Debug)]
+enum Look<C: Coordinator> {
+    Begins,
+    /// A watch is being registered.
+    Arms(AskingOnce<C>),
+    /// The office is being read; the watch is registered.
+    Reads(Asking<C>, C::Watch),
+    /// The office was read.
+    Waits(C::Watch),
 }
 
 impl<C: Coordinator> Observer<C> {
+    /// Returns an observer, of the election at `path`, that waits for its first session.
+    pub(crate) fn detached(path: &Path) -> Self {
+        Self::new(None, office_of(path))
+    }
+
+    fn new(coordinator: Option<C>, office: Text) -> Self {
+        Self { coordinator, office, reported: None, look: Look::Begins, is_over: false }
+    }
+
+    /// Goes on with another session. If the leader is not the last one reported, it is reported.
+    pub fn resume(&mut self, coordinator: C) {
+        self.coordinator = Some(coordinator);
+        (self.look, self.is_over) = (Look::Begins, false);
+    }
+
+    /// Returns the leader that was last reported; `None` if the office was vacant, or before the
+    /// first report.
+    pub fn current(&self) -> Option<&Office> {
+        self.reported.as_ref().and_then(Option::as_ref)
+    }
+
     /// Returns the office: at once first, then after each change.
     ///
     /// `None` if the office is vacant. Cancel-safe.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
-    pub async fn next(&mut self) -> Result<Option<Office>, Error> {
+    /// Fails if the session ends or a request is refused.
+    #[allow(clippy::should_implement_trait, reason = "a stream's next, as futures name it: it returns a future")]
+    pub fn next(&mut self) -> impl Future<Output = Result<Option<Office>, Error>> + Send + '_ {
+        poll_fn(|context| self.poll_office(context))
+    }
+
+    pub(crate) fn poll_office(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Office>, Error>> {
+        let Self { coordinator: Some(coordinator), office, reported, look, .. } = self else { return Poll::Pending };
         loop {
-            if let Some(watch) = &mut self.watch {
-                let event = poll_fn(|context| Pin::new(&mut *watch).poll(context)).await;
-                self.watch = None;
-                if event.is_none() {
-                    return Err(zoolet_model::Error::of(self.coordinator.state()).into());
+            match look {
+                Look::Begins => {
+                    // The watch of `Exists`, unlike that of `GetData`, also fires when the next
+                    // leader takes office.
+                    let exists = Request::Exists { path: office.clone(), watch: true };
+                    *look = Look::Arms(AskingOnce::new(coordinator, exists));
                 }
-            }
-            let (now, watch) = self.look().await?;
-            self.watch = Some(watch);
-            if self.reported.as_ref() != Some(&now) {
-                self.reported = Some(now.clone());
-                return Ok(now);
+                Look::Arms(asking) => {
+                    let armed = ready!(asking.poll(coordinator, context));
+                    *look = Look::Begins;
+                    let (_, watch) = armed?;
+                    let read = Request::GetData { path: office.clone(), watch: false };
+                    *look = Look::Reads(Asking::new(coordinator, read), watch);
+                }
+                Look::Reads(asking, _) => {
+                    let answer = ready!(asking.poll(coordinator, context));
+                    let Look::Reads(_, watch) = std::mem::replace(look, Look::Begins) else { continue };
+                    let now = match answer? {
+                        None => None,
+                        Some(Reply::Data(content, stat)) => office_of_leader(content.as_ref(), &stat),
+                        Some(_) => return Poll::Ready(Err(Error::unexpected())),
+                    };
+                    *look = Look::Waits(watch);
+                    if reported.as_ref() != Some(&now) {
+                        *reported = Some(now.clone());
+                        return Poll::Ready(Ok(now));
+                    }
+                }
+                Look::Waits(watch) => {
+                    let event = ready!(Pin::new(watch).poll(context));
+                    *look = Look::Begins;
+                    if event.is_none() {
+                        return Poll::Ready(Err(Error::at(RequestError::of(coordinator.state()), "watch", office)));
+                    }
+                }
             }
         }
     }
+}
 
-    async fn look(&self) -> Result<(Option<Office>, C::Watch), Error> {
-        // The watch of `Exists`, unlike that of `GetData`, also fires when the next leader takes
-        // office.
-        let exists = Request::Exists { path: self.office.clone(), watch: true };
-        let (_, watch) = ask_watching(&self.coordinator, &exists).await?;
-        Ok((read_office(&self.coordinator, &self.office).await?, watch))
+impl<C: Coordinator> Unpin for Observer<C> {}
+
+impl<C: Coordinator> Stream for Observer<C> {
+    type Item = Result<Option<Office>, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        let office = ready!(self.poll_office(context));
+        self.is_over = matches!(&office, Err(error) if error.is_session_over());
+        Poll::Ready(Some(office))
     }
 }
 
@@ -313,7 +415,7 @@ impl<C: Coordinator> Leadership<C> {
     }
 
     /// As [`Grant::safe_until`].
-    pub fn safe_until(&self) -> Instant {
+    pub fn safe_until(&self) -> SafeUntil {
         self.grant.safe_until()
     }
 
@@ -332,7 +434,24 @@ impl<C: Coordinator> Leadership<C> {
         self.grant.ended().await;
     }
 
-    /// Runs `work` while the office is held, as [`Grant::run`].
+    /// Runs work while the office is held, and pauses it in doubt: [`Grant::hold_for`].
+    ///
+    /// # Errors
+    /// As [`Grant::hold_for`].
+    pub async fn lead<F: Future>(&self, work: impl FnOnce(Hold<C>) -> F) -> Result<F::Output, Error> {
+        self.grant.hold_for(work).await
+    }
+
+    /// Runs work while the office is held, cancels it in doubt, and begins it anew after that:
+    /// [`Grant::hold_restarting`].
+    ///
+    /// # Errors
+    /// As [`Grant::hold_for`].
+    pub async fn lead_restarting<F: Future>(&self, work: impl FnMut(Hold<C>) -> F) -> Result<F::Output, Error> {
+        self.grant.hold_restarting(work).await
+    }
+
+    /// Runs `work`, and drops it once the office is in doubt, as [`Grant::run`].
     ///
     /// # Errors
     /// As [`Grant::run`].
@@ -353,7 +472,7 @@ impl<C: Coordinator> Leadership<C> {
     }
 
     /// Returns a writer whose writes are done only while this leader leads.
-    pub fn fenced(&self) -> FencedWriter<'_, C> {
+    pub fn fenced(&self) -> FencedWriter<C> {
         self.grant.fenced()
     }
 
@@ -362,22 +481,21 @@ impl<C: Coordinator> Leadership<C> {
     /// Also creates `leader` again if a foreign client has deleted or replaced it.
     ///
     /// # Errors
-    /// - [`Error::Lost`] if the office is lost.
-    /// - [`Error::Doubtful`] if the session has no connection. Nothing was sent.
-    /// - [`Error::Session`] if the session ends meanwhile or a request is refused.
-    pub async fn proclaim(&self, content: impl Into<Bytes>) -> Result<(), Error> {
-        let data = Some(office_content(self.token(), &content.into()));
-        let delete = WriteOp::Delete { path: self.office.clone(), version: -1 };
-        let create = create(self.office.clone(), data, CreateKind::Ephemeral, false);
+    /// - [`ErrorKind::GrantLost`] if the office is lost.
+    /// - [`ErrorKind::Doubtful`] if the session has no connection. Nothing was sent.
+    /// - Fails if the session ends meanwhile or a request is refused.
+    pub async fn proclaim(&self, content: impl IntoData) -> Result<(), Error> {
+        let data = office_content(self.token(), &bytes(content));
+        let office = Path::of_existing(self.office.clone());
+        let delete = Op::delete(&office, Version::Any);
+        let create = Op::create_with(&office, data, &CreateOptions::ephemeral());
         let mut is_there = true;
         loop {
             // Delete and create anew: the znode there may be another client's.
             let ops = is_there.then(|| delete.clone()).into_iter().chain([create.clone()]);
             match self.grant.fenced().multi(ops).await.map(drop) {
-                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) if is_there => is_there = false,
-                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NodeExists))) if !is_there => {
-                    is_there = true
-                }
+                Err(error) if error.is_no_node() && is_there => is_there = false,
+                Err(error) if error.is_node_exists() && !is_there => is_there = true,
                 proclaimed => return proclaimed,
             }
         }
@@ -397,20 +515,21 @@ impl<C: Coordinator> Leadership<C> {
     ///
     /// # Errors
     /// After an error the office is given up as well, and any candidate may lead next.
-    /// - [`Error::Lost`] if the office is lost.
-    /// - [`Error::Doubtful`] if the session has no connection.
-    /// - [`Error::Session`] if the session ends or a request is refused.
+    /// - [`ErrorKind::GrantLost`] if the office is lost.
+    /// - [`ErrorKind::Doubtful`] if the session has no connection.
+    /// - Fails if the session ends or a request is refused.
     pub async fn hand_over(self, successor: &Contender) -> Result<(), Error> {
-        let name = name_of(&successor.path);
+        let name = successor.path.name();
         let election = self.line.parent();
+        let lost = || Error::at(BROKEN, "hand over", election.text());
         loop {
-            let (written, stat) = data(self.line.coordinator(), election.text()).await?.ok_or(Error::Lost)?;
+            let (written, stat) = data(self.line.coordinator(), election.text()).await?.ok_or_else(lost)?;
             let mut board = Board::of(written.as_deref().unwrap_or_default());
             board.next = Some(name.to_owned());
-            match self.grant.fenced().set(election, board.data(), stat.version).await {
+            match self.grant.fenced().set(election, board.data(), &stat).await {
                 Ok(_) => return self.resign().await,
                 // An operator has written an audit line.
-                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::BadVersion))) => {}
+                Err(error) if error.is_bad_version() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -419,9 +538,14 @@ impl<C: Coordinator> Leadership<C> {
 
 async fn read_office<C: Coordinator>(coordinator: &C, path: &Text) -> Result<Option<Office>, Error> {
     let Some((content, stat)) = data(coordinator, path).await? else { return Ok(None) };
+    Ok(office_of_leader(content.as_ref(), &stat))
+}
+
+/// Returns the leader that a znode shows; `None` if a foreign client made it.
+fn office_of_leader(content: Option<&Bytes>, stat: &Stat) -> Option<Office> {
     // A leader's znode is an ephemeral. A persistent one is from a foreign client.
-    let of_leader = content.as_ref().filter(|_| stat.ephemeral_owner != 0).and_then(parse_office);
-    Ok(of_leader.map(|(token, content)| Office { content, session: SessionId(stat.ephemeral_owner), token }))
+    let (token, content) = content.filter(|_| stat.ephemeral_owner != 0).and_then(parse_office)?;
+    Some(Office { content, session: SessionId(stat.ephemeral_owner), token })
 }
 
 /// Returns the path of the znode that shows the leader in office.

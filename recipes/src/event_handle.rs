@@ -76,7 +76,7 @@ impl<C: Coordinator> EventHandle<C> {
     /// Signals that were not taken yet are one signal.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn set(&self) -> Result<bool, Error> {
         self.once.create(&self.path).await
     }
@@ -84,19 +84,19 @@ impl<C: Coordinator> EventHandle<C> {
     /// Takes the signal back.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn reset(&self) -> Result<(), Error> {
         let delete = WriteOp::Delete { path: self.path.text().clone(), version: -1 };
         match self.once.transact(&[delete]).await? {
             Ok(()) | Err((_, ErrorCode::NoNode)) => Ok(()),
-            Err((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
+            Err((_, code)) => Err(Error::at(code, "change the event", self.path.text())),
         }
     }
 
     /// Whether the handle is signalled, as this server knows it.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or the request is refused.
+    /// Fails if the session ends or the request is refused.
     pub async fn is_set(&self) -> Result<bool, Error> {
         Ok(data(&self.coordinator, self.path.text()).await?.is_some())
     }
@@ -107,7 +107,7 @@ impl<C: Coordinator> EventHandle<C> {
     /// signal may be used up.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn wait(&self) -> Result<(), Error> {
         if self.reset == Reset::Manual {
             // A lagging server would show a signal that was reset before.
@@ -122,7 +122,7 @@ impl<C: Coordinator> EventHandle<C> {
             match self.once.transact(&[take]).await? {
                 Ok(()) => return Ok(()),
                 Err((_, ErrorCode::NoNode)) => {}
-                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+                Err((_, code)) => return Err(Error::at(code, "change the event", self.path.text())),
             }
         }
     }
@@ -130,7 +130,7 @@ impl<C: Coordinator> EventHandle<C> {
     /// Waits until the handle is not signalled.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn wait_reset(&self) -> Result<(), Error> {
         write_through(&self.coordinator).await?;
         wait_gone(&self.coordinator, self.path.text()).await

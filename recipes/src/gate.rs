@@ -32,7 +32,7 @@
 //!   is there. A later passage stays.
 //! - **The session is suspended while it waits**: the next server tells when the gate is free, and
 //!   the participant races again.
-//! - **The session is suspended in [`Gate::try_pass`]**: [`Error::Disconnected`] at once, and
+//! - **The session is suspended in [`Gate::try_pass`]**: [`ErrorKind::Disconnected`](crate::ErrorKind::Disconnected) at once, and
 //!   nothing stays.
 //! - **The session is suspended behind the gate**: the passage does not tell. Act only before
 //!   [`Coordinator::safe_until`], or let the resource compare [tokens](Passage::token).
@@ -55,15 +55,15 @@
 //! }
 //! ```
 
-use crate::ask::{at_once, connected, create, data, is_disconnection, make_persistent, stat};
+use crate::ask::{at_once, beside, connected, create, data, is_disconnection, make_persistent, stat};
 use crate::barrier::make_parent;
 use crate::grant::Fence;
-use crate::line::wait_gone;
+use crate::line::{Fate, wait_gone};
 use crate::mutation::{Mutation, is_on};
 use crate::{Coordinator, Errand, Error, FencedWriter, FencingToken, Guid};
 use bytes::Bytes;
-use std::sync::atomic::AtomicBool;
-use zoolet_model::{CreateKind, ErrorCode, OpResult, Path, Reply, Request, Text, WriteOp};
+use std::sync::Arc;
+use zoolet_model::{CreateKind, ErrorCode, OpResult, Path, Reply, Request, RequestError, Text, WriteOp};
 
 /// A gate at a path.
 #[derive(Debug)]
@@ -89,22 +89,22 @@ pub struct Passage<C: Coordinator> {
     /// Whether the passage's znode exists, or may exist.
     is_through: bool,
     /// Whether a fenced write found that the znode is gone.
-    is_gone: AtomicBool,
+    fate: Arc<Fate>,
 }
 
 impl<C: Coordinator> Gate<C> {
     /// Returns the gate at `path`.
     pub fn new(coordinator: C, path: &Path) -> Self {
-        let passages = Path::new(format!("{path}-passages").into()).unwrap_or_else(|_| path.clone());
+        let passages = beside(path, "passages");
         Self { coordinator, path: path.clone(), passages }
     }
 
     /// Passes if the gate is free; `None` if it is not. Does not wait for a connection.
     ///
     /// # Errors
-    /// - [`Error::Disconnected`] if the session has no connection, or loses it before the answer:
+    /// - [`ErrorKind::Disconnected`](crate::ErrorKind::Disconnected) if the session has no connection, or loses it before the answer:
     ///   the call cannot tell whether the gate is free.
-    /// - [`Error::Session`] if the session ends or a request is refused.
+    /// - Fails if the session ends or a request is refused.
     pub async fn try_pass(&self) -> Result<Option<Passage<C>>, Error> {
         at_once(&self.coordinator, self.pass_if_free()).await
     }
@@ -125,27 +125,27 @@ impl<C: Coordinator> Gate<C> {
             czxid: None,
             turn: 0,
             is_through: true,
-            is_gone: AtomicBool::new(false),
+            fate: Arc::default(),
         };
         let mut is_doubtful = false;
         loop {
             let results = match self.coordinator.submit(request.clone()).await {
                 Ok(Reply::Multi(results)) => results,
-                Ok(_) => return Err(crate::ask::UNEXPECTED),
+                Ok(_) => return Err(Error::unexpected()),
                 Err(error) if is_disconnection(error) => {
-                    is_doubtful |= error == zoolet_model::Error::ConnectionLoss;
+                    is_doubtful |= error == RequestError::ConnectionLoss;
                     connected(&self.coordinator).await?;
                     continue;
                 }
                 Err(error) => {
                     // A refused create leaves no znode.
-                    passage.is_through = is_doubtful || !matches!(error, zoolet_model::Error::Refused(_));
-                    return Err(error.into());
+                    passage.is_through = is_doubtful || !matches!(error, RequestError::Refused(_));
+                    return Err(Error::at(error, "pass the gate", self.path.text()));
                 }
             };
             match zoolet_model::first_failure(&results) {
                 None => {
-                    let Some(OpResult::SetData(stat)) = results.last() else { return Err(crate::ask::UNEXPECTED) };
+                    let Some(OpResult::SetData(stat)) = results.last() else { return Err(Error::unexpected()) };
                     (passage.czxid, passage.turn) = (Some(stat.mzxid), stat.version);
                     return Ok(Some(passage));
                 }
@@ -177,7 +177,7 @@ impl<C: Coordinator> Gate<C> {
                 }
                 Some((_, code)) => {
                     passage.is_through = is_doubtful;
-                    return Err(zoolet_model::Error::Refused(code).into());
+                    return Err(Error::at(code, "pass the gate", self.path.text()));
                 }
             }
         }
@@ -186,7 +186,7 @@ impl<C: Coordinator> Gate<C> {
     /// Waits until it passes. Dropping the future leaves nothing behind.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn pass(&self) -> Result<Passage<C>, Error> {
         loop {
             if let Some(passage) = self.pass_if_free().await? {
@@ -204,9 +204,9 @@ impl<C: Coordinator> Passage<C> {
     }
 
     /// Returns a writer whose writes are done only while the passage's znode exists.
-    pub fn fenced(&self) -> FencedWriter<'_, C> {
-        let fence = Fence { znode: &self.path, turn: Some((&self.passages, self.turn)) };
-        FencedWriter::new(&self.coordinator, fence, &self.is_gone)
+    pub fn fenced(&self) -> FencedWriter<C> {
+        let fence = Fence { znode: self.path.clone(), turn: Some((self.passages.clone(), self.turn)) };
+        FencedWriter::new(self.coordinator.clone(), fence, Arc::clone(&self.fate))
     }
 }
 

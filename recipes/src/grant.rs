@@ -41,13 +41,13 @@
 //! has a line for each holder.
 //!
 //! # Failures
-//! - **The connection is lost**: [`Holding::Doubtful`]. Fenced writes fail with [`Error::Doubtful`]
+//! - **The connection is lost**: [`Holding::Doubtful`]. Fenced writes fail with [`ErrorKind::Doubtful`](crate::ErrorKind::Doubtful)
 //!   and are not sent. [`Grant::doubted`] and [`Grant::run`] return.
 //! - **The connection returns in time**: [`Holding::Held`]. Fenced writes are done.
 //! - **The process stops beyond the safe instant**: [`Holding::Doubtful`], once the process
 //!   continues. Fenced writes are done if the grant stands, and otherwise fail with
-//!   [`Error::Lost`]. [`Grant::ended`] returns as well.
-//! - **The session ends**: [`Holding::Lost`]. Fenced writes fail with [`Error::Lost`]. All waiting
+//!   [`ErrorKind::GrantLost`](crate::ErrorKind::GrantLost). [`Grant::ended`] returns as well.
+//! - **The session ends**: [`Holding::Lost`]. Fenced writes fail with [`ErrorKind::GrantLost`](crate::ErrorKind::GrantLost). All waiting
 //!   calls return.
 //! - **The grant is revoked safely**: [`Holding::Doubtful`] with an instant that no longer moves,
 //!   then [`Holding::Lost`]. Fenced writes are done until the grant is broken. [`Grant::doubted`]
@@ -56,7 +56,7 @@
 //!   Checks of the znode, each of them a write, move [`Grant::safe_until`] on. Fenced writes are
 //!   done.
 //! - **The grant is broken**: [`Holding::Lost`] as soon as the holder hears of it. Fenced writes
-//!   fail with [`Error::Lost`] from the break on. All waiting calls return.
+//!   fail with [`ErrorKind::GrantLost`](crate::ErrorKind::GrantLost) from the break on. All waiting calls return.
 //! - **The reply to a fenced write is lost**: the holding is unchanged. The write fails with
 //!   `ConnectionLoss` and may or may not have been done.
 //! - **The grant is dropped without a connection**: its znode is deleted as soon as there is a
@@ -79,13 +79,18 @@
 //! ```
 
 mod fenced;
+mod hold;
 mod holdings;
+mod safe_until;
+mod work;
 
 pub(crate) use fenced::Fence;
 pub use fenced::FencedWriter;
+pub use hold::{Hold, SafeInstants};
 pub use holdings::Holdings;
+pub use safe_until::SafeUntil;
 
-use crate::ask::{First, ask_watching, fired, first, next};
+use crate::ask::{BROKEN, First, ask_watching, fired, first, next};
 use crate::contention::asks;
 use crate::line::{Fate, Place};
 use crate::{Coordinator, Error, Instant};
@@ -93,7 +98,8 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use zoolet_model::{Reply, Request, SessionState, Text};
+use work::Overseer;
+use zoolet_model::{Path, Reply, Request, SessionState, Text};
 
 /// Number that is larger for each later grant of the same path.
 ///
@@ -173,8 +179,8 @@ impl<C: Coordinator> Grant<C> {
     }
 
     /// Returns the path of the grant's znode.
-    pub fn path(&self) -> &Text {
-        self.place.path()
+    pub const fn path(&self) -> &Path {
+        self.place.znode()
     }
 
     /// Returns the present state, without asking the ensemble.
@@ -197,8 +203,8 @@ impl<C: Coordinator> Grant<C> {
     /// The instant moves on only while one of these is polled: [`Grant::holdings`], [`Grant::run`],
     /// [`Grant::doubted`] or [`Grant::ended`]. It is [`Instant::START`] until the first of them has
     /// read the grant's znode.
-    pub fn safe_until(&self) -> Instant {
-        self.place.known_fate().map_or(Instant::START, Fate::safe_until)
+    pub fn safe_until(&self) -> SafeUntil {
+        SafeUntil::new(self.place.known_fate().map_or(Instant::START, Fate::safe_until))
     }
 
     /// Whether a listener heard that the grant is going to be broken.
@@ -211,7 +217,7 @@ impl<C: Coordinator> Grant<C> {
     /// The stream also watches the grant's znode, and so detects that the grant was broken. If
     /// pings alone would leave the grant in doubt, it checks the znode by a write.
     pub fn holdings(&self) -> Holdings<C> {
-        Holdings::new(self.coordinator().clone(), self.path().clone(), Arc::clone(self.place.fate()))
+        Holdings::new(self.coordinator().clone(), self.place.path().clone(), Arc::clone(self.place.fate()))
     }
 
     /// Waits until the grant is no longer [`Holding::Held`]. Cancel-safe.
@@ -240,15 +246,53 @@ impl<C: Coordinator> Grant<C> {
         }
     }
 
-    /// Runs `work`, and drops it once the grant is in doubt.
+    /// Runs work while the grant is held, and pauses it in doubt.
+    ///
+    /// The work gets a [handle](Hold) to the grant. In doubt it is not polled. It goes on once the
+    /// session is connected again and a write has found the grant's znode. So a short loss of the
+    /// connection, such as the election of another server leader, does not cost the grant. Requests
+    /// of the work that were in flight may fail with [`ErrorKind::ConnectionLoss`](crate::ErrorKind::ConnectionLoss);
+    /// [`FencedWriter::put`] repeats itself.
+    ///
+    /// A future that is not polled cannot stop hardware. Give the hardware the instant of
+    /// [`Hold::safe_instants`], at which it stops by itself.
     ///
     /// # Errors
-    /// [`Error::Doubtful`] if `work` was dropped.
+    /// [`ErrorKind::GrantLost`](crate::ErrorKind::GrantLost) once the grant is over. The work was dropped; it may have written
+    /// before.
+    pub async fn hold_for<F: Future>(&self, work: impl FnOnce(Hold<C>) -> F) -> Result<F::Output, Error> {
+        self.overseer().pause(work(self.hold())).await
+    }
+
+    /// Runs work while the grant is held, cancels it in doubt, and begins it anew after that.
+    ///
+    /// As [`Grant::hold_for`], for work that must not be left half done in doubt: its destructors
+    /// run as soon as the grant is in doubt.
+    ///
+    /// # Errors
+    /// As [`Grant::hold_for`].
+    pub async fn hold_restarting<F: Future>(&self, mut work: impl FnMut(Hold<C>) -> F) -> Result<F::Output, Error> {
+        self.overseer().restart(|| work(self.hold())).await
+    }
+
+    /// Runs `work`, and drops it once the grant is in doubt.
+    ///
+    /// If the grant is in doubt already, the work begins after that. A doubt is often short, and the grant then still held: see [`Grant::hold_for`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Doubtful`](crate::ErrorKind::Doubtful) or [`ErrorKind::GrantLost`](crate::ErrorKind::GrantLost) if `work` was dropped. It may have
+    /// written before.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Error> {
-        match first(self.doubted(), work).await {
-            First::Left(()) => Err(Error::Doubtful),
-            First::Right(output) => Ok(output),
-        }
+        self.overseer().run(work).await
+    }
+
+    fn overseer(&self) -> Overseer<C> {
+        Overseer::new(self.coordinator().clone(), self.place.path().clone(), self.holdings())
+    }
+
+    /// Returns a handle to this grant, for the work that it protects.
+    pub fn hold(&self) -> Hold<C> {
+        Hold::new(self.coordinator().clone(), self.place.path().clone(), self.token(), Arc::clone(self.place.fate()))
     }
 
     /// Waits until the holder is asked to release the grant. Cancel-safe.
@@ -257,26 +301,24 @@ impl<C: Coordinator> Grant<C> {
     /// [`Contention::revoke_safely`](crate::Contention::revoke_safely).
     ///
     /// # Errors
-    /// [`Error::Lost`] if the grant is over. [`Error::Session`] if the session ends or a request is
+    /// [`ErrorKind::GrantLost`](crate::ErrorKind::GrantLost) if the grant is over. Fails if the session ends or a request is
     /// refused.
     pub async fn asked_to_release(&self) -> Result<(), Error> {
-        let request = Request::GetData { path: self.path().clone(), watch: true };
+        let request = Request::GetData { path: self.place.path().clone(), watch: true };
         loop {
             let (there, watch) = ask_watching(self.coordinator(), &request).await?;
             match there {
                 Some(Reply::Data(word, stat)) if asks(word.as_ref(), &stat) => return Ok(()),
                 Some(_) => {}
-                None => return Err(Error::Lost),
+                None => return Err(Error::at(BROKEN, "hold", self.place.path())),
             }
             fired(self.coordinator(), watch).await?;
         }
     }
 
     /// Returns a writer whose writes are done only while the grant stands.
-    pub fn fenced(&self) -> FencedWriter<'_, C> {
-        // No turn to check: no other grant gets the path before this one is dropped.
-        let fence = Fence { znode: self.path(), turn: None };
-        FencedWriter::new(self.coordinator(), fence, &self.place.fate().is_gone)
+    pub fn fenced(&self) -> FencedWriter<C> {
+        self.hold().fenced()
     }
 
     /// Gives the grant up, and waits until its znode is deleted.
@@ -284,10 +326,10 @@ impl<C: Coordinator> Grant<C> {
     /// Dropping the grant does the same without waiting.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends, and the grant with it, or if the read that confirms
+    /// Fails if the session ends, and the grant with it, or if the read that confirms
     /// the deletion is refused. The grant is given up in either case.
     pub async fn release(self) -> Result<(), Error> {
-        let (coordinator, path) = (self.coordinator().clone(), self.path().clone());
+        let (coordinator, path) = (self.coordinator().clone(), self.place.path().clone());
         drop(self);
         // The session sends this read after the deletion that the drop asked for.
         crate::line::wait_gone(&coordinator, &path).await

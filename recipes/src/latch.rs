@@ -19,7 +19,7 @@
 //! - **The session is suspended while it waits**: the next server tells the remaining count.
 //! - **The session ends**: its error. Its counts stay.
 //! - **The future of a count is dropped**: it may have counted.
-//! - **The znode has other data**: [`Error::Malformed`].
+//! - **The znode has other data**: [`ErrorKind::Malformed`].
 //!
 //! # Example
 //! ```
@@ -38,9 +38,9 @@ use crate::ask::{ask_watching, connected, create, data, fired, is_disconnection}
 use crate::barrier::make_parent;
 use crate::mutation::{Mutation, is_on};
 use crate::once::Once;
-use crate::{Coordinator, Error};
+use crate::{Coordinator, Error, ErrorKind};
 use bytes::Bytes;
-use zoolet_model::{CreateKind, ErrorCode, Path, Request, WriteOp};
+use zoolet_model::{CreateKind, ErrorCode, Path, Request, RequestError, WriteOp};
 
 /// A latch that opens for good once its count is 0.
 #[derive(Debug)]
@@ -59,24 +59,22 @@ impl<C: Coordinator> Latch<C> {
     /// Creates the latch with `count`; does nothing if it exists already.
     ///
     /// # Errors
-    /// - [`Error::Disagreement`] if it was created with another count.
-    /// - [`Error::Malformed`] if the znode has other data.
-    /// - [`Error::Session`] if the session ends or a request is refused.
+    /// - [`ErrorKind::Disagreement`] if it was created with another count.
+    /// - [`ErrorKind::Malformed`] if the znode has other data.
+    /// - Fails if the session ends or a request is refused.
     pub async fn set(&self, count: u32) -> Result<(), Error> {
         let content = Some(Bytes::from(format!("{count}/{count}")));
         let op = create(self.path.text().clone(), content, CreateKind::Persistent, false);
         loop {
             match self.coordinator.submit(Request::Write(op.clone())).await {
                 Ok(_) => return Ok(()),
-                Err(zoolet_model::Error::Refused(ErrorCode::NodeExists)) => {
+                Err(RequestError::Refused(ErrorCode::NodeExists)) => {
                     let Some((_, total, _)) = self.read().await? else { continue };
-                    return if total == count { Ok(()) } else { Err(Error::Disagreement) };
+                    return if total == count { Ok(()) } else { Err(ErrorKind::Disagreement.into()) };
                 }
-                Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => {
-                    make_parent(&self.coordinator, &self.path).await?
-                }
+                Err(RequestError::Refused(ErrorCode::NoNode)) => make_parent(&self.coordinator, &self.path).await?,
                 Err(error) if is_disconnection(error) => connected(&self.coordinator).await?,
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(Error::at(error, "count down the latch", self.path.text())),
             }
         }
     }
@@ -84,8 +82,8 @@ impl<C: Coordinator> Latch<C> {
     /// Returns the remaining count; `None` if there is no such latch.
     ///
     /// # Errors
-    /// - [`Error::Malformed`] if the znode has other data.
-    /// - [`Error::Session`] if the session ends or a request is refused.
+    /// - [`ErrorKind::Malformed`] if the znode has other data.
+    /// - Fails if the session ends or a request is refused.
     pub async fn count(&self) -> Result<Option<u32>, Error> {
         Ok(self.read().await?.map(|(left, ..)| left))
     }
@@ -95,13 +93,13 @@ impl<C: Coordinator> Latch<C> {
     /// It counts once even if the reply is lost. A count of 0 stays 0.
     ///
     /// # Errors
-    /// - [`Error::Malformed`] if the znode has other data.
-    /// - [`Error::Session`] if the session ends, a request is refused, or there is no such latch
+    /// - [`ErrorKind::Malformed`] if the znode has other data.
+    /// - Fails if the session ends, a request is refused, or there is no such latch
     ///   (NoNode).
     pub async fn count_down(&self) -> Result<u32, Error> {
         loop {
             let Some((left, total, version)) = self.read().await? else {
-                return Err(zoolet_model::Error::Refused(ErrorCode::NoNode).into());
+                return Err(RequestError::Refused(ErrorCode::NoNode).into());
             };
             let Some(less) = left.checked_sub(1) else { return Ok(0) };
             let data = Some(Bytes::from(format!("{less}/{total}")));
@@ -110,7 +108,7 @@ impl<C: Coordinator> Latch<C> {
             match self.once.transact(&[op]).await? {
                 Ok(()) => return Ok(less),
                 Err((_, ErrorCode::BadVersion)) => {}
-                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+                Err((_, code)) => return Err(Error::at(code, "count down the latch", self.path.text())),
             }
         }
     }
@@ -118,8 +116,8 @@ impl<C: Coordinator> Latch<C> {
     /// Waits until the count is 0. Waits also for the latch to be created.
     ///
     /// # Errors
-    /// - [`Error::Malformed`] if the znode has other data.
-    /// - [`Error::Session`] if the session ends or a request is refused.
+    /// - [`ErrorKind::Malformed`] if the znode has other data.
+    /// - Fails if the session ends or a request is refused.
     pub async fn wait(&self) -> Result<(), Error> {
         let request = Request::Exists { path: self.path.text().clone(), watch: true };
         loop {
@@ -134,7 +132,7 @@ impl<C: Coordinator> Latch<C> {
     /// Returns the remaining count, the total and the version; `None` if there is no such latch.
     async fn read(&self) -> Result<Option<(u32, u32, i32)>, Error> {
         let Some((data, stat)) = data(&self.coordinator, self.path.text()).await? else { return Ok(None) };
-        let (left, total) = parse(data.as_deref().unwrap_or_default()).ok_or(Error::Malformed)?;
+        let (left, total) = parse(data.as_deref().unwrap_or_default()).ok_or(ErrorKind::Malformed)?;
         Ok(Some((left, total, stat.version)))
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! | to | see |
 //! |---|---|
+//! | go on when a session is lost | [`client`]: [`Client`] |
 //! | let one participant in at a time | [`lock`]: [`Lock`], [`ReentrantLock`] |
 //! | the same, in no order | [`gate`] |
 //! | coordinate readers and writers | [`read_write_lock`] |
@@ -30,13 +31,14 @@ mod ask;
 pub mod barrier;
 mod board;
 pub mod cache;
+pub mod client;
 pub mod configuration;
 pub mod contention;
 pub mod counter;
 pub mod double_barrier;
 pub mod election;
-mod error;
 pub mod event_handle;
+mod feed;
 pub mod gate;
 pub mod grant;
 pub mod latch;
@@ -58,19 +60,19 @@ pub mod semaphore;
 pub mod two_phase_commit;
 
 pub use barrier::Barrier;
-pub use cache::{Change, ChildrenCache, Content, NodeCache, NodeChange, catch_up};
+pub use cache::{Change, ChildrenCache, NodeCache, NodeChange, catch_up};
+pub use client::{Client, Follow, Following, MemberEvent, Membership, SessionEvent, SessionEvents, Watching};
 pub use configuration::{Configuration, Update};
 pub use contention::{Contender, Contention, Revoked};
 pub use counter::Counter;
 pub use double_barrier::{DoubleBarrier, Meeting};
 pub use election::{Election, Leadership, Observer, Office};
-pub use error::Error;
 pub use event_handle::{EventHandle, Reset};
 pub use gate::{Gate, Passage};
-pub use grant::{FencedWriter, FencingToken, Grant, Holding, Holdings};
+pub use grant::{FencedWriter, FencingToken, Grant, Hold, Holding, Holdings, SafeInstants, SafeUntil};
 pub use latch::Latch;
 pub use lock::{Lock, ReentrantLock};
-pub use names::{Names, Registration};
+pub use names::{NameService, Registration};
 pub use naming::{Mode, Naming};
 pub use persistent::{Group, Member, PersistentZnode};
 pub use preference::Preference;
@@ -81,4 +83,7 @@ pub use remote::Remote;
 pub use rolling_restart::{Permit, RollingRestart};
 pub use semaphore::Semaphore;
 pub use two_phase_commit::{Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};
-pub use zoolet_coordinator::{Coordinator, Errand, Guid, Instant, Left};
+pub use zoolet_coordinator::{
+    Coordinator, CoordinatorExt, CreateOptions, Created, Done, Errand, Error, ErrorKind, GrantEnd, Guid, Instant, Left,
+    Op, OpenSession, Znode,
+};

@@ -7,18 +7,18 @@
 //!
 //! If the reply to the create is lost, the participant finds its znode by the GUID in the name.
 
-use crate::ask::{
-    UNEXPECTED, ask, ask_watching, children, connected, create, data, fired, is_disconnection, make_container,
-};
+use crate::ask::{ask, ask_watching, children, connected, create, data, fired, is_disconnection, make_container};
 use crate::contention::is_downgraded;
 use crate::mutation::{Mutation, is_on};
 use crate::naming::{self, Mode, Stands};
-use crate::{Coordinator, Errand, Error, Guid, Instant, Naming, Preference};
+use crate::{Coordinator, Errand, Error, ErrorKind, Guid, Instant, Naming, Preference};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use zoolet_model::{CreateKind, ErrorCode, EventKind, Names, OpResult, Path, Reply, Request, Stat, Text, WriteOp};
+use zoolet_model::{
+    CreateKind, ErrorCode, EventKind, Names, OpResult, Path, Reply, Request, RequestError, Stat, Text, WriteOp,
+};
 
 /// Numbers kept in reserve below `i32::MAX`, where the server stops counting. Beyond it two
 /// participants would get the same number.
@@ -123,7 +123,7 @@ impl<C: Coordinator> Line<C> {
         let differs = |name: &str| {
             naming::number(name).is_some_and(|number| number < own) && naming::preference(name) != self.preference
         };
-        if names.iter().any(differs) { Err(Error::Disagreement) } else { Ok(()) }
+        if names.iter().any(differs) { Err(ErrorKind::Disagreement.into()) } else { Ok(()) }
     }
 
     pub(crate) fn coordinator(&self) -> &C {
@@ -173,9 +173,9 @@ impl<C: Coordinator> Line<C> {
     pub(crate) async fn enter(self: &Arc<Self>) -> Result<(Place<C>, bool), Error> {
         let line = self.untaken();
         let entering = Entering { line: Some(line) };
-        let (path, stat, is_alone) = entering.enter().await?;
-        let place = entering.arrived(path, &stat)?;
-        Ok((place, is_alone))
+        let entered = entering.enter().await?;
+        let is_alone = entered.is_alone;
+        Ok((entering.arrived(entered)?, is_alone))
     }
 }
 
@@ -185,11 +185,24 @@ struct Entering<C: Coordinator> {
     line: Option<Arc<Line<C>>>,
 }
 
+/// The znode of a place that was taken.
+struct Entered {
+    path: Text,
+    stat: Stat,
+    /// Whether the line was empty before.
+    is_alone: bool,
+    /// [`Coordinator::gaps`] before the znode was created.
+    gaps: u64,
+}
+
 impl<C: Coordinator> Entering<C> {
-    async fn enter(&self) -> Result<(Text, Stat, bool), Error> {
-        let Some(line) = &self.line else { return Err(Error::Broken) };
+    async fn enter(&self) -> Result<Entered, Error> {
+        let Some(line) = &self.line else { return Err(ErrorKind::Broken.into()) };
         let c = &line.coordinator;
         loop {
+            // Read before the create: its answer, over the same connection, shows that the place
+            // stood.
+            let gaps = c.gaps();
             let created = c.submit(Request::Write(create(
                 line.prefix.clone(),
                 Some(line.content.clone()),
@@ -203,31 +216,33 @@ impl<C: Coordinator> Entering<C> {
                 Ok(Reply::PathStat(path, stat)) => {
                     let is_alone = matches!(parent.await, Ok(Reply::Stat(parent))
                         if parent.num_children == 1 && parent.pzxid == stat.czxid);
-                    return Ok((path, stat, is_alone));
+                    return Ok(Entered { path, stat, is_alone, gaps });
                 }
-                Ok(_) => return Err(UNEXPECTED),
-                Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => make_container(c, &line.parent).await?,
+                Ok(_) => return Err(Error::unexpected()),
+                Err(RequestError::Refused(ErrorCode::NoNode)) => make_container(c, &line.parent).await?,
                 Err(error) if is_disconnection(error) => {
                     connected(c).await?;
-                    if error == zoolet_model::Error::ConnectionLoss
+                    if error == RequestError::ConnectionLoss
                         && !is_on(Mutation::OwnNotSought)
                         && let Some((path, stat)) = line.find_own().await?
                     {
-                        return Ok((path, stat, false));
+                        return Ok(Entered { path, stat, is_alone: false, gaps });
                     }
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(Error::at(error, "enter the line", line.parent.text())),
             }
         }
     }
 
-    fn arrived(mut self, path: Text, stat: &Stat) -> Result<Place<C>, Error> {
-        let number = naming::number(&path).ok_or(UNEXPECTED)?;
-        let line = self.line.take().ok_or(UNEXPECTED)?;
+    fn arrived(mut self, entered: Entered) -> Result<Place<C>, Error> {
+        let Entered { path, stat, gaps, .. } = entered;
+        let number = naming::number(&path).ok_or(Error::unexpected())?;
+        let line = self.line.take().ok_or(Error::unexpected())?;
         line.newest.fetch_max(stat.czxid, SeqCst);
-        let place = Place { line, path, number, token: stat.czxid, companion: None, fate: OnceLock::new() };
+        let path = Path::of_existing(path);
+        let place = Place { line, path, number, token: stat.czxid, companion: None, gaps, fate: OnceLock::new() };
         if number > i32::MAX as u32 - NUMBERS_LEFT_MIN {
-            return Err(Error::Exhausted);
+            return Err(ErrorKind::Exhausted.into());
         }
         Ok(place)
     }
@@ -275,7 +290,7 @@ impl<C: Coordinator> Line<C> {
         match crate::ask::ask(c, &check).await? {
             Reply::Multi(results) if results.iter().any(|result| matches!(result, OpResult::Failed(_))) => Ok(None),
             Reply::Multi(_) => children(c, self.parent.text()).await.map(Some),
-            _ => Err(UNEXPECTED),
+            _ => Err(Error::unexpected()),
         }
     }
 }
@@ -284,21 +299,27 @@ impl<C: Coordinator> Line<C> {
 #[derive(Debug)]
 pub(crate) struct Place<C: Coordinator> {
     line: Arc<Line<C>>,
-    path: Text,
+    path: Path,
     number: u32,
     /// The fencing token.
     token: i64,
     /// Another znode that is deleted together with this one.
     companion: Option<Text>,
+    /// [`Coordinator::gaps`] when the place was created.
+    gaps: u64,
     /// Created for the first listener, so that merely taking a lock allocates nothing.
     fate: OnceLock<Arc<Fate>>,
 }
 
 impl<C: Coordinator> Drop for Place<C> {
     fn drop(&mut self) {
+        // Handles to the grant may outlive it.
+        if let Some(fate) = self.fate.get() {
+            fate.is_gone.store(true, Relaxed);
+        }
         self.line.coordinator.run_errand(match self.companion.take() {
-            None => Errand::delete(self.path.clone()),
-            Some(companion) => Errand::delete_both(self.path.clone(), companion),
+            None => Errand::delete(self.path.text().clone()),
+            Some(companion) => Errand::delete_both(self.path.text().clone(), companion),
         });
         self.line.is_taken.store(false, SeqCst);
     }
@@ -315,11 +336,43 @@ pub(crate) struct Fate {
     /// The latest instant that a listener may have reported, in nanoseconds since the start of the
     /// session's clock.
     safe_until_ns: AtomicU64,
+    /// Whether the grant was in doubt since a write last found its znode.
+    is_doubted: AtomicBool,
+    /// [`Coordinator::gaps`] when a write last found the znode.
+    checked_gaps: AtomicU64,
 }
 
 impl Fate {
+    fn created(gaps: u64) -> Self {
+        Self { checked_gaps: AtomicU64::new(gaps), ..Self::default() }
+    }
+
+    /// Returns the latest safe instant that a listener may have reported; none once the znode is
+    /// gone, or the grant was given up.
     pub(crate) fn safe_until(&self) -> Instant {
+        if self.is_gone.load(Relaxed) {
+            return Instant::START;
+        }
         Instant::at(Duration::from_nanos(self.safe_until_ns.load(SeqCst)))
+    }
+
+    /// Whether the place may have been broken, and another participant granted the same, since a
+    /// write last found its znode.
+    ///
+    /// That is so after a doubt, and after a gap: the session was away, perhaps for so short a time
+    /// that its reader never saw it suspended. `gaps` is the present count.
+    pub(crate) fn must_be_checked(&self, gaps: u64) -> bool {
+        self.is_doubted.load(SeqCst) || self.checked_gaps.load(SeqCst) != gaps
+    }
+
+    pub(crate) fn doubt(&self) {
+        self.is_doubted.store(true, SeqCst);
+    }
+
+    /// Notes that a write has found the znode. `gaps` is the count before the write was sent.
+    pub(crate) fn found(&self, gaps: u64) {
+        self.checked_gaps.store(gaps, SeqCst);
+        self.is_doubted.store(false, SeqCst);
     }
 
     /// Extends the safe instant. The place must have stood, and not have been withdrawn, when the
@@ -343,6 +396,10 @@ enum Turn<'a> {
 
 impl<C: Coordinator> Place<C> {
     pub(crate) fn path(&self) -> &Text {
+        self.path.text()
+    }
+
+    pub(crate) const fn znode(&self) -> &Path {
         &self.path
     }
 
@@ -355,22 +412,22 @@ impl<C: Coordinator> Place<C> {
     /// The whole name counts. Numbers begin again after the parent was deleted and recreated, so
     /// another participant may have this place's number.
     pub(crate) fn is_among(&self, names: &Names) -> bool {
-        names.iter().any(|name| name == naming::name_of(&self.path))
+        names.iter().any(|name| name == self.path.name())
     }
 
     /// Asks the ensemble whether the place still stands.
     ///
     /// It sends a write, because a lagging server would answer a read from the past.
     pub(crate) async fn stands(&self) -> Result<bool, Error> {
-        let check = Request::Multi(vec![WriteOp::Check { path: self.path.clone(), version: -1 }]);
-        let Reply::Multi(results) = ask(&self.line.coordinator, &check).await? else { return Err(UNEXPECTED) };
+        let check = Request::Multi(vec![WriteOp::Check { path: self.path.text().clone(), version: -1 }]);
+        let Reply::Multi(results) = ask(&self.line.coordinator, &check).await? else { return Err(Error::unexpected()) };
         match zoolet_model::first_failure(&results) {
             None => Ok(true),
             Some((_, ErrorCode::NoNode)) => {
                 self.fate().is_gone.store(true, Relaxed);
                 Ok(false)
             }
-            Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
+            Some((_, code)) => Err(Error::at(code, "check", self.path.text())),
         }
     }
 
@@ -390,7 +447,7 @@ impl<C: Coordinator> Place<C> {
 
     /// Returns the state that listeners record, creating it for the first one.
     pub(crate) fn fate(&self) -> &Arc<Fate> {
-        self.fate.get_or_init(Arc::default)
+        self.fate.get_or_init(|| Arc::new(Fate::created(self.gaps)))
     }
 
     pub(crate) fn token(&self) -> i64 {
@@ -431,9 +488,9 @@ impl<C: Coordinator> Place<C> {
     async fn blocked_by(&self, tolerated: &[u32]) -> Result<Option<String>, Error> {
         let names = children(&self.line.coordinator, self.line.parent.text()).await?;
         self.line.refuse_another_preference(&names, self.number)?;
-        match turn(&names, naming::name_of(&self.path), self.line.mode, tolerated) {
+        match turn(&names, self.path.name(), self.line.mode, tolerated) {
             Turn::Now => Ok(None),
-            Turn::Gone => Err(Error::Broken),
+            Turn::Gone => Err(ErrorKind::Broken.into()),
             Turn::Behind(name) => Ok(Some(name.to_owned())),
         }
     }

@@ -37,7 +37,7 @@
 //!   owner.
 //! - **The session is suspended while it waits**: it continues to wait, and keeps its place.
 //! - **The session is suspended when [`Lock::try_acquire`] is called, or before its answer**:
-//!   [`Error::Disconnected`] at once. Nothing is left in the line.
+//!   [`ErrorKind::Disconnected`] at once. Nothing is left in the line.
 //! - **The session is suspended, or the grant may be broken, when a [`ReentrantLock`] is acquired
 //!   again**: a write asks whether the grant stands. A broken grant is not returned again.
 //! - **A client deletes the path with all znodes below it**: this is as if each znode was deleted.
@@ -48,9 +48,9 @@
 //! - **The session ends**: [`Holding::Lost`]. The next participant is granted the lock.
 //! - **The grant is dropped without a connection**: its znode is deleted as soon as there is a
 //!   connection, or with the session.
-//! - **A client deletes a znode**: a waiter gets [`Error::Broken`]. A holder is `Lost`, and its
+//! - **A client deletes a znode**: a waiter gets [`ErrorKind::Broken`]. A holder is `Lost`, and its
 //!   fenced writes are refused.
-//! - **2,147,418,111 acquisitions under one path**: [`Error::Exhausted`], because the server's
+//! - **2,147,418,111 acquisitions under one path**: [`ErrorKind::Exhausted`], because the server's
 //!   numbers end soon after.
 //!
 //! # Example
@@ -61,27 +61,30 @@
 //! async fn open_valve<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     let lock = Lock::new(session, &Path::from_static("/locks/valve-7")).described("gw-a");
 //!     let grant = lock.acquire().await?;
-//!     // Refused by the ensemble if somebody else has the lock by now. The znode is there since the valve is: otherwise this were NoNode.
-//!     grant.fenced().set(&Path::from_static("/valves/7"), bytes::Bytes::from_static(b"open"), -1).await?;
+//!     // The ensemble refuses it if somebody else has the lock by now.
+//!     grant.fenced().put(&Path::from_static("/valves/7"), "open").await?;
 //!     grant.release().await
 //! }
 //! ```
 
-use crate::ask::{First, at_once, first};
+use crate::ask::{First, at_once, bytes, first};
 use crate::line::Line;
 use crate::mutation::{Mutation, is_on};
 use crate::naming::Stands;
 use crate::read_write_lock::{acquire, acquire_within};
-use crate::{Coordinator, Error, Grant, Holding, Naming};
+use crate::{Coordinator, Error, ErrorKind, Grant, GrantEnd, Hold, Holding, Naming};
 use bytes::Bytes;
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
-use zoolet_model::Path;
+use zoolet_model::{IntoData, Path};
 
 /// A lock that is not re-entrant.
 ///
 /// A holder that acquires it again waits for itself.
-#[derive(Debug)]
+///
+/// Clones are handles to the same participant.
+#[derive(Clone, Debug)]
 pub struct Lock<C: Coordinator> {
     line: Arc<Line<C>>,
 }
@@ -105,18 +108,41 @@ impl<C: Coordinator> Lock<C> {
 
     /// Describes this participant in its znodes, for operators.
     #[must_use]
-    pub fn described(self, content: impl Into<Bytes>) -> Self {
-        Self { line: self.line.with(self.line.naming(), 0, content.into()) }
+    pub fn described(self, content: impl IntoData) -> Self {
+        Self { line: self.line.with(self.line.naming(), 0, bytes(content)) }
     }
 
     /// Waits for the lock. Dropping the future leaves the line.
     ///
     /// # Errors
-    /// - [`Error::Broken`] if another client deleted this participant's znode meanwhile.
-    /// - [`Error::Exhausted`] if the sequence numbers below the path are nearly used up.
-    /// - [`Error::Session`] if the session ends or a request is refused.
+    /// - [`ErrorKind::Broken`] if another client deleted this participant's znode meanwhile.
+    /// - [`ErrorKind::Exhausted`] if the sequence numbers below the path are nearly used up.
+    /// - Fails if the session ends or a request is refused.
     pub async fn acquire(&self) -> Result<Grant<C>, Error> {
         acquire(&self.line).await
+    }
+
+    /// Waits for the lock, and works while it is held, until the work has ended.
+    ///
+    /// The work is paused in doubt, as by [`Grant::hold_for`]. If the lock is lost while the session
+    /// lives, this waits for it again, and begins the work anew. When the work has ended, the lock
+    /// is given up without waiting.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`], except [`ErrorKind::Broken`]: then this waits for the lock again.
+    /// [`ErrorKind::GrantLost`] if the session ended while the lock was held.
+    pub async fn hold<F: Future>(&self, mut work: impl FnMut(Hold<C>) -> F) -> Result<F::Output, Error> {
+        loop {
+            let grant = match self.acquire().await {
+                Err(error) if error.kind() == ErrorKind::Broken => continue,
+                acquired => acquired?,
+            };
+            match grant.hold_for(&mut work).await {
+                Err(error) if error.kind() == ErrorKind::GrantLost(GrantEnd::Broken) => {}
+                Err(error) => return Err(error),
+                Ok(output) => return Ok(output),
+            }
+        }
     }
 
     /// Returns the lock if it is free; `None` otherwise.
@@ -125,7 +151,7 @@ impl<C: Coordinator> Lock<C> {
     /// connection.
     ///
     /// # Errors
-    /// [`Error::Disconnected`] if the session has no connection, or loses it before the answer: the
+    /// [`ErrorKind::Disconnected`] if the session has no connection, or loses it before the answer: the
     /// call cannot tell whether the lock is free. Otherwise as [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Grant<C>>, Error> {
         at_once(self.line.coordinator(), self.take_if_free()).await

@@ -77,6 +77,12 @@ mutations! {
     NameGivenUpBlindly,
     /// A cache does not report that it may have missed changes.
     GapNotTold,
+    /// A cache that goes on with another session does not report that it may have missed changes.
+    SessionGapNotTold,
+    /// Paused work goes on as soon as there is a connection, before the grant was checked again.
+    ResumedUnchecked,
+    /// A member that goes on with another session does not create its znode again.
+    MembershipNotRenewed,
 }
 
 #[cfg(feature = "mutations")]

@@ -2,9 +2,9 @@
 //!
 //! # Guarantees
 //! - A name is given to one participant only, even if a reply is lost.
-//! - [`Names::unique`] gives a name that was never given before.
-//! - A [claimed](Names::claim) name is free again when its session ends or the registration is
-//!   dropped. A [bound](Names::bind) name stays.
+//! - [`NameService::unique`] gives a name that was never given before.
+//! - A [claimed](NameService::claim) name is free again when its session ends or the registration is
+//!   dropped. A [bound](NameService::bind) name stays.
 //!
 //! # Does not guarantee
 //! - That a registered service is present: a name only leads to the registered data.
@@ -17,7 +17,7 @@
 //!
 //! # Failures
 //! - **A reply is lost**: the call finds out whether the name was given.
-//! - **Another client deletes the name at once**: [`Error::Broken`].
+//! - **Another client deletes the name at once**: [`ErrorKind::Broken`].
 //! - **The session is suspended**: claimed names stay; requests are repeated at the next server.
 //! - **The session ends**: claimed names are free and bound names stay. Waiting calls return the
 //!   session's error. Claim again with another session.
@@ -27,10 +27,10 @@
 //! # Example
 //! ```
 //! use zoolet_model::Path;
-//! use zoolet_recipes::{Coordinator, Error, Names};
+//! use zoolet_recipes::{Coordinator, Error, NameService};
 //!
 //! async fn register<C: Coordinator>(session: C) -> Result<(), Error> {
-//!     let names = Names::new(session, &Path::from_static("/services"));
+//!     let names = NameService::new(session, &Path::from_static("/services"));
 //!     let Some(name) = names.claim("camera/1", "http://10.0.3.11").await? else { return Ok(()) };
 //!     println!("{:?}", names.resolve("camera/1").await?);
 //!     drop(name);
@@ -38,20 +38,20 @@
 //! }
 //! ```
 
-use crate::ask::{create, data};
+use crate::ask::{bytes, create, data};
 use crate::barrier::make_parent;
 use crate::mutation::{Mutation, is_on};
 use crate::once::Once;
-use crate::{Coordinator, Errand, Error, NodeCache};
+use crate::{Coordinator, Errand, Error, ErrorKind, NodeCache};
 use bytes::Bytes;
-use zoolet_model::{CreateKind, ErrorCode, Path, Text};
+use zoolet_model::{CreateKind, ErrorCode, IntoData, Path, Text};
 
 /// Names below one znode.
 ///
 /// A name is a path: `door/3` is below `door`. `providers/http%3A%2F%2Fgw-a` is a name too, so
 /// registries of other programs can be read and written unchanged.
 #[derive(Debug)]
-pub struct Names<C: Coordinator> {
+pub struct NameService<C: Coordinator> {
     coordinator: C,
     root: Path,
     once: Once<C>,
@@ -69,30 +69,30 @@ pub struct Registration<C: Coordinator> {
     czxid: Option<i64>,
 }
 
-impl<C: Coordinator> Names<C> {
+impl<C: Coordinator> NameService<C> {
     /// Returns the names below `root`.
     pub fn new(coordinator: C, root: &Path) -> Self {
         Self { once: Once::new(coordinator.clone(), root), coordinator, root: root.clone() }
     }
 
     fn path(&self, name: &str) -> Result<Path, Error> {
-        Ok(Path::new(zoolet_model::path::child(self.root.as_str(), name)).map_err(zoolet_model::Error::Refused)?)
+        self.root.join(name).map_err(|_| Error::at(ErrorKind::InvalidName, "use the name", &name.into()))
     }
 
     /// Registers a name for good; returns false if it is taken.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused, with BadArguments if `name`
-    /// is not a valid path.
-    pub async fn bind(&self, name: &str, content: impl Into<Bytes>) -> Result<bool, Error> {
+    /// [`ErrorKind::InvalidName`] if no znode can have the name. Fails if the session ends or a
+    /// request is refused.
+    pub async fn bind(&self, name: &str, content: impl IntoData) -> Result<bool, Error> {
         let path = self.path(name)?;
-        let op = create(path.text().clone(), Some(content.into()), CreateKind::Persistent, false);
+        let op = create(path.text().clone(), Some(bytes(content)), CreateKind::Persistent, false);
         loop {
             match self.once.transact(std::slice::from_ref(&op)).await? {
                 Ok(()) => return Ok(true),
                 Err((_, ErrorCode::NodeExists)) => return Ok(false),
                 Err((_, ErrorCode::NoNode)) => make_parent(&self.coordinator, &path).await?,
-                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+                Err((_, code)) => return Err(Error::at(code, "register at", self.root.text())),
             }
         }
     }
@@ -100,12 +100,12 @@ impl<C: Coordinator> Names<C> {
     /// Claims a name for this session; `None` if it is taken.
     ///
     /// # Errors
-    /// - [`Error::Broken`] if another client deletes the name at once.
-    /// - [`Error::Session`] if the session ends or a request is refused, with BadArguments if
-    ///   `name` is not a valid path.
-    pub async fn claim(&self, name: &str, content: impl Into<Bytes>) -> Result<Option<Registration<C>>, Error> {
+    /// - [`ErrorKind::Broken`] if another client deletes the name at once.
+    /// - [`ErrorKind::InvalidName`] if no znode can have the name.
+    /// - Fails if the session ends or a request is refused.
+    pub async fn claim(&self, name: &str, content: impl IntoData) -> Result<Option<Registration<C>>, Error> {
         let path = self.path(name)?;
-        let op = create(path.text().clone(), Some(content.into()), CreateKind::Ephemeral, false);
+        let op = create(path.text().clone(), Some(bytes(content)), CreateKind::Ephemeral, false);
         loop {
             // If the future is dropped, the name is deleted only if this transaction created it:
             // another registration of the same session may have it.
@@ -116,14 +116,14 @@ impl<C: Coordinator> Names<C> {
                     let own = self.coordinator.session().0;
                     let there = data(&self.coordinator, path.text()).await?;
                     let Some((_, stat)) = there.filter(|(_, stat)| stat.ephemeral_owner == own) else {
-                        return Err(Error::Broken);
+                        return Err(ErrorKind::Broken.into());
                     };
                     registration.czxid = Some(stat.czxid);
                     return Ok(Some(registration));
                 }
                 Err((_, ErrorCode::NodeExists)) => return Ok(None),
                 Err((_, ErrorCode::NoNode)) => make_parent(&self.coordinator, &path).await?,
-                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+                Err((_, code)) => return Err(Error::at(code, "register at", self.root.text())),
             }
         }
     }
@@ -131,25 +131,25 @@ impl<C: Coordinator> Names<C> {
     /// Registers and returns a name never used before: `prefix`, a GUID and a number.
     ///
     /// # Errors
-    /// - [`Error::Exhausted`] if the parent's numbers are used up.
-    /// - [`Error::Broken`] if another client deletes the name at once.
-    /// - [`Error::Session`] if the session ends or a request is refused, with BadArguments if
-    ///   `prefix` makes no valid path.
-    pub async fn unique(&self, prefix: &str, content: impl Into<Bytes>) -> Result<Text, Error> {
+    /// - [`ErrorKind::Exhausted`] if the parent's numbers are used up.
+    /// - [`ErrorKind::Broken`] if another client deletes the name at once.
+    /// - [`ErrorKind::InvalidName`] if no znode can have the name.
+    /// - Fails if the session ends or a request is refused.
+    pub async fn unique(&self, prefix: &str, content: impl IntoData) -> Result<Text, Error> {
         let guid = crate::Guid::from_random_bits(self.coordinator.random_bits());
         let path = self.path(&format!("{prefix}{guid}-"))?;
-        let op = create(path.text().clone(), Some(content.into()), CreateKind::Persistent, true);
+        let op = create(path.text().clone(), Some(bytes(content)), CreateKind::Persistent, true);
         loop {
             match self.once.transact(std::slice::from_ref(&op)).await? {
                 Ok(()) => break,
                 Err((_, ErrorCode::NoNode)) => make_parent(&self.coordinator, &path).await?,
-                Err((_, ErrorCode::NodeExists)) => return Err(Error::Exhausted),
-                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+                Err((_, ErrorCode::NodeExists)) => return Err(ErrorKind::Exhausted.into()),
+                Err((_, code)) => return Err(Error::at(code, "register at", self.root.text())),
             }
         }
-        let parent = Text::from(path.parent().unwrap_or("/"));
+        let parent = path.parent().unwrap_or(Path::ROOT).into_text();
         let names = crate::ask::children(&self.coordinator, &parent).await?;
-        let name = names.iter().find(|name| guid.is_in(name)).ok_or(Error::Broken)?;
+        let name = names.iter().find(|name| guid.is_in(name)).ok_or(ErrorKind::Broken)?;
         let below = zoolet_model::path::child(&parent, name);
         let root = self.root.as_str().trim_end_matches('/').len() + 1;
         Ok(below.get(root..).unwrap_or_default().into())
@@ -158,8 +158,8 @@ impl<C: Coordinator> Names<C> {
     /// Returns the data registered under a name; `None` if the name is free.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused, with BadArguments if `name`
-    /// is not a valid path.
+    /// [`ErrorKind::InvalidName`] if no znode can have the name. Fails if the session ends or a
+    /// request is refused.
     pub async fn resolve(&self, name: &str) -> Result<Option<Bytes>, Error> {
         let found = data(&self.coordinator, self.path(name)?.text()).await?;
         Ok(found.map(|(content, _)| content.unwrap_or_default()))
@@ -168,9 +168,9 @@ impl<C: Coordinator> Names<C> {
     /// Follows the data registered under a name.
     ///
     /// # Errors
-    /// As [`NodeCache::new`], and BadArguments if `name` is not a valid path.
-    pub async fn watch(&self, name: &str) -> Result<NodeCache<C>, Error> {
-        NodeCache::new(self.coordinator.clone(), &self.path(name)?).await
+    /// [`ErrorKind::InvalidName`] if no znode can have the name.
+    pub fn watch(&self, name: &str) -> Result<NodeCache<C>, Error> {
+        Ok(NodeCache::new(self.coordinator.clone(), &self.path(name)?))
     }
 }
 

@@ -6,12 +6,12 @@
 //! receipt. A refusal of the receipt is an error of the session: it says nothing about the recipe's
 //! own operations.
 
-use crate::ask::{UNEXPECTED, connected, create, is_disconnection, make_container};
+use crate::ask::{beside, connected, create, is_disconnection, make_container};
 use crate::barrier::make_parent;
 use crate::mutation::{Mutation, is_on};
 use crate::{Coordinator, Errand, Error, Guid};
 use std::sync::{Mutex, PoisonError};
-use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, Text, WriteOp};
+use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, RequestError, Text, WriteOp};
 
 /// Runs transactions that are done once.
 #[derive(Debug)]
@@ -31,9 +31,7 @@ pub(crate) type Outcome = Result<(), (usize, ErrorCode)>;
 impl<C: Coordinator> Once<C> {
     /// Returns the transactions of the recipe at `path`, with receipts below `path-receipts`.
     pub(crate) fn new(coordinator: C, path: &Path) -> Self {
-        let receipts = if path.as_str() == "/" { "/receipts".to_owned() } else { format!("{path}-receipts") };
-        let receipts = Path::new(receipts.into()).unwrap_or_else(|_| path.clone());
-        Self { coordinator, receipts, last: Mutex::new(None) }
+        Self { coordinator, receipts: beside(path, "receipts"), last: Mutex::new(None) }
     }
 
     /// Does all operations or none, once.
@@ -49,7 +47,7 @@ impl<C: Coordinator> Once<C> {
                 Ok(()) => return Ok(true),
                 Err((_, ErrorCode::NodeExists)) => return Ok(false),
                 Err((_, ErrorCode::NoNode)) => make_parent(&self.coordinator, path).await?,
-                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+                Err((_, code)) => return Err(Error::at(code, "create", path.text())),
             }
         }
     }
@@ -71,17 +69,17 @@ impl<C: Coordinator> Once<C> {
             all.extend_from_slice(ops);
             let results = match c.submit(Request::Multi(all)).await {
                 Ok(Reply::Multi(results)) => results,
-                Ok(_) => return Err(UNEXPECTED),
+                Ok(_) => return Err(Error::unexpected()),
                 Err(error) if is_disconnection(error) => {
                     connected(c).await?;
-                    is_doubtful |= error == zoolet_model::Error::ConnectionLoss;
+                    is_doubtful |= error == RequestError::ConnectionLoss;
                     if is_on(Mutation::ReceiptIgnored) {
                         let guid = Guid::from_random_bits(c.random_bits());
                         path = zoolet_model::path::child(self.receipts.as_str(), &guid.to_string());
                     }
                     continue;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(Error::at(error, "write the receipt", &path)),
             };
             return Ok(match zoolet_model::first_failure(&results) {
                 None => {
@@ -103,8 +101,8 @@ impl<C: Coordinator> Once<C> {
                 }
                 Some((at, code)) => {
                     self.keep(under_way.failed());
-                    let at = at.checked_sub(before).ok_or(zoolet_model::Error::Refused(code))?;
-                    Err((at, code))
+                    let at = at.checked_sub(before);
+                    Err((at.ok_or_else(|| Error::at(code, "write the receipt", &path))?, code))
                 }
             });
         }

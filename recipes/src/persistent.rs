@@ -39,14 +39,15 @@
 //! }
 //! ```
 
-use crate::ask::{UNEXPECTED, ask, ask_watching, connected, create, data, fired, is_disconnection};
+use crate::ask::{ask, ask_watching, bytes, connected, create, data, fired, is_disconnection};
 use crate::barrier::make_parent;
 use crate::line::wait_gone;
 use crate::mutation::{Mutation, is_on};
 use crate::{ChildrenCache, Coordinator, Errand, Error, FencingToken};
 use bytes::Bytes;
 use zoolet_model::{
-    CreateKind, ErrorCode, EventKind, OpResult, Path, Reply, Request, Stat, Text, WriteOp, first_failure,
+    CreateKind, ErrorCode, EventKind, IntoData, OpResult, Path, Reply, Request, RequestError, Stat, Text, WriteOp,
+    first_failure,
 };
 
 /// A znode that is created again when another client deletes it.
@@ -75,8 +76,8 @@ enum Own {
 
 impl<C: Coordinator> PersistentZnode<C> {
     /// Returns a znode for `path`. It is ephemeral unless [`PersistentZnode::kind`] says otherwise.
-    pub fn new(coordinator: C, path: &Path, content: impl Into<Bytes>) -> Self {
-        Self { coordinator, path: path.clone(), content: content.into(), kind: CreateKind::Ephemeral, own: Own::Never }
+    pub fn new(coordinator: C, path: &Path, content: impl IntoData) -> Self {
+        Self { coordinator, path: path.clone(), content: bytes(content), kind: CreateKind::Ephemeral, own: Own::Never }
     }
 
     /// Sets the kind of the znode.
@@ -93,7 +94,7 @@ impl<C: Coordinator> PersistentZnode<C> {
     /// until this one goes.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn put(&mut self) -> Result<Stat, Error> {
         let c = self.coordinator.clone();
         let make = create(self.path.text().clone(), Some(self.content.clone()), self.kind, false);
@@ -105,8 +106,8 @@ impl<C: Coordinator> PersistentZnode<C> {
                     self.own = Own::Made(stat.czxid);
                     return Ok(stat);
                 }
-                Ok(_) => return Err(UNEXPECTED),
-                Err(zoolet_model::Error::Refused(ErrorCode::NodeExists)) => {
+                Ok(_) => return Err(Error::unexpected()),
+                Err(RequestError::Refused(ErrorCode::NodeExists)) => {
                     let Some((content, stat)) = data(&c, self.path.text()).await? else { continue };
                     let is_of_this_session = stat.ephemeral_owner == c.session().0;
                     if stat.ephemeral_owner != 0 && !is_of_this_session {
@@ -141,7 +142,7 @@ impl<C: Coordinator> PersistentZnode<C> {
                     }
                     self.own = Own::UnderWay;
                 }
-                Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => {
+                Err(RequestError::Refused(ErrorCode::NoNode)) => {
                     // No znode was created. If the parent cannot be created either, nothing is to
                     // be cleared away.
                     if !is_doubtful {
@@ -151,16 +152,16 @@ impl<C: Coordinator> PersistentZnode<C> {
                     self.own = Own::UnderWay;
                 }
                 Err(error) if is_disconnection(error) => {
-                    is_doubtful |= error == zoolet_model::Error::ConnectionLoss;
+                    is_doubtful |= error == RequestError::ConnectionLoss;
                     connected(&c).await?;
                 }
                 Err(error) => {
-                    if matches!(error, zoolet_model::Error::Refused(_)) && !is_doubtful {
+                    if matches!(error, RequestError::Refused(_)) && !is_doubtful {
                         // No znode was created. An errand for each attempt would pile up if the
                         // server refuses again and again.
                         self.own = before;
                     }
-                    return Err(error.into());
+                    return Err(Error::at(error, "put", self.path.text()));
                 }
             }
         }
@@ -173,26 +174,28 @@ impl<C: Coordinator> PersistentZnode<C> {
         let delete = WriteOp::Delete { path: self.path.text().clone(), version };
         // After a lost reply the retry replaces the znode once more.
         let Reply::Multi(results) = ask(&self.coordinator, &Request::Multi(vec![delete, make.clone()])).await? else {
-            return Err(UNEXPECTED);
+            return Err(Error::unexpected());
         };
         match (first_failure(&results), results.last()) {
             (None, Some(OpResult::CreateStat(_, stat))) => Ok(Some(*stat)),
             // Apache ZooKeeper gives no stat for a create in a multi, up to 3.8.0 at least.
             (None, _) => crate::ask::stat(&self.coordinator, self.path.text()).await,
             (Some((0, ErrorCode::NoNode | ErrorCode::BadVersion)), _) => Ok(None),
-            (Some((_, code)), _) => Err(zoolet_model::Error::Refused(code).into()),
+            (Some((_, code)), _) => Err(Error::at(code, "put", self.path.text())),
         }
     }
 
     /// Sets other data, which is also used when the znode is created again.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
-    pub async fn set(&mut self, content: impl Into<Bytes>) -> Result<Stat, Error> {
-        self.content = content.into();
+    /// Fails if the session ends or a request is refused.
+    pub async fn set(&mut self, content: impl IntoData) -> Result<Stat, Error> {
+        self.content = bytes(content);
+        // Without a znode of its own, the one there may be of the client's former session.
+        let Own::Made(czxid) = self.own else { return self.put().await };
         match self.write().await? {
-            Some(stat) => Ok(stat),
-            None => self.put().await,
+            Some(stat) if stat.czxid == czxid => Ok(stat),
+            Some(_) | None => self.put().await,
         }
     }
 
@@ -202,8 +205,8 @@ impl<C: Coordinator> PersistentZnode<C> {
         let op = WriteOp::SetData { path: self.path.text().clone(), data, version: -1 };
         match ask(&self.coordinator, &Request::Write(op)).await {
             Ok(Reply::Stat(stat)) => Ok(Some(stat)),
-            Ok(_) => Err(UNEXPECTED),
-            Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => Ok(None),
+            Ok(_) => Err(Error::unexpected()),
+            Err(error) if error.is_no_node() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -211,7 +214,7 @@ impl<C: Coordinator> PersistentZnode<C> {
     /// Creates the znode, and again after each deletion, until the session ends. Cancel-safe.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused. To go on, open another
+    /// Fails if the session ends or a request is refused. To go on, open another
     /// session and make another [`PersistentZnode`].
     pub async fn keep(&mut self) -> Result<std::convert::Infallible, Error> {
         loop {
@@ -244,7 +247,9 @@ impl<C: Coordinator> Drop for PersistentZnode<C> {
 }
 
 /// A group, whose members are the children of a znode.
-#[derive(Debug)]
+///
+/// Clones are handles to the same group.
+#[derive(Clone, Debug)]
 pub struct Group<C: Coordinator> {
     coordinator: C,
     path: Path,
@@ -273,8 +278,8 @@ impl<C: Coordinator> Group<C> {
     /// dropped or its session ends.
     ///
     /// # Errors
-    /// BadArguments if no znode can have that name.
-    pub fn member(&self, name: &str, content: impl Into<Bytes>) -> Result<PersistentZnode<C>, Error> {
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName) if no znode can have that name.
+    pub fn member(&self, name: &str, content: impl IntoData) -> Result<PersistentZnode<C>, Error> {
         let path = crate::ask::named(&self.path, name)?;
         Ok(PersistentZnode::new(self.coordinator.clone(), &path, content))
     }
@@ -282,7 +287,7 @@ impl<C: Coordinator> Group<C> {
     /// Returns the present members, in order of their names.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn members(&self) -> Result<Vec<Member>, Error> {
         let mut members = Vec::new();
         for name in crate::ask::children(&self.coordinator, self.path.text()).await?.iter() {
@@ -297,10 +302,7 @@ impl<C: Coordinator> Group<C> {
     }
 
     /// Follows the members: which come, change their data, and go.
-    ///
-    /// # Errors
-    /// As [`ChildrenCache::new`].
-    pub async fn watch(&self) -> Result<ChildrenCache<C>, Error> {
-        ChildrenCache::new(self.coordinator.clone(), &self.path).await
+    pub fn watch(&self) -> ChildrenCache<C> {
+        ChildrenCache::new(self.coordinator.clone(), &self.path)
     }
 }

@@ -6,20 +6,20 @@
 //! the holders. A participant that changes the list names the version it has read. The entry of a
 //! former holder counts only while that holder's znode exists.
 
-use crate::ask::{UNEXPECTED, ask, ask_watching, children, data, fired};
+use crate::ask::{BROKEN, ask, ask_watching, children, data, fired};
 use crate::board::Board;
 use crate::contention::downgraded;
 use crate::line::Place;
 use crate::mutation::{Mutation, is_on};
 use crate::naming::{self, Mode};
-use crate::{Coordinator, Error};
+use crate::{Coordinator, Error, ErrorKind};
 use bytes::Bytes;
 use zoolet_model::{ErrorCode, Names, OpResult, Reply, Request, Text, WriteOp, first_failure};
 
 /// Which kind goes first when readers and writers wait.
 ///
 /// All participants of a lock must use the same preference. A participant that finds another
-/// preference before it in the line gets [`Error::Disagreement`].
+/// preference before it in the line gets [`ErrorKind::Disagreement`].
 ///
 /// The preference is set by [`ReadWriteLock::prefer`](crate::ReadWriteLock::prefer). The preferred
 /// kind may overtake without end, so the other kind can starve. With a preference each holder has a
@@ -131,11 +131,11 @@ async fn attempt<C: Coordinator>(
 ) -> Result<Option<Text>, Error> {
     let (c, lock) = (place.line().coordinator().clone(), place.line().parent().text().clone());
     loop {
-        let Some((written, stat)) = data(&c, &lock).await? else { return Err(Error::Broken) };
+        let Some((written, stat)) = data(&c, &lock).await? else { return Err(ErrorKind::Broken.into()) };
         let board = Board::of(written.as_deref().unwrap_or_default());
         let names = children(&c, &lock).await?;
         if !place.is_among(&names) {
-            return Err(Error::Broken);
+            return Err(ErrorKind::Broken.into());
         }
         place.line().refuse_another_preference(&names, place.number())?;
         let census = Census::of(&board, &names);
@@ -156,8 +156,9 @@ async fn attempt<C: Coordinator>(
 pub(crate) async fn downgrade<C: Coordinator>(place: &mut Place<C>) -> Result<(), Error> {
     let (c, lock) = (place.line().coordinator().clone(), place.line().parent().text().clone());
     loop {
-        let (written, stat) = data(&c, &lock).await?.ok_or(Error::Lost)?;
-        let (content, own) = data(&c, place.path()).await?.ok_or(Error::Lost)?;
+        let lost = || Error::at(BROKEN, "hold", place.path());
+        let (written, stat) = data(&c, &lock).await?.ok_or_else(lost)?;
+        let (content, own) = data(&c, place.path()).await?.ok_or_else(lost)?;
         let board = Board::of(written.as_deref().unwrap_or_default());
         let board = Census::of(&board, &children(&c, &lock).await?).with_holder(board, place.number(), Mode::Shared);
         // This write wakes participants that wait for the writer to go, and shows that it now
@@ -170,7 +171,7 @@ pub(crate) async fn downgrade<C: Coordinator>(place: &mut Place<C>) -> Result<()
                 return Ok(());
             }
             Ok(None) => {}
-            Err(Error::Broken) => return Err(Error::Lost),
+            Err(error) if error.kind() == ErrorKind::Broken => return Err(lost()),
             Err(error) => return Err(error),
         }
     }
@@ -178,7 +179,7 @@ pub(crate) async fn downgrade<C: Coordinator>(place: &mut Place<C>) -> Result<()
 
 /// Writes the list of holders in one transaction with `own`; returns the zxid.
 ///
-/// `own` must fail if the participant's znode is gone: then the result is [`Error::Broken`]. `None`
+/// `own` must fail if the participant's znode is gone: then the result is [`ErrorKind::Broken`]. `None`
 /// if another participant has changed the list since `version`.
 async fn write<C: Coordinator>(
     coordinator: &C,
@@ -192,16 +193,16 @@ async fn write<C: Coordinator>(
     // After a lost reply the retry meets a new version, if the write was carried out. The caller
     // then writes the list once more, with a newer token.
     let Reply::Multi(results) = ask(coordinator, &Request::Multi(vec![own, list])).await? else {
-        return Err(UNEXPECTED);
+        return Err(Error::unexpected());
     };
     match first_failure(&results) {
         None => match results.last() {
             Some(OpResult::SetData(stat)) => Ok(Some(stat.mzxid)),
-            _ => Err(UNEXPECTED),
+            _ => Err(Error::unexpected()),
         },
-        Some((0, ErrorCode::NoNode)) => Err(Error::Broken),
+        Some((0, ErrorCode::NoNode)) => Err(ErrorKind::Broken.into()),
         Some((_, ErrorCode::BadVersion)) => Ok(None),
-        Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
+        Some((_, code)) => Err(Error::at(code, "acquire", lock)),
     }
 }
 

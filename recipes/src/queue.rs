@@ -40,9 +40,9 @@
 //! # Failures
 //! - **The reply to a put, take or complete is lost**: the call finds out whether it was done.
 //! - **A consumer dies with a claim**: other consumers get the item once the session ends.
-//! - **A claim is broken, or its session ended**: [`Claim::complete`] fails with [`Error::Lost`],
+//! - **A claim is broken, or its session ended**: [`Claim::complete`] fails with [`ErrorKind::GrantLost`],
 //!   and nothing was done.
-//! - **The session ends during [`Claim::complete`]**: the call fails with [`Error::Session`]. The
+//! - **The session ends during [`Claim::complete`]**: the call fails with [`Error`]. The
 //!   item may or may not have been completed.
 //! - **A claim is broken while its owner gives it up**: no other claim is deleted. The deletion
 //!   checks, in the same transaction, that the item has not been claimed since.
@@ -57,7 +57,7 @@
 //! use zoolet_recipes::{Coordinator, Error, Queue};
 //!
 //! async fn work<C: Coordinator>(session: C) -> Result<(), Error> {
-//!     let queue = Queue::new(session, &Path::from_static("/jobs"))?;
+//!     let queue = Queue::new(session, &Path::from_static("/jobs"));
 //!     queue.put("weld 17").await?;
 //!     let claim = queue.claim().await?;
 //!     if claim.attempts() > 3 {
@@ -69,23 +69,28 @@
 //! ```
 
 use crate::ask::{
-    any_fired, ask_watching, children, connected, create, data, fired, is_disconnection, make_container,
-    make_persistent, stat,
+    BROKEN, any_fired, ask_watching, beside, bytes, children, connected, create, data, fired, is_disconnection,
+    make_container, make_persistent, stat,
 };
 use crate::mutation::{Mutation, is_on};
 use crate::naming::name_of;
 use crate::once::Once;
-use crate::{Coordinator, Errand, Error, FencingToken, Guid};
+use crate::{Coordinator, Errand, Error, ErrorKind, FencingToken, GrantEnd, Guid, Op};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::future::Future;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use zoolet_model::{CreateKind, ErrorCode, Names, OpResult, Path, Reply, Request, Text, WriteOp};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zoolet_model::{
+    CreateKind, ErrorCode, IntoData, Names, OpResult, Path, Reply, Request, RequestError, Text, WriteOp,
+};
 
 /// Default bound on the items in a queue.
 ///
 /// Clients list all items, and 10,000 items break every queue on ZooKeeper.
 pub const ITEMS_MAX: u32 = 1_000;
+
+/// Operations that end a claim; they precede the caller's.
+const ENDING: usize = 2;
 
 /// Lifetime of an item that no consumer takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -109,14 +114,37 @@ impl Priority {
 }
 
 /// A queue that tries items in the order of the puts.
-#[derive(Debug)]
-pub struct Queue<C: Coordinator>(Items<C>);
+///
+/// Clones are handles to the same queue.
+#[derive(Clone, Debug)]
+pub struct Queue<C: Coordinator> {
+    items: Arc<Items<C>>,
+    puts: Puts,
+}
 
 /// A queue that tries items by priority.
 ///
 /// Items of the same priority keep the order of their puts.
-#[derive(Debug)]
-pub struct PriorityQueue<C: Coordinator>(Items<C>);
+///
+/// Clones are handles to the same queue.
+#[derive(Clone, Debug)]
+pub struct PriorityQueue<C: Coordinator> {
+    items: Arc<Items<C>>,
+    puts: Puts,
+}
+
+/// How one handle puts items.
+#[derive(Clone, Copy, Debug)]
+struct Puts {
+    lifetime: Lifetime,
+    items_max: u32,
+}
+
+impl Default for Puts {
+    fn default() -> Self {
+        Self { lifetime: Lifetime::default(), items_max: ITEMS_MAX }
+    }
+}
 
 /// Shared implementation of both queues.
 #[derive(Debug)]
@@ -125,8 +153,6 @@ struct Items<C: Coordinator> {
     path: Path,
     claims: Path,
     dead: Path,
-    lifetime: Lifetime,
-    items_max: u32,
     once: Once<C>,
     /// Names that were listed and not yet tried.
     listed: Mutex<VecDeque<String>>,
@@ -139,33 +165,30 @@ impl<C: Coordinator> Queue<C> {
     /// Returns the queue at `path`.
     ///
     /// Claims are below `path-claims`, buried items below `path-dead`.
-    ///
-    /// # Errors
-    /// [`Error::Session`] with `BadArguments` if `path` is `/`.
-    pub fn new(coordinator: C, path: &Path) -> Result<Self, Error> {
-        Items::new(coordinator, path, false).map(Self)
+    pub fn new(coordinator: C, path: &Path) -> Self {
+        Self { items: Arc::new(Items::new(coordinator, path, false)), puts: Puts::default() }
     }
 
     /// Sets the lifetime of items put by this value.
     #[must_use]
     pub fn lifetime(self, lifetime: Lifetime) -> Self {
-        Self(Items { lifetime, ..self.0 })
+        Self { puts: Puts { lifetime, ..self.puts }, ..self }
     }
 
     /// Sets the bound on items, instead of [`ITEMS_MAX`].
     #[must_use]
     pub fn items_max(self, items_max: u32) -> Self {
-        Self(Items { items_max, ..self.0 })
+        Self { puts: Puts { items_max, ..self.puts }, ..self }
     }
 
     /// Puts an item once, even if the reply is lost.
     ///
     /// # Errors
-    /// - [`Error::Full`] at the bound. Each concurrent put may exceed the bound by one item.
-    /// - [`Error::Exhausted`] if the sequence numbers below the path are used up.
-    /// - [`Error::Session`] if the session ends or a request is refused.
-    pub async fn put(&self, item: impl Into<Bytes>) -> Result<(), Error> {
-        self.0.put("queue-", item.into()).await
+    /// - [`ErrorKind::Full`] at the bound. Each concurrent put may exceed the bound by one item.
+    /// - [`ErrorKind::Exhausted`] if the sequence numbers below the path are used up.
+    /// - Fails if the session ends or a request is refused.
+    pub async fn put(&self, item: impl IntoData) -> Result<(), Error> {
+        self.items.put(self.puts, "queue-", bytes(item)).await
     }
 
     /// Waits for the first item and takes it out.
@@ -175,9 +198,9 @@ impl<C: Coordinator> Queue<C> {
     /// have taken it.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn take(&self) -> Result<Bytes, Error> {
-        self.0.take().await
+        self.items.take().await
     }
 
     /// Waits for the first item that is not claimed, and claims it.
@@ -186,47 +209,44 @@ impl<C: Coordinator> Queue<C> {
     /// or its session ends, other consumers can claim the item again.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
-    pub async fn claim(&self) -> Result<Claim<'_, C>, Error> {
-        self.0.claim().await
+    /// Fails if the session ends or a request is refused.
+    pub async fn claim(&self) -> Result<Claim<C>, Error> {
+        self.items.claim().await
     }
 
     /// Returns the number of items in the queue, claimed ones included.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn size(&self) -> Result<u32, Error> {
-        self.0.size().await
+        self.items.size().await
     }
 }
 
 impl<C: Coordinator> PriorityQueue<C> {
     /// As [`Queue::new`].
-    ///
-    /// # Errors
-    /// As [`Queue::new`].
-    pub fn new(coordinator: C, path: &Path) -> Result<Self, Error> {
-        Items::new(coordinator, path, true).map(Self)
+    pub fn new(coordinator: C, path: &Path) -> Self {
+        Self { items: Arc::new(Items::new(coordinator, path, true)), puts: Puts::default() }
     }
 
     /// As [`Queue::lifetime`].
     #[must_use]
     pub fn lifetime(self, lifetime: Lifetime) -> Self {
-        Self(Items { lifetime, ..self.0 })
+        Self { puts: Puts { lifetime, ..self.puts }, ..self }
     }
 
     /// As [`Queue::items_max`].
     #[must_use]
     pub fn items_max(self, items_max: u32) -> Self {
-        Self(Items { items_max, ..self.0 })
+        Self { puts: Puts { items_max, ..self.puts }, ..self }
     }
 
     /// As [`Queue::put`].
     ///
     /// # Errors
     /// As [`Queue::put`].
-    pub async fn put(&self, priority: Priority, item: impl Into<Bytes>) -> Result<(), Error> {
-        self.0.put(&format!("queue-{:02}", priority.0), item.into()).await
+    pub async fn put(&self, priority: Priority, item: impl IntoData) -> Result<(), Error> {
+        self.items.put(self.puts, &format!("queue-{:02}", priority.0), bytes(item)).await
     }
 
     /// As [`Queue::take`].
@@ -234,15 +254,15 @@ impl<C: Coordinator> PriorityQueue<C> {
     /// # Errors
     /// As [`Queue::take`].
     pub async fn take(&self) -> Result<Bytes, Error> {
-        self.0.take().await
+        self.items.take().await
     }
 
     /// As [`Queue::claim`].
     ///
     /// # Errors
     /// As [`Queue::claim`].
-    pub async fn claim(&self) -> Result<Claim<'_, C>, Error> {
-        self.0.claim().await
+    pub async fn claim(&self) -> Result<Claim<C>, Error> {
+        self.items.claim().await
     }
 
     /// As [`Queue::size`].
@@ -250,28 +270,22 @@ impl<C: Coordinator> PriorityQueue<C> {
     /// # Errors
     /// As [`Queue::size`].
     pub async fn size(&self) -> Result<u32, Error> {
-        self.0.size().await
+        self.items.size().await
     }
 }
 
 impl<C: Coordinator> Items<C> {
-    fn new(coordinator: C, path: &Path, is_prioritized: bool) -> Result<Self, Error> {
-        let beside = |suffix: &str| {
-            let path = if path.as_str() == "/" { None } else { Some(format!("{path}{suffix}")) };
-            Path::new(path.unwrap_or_default().into()).map_err(|code| Error::from(zoolet_model::Error::Refused(code)))
-        };
-        Ok(Self {
-            claims: beside("-claims")?,
-            dead: beside("-dead")?,
+    fn new(coordinator: C, path: &Path, is_prioritized: bool) -> Self {
+        Self {
+            claims: beside(path, "claims"),
+            dead: beside(path, "dead"),
             once: Once::new(coordinator.clone(), path),
             coordinator,
             path: path.clone(),
-            lifetime: Lifetime::default(),
-            items_max: ITEMS_MAX,
             listed: Mutex::new(VecDeque::new()),
             dropped: Mutex::new(Vec::new()),
             is_prioritized,
-        })
+        }
     }
 
     fn child(&self, name: &str) -> Text {
@@ -283,22 +297,24 @@ impl<C: Coordinator> Items<C> {
         Ok(stat.map_or(0, |stat| stat.num_children.unsigned_abs()))
     }
 
-    async fn put(&self, prefix: &str, item: Bytes) -> Result<(), Error> {
-        let kind = match self.lifetime {
+    async fn put(&self, puts: Puts, prefix: &str, item: Bytes) -> Result<(), Error> {
+        let kind = match puts.lifetime {
             Lifetime::Persistent => CreateKind::Persistent,
             Lifetime::Producer => CreateKind::Ephemeral,
         };
         let op = create(self.child(prefix), Some(item), kind, true);
         loop {
-            if self.size().await? >= self.items_max {
-                return Err(Error::Full);
+            if self.size().await? >= puts.items_max {
+                return Err(Error::at(ErrorKind::Full, "put into", self.path.text()));
             }
             match self.once.transact(std::slice::from_ref(&op)).await? {
                 Ok(()) => return Ok(()),
                 Err((_, ErrorCode::NoNode)) => make_persistent(&self.coordinator, &self.path).await?,
                 // At the end of its range, the parent assigns the same number again and again.
-                Err((_, ErrorCode::NodeExists)) => return Err(Error::Exhausted),
-                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+                Err((_, ErrorCode::NodeExists)) => {
+                    return Err(Error::at(ErrorKind::Exhausted, "put into", self.path.text()));
+                }
+                Err((_, code)) => return Err(Error::at(code, "use the queue", self.path.text())),
             }
         }
     }
@@ -318,7 +334,7 @@ impl<C: Coordinator> Items<C> {
         }
     }
 
-    async fn claim(&self) -> Result<Claim<'_, C>, Error> {
+    async fn claim(self: &Arc<Self>) -> Result<Claim<C>, Error> {
         self.begin();
         loop {
             let mut claimed = Vec::new();
@@ -374,18 +390,18 @@ impl<C: Coordinator> Items<C> {
                     }
                 }
                 Err((2, ErrorCode::NoNode)) => return Ok(Tried::Gone),
-                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+                Err((_, code)) => return Err(Error::at(code, "use the queue", self.path.text())),
             }
         }
     }
 
-    async fn try_claim(&self, name: &str) -> Result<Tried<Claim<'_, C>>, Error> {
+    async fn try_claim(self: &Arc<Self>, name: &str) -> Result<Tried<Claim<C>>, Error> {
         let c = &self.coordinator;
         let guid = Guid::from_random_bits(c.random_bits());
         let content = Bytes::from(guid.to_string());
         // Built before the first write: its drop deletes the claim even if the reply is lost.
         let mut claim = Claim {
-            items: self,
+            items: Arc::clone(self),
             item: self.child(name),
             path: zoolet_model::path::child(self.claims.as_str(), name),
             guid,
@@ -405,23 +421,23 @@ impl<C: Coordinator> Items<C> {
             claim.is_over = false;
             let results = match c.submit(Request::Multi(ops)).await {
                 Ok(Reply::Multi(results)) => results,
-                Ok(_) => return Err(crate::ask::UNEXPECTED),
+                Ok(_) => return Err(Error::unexpected()),
                 Err(error) if is_disconnection(error) => {
-                    is_doubtful |= error == zoolet_model::Error::ConnectionLoss;
+                    is_doubtful |= error == RequestError::ConnectionLoss;
                     connected(c).await?;
                     continue;
                 }
                 Err(error) => {
                     // A refused request created no claim.
-                    claim.is_over = !is_doubtful && matches!(error, zoolet_model::Error::Refused(_));
-                    return Err(error.into());
+                    claim.is_over = !is_doubtful && matches!(error, RequestError::Refused(_));
+                    return Err(Error::at(error, "use the queue", self.path.text()));
                 }
             };
             let failure = zoolet_model::first_failure(&results);
             claim.is_over = failure.is_some() && !is_doubtful;
             match failure {
                 None => {
-                    let Some(OpResult::SetData(stat)) = results.last() else { return Err(crate::ask::UNEXPECTED) };
+                    let Some(OpResult::SetData(stat)) = results.last() else { return Err(Error::unexpected()) };
                     lock(&self.dropped).retain(|(dropped, _)| *dropped != claim.path);
                     return Ok(Tried::Got(claim.made(item.unwrap_or_default(), stat)));
                 }
@@ -444,7 +460,7 @@ impl<C: Coordinator> Items<C> {
                 Some((0, ErrorCode::NoNode)) => make_container(c, &self.claims).await?,
                 Some((1, ErrorCode::BadVersion)) => {}
                 Some((1, ErrorCode::NoNode)) => return Ok(Tried::Gone),
-                Some((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+                Some((_, code)) => return Err(Error::at(code, "use the queue", self.path.text())),
             }
         }
     }
@@ -573,10 +589,12 @@ enum Tried<T> {
 }
 
 /// An item that one consumer works on. Dropping it frees the item.
+///
+/// It borrows nothing, so it may move to another task.
 #[derive(Debug)]
 #[must_use = "dropping it returns the item to other consumers"]
-pub struct Claim<'a, C: Coordinator> {
-    items: &'a Items<C>,
+pub struct Claim<C: Coordinator> {
+    items: Arc<Items<C>>,
     item: Text,
     path: Text,
     guid: Guid,
@@ -587,7 +605,7 @@ pub struct Claim<'a, C: Coordinator> {
     is_over: bool,
 }
 
-impl<C: Coordinator> Claim<'_, C> {
+impl<C: Coordinator> Claim<C> {
     fn made(mut self, content: Bytes, stat: &zoolet_model::Stat) -> Self {
         self.content = content;
         self.version = stat.version;
@@ -618,17 +636,17 @@ impl<C: Coordinator> Claim<'_, C> {
     /// together.
     ///
     /// # Errors
-    /// - [`Error::Lost`] if the claim is over. Nothing was done, and another consumer may work on
+    /// - [`ErrorKind::GrantLost`] if the claim is over. Nothing was done, and another consumer may work on
     ///   the item.
-    /// - [`Error::Session`] with the server's answer to the first operation of `also` that failed.
+    /// - [`ErrorKind::Refused`] with the server's answer to the first operation of `also` that failed.
     ///   Nothing was done.
-    /// - [`Error::Session`] if a request is refused. Nothing was done.
-    /// - [`Error::Session`] because the session ended meanwhile: the operations may or may not have
+    /// - Fails if a request is refused. Nothing was done.
+    /// - [`ErrorKind::SessionLost`] because the session ended meanwhile: the operations may or may not have
     ///   been done.
-    pub async fn complete(mut self, also: impl IntoIterator<Item = WriteOp>) -> Result<(), Error> {
+    pub async fn complete(mut self, also: impl IntoIterator<Item = Op>) -> Result<(), Error> {
         self.check_session()?;
         let mut ops = self.end();
-        ops.extend(also);
+        ops.extend(also.into_iter().map(WriteOp::from));
         self.transact(&ops).await
     }
 
@@ -646,6 +664,7 @@ impl<C: Coordinator> Claim<'_, C> {
         self.transact(&ops).await
     }
 
+    /// Returns the [`ENDING`] operations that end the claim.
     fn end(&self) -> Vec<WriteOp> {
         let delete = |path: &Text, version| WriteOp::Delete { path: path.clone(), version };
         // The version check fails if this claim was broken and another consumer has claimed the
@@ -653,9 +672,12 @@ impl<C: Coordinator> Claim<'_, C> {
         vec![delete(&self.path, -1), delete(&self.item, self.version)]
     }
 
-    /// Returns [`Error::Lost`] if the session is over: the claim ended with it.
+    /// Returns [`ErrorKind::GrantLost`] if the session is over: the claim ended with it.
     fn check_session(&self) -> Result<(), Error> {
-        if self.items.coordinator.state().is_over() { Err(Error::Lost) } else { Ok(()) }
+        if self.items.coordinator.state().is_over() {
+            return Err(Error::at(ErrorKind::GrantLost(GrantEnd::Session), "complete the claim", &self.path));
+        }
+        Ok(())
     }
 
     async fn transact(&mut self, ops: &[WriteOp]) -> Result<(), Error> {
@@ -664,13 +686,15 @@ impl<C: Coordinator> Claim<'_, C> {
                 self.is_over = true;
                 Ok(())
             }
-            Err((0, ErrorCode::NoNode) | (1, ErrorCode::NoNode | ErrorCode::BadVersion)) => Err(Error::Lost),
-            Err((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
+            Err((0, ErrorCode::NoNode) | (1, ErrorCode::NoNode | ErrorCode::BadVersion)) => {
+                Err(Error::at(BROKEN, "complete the claim", &self.path))
+            }
+            Err((at, code)) => Err(Error::of_multi(ops, at, code).counted_from(ENDING)),
         }
     }
 }
 
-impl<C: Coordinator> Drop for Claim<'_, C> {
+impl<C: Coordinator> Drop for Claim<C> {
     fn drop(&mut self) {
         if !self.is_over {
             // The next list has the item in its former place.

@@ -28,22 +28,22 @@
 //!   owner.
 //! - **The session is suspended while it waits**: it continues to wait, and keeps its place.
 //! - **The session is suspended when [`ReadWriteLock::try_read`] or [`ReadWriteLock::try_write`] is
-//!   called, or before its answer**: [`Error::Disconnected`] at once. No znode is left.
+//!   called, or before its answer**: [`ErrorKind::Disconnected`](crate::ErrorKind::Disconnected) at once. No znode is left.
 //! - **The session is suspended while it holds**: [`Holding::Doubtful`](crate::Holding::Doubtful),
 //!   with the instant until which no conflicting participant can hold the lock.
 //! - **The session ends**: [`Holding::Lost`](crate::Holding::Lost). The participants behind it go
 //!   on.
-//! - **A client deletes a znode**: a waiter gets [`Error::Broken`], and a holder is `Lost`. Readers
+//! - **A client deletes a znode**: a waiter gets [`ErrorKind::Broken`](crate::ErrorKind::Broken), and a holder is `Lost`. Readers
 //!   behind a broken writer go on.
 //! - **The reply to a downgrade is lost**: the writer looks it up. It is downgraded once.
 //! - **A request to release the lock comes during a downgrade**: both are kept, and the reader
 //!   finds the request.
-//! - **The writer is broken before it has become a reader**: [`Error::Lost`].
+//! - **The writer is broken before it has become a reader**: [`ErrorKind::GrantLost`](crate::ErrorKind::GrantLost).
 //! - **With a preference, the reply to taking the lock is lost**: the list of holders is read
 //!   again. A holder's line counts only while its znode exists.
 //! - **Two participants use different [preferences](Preference)**: the later one gets
-//!   [`Error::Disagreement`], and the other goes on. The names of the znodes show the preference.
-//! - **The sequence numbers are used up**: [`Error::Exhausted`], as for a [lock](crate::lock).
+//!   [`ErrorKind::Disagreement`](crate::ErrorKind::Disagreement), and the other goes on. The names of the znodes show the preference.
+//! - **The sequence numbers are used up**: [`ErrorKind::Exhausted`](crate::ErrorKind::Exhausted), as for a [lock](crate::lock).
 //!
 //! # See also
 //! - [`Grant`](crate::grant), [`Naming`] and [`Preference`].
@@ -57,13 +57,13 @@
 //! async fn replace_recipe<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     let lock = ReadWriteLock::new(session, &Path::from_static("/locks/recipe"));
 //!     let writing = lock.write().await?;
-//!     writing.fenced().set(&Path::from_static("/recipe"), bytes::Bytes::from_static(b"new"), -1).await?;
+//!     writing.fenced().put(&Path::from_static("/recipe"), "new").await?;
 //!     let reading = lock.downgrade(writing).await?;
 //!     reading.release().await
 //! }
 //! ```
 
-use crate::ask::{First, ask, at_once, data, first};
+use crate::ask::{BROKEN, First, ask, at_once, bytes, data, first};
 use crate::contention::{downgraded, is_downgraded};
 use crate::line::Line;
 use crate::naming::{Mode, Stands};
@@ -73,7 +73,7 @@ use bytes::Bytes;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use zoolet_model::{ErrorCode, Path, Request, WriteOp};
+use zoolet_model::{IntoData, Path, Request, WriteOp};
 
 /// A lock for readers and writers, in arrival order.
 ///
@@ -105,8 +105,8 @@ impl<C: Coordinator> ReadWriteLock<C> {
 
     /// Describes this participant in its znodes, for operators.
     #[must_use]
-    pub fn described(self, content: impl Into<Bytes>) -> Self {
-        let readers = self.readers.with(self.readers.naming(), 0, content.into());
+    pub fn described(self, content: impl IntoData) -> Self {
+        let readers = self.readers.with(self.readers.naming(), 0, bytes(content));
         Self { writers: readers.standing_for(Stands::Write), readers, preference: self.preference }
     }
 
@@ -125,7 +125,7 @@ impl<C: Coordinator> ReadWriteLock<C> {
     /// With a [`Preference`], that decides instead of the arrival order.
     ///
     /// # Errors
-    /// As [`Lock::acquire`](crate::Lock::acquire). [`Error::Disagreement`] if an earlier
+    /// As [`Lock::acquire`](crate::Lock::acquire). [`ErrorKind::Disagreement`](crate::ErrorKind::Disagreement) if an earlier
     /// participant has another [`Preference`].
     pub async fn read(&self) -> Result<Grant<C>, Error> {
         self.acquire(&self.readers, Mode::Shared).await
@@ -144,7 +144,7 @@ impl<C: Coordinator> ReadWriteLock<C> {
     /// Returns a read grant if no wait is needed; `None` otherwise.
     ///
     /// # Errors
-    /// As [`Lock::try_acquire`](crate::Lock::try_acquire). [`Error::Disagreement`] as for
+    /// As [`Lock::try_acquire`](crate::Lock::try_acquire). [`ErrorKind::Disagreement`](crate::ErrorKind::Disagreement) as for
     /// [`ReadWriteLock::read`].
     pub async fn try_read(&self) -> Result<Option<Grant<C>>, Error> {
         at_once(self.readers.coordinator(), self.try_acquire(&self.readers, Mode::Shared)).await
@@ -184,7 +184,7 @@ impl<C: Coordinator> ReadWriteLock<C> {
     /// wait until this grant is released, because its znode's name is still a writer's.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the grant is over. [`Error::Session`] if the session ends or a request is
+    /// [`ErrorKind::GrantLost`](crate::ErrorKind::GrantLost) if the grant is over. Fails if the session ends or a request is
     /// refused.
     pub async fn downgrade(&self, mut writer: Grant<C>) -> Result<Grant<C>, Error> {
         if self.preference != Preference::Fair {
@@ -192,19 +192,21 @@ impl<C: Coordinator> ReadWriteLock<C> {
             return Ok(writer);
         }
         let coordinator = self.writers.coordinator();
+        let znode = writer.path().text().clone();
+        let lost = || Error::at(BROKEN, "hold", &znode);
         loop {
-            let (content, stat) = data(coordinator, writer.path()).await?.ok_or(Error::Lost)?;
+            let (content, stat) = data(coordinator, &znode).await?.ok_or_else(lost)?;
             if is_downgraded(content.as_ref(), &stat) {
                 return Ok(writer);
             }
             let data = Some(Bytes::from_static(downgraded(content.as_ref(), &stat)));
-            let op = WriteOp::SetData { path: writer.path().clone(), data, version: stat.version };
+            let op = WriteOp::SetData { path: writer.path().text().clone(), data, version: stat.version };
             match ask(coordinator, &Request::Write(op)).await {
                 Ok(_) => return Ok(writer),
-                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))) => return Err(Error::Lost),
+                Err(error) if error.is_no_node() => return Err(lost()),
                 // A request was written at the same moment, or this write was done and its reply
                 // lost.
-                Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::BadVersion))) => {}
+                Err(error) if error.is_bad_version() => {}
                 Err(error) => return Err(error),
             }
         }

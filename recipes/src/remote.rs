@@ -39,7 +39,7 @@
 //! - One-shot watches on more than 128 KiB of paths do not survive a reconnect: the client then
 //!   fails to reconnect at all.
 //! - A request whose connection was lost gets `ConnectionLoss`, whether it was written or not.
-//! - [`Coordinator::timeout`] stays that of the first connection.
+//! - [`Coordinator::session_timeout`] stays that of the first connection.
 //! - A client that may begin at a read-only server (`with_readonly`) gets a new session when it
 //!   finds a writable server. Use such a client for reads only.
 //!
@@ -67,9 +67,11 @@ mod remote_errands;
 mod remote_liveness;
 mod remote_watches;
 mod request;
+mod servers;
 mod states;
 
 pub use remote_watches::{Events, Watch};
+pub use servers::Servers;
 pub use states::States;
 
 use crate::ask::first;
@@ -89,7 +91,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Sleep;
 use zookeeper_client::{Client, Connector};
-use zoolet_model::{AddWatchMode, Error, Path, Reply, Request, SessionId, SessionState};
+use zoolet_model::{AddWatchMode, Path, Reply, Request, RequestError, SessionId, SessionState};
 
 /// Maximum time between two looks at the clock by a timer. Tokio's timer stops while the machine
 /// sleeps.
@@ -199,12 +201,12 @@ impl Inner {
     }
 
     /// Returns the reason not to send `request`, if there is one.
-    fn refusal(&self, request: &Request) -> Option<Error> {
+    fn refusal(&self, request: &Request) -> Option<RequestError> {
         match self.state() {
             SessionState::Connected | SessionState::ReadOnly => {
-                request::is_too_large(request).then_some(Error::TooLarge)
+                request::is_too_large(request).then_some(RequestError::TooLarge)
             }
-            state => Some(Error::of(state)),
+            state => Some(RequestError::of(state)),
         }
     }
 
@@ -219,7 +221,7 @@ impl Inner {
         }
     }
 
-    fn ask(&self, request: Request) -> Asking<Result<Reply, Error>> {
+    fn ask(&self, request: Request) -> Asking<Result<Reply, RequestError>> {
         let (client, life, sent) = (Arc::clone(&self.client), Arc::clone(&self.life), now());
         let gaps = Arc::clone(&self.gaps);
         self.begin(Box::pin(async move {
@@ -266,7 +268,7 @@ impl Coordinator for Remote {
         remote_watches::follow(&self.inner, asking)
     }
 
-    fn watch(&self, path: &Path, mode: AddWatchMode) -> (Ticket, Events) {
+    fn add_watch(&self, path: &Path, mode: AddWatchMode) -> (Ticket, Events) {
         if let Some(error) = self.inner.refusal(&Request::AddWatch { path: path.text().clone(), mode }) {
             return (Ticket::refused(error), Events::of_nothing());
         }
@@ -284,7 +286,7 @@ impl Coordinator for Remote {
         SessionId(self.inner.client.session_id().0)
     }
 
-    fn timeout(&self) -> Duration {
+    fn session_timeout(&self) -> Duration {
         self.inner.client.session_timeout()
     }
 
@@ -336,16 +338,16 @@ fn now() -> Duration {
 
 /// The answer to one request. Dropping it does not cancel the request.
 #[must_use = "await it to get the answer"]
-pub struct Ticket(Asking<Result<Reply, Error>>);
+pub struct Ticket(Asking<Result<Reply, RequestError>>);
 
 impl Ticket {
-    fn refused(error: Error) -> Self {
+    fn refused(error: RequestError) -> Self {
         Self(Box::pin(std::future::ready(Err(error))))
     }
 
-    fn waiting(answer: oneshot::Receiver<Result<Reply, Error>>) -> Self {
+    fn waiting(answer: oneshot::Receiver<Result<Reply, RequestError>>) -> Self {
         // The task that would answer has ended with its runtime.
-        Self(Box::pin(async { answer.await.unwrap_or(Err(Error::Closed)) }))
+        Self(Box::pin(async { answer.await.unwrap_or(Err(RequestError::Closed)) }))
     }
 }
 
@@ -356,7 +358,7 @@ impl fmt::Debug for Ticket {
 }
 
 impl Future for Ticket {
-    type Output = Result<Reply, Error>;
+    type Output = Result<Reply, RequestError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.0.as_mut().poll(context)

@@ -33,11 +33,11 @@
 //! use zoolet_recipes::{Coordinator, Error, Permit, RollingRestart};
 //!
 //! async fn told_to_restart<C: Coordinator>(session: C) -> Result<Permit, Error> {
-//!     RollingRestart::new(session, &Path::from_static("/restarts"), 1)?.begin("gw-a").await
+//!     RollingRestart::new(session, &Path::from_static("/restarts"), 1).begin("gw-a").await
 //! }
 //!
 //! async fn started<C: Coordinator>(session: C, is_well: bool) -> Result<(), Error> {
-//!     let gate = RollingRestart::new(session, &Path::from_static("/restarts"), 1)?;
+//!     let gate = RollingRestart::new(session, &Path::from_static("/restarts"), 1);
 //!     if is_well && gate.down().await?.iter().any(|name| name == "gw-a") {
 //!         gate.done("gw-a").await?;
 //!     }
@@ -45,7 +45,7 @@
 //! }
 //! ```
 
-use crate::ask::{First, UNEXPECTED, ask_watching, create, fired, first, named, write_through};
+use crate::ask::{First, ask_watching, below, create, fired, first, named, write_through};
 use crate::barrier::wait_there;
 use crate::once::Once;
 use crate::{Coordinator, Error, Lock};
@@ -78,17 +78,14 @@ impl<C: Coordinator> RollingRestart<C> {
     /// Returns the gate at `path` for `at_once` boxes, at least one.
     ///
     /// All participants must use the same number.
-    ///
-    /// # Errors
-    /// BadArguments if no znode can be below `path`.
-    pub fn new(coordinator: C, path: &Path, at_once: usize) -> Result<Self, Error> {
-        Ok(Self {
-            boxes: named(path, "boxes")?,
+    pub fn new(coordinator: C, path: &Path, at_once: usize) -> Self {
+        Self {
+            boxes: below(path, "boxes"),
             at_once: at_once.max(1),
-            lock: Lock::new(coordinator.clone(), &named(path, "line")?),
+            lock: Lock::new(coordinator.clone(), &below(path, "line")),
             once: Once::new(coordinator.clone(), path),
             coordinator,
-        })
+        }
     }
 
     /// Waits until this box may go down, and takes its permit.
@@ -97,8 +94,8 @@ impl<C: Coordinator> RollingRestart<C> {
     /// permit given in that moment; [`RollingRestart::done`] returns it.
     ///
     /// # Errors
-    /// - [`Error::Session`] if the session ends or a request is refused, with BadArguments if no
-    ///   znode can have that name.
+    /// - [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName) if no znode can have that name.
+    /// - Fails if the session ends or a request is refused.
     /// - The errors of [`Lock::acquire`] on the line.
     pub async fn begin(&self, name: &str) -> Result<Permit, Error> {
         let own = self.permit(name)?;
@@ -116,7 +113,7 @@ impl<C: Coordinator> RollingRestart<C> {
         let list = Request::GetChildren { path: self.boxes.text().clone(), watch: true, with_stat: true };
         loop {
             let (listed, watch) = ask_watching(c, &list).await?;
-            let Some(Reply::NamesStat(names, stat)) = listed else { return Err(UNEXPECTED) };
+            let Some(Reply::NamesStat(names, stat)) = listed else { return Err(Error::unexpected()) };
             if names.len() >= self.at_once && !names.iter().any(|other| other == name) {
                 fired(c, watch).await?;
                 continue;
@@ -131,7 +128,7 @@ impl<C: Coordinator> RollingRestart<C> {
                 Ok(()) => return Ok(Permit::Given),
                 Err((0, ErrorCode::BadVersion)) => {}
                 Err((1, ErrorCode::NodeExists)) => return Ok(Permit::Kept),
-                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+                Err((_, code)) => return Err(Error::at(code, "use the permits", self.boxes.text())),
             }
         }
     }
@@ -139,21 +136,21 @@ impl<C: Coordinator> RollingRestart<C> {
     /// Returns the permit: this box is well again, and the next may go down.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused, with BadArguments if no
-    /// znode can have that name.
+    /// [`ErrorKind::InvalidName`](crate::ErrorKind::InvalidName) if no znode can have that name. Fails if the session ends or a
+    /// request is refused.
     pub async fn done(&self, name: &str) -> Result<(), Error> {
         // Once: when a lost reply is noticed, the box may already have another permit.
         let delete = WriteOp::Delete { path: self.permit(name)?, version: -1 };
         match self.once.transact(&[delete]).await? {
             Ok(()) | Err((_, ErrorCode::NoNode)) => Ok(()),
-            Err((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
+            Err((_, code)) => Err(Error::at(code, "use the permits", self.boxes.text())),
         }
     }
 
     /// Returns the boxes that have a permit: they are down, or have not called `done` yet.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or the request is refused.
+    /// Fails if the session ends or the request is refused.
     pub async fn down(&self) -> Result<Vec<String>, Error> {
         let names = crate::ask::children(&self.coordinator, self.boxes.text()).await?;
         Ok(names.iter().map(str::to_owned).collect())

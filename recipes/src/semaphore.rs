@@ -6,7 +6,7 @@
 //!
 //! # Guarantees
 //! - Grants never exceed the size. The size is in the tree, and a participant with another one gets
-//!   [`Error::Disagreement`].
+//!   [`ErrorKind::Disagreement`].
 //! - First come, first served. Each returned permit wakes one participant.
 //! - Everything that a [`Grant`] has. The token is larger than the token of every earlier grant.
 //!
@@ -29,12 +29,12 @@
 //! - **The session is suspended while it waits**: the next server reports missed changes, and the
 //!   place is kept.
 //! - **The session is suspended when [`Semaphore::try_acquire`] is called, or before its answer**:
-//!   [`Error::Disconnected`] at once. No znode is left.
+//!   [`ErrorKind::Disconnected`] at once. No znode is left.
 //! - **The session ends**: its permit is free. A waiting call returns the session's error.
 //! - **A holder is [doubtful](crate::Holding)**: as for a [lock](crate::lock), another participant
 //!   may get the permit as soon as the session is over.
 //! - **A permit is broken**: its grant is lost, and the next participant gets the permit.
-//! - **The place of a waiter is broken**: [`Error::Broken`]. The next participant in the line waits
+//! - **The place of a waiter is broken**: [`ErrorKind::Broken`]. The next participant in the line waits
 //!   for a permit instead.
 //! - **[`Semaphore::resize`] to a larger size**: the participant that waits for a permit is
 //!   notified and gets one.
@@ -42,7 +42,7 @@
 //!   been returned.
 //! - **The reply to a resize is lost**: the call finds out whether it was done. A size that another
 //!   participant has set since stays.
-//! - **No size was set**: NoNode or [`Error::Malformed`].
+//! - **No size was set**: NoNode or [`ErrorKind::Malformed`].
 //!
 //! # Example
 //! ```
@@ -50,24 +50,24 @@
 //! use zoolet_recipes::{Coordinator, Error, Semaphore};
 //!
 //! async fn update<C: Coordinator>(session: C) -> Result<(), Error> {
-//!     let downloads = Semaphore::new(session, &Path::from_static("/downloads"))?;
+//!     let downloads = Semaphore::new(session, &Path::from_static("/downloads"));
 //!     downloads.set_size(2).await?;
 //!     let permit = downloads.acquire().await?;
 //!     permit.release().await
 //! }
 //! ```
 
-use crate::ask::{First, ask, ask_watching, at_once, children, data, fired, first};
+use crate::ask::{First, ask, ask_watching, at_once, below, bytes, children, data, fired, first};
 use crate::line::{Line, Place};
 use crate::mutation::{Mutation, is_on};
 use crate::naming::{self, Stands};
 use crate::once::Once;
 use crate::read_write_lock::{acquire, within};
-use crate::{Coordinator, Error, Grant, Naming};
+use crate::{Coordinator, Error, ErrorKind, Grant, Naming};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use zoolet_model::{ErrorCode, Names, Path, Reply, Request, WriteOp};
+use zoolet_model::{ErrorCode, IntoData, Names, Path, Reply, Request, WriteOp};
 
 /// A semaphore whose size is in the tree.
 ///
@@ -83,21 +83,15 @@ pub struct Semaphore<C: Coordinator> {
 
 impl<C: Coordinator> Semaphore<C> {
     /// Returns the semaphore at `path`.
-    ///
-    /// # Errors
-    /// [`Error::Session`] with `BadArguments` if no znode can be below `path`.
-    pub fn new(coordinator: C, path: &Path) -> Result<Self, Error> {
-        let below = |name: &str| {
-            Path::new(zoolet_model::path::child(path.as_str(), name)).map_err(zoolet_model::Error::Refused)
-        };
-        let (locks, leases) = (below("locks")?, below("leases")?);
+    pub fn new(coordinator: C, path: &Path) -> Self {
+        let (locks, leases) = (below(path, "locks"), below(path, "leases"));
         let naming = Naming::default();
-        Ok(Self {
+        Self {
             path: path.clone(),
             once: Once::new(coordinator.clone(), path),
             locks: Line::new(coordinator.clone(), &locks, naming, Stands::Lock, 0, Bytes::new()),
             leases: Line::new(coordinator, &leases, naming, Stands::Lease, 0, Bytes::new()),
-        })
+        }
     }
 
     /// Uses the znode names of another library.
@@ -112,8 +106,8 @@ impl<C: Coordinator> Semaphore<C> {
 
     /// Describes this participant in the znodes of its permits.
     #[must_use]
-    pub fn described(self, content: impl Into<Bytes>) -> Self {
-        let leases = self.leases.with(self.leases.naming(), 0, content.into());
+    pub fn described(self, content: impl IntoData) -> Self {
+        let leases = self.leases.with(self.leases.naming(), 0, bytes(content));
         Self { leases, ..self }
     }
 
@@ -122,9 +116,9 @@ impl<C: Coordinator> Semaphore<C> {
     /// The first call creates the semaphore with that size.
     ///
     /// # Errors
-    /// - [`Error::Disagreement`] if the semaphore has another size.
-    /// - [`Error::Malformed`] if the path's data is not a size.
-    /// - [`Error::Session`] if the session ends or a request is refused.
+    /// - [`ErrorKind::Disagreement`] if the semaphore has another size.
+    /// - [`ErrorKind::Malformed`] if the path's data is not a size.
+    /// - Fails if the session ends or a request is refused.
     pub async fn set_size(&self, size: u32) -> Result<(), Error> {
         let coordinator = self.locks.coordinator();
         loop {
@@ -136,13 +130,14 @@ impl<C: Coordinator> Semaphore<C> {
                 // The znode was created only as a parent.
                 [] => {}
                 text if parse(text)? == size => return Ok(()),
-                _ => return Err(Error::Disagreement),
+                _ => return Err(Error::at(ErrorKind::Disagreement, "set the size of", self.path.text())),
             }
             let data = Some(Bytes::from(size.to_string()));
             let op = WriteOp::SetData { path: self.path.text().clone(), data, version: stat.version };
             match ask(coordinator, &Request::Write(op)).await {
                 // On `BadVersion` another participant was faster. Check the size that is set now.
-                Ok(_) | Err(Error::Session(zoolet_model::Error::Refused(ErrorCode::BadVersion))) => {}
+                Ok(_) => {}
+                Err(error) if error.is_bad_version() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -153,7 +148,7 @@ impl<C: Coordinator> Semaphore<C> {
     /// Permits that are out stay out. A waiting participant learns the new size.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn resize(&self, size: u32) -> Result<(), Error> {
         let data = Some(Bytes::from(size.to_string()));
         let op = WriteOp::SetData { path: self.path.text().clone(), data, version: -1 };
@@ -163,7 +158,7 @@ impl<C: Coordinator> Semaphore<C> {
                 Err((_, ErrorCode::NoNode)) => {
                     crate::ask::make_persistent(self.locks.coordinator(), &self.path).await?;
                 }
-                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+                Err((_, code)) => return Err(Error::at(code, "use the semaphore", self.path.text())),
             }
         }
     }
@@ -174,7 +169,7 @@ impl<C: Coordinator> Semaphore<C> {
     /// permit.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn taken(&self) -> Result<usize, Error> {
         Ok(self.leases.standing().await?.len())
     }
@@ -184,7 +179,7 @@ impl<C: Coordinator> Semaphore<C> {
     /// None is free while another participant waits. The call does not wait for a connection.
     ///
     /// # Errors
-    /// [`Error::Disconnected`] if the session has no connection, or loses it before the answer: the
+    /// [`ErrorKind::Disconnected`] if the session has no connection, or loses it before the answer: the
     /// call cannot tell whether a permit is free. Otherwise as [`Semaphore::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Grant<C>>, Error> {
         at_once(self.locks.coordinator(), self.take_if_free()).await
@@ -225,7 +220,7 @@ impl<C: Coordinator> Semaphore<C> {
     /// Waits for a permit. Dropping the future leaves nothing behind.
     ///
     /// # Errors
-    /// - [`Error::Session`] with `NoNode`, or [`Error::Malformed`], if the path's data is no size.
+    /// - [`ErrorKind::Refused`] with `NoNode`, or [`ErrorKind::Malformed`], if the path's data is no size.
     /// - Otherwise as [`Lock::acquire`](crate::Lock::acquire).
     pub async fn acquire(&self) -> Result<Grant<C>, Error> {
         let turn = acquire(&self.locks).await?;
@@ -240,7 +235,7 @@ impl<C: Coordinator> Semaphore<C> {
                 break;
             }
             let (names, changed) = ask_watching(coordinator, &leases).await?;
-            let Some(Reply::Names(names)) = names else { return Err(Error::Broken) };
+            let Some(Reply::Names(names)) = names else { return Err(ErrorKind::Broken.into()) };
             let (now, resized) = ask_watching(coordinator, &size).await?;
             let now = now.map(|reply| if let Reply::Data(data, _) = reply { data } else { None });
             if has_permit(&place, &names, now)? {
@@ -264,10 +259,10 @@ impl<C: Coordinator> Semaphore<C> {
 /// Participants behind this place do not count. They wait as well, after a place in the line of
 /// `locks` was broken.
 fn has_permit<C: Coordinator>(place: &Place<C>, names: &Names, size: Option<Option<Bytes>>) -> Result<bool, Error> {
-    let size = size.ok_or(zoolet_model::Error::Refused(ErrorCode::NoNode))?;
+    let size = size.ok_or(ErrorKind::Refused(ErrorCode::NoNode))?;
     let size = parse(size.as_deref().unwrap_or_default())?;
     if !place.is_among(names) {
-        return Err(Error::Broken);
+        return Err(ErrorKind::Broken.into());
     }
     let own = naming::number(place.path());
     let before = names
@@ -278,5 +273,5 @@ fn has_permit<C: Coordinator>(place: &Place<C>, names: &Names, size: Option<Opti
 }
 
 fn parse(text: &[u8]) -> Result<u32, Error> {
-    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Error::Malformed)
+    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(ErrorKind::Malformed.into())
 }

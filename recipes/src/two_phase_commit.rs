@@ -124,16 +124,16 @@ mod participant;
 
 pub use participant::Participant;
 
-use crate::ask::{First, UNEXPECTED, ask, ask_existing, create, first, named};
+use crate::ask::{First, ask, ask_existing, bytes, create, first, named};
 use crate::barrier::make_parent;
 use crate::mutation::{Mutation, is_on};
 use crate::naming::name_of;
 use crate::once::Once;
-use crate::{Coordinator, Error, Guid};
+use crate::{Coordinator, Error, ErrorKind, Guid};
 use bytes::Bytes;
 use ending::Kept;
 use std::time::Duration;
-use zoolet_model::{CreateKind, ErrorCode, Names, Path, Reply, Request, Text, WriteOp};
+use zoolet_model::{CreateKind, ErrorCode, IntoData, Names, Path, Reply, Request, Text, WriteOp};
 
 const DECISION: &str = "decision";
 const VOTE: &str = "vote-";
@@ -144,7 +144,7 @@ const FINISHED: &str = "finished";
 const ID: &str = "id-";
 
 /// Error of a transaction that has ended.
-const OVER: Error = Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode));
+const OVER: ErrorKind = ErrorKind::Refused(ErrorCode::NoNode);
 
 /// A site's vote on the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -222,16 +222,17 @@ impl<C: Coordinator> Transaction<C> {
     /// The logs of the sites identify a transaction by its path, so use each path once.
     ///
     /// # Errors
-    /// [`Error::Session`], among others with:
+    /// [`Error`], among others with:
     /// - `NodeExists` if the transaction exists already: [open](Transaction::open) it;
-    /// - `BadArguments` if a site's name cannot be part of a znode's name, or is listed twice.
-    pub async fn begin(coordinator: C, path: &Path, payload: impl Into<Bytes>, sites: &[&str]) -> Result<Self, Error> {
+    /// - `BadArguments` if a site is listed twice;
+    /// - [`ErrorKind::InvalidName`] if a site's name cannot be part of a znode's name.
+    pub async fn begin(coordinator: C, path: &Path, payload: impl IntoData, sites: &[&str]) -> Result<Self, Error> {
         let id = below(path, ID, &Guid::from_random_bits(coordinator.random_bits()).to_string());
         let persistent = |path: Text, data| create(path, data, CreateKind::Persistent, false);
-        let mut ops = vec![persistent(path.text().clone(), Some(payload.into())), persistent(id.clone(), None)];
+        let mut ops = vec![persistent(path.text().clone(), Some(bytes(payload))), persistent(id.clone(), None)];
         for (place, site) in sites.iter().enumerate() {
             if sites[..place].contains(site) {
-                return Err(zoolet_model::Error::Refused(ErrorCode::BadArguments).into());
+                return Err(Error::at(ErrorCode::BadArguments, "begin the transaction", path.text()));
             }
             ops.push(persistent(named(path, &format!("{VOTE}{site}"))?.text().clone(), None));
         }
@@ -240,7 +241,7 @@ impl<C: Coordinator> Transaction<C> {
             match once.transact(&ops).await? {
                 Ok(()) => break,
                 Err((0, ErrorCode::NoNode)) => make_parent(&coordinator, path).await?,
-                Err((_, code)) => return Err(zoolet_model::Error::Refused(code).into()),
+                Err((_, code)) => return Err(Error::at(code, "begin the transaction", path.text())),
             }
         }
         let sites = sites.iter().map(|&site| site.to_owned()).collect();
@@ -250,13 +251,13 @@ impl<C: Coordinator> Transaction<C> {
     /// Takes over a transaction; `None` if it has ended or never began.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn open(coordinator: C, path: &Path) -> Result<Option<Self>, Error> {
         let list = Request::GetChildren { path: path.text().clone(), watch: false, with_stat: false };
         let names = match ask_existing(&coordinator, &list).await? {
             None => return Ok(None),
             Some(Reply::Names(names)) => names,
-            Some(_) => return Err(UNEXPECTED),
+            Some(_) => return Err(Error::unexpected()),
         };
         // One listing gives both the id and the sites, so they belong to the same transaction.
         let Some(id) = names.iter().find(|name| name.starts_with(ID)) else { return Ok(None) };
@@ -281,10 +282,10 @@ impl<C: Coordinator> Transaction<C> {
     /// If another process decides first, this call returns its outcome.
     ///
     /// # Errors
-    /// - [`Error::Session`] with `NoNode` if another process has ended the transaction.
-    /// - [`Error::Session`] if the session ends or a request is refused. The transaction is
+    /// - [`ErrorKind::Refused`] with `NoNode` if another process has ended the transaction.
+    /// - Fails if the session ends or a request is refused. The transaction is
     ///   unchanged and can be opened again.
-    /// - [`Error::Malformed`] if a vote or the decision is neither `commit` nor `abort`.
+    /// - [`ErrorKind::Malformed`] if a vote or the decision is neither `commit` nor `abort`.
     pub async fn decide(&self, patience: Option<Duration>) -> Result<Outcome, Error> {
         let Some(patience) = patience else { return self.outcome(true).await };
         let timer = self.coordinator.timer(self.coordinator.now().saturating_add(patience));
@@ -309,7 +310,7 @@ impl<C: Coordinator> Transaction<C> {
     /// without limit for a site that neither acknowledges nor is [dismissed](Transaction::dismiss).
     ///
     /// # Errors
-    /// [`Error::Session`], with `NotEmpty` if a foreign client has created znodes below the
+    /// [`Error`], with `NotEmpty` if a foreign client has created znodes below the
     /// transaction's.
     pub async fn finish(self) -> Result<(), Error> {
         let kept = if is_on(Mutation::DismissedForgotten) { Kept::Nothing } else { Kept::ForDismissed };
@@ -333,7 +334,7 @@ impl<C: Coordinator> Transaction<C> {
     /// the decision [stays](Transaction::finish). Has no effect if the transaction has ended.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn dismiss(&self, site: &str) -> Result<(), Error> {
         self.note(DISMISSED, site).await
     }
@@ -347,16 +348,16 @@ impl<C: Coordinator> Transaction<C> {
         match ask(&self.coordinator, &Request::Multi(vec![check, op])).await? {
             Reply::Multi(results) => match zoolet_model::first_failure(&results) {
                 None => Ok(Ok(())),
-                Some((0, ErrorCode::NoNode)) => Err(OVER),
+                Some((0, ErrorCode::NoNode)) => Err(OVER.into()),
                 Some((_, code)) => Ok(Err(code)),
             },
-            _ => Err(UNEXPECTED),
+            _ => Err(Error::unexpected()),
         }
     }
 
     /// Confirms that earlier reads belong to this transaction; otherwise fails with [`OVER`].
     async fn still_is(&self) -> Result<(), Error> {
-        crate::ask::stat(&self.coordinator, &self.id).await?.map(drop).ok_or(OVER)
+        crate::ask::stat(&self.coordinator, &self.id).await?.map(drop).ok_or(OVER.into())
     }
 
     fn decision(&self) -> Text {
@@ -384,7 +385,7 @@ fn parse_vote(content: &[u8]) -> Result<Vote, Error> {
     match content {
         b"commit" => Ok(Vote::Commit),
         b"abort" => Ok(Vote::Abort),
-        _ => Err(Error::Malformed),
+        _ => Err(ErrorKind::Malformed.into()),
     }
 }
 

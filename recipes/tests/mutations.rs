@@ -11,6 +11,8 @@
 mod apart;
 #[path = "simulated/cache.rs"]
 mod cache;
+#[path = "simulated/client.rs"]
+mod client;
 #[path = "simulated/contention.rs"]
 mod contention;
 #[path = "simulated/counter.rs"]
@@ -35,6 +37,8 @@ mod latch;
 mod lock;
 #[path = "simulated/names.rs"]
 mod names;
+#[path = "simulated/paused_work.rs"]
+mod paused_work;
 #[path = "simulated/persistent.rs"]
 mod persistent;
 #[path = "simulated/preference.rs"]
@@ -53,10 +57,10 @@ mod semaphore;
 mod two_phase_commit;
 
 mod rules {
-    use crate::exclusion::{judge, judge_drawn};
+    use crate::exclusion::{judge, judge_drawn, judge_paused};
     use crate::{
-        cache, contention, counter, double_barrier, election, gate, latch, lock, names, persistent, preference, queue,
-        read_write_lock, reentrant_lock, repeating, semaphore, two_phase_commit,
+        cache, client, contention, counter, double_barrier, election, gate, latch, lock, names, paused_work,
+        persistent, preference, queue, read_write_lock, reentrant_lock, repeating, semaphore, two_phase_commit,
     };
     use std::fmt;
     use std::future::Future;
@@ -350,6 +354,24 @@ mod rules {
     }
 
     /// Every mutation has to occur in the text of this file.
+    #[test]
+    fn work_resumed_without_a_check_is_detected() {
+        let (scenario, body) = (paused_work::cut_often, paused_work::broken);
+        is_found(Mutation::ResumedUnchecked, 100, scenario, body, judge_paused);
+    }
+
+    #[test]
+    fn membership_not_renewed_on_the_next_session_is_detected() {
+        let scenario = |seed| Scenario::drawn(seed, client::DAEMONS);
+        is_found(Mutation::MembershipNotRenewed, 20, scenario, client::daemon, client::judge_daemons);
+    }
+
+    #[test]
+    fn dropped_gap_of_another_session_is_detected() {
+        let scenario = |seed| Scenario::drawn(seed, client::DAEMONS);
+        is_found(Mutation::SessionGapNotTold, 20, scenario, client::daemon, client::judge_daemons);
+    }
+
     #[test]
     fn every_mutation_has_a_test() {
         let here = include_str!("mutations.rs");

@@ -309,6 +309,8 @@ impl Core {
     fn on_input(&mut self, input: Input) -> Flow {
         match input {
             Input::Event(event) => self.handle(event),
+            // A client whose session was closed asks for the next one at once.
+            Input::Dial(link) if self.closing_sessions => link.lost(LostReason::Stopped),
             Input::Dial(link) => self.dial(link),
             Input::Ask(question) => {
                 self.tickets += 1;

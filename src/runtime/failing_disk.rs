@@ -152,7 +152,7 @@ fn value(number: usize) -> Bytes {
 
 fn write(session: &Session, number: usize) -> Result<(), Error> {
     let key = key(number);
-    let set = session.set(&key, Some(value(number)), Version::Any);
+    let set = session.set(&key, value(number), Version::Any);
     set.wait_timeout(PATIENCE).expect("an answer").map(drop)
 }
 
@@ -160,8 +160,7 @@ fn write(session: &Session, number: usize) -> Result<(), Error> {
 fn seen(session: &Session, number: usize) -> usize {
     let key = key(number);
     let read = session.get(&key).wait_timeout(PATIENCE).expect("an answer");
-    let (data, _) = read.unwrap_or_else(|error| panic!("{key:?} cannot be read: {error:?}"));
-    std::str::from_utf8(&data.unwrap()).unwrap().parse().unwrap()
+    read.unwrap_or_else(|error| panic!("{error}")).text().unwrap().parse().unwrap()
 }
 
 /// Asserts that each key shows the last acknowledged write.
@@ -234,7 +233,7 @@ fn at_steps(name: &str, fault: Fault, stride: u64, judge: impl Fn(&SimDisk, &Nod
 fn reads_on(_: &SimDisk, node: &Node, reader: &Session, acknowledged: usize, context: &str) {
     wait_until(context, || status(node).expect(context).is_read_only);
     assert_whole(reader, acknowledged, context);
-    assert_eq!(write(reader, 0), Err(Error::Refused(ErrorCode::SystemError)), "{context}");
+    assert_eq!(write(reader, 0).unwrap_err().code(), Some(ErrorCode::SystemError), "{context}");
     let status = status(node).expect(context);
     assert_eq!(status.refusing_writes, Some("the disk is read-only"), "{context}");
     assert!(status.alarms.iter().any(|alarm| format!("{alarm:?}").contains("disk read-only")), "{:?}", status.alarms);
@@ -266,7 +265,7 @@ fn readers_find_every_acked_write_after_a_crash_without_a_repair() {
             let reader = reading_session(&readers);
             assert_eq!(reader.state(), SessionState::ReadOnly, "{context}");
             assert_whole(&reader, acknowledged, context);
-            assert_eq!(write(&reader, 0), Err(Error::Refused(ErrorCode::NotReadOnly)), "{context}");
+            assert_eq!(write(&reader, 0).unwrap_err().code(), Some(ErrorCode::NotReadOnly), "{context}");
             let status = status(readers.node().unwrap()).expect(context);
             assert!(status.is_read_only && status.read_only_ms.is_some() && status.role.is_empty(), "{context}");
         }

@@ -60,7 +60,7 @@ pub use data::{StartError, check_data_directory};
 pub use figures::{Figures, Percentiles};
 pub(crate) use latch::{Latch, Set};
 pub(crate) use mailbox::{Mailbox, lock};
-pub use node::{Node, ShutdownError};
+pub use node::{Node, Sessions, ShutdownError};
 #[cfg(feature = "port")]
 pub use read_only::ReadOnly;
 pub use status_stream::StatusStream;

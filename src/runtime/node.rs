@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use zoolet_machine::server::BaseState;
 use zoolet_machine::wear::shown_bytes;
 use zoolet_machine::{Budget, Limits, Server, server};
+use zoolet_recipes::{Client, OpenSession};
 use zoolet_session::{Link, Session, SessionOptions};
 use zoolet_store::base::Base;
 use zoolet_store::disk::Disk;
@@ -52,7 +53,7 @@ const SHUTDOWN_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// streams are no handles: they do not keep the node alive.
 ///
 /// Once the node has ended, requests and new sessions of all handles fail like those of
-/// [`Node::session`]: with [`Error::Lost`](crate::Error::Lost). [`Node::status`] gives `None`.
+/// [`Node::session`]: with [`ErrorKind::SessionLost`](crate::ErrorKind::SessionLost). [`Node::status`] gives `None`.
 #[derive(Clone)]
 #[must_use = "the node ends when its last handle is dropped"]
 pub struct Node(Arc<Running>);
@@ -87,9 +88,11 @@ pub(super) struct Files {
     pub(super) is_read_only: bool,
 }
 
-/// Opens sessions of this process.
+/// Opens sessions of this process, with the same options.
+///
+/// Clones do not keep the node running.
 #[derive(Clone)]
-pub(super) struct Sessions {
+pub struct Sessions {
     inbox: Arc<Inbox>,
     here: Arc<NodeEnvironment>,
     ended: Arc<Latch<End>>,
@@ -99,6 +102,22 @@ pub(super) struct Sessions {
     ///
     /// The client port would not learn when a session here frees room.
     budget: Arc<Budget>,
+    options: SessionOptions,
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sessions").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl OpenSession for Sessions {
+    type Session = Session;
+    type Opening = Opening;
+
+    fn open_session(&self) -> Opening {
+        self.open(&self.options)
+    }
 }
 
 impl fmt::Debug for Node {
@@ -337,6 +356,29 @@ impl Node {
         self.0.sessions.open(options)
     }
 
+    /// Returns a client whose sessions are of this process: it opens the next one when one ends.
+    ///
+    /// ```
+    /// use zoolet::{Config, Node, Wait, path};
+    ///
+    /// # let data = std::env::temp_dir().join(format!("zoolet-client-{}", std::process::id()));
+    /// let node = Node::start(Config::new(&data))?;
+    /// let client = node.client();
+    /// let mut own = client.member(path!("/sensors"), "thermometer-4", "21.5");
+    /// own.set("21.7").wait()?;
+    /// # drop(node);
+    /// # std::fs::remove_dir_all(data)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn client(&self) -> Client<Sessions> {
+        Client::new(self.sessions(SessionOptions::default()))
+    }
+
+    /// Returns what opens sessions of this process with these options, for a [`Client`].
+    pub fn sessions(&self, options: SessionOptions) -> Sessions {
+        Sessions { options, ..self.0.sessions.clone() }
+    }
+
     /// Ends the node in order, for all its handles.
     ///
     /// A shutdown
@@ -400,6 +442,7 @@ impl Running {
             timeout_ms: config.settings.session_timeout_max_ms.min(DEFAULT_TIMEOUT_MS),
             limits: config.limits,
             budget: Arc::new(Budget::new(&config.limits)),
+            options: SessionOptions::default(),
         };
         let running = Self {
             shared: Mutex::new(Some(Arc::clone(&shared))),
@@ -627,7 +670,7 @@ mod tests {
     use super::*;
     use crate::recipes::Coordinator;
     use crate::{Wait, path};
-    use zoolet_session::{Error, LostReason, SessionState};
+    use zoolet_session::{ErrorKind, LostReason, SessionState};
 
     #[test]
     fn disk_too_small_for_log_reserve_and_bases_is_warned_of() {
@@ -703,14 +746,14 @@ mod tests {
             session: Some(Session::new(Arc::clone(&link))),
             link: Arc::clone(&link),
         };
-        assert_eq!(opening.wait().unwrap_err(), Error::Lost(LostReason::Bug));
+        assert_eq!(opening.wait().unwrap_err().kind(), ErrorKind::SessionLost(LostReason::Bug));
         assert_eq!(question.wait().wait(), None);
         assert_eq!(bad.stopped().wait(), Failure::Bug("told to".to_owned()));
         assert_eq!(bad.failed(), Some(Failure::Bug("told to".to_owned())));
         assert_eq!(watch.next().wait(), None);
         assert_eq!(hurt.state(), SessionState::Lost(LostReason::Bug));
-        assert_eq!(hurt.exists(path!("/")).wait().unwrap_err(), Error::Lost(LostReason::Bug));
-        assert_eq!(bad.session().wait().unwrap_err(), Error::Lost(LostReason::Bug));
+        assert_eq!(hurt.exists(path!("/")).wait().unwrap_err().kind(), ErrorKind::SessionLost(LostReason::Bug));
+        assert_eq!(bad.session().wait().unwrap_err().kind(), ErrorKind::SessionLost(LostReason::Bug));
         assert_eq!(bad.status().wait(), None);
         assert!(matches!(bad.shutdown(Duration::from_secs(5)), Err(ShutdownError::Failed(Failure::Bug(_)))));
         assert!(healthy.exists(path!("/")).wait().unwrap().is_some());

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
 use zoolet_machine::status::Cause;
-use zoolet_model::{AddWatchMode, Path, Stat, Zxid};
+use zoolet_model::{AddWatchMode, Names, Path, Stat, Zxid};
 use zoolet_recipes::{Coordinator as _, Instant};
-use zoolet_session::{Error, LostReason, Session, SessionOptions, SessionState, Wait, WatchStream};
+use zoolet_session::{Error, ErrorKind, LostReason, Session, SessionOptions, SessionState, Wait, WatchStream, Znode};
 use zoolet_store::image::{Image, Subtree};
 use zoolet_store::{FsDisk, Meter, MeteredDisk};
 
@@ -103,7 +103,14 @@ impl SubtreeFile {
     /// Logs a failure, and returns the pause before the next attempt.
     fn pause_after(&mut self, trouble: Trouble, now: Instant) -> Duration {
         match trouble {
-            Trouble::Session(Error::ConnectionLoss | Error::Suspended | Error::Lost(_) | Error::Closed) => SHORT_PAUSE,
+            Trouble::Session(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::ConnectionLoss | ErrorKind::Suspended | ErrorKind::SessionLost(_) | ErrorKind::Closed
+                ) =>
+            {
+                SHORT_PAUSE
+            }
             Trouble::Session(error) => self.tell(format!("cannot read the subtree: {error}")),
             Trouble::Other(what) => self.tell(what),
             // A write that fails at its end wears the medium like one that succeeds.
@@ -178,21 +185,14 @@ fn read(session: &Session, top: &Path) -> Result<(Subtree, Zxid), Trouble> {
     let (mut todo, mut found, mut newest) = (vec![top.clone()], Vec::new(), 0);
     let mut bytes = 0;
     while let Some(path) = todo.pop() {
-        let Some((data, stat)) = existing(session.get(&path).wait()).map_err(|error| named(&path, error))? else {
-            continue;
-        };
+        let Some(Znode { data, stat, .. }) = existing(session.get(&path).wait()).map_err(trouble)? else { continue };
         newest = newest.max(stat.czxid).max(stat.mzxid).max(stat.pzxid);
         if stat.ephemeral_owner != 0 {
             continue;
         }
         if stat.num_children > 0 {
-            let names = existing(session.children(&path).wait()).map_err(|error| named(&path, error))?;
-            let parent = path.as_str().trim_end_matches('/');
-            let paths = names
-                .iter()
-                .flat_map(|names| names.iter())
-                .filter_map(|name| Path::new(format!("{parent}/{name}").into()).ok());
-            todo.extend(paths);
+            let names = existing(session.children(&path).wait()).map_err(trouble)?;
+            todo.extend(names.iter().flat_map(Names::iter).filter_map(|name| path.join(name).ok()));
         }
         bytes += path.as_str().len() as u64 + data.as_ref().map_or(0, |data| data.len() as u64);
         if bytes > BYTES_MAX {
@@ -204,13 +204,13 @@ fn read(session: &Session, top: &Path) -> Result<(Subtree, Zxid), Trouble> {
 }
 
 fn subtree(found: &[(Path, Option<bytes::Bytes>, Stat)]) -> Subtree {
-    let mut children: HashMap<&str, i32> = HashMap::new();
+    let mut children: HashMap<Path, i32> = HashMap::new();
     for parent in found.iter().filter_map(|(path, ..)| path.parent()) {
         *children.entry(parent).or_default() += 1;
     }
     let mut subtree = Subtree::default();
     for (path, data, stat) in found {
-        subtree.add(path, data.as_deref(), stat, children.get(path.as_str()).copied().unwrap_or_default());
+        subtree.add(path, data.as_deref(), stat, children.get(path).copied().unwrap_or_default());
     }
     subtree
 }
@@ -219,16 +219,13 @@ fn subtree(found: &[(Path, Option<bytes::Bytes>, Stat)]) -> Subtree {
 fn existing<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Ok(there) => Ok(Some(there)),
-        Err(Error::Refused(zoolet_model::ErrorCode::NoNode)) => Ok(None),
+        Err(error) if error.is_no_node() => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn named(path: &Path, error: Error) -> Trouble {
-    match error {
-        Error::Refused(code) => Trouble::Other(format!("cannot read {}: {code}", path.as_str())),
-        error => Trouble::Session(error),
-    }
+fn trouble(error: Error) -> Trouble {
+    if error.code().is_some() { Trouble::Other(error.to_string()) } else { Trouble::Session(error) }
 }
 
 #[cfg(test)]
@@ -250,7 +247,10 @@ mod tests {
         assert_eq!(subtree_file.pause_after(failed(), written + Duration::from_secs(595)), PAUSE);
         // These failures wear nothing.
         assert_eq!(subtree_file.pause_after(Trouble::Other("the directory is gone".to_owned()), now), PAUSE);
-        assert_eq!(subtree_file.pause_after(Trouble::Session(Error::Refused(ErrorCode::NoAuth)), now), PAUSE);
-        assert_eq!(subtree_file.pause_after(Trouble::Session(Error::ConnectionLoss), now), SHORT_PAUSE);
+        assert_eq!(
+            subtree_file.pause_after(Trouble::Session(ErrorKind::Refused(ErrorCode::NoAuth).into()), now),
+            PAUSE
+        );
+        assert_eq!(subtree_file.pause_after(Trouble::Session(ErrorKind::ConnectionLoss.into()), now), SHORT_PAUSE);
     }
 }

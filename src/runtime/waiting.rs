@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use zoolet_machine::Status;
-use zoolet_session::{Error, Link, Session};
+use zoolet_session::{Error, ErrorKind, Link, Session};
 
 /// Waits until clients are served. Cancel-safe.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Future for Ready {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         // A node that has ended once served.
         if let Poll::Ready(end) = Pin::new(&mut self.ended).poll(context) {
-            return Poll::Ready(Err(Error::Lost(end.lost_reason())));
+            return Poll::Ready(Err(ErrorKind::SessionLost(end.lost_reason()).into()));
         }
         Pin::new(&mut self.serving).poll(context).map(Ok)
     }
@@ -89,8 +89,8 @@ impl Future for Opening {
         let opened = self.link.poll_open(self.reader, context);
         match opened {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(())) => Poll::Ready(self.session.take().ok_or(Error::Closed)),
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) => Poll::Ready(self.session.take().ok_or(ErrorKind::Closed.into())),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
         }
     }
 }

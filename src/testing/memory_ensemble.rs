@@ -1,11 +1,11 @@
 //! An ensemble whose faults the test chooses.
 
 use super::ServerId;
-use crate::{Limits, Session, SessionState};
+use crate::{Client, Limits, Session, SessionState};
 use std::fmt;
 use std::future::Future;
 use std::time::Duration;
-use zoolet_sim::ensemble::{DiskModel, Fate, Host, Plan, Trace};
+use zoolet_sim::ensemble::{DiskModel, Fate, Host, Opener, Plan, Trace};
 use zoolet_sim::oracle::ClientId;
 
 /// Seed of random values such as packet delays, the same for each ensemble.
@@ -17,6 +17,11 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between checks whether all servers serve, microseconds.
 const LOOKS_EVERY_US: u64 = 1000;
 
+/// Returns a timeout as a session requests it.
+fn milliseconds(timeout: Duration) -> u32 {
+    u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).min(i32::MAX as u32)
+}
+
 /// Servers in memory, on virtual time.
 ///
 /// Time passes only in [`MemoryEnsemble::run`], [`MemoryEnsemble::advance`] and methods that say that they
@@ -24,11 +29,11 @@ const LOOKS_EVERY_US: u64 = 1000;
 ///
 /// ```
 /// use zoolet::testing::MemoryEnsemble;
-/// use zoolet::{Bytes, path};
+/// use zoolet::path;
 ///
 /// let mut ensemble = MemoryEnsemble::in_memory(3);
 /// let session = ensemble.session();
-/// ensemble.run(session.create(path!("/door"), Bytes::from_static(b"closed")))?;
+/// ensemble.run(session.create(path!("/door"), "closed"))?;
 /// # Ok::<(), zoolet::Error>(())
 /// ```
 pub struct MemoryEnsemble {
@@ -143,7 +148,8 @@ impl MemoryEnsemble {
     /// ```
     /// # use zoolet::testing::MemoryEnsemble;
     /// # use std::time::Duration;
-    /// assert_eq!(MemoryEnsemble::in_memory(1).session_with(Duration::from_secs(3)).timeout_ms(), 3000);
+    /// let timeout = Duration::from_secs(3);
+    /// assert_eq!(MemoryEnsemble::in_memory(1).session_with(timeout).session_timeout(), timeout);
     /// ```
     pub fn session_with(&mut self, timeout: Duration) -> Session {
         self.open(timeout, None)
@@ -168,9 +174,55 @@ impl MemoryEnsemble {
         self.open(TIMEOUT, Some(server))
     }
 
+    /// Returns a client outside the servers' processes, which opens its next session when one ends.
+    ///
+    /// Its sessions are like those of [`MemoryEnsemble::session`]. [`MemoryEnsemble::expire`] ends the present
+    /// one.
+    ///
+    /// ```
+    /// # use zoolet::testing::MemoryEnsemble;
+    /// # use zoolet::path;
+    /// let mut ensemble = MemoryEnsemble::in_memory(3);
+    /// let client = ensemble.client();
+    /// let first = ensemble.run(client.session())?;
+    /// ensemble.expire(&first);
+    /// let next = ensemble.run(client.session())?;
+    /// assert_ne!(first.id(), next.id());
+    /// # Ok::<(), zoolet::Error>(())
+    /// ```
+    pub fn client(&mut self) -> Client<Opener> {
+        self.client_with(TIMEOUT)
+    }
+
+    /// Like [`MemoryEnsemble::client`], with another timeout of its sessions.
+    ///
+    /// ```
+    /// # use zoolet::testing::MemoryEnsemble;
+    /// # use std::time::Duration;
+    /// let mut ensemble = MemoryEnsemble::in_memory(1);
+    /// let client = ensemble.client_with(Duration::from_secs(3));
+    /// assert_eq!(ensemble.run(client.session())?.session_timeout(), Duration::from_secs(3));
+    /// # Ok::<(), zoolet::Error>(())
+    /// ```
+    pub fn client_with(&mut self, timeout: Duration) -> Client<Opener> {
+        Client::new(self.world.opener(milliseconds(timeout), None))
+    }
+
+    /// Returns a client in a server's process, like [`Node::client`](crate::Node::client).
+    ///
+    /// ```
+    /// # use zoolet::testing::MemoryEnsemble;
+    /// let mut ensemble = MemoryEnsemble::in_memory(3);
+    /// let server = ensemble.servers()[1];
+    /// let client = ensemble.client_in(server);
+    /// assert!(ensemble.run(client.session()).is_ok());
+    /// ```
+    pub fn client_in(&mut self, server: ServerId) -> Client<Opener> {
+        Client::new(self.world.opener(milliseconds(TIMEOUT), Some(server)))
+    }
+
     fn open(&mut self, timeout: Duration, home: Option<ServerId>) -> Session {
-        let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).min(i32::MAX as u32);
-        let (_, session) = self.world.open(timeout_ms, home);
+        let (_, session) = self.world.open(milliseconds(timeout), home);
         let mut states = session.states();
         self.run(async { while states.next().await.is_some_and(|state| state != SessionState::Connected) {} });
         session
@@ -223,7 +275,7 @@ impl MemoryEnsemble {
     /// ensemble.advance(Duration::from_secs(1));
     /// ```
     pub fn spawn(&mut self, session: &Session, future: impl Future<Output = ()> + 'static) {
-        let client = self.client(session);
+        let client = self.client_of(session);
         self.world.spawn(client, future);
     }
 
@@ -256,10 +308,10 @@ impl MemoryEnsemble {
     ///
     /// ```
     /// # use zoolet::testing::MemoryEnsemble;
-    /// # use zoolet::{Bytes, path};
+    /// # use zoolet::path;
     /// let mut ensemble = MemoryEnsemble::in_memory(3);
     /// let session = ensemble.session();
-    /// ensemble.run(session.create(path!("/kept"), Bytes::from_static(b"1")))?;
+    /// ensemble.run(session.create(path!("/kept"), "1"))?;
     /// for server in ensemble.servers() {
     ///     ensemble.kill(server);
     /// }
@@ -399,7 +451,7 @@ impl MemoryEnsemble {
 
     /// Carries out the session's next write, but breaks the connection before the reply.
     ///
-    /// The owner gets [`Error::ConnectionLoss`](crate::Error::ConnectionLoss). The session lives
+    /// The owner gets [`ErrorKind::ConnectionLoss`](crate::ErrorKind::ConnectionLoss). The session lives
     /// on.
     ///
     /// # Panics
@@ -407,11 +459,12 @@ impl MemoryEnsemble {
     ///
     /// ```
     /// # use zoolet::testing::MemoryEnsemble;
-    /// # use zoolet::{Error, path};
+    /// # use zoolet::{Error, ErrorKind, path};
     /// let mut ensemble = MemoryEnsemble::in_memory(3);
     /// let (mine, other) = (ensemble.session(), ensemble.session());
     /// ensemble.lose_next_reply(&mine);
-    /// assert_eq!(ensemble.run(mine.create(path!("/there"), None)), Err(Error::ConnectionLoss));
+    /// let lost = ensemble.run(mine.create(path!("/there"), None)).unwrap_err();
+    /// assert_eq!(lost.kind(), ErrorKind::ConnectionLoss);
     /// ensemble.run(other.sync())?;
     /// assert!(ensemble.run(other.exists(path!("/there")))?.is_some());
     /// # Ok::<(), Error>(())
@@ -421,11 +474,11 @@ impl MemoryEnsemble {
     }
 
     fn strike(&mut self, session: &Session, fate: Fate) {
-        let client = self.client(session);
+        let client = self.client_of(session);
         assert!(self.world.strike_client(client, fate), "{fate:?} cannot be: {}", self.described());
     }
 
-    fn client(&mut self, session: &Session) -> ClientId {
+    fn client_of(&mut self, session: &Session) -> ClientId {
         self.world.client_of(session.id()).unwrap_or_else(|| {
             panic!("session {:#x} is over, or of another ensemble: {:?}", session.id().0, session.state())
         })

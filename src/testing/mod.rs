@@ -67,6 +67,8 @@ pub use zoolet_sim::ensemble::ClientContext;
 /// });
 /// ```
 pub use zoolet_sim::ensemble::Fact;
+/// Opens the sessions of a client of these ensembles, for a [`Client`](crate::Client).
+pub use zoolet_sim::ensemble::Opener;
 /// Number of a server, from 1.
 ///
 /// ```

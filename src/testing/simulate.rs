@@ -1,10 +1,11 @@
 //! Runs an embedder's code in the simulator.
 
 use super::{ClientContext, Fact};
+use crate::Client;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use zoolet_sim::ensemble::{Next, Ran, Scenario, Trace, run_judged};
+use zoolet_sim::ensemble::{Next, Opener, Ran, Scenario, Trace, run_judged};
 
 /// Number of last events shown for a failing seed.
 const LINES: usize = 200;
@@ -30,6 +31,36 @@ pub struct World<F = ()> {
 impl<F> fmt::Debug for World<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("World").field("clients", &self.clients.len()).field("is_peaceful", &self.is_peaceful).finish()
+    }
+}
+
+impl<F: fmt::Debug + 'static> World<F> {
+    /// Adds a client that outlives its sessions, and runs `life` with it.
+    ///
+    /// The client is done when `life` returns. If its process dies, `life` starts again.
+    ///
+    /// ```
+    /// # use zoolet::testing::{World, simulate};
+    /// # use zoolet::path;
+    /// simulate(4, |world: &mut World| {
+    ///     world.daemon(|context, client| async move {
+    ///         let mut own = client.member(path!("/sensors"), context.number.to_string(), "");
+    ///         drop(own.set("21.5").await);
+    ///     });
+    /// });
+    /// ```
+    pub fn daemon<W: Future<Output = ()> + 'static>(
+        &mut self,
+        life: impl Fn(ClientContext<F>, Client<Opener>) -> W + 'static,
+    ) {
+        self.clients.push(Box::new(move |context| {
+            let client = Client::with_session(context.opener(), context.session.clone());
+            let work = life(context, client);
+            Box::pin(async move {
+                work.await;
+                Next::Done
+            })
+        }));
     }
 }
 

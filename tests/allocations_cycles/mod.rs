@@ -33,14 +33,13 @@ impl Cycles {
         let other = node.session().wait().unwrap();
         let lock = Lock::new(session.clone(), path!("/locks/door")).described("gw-a");
         let election = Election::new(session.clone(), path!("/elections/site")).described("gw-a:8080");
-        let queue = Queue::new(session.clone(), path!("/jobs")).unwrap();
+        let queue = Queue::new(session.clone(), path!("/jobs"));
         Self { session, other, lock, election, queue, node, scratch }
     }
 
     pub(crate) fn get(&self) {
-        let sum = |data: &[u8]| data.iter().map(|byte| u64::from(*byte)).sum();
-        let read = self.session.get_with(path!("/config"), |znode| znode.data.map_or(0, sum));
-        assert_eq!(read.wait().unwrap() % 7, 0);
+        let read = self.session.get(path!("/config")).wait().unwrap();
+        assert_eq!(read.bytes().iter().map(|byte| u64::from(*byte)).sum::<u64>() % 7, 0);
     }
 
     pub(crate) fn exists(&self) {

@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use zoolet::{
-    Config, CreateOptions, Error, LostReason, Node, Session, SessionState, ShutdownError, StartError, Wait, path,
+    Config, CreateOptions, ErrorKind, LostReason, Node, Session, SessionState, ShutdownError, StartError, Wait, path,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -51,7 +51,7 @@ fn node_ends_with_its_last_handle() {
     let session = session(&other);
     assert!(session.exists(path!("/")).wait().unwrap().is_some());
     drop(other);
-    assert_eq!(session.exists(path!("/")).wait().unwrap_err(), Error::Lost(LostReason::Stopped));
+    assert_eq!(session.exists(path!("/")).wait().unwrap_err().kind(), ErrorKind::SessionLost(LostReason::Stopped));
     assert_eq!(session.state(), SessionState::Lost(LostReason::Stopped));
 }
 
@@ -66,9 +66,9 @@ fn shutdown_ends_the_node_for_all_handles_and_frees_its_directory() {
     assert_eq!(other.shutdown(PATIENCE), Err(ShutdownError::AlreadyShutDown));
     assert_eq!(node.shutdown_async(PATIENCE).wait(), Err(ShutdownError::AlreadyShutDown));
     assert!(matches!(session.state(), SessionState::Closed | SessionState::Lost(_)), "{:?}", session.state());
-    let stopped = Error::Lost(LostReason::Stopped);
-    assert_eq!(other.session().wait().unwrap_err(), stopped);
-    assert_eq!(other.ready().wait().unwrap_err(), stopped);
+    let stopped = ErrorKind::SessionLost(LostReason::Stopped);
+    assert_eq!(other.session().wait().unwrap_err().kind(), stopped);
+    assert_eq!(other.ready().wait().unwrap_err().kind(), stopped);
     assert_eq!((other.status().wait(), other.failed()), (None, None));
     assert!(other.figures().log.appends > 0, "they stay");
     // Its handles still exist.
@@ -121,4 +121,19 @@ fn dropped_shutdown_goes_on() {
     drop(node);
     let again = start_when_free(&config);
     assert_eq!(session(&again).exists(path!("/alive")).wait().unwrap(), None, "its session was closed");
+}
+
+/// Regression: the client opened another session while the node closed its sessions, so the shutdown
+/// was late.
+#[test]
+fn shutdown_is_clean_while_a_client_goes_on() {
+    let scratch = Scratch::new();
+    let node = Node::start(small(&scratch.join("data"))).unwrap();
+    let client = node.client();
+    let mut member = client.member(path!("/members"), "gw-a", "up");
+    member.set("here").wait().unwrap();
+    let keeping = std::thread::spawn(move || member.keep().wait().unwrap_err());
+    node.shutdown(PATIENCE).unwrap();
+    assert!(keeping.join().unwrap().is_session_over());
+    assert!(client.session().wait().unwrap_err().is_session_over());
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use zoolet::config::{Ensemble, Server, SiteKey, TrustSource};
 use zoolet::status::{Alarm, AlarmKind, ServerRole, Summary};
-use zoolet::{Bytes, Config, Consistency, CreateKind, CreateOptions, Error, ErrorCode, Node, Session, SessionOptions};
+use zoolet::{Config, Consistency, CreateOptions, ErrorCode, ErrorKind, Node, Session, SessionOptions};
 use zoolet::{SessionState, Version, Wait, path};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -47,10 +47,6 @@ impl Site {
     }
 }
 
-fn text(bytes: &'static str) -> Option<Bytes> {
-    Some(Bytes::from_static(bytes.as_bytes()))
-}
-
 fn session(node: &Node) -> Session {
     node.session().wait_timeout(PATIENCE).unwrap().unwrap()
 }
@@ -70,17 +66,17 @@ fn three_nodes_serve_one_tree_and_survive_losing_the_leader() {
     let site = Site::new();
     let mut nodes: Vec<_> = (1..=3).map(|id| site.start(id)).collect();
     wait_until_served(&nodes);
-    session(&nodes[0]).create(path!("/door"), text("closed")).wait().unwrap();
+    session(&nodes[0]).create(path!("/door"), "closed").wait().unwrap();
     let leader = nodes.iter().position(|node| role(node) == "leader").unwrap();
     // Dropped without a shutdown, as in a power loss.
     drop(nodes.remove(leader));
     let until = Instant::now() + PATIENCE;
-    while let Err(error) = session(&nodes[0]).set(path!("/door"), text("open"), Version::Any).wait() {
+    while let Err(error) = session(&nodes[0]).set(path!("/door"), "open", Version::Any).wait() {
         assert!(Instant::now() < until, "{error}");
     }
     let seen = session(&nodes[1]);
     seen.sync().wait().unwrap();
-    assert_eq!(seen.get(path!("/door")).wait().unwrap().0, text("open"));
+    assert_eq!(seen.get(path!("/door")).wait().unwrap().text(), Some("open"));
 }
 
 #[test]
@@ -140,28 +136,27 @@ fn session_on_a_member_without_a_leader_reads_and_ends_at_the_next_leader() {
     let options = SessionOptions { timeout: Some(TIMEOUT_MAX), read_only: true, ..SessionOptions::default() };
     let reader = gateway.session_with(&options).wait_timeout(PATIENCE).unwrap().unwrap();
     let id = reader.id();
-    reader.create(path!("/config"), text("old")).wait().unwrap();
-    let ephemeral = CreateOptions { kind: CreateKind::Ephemeral, ..CreateOptions::default() };
-    reader.create_with(path!("/lock"), None, &ephemeral).wait().unwrap();
+    reader.create(path!("/config"), "old").wait().unwrap();
+    reader.create_with(path!("/lock"), None, &CreateOptions::ephemeral()).wait().unwrap();
     assert_eq!(reader.outdated_for(), None);
     drop(nodes);
     let began = Instant::now();
     let mut states = reader.states();
     while states.next().wait_timeout(PATIENCE).expect("it reads") != Some(SessionState::ReadOnly) {}
-    assert_eq!(reader.get(path!("/config")).wait().unwrap().0, text("old"));
+    assert_eq!(reader.get(path!("/config")).wait().unwrap().text(), Some("old"));
     assert_eq!(reader.id(), id, "its session is the one that waits for a leader");
     let age = reader.outdated_for().unwrap();
     assert!((Duration::from_secs(1)..began.elapsed() + Duration::from_secs(5)).contains(&age), "{age:?}");
-    let refused = reader.set(path!("/config"), text("new"), Version::Any).wait();
-    assert_eq!(refused.unwrap_err(), Error::Refused(ErrorCode::NotReadOnly));
+    let refused = reader.set(path!("/config"), "new", Version::Any).wait();
+    assert_eq!(refused.unwrap_err().code(), Some(ErrorCode::NotReadOnly));
     // A session that begins now reads too.
     let late = gateway.session_with(&options).wait_timeout(PATIENCE).unwrap().unwrap();
     assert_eq!(late.state(), SessionState::ReadOnly);
-    assert_eq!(late.get(path!("/config")).wait().unwrap().0, text("old"));
+    assert_eq!(late.get(path!("/config")).wait().unwrap().text(), Some("old"));
     // Each connection learns the age anew, with the delay of its thread.
     assert!(late.reading(Consistency::Local).outdated_for().unwrap() >= Duration::from_secs(1));
     // The next leader gives the session its timeout anew. Its end comes before.
-    assert_eq!(reader.close().wait(), Err(Error::Suspended));
+    assert_eq!(reader.close().wait().unwrap_err().kind(), ErrorKind::Suspended);
     let back = start(1);
     let mut states = late.states();
     while states.next().wait_timeout(PATIENCE).expect("there is a leader") != Some(SessionState::Connected) {}
@@ -170,7 +165,7 @@ fn session_on_a_member_without_a_leader_reads_and_ends_at_the_next_leader() {
     while seen.exists(path!("/lock")).wait().unwrap().is_some() {
         assert!(Instant::now() < until, "its end was not sent");
     }
-    late.set(path!("/config"), text("new"), Version::Any).wait().unwrap();
+    late.set(path!("/config"), "new", Version::Any).wait().unwrap();
     // Without a leader, a shutdown does not wait for the end of a session that only reads.
     drop(back);
     while states.next().wait_timeout(PATIENCE).expect("it reads") != Some(SessionState::ReadOnly) {}
@@ -185,21 +180,21 @@ fn largest_client_request_is_replicated_between_servers() {
         let start = |id: u8| site.start_with(id, |config| config.limits.frame_bytes_max = frame_bytes_max);
         let mut nodes: Vec<_> = (1..=3).map(start).collect();
         wait_until_served(&nodes);
-        let largest = Some(Bytes::from(vec![b'x'; frame_bytes_max as usize - 100]));
+        let largest = vec![b'x'; frame_bytes_max as usize - 100];
         let follower = nodes.iter().position(|node| role(node) == "follower").unwrap();
-        session(&nodes[follower]).create(path!("/largest"), largest.clone()).wait().unwrap();
+        session(&nodes[follower]).create(path!("/largest"), &largest[..]).wait().unwrap();
         // A member that was away receives many of them at once.
         drop(nodes.remove(follower));
         let writer = session(&nodes[0]);
         for _ in 0..writes {
-            writer.set(path!("/largest"), largest.clone(), Version::Any).wait().unwrap();
+            writer.set(path!("/largest"), &largest[..], Version::Any).wait().unwrap();
         }
         let back = start(follower as u8 + 1);
         back.ready().wait_timeout(PATIENCE).expect("serves").unwrap();
         let seen = session(&back);
         seen.sync().wait().unwrap();
-        let (data, stat) = seen.get(path!("/largest")).wait().unwrap();
-        assert_eq!((data, stat.version), (largest, writes));
+        let read = seen.get(path!("/largest")).wait().unwrap();
+        assert_eq!((read.bytes(), read.stat.version), (&largest[..], writes));
     }
 }
 
@@ -216,11 +211,11 @@ fn member_with_a_damaged_log_is_repaired_by_its_peers() {
     };
     let mut nodes: Vec<_> = (1..=3).map(start).collect();
     wait_until_served(&nodes);
-    let data = Some(Bytes::from(vec![b'x'; 4000]));
+    let data = vec![b'x'; 4000];
     let writer = session(&nodes[0]);
-    writer.create(path!("/much"), data.clone()).wait().unwrap();
+    writer.create(path!("/much"), &data[..]).wait().unwrap();
     for _ in 0..100 {
-        writer.set(path!("/much"), data.clone(), Version::Any).wait().unwrap();
+        writer.set(path!("/much"), &data[..], Version::Any).wait().unwrap();
     }
     let victim = nodes.remove(2);
     let directory = victim.data().to_owned();
@@ -230,8 +225,8 @@ fn member_with_a_damaged_log_is_repaired_by_its_peers() {
     back.ready().wait_timeout(PATIENCE).expect("serves").unwrap();
     let seen = session(&back);
     seen.sync().wait().unwrap();
-    let (found, stat) = seen.get(path!("/much")).wait().unwrap();
-    assert_eq!((found, stat.version), (data, 100));
+    let found = seen.get(path!("/much")).wait().unwrap();
+    assert_eq!((found.bytes(), found.stat.version), (&data[..], 100));
     // The member counts again: with another member away, nothing is committed without it.
     drop(nodes.remove(0));
     let until = Instant::now() + PATIENCE;

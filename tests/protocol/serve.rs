@@ -228,7 +228,7 @@ fn sigint_or_sigterm_ends_the_server_cleanly_and_closes_connections() {
 
 #[test]
 fn session_in_process_and_tcp_client_share_one_tree() {
-    use zoolet::{Bytes, Config, Node, Version, Wait, path};
+    use zoolet::{Config, Node, Version, Wait, path};
     let scratch = Scratch::new();
     let mut config = Config::new(scratch.join("data"));
     config.clients = Some("127.0.0.1:0".parse().unwrap());
@@ -237,12 +237,12 @@ fn session_in_process_and_tcp_client_share_one_tree() {
     let session = node.session().wait().unwrap();
     let mut client = Client::connect(node.client_address().unwrap());
     client.create("/shared", b"client").unwrap();
-    let ((data, _), changed) = session.get_and_watch(path!("/shared")).wait().unwrap();
-    assert_eq!(data.unwrap(), "client");
+    let (read, changed) = session.get_and_watch(path!("/shared")).wait().unwrap();
+    assert_eq!(read.text(), Some("client"));
     client.ask(&set("/shared", b"again")).unwrap();
     assert_eq!(changed.wait_timeout(PATIENCE).unwrap().unwrap().kind, EventKind::NodeDataChanged);
     client.ask(&Request::GetData { path: "/shared".into(), watch: true }).unwrap();
-    session.set(path!("/shared"), Bytes::from_static(b"process"), Version::Any).wait().unwrap();
+    session.set(path!("/shared"), "process", Version::Any).wait().unwrap();
     assert_eq!(client.event().kind, EventKind::NodeDataChanged);
     assert_eq!(client.get("/shared").unwrap().unwrap(), "process");
     drop(client.stream);

@@ -12,6 +12,7 @@ macro_rules! pages {
 pages![
     "how-to/alarms.md",
     "how-to/beside-zookeeper.md",
+    "how-to/choose-recipe.md",
     "how-to/disk.md",
     "how-to/embed.md",
     "how-to/install.md",

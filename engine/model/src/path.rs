@@ -2,7 +2,7 @@
 
 use crate::{ErrorCode, Text};
 use alloc::string::String;
-use core::fmt;
+use core::{fmt, str::FromStr};
 
 /// The valid path of a znode, by ZooKeeper's rules (surface 7.4).
 ///
@@ -27,9 +27,17 @@ impl Path {
     /// Validates `text`.
     ///
     /// # Errors
-    /// [`ErrorCode::BadArguments`], ZooKeeper's answer to every illegal path.
-    pub fn new(text: Text) -> Result<Self, ErrorCode> {
-        if is_valid(&text) { Ok(Self(text)) } else { Err(ErrorCode::BadArguments) }
+    /// [`InvalidPath`] with the rule that `text` breaks.
+    pub fn new(text: impl Into<Text>) -> Result<Self, InvalidPath> {
+        let text = text.into();
+        if is_valid(&text) { Ok(Self(text)) } else { Err(InvalidPath(text)) }
+    }
+
+    /// Returns the path of a znode that exists, which is valid.
+    #[doc(hidden)]
+    pub fn of_existing(text: Text) -> Self {
+        debug_assert!(is_valid(&text), "{text:?} is not the path of a znode");
+        Self(text)
     }
 
     /// Validates a static text.
@@ -51,9 +59,133 @@ impl Path {
         &self.0
     }
 
-    /// Returns the parent's path; `None` for `/`.
-    pub fn parent(&self) -> Option<&str> {
-        parent_and_name(self.as_str()).map(|(parent, _)| parent)
+    /// Returns the path's shared text, without a copy.
+    pub fn into_text(self) -> Text {
+        self.0
+    }
+
+    /// Returns the parent's path, without a copy; `None` for `/`.
+    pub fn parent(&self) -> Option<Self> {
+        let (parent, _) = parent_and_name(self.as_str())?;
+        Some(Self(self.0.up_to(parent.len())))
+    }
+
+    /// Returns the last component; empty for `/`.
+    pub fn name(&self) -> &str {
+        parent_and_name(self.as_str()).map_or("", |(_, name)| name)
+    }
+
+    /// Returns the path of a znode below this one.
+    ///
+    /// `below` is one name, or several with slashes between them.
+    ///
+    /// # Errors
+    /// [`InvalidPath`] if the joined path breaks a rule.
+    pub fn join(&self, below: impl AsRef<str>) -> Result<Self, InvalidPath> {
+        Self::new(child(self.as_str(), below.as_ref()))
+    }
+
+    /// Whether this is `ancestor` or a path below it.
+    pub fn starts_with(&self, ancestor: &Self) -> bool {
+        match self.as_str().strip_prefix(ancestor.as_str()) {
+            Some(rest) => rest.is_empty() || rest.starts_with('/') || ancestor.as_str() == "/",
+            None => false,
+        }
+    }
+}
+
+/// A text that is not the path of a znode.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InvalidPath(Text);
+
+impl InvalidPath {
+    /// Returns the text.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    fn reason(&self) -> &'static str {
+        let text = self.0.as_str();
+        if !text.starts_with('/') {
+            "it must begin with a slash"
+        } else if text.ends_with('/') {
+            "it must not end with a slash"
+        } else if text.split('/').skip(1).any(str::is_empty) {
+            "a name between two slashes is empty"
+        } else if text.split('/').any(|name| matches!(name, "." | "..")) {
+            "no name may be . or .."
+        } else {
+            "it has a character that ZooKeeper forbids"
+        }
+    }
+}
+
+impl fmt::Display for InvalidPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not the path of a znode: {}", self.0, self.reason())
+    }
+}
+
+impl core::error::Error for InvalidPath {}
+
+impl From<InvalidPath> for ErrorCode {
+    /// Returns ZooKeeper's answer to every invalid path.
+    fn from(_: InvalidPath) -> Self {
+        Self::BadArguments
+    }
+}
+
+impl FromStr for Path {
+    type Err = InvalidPath;
+
+    fn from_str(text: &str) -> Result<Self, InvalidPath> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<&str> for Path {
+    type Error = InvalidPath;
+
+    fn try_from(text: &str) -> Result<Self, InvalidPath> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<String> for Path {
+    type Error = InvalidPath;
+
+    fn try_from(text: String) -> Result<Self, InvalidPath> {
+        Self::new(text)
+    }
+}
+
+impl AsRef<str> for Path {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl PartialEq<str> for Path {
+    fn eq(&self, other: &str) -> bool {
+        self.0 == *other
+    }
+}
+
+impl PartialEq<&str> for Path {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == **other
+    }
+}
+
+impl From<&Path> for Path {
+    fn from(path: &Path) -> Self {
+        path.clone()
+    }
+}
+
+impl From<Path> for Text {
+    fn from(path: Path) -> Self {
+        path.0
     }
 }
 
@@ -156,6 +288,7 @@ const fn is_dots_or_empty(path: &[u8], from: usize, to: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString;
 
     #[test]
     fn path_rules_equal_zookeepers() {
@@ -187,6 +320,30 @@ mod tests {
         ] {
             assert!(!is_valid(bad) && !is_valid_bytes(bad.as_bytes()), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn invalid_path_says_which_rule_it_breaks() {
+        let reason = |text| Path::new(text).unwrap_err().to_string();
+        assert_eq!(reason("a/b"), "\"a/b\" is not the path of a znode: it must begin with a slash");
+        assert_eq!(reason("/a/"), "\"/a/\" is not the path of a znode: it must not end with a slash");
+        assert!(reason("/a//b").ends_with("a name between two slashes is empty"));
+        assert!(reason("/a/../b").ends_with("no name may be . or .."));
+        assert!(reason("/a\u{1}").ends_with("it has a character that ZooKeeper forbids"));
+    }
+
+    #[test]
+    fn path_joins_and_splits() {
+        let path: Path = "/a".parse().unwrap();
+        let below = path.join("b").unwrap();
+        assert_eq!(below, "/a/b");
+        assert_eq!((below.parent(), below.name()), (Some(path.clone()), "b"));
+        assert_eq!((path.parent(), path.name()), (Some(Path::ROOT), "a"));
+        assert_eq!((Path::ROOT.parent(), Path::ROOT.name()), (None, ""));
+        assert_eq!(Path::ROOT.join("a").unwrap(), path);
+        assert!(path.join("").is_err() && path.join("../b").is_err());
+        let other: Path = "/ab".parse().unwrap();
+        assert!(below.starts_with(&path) && path.starts_with(&Path::ROOT) && !other.starts_with(&path));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Session states and request errors, shared by every kind of session.
 
-use crate::{ErrorCode, EventKind, Text};
+use crate::{ErrorCode, EventKind, Path};
 use core::fmt;
 
 /// The state of a session.
@@ -28,7 +28,7 @@ impl SessionState {
 }
 
 /// Why a session is over.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LostReason {
     /// It was silent for its timeout.
     Expired,
@@ -44,7 +44,7 @@ pub enum LostReason {
 
 /// Why a request failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Error {
+pub enum RequestError {
     /// The server's error.
     Refused(ErrorCode),
     /// Sent, but the connection was lost. A write may or may not have happened.
@@ -63,7 +63,7 @@ pub enum Error {
     Closed,
 }
 
-impl Error {
+impl RequestError {
     /// Returns the error for a request that cannot be sent in this state.
     pub const fn of(state: SessionState) -> Self {
         match state {
@@ -75,7 +75,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(code) => fmt::Display::fmt(code, f),
@@ -95,17 +95,17 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for RequestError {}
 
 /// A watch event as the owner of a session receives it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Watched {
+pub struct WatchedEvent {
     /// State of the session when the event came.
     pub state: SessionState,
     /// The change.
     pub kind: EventKind,
     /// The znode's path.
-    pub path: Text,
+    pub path: Path,
     /// Zxid of the change; -1 when it happened while the session was suspended.
     pub zxid: i64,
 }
@@ -114,7 +114,7 @@ pub struct Watched {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WatchItem {
     /// A change.
-    Event(Watched),
+    Event(WatchedEvent),
     /// Changes before this point were missed: read again.
     ///
     /// The reader was slow, or the session was suspended.

@@ -33,6 +33,14 @@ impl Text {
         core::str::from_utf8(&self.0).unwrap_or_default()
     }
 
+    /// Returns the first `length` bytes as text, without a copy.
+    ///
+    /// # Panics
+    /// If `length` is beyond the end.
+    pub(crate) fn up_to(&self, length: usize) -> Self {
+        Self(self.0.slice(..length))
+    }
+
     /// Returns the shared bytes.
     pub fn as_bytes(&self) -> &Bytes {
         &self.0

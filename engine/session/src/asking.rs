@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use zoolet_model::{Error, Reply, Request};
+use zoolet_model::{Reply, Request, RequestError};
 
 /// Waits for the answer to a request.
 ///
@@ -17,7 +17,7 @@ pub(crate) struct Asking(Stage);
 #[derive(Debug)]
 enum Stage {
     Taken(Ticket),
-    Refused(Error),
+    Refused(RequestError),
     Over,
 }
 
@@ -28,7 +28,7 @@ impl Asking {
 }
 
 impl Future for Asking {
-    type Output = Result<Answer, Error>;
+    type Output = Result<Answer, RequestError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = match &mut self.0 {
@@ -37,7 +37,7 @@ impl Future for Asking {
                 Poll::Ready(answer) => answer,
             },
             Stage::Refused(error) => Err(*error),
-            Stage::Over => Err(Error::Closed),
+            Stage::Over => Err(RequestError::Closed),
         };
         self.0 = Stage::Over;
         Poll::Ready(answer)
@@ -52,7 +52,7 @@ impl Future for Asking {
 pub struct Asked(pub(crate) Asking);
 
 impl Future for Asked {
-    type Output = Result<Reply, Error>;
+    type Output = Result<Reply, RequestError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.0).poll(context).map_ok(|answer| answer.reply)

@@ -32,7 +32,7 @@ impl Coordinator for Session {
         (Asked(Asking::new(self.link(), request, Some(watch.id()))), watch)
     }
 
-    fn watch(&self, path: &Path, mode: AddWatchMode) -> (Asked, WatchStream) {
+    fn add_watch(&self, path: &Path, mode: AddWatchMode) -> (Asked, WatchStream) {
         let stream = WatchStream::new(self.link(), path, mode);
         let request = Request::AddWatch { path: path.text().clone(), mode };
         (Asked(Asking::new(self.link(), request, Some(stream.id()))), stream)
@@ -46,8 +46,8 @@ impl Coordinator for Session {
         self.id()
     }
 
-    fn timeout(&self) -> Duration {
-        Duration::from_millis(self.timeout_ms().into())
+    fn session_timeout(&self) -> Duration {
+        Duration::from_millis(self.link().timeout_ms().into())
     }
 
     fn state(&self) -> SessionState {

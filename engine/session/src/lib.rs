@@ -37,36 +37,27 @@ pub use asking::Asked;
 pub use embedded_sessions::EmbeddedSessions;
 pub use environment::{Environment, Timer, Timers};
 pub use link::Link;
-pub use options::{CreateOptions, Created, SessionOptions, Version};
+pub use options::SessionOptions;
 pub use reads::{Consistency, Reads};
 pub use request_sink::RequestSink;
 pub use state::States;
 pub use wait::Wait;
 pub use watching::{OneShotWatch, WatchStream};
-pub use zoolet_model::{Error, LostReason, SessionState, WatchItem, Watched};
+pub use zoolet_coordinator::{CreateOptions, Created, Done, Error, ErrorKind, Op, Znode};
+pub use zoolet_model::{LostReason, RequestError, SessionState, Version, WatchItem, WatchedEvent};
 
 use asking::Asking;
 use bytes::Bytes;
 use link::Ticket;
-use slots::Answer;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
-use watch::Arm;
+use zoolet_coordinator::CoordinatorExt;
 use zoolet_model::{
-    AclEntry, AddWatchMode, ErrorCode, Names, OpResult, Path, Reply, Request, SessionId, Stat, Text, TimeToLive,
-    WriteOp,
+    AclEntry, AddWatchMode, ErrorCode, IntoData, Names, Path, Reply, Request, SessionId, Stat, TimeToLive,
 };
-
-/// A znode borrowed by a read, without copying.
-#[derive(Clone, Copy, Debug)]
-pub struct Znode<'a> {
-    /// The znode's data. `None` (null) and empty data are different.
-    pub data: Option<&'a [u8]>,
-    /// The znode's stat.
-    pub stat: &'a Stat,
-}
 
 /// A session inside this process.
 ///
@@ -109,9 +100,9 @@ impl Session {
         self.link().id()
     }
 
-    /// Returns the negotiated timeout in milliseconds.
-    pub fn timeout_ms(&self) -> u32 {
-        self.link().timeout_ms()
+    /// Returns the negotiated timeout of the session.
+    pub fn session_timeout(&self) -> Duration {
+        Duration::from_millis(self.link().timeout_ms().into())
     }
 
     /// Returns the current state of the session.
@@ -148,17 +139,17 @@ impl Session {
     ///
     /// Requests are sent in the order of calls. Use this to pipeline requests, and for requests
     /// without a method here. A failed multi resolves to its results, any other failed request to
-    /// an error.
+    /// an error. [`Coordinator::submit`](zoolet_coordinator::Coordinator::submit) waits for a free slot instead.
     ///
     /// # Errors
-    /// [`Error::Busy`] if there is no room for it:
+    /// [`RequestError::Busy`] if there is no room for it:
     ///
     /// - `outstanding_max` requests of the session are in flight,
     /// - the server's byte budget for requests is used up, or
     /// - other requests of the session already wait for room.
     ///
     /// Any other variant says why the request could not be sent.
-    pub fn submit(&self, request: Request) -> Result<Pending, Error> {
+    pub fn try_submit(&self, request: Request) -> Result<Pending, RequestError> {
         Ok(Pending(self.link().submit(request, None)?))
     }
 
@@ -167,134 +158,144 @@ impl Session {
         Reads::new(self, consistency)
     }
 
-    /// Creates a persistent znode that every client may use.
+    /// As [`CoordinatorExt::create`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
-    pub async fn create(&self, path: &Path, data: impl Into<Option<Bytes>>) -> Result<Created, Error> {
-        self.create_with(path, data, &CreateOptions::default()).await
+    /// As [`CoordinatorExt`] says.
+    pub async fn create(&self, path: &Path, data: impl IntoData) -> Result<Created, Error> {
+        CoordinatorExt::create(self, path, data).await
     }
 
-    /// Creates a znode.
+    /// As [`CoordinatorExt::create_with`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
+    /// As [`CoordinatorExt`] says.
     pub async fn create_with(
         &self,
         path: &Path,
-        data: impl Into<Option<Bytes>>,
+        data: impl IntoData,
         options: &CreateOptions,
     ) -> Result<Created, Error> {
-        match self.ask(Request::Write(options.request(path, data.into())), None).await?.reply {
-            Reply::PathStat(path, stat) => Ok(Created { path, stat }),
-            other => Err(unexpected(&other)),
-        }
+        CoordinatorExt::create_with(self, path, data, options).await
     }
 
-    /// Deletes a znode.
+    /// As [`CoordinatorExt::ensure`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
-    pub async fn delete(&self, path: &Path, version: Version) -> Result<(), Error> {
-        let op = WriteOp::Delete { path: path.text().clone(), version: version.on_wire() };
-        self.ask(Request::Write(op), None).await.map(drop)
+    /// As [`CoordinatorExt`] says.
+    pub async fn ensure(&self, path: &Path) -> Result<(), Error> {
+        CoordinatorExt::ensure(self, path).await
     }
 
-    /// Sets the data of a znode.
+    /// As [`CoordinatorExt::put`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
-    pub async fn set(&self, path: &Path, data: impl Into<Option<Bytes>>, version: Version) -> Result<Stat, Error> {
-        let op = WriteOp::SetData { path: path.text().clone(), data: data.into(), version: version.on_wire() };
-        stat(self.ask(Request::Write(op), None).await?)
+    /// As [`CoordinatorExt`] says.
+    pub async fn put(&self, path: &Path, data: impl IntoData) -> Result<Stat, Error> {
+        CoordinatorExt::put(self, path, data).await
     }
 
-    /// Sets the ACL of a znode; `version` is compared with its aversion.
+    /// As [`CoordinatorExt::delete`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
+    /// As [`CoordinatorExt`] says.
+    pub async fn delete(&self, path: &Path, version: impl Into<Version>) -> Result<(), Error> {
+        CoordinatorExt::delete(self, path, version).await
+    }
+
+    /// As [`CoordinatorExt::set`].
+    ///
+    /// # Errors
+    /// As [`CoordinatorExt`] says.
+    pub async fn set(&self, path: &Path, data: impl IntoData, version: impl Into<Version>) -> Result<Stat, Error> {
+        CoordinatorExt::set(self, path, data, version).await
+    }
+
+    /// As [`CoordinatorExt::set_acl`].
+    ///
+    /// # Errors
+    /// As [`CoordinatorExt`] says.
     pub async fn set_acl(&self, path: &Path, acl: &[AclEntry], version: Version) -> Result<Stat, Error> {
-        let op =
-            WriteOp::SetAcl { path: path.text().clone(), acl: options::requested(acl), version: version.on_wire() };
-        stat(self.ask(Request::Write(op), None).await?)
+        CoordinatorExt::set_acl(self, path, acl, version).await
     }
 
-    /// Carries out all operations or none.
+    /// As [`CoordinatorExt::multi`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with the code of the first operation that failed; another variant if no
-    /// answer arrived.
-    pub async fn multi(&self, ops: Vec<WriteOp>) -> Result<Vec<OpResult>, Error> {
-        match self.ask(Request::Multi(ops), None).await?.reply {
-            Reply::Multi(results) => match zoolet_model::first_failure(&results) {
-                None => Ok(results),
-                Some((_, code)) => Err(Error::Refused(code)),
-            },
-            other => Err(unexpected(&other)),
-        }
+    /// As [`CoordinatorExt`] says.
+    pub async fn multi(&self, ops: impl IntoIterator<Item = Op>) -> Result<Vec<Done>, Error> {
+        CoordinatorExt::multi(self, ops).await
     }
 
-    /// Returns the data and stat of a znode.
+    /// As [`CoordinatorExt::get`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
-    pub async fn get(&self, path: &Path) -> Result<(Option<Bytes>, Stat), Error> {
-        data(self.ask(get(path, false), None).await?)
+    /// As [`CoordinatorExt`] says.
+    pub async fn get(&self, path: &Path) -> Result<Znode, Error> {
+        CoordinatorExt::get(self, path).await
     }
 
-    /// Passes a znode to `read` without copying its data.
+    /// As [`CoordinatorExt::exists`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
-    pub async fn get_with<R>(&self, path: &Path, read: impl FnOnce(Znode<'_>) -> R) -> Result<R, Error> {
-        let (data, stat) = self.get(path).await?;
-        Ok(read(Znode { data: data.as_deref(), stat: &stat }))
-    }
-
-    /// Returns the stat of a znode, or `None` if it does not exist.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
+    /// As [`CoordinatorExt`] says.
     pub async fn exists(&self, path: &Path) -> Result<Option<Stat>, Error> {
-        existing(self.ask(exists(path, false), None).await)
+        CoordinatorExt::exists(self, path).await
     }
 
-    /// Returns the names of the children, sorted.
+    /// As [`CoordinatorExt::children`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
+    /// As [`CoordinatorExt`] says.
     pub async fn children(&self, path: &Path) -> Result<Names, Error> {
-        names(self.ask(children(path, false), None).await?)
+        CoordinatorExt::children(self, path).await
     }
 
-    /// Returns the ACL and stat of a znode.
+    /// As [`CoordinatorExt::acl`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
+    /// As [`CoordinatorExt`] says.
     pub async fn acl(&self, path: &Path) -> Result<(Vec<AclEntry>, Stat), Error> {
-        match self.ask(Request::GetAcl { path: path.text().clone() }, None).await?.reply {
-            Reply::Acl(acl, stat) => Ok((acl, stat)),
-            other => Err(unexpected(&other)),
-        }
+        CoordinatorExt::acl(self, path).await
     }
 
-    /// Returns how long a znode with a time to live still lives.
+    /// As [`CoordinatorExt::time_to_live`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
+    /// As [`CoordinatorExt`] says.
     pub async fn time_to_live(&self, path: &Path) -> Result<TimeToLive, Error> {
-        match self.ask(Request::GetTtl { path: path.text().clone() }, None).await?.reply {
-            Reply::Ttl(left) => Ok(left),
-            other => Err(unexpected(&other)),
-        }
+        CoordinatorExt::time_to_live(self, path).await
     }
 
-    /// Waits until this server has applied every write acknowledged before the call.
+    /// As [`CoordinatorExt::sync`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with the server's code; another variant if no answer arrived.
+    /// As [`CoordinatorExt`] says.
     pub async fn sync(&self) -> Result<(), Error> {
-        self.ask(Request::Sync { path: None }, None).await.map(drop)
+        CoordinatorExt::sync(self).await
+    }
+
+    /// As [`CoordinatorExt::connected`].
+    ///
+    /// # Errors
+    /// As [`CoordinatorExt::connected`].
+    pub async fn connected(&self) -> Result<(), Error> {
+        CoordinatorExt::connected(self).await
+    }
+
+    /// As [`CoordinatorExt::sleep`].
+    pub async fn sleep(&self, duration: Duration) {
+        CoordinatorExt::sleep(self, duration).await;
+    }
+
+    /// Waits for `work` at most for `limit`, as [`CoordinatorExt::timeout`].
+    pub async fn timeout<F: Future>(&self, limit: Duration, work: F) -> Option<F::Output> {
+        let (mut work, mut timer) = (pin!(work), pin!(CoordinatorExt::sleep(self, limit)));
+        poll_fn(|context| match work.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => timer.as_mut().poll(context).map(|()| None),
+        })
+        .await
     }
 
     /// Adds an identity to the session, for example `digest` with `user:password`.
@@ -303,67 +304,53 @@ impl Session {
     /// that the session creates, an entry of the scheme `auth` stands for this identity.
     ///
     /// # Errors
-    /// [`Error::AuthFailed`], which ends the session; another variant if no answer arrived.
+    /// As [`CoordinatorExt`] says. [`ErrorKind::AuthFailed`] ends the session.
     pub async fn add_auth(&self, scheme: &str, auth: impl Into<Bytes>) -> Result<(), Error> {
         let auth = auth.into();
         let request = Request::Auth { scheme: Some(scheme.into()), auth: Some(auth.clone()) };
-        match self.ask(request, None).await {
+        match Asking::new(self.link(), request.clone(), None).await {
             Ok(_) => {
                 self.link().remember_auth(scheme.into(), auth);
                 Ok(())
             }
-            Err(Error::Refused(ErrorCode::AuthFailed)) => Err(Error::AuthFailed),
-            Err(error) => Err(error),
+            Err(RequestError::Refused(ErrorCode::AuthFailed)) => {
+                Err(Error::of_request(&request, RequestError::AuthFailed))
+            }
+            Err(error) => Err(Error::of_request(&request, error)),
         }
     }
 
-    /// Reads like [`Session::get`] and watches for the znode's first change after it.
+    /// As [`CoordinatorExt::get_and_watch`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with the server's code; another variant if no answer arrived. After an
-    /// error nothing is watched.
-    pub async fn get_and_watch(&self, path: &Path) -> Result<((Option<Bytes>, Stat), OneShotWatch), Error> {
-        let watch = OneShotWatch::new(self.link(), path.text().clone(), Arm::Data);
-        let answer = self.ask(get(path, true), Some(watch.id())).await?;
-        Ok((data(answer)?, watch))
+    /// As [`CoordinatorExt`] says. After an error nothing is watched.
+    pub async fn get_and_watch(&self, path: &Path) -> Result<(Znode, OneShotWatch), Error> {
+        CoordinatorExt::get_and_watch(self, path).await
     }
 
-    /// Reads like [`Session::exists`] and watches for the first change after it.
-    ///
-    /// If the znode does not exist, the watch fires when it is created.
+    /// As [`CoordinatorExt::exists_and_watch`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with the server's code; another variant if no answer arrived. After an
-    /// error nothing is watched.
+    /// As [`CoordinatorExt`] says. After an error nothing is watched.
     pub async fn exists_and_watch(&self, path: &Path) -> Result<(Option<Stat>, OneShotWatch), Error> {
-        let watch = OneShotWatch::new(self.link(), path.text().clone(), Arm::Exist);
-        let answer = self.ask(exists(path, true), Some(watch.id())).await;
-        Ok((existing(answer)?, watch))
+        CoordinatorExt::exists_and_watch(self, path).await
     }
 
-    /// Reads like [`Session::children`] and watches for the list's first change after it.
+    /// As [`CoordinatorExt::children_and_watch`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with the server's code; another variant if no answer arrived. After an
-    /// error nothing is watched.
+    /// As [`CoordinatorExt`] says. After an error nothing is watched.
     pub async fn children_and_watch(&self, path: &Path) -> Result<(Names, OneShotWatch), Error> {
-        let watch = OneShotWatch::new(self.link(), path.text().clone(), Arm::Child);
-        let answer = self.ask(children(path, true), Some(watch.id())).await?;
-        Ok((names(answer)?, watch))
+        CoordinatorExt::children_and_watch(self, path).await
     }
 
-    /// Watches every change of a znode or subtree until the stream is dropped.
-    ///
-    /// The znode need not exist.
+    /// As [`CoordinatorExt::watch`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with the server's code, which is SystemError if the server already has
-    /// `watches_max` watches; another variant if no answer arrived. After an error nothing is
-    /// watched.
+    /// As [`CoordinatorExt`] says, with SystemError if the server already has `watches_max`
+    /// watches. After an error nothing is watched.
     pub async fn watch(&self, path: &Path, mode: AddWatchMode) -> Result<WatchStream, Error> {
-        let stream = WatchStream::new(self.link(), path, mode);
-        self.ask(Request::AddWatch { path: path.text().clone(), mode }, Some(stream.id())).await?;
-        Ok(stream)
+        CoordinatorExt::watch(self, path, mode).await
     }
 
     /// Closes the session and deletes its ephemerals.
@@ -372,17 +359,13 @@ impl Session {
     /// another session before this server answers.
     ///
     /// # Errors
-    /// The reason why no answer arrived: [`Error::Suspended`] without a connection, or while the
+    /// The reason why no answer arrived: [`ErrorKind::Suspended`] without a connection, or while the
     /// session only reads. The session then ends on its server's next connection to a leader, or
     /// when its timeout expires.
     pub async fn close(self) -> Result<(), Error> {
-        let asked = self.link().close()?;
-        asked.await.map(drop)
-    }
-
-    /// Waits for a slot, sends the request, and waits for the answer.
-    async fn ask(&self, request: Request, watch: Option<u64>) -> Result<Answer, Error> {
-        Asking::new(self.link(), request, watch).await
+        let error = |error| Error::of_request(&Request::CloseSession, error);
+        let asked = self.link().close().map_err(error)?;
+        asked.await.map(drop).map_err(error)
     }
 }
 
@@ -392,58 +375,11 @@ impl Session {
 pub struct Pending(Ticket);
 
 impl Future for Pending {
-    type Output = Result<Reply, Error>;
+    type Output = Result<Reply, RequestError>;
 
     fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         std::pin::Pin::new(&mut self.0).poll(context).map_ok(|answer| answer.reply)
     }
-}
-
-fn get(path: &Path, watch: bool) -> Request {
-    Request::GetData { path: path.text().clone(), watch }
-}
-
-fn exists(path: &Path, watch: bool) -> Request {
-    Request::Exists { path: path.text().clone(), watch }
-}
-
-fn children(path: &Path, watch: bool) -> Request {
-    Request::GetChildren { path: path.text().clone(), watch, with_stat: false }
-}
-
-fn data(answer: Answer) -> Result<(Option<Bytes>, Stat), Error> {
-    match answer.reply {
-        Reply::Data(data, stat) => Ok((data, stat)),
-        other => Err(unexpected(&other)),
-    }
-}
-
-fn stat(answer: Answer) -> Result<Stat, Error> {
-    match answer.reply {
-        Reply::Stat(stat) => Ok(stat),
-        other => Err(unexpected(&other)),
-    }
-}
-
-fn existing(answer: Result<Answer, Error>) -> Result<Option<Stat>, Error> {
-    match answer {
-        Ok(answer) => stat(answer).map(Some),
-        Err(Error::Refused(ErrorCode::NoNode)) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-fn names(answer: Answer) -> Result<Names, Error> {
-    match answer.reply {
-        Reply::Names(names) => Ok(names.iter().map(Text::from).collect()),
-        other => Err(unexpected(&other)),
-    }
-}
-
-/// Returns the error for a reply of the wrong kind, which is a bug of the machine.
-fn unexpected(reply: &Reply) -> Error {
-    debug_assert!(false, "unexpected reply {reply:?}");
-    Error::Refused(ErrorCode::SystemError)
 }
 
 /// Locks `mutex`, ignoring poison: a panic was already reported by its own thread.

@@ -1,7 +1,6 @@
 //! Reads with a chosen consistency.
 
 use super::{Error, Session, Znode};
-use bytes::Bytes;
 use std::time::Duration;
 use zoolet_model::{Names, Path, Stat};
 
@@ -38,18 +37,9 @@ impl<'a> Reads<'a> {
     ///
     /// # Errors
     /// Like [`Session::get`].
-    pub async fn get(self, path: &Path) -> Result<(Option<Bytes>, Stat), Error> {
+    pub async fn get(self, path: &Path) -> Result<Znode, Error> {
         self.catch_up().await?;
         self.session.get(path).await
-    }
-
-    /// Reads like [`Session::get_with`].
-    ///
-    /// # Errors
-    /// Like [`Session::get_with`].
-    pub async fn get_with<R>(self, path: &Path, read: impl FnOnce(Znode<'_>) -> R) -> Result<R, Error> {
-        self.catch_up().await?;
-        self.session.get_with(path, read).await
     }
 
     /// Reads like [`Session::exists`].

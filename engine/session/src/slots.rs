@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use zoolet_machine::Budget;
 use zoolet_machine::budget::Part;
-use zoolet_model::{Error, Reply, Request};
+use zoolet_model::{Reply, Request, RequestError};
 
 /// An answer with the zxid of its header.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,7 +48,7 @@ enum Slot {
     Abandoned {
         watch: Option<u64>,
     },
-    Done(Result<Answer, Error>),
+    Done(Result<Answer, RequestError>),
 }
 
 /// The slots of one session.
@@ -162,7 +162,7 @@ impl Slots {
     /// Stores the answer in its slot and returns the waker to wake.
     ///
     /// If the ticket was dropped, the slot becomes free.
-    pub(super) fn fill(&mut self, id: SlotId, answer: Result<Answer, Error>) -> Option<Waker> {
+    pub(super) fn fill(&mut self, id: SlotId, answer: Result<Answer, RequestError>) -> Option<Waker> {
         if !self.is_open(id) {
             // Nothing asked for this answer. The machine has a bug that cannot be repaired here.
             debug_assert!(false, "slot {id:?} answered twice");
@@ -198,14 +198,14 @@ impl Slots {
     }
 
     /// Fails every unanswered request with `error`; returns the wakers to wake.
-    pub(super) fn fail_all(&mut self, error: Error) -> Vec<Waker> {
+    pub(super) fn fail_all(&mut self, error: RequestError) -> Vec<Waker> {
         let open = (0..self.slots.len()).filter_map(|index| u32::try_from(index).ok().map(SlotId));
         let open: Vec<SlotId> = open.filter(|id| self.is_open(*id)).collect();
         open.into_iter().filter_map(|id| self.fill(id, Err(error))).collect()
     }
 
     /// Fails every queued request without sending it; returns the wakers to wake.
-    pub(super) fn refuse_queued(&mut self, error: Error) -> Vec<Waker> {
+    pub(super) fn refuse_queued(&mut self, error: RequestError) -> Vec<Waker> {
         let refuse = |id: SlotId| match std::mem::replace(&mut self.slots[id.0 as usize], Slot::Done(Err(error))) {
             Slot::Queued { waker, .. } => waker,
             Slot::Free | Slot::Waiting { .. } | Slot::Abandoned { .. } | Slot::Done(_) => None,
@@ -217,8 +217,10 @@ impl Slots {
         matches!(self.slots.get(id.0 as usize), Some(Slot::Waiting { .. } | Slot::Abandoned { .. }))
     }
 
-    pub(super) fn poll(&mut self, id: SlotId, context: &Context<'_>) -> Poll<Result<Answer, Error>> {
-        let Some(slot) = self.slots.get_mut(id.0 as usize) else { return Poll::Ready(Err(Error::ConnectionLoss)) };
+    pub(super) fn poll(&mut self, id: SlotId, context: &Context<'_>) -> Poll<Result<Answer, RequestError>> {
+        let Some(slot) = self.slots.get_mut(id.0 as usize) else {
+            return Poll::Ready(Err(RequestError::ConnectionLoss));
+        };
         if let Slot::Waiting { waker, .. } | Slot::Queued { waker, .. } = slot {
             match waker {
                 Some(waker) => waker.clone_from(context.waker()),
@@ -232,7 +234,7 @@ impl Slots {
                 Poll::Ready(answer)
             }
             Slot::Free | Slot::Queued { .. } | Slot::Waiting { .. } | Slot::Abandoned { .. } => {
-                Poll::Ready(Err(Error::ConnectionLoss))
+                Poll::Ready(Err(RequestError::ConnectionLoss))
             }
         }
     }
@@ -262,7 +264,7 @@ mod tests {
 
     const SIGN: Sign = Sign { sent: std::time::Duration::ZERO, shows: Shows::Nothing };
 
-    fn answer() -> Result<Answer, Error> {
+    fn answer() -> Result<Answer, RequestError> {
         Ok(Answer { zxid: 1, reply: Reply::Empty })
     }
 
@@ -282,7 +284,7 @@ mod tests {
         slots.open(None, 40, SIGN).unwrap();
         slots.fill(first, answer());
         slots.open(None, 60, SIGN).unwrap();
-        slots.fail_all(Error::ConnectionLoss);
+        slots.fail_all(RequestError::ConnectionLoss);
         assert_eq!(slots.budget.current(Part::Outstanding), 0);
     }
 

@@ -3,7 +3,9 @@
 use super::wakers::Wakers;
 use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll, Waker};
-use zoolet_model::{EventKind, Request, SessionState, SetWatches, Text, WatchEvent, WatchItem, Watched, WatcherType};
+use zoolet_model::{
+    EventKind, Path, Request, SessionState, SetWatches, Text, WatchEvent, WatchItem, WatchedEvent, WatcherType,
+};
 
 /// Maximum number of undelivered items in a watch stream's queue.
 const QUEUE_MAX: usize = 64;
@@ -144,7 +146,7 @@ impl Watches {
                 }
                 entry.active = !entry.arm.is_one_shot();
                 let WatchEvent { kind, path, zxid } = event.clone();
-                entry.push(WatchItem::Event(Watched { state, kind, path, zxid }));
+                entry.push(WatchItem::Event(WatchedEvent { state, kind, path: Path::of_existing(path), zxid }));
                 wakers.add(entry.waker.take());
             }
             ancestor = zoolet_model::path::parent_and_name(path).map(|(parent, _)| parent);

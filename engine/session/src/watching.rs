@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use zoolet_model::{AddWatchMode, Path, Text, WatchItem, Watched};
+use zoolet_model::{AddWatchMode, Path, Text, WatchItem, WatchedEvent};
 
 /// A stream of every change of a znode or subtree.
 ///
@@ -67,7 +67,7 @@ impl OneShotWatch {
 }
 
 impl Future for OneShotWatch {
-    type Output = Option<Watched>;
+    type Output = Option<WatchedEvent>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.0.poll(context).map(|item| match item {

@@ -2,9 +2,12 @@
 
 use crate::{Errand, Instant};
 use futures_core::Stream;
+use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
-use zoolet_model::{AddWatchMode, Error, Path, Reply, Request, SessionId, SessionState, WatchItem, Watched};
+use zoolet_model::{
+    AddWatchMode, Path, Reply, Request, RequestError, SessionId, SessionState, WatchItem, WatchedEvent,
+};
 
 /// One session of an ensemble, as recipes use it.
 ///
@@ -13,24 +16,41 @@ use zoolet_model::{AddWatchMode, Error, Path, Reply, Request, SessionId, Session
 ///
 /// Requests are carried out in the order of their submission. A watch outlives its connection: the
 /// implementation registers it again at the next server, which reports what happened meanwhile.
-pub trait Coordinator: Clone {
+///
+/// These methods are the primitives that a session provides. [`CoordinatorExt`](crate::CoordinatorExt)
+/// has the calls that a program makes. A coordinator and all futures of its calls may move to
+/// another task or thread, so generic code needs no bound but `C: Coordinator`:
+///
+/// ```
+/// use zoolet_coordinator::{Coordinator, CoordinatorExt, Error};
+/// use zoolet_model::Path;
+///
+/// async fn announce<C: Coordinator>(session: C) -> Result<(), Error> {
+///     session.put(&Path::from_static("/greeting"), "hello").await.map(drop)
+/// }
+///
+/// fn is_ready_for_a_task<C: Coordinator>(session: C) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+///     announce(session)
+/// }
+/// ```
+pub trait Coordinator: Clone + Debug + Send + Sync + 'static {
     /// The answer to one request. Dropping it does not cancel the request.
-    type Ticket: Future<Output = Result<Reply, Error>> + Unpin;
+    type Ticket: Future<Output = Result<Reply, RequestError>> + Unpin + Debug + Send + 'static;
     /// The first event of a one-shot watch; `None` if the session ended before. Dropping it ends
     /// the watch.
-    type Watch: Future<Output = Option<Watched>> + Unpin;
+    type Watch: Future<Output = Option<WatchedEvent>> + Unpin + Debug + Send + 'static;
     /// The events of a persistent watch, until the session ends. Dropping it ends the watch.
-    type Events: Stream<Item = WatchItem> + Unpin;
+    type Events: Stream<Item = WatchItem> + Unpin + Debug + Send + 'static;
     /// The present state, then each later one.
     ///
     /// A slow reader may miss intermediate states, never the last one. The stream ends after the
     /// last one.
-    type States: Stream<Item = SessionState> + Unpin;
+    type States: Stream<Item = SessionState> + Unpin + Debug + Send + 'static;
     /// A future that is ready at its instant.
     ///
     /// It may be ready earlier once the session is over, because then nothing may be left to wake
     /// it.
-    type Timer: Future<Output = ()> + Unpin;
+    type Timer: Future<Output = ()> + Unpin + Debug + Send + 'static;
 
     /// Sends `request`.
     ///
@@ -38,8 +58,8 @@ pub trait Coordinator: Clone {
     /// once there is room, unless the ticket was dropped by then.
     ///
     /// A failed multi is answered with its results, any other failed request with
-    /// [`Error::Refused`]. [`Error::Suspended`] means that the request was not sent. After
-    /// [`Error::ConnectionLoss`] a write may have been carried out or not.
+    /// [`RequestError::Refused`]. [`RequestError::Suspended`] means that the request was not sent. After
+    /// [`RequestError::ConnectionLoss`] a write may have been carried out or not.
     fn submit(&self, request: Request) -> Self::Ticket;
 
     /// Sends an `Exists`, `GetData` or `GetChildren` that has `watch: true`.
@@ -48,7 +68,7 @@ pub trait Coordinator: Clone {
     fn submit_watching(&self, request: Request) -> (Self::Ticket, Self::Watch);
 
     /// Watches a znode or a subtree. The ticket tells whether the watch was registered.
-    fn watch(&self, path: &Path, mode: AddWatchMode) -> (Self::Ticket, Self::Events);
+    fn add_watch(&self, path: &Path, mode: AddWatchMode) -> (Self::Ticket, Self::Events);
 
     /// Runs a cleanup for a caller that does not wait for it.
     ///
@@ -60,7 +80,7 @@ pub trait Coordinator: Clone {
     fn session(&self) -> SessionId;
 
     /// Returns the negotiated session timeout.
-    fn timeout(&self) -> Duration;
+    fn session_timeout(&self) -> Duration;
 
     /// Returns the present state of the session.
     fn state(&self) -> SessionState;

@@ -1,15 +1,27 @@
-//! The interface between recipes and a session: [`Coordinator`] and [`Errand`].
+//! The interface between recipes and a session: [`Coordinator`], [`CoordinatorExt`] and [`Errand`].
 //!
 //! An errand is a cleanup that the session runs for a caller that no longer waits. This is a
 //! separate crate, so that sessions and the simulator that drives them do not depend on the
 //! recipes.
 
 mod coordinator;
+mod create_options;
 mod errand;
+mod error;
 mod guid;
 mod instant;
+mod op;
+mod open_session;
+mod operations;
+mod znode;
 
 pub use coordinator::Coordinator;
+pub use create_options::{CreateOptions, Created};
 pub use errand::{Errand, Left, Shared};
+pub use error::{Error, ErrorKind, GrantEnd};
 pub use guid::Guid;
 pub use instant::Instant;
+pub use op::{Done, Op};
+pub use open_session::OpenSession;
+pub use operations::CoordinatorExt;
+pub use znode::Znode;

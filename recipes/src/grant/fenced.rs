@@ -1,146 +1,259 @@
 //! Writes that are done only while a grant stands.
 
-use crate::ask::UNEXPECTED;
+use crate::line::Fate;
 use crate::mutation::{Mutation, is_on};
-use crate::{Coordinator, Error};
-use bytes::Bytes;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use zoolet_model::{ErrorCode, OpResult, Path, Reply, Request, SessionState, Stat, Text, WriteOp};
+use crate::{Coordinator, CoordinatorExt, CreateOptions, Created, Done, Error, ErrorKind, GrantEnd, Op};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use zoolet_model::{
+    ErrorCode, IntoData, Path, Reply, Request, RequestError, SessionState, Stat, Text, Version, WriteOp,
+};
 
 /// Writes that check the grant in the same transaction.
 ///
 /// They are done only while the grant stands, however late they arrive and even if the holder is
-/// mistaken.
-#[derive(Clone, Copy, Debug)]
-pub struct FencedWriter<'a, C> {
-    coordinator: &'a C,
-    fence: Fence<'a>,
-    is_gone: &'a AtomicBool,
+/// mistaken. Clones are handles to the same grant, and may move to another task. A writer does not
+/// keep the grant: once that is dropped, writes fail.
+#[derive(Clone, Debug)]
+pub struct FencedWriter<C> {
+    coordinator: C,
+    fence: Fence,
+    fate: Arc<Fate>,
 }
 
-impl<'a, C> FencedWriter<'a, C> {
-    pub(crate) fn new(coordinator: &'a C, fence: Fence<'a>, is_gone: &'a AtomicBool) -> Self {
-        Self { coordinator, fence, is_gone }
+impl<C> FencedWriter<C> {
+    pub(crate) const fn new(coordinator: C, fence: Fence, fate: Arc<Fate>) -> Self {
+        Self { coordinator, fence, fate }
     }
 }
 
-impl<C: Coordinator> FencedWriter<'_, C> {
+impl<C: Coordinator> FencedWriter<C> {
     /// Does all operations, or none if one fails; returns their results.
     ///
     /// None is done if the grant is over.
     ///
     /// # Errors
-    /// - [`Error::Lost`] if the grant is over. Nothing was done.
-    /// - [`Error::Doubtful`] if the session has no connection. Nothing was sent.
-    /// - [`Error::Session`] with the server's answer to the first operation that failed. Nothing
-    ///   was done.
-    /// - [`Error::Session`] with `ConnectionLoss`, or because the session ended meanwhile: the
-    ///   operations may or may not have been done.
-    pub async fn multi(&self, ops: impl IntoIterator<Item = WriteOp>) -> Result<Vec<OpResult>, Error> {
+    /// - [`ErrorKind::GrantLost`] if the grant is over. Nothing was done.
+    /// - [`ErrorKind::Doubtful`] if the session has no connection. Nothing was sent.
+    /// - [`ErrorKind::Refused`] with the server's answer to the first operation that failed, whose
+    ///   position is [`Error::index`]. Nothing was done.
+    /// - [`ErrorKind::ConnectionLoss`], or [`ErrorKind::SessionLost`] because the session ended
+    ///   meanwhile: the operations may or may not have been done.
+    pub async fn multi(&self, ops: impl IntoIterator<Item = Op>) -> Result<Vec<Done>, Error> {
+        let (mut all, first) = self.checks();
+        all.extend(ops.into_iter().map(WriteOp::from));
+        let results = self.send(Request::Multi(all.clone())).await.map_err(|error| self.error(error))?;
+        match zoolet_model::first_failure(&results) {
+            Some((at, code)) => {
+                Err(self.refusal(first, at, code, || Error::of_multi(&all, at, code).counted_from(first)))
+            }
+            None => results.into_iter().skip(first).map(|result| Done::of(result).ok_or(Error::unexpected())).collect(),
+        }
+    }
+
+    /// Does one operation.
+    async fn one(&self, op: Op) -> Result<Done, Error> {
+        let (mut all, first) = self.checks();
+        let op = WriteOp::from(op);
+        // An error needs only the operation's name and path.
+        let named = WriteOp::Check { path: op.path().clone(), version: -1 };
+        let operation = Error::operation_of(&op);
+        all.push(op);
+        let error = |kind: ErrorKind| Error::at(kind, operation, named.path());
+        let mut results = self.send(Request::Multi(all)).await.map_err(&error)?;
+        match zoolet_model::first_failure(&results) {
+            Some((at, code)) => Err(self.refusal(first, at, code, || error(code.into()))),
+            None => results.pop().and_then(Done::of).ok_or(Error::unexpected()),
+        }
+    }
+
+    /// Returns the checks that precede the operations, and their number.
+    fn checks(&self) -> (Vec<WriteOp>, usize) {
+        let checks: Vec<_> = self.fence.checks().filter(|_| !is_on(Mutation::FencedUnchecked)).collect();
+        let count = checks.len();
+        (checks, count)
+    }
+
+    async fn send(&self, request: Request) -> Result<Vec<zoolet_model::OpResult>, ErrorKind> {
         // A doubtful grant may write while connected: the check decides, and its answer removes the
         // doubt.
         match self.coordinator.state() {
             SessionState::Connected => {}
-            SessionState::Suspended | SessionState::ReadOnly => return Err(Error::Doubtful),
-            SessionState::Lost(_) | SessionState::AuthFailed | SessionState::Closed => return Err(Error::Lost),
-        }
-        let checks: Vec<_> = self.fence.checks().filter(|_| !is_on(Mutation::FencedUnchecked)).collect();
-        let count = checks.len();
-        let request = Request::Multi(checks.into_iter().chain(ops).collect());
-        let mut results = match self.coordinator.submit(request).await {
-            Ok(Reply::Multi(results)) => results,
-            Ok(_) => return Err(UNEXPECTED),
-            Err(error) => return Err(not_sent_or(error)),
-        };
-        match zoolet_model::first_failure(&results) {
-            Some((at, ErrorCode::NoNode | ErrorCode::BadVersion)) if at < count => {
-                self.is_gone.store(true, Relaxed);
-                Err(Error::Lost)
+            SessionState::Suspended | SessionState::ReadOnly => return Err(ErrorKind::Doubtful),
+            SessionState::Lost(_) | SessionState::AuthFailed | SessionState::Closed => {
+                return Err(ErrorKind::GrantLost(GrantEnd::Session));
             }
-            Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
-            None => Ok(results.split_off(count)),
+        }
+        let gaps = self.coordinator.gaps();
+        match self.coordinator.submit(request).await {
+            Ok(Reply::Multi(results)) => {
+                // The checks stood, as a write.
+                if zoolet_model::first_failure(&results).is_none() {
+                    self.fate.found(gaps);
+                }
+                Ok(results)
+            }
+            Ok(_) => Err(Error::unexpected().kind()),
+            Err(error) => Err(not_sent_or(error)),
         }
     }
 
-    /// Sets the data of a znode; version -1 matches any.
+    /// Returns the error of a multi whose operation `at` was refused.
+    fn refusal(&self, first: usize, at: usize, code: ErrorCode, of_operation: impl FnOnce() -> Error) -> Error {
+        if at < first && matches!(code, ErrorCode::NoNode | ErrorCode::BadVersion) {
+            self.fate.is_gone.store(true, Relaxed);
+            return self.error(ErrorKind::GrantLost(GrantEnd::Broken));
+        }
+        of_operation()
+    }
+
+    fn error(&self, kind: ErrorKind) -> Error {
+        Error::at(kind, "write under the grant", &self.fence.znode)
+    }
+
+    /// Sets the data of a znode.
     ///
     /// # Errors
     /// As [`FencedWriter::multi`].
-    pub async fn set(&self, path: &Path, data: impl Into<Option<Bytes>>, version: i32) -> Result<Stat, Error> {
-        let op = WriteOp::SetData { path: path.text().clone(), data: data.into(), version };
-        match self.multi([op]).await?.pop() {
-            Some(OpResult::SetData(stat)) => Ok(stat),
-            _ => Err(UNEXPECTED),
-        }
+    pub async fn set(&self, path: &Path, data: impl IntoData, version: impl Into<Version>) -> Result<Stat, Error> {
+        self.one(Op::set(path, data, version)).await?.stat().ok_or(Error::unexpected())
     }
 
     /// Creates a persistent znode.
     ///
     /// # Errors
     /// As [`FencedWriter::multi`].
-    pub async fn create(&self, path: &Path, data: impl Into<Option<Bytes>>) -> Result<Stat, Error> {
-        let kind = zoolet_model::CreateKind::Persistent;
-        let op = crate::ask::create(path.text().clone(), data.into(), kind, false);
-        match self.multi([op]).await?.pop() {
-            Some(OpResult::CreateStat(_, stat)) => Ok(stat),
-            // Apache ZooKeeper returns no stat for a create in a multi, up to 3.8.0 at least.
-            Some(OpResult::Create(path)) => crate::ask::stat(self.coordinator, &path)
-                .await?
-                .ok_or(Error::Session(zoolet_model::Error::Refused(ErrorCode::NoNode))),
-            _ => Err(UNEXPECTED),
-        }
+    pub async fn create(&self, path: &Path, data: impl IntoData) -> Result<Created, Error> {
+        self.create_with(path, data, &CreateOptions::persistent()).await
     }
 
-    /// Deletes a znode; version -1 matches any.
+    /// Creates a znode.
     ///
     /// # Errors
     /// As [`FencedWriter::multi`].
-    pub async fn delete(&self, path: &Path, version: i32) -> Result<(), Error> {
-        self.multi([WriteOp::Delete { path: path.text().clone(), version }]).await.map(drop)
+    pub async fn create_with(
+        &self,
+        path: &Path,
+        data: impl IntoData,
+        options: &CreateOptions,
+    ) -> Result<Created, Error> {
+        let Done::Created { path, stat } = self.one(Op::create_with(path, data, options)).await? else {
+            return Err(Error::unexpected());
+        };
+        let stat = match stat {
+            Some(stat) => stat,
+            None => crate::ask::stat(&self.coordinator, path.text())
+                .await?
+                .ok_or_else(|| Error::at(ErrorCode::NoNode, "look up", path.text()))?,
+        };
+        Ok(Created::new(path, stat))
+    }
+
+    /// Deletes a znode.
+    ///
+    /// # Errors
+    /// As [`FencedWriter::multi`].
+    pub async fn delete(&self, path: &Path, version: impl Into<Version>) -> Result<(), Error> {
+        self.one(Op::delete(path, version)).await.map(drop)
+    }
+
+    /// Sets the data of a znode, or creates it and the znodes above it.
+    ///
+    /// It goes on until it knows that the data was written. After a lost connection it waits for
+    /// the next one and writes again, so the version may grow by more than one. Nothing can come
+    /// between the two writes that is not written under the same grant, or past the fence.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::GrantLost`] if the grant is over. The data may have been written before.
+    /// - [`ErrorKind::Refused`] with the server's answer.
+    pub async fn put(&self, path: &Path, data: impl IntoData) -> Result<Stat, Error> {
+        let data = data.into_data();
+        loop {
+            match self.put_once(path, data.clone()).await {
+                Err(error) if is_unknown(&error) => {
+                    // Its end shows in the next write.
+                    let _ = self.coordinator.connected().await;
+                }
+                Err(error) if error.is_session_over() => {
+                    return Err(self.error(ErrorKind::GrantLost(GrantEnd::Session)));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    async fn put_once(&self, path: &Path, data: Option<bytes::Bytes>) -> Result<Stat, Error> {
+        loop {
+            match self.set(path, data.clone(), Version::Any).await {
+                Err(error) if error.is_no_node() => {}
+                other => return other,
+            }
+            let mut missing = vec![path.clone()];
+            while let Some(next) = missing.last() {
+                let content = if next == path { data.clone() } else { None };
+                match self.create(next, content).await {
+                    Ok(created) if next == path => return Ok(created.stat),
+                    Ok(_) => drop(missing.pop()),
+                    Err(error) if error.is_node_exists() => drop(missing.pop()),
+                    Err(error) if error.is_no_node() => match next.parent() {
+                        Some(parent) => missing.push(parent),
+                        None => return Err(error),
+                    },
+                    Err(error) => return Err(error),
+                }
+            }
+        }
     }
 }
 
+/// Whether a write may have been done or not, and may be sent again under the same grant.
+fn is_unknown(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionLoss | ErrorKind::Doubtful | ErrorKind::Busy)
+}
+
 /// Checks that a fenced writer adds to its transactions.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fence<'a> {
+#[derive(Clone, Debug)]
+pub(crate) struct Fence {
     /// The grant's znode, at any version.
     ///
     /// A request to release the grant changes its version.
-    pub(crate) znode: &'a Text,
+    pub(crate) znode: Text,
     /// Second znode and version to check, if others may recreate `znode`.
     ///
     /// Each creation of `znode` writes to the second znode in the same transaction.
-    pub(crate) turn: Option<(&'a Text, i32)>,
+    pub(crate) turn: Option<(Text, i32)>,
 }
 
-impl Fence<'_> {
-    fn checks(self) -> impl Iterator<Item = WriteOp> {
-        let check = |(path, version): (&Text, i32)| WriteOp::Check { path: path.clone(), version };
-        [(self.znode, -1)].into_iter().chain(self.turn).map(check)
+impl Fence {
+    fn checks(&self) -> impl Iterator<Item = WriteOp> + '_ {
+        let turn = self.turn.iter().map(|(path, version)| (path, *version));
+        [(&self.znode, -1)]
+            .into_iter()
+            .chain(turn)
+            .map(|(path, version)| WriteOp::Check { path: path.clone(), version })
     }
 }
 
 /// Maps the session's error to a writer's.
 ///
 /// The connection may have ended after the state was read and before the request was submitted.
-fn not_sent_or(error: zoolet_model::Error) -> Error {
+fn not_sent_or(error: RequestError) -> ErrorKind {
     match error {
-        zoolet_model::Error::Suspended => Error::Doubtful,
+        RequestError::Suspended => ErrorKind::Doubtful,
         // A request in flight when the session ends may or may not have been done.
-        other => Error::Session(other),
+        other => other.into(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zoolet_model::Error as SessionError;
 
     #[test]
     fn unsent_request_is_doubtful_and_other_session_errors_are_kept() {
-        assert_eq!(not_sent_or(SessionError::Suspended), Error::Doubtful);
-        for error in [SessionError::ConnectionLoss, SessionError::Closed] {
-            assert_eq!(not_sent_or(error), Error::Session(error));
+        assert_eq!(not_sent_or(RequestError::Suspended), ErrorKind::Doubtful);
+        for error in [RequestError::ConnectionLoss, RequestError::Closed] {
+            assert_eq!(not_sent_or(error), error.into());
         }
     }
 }

@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
-use zoolet_model::{ErrorCode, EventKind, Reply, Request, SessionState, Text, WriteOp};
+use zoolet_model::{ErrorCode, EventKind, Reply, Request, RequestError, SessionState, Text, WriteOp};
 
 /// Stream of a grant's states that ends after [`Holding::Lost`].
 ///
@@ -49,6 +49,8 @@ struct Confirming<T> {
     version: Option<i32>,
     /// End of the safe time if the znode has that version.
     safe_until: Instant,
+    /// [`Coordinator::gaps`] before it was sent.
+    gaps: u64,
 }
 
 /// Bounds the drift between two clocks: 1 part in 1,000.
@@ -112,24 +114,29 @@ impl<C: Coordinator> Holdings<C> {
     /// safe for that timeout from the moment before the check was sent, less the drift of the two
     /// clocks.
     fn confirm(&mut self) {
-        let (now, timeout, version) = (self.coordinator.now(), self.coordinator.timeout(), self.version);
+        let (now, timeout, version) = (self.coordinator.now(), self.coordinator.session_timeout(), self.version);
         let check = WriteOp::Check { path: self.znode.clone(), version: version.unwrap_or(-1) };
+        let gaps = self.coordinator.gaps();
         let ticket = self.coordinator.submit(Request::Multi(vec![check]));
         let safe_until = now.saturating_add(timeout - timeout / DRIFT_ONE_IN);
-        self.confirming = Some(Confirming { ticket, version, safe_until });
+        self.confirming = Some(Confirming { ticket, version, safe_until, gaps });
         self.confirms_at = now.saturating_add(timeout / 8);
     }
 
     /// Handles the answer to a check.
     fn confirmed(
         &mut self,
-        answer: &Result<Reply, zoolet_model::Error>,
+        answer: &Result<Reply, RequestError>,
         version: Option<i32>,
-        safe_until: Instant,
+        (safe_until, gaps): (Instant, u64),
         context: &Context<'_>,
     ) {
         let Ok(Reply::Multi(results)) = answer else { return };
-        match zoolet_model::first_failure(results) {
+        let failure = zoolet_model::first_failure(results);
+        if failure.is_none() {
+            self.fate.found(gaps);
+        }
+        match failure {
             // The session may be safe for less, for example if its server's leader hears late of
             // requests.
             None if version.is_some() => self.extend(safe_until.min(self.coordinator.safe_until())),
@@ -138,6 +145,7 @@ impl<C: Coordinator> Holdings<C> {
             // the same change.
             Some((_, ErrorCode::BadVersion)) if self.version == version => {
                 self.version = None;
+                self.confirms_at = Instant::START;
                 if self.looking.is_none() && self.watch.take().is_some() {
                     context.waker().wake_by_ref();
                 }
@@ -153,6 +161,7 @@ impl<C: Coordinator> Holdings<C> {
     fn hear(&mut self, gaps: u64, context: &mut Context<'_>) {
         while let Poll::Ready(Some(state)) = Pin::new(&mut self.states).poll_next(context) {
             self.state = state;
+            self.confirms_at = Instant::START;
         }
         if self.looking.is_none() && self.watch.is_none() && self.state == SessionState::Connected {
             self.look();
@@ -168,10 +177,10 @@ impl<C: Coordinator> Holdings<C> {
                 }
                 Ok(Reply::Data(_, stat)) => self.version = Some(stat.version),
                 Ok(_) => {}
-                Err(zoolet_model::Error::Refused(ErrorCode::NoNode)) => self.fate.is_gone.store(true, Relaxed),
+                Err(RequestError::Refused(ErrorCode::NoNode)) => self.fate.is_gone.store(true, Relaxed),
                 // The server has no room for the watch, so it refused the read as well. Checks need
                 // a version: read without a watch.
-                Err(zoolet_model::Error::Refused(ErrorCode::SystemError))
+                Err(RequestError::Refused(ErrorCode::SystemError))
                     if self.version.is_none() && self.watch.take().is_some() =>
                 {
                     let request = Request::GetData { path: self.znode.clone(), watch: false };
@@ -192,12 +201,12 @@ impl<C: Coordinator> Holdings<C> {
         if self.looking.is_none() && self.gaps != gaps && !is_on(Mutation::GapUnheard) && self.watch.take().is_some() {
             context.waker().wake_by_ref();
         }
-        if let Some(Confirming { ticket, version, safe_until }) = &mut self.confirming
+        if let Some(Confirming { ticket, version, safe_until, gaps }) = &mut self.confirming
             && let Poll::Ready(answer) = Pin::new(ticket).poll(context)
         {
-            let (version, safe_until) = (*version, *safe_until);
+            let (version, sent) = (*version, (*safe_until, *gaps));
             self.confirming = None;
-            self.confirmed(&answer, version, safe_until, context);
+            self.confirmed(&answer, version, sent, context);
         }
         if self.looking.is_none()
             && let Some(watch) = &mut self.watch
@@ -226,7 +235,9 @@ impl<C: Coordinator> Holdings<C> {
         // Without a watch, only checks extend the grant.
         let is_extended_by_checks = !self.hears_of_changes() && self.version.is_some();
         let extended = if is_extended_by_checks { safe_until.min(self.fate.safe_until()) } else { safe_until };
-        let soon = extended.saturating_sub(self.coordinator.timeout() / 4).max(self.confirms_at);
+        let must_check = self.fate.must_be_checked(self.coordinator.gaps());
+        let soon = if must_check { now } else { extended.saturating_sub(self.coordinator.session_timeout() / 4) };
+        let soon = soon.max(self.confirms_at);
         if self.confirming.is_none() && now >= soon {
             self.confirm();
             // Poll again, so that the answer to the check wakes this task.
@@ -269,7 +280,15 @@ impl<C: Coordinator> Stream for Holdings<C> {
         if self.hears_of_changes() {
             self.extend(safe_until);
         }
-        let now = holding(&self.coordinator, self.state, Some(&self.fate));
+        let now = match holding(&self.coordinator, self.state, Some(&self.fate)) {
+            Holding::Held if self.fate.must_be_checked(gaps) && !is_on(Mutation::ResumedUnchecked) => {
+                Holding::Doubtful { safe_until: self.coordinator.safe_until() }
+            }
+            now => now,
+        };
+        if matches!(now, Holding::Doubtful { .. }) {
+            self.fate.doubt();
+        }
         if self.reported != Some(now) {
             self.reported = Some(now);
             return Poll::Ready(Some(now));

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::Sleep;
 use zookeeper_client::Client;
-use zoolet_model::{Error, Reply, Request};
+use zoolet_model::{Reply, Request, RequestError};
 
 /// Pause before a request is sent again to a server that could not carry it out.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ impl fmt::Debug for Entry {
 }
 
 enum Stage {
-    Sent(Asking<Result<Reply, Error>>),
+    Sent(Asking<Result<Reply, RequestError>>),
     Later(Duration),
 }
 
@@ -125,21 +125,23 @@ impl Entry {
             };
             let answer = match answer {
                 Ok(reply) => Ok(reply),
-                Err(Error::Refused(code)) => Err(code),
+                Err(RequestError::Refused(code)) => Err(code),
                 // The client keeps the request until it is connected. If the request fails at once
                 // instead, it is sent again after a pause.
-                Err(Error::ConnectionLoss | Error::Suspended) if !is_sent_again => {
+                Err(RequestError::ConnectionLoss | RequestError::Suspended) if !is_sent_again => {
                     is_sent_again = true;
                     self.errand = self.errand.clone().on_another_connection();
                     self.stage = Stage::Sent(send(&self.client, self.errand.request()));
                     continue;
                 }
-                Err(Error::ConnectionLoss | Error::Suspended | Error::Busy) => {
+                Err(RequestError::ConnectionLoss | RequestError::Suspended | RequestError::Busy) => {
                     self.errand = self.errand.clone().on_another_connection();
                     self.stage = Stage::Later(now + PAUSE);
                     return false;
                 }
-                Err(Error::TooLarge | Error::Lost(_) | Error::AuthFailed | Error::Closed) => return true,
+                Err(
+                    RequestError::TooLarge | RequestError::Lost(_) | RequestError::AuthFailed | RequestError::Closed,
+                ) => return true,
             };
             is_sent_again = false;
             match self.errand.clone().answered(&answer) {
@@ -158,7 +160,7 @@ impl Entry {
 }
 
 /// Returns a request that is sent when the future is first polled.
-fn send(client: &Arc<Client>, request: Request) -> Asking<Result<Reply, Error>> {
+fn send(client: &Arc<Client>, request: Request) -> Asking<Result<Reply, RequestError>> {
     let client = Arc::clone(client);
     Box::pin(async move { perform(&client, &request).await.answer })
 }

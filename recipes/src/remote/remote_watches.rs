@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use tokio::sync::{mpsc, oneshot};
 use zookeeper_client as zk;
-use zoolet_model::{AddWatchMode, Error, EventKind, Path, Reply, SessionState, WatchItem, Watched};
+use zoolet_model::{AddWatchMode, EventKind, Path, Reply, RequestError, SessionState, WatchItem, WatchedEvent};
 
 /// Maximum events of one watch buffered for its reader. Beyond it the reader gets a gap.
 const EVENTS_MAX: usize = 256;
@@ -22,7 +22,7 @@ const EVENTS_MAX: usize = 256;
 /// Dropping it ends the watch.
 #[derive(Debug)]
 #[must_use = "dropping it ends the watch"]
-pub struct Watch(Option<oneshot::Receiver<Watched>>);
+pub struct Watch(Option<oneshot::Receiver<WatchedEvent>>);
 
 impl Watch {
     /// Returns the watch of a request that was not sent.
@@ -32,9 +32,9 @@ impl Watch {
 }
 
 impl Future for Watch {
-    type Output = Option<Watched>;
+    type Output = Option<WatchedEvent>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Watched>> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<WatchedEvent>> {
         match &mut self.0 {
             None => Poll::Ready(None),
             Some(event) => Pin::new(event).poll(context).map(Result::ok),
@@ -45,7 +45,7 @@ impl Future for Watch {
 /// Hands on the answer to a watching read, and then the event of its watch.
 pub(super) fn follow(
     inner: &Arc<Inner>,
-    asking: Asking<(Result<Reply, Error>, Option<zk::OneshotWatcher>)>,
+    asking: Asking<(Result<Reply, RequestError>, Option<zk::OneshotWatcher>)>,
 ) -> (Ticket, Watch) {
     let (answered, answer) = oneshot::channel();
     let (mut heard, event) = oneshot::channel();
@@ -65,7 +65,7 @@ pub(super) fn follow(
 }
 
 /// Translates an event; `None` if it reports only the state of the session.
-fn watched(event: zk::WatchedEvent) -> Option<Watched> {
+fn watched(event: zk::WatchedEvent) -> Option<WatchedEvent> {
     let kind = match event.event_type {
         zk::EventType::NodeCreated => EventKind::NodeCreated,
         zk::EventType::NodeDeleted => EventKind::NodeDeleted,
@@ -73,7 +73,7 @@ fn watched(event: zk::WatchedEvent) -> Option<Watched> {
         zk::EventType::NodeChildrenChanged => EventKind::NodeChildrenChanged,
         zk::EventType::Session => return None,
     };
-    Some(Watched { state: SessionState::Connected, kind, path: event.path.into(), zxid: event.zxid })
+    Some(WatchedEvent { state: SessionState::Connected, kind, path: Path::new(event.path).ok()?, zxid: event.zxid })
 }
 
 /// The events of a persistent watch. Dropping it ends the watch.
@@ -101,7 +101,7 @@ pub(super) fn add(
     client: Arc<zk::Client>,
     path: &Path,
     mode: AddWatchMode,
-) -> Asking<Result<zk::PersistentWatcher, Error>> {
+) -> Asking<Result<zk::PersistentWatcher, RequestError>> {
     let path = path.text().clone();
     let mode = match mode {
         AddWatchMode::Persistent => zk::AddWatchMode::Persistent,
@@ -115,7 +115,7 @@ pub(super) fn follow_all(
     inner: &Arc<Inner>,
     path: Path,
     mode: AddWatchMode,
-    asking: Asking<Result<zk::PersistentWatcher, Error>>,
+    asking: Asking<Result<zk::PersistentWatcher, RequestError>>,
 ) -> (Ticket, Events) {
     let (answered, answer) = oneshot::channel();
     let (events, reader) = mpsc::channel(EVENTS_MAX);
@@ -191,9 +191,9 @@ impl Follower {
                     return true;
                 }
                 // The old watcher hears of the next connection.
-                Err(Error::ConnectionLoss | Error::Suspended) => return true,
+                Err(RequestError::ConnectionLoss | RequestError::Suspended) => return true,
                 // Without a retry the watch would stay unregistered on this connection.
-                Err(Error::Busy) => {
+                Err(RequestError::Busy) => {
                     if let First::Right(()) = first(tokio::time::sleep(PAUSE), self.events.closed()).await {
                         return false;
                     }

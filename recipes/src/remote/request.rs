@@ -4,7 +4,7 @@ use bytes::Bytes;
 use std::time::Duration;
 use zookeeper_client as zk;
 use zoolet_model::{
-    Class, Create, CreateKind, CreateMode, Error, ErrorCode, Names, OpResult, Perms, Read, Reply, Request,
+    Class, Create, CreateKind, CreateMode, ErrorCode, Names, OpResult, Perms, Read, Reply, Request, RequestError,
     RequestedAcl, Stat, Text, WriteOp,
 };
 
@@ -43,7 +43,7 @@ fn acl_bytes(acl: &[RequestedAcl]) -> usize {
 
 /// The outcome of a request.
 pub(super) struct Performed {
-    pub(super) answer: Result<Reply, Error>,
+    pub(super) answer: Result<Reply, RequestError>,
     /// Whether the answer came through the leader. A refusal by the client proves nothing about a
     /// server.
     pub(super) is_leaders: bool,
@@ -67,12 +67,12 @@ pub(super) async fn perform(client: &zk::Client, request: &Request) -> Performed
     Performed { is_leaders: is_through_leader && answer.is_ok(), answer }
 }
 
-async fn read(client: &zk::Client, request: &Request) -> Result<Reply, Error> {
+async fn read(client: &zk::Client, request: &Request) -> Result<Reply, RequestError> {
     let Class::Read(read) = request.class() else { return Err(UNIMPLEMENTED) };
     match read {
         Read::Exists { path, .. } => match client.check_stat(path).await.map_err(error)? {
             Some(there) => Ok(Reply::Stat(stat(&there))),
-            None => Err(Error::Refused(ErrorCode::NoNode)),
+            None => Err(RequestError::Refused(ErrorCode::NoNode)),
         },
         Read::GetData { path, .. } => {
             let (content, there) = client.get_data(path).await.map_err(error)?;
@@ -93,7 +93,7 @@ async fn read(client: &zk::Client, request: &Request) -> Result<Reply, Error> {
     }
 }
 
-const UNIMPLEMENTED: Error = Error::Refused(ErrorCode::Unimplemented);
+const UNIMPLEMENTED: RequestError = RequestError::Refused(ErrorCode::Unimplemented);
 
 /// Performs a read that watches.
 ///
@@ -101,11 +101,11 @@ const UNIMPLEMENTED: Error = Error::Refused(ErrorCode::Unimplemented);
 pub(super) async fn perform_watching(
     client: &zk::Client,
     request: &Request,
-) -> (Result<Reply, Error>, Option<zk::OneshotWatcher>) {
+) -> (Result<Reply, RequestError>, Option<zk::OneshotWatcher>) {
     let answer = match request {
         Request::Exists { path, .. } => client.check_and_watch_stat(path).await.map(|(there, watcher)| {
             let answer = there.map(|there| Reply::Stat(stat(&there)));
-            (answer.ok_or(Error::Refused(ErrorCode::NoNode)), Some(watcher))
+            (answer.ok_or(RequestError::Refused(ErrorCode::NoNode)), Some(watcher))
         }),
         Request::GetData { path, .. } => client
             .get_and_watch_data(path)
@@ -127,7 +127,7 @@ pub(super) async fn perform_watching(
     answer.unwrap_or_else(|failed| (Err(error(failed)), None))
 }
 
-async fn write(client: &zk::Client, op: &WriteOp) -> Result<Reply, Error> {
+async fn write(client: &zk::Client, op: &WriteOp) -> Result<Reply, RequestError> {
     match op {
         WriteOp::Create(create) => {
             let acls = acls(create.acl.as_deref())?;
@@ -159,23 +159,26 @@ async fn write(client: &zk::Client, op: &WriteOp) -> Result<Reply, Error> {
 
 /// Collects the operations for sending. If the client refuses one, returns the same results as a
 /// server would.
-fn collected<'a>(client: &'a zk::Client, ops: &[WriteOp]) -> Result<zk::MultiWriter<'a>, Result<Vec<OpResult>, Error>> {
+fn collected<'a>(
+    client: &'a zk::Client,
+    ops: &[WriteOp],
+) -> Result<zk::MultiWriter<'a>, Result<Vec<OpResult>, RequestError>> {
     let mut writer = client.new_multi_writer();
     for (at, op) in ops.iter().enumerate() {
         add(&mut writer, op).map_err(|refused| match refused {
-            Error::Refused(code) => Ok(failed(ops.len(), at, code)),
+            RequestError::Refused(code) => Ok(failed(ops.len(), at, code)),
             error => Err(error),
         })?;
     }
     Ok(writer)
 }
 
-async fn multi(mut writer: zk::MultiWriter<'_>, ops: &[WriteOp]) -> Result<Vec<OpResult>, Error> {
+async fn multi(mut writer: zk::MultiWriter<'_>, ops: &[WriteOp]) -> Result<Vec<OpResult>, RequestError> {
     let results = match writer.commit().await {
         Ok(results) => results,
         Err(zk::MultiWriteError::RequestFailed { source }) => return Err(error(source)),
         Err(zk::MultiWriteError::OperationFailed { index, source }) => match error(source) {
-            Error::Refused(code) => return Ok(failed(ops.len(), index, code)),
+            RequestError::Refused(code) => return Ok(failed(ops.len(), index, code)),
             error => return Err(error),
         },
     };
@@ -190,7 +193,7 @@ async fn multi(mut writer: zk::MultiWriter<'_>, ops: &[WriteOp]) -> Result<Vec<O
         (_, zk::MultiWriteResult::SetData { stat: there }) => Ok(OpResult::SetData(stat(&there))),
         (_, zk::MultiWriteResult::Delete) => Ok(OpResult::Delete),
         (_, zk::MultiWriteResult::Check) => Ok(OpResult::Check),
-        (_, _) => Err(Error::Refused(ErrorCode::MarshallingError)),
+        (_, _) => Err(RequestError::Refused(ErrorCode::MarshallingError)),
     };
     ops.iter().zip(results).map(result).collect()
 }
@@ -207,7 +210,7 @@ fn failed(ops: usize, at: usize, code: ErrorCode) -> Vec<OpResult> {
     (0..ops).map(|op| OpResult::Failed(result(op))).collect()
 }
 
-fn add(writer: &mut zk::MultiWriter<'_>, op: &WriteOp) -> Result<(), Error> {
+fn add(writer: &mut zk::MultiWriter<'_>, op: &WriteOp) -> Result<(), RequestError> {
     match op {
         WriteOp::Create(create) => {
             let acls = acls(create.acl.as_deref())?;
@@ -223,12 +226,12 @@ fn add(writer: &mut zk::MultiWriter<'_>, op: &WriteOp) -> Result<(), Error> {
     .map_err(error)
 }
 
-fn options<'a>(create: &Create, acls: &'a [zk::Acl]) -> Result<zk::CreateOptions<'a>, Error> {
+fn options<'a>(create: &Create, acls: &'a [zk::Acl]) -> Result<zk::CreateOptions<'a>, RequestError> {
     let (kind, sequential) = match create.mode {
         CreateMode::Valid { kind, sequential } => (kind, sequential),
-        CreateMode::BadArguments => return Err(Error::Refused(ErrorCode::BadArguments)),
+        CreateMode::BadArguments => return Err(RequestError::Refused(ErrorCode::BadArguments)),
         CreateMode::Unimplemented => return Err(UNIMPLEMENTED),
-        CreateMode::Mismatched => return Err(Error::Refused(ErrorCode::MarshallingError)),
+        CreateMode::Mismatched => return Err(RequestError::Refused(ErrorCode::MarshallingError)),
     };
     let mode = match (kind, sequential) {
         (CreateKind::Persistent | CreateKind::Ttl { .. }, false) => zk::CreateMode::Persistent,
@@ -236,7 +239,7 @@ fn options<'a>(create: &Create, acls: &'a [zk::Acl]) -> Result<zk::CreateOptions
         (CreateKind::Ephemeral, false) => zk::CreateMode::Ephemeral,
         (CreateKind::Ephemeral, true) => zk::CreateMode::EphemeralSequential,
         (CreateKind::Container, false) => zk::CreateMode::Container,
-        (CreateKind::Container, true) => return Err(Error::Refused(ErrorCode::BadArguments)),
+        (CreateKind::Container, true) => return Err(RequestError::Refused(ErrorCode::BadArguments)),
     };
     let options = mode.with_acls(zk::Acls::new(acls));
     Ok(match kind {
@@ -246,7 +249,7 @@ fn options<'a>(create: &Create, acls: &'a [zk::Acl]) -> Result<zk::CreateOptions
 }
 
 /// A null vector is refused like an empty one, and a null scheme like an empty one.
-fn acls(acl: Option<&[RequestedAcl]>) -> Result<Vec<zk::Acl>, Error> {
+fn acls(acl: Option<&[RequestedAcl]>) -> Result<Vec<zk::Acl>, RequestError> {
     let text = |text: &Option<Text>| text.as_ref().map_or(String::new(), |text| text.as_str().to_owned());
     let entry = |entry: &RequestedAcl| {
         let id = zk::AuthId::new(&text(&entry.scheme), &text(&entry.id));
@@ -256,7 +259,7 @@ fn acls(acl: Option<&[RequestedAcl]>) -> Result<Vec<zk::Acl>, Error> {
 }
 
 /// Translates permission bits. The client knows only the five bits that have a meaning.
-fn permission(perms: Perms) -> Result<zk::Permission, Error> {
+fn permission(perms: Perms) -> Result<zk::Permission, RequestError> {
     if perms.0 & !Perms::ALL.0 != 0 {
         return Err(UNIMPLEMENTED);
     }
@@ -305,9 +308,9 @@ fn stat(stat: &zk::Stat) -> Stat {
 /// When a connection ends, the client fails every request that it had accepted for that connection.
 /// The errors differ, and some of the requests were never written. All such errors mean that the
 /// outcome is unknown. A request that it had not accepted yet is sent on the next connection.
-pub(super) fn error(error: zk::Error) -> Error {
+pub(super) fn error(error: zk::Error) -> RequestError {
     use zk::Error as E;
-    Error::Refused(match error {
+    RequestError::Refused(match error {
         E::NoNode => ErrorCode::NoNode,
         E::NoAuth => ErrorCode::NoAuth,
         E::BadVersion => ErrorCode::BadVersion,
@@ -326,11 +329,11 @@ pub(super) fn error(error: zk::Error) -> Error {
         // Codes that the client does not name, such as SYSTEMERROR, or does not know.
         E::UnexpectedErrorCode(code) => ErrorCode::from_code(code).unwrap_or(ErrorCode::RuntimeInconsistency),
         // The server is overloaded and dropped the request.
-        E::Throttled => return Error::Busy,
-        E::SessionExpired => return Error::Lost(zoolet_model::LostReason::Expired),
-        E::AuthFailed => return Error::AuthFailed,
-        E::ClientClosed => return Error::Closed,
-        _ => return Error::ConnectionLoss,
+        E::Throttled => return RequestError::Busy,
+        E::SessionExpired => return RequestError::Lost(zoolet_model::LostReason::Expired),
+        E::AuthFailed => return RequestError::AuthFailed,
+        E::ClientClosed => return RequestError::Closed,
+        _ => return RequestError::ConnectionLoss,
     })
 }
 
@@ -347,10 +350,10 @@ mod tests {
 
     #[test]
     fn error_codes_unknown_to_the_client_library_are_kept() {
-        assert_eq!(error(zk::Error::UnexpectedErrorCode(-1)), Error::Refused(ErrorCode::SystemError));
-        assert_eq!(error(zk::Error::UnexpectedErrorCode(-2)), Error::Refused(ErrorCode::RuntimeInconsistency));
-        assert_eq!(error(zk::Error::ConnectionLoss), Error::ConnectionLoss);
-        assert_eq!(error(zk::Error::SessionMoved), Error::ConnectionLoss);
+        assert_eq!(error(zk::Error::UnexpectedErrorCode(-1)), RequestError::Refused(ErrorCode::SystemError));
+        assert_eq!(error(zk::Error::UnexpectedErrorCode(-2)), RequestError::Refused(ErrorCode::RuntimeInconsistency));
+        assert_eq!(error(zk::Error::ConnectionLoss), RequestError::ConnectionLoss);
+        assert_eq!(error(zk::Error::SessionMoved), RequestError::ConnectionLoss);
     }
 
     #[test]

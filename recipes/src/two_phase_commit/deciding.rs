@@ -1,13 +1,13 @@
 //! How a transaction is decided: votes are watched and counted, and the first decision stands.
 
 use super::{HERE, OVER, Outcome, Transaction, VOTE, Vote, below, cast, parse_vote};
-use crate::ask::{UNEXPECTED, ask_watching, create, data, poll_any};
+use crate::ask::{ask_watching, create, data, poll_any};
 use crate::mutation::{Mutation, is_on};
 use crate::{Coordinator, Error};
 use bytes::Bytes;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
-use zoolet_model::{CreateKind, ErrorCode, Reply, Request, Text, Watched};
+use zoolet_model::{CreateKind, ErrorCode, Reply, Request, RequestError, Text, WatchedEvent};
 
 impl<C: Coordinator> Transaction<C> {
     /// Waits for the decision; if `looks`, also tallies the votes and decides.
@@ -38,7 +38,7 @@ impl<C: Coordinator> Transaction<C> {
                 changed
             });
             if !lives.await {
-                return Err(zoolet_model::Error::of(c.state()).into());
+                return Err(RequestError::of(c.state()).into());
             }
         }
     }
@@ -73,7 +73,9 @@ impl<C: Coordinator> Transaction<C> {
         let c = &self.coordinator;
         let path = below(&self.path, VOTE, site);
         let (found, voted) = ask_watching(c, &Request::GetData { path: path.clone(), watch: true }).await?;
-        let Some(Reply::Data(content, stat)) = found else { return Err(found.map_or(OVER, |_| UNEXPECTED)) };
+        let Some(Reply::Data(content, stat)) = found else {
+            return Err(found.map_or(OVER.into(), |_| Error::unexpected()));
+        };
         if let Some(vote) = cast(content)? {
             return Ok(Seen::Vote(vote));
         }
@@ -99,8 +101,8 @@ impl<C: Coordinator> Transaction<C> {
         }));
         match self.write(create(self.decision(), content, CreateKind::Persistent, false)).await? {
             Ok(()) => Ok(outcome),
-            Err(ErrorCode::NodeExists) => self.decided().await?.ok_or(OVER),
-            Err(code) => Err(zoolet_model::Error::Refused(code).into()),
+            Err(ErrorCode::NodeExists) => self.decided().await?.ok_or(OVER.into()),
+            Err(code) => Err(Error::at(code, "decide the transaction", self.path.text())),
         }
     }
 
@@ -122,7 +124,7 @@ struct Missing<'a, W> {
     watches: Vec<W>,
 }
 
-impl<W: Future<Output = Option<Watched>> + Unpin> Missing<'_, W> {
+impl<W: Future<Output = Option<WatchedEvent>> + Unpin> Missing<'_, W> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<bool> {
         let changed = poll_any(&mut self.watches, context);
         if changed.is_ready() {

@@ -1,7 +1,7 @@
 //! How a transaction ends: which znodes are deleted, and which ones wait for a dismissed site.
 
 use super::{DECISION, DISMISSED, DONE, FINISHED, HERE, ID, OVER, Transaction, VOTE, below};
-use crate::ask::{UNEXPECTED, ask, ask_watching, create};
+use crate::ask::{ask, ask_watching, create};
 use crate::{Coordinator, Error};
 use zoolet_model::{CreateKind, ErrorCode, Names, Reply, Request, WriteOp};
 
@@ -13,7 +13,7 @@ impl<C: Coordinator> Transaction<C> {
             let (listed, watch) = ask_watching(c, &list).await?;
             let names = match listed {
                 Some(Reply::Names(names)) => names,
-                Some(_) => return Err(UNEXPECTED),
+                Some(_) => return Err(Error::unexpected()),
                 None => return Ok(()),
             };
             if !self.is_in(&names) {
@@ -69,7 +69,9 @@ impl<C: Coordinator> Transaction<C> {
             ops.push(WriteOp::Delete { path: self.path.text().clone(), version: -1 });
         }
         let (last, owned) = (ops.len() - 1, own.len());
-        let Reply::Multi(results) = ask(&self.coordinator, &Request::Multi(ops)).await? else { return Err(UNEXPECTED) };
+        let Reply::Multi(results) = ask(&self.coordinator, &Request::Multi(ops)).await? else {
+            return Err(Error::unexpected());
+        };
         match zoolet_model::first_failure(&results) {
             // The last awaited site may have acknowledged after `names` was listed and before
             // `finished` was created. That site has not seen `finished`, so only this coordinator
@@ -78,7 +80,7 @@ impl<C: Coordinator> Transaction<C> {
             // Another process ended the transaction, or a site has just come or gone.
             Some((_, ErrorCode::NoNode | ErrorCode::NodeExists)) => Ok(false),
             Some((at, ErrorCode::NotEmpty)) if at == last && names.len() == owned => Ok(false),
-            Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
+            Some((_, code)) => Err(Error::at(code, "end the transaction", self.path.text())),
         }
     }
 
@@ -100,8 +102,9 @@ impl<C: Coordinator> Transaction<C> {
         match self.write(create(below(&self.path, what, site), None, CreateKind::Persistent, false)).await {
             // `NodeExists`: an earlier attempt wrote it. `OVER`: an ended transaction needs no
             // record.
-            Ok(Ok(()) | Err(ErrorCode::NodeExists)) | Err(OVER) => Ok(()),
-            Ok(Err(code)) => Err(zoolet_model::Error::Refused(code).into()),
+            Ok(Ok(()) | Err(ErrorCode::NodeExists)) => Ok(()),
+            Err(error) if error.kind() == OVER => Ok(()),
+            Ok(Err(code)) => Err(Error::at(code, "end the transaction", self.path.text())),
             Err(error) => Err(error),
         }
     }

@@ -1,7 +1,7 @@
 //! A site's part in a transaction.
 
 use super::{HERE, Notification, OVER, Outcome, ParticipantLog, Record, Transaction, VOTE, Vote, below, cast};
-use crate::ask::{UNEXPECTED, ask, create, data};
+use crate::ask::{ask, create, data};
 use crate::mutation::{Mutation, is_on};
 use crate::{Coordinator, Errand, Error, Guid};
 use bytes::Bytes;
@@ -34,7 +34,7 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
     /// yet.
     ///
     /// # Errors
-    /// [`Error::Session`] if the session ends or a request is refused.
+    /// Fails if the session ends or a request is refused.
     pub async fn join(
         coordinator: C,
         path: &Path,
@@ -82,7 +82,9 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
             ops.push(WriteOp::SetData { path: vote, data: None, version: 0 });
         }
         self.payload = payload.unwrap_or_default();
-        let Reply::Multi(results) = ask(coordinator, &Request::Multi(ops)).await? else { return Err(UNEXPECTED) };
+        let Reply::Multi(results) = ask(coordinator, &Request::Multi(ops)).await? else {
+            return Err(Error::unexpected());
+        };
         match zoolet_model::first_failure(&results) {
             None => Ok(true),
             Some((1, ErrorCode::NodeExists)) => match data(coordinator, &here).await? {
@@ -93,7 +95,7 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
                 None => Ok(false),
             },
             Some((0 | 1, ErrorCode::NoNode) | (_, ErrorCode::BadVersion)) => Ok(false),
-            Some((_, code)) => Err(zoolet_model::Error::Refused(code).into()),
+            Some((_, code)) => Err(Error::at(code, "take part in the transaction", self.transaction.path.text())),
         }
     }
 
@@ -108,15 +110,15 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
     ///
     /// # Errors
     /// - The inner error is the log's.
-    /// - [`Error::Session`] with `NoNode` if the transaction has ended.
-    /// - [`Error::Session`] if the session ends or a request is refused.
-    /// - [`Error::Malformed`] if the existing vote is neither `commit` nor `abort`.
+    /// - [`ErrorKind::Refused`](crate::ErrorKind::Refused) with `NoNode` if the transaction has ended.
+    /// - Fails if the session ends or a request is refused.
+    /// - [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) if the existing vote is neither `commit` nor `abort`.
     pub async fn vote(&mut self, vote: Vote) -> Result<Result<Vote, L::Error>, Error> {
         let transaction = &self.transaction;
         let path = below(&transaction.path, VOTE, &self.site);
         let mut logged = None;
         loop {
-            let Some((content, stat)) = data(&transaction.coordinator, &path).await? else { return Err(OVER) };
+            let Some((content, stat)) = data(&transaction.coordinator, &path).await? else { return Err(OVER.into()) };
             let cast = cast(content)?;
             if cast.is_some() {
                 transaction.still_is().await?;
@@ -144,7 +146,7 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
                 // The znode has changed, perhaps by this very write if its reply was lost. Read the
                 // vote.
                 Err(ErrorCode::BadVersion) => {}
-                Err(code) => return Err(zoolet_model::Error::Refused(code).into()),
+                Err(code) => return Err(Error::at(code, "take part in the transaction", self.transaction.path.text())),
             }
         }
     }
@@ -155,9 +157,9 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
     /// open the transaction.
     ///
     /// # Errors
-    /// - [`Error::Session`] with `NoNode` if the transaction has ended.
-    /// - [`Error::Session`] if the session ends or a request is refused.
-    /// - [`Error::Malformed`] if a vote or the decision is neither `commit` nor `abort`.
+    /// - [`ErrorKind::Refused`](crate::ErrorKind::Refused) with `NoNode` if the transaction has ended.
+    /// - Fails if the session ends or a request is refused.
+    /// - [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) if a vote or the decision is neither `commit` nor `abort`.
     pub async fn outcome(&self) -> Result<Outcome, Error> {
         self.transaction.outcome(self.notification == Notification::Everyone).await
     }
@@ -165,7 +167,7 @@ impl<C: Coordinator, L: ParticipantLog> Participant<C, L> {
     /// Acknowledges the outcome, after logging that it was carried out.
     ///
     /// # Errors
-    /// The inner error is the log's. [`Error::Session`] if the session ends or a request is
+    /// The inner error is the log's. Fails if the session ends or a request is
     /// refused.
     pub async fn acknowledge(mut self, outcome: Outcome) -> Result<Result<(), L::Error>, Error> {
         if let Err(error) = self.log.record(&self.transaction.path, Record::CarriedOut(outcome)) {

@@ -5,8 +5,8 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
-use zoolet_model::{Path, SessionId, Text};
-use zoolet_recipes::{Coordinator, Error};
+use zoolet_model::{Path, SessionId};
+use zoolet_recipes::{Coordinator, Error, ErrorKind};
 use zoolet_sim::ensemble::{ClientContext, Next};
 
 /// Path below which clients report that they are done.
@@ -14,12 +14,26 @@ const FINISHED: Path = Path::from_static("/finished");
 /// Number of looks, one a second, after which a leftover counts as permanent.
 const LOOKS: u32 = 60;
 
+/// Whether the session failed, or its server refused a request. Otherwise the recipe has failed.
+pub(crate) fn is_of_session(error: &Error) -> bool {
+    use ErrorKind::{AuthFailed, Busy, Closed, ConnectionLoss, Refused, SessionLost, Suspended, TooLarge};
+    matches!(
+        error.kind(),
+        Refused(_) | ConnectionLoss | Suspended | Busy | TooLarge | SessionLost(_) | AuthFailed | Closed
+    )
+}
+
+/// Whether the session failed, or had no connection for a call that does not wait for one.
+pub(crate) fn has_no_answer(error: &Error) -> bool {
+    is_of_session(error) || error.kind() == ErrorKind::Disconnected
+}
+
 /// Returns `None` if the call failed and the session lives, and `Err` if the session is over.
 pub(crate) fn heard<F, T>(context: &ClientContext<F>, result: Result<T, Error>) -> Result<Option<T>, Next> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(Error::Session(_)) if context.session.state().is_over() => Err(Next::AnotherSession),
-        Err(Error::Session(_) | Error::Disconnected) => Ok(None),
+        Err(error) if is_of_session(&error) && context.session.state().is_over() => Err(Next::AnotherSession),
+        Err(error) if has_no_answer(&error) => Ok(None),
         Err(error) => panic!("{error}"),
     }
 }
@@ -101,13 +115,13 @@ where
 
 /// Reports in the tree that this client is done.
 pub(crate) async fn finish<F: std::fmt::Debug + 'static>(context: &ClientContext<F>) -> Result<(), Next> {
-    use zoolet_model::{Error as SessionError, ErrorCode::NodeExists};
-    let own = Path::new(Text::from(format!("{FINISHED}/{}", context.number))).unwrap();
+    let own = Path::new(format!("{FINISHED}/{}", context.number)).unwrap();
     for path in [FINISHED, own] {
         persist(context, || async {
             match context.session.create(&path, None).await {
-                Ok(_) | Err(SessionError::Refused(NodeExists)) => Ok(()),
-                Err(error) => Err(Error::from(error)),
+                Ok(_) => Ok(()),
+                Err(error) if error.is_node_exists() => Ok(()),
+                Err(error) => Err(error),
             }
         })
         .await?;
@@ -117,10 +131,10 @@ pub(crate) async fn finish<F: std::fmt::Debug + 'static>(context: &ClientContext
 
 /// Returns the clients that have reported that they are done.
 pub(crate) async fn finished<F: std::fmt::Debug + 'static>(context: &ClientContext<F>) -> Result<Vec<usize>, Next> {
-    if heard(context, context.session.exists(&FINISHED).await.map_err(Error::from))?.flatten().is_none() {
+    if heard(context, context.session.exists(&FINISHED).await)?.flatten().is_none() {
         return Ok(Vec::new());
     }
-    let names = heard(context, context.session.children(&FINISHED).await.map_err(Error::from))?.unwrap_or_default();
+    let names = heard(context, context.session.children(&FINISHED).await)?.unwrap_or_default();
     Ok(names.iter().map(|name| name.parse().unwrap()).collect())
 }
 
@@ -150,20 +164,16 @@ pub(crate) async fn left_behind<F: std::fmt::Debug + 'static>(context: &ClientCo
     found
 }
 
-async fn own_below<F: 'static>(
-    context: &ClientContext<F>,
-    root: String,
-) -> Result<Option<String>, zoolet_model::Error> {
-    use zoolet_model::{Error as SessionError, ErrorCode::NoNode};
+async fn own_below<F: 'static>(context: &ClientContext<F>, root: String) -> Result<Option<String>, Error> {
     let own: SessionId = Coordinator::session(&context.session);
     let mut paths = vec![root];
     while let Some(path) = paths.pop() {
-        let here = Path::new(Text::from(path.as_str())).unwrap();
+        let here = Path::new(path.as_str()).unwrap();
         if context.session.exists(&here).await?.is_some_and(|stat| stat.ephemeral_owner == own.0) {
             return Ok(Some(path));
         }
         let names = match context.session.children(&here).await {
-            Err(SessionError::Refused(NoNode)) => continue,
+            Err(error) if error.is_no_node() => continue,
             names => names?,
         };
         let below = names.iter().filter(|name| *name != "zookeeper" && *name != "finished");

@@ -37,7 +37,7 @@ pub(crate) enum Noted {
 }
 
 fn child(number: u64) -> Path {
-    Path::new(format!("{PATH}/{number}").into()).unwrap()
+    Path::new(format!("{PATH}/{number}")).unwrap()
 }
 
 pub(crate) async fn live(context: ClientContext<Noted>) -> Next {
@@ -50,17 +50,17 @@ async fn write(context: &ClientContext<Noted>) -> Result<(), Next> {
     let mut number = 0;
     while number < 25 || context.goes_on() {
         number += 1;
-        let data = bytes::Bytes::from(match context.below(4) {
+        let data = match context.below(4) {
             0 => "nonsense".to_owned(),
             _ => format!("{}", 1000 * context.number + number),
-        });
+        };
         let path = if context.below(8) == 0 { PATH } else { child(context.below(CHILDREN)) };
         let result = match context.below(3) {
             0 => session.create(&path, data).await.map(drop),
             1 => session.delete(&path, Version::Any).await,
             _ => session.set(&path, data, Version::Any).await.map(drop),
         };
-        heard(context, result.map_err(Into::into))?;
+        heard(context, result)?;
         let _ = session.create(&PATH, None).await;
         context.sleep(up_to(context, 300)).await;
     }
@@ -70,14 +70,13 @@ async fn write(context: &ClientContext<Noted>) -> Result<(), Next> {
 async fn follow(context: &ClientContext<Noted>) -> Result<(), Next> {
     let c = || context.session.clone();
     let (all, one) = (PATH, child(0));
-    let mut children = persist(context, || ChildrenCache::new(c(), &all)).await?;
-    let mut node = persist(context, || NodeCache::new(c(), &one)).await?;
+    let mut children = ChildrenCache::new(c(), &all);
+    let mut node = NodeCache::new(c(), &one);
     let parse = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or_default().parse::<u32>();
     let mut configuration = Configuration::new(c(), &one, None, parse);
-    context.record(Noted::Follows(Coordinator::session(&context.session)));
     let mut newest: BTreeMap<String, i64> = BTreeMap::new();
     let (mut told, mut last_good) = (None, None);
-    let mut is_last = false;
+    let (mut follows, mut is_last) = (false, false);
     loop {
         let writers = finished(context).await?;
         if (0..WRITERS).all(|writer| writers.contains(&writer)) {
@@ -87,20 +86,26 @@ async fn follow(context: &ClientContext<Noted>) -> Result<(), Next> {
         // The last round reads until no more changes come.
         let patience = if is_last { Duration::from_secs(20) } else { up_to(context, 200) };
         while let Some(change) = within(context, patience, children.next()).await {
-            match heard(context, change)? {
-                Some(Change::Put { name, content: (_, stat) }) => {
+            let change = heard(context, change)?;
+            // Its watch was registered before the first report.
+            if change.is_some() && !std::mem::replace(&mut follows, true) {
+                context.record(Noted::Follows(Coordinator::session(&context.session)));
+            }
+            match change {
+                Some(Change::Put { name, znode }) => {
+                    let stat = znode.stat;
                     let before = newest.insert(name.to_string(), stat.mzxid);
                     if before.is_some_and(|before| before >= stat.mzxid) {
                         context.record(Noted::Wrong(format!("{name} of {} after {before:?}", stat.mzxid)));
                     }
                 }
                 Some(Change::Gap) => context.record(Noted::Gap),
-                Some(Change::Gone { .. } | Change::Complete) | None => {}
+                Some(_) | None => {}
             }
         }
-        while let Some(content) = within(context, patience, node.next()).await {
-            let Some(NodeChange::Now(content)) = heard(context, content)? else { continue };
-            let version = content.map(|(_, stat)| stat.mzxid);
+        while let Some(change) = within(context, patience, node.next()).await {
+            let Some(NodeChange::Now(znode)) = heard(context, change)? else { continue };
+            let version = znode.map(|znode| znode.stat.mzxid);
             if told == Some(version) {
                 context.record(Noted::Wrong(format!("{version:?} is told twice")));
             }
@@ -128,16 +133,17 @@ async fn follow(context: &ClientContext<Noted>) -> Result<(), Next> {
         let path = child(number);
         let found = persist(context, || async {
             match context.session.get(&path).await {
-                Err(zoolet_model::Error::Refused(zoolet_model::ErrorCode::NoNode)) => Ok(None),
+                Err(error) if error.is_no_node() => Ok(None),
                 found => Ok(Some(found?)),
             }
         })
         .await?;
         let cached = children.child(&number.to_string());
-        if cached.map(|(data, stat)| (data, stat.mzxid)) != found.as_ref().map(|(data, stat)| (data, stat.mzxid)) {
+        let content = |znode: &zoolet_recipes::Znode| (znode.data.clone(), znode.stat.mzxid);
+        if cached.map(content) != found.as_ref().map(content) {
             context.record(Noted::Wrong(format!("{number}: {cached:?} is {found:?}")));
         }
-        if number == 0 && node.current().map(|(_, stat)| stat.mzxid) != found.as_ref().map(|(_, stat)| stat.mzxid) {
+        if number == 0 && node.current().map(content) != found.as_ref().map(content) {
             context.record(Noted::Wrong(format!("{:?} is {found:?}", node.current())));
         }
     }
@@ -188,7 +194,7 @@ fn caches_equal_the_tree_in_the_end() {
 #[test]
 fn children_cache_reports_one_gap_after_a_broken_connection() {
     let live = |context: ClientContext<Noted>| async move {
-        let mut cache = ChildrenCache::new(context.session.clone(), &PATH).await.unwrap();
+        let mut cache = ChildrenCache::new(context.session.clone(), &PATH);
         let writer = context.clone();
         context.spawn(async move {
             writer.sleep(Duration::from_secs(20)).await;
@@ -235,7 +241,7 @@ fn configuration_keeps_its_initial_value_without_an_ensemble() {
         assert_eq!(within(&context, Duration::from_millis(100), interval.next()).await, None);
         assert_eq!(interval.value(), Some(&7));
         assert_eq!(interval.next().await, Ok(zoolet_recipes::Update::Absent));
-        context.session.create(&PATH, bytes::Bytes::from_static(b"8")).await.unwrap();
+        context.session.create(&PATH, "8").await.unwrap();
         assert!(matches!(interval.next().await, Ok(zoolet_recipes::Update::Accepted(_))));
         assert_eq!(interval.value(), Some(&8));
         Next::Done
@@ -254,11 +260,11 @@ fn node_cache_reports_a_gap_after_a_disconnect() {
         ..Scenario::peaceful(seed, 1)
     };
     let live = |context: ClientContext<Noted>| async move {
-        let mut node = NodeCache::new(context.session.clone(), &PATH).await.unwrap();
+        let mut node = NodeCache::new(context.session.clone(), &PATH);
         assert_eq!(node.next().await, Ok(NodeChange::Now(None)));
         assert_eq!(node.next().await, Ok(NodeChange::Gap));
         assert_eq!(within(&context, Duration::from_secs(2), node.next()).await, None);
-        context.session.create(&PATH, bytes::Bytes::from_static(b"8")).await.unwrap();
+        context.session.create(&PATH, "8").await.unwrap();
         assert!(matches!(node.next().await, Ok(NodeChange::Now(Some(_)))));
         Next::Done
     };
@@ -274,9 +280,9 @@ fn children_cache_ignores_data_changes_of_the_parent() {
         for number in 0..CHILDREN {
             context.session.create(&child(number), None).await.unwrap();
         }
-        let mut cache = ChildrenCache::new(context.session.clone(), &PATH).await.unwrap();
+        let mut cache = ChildrenCache::new(context.session.clone(), &PATH);
         while cache.next().await.unwrap() != Change::Complete {}
-        context.session.set(&PATH, bytes::Bytes::from_static(b"new"), Version::Any).await.unwrap();
+        context.session.set(&PATH, "new", Version::Any).await.unwrap();
         assert_eq!(within(&context, Duration::from_secs(2), cache.next()).await, None);
         Next::Done
     };

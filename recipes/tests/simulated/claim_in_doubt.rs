@@ -1,8 +1,8 @@
 //! Claims of queue items whose session ends while their owner ends them.
 
 use crate::intercepted::{Answer, Intercepted};
-use zoolet_model::{Error as SessionError, ErrorCode, OpResult, Path, Reply, Request, WriteOp};
-use zoolet_recipes::{Coordinator, Error, Queue};
+use zoolet_model::{ErrorCode, OpResult, Path, Reply, Request, RequestError as SessionError, WriteOp};
+use zoolet_recipes::{Coordinator, ErrorKind, GrantEnd, Op, Queue};
 use zoolet_session::Session;
 use zoolet_sim::ensemble::{ClientContext, Next, Scenario, run_seeds_of};
 
@@ -17,11 +17,11 @@ fn ends_claim(request: &Request) -> bool {
 
 /// Returns a session that ends after the transaction was done and before its reply arrives.
 fn ends_before_the_reply(session: &Session) -> Intercepted {
-    Intercepted::new(session, |session, request| -> Answer {
+    Intercepted::new(session, |session, request| {
         if !ends_claim(&request) {
-            return Box::pin(Coordinator::submit(&session, request));
+            return Answer::of(&session, request);
         }
-        Box::pin(async move {
+        Answer::new(async move {
             let reply = Coordinator::submit(&session, request).await?;
             let Reply::Multi(results) = reply else { panic!("{reply:?}") };
             if results.iter().any(|result| *result == OpResult::Failed(Some(ErrorCode::NoNode))) {
@@ -47,16 +47,17 @@ fn each<W: Future<Output = ()>>(body: impl Fn(ClientContext<()>) -> W + Copy + S
 #[test]
 fn a_claim_whose_session_ends_after_its_completion_is_not_called_lost() {
     each(async |context| {
-        let queue = Queue::new(ends_before_the_reply(&context.session), &PATH).unwrap();
+        let queue = Queue::new(ends_before_the_reply(&context.session), &PATH);
         queue.put("weld 17").await.unwrap();
         let claim = queue.claim().await.unwrap();
-        let result = zoolet_session::CreateOptions::default().request(&RESULT, None);
-        assert_eq!(claim.complete([result]).await, Err(Error::Session(SessionError::Closed)));
+        let completed = claim.complete([Op::create(&RESULT, None)]).await;
+        assert_eq!(completed.unwrap_err().kind(), ErrorKind::Closed);
     });
     each(async |context| {
-        let queue = Queue::new(ends_before_the_reply(&context.session), &PATH).unwrap();
+        let queue = Queue::new(ends_before_the_reply(&context.session), &PATH);
         queue.put("poison").await.unwrap();
-        assert_eq!(queue.claim().await.unwrap().bury().await, Err(Error::Session(SessionError::Closed)));
+        let buried = queue.claim().await.unwrap().bury().await;
+        assert_eq!(buried.unwrap_err().kind(), ErrorKind::Closed);
     });
 }
 
@@ -64,13 +65,14 @@ fn a_claim_whose_session_ends_after_its_completion_is_not_called_lost() {
 #[test]
 fn a_claim_whose_session_ended_before_the_call_is_lost() {
     each(async |context| {
-        let queue = Queue::new(context.session.clone(), &PATH).unwrap();
+        let queue = Queue::new(context.session.clone(), &PATH);
         for _ in 0..2 {
             queue.put("weld 17").await.unwrap();
         }
         let (completed, buried) = (queue.claim().await.unwrap(), queue.claim().await.unwrap());
         context.session.clone().close().await.unwrap();
-        assert_eq!(completed.complete([]).await, Err(Error::Lost));
-        assert_eq!(buried.bury().await, Err(Error::Lost));
+        let lost = ErrorKind::GrantLost(GrantEnd::Session);
+        assert_eq!(completed.complete([]).await.unwrap_err().kind(), lost);
+        assert_eq!(buried.bury().await.unwrap_err().kind(), lost);
     });
 }

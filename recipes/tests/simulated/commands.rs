@@ -116,7 +116,7 @@ fn semaphore_resize_takes_effect_at_most_once_beside_other_clients() {
     let live = |context: ClientContext<Noted>| async move {
         // Creating the znode is a change too, so the calls must find it.
         drop(context.session.create(&PATH, None).await);
-        let semaphore: Semaphore<Session> = Semaphore::new(context.session.clone(), &PATH).unwrap();
+        let semaphore: Semaphore<Session> = Semaphore::new(context.session.clone(), &PATH);
         for _ in 0..CALLS {
             call(&context, semaphore.resize(context.below(9) as u32), |()| None).await;
         }
@@ -128,7 +128,7 @@ fn semaphore_resize_takes_effect_at_most_once_beside_other_clients() {
 #[test]
 fn restart_permit_call_takes_effect_at_most_once() {
     let live = |context: ClientContext<Noted>| async move {
-        let gate: RollingRestart<Session> = RollingRestart::new(context.session.clone(), &PATH, 1).unwrap();
+        let gate: RollingRestart<Session> = RollingRestart::new(context.session.clone(), &PATH, 1);
         for _ in 0..CALLS {
             if context.below(2) == 0 {
                 call(&context, gate.begin("gw-a"), |_| None).await;

@@ -7,8 +7,10 @@ use crate::exclusion::{
 };
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use zoolet_model::{Error as SessionError, ErrorCode, Path, Request};
-use zoolet_recipes::{Contender, Contention, Coordinator, Error, Grant, Holding, Lock, Mode, ReadWriteLock, Revoked};
+use zoolet_model::{ErrorCode, Path, Request, RequestError as SessionError};
+use zoolet_recipes::{
+    Contender, Contention, Coordinator, ErrorKind, Grant, GrantEnd, Holding, Lock, Mode, ReadWriteLock, Revoked,
+};
 use zoolet_session::Session;
 use zoolet_sim::ensemble::{ClientContext, Fate, Next, Ran, SECOND, Scenario, run_seeds_of};
 use zoolet_zab::ServerId;
@@ -56,7 +58,7 @@ async fn work(context: ClientContext<Noted>) -> Next {
 /// Records an error unless only the first contender holds and the numbers increase.
 fn note_disorder(context: &ClientContext<Noted>, contenders: &[Contender]) {
     let holders = contenders.iter().filter(|contender| contender.holds).count();
-    let number = |contender: &Contender| contender.path[contender.path.len() - 10..].to_owned();
+    let number = |contender: &Contender| contender.path.as_str()[contender.path.as_str().len() - 10..].to_owned();
     let is_in_order = contenders.windows(2).all(|pair| number(&pair[0]) < number(&pair[1]));
     if !is_in_order || holders != contenders.len().min(1) || contenders.first().is_some_and(|first| !first.holds) {
         context.record(Noted::Wrong(format!("{contenders:?}")));
@@ -100,10 +102,10 @@ async fn operate(context: ClientContext<Noted>) -> Next {
 
 /// Only this operator writes the audit, so its line has to be the last.
 async fn note_missing_audit(context: &ClientContext<Noted>, broken: &Contender, why: &str) {
-    let name = broken.path.rsplit('/').next().unwrap();
+    let name = broken.path.as_str().rsplit('/').next().unwrap();
     let line = format!("session {:#x} of {name}: {why}\n", broken.session.0);
-    if let Ok((audit, _)) = context.session.get(&Path::from_static(PARENT)).await {
-        let audit = audit.map(|audit| String::from_utf8_lossy(&audit).into_owned()).unwrap_or_default();
+    if let Ok(parent) = context.session.get(&Path::from_static(PARENT)).await {
+        let audit = String::from_utf8_lossy(parent.bytes());
         if !audit.ends_with(&line) {
             context.record(Noted::Wrong(format!("the audit of {line:?} is {audit:?}")));
         }
@@ -134,7 +136,7 @@ async fn drive(context: &ClientContext<Noted>, grant: Grant<Session>) {
     let is_stubborn = context.below(2) == 0;
     let telling = async {
         for _ in 0..20 + context.below(40) {
-            context.record(Noted::Safe(token, context.true_us(grant.safe_until())));
+            context.record(Noted::Safe(token, context.true_us(grant.safe_until().instant())));
             context.sleep(Duration::from_millis(20 + context.below(200))).await;
         }
     };
@@ -142,7 +144,7 @@ async fn drive(context: &ClientContext<Noted>, grant: Grant<Session>) {
         let _ = within(context, Duration::from_secs(10), async {
             let mut holdings = grant.holdings();
             while holdings.next().await.is_some_and(|holding| holding != Holding::Lost) {
-                context.record(Noted::Safe(token, context.true_us(grant.safe_until())));
+                context.record(Noted::Safe(token, context.true_us(grant.safe_until().instant())));
             }
         })
         .await;
@@ -213,8 +215,8 @@ async fn tell_often(context: &ClientContext<Noted>) {
         write(context, token, &grant.fenced()).await;
         let lost = async { while holdings.next().await.is_some_and(|holding| holding != Holding::Lost) {} };
         let is_lost = within(context, Duration::from_millis(100), lost).await.is_some();
-        if context.now() < grant.safe_until() {
-            context.record(Noted::Safe(token, context.true_us(grant.safe_until())));
+        if !grant.safe_until().has_passed(context.now()) {
+            context.record(Noted::Safe(token, context.true_us(grant.safe_until().instant())));
         }
         if is_lost {
             break;
@@ -384,7 +386,7 @@ fn undisturbed_holder_reads_its_znode_once_and_makes_no_checks() {
         let grant = lock(&context).acquire().await.unwrap();
         let before = context.now();
         assert_eq!(within(&context, Duration::from_secs(60), grant.doubted()).await, None);
-        assert!(grant.safe_until() > before + Duration::from_secs(50));
+        assert!(grant.safe_until().remaining(before) > Duration::from_secs(50));
         Next::Done
     };
     let judge = |ran: &Ran<Noted>| {
@@ -426,14 +428,16 @@ fn revocation_asks_the_holder_first_and_breaks_a_silent_holder() {
                 assert_eq!(holdings.next().await, Some(Holding::Lost));
                 assert_eq!(holdings.next().await, None);
                 grant.ended().await;
-                assert_eq!(grant.fenced().create(&REGISTER, None).await, Err(Error::Lost));
-                assert_eq!(grant.asked_to_release().await, Err(Error::Lost));
-                assert_eq!(grant.run(std::future::pending::<()>()).await, Err(Error::Doubtful));
+                let broken = ErrorKind::GrantLost(GrantEnd::Broken);
+                assert_eq!(grant.fenced().create(&REGISTER, None).await.unwrap_err().kind(), broken);
+                assert_eq!(grant.asked_to_release().await.unwrap_err().kind(), broken);
+                let ran = grant.run(std::future::pending::<()>()).await;
+                assert_eq!(ran.unwrap_err().kind(), broken);
                 assert_eq!(grant.release().await, Ok(()));
             }
             2 => {
                 until(&context, 6.0).await;
-                assert_eq!(lock(&context).acquire().await.err(), Some(Error::Broken));
+                assert_eq!(lock(&context).acquire().await.unwrap_err().kind(), ErrorKind::Broken);
             }
             _ => {
                 until(&context, 8.0).await;
@@ -446,8 +450,8 @@ fn revocation_asks_the_holder_first_and_breaks_a_silent_holder() {
                 assert_eq!(line(&context).break_grant(&waiting, "strayed").await, Ok(Revoked::Broken));
                 assert_eq!(line(&context).revoke(&stubborn, patience, "day").await, Ok(Revoked::Broken));
                 assert_eq!(line(&context).break_grant(&stubborn, "again").await, Ok(Revoked::Released));
-                let (audit, _) = context.session.get(&Path::from_static(PARENT)).await.unwrap();
-                let audit = String::from_utf8(audit.unwrap().to_vec()).unwrap();
+                let parent = context.session.get(&Path::from_static(PARENT)).await.unwrap();
+                let audit = parent.text().unwrap();
                 let whys: Vec<_> = audit.lines().filter_map(|line| line.rsplit(": ").next()).collect();
                 assert_eq!(whys, ["strayed", "day"]);
             }

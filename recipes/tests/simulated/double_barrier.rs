@@ -17,11 +17,11 @@
 use crate::apart::{heard, left_behind, up_to, within};
 use crate::drawn::drawn;
 use crate::intercepted::{Answer, Intercepted};
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 use std::time::Duration;
-use zoolet_model::{ErrorCode, EventKind, Path, Reply, Request, SessionId, WriteOp};
-use zoolet_recipes::{Coordinator, DoubleBarrier, Error, Guid};
+use zoolet_model::{EventKind, Path, Reply, Request, SessionId, WriteOp};
+use zoolet_recipes::{Coordinator, DoubleBarrier, ErrorKind, Guid};
 use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 const PATH: Path = Path::from_static("/calibration");
@@ -54,7 +54,7 @@ async fn meet(context: &ClientContext<Noted>) -> Result<(), Next> {
     let barrier = DoubleBarrier::new(context.session.clone(), &PATH, PARTIES);
     loop {
         let number = match context.session.get(&PATH).await {
-            Ok((Some(data), _)) => std::str::from_utf8(&data).unwrap().parse().unwrap_or(0),
+            Ok(znode) => znode.text().unwrap().parse().unwrap_or(0),
             _ if context.session.state().is_over() => return Err(Next::AnotherSession),
             _ => 0,
         };
@@ -208,7 +208,7 @@ fn largest_meeting_number_is_refused_as_malformed() {
     let live = |context: ClientContext<Noted>| async move {
         context.session.create(&PATH, bytes::Bytes::from(u64::MAX.to_string())).await.unwrap();
         let entered = DoubleBarrier::new(context.session.clone(), &PATH, 1).enter().await;
-        assert_eq!(entered.err(), Some(Error::Malformed));
+        assert_eq!(entered.unwrap_err().kind(), ErrorKind::Malformed);
         Next::Done
     };
     run_seeds_of(1, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
@@ -233,7 +233,8 @@ fn parties_that_require_different_numbers_are_told() {
             context.sleep(Duration::from_secs(2)).await;
             // While the first party waits, and once it has gone.
             let entered = within(&context, Duration::from_secs(5), required(2).enter()).await;
-            assert_eq!(entered.map(|entered| entered.map(drop)), Some(Err(Error::Disagreement)));
+            let entered = entered.expect("it waits for a meeting of two");
+            assert_eq!(entered.unwrap_err().kind(), ErrorKind::Disagreement);
             assert_eq!(context.session.children(&FIRST).await.unwrap().len(), 1);
         } else {
             let entered = within(&context, Duration::from_secs(5), required(3).enter()).await;
@@ -250,7 +251,7 @@ fn parties_that_come_at_once_and_require_different_numbers_are_told() {
     let live = |context: ClientContext<Noted>| async move {
         let barrier = DoubleBarrier::new(context.session.clone(), &PATH, 2 + context.number);
         if let Some(entered) = within(&context, Duration::from_secs(5), barrier.enter()).await {
-            assert_eq!(entered.map(drop), Err(Error::Disagreement));
+            assert_eq!(entered.unwrap_err().kind(), ErrorKind::Disagreement);
         }
         Next::Done
     };
@@ -258,7 +259,7 @@ fn parties_that_come_at_once_and_require_different_numbers_are_told() {
 }
 
 /// Regression: a party that was dropped left its room. Every party with another number got
-/// [`Error::Disagreement`] until a person deleted the room.
+/// [`ErrorKind::Disagreement`] until a person deleted the room.
 #[test]
 fn empty_room_does_not_bind_later_parties_to_its_number() {
     let live = |context: ClientContext<Noted>| async move {
@@ -272,7 +273,7 @@ fn empty_room_does_not_bind_later_parties_to_its_number() {
             // The errand of the dropped party has deleted its place by then.
             context.sleep(Duration::from_secs(1)).await;
         }
-        assert_eq!(context.session.get(&FIRST).await.err(), Some(zoolet_model::Error::Refused(ErrorCode::NoNode)));
+        assert!(context.session.get(&FIRST).await.unwrap_err().is_no_node());
         Next::Done
     };
     run_seeds_of(4, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
@@ -282,7 +283,7 @@ fn empty_room_does_not_bind_later_parties_to_its_number() {
 #[test]
 fn a_room_is_created_together_with_its_first_place() {
     let live = |context: ClientContext<Noted>| async move {
-        let watched = Intercepted::new(&context.session, |session, request| -> Answer {
+        let watched = Intercepted::new(&context.session, |session, request| {
             if let Request::Multi(ops) = &request {
                 let path = |op: &WriteOp| match op {
                     WriteOp::Create(create) => Some(create.path.to_string()),
@@ -291,7 +292,7 @@ fn a_room_is_created_together_with_its_first_place() {
                 let created: Vec<_> = ops.iter().filter_map(path).collect();
                 assert!(created.len() == 2 || !created.contains(&FIRST.to_string()), "{created:?}");
             }
-            Box::pin(Coordinator::submit(&session, request))
+            Answer::of(&session, request)
         });
         DoubleBarrier::new(watched, &PATH, 1).enter().await.unwrap().leave().await.unwrap();
         Next::Done
@@ -304,14 +305,14 @@ fn a_room_is_created_together_with_its_first_place() {
 fn number_of_an_earlier_meeting_does_not_count() {
     let live = |context: ClientContext<Noted>| async move {
         context.session.create(&PATH, None).await.unwrap();
-        let (data, stat) = context.session.get(&PATH).await.unwrap();
+        let znode = context.session.get(&PATH).await.unwrap();
         let meeting = DoubleBarrier::new(context.session.clone(), &PATH, 1).enter().await.unwrap();
-        let earlier = Cell::new(Some(Reply::Data(data, stat)));
-        let lagging = Intercepted::new(&context.session, move |session, request| -> Answer {
+        let earlier = Mutex::new(Some(Reply::Data(znode.data, znode.stat)));
+        let lagging = Intercepted::new(&context.session, move |session, request| {
             let is_path = matches!(&request, Request::GetData { path, .. } if **path == *PATH.as_str());
-            match earlier.take().filter(|_| is_path) {
-                Some(reply) => Box::pin(std::future::ready(Ok(reply))),
-                None => Box::pin(Coordinator::submit(&session, request)),
+            match earlier.lock().unwrap().take().filter(|_| is_path) {
+                Some(reply) => Answer::new(std::future::ready(Ok(reply))),
+                None => Answer::of(&session, request),
             }
         });
         let next = DoubleBarrier::new(lagging, &PATH, 2);

@@ -1,5 +1,6 @@
 //! Tests of the election.
 
+use crate::apart::is_of_session;
 use crate::drawn::{drawn, drawn_of, some_stay_away};
 use crate::exclusion::{
     Noted, again_and_again, break_some, each_woke, judge, judge_drawn, note_holding, note_leaks, order, unless_broken,
@@ -7,7 +8,7 @@ use crate::exclusion::{
 };
 use std::time::Duration;
 use zoolet_model::Path;
-use zoolet_recipes::{Contention, Election, Error, Holding, Leadership, Mode, Naming, Revoked};
+use zoolet_recipes::{Contention, Election, ErrorKind, GrantEnd, Holding, Leadership, Mode, Naming, Revoked};
 use zoolet_session::Session;
 use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
@@ -59,7 +60,7 @@ async fn note_wrong_office(
         Ok(Some(office)) if office.token >= leadership.token() => {}
         Ok(None) if leadership.holding() != Holding::Held => {}
         Ok(None) => context.record(Noted::NotInOffice(leadership.token().0)),
-        Err(Error::Session(_)) => {}
+        Err(error) if is_of_session(&error) => {}
         other => context.record(Noted::Wrong(format!("leads with {}, and in office is {other:?}", leadership.token()))),
     }
 }
@@ -70,7 +71,7 @@ async fn observe(context: ClientContext<Noted>) {
     loop {
         match observer.next().await {
             Ok(office) => context.record(Noted::Saw(office.map(|office| office.token.0))),
-            Err(Error::Session(_)) => return,
+            Err(error) if is_of_session(&error) => return,
             Err(error) => return context.record(Noted::Wrong(format!("observing: {error}"))),
         }
     }
@@ -225,7 +226,8 @@ fn broken_leader_leaves_office_at_once_and_the_next_leads() {
                 let leadership = election.campaign().await.unwrap();
                 context.record(Noted::Granted(leadership.token().0, Mode::Exclusive));
                 leadership.ended().await;
-                assert_eq!(leadership.proclaim("still").await, Err(Error::Lost));
+                let proclaimed = leadership.proclaim("still").await;
+                assert_eq!(proclaimed.unwrap_err().kind(), ErrorKind::GrantLost(GrantEnd::Broken));
                 until(&context, 9.0).await;
                 drop(leadership);
                 note_leaks(&context, PARENT).await;
@@ -342,7 +344,7 @@ fn foreign_office_znode_is_ignored_and_replaced_by_the_leader() {
     let body = async |context: ClientContext<Noted>| {
         let (election, c) = (election(&context), &context.session);
         let leadership = election.campaign().await.unwrap();
-        let office = Path::new(format!("{PARENT}/leader").into()).unwrap();
+        let office = Path::new(format!("{PARENT}/leader")).unwrap();
         let seen = async || election.office().await.unwrap().and_then(|office| office.content);
         for (round, theirs) in [None, Some("garbage"), Some("1\nforged"), Some("")].into_iter().enumerate() {
             c.delete(&office, zoolet_session::Version::Any).await.unwrap();

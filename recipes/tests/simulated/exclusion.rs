@@ -1,16 +1,19 @@
 //! Facts that clients record about grants, and the rules for them.
 
+use crate::apart::has_no_answer;
 use crate::drawn::promises_time;
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
-use zoolet_model::{Error as SessionError, ErrorCode, EventKind, Path, Text};
-use zoolet_recipes::{Contention, Coordinator, Error, FencedWriter, Grant, Holding, Instant, Mode};
+use zoolet_model::{EventKind, Path, Version};
+use zoolet_recipes::{Contention, Coordinator, Error, ErrorKind, FencedWriter, Grant, Holding, Instant, Mode};
 use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario};
 use zoolet_sim::oracle::Changed;
 
+/// Time within which an undisturbed session hears of a deletion, microseconds.
+const HEARS_WITHIN_US: u64 = 1_000_000;
 /// Register for fenced writers with an exclusive grant; they write their token.
 pub(crate) const REGISTER: Path = Path::from_static("/register");
 /// Register for fenced writers with a shared grant.
@@ -29,6 +32,10 @@ pub(crate) enum Noted {
     ///
     /// Until then no other client may have a conflicting grant.
     Safe(i64, u64),
+    /// The holder was told that the grant is in doubt.
+    Doubted(i64),
+    /// The holder's work was not polled for a while, in which its session had a gap.
+    Woke(i64),
     /// The owner asked for its grant again at this time of the run, in microseconds, and got it.
     Regained(i64, u64),
     /// The holder is about to give the grant up.
@@ -102,22 +109,16 @@ pub(crate) async fn give_up<C: Coordinator>(context: &ClientContext<Noted>, gran
 }
 
 /// Writes the token to [`REGISTER`], fenced.
-pub(crate) async fn write<C: Coordinator>(context: &ClientContext<Noted>, token: i64, fenced: &FencedWriter<'_, C>) {
+pub(crate) async fn write<C: Coordinator>(context: &ClientContext<Noted>, token: i64, fenced: &FencedWriter<C>) {
     write_as(context, token, Mode::Exclusive, fenced).await;
 }
 
-async fn write_as<C: Coordinator>(
-    context: &ClientContext<Noted>,
-    token: i64,
-    mode: Mode,
-    fenced: &FencedWriter<'_, C>,
-) {
+async fn write_as<C: Coordinator>(context: &ClientContext<Noted>, token: i64, mode: Mode, fenced: &FencedWriter<C>) {
     let register = if mode == Mode::Exclusive { &REGISTER } else { &SHARED };
-    let data = bytes::Bytes::from(token.to_string());
-    match fenced.set(register, data.clone(), -1).await {
+    match fenced.set(register, token.to_string(), Version::Any).await {
         Ok(stat) => context.record(Noted::Wrote(token, stat.mzxid)),
-        Err(Error::Session(SessionError::Refused(ErrorCode::NoNode))) => {
-            let _ = fenced.create(register, data).await;
+        Err(error) if error.is_no_node() => {
+            let _ = fenced.create(register, token.to_string()).await;
         }
         Err(_) => {}
     }
@@ -161,7 +162,7 @@ pub(crate) async fn again_and_again(
         context.sleep(Duration::from_millis(context.below(500))).await;
         match attempt().await {
             Ok(has) => had += u32::from(has),
-            Err(Error::Session(_) | Error::Disconnected) => {}
+            Err(error) if has_no_answer(&error) => {}
             Err(error) => panic!("{error}"),
         }
         if let Some(next) = is_over(context) {
@@ -174,9 +175,9 @@ pub(crate) async fn again_and_again(
     Next::Done
 }
 
-/// Turns [`Error::Broken`] into `None`: an attempt whose place was broken has no grant.
+/// Turns [`ErrorKind::Broken`] into `None`: an attempt whose place was broken has no grant.
 pub(crate) fn unless_broken<T>(attempt: Result<Option<T>, Error>) -> Result<Option<T>, Error> {
-    attempt.or_else(|error| if error == Error::Broken { Ok(None) } else { Err(error) })
+    attempt.or_else(|error| if error.kind() == ErrorKind::Broken { Ok(None) } else { Err(error) })
 }
 
 /// Returns the output of a future, or `None` if it takes longer than `patience`.
@@ -218,15 +219,15 @@ pub(crate) async fn note_leaks(context: &ClientContext<Noted>, parent: &'static 
     left.into_iter().for_each(|path| context.record(Noted::Leaked(path)));
 }
 
-async fn own_below(context: &ClientContext<Noted>, parent: &'static str) -> Result<Vec<String>, SessionError> {
+async fn own_below(context: &ClientContext<Noted>, parent: &'static str) -> Result<Vec<String>, Error> {
     let session = &context.session;
     let names = match session.children(&Path::from_static(parent)).await {
-        Err(SessionError::Refused(ErrorCode::NoNode)) => return Ok(Vec::new()),
+        Err(error) if error.is_no_node() => return Ok(Vec::new()),
         names => names?,
     };
     let mut own = Vec::new();
     for name in names.iter() {
-        let path = Path::new(Text::from(format!("{}/{name}", parent.trim_end_matches('/')))).unwrap();
+        let path = Path::new(format!("{}/{name}", parent.trim_end_matches('/'))).unwrap();
         if session.exists(&path).await?.is_some_and(|stat| stat.ephemeral_owner == Coordinator::session(session).0) {
             own.push(path.to_string());
         }
@@ -390,6 +391,31 @@ pub(crate) fn beside(ran: &Ran<Noted>) -> Result<Vec<usize>, String> {
     Ok((0..grants.len()).map(others).collect())
 }
 
+/// Checks [`judge`]'s rules, and that work which was paused goes on only if the grant still stood.
+///
+/// A grant whose znode was deleted before a doubt is never held after it. After a gap that the holder
+/// slept through, the same holds for a znode that was deleted a while before the holder woke: by
+/// then its session has heard of every deletion that is later than the gap.
+pub(crate) fn judge_paused(ran: &Ran<Noted>) -> Result<(), String> {
+    judge(ran)?;
+    let grants = grants(ran, &ran.changed()?)?;
+    for (at, fact) in ran.facts.iter().enumerate() {
+        let Noted::Acted(token, _) = fact.what else { continue };
+        let last = |what: &Noted| ran.facts[..at].iter().rev().find(|before| before.what == *what);
+        let doubted_us = last(&Noted::Doubted(token)).map(|doubted| doubted.at_us);
+        let woke_us = last(&Noted::Woke(token)).map(|woke| woke.at_us.saturating_sub(HEARS_WITHIN_US));
+        let Some(known_us) = doubted_us.max(woke_us) else { continue };
+        let grant = grants.iter().find(|grant| grant.token == token);
+        if let Some(end) = grant.and_then(|grant| grant.end.as_ref()).filter(|end| end.at_us < known_us) {
+            return Err(format!(
+                "client {} acts at {} us with token {token}, checked since {known_us} us and gone since {} us",
+                fact.client, fact.at_us, end.at_us
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Checks the rules for grants that do not depend on conflicts.
 ///
 /// Fenced writes come before the end of their grant, no grant of a living session ends by itself,
@@ -499,6 +525,8 @@ fn nothing_else_is_wrong(ran: &Ran<Noted>, grants: &[Granted]) -> Result<(), Str
             | Noted::Acted(..)
             | Noted::Wrote(..)
             | Noted::Safe(..)
+            | Noted::Doubted(_)
+            | Noted::Woke(_)
             | Noted::Regained(..)
             | Noted::Released(_)
             | Noted::Placed(..)

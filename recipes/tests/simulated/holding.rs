@@ -5,7 +5,7 @@ use crate::exclusion::{Noted, again_and_again, judge_drawn, note_holding, put_to
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use zoolet_model::Path;
-use zoolet_recipes::{Coordinator, Error, Grant, Holding, Lock, Mode};
+use zoolet_recipes::{Coordinator, ErrorKind, Grant, Holding, Lock, Mode};
 use zoolet_session::Session;
 use zoolet_sim::ensemble::{ClientContext, Fate, Kind, Mix, Next, SECOND, Scenario, run_seeds_of};
 
@@ -54,7 +54,7 @@ async fn wait_end(context: &ClientContext<Noted>, grant: &Grant<Session>, for_so
     let is_over = || session.state().is_over();
     match within(context, for_so_long, grant.ended()).await {
         Some(()) if !is_over() && Coordinator::now(session) < session.safe_until() => {
-            let path = Path::new(grant.path().clone()).unwrap();
+            let path = grant.path().clone();
             if let Ok(Some(_)) = session.exists(&path).await {
                 context.record(Noted::Wrong("it ended, and stands".to_owned()));
             }
@@ -74,7 +74,8 @@ async fn cycle(context: ClientContext<Noted>) -> Next {
         let for_so_long = Duration::from_millis(context.below(most_ms));
         match context.below(3) {
             0 => match grant.run(acts(&context, &grant)).await {
-                Ok(()) | Err(Error::Doubtful) => {}
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Doubtful || error.is_grant_lost() => {}
                 Err(error) => panic!("{error}"),
             },
             1 => listen(&context, &grant, for_so_long).await,

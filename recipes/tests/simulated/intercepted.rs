@@ -1,16 +1,43 @@
 //! A session whose requests, replies and random bits a test controls.
 
-use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll};
 use std::time::Duration;
-use zoolet_model::{AddWatchMode, Error, Path, Reply, Request, SessionId, SessionState};
+use zoolet_model::{AddWatchMode, Path, Reply, Request, RequestError, SessionId, SessionState};
 use zoolet_recipes::{Coordinator, Errand, Instant};
 use zoolet_session::Session;
 
-pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Reply, Error>>>>;
+/// The answer that a test gives to a request.
+pub(crate) struct Answer(Pin<Box<dyn Future<Output = Result<Reply, RequestError>> + Send>>);
+
+impl Answer {
+    pub(crate) fn new(answer: impl Future<Output = Result<Reply, RequestError>> + Send + 'static) -> Self {
+        Self(Box::pin(answer))
+    }
+
+    /// Returns the answer of the session to this request.
+    pub(crate) fn of(session: &Session, request: Request) -> Self {
+        Self::new(Coordinator::submit(session, request))
+    }
+}
+
+impl Future for Answer {
+    type Output = Result<Reply, RequestError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(context)
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer").finish_non_exhaustive()
+    }
+}
 
 /// A session that submits its requests through a function of the test.
 ///
@@ -18,9 +45,9 @@ pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Reply, Error>>>>;
 #[derive(Clone)]
 pub(crate) struct Intercepted {
     session: Session,
-    submit: Rc<dyn Fn(Session, Request) -> Answer>,
-    bits: Option<Rc<dyn Fn() -> u128>>,
-    errands: Rc<Cell<usize>>,
+    submit: Arc<dyn Fn(Session, Request) -> Answer + Send + Sync>,
+    bits: Option<Arc<dyn Fn() -> u128 + Send + Sync>>,
+    errands: Arc<AtomicUsize>,
 }
 
 impl fmt::Debug for Intercepted {
@@ -30,19 +57,19 @@ impl fmt::Debug for Intercepted {
 }
 
 impl Intercepted {
-    pub(crate) fn new(session: &Session, submit: impl Fn(Session, Request) -> Answer + 'static) -> Self {
-        Self { session: session.clone(), submit: Rc::new(submit), bits: None, errands: Rc::default() }
+    pub(crate) fn new(session: &Session, submit: impl Fn(Session, Request) -> Answer + Send + Sync + 'static) -> Self {
+        Self { session: session.clone(), submit: Arc::new(submit), bits: None, errands: Arc::default() }
     }
 
     /// Returns a session that submits every request unchanged, and draws these random bits.
-    pub(crate) fn with_random_bits(session: &Session, bits: impl Fn() -> u128 + 'static) -> Self {
-        let submit = |session: Session, request| -> Answer { Box::pin(Coordinator::submit(&session, request)) };
-        Self { bits: Some(Rc::new(bits)), ..Self::new(session, submit) }
+    pub(crate) fn with_random_bits(session: &Session, bits: impl Fn() -> u128 + Send + Sync + 'static) -> Self {
+        let submit = |session: Session, request| Answer::of(&session, request);
+        Self { bits: Some(Arc::new(bits)), ..Self::new(session, submit) }
     }
 
     /// Returns the number of errands that the session was given.
     pub(crate) fn errands(&self) -> usize {
-        self.errands.get()
+        self.errands.load(Relaxed)
     }
 }
 
@@ -59,16 +86,16 @@ impl Coordinator for Intercepted {
 
     fn submit_watching(&self, request: Request) -> (Self::Ticket, Self::Watch) {
         let (ticket, watch) = Coordinator::submit_watching(&self.session, request);
-        (Box::pin(ticket), watch)
+        (Answer::new(ticket), watch)
     }
 
-    fn watch(&self, path: &Path, mode: AddWatchMode) -> (Self::Ticket, Self::Events) {
-        let (ticket, events) = Coordinator::watch(&self.session, path, mode);
-        (Box::pin(ticket), events)
+    fn add_watch(&self, path: &Path, mode: AddWatchMode) -> (Self::Ticket, Self::Events) {
+        let (ticket, events) = Coordinator::add_watch(&self.session, path, mode);
+        (Answer::new(ticket), events)
     }
 
     fn run_errand(&self, errand: Errand) {
-        self.errands.set(self.errands.get() + 1);
+        self.errands.fetch_add(1, Relaxed);
         Coordinator::run_errand(&self.session, errand);
     }
 
@@ -76,8 +103,8 @@ impl Coordinator for Intercepted {
         Coordinator::session(&self.session)
     }
 
-    fn timeout(&self) -> Duration {
-        Coordinator::timeout(&self.session)
+    fn session_timeout(&self) -> Duration {
+        Coordinator::session_timeout(&self.session)
     }
 
     fn state(&self) -> SessionState {

@@ -15,7 +15,7 @@ use crate::drawn::{drawn_of, some_stay_away};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use zoolet_model::{EventKind, Path};
-use zoolet_recipes::{Error, Latch};
+use zoolet_recipes::{ErrorKind, Latch};
 use zoolet_session::Session;
 use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
@@ -38,7 +38,7 @@ fn latch(context: &ClientContext<Noted>) -> Latch<Session> {
 
 /// Returns one of many latches, which follow each other.
 fn latch_of(context: &ClientContext<Noted>, number: u32) -> Latch<Session> {
-    Latch::new(context.session.clone(), &Path::new(format!("{PATH}-{number}").into()).unwrap())
+    Latch::new(context.session.clone(), &Path::new(format!("{PATH}-{number}")).unwrap())
 }
 
 pub(crate) async fn count(context: ClientContext<Noted>) -> Next {
@@ -70,7 +70,7 @@ async fn count_one(context: &ClientContext<Noted>, number: u32) -> Result<(), Ne
     let latch = latch_of(context, number);
     while heard(context, latch.set(COUNT).await)?.is_none() {}
     match latch.set(COUNT + 1).await {
-        Err(Error::Disagreement) => {}
+        Err(error) if error.kind() == ErrorKind::Disagreement => {}
         other => {
             heard(context, other)?;
         }

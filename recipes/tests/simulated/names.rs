@@ -7,7 +7,7 @@
 //! - 4, sessions: a registration ends with its session, in that test.
 //! - 5, attempts given up: claims are dropped while another claim of the session has the name.
 //!   `Left` records leftovers.
-//! - 8, staleness: a claim asks the leader. [`zoolet_recipes::Names::resolve`] returns what its
+//! - 8, staleness: a claim asks the leader. [`zoolet_recipes::NameService::resolve`] returns what its
 //!   server knows.
 //! - 1, 6, 7, 9 to 13: no client waits for a name, and there is no clock.
 
@@ -16,7 +16,7 @@ use crate::drawn::{drawn_of, some_stay_away};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use zoolet_model::{EventKind, Path, SessionId};
-use zoolet_recipes::{Coordinator, Names};
+use zoolet_recipes::{Coordinator, NameService};
 use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,7 +43,7 @@ pub(crate) async fn live(context: ClientContext<Noted>) -> Next {
 }
 
 async fn register(context: &ClientContext<Noted>) -> Result<(), Next> {
-    let names = Names::new(context.session.clone(), &Path::from_static("/services"));
+    let names = NameService::new(context.session.clone(), &Path::from_static("/services"));
     let session = Coordinator::session(&context.session);
     let own = format!("{}.{}", context.number, context.life);
     let mut round = 0;
@@ -132,7 +132,7 @@ fn name_belongs_to_one_session_until_given_up() {
 #[test]
 fn dropped_name_claim_spares_another_claim_of_its_session() {
     let live = |context: ClientContext<Noted>| async move {
-        let names = Names::new(context.session.clone(), &Path::from_static("/services"));
+        let names = NameService::new(context.session.clone(), &Path::from_static("/services"));
         let session = Coordinator::session(&context.session);
         for us in (0..40_000).step_by(500) {
             let one = names.claim("camera", "");

@@ -138,7 +138,7 @@ fn znode_being_recreated_during_a_drop_is_deleted_too() {
         for us in (0..60_000).step_by(500) {
             let mut member = group.member(&format!("{us}"), "").unwrap();
             member.put().await.unwrap();
-            let path = Path::new(format!("{PATH}/{us}").into()).unwrap();
+            let path = Path::new(format!("{PATH}/{us}")).unwrap();
             context.session.delete(&path, Version::Any).await.unwrap();
             let _ = within(&context, Duration::from_micros(us), member.keep()).await;
         }

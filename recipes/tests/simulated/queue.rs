@@ -21,8 +21,8 @@ use crate::apart::{cut_at, finish, finished, heard, left_behind, persist, up_to,
 use crate::drawn::drawn;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use zoolet_model::{CreateKind, CreateMode, EventKind, Path, RequestedAcl, SessionId, Text, WriteOp};
-use zoolet_recipes::{Claim, Error, Lifetime, Priority, PriorityQueue, Queue};
+use zoolet_model::{EventKind, Path, SessionId, WriteOp};
+use zoolet_recipes::{Claim, CreateOptions, Error, Lifetime, Op, Priority, PriorityQueue, Queue};
 use zoolet_session::Session;
 use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 use zoolet_sim::oracle::Changed;
@@ -72,7 +72,7 @@ enum Jobs {
 impl Jobs {
     fn new(context: &ClientContext<Noted>, lifetime: Lifetime, is_prioritized: bool) -> Self {
         if is_prioritized {
-            Self::ByPriority(PriorityQueue::new(context.session.clone(), &PATH).unwrap().lifetime(lifetime))
+            Self::ByPriority(PriorityQueue::new(context.session.clone(), &PATH).lifetime(lifetime))
         } else {
             Self::InOrder(queue(context, lifetime))
         }
@@ -92,7 +92,7 @@ impl Jobs {
         }
     }
 
-    async fn claim(&self) -> Result<Claim<'_, Session>, Error> {
+    async fn claim(&self) -> Result<Claim<Session>, Error> {
         match self {
             Self::InOrder(queue) => queue.claim().await,
             Self::ByPriority(queue) => queue.claim().await,
@@ -108,7 +108,7 @@ impl Jobs {
 }
 
 pub(crate) fn queue(context: &ClientContext<Noted>, lifetime: Lifetime) -> Queue<Session> {
-    Queue::new(context.session.clone(), &PATH).unwrap().lifetime(lifetime)
+    Queue::new(context.session.clone(), &PATH).lifetime(lifetime)
 }
 
 pub(crate) async fn live(context: ClientContext<Noted>, how: How, lifetime: Lifetime, is_prioritized: bool) -> Next {
@@ -189,17 +189,17 @@ async fn consume(context: &ClientContext<Noted>, queue: &Jobs, how: How) -> Resu
 }
 
 async fn make_results(context: &ClientContext<Noted>) -> Result<(), Next> {
-    use zoolet_model::{Error as SessionError, ErrorCode::NodeExists};
     persist(context, || async {
         match context.session.create(&RESULTS, None).await {
-            Ok(_) | Err(SessionError::Refused(NodeExists)) => Ok(()),
-            Err(error) => Err(Error::from(error)),
+            Ok(_) => Ok(()),
+            Err(error) if error.is_node_exists() => Ok(()),
+            Err(error) => Err(error),
         }
     })
     .await
 }
 
-async fn work(context: &ClientContext<Noted>, claim: Claim<'_, Session>) -> Result<(), Next> {
+async fn work(context: &ClientContext<Noted>, claim: Claim<Session>) -> Result<(), Next> {
     let item = String::from_utf8(claim.item().to_vec()).unwrap();
     context.record(Noted::Claimed(item.clone(), claim.attempts(), claim.token().0));
     context.sleep(up_to(context, 700)).await;
@@ -222,7 +222,7 @@ async fn work(context: &ClientContext<Noted>, claim: Claim<'_, Session>) -> Resu
         }
     };
     match result {
-        Err(Error::Lost) => context.record(Noted::Lost(item)),
+        Err(error) if error.is_grant_lost() => context.record(Noted::Lost(item)),
         result => {
             if heard(context, result)?.is_some() {
                 context.record(note);
@@ -233,14 +233,9 @@ async fn work(context: &ClientContext<Noted>, claim: Claim<'_, Session>) -> Resu
 }
 
 /// Returns the write that records an item's result. It has to happen once for each item.
-fn result_of(item: &str) -> WriteOp {
-    WriteOp::Create(zoolet_model::Create {
-        path: Text::from(format!("{RESULTS}/{item}-")),
-        data: None,
-        acl: Some(RequestedAcl::open()),
-        mode: CreateMode::Valid { kind: CreateKind::Persistent, sequential: true },
-        with_stat: false,
-    })
+fn result_of(item: &str) -> Op {
+    let path = Path::new(format!("{RESULTS}/{item}-")).unwrap();
+    Op::create_with(&path, None, &CreateOptions::persistent().sequential())
 }
 
 /// Plays an operator that breaks claims, as of consumers that hang.
@@ -478,8 +473,7 @@ async fn first_in_tree(context: &ClientContext<Noted>) -> String {
     let names = context.session.children(&PATH).await.unwrap();
     let first = names.iter().min_by_key(|name| name[name.len() - 10..].to_owned()).unwrap();
     let path = Path::new(zoolet_model::path::child(PATH.as_str(), first)).unwrap();
-    let (item, _) = context.session.get(&path).await.unwrap();
-    String::from_utf8(item.unwrap().to_vec()).unwrap()
+    context.session.get(&path).await.unwrap().text().unwrap().to_owned()
 }
 
 /// Regression: an attempt took the name off the list before the server answered. A dropped attempt

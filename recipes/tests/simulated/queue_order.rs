@@ -6,7 +6,7 @@ use crate::queue::{CLIENTS, Noted, PATH, items, queue};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use zoolet_model::Path;
-use zoolet_recipes::{Error, Lifetime, Priority, PriorityQueue, Queue};
+use zoolet_recipes::{ErrorKind, Lifetime, Priority, PriorityQueue, Queue};
 use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
 /// Regression: after the owner's look and before its deletion, an operator broke the claim and
@@ -45,13 +45,13 @@ fn dropping_a_broken_claim_ends_no_other_consumers_claim() {
 fn queue_exceeds_its_bound_by_at_most_the_concurrent_puts() {
     const BOUND: u32 = 4;
     let live = |context: ClientContext<Noted>| async move {
-        let queue = Queue::new(context.session.clone(), &PATH).unwrap().items_max(BOUND);
+        let queue = Queue::new(context.session.clone(), &PATH).items_max(BOUND);
         let mut number = 0;
         while number < 6 || context.goes_on() {
             number += 1;
             context.sleep(up_to(&context, if number < 6 { 50 } else { 1000 })).await;
             match queue.put(format!("{}.{}.{number}", context.number, context.life)).await {
-                Err(Error::Full) => context.record(Noted::Full),
+                Err(error) if error.kind() == ErrorKind::Full => context.record(Noted::Full),
                 result => {
                     if let Err(next) = heard(&context, result) {
                         return next;
@@ -98,7 +98,7 @@ fn items_are_taken_in_the_order_of_their_puts() {
 #[test]
 fn urgent_item_overtakes_items_listed_before_its_put() {
     let live = |context: ClientContext<Noted>| async move {
-        let queue = PriorityQueue::new(context.session.clone(), &PATH).unwrap();
+        let queue = PriorityQueue::new(context.session.clone(), &PATH);
         let took = |item: bytes::Bytes| context.record(Noted::Took(String::from_utf8(item.to_vec()).unwrap()));
         for (priority, item) in [(50, "b"), (9, "a"), (50, "c"), (99, "z"), (50, "d")] {
             queue.put(Priority::new(priority).unwrap(), item).await.unwrap();

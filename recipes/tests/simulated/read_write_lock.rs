@@ -1,5 +1,6 @@
 //! Tests of the read-write lock.
 
+use crate::apart::is_of_session;
 use crate::drawn::{drawn, drawn_of, some_stay_away};
 use crate::exclusion::{
     Noted, act, again_and_again, break_some, each_woke, give_up, hold, judge, judge_drawn, order, unless_broken, until,
@@ -7,7 +8,7 @@ use crate::exclusion::{
 };
 use std::time::Duration;
 use zoolet_model::Path;
-use zoolet_recipes::{Error, Grant, Mode, Naming, ReadWriteLock};
+use zoolet_recipes::{Grant, Mode, Naming, ReadWriteLock};
 use zoolet_session::Session;
 use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
@@ -54,7 +55,7 @@ pub(crate) async fn hold_or_downgrade(
     let token = grant.token().0;
     match lock.downgrade(grant).await {
         Ok(grant) => hold(context, grant, Mode::Shared).await,
-        Err(Error::Session(_) | Error::Lost) => context.record(Noted::Released(token)),
+        Err(error) if is_of_session(&error) || error.is_grant_lost() => context.record(Noted::Released(token)),
         Err(error) => panic!("{error}"),
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of the re-entrant lock.
 
+use crate::apart::has_no_answer;
 use crate::drawn::{drawn_of, some_stay_away};
 use crate::exclusion::{
     Noted, REGISTER, act, at_ease, break_some, is_over, judge, judge_drawn, note_leaks, unless_broken, until,
@@ -9,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use zoolet_model::{EventKind, Path};
-use zoolet_recipes::{Contention, Error, Holding, Lock, Mode, ReentrantLock, Revoked};
+use zoolet_recipes::{Contention, ErrorKind, GrantEnd, Holding, Lock, Mode, ReentrantLock, Revoked};
 use zoolet_session::{Session, SessionState};
 use zoolet_sim::ensemble::{ClientContext, Next, Ran, run_seeds_of};
 
@@ -29,7 +30,8 @@ async fn work(context: &ClientContext<Noted>, lock: &ReentrantLock<Session>) {
         };
         let outer = match outer {
             Ok(Some(outer)) => outer,
-            Ok(None) | Err(Error::Session(_) | Error::Disconnected) => continue,
+            Ok(None) => continue,
+            Err(error) if has_no_answer(&error) => continue,
             Err(error) => panic!("{error}"),
         };
         act(context, &outer, Mode::Exclusive).await;
@@ -37,7 +39,7 @@ async fn work(context: &ClientContext<Noted>, lock: &ReentrantLock<Session>) {
             match lock.try_acquire().await {
                 Ok(Some(inner)) if Arc::ptr_eq(&outer, &inner) => act(context, &inner, Mode::Exclusive).await,
                 // It is not known whether the grant stands.
-                Err(Error::Session(_) | Error::Disconnected) => {}
+                Err(error) if has_no_answer(&error) => {}
                 other => context.record(Noted::Wrong(format!("its owner does not get it again: {other:?}"))),
             }
         }
@@ -98,7 +100,8 @@ fn reentrant_lock_gives_a_new_grant_after_a_break() {
             broken.ended().await;
         } else {
             until(&context, 8.0).await;
-            assert_eq!(broken.fenced().create(&REGISTER, None).await, Err(Error::Lost));
+            let wrote = broken.fenced().create(&REGISTER, None).await;
+            assert_eq!(wrote.unwrap_err().kind(), ErrorKind::GrantLost(GrantEnd::Broken));
         }
         assert_eq!(broken.holding(), Holding::Lost);
         let again = lock.acquire().await.unwrap();
@@ -147,7 +150,7 @@ fn doubtful_reentrant_grant_is_given_again_only_once_confirmed() {
             context.sleep(Duration::from_millis(50)).await;
         }
         let asked = context.now();
-        assert_eq!(lock.try_acquire().await.err(), Some(Error::Disconnected));
+        assert_eq!(lock.try_acquire().await.unwrap_err().kind(), ErrorKind::Disconnected);
         assert_eq!(context.now(), asked, "it waited");
         assert!(lock.acquire_within(Duration::from_millis(10)).await.unwrap().is_none());
         let inner = lock.acquire().await.unwrap();

@@ -2,19 +2,21 @@
 //!
 //! Its GUIDs are those of its former life, whose znodes may still stand.
 
+use crate::apart::is_of_session;
 use crate::exclusion::{Noted, hold, is_over, judge_drawn};
 use crate::intercepted::Intercepted;
-use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use zoolet_model::Path;
-use zoolet_recipes::{Error, Lock, Mode};
+use zoolet_recipes::{Lock, Mode};
 use zoolet_sim::ensemble::{ClientContext, Fate, MS, Next, SECOND, Scenario, run_seeds_of};
 
 const PARENT: &str = "/locks/repeating";
 
 pub(crate) async fn cycle(context: ClientContext<Noted>) -> Next {
-    let (client, drawn) = (context.number as u128, Cell::new(0));
-    let session =
-        Intercepted::with_random_bits(&context.session, move || client << 100 | drawn.replace(drawn.get() + 1));
+    let (client, drawn) = (context.number as u64, AtomicU64::new(0));
+    let session = Intercepted::with_random_bits(&context.session, move || {
+        u128::from(client) << 100 | u128::from(drawn.fetch_add(1, Relaxed))
+    });
     let lock = Lock::new(session, &Path::from_static(PARENT));
     let mut cycles = 0;
     while cycles < 8 || context.goes_on() {
@@ -23,7 +25,7 @@ pub(crate) async fn cycle(context: ClientContext<Noted>) -> Next {
                 hold(&context, grant, Mode::Exclusive).await;
                 cycles += 1;
             }
-            Err(Error::Session(_)) => {}
+            Err(error) if is_of_session(&error) => {}
             Err(error) => panic!("{error}"),
         }
         if let Some(next) = is_over(&context) {

@@ -17,8 +17,8 @@ use crate::apart::{finish, finished, heard, left_behind, persist, up_to, within}
 use crate::drawn::drawn;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use zoolet_model::{Create, CreateKind, CreateMode, EventKind, Path, RequestedAcl, WriteOp};
-use zoolet_recipes::{Permit, RollingRestart};
+use zoolet_model::{EventKind, Path, Version};
+use zoolet_recipes::{Op, Permit, RollingRestart};
 use zoolet_session::Session;
 use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
@@ -35,7 +35,7 @@ pub(crate) enum Noted {
 }
 
 fn gate(context: &ClientContext<Noted>, at_once: usize) -> RollingRestart<Session> {
-    RollingRestart::new(context.session.clone(), &PATH, at_once).unwrap()
+    RollingRestart::new(context.session.clone(), &PATH, at_once)
 }
 
 pub(crate) async fn live(context: ClientContext<Noted>) -> Next {
@@ -114,8 +114,7 @@ fn at_most_the_allowed_boxes_are_down_and_all_restart() {
 /// back.
 #[test]
 fn late_restart_permit_does_not_block_its_own_box() {
-    const LATE: &str = "/restarts/boxes/gw-1";
-    const MODE: CreateMode = CreateMode::Valid { kind: CreateKind::Persistent, sequential: false };
+    const LATE: Path = Path::from_static("/restarts/boxes/gw-1");
     let live = |context: ClientContext<Noted>| async move {
         let (gate, name) = (gate(&context, 1), format!("gw-{}", context.number));
         match context.number {
@@ -124,15 +123,8 @@ fn late_restart_permit_does_not_block_its_own_box() {
                 // A create that a former process of gw-1 sent, or a dropped future, takes effect
                 // only now.
                 context.sleep(Duration::from_secs(15)).await;
-                let late = Create {
-                    path: LATE.into(),
-                    data: None,
-                    acl: Some(RequestedAcl::open()),
-                    mode: MODE,
-                    with_stat: false,
-                };
-                let back = WriteOp::Delete { path: format!("{BOXES}{name}").into(), version: -1 };
-                context.session.multi(vec![back, WriteOp::Create(late)]).await.unwrap();
+                let back = Path::new(format!("{BOXES}{name}")).unwrap();
+                context.session.multi([Op::delete(&back, Version::Any), Op::create(&LATE, None)]).await.unwrap();
                 return Next::Done;
             }
             1 => context.sleep(Duration::from_secs(10)).await,

@@ -20,8 +20,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use zoolet_model::{Error as SessionError, ErrorCode, EventKind, Path, Request, Text};
-use zoolet_recipes::{Error, Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};
+use zoolet_model::{ErrorCode, EventKind, Path, Request};
+use zoolet_recipes::{Error, ErrorKind, Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};
 use zoolet_session::Session;
 use zoolet_sim::ensemble::{ClientContext, Fate, MS, Next, Ran, SECOND, Scenario, run_seeds_of};
 
@@ -41,16 +41,16 @@ pub(crate) enum Noted {
 }
 
 pub(crate) fn path(number: usize) -> Path {
-    Path::new(Text::from(format!("/tx/{number}"))).unwrap()
+    Path::new(format!("/tx/{number}")).unwrap()
 }
 
 fn below(number: usize, name: &str) -> Path {
-    Path::new(Text::from(format!("{}/{name}", path(number)))).unwrap()
+    Path::new(format!("{}/{name}", path(number))).unwrap()
 }
 
 /// Path of the marker that the transaction was decided, so that no coordinator begins it again.
 fn mark(number: usize) -> Path {
-    Path::new(Text::from(format!("/decided-{number}"))).unwrap()
+    Path::new(format!("/decided-{number}")).unwrap()
 }
 
 async fn is_marked(context: &ClientContext<Noted>, number: usize) -> Result<bool, Next> {
@@ -103,7 +103,7 @@ async fn coordinate(context: &ClientContext<Noted>, is_patient: bool) -> Result<
                 // The payload fixes the vote of each site, so a crash does not change it.
                 let votes: String = SITES.iter().map(|_| if context.below(6) == 0 { 'a' } else { 'c' }).collect();
                 match Transaction::begin(c(), &path, votes, &SITES).await {
-                    Err(Error::Session(SessionError::Refused(ErrorCode::NodeExists))) => {
+                    Err(error) if error.is_node_exists() => {
                         if let Some(Some(open)) = heard(context, Transaction::open(c(), &path).await)? {
                             break open;
                         }
@@ -123,8 +123,9 @@ async fn coordinate(context: &ClientContext<Noted>, is_patient: bool) -> Result<
             context.record(Noted::Heard(number, outcome));
             persist(context, || async {
                 match context.session.create(&mark(number), None).await {
-                    Ok(_) | Err(SessionError::Refused(ErrorCode::NodeExists)) => Ok(()),
-                    Err(error) => Err(error.into()),
+                    Ok(_) => Ok(()),
+                    Err(error) if error.is_node_exists() => Ok(()),
+                    Err(error) => Err(error),
                 }
             })
             .await?;
@@ -200,10 +201,8 @@ async fn switch(
     Ok(matches!(heard(context, site.acknowledge(outcome).await)?, Some(Ok(()))))
 }
 
-const GONE: Error = Error::Session(SessionError::Refused(ErrorCode::NoNode));
-
 fn is_over(error: &Error) -> bool {
-    *error == GONE
+    error.is_no_node()
 }
 
 /// A transaction, as the tree shows it. Times are in microseconds of the run.
@@ -469,8 +468,8 @@ fn outcome_of_a_deleted_transaction_is_an_error() {
             }
             let mut site = join(&context, notification).await;
             context.sleep(Duration::from_secs(20)).await;
-            assert_eq!(site.outcome().await, Err(GONE));
-            assert_eq!(site.vote(Vote::Commit).await, Err(GONE));
+            assert!(site.outcome().await.unwrap_err().is_no_node());
+            assert!(site.vote(Vote::Commit).await.unwrap_err().is_no_node());
             // A dismissed site may come back and acknowledge.
             site.acknowledge(Outcome::Aborted).await.unwrap().unwrap();
             Next::Done
@@ -523,14 +522,14 @@ fn transaction_with_foreign_children_is_refused_as_not_empty() {
         let transaction = Transaction::begin(c, &tx, "", &[]).await.unwrap();
         assert_eq!(transaction.decide(None).await.unwrap(), Outcome::Committed);
         for theirs in ["/tx/0/vote-x", "/tx/0/vote-x/y", "/tx/0/x"] {
-            context.session.create(&Path::new(theirs.into()).unwrap(), None).await.unwrap();
+            context.session.create(&Path::new(theirs).unwrap(), None).await.unwrap();
         }
         let refused = transaction.finish().await;
-        assert!(matches!(refused, Err(Error::Session(SessionError::Refused(ErrorCode::NotEmpty)))), "{refused:?}");
+        assert!(refused.unwrap_err().is_not_empty());
         context.session.delete(&Path::from_static("/tx/0/vote-x/y"), zoolet_session::Version::Any).await.unwrap();
         let transaction = Transaction::open(context.session.clone(), &path(0)).await.unwrap().unwrap();
         let refused = transaction.dismiss("x").await.and(transaction.forget().await);
-        assert!(matches!(refused, Err(Error::Session(SessionError::Refused(ErrorCode::NotEmpty)))), "{refused:?}");
+        assert!(refused.unwrap_err().is_not_empty());
         assert!(
             context.session.exists(&Path::from_static("/tx/0/x")).await.unwrap().is_some(),
             "it was not the transaction's"
@@ -548,9 +547,12 @@ fn foreign_znode_is_no_transaction_and_bad_site_names_are_refused() {
         context.session.create(&theirs, Bytes::from_static(b"precious")).await.unwrap();
         context.session.create(&Path::from_static("/theirs/interval"), Bytes::from_static(b"5")).await.unwrap();
         assert!(Transaction::open(c(), &theirs).await.unwrap().is_none());
-        let refused = Err(Error::Session(SessionError::Refused(ErrorCode::BadArguments)));
-        for sites in [&["a", "a"][..], &["a/b"], &["\u{0}"]] {
-            assert_eq!(Transaction::begin(c(), &path(0), "", sites).await.map(drop), refused, "{sites:?}");
+        let twice = ErrorKind::Refused(ErrorCode::BadArguments);
+        for (sites, kind) in
+            [(&["a", "a"][..], twice), (&["a/b"], ErrorKind::InvalidName), (&["\u{0}"], ErrorKind::InvalidName)]
+        {
+            let refused = Transaction::begin(c(), &path(0), "", sites).await.map(drop);
+            assert_eq!(refused.map_err(|error| error.kind()), Err(kind), "{sites:?}");
         }
         Next::Done
     };

@@ -5,10 +5,10 @@
 
 use crate::apart::{both, within};
 use crate::intercepted::{Answer, Intercepted};
-use std::cell::Cell;
 use std::future::Future;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
-use zoolet_model::{Error as SessionError, Path, Request, WriteOp};
+use zoolet_model::{Path, Request, RequestError as SessionError, WriteOp};
 use zoolet_recipes::{Coordinator, Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};
 use zoolet_session::Session;
 use zoolet_sim::ensemble::{ClientContext, Next, Scenario, run_seeds_of};
@@ -79,12 +79,12 @@ async fn is_free(context: &Desk) {
 }
 
 /// A session that hands the multi that creates `finished` to `finishing`.
-fn finishing(context: &Desk, finishing: impl Fn(Session, Request) -> Answer + 'static) -> Intercepted {
+fn finishing(context: &Desk, finishing: impl Fn(Session, Request) -> Answer + Send + Sync + 'static) -> Intercepted {
     Intercepted::new(&context.session, move |session, request| {
         let is_it = |op: &WriteOp| matches!(op, WriteOp::Create(create) if create.path.ends_with("/finished"));
         match &request {
             Request::Multi(ops) if ops.iter().any(is_it) => finishing(session, request),
-            _ => Box::pin(Coordinator::submit(&session, request)),
+            _ => Answer::of(&session, request),
         }
     })
 }
@@ -94,13 +94,13 @@ fn finishing(context: &Desk, finishing: impl Fn(Session, Request) -> Answer + 's
 #[test]
 fn finish_with_a_lost_reply_does_not_wait_for_acknowledged_sites() {
     each(async |context| {
-        let lost = Cell::new(0);
+        let lost = AtomicU32::new(0);
         let loses_first = finishing(&context, move |session, request| {
             let answer = Coordinator::submit(&session, request);
-            if lost.replace(lost.get() + 1) > 0 {
-                return Box::pin(answer);
+            if lost.fetch_add(1, Relaxed) > 0 {
+                return Answer::new(answer);
             }
-            Box::pin(async move { answer.await.and(Err(SessionError::ConnectionLoss)) })
+            Answer::new(async move { answer.await.and(Err(SessionError::ConnectionLoss)) })
         });
         let (begun, b) = begin(&context, loses_first).await;
         finish(&context, begun).await;
@@ -131,11 +131,9 @@ fn coordinators_that_opened_before_the_end_finish_and_forget_at_once() {
 #[test]
 fn acknowledgement_during_finish_still_ends_the_transaction() {
     each(async |context| {
-        let clock = context.clone();
-        let late = finishing(&context, move |session, request| {
-            let held = clock.sleep(Duration::from_secs(5));
-            Box::pin(async move {
-                held.await;
+        let late = finishing(&context, |session, request| {
+            Answer::new(async move {
+                session.sleep(Duration::from_secs(5)).await;
                 Coordinator::submit(&session, request).await
             })
         });
@@ -154,11 +152,9 @@ fn acknowledgement_during_finish_still_ends_the_transaction() {
 #[test]
 fn next_coordinator_ends_a_half_finished_transaction() {
     each(async |context| {
-        let clock = context.clone();
-        let dies = finishing(&context, move |session, request| {
-            let held = clock.sleep(Duration::from_secs(5));
-            Box::pin(async move {
-                held.await;
+        let dies = finishing(&context, |session, request| {
+            Answer::new(async move {
+                session.sleep(Duration::from_secs(5)).await;
                 Coordinator::submit(&session, request).await?;
                 std::future::pending().await
             })

@@ -6,11 +6,12 @@
 //! next transaction.
 
 use crate::apart::{finish, finished, heard, persist, up_to};
-use crate::intercepted::Intercepted;
+use crate::intercepted::{Answer, Intercepted};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use zoolet_model::{Error as SessionError, ErrorCode, EventKind, Path, Request};
+use std::time::Duration;
+use zoolet_model::{EventKind, Path, Request};
 use zoolet_recipes::{
     Coordinator, Error, Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote,
 };
@@ -33,14 +34,14 @@ enum Noted {
 ///
 /// It stands for a process that stops between its decision to write and the write.
 fn late(context: &ClientContext<Noted>) -> Intercepted {
-    let context = context.clone();
-    Intercepted::new(&context.session.clone(), move |session, request| {
-        if !matches!(request, Request::Multi(_) | Request::Write(_)) || context.below(8) > 0 {
-            return Box::pin(Coordinator::submit(&session, request));
+    Intercepted::new(&context.session, |session, request| {
+        let below = |end: u64| (Coordinator::random_bits(&session) % u128::from(end)) as u64;
+        if !matches!(request, Request::Multi(_) | Request::Write(_)) || below(8) > 0 {
+            return Answer::of(&session, request);
         }
-        let (context, late) = (context.clone(), up_to(&context, 6000));
-        Box::pin(async move {
-            context.sleep(late).await;
+        let late = Duration::from_millis(below(6000));
+        Answer::new(async move {
+            session.sleep(late).await;
             Coordinator::submit(&session, request).await
         })
     })
@@ -61,7 +62,7 @@ impl ParticipantLog for Log {
 }
 
 fn is_over(error: &Error) -> bool {
-    *error == Error::Session(SessionError::Refused(ErrorCode::NoNode))
+    error.is_no_node()
 }
 
 async fn live(context: ClientContext<Noted>, notification: Notification) -> Next {
@@ -83,7 +84,7 @@ async fn coordinate(context: &ClientContext<Noted>) -> Result<(), Next> {
         let votes: String = SITES.iter().map(|_| if context.below(3) == 0 { 'a' } else { 'c' }).collect();
         let payload = format!("{votes} {} {} {begun}", context.number, context.life);
         match Transaction::begin(c(), &PATH, payload.clone(), &SITES).await {
-            Err(Error::Session(SessionError::Refused(ErrorCode::NodeExists))) => {
+            Err(error) if error.is_node_exists() => {
                 if let Some(Some(open)) = heard(context, Transaction::open(c(), &PATH).await)? {
                     drive(context, open, None).await?;
                 }

@@ -98,7 +98,7 @@ fn rooted(root: &str, path: Path) -> Result<Path, Exit> {
     if is_zookeepers(root) {
         return Err(wrong());
     }
-    Path::new(format!("{root}{}", path.as_str()).into()).map_err(|_| wrong())
+    Path::new(format!("{root}{path}")).map_err(|_| wrong())
 }
 
 fn is_zookeepers(path: &str) -> bool {
@@ -158,7 +158,7 @@ fn counted(arguments: &Arguments, option: &'static str) -> Result<Option<u32>, E
 fn path(arguments: &Arguments, options: &mut Options) -> Result<(), Exit> {
     let text = arguments.argument();
     let is_reserved = text == "/" || is_zookeepers(text);
-    match Path::new(text.into()) {
+    match Path::new(text) {
         Ok(path) if !is_reserved => options.path = path,
         _ => {
             let words = arguments.words();

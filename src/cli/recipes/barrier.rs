@@ -88,7 +88,7 @@ pub(super) async fn meet(
     }
     // A COMMAND that failed has ended too. Its script must not go on beside the others' COMMANDs.
     tokio::select! {
-        left = meeting.leave() => match left.map_err(|error| refused(options, error)) {
+        left = meeting.leave() => match left.map_err(|error| refused(options, &error)) {
             Err(exit) if ending.code == 0 => return Err(exit),
             Err(exit) => complain(&exit.line),
             Ok(()) => {}

@@ -2,11 +2,11 @@
 
 use super::environment::Environment;
 use super::holder::description;
-use super::session::{PAUSE, Patience, Refusal, give_up, pause, within};
+use super::session::{PAUSE, Patience, Refusal, give_up, pause, told, within};
 use super::tenure::{Ending, Hold, run};
 use super::{Again, Exit, FAILED, Options, Signal, Signals, Work};
 use crate::cli::complain;
-use zoolet_recipes::{Coordinator, Election, Error, Leadership, Remote};
+use zoolet_recipes::{Coordinator, Election, ErrorKind, Leadership, Remote};
 
 pub(super) async fn elect(options: &Options, work: &Work, again: Again, signals: &mut Signals) -> Result<u8, Exit> {
     signals.is_standby = again.forever;
@@ -21,8 +21,8 @@ pub(super) async fn elect(options: &Options, work: &Work, again: Again, signals:
                 continue;
             }
             // A leader whose znode is deleted stands again too.
-            Err(Refusal::Recipe(Error::Broken)) if again.forever => {
-                complain(&format!("{}: {}; it becomes a candidate again", options.path, Error::Broken));
+            Err(Refusal::Recipe(error)) if again.forever && error.kind() == ErrorKind::Broken => {
+                complain(&format!("{}; it becomes a candidate again", told(options, &error)));
                 patience.keep(now);
                 pause(PAUSE, signals).await?;
                 continue;
@@ -31,7 +31,7 @@ pub(super) async fn elect(options: &Options, work: &Work, again: Again, signals:
         };
         patience.succeeded();
         let led = lead(options, &now, &leadership, work, again, signals).await;
-        let signal = give_up(options, now.timeout(), leadership.resign(), signals).await;
+        let signal = give_up(options, now.session_timeout(), leadership.resign(), signals).await;
         match led {
             led if signal.is_some_and(Signal::ends) => return led.map(|ending| ending.code),
             Ok(ending) if again.forever && !ending.is_asked_to_end => {}

@@ -1,11 +1,11 @@
 //! `zoolet lock` and `zoolet semaphore`: COMMAND runs while this process holds a grant.
 
 use super::environment::Environment;
-use super::session::{Patience, Refusal, give_up, refused, within};
+use super::session::{Patience, Refusal, give_up, within};
 use super::tenure::{Hold, run};
 use super::{Exit, Options, Signals, Wait, Work, conflict};
 use std::future::Future;
-use zoolet_recipes::{Coordinator, Error, Grant, Lock, Remote, Semaphore};
+use zoolet_recipes::{Coordinator, Error, ErrorKind, Grant, Lock, Remote, Semaphore};
 
 pub(super) async fn lock(options: &Options, work: &Work, signals: &mut Signals) -> Result<u8, Exit> {
     let mut patience = Patience::new(options, false);
@@ -38,7 +38,7 @@ pub(super) async fn semaphore(
     let mut patience = Patience::new(options, false);
     loop {
         let session = patience.open(options, signals).await?;
-        let semaphore = Semaphore::new(session.clone(), &options.path).map_err(|error| refused(options, error))?;
+        let semaphore = Semaphore::new(session.clone(), &options.path);
         let semaphore = semaphore.naming(options.naming).described(description());
         let attempt = async {
             match permits {
@@ -81,9 +81,9 @@ async fn hold(
     signals: &mut Signals,
 ) -> Result<u8, Exit> {
     let mut environment = Environment::of_grant(options, session, grant.token().0);
-    environment.znode = Some(options.below_root(grant.path()));
+    environment.znode = Some(options.below_root(grant.path().text()));
     let ending = run(options, session, Hold::Grant(&grant), work, &environment, None, signals).await;
-    give_up(options, session.timeout(), grant.release(), signals).await;
+    give_up(options, session.session_timeout(), grant.release(), signals).await;
     Ok(ending?.code)
 }
 
@@ -94,14 +94,13 @@ pub(super) fn description() -> String {
 }
 
 fn unusable(options: &Options, permits: Option<u32>, refusal: Refusal) -> Exit {
-    const NO_NODE: Error = Error::Session(zoolet_model::Error::Refused(zoolet_model::ErrorCode::NoNode));
     let path = &options.path;
     match (refusal, permits) {
-        (Refusal::Recipe(Error::Disagreement), Some(permits)) => super::failed(format!(
+        (Refusal::Recipe(error), Some(permits)) if error.kind() == ErrorKind::Disagreement => super::failed(format!(
             "{path}: the semaphore has another number of permits than {permits}; omit --permits, or change the \
              number with --resize"
         )),
-        (Refusal::Recipe(NO_NODE | Error::Malformed), None) => {
+        (Refusal::Recipe(error), None) if error.is_no_node() || error.kind() == ErrorKind::Malformed => {
             super::failed(format!("{path}: no number of permits is set; set it with --permits N"))
         }
         (refusal, _) => refusal.exit(options),

@@ -8,7 +8,7 @@ use crate::cli::blocking::on_a_thread;
 use crate::cli::complain;
 use std::future::Future;
 use std::io::{Read, Write};
-use zoolet_recipes::{Claim, Error, Queue, Remote};
+use zoolet_recipes::{Claim, Queue, Remote};
 
 /// Bytes that an item may have; servers take requests of up to 1 MiB.
 const ITEM_BYTES_MAX: usize = 1_000_000;
@@ -25,7 +25,7 @@ pub(super) async fn put(options: &Options, data: Option<&str>, signals: &mut Sig
     }
     let mut patience = Patience::new(options, false);
     let session = patience.open(options, signals).await?;
-    let queue = Queue::new(session, &options.path).map_err(|error| refused(options, error))?;
+    let queue = Queue::new(session, &options.path);
     within(options, &patience, queue.put(item), "not put", signals).await.map_err(|refusal| refusal.exit(options))?;
     Ok(0)
 }
@@ -58,7 +58,7 @@ pub(super) async fn take(
     let mut patience = Patience::new(options, false);
     loop {
         let session = patience.open(options, signals).await?;
-        let queue = Queue::new(session.clone(), &options.path).map_err(|error| refused(options, error))?;
+        let queue = Queue::new(session.clone(), &options.path);
         match within(options, &patience, queue.claim(), "no item came", signals).await {
             Ok(claim) => {
                 return match work {
@@ -75,7 +75,7 @@ pub(super) async fn take(
 }
 
 /// Prints the item of `claim`, and removes it.
-async fn print(options: &Options, claim: Claim<'_, Remote>, signals: &mut Signals) -> Result<u8, Exit> {
+async fn print(options: &Options, claim: Claim<Remote>, signals: &mut Signals) -> Result<u8, Exit> {
     let item = claim.item().clone();
     // A reader that does not read must not stop the session.
     let printed = on_a_thread(move || {
@@ -94,7 +94,7 @@ async fn print(options: &Options, claim: Claim<'_, Remote>, signals: &mut Signal
 async fn carry_out(
     options: &Options,
     session: &Remote,
-    claim: Claim<'_, Remote>,
+    claim: Claim<Remote>,
     work: &Work,
     attempts: Option<u32>,
     signals: &mut Signals,
@@ -110,7 +110,7 @@ async fn carry_out(
         complete(options, claim, signals).await?;
     } else if has_failed && attempts.is_some_and(|attempts| claim.attempts() >= attempts) {
         let taken = claim.attempts();
-        unless_ended(claim.bury(), signals).await?.map_err(|error| refused(options, error))?;
+        unless_ended(claim.bury(), signals).await?.map_err(|error| refused(options, &error))?;
         complain(&format!("{path}: COMMAND failed and the item was taken {taken} times: moved it below {path}-dead"));
     }
     // Otherwise dropping the claim returns the item.
@@ -118,11 +118,11 @@ async fn carry_out(
 }
 
 /// Removes the item of `claim`, which is done.
-async fn complete(options: &Options, claim: Claim<'_, Remote>, signals: &mut Signals) -> Result<(), Exit> {
+async fn complete(options: &Options, claim: Claim<Remote>, signals: &mut Signals) -> Result<(), Exit> {
     let path = &options.path;
     let again = "the item may be processed again";
     match unless_ended(claim.complete([]), signals).await {
-        Ok(done) => done.map_err(|error: Error| failed(format!("{path}: {}; {again}", told(error)))),
+        Ok(done) => done.map_err(|error| failed(format!("{}; {again}", told(options, &error)))),
         Err(exit) => Err(Exit::new(exit.code, format!("{path}: interrupted; {again}"))),
     }
 }

@@ -4,7 +4,7 @@ use super::{Exit, FAILED, Options, Signals, Wait, failed};
 use crate::cli::blocking::look_up;
 use crate::cli::complain;
 use std::future::Future;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use zookeeper_client::Client;
 use zoolet_model::{ErrorCode, SessionState};
-use zoolet_recipes::{Coordinator, Error, Remote};
+use zoolet_recipes::{Coordinator, Error, ErrorKind, Remote};
 
 /// Bounds the wait for the end of a session that is being closed.
 const CLOSING_MAX: Duration = Duration::from_secs(2);
@@ -233,7 +233,7 @@ async fn reason(servers: &[String], is_complete: bool) -> Option<String> {
 async fn reach(server: &str) -> io::Result<()> {
     let silent = || {
         let line = format!("no connection within {} s", PROBE.as_secs_f64());
-        io::Error::new(ErrorKind::TimedOut, line)
+        io::Error::new(io::ErrorKind::TimedOut, line)
     };
     let connected = async {
         let addresses = look_up(server, PROBE).await?;
@@ -255,7 +255,7 @@ impl Refusal {
     /// A place in a line is lost with its session. A server may be able to carry out requests later.
     pub(super) fn is_passing(&self, options: &Options, session: &Remote) -> bool {
         let Self::Recipe(error) = self else { return false };
-        (is_over(session) || *error == UNABLE) && options.wait != Wait::NotAtAll
+        (is_over(session) || is_unable(error)) && options.wait != Wait::NotAtAll
     }
 
     /// Waits before the next attempt if a server refused this one, and keeps the session for it. After a
@@ -271,8 +271,8 @@ impl Refusal {
         signals: &mut Signals,
     ) -> Result<(), Exit> {
         match self {
-            Self::Recipe(UNABLE) => {
-                let (line, left) = (refused(options, UNABLE).line, patience.left(options));
+            Self::Recipe(error) if is_unable(&error) => {
+                let (line, left) = (told(options, &error), patience.left(options));
                 if left <= PAUSE {
                     pause(left, signals).await?;
                     return Err(Exit::new(options.conflict, line));
@@ -290,18 +290,18 @@ impl Refusal {
     pub(super) fn exit(self, options: &Options) -> Exit {
         match self {
             Self::Final(exit) => exit,
-            Self::Recipe(error) if options.wait == Wait::NotAtAll && is_unanswered(error) => {
-                Exit::new(options.conflict, format!("{}: {error}", options.path))
+            Self::Recipe(error) if options.wait == Wait::NotAtAll && is_unanswered(&error) => {
+                Exit::new(options.conflict, told(options, &error))
             }
-            Self::Recipe(error) => refused(options, error),
+            Self::Recipe(error) => refused(options, &error),
         }
     }
 }
 
 /// Returns whether the servers have not answered, so that the grant may be free or not.
-fn is_unanswered(error: Error) -> bool {
-    use zoolet_model::Error as E;
-    matches!(error, Error::Disconnected | Error::Session(E::ConnectionLoss | E::Suspended | E::Lost(_) | E::Closed))
+fn is_unanswered(error: &Error) -> bool {
+    use ErrorKind as E;
+    matches!(error.kind(), E::Disconnected | E::ConnectionLoss | E::Suspended | E::SessionLost(_) | E::Closed)
 }
 
 /// Waits for `attempt` for as long as the options say, or for a signal.
@@ -373,30 +373,43 @@ pub(super) fn is_over(session: &Remote) -> bool {
     matches!(session.state(), SessionState::Lost(_) | SessionState::Closed)
 }
 
-/// The answer of a server that cannot carry out a request now.
-const UNABLE: Error = Error::Session(zoolet_model::Error::Refused(ErrorCode::SystemError));
+/// Returns whether a server cannot carry out requests now.
+fn is_unable(error: &Error) -> bool {
+    error.code() == Some(ErrorCode::SystemError)
+}
 
-/// Converts a recipe's error about the path.
-pub(super) fn refused(options: &Options, error: Error) -> Exit {
-    Exit::new(FAILED, format!("{}: {}", options.path, told(error)))
+/// Converts a recipe's error.
+pub(super) fn refused(options: &Options, error: &Error) -> Exit {
+    Exit::new(FAILED, told(options, error))
 }
 
 /// Returns the message for a recipe's error. For a server's refusal it has the cause and the remedy.
-pub(super) fn told(error: Error) -> String {
-    let Error::Session(zoolet_model::Error::Refused(code)) = error else { return error.to_string() };
+pub(super) fn told(options: &Options, error: &Error) -> String {
+    let (path, why) = (&options.path, why(error));
+    match (error.operation(), error.path()) {
+        // The user knows the path that the command was given, and the paths below it.
+        (Some(operation), Some(at)) if at.starts_with(path) => format!("cannot {operation} {at}: {why}"),
+        (Some(operation), Some(at)) => format!("{path}: cannot {operation} {at}: {why}"),
+        _ => format!("{path}: {why}"),
+    }
+}
+
+fn why(error: &Error) -> String {
+    let Some(code) = error.code() else { return error.kind().to_string() };
     let why = match code {
         ErrorCode::SystemError => {
-            "the server cannot do that now: its disk is full, read-only or failing, or a bound is reached; run zoolet status"
+            "the server's disk is full, read-only or failing, or a bound is reached; run zoolet status"
         }
         ErrorCode::NoAuth => {
-            "an ACL refuses this change; allow world:anyone there with setAcl in zoolet shell, or use another path"
+            "an ACL refuses this change; allow world:anyone there, or on its parent, with setAcl in zoolet shell, or use \
+             another path"
         }
         ErrorCode::QuotaExceeded => {
             "a quota refuses this change; listquota in zoolet shell shows it, and setquota raises it"
         }
         ErrorCode::NoChildrenForEphemerals => "an ephemeral cannot have children; use another path",
         ErrorCode::NotReadOnly => "the server serves only readers, because it has no leader",
-        other => return format!("the server refuses: {other}"),
+        other => return format!("the server answers {other}"),
     };
     format!("{why} ({code:?})")
 }
@@ -404,6 +417,7 @@ pub(super) fn told(error: Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zoolet_model::Path;
 
     #[test]
     fn each_address_of_a_name_is_a_server_of_its_own() {
@@ -420,5 +434,17 @@ mod tests {
         let began = Instant::now().checked_sub(Duration::from_secs(4)).unwrap();
         let left = Patience { began, ..Patience::new(&options, false) }.left(&options);
         assert!(left <= Duration::from_secs(1), "{left:?}");
+    }
+
+    #[test]
+    fn message_names_each_path_once() {
+        let options = Options { path: Path::from_static("/locks/door"), ..Options::default() };
+        let told = |error: Error| told(&options, &error);
+        let refused = |path: &'static str| told(Error::at(ErrorCode::NoChildrenForEphemerals, "create", &path.into()));
+        let why = "an ephemeral cannot have children; use another path (NoChildrenForEphemerals)";
+        assert_eq!(refused("/locks/door/n-"), format!("cannot create /locks/door/n-: {why}"));
+        assert_eq!(refused("/locks"), format!("/locks/door: cannot create /locks: {why}"));
+        let broken = "/locks/door: another client deleted the znode of this participant";
+        assert_eq!(told(ErrorKind::Broken.into()), broken);
     }
 }

@@ -70,8 +70,8 @@ impl Ending {
 impl Hold<'_> {
     fn safe_until(self) -> Instant {
         match self {
-            Self::Grant(grant) => grant.safe_until(),
-            Self::Office(leadership) => leadership.safe_until(),
+            Self::Grant(grant) => grant.safe_until().instant(),
+            Self::Office(leadership) => leadership.safe_until().instant(),
             Self::Session(session) => session.safe_until(),
         }
     }
@@ -125,13 +125,13 @@ pub(super) async fn run(
     signals: &mut Signals,
 ) -> Result<Ending, Exit> {
     // The server may have granted a shorter timeout than requested.
-    let grace = work.grace.min(session.timeout() / GRACE_ONE_IN);
+    let grace = work.grace.min(session.session_timeout() / GRACE_ONE_IN);
     let mut tenure = Tenure { session, hold, work, grace, holding: Holding::Held, told: None, is_killed: false };
     let mut changes = hold.changes();
     // Before COMMAND starts, the session must be known to live for long enough.
-    let margin = session.timeout() / START_BEFORE_ONE_IN;
+    let margin = session.session_timeout() / START_BEFORE_ONE_IN;
     while session.now() >= tenure.tell_at().saturating_sub(margin) {
-        let soon = session.now().saturating_add(session.timeout() / 100);
+        let soon = session.now().saturating_add(session.session_timeout() / 100);
         tokio::select! {
             Holding::Lost = changes.next() => {
                 return Err(Exit::new(FAILED, format!("{}: lost before COMMAND was started", options.path)));
@@ -187,7 +187,7 @@ struct Tenure<'a> {
 impl Tenure<'_> {
     /// Returns the instant at which COMMAND is killed, unless the session is heard of before.
     fn kill_at(&self) -> Instant {
-        self.hold.safe_until().saturating_sub(self.session.timeout() / KILL_BEFORE_ONE_IN)
+        self.hold.safe_until().saturating_sub(self.session.session_timeout() / KILL_BEFORE_ONE_IN)
     }
 
     /// Returns the instant at which COMMAND is told, unless the session is heard of before.
@@ -216,7 +216,7 @@ impl Tenure<'_> {
 
     /// Tells or kills COMMAND if it is time.
     fn act(&mut self, options: &Options, running: &mut Running) {
-        let (now, timeout) = (self.session.now(), self.session.timeout());
+        let (now, timeout) = (self.session.now(), self.session.session_timeout());
         running.watchdog.allow_until(self.hold.safe_until().saturating_sub(timeout / WATCHDOG_BEFORE_ONE_IN));
         let path = &options.path;
         if self.is_over() || self.told.is_some_and(|told| now >= told.saturating_add(self.grace)) {
@@ -241,7 +241,7 @@ impl Tenure<'_> {
 
     /// Returns when to act next. The safe instant moves on meanwhile.
     fn next(&self) -> Instant {
-        let soon = self.session.now().saturating_add(self.session.timeout() / 8);
+        let soon = self.session.now().saturating_add(self.session.session_timeout() / 8);
         match self.told {
             _ if self.is_killed => soon,
             Some(told) => told.saturating_add(self.grace).min(self.kill_at()).min(soon),

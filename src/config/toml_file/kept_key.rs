@@ -16,7 +16,7 @@ pub(super) fn read<'i>(source: Source<'i>, key: &str, value: &Value<'i>) -> Resu
         match name {
             OfKept::Subtree => {
                 let text = source.string(&key, value, allowed)?;
-                let parsed = zoolet_model::Path::new(text.into());
+                let parsed = zoolet_model::Path::new(text);
                 subtree = Some(parsed.map_err(|_| source.wrong(&key, value, allowed))?);
             }
             OfKept::Path => path = Some(source.non_empty(&key, value, allowed)?.into()),

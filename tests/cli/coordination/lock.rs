@@ -24,6 +24,31 @@ fn exit_code_is_the_commands_or_tells_why_it_did_not_run() {
     }
 }
 
+/// A recipe has several znodes. The user must learn which one an ACL protects.
+#[test]
+fn refusal_names_operation_path_and_cause_once() {
+    let server = Fixed::start();
+    let mut client = server.client();
+    for path in ["/ro", "/jobs", "/jobs-receipts"] {
+        client.create(path, b"").unwrap();
+    }
+    for path in ["/ro", "/jobs-receipts"] {
+        assert_eq!(server.run(&format!("shell setAcl {path} world:anyone:r"), ""), (0, String::new()), "{path}");
+    }
+    let cause = "an ACL refuses this change; allow world:anyone there, or on its parent, with setAcl in zoolet shell, \
+                 or use another path (NoAuth)";
+    for (words, failure) in [
+        ("lock /ro -- true", "cannot enter the line /ro"),
+        ("lock /ro/door -- true", "cannot create /ro/door"),
+        ("barrier close /ro/gate", "/ro/gate: cannot create /ro/gate-receipts"),
+    ] {
+        assert_eq!(server.run(words, ""), (125, format!("zoolet: {failure}: {cause}\n")), "{words}");
+    }
+    let (code, line) = server.run("queue put /jobs weld-17", "");
+    assert!(line.starts_with("zoolet: /jobs: cannot write the receipt /jobs-receipts/"), "{line}");
+    assert!(code == 125 && line.ends_with(&format!(": {cause}\n")), "{code} {line}");
+}
+
 #[test]
 fn command_finds_token_and_znode_in_its_environment() {
     let server = Fixed::start();

@@ -256,9 +256,9 @@ fn waiter_without_a_bound_goes_on_after_a_server_was_full() {
         let mut waiter = Running(command.spawn().unwrap());
         let mut line = String::new();
         BufReader::new(waiter.0.stderr.take().unwrap()).read_line(&mut line).unwrap();
-        let expected = "the server cannot do that now: its disk is full, read-only or failing, or a bound is reached; \
-                        run zoolet status (SystemError); zoolet goes on trying\n";
-        assert!(line.ends_with(expected), "{words}: {line}");
+        let expected = ": the server's disk is full, read-only or failing, or a bound is reached; run zoolet status \
+                        (SystemError); zoolet goes on trying\n";
+        assert!(line.starts_with("zoolet: cannot ") && line.ends_with(expected), "{words}: {line}");
         let code = if words.contains("forever") { 143 } else { 5 };
         assert_eq!(waiter.code_soon(), code, "{words}");
     }
@@ -269,7 +269,7 @@ fn waiter_without_a_bound_goes_on_after_a_server_was_full() {
         let front = front_that_is_full_at_first(server.port);
         let words = format!("lock /l {bound} --session-timeout 6s --server 127.0.0.1:{front}");
         let (is, printed) = server.run(&words, "exit 5");
-        assert!(is == code && printed.contains("the server cannot do that now"), "{bound}: {is} {printed}");
+        assert!(is == code && printed.contains(": the server's disk is full, read-only"), "{bound}: {is} {printed}");
     }
 }
 

@@ -69,7 +69,7 @@ fn main() -> Result<(), Failure> {
     let threads: Vec<_> = CONTESTS
         .into_iter()
         .map(|(name, naming, recipe)| {
-            let path = Path::new(format!("/mixed/{name}").into()).map_err(zoolet::Error::Refused)?;
+            let path = Path::new(format!("/mixed/{name}"))?;
             let contender = Contender {
                 node: Arc::clone(&node),
                 journal: Arc::clone(&journal),
@@ -166,7 +166,7 @@ impl Contender {
                 leader.resign().wait()?;
             }
             Recipe::Semaphore => {
-                let semaphore = Semaphore::new(c, path)?.naming(self.naming);
+                let semaphore = Semaphore::new(c, path).naming(self.naming);
                 semaphore.set_size(PERMITS).wait()?;
                 let grant = semaphore.acquire().wait()?;
                 self.inside(session, "2", grant.token(), work);
@@ -230,7 +230,7 @@ impl Contender {
 
     /// Waits in line behind a client of kazoo, and publishes the contenders that it lists.
     fn list(&self, session: &Session, content: Bytes) -> Result<(), Failure> {
-        let seen = Path::new(format!("/mixed/seen-by-{}", self.process).into()).map_err(zoolet::Error::Refused)?;
+        let seen = Path::new(format!("/mixed/seen-by-{}", self.process))?;
         let line = Contention::new(session.clone(), &self.path);
         let lock = Lock::new(session.clone(), &self.path).naming(self.naming).described(content);
         let mut acquiring = std::pin::pin!(lock.acquire());

@@ -5,10 +5,15 @@
 //! - `zoolet-recipes-bench embedded DATA SERVERS SHAPE SECONDS` measures them in sessions at nodes
 //!   of this process.
 //!
+//! - `zoolet-recipes-bench office DATA TIMEOUT_MS TIMES` measures how long a daemon that leads cannot
+//!   write when the server leader dies.
+//!
 //! Prints one line of JSON. `tests/foreign/recipes-bench/run` runs both and explains shapes and
 //! figures.
 
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
+
+mod office;
 
 use serde_json::{Value, json};
 use std::future::Future;
@@ -54,6 +59,10 @@ fn main() -> Result<(), Failure> {
             }
             figures
         }
+        ["node", data, id, ref addresses @ ..] => office::serve(data, id.parse()?, addresses)?,
+        ["office", data, timeout_ms, times] => {
+            office::measure(&runtime, data, Duration::from_millis(timeout_ms.parse()?), times.parse()?)?
+        }
         [hosts, shape, seconds] => {
             let connect = || {
                 let connector = zookeeper_client::Client::connector().with_session_timeout(SESSION);
@@ -61,19 +70,27 @@ fn main() -> Result<(), Failure> {
             };
             Bench::new(&runtime, seconds, connect)?.measure(shape)?
         }
-        _ => return Err("zoolet-recipes-bench [embedded DATA SERVERS | HOSTS] SHAPE SECONDS".into()),
+        _ => {
+            return Err(
+                "zoolet-recipes-bench [embedded DATA SERVERS | HOSTS] SHAPE SECONDS | office DATA TIMEOUT_MS TIMES"
+                    .into(),
+            );
+        }
     };
     println!("{figures}");
     Ok(())
 }
 
-/// Starts nodes in this process: one alone, or an ensemble.
-fn start(data: &str, servers: usize) -> Result<Vec<Node>, Failure> {
+/// Returns addresses for links that no other process uses.
+fn free_addresses(servers: usize) -> Result<Vec<String>, Failure> {
     // All ports are bound at once, so that no two are the same.
     let ports: Vec<_> = (0..servers).map(|_| UdpSocket::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
-    let addresses: Vec<_> =
-        ports.iter().map(|port| Ok(port.local_addr()?.to_string())).collect::<Result<_, Failure>>()?;
-    drop(ports);
+    ports.iter().map(|port| Ok(port.local_addr()?.to_string())).collect()
+}
+
+/// Starts nodes in this process: one alone, or an ensemble.
+fn start(data: &str, servers: usize) -> Result<Vec<Node>, Failure> {
+    let addresses = free_addresses(servers)?;
     let members: Vec<_> = (1..).zip(&addresses).map(|(id, address)| Server::new(id, address)).collect();
     let mut nodes = Vec::new();
     for id in (1..).take(servers) {
@@ -264,7 +281,7 @@ where
     fn queue(&mut self) -> Result<Value, Failure> {
         let sessions = self.sessions(2)?;
         let path = below(&self.path, "queue")?;
-        let (producer, consumer) = (Queue::new(sessions[0].clone(), &path)?, Queue::new(sessions[1].clone(), &path)?);
+        let (producer, consumer) = (Queue::new(sessions[0].clone(), &path), Queue::new(sessions[1].clone(), &path));
         let (mut putting, mut taking, mut items) = (Duration::ZERO, Duration::ZERO, 0_usize);
         while putting + taking < self.seconds {
             let began = Instant::now();
@@ -300,7 +317,7 @@ where
                 let (session, path) = (watching[number % watching.len()].clone(), path.clone());
                 let (seen, tell) = (Arc::clone(&seen), tell.clone());
                 watchers.spawn_local(async move {
-                    let mut cache = NodeCache::new(session, &path).await?;
+                    let mut cache = NodeCache::new(session, &path);
                     loop {
                         if cache.next().await? == NodeChange::Gap {
                             continue;
@@ -342,7 +359,7 @@ where
 {
     fn new(runtime: &'a Runtime, seconds: &str, connect: F) -> Result<Self, Failure> {
         let first = connect()?;
-        let path = Path::new(format!("/bench-{:032x}", first.random_bits()).into()).map_err(zoolet::Error::Refused)?;
+        let path = Path::new(format!("/bench-{:032x}", first.random_bits()))?;
         let mode = CreateMode::Valid { kind: CreateKind::Persistent, sequential: false };
         let acl = Some(RequestedAcl::open());
         let create = Create { path: path.text().clone(), data: None, acl, mode, with_stat: false };
@@ -352,7 +369,7 @@ where
 }
 
 fn below(path: &Path, name: &str) -> Result<Path, Failure> {
-    Ok(Path::new(format!("{path}/{name}").into()).map_err(zoolet::Error::Refused)?)
+    Ok(path.join(name)?)
 }
 
 fn micros(duration: Duration) -> f64 {

@@ -76,12 +76,12 @@ pub async fn site(session: &Remote) -> Path {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Relaxed);
     let path = format!("/remote-{:032x}-{number}", session.random_bits());
-    Path::new(path.into()).unwrap()
+    Path::new(path).unwrap()
 }
 
 /// Returns a path below another one.
 pub fn below(path: &Path, name: &str) -> Path {
-    Path::new(format!("{path}/{name}").into()).unwrap()
+    path.join(name).unwrap()
 }
 
 /// Returns the names of the children; empty if the znode does not exist.

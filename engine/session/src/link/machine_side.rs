@@ -12,7 +12,7 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 use zoolet_machine::ConnId;
 use zoolet_model::{
-    ConnectReply, ConnectRequest, Error, ErrorCode, LostReason, Reply, Request, SessionState, WatchEvent,
+    ConnectReply, ConnectRequest, ErrorCode, LostReason, Reply, Request, RequestError, SessionState, WatchEvent,
 };
 
 impl Link {
@@ -294,7 +294,7 @@ impl State {
                     Err(_) => {}
                 }
             }
-            let answer = result.map(|reply| Answer { zxid, reply }).map_err(Error::Refused);
+            let answer = result.map(|reply| Answer { zxid, reply }).map_err(RequestError::Refused);
             wakers.add(self.slots.fill(slot, answer));
             wakers.append(link.send_queued(self));
         }

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 use zoolet_machine::{Budget, ConnId, Limits};
-use zoolet_model::{Error, ErrorCode, Reply, SessionId, SessionSecret, SessionState, Text, WatchEvent};
+use zoolet_model::{ErrorCode, Reply, RequestError, SessionId, SessionSecret, SessionState, Text, WatchEvent};
 
 /// The xid of requests whose answers are ignored; it names no slot.
 const XID_UNHEARD: i32 = -9;
@@ -172,8 +172,8 @@ impl State {
         self.disconnect();
         self.errands.unsend();
         let mut wakers = self.become_state(SessionState::Suspended);
-        wakers.0.append(&mut self.slots.fail_all(Error::ConnectionLoss));
-        wakers.0.append(&mut self.slots.refuse_queued(Error::Suspended));
+        wakers.0.append(&mut self.slots.fail_all(RequestError::ConnectionLoss));
+        wakers.0.append(&mut self.slots.refuse_queued(RequestError::Suspended));
         wakers
     }
 
@@ -181,7 +181,7 @@ impl State {
     fn leave(&mut self) -> Wakers {
         self.disconnect();
         self.errands.unsend();
-        Wakers(self.slots.fail_all(Error::of(self.session_state)), None)
+        Wakers(self.slots.fail_all(RequestError::of(self.session_state)), None)
     }
 
     /// Ends the session: nothing arrives any more. An earlier reason of its end stays.
@@ -190,9 +190,9 @@ impl State {
         self.disconnect();
         self.errands.clear();
         let mut wakers = self.become_state(over);
-        wakers.0.append(&mut self.slots.fail_all(Error::of(over)));
+        wakers.0.append(&mut self.slots.fail_all(RequestError::of(over)));
         wakers.0.append(&mut self.watches.end());
-        wakers.0.append(&mut self.slots.refuse_queued(Error::of(over)));
+        wakers.0.append(&mut self.slots.refuse_queued(RequestError::of(over)));
         wakers
     }
 

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use zoolet_coordinator::Errand;
 use zoolet_machine::ConnId;
-use zoolet_model::{Error, Request, SessionId, SessionState, Text};
+use zoolet_model::{Request, RequestError, SessionId, SessionState, Text};
 
 impl Link {
     pub(crate) fn id(&self) -> SessionId {
@@ -63,13 +63,13 @@ impl Link {
     }
 
     /// Resolves once the session is connected or over; the error says why it never connected.
-    pub fn poll_open(&self, reader: u64, context: &Context<'_>) -> Poll<Result<(), Error>> {
+    pub fn poll_open(&self, reader: u64, context: &Context<'_>) -> Poll<Result<(), RequestError>> {
         let mut state = lock(&self.state);
         if state.opened && !state.session_state.is_over() {
             return Poll::Ready(Ok(()));
         }
         if state.session_state.is_over() {
-            return Poll::Ready(Err(Error::of(state.session_state)));
+            return Poll::Ready(Err(RequestError::of(state.session_state)));
         }
         state.readers.insert(reader, context.waker().clone());
         Poll::Pending
@@ -94,28 +94,32 @@ impl Link {
         lock(&self.state).readers.remove(&reader);
     }
 
-    pub(crate) fn submit(self: &Arc<Self>, request: Request, watch: Option<u64>) -> Result<Ticket, Error> {
+    pub(crate) fn submit(self: &Arc<Self>, request: Request, watch: Option<u64>) -> Result<Ticket, RequestError> {
         self.take(request, watch, false)
     }
 
     /// Sends a request when there is room, unless its ticket is dropped before.
-    pub(crate) fn submit_or_queue(self: &Arc<Self>, request: Request, watch: Option<u64>) -> Result<Ticket, Error> {
+    pub(crate) fn submit_or_queue(
+        self: &Arc<Self>,
+        request: Request,
+        watch: Option<u64>,
+    ) -> Result<Ticket, RequestError> {
         self.take(request, watch, true)
     }
 
     /// Sends requests in the order of calls: the sink is called under the lock.
-    fn take(self: &Arc<Self>, request: Request, watch: Option<u64>, may_wait: bool) -> Result<Ticket, Error> {
+    fn take(self: &Arc<Self>, request: Request, watch: Option<u64>, may_wait: bool) -> Result<Ticket, RequestError> {
         let bytes = size::request_bytes(&request);
         if bytes > self.request_bytes_max {
-            return Err(Error::TooLarge);
+            return Err(RequestError::TooLarge);
         }
         let mut state = lock(&self.state);
         if state.session_state.is_over() {
-            return Err(Error::of(state.session_state));
+            return Err(RequestError::of(state.session_state));
         }
         let conn = if request == Request::CloseSession { state.conn_for_end() } else { state.conn };
         // As without a connection: the session's last handle ends it on the next one.
-        let Some(conn) = conn else { return Err(Error::Suspended) };
+        let Some(conn) = conn else { return Err(RequestError::Suspended) };
         let sign = self.sign_of(&request);
         let mut wakers = Wakers::default();
         let slot = match state.slots.open(watch, bytes, sign) {
@@ -124,7 +128,7 @@ impl Link {
                 slot
             }
             None if may_wait => state.slots.queue(request, watch, bytes, sign),
-            None => return Err(Error::Busy),
+            None => return Err(RequestError::Busy),
         };
         drop(state);
         wakers.wake();
@@ -175,7 +179,7 @@ impl Link {
         drop(waker);
     }
 
-    pub(crate) fn close(self: &Arc<Self>) -> Result<Ticket, Error> {
+    pub(crate) fn close(self: &Arc<Self>) -> Result<Ticket, RequestError> {
         self.submit(Request::CloseSession, None)
     }
 
@@ -214,7 +218,7 @@ impl Link {
         state.is_end_due = state.secret.is_some();
         let mut wakers = state.become_state(over);
         wakers.0.append(&mut state.watches.end());
-        wakers.0.append(&mut state.slots.refuse_queued(Error::of(over)));
+        wakers.0.append(&mut state.slots.refuse_queued(RequestError::of(over)));
         wakers
     }
 

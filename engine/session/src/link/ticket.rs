@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use zoolet_model::Error;
+use zoolet_model::RequestError;
 
 /// Waits for one answer.
 #[derive(Debug)]
@@ -23,10 +23,10 @@ impl Ticket {
 }
 
 impl Future for Ticket {
-    type Output = Result<Answer, Error>;
+    type Output = Result<Answer, RequestError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(slot) = self.slot else { return Poll::Ready(Err(Error::Closed)) };
+        let Some(slot) = self.slot else { return Poll::Ready(Err(RequestError::Closed)) };
         let (answer, wakers) = self.link.with_slots(|slots| slots.poll(slot, context));
         wakers.wake();
         if answer.is_ready() {

@@ -31,7 +31,7 @@ fn reply_completed_after_its_connection_ended_is_dropped() {
     let former_conn = machine.conn;
     machine.link.pending(former_conn, xid);
     machine.embedded.close(former_conn).unwrap();
-    assert_eq!(former.wait(), Err(Error::ConnectionLoss));
+    assert_eq!(former.wait().unwrap_err(), Error::at(ErrorKind::ConnectionLoss, "get", path!("/a").text()));
     machine.dial();
     machine.accept(7);
     let mut reading = pin!(session.get(path!("/b")));
@@ -42,7 +42,7 @@ fn reply_completed_after_its_connection_ended_is_dropped() {
     machine.link.filled(former_conn, xid, 4, data("of a"));
     assert!(poll(reading.as_mut()).is_pending());
     machine.link.filled(machine.conn, xid, 5, data("of b"));
-    assert_eq!(reading.wait().unwrap().0.unwrap(), "of b");
+    assert_eq!(reading.wait().unwrap().text(), Some("of b"));
 }
 
 #[test]
@@ -54,16 +54,17 @@ fn requests_behind_a_refused_add_auth_fail_with_auth_failed() {
     let sent = machine.requests();
     machine.link.reply(sent[0].0, 1, Err(ErrorCode::AuthFailed));
     machine.link.reply(sent[1].0, 1, Ok(Reply::Synced(None)));
-    assert_eq!((adding.wait(), behind.wait()), (Err(Error::AuthFailed), Err(Error::AuthFailed)));
+    let kinds = [adding.wait().unwrap_err().kind(), behind.wait().unwrap_err().kind()];
+    assert_eq!(kinds, [ErrorKind::AuthFailed, ErrorKind::AuthFailed]);
 }
 
 #[test]
 fn broken_multi_read_is_a_marshalling_error_in_process() {
     let (machine, session) = Machine::connected();
-    let reading = session.submit(Request::MultiRead(vec![ReadOp::Unreadable])).unwrap();
+    let reading = session.try_submit(Request::MultiRead(vec![ReadOp::Unreadable])).unwrap();
     let (xid, _) = machine.requests().remove(0);
     machine.link.reply(xid, 5, Ok(Reply::MultiReadBroken(vec![])));
-    assert_eq!(reading.wait(), Err(Error::Refused(ErrorCode::MarshallingError)));
+    assert_eq!(reading.wait(), Err(RequestError::Refused(ErrorCode::MarshallingError)));
 }
 
 #[test]
@@ -80,16 +81,20 @@ fn queued_requests_are_sent_in_order_unless_their_ticket_is_dropped() {
     assert_eq!(only_requests(&sent), [delete("/1")]);
     machine.link.reply(sent[0].0, 1, Ok(Reply::Empty));
     let fourth = submit(&session, delete("/4"));
-    assert_eq!(session.submit(delete("/5")).unwrap_err(), Error::Busy);
+    assert_eq!(session.try_submit(delete("/5")).unwrap_err(), RequestError::Busy);
     assert_eq!(first.wait(), Ok(Reply::Empty));
     let fifth = submit(&session, delete("/5"));
     let sent = machine.requests();
     assert_eq!(only_requests(&sent), [delete("/3")], "nobody overtakes it, whoever is polled first");
     assert_eq!(woken.0.load(SeqCst), 0);
     machine.link.reply(sent[0].0, 2, Err(ErrorCode::NoNode));
-    assert_eq!((third.wait(), woken.0.load(SeqCst)), (Err(Error::Refused(ErrorCode::NoNode)), 1));
+    assert_eq!((third.wait(), woken.0.load(SeqCst)), (Err(RequestError::Refused(ErrorCode::NoNode)), 1));
     assert_eq!(only_requests(&machine.requests()), [delete("/4")]);
     machine.embedded.close(machine.conn).unwrap();
-    assert_eq!((fourth.wait(), fifth.wait()), (Err(Error::ConnectionLoss), Err(Error::Suspended)), "it was not sent");
+    assert_eq!(
+        (fourth.wait(), fifth.wait()),
+        (Err(RequestError::ConnectionLoss), Err(RequestError::Suspended)),
+        "it was not sent"
+    );
     assert_eq!(machine.charged(), 0);
 }

@@ -20,7 +20,7 @@ fn closing_session_is_over_for_its_owner_before_the_server_replies() {
     let other = session.clone();
     let before = submit(&session, delete("/1"));
     let (xid, _) = machine.requests().remove(0);
-    let mut watch = pin!(OneShotWatch::new(&machine.link, "/w".into(), Arm::Data));
+    let mut watch = pin!(OneShotWatch::new(&machine.link, "/w".into(), crate::watch::Arm::Data));
     machine.link.reply(XID_PING, 1, Ok(Reply::Empty));
     machine.ping();
     machine.link.reply(XID_PING, 1, Ok(Reply::Empty));
@@ -41,7 +41,7 @@ fn closing_session_is_over_for_its_owner_before_the_server_replies() {
         (2, Some(SessionState::Closed), None)
     );
     assert_eq!(watch.wait(), None);
-    assert_eq!(submit(&other, delete("/2")).wait(), Err(Error::Closed));
+    assert_eq!(submit(&other, delete("/2")).wait(), Err(RequestError::Closed));
     // Earlier requests are answered first, then the end.
     machine.link.reply(xid, 1, Ok(Reply::Empty));
     assert_eq!(before.wait(), Ok(Reply::Empty));
@@ -57,17 +57,17 @@ fn waiters_fail_when_a_closing_session_loses_its_connection() {
     let before = submit(&session, delete("/1"));
     drop(session);
     assert!(machine.embedded.close(machine.conn).is_some(), "the server may not know of the end");
-    assert_eq!(before.wait(), Err(Error::Closed));
+    assert_eq!(before.wait(), Err(RequestError::Closed));
 
     let (machine, session) = Machine::connected();
     let closing = session.close();
     machine.link.lost(LostReason::Stopped);
-    assert_eq!(closing.wait(), Err(Error::Lost(LostReason::Stopped)), "it had not begun");
+    assert_eq!(closing.wait().unwrap_err().kind(), ErrorKind::SessionLost(LostReason::Stopped), "it had not begun");
     let (machine, session) = Machine::connected();
     let mut closing = pin!(session.close());
     assert!(poll(closing.as_mut()).is_pending());
     machine.link.lost(LostReason::Stopped);
-    assert_eq!(closing.wait(), Err(Error::Closed));
+    assert_eq!(closing.wait().unwrap_err().kind(), ErrorKind::Closed);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn requests_queued_behind_a_close_are_not_sent() {
     assert_eq!((first.wait(), session.state()), (Ok(Reply::Empty), SessionState::Closed));
     let close = machine.requests();
     assert_eq!(only_requests(&close), [Request::CloseSession]);
-    assert_eq!(behind.wait(), Err(Error::Closed));
+    assert_eq!(behind.wait(), Err(RequestError::Closed));
     machine.link.reply(sent[1].0, 2, Ok(Reply::Empty));
     machine.link.reply(close[0].0, 3, Ok(Reply::Empty));
     assert_eq!(closing.map(Wait::wait), [Ok(Reply::Empty), Ok(Reply::Empty)]);

@@ -124,8 +124,8 @@ fn watchdog_closes_a_session_its_owner_does_not_touch() {
     assert_eq!(session.safe_until(), Instant::START);
     // The answer was in flight when the watchdog fired.
     machine.link.reply(xid, 3, Ok(Reply::Synced(None)));
-    assert_eq!(under_way.wait(), Err(Error::Lost(LostReason::Untouched)));
-    assert_eq!(session.exists(path!("/")).wait(), Err(Error::Lost(LostReason::Untouched)));
+    assert_eq!(under_way.wait().unwrap_err().kind(), ErrorKind::SessionLost(LostReason::Untouched));
+    assert_eq!(session.exists(path!("/")).wait().unwrap_err().kind(), ErrorKind::SessionLost(LostReason::Untouched));
     session.touch();
     assert_eq!(session.state(), UNTOUCHED, "it is too late");
     assert_eq!(machine.world.timers.next(), None, "nobody looks any more");

@@ -11,7 +11,9 @@ use std::time::Duration;
 use zoolet_coordinator::{Coordinator, Errand, Guid, Instant};
 use zoolet_machine::budget::Part;
 use zoolet_machine::{Budget, ConnId, Event, Limits};
-use zoolet_model::{ConnectReply, ConnectRequest, EventKind, ReadOp, SessionSecret, WatchEvent};
+use zoolet_model::{
+    ConnectReply, ConnectRequest, EventKind, OpResult, ReadOp, SessionSecret, Text, WatchEvent, WriteOp,
+};
 
 /// A path from a literal.
 macro_rules! path {

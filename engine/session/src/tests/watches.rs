@@ -5,7 +5,7 @@ use super::*;
 /// Returns a session with two watches on `/w`: a recursive stream and a one-shot.
 fn watching() -> (Machine, Session, WatchStream, OneShotWatch) {
     let (machine, session) = Machine::connected();
-    let (lasting, stream) = Coordinator::watch(&session, path!("/w"), AddWatchMode::PersistentRecursive);
+    let (lasting, stream) = session.add_watch(path!("/w"), AddWatchMode::PersistentRecursive);
     let (once, watch) = session.submit_watching(Request::GetData { path: "/w".into(), watch: true });
     for (xid, _) in machine.requests() {
         machine.link.reply(xid, 40, Ok(Reply::Empty));
@@ -34,9 +34,9 @@ fn reconnected_session_sets_its_watches_again() {
     assert!(poll(under_way.as_mut()).is_pending());
 
     let again = machine.embedded.close(machine.conn).unwrap();
-    assert_eq!(under_way.wait(), Err(Error::ConnectionLoss));
+    assert_eq!(under_way.wait().unwrap_err().kind(), ErrorKind::ConnectionLoss);
     assert_eq!(session.state(), SessionState::Suspended);
-    assert_eq!(session.exists(path!("/w")).wait(), Err(Error::Suspended));
+    assert_eq!(session.exists(path!("/w")).wait().unwrap_err().kind(), ErrorKind::Suspended);
     assert!(Arc::ptr_eq(&again, &machine.link));
 
     machine.requests();
@@ -113,7 +113,7 @@ fn refused_set_watches_is_retried_with_each_ping_until_accepted() {
 #[test]
 fn remove_watches_never_follows_the_next_watch_on_the_same_path() {
     const PATHS: usize = 200;
-    let paths: Vec<Path> = (0..PATHS).map(|number| Path::new(format!("/{number}").into()).unwrap()).collect();
+    let paths: Vec<Path> = (0..PATHS).map(|number| Path::new(format!("/{number}")).unwrap()).collect();
     for _ in 0..50 {
         let (machine, _session) = Machine::connected();
         let link = &machine.link;
@@ -163,7 +163,7 @@ fn watch_of_each_request_kind_receives_its_event() {
         let (ticket, watch) = session.submit_watching(request);
         let (xid, _) = machine.requests().remove(0);
         machine.link.reply(xid, 1, answer.clone());
-        assert_eq!(ticket.wait(), answer.map_err(Error::Refused));
+        assert_eq!(ticket.wait(), answer.map_err(RequestError::Refused));
         machine.link.notify(WatchEvent { kind, path: path(), zxid: 2 });
         let Poll::Ready(Some(event)) = poll(pin!(watch)) else { panic!("{kind:?} is not heard") };
         assert_eq!(event.kind, kind);

@@ -45,7 +45,10 @@ pub use faults::{Fault, Kind, Mix};
 pub use host::{Death, Host};
 pub use latency::{DiskModel, Latencies, Speed};
 pub use link::{Carrier, Flight, Landed, LinkId, Network, Path, STREAMS, SimLinks};
-pub use owners::{ClientContext, Fact, Fate, Next, OwnClock, Ran, Scenario, Timer, run_judged, run_seeds_of, run_with};
+pub use owners::{
+    ClientContext, Fact, Fate, Next, Opener, Opening, OwnClock, Ran, Scenario, Timer, run_judged, run_seeds_of,
+    run_with,
+};
 pub use process::{Configuration, Process, Stopped};
 pub use run::{Failure, Plan, Sessions, Site, Statistics, conclude, run, run_guarded, run_seeds};
 pub use steady::{DATA_BYTES, Load};

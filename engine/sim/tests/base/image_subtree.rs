@@ -10,7 +10,7 @@ use zoolet_store::image::{Image, Subtree};
 const NAME: &str = "conf.image";
 
 fn path(text: &str) -> Path {
-    Path::new(text.into()).unwrap()
+    Path::new(text).unwrap()
 }
 
 fn zxid(number: u64) -> Zxid {

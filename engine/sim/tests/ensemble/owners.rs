@@ -12,7 +12,7 @@ use std::time::Duration;
 use zoolet_coordinator::Coordinator;
 use zoolet_machine::txn::{self, Txn};
 use zoolet_model::{ErrorCode, Path, Request, SessionId, WriteOp};
-use zoolet_session::{CreateOptions, Error, Session, SessionState, Version};
+use zoolet_session::{CreateOptions, Error, ErrorKind, Session, SessionState, Version};
 use zoolet_sim::ensemble::{
     ClientContext, DiskModel, Fate, Kind, Next, Plan, Ran, SECOND, Scenario, Trace, World, conclude, run_seeds_of,
     run_with,
@@ -81,7 +81,7 @@ fn remote_and_in_process_clients_read_their_own_write() {
         let (client, session) = served(&mut world, home);
         let given = spawn(&mut world, client, async move {
             session.create(path, Bytes::from_static(b"here")).await.unwrap();
-            session.get(path).await.unwrap().0
+            session.get(path).await.unwrap().data
         });
         run_for(&mut world, SECOND);
         assert_eq!(given.take().unwrap().unwrap(), "here");
@@ -103,12 +103,15 @@ fn lost_reply_yields_connection_loss_though_the_write_took_effect() {
         (before, mine.create_with(path!("/lost"), None, &CreateOptions::ephemeral()).await)
     });
     run_for(&mut world, SECOND);
-    assert_eq!(given.take().unwrap(), (true, Err(Error::ConnectionLoss)));
+    assert_eq!(
+        given.take().unwrap(),
+        (true, Err(Error::at(ErrorKind::ConnectionLoss, "create", path!("/lost").text())))
+    );
     assert_eq!((session.state(), session.id()), (SessionState::Connected, number), "the session lives on");
     let mine = session.clone();
     let again = spawn(&mut world, client, async move { mine.create(path!("/lost"), None).await.map(drop) });
     run_for(&mut world, SECOND);
-    assert_eq!(again.take().unwrap(), Err(Error::Refused(ErrorCode::NodeExists)));
+    assert_eq!(again.take().unwrap(), Err(Error::at(ErrorCode::NodeExists, "create", path!("/lost").text())));
     conclude(7, world).unwrap();
 }
 

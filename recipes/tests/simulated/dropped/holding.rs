@@ -117,7 +117,7 @@ fn dropped_read_write_lock_calls_leave_no_trace() {
 #[test]
 fn dropped_semaphore_calls_leave_no_trace() {
     each(async |context| {
-        let semaphore = || Semaphore::new(context.session.clone(), &Path::from_static("/semaphore")).unwrap();
+        let semaphore = || Semaphore::new(context.session.clone(), &Path::from_static("/semaphore"));
         let (semaphore, other) = (semaphore(), semaphore());
         at_every_poll("set_size", async |pending| {
             let attempt = cut(&context, pending, semaphore.set_size(1)).await;
@@ -238,7 +238,7 @@ fn dropped_gate_calls_leave_no_trace() {
 #[test]
 fn dropped_rolling_restart_calls_leave_no_trace() {
     each(async |context| {
-        let gate = RollingRestart::new(context.session.clone(), &Path::from_static("/restarts"), 1).unwrap();
+        let gate = RollingRestart::new(context.session.clone(), &Path::from_static("/restarts"), 1);
         at_every_poll("begin", async |pending| {
             let attempt = cut(&context, pending, gate.begin("gw-a")).await;
             let permit = gate.begin("gw-a").await.unwrap();

@@ -16,11 +16,11 @@ use crate::drawn::drawn;
 use bytes::Bytes;
 use std::future::Future;
 use std::time::Duration;
-use zoolet_model::{Error as SessionError, ErrorCode, Path};
+use zoolet_model::Path;
 use zoolet_recipes::{
     Barrier, Change, ChildrenCache, Configuration, Contention, Counter, DoubleBarrier, Election, EventHandle, Gate,
-    Group, Holding, Latch, Lock, Names, Notification, Outcome, Participant, ParticipantLog, Permit, Preference, Queue,
-    ReadWriteLock, Record, Reset, RollingRestart, Semaphore, Transaction, Vote,
+    Group, Holding, Latch, Lock, NameService, Notification, Outcome, Participant, ParticipantLog, Permit, Preference,
+    Queue, ReadWriteLock, Record, Reset, RollingRestart, Semaphore, Transaction, Vote,
 };
 use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
 
@@ -101,7 +101,7 @@ pub(crate) const CLIENTS: usize = 4;
 
 /// Makes call number `which`, drops it at a drawn poll, and then repeats it until it is done.
 async fn call(context: &Desk, which: u64) -> Result<(), Next> {
-    let path = |what: &str| Path::new(format!("/dropped/{what}").into()).unwrap();
+    let path = |what: &str| Path::new(format!("/dropped/{what}")).unwrap();
     let session = || context.session.clone();
     let pending = context.below(12);
     // Names of this client alone: other clients would wait for calls that it drops.
@@ -130,7 +130,7 @@ async fn call(context: &Desk, which: u64) -> Result<(), Next> {
             calls!(lock.write());
         }
         3 => {
-            let semaphore = Semaphore::new(session(), &path("semaphore")).unwrap();
+            let semaphore = Semaphore::new(session(), &path("semaphore"));
             calls!(semaphore.set_size(2));
             calls!(semaphore.acquire());
         }
@@ -143,7 +143,7 @@ async fn call(context: &Desk, which: u64) -> Result<(), Next> {
             calls!(gate.pass());
         }
         6 => {
-            let queue = Queue::new(session(), &path("queue")).unwrap();
+            let queue = Queue::new(session(), &path("queue"));
             // Items of dropped puts stay. A client in its server's process makes so many puts that
             // the queue would become full.
             while heard(context, queue.size().await)?.is_some_and(|items| items > 100) {
@@ -164,7 +164,7 @@ async fn call(context: &Desk, which: u64) -> Result<(), Next> {
             calls!(meeting.enter());
         }
         9 => {
-            let gate = RollingRestart::new(session(), &path("restarts"), 2).unwrap();
+            let gate = RollingRestart::new(session(), &path("restarts"), 2);
             let name = format!("box-{}", context.number);
             calls!(gate.begin(&name));
             calls!(gate.done(&name));

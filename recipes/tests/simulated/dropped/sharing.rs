@@ -31,7 +31,7 @@ fn dropped_counter_calls_leave_no_trace() {
 #[test]
 fn dropped_queue_calls_leave_no_trace() {
     each(async |context| {
-        let queue = Queue::new(context.session.clone(), &Path::from_static("/jobs")).unwrap();
+        let queue = Queue::new(context.session.clone(), &Path::from_static("/jobs"));
         at_every_poll("put", async |pending| {
             let before = queue.size().await.unwrap();
             let attempt = cut(&context, pending, queue.put("item")).await;
@@ -68,7 +68,7 @@ fn dropped_queue_calls_leave_no_trace() {
 #[test]
 fn dropped_name_and_member_calls_leave_no_trace() {
     each(async |context| {
-        let names = Names::new(context.session.clone(), &Path::from_static("/names"));
+        let names = NameService::new(context.session.clone(), &Path::from_static("/names"));
         at_every_poll("claim", async |pending| {
             let attempt = cut(&context, pending, names.claim("a", "here")).await;
             let has_later = attempt.has_later();
@@ -110,13 +110,13 @@ fn dropped_cache_and_configuration_calls_lose_no_change() {
         let (session, root) = (&context.session, Path::from_static("/plan"));
         session.create(&root, None).await.unwrap();
         let mut number = 0;
-        let mut cache = ChildrenCache::new(session.clone(), &root).await.unwrap();
+        let mut cache = ChildrenCache::new(session.clone(), &root);
         let mut plan = Configuration::new(session.clone(), &root, None, |bytes: &[u8]| {
             std::str::from_utf8(bytes).map(str::to_owned)
         });
         at_every_poll("next", async |pending| {
             number += 1;
-            let child = Path::new(format!("/plan/{number}").into()).unwrap();
+            let child = Path::new(format!("/plan/{number}")).unwrap();
             session.create(&child, Some(Bytes::from_static(b"x"))).await.unwrap();
             session.set(&root, Some(Bytes::from(format!("{number}"))), zoolet_session::Version::Any).await.unwrap();
             let attempt = cut(&context, pending, cache.next()).await;

@@ -184,7 +184,7 @@ mod tests {
     use zoolet_store::image::Subtree;
 
     fn image(top: &str) -> ImageFile {
-        let path = |text: &str| Path::new(text.into()).unwrap();
+        let path = |text: &str| Path::new(text).unwrap();
         let mut subtree = Subtree::default();
         subtree.add(&path(top), Some(b"top"), &Stat { version: 3, ..Stat::default() }, 2);
         subtree.add(&path(&format!("{top}/a")), Some(&[7; 5000]), &Stat::default(), 1);

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use zookeeper_client::Client;
 use zoolet_model::{
-    Create, CreateKind, CreateMode, Error, LostReason, Path, Reply, Request, RequestedAcl, SessionState, WriteOp,
+    Create, CreateKind, CreateMode, LostReason, Path, Reply, Request, RequestError, RequestedAcl, SessionState, WriteOp,
 };
 use zoolet_recipes::{Change, ChildrenCache, Coordinator, Holding, Instant, Lock, Remote};
 use zoolet_remote_tests::{LONG, Proxy, Server, below, children, connect, run, site, until, within};
@@ -66,7 +66,7 @@ fn waiting_lock_is_acquired_after_a_reconnect() {
         becomes(&waiter, SessionState::Connected).await;
         within(grant.release()).await.unwrap();
         let grant = within(waiting).await.unwrap().unwrap();
-        assert_eq!(children(&holder, &path).await, [grant.path().rsplit('/').next().unwrap()]);
+        assert_eq!(children(&holder, &path).await, [grant.path().name()]);
         within(grant.release()).await.unwrap();
         assert_eq!(children(&holder, &path).await.len(), 0);
     });
@@ -90,7 +90,7 @@ fn waiting_lock_learns_of_a_release_made_while_disconnected() {
         within(grant.release()).await.unwrap();
         proxy.up();
         let grant = within(waiting).await.unwrap().unwrap();
-        assert_eq!(children(&holder, &path).await, [grant.path().rsplit('/').next().unwrap()]);
+        assert_eq!(children(&holder, &path).await, [grant.path().name()]);
     });
 }
 
@@ -108,7 +108,7 @@ fn lock_with_a_lost_create_reply_creates_no_second_znode() {
         proxy.lose_reply(CREATE);
         let grant = within(lock.acquire()).await.unwrap();
         assert_eq!((proxy.lost(), proxy.requests(CREATE) - before), (1, 1));
-        assert_eq!(children(&other, &path).await, [grant.path().rsplit('/').next().unwrap()]);
+        assert_eq!(children(&other, &path).await, [grant.path().name()]);
         assert_eq!(grant.holding(), Holding::Held);
         within(grant.release()).await.unwrap();
         assert_eq!(children(&other, &path).await.len(), 0);
@@ -133,7 +133,7 @@ fn grant_dropped_while_disconnected_is_released_after_the_reconnect() {
         std::thread::spawn(move || drop(grant)).join().unwrap();
         proxy.up();
         let grant = within(next).await.unwrap();
-        assert_eq!(children(&other, &path).await, [grant.path().rsplit('/').next().unwrap()]);
+        assert_eq!(children(&other, &path).await, [grant.path().name()]);
         becomes(&session, SessionState::Connected).await;
     });
 }
@@ -195,7 +195,7 @@ fn clean_up_of_a_dropped_acquire_spares_the_next_acquire() {
         until(async || (proxy.requests(CREATE), proxy.requests(MULTI)) == (creates + 2, multis + 1)).await;
         proxy.hold(false);
         let grant = within(second).await.unwrap();
-        until(async || children(&other, &path).await == [grant.path().rsplit('/').next().unwrap()]).await;
+        until(async || children(&other, &path).await == [grant.path().name()]).await;
         // The clean-up precedes this request, so it is done by now.
         within(session.submit(Request::Sync { path: None })).await.unwrap();
         assert_eq!(children(&other, &path).await.len(), 1);
@@ -212,7 +212,7 @@ fn cache_catches_up_and_continues_after_a_reconnect() {
         let path = site(&session).await;
         within(other.submit(create(&path, ""))).await.unwrap();
         within(other.submit(create(&below(&path, "a"), "1"))).await.unwrap();
-        let mut cache = within(ChildrenCache::new(session.clone(), &path)).await.unwrap();
+        let mut cache = ChildrenCache::new(session.clone(), &path);
         while within(cache.next()).await.unwrap() != Change::Complete {}
         proxy.down();
         becomes(&session, SessionState::Suspended).await;
@@ -239,7 +239,7 @@ fn cache_continues_after_a_reconnect_to_a_throttling_server() {
         let (session, other) = (behind(&proxy).await, server.session().await);
         let path = site(&session).await;
         within(other.submit(create(&path, ""))).await.unwrap();
-        let mut cache = within(ChildrenCache::new(session.clone(), &path)).await.unwrap();
+        let mut cache = ChildrenCache::new(session.clone(), &path);
         while within(cache.next()).await.unwrap() != Change::Complete {}
         proxy.down();
         becomes(&session, SessionState::Suspended).await;
@@ -290,9 +290,9 @@ fn request_without_a_connection_fails_as_suspended_and_is_not_sent() {
         let path = site(&session).await;
         proxy.down();
         becomes(&session, SessionState::Suspended).await;
-        assert_eq!(within(session.submit(create(&path, "x"))).await, Err(Error::Suspended));
+        assert_eq!(within(session.submit(create(&path, "x"))).await, Err(RequestError::Suspended));
         let (ticket, watch) = session.submit_watching(Request::Exists { path: path.text().clone(), watch: true });
-        assert_eq!((within(ticket).await, within(watch).await), (Err(Error::Suspended), None));
+        assert_eq!((within(ticket).await, within(watch).await), (Err(RequestError::Suspended), None));
         proxy.up();
         becomes(&session, SessionState::Connected).await;
         assert!(within(session.submit(create(&path, "x"))).await.is_ok());
@@ -307,10 +307,10 @@ fn request_on_a_lost_connection_fails_with_connection_loss() {
         let session = behind(&proxy).await;
         let path = site(&session).await;
         proxy.lose_reply(CREATE);
-        assert_eq!(within(session.submit(create(&path, "x"))).await, Err(Error::ConnectionLoss));
+        assert_eq!(within(session.submit(create(&path, "x"))).await, Err(RequestError::ConnectionLoss));
         becomes(&session, SessionState::Connected).await;
         let again = within(session.submit(create(&path, "x"))).await;
-        assert_eq!(again, Err(Error::Refused(zoolet_model::ErrorCode::NodeExists)));
+        assert_eq!(again, Err(RequestError::Refused(zoolet_model::ErrorCode::NodeExists)));
     });
 }
 
@@ -322,7 +322,7 @@ fn idle_session_stays_safe_and_a_disconnected_session_expires() {
         let timeout = Duration::from_secs(4);
         let session = connect(proxy.address(), timeout).await;
         let path = site(&session).await;
-        assert_eq!(session.timeout(), timeout);
+        assert_eq!(session.session_timeout(), timeout);
         let grant = within(Lock::new(session.clone(), &path).acquire()).await.unwrap();
         assert_eq!(grant.holding(), Holding::Held);
         let first = session.safe_until();
@@ -338,7 +338,7 @@ fn idle_session_stays_safe_and_a_disconnected_session_expires() {
         becomes(&session, SessionState::Lost(LostReason::Expired)).await;
         assert_eq!(grant.holding(), Holding::Lost);
         let gone = within(session.submit(Request::Sync { path: None })).await;
-        assert_eq!(gone, Err(Error::Lost(LostReason::Expired)));
+        assert_eq!(gone, Err(RequestError::Lost(LostReason::Expired)));
         proxy.up();
         assert_eq!(session.state(), SessionState::Lost(LostReason::Expired));
     });
@@ -353,7 +353,8 @@ fn watches_and_streams_of_an_expired_session_end() {
         let path = site(&session).await;
         let (ticket, watch) = session.submit_watching(Request::Exists { path: path.text().clone(), watch: true });
         assert!(within(ticket).await.is_err());
-        let (added, events) = session.watch(&Path::from_static("/"), zoolet_model::AddWatchMode::PersistentRecursive);
+        let (added, events) =
+            session.add_watch(&Path::from_static("/"), zoolet_model::AddWatchMode::PersistentRecursive);
         within(added).await.unwrap();
         proxy.down();
         assert_eq!(within(watch).await, None);

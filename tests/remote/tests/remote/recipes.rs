@@ -5,12 +5,12 @@ use bytes::Bytes;
 use std::convert::Infallible;
 use std::time::Duration;
 use zoolet::Wait;
-use zoolet_model::{OpResult, Path, WriteOp};
+use zoolet_model::Path;
 use zoolet_recipes::{
-    Barrier, Change, ChildrenCache, Configuration, Contention, Coordinator, Counter, DoubleBarrier, Election,
-    EventHandle, Gate, Group, Holding, Latch, Lock, Names, NodeCache, NodeChange, Notification, Outcome, Participant,
-    ParticipantLog, Permit, PersistentZnode, Priority, PriorityQueue, Queue, ReadWriteLock, Record, Remote, Reset,
-    Revoked, RollingRestart, Semaphore, Transaction, Update, Vote, catch_up,
+    Barrier, Change, ChildrenCache, Configuration, Contention, Coordinator, Counter, Done, DoubleBarrier, Election,
+    EventHandle, Gate, Group, Holding, Latch, Lock, NameService, NodeCache, NodeChange, Notification, Op, Outcome,
+    Participant, ParticipantLog, Permit, PersistentZnode, Priority, PriorityQueue, Queue, ReadWriteLock, Record,
+    Remote, Reset, Revoked, RollingRestart, Semaphore, Transaction, Update, Vote, catch_up,
 };
 use zoolet_remote_tests::{PATIENCE, Server, below, children, run, site, until, within};
 
@@ -34,12 +34,12 @@ fn released_lock_passes_to_the_other_session() {
         assert!(within(second.acquire_within(Duration::from_millis(50))).await.unwrap().is_none());
         until(async || children(&two, &path).await.len() == 1).await;
         let written = below(&path, "written");
-        within(grant.fenced().create(&written, Bytes::from_static(b"1"))).await.unwrap();
-        let set = within(grant.fenced().set(&written, Bytes::from_static(b"2"), 0)).await.unwrap();
+        let created = within(grant.fenced().create(&written, "1")).await.unwrap();
+        assert_eq!((&created.path, created.stat.version), (&written, 0));
+        let set = within(grant.fenced().set(&written, "2", created.stat)).await.unwrap();
         assert_eq!(set.version, 1);
-        let results =
-            within(grant.fenced().multi([WriteOp::Delete { path: written.text().clone(), version: 1 }])).await;
-        assert_eq!(results.unwrap(), [OpResult::Delete]);
+        let results = within(grant.fenced().multi([Op::delete(&written, set)])).await;
+        assert_eq!(results.unwrap(), [Done::Deleted]);
         let token = grant.token();
         let (next, released) = tokio::join!(within(second.acquire()), within(grant.release()));
         released.unwrap();
@@ -88,7 +88,7 @@ fn contender_asks_a_holder_to_release_and_breaks_its_grant() {
 #[test]
 fn semaphore_admits_as_many_holders_as_its_size() {
     with_two(async |one, two, path| {
-        let (first, second) = (Semaphore::new(one, &path).unwrap(), Semaphore::new(two, &path).unwrap());
+        let (first, second) = (Semaphore::new(one, &path), Semaphore::new(two, &path));
         within(first.set_size(2)).await.unwrap();
         let both = (within(first.acquire()).await.unwrap(), within(second.acquire()).await.unwrap());
         assert_eq!(within(first.taken()).await.unwrap(), 2);
@@ -177,7 +177,7 @@ fn latch_and_counter_sum_the_calls_of_both_sessions() {
 #[test]
 fn queued_items_are_taken_in_order_by_the_other_session() {
     with_two(async |one, two, path| {
-        let queues = (Queue::new(one.clone(), &path).unwrap(), Queue::new(two.clone(), &path).unwrap());
+        let queues = (Queue::new(one.clone(), &path), Queue::new(two.clone(), &path));
         let (item, put) = tokio::join!(within(queues.1.take()), within(queues.0.put("a")));
         assert_eq!((item, put), (Ok("a".into()), Ok(())));
         within(queues.0.put("b")).await.unwrap();
@@ -189,7 +189,7 @@ fn queued_items_are_taken_in_order_by_the_other_session() {
         assert_eq!(within(queues.0.size()).await, Ok(0));
 
         let path = below(&path, "ranked");
-        let queues = (PriorityQueue::new(one, &path).unwrap(), PriorityQueue::new(two, &path).unwrap());
+        let queues = (PriorityQueue::new(one, &path), PriorityQueue::new(two, &path));
         let priority = |priority| Priority::new(priority).unwrap();
         within(queues.0.put(priority(9), "late")).await.unwrap();
         within(queues.0.put(priority(1), "soon")).await.unwrap();
@@ -259,7 +259,7 @@ fn members_and_names_are_seen_by_the_other_session() {
         within(member.put()).await.unwrap();
         let members = within(other.members()).await.unwrap();
         assert_eq!((members.len(), members[0].name.as_str()), (1, "gw-a"));
-        let mut watch = within(other.watch()).await.unwrap();
+        let mut watch = other.watch();
         while within(watch.next()).await.unwrap() != Change::Complete {}
         drop(member);
         assert_eq!(within(watch.next()).await.unwrap(), Change::Gone { name: "gw-a".into() });
@@ -269,7 +269,7 @@ fn members_and_names_are_seen_by_the_other_session() {
         assert_eq!(within(kept.set("2")).await.unwrap().version, 1);
 
         let root = below(&path, "names");
-        let (names, others) = (Names::new(one, &root), Names::new(two, &root));
+        let (names, others) = (NameService::new(one, &root), NameService::new(two, &root));
         assert!(within(names.bind("door/3", "here")).await.unwrap());
         assert!(!within(others.bind("door/3", "there")).await.unwrap());
         assert_eq!(within(others.resolve("door/3")).await.unwrap(), Some("here".into()));
@@ -285,7 +285,7 @@ fn members_and_names_are_seen_by_the_other_session() {
 #[test]
 fn caches_and_configurations_show_changes_of_the_other_session() {
     with_two(async |one, two, path| {
-        let mut node = within(NodeCache::new(one.clone(), &path)).await.unwrap();
+        let mut node = NodeCache::new(one.clone(), &path);
         assert_eq!(within(node.next()).await.unwrap(), NodeChange::Now(None));
         let parse = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or_default().parse::<u32>();
         let mut value = Configuration::new(one.clone(), &path, Some(1), parse);
@@ -294,9 +294,9 @@ fn caches_and_configurations_show_changes_of_the_other_session() {
         within(writer.put()).await.unwrap();
         assert_eq!(within(value.next()).await.unwrap(), Update::Accepted("7".into()));
         assert_eq!(value.value(), Some(&7));
-        assert!(matches!(within(node.next()).await.unwrap(), NodeChange::Now(Some((Some(data), _))) if data == "7"));
+        assert!(matches!(within(node.next()).await.unwrap(), NodeChange::Now(Some(znode)) if znode.bytes() == b"7"));
 
-        let mut below_it = within(ChildrenCache::new(one.clone(), &path)).await.unwrap();
+        let mut below_it = ChildrenCache::new(one.clone(), &path);
         while within(below_it.next()).await.unwrap() != Change::Complete {}
         let mut child = PersistentZnode::new(two, &below(&path, "a"), "x");
         within(child.put()).await.unwrap();
@@ -308,7 +308,7 @@ fn caches_and_configurations_show_changes_of_the_other_session() {
 #[test]
 fn restart_permit_passes_on_once_its_box_is_done() {
     with_two(async |one, two, path| {
-        let gates = (RollingRestart::new(one, &path, 1).unwrap(), RollingRestart::new(two, &path, 1).unwrap());
+        let gates = (RollingRestart::new(one, &path, 1), RollingRestart::new(two, &path, 1));
         assert_eq!(within(gates.0.begin("a")).await, Ok(Permit::Given));
         assert_eq!(within(gates.1.begin("a")).await, Ok(Permit::Kept));
         let (next, done) = tokio::join!(within(gates.1.begin("b")), within(gates.0.done("a")));

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use std::borrow::Cow;
 use std::pin::pin;
 use zoolet_model::{
-    AddWatchMode, Create, CreateKind, CreateMode, Error, ErrorCode, EventKind, OpResult, Path, Perms, Reply, Request,
-    RequestedAcl, SessionState, Text, WatchItem, WriteOp,
+    AddWatchMode, Create, CreateKind, CreateMode, ErrorCode, EventKind, OpResult, Path, Perms, Reply, Request,
+    RequestError, RequestedAcl, SessionState, Text, WatchItem, WriteOp,
 };
 use zoolet_recipes::{Coordinator, Remote};
 use zoolet_remote_tests::{Server, below, run, site, within};
@@ -29,16 +29,16 @@ fn delete(path: &Path, version: i32) -> WriteOp {
     WriteOp::Delete { path: path.text().clone(), version }
 }
 
-async fn write(session: &Remote, op: WriteOp) -> Result<Reply, Error> {
+async fn write(session: &Remote, op: WriteOp) -> Result<Reply, RequestError> {
     within(session.submit(Request::Write(op))).await
 }
 
-async fn read(session: &Remote, path: &Path) -> Result<Reply, Error> {
+async fn read(session: &Remote, path: &Path) -> Result<Reply, RequestError> {
     within(session.submit(Request::GetData { path: path.text().clone(), watch: false })).await
 }
 
-fn refused<T>(code: ErrorCode) -> Result<T, Error> {
-    Err(Error::Refused(code))
+fn refused<T>(code: ErrorCode) -> Result<T, RequestError> {
+    Err(RequestError::Refused(code))
 }
 
 #[test]
@@ -189,10 +189,7 @@ fn watching_read_gets_its_reply_and_its_event() {
         assert_eq!(within(ticket).await, refused(ErrorCode::NoNode));
         write(&other, create(&path, None, CreateKind::Persistent, false)).await.unwrap();
         let event = within(watch).await.unwrap();
-        assert_eq!(
-            (event.kind, &event.path, event.state),
-            (EventKind::NodeCreated, path.text(), SessionState::Connected)
-        );
+        assert_eq!((event.kind, &event.path, event.state), (EventKind::NodeCreated, &path, SessionState::Connected));
 
         // The watch works without its ticket.
         let list = Request::GetChildren { path: path.text().clone(), watch: true, with_stat: true };
@@ -221,20 +218,20 @@ fn persistent_watch_covers_its_znode_and_a_recursive_watch_the_subtree() {
         write(&session, create(&path, None, CreateKind::Persistent, false)).await.unwrap();
         // In another session, because Apache ZooKeeper keeps only one of the two for a session and
         // path.
-        let (added, one) = other.watch(&path, AddWatchMode::Persistent);
+        let (added, one) = other.add_watch(&path, AddWatchMode::Persistent);
         assert_eq!(within(added).await, Ok(Reply::WatchAdded));
-        let (added, all) = session.watch(&path, AddWatchMode::PersistentRecursive);
+        let (added, all) = session.add_watch(&path, AddWatchMode::PersistentRecursive);
         assert_eq!(within(added).await, Ok(Reply::WatchAdded));
         let child = below(&path, "a");
         write(&session, create(&child, None, CreateKind::Persistent, false)).await.unwrap();
         write(&session, set(&child, "x", -1)).await.unwrap();
         write(&session, set(&path, "x", -1)).await.unwrap();
         let (mut one, mut all) = (pin!(one), pin!(all));
-        assert_eq!(next(&mut one).await, (EventKind::NodeChildrenChanged, path.text().clone()));
-        assert_eq!(next(&mut one).await, (EventKind::NodeDataChanged, path.text().clone()));
-        assert_eq!(next(&mut all).await, (EventKind::NodeCreated, child.text().clone()));
-        assert_eq!(next(&mut all).await, (EventKind::NodeDataChanged, child.text().clone()));
-        assert_eq!(next(&mut all).await, (EventKind::NodeDataChanged, path.text().clone()));
+        assert_eq!(next(&mut one).await, (EventKind::NodeChildrenChanged, path.clone()));
+        assert_eq!(next(&mut one).await, (EventKind::NodeDataChanged, path.clone()));
+        assert_eq!(next(&mut all).await, (EventKind::NodeCreated, child.clone()));
+        assert_eq!(next(&mut all).await, (EventKind::NodeDataChanged, child.clone()));
+        assert_eq!(next(&mut all).await, (EventKind::NodeDataChanged, path.clone()));
     });
 }
 
@@ -245,7 +242,7 @@ fn slow_watch_reader_gets_a_gap_and_later_events() {
         let session = server.session().await;
         let path = site(&session).await;
         write(&session, create(&path, None, CreateKind::Persistent, false)).await.unwrap();
-        let (added, events) = session.watch(&path, AddWatchMode::Persistent);
+        let (added, events) = session.add_watch(&path, AddWatchMode::Persistent);
         within(added).await.unwrap();
         let mut last = None;
         for _ in 0..1000 {
@@ -267,7 +264,7 @@ fn slow_watch_reader_gets_a_gap_and_later_events() {
     });
 }
 
-async fn next(events: &mut std::pin::Pin<&mut zoolet_recipes::remote::Events>) -> (EventKind, Text) {
+async fn next(events: &mut std::pin::Pin<&mut zoolet_recipes::remote::Events>) -> (EventKind, Path) {
     let item = std::future::poll_fn(|context| futures_core::Stream::poll_next(events.as_mut(), context));
     match within(item).await {
         Some(WatchItem::Event(event)) => (event.kind, event.path),
@@ -297,7 +294,7 @@ fn oversized_request_is_refused_before_sending() {
         let session = server.session().await;
         let path = site(&session).await;
         let op = WriteOp::SetData { path: path.text().clone(), data: Some(vec![0; 2 << 20].into()), version: -1 };
-        assert_eq!(write(&session, op).await, Err(Error::TooLarge));
+        assert_eq!(write(&session, op).await, Err(RequestError::TooLarge));
         assert_eq!(session.state(), SessionState::Connected);
     });
 }
@@ -313,9 +310,9 @@ fn session_without_its_runtime_is_closed_and_never_hangs_or_panics() {
     assert_eq!(session.state(), SessionState::Closed);
     let exists = || Request::Exists { path: path.text().clone(), watch: true };
     run(async {
-        assert_eq!(within(session.submit(exists())).await, Err(Error::Closed));
+        assert_eq!(within(session.submit(exists())).await, Err(RequestError::Closed));
         let (ticket, watch) = session.submit_watching(exists());
-        assert_eq!((within(ticket).await, within(watch).await), (Err(Error::Closed), None));
+        assert_eq!((within(ticket).await, within(watch).await), (Err(RequestError::Closed), None));
         within(session.timer(session.now() + std::time::Duration::from_secs(3600))).await;
         session.run_errand(zoolet_recipes::Errand::delete(path.text().clone()));
         let mut states = pin!(session.states());

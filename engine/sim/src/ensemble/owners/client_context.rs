@@ -1,7 +1,7 @@
 //! The environment of one client's futures.
 
-use super::OwnClock;
 use super::executor::Spawner;
+use super::{Opener, OwnClock};
 use crate::ensemble::Trace;
 use crate::oracle::ClientId;
 use std::cell::RefCell;
@@ -72,6 +72,7 @@ pub struct ClientContext<F> {
     /// Time of the run until which the client has work, in microseconds.
     pub(super) goes_on_until_us: u64,
     pub(super) spawner: Spawner,
+    pub(super) opener: Opener,
     pub(super) trace: Trace,
 }
 
@@ -110,6 +111,14 @@ impl<F: fmt::Debug + 'static> ClientContext<F> {
     /// Draws a number below `end` from the seed.
     pub fn below(&self, end: u64) -> u64 {
         (self.clock.random_bits() % u128::from(end.max(1))) as u64
+    }
+
+    /// Returns the client's later sessions, for code that opens them itself.
+    ///
+    /// Each opens once the former session is over; the first former one is
+    /// [`session`](ClientContext::session).
+    pub fn opener(&self) -> Opener {
+        self.opener.clone()
     }
 
     /// Runs another future of this client, which dies with the client.

@@ -11,6 +11,7 @@ mod client_context;
 mod executor;
 mod fate;
 mod line;
+mod opener;
 mod scenario;
 mod timer;
 
@@ -18,6 +19,7 @@ pub use client_context::{ClientContext, Fact, Next};
 pub(super) use fate::Due;
 pub use fate::Fate;
 pub(super) use line::Line;
+pub use opener::{Opener, Opening};
 pub use scenario::{Ran, Scenario, run_judged, run_seeds_of, run_with};
 pub use timer::OwnClock;
 pub use zoolet_session::Timer;
@@ -71,13 +73,15 @@ pub(super) struct Owners {
     executor: Executor,
     owned: BTreeMap<ClientId, Owned>,
     now_us: Arc<AtomicU64>,
+    /// Sessions that the clients' own futures have asked for.
+    orders: opener::Orders,
 }
 
 impl Owners {
     pub(super) fn new(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0x0043_4e5e);
         let executor = Executor::new(random.fork());
-        Self { random, executor, owned: BTreeMap::new(), now_us: Arc::default() }
+        Self { random, executor, owned: BTreeMap::new(), now_us: Arc::default(), orders: Arc::default() }
     }
 
     /// Sets the run's time for the clients' clocks.
@@ -250,6 +254,7 @@ impl World {
 
     /// Polls the woken futures and sends their requests.
     pub(super) fn run_owners(&mut self) {
+        self.carry_out_orders();
         if self.owners.owned.is_empty() {
             return;
         }
@@ -266,7 +271,7 @@ impl World {
                 let home = clients.get(&id).and_then(Client::home);
                 !is_paused && home.is_none_or(|home| hosts.get(&home).is_some_and(Host::is_running))
             };
-            if !executor.poll_one(polls) {
+            if !executor.poll_one(polls) && !self.carry_out_orders() {
                 break;
             }
         }

@@ -293,6 +293,7 @@ where
             journal: self.journal.clone(),
             goes_on_until_us: self.scenario.plan.safety_us / 5 * 4,
             spawner: self.world.spawner(),
+            opener: self.world.opener_of(looked.id, looked.timeout_ms),
             trace: self.trace.clone(),
         };
         let (id, next) = (looked.id, Rc::clone(&looked.next));

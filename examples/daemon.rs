@@ -1,0 +1,149 @@
+//! One complete daemon: run it on each box, and stop, kill or unplug any of them.
+//!
+//! One of the daemons leads and counts, and the next leader goes on with the next number. Each is a
+//! member that all others see, follows a setting, and works on jobs whose results are written once.
+//! All of this goes on when a session is lost. On Ctrl-C the daemon hands everything over at once.
+//!
+//! `cargo run --example daemon -- NAME DIRECTORY`, or on each of several boxes
+//! `cargo run --example daemon -- NAME DIRECTORY NUMBER site.key HOST1 HOST2 HOST3`. Then use
+//! zkCli at port 2180 + NUMBER: `create /daemon/interval_ms 200`, `create -s /daemon/jobs/queue- weld`.
+#![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
+
+use std::fs;
+use std::future::Future;
+use std::path::{Path as FilePath, PathBuf};
+use std::time::Duration;
+use tokio::{sync::watch, task::JoinSet};
+use zoolet::config::{Ensemble, Server, TrustSource};
+use zoolet::recipes::{Change, Election, Hold, OpenSession, Queue, Update};
+use zoolet::{Client, Config, Coordinator, CoordinatorExt, Error, Node, Op, path};
+
+/// Maximum attempts at a job; after that an operator has to look at it.
+const ATTEMPTS_MAX: u32 = 3;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let [name, directory, ensemble @ ..] = &arguments[..] else {
+        return Err("daemon NAME DIRECTORY [NUMBER KEY HOST...]".into());
+    };
+    let mut config = Config::new(FilePath::new(directory).join("data"));
+    if let [number, key, hosts @ ..] = ensemble {
+        let servers: Vec<_> = (1..).zip(hosts).map(|(id, host)| Server::new(id, host)).collect();
+        config.server_id = number.parse()?;
+        config.ensemble = Some(Ensemble::new(servers, TrustSource::SiteKeyFile(key.into())));
+    }
+    config.clients = Some(([127, 0, 0, 1], 2180 + u16::from(config.server_id)).into());
+    let node = Node::start_async(config).await?;
+    let mut roles = start(node.client(), name.clone(), FilePath::new(directory).join("interval_ms"));
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted?,
+        // A role ends only if a request is refused for good, or the node has ended.
+        Some(ended) = roles.join_next() => println!("{ended:?}"),
+    }
+    // Drops the roles: the leader resigns, the member leaves, and a claimed job is free again.
+    roles.shutdown().await;
+    node.shutdown_async(Duration::from_secs(5)).await?;
+    Ok(())
+}
+
+/// Starts all roles of the daemon, each as a task.
+fn start<O: OpenSession>(client: Client<O>, name: String, file: PathBuf) -> JoinSet<Result<(), Error>> {
+    let kept = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok());
+    let (every, changed) = watch::channel(kept.unwrap_or(1_000));
+    let mut roles = JoinSet::new();
+    roles.spawn(lead(client.clone(), name.clone(), changed));
+    roles.spawn(stay(client.clone(), name));
+    roles.spawn(again(client.clone(), see));
+    roles.spawn(again(client.clone(), move |client| configure(client, file.clone(), every.clone())));
+    roles.spawn(again(client, |client| async move { client.run(work).await }));
+    roles
+}
+
+/// Begins a role again after an error that passes, such as a full disk.
+async fn again<O: OpenSession, F>(client: Client<O>, role: impl Fn(Client<O>) -> F) -> Result<(), Error>
+where
+    F: Future<Output = Result<(), Error>>,
+{
+    loop {
+        match role(client.clone()).await {
+            Err(error) if error.is_temporary() => tokio::time::sleep(Duration::from_secs(1)).await,
+            ended => return ended,
+        }
+    }
+}
+
+/// Stands for election and counts in each term, over all sessions.
+pub async fn lead<O: OpenSession>(client: Client<O>, name: String, every: watch::Receiver<u64>) -> Result<(), Error> {
+    let election = |session| Election::new(session, path!("/daemon/leader")).described(name.as_str());
+    client.lead(election, |term| count(term, every.clone())).await
+}
+
+/// Counts on from the number of the leader before. Paused while it is in doubt who leads.
+async fn count<C: Coordinator>(term: Hold<C>, every: watch::Receiver<u64>) -> Result<(), Error> {
+    let (session, counter) = (term.session(), path!("/daemon/count"));
+    let mut count = match session.get(counter).await {
+        Ok(znode) => znode.text().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0),
+        Err(error) if error.is_no_node() => 0,
+        Err(error) => return Err(error),
+    };
+    loop {
+        count += 1;
+        // Fenced: a leader that was stopped for a while cannot write over its successor's number.
+        term.fenced().put(counter, count.to_string()).await?;
+        let pause = Duration::from_millis(*every.borrow());
+        session.sleep(pause).await;
+    }
+}
+
+/// Is a member of the group while the daemon runs, over all sessions.
+pub async fn stay<O: OpenSession>(client: Client<O>, name: String) -> Result<(), Error> {
+    match client.member(path!("/daemon/members"), name, "up").keep().await? {}
+}
+
+/// Reports the members that come and go.
+async fn see<O: OpenSession>(client: Client<O>) -> Result<(), Error> {
+    let mut members = client.children(path!("/daemon/members"));
+    loop {
+        match members.next().await? {
+            Change::Put { name, .. } => println!("{name} is up"),
+            Change::Gone { name } => println!("{name} has gone"),
+            _ => {}
+        }
+    }
+}
+
+/// Follows the setting, and keeps the last good value in a file, for a start without a quorum.
+async fn configure<O: OpenSession>(client: Client<O>, file: PathBuf, every: watch::Sender<u64>) -> Result<(), Error> {
+    let mut setting = client.configuration(path!("/daemon/interval_ms"), None);
+    loop {
+        match setting.next().await? {
+            Update::Accepted(bytes) => drop(fs::write(&file, bytes).map_err(|error| println!("{error}"))),
+            Update::Rejected(reason) => println!("{reason}; the former value stays"),
+            _ => {}
+        }
+        if let Some(value) = setting.recipe().value() {
+            every.send_replace(*value);
+        }
+    }
+}
+
+/// Works on jobs. The result and the end of a job are one transaction.
+async fn work<C: Coordinator>(session: C) -> Result<(), Error> {
+    let queue = Queue::new(session.clone(), path!("/daemon/jobs"));
+    session.ensure(path!("/daemon/results")).await?;
+    loop {
+        let claim = queue.claim().await?;
+        if claim.attempts() > ATTEMPTS_MAX {
+            claim.bury().await?;
+            continue;
+        }
+        let result = [claim.item(), &b" done"[..]].concat();
+        let path = path!("/daemon/results").join(claim.token().to_string())?;
+        match claim.complete([Op::create(&path, result)]).await {
+            // The claim was broken, and another daemon has the job: nothing was written.
+            Err(error) if error.is_grant_lost() => {}
+            completed => completed?,
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! A client that outlives its sessions.
+//!
+//! A session ends: its server was away for too long, or the process was stopped. Its ephemerals,
+//! grants and watches end with it. A [`Client`] opens the next session, and what the program does
+//! through the client goes on there.
+//!
+//! | to | use |
+//! |---|---|
+//! | be a member of a group | [`Client::member`] |
+//! | stand for election, and lead | [`Client::lead`] |
+//! | hold a lock, and work | [`Client::hold`] |
+//! | follow a znode, children, an office, a configuration | [`Client::node`], [`Client::children`], [`Client::observe`], [`Client::configuration`] |
+//! | watch a znode or subtree | [`Client::watch`] |
+//! | anything else, once for each session | [`Client::run`] |
+//! | know what was lost | [`Client::events`], and the gap that each stream reports |
+//!
+//! # Guarantees
+//! - A client has at most one session at a time. It opens the next one only when the last is over.
+//! - After a session has ended, the streams of znodes, children and watches report a gap before
+//!   anything else, and then what is different. An observer and a configuration report the present
+//!   state if it is another one.
+//! - A leader or holder whose session ended has lost its grant before the client stands or queues
+//!   again: nothing acts on the former grant.
+//!
+//! # Does not guarantee
+//! - That a member is present, or a candidate in line, while there is no session.
+//! - Progress without polling. A client spawns no task: its session lives on by itself, and each
+//!   call goes on while it is polled.
+//!
+//! # Znodes
+//! None but those of the recipes.
+//!
+//! # Failures
+//! - **The connection is lost**: the recipes wait, as over one session.
+//! - **The session ends**: the client opens another one, and the calls go on with it.
+//! - **No session can be opened any more**, because the node has stopped: all calls return that
+//!   error.
+//!
+//! # Example
+//! ```
+//! use zoolet_model::{Path, Version};
+//! use zoolet_recipes::{Client, Coordinator, CoordinatorExt, Election, Error, OpenSession};
+//!
+//! async fn lead<O: OpenSession>(client: Client<O>) -> Result<(), Error> {
+//!     let election = |session| Election::new(session, &Path::from_static("/election")).described("gw-a");
+//!     client
+//!         .lead(election, |term| async move {
+//!             for round in 0.. {
+//!                 term.fenced().put(&Path::from_static("/plan"), format!("round {round}")).await?;
+//!                 term.session().sleep(std::time::Duration::from_secs(1)).await;
+//!             }
+//!             Ok(())
+//!         })
+//!         .await
+//! }
+//! ```
+
+mod events;
+mod following;
+mod member;
+mod watching;
+
+pub use events::{SessionEvent, SessionEvents};
+pub use following::{Follow, Following};
+pub use member::{MemberEvent, Membership};
+pub use watching::Watching;
+
+use crate::ask::{First, first, next};
+use crate::{
+    ChildrenCache, Configuration, Coordinator, CoordinatorExt, Election, Error, ErrorKind, Hold, Holding, Lock,
+    NodeCache, Observer, OpenSession,
+};
+use std::fmt::{self, Debug};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use zoolet_model::{AddWatchMode, IntoData, LostReason, Path};
+
+/// A client that outlives its sessions.
+///
+/// Clones are handles to the same client. The last session lives until the last handle is dropped,
+/// and all that the program made of the session.
+pub struct Client<O: OpenSession> {
+    shared: Arc<Shared<O>>,
+}
+
+impl<O: OpenSession> Clone for Client<O> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<O: OpenSession> Debug for Client<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // An opener may show its client while that is locked.
+        let session = self.shared.current.try_lock().ok().and_then(|current| current.session.clone());
+        f.debug_struct("Client").field("session", &session).finish_non_exhaustive()
+    }
+}
+
+struct Shared<O: OpenSession> {
+    opener: O,
+    current: Mutex<Current<O>>,
+    waiting: Arc<Waiting>,
+}
+
+/// The present session of a client, or the next one.
+struct Current<O: OpenSession> {
+    session: Option<O::Session>,
+    /// Number of the present or last session, from 1.
+    number: u64,
+    opening: Option<Pin<Box<O::Opening>>>,
+    /// Why there is no session any more.
+    end: Option<Error>,
+}
+
+/// The wakers of all calls that wait for the next session.
+///
+/// One of the calls polls the opening, and any of them may be dropped. So the opening wakes all.
+#[derive(Debug, Default)]
+struct Waiting(Mutex<Vec<Waker>>);
+
+impl Waiting {
+    fn add(&self, waker: &Waker) {
+        let mut wakers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !wakers.iter().any(|other| other.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
+    }
+}
+
+impl Wake for Waiting {
+    fn wake(self: Arc<Self>) {
+        let wakers = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl<O: OpenSession> Client<O> {
+    /// Returns a client. It opens a session when a call needs one.
+    pub fn new(opener: O) -> Self {
+        Self::begin(opener, None)
+    }
+
+    /// Returns a client whose first session is open already.
+    pub fn with_session(opener: O, session: O::Session) -> Self {
+        Self::begin(opener, Some(session))
+    }
+
+    fn begin(opener: O, session: Option<O::Session>) -> Self {
+        let number = u64::from(session.is_some());
+        let current = Mutex::new(Current { session, number, opening: None, end: None });
+        Self { shared: Arc::new(Shared { opener, current, waiting: Arc::default() }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Current<O>> {
+        self.shared.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the present session, or waits for the next one. Cancel-safe.
+    ///
+    /// # Errors
+    /// The error of the opener if no session can be opened any more; [`ErrorKind::Closed`] after
+    /// [`Client::close`].
+    pub async fn session(&self) -> Result<O::Session, Error> {
+        poll_fn(|context| self.poll_session(context)).await.map(|(_, session)| session)
+    }
+
+    /// Polls for a session that is not over, and its number.
+    fn poll_session(&self, context: &mut Context<'_>) -> Poll<Result<(u64, O::Session), Error>> {
+        let mut current = self.lock();
+        if let Some(error) = &current.end {
+            return Poll::Ready(Err(error.clone()));
+        }
+        if let Some(session) = current.session.as_ref().filter(|session| !session.state().is_over()) {
+            return Poll::Ready(Ok((current.number, session.clone())));
+        }
+        let former = current.session.take();
+        self.shared.waiting.add(context.waker());
+        let waker = Waker::from(Arc::clone(&self.shared.waiting));
+        let opened = loop {
+            // Taken out: an opening that panics must not be polled again.
+            let mut opening = current.opening.take().unwrap_or_else(|| Box::pin(self.shared.opener.open_session()));
+            let Poll::Ready(opened) = opening.as_mut().poll(&mut Context::from_waker(&waker)) else {
+                current.opening = Some(opening);
+                drop(current);
+                drop(former);
+                return Poll::Pending;
+            };
+            match opened {
+                // It ended before the client heard that it had begun.
+                Err(error) if error.kind() == ErrorKind::SessionLost(LostReason::Expired) => {}
+                opened => break opened,
+            }
+        };
+        let polled = match opened {
+            Ok(session) => {
+                current.number += 1;
+                current.session = Some(session.clone());
+                Ok((current.number, session))
+            }
+            Err(error) => {
+                current.end = Some(error.clone());
+                Err(error)
+            }
+        };
+        // Wakers and the last handle of a session run code of others: not under the lock.
+        drop(current);
+        drop(former);
+        waker.wake();
+        Poll::Ready(polled)
+    }
+
+    /// Gives up the present session, and opens no other.
+    ///
+    /// All calls end with [`ErrorKind::Closed`] once they need a session. The session ends when the
+    /// program has dropped what it made of it.
+    pub fn close(&self) {
+        let mut current = self.lock();
+        current.end.get_or_insert(ErrorKind::Closed.into());
+        let given_up = (current.session.take(), current.opening.take());
+        drop(current);
+        drop(given_up);
+        Arc::clone(&self.shared.waiting).wake();
+    }
+
+    /// Runs work on a session, and on the next one each time the session ends, until it is done.
+    ///
+    /// The work is dropped when its session ends, and also begun again if it fails because of that.
+    /// Any other result is the result of this call.
+    ///
+    /// # Errors
+    /// The work's own. As [`Client::session`].
+    pub async fn run<T, E, F>(&self, mut work: impl FnMut(O::Session) -> F) -> Result<T, E>
+    where
+        E: From<Error>,
+        F: Future<Output = Result<T, E>>,
+    {
+        loop {
+            let session = self.session().await?;
+            match first(work(session.clone()), over(&session)).await {
+                First::Left(Err(_)) if session.state().is_over() => {}
+                First::Left(done) => return done,
+                First::Right(()) => {}
+            }
+        }
+    }
+
+    /// Stands for election and leads, over all sessions, until the work is done.
+    ///
+    /// `election` makes the election for a session: set its name, rank and description there. The
+    /// work begins in each term, and is paused in doubt: see [`Election::lead`]. If the work fails
+    /// with an error that is [temporary](Error::is_temporary), such as a request whose connection
+    /// was lost, it begins anew in the same term. If the office is lost or the session ends, the
+    /// client stands again.
+    ///
+    /// # Errors
+    /// The work's own, and those of [`Election::lead`], except these. As [`Client::session`].
+    pub async fn lead<T, F>(
+        &self,
+        mut election: impl FnMut(O::Session) -> Election<O::Session>,
+        work: impl FnMut(Hold<O::Session>) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let work = Mutex::new(work);
+        loop {
+            let session = self.session().await?;
+            let ended = election(session.clone()).lead(|term| patiently(&work, term)).await;
+            if let Some(done) = outcome(ended, &session).await {
+                return done;
+            }
+        }
+    }
+
+    /// Waits for a lock, holds it, and works, over all sessions, until the work is done.
+    ///
+    /// As [`Client::lead`], for a lock: see [`Lock::hold`].
+    ///
+    /// # Errors
+    /// The work's own, and those of [`Lock::hold`], except those of [`Client::lead`]. As
+    /// [`Client::session`].
+    pub async fn hold<T, F>(
+        &self,
+        mut lock: impl FnMut(O::Session) -> Lock<O::Session>,
+        work: impl FnMut(Hold<O::Session>) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let work = Mutex::new(work);
+        loop {
+            let session = self.session().await?;
+            let ended = lock(session.clone()).hold(|hold| patiently(&work, hold)).await;
+            if let Some(done) = outcome(ended, &session).await {
+                return done;
+            }
+        }
+    }
+
+    /// Returns a membership with this name in the group at `group`.
+    ///
+    /// It begins when [`Membership::keep`] or [`Membership::set`] is polled.
+    pub fn member(&self, group: &Path, name: impl Into<String>, content: impl IntoData) -> Membership<O> {
+        Membership::new(self.clone(), group.clone(), name.into(), crate::ask::bytes(content))
+    }
+
+    /// Follows one znode.
+    pub fn node(&self, path: &Path) -> Following<O, NodeCache<O::Session>> {
+        Following::new(self.clone(), NodeCache::detached(path))
+    }
+
+    /// Follows the children of a znode and their data.
+    ///
+    /// The children of a group's path are its members.
+    pub fn children(&self, path: &Path) -> Following<O, ChildrenCache<O::Session>> {
+        Following::new(self.clone(), ChildrenCache::detached(path))
+    }
+
+    /// Follows the office of the election at `path`.
+    pub fn observe(&self, path: &Path) -> Following<O, Observer<O::Session>> {
+        Following::new(self.clone(), Observer::detached(path))
+    }
+
+    /// Follows a configuration that is text, such as a number: see [`Configuration::from_text`].
+    ///
+    /// `last_good` is its value until the ensemble reports another one, also without a session:
+    /// `following.recipe().value()`.
+    pub fn configuration<T>(&self, path: &Path, last_good: Option<T>) -> Following<O, Configuration<O::Session, T>>
+    where
+        T: std::str::FromStr<Err: fmt::Display> + Send + 'static,
+    {
+        Following::new(self.clone(), Configuration::detached(path, last_good, crate::configuration::from_text))
+    }
+
+    /// Follows a configuration that `parse` reads: see [`Configuration::new`].
+    ///
+    /// As [`Client::configuration`].
+    pub fn configuration_with<T: Send + 'static, E: fmt::Display>(
+        &self,
+        path: &Path,
+        last_good: Option<T>,
+        parse: impl FnMut(&[u8]) -> Result<T, E> + Send + 'static,
+    ) -> Following<O, Configuration<O::Session, T>> {
+        Following::new(self.clone(), Configuration::detached(path, last_good, parse))
+    }
+
+    /// Follows a configuration that is JSON: see [`Configuration::json`].
+    ///
+    /// As [`Client::configuration`].
+    #[cfg(feature = "serde")]
+    pub fn json<T>(&self, path: &Path, last_good: Option<T>) -> Following<O, Configuration<O::Session, T>>
+    where
+        T: serde::de::DeserializeOwned + Send + 'static,
+    {
+        self.configuration_with(path, last_good, |data| serde_json::from_slice(data))
+    }
+
+    /// Watches every change of a znode or subtree.
+    pub fn watch(&self, path: &Path, mode: AddWatchMode) -> Following<O, Watching<O::Session>> {
+        Following::new(self.clone(), Watching::detached(path, mode))
+    }
+
+    /// Returns a stream of the states of this client's sessions.
+    pub fn events(&self) -> SessionEvents<O> {
+        SessionEvents::new(self.clone())
+    }
+}
+
+/// Runs work under one grant, and again after each temporary error; `None` if the grant is lost.
+async fn patiently<C, T, F>(work: &Mutex<impl FnMut(Hold<C>) -> F>, hold: Hold<C>) -> Option<Result<T, Error>>
+where
+    C: Coordinator,
+    F: Future<Output = Result<T, Error>>,
+{
+    loop {
+        let attempt = (work.lock().unwrap_or_else(PoisonError::into_inner))(hold.clone());
+        match attempt.await {
+            // A fenced write may have found out before the grant's listener.
+            Err(_) if hold.holding() == Holding::Lost => return None,
+            Err(error) if error.is_temporary() => pause(hold.session()).await,
+            done => return Some(done),
+        }
+    }
+}
+
+/// Returns the result of the work; `None` if the client must wait for a grant again.
+async fn outcome<C: Coordinator, T>(
+    ended: Result<Option<Result<T, Error>>, Error>,
+    session: &C,
+) -> Option<Result<T, Error>> {
+    match ended {
+        Ok(done) => done,
+        Err(error) if error.is_grant_lost() || session.state().is_over() => None,
+        Err(error) if error.is_temporary() => {
+            pause(session).await;
+            None
+        }
+        Err(error) => Some(Err(error)),
+    }
+}
+
+/// Waits before a call that failed for a while is repeated.
+async fn pause<C: Coordinator>(session: &C) {
+    session.sleep(session.session_timeout() / 8).await;
+}
+
+/// Waits until the session is over.
+async fn over<C: Coordinator>(session: &C) {
+    let mut states = session.states();
+    while next(&mut states).await.is_some_and(|state| !state.is_over()) {}
+}

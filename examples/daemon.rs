@@ -10,16 +10,18 @@
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
 use std::fs;
-use std::future::Future;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
-use tokio::{sync::watch, task::JoinSet};
+use tokio::task::JoinSet;
 use zoolet::config::{Ensemble, Server, TrustSource};
-use zoolet::recipes::{Change, Election, Hold, OpenSession, Queue, Update};
+use zoolet::recipes::{Change, Configuration, Election, Following, Hold, OpenSession, Queue, Update, Watched};
 use zoolet::{Client, Config, Coordinator, CoordinatorExt, Error, Node, Op, path};
 
 /// Maximum attempts at a job; after that an operator has to look at it.
 const ATTEMPTS_MAX: u32 = 3;
+
+/// How many milliseconds the leader pauses between two numbers.
+type Setting<O> = Following<O, Configuration<<O as OpenSession>::Session, u64>>;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -50,38 +52,28 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Starts all roles of the daemon, each as a task.
 fn start<O: OpenSession>(client: Client<O>, name: String, file: PathBuf) -> JoinSet<Result<(), Error>> {
     let kept = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok());
-    let (every, changed) = watch::channel(kept.unwrap_or(1_000));
+    let setting = client.configuration(path!("/daemon/interval_ms"), Some(kept.unwrap_or(1_000)));
+    let every = setting.recipe().watched();
     let mut roles = JoinSet::new();
-    roles.spawn(lead(client.clone(), name.clone(), changed));
+    roles.spawn(configure(setting, file));
+    roles.spawn(lead(client.clone(), name.clone(), every));
     roles.spawn(stay(client.clone(), name));
-    roles.spawn(again(client.clone(), see));
-    roles.spawn(again(client.clone(), move |client| configure(client, file.clone(), every.clone())));
-    roles.spawn(again(client, |client| async move { client.run(work).await }));
+    roles.spawn(see(client.clone()));
+    roles.spawn(async move { client.run(work).await });
     roles
 }
 
-/// Begins a role again after an error that passes, such as a full disk.
-async fn again<O: OpenSession, F>(client: Client<O>, role: impl Fn(Client<O>) -> F) -> Result<(), Error>
-where
-    F: Future<Output = Result<(), Error>>,
-{
-    loop {
-        match role(client.clone()).await {
-            Err(error) if error.is_temporary() => tokio::time::sleep(Duration::from_secs(1)).await,
-            ended => return ended,
-        }
-    }
-}
-
 /// Stands for election and counts in each term, over all sessions.
-pub async fn lead<O: OpenSession>(client: Client<O>, name: String, every: watch::Receiver<u64>) -> Result<(), Error> {
+pub async fn lead<O: OpenSession>(client: Client<O>, name: String, every: Watched<u64>) -> Result<(), Error> {
     let election = |session| Election::new(session, path!("/daemon/leader")).described(name.as_str());
     client.lead(election, |term| count(term, every.clone())).await
 }
 
 /// Counts on from the number of the leader before. Paused while it is in doubt who leads.
-async fn count<C: Coordinator>(term: Hold<C>, every: watch::Receiver<u64>) -> Result<(), Error> {
+async fn count<C: Coordinator>(term: Hold<C>, every: Watched<u64>) -> Result<(), Error> {
     let (session, counter) = (term.session(), path!("/daemon/count"));
+    // This server may lag behind the leader before.
+    session.sync().await?;
     let mut count = match session.get(counter).await {
         Ok(znode) => znode.text().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0),
         Err(error) if error.is_no_node() => 0,
@@ -91,8 +83,7 @@ async fn count<C: Coordinator>(term: Hold<C>, every: watch::Receiver<u64>) -> Re
         count += 1;
         // Fenced: a leader that was stopped for a while cannot write over its successor's number.
         term.fenced().put(counter, count.to_string()).await?;
-        let pause = Duration::from_millis(*every.borrow());
-        session.sleep(pause).await;
+        session.sleep(Duration::from_millis(every.value().map_or(1_000, |ms| *ms))).await;
     }
 }
 
@@ -114,16 +105,12 @@ async fn see<O: OpenSession>(client: Client<O>) -> Result<(), Error> {
 }
 
 /// Follows the setting, and keeps the last good value in a file, for a start without a quorum.
-async fn configure<O: OpenSession>(client: Client<O>, file: PathBuf, every: watch::Sender<u64>) -> Result<(), Error> {
-    let mut setting = client.configuration(path!("/daemon/interval_ms"), None);
+async fn configure<O: OpenSession>(mut setting: Setting<O>, file: PathBuf) -> Result<(), Error> {
     loop {
         match setting.next().await? {
             Update::Accepted(bytes) => drop(fs::write(&file, bytes).map_err(|error| println!("{error}"))),
             Update::Rejected(reason) => println!("{reason}; the former value stays"),
             _ => {}
-        }
-        if let Some(value) = setting.recipe().value() {
-            every.send_replace(*value);
         }
     }
 }

@@ -15,12 +15,15 @@ mod lost_reply;
 mod simulated;
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use zoolet::recipes::{Coordinator, Election};
+use zoolet::recipes::{Contention, Coordinator, Election, GrantChange, GrantStep, Lock, Recorded};
 use zoolet::testing::{Fact, MemoryEnsemble, World, simulate};
-use zoolet::{CreateOptions, ErrorKind, LostReason, SessionState, path};
+use zoolet::{CreateOptions, ErrorKind, GrantEnd, LostReason, Session, SessionState, path};
 
 /// Returns the message of a panic.
 fn told(work: impl FnOnce()) -> String {
@@ -296,9 +299,9 @@ fn example_daemon_leads_and_is_a_member_again_after_a_lost_session() {
     let mut ensemble = MemoryEnsemble::in_memory(3);
     let (client, operator) = (ensemble.client(), ensemble.session());
     let first = ensemble.run(client.session()).unwrap();
-    let (_interval, changed) = tokio::sync::watch::channel(100);
+    let every = client.configuration(path!("/daemon/interval_ms"), Some(100)).recipe().watched();
     let (leading, staying) = (client.clone(), client.clone());
-    ensemble.spawn(&first, async move { panic!("{:?}", daemon::lead(leading, "gw-a".to_owned(), changed).await) });
+    ensemble.spawn(&first, async move { panic!("{:?}", daemon::lead(leading, "gw-a".to_owned(), every).await) });
     ensemble.spawn(&first, async move { panic!("{:?}", daemon::stay(staying, "gw-a".to_owned()).await) });
 
     let count = |ensemble: &mut MemoryEnsemble| {
@@ -332,8 +335,8 @@ fn example_daemon_keeps_its_office_when_the_server_leader_dies() {
     let mut ensemble = MemoryEnsemble::in_memory(3);
     let (client, operator) = (ensemble.client(), ensemble.session());
     let session = ensemble.run(client.session()).unwrap();
-    let (_interval, changed) = tokio::sync::watch::channel(100);
-    ensemble.spawn(&session, async move { panic!("{:?}", daemon::lead(client, "gw-a".to_owned(), changed).await) });
+    let every = client.configuration(path!("/daemon/interval_ms"), Some(100)).recipe().watched();
+    ensemble.spawn(&session, async move { panic!("{:?}", daemon::lead(client, "gw-a".to_owned(), every).await) });
     let count = |ensemble: &mut MemoryEnsemble| {
         let read = ensemble.run(operator.get(path!("/daemon/count"))).ok();
         read.map_or(0, |znode| znode.text().unwrap().parse::<u64>().unwrap())
@@ -345,4 +348,260 @@ fn example_daemon_keeps_its_office_when_the_server_leader_dies() {
     ensemble.kill(ensemble.leader().unwrap());
     run_until(&mut ensemble, |ensemble| count(ensemble) >= counted + 3);
     assert_eq!(ensemble.run(office.office()).unwrap().unwrap().token, term.token);
+}
+
+/// Collects what a recorded session is told: the step's name, and whether there was a token.
+type Heard = Arc<Mutex<Vec<(&'static str, bool)>>>;
+
+fn recorded(session: &Session, heard: &Heard) -> Recorded<Session> {
+    let heard = Arc::clone(heard);
+    Recorded::new(session.clone(), move |change: &GrantChange<'_>| {
+        assert_eq!(change.path, path!("/locks/told"));
+        assert!(change.znode.starts_with(change.path), "{change:?}");
+        let name = match change.step {
+            GrantStep::Waits => "waits",
+            GrantStep::Left { .. } => "left",
+            GrantStep::Granted { .. } => "granted",
+            GrantStep::Doubted => "doubted",
+            GrantStep::HeldAgain { .. } => "held again",
+            GrantStep::Lost { end: GrantEnd::Broken, .. } => "broken",
+            GrantStep::Lost { .. } => "lost",
+            GrantStep::Released { .. } => "released",
+            _ => "another step",
+        };
+        heard.lock().unwrap().push((name, change.token.is_some()));
+    })
+}
+
+/// Restarts all servers: no session has a connection meanwhile.
+fn restart_all(ensemble: &mut MemoryEnsemble) {
+    ensemble.servers().into_iter().for_each(|server| ensemble.kill(server));
+    ensemble.advance(Duration::from_secs(1));
+    ensemble.servers().into_iter().for_each(|server| ensemble.restart(server));
+    ensemble.advance(Duration::from_secs(3));
+}
+
+/// Every change of a lock's grants is told once, with its token, in order.
+#[test]
+fn recorded_session_hears_of_each_change_of_its_grants() {
+    let mut ensemble = MemoryEnsemble::in_memory(3);
+    let (session, other) = (ensemble.session(), ensemble.session());
+    let heard = Heard::default();
+    let lock = Lock::new(recorded(&session, &heard), path!("/locks/told"));
+    let told = |expected: &[&str]| {
+        let heard = std::mem::take(&mut *heard.lock().unwrap());
+        assert_eq!(heard.iter().map(|(name, _)| *name).collect::<Vec<_>>(), expected);
+        assert!(heard.iter().all(|(name, token)| *token != ["waits", "left"].contains(name)), "{heard:?}");
+    };
+
+    let grant = ensemble.run(lock.acquire()).unwrap();
+    told(&["waits", "granted"]);
+    ensemble.spawn(&session, async move {
+        let ended = grant.hold_for(|_| std::future::pending::<()>()).await;
+        assert_eq!(ended.map_err(|error| error.kind()), Err(ErrorKind::GrantLost(GrantEnd::Broken)));
+    });
+    restart_all(&mut ensemble);
+    told(&["doubted", "held again"]);
+
+    let contention = Contention::new(other.clone(), path!("/locks/told"));
+    let holder = ensemble.run(contention.contenders()).unwrap().remove(0);
+    ensemble.run(contention.break_grant(&holder, "a test")).unwrap();
+    ensemble.advance(Duration::from_secs(1));
+    told(&["broken"]);
+
+    drop(ensemble.run(lock.acquire()).unwrap());
+    told(&["waits", "granted", "released"]);
+    let others = ensemble.run(Lock::new(other, path!("/locks/told")).acquire()).unwrap();
+    assert!(ensemble.run(lock.acquire_within(Duration::from_secs(1))).unwrap().is_none());
+    told(&["waits", "left"]);
+
+    drop(others);
+    let grant = ensemble.run(lock.acquire()).unwrap();
+    ensemble.expire(&session);
+    drop(grant);
+    told(&["waits", "granted", "lost"]);
+}
+
+/// Under all faults, a participant is told of in the order that [`GrantStep`] promises.
+#[test]
+fn changes_of_grants_come_in_order_in_20_simulated_runs() {
+    type Steps = Arc<Mutex<BTreeMap<String, Vec<GrantStep>>>>;
+    let (ends, lost, doubts) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    for seed in 0..20 {
+        let (ends, lost, doubts) = (Rc::clone(&ends), Rc::clone(&lost), Rc::clone(&doubts));
+        simulate(seed, move |world: &mut World<()>| {
+            let steps = Steps::default();
+            for _ in 0..3 {
+                let steps = Arc::clone(&steps);
+                world.client(move |context| {
+                    let steps = Arc::clone(&steps);
+                    let session = Recorded::new(context.session.clone(), move |change: &GrantChange<'_>| {
+                        let mut steps = steps.lock().unwrap();
+                        steps.entry(change.znode.to_string()).or_default().push(change.step);
+                    });
+                    async move {
+                        let lock = Lock::new(session.clone(), path!("/locks/told"));
+                        while context.goes_on() && !session.state().is_over() {
+                            let Ok(Some(grant)) = lock.acquire_within(Duration::from_secs(5)).await else { continue };
+                            let held = context.sleep(Duration::from_millis(context.below(4000)));
+                            let _ = grant.hold_for(|_| held).await;
+                        }
+                    }
+                });
+            }
+            let (ends, lost, doubts) = (Rc::clone(&ends), Rc::clone(&lost), Rc::clone(&doubts));
+            world.judge(move |_| {
+                for (znode, steps) in &*steps.lock().unwrap() {
+                    let count = |is_it: fn(&GrantStep) -> bool| steps.iter().filter(|step| is_it(step)).count();
+                    let all_over = count(|step| matches!(step, GrantStep::Released { .. } | GrantStep::Lost { .. }));
+                    let (granted, left) = (
+                        count(|step| matches!(step, GrantStep::Granted { .. })),
+                        count(|step| matches!(step, GrantStep::Left { .. })),
+                    );
+                    assert!(matches!(steps[0], GrantStep::Waits), "{znode}: {steps:?}");
+                    assert!(granted + left <= 1 && all_over <= granted, "{znode}: {steps:?}");
+                    let is_last = |step: &GrantStep| {
+                        matches!(step, GrantStep::Released { .. } | GrantStep::Lost { .. } | GrantStep::Left { .. })
+                    };
+                    assert!(steps.iter().rev().skip(1).all(|step| !is_last(step)), "{znode}: {steps:?}");
+                    let mut is_doubted = false;
+                    for step in steps {
+                        match step {
+                            GrantStep::Doubted => assert!(!std::mem::replace(&mut is_doubted, true), "{steps:?}"),
+                            GrantStep::HeldAgain { .. } => {
+                                assert!(std::mem::replace(&mut is_doubted, false), "{steps:?}");
+                                doubts.set(doubts.get() + 1);
+                            }
+                            GrantStep::Lost { .. } => lost.set(lost.get() + 1),
+                            _ => {}
+                        }
+                    }
+                    ends.set(ends.get() + all_over + left);
+                }
+            });
+        });
+    }
+    let counts = (ends.get(), lost.get(), doubts.get());
+    assert!(counts.0 > 100 && counts.1 > 0 && counts.2 > 5, "too few ends, losses and doubts: {counts:?}");
+}
+
+/// The spans that are open on this thread, and each line with the spans around it.
+#[derive(Default)]
+struct Log(Mutex<(Vec<String>, Vec<usize>, Vec<String>)>);
+
+impl Log {
+    fn fields(record: impl FnOnce(&mut dyn tracing::field::Visit)) -> String {
+        #[derive(Default)]
+        struct Fields(String);
+        impl tracing::field::Visit for Fields {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                // Times and znodes differ between runs.
+                if ["message", "path", "token"].contains(&field.name()) {
+                    let token = field.name() == "token";
+                    let _ = write!(
+                        self.0,
+                        " {}={}",
+                        field.name(),
+                        if token { "T".to_owned() } else { format!("{value:?}") }
+                    );
+                }
+            }
+        }
+        let mut fields = Fields::default();
+        record(&mut fields);
+        fields.0
+    }
+}
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("zoolet_recipes") || metadata.target().starts_with("testing")
+    }
+
+    fn new_span(&self, span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        let mut log = self.0.lock().unwrap();
+        let fields = Self::fields(|visit| span.record(visit));
+        log.0.push(format!("{}{fields}", span.metadata().name()));
+        tracing::span::Id::from_u64(log.0.len() as u64)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut log = self.0.lock().unwrap();
+        let parent = event.parent().map(|id| id.into_u64() as usize - 1).or_else(|| log.1.last().copied());
+        let span = parent.map_or_else(String::new, |id| log.0[id].clone());
+        let fields = Self::fields(|visit| event.record(visit));
+        log.2.push(format!("{} [{span}]{fields}", event.metadata().level()));
+    }
+
+    fn enter(&self, span: &tracing::span::Id) {
+        self.0.lock().unwrap().1.push(span.into_u64() as usize - 1);
+    }
+
+    fn exit(&self, _: &tracing::span::Id) {
+        self.0.lock().unwrap().1.pop();
+    }
+}
+
+/// Lines of the program's own work carry the path and token of the grant under which it runs.
+#[test]
+fn log_has_spans_of_waits_and_grants_around_the_work() {
+    let log = Arc::new(Log::default());
+    let dispatch = tracing::Dispatch::new(Arc::clone(&log));
+    tracing::dispatcher::with_default(&dispatch, || {
+        let mut ensemble = MemoryEnsemble::in_memory(3);
+        let session = ensemble.session();
+        let lock = Lock::new(session.clone(), path!("/locks/told"));
+        let grant = ensemble.run(lock.acquire()).unwrap();
+        ensemble.run(grant.hold_for(async |_| tracing::info!("working"))).unwrap();
+        let doubting = session.clone();
+        ensemble.spawn(&session, async move {
+            let _ = grant.hold_for(|_| std::future::pending::<()>()).await;
+            assert!(doubting.state().is_over());
+        });
+        restart_all(&mut ensemble);
+        ensemble.expire(&session);
+        ensemble.advance(Duration::from_secs(1));
+    });
+    let lines = log.0.lock().unwrap().2.clone();
+    let grant = "grant path=/locks/told token=T";
+    let of_grant = "path=/locks/told token=T";
+    assert_eq!(
+        lines,
+        [
+            "DEBUG [wait path=/locks/told] message=stands in line path=/locks/told".to_owned(),
+            format!("DEBUG [{grant}] message=granted {of_grant}"),
+            format!("INFO [{grant}] message=working"),
+            format!("INFO [doubt {of_grant}] message=the grant is in doubt {of_grant}"),
+            format!("INFO [doubt {of_grant}] message=the grant is held again {of_grant}"),
+            // The session loses its connection before it expires.
+            format!("INFO [doubt {of_grant}] message=the grant is in doubt {of_grant}"),
+            format!("WARN [{grant}] message=the grant is lost {of_grant}"),
+        ]
+    );
+}
+
+/// Another task reads each good value, and hears of the end.
+#[test]
+fn watched_configuration_has_the_newest_good_value_for_another_task() {
+    let mut ensemble = MemoryEnsemble::in_memory(1);
+    let (client, operator) = (ensemble.client(), ensemble.session());
+    let mut setting = client.configuration::<u32>(path!("/setting"), Some(7));
+    let mut watched = setting.recipe().watched();
+    let late = watched.clone();
+    assert_eq!(ensemble.run(watched.next()).as_deref(), Some(&7));
+    for (data, value) in [("8", 8), ("many", 8), ("9", 9)] {
+        ensemble.run(operator.put(path!("/setting"), data)).unwrap();
+        ensemble.run(setting.next()).unwrap();
+        assert_eq!((watched.value().as_deref(), setting.recipe().value()), (Some(&value), Some(&value)), "{data}");
+    }
+    assert_eq!(ensemble.run(watched.next()).as_deref(), Some(&9), "values between are skipped");
+    drop(setting);
+    assert_eq!(ensemble.run(watched.next()), None);
+    let (mut late, ended) = (late, watched);
+    assert_eq!(ensemble.run(late.next()).as_deref(), Some(&9));
+    assert_eq!(ended.value().as_deref(), Some(&9), "the value outlives its configuration");
 }

@@ -67,14 +67,15 @@ pub use watching::Watching;
 
 use crate::ask::{First, first, next};
 use crate::{
-    ChildrenCache, Configuration, Coordinator, CoordinatorExt, Election, Error, ErrorKind, Hold, Holding, Lock,
-    NodeCache, Observer, OpenSession,
+    ChildrenCache, Configuration, Coordinator, Election, Error, ErrorKind, Hold, Holding, Lock, NodeCache, Observer,
+    OpenSession,
 };
 use std::fmt::{self, Debug};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use tracing::{info, warn};
 use zoolet_model::{AddWatchMode, IntoData, LostReason, Path};
 
 /// A client that outlives its sessions.
@@ -177,6 +178,9 @@ impl<O: OpenSession> Client<O> {
             return Poll::Ready(Ok((current.number, session.clone())));
         }
         let former = current.session.take();
+        if let Some(former) = &former {
+            warn!(session = %hex(former), state = ?former.state(), "the session is over; the next one is opened");
+        }
         self.shared.waiting.add(context.waker());
         let waker = Waker::from(Arc::clone(&self.shared.waiting));
         let opened = loop {
@@ -205,9 +209,14 @@ impl<O: OpenSession> Client<O> {
                 Err(error)
             }
         };
-        // Wakers and the last handle of a session run code of others: not under the lock.
+        let number = current.number;
+        // Loggers, wakers and the last handle of a session run code of others: not under the lock.
         drop(current);
         drop(former);
+        match &polled {
+            Ok((_, session)) => info!(session = %hex(session), number, "a session has begun"),
+            Err(error) => info!(%error, "no session can be opened any more"),
+        }
         waker.wake();
         Poll::Ready(polled)
     }
@@ -227,20 +236,21 @@ impl<O: OpenSession> Client<O> {
 
     /// Runs work on a session, and on the next one each time the session ends, until it is done.
     ///
-    /// The work is dropped when its session ends, and also begun again if it fails because of that.
-    /// Any other result is the result of this call.
+    /// The work is dropped when its session ends. It begins again on the next session, and on the
+    /// same one after an error that passes: one that is [temporary](Error::is_temporary), or says
+    /// that a grant was lost. Any other result is the result of this call.
     ///
     /// # Errors
-    /// The work's own. As [`Client::session`].
-    pub async fn run<T, E, F>(&self, mut work: impl FnMut(O::Session) -> F) -> Result<T, E>
+    /// The work's own, except these. As [`Client::session`].
+    pub async fn run<T, F>(&self, mut work: impl FnMut(O::Session) -> F) -> Result<T, Error>
     where
-        E: From<Error>,
-        F: Future<Output = Result<T, E>>,
+        F: Future<Output = Result<T, Error>>,
     {
         loop {
             let session = self.session().await?;
             match first(work(session.clone()), over(&session)).await {
                 First::Left(Err(_)) if session.state().is_over() => {}
+                First::Left(Err(error)) if passes(&error) => pause(&session, &error).await,
                 First::Left(done) => return done,
                 First::Right(()) => {}
             }
@@ -251,9 +261,9 @@ impl<O: OpenSession> Client<O> {
     ///
     /// `election` makes the election for a session: set its name, rank and description there. The
     /// work begins in each term, and is paused in doubt: see [`Election::lead`]. If the work fails
-    /// with an error that is [temporary](Error::is_temporary), such as a request whose connection
-    /// was lost, it begins anew in the same term. If the office is lost or the session ends, the
-    /// client stands again.
+    /// with an error that passes, such as a request whose connection was lost, it begins anew in the
+    /// same term: see [`Client::run`]. If the office is lost or the session ends, the client stands
+    /// again.
     ///
     /// # Errors
     /// The work's own, and those of [`Election::lead`], except these. As [`Client::session`].
@@ -330,7 +340,7 @@ impl<O: OpenSession> Client<O> {
     /// `following.recipe().value()`.
     pub fn configuration<T>(&self, path: &Path, last_good: Option<T>) -> Following<O, Configuration<O::Session, T>>
     where
-        T: std::str::FromStr<Err: fmt::Display> + Send + 'static,
+        T: std::str::FromStr<Err: fmt::Display> + Send + Sync + 'static,
     {
         Following::new(self.clone(), Configuration::detached(path, last_good, crate::configuration::from_text))
     }
@@ -338,7 +348,7 @@ impl<O: OpenSession> Client<O> {
     /// Follows a configuration that `parse` reads: see [`Configuration::new`].
     ///
     /// As [`Client::configuration`].
-    pub fn configuration_with<T: Send + 'static, E: fmt::Display>(
+    pub fn configuration_with<T: Send + Sync + 'static, E: fmt::Display>(
         &self,
         path: &Path,
         last_good: Option<T>,
@@ -353,7 +363,7 @@ impl<O: OpenSession> Client<O> {
     #[cfg(feature = "serde")]
     pub fn json<T>(&self, path: &Path, last_good: Option<T>) -> Following<O, Configuration<O::Session, T>>
     where
-        T: serde::de::DeserializeOwned + Send + 'static,
+        T: serde::de::DeserializeOwned + Send + Sync + 'static,
     {
         self.configuration_with(path, last_good, |data| serde_json::from_slice(data))
     }
@@ -369,7 +379,17 @@ impl<O: OpenSession> Client<O> {
     }
 }
 
-/// Runs work under one grant, and again after each temporary error; `None` if the grant is lost.
+/// Returns a session's id as logs show it.
+fn hex<C: Coordinator>(session: &C) -> impl fmt::Display {
+    format!("{:#x}", session.session().0)
+}
+
+/// Whether work begins again after its error, over the same session.
+const fn passes(error: &Error) -> bool {
+    error.is_temporary() || error.is_grant_lost()
+}
+
+/// Runs work under one grant, and again after each error that passes; `None` if the grant is lost.
 async fn patiently<C, T, F>(work: &Mutex<impl FnMut(Hold<C>) -> F>, hold: Hold<C>) -> Option<Result<T, Error>>
 where
     C: Coordinator,
@@ -380,7 +400,7 @@ where
         match attempt.await {
             // A fenced write may have found out before the grant's listener.
             Err(_) if hold.holding() == Holding::Lost => return None,
-            Err(error) if error.is_temporary() => pause(hold.session()).await,
+            Err(error) if passes(&error) => pause(hold.session(), &error).await,
             done => return Some(done),
         }
     }
@@ -395,16 +415,23 @@ async fn outcome<C: Coordinator, T>(
         Ok(done) => done,
         Err(error) if error.is_grant_lost() || session.state().is_over() => None,
         Err(error) if error.is_temporary() => {
-            pause(session).await;
+            pause(session, &error).await;
             None
         }
         Err(error) => Some(Err(error)),
     }
 }
 
-/// Waits before a call that failed for a while is repeated.
-async fn pause<C: Coordinator>(session: &C) {
-    session.sleep(session.session_timeout() / 8).await;
+/// Waits before something is repeated that failed with an error that passes.
+async fn pause<C: Coordinator>(session: &C, error: &Error) {
+    pausing(session, error).await;
+}
+
+/// Tells of an error that passes; returns a timer for the pause before the next attempt.
+fn pausing<C: Coordinator>(session: &C, error: &Error) -> C::Timer {
+    let pause = session.session_timeout() / 8;
+    warn!(%error, again_in_ms = pause.as_millis(), "failed, and will be repeated");
+    session.timer(session.now().saturating_add(pause))
 }
 
 /// Waits until the session is over.

@@ -12,8 +12,9 @@
 //! - Every intermediate state.
 //! - That all participants have the same value at the same moment.
 //! - Storage of the last good value. [`Update::Accepted`] has its bytes, and the caller keeps them.
-//!   A node in the same process can do it for a whole subtree. `Config::last_known_good` names the
-//!   file. `zoolet::last_known_good` reads it without a node and without a quorum.
+//!   A node keeps a whole subtree if `Config::last_known_good` names a file for it, and
+//!   `zoolet::last_known_good` reads that file without a node and without a quorum. The file has
+//!   the last data, even if that does not parse.
 //!
 //! # Znodes
 //! The path. Keep the data small: a znode holds at most 1 MiB, and each change is sent whole to
@@ -43,6 +44,7 @@
 //! }
 //! ```
 
+use crate::watched::{Latest, Watched};
 use crate::{Coordinator, Error, NodeCache, NodeChange};
 use bytes::Bytes;
 use futures_core::Stream;
@@ -50,6 +52,7 @@ use std::fmt::{self, Debug, Display};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use zoolet_model::Path;
 
@@ -64,7 +67,9 @@ type Parse<T> = Box<dyn FnMut(&[u8]) -> Result<T, String> + Send>;
 pub struct Configuration<C: Coordinator, T> {
     cache: NodeCache<C>,
     parse: Parse<T>,
-    good: Option<T>,
+    good: Option<Arc<T>>,
+    /// The same value, for other tasks.
+    latest: Arc<Latest<T>>,
 }
 
 /// A report about a configuration.
@@ -90,7 +95,9 @@ impl<C: Coordinator, T> Configuration<C, T> {
         last_good: Option<T>,
         parse: impl FnMut(&[u8]) -> Result<T, E> + Send + 'static,
     ) -> Self {
-        Self { cache: NodeCache::new(coordinator, path), ..Self::detached(path, last_good, parse) }
+        let mut configuration = Self::detached(path, last_good, parse);
+        configuration.resume(coordinator);
+        configuration
     }
 
     /// Returns a configuration that waits for its first session.
@@ -100,7 +107,8 @@ impl<C: Coordinator, T> Configuration<C, T> {
         mut parse: impl FnMut(&[u8]) -> Result<T, E> + Send + 'static,
     ) -> Self {
         let parse = Box::new(move |data: &[u8]| parse(data).map_err(|error| error.to_string()));
-        Self { cache: NodeCache::detached(path), parse, good: last_good }
+        let good = last_good.map(Arc::new);
+        Self { cache: NodeCache::detached(path), parse, latest: Latest::new(good.clone()), good }
     }
 
     /// Returns a configuration that is text, such as a number.
@@ -124,7 +132,12 @@ impl<C: Coordinator, T> Configuration<C, T> {
 
     /// Returns the newest value that parsed; `None` if there was no value yet.
     pub fn value(&self) -> Option<&T> {
-        self.good.as_ref()
+        self.good.as_deref()
+    }
+
+    /// Returns a reader of the newest good value, for another task.
+    pub fn watched(&self) -> Watched<T> {
+        self.latest.watched()
     }
 
     /// Goes on with another session. If the state is not the last one reported, that is reported.
@@ -142,7 +155,7 @@ impl<C: Coordinator, T> Configuration<C, T> {
     #[allow(clippy::should_implement_trait, reason = "a stream's next, as futures name it: it returns a future")]
     pub fn next(&mut self) -> impl Future<Output = Result<Update, Error>> + Send + '_
     where
-        T: Send,
+        T: Send + Sync,
     {
         poll_fn(|context| self.poll_update(context))
     }
@@ -157,7 +170,9 @@ impl<C: Coordinator, T> Configuration<C, T> {
         let Some(znode) = now else { return Poll::Ready(Ok(Update::Absent)) };
         Poll::Ready(Ok(match (self.parse)(znode.bytes()) {
             Ok(value) => {
-                self.good = Some(value);
+                let value = Arc::new(value);
+                self.good = Some(Arc::clone(&value));
+                self.latest.set(value);
                 Update::Accepted(znode.data.unwrap_or_default())
             }
             Err(reason) => Update::Rejected(reason),
@@ -169,6 +184,12 @@ impl<C: Coordinator, T> Configuration<C, T> {
 pub(crate) fn from_text<T: FromStr<Err: Display>>(data: &[u8]) -> Result<T, String> {
     let text = std::str::from_utf8(data).map_err(|error| error.to_string())?;
     text.trim().parse().map_err(|error: T::Err| format!("{text:?}: {error}"))
+}
+
+impl<C: Coordinator, T> Drop for Configuration<C, T> {
+    fn drop(&mut self) {
+        self.latest.end();
+    }
 }
 
 impl<C: Coordinator, T> Unpin for Configuration<C, T> {}

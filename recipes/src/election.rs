@@ -151,7 +151,8 @@ impl<C: Coordinator> Election<C> {
             if !is_alone {
                 place.wait_turn().await?;
             }
-            let grant = Grant::new(place);
+            // Told once the candidate is in office.
+            let grant = Grant::untold(place);
             if !self.must_yield(&grant).await?
                 && let Some(leadership) = self.take_office(grant).await?
             {
@@ -248,7 +249,8 @@ impl<C: Coordinator> Election<C> {
         }
     }
 
-    fn in_office(&self, grant: Grant<C>) -> Leadership<C> {
+    fn in_office(&self, mut grant: Grant<C>) -> Leadership<C> {
+        grant.tell();
         Leadership { grant, office: self.office.clone(), line: Arc::clone(&self.line) }
     }
 

@@ -93,26 +93,12 @@ pub use safe_until::SafeUntil;
 use crate::ask::{BROKEN, First, ask_watching, fired, first, next};
 use crate::contention::asks;
 use crate::line::{Fate, Place};
-use crate::{Coordinator, Error, Instant};
-use std::fmt;
+use crate::{Coordinator, Error, FencingToken, Instant};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use work::Overseer;
 use zoolet_model::{Path, Reply, Request, SessionState, Text};
-
-/// Number that is larger for each later grant of the same path.
-///
-/// It also grows when the path is deleted and created again. A store that remembers the largest
-/// token it has seen can refuse every holder whose grant is over, however late its write arrives.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct FencingToken(pub i64);
-
-impl fmt::Display for FencingToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
 
 /// State of a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,8 +136,21 @@ pub struct Grant<C: Coordinator> {
 }
 
 impl<C: Coordinator> Grant<C> {
+    /// Returns a grant whose place has its turn, and tells that.
     pub(crate) fn new(place: Place<C>) -> Self {
+        let mut grant = Self::untold(place);
+        grant.tell();
+        grant
+    }
+
+    /// Returns a grant whose place has its turn, but which is told later, or never.
+    pub(crate) const fn untold(place: Place<C>) -> Self {
         Self { place }
+    }
+
+    /// Tells that it was granted.
+    pub(crate) fn tell(&mut self) {
+        self.place.granted();
     }
 
     pub(crate) fn place(&self) -> &Place<C> {
@@ -287,7 +286,7 @@ impl<C: Coordinator> Grant<C> {
     }
 
     fn overseer(&self) -> Overseer<C> {
-        Overseer::new(self.coordinator().clone(), self.place.path().clone(), self.holdings())
+        Overseer::new(self.coordinator().clone(), self.place.path().clone(), self.holdings(), self.place.span())
     }
 
     /// Returns a handle to this grant, for the work that it protects.

@@ -57,7 +57,9 @@ pub mod read_write_lock;
 pub mod remote;
 pub mod rolling_restart;
 pub mod semaphore;
+mod telling;
 pub mod two_phase_commit;
+mod watched;
 
 pub use barrier::Barrier;
 pub use cache::{Change, ChildrenCache, NodeCache, NodeChange, catch_up};
@@ -69,7 +71,7 @@ pub use double_barrier::{DoubleBarrier, Meeting};
 pub use election::{Election, Leadership, Observer, Office};
 pub use event_handle::{EventHandle, Reset};
 pub use gate::{Gate, Passage};
-pub use grant::{FencedWriter, FencingToken, Grant, Hold, Holding, Holdings, SafeInstants, SafeUntil};
+pub use grant::{FencedWriter, Grant, Hold, Holding, Holdings, SafeInstants, SafeUntil};
 pub use latch::Latch;
 pub use lock::{Lock, ReentrantLock};
 pub use names::{NameService, Registration};
@@ -83,7 +85,8 @@ pub use remote::Remote;
 pub use rolling_restart::{Permit, RollingRestart};
 pub use semaphore::Semaphore;
 pub use two_phase_commit::{Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};
+pub use watched::Watched;
 pub use zoolet_coordinator::{
-    Coordinator, CoordinatorExt, CreateOptions, Created, Done, Errand, Error, ErrorKind, GrantEnd, Guid, Instant, Left,
-    Op, OpenSession, Znode,
+    Coordinator, CoordinatorExt, CreateOptions, Created, Done, Errand, Error, ErrorKind, FencingToken, GrantChange,
+    GrantEnd, GrantStep, Guid, Instant, Left, Op, OpenSession, Recorded, RecordedOpening, Znode,
 };

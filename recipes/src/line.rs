@@ -11,11 +11,13 @@ use crate::ask::{ask, ask_watching, children, connected, create, data, fired, is
 use crate::contention::is_downgraded;
 use crate::mutation::{Mutation, is_on};
 use crate::naming::{self, Mode, Stands};
-use crate::{Coordinator, Errand, Error, ErrorKind, Guid, Instant, Naming, Preference};
+use crate::telling::{Telling, Told};
+use crate::{Coordinator, Errand, Error, ErrorKind, FencingToken, GrantEnd, Guid, Instant, Naming, Preference};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+use tracing::Span;
 use zoolet_model::{
     CreateKind, ErrorCode, EventKind, Names, OpResult, Path, Reply, Request, RequestError, Stat, Text, WriteOp,
 };
@@ -171,6 +173,19 @@ impl<C: Coordinator> Line<C> {
 
     /// Takes a place; also returns whether the line was empty before.
     pub(crate) async fn enter(self: &Arc<Self>) -> Result<(Place<C>, bool), Error> {
+        self.enter_for(&self.parent).await
+    }
+
+    /// As [`Line::enter`], and tells of the place as one of the recipe at `subject`.
+    pub(crate) async fn enter_for(self: &Arc<Self>, subject: &Path) -> Result<(Place<C>, bool), Error> {
+        let since = self.coordinator.now();
+        let (mut place, is_alone) = self.enter_untold().await?;
+        place.telling = Some(Telling::waits(&self.coordinator, subject, &place.path, since));
+        Ok((place, is_alone))
+    }
+
+    /// As [`Line::enter`], for a place that nobody is told of.
+    pub(crate) async fn enter_untold(self: &Arc<Self>) -> Result<(Place<C>, bool), Error> {
         let line = self.untaken();
         let entering = Entering { line: Some(line) };
         let entered = entering.enter().await?;
@@ -240,7 +255,8 @@ impl<C: Coordinator> Entering<C> {
         let line = self.line.take().ok_or(Error::unexpected())?;
         line.newest.fetch_max(stat.czxid, SeqCst);
         let path = Path::of_existing(path);
-        let place = Place { line, path, number, token: stat.czxid, companion: None, gaps, fate: OnceLock::new() };
+        let token = stat.czxid;
+        let place = Place { line, path, number, token, companion: None, gaps, fate: OnceLock::new(), telling: None };
         if number > i32::MAX as u32 - NUMBERS_LEFT_MIN {
             return Err(ErrorKind::Exhausted.into());
         }
@@ -309,10 +325,13 @@ pub(crate) struct Place<C: Coordinator> {
     gaps: u64,
     /// Created for the first listener, so that merely taking a lock allocates nothing.
     fate: OnceLock<Arc<Fate>>,
+    /// `None` for a place that nobody is told of.
+    telling: Option<Telling>,
 }
 
 impl<C: Coordinator> Drop for Place<C> {
     fn drop(&mut self) {
+        self.tell_end();
         // Handles to the grant may outlive it.
         if let Some(fate) = self.fate.get() {
             fate.is_gone.store(true, Relaxed);
@@ -340,11 +359,13 @@ pub(crate) struct Fate {
     is_doubted: AtomicBool,
     /// [`Coordinator::gaps`] when a write last found the znode.
     checked_gaps: AtomicU64,
+    /// `None` if nobody is told of it.
+    told: Option<Told>,
 }
 
 impl Fate {
-    fn created(gaps: u64) -> Self {
-        Self { checked_gaps: AtomicU64::new(gaps), ..Self::default() }
+    fn created(gaps: u64, told: Option<Told>) -> Self {
+        Self { checked_gaps: AtomicU64::new(gaps), told, ..Self::default() }
     }
 
     /// Returns the latest safe instant that a listener may have reported; none once the znode is
@@ -365,14 +386,29 @@ impl Fate {
         self.is_doubted.load(SeqCst) || self.checked_gaps.load(SeqCst) != gaps
     }
 
-    pub(crate) fn doubt(&self) {
-        self.is_doubted.store(true, SeqCst);
+    pub(crate) fn doubt(&self, coordinator: &impl Coordinator) {
+        if !self.is_doubted.swap(true, SeqCst)
+            && let Some(told) = &self.told
+        {
+            told.doubted(coordinator);
+        }
     }
 
     /// Notes that a write has found the znode. `gaps` is the count before the write was sent.
-    pub(crate) fn found(&self, gaps: u64) {
+    pub(crate) fn found(&self, coordinator: &impl Coordinator, gaps: u64) {
         self.checked_gaps.store(gaps, SeqCst);
-        self.is_doubted.store(false, SeqCst);
+        if self.is_doubted.swap(false, SeqCst)
+            && let Some(told) = &self.told
+        {
+            told.held_again(coordinator);
+        }
+    }
+
+    /// Tells that a listener found the grant lost.
+    pub(crate) fn lost(&self, coordinator: &impl Coordinator) {
+        if let Some(told) = &self.told {
+            told.over(coordinator, Some(end(coordinator)));
+        }
     }
 
     /// Extends the safe instant. The place must have stood, and not have been withdrawn, when the
@@ -381,6 +417,11 @@ impl Fate {
         let ns = u64::try_from(safe_until.since_start().as_nanos()).unwrap_or(u64::MAX);
         self.safe_until_ns.fetch_max(ns, SeqCst);
     }
+}
+
+/// Returns why a grant is over that was not given up.
+fn end(coordinator: &impl Coordinator) -> GrantEnd {
+    if coordinator.state().is_over() { GrantEnd::Session } else { GrantEnd::Broken }
 }
 
 /// Whether a place has its turn.
@@ -436,6 +477,35 @@ impl<C: Coordinator> Place<C> {
         self.token = zxid;
     }
 
+    /// Notes and tells that it was granted.
+    pub(crate) fn granted(&mut self) {
+        if let Some(telling) = &mut self.telling {
+            telling.granted(&self.line.coordinator, &self.path, FencingToken(self.token));
+        }
+    }
+
+    /// Tells of this place from now on what `former` was to tell, which falls silent.
+    pub(crate) fn tell_instead_of(&mut self, former: &mut Self) {
+        self.telling = former.telling.take();
+    }
+
+    /// Tells that the place is given up, or lost before.
+    fn tell_end(&self) {
+        let Some(telling) = &self.telling else { return };
+        let c = &self.line.coordinator;
+        let is_gone = self.known_fate().is_some_and(|fate| fate.is_gone.load(Relaxed));
+        let end = (is_gone || c.state().is_over()).then(|| end(c));
+        match self.known_fate().and_then(|fate| fate.told.as_ref()) {
+            Some(told) => told.over(c, end),
+            None => telling.over(c, end),
+        }
+    }
+
+    /// Returns the span of the wait or grant.
+    pub(crate) fn span(&self) -> Span {
+        self.telling.as_ref().map_or_else(Span::none, Telling::span)
+    }
+
     pub(crate) fn set_companion(&mut self, companion: Text) {
         self.companion = Some(companion);
     }
@@ -447,7 +517,7 @@ impl<C: Coordinator> Place<C> {
 
     /// Returns the state that listeners record, creating it for the first one.
     pub(crate) fn fate(&self) -> &Arc<Fate> {
-        self.fate.get_or_init(|| Arc::new(Fate::created(self.gaps)))
+        self.fate.get_or_init(|| Arc::new(Fate::created(self.gaps, self.telling.clone().map(Told::new))))
     }
 
     pub(crate) fn token(&self) -> i64 {

@@ -62,7 +62,7 @@ use crate::line::{Line, Place};
 use crate::mutation::{Mutation, is_on};
 use crate::naming::{self, Stands};
 use crate::once::Once;
-use crate::read_write_lock::{acquire, within};
+use crate::read_write_lock::within;
 use crate::{Coordinator, Error, ErrorKind, Grant, Naming};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -189,11 +189,12 @@ impl<C: Coordinator> Semaphore<C> {
         if !self.locks.standing().await?.is_empty() {
             return Ok(None);
         }
-        let (turn, is_alone) = self.locks.enter().await?;
+        let (mut turn, is_alone) = self.locks.enter_for(&self.path).await?;
         if !is_alone && !turn.has_turn().await? {
             return Ok(None);
         }
-        let (place, _) = self.leases.enter().await?;
+        let (mut place, _) = self.leases.enter_untold().await?;
+        place.tell_instead_of(&mut turn);
         let is_free = self.has_permit_now(&place).await?;
         drop(turn);
         Ok(is_free.then(|| Grant::new(place)))
@@ -223,8 +224,12 @@ impl<C: Coordinator> Semaphore<C> {
     /// - [`ErrorKind::Refused`] with `NoNode`, or [`ErrorKind::Malformed`], if the path's data is no size.
     /// - Otherwise as [`Lock::acquire`](crate::Lock::acquire).
     pub async fn acquire(&self) -> Result<Grant<C>, Error> {
-        let turn = acquire(&self.locks).await?;
-        let (place, _) = self.leases.enter().await?;
+        let (mut turn, is_alone) = self.locks.enter_for(&self.path).await?;
+        if !is_alone {
+            turn.wait_turn().await?;
+        }
+        let (mut place, _) = self.leases.enter_untold().await?;
+        place.tell_instead_of(&mut turn);
         let coordinator = self.leases.coordinator();
         let path = self.leases.parent().text();
         let leases = Request::GetChildren { path: path.clone(), watch: true, with_stat: false };

@@ -1,6 +1,6 @@
 //! The trait through which recipes use a session.
 
-use crate::{Errand, Instant};
+use crate::{Errand, GrantChange, Instant};
 use futures_core::Stream;
 use std::fmt::Debug;
 use std::future::Future;
@@ -114,4 +114,9 @@ pub trait Coordinator: Clone + Debug + Send + Sync + 'static {
 
     /// Returns 128 random bits, which no other participant gets.
     fn random_bits(&self) -> u128;
+
+    /// Hears of each change of this session's grants: see [`Recorded`](crate::Recorded).
+    ///
+    /// By default it does nothing.
+    fn record(&self, _change: &GrantChange<'_>) {}
 }

@@ -27,7 +27,7 @@ pub trait Follow: Send + 'static {
 
 macro_rules! follows {
     ($recipe:ident<C $(, $parameter:ident)?>, $report:ty, $poll:ident) => {
-        impl<C: Coordinator $(, $parameter: Send + 'static)?> Follow for $recipe<C $(, $parameter)?> {
+        impl<C: Coordinator $(, $parameter: Send + Sync + 'static)?> Follow for $recipe<C $(, $parameter)?> {
             type Session = C;
             type Report = $report;
 
@@ -56,8 +56,10 @@ pub struct Following<O: OpenSession, R> {
     recipe: R,
     /// Number of the session over which it follows; 0 before the first.
     number: u64,
-    /// Whether the recipe has a session that was not over when it was last polled.
-    has_session: bool,
+    /// The recipe's session; `None` once it was over when last polled.
+    session: Option<O::Session>,
+    /// The pause after a refusal that passes.
+    pause: Option<<O::Session as Coordinator>::Timer>,
     is_over: bool,
 }
 
@@ -70,7 +72,7 @@ impl<O: OpenSession, R> Debug for Following<O, R> {
 impl<O: OpenSession, R: Follow<Session = O::Session>> Following<O, R> {
     /// Follows with a recipe that has no session yet.
     pub(super) const fn new(client: Client<O>, recipe: R) -> Self {
-        Self { client, recipe, number: 0, has_session: false, is_over: false }
+        Self { client, recipe, number: 0, session: None, pause: None, is_over: false }
     }
 
     /// Returns the recipe, with what it knows.
@@ -86,8 +88,8 @@ impl<O: OpenSession, R: Follow<Session = O::Session>> Following<O, R> {
     /// Waits for the next report. Cancel-safe.
     ///
     /// # Errors
-    /// Fails if a request is refused, or no session can be opened any more. After a refusal, the next
-    /// call asks again.
+    /// Fails if a request is refused, or no session can be opened any more. While the server has no
+    /// room, this asks again and again. After another refusal, the next call asks again.
     #[allow(clippy::should_implement_trait, reason = "a stream's next, as futures name it: it returns a future")]
     pub fn next(&mut self) -> impl Future<Output = Result<R::Report, Error>> + Send + '_ {
         poll_fn(|context| self.poll_report(context))
@@ -95,16 +97,24 @@ impl<O: OpenSession, R: Follow<Session = O::Session>> Following<O, R> {
 
     fn poll_report(&mut self, context: &mut Context<'_>) -> Poll<Result<R::Report, Error>> {
         loop {
-            if self.has_session {
+            if let Some(session) = &self.session {
+                if let Some(pause) = &mut self.pause {
+                    ready!(Pin::new(pause).poll(context));
+                    self.pause = None;
+                }
                 match ready!(self.recipe.poll_report(context)) {
-                    Err(error) if error.is_session_over() => self.has_session = false,
+                    Err(error) if error.is_session_over() => self.session = None,
+                    Err(error) if error.is_temporary() => {
+                        self.pause = Some(super::pausing(session, &error));
+                        continue;
+                    }
                     report => return Poll::Ready(report),
                 }
             }
             let opened = ready!(self.client.poll_session(context));
             self.is_over = opened.is_err();
             let (number, session) = opened?;
-            (self.number, self.has_session) = (number, true);
+            (self.number, self.session, self.pause) = (number, Some(session.clone()), None);
             self.recipe.resume(session);
         }
     }

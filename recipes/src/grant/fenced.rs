@@ -89,7 +89,7 @@ impl<C: Coordinator> FencedWriter<C> {
             Ok(Reply::Multi(results)) => {
                 // The checks stood, as a write.
                 if zoolet_model::first_failure(&results).is_none() {
-                    self.fate.found(gaps);
+                    self.fate.found(&self.coordinator, gaps);
                 }
                 Ok(results)
             }

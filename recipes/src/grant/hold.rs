@@ -1,8 +1,8 @@
 //! A grant, as the work that it protects sees it.
 
-use super::{Fence, FencedWriter, FencingToken, Holding, SafeUntil, holding};
-use crate::Coordinator;
+use super::{Fence, FencedWriter, Holding, SafeUntil, holding};
 use crate::line::Fate;
+use crate::{Coordinator, FencingToken};
 use futures_core::Stream;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

@@ -134,7 +134,7 @@ impl<C: Coordinator> Holdings<C> {
         let Ok(Reply::Multi(results)) = answer else { return };
         let failure = zoolet_model::first_failure(results);
         if failure.is_none() {
-            self.fate.found(gaps);
+            self.fate.found(&self.coordinator, gaps);
         }
         match failure {
             // The session may be safe for less, for example if its server's leader hears late of
@@ -287,7 +287,10 @@ impl<C: Coordinator> Stream for Holdings<C> {
             now => now,
         };
         if matches!(now, Holding::Doubtful { .. }) {
-            self.fate.doubt();
+            self.fate.doubt(&self.coordinator);
+        }
+        if now == Holding::Lost {
+            self.fate.lost(&self.coordinator);
         }
         if self.reported != Some(now) {
             self.reported = Some(now);

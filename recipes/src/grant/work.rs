@@ -6,6 +6,7 @@ use futures_core::Stream;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
+use tracing::Span;
 use zoolet_model::Text;
 
 /// Follows a grant for its work.
@@ -15,11 +16,13 @@ pub(super) struct Overseer<C: Coordinator> {
     znode: Text,
     holdings: Holdings<C>,
     is_held: bool,
+    /// The span in which the work runs.
+    span: Span,
 }
 
 impl<C: Coordinator> Overseer<C> {
-    pub(super) fn new(coordinator: C, znode: Text, holdings: Holdings<C>) -> Self {
-        Self { coordinator, znode, holdings, is_held: false }
+    pub(super) fn new(coordinator: C, znode: Text, holdings: Holdings<C>, span: Span) -> Self {
+        Self { coordinator, znode, holdings, is_held: false, span }
     }
 
     /// Notes the states of the grant up to now; returns whether it is held.
@@ -61,7 +64,7 @@ impl<C: Coordinator> Overseer<C> {
         self.held().await?;
         let mut work = pin!(work);
         poll_fn(|context| match self.look(context) {
-            Ok(true) => work.as_mut().poll(context).map(Ok),
+            Ok(true) => self.span.in_scope(|| work.as_mut().poll(context)).map(Ok),
             Ok(false) => Poll::Ready(Err(self.error(ErrorKind::Doubtful))),
             Err(lost) => Poll::Ready(Err(lost)),
         })
@@ -72,7 +75,7 @@ impl<C: Coordinator> Overseer<C> {
     pub(super) async fn pause<F: Future>(mut self, work: F) -> Result<F::Output, Error> {
         let mut work = pin!(work);
         poll_fn(|context| match self.look(context) {
-            Ok(true) => work.as_mut().poll(context).map(Ok),
+            Ok(true) => self.span.in_scope(|| work.as_mut().poll(context)).map(Ok),
             Ok(false) => Poll::Pending,
             Err(lost) => Poll::Ready(Err(lost)),
         })
@@ -83,9 +86,9 @@ impl<C: Coordinator> Overseer<C> {
     pub(super) async fn restart<F: Future>(mut self, mut begin: impl FnMut() -> F) -> Result<F::Output, Error> {
         loop {
             self.held().await?;
-            let mut work = pin!(begin());
+            let mut work = pin!(self.span.in_scope(&mut begin));
             let output = poll_fn(|context| match self.look(context) {
-                Ok(true) => work.as_mut().poll(context).map(|output| Ok(Some(output))),
+                Ok(true) => self.span.in_scope(|| work.as_mut().poll(context)).map(|output| Ok(Some(output))),
                 Ok(false) => Poll::Ready(Ok(None)),
                 Err(lost) => Poll::Ready(Err(lost)),
             })

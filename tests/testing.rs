@@ -21,6 +21,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+#[cfg(feature = "serde")]
+use zoolet::recipes::Update;
 use zoolet::recipes::{Contention, Coordinator, Election, GrantChange, GrantStep, Lock, Recorded};
 use zoolet::testing::{Fact, MemoryEnsemble, World, simulate};
 use zoolet::{CreateOptions, ErrorKind, GrantEnd, LostReason, Session, SessionState, path};
@@ -604,4 +606,30 @@ fn watched_configuration_has_the_newest_good_value_for_another_task() {
     let (mut late, ended) = (late, watched);
     assert_eq!(ensemble.run(late.next()).as_deref(), Some(&9));
     assert_eq!(ended.value().as_deref(), Some(&9), "the value outlives its configuration");
+}
+
+/// A setting of several fields, as JSON: text, a missing field or another type never replaces a good value.
+#[cfg(feature = "serde")]
+#[test]
+fn json_configuration_keeps_its_last_good_value() {
+    #[derive(serde::Deserialize, PartialEq, Debug)]
+    struct Pump {
+        name: String,
+        litres: f64,
+    }
+    let good = |name: &str, litres| Pump { name: name.to_owned(), litres };
+    let mut ensemble = MemoryEnsemble::in_memory(1);
+    let (client, operator) = (ensemble.client(), ensemble.session());
+    let mut pump = client.json::<Pump>(path!("/pump"), Some(good("kept", 0.5)));
+    assert_eq!(pump.recipe().value(), Some(&good("kept", 0.5)));
+    let mut set = |data: &str| {
+        ensemble.run(operator.put(path!("/pump"), data)).unwrap();
+        let update = ensemble.run(pump.next()).unwrap();
+        (matches!(update, Update::Accepted(_)), pump.recipe().value().unwrap().name.clone())
+    };
+    assert_eq!(set(r#"{"name": "a", "litres": 2}"#), (true, "a".to_owned()));
+    for bad in ["fast", r#"{"name": "b"}"#, r#"{"name": 7, "litres": 1}"#, ""] {
+        assert_eq!(set(bad), (false, "a".to_owned()), "{bad}");
+    }
+    assert_eq!(set(r#"{"name": "c", "litres": 1.5}"#), (true, "c".to_owned()));
 }

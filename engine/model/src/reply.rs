@@ -3,6 +3,7 @@
 use crate::{AclEntry, AuthId, ErrorCode, Names, Stat, Text};
 use alloc::vec::Vec;
 use bytes::Bytes;
+use core::time::Duration;
 
 /// The body of a successful reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -76,12 +77,26 @@ impl Reply {
 /// Both are `None` for a znode that is no TTL znode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TimeToLive {
-    /// The time to live that its creator chose, milliseconds.
+    /// As [`TimeToLive::chosen`], in milliseconds: so the protocol carries it.
+    #[doc(hidden)]
     pub ttl_ms: Option<u64>,
-    /// Milliseconds until the znode may be deleted; `None` while it has children.
-    ///
-    /// The server that answers estimates it on its own clock. 0: its deletion is due.
+    /// As [`TimeToLive::left`], in milliseconds.
+    #[doc(hidden)]
     pub left_ms: Option<u64>,
+}
+
+impl TimeToLive {
+    /// Returns the time to live that its creator chose.
+    pub fn chosen(&self) -> Option<Duration> {
+        self.ttl_ms.map(Duration::from_millis)
+    }
+
+    /// Returns the time until the znode may be deleted; `None` while it has children.
+    ///
+    /// The server that answers estimates it on its own clock. Zero: its deletion is due.
+    pub fn left(&self) -> Option<Duration> {
+        self.left_ms.map(Duration::from_millis)
+    }
 }
 
 /// The outcome of one operation of a multi.

@@ -29,6 +29,7 @@ impl SessionState {
 
 /// Why a session is over.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum LostReason {
     /// It was silent for its timeout.
     Expired,

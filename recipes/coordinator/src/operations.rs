@@ -99,6 +99,9 @@ pub trait CoordinatorExt: Coordinator {
 
     /// Sets the data of a znode, and creates it and the znodes above it if they do not exist.
     ///
+    /// After a lost connection it fails, and the data may have been written. The `put` of a fenced
+    /// writer repeats itself instead: nobody else writes meanwhile.
+    ///
     /// # Errors
     /// As [`CoordinatorExt`] says.
     fn put(&self, path: &Path, data: impl IntoData) -> impl Future<Output = Result<Stat, Error>> + Send {

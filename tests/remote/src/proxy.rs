@@ -30,8 +30,8 @@ struct Rules {
     /// Opcode whose next reply is lost together with its connection.
     lose: Option<i32>,
     lost: u64,
-    /// Opcode whose next request is dropped, as by an overloaded server.
-    throttle: Option<i32>,
+    /// Opcode whose next request is dropped, and the error that answers it.
+    refuse: Option<(i32, i32)>,
     /// Whether replies are held back.
     is_held: bool,
     /// Opcodes of all requests so far.
@@ -78,7 +78,12 @@ impl Proxy {
 
     /// Drops the next request with this opcode, as an overloaded server does.
     pub fn throttle(&self, opcode: i32) {
-        self.change(|rules| rules.throttle = Some(opcode));
+        self.refuse(opcode, THROTTLED);
+    }
+
+    /// Drops the next request with this opcode, and answers it with this error.
+    pub fn refuse(&self, opcode: i32, error: i32) {
+        self.change(|rules| rules.refuse = Some((opcode, error)));
     }
 
     /// Returns the number of replies that were lost.
@@ -155,7 +160,8 @@ async fn join(client: TcpStream, server: SocketAddr, shared: &Shared) -> io::Res
 #[derive(Default)]
 struct Marked {
     doomed: Mutex<Option<i32>>,
-    throttled: Mutex<Option<i32>>,
+    /// Also the error with which to answer it.
+    refused: Mutex<Option<(i32, i32)>>,
 }
 
 async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shared, marked: &Marked) -> io::Result<()> {
@@ -171,9 +177,8 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shar
                 rules.lose = None;
                 *marked.doomed.lock().unwrap() = Some(number(&request[4..8]));
             }
-            if rules.throttle == Some(opcode) {
-                rules.throttle = None;
-                *marked.throttled.lock().unwrap() = Some(number(&request[4..8]));
+            if let Some((_, error)) = rules.refuse.take_if(|(refused, _)| *refused == opcode) {
+                *marked.refused.lock().unwrap() = Some((number(&request[4..8]), error));
                 // The server gets a harmless request instead, and answers it in its turn.
                 request = [&request[..8], &EXISTS.to_be_bytes(), &1i32.to_be_bytes(), b"/\0"].concat();
                 request[..4].copy_from_slice(&14i32.to_be_bytes());
@@ -193,10 +198,11 @@ async fn replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Share
             shared.rules().lost += 1;
             return Ok(());
         }
-        if marked.throttled.lock().unwrap().take_if(|xid| *xid == number(&reply[4..8])).is_some() {
+        let refused = marked.refused.lock().unwrap().take_if(|(xid, _)| *xid == number(&reply[4..8]));
+        if let Some((_, error)) = refused {
             reply.truncate(20);
             reply[..4].copy_from_slice(&16i32.to_be_bytes());
-            reply[16..].copy_from_slice(&THROTTLED.to_be_bytes());
+            reply[16..].copy_from_slice(&error.to_be_bytes());
         }
         to.write_all(&reply).await?;
     }

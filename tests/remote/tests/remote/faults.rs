@@ -20,6 +20,10 @@ const DELETE: i32 = 2;
 const GET_DATA: i32 = 4;
 const MULTI: i32 = 14;
 const ADD_WATCH: i32 = 106;
+/// The error of a server without room.
+const SYSTEM_ERROR: i32 = -1;
+/// Timeout of a session that pauses briefly before it repeats something.
+const SHORT: Duration = Duration::from_secs(4);
 /// Registers the client's watches after a reconnect.
 const SET_WATCHES: i32 = 101;
 
@@ -254,6 +258,51 @@ fn cache_continues_after_a_reconnect_to_a_throttling_server() {
             within(cache.next()).await.unwrap();
         }
         assert_eq!(proxy.requests(ADD_WATCH), 3, "at first, in vain, and again");
+    });
+}
+
+/// Regression: after a server without room for the watch, the cache showed the same state forever.
+#[test]
+fn cache_watches_again_after_a_server_without_room_refused_its_watch() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let (session, other) = (behind(&proxy).await, server.session().await);
+        let path = site(&session).await;
+        within(other.submit(create(&path, ""))).await.unwrap();
+        let mut cache = ChildrenCache::new(session.clone(), &path);
+        while within(cache.next()).await.unwrap() != Change::Complete {}
+        proxy.down();
+        becomes(&session, SessionState::Suspended).await;
+        within(other.submit(create(&below(&path, "a"), "1"))).await.unwrap();
+        proxy.refuse(ADD_WATCH, SYSTEM_ERROR);
+        proxy.up();
+        assert_eq!(within(cache.next()).await.unwrap(), Change::Gap);
+        while cache.child("a").is_none() {
+            within(cache.next()).await.unwrap();
+        }
+        within(other.submit(create(&below(&path, "b"), "2"))).await.unwrap();
+        while cache.child("b").is_none() {
+            within(cache.next()).await.unwrap();
+        }
+        assert_eq!(proxy.requests(ADD_WATCH), 3, "at first, refused, and again");
+    });
+}
+
+/// A client's stream repeats a watch that the server has no room for: its reader sees no error.
+#[test]
+fn stream_of_a_client_waits_for_room_for_its_watch() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let session = connect(proxy.address(), SHORT).await;
+        let path = site(&session).await;
+        within(session.submit(create(&path, ""))).await.unwrap();
+        let client = zoolet_recipes::Client::with_session(|| std::future::pending(), session.clone());
+        proxy.refuse(ADD_WATCH, SYSTEM_ERROR);
+        let mut children = client.children(&path);
+        assert_eq!(within(children.next()).await.unwrap(), Change::Complete);
+        assert_eq!((proxy.requests(ADD_WATCH), children.session_number()), (2, 1));
     });
 }
 

@@ -4,6 +4,7 @@ use super::secret_file::{self, Kind, SecretFileError};
 use ring::hmac;
 use std::fmt;
 use std::path::Path;
+use zeroize::Zeroize;
 
 const FILE: Kind = Kind {
     label: "zoolet-site-key-1",
@@ -16,6 +17,13 @@ const FILE: Kind = Kind {
 /// `Debug` shows only its [`SiteKey::fingerprint`], by which operators compare keys.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SiteKey([u8; 32]);
+
+impl Drop for SiteKey {
+    /// Overwrites the key.
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
 
 impl SiteKey {
     /// Generates a site key.

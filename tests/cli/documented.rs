@@ -1,7 +1,7 @@
 //! The code blocks of docs/: each has an executor, and the binary accepts the configurations.
 #![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
-use crate::support::manual::{Block, PAGES, blocks, blocks_of, executed_by};
+use crate::support::manual::{Block, PAGES, blocks, blocks_of, executed_by, page};
 use crate::support::*;
 use std::collections::BTreeSet;
 
@@ -50,12 +50,42 @@ fn every_command_block_of_the_manual_has_an_executor() {
 #[test]
 fn every_manual_page_with_commands_is_in_pages() {
     let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
-    let mut there = BTreeSet::from(["tutorial.md".to_owned()]);
+    let mut there = BTreeSet::from(["tutorial.md".to_owned(), "explanation/daemon.md".to_owned()]);
     for folder in ["how-to", "reference"] {
         let files = std::fs::read_dir(docs.join(folder)).unwrap();
         there.extend(files.map(|file| format!("{folder}/{}", file.unwrap().file_name().to_str().unwrap())));
     }
     assert_eq!(there, PAGES.iter().map(|page| page.0.to_owned()).collect());
+}
+
+/// Returns the names of the tests that prove the statements of a page.
+fn named_tests(page: &str) -> BTreeSet<&str> {
+    let named = page.split("\n\n").filter(|paragraph| paragraph.starts_with("Tested by"));
+    named.flat_map(|paragraph| paragraph.split('`').skip(1).step_by(2)).collect()
+}
+
+/// Removes the tests that this directory of sources has.
+fn remove_found(names: &mut BTreeSet<&str>, directory: &std::path::Path) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("target") {
+            remove_found(names, &path);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            names.retain(|name| !text.contains(&format!("fn {name}()")));
+        }
+    }
+}
+
+/// A test that was renamed leaves a statement of the page without a proof.
+#[test]
+fn tests_named_on_the_daemon_page_exist() {
+    let page = page("explanation/daemon.md");
+    let mut missing = named_tests(page);
+    assert!(missing.len() > 50, "{missing:?}");
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    ["engine", "recipes", "src", "tests"].iter().for_each(|name| remove_found(&mut missing, &root.join(name)));
+    assert_eq!(missing, BTreeSet::new());
 }
 
 #[test]

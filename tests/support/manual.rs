@@ -10,6 +10,7 @@ macro_rules! pages {
 }
 
 pages![
+    "explanation/daemon.md",
     "how-to/alarms.md",
     "how-to/beside-zookeeper.md",
     "how-to/choose-recipe.md",

@@ -7,19 +7,7 @@
 //! Futures need no particular runtime: await them on any, or block with [`Wait`]. The library logs
 //! to `tracing`.
 //!
-//! Features:
-//! - `embed`: standalone nodes and their sessions, always present. It needs no sockets, no tokio and
-//!   no cryptography.
-//! - `ensemble`: nodes of several processes form an ensemble (`Config::ensemble`).
-//! - `port`: ZooKeeper clients can connect too (`Config::clients`).
-//! - `certificates`: an operator's authority can vouch for servers. Includes `ensemble`.
-//! - `remote`: recipes over TCP, with any server of ZooKeeper's protocol (`recipes::Remote`).
-//! - `server` and `tools`: the binary, with its configuration files and its other commands.
-//! - `testing`, for `[dev-dependencies]`: the module `testing`, with ensembles in memory on virtual
-//!   time.
-//!
-//! All except `testing` are enabled by default, so embedders set `default-features = false`. The
-//! items of a feature exist only with that feature.
+//! # A node and a session
 //!
 //! ```
 //! use zoolet::{Config, CreateOptions, Node, Wait, path};
@@ -36,6 +24,104 @@
 //! # std::fs::remove_dir_all(data)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # A lock
+//!
+//! The ensemble refuses a [fenced](recipes::Grant::fenced) write once the grant is over, however late
+//! the write arrives:
+//!
+//! ```
+//! use zoolet::recipes::Lock;
+//! use zoolet::{Config, Node, Wait, path};
+//!
+//! # let data = std::env::temp_dir().join(format!("zoolet-doc-lock-{}", std::process::id()));
+//! # let node = Node::start(Config::new(&data))?;
+//! let session = node.session().wait()?;
+//! let grant = Lock::new(session, path!("/locks/valve-7")).acquire().wait()?;
+//! grant.fenced().put(path!("/valves/7"), "open").wait()?;
+//! grant.release().wait()?;
+//! # drop(node);
+//! # std::fs::remove_dir_all(data)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # An election
+//!
+//! A [`Client`] opens the next session when one ends. The work pauses while it is in doubt who leads,
+//! and begins again in each term:
+//!
+//! ```
+//! use zoolet::recipes::Election;
+//! use zoolet::{Config, Node, Wait, path};
+//!
+//! # let data = std::env::temp_dir().join(format!("zoolet-doc-election-{}", std::process::id()));
+//! # let node = Node::start(Config::new(&data))?;
+//! let client = node.client();
+//! let election = |session| Election::new(session, path!("/leader")).described("gw-a");
+//! let leading = client.lead(election, |term| async move { term.fenced().put(path!("/plan"), "go").await });
+//! assert_eq!(leading.wait()?.version, 0);
+//! # drop(node);
+//! # std::fs::remove_dir_all(data)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # A test
+//!
+//! With the feature `testing`, a test runs whole ensembles in memory, on virtual time. It chooses
+//! each fault and its moment.
+#![cfg_attr(
+    feature = "testing",
+    doc = r#"
+Here a session expires, and the client's member comes back with the next one. See [`testing`].
+
+```
+use zoolet::path;
+use zoolet::testing::MemoryEnsemble;
+
+let mut ensemble = MemoryEnsemble::in_memory(3);
+let client = ensemble.client();
+let mut member = client.member(path!("/members"), "gw-a", "up");
+let before = ensemble.run(member.set("up"))?;
+let session = ensemble.run(client.session())?;
+ensemble.expire(&session);
+let after = ensemble.run(member.set("up"))?;
+assert_ne!(before.ephemeral_owner, after.ephemeral_owner);
+# Ok::<(), zoolet::Error>(())
+```
+"#
+)]
+//!
+//! # Features
+//!
+//! - `embed`: standalone nodes and their sessions, always present. It needs no sockets, no tokio and
+//!   no cryptography.
+//! - `ensemble`: nodes of several processes form an ensemble (`Config::ensemble`).
+//! - `port`: ZooKeeper clients can connect too (`Config::clients`).
+//! - `certificates`: an operator's authority can vouch for servers. Includes `ensemble`.
+//! - `remote`: recipes over TCP, with any server of ZooKeeper's protocol (`recipes::Remote`).
+//! - `serde`: configuration that is JSON (`Client::json`).
+//! - `server` and `tools`: the binary, with its configuration files and its other commands.
+//! - `testing`, for `[dev-dependencies]`: the module `testing`, with ensembles in memory on virtual
+//!   time.
+//!
+//! All except `serde` and `testing` are enabled by default, so embedders set
+//! `default-features = false`. The items of a feature exist only with that feature.
+//!
+//! # Where to read on
+//!
+//! The pages are in the repository.
+//!
+//! | you need | type or module | page |
+//! |---|---|---|
+//! | a server in your process | [`Node`], [`config`] | `docs/how-to/embed.md` |
+//! | a lock, leader, queue, member or setting | [`recipes`], [`Client`] | `docs/how-to/choose-recipe.md` |
+//! | what each type says in each fault | [`SessionState`], [`recipes::Holding`] | `docs/explanation/daemon.md` |
+//! | the state of the server, and its alarms | [`status`], [`Node::watch_status`] | `docs/how-to/alarms.md` |
+//! | a full, read-only or damaged disk | [`status::DiskSummary`] | `docs/how-to/disk.md` |
+//! | configuration without a quorum | [`last_known_good()`] | `docs/how-to/subtree-file.md` |
+//! | reads without a leader | [`SessionOptions::read_only`] | `docs/how-to/lost-site.md` |
+//! | a test of your program under faults | module `testing` | `docs/how-to/test-your-daemon.md` |
+//! | bounds and what happens at them | [`Limits`] | `docs/reference/limits.md` |
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

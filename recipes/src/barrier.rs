@@ -27,8 +27,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Barrier, Coordinator, Error};
+//! use zoolet::recipes::Barrier;
+//! use zoolet::{Coordinator, Error, Path};
 //!
 //! async fn start_together<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     Barrier::new(session, &Path::from_static("/line-3/stopped")).wait().await

@@ -25,8 +25,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Change, ChildrenCache, Coordinator, Error};
+//! use zoolet::recipes::{Change, ChildrenCache};
+//! use zoolet::{Coordinator, Error, Path};
 //!
 //! async fn sensors<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     let mut sensors = ChildrenCache::new(session, &Path::from_static("/sensors"));

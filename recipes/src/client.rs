@@ -38,8 +38,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_model::{Path, Version};
-//! use zoolet_recipes::{Client, Coordinator, CoordinatorExt, Election, Error, OpenSession};
+//! use zoolet::recipes::{Election, OpenSession};
+//! use zoolet::{Client, Coordinator, CoordinatorExt, Error, Path, Version};
 //!
 //! async fn lead<O: OpenSession>(client: Client<O>) -> Result<(), Error> {
 //!     let election = |session| Election::new(session, &Path::from_static("/election")).described("gw-a");

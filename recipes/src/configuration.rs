@@ -28,8 +28,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Configuration, Coordinator, Error, Update};
+//! use zoolet::recipes::{Configuration, Update};
+//! use zoolet::{Coordinator, Error, Path};
 //!
 //! async fn follow<C: Coordinator>(session: C, kept: Option<u32>) -> Result<(), Error> {
 //!     let mut interval = Configuration::<C, u32>::from_text(session, &Path::from_static("/conf/interval"), kept);

@@ -39,8 +39,8 @@
 //! # Example
 //! ```
 //! use std::time::Duration;
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Contention, Coordinator, Error};
+//! use zoolet::recipes::Contention;
+//! use zoolet::{Coordinator, Error, Path};
 //!
 //! async fn free_valve<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     let line = Contention::new(session, &Path::from_static("/locks/valve-7"));

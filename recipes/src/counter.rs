@@ -24,8 +24,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Coordinator, Counter, Error};
+//! use zoolet::recipes::Counter;
+//! use zoolet::{Coordinator, Error, Path};
 //!
 //! async fn serial_number<C: Coordinator>(session: C) -> Result<i64, Error> {
 //!     Counter::new(session, &Path::from_static("/serial")).add(1).await

@@ -37,8 +37,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Coordinator, DoubleBarrier, Error};
+//! use zoolet::recipes::DoubleBarrier;
+//! use zoolet::{Coordinator, Error, Path};
 //!
 //! async fn calibrate<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     let meeting = DoubleBarrier::new(session, &Path::from_static("/calibration"), 3).enter().await?;

@@ -42,8 +42,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Coordinator, Election, Error};
+//! use zoolet::recipes::Election;
+//! use zoolet::{Coordinator, Error, Path};
 //!
 //! async fn lead<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     let election = Election::new(session, &Path::from_static("/election")).described("gw-a");

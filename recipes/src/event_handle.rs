@@ -30,8 +30,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Coordinator, Error, EventHandle, Reset};
+//! use zoolet::recipes::{EventHandle, Reset};
+//! use zoolet::{Coordinator, Error, Path};
 //!
 //! async fn wait_for_delivery<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     EventHandle::new(session, &Path::from_static("/delivery"), Reset::Auto).wait().await

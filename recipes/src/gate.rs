@@ -45,8 +45,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Coordinator, Error, Gate};
+//! use zoolet::recipes::Gate;
+//! use zoolet::{Coordinator, Error, Path};
 //!
 //! async fn sweep<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     let Some(passage) = Gate::new(session, &Path::from_static("/sweeping")).try_pass().await? else { return Ok(()) };

@@ -64,7 +64,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_recipes::{Coordinator, Grant, Holding};
+//! use zoolet::recipes::{Grant, Holding};
+//! use zoolet::Coordinator;
 //!
 //! async fn drive<C: Coordinator>(grant: &Grant<C>) {
 //!     let mut holdings = grant.holdings();

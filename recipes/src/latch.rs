@@ -23,8 +23,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Coordinator, Error, Latch};
+//! use zoolet::recipes::Latch;
+//! use zoolet::{Coordinator, Error, Path};
 //!
 //! async fn started<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     let started = Latch::new(session, &Path::from_static("/started"));

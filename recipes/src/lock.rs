@@ -55,8 +55,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Coordinator, Error, Lock};
+//! use zoolet::recipes::Lock;
+//! use zoolet::{Coordinator, Error, Path};
 //!
 //! async fn open_valve<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     let lock = Lock::new(session, &Path::from_static("/locks/valve-7")).described("gw-a");

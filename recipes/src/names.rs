@@ -26,8 +26,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Coordinator, Error, NameService};
+//! use zoolet::recipes::NameService;
+//! use zoolet::{Coordinator, Error, Path};
 //!
 //! async fn register<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     let names = NameService::new(session, &Path::from_static("/services"));

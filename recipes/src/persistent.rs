@@ -25,8 +25,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Coordinator, Error, Group};
+//! use zoolet::recipes::Group;
+//! use zoolet::{Coordinator, Error, Path};
 //!
 //! async fn join<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     let group = Group::new(session, &Path::from_static("/sensors"));

@@ -53,8 +53,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Coordinator, Error, Queue};
+//! use zoolet::recipes::Queue;
+//! use zoolet::{Coordinator, Error, Path};
 //!
 //! async fn work<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     let queue = Queue::new(session, &Path::from_static("/jobs"));

@@ -51,8 +51,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Coordinator, Error, ReadWriteLock};
+//! use zoolet::recipes::ReadWriteLock;
+//! use zoolet::{Coordinator, Error, Path};
 //!
 //! async fn replace_recipe<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     let lock = ReadWriteLock::new(session, &Path::from_static("/locks/recipe"));

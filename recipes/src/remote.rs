@@ -52,10 +52,10 @@
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::Duration;
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Lock, Remote};
+//! use zoolet::recipes::{Lock, Remote};
+//! use zoolet::{Path, zookeeper_client::Client};
 //!
-//! let connector = zookeeper_client::Client::connector().with_session_timeout(Duration::from_secs(10));
+//! let connector = Client::connector().with_session_timeout(Duration::from_secs(10));
 //! let session = Remote::connect(connector, "gw-a:2181,gw-b:2181,gw-c:2181").await?;
 //! let grant = Lock::new(session, &Path::from_static("/locks/valve-7")).acquire().await?;
 //! grant.release().await?;

@@ -29,8 +29,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Coordinator, Error, Permit, RollingRestart};
+//! use zoolet::recipes::{Permit, RollingRestart};
+//! use zoolet::{Coordinator, Error, Path};
 //!
 //! async fn told_to_restart<C: Coordinator>(session: C) -> Result<Permit, Error> {
 //!     RollingRestart::new(session, &Path::from_static("/restarts"), 1).begin("gw-a").await

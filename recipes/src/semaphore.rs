@@ -46,8 +46,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Coordinator, Error, Semaphore};
+//! use zoolet::recipes::Semaphore;
+//! use zoolet::{Coordinator, Error, Path};
 //!
 //! async fn update<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     let downloads = Semaphore::new(session, &Path::from_static("/downloads"));

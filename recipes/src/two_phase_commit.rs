@@ -85,8 +85,8 @@
 //!
 //! # Example
 //! ```
-//! use zoolet_model::Path;
-//! use zoolet_recipes::{Coordinator, Error, Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};
+//! use zoolet::recipes::{Notification, Outcome, Participant, ParticipantLog, Record, Transaction, Vote};
+//! use zoolet::{Coordinator, Error, Path};
 //!
 //! struct Journal;
 //!

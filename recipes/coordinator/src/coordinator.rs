@@ -22,8 +22,7 @@ use zoolet_model::{
 /// another task or thread, so generic code needs no bound but `C: Coordinator`:
 ///
 /// ```
-/// use zoolet_coordinator::{Coordinator, CoordinatorExt, Error};
-/// use zoolet_model::Path;
+/// use zoolet::{Coordinator, CoordinatorExt, Error, Path};
 ///
 /// async fn announce<C: Coordinator>(session: C) -> Result<(), Error> {
 ///     session.put(&Path::from_static("/greeting"), "hello").await.map(drop)

@@ -25,7 +25,7 @@ impl Created {
 ///
 /// ```
 /// use std::time::Duration;
-/// use zoolet_coordinator::CreateOptions;
+/// use zoolet::CreateOptions;
 ///
 /// let numbered = CreateOptions::ephemeral().sequential();
 /// let brief = CreateOptions::ttl(Duration::from_secs(60));

@@ -6,8 +6,7 @@ use zoolet_model::{IntoData, OpResult, Path, Stat, Version, WriteOp};
 /// One operation of a multi: all operations of a multi are carried out, or none.
 ///
 /// ```
-/// use zoolet_coordinator::Op;
-/// use zoolet_model::{Path, Version};
+/// use zoolet::{Op, Path, Version};
 ///
 /// let (job, result) = (Path::from_static("/jobs/7"), Path::from_static("/results/7"));
 /// let ops = [Op::create(&result, "done"), Op::delete(&job, Version::Any)];

@@ -58,7 +58,8 @@ impl<C: Coordinator> Hold<C> {
     /// timeout, while the grant is held. So this loop keeps hardware running, and in doubt the hardware stops by itself:
     ///
     /// ```
-    /// # use zoolet_recipes::{Coordinator, Hold, SafeUntil};
+    /// # use zoolet::recipes::{Hold, SafeUntil};
+    /// # use zoolet::Coordinator;
     /// # async fn example<C: Coordinator>(hold: Hold<C>, mut transmit: impl FnMut(SafeUntil)) {
     /// let mut instants = hold.safe_instants();
     /// while let Some(safe_until) = instants.next().await {

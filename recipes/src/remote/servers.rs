@@ -20,9 +20,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// enabled.
 ///
 /// ```no_run
-/// # async fn example() -> Result<(), zoolet_recipes::Error> {
-/// use zoolet_model::Path;
-/// use zoolet_recipes::{Client, remote::Servers};
+/// # async fn example() -> Result<(), zoolet::Error> {
+/// use zoolet::recipes::remote::Servers;
+/// use zoolet::{Client, Path};
 ///
 /// let client = Client::new(Servers::new("gw-a:2181,gw-b:2181,gw-c:2181"));
 /// let mut own = client.member(&Path::from_static("/sensors"), "thermometer-4", "21.5");

@@ -20,7 +20,7 @@ type Record = Arc<dyn Fn(&GrantChange<'_>) + Send + Sync>;
 /// ```
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-/// use zoolet_coordinator::{Coordinator, GrantChange, GrantStep, Recorded};
+/// use zoolet::recipes::{Coordinator, GrantChange, GrantStep, Recorded};
 ///
 /// /// Recipes made with the returned session count the grants that they lose.
 /// fn counted<C: Coordinator>(session: C, lost: Arc<AtomicU64>) -> Recorded<C> {

@@ -14,7 +14,7 @@ mod lost_reply;
 #[allow(dead_code, unreachable_pub, reason = "an example is a program of its own")]
 mod simulated;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,9 +23,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 #[cfg(feature = "serde")]
 use zoolet::recipes::Update;
-use zoolet::recipes::{Contention, Coordinator, Election, GrantChange, GrantStep, Lock, Recorded};
+use zoolet::recipes::{Contention, Coordinator, Election, GrantChange, GrantStep, Lock, MemberEvent, Recorded};
 use zoolet::testing::{Fact, MemoryEnsemble, World, simulate};
-use zoolet::{CreateOptions, ErrorKind, GrantEnd, LostReason, Session, SessionState, path};
+use zoolet::{
+    AddWatchMode, CreateOptions, ErrorCode, ErrorKind, GrantEnd, LostReason, Session, SessionState, WatchItem, path,
+};
 
 /// Returns the message of a panic.
 fn told(work: impl FnOnce()) -> String {
@@ -350,6 +352,71 @@ fn example_daemon_keeps_its_office_when_the_server_leader_dies() {
     ensemble.kill(ensemble.leader().unwrap());
     run_until(&mut ensemble, |ensemble| count(ensemble) >= counted + 3);
     assert_eq!(ensemble.run(office.office()).unwrap().unwrap().token, term.token);
+}
+
+/// Work that fails with an error that passes begins again in the same term. It waits long only if the
+/// connection is not the cause.
+#[test]
+fn work_begins_again_in_its_term_after_an_error_that_passes() {
+    let connection = [
+        ErrorKind::ConnectionLoss,
+        ErrorKind::Suspended,
+        ErrorKind::Doubtful,
+        ErrorKind::Disconnected,
+        ErrorKind::Refused(ErrorCode::NotReadOnly),
+    ];
+    // The last one is of another grant, which the work has lost.
+    let others = [ErrorKind::Refused(ErrorCode::SystemError), ErrorKind::GrantLost(GrantEnd::Broken)];
+    for kind in connection.into_iter().chain(others) {
+        let mut ensemble = MemoryEnsemble::in_memory(1);
+        let client = ensemble.client();
+        let begun = RefCell::new(Vec::new());
+        let election = |session| Election::new(session, path!("/leader"));
+        let leading = client.lead(election, |term| {
+            let mut begun = begun.borrow_mut();
+            begun.push((term.token(), term.session().now()));
+            let ended = if begun.len() == 1 { Err(kind.into()) } else { Ok(term.session().session_timeout()) };
+            async move { ended }
+        });
+        let timeout = ensemble.run(leading).unwrap();
+        let [(first, failed), (second, again)] = begun.into_inner().try_into().unwrap();
+        assert_eq!(first, second, "{kind:?}");
+        let (pause, longest) = (again - failed, timeout / if connection.contains(&kind) { 128 } else { 7 });
+        assert!(pause <= longest && !pause.is_zero(), "{kind:?}: {pause:?}, not {longest:?}");
+    }
+    let mut ensemble = MemoryEnsemble::in_memory(1);
+    let client = ensemble.client();
+    let refused = client.lead(
+        |session| Election::new(session, path!("/leader")),
+        async |_| Err::<(), _>(ErrorKind::Refused(ErrorCode::NoAuth).into()),
+    );
+    assert_eq!(ensemble.run(refused).unwrap_err().code(), Some(ErrorCode::NoAuth));
+}
+
+/// A member that is told when its session ends and when it is back, and a client's watch over both.
+#[test]
+fn membership_and_watch_tell_what_happens_over_sessions() {
+    let mut ensemble = MemoryEnsemble::in_memory(3);
+    let client = ensemble.client();
+    let first = ensemble.run(client.session()).unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (keeping, telling) = (client.clone(), Arc::clone(&told));
+    ensemble.spawn(&first, async move {
+        let mut member = keeping.member(path!("/members"), "gw-a", "up");
+        let _ = member.keep_telling(|event| telling.lock().unwrap().push(event)).await;
+    });
+    let mut watch = client.watch(path!("/members"), AddWatchMode::PersistentRecursive);
+    let heard = ensemble.run(watch.next()).unwrap();
+    assert!(matches!(heard, WatchItem::Event(_)), "{heard:?}");
+    run_until(&mut ensemble, |_| told.lock().unwrap().len() == 1);
+    ensemble.expire(&first);
+    run_until(&mut ensemble, |_| told.lock().unwrap().len() == 3);
+    let second = ensemble.run(client.session()).unwrap();
+    let (first, second) = (first.id(), second.id());
+    let expected = [MemberEvent::Joined(first), MemberEvent::Left(first), MemberEvent::Joined(second)];
+    assert_eq!(*told.lock().unwrap(), expected);
+    while ensemble.run(watch.next()).unwrap() != WatchItem::Gap {}
+    assert_eq!(watch.session_number(), 2);
 }
 
 /// Collects what a recorded session is told: the step's name, and whether there was a token.

@@ -67,8 +67,8 @@ pub use watching::Watching;
 
 use crate::ask::{First, first, next};
 use crate::{
-    ChildrenCache, Configuration, Coordinator, Election, Error, ErrorKind, Hold, Holding, Lock, NodeCache, Observer,
-    OpenSession,
+    ChildrenCache, Configuration, Coordinator, CoordinatorExt, Election, Error, ErrorKind, Hold, Holding, Lock,
+    NodeCache, Observer, OpenSession,
 };
 use std::fmt::{self, Debug};
 use std::future::{Future, poll_fn};
@@ -423,13 +423,21 @@ async fn outcome<C: Coordinator, T>(
 }
 
 /// Waits before something is repeated that failed with an error that passes.
+///
+/// That is until the session is connected, if this was the cause. Then the pause is short: another
+/// server leads after a moment, and a daemon that leads must go on. Its purpose is that a connection
+/// that ends again and again costs little.
 async fn pause<C: Coordinator>(session: &C, error: &Error) {
+    if error.awaits_connection() {
+        // The end of the session shows in the next attempt.
+        let _ = session.connected().await;
+    }
     pausing(session, error).await;
 }
 
 /// Tells of an error that passes; returns a timer for the pause before the next attempt.
 fn pausing<C: Coordinator>(session: &C, error: &Error) -> C::Timer {
-    let pause = session.session_timeout() / 8;
+    let pause = session.session_timeout() / if error.awaits_connection() { 256 } else { 8 };
     warn!(%error, again_in_ms = pause.as_millis(), "failed, and will be repeated");
     session.timer(session.now().saturating_add(pause))
 }

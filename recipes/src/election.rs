@@ -42,20 +42,14 @@
 //!
 //! # Example
 //! ```
-//! use zoolet::recipes::Election;
+//! use zoolet::recipes::{Election, Hold};
 //! use zoolet::{Coordinator, Error, Path};
 //!
 //! async fn lead<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     let election = Election::new(session, &Path::from_static("/election")).described("gw-a");
-//!     loop {
-//!         let leadership = election.campaign().await?;
-//!         let work = async { leadership.fenced().put(&Path::from_static("/plan"), "go").await };
-//!         match leadership.run(work).await {
-//!             Ok(done) => return done.map(drop),
-//!             // Not leader any more, or nobody knows: stand again.
-//!             Err(_) => continue,
-//!         }
-//!     }
+//!     // In doubt the work pauses. It begins again in each term, and ends the call when it has ended.
+//!     let work = |term: Hold<C>| async move { term.fenced().put(&Path::from_static("/plan"), "go").await };
+//!     election.lead(work).await?.map(drop)
 //! }
 //! ```
 

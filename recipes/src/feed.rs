@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use zoolet_model::{AddWatchMode, Path, Reply, Request, RequestError, SessionState, WatchItem};
 
-/// Waits until the session is connected, after a request that got no answer.
+/// Waits until the session is connected, or reads, after a read that got no answer.
 #[derive(Debug)]
 struct Reconnecting<S>(S);
 
@@ -18,7 +18,7 @@ impl<S: Stream<Item = SessionState> + Unpin> Reconnecting<S> {
         loop {
             match Pin::new(&mut self.0).poll_next(context) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(SessionState::Connected)) => return Poll::Ready(Ok(())),
+                Poll::Ready(Some(SessionState::Connected | SessionState::ReadOnly)) => return Poll::Ready(Ok(())),
                 Poll::Ready(Some(state)) if !state.is_over() => {}
                 Poll::Ready(state) => {
                     return Poll::Ready(Err(RequestError::of(state.unwrap_or_else(|| session.state())).into()));

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | a znode | [`Grant::fenced`] writes and checks the grant in one transaction |
 //! | a store elsewhere that compares numbers | [`Grant::token`]; it refuses outdated tokens |
-//! | hardware, such as a motor | [`Grant::doubted`] or [`Grant::run`] stops it when in doubt |
+//! | hardware, such as a motor | [`Hold::safe_instants`] tells it until when it may run |
 //!
 //! An outdated token is smaller than the largest one that the store has seen. [`Holding::Doubtful`]
 //! tells until when no other participant can have the grant.
@@ -200,8 +200,9 @@ impl<C: Coordinator> Grant<C> {
     /// safely](crate::Contention::revoke_safely). A grant that is
     /// [broken](crate::Contention::break_grant) at once ends earlier.
     ///
-    /// The instant moves on only while one of these is polled: [`Grant::holdings`], [`Grant::run`],
-    /// [`Grant::doubted`] or [`Grant::ended`]. It is [`Instant::START`] until the first of them has
+    /// The instant moves on only while one of these is polled: [`Grant::hold_for`],
+    /// [`Grant::hold_restarting`], [`Grant::holdings`], [`Grant::run`], [`Grant::doubted`] or
+    /// [`Grant::ended`]. It is [`Instant::START`] until the first of them has
     /// read the grant's znode.
     pub fn safe_until(&self) -> SafeUntil {
         SafeUntil::new(self.place.known_fate().map_or(Instant::START, Fate::safe_until))

@@ -278,7 +278,7 @@ fn run(node: Node, end_of_input: EndOfInput, stop: Stop) -> Result<(), Exit> {
             () = stop.asked() => None,
             () = end_of_input.wait() => None,
             () = notify::keep_notified(&node) => None,
-            failure = node.stopped() => Some(failure),
+            failure = node.stopped() => failure,
         }
     });
     if let Some(failure) = failure {

@@ -272,7 +272,7 @@ impl Node {
         self.0.failure()
     }
 
-    /// Returns a future that is ready when the node fails or is stopped.
+    /// Returns a future that is ready when the node has ended, with the failure if it failed.
     pub fn stopped(&self) -> Stopped {
         Stopped(self.0.sessions.ended.wait())
     }
@@ -391,7 +391,7 @@ impl Node {
     ///
     /// # Errors
     /// - [`ShutdownError::Late`]: `deadline` passed, and the node ended abruptly. That is safe, but
-    ///   ephemerals of this process stay until their sessions time out.
+    ///   ephemerals of this process stay until this node is back, or their sessions time out.
     /// - [`ShutdownError::Failed`]: the node had failed.
     /// - [`ShutdownError::AlreadyShutDown`]: another call shuts the node down. This call has waited
     ///   for its end, or for `deadline` if that comes first.
@@ -748,7 +748,7 @@ mod tests {
         };
         assert_eq!(opening.wait().unwrap_err().kind(), ErrorKind::SessionLost(LostReason::Bug));
         assert_eq!(question.wait().wait(), None);
-        assert_eq!(bad.stopped().wait(), Failure::Bug("told to".to_owned()));
+        assert_eq!(bad.stopped().wait(), Some(Failure::Bug("told to".to_owned())));
         assert_eq!(bad.failed(), Some(Failure::Bug("told to".to_owned())));
         assert_eq!(watch.next().wait(), None);
         assert_eq!(hurt.state(), SessionState::Lost(LostReason::Bug));

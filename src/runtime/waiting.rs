@@ -30,19 +30,16 @@ impl Future for Ready {
     }
 }
 
-/// Waits until the node fails or is stopped. Cancel-safe.
+/// Waits until the node has ended; `None`: it was shut down or dropped. Cancel-safe.
 #[derive(Debug)]
 #[must_use = "it waits when this is awaited"]
 pub struct Stopped(pub(super) Set<End>);
 
 impl Future for Stopped {
-    type Output = Failure;
+    type Output = Option<Failure>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Failure> {
-        Pin::new(&mut self.0).poll(context).map(|end| match end {
-            End::Failed(failure) => failure,
-            End::Stopped => Failure::Failed("the node was stopped".to_owned()),
-        })
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Failure>> {
+        Pin::new(&mut self.0).poll(context).map(End::failure)
     }
 }
 

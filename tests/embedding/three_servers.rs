@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use zoolet::config::{Ensemble, Server, SiteKey, TrustSource};
+use zoolet::recipes::{NodeCache, NodeChange};
 use zoolet::status::{Alarm, AlarmKind, ServerRole, Summary};
 use zoolet::{Config, Consistency, CreateOptions, ErrorCode, ErrorKind, Node, Session, SessionOptions};
 use zoolet::{SessionState, Version, Wait, path};
@@ -153,6 +154,14 @@ fn session_on_a_member_without_a_leader_reads_and_ends_at_the_next_leader() {
     let late = gateway.session_with(&options).wait_timeout(PATIENCE).unwrap().unwrap();
     assert_eq!(late.state(), SessionState::ReadOnly);
     assert_eq!(late.get(path!("/config")).wait().unwrap().text(), Some("old"));
+    // A cache that begins now reads too, and goes on over the same session.
+    let mut cache = NodeCache::new(late.clone(), path!("/config"));
+    let mut read = || loop {
+        if let NodeChange::Now(now) = cache.next().wait_timeout(PATIENCE).expect("it reads").unwrap() {
+            return now.unwrap().text().unwrap().to_owned();
+        }
+    };
+    assert_eq!(read(), "old");
     // Each connection learns the age anew, with the delay of its thread.
     assert!(late.reading(Consistency::Local).outdated_for().unwrap() >= Duration::from_secs(1));
     // The next leader gives the session its timeout anew. Its end comes before.
@@ -166,6 +175,7 @@ fn session_on_a_member_without_a_leader_reads_and_ends_at_the_next_leader() {
         assert!(Instant::now() < until, "its end was not sent");
     }
     late.set(path!("/config"), "new", Version::Any).wait().unwrap();
+    assert_eq!(read(), "new");
     // Without a leader, a shutdown does not wait for the end of a session that only reads.
     drop(back);
     while states.next().wait_timeout(PATIENCE).expect("it reads") != Some(SessionState::ReadOnly) {}

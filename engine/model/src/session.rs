@@ -10,7 +10,7 @@ pub enum SessionState {
     Connected,
     /// The server cannot serve it now. The session and its ephemerals may survive.
     Suspended,
-    /// Reads are answered, writes are refused. Only in an ensemble, never on a standalone server.
+    /// Reads are answered, writes are refused: the server has no leader, or its disk is read-only.
     ReadOnly,
     /// It is over, and its ephemerals are or will be deleted.
     Lost(LostReason),

@@ -9,8 +9,9 @@ pub struct SessionOptions {
     ///
     /// The node moves a timeout outside its range to the nearest bound; by default the range is 4 s
     /// to 40 s. [`Session::session_timeout`](crate::Session::session_timeout) returns the
-    /// negotiated value. The node keeps the session alive while the process lives. So the timeout
-    /// is how long ephemerals remain after the process dies.
+    /// negotiated value. The node keeps the session alive while the process runs and reaches the
+    /// ensemble. So the timeout is how long ephemerals remain after the process dies, unless its node
+    /// is back earlier.
     ///
     /// In an ensemble, a session with a timeout below 9.6 s sends three syncs to its leader per
     /// timeout. Requests behind a sync wait for its answer, which takes one round trip to the

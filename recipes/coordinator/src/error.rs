@@ -227,10 +227,17 @@ impl Error {
 
     /// Whether the same call may succeed later, over the same session.
     ///
-    /// That is so without a connection, and after SystemError: the server has no room on its disk,
-    /// for a watch, or for the request.
+    /// That is so without a connection, also if a fenced write was not sent for that reason; after
+    /// SystemError: the server has no room on its disk, for a watch, or for the request; and after
+    /// NotReadOnly: the server has no leader.
     pub const fn is_temporary(&self) -> bool {
-        self.is_disconnection() || matches!(self.kind, ErrorKind::Refused(ErrorCode::SystemError))
+        self.awaits_connection() || matches!(self.kind, ErrorKind::Refused(ErrorCode::SystemError))
+    }
+
+    /// Whether the same call may succeed once the session is connected.
+    #[doc(hidden)]
+    pub const fn awaits_connection(&self) -> bool {
+        self.is_disconnection() || matches!(self.kind, ErrorKind::Doubtful | ErrorKind::Refused(ErrorCode::NotReadOnly))
     }
 
     /// Whether the session is over. Another one may succeed.

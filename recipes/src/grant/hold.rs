@@ -54,8 +54,9 @@ impl<C: Coordinator> Hold<C> {
 
     /// Returns a stream of the instants until which hardware may act.
     ///
-    /// It has one instant as soon as one is known, and another each sixteenth of the session's
-    /// timeout, while the grant is held. So this loop keeps hardware running, and in doubt the hardware stops by itself:
+    /// It has one instant as soon as one is known, and one each sixteenth of the session's timeout,
+    /// until the last one has passed. In doubt it repeats the same instant. So this loop keeps
+    /// hardware running, and in doubt the hardware stops by itself:
     ///
     /// ```
     /// # use zoolet::recipes::{Hold, SafeUntil};

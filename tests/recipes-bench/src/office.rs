@@ -52,7 +52,7 @@ impl Drop for Process {
 
 /// Runs server `id` of the servers at `addresses` until the process is killed.
 pub(crate) fn serve(data: &str, id: u8, addresses: &[&str]) -> Result<Value, Failure> {
-    Err(format!("{}", node(data, id, addresses)?.stopped().wait()).into())
+    Err(format!("{:?}", node(data, id, addresses)?.stopped().wait()).into())
 }
 
 fn node(data: &str, id: u8, addresses: &[&str]) -> Result<Node, Failure> {

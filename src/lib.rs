@@ -130,6 +130,10 @@ assert_ne!(before.ephemeral_owner, after.ephemeral_owner);
 #[doc = include_str!("../docs/how-to/embed.md")]
 struct Embed;
 
+#[cfg(all(doctest, feature = "testing"))]
+#[doc = include_str!("../docs/how-to/test-your-daemon.md")]
+mod page_of_testing {}
+
 pub mod config;
 mod last_known_good;
 mod obstacle;

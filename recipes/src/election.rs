@@ -16,7 +16,7 @@
 //! - Anything that a [lock](crate::lock) does not guarantee: a leader that was stopped may believe
 //!   for a while that it leads.
 //! - A leader at all times: the office is vacant while the session of a dead leader has not
-//!   expired.
+//!   expired. The same holds for a dead candidate that is next in line.
 //! - Ranks and hand-over for candidates of other libraries, which do not know them.
 //!
 //! # Znodes

@@ -6,7 +6,7 @@
 //!
 //! `cargo run --example daemon -- NAME DIRECTORY`, or on each of several boxes
 //! `cargo run --example daemon -- NAME DIRECTORY NUMBER site.key HOST1 HOST2 HOST3`. Then use
-//! zkCli at port 2180 + NUMBER: `create /daemon/interval_ms 200`, `create -s /daemon/jobs/queue- weld`.
+//! zkCli at port 2180 + NUMBER, or 2181: `create /daemon/interval_ms 200`, `create -s /daemon/jobs/queue- weld`.
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
 use std::fs;
@@ -20,7 +20,7 @@ use zoolet::{Client, Config, Coordinator, CoordinatorExt, Error, Node, Op, path}
 /// Maximum attempts at a job; after that an operator has to look at it.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// How many milliseconds the leader pauses between two numbers.
+/// The setting: the leader's pause between two numbers, in milliseconds.
 type Setting<O> = Following<O, Configuration<<O as OpenSession>::Session, u64>>;
 
 #[tokio::main]
@@ -69,10 +69,10 @@ pub async fn lead<O: OpenSession>(client: Client<O>, name: String, every: Watche
     client.lead(election, |term| count(term, every.clone())).await
 }
 
-/// Counts on from the number of the leader before. Paused while it is in doubt who leads.
+/// Counts on from the former leader's number. The client pauses it while it is in doubt who leads.
 async fn count<C: Coordinator>(term: Hold<C>, every: Watched<u64>) -> Result<(), Error> {
     let (session, counter) = (term.session(), path!("/daemon/count"));
-    // This server may lag behind the leader before.
+    // This server may not have applied the former leader's last write yet.
     session.sync().await?;
     let mut count = match session.get(counter).await {
         Ok(znode) => znode.text().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0),

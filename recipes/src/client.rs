@@ -1,6 +1,6 @@
 //! A client that outlives its sessions.
 //!
-//! A session ends: its server was away for too long, or the process was stopped. Its ephemerals,
+//! A session ends if its server was cut off, or the process stopped, for too long. Its ephemerals,
 //! grants and watches end with it. A [`Client`] opens the next session, and what the program does
 //! through the client goes on there.
 //!
@@ -80,8 +80,8 @@ use zoolet_model::{AddWatchMode, IntoData, LostReason, Path};
 
 /// A client that outlives its sessions.
 ///
-/// Clones are handles to the same client. The last session lives until the last handle is dropped,
-/// and all that the program made of the session.
+/// Clones are handles to the same client. The last session ends once the last handle was dropped,
+/// and each object that the program made from that session.
 pub struct Client<O: OpenSession> {
     shared: Arc<Shared<O>>,
 }
@@ -237,11 +237,12 @@ impl<O: OpenSession> Client<O> {
     /// Runs work on a session, and on the next one each time the session ends, until it is done.
     ///
     /// The work is dropped when its session ends. It begins again on the next session, and on the
-    /// same one after an error that passes: one that is [temporary](Error::is_temporary), or says
-    /// that a grant was lost. Any other result is the result of this call.
+    /// same one after an error that is [temporary](Error::is_temporary) or says that a grant was
+    /// lost. Any other result is the result of this call.
     ///
     /// # Errors
-    /// The work's own, except these. As [`Client::session`].
+    /// - The work's error, unless it is temporary or says that a grant was lost.
+    /// - As [`Client::session`].
     pub async fn run<T, F>(&self, mut work: impl FnMut(O::Session) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
@@ -250,7 +251,7 @@ impl<O: OpenSession> Client<O> {
             let session = self.session().await?;
             match first(work(session.clone()), over(&session)).await {
                 First::Left(Err(_)) if session.state().is_over() => {}
-                First::Left(Err(error)) if passes(&error) => pause(&session, &error).await,
+                First::Left(Err(error)) if begins_again(&error) => pause(&session, &error).await,
                 First::Left(done) => return done,
                 First::Right(()) => {}
             }
@@ -261,12 +262,14 @@ impl<O: OpenSession> Client<O> {
     ///
     /// `election` makes the election for a session: set its name, rank and description there. The
     /// work begins in each term, and is paused in doubt: see [`Election::lead`]. If the work fails
-    /// with an error that passes, such as a request whose connection was lost, it begins anew in the
+    /// with a temporary error, such as a request whose connection was lost, it begins anew in the
     /// same term: see [`Client::run`]. If the office is lost or the session ends, the client stands
     /// again.
     ///
     /// # Errors
-    /// The work's own, and those of [`Election::lead`], except these. As [`Client::session`].
+    /// - The work's error, as of [`Client::run`].
+    /// - Those of [`Election::lead`] that neither are temporary nor say that the office is lost.
+    /// - As [`Client::session`].
     pub async fn lead<T, F>(
         &self,
         mut election: impl FnMut(O::Session) -> Election<O::Session>,
@@ -290,8 +293,7 @@ impl<O: OpenSession> Client<O> {
     /// As [`Client::lead`], for a lock: see [`Lock::hold`].
     ///
     /// # Errors
-    /// The work's own, and those of [`Lock::hold`], except those of [`Client::lead`]. As
-    /// [`Client::session`].
+    /// As [`Client::lead`].
     pub async fn hold<T, F>(
         &self,
         mut lock: impl FnMut(O::Session) -> Lock<O::Session>,
@@ -336,8 +338,8 @@ impl<O: OpenSession> Client<O> {
 
     /// Follows a configuration that is text, such as a number: see [`Configuration::from_text`].
     ///
-    /// `last_good` is its value until the ensemble reports another one, also without a session:
-    /// `following.recipe().value()`.
+    /// Until the ensemble reports another value, `following.recipe().value()` is `last_good`, even
+    /// without a session.
     pub fn configuration<T>(&self, path: &Path, last_good: Option<T>) -> Following<O, Configuration<O::Session, T>>
     where
         T: std::str::FromStr<Err: fmt::Display> + Send + Sync + 'static,
@@ -384,12 +386,12 @@ fn hex<C: Coordinator>(session: &C) -> impl fmt::Display {
     format!("{:#x}", session.session().0)
 }
 
-/// Whether work begins again after its error, over the same session.
-const fn passes(error: &Error) -> bool {
+/// Whether work begins again after this error, over the same session.
+const fn begins_again(error: &Error) -> bool {
     error.is_temporary() || error.is_grant_lost()
 }
 
-/// Runs work under one grant, and again after each error that passes; `None` if the grant is lost.
+/// Runs work under one grant, and again after each temporary error; `None` if the grant is lost.
 async fn patiently<C, T, F>(work: &Mutex<impl FnMut(Hold<C>) -> F>, hold: Hold<C>) -> Option<Result<T, Error>>
 where
     C: Coordinator,
@@ -400,7 +402,7 @@ where
         match attempt.await {
             // A fenced write may have found out before the grant's listener.
             Err(_) if hold.holding() == Holding::Lost => return None,
-            Err(error) if passes(&error) => pause(hold.session(), &error).await,
+            Err(error) if begins_again(&error) => pause(hold.session(), &error).await,
             done => return Some(done),
         }
     }
@@ -422,11 +424,11 @@ async fn outcome<C: Coordinator, T>(
     }
 }
 
-/// Waits before something is repeated that failed with an error that passes.
+/// Waits before the next attempt after a temporary error.
 ///
-/// That is until the session is connected, if this was the cause. Then the pause is short: another
-/// server leads after a moment, and a daemon that leads must go on. Its purpose is that a connection
-/// that ends again and again costs little.
+/// If the connection was lost, it waits for the connection, and then for a 256th of the timeout, so
+/// that a leader goes on soon. That short pause bounds the cost of a connection that ends again and
+/// again.
 async fn pause<C: Coordinator>(session: &C, error: &Error) {
     if error.awaits_connection() {
         // The end of the session shows in the next attempt.
@@ -435,7 +437,7 @@ async fn pause<C: Coordinator>(session: &C, error: &Error) {
     pausing(session, error).await;
 }
 
-/// Tells of an error that passes; returns a timer for the pause before the next attempt.
+/// Logs a temporary error; returns a timer for the pause before the next attempt.
 fn pausing<C: Coordinator>(session: &C, error: &Error) -> C::Timer {
     let pause = session.session_timeout() / if error.awaits_connection() { 256 } else { 8 };
     warn!(%error, again_in_ms = pause.as_millis(), "failed, and will be repeated");

@@ -47,7 +47,7 @@
 //!
 //! async fn lead<C: Coordinator>(session: C) -> Result<(), Error> {
 //!     let election = Election::new(session, &Path::from_static("/election")).described("gw-a");
-//!     // In doubt the work pauses. It begins again in each term, and ends the call when it has ended.
+//!     // Paused in doubt. Each term begins the work anew; the call returns when the work has ended.
 //!     let work = |term: Hold<C>| async move { term.fenced().put(&Path::from_static("/plan"), "go").await };
 //!     election.lead(work).await?.map(drop)
 //! }

@@ -26,13 +26,13 @@
 //!
 //! # Does not guarantee
 //! - Work that is neither fenced nor carries a token may not stop in time: a stopped process cannot
-//!   react. Hardware needs an instant at which it stops by itself. Pass [`Grant::safe_until`] to
-//!   the hardware repeatedly while the grant is held.
+//!   react. Hardware needs an instant at which it stops by itself. Give it each instant of
+//!   [`Hold::safe_instants`].
 //! - The instant does not hold once the process has died. If the session ran inside a server's
 //!   process, that server ends it as soon as it restarts, which frees its grants. Stop the hardware
 //!   before the node starts.
-//! - A fenced write whose reply is lost may or may not have been done; it is not sent again. Read
-//!   the znode, or write with a version.
+//! - A fenced write whose reply is lost may have been done. Only [`FencedWriter::put`] sends it
+//!   again. After any other call, read the znode, or write with a version.
 //! - [`FencedWriter::set`] does not create the znode.
 //!
 //! # Znodes
@@ -42,7 +42,8 @@
 //!
 //! # Failures
 //! - **The connection is lost**: [`Holding::Doubtful`]. Fenced writes fail with [`ErrorKind::Doubtful`](crate::ErrorKind::Doubtful)
-//!   and are not sent. [`Grant::doubted`] and [`Grant::run`] return.
+//!   and are not sent; [`FencedWriter::put`] waits. [`Grant::hold_for`] pauses its work.
+//!   [`Grant::doubted`] and [`Grant::run`] return.
 //! - **The connection returns in time**: [`Holding::Held`]. Fenced writes are done.
 //! - **The process stops beyond the safe instant**: [`Holding::Doubtful`], once the process
 //!   continues. Fenced writes are done if the grant stands, and otherwise fail with
@@ -58,7 +59,7 @@
 //! - **The grant is broken**: [`Holding::Lost`] as soon as the holder hears of it. Fenced writes
 //!   fail with [`ErrorKind::GrantLost`](crate::ErrorKind::GrantLost) from the break on. All waiting calls return.
 //! - **The reply to a fenced write is lost**: the holding is unchanged. The write fails with
-//!   `ConnectionLoss` and may or may not have been done.
+//!   `ConnectionLoss` and may have been done; [`FencedWriter::put`] sends it again.
 //! - **The grant is dropped without a connection**: its znode is deleted as soon as there is a
 //!   connection, or with the session.
 //!
@@ -267,8 +268,8 @@ impl<C: Coordinator> Grant<C> {
 
     /// Runs work while the grant is held, cancels it in doubt, and begins it anew after that.
     ///
-    /// As [`Grant::hold_for`], for work that must not be left half done in doubt: its destructors
-    /// run as soon as the grant is in doubt.
+    /// As [`Grant::hold_for`], but the work is dropped in doubt. Use it for work that holds something
+    /// which its destructors must give up at once.
     ///
     /// # Errors
     /// As [`Grant::hold_for`].

@@ -184,7 +184,7 @@ impl<C: Coordinator> Line<C> {
         Ok((place, is_alone))
     }
 
-    /// As [`Line::enter`], for a place that nobody is told of.
+    /// As [`Line::enter`], for a place that is not reported.
     pub(crate) async fn enter_untold(self: &Arc<Self>) -> Result<(Place<C>, bool), Error> {
         let line = self.untaken();
         let entering = Entering { line: Some(line) };
@@ -325,7 +325,7 @@ pub(crate) struct Place<C: Coordinator> {
     gaps: u64,
     /// Created for the first listener, so that merely taking a lock allocates nothing.
     fate: OnceLock<Arc<Fate>>,
-    /// `None` for a place that nobody is told of.
+    /// `None` for a place that is not reported.
     telling: Option<Telling>,
 }
 
@@ -359,7 +359,7 @@ pub(crate) struct Fate {
     is_doubted: AtomicBool,
     /// [`Coordinator::gaps`] when a write last found the znode.
     checked_gaps: AtomicU64,
-    /// `None` if nobody is told of it.
+    /// `None` if the place is not reported.
     told: Option<Told>,
 }
 
@@ -484,7 +484,7 @@ impl<C: Coordinator> Place<C> {
         }
     }
 
-    /// Tells of this place from now on what `former` was to tell, which falls silent.
+    /// Takes over the reports of `former`, which reports no more.
     pub(crate) fn tell_instead_of(&mut self, former: &mut Self) {
         self.telling = former.telling.take();
     }

@@ -24,7 +24,7 @@ pub(crate) struct Telling {
 }
 
 impl Telling {
-    /// Tells that the participant with this znode stands in line. It was called at `since`.
+    /// Tells that the participant with this znode stands in line; `since`: when its caller began.
     pub(crate) fn waits(coordinator: &impl Coordinator, subject: &Path, znode: &Path, since: Instant) -> Self {
         let span = debug_span!("wait", path = %subject, znode = %znode);
         debug!(parent: &span, path = %subject, "stands in line");
@@ -73,7 +73,7 @@ impl Telling {
     }
 }
 
-/// What was told of a grant that has listeners.
+/// The reports about a grant that has listeners.
 #[derive(Debug)]
 pub(crate) struct Told {
     telling: Telling,

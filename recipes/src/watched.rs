@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 /// The newest good value of a [`Configuration`](crate::Configuration), for any task or thread.
 ///
 /// [`Configuration::watched`](crate::Configuration::watched) returns it. The value changes only
-/// while a task polls the configuration. Clones are readers of the same value; each one reports
-/// each final value once.
+/// while a task polls the configuration. Each reader reports each final value once. A clone starts
+/// where its original is.
 #[derive(Debug)]
 pub struct Watched<T> {
     latest: Arc<Latest<T>>,
@@ -32,7 +32,7 @@ impl<T> Watched<T> {
 
     /// Waits for a value that this reader has not reported, and returns it.
     ///
-    /// The first call returns the present value at once if there is one. `None` once the
+    /// Returns at once if this reader has not reported the present value. `None` once the
     /// configuration was dropped and its last value reported. Cancel-safe.
     #[allow(clippy::should_implement_trait, reason = "a stream's next, as futures name it: it returns a future")]
     pub fn next(&mut self) -> impl Future<Output = Option<Arc<T>>> + '_ {

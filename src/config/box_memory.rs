@@ -4,7 +4,7 @@ use zoolet_machine::Limits;
 
 /// Memory of the box that a node runs on; decides its bounds of memory and disk.
 ///
-/// A node keeps to half of the box at most. The bounds are those of the server's profiles
+/// A node uses at most half of the box's memory. The bounds are those of the server's profiles
 /// `emmc/128m` to `emmc/2g`, and [`Config::limits`](super::Config::limits) changes each of them.
 ///
 /// ```

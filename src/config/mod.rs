@@ -156,7 +156,7 @@ impl Config {
         Self::for_box(data, BoxMemory::default())
     }
 
-    /// Returns the same with the bounds for a box with this memory.
+    /// Returns a configuration as [`Config::new`], with the bounds for a box with this memory.
     ///
     /// Servers of one ensemble need the same `frame_bytes_max` and `log_segment_bytes`, so give all
     /// of them the same `memory`. A server whose configuration file names no profile has the bounds

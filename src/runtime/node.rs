@@ -52,8 +52,8 @@ const SHUTDOWN_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// [`Node::shutdown`] closes sessions of this process, which deletes their ephemerals. Sessions and
 /// streams are no handles: they do not keep the node alive.
 ///
-/// Once the node has ended, requests and new sessions of all handles fail like those of
-/// [`Node::session`]: with [`ErrorKind::SessionLost`](crate::ErrorKind::SessionLost). [`Node::status`] gives `None`.
+/// Once the node has ended, requests and new sessions fail with
+/// [`ErrorKind::SessionLost`](crate::ErrorKind::SessionLost), and [`Node::status`] gives `None`.
 #[derive(Clone)]
 #[must_use = "the node ends when its last handle is dropped"]
 pub struct Node(Arc<Running>);
@@ -88,7 +88,7 @@ pub(super) struct Files {
     pub(super) is_read_only: bool,
 }
 
-/// Opens sessions of this process, with the same options.
+/// Opens sessions of this process, all with one set of options.
 ///
 /// Clones do not keep the node running.
 #[derive(Clone)]
@@ -261,7 +261,7 @@ impl Node {
 
     /// Returns a future that is ready once clients are served.
     ///
-    /// Its error says why they never will be, or no longer are.
+    /// It fails if the node has ended, with the reason.
     pub fn ready(&self) -> Ready {
         Ready { serving: self.0.serving.wait(), ended: self.0.sessions.ended.wait() }
     }

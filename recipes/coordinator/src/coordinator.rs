@@ -114,7 +114,7 @@ pub trait Coordinator: Clone + Debug + Send + Sync + 'static {
     /// Returns 128 random bits, which no other participant gets.
     fn random_bits(&self) -> u128;
 
-    /// Hears of each change of this session's grants: see [`Recorded`](crate::Recorded).
+    /// Receives each change of this session's grants: see [`Recorded`](crate::Recorded).
     ///
     /// By default it does nothing.
     fn record(&self, _change: &GrantChange<'_>) {}

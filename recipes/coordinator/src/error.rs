@@ -214,7 +214,7 @@ impl Error {
         matches!(self.code(), Some(ErrorCode::NoAuth))
     }
 
-    /// Whether the session had no connection, or lost it before the answer.
+    /// Whether the session had no connection, lost it before the answer, or had no room in flight.
     ///
     /// The same session may answer later. After [`ErrorKind::ConnectionLoss`] a write may have been
     /// done or not.
@@ -227,9 +227,10 @@ impl Error {
 
     /// Whether the same call may succeed later, over the same session.
     ///
-    /// That is so without a connection, also if a fenced write was not sent for that reason; after
-    /// SystemError: the server has no room on its disk, for a watch, or for the request; and after
-    /// NotReadOnly: the server has no leader.
+    /// - Without a connection, or without room in flight: see [`Error::is_disconnection`].
+    /// - [`ErrorKind::Doubtful`]: a fenced write was not sent, because there was no connection.
+    /// - SystemError: the server has no room on its disk, for a watch, or for the request.
+    /// - NotReadOnly: the server has no leader.
     pub const fn is_temporary(&self) -> bool {
         self.awaits_connection() || matches!(self.kind, ErrorKind::Refused(ErrorCode::SystemError))
     }

@@ -43,8 +43,8 @@ impl<'a> GrantChange<'a> {
 
 /// What has happened to a participant.
 ///
-/// `Waits` comes first. After it comes either `Left`, or `Granted` and later exactly one of
-/// `Released` and `Lost`. Times are of the session's clock.
+/// `Waits` comes first, then `Left` or `Granted`. After `Granted`, `Doubted` and `HeldAgain` may
+/// alternate; one `Released` or `Lost` ends the report. Times are of the session's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum GrantStep {
@@ -60,7 +60,7 @@ pub enum GrantStep {
         /// Time from the call until the grant.
         waited: Duration,
     },
-    /// The grant is in doubt. Known only while the program polls the grant's states or its work.
+    /// The grant is in doubt. Reported only while the program polls the grant's states or its work.
     Doubted,
     /// A write has found the grant's znode: the grant is held again.
     HeldAgain {
@@ -68,6 +68,8 @@ pub enum GrantStep {
         doubted: Duration,
     },
     /// The grant is over, and its holder did not give it up.
+    ///
+    /// Reported at the next poll of the grant's states or work, or when the grant is dropped.
     Lost {
         /// Why it is over.
         end: GrantEnd,

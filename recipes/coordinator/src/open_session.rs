@@ -11,9 +11,9 @@ pub trait OpenSession: Send + Sync + 'static {
     type Session: Coordinator;
     /// Ready with a session that is served.
     ///
-    /// It waits for a session however long that takes. Its error is final, and says why no session
-    /// can be opened any more, except that the session may have expired before it was served.
-    /// Dropping it gives up the session.
+    /// It waits for a session however long that takes. An error says why no session can be opened
+    /// any more, and is final. The one exception says that the session expired before it was served:
+    /// then the client opens another one. Dropping the future gives up the session.
     type Opening: Future<Output = Result<Self::Session, Error>> + Send + 'static;
 
     /// Begins to open a session.

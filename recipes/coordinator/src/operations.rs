@@ -16,8 +16,9 @@ use zoolet_model::{
 /// The calls that a program makes on a session, for every [`Coordinator`].
 ///
 /// A request is sent when its future is first polled. Dropping the future after that cancels only
-/// the waiting. No call waits for a connection or repeats a request, except
-/// [`connected`](CoordinatorExt::connected): without a connection it fails at once.
+/// the waiting. Without a connection each call fails at once; only
+/// [`connected`](CoordinatorExt::connected) waits for one. No call repeats a request whose reply was
+/// lost.
 ///
 /// # Errors
 /// Each call names what it could not do, and for which path:
@@ -100,7 +101,7 @@ pub trait CoordinatorExt: Coordinator {
     /// Sets the data of a znode, and creates it and the znodes above it if they do not exist.
     ///
     /// After a lost connection it fails, and the data may have been written. The `put` of a fenced
-    /// writer repeats itself instead: nobody else writes meanwhile.
+    /// writer repeats itself instead: no other client writes meanwhile.
     ///
     /// # Errors
     /// As [`CoordinatorExt`] says.

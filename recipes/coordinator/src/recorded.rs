@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use zoolet_model::{AddWatchMode, Path, Request, SessionId, SessionState};
 
-/// Hears of the changes of grants.
+/// Receives the changes of grants.
 type Record = Arc<dyn Fn(&GrantChange<'_>) + Send + Sync>;
 
 /// A session, or an opener of sessions, that tells a function what happens to its grants.

@@ -58,7 +58,7 @@ pub struct Following<O: OpenSession, R> {
     number: u64,
     /// The recipe's session; `None` once it was over when last polled.
     session: Option<O::Session>,
-    /// The pause after a refusal that passes.
+    /// The pause after a temporary error.
     pause: Option<<O::Session as Coordinator>::Timer>,
     is_over: bool,
 }

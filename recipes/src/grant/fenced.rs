@@ -160,8 +160,8 @@ impl<C: Coordinator> FencedWriter<C> {
     /// Sets the data of a znode, or creates it and the znodes above it.
     ///
     /// It goes on until it knows that the data was written. After a lost connection it waits for
-    /// the next one and writes again, so the version may grow by more than one. Nothing can come
-    /// between the two writes that is not written under the same grant, or past the fence.
+    /// the next one and writes again, so the version may grow by more than one. Between
+    /// the two writes, only this holder can write, or a client that writes without the fence.
     ///
     /// # Errors
     /// - [`ErrorKind::GrantLost`] if the grant is over. The data may have been written before.

@@ -54,9 +54,11 @@ impl<C: Coordinator> Hold<C> {
 
     /// Returns a stream of the instants until which hardware may act.
     ///
-    /// It has one instant as soon as one is known, and one each sixteenth of the session's timeout,
-    /// until the last one has passed. In doubt it repeats the same instant. So this loop keeps
-    /// hardware running, and in doubt the hardware stops by itself:
+    /// It yields the newest instant every sixteenth of the session's timeout. In doubt it repeats the
+    /// last instant. Once that has passed, it yields nothing until the grant is held again. So this
+    /// loop keeps hardware running, and in doubt the hardware stops by itself. It may run in the work
+    /// or in another task; the instant moves on only while the work is polled, or a stream of
+    /// [`Holdings`](crate::Holdings):
     ///
     /// ```
     /// # use zoolet::recipes::{Hold, SafeUntil};

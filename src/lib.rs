@@ -99,7 +99,7 @@ assert_ne!(before.ephemeral_owner, after.ephemeral_owner);
 //! - `port`: ZooKeeper clients can connect too (`Config::clients`).
 //! - `certificates`: an operator's authority can vouch for servers. Includes `ensemble`.
 //! - `remote`: recipes over TCP, with any server of ZooKeeper's protocol (`recipes::Remote`).
-//! - `serde`: configuration that is JSON (`Client::json`).
+//! - `serde`: configuration that is JSON (`Client::configuration_json`).
 //! - `server` and `tools`: the binary, with its configuration files and its other commands.
 //! - `testing`, for `[dev-dependencies]`: the module `testing`, with ensembles in memory on virtual
 //!   time.

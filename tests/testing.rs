@@ -23,7 +23,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 #[cfg(feature = "serde")]
 use zoolet::recipes::Update;
-use zoolet::recipes::{Contention, Coordinator, Election, GrantChange, GrantStep, Lock, MemberEvent, Recorded};
+use zoolet::recipes::{
+    Contention, Coordinator, Election, GrantChange, GrantStep, Holding, Lock, MemberEvent, Recorded, Semaphore,
+};
 use zoolet::testing::{Fact, MemoryEnsemble, World, simulate};
 use zoolet::{
     AddWatchMode, CreateOptions, ErrorCode, ErrorKind, GrantEnd, LostReason, Session, SessionState, WatchItem, path,
@@ -393,6 +395,31 @@ fn work_begins_again_in_its_term_after_an_error_that_passes() {
     assert_eq!(ensemble.run(refused).unwrap_err().code(), Some(ErrorCode::NoAuth));
 }
 
+/// A leader whose own box cannot do the work does not keep the office for ever.
+#[test]
+fn leader_whose_work_cannot_go_on_resigns() {
+    let mut ensemble = MemoryEnsemble::in_memory(1);
+    let (client, other) = (ensemble.client(), ensemble.client());
+    let session = ensemble.run(client.session()).unwrap();
+    let election = |session| Election::new(session, path!("/leader"));
+    ensemble.spawn(&session, async move {
+        let no_room = async |_| Err::<(), _>(ErrorKind::Refused(ErrorCode::SystemError).into());
+        panic!("{:?}", client.lead(election, no_room).await);
+    });
+    let led = other.lead(election, async |term| Ok(term.token()));
+    ensemble.run(led).unwrap();
+}
+
+/// A session that ends for the program's own fault is not followed by another one.
+#[test]
+fn client_ends_with_the_error_of_a_refused_identity() {
+    let mut ensemble = MemoryEnsemble::in_memory(1);
+    let client = ensemble.client();
+    let ended = client.run(async |session: Session| session.add_auth("bogus", "x").await);
+    assert_eq!(ensemble.run(ended).unwrap_err().kind(), ErrorKind::AuthFailed);
+    assert_eq!(ensemble.run(client.session()).unwrap_err().kind(), ErrorKind::AuthFailed);
+}
+
 /// A member that is told when its session ends and when it is back, and a client's watch over both.
 #[test]
 fn membership_and_watch_tell_what_happens_over_sessions() {
@@ -491,10 +518,95 @@ fn recorded_session_hears_of_each_change_of_its_grants() {
     told(&["waits", "granted", "lost"]);
 }
 
+/// A withdrawn grant stays in doubt until its end, and its holder does not ask again and again.
+#[test]
+fn withdrawn_grant_is_told_in_doubt_once_and_costs_no_writes() {
+    let mut ensemble = MemoryEnsemble::in_memory(1);
+    let (session, other) = (ensemble.session(), ensemble.session());
+    let heard = Heard::default();
+    let lock = Lock::new(recorded(&session, &heard), path!("/locks/told"));
+    let grant = ensemble.run(lock.acquire()).unwrap();
+    ensemble.spawn(&session, async move { drop(grant.hold_for(|_| std::future::pending::<()>()).await) });
+    let contention = Contention::new(other.clone(), path!("/locks/told"));
+    let holder = ensemble.run(contention.contenders()).unwrap().remove(0);
+    let before = ensemble.run(other.create(path!("/before"), None)).unwrap().stat.czxid;
+    let longest = Duration::from_secs(40);
+    ensemble.run(contention.revoke_safely(&holder, Duration::from_secs(1), longest, "a test")).unwrap();
+    ensemble.advance(Duration::from_secs(1));
+    let after = ensemble.run(other.create(path!("/after"), None)).unwrap().stat.czxid;
+    let steps: Vec<_> = heard.lock().unwrap().iter().map(|(name, _)| *name).collect();
+    assert_eq!(steps, ["waits", "granted", "doubted", "broken"]);
+    // Request, withdrawal, break with its audit, the next znode, and a check at the beginning.
+    assert!(after - before <= 6, "{} writes", after - before);
+}
+
+/// A standby whose connection was renewed while it waited begins its grant without a doubt.
+#[test]
+fn grant_after_a_reconnect_while_waiting_begins_held() {
+    let mut ensemble = MemoryEnsemble::in_memory(3);
+    let (session, other) = (ensemble.session(), ensemble.session());
+    let heard = Heard::default();
+    let waiter = recorded(&session, &heard);
+    let first = ensemble.run(Lock::new(other.clone(), path!("/locks/told")).acquire()).unwrap();
+    let leader = ensemble.run(Election::new(other, path!("/leader")).campaign()).unwrap();
+    let (lock, election) = (Lock::new(waiter, path!("/locks/told")), Election::new(session.clone(), path!("/leader")));
+    let states = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&states);
+    ensemble.spawn(&session, async move {
+        let grant = lock.acquire().await.unwrap();
+        let leadership = election.campaign().await.unwrap();
+        let (of_lock, of_office) = (grant.holdings().next().await, leadership.holdings().next().await);
+        seen.lock().unwrap().extend([of_lock, of_office]);
+    });
+    ensemble.advance(Duration::from_secs(1));
+    restart_all(&mut ensemble);
+    drop((first, leader));
+    ensemble.advance(Duration::from_secs(2));
+    assert_eq!(*states.lock().unwrap(), [Some(Holding::Held), Some(Holding::Held)]);
+    let steps: Vec<_> = heard.lock().unwrap().iter().map(|(name, _)| *name).collect();
+    assert_eq!(steps, ["waits", "granted", "released"]);
+}
+
+/// A recorder that panics does not keep the lock from others.
+#[test]
+fn grant_is_given_up_even_if_the_recorder_panics() {
+    let mut ensemble = MemoryEnsemble::in_memory(1);
+    let (session, other) = (ensemble.session(), ensemble.session());
+    let broken = Recorded::new(session, |change: &GrantChange<'_>| {
+        assert!(!matches!(change.step, GrantStep::Released { .. }), "a fault of the recorder");
+    });
+    let grant = ensemble.run(Lock::new(broken, path!("/lock")).acquire()).unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(grant))).is_err());
+    drop(ensemble.run(Lock::new(other, path!("/lock")).acquire_within(Duration::from_secs(1))).unwrap().unwrap());
+}
+
+/// The two lines of a semaphore are reported as one wait and one grant.
+#[test]
+fn semaphore_reports_one_participation() {
+    let mut ensemble = MemoryEnsemble::in_memory(1);
+    let session = ensemble.session();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&heard);
+    let recorded = Recorded::new(session, move |change: &GrantChange<'_>| {
+        assert_eq!(change.path, path!("/permits"));
+        hears.lock().unwrap().push((change.id, format!("{:?}", change.step).split(' ').next().unwrap().to_owned()));
+    });
+    let semaphore = Semaphore::new(recorded, path!("/permits"));
+    ensemble.run(semaphore.set_size(1)).unwrap();
+    let permit = ensemble.run(semaphore.acquire()).unwrap();
+    assert!(ensemble.run(semaphore.acquire_within(Duration::from_secs(1))).unwrap().is_none());
+    drop(permit);
+    let heard = heard.lock().unwrap().clone();
+    let steps: Vec<_> = heard.iter().map(|(_, step)| step.as_str()).collect();
+    assert_eq!(steps, ["Waits", "Granted", "Waits", "Left", "Released"]);
+    let ids: Vec<_> = heard.iter().map(|(id, _)| id - heard[0].0).collect();
+    assert!(ids[0] == ids[1] && ids[2] == ids[3] && ids[0] == ids[4] && ids[0] != ids[2], "{ids:?}");
+}
+
 /// Under all faults, a participant is told of in the order that [`GrantStep`] promises.
 #[test]
 fn changes_of_grants_come_in_order_in_20_simulated_runs() {
-    type Steps = Arc<Mutex<BTreeMap<String, Vec<GrantStep>>>>;
+    type Steps = Arc<Mutex<BTreeMap<u64, Vec<GrantStep>>>>;
     let (ends, lost, doubts) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     for seed in 0..20 {
         let (ends, lost, doubts) = (Rc::clone(&ends), Rc::clone(&lost), Rc::clone(&doubts));
@@ -506,7 +618,7 @@ fn changes_of_grants_come_in_order_in_20_simulated_runs() {
                     let steps = Arc::clone(&steps);
                     let session = Recorded::new(context.session.clone(), move |change: &GrantChange<'_>| {
                         let mut steps = steps.lock().unwrap();
-                        steps.entry(change.znode.to_string()).or_default().push(change.step);
+                        steps.entry(change.id).or_default().push(change.step);
                     });
                     async move {
                         let lock = Lock::new(session.clone(), path!("/locks/told"));
@@ -520,19 +632,19 @@ fn changes_of_grants_come_in_order_in_20_simulated_runs() {
             }
             let (ends, lost, doubts) = (Rc::clone(&ends), Rc::clone(&lost), Rc::clone(&doubts));
             world.judge(move |_| {
-                for (znode, steps) in &*steps.lock().unwrap() {
+                for (id, steps) in &*steps.lock().unwrap() {
                     let count = |is_it: fn(&GrantStep) -> bool| steps.iter().filter(|step| is_it(step)).count();
                     let all_over = count(|step| matches!(step, GrantStep::Released { .. } | GrantStep::Lost { .. }));
                     let (granted, left) = (
                         count(|step| matches!(step, GrantStep::Granted { .. })),
                         count(|step| matches!(step, GrantStep::Left { .. })),
                     );
-                    assert!(matches!(steps[0], GrantStep::Waits), "{znode}: {steps:?}");
-                    assert!(granted + left <= 1 && all_over <= granted, "{znode}: {steps:?}");
+                    assert!(matches!(steps[0], GrantStep::Waits), "{id}: {steps:?}");
+                    assert!(granted + left <= 1 && all_over <= granted, "{id}: {steps:?}");
                     let is_last = |step: &GrantStep| {
                         matches!(step, GrantStep::Released { .. } | GrantStep::Lost { .. } | GrantStep::Left { .. })
                     };
-                    assert!(steps.iter().rev().skip(1).all(|step| !is_last(step)), "{znode}: {steps:?}");
+                    assert!(steps.iter().rev().skip(1).all(|step| !is_last(step)), "{id}: {steps:?}");
                     let mut is_doubted = false;
                     for step in steps {
                         match step {
@@ -551,7 +663,7 @@ fn changes_of_grants_come_in_order_in_20_simulated_runs() {
         });
     }
     let counts = (ends.get(), lost.get(), doubts.get());
-    assert!(counts.0 > 100 && counts.1 > 0 && counts.2 > 5, "too few ends, losses and doubts: {counts:?}");
+    assert!(counts.0 > 100 && counts.1 > 0 && counts.2 > 1, "too few ends, losses and doubts: {counts:?}");
 }
 
 /// The spans that are open on this thread, and each line with the spans around it.
@@ -687,7 +799,7 @@ fn json_configuration_keeps_its_last_good_value() {
     let good = |name: &str, litres| Pump { name: name.to_owned(), litres };
     let mut ensemble = MemoryEnsemble::in_memory(1);
     let (client, operator) = (ensemble.client(), ensemble.session());
-    let mut pump = client.json::<Pump>(path!("/pump"), Some(good("kept", 0.5)));
+    let mut pump = client.configuration_json::<Pump>(path!("/pump"), Some(good("kept", 0.5)));
     assert_eq!(pump.recipe().value(), Some(&good("kept", 0.5)));
     let mut set = |data: &str| {
         ensemble.run(operator.put(path!("/pump"), data)).unwrap();

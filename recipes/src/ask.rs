@@ -6,6 +6,7 @@ use futures_core::Stream;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use zoolet_model::{
     Create, CreateKind, CreateMode, ErrorCode, IntoData, Names, Path, Reply, Request, RequestError, RequestedAcl,
     SessionState, Stat, Text, WatchedEvent, WriteOp,
@@ -20,6 +21,14 @@ pub(crate) const BROKEN: ErrorKind = ErrorKind::GrantLost(GrantEnd::Broken);
 /// Fails if the session is over.
 pub(crate) async fn connected<C: Coordinator>(coordinator: &C) -> Result<(), Error> {
     coordinator.connected().await
+}
+
+/// Returns the pause after this many attempts in a row that failed for want of a connection.
+///
+/// It grows from a 256th of the session timeout, so that a leader goes on soon, to an eighth, so
+/// that a connection that ends again and again costs little.
+pub(crate) fn pause<C: Coordinator>(coordinator: &C, failed: u32) -> Duration {
+    coordinator.session_timeout() / (256 >> failed.min(5))
 }
 
 /// Runs `work`, and drops it when the session is disconnected; for `try_*` calls.

@@ -2,7 +2,7 @@
 //!
 //! # Guarantees
 //! - The final state is always reported, even if intermediate ones were missed.
-//! - If changes may have been missed, [`Change::Gap`] or [`NodeChange::Gap`] reports it. The cache
+//! - If changes may have been missed, [`Change::Gap`] or [`ZnodeChange::Gap`] reports it. The cache
 //!   then reads everything again and reports the differences. This happens when the session was
 //!   suspended or the reader was slow.
 //! - No state is reported twice: the same zxid is the same state.
@@ -49,10 +49,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use zoolet_model::{AddWatchMode, EventKind, Names, Path, Reply, Request, Text, WatchItem};
 
-/// A report of a [`NodeCache`].
+/// A report of a [`ZnodeCache`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum NodeChange {
+pub enum ZnodeChange {
     /// The present state; `None` if there is no znode.
     Now(Option<Znode>),
     /// Changes may have been missed. If the state is not the last one reported, it follows next.
@@ -64,7 +64,7 @@ pub enum NodeChange {
 /// As a [`Stream`] it ends after the error that ends its session.
 #[derive(Debug)]
 #[must_use = "a cache follows its znode only while it is polled"]
-pub struct NodeCache<C: Coordinator> {
+pub struct ZnodeCache<C: Coordinator> {
     /// `None` before the first session, for a client.
     coordinator: Option<C>,
     path: Path,
@@ -78,7 +78,7 @@ pub struct NodeCache<C: Coordinator> {
     is_over: bool,
 }
 
-impl<C: Coordinator> NodeCache<C> {
+impl<C: Coordinator> ZnodeCache<C> {
     /// Returns a cache of the znode at `path`. It sends nothing before it is polled.
     pub fn new(coordinator: C, path: &Path) -> Self {
         Self { coordinator: Some(coordinator), ..Self::detached(path) }
@@ -105,7 +105,7 @@ impl<C: Coordinator> NodeCache<C> {
 
     /// Goes on with another session.
     ///
-    /// The next report is [`NodeChange::Gap`], unless nothing was reported yet. The state follows if
+    /// The next report is [`ZnodeChange::Gap`], unless nothing was reported yet. The state follows if
     /// it is not the last one reported.
     pub fn resume(&mut self, coordinator: C) {
         self.coordinator = Some(coordinator);
@@ -123,7 +123,7 @@ impl<C: Coordinator> NodeCache<C> {
     /// Fails if the session ends or a request is refused, with SystemError if the server's limit of
     /// watches is reached. After a refusal, the next call asks again.
     #[allow(clippy::should_implement_trait, reason = "a stream's next, as futures name it: it returns a future")]
-    pub fn next(&mut self) -> impl Future<Output = Result<NodeChange, Error>> + Send + '_ {
+    pub fn next(&mut self) -> impl Future<Output = Result<ZnodeChange, Error>> + Send + '_ {
         poll_fn(|context| self.poll_change(context))
     }
 
@@ -137,9 +137,9 @@ impl<C: Coordinator> NodeCache<C> {
         self.is_over = true;
     }
 
-    pub(crate) fn poll_change(&mut self, context: &mut Context<'_>) -> Poll<Result<NodeChange, Error>> {
+    pub(crate) fn poll_change(&mut self, context: &mut Context<'_>) -> Poll<Result<ZnodeChange, Error>> {
         if std::mem::take(&mut self.must_tell_gap) {
-            return Poll::Ready(Ok(NodeChange::Gap));
+            return Poll::Ready(Ok(ZnodeChange::Gap));
         }
         let Some(coordinator) = &self.coordinator else { return Poll::Pending };
         loop {
@@ -149,7 +149,7 @@ impl<C: Coordinator> NodeCache<C> {
                     WatchItem::Event(event) => self.is_read = event.kind == EventKind::NodeChildrenChanged,
                     WatchItem::Gap => {
                         self.is_read = false;
-                        return Poll::Ready(Ok(NodeChange::Gap));
+                        return Poll::Ready(Ok(ZnodeChange::Gap));
                     }
                 }
                 continue;
@@ -159,16 +159,16 @@ impl<C: Coordinator> NodeCache<C> {
             let version = |znode: &Option<Znode>| znode.as_ref().map(|znode| (znode.stat.czxid, znode.stat.mzxid));
             if self.reported.as_ref().is_none_or(|reported| version(reported) != version(&now)) {
                 self.reported = Some(now.clone());
-                return Poll::Ready(Ok(NodeChange::Now(now)));
+                return Poll::Ready(Ok(ZnodeChange::Now(now)));
             }
         }
     }
 }
 
-impl<C: Coordinator> Unpin for NodeCache<C> {}
+impl<C: Coordinator> Unpin for ZnodeCache<C> {}
 
-impl<C: Coordinator> Stream for NodeCache<C> {
-    type Item = Result<NodeChange, Error>;
+impl<C: Coordinator> Stream for ZnodeCache<C> {
+    type Item = Result<ZnodeChange, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.is_over {

@@ -9,7 +9,7 @@
 //! | be a member of a group | [`Client::member`] |
 //! | stand for election, and lead | [`Client::lead`] |
 //! | hold a lock, and work | [`Client::hold`] |
-//! | follow a znode, children, an office, a configuration | [`Client::node`], [`Client::children`], [`Client::observe`], [`Client::configuration`] |
+//! | follow a znode, children, an office, a configuration | [`Client::znode`], [`Client::children`], [`Client::observe`], [`Client::configuration`] |
 //! | watch a znode or subtree | [`Client::watch`] |
 //! | anything else, once for each session | [`Client::run`] |
 //! | know what was lost | [`Client::events`], and the gap that each stream reports |
@@ -66,17 +66,18 @@ pub use member::{MemberEvent, Membership};
 pub use watching::Watching;
 
 use crate::ask::{First, first, next};
+use crate::wakers::{Slot, Wakers};
 use crate::{
-    ChildrenCache, Configuration, Coordinator, CoordinatorExt, Election, Error, ErrorKind, Hold, Holding, Lock,
-    NodeCache, Observer, OpenSession,
+    ChildrenCache, Configuration, Coordinator, CoordinatorExt, Election, Error, ErrorKind, Hold, Holding, Instant,
+    Lock, Observer, OpenSession, ZnodeCache,
 };
 use std::fmt::{self, Debug};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use tracing::{info, warn};
-use zoolet_model::{AddWatchMode, IntoData, LostReason, Path};
+use zoolet_model::{AddWatchMode, IntoData, LostReason, Path, RequestError, SessionState};
 
 /// A client that outlives its sessions.
 ///
@@ -103,7 +104,9 @@ impl<O: OpenSession> Debug for Client<O> {
 struct Shared<O: OpenSession> {
     opener: O,
     current: Mutex<Current<O>>,
-    waiting: Arc<Waiting>,
+    /// Those of all calls that wait for the next session. One of the calls polls the opening, and any
+    /// of them may be dropped. So the opening wakes all.
+    waiting: Arc<Wakers>,
 }
 
 /// The present session of a client, or the next one.
@@ -114,28 +117,6 @@ struct Current<O: OpenSession> {
     opening: Option<Pin<Box<O::Opening>>>,
     /// Why there is no session any more.
     end: Option<Error>,
-}
-
-/// The wakers of all calls that wait for the next session.
-///
-/// One of the calls polls the opening, and any of them may be dropped. So the opening wakes all.
-#[derive(Debug, Default)]
-struct Waiting(Mutex<Vec<Waker>>);
-
-impl Waiting {
-    fn add(&self, waker: &Waker) {
-        let mut wakers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !wakers.iter().any(|other| other.will_wake(waker)) {
-            wakers.push(waker.clone());
-        }
-    }
-}
-
-impl Wake for Waiting {
-    fn wake(self: Arc<Self>) {
-        let wakers = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        wakers.into_iter().for_each(Waker::wake);
-    }
 }
 
 impl<O: OpenSession> Client<O> {
@@ -163,13 +144,20 @@ impl<O: OpenSession> Client<O> {
     ///
     /// # Errors
     /// The error of the opener if no session can be opened any more; [`ErrorKind::Closed`] after
-    /// [`Client::close`].
+    /// [`Client::close`]. Also if a session has ended for a reason that the next one would meet too:
+    /// [`ErrorKind::AuthFailed`], and `Lost(Untouched)`, because the program's main loop hangs.
     pub async fn session(&self) -> Result<O::Session, Error> {
-        poll_fn(|context| self.poll_session(context)).await.map(|(_, session)| session)
+        let slot = self.slot();
+        poll_fn(|context| self.poll_session(&slot, context)).await.map(|(_, session)| session)
+    }
+
+    /// Returns the place of a call that polls for sessions.
+    fn slot(&self) -> Slot {
+        self.shared.waiting.slot()
     }
 
     /// Polls for a session that is not over, and its number.
-    fn poll_session(&self, context: &mut Context<'_>) -> Poll<Result<(u64, O::Session), Error>> {
+    fn poll_session(&self, slot: &Slot, context: &mut Context<'_>) -> Poll<Result<(u64, O::Session), Error>> {
         let mut current = self.lock();
         if let Some(error) = &current.end {
             return Poll::Ready(Err(error.clone()));
@@ -177,11 +165,14 @@ impl<O: OpenSession> Client<O> {
         if let Some(session) = current.session.as_ref().filter(|session| !session.state().is_over()) {
             return Poll::Ready(Ok((current.number, session.clone())));
         }
-        let former = current.session.take();
-        if let Some(former) = &former {
-            warn!(session = %hex(former), state = ?former.state(), "the session is over; the next one is opened");
+        let former = Former(current.session.take());
+        if let Some(end) = former.end() {
+            current.end = Some(end.clone());
+            drop(current);
+            self.shared.waiting.wake_all();
+            return Poll::Ready(Err(end));
         }
-        self.shared.waiting.add(context.waker());
+        slot.wait(context.waker());
         let waker = Waker::from(Arc::clone(&self.shared.waiting));
         let opened = loop {
             // Taken out: an opening that panics must not be polled again.
@@ -189,7 +180,6 @@ impl<O: OpenSession> Client<O> {
             let Poll::Ready(opened) = opening.as_mut().poll(&mut Context::from_waker(&waker)) else {
                 current.opening = Some(opening);
                 drop(current);
-                drop(former);
                 return Poll::Pending;
             };
             match opened {
@@ -231,14 +221,19 @@ impl<O: OpenSession> Client<O> {
         let given_up = (current.session.take(), current.opening.take());
         drop(current);
         drop(given_up);
-        Arc::clone(&self.shared.waiting).wake();
+        self.shared.waiting.wake_all();
     }
 
     /// Runs work on a session, and on the next one each time the session ends, until it is done.
     ///
     /// The work is dropped when its session ends. It begins again on the next session, and on the
     /// same one after an error that is [temporary](Error::is_temporary) or says that a grant was
-    /// lost. Any other result is the result of this call.
+    /// lost. So it is done at least once: a request whose reply was lost may have been carried out,
+    /// and the work must allow that it is repeated. Work that must not begin again handles its own
+    /// errors, and returns them inside of `Ok`. Any other result is the result of this call.
+    ///
+    /// Before each further attempt there is a pause. It grows, if attempts fail one after the other,
+    /// up to an eighth of the session timeout.
     ///
     /// # Errors
     /// - The work's error, unless it is temporary or says that a grant was lost.
@@ -249,11 +244,18 @@ impl<O: OpenSession> Client<O> {
     {
         loop {
             let session = self.session().await?;
-            match first(work(session.clone()), over(&session)).await {
-                First::Left(Err(_)) if session.state().is_over() => {}
-                First::Left(Err(error)) if begins_again(&error) => pause(&session, &error).await,
-                First::Left(done) => return done,
-                First::Right(()) => {}
+            let mut attempts = Attempts::default();
+            let done = loop {
+                attempts.begin(&session);
+                match first(work(session.clone()), over(&session)).await {
+                    First::Right(()) => break None,
+                    First::Left(Err(_)) if session.state().is_over() => break None,
+                    First::Left(Err(error)) if begins_again(&error) => attempts.failed(&session, &error).await,
+                    First::Left(done) => break Some(done),
+                }
+            };
+            if let Some(done) = done {
+                return done;
             }
         }
     }
@@ -263,8 +265,9 @@ impl<O: OpenSession> Client<O> {
     /// `election` makes the election for a session: set its name, rank and description there. The
     /// work begins in each term, and is paused in doubt: see [`Election::lead`]. If the work fails
     /// with a temporary error, such as a request whose connection was lost, it begins anew in the
-    /// same term: see [`Client::run`]. If the office is lost or the session ends, the client stands
-    /// again.
+    /// same term: see [`Client::run`]. After several such attempts in a row for which the connection is
+    /// not the cause, the leader resigns, so that another candidate may try. If the office is lost or
+    /// the session ends, the client stands again.
     ///
     /// # Errors
     /// - The work's error, as of [`Client::run`].
@@ -320,8 +323,8 @@ impl<O: OpenSession> Client<O> {
     }
 
     /// Follows one znode.
-    pub fn node(&self, path: &Path) -> Following<O, NodeCache<O::Session>> {
-        Following::new(self.clone(), NodeCache::detached(path))
+    pub fn znode(&self, path: &Path) -> Following<O, ZnodeCache<O::Session>> {
+        Following::new(self.clone(), ZnodeCache::detached(path))
     }
 
     /// Follows the children of a znode and their data.
@@ -363,7 +366,7 @@ impl<O: OpenSession> Client<O> {
     ///
     /// As [`Client::configuration`].
     #[cfg(feature = "serde")]
-    pub fn json<T>(&self, path: &Path, last_good: Option<T>) -> Following<O, Configuration<O::Session, T>>
+    pub fn configuration_json<T>(&self, path: &Path, last_good: Option<T>) -> Following<O, Configuration<O::Session, T>>
     where
         T: serde::de::DeserializeOwned + Send + Sync + 'static,
     {
@@ -397,14 +400,52 @@ where
     C: Coordinator,
     F: Future<Output = Result<T, Error>>,
 {
-    loop {
+    let mut attempts = Attempts::default();
+    while attempts.in_vain < ATTEMPTS_MAX {
+        attempts.begin(hold.session());
         let attempt = (work.lock().unwrap_or_else(PoisonError::into_inner))(hold.clone());
         match attempt.await {
             // A fenced write may have found out before the grant's listener.
             Err(_) if hold.holding() == Holding::Lost => return None,
-            Err(error) if begins_again(&error) => pause(hold.session(), &error).await,
+            Err(error) if begins_again(&error) => attempts.failed(hold.session(), &error).await,
             done => return Some(done),
         }
+    }
+    warn!(attempts = attempts.in_vain, "the work cannot go on here; the grant is given up");
+    None
+}
+
+/// Attempts in a row that fail, though the session is connected, before a grant is given up.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// The attempts at work that failed one after the other.
+#[derive(Debug, Default)]
+struct Attempts {
+    began: Instant,
+    /// All of them.
+    failed: u32,
+    /// Those that the connection is not the cause of.
+    in_vain: u32,
+}
+
+impl Attempts {
+    fn begin<C: Coordinator>(&mut self, session: &C) {
+        self.began = session.now();
+    }
+
+    /// Waits after a failed attempt. One that lasted long begins the count anew.
+    async fn failed<C: Coordinator>(&mut self, session: &C, error: &Error) {
+        if session.now() - self.began > session.session_timeout() {
+            (self.failed, self.in_vain) = (0, 0);
+        }
+        if error.awaits_connection() {
+            // The end of the session shows in the next attempt.
+            let _ = session.connected().await;
+        } else {
+            self.in_vain += 1;
+        }
+        pausing(session, error, self.failed).await;
+        self.failed += 1;
     }
 }
 
@@ -417,31 +458,41 @@ async fn outcome<C: Coordinator, T>(
         Ok(done) => done,
         Err(error) if error.is_grant_lost() || session.state().is_over() => None,
         Err(error) if error.is_temporary() => {
-            pause(session, &error).await;
+            pausing(session, &error, 0).await;
             None
         }
         Err(error) => Some(Err(error)),
     }
 }
 
-/// Waits before the next attempt after a temporary error.
-///
-/// If the connection was lost, it waits for the connection, and then for a 256th of the timeout, so
-/// that a leader goes on soon. That short pause bounds the cost of a connection that ends again and
-/// again.
-async fn pause<C: Coordinator>(session: &C, error: &Error) {
-    if error.awaits_connection() {
-        // The end of the session shows in the next attempt.
-        let _ = session.connected().await;
-    }
-    pausing(session, error).await;
-}
-
 /// Logs a temporary error; returns a timer for the pause before the next attempt.
-fn pausing<C: Coordinator>(session: &C, error: &Error) -> C::Timer {
-    let pause = session.session_timeout() / if error.awaits_connection() { 256 } else { 8 };
+///
+/// The pause is an eighth of the session timeout; less, if the connection is the cause and few
+/// attempts before this one failed.
+fn pausing<C: Coordinator>(session: &C, error: &Error, failed: u32) -> C::Timer {
+    let pause = crate::ask::pause(session, if error.awaits_connection() { failed } else { u32::MAX });
     warn!(%error, again_in_ms = pause.as_millis(), "failed, and will be repeated");
     session.timer(session.now().saturating_add(pause))
+}
+
+/// The last session of a client, which is over. Dropping it logs that.
+struct Former<C: Coordinator>(Option<C>);
+
+impl<C: Coordinator> Former<C> {
+    /// Returns why the client must not open another session; `None` if it may.
+    fn end(&self) -> Option<Error> {
+        let state = self.0.as_ref()?.state();
+        matches!(state, SessionState::AuthFailed | SessionState::Lost(LostReason::Untouched))
+            .then(|| RequestError::of(state).into())
+    }
+}
+
+impl<C: Coordinator> Drop for Former<C> {
+    fn drop(&mut self) {
+        if let Some(former) = &self.0 {
+            warn!(session = %hex(former), state = ?former.state(), "a session is over");
+        }
+    }
 }
 
 /// Waits until the session is over.

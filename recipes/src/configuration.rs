@@ -45,7 +45,7 @@
 //! ```
 
 use crate::watched::{Latest, Watched};
-use crate::{Coordinator, Error, NodeCache, NodeChange};
+use crate::{Coordinator, Error, ZnodeCache, ZnodeChange};
 use bytes::Bytes;
 use futures_core::Stream;
 use std::fmt::{self, Debug, Display};
@@ -65,7 +65,7 @@ type Parse<T> = Box<dyn FnMut(&[u8]) -> Result<T, String> + Send>;
 /// replaces a good one. As a [`Stream`] it ends after the error that ends its session.
 #[must_use = "a configuration follows its znode only while it is polled"]
 pub struct Configuration<C: Coordinator, T> {
-    cache: NodeCache<C>,
+    cache: ZnodeCache<C>,
     parse: Parse<T>,
     good: Option<Arc<T>>,
     /// The same value, for other tasks.
@@ -108,7 +108,7 @@ impl<C: Coordinator, T> Configuration<C, T> {
     ) -> Self {
         let parse = Box::new(move |data: &[u8]| parse(data).map_err(|error| error.to_string()));
         let good = last_good.map(Arc::new);
-        Self { cache: NodeCache::detached(path), parse, latest: Latest::new(good.clone()), good }
+        Self { cache: ZnodeCache::detached(path), parse, latest: Latest::new(good.clone()), good }
     }
 
     /// Returns a configuration that is text, such as a number.
@@ -151,7 +151,7 @@ impl<C: Coordinator, T> Configuration<C, T> {
     /// changed.
     ///
     /// # Errors
-    /// As [`NodeCache::next`]. The value stays.
+    /// As [`ZnodeCache::next`]. The value stays.
     #[allow(clippy::should_implement_trait, reason = "a stream's next, as futures name it: it returns a future")]
     pub fn next(&mut self) -> impl Future<Output = Result<Update, Error>> + Send + '_
     where
@@ -163,7 +163,7 @@ impl<C: Coordinator, T> Configuration<C, T> {
     pub(crate) fn poll_update(&mut self, context: &mut Context<'_>) -> Poll<Result<Update, Error>> {
         let now = loop {
             // The state that follows a gap is reported if it differs.
-            if let NodeChange::Now(now) = ready!(self.cache.poll_change(context))? {
+            if let ZnodeChange::Now(now) = ready!(self.cache.poll_change(context))? {
                 break now;
             }
         };

@@ -60,7 +60,7 @@ use crate::naming::Stands;
 use crate::{Coordinator, Error, Mode, Naming};
 use bytes::Bytes;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use zoolet_model::{ErrorCode, Path, Reply, Request, SessionId, Stat, Text, WriteOp};
 
 /// Asks the holder for a release, in the documentation's word.
@@ -114,6 +114,7 @@ pub(crate) fn downgraded(content: Option<&Bytes>, stat: &Stat) -> &'static [u8] 
 
 /// A participant in a line: a holder or a waiter.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Contender {
     /// Path of its znode.
     pub path: Path,
@@ -125,8 +126,8 @@ pub struct Contender {
     pub mode: Mode,
     /// The session that owns it.
     pub session: SessionId,
-    /// Creation time by the ensemble's wall clock, in milliseconds since 1970.
-    pub since_ms: i64,
+    /// Creation time by the ensemble's wall clock.
+    pub since: SystemTime,
     /// Data of its znode: its description, or the last request.
     ///
     /// A request overwrites the description.
@@ -181,7 +182,7 @@ impl<C: Coordinator> Contention<C> {
                 holds,
                 mode,
                 session,
-                since_ms: stat.ctime,
+                since: SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(stat.ctime).unwrap_or(0)),
                 content,
             });
         }
@@ -347,11 +348,11 @@ impl<C: Coordinator> Contention<C> {
 }
 
 impl Contender {
-    /// Returns the age in milliseconds at `now_ms`, at least 0.
+    /// Returns the age at `now`, at least zero.
     ///
-    /// `now_ms` is the ensemble's wall clock, which the ctime of a new znode shows.
-    pub fn age_ms(&self, now_ms: i64) -> u64 {
-        u64::try_from(now_ms.saturating_sub(self.since_ms)).unwrap_or(0)
+    /// `now` is the ensemble's wall clock, which the ctime of a new znode shows.
+    pub fn age(&self, now: SystemTime) -> Duration {
+        now.duration_since(self.since).unwrap_or_default()
     }
 }
 
@@ -365,7 +366,7 @@ mod tests {
             holds: true,
             mode: Mode::Exclusive,
             session: SessionId(0x15),
-            since_ms: 1_000,
+            since: SystemTime::UNIX_EPOCH + Duration::from_secs(1),
             content: None,
         }
     }
@@ -384,6 +385,7 @@ mod tests {
 
     #[test]
     fn contender_age_is_never_negative() {
-        assert_eq!((contender().age_ms(1_500), contender().age_ms(500)), (500, 0));
+        let age = |at_ms| contender().age(SystemTime::UNIX_EPOCH + Duration::from_millis(at_ms));
+        assert_eq!((age(1_500), age(500)), (Duration::from_millis(500), Duration::ZERO));
     }
 }

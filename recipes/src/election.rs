@@ -87,6 +87,7 @@ pub struct Election<C: Coordinator> {
 
 /// The leader in office.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Office {
     /// The leader's description; `None` if it is empty.
     pub content: Option<Bytes>,
@@ -196,7 +197,7 @@ impl<C: Coordinator> Election<C> {
 
     /// Takes office; `None` if the grant was broken before.
     async fn take_office(&self, grant: Grant<C>) -> Result<Option<Leadership<C>>, Error> {
-        let grant = grant.with_companion(self.office.clone());
+        let mut grant = grant.with_companion(self.office.clone());
         let coordinator = self.line.coordinator();
         let content = office_content(grant.token(), self.line.content());
         let (mut is_taken, mut was_lost) = (false, false);
@@ -214,6 +215,7 @@ impl<C: Coordinator> Election<C> {
                 ops.push(WriteOp::Delete { path: self.office.clone(), version: -1 });
             }
             ops.push(create(self.office.clone(), Some(content.clone()), CreateKind::Ephemeral, false));
+            let gaps = coordinator.gaps();
             let results = match coordinator.submit(Request::Multi(ops)).await {
                 Ok(Reply::Multi(results)) => results,
                 Ok(_) => return Err(Error::unexpected()),
@@ -225,7 +227,10 @@ impl<C: Coordinator> Election<C> {
                 Err(error) => return Err(Error::at(error, "take the office", &self.office)),
             };
             match zoolet_model::first_failure(&results) {
-                None => return Ok(Some(self.in_office(grant))),
+                None => {
+                    grant.place_mut().found_at(gaps);
+                    return Ok(Some(self.in_office(grant)));
+                }
                 Some((0, ErrorCode::NoNode)) => return Ok(None),
                 // A predecessor's office whose place was deleted, or this candidate's own if a
                 // reply was lost.

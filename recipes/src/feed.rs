@@ -131,6 +131,9 @@ pub(crate) struct Feed<C: Coordinator> {
     path: Path,
     mode: AddWatchMode,
     registration: Registration<C>,
+    /// Whether changes may have been missed, which is told once the watch is registered: a reader
+    /// that reads then misses nothing later.
+    owes_gap: bool,
 }
 
 #[derive(Debug)]
@@ -143,12 +146,12 @@ enum Registration<C: Coordinator> {
 
 impl<C: Coordinator> Feed<C> {
     pub(crate) fn new(path: &Path, mode: AddWatchMode) -> Self {
-        Self { path: path.clone(), mode, registration: Registration::None }
+        Self { path: path.clone(), mode, registration: Registration::None, owes_gap: false }
     }
 
     /// Ends the watch. The next poll registers another one.
     pub(crate) fn restart(&mut self) {
-        self.registration = Registration::None;
+        (self.registration, self.owes_gap) = (Registration::None, false);
     }
 
     /// Ready once the watch is registered.
@@ -188,16 +191,20 @@ impl<C: Coordinator> Feed<C> {
 
     /// Polls the next item of a registered watch.
     pub(crate) fn poll_item(&mut self, session: &C, context: &mut Context<'_>) -> Poll<Result<WatchItem, Error>> {
-        let Registration::Registered(events) = &mut self.registration else { return Poll::Pending };
-        match std::task::ready!(Pin::new(events).poll_next(context)) {
-            Some(item) => Poll::Ready(Ok(item)),
-            None if session.state().is_over() => {
-                Poll::Ready(Err(Error::at(RequestError::of(session.state()), "watch", self.path.text())))
+        loop {
+            std::task::ready!(self.poll_registered(session, context))?;
+            if std::mem::take(&mut self.owes_gap) {
+                return Poll::Ready(Ok(WatchItem::Gap));
             }
-            // A server has refused to register it again. The next poll asks once more.
-            None => {
-                self.registration = Registration::None;
-                Poll::Ready(Ok(WatchItem::Gap))
+            let Registration::Registered(events) = &mut self.registration else { return Poll::Pending };
+            match std::task::ready!(Pin::new(events).poll_next(context)) {
+                Some(item) => return Poll::Ready(Ok(item)),
+                None if session.state().is_over() => {
+                    let ended = RequestError::of(session.state());
+                    return Poll::Ready(Err(Error::at(ended, "watch", self.path.text())));
+                }
+                // A server has refused to register it again: ask once more.
+                None => (self.registration, self.owes_gap) = (Registration::None, true),
             }
         }
     }

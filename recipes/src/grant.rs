@@ -95,6 +95,7 @@ pub use safe_until::SafeUntil;
 use crate::ask::{BROKEN, First, ask_watching, fired, first, next};
 use crate::contention::asks;
 use crate::line::{Fate, Place};
+use crate::mutation::{Mutation, is_on};
 use crate::{Coordinator, Error, FencingToken, Instant};
 use std::future::Future;
 use std::sync::Arc;
@@ -187,9 +188,11 @@ impl<C: Coordinator> Grant<C> {
     /// Returns the present state, without asking the ensemble.
     ///
     /// It is [`Holding::Lost`] as well once a fenced write or [`Grant::holdings`] has found the
-    /// grant broken.
+    /// grant broken. After a doubt that one of these has seen, it is [`Holding::Doubtful`] until a
+    /// write has found the grant's znode.
     pub fn holding(&self) -> Holding {
-        holding(self.coordinator(), self.coordinator().state(), self.place.known_fate())
+        let c = self.coordinator();
+        holding(c, c.state(), c.gaps(), self.place.known_fate())
     }
 
     /// Returns the instant until which hardware may act on this grant.
@@ -263,7 +266,7 @@ impl<C: Coordinator> Grant<C> {
     /// [`ErrorKind::GrantLost`](crate::ErrorKind::GrantLost) once the grant is over. The work was dropped; it may have written
     /// before.
     pub async fn hold_for<F: Future>(&self, work: impl FnOnce(Hold<C>) -> F) -> Result<F::Output, Error> {
-        self.overseer().pause(work(self.hold())).await
+        self.overseer().pause(|| work(self.handle())).await
     }
 
     /// Runs work while the grant is held, cancels it in doubt, and begins it anew after that.
@@ -274,7 +277,7 @@ impl<C: Coordinator> Grant<C> {
     /// # Errors
     /// As [`Grant::hold_for`].
     pub async fn hold_restarting<F: Future>(&self, mut work: impl FnMut(Hold<C>) -> F) -> Result<F::Output, Error> {
-        self.overseer().restart(|| work(self.hold())).await
+        self.overseer().restart(|| work(self.handle())).await
     }
 
     /// Runs `work`, and drops it once the grant is in doubt.
@@ -293,7 +296,7 @@ impl<C: Coordinator> Grant<C> {
     }
 
     /// Returns a handle to this grant, for the work that it protects.
-    pub fn hold(&self) -> Hold<C> {
+    pub fn handle(&self) -> Hold<C> {
         Hold::new(self.coordinator().clone(), self.place.path().clone(), self.token(), Arc::clone(self.place.fate()))
     }
 
@@ -320,7 +323,7 @@ impl<C: Coordinator> Grant<C> {
 
     /// Returns a writer whose writes are done only while the grant stands.
     pub fn fenced(&self) -> FencedWriter<C> {
-        self.hold().fenced()
+        self.handle().fenced()
     }
 
     /// Gives the grant up, and waits until its znode is deleted.
@@ -342,14 +345,17 @@ impl<C: Coordinator> Grant<C> {
     }
 }
 
-fn holding<C: Coordinator>(coordinator: &C, state: SessionState, fate: Option<&Fate>) -> Holding {
+/// Returns the state of a grant. `gaps` is the session's count, read no later than its other state.
+fn holding<C: Coordinator>(coordinator: &C, state: SessionState, gaps: u64, fate: Option<&Fate>) -> Holding {
     if fate.is_some_and(|fate| fate.is_gone.load(Relaxed)) {
         return Holding::Lost;
     }
     let withdrawn = fate.filter(|fate| fate.is_withdrawn.load(Relaxed));
     let safe_until = withdrawn.map_or_else(|| coordinator.safe_until(), Fate::safe_until);
+    let is_unchecked = !is_on(Mutation::ResumedUnchecked) && fate.is_some_and(|fate| fate.must_be_checked(gaps));
     match state {
         SessionState::Lost(_) | SessionState::AuthFailed | SessionState::Closed => Holding::Lost,
+        SessionState::Connected if is_unchecked => Holding::Doubtful { safe_until },
         // A process that was stopped may find itself connected although its safe time has passed.
         SessionState::Connected if withdrawn.is_none() && coordinator.now() < safe_until => Holding::Held,
         SessionState::Connected | SessionState::Suspended | SessionState::ReadOnly => Holding::Doubtful { safe_until },

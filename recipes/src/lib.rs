@@ -59,10 +59,11 @@ pub mod rolling_restart;
 pub mod semaphore;
 mod telling;
 pub mod two_phase_commit;
+mod wakers;
 mod watched;
 
 pub use barrier::Barrier;
-pub use cache::{Change, ChildrenCache, NodeCache, NodeChange, catch_up};
+pub use cache::{Change, ChildrenCache, ZnodeCache, ZnodeChange, catch_up};
 pub use client::{Client, Follow, Following, MemberEvent, Membership, SessionEvent, SessionEvents, Watching};
 pub use configuration::{Configuration, Update};
 pub use contention::{Contender, Contention, Revoked};

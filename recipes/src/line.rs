@@ -19,7 +19,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tracing::Span;
 use zoolet_model::{
-    CreateKind, ErrorCode, EventKind, Names, OpResult, Path, Reply, Request, RequestError, Stat, Text, WriteOp,
+    CreateKind, ErrorCode, EventKind, Names, OpResult, Path, Reply, Request, RequestError, SessionState, Stat, Text,
+    WriteOp,
 };
 
 /// Numbers kept in reserve below `i32::MAX`, where the server stops counting. Beyond it two
@@ -321,7 +322,7 @@ pub(crate) struct Place<C: Coordinator> {
     token: i64,
     /// Another znode that is deleted together with this one.
     companion: Option<Text>,
-    /// [`Coordinator::gaps`] when the place was created.
+    /// [`Coordinator::gaps`] when the place was created, or a write found it before the grant.
     gaps: u64,
     /// Created for the first listener, so that merely taking a lock allocates nothing.
     fate: OnceLock<Arc<Fate>>,
@@ -331,7 +332,7 @@ pub(crate) struct Place<C: Coordinator> {
 
 impl<C: Coordinator> Drop for Place<C> {
     fn drop(&mut self) {
-        self.tell_end();
+        let end = self.end();
         // Handles to the grant may outlive it.
         if let Some(fate) = self.fate.get() {
             fate.is_gone.store(true, Relaxed);
@@ -341,6 +342,8 @@ impl<C: Coordinator> Drop for Place<C> {
             Some(companion) => Errand::delete_both(self.path.text().clone(), companion),
         });
         self.line.is_taken.store(false, SeqCst);
+        // Last, because a logger or recorder may panic.
+        self.tell_end(end);
     }
 }
 
@@ -355,8 +358,10 @@ pub(crate) struct Fate {
     /// The latest instant that a listener may have reported, in nanoseconds since the start of the
     /// session's clock.
     safe_until_ns: AtomicU64,
-    /// Whether the grant was in doubt since a write last found its znode.
-    is_doubted: AtomicBool,
+    /// Number of doubts begun and ended so far: odd while the grant is in doubt.
+    ///
+    /// A doubt lasts until a write that was sent during it has found the znode.
+    doubts: AtomicU64,
     /// [`Coordinator::gaps`] when a write last found the znode.
     checked_gaps: AtomicU64,
     /// `None` if the place is not reported.
@@ -383,21 +388,34 @@ impl Fate {
     /// That is so after a doubt, and after a gap: the session was away, perhaps for so short a time
     /// that its reader never saw it suspended. `gaps` is the present count.
     pub(crate) fn must_be_checked(&self, gaps: u64) -> bool {
-        self.is_doubted.load(SeqCst) || self.checked_gaps.load(SeqCst) != gaps
+        is_doubt(self.doubts.load(SeqCst)) || self.checked_gaps.load(SeqCst) != gaps
+    }
+
+    /// Returns what is known now, for a write that is sent next.
+    pub(crate) fn stamp(&self, coordinator: &impl Coordinator) -> Stamp {
+        Stamp { doubts: self.doubts.load(SeqCst), gaps: coordinator.gaps() }
     }
 
     pub(crate) fn doubt(&self, coordinator: &impl Coordinator) {
-        if !self.is_doubted.swap(true, SeqCst)
+        let begun = |doubts| (!is_doubt(doubts)).then_some(doubts + 1);
+        if self.doubts.fetch_update(SeqCst, SeqCst, begun).is_ok()
             && let Some(told) = &self.told
         {
             told.doubted(coordinator);
         }
     }
 
-    /// Notes that a write has found the znode. `gaps` is the count before the write was sent.
-    pub(crate) fn found(&self, coordinator: &impl Coordinator, gaps: u64) {
-        self.checked_gaps.store(gaps, SeqCst);
-        if self.is_doubted.swap(false, SeqCst)
+    /// Notes that a write has found the znode. `sent` is the stamp from before it was sent.
+    ///
+    /// The doubt ends if it had begun by then, and the session was not away since. A withdrawn grant
+    /// is not held again.
+    pub(crate) fn found(&self, coordinator: &impl Coordinator, sent: Stamp) {
+        self.checked_gaps.fetch_max(sent.gaps, SeqCst);
+        if is_doubt(sent.doubts)
+            && coordinator.gaps() == sent.gaps
+            && coordinator.state() == SessionState::Connected
+            && !self.is_withdrawn.load(Relaxed)
+            && self.doubts.compare_exchange(sent.doubts, sent.doubts + 1, SeqCst, SeqCst).is_ok()
             && let Some(told) = &self.told
         {
             told.held_again(coordinator);
@@ -417,6 +435,18 @@ impl Fate {
         let ns = u64::try_from(safe_until.since_start().as_nanos()).unwrap_or(u64::MAX);
         self.safe_until_ns.fetch_max(ns, SeqCst);
     }
+}
+
+/// What was known of a place when a write was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp {
+    doubts: u64,
+    gaps: u64,
+}
+
+/// Whether a count of doubts begun and ended is that of a doubt.
+const fn is_doubt(doubts: u64) -> bool {
+    doubts % 2 == 1
 }
 
 /// Returns why a grant is over that was not given up.
@@ -461,15 +491,44 @@ impl<C: Coordinator> Place<C> {
     /// It sends a write, because a lagging server would answer a read from the past.
     pub(crate) async fn stands(&self) -> Result<bool, Error> {
         let check = Request::Multi(vec![WriteOp::Check { path: self.path.text().clone(), version: -1 }]);
-        let Reply::Multi(results) = ask(&self.line.coordinator, &check).await? else { return Err(Error::unexpected()) };
+        let c = &self.line.coordinator;
+        let sent = self.known_fate().map(|fate| fate.stamp(c));
+        let Reply::Multi(results) = ask(c, &check).await? else { return Err(Error::unexpected()) };
         match zoolet_model::first_failure(&results) {
-            None => Ok(true),
+            None => {
+                if let (Some(fate), Some(sent)) = (self.known_fate(), sent) {
+                    fate.found(c, sent);
+                }
+                Ok(true)
+            }
             Some((_, ErrorCode::NoNode)) => {
                 self.fate().is_gone.store(true, Relaxed);
                 Ok(false)
             }
             Some((_, code)) => Err(Error::at(code, "check", self.path.text())),
         }
+    }
+
+    /// Checks the place by a write if the session was away since it was created.
+    ///
+    /// A grant that begins now would otherwise begin in doubt.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Broken`] if the place is gone.
+    pub(crate) async fn settle(&mut self) -> Result<(), Error> {
+        while self.gaps != self.line.coordinator.gaps() {
+            let gaps = self.line.coordinator.gaps();
+            if !self.stands().await? {
+                return Err(ErrorKind::Broken.into());
+            }
+            self.found_at(gaps);
+        }
+        Ok(())
+    }
+
+    /// Notes that a write has found the znode, sent when [`Coordinator::gaps`] was this.
+    pub(crate) fn found_at(&mut self, gaps: u64) {
+        self.gaps = self.gaps.max(gaps);
     }
 
     /// Replaces the token, where grants do not follow the order of creation.
@@ -489,12 +548,17 @@ impl<C: Coordinator> Place<C> {
         self.telling = former.telling.take();
     }
 
-    /// Tells that the place is given up, or lost before.
-    fn tell_end(&self) {
-        let Some(telling) = &self.telling else { return };
+    /// Returns why the place is over; `None` if it stands, as far as is known.
+    fn end(&self) -> Option<GrantEnd> {
         let c = &self.line.coordinator;
         let is_gone = self.known_fate().is_some_and(|fate| fate.is_gone.load(Relaxed));
-        let end = (is_gone || c.state().is_over()).then(|| end(c));
+        (is_gone || c.state().is_over()).then(|| end(c))
+    }
+
+    /// Tells that the place is given up, or was lost before.
+    fn tell_end(&self, end: Option<GrantEnd>) {
+        let Some(telling) = &self.telling else { return };
+        let c = &self.line.coordinator;
         match self.known_fate().and_then(|fate| fate.told.as_ref()) {
             Some(told) => told.over(c, end),
             None => telling.over(c, end),

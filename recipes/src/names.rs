@@ -42,7 +42,7 @@ use crate::ask::{bytes, create, data};
 use crate::barrier::make_parent;
 use crate::mutation::{Mutation, is_on};
 use crate::once::Once;
-use crate::{Coordinator, Errand, Error, ErrorKind, NodeCache};
+use crate::{Coordinator, Errand, Error, ErrorKind, ZnodeCache};
 use bytes::Bytes;
 use zoolet_model::{CreateKind, ErrorCode, IntoData, Path, Text};
 
@@ -169,8 +169,8 @@ impl<C: Coordinator> NameService<C> {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidName`] if no znode can have the name.
-    pub fn watch(&self, name: &str) -> Result<NodeCache<C>, Error> {
-        Ok(NodeCache::new(self.coordinator.clone(), &self.path(name)?))
+    pub fn watch(&self, name: &str) -> Result<ZnodeCache<C>, Error> {
+        Ok(ZnodeCache::new(self.coordinator.clone(), &self.path(name)?))
     }
 }
 

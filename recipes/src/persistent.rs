@@ -257,6 +257,7 @@ pub struct Group<C: Coordinator> {
 
 /// A member of a group.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Member {
     /// The member's name in the group.
     pub name: Text,

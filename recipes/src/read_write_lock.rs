@@ -218,6 +218,7 @@ impl<C: Coordinator> ReadWriteLock<C> {
         }
         let (mut place, _) = line.enter().await?;
         preference::take(&mut place, mode, self.preference).await?;
+        place.settle().await?;
         Ok(Grant::new(place))
     }
 
@@ -233,10 +234,11 @@ impl<C: Coordinator> ReadWriteLock<C> {
 }
 
 pub(crate) async fn acquire<C: Coordinator>(line: &Arc<Line<C>>) -> Result<Grant<C>, Error> {
-    let (place, is_alone) = line.enter().await?;
+    let (mut place, is_alone) = line.enter().await?;
     if !is_alone {
         place.wait_turn().await?;
     }
+    place.settle().await?;
     Ok(Grant::new(place))
 }
 

@@ -45,7 +45,7 @@
 //!
 //! # Limits of Apache ZooKeeper
 //! Before 3.9 a session has one persistent watch on a path, and a later watch replaces it. So of a
-//! [`NodeCache`](crate::NodeCache) and a [`ChildrenCache`](crate::ChildrenCache) on one path the
+//! [`ZnodeCache`](crate::ZnodeCache) and a [`ChildrenCache`](crate::ChildrenCache) on one path the
 //! earlier one may hear nothing. Give each a separate session.
 //!
 //! # Example

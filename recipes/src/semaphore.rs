@@ -251,6 +251,7 @@ impl<C: Coordinator> Semaphore<C> {
             };
         }
         drop(turn);
+        place.settle().await?;
         Ok(Grant::new(place))
     }
 }

@@ -4,15 +4,20 @@
 //! work of a grant runs in its span.
 
 use crate::{Coordinator, FencingToken, GrantChange, GrantEnd, GrantStep, Instant};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracing::{Span, debug, debug_span, info, info_span, warn};
 use zoolet_model::Path;
 
+/// Number of participations of this process so far.
+static PARTICIPATIONS: AtomicU64 = AtomicU64::new(1);
+
 /// A participant that waits for a grant, or has one.
 #[derive(Clone, Debug)]
 pub(crate) struct Telling {
+    /// Number of the participation, unique in this process.
+    id: u64,
     /// Path of the lock, election or semaphore.
     subject: Path,
     znode: Path,
@@ -28,7 +33,8 @@ impl Telling {
     pub(crate) fn waits(coordinator: &impl Coordinator, subject: &Path, znode: &Path, since: Instant) -> Self {
         let span = debug_span!("wait", path = %subject, znode = %znode);
         debug!(parent: &span, path = %subject, "stands in line");
-        let telling = Self { subject: subject.clone(), znode: znode.clone(), token: None, since, span };
+        let id = PARTICIPATIONS.fetch_add(1, Relaxed);
+        let telling = Self { id, subject: subject.clone(), znode: znode.clone(), token: None, since, span };
         telling.record(coordinator, GrantStep::Waits);
         telling
     }
@@ -69,7 +75,7 @@ impl Telling {
     }
 
     fn record(&self, coordinator: &impl Coordinator, step: GrantStep) {
-        coordinator.record(&GrantChange::new(&self.subject, &self.znode, self.token, step));
+        coordinator.record(&GrantChange::new(self.id, &self.subject, &self.znode, self.token, step));
     }
 }
 
@@ -77,27 +83,43 @@ impl Telling {
 #[derive(Debug)]
 pub(crate) struct Told {
     telling: Telling,
+    state: Mutex<ToldState>,
+}
+
+#[derive(Debug, Default)]
+struct ToldState {
     /// The doubt, while there is one: its beginning and its span.
-    doubt: Mutex<Option<(Instant, Span)>>,
-    is_over: AtomicBool,
+    doubt: Option<(Instant, Span)>,
+    is_over: bool,
 }
 
 impl Told {
     pub(crate) fn new(telling: Telling) -> Self {
-        Self { telling, doubt: Mutex::default(), is_over: AtomicBool::new(false) }
+        Self { telling, state: Mutex::default() }
+    }
+
+    // Loggers and recorders run code of others: never under the lock.
+    fn lock(&self) -> MutexGuard<'_, ToldState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn doubted(&self, coordinator: &impl Coordinator) {
         let Telling { subject: path, token, span, .. } = &self.telling;
         let token = token.map(|token| token.0);
         let doubt = info_span!(parent: span, "doubt", %path, token);
+        let began = Some((coordinator.now(), doubt.clone()));
+        let mut state = self.lock();
+        if state.is_over || state.doubt.is_some() {
+            return;
+        }
+        state.doubt = began;
+        drop(state);
         info!(parent: &doubt, %path, token, "the grant is in doubt");
-        *self.doubt.lock().unwrap_or_else(PoisonError::into_inner) = Some((coordinator.now(), doubt));
         self.telling.record(coordinator, GrantStep::Doubted);
     }
 
     pub(crate) fn held_again(&self, coordinator: &impl Coordinator) {
-        let doubt = self.doubt.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let doubt = self.lock().doubt.take();
         let Some((since, span)) = doubt else { return };
         let doubted = coordinator.now() - since;
         let Telling { subject: path, token, .. } = &self.telling;
@@ -108,8 +130,11 @@ impl Told {
 
     /// As [`Telling::over`], the first time.
     pub(crate) fn over(&self, coordinator: &impl Coordinator, end: Option<GrantEnd>) {
-        if !self.is_over.swap(true, SeqCst) {
-            drop(self.doubt.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let mut state = self.lock();
+        let (was_over, doubt) = (std::mem::replace(&mut state.is_over, true), state.doubt.take());
+        drop(state);
+        drop(doubt);
+        if !was_over {
             self.telling.over(coordinator, end);
         }
     }

@@ -1,10 +1,11 @@
 //! The newest value of a configuration, for other tasks.
 
+use crate::wakers::{Slot, Wakers};
 use futures_core::Stream;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 /// The newest good value of a [`Configuration`](crate::Configuration), for any task or thread.
 ///
@@ -12,15 +13,17 @@ use std::task::{Context, Poll, Waker};
 /// while a task polls the configuration. Each reader reports each final value once. A clone starts
 /// where its original is.
 #[derive(Debug)]
+#[must_use = "it reads the value only when it is asked"]
 pub struct Watched<T> {
     latest: Arc<Latest<T>>,
+    slot: Slot,
     /// Number of the value that this reader has reported.
     reported: u64,
 }
 
 impl<T> Clone for Watched<T> {
     fn clone(&self) -> Self {
-        Self { latest: Arc::clone(&self.latest), reported: self.reported }
+        Self { latest: Arc::clone(&self.latest), slot: self.latest.wakers.slot(), reported: self.reported }
     }
 }
 
@@ -46,7 +49,7 @@ impl<T> Stream for Watched<T> {
     type Item = Arc<T>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Arc<T>>> {
-        let mut state = self.latest.lock();
+        let state = self.latest.lock();
         if state.number != self.reported {
             let (number, value) = (state.number, state.value.clone());
             drop(state);
@@ -56,23 +59,24 @@ impl<T> Stream for Watched<T> {
         if state.is_over {
             return Poll::Ready(None);
         }
-        if !state.readers.iter().any(|reader| reader.will_wake(context.waker())) {
-            state.readers.push(context.waker().clone());
-        }
+        // Before the state can change.
+        self.slot.wait(context.waker());
         Poll::Pending
     }
 }
 
 /// The newest value, on the side of the configuration.
 #[derive(Debug)]
-pub(crate) struct Latest<T>(Mutex<State<T>>);
+pub(crate) struct Latest<T> {
+    state: Mutex<State<T>>,
+    wakers: Arc<Wakers>,
+}
 
 #[derive(Debug)]
 struct State<T> {
     value: Option<Arc<T>>,
     /// Number of the value, from 1.
     number: u64,
-    readers: Vec<Waker>,
     /// Whether the configuration was dropped.
     is_over: bool,
 }
@@ -80,11 +84,12 @@ struct State<T> {
 impl<T> Latest<T> {
     pub(crate) fn new(value: Option<Arc<T>>) -> Arc<Self> {
         let number = u64::from(value.is_some());
-        Arc::new(Self(Mutex::new(State { value, number, readers: Vec::new(), is_over: false })))
+        let state = Mutex::new(State { value, number, is_over: false });
+        Arc::new(Self { state, wakers: Arc::default() })
     }
 
     pub(crate) fn watched(self: &Arc<Self>) -> Watched<T> {
-        Watched { latest: Arc::clone(self), reported: 0 }
+        Watched { latest: Arc::clone(self), slot: self.wakers.slot(), reported: 0 }
     }
 
     pub(crate) fn set(&self, value: Arc<T>) {
@@ -94,21 +99,15 @@ impl<T> Latest<T> {
             state.value.replace(value)
         };
         drop(former);
-        self.wake();
+        self.wakers.wake_all();
     }
 
     pub(crate) fn end(&self) {
         self.lock().is_over = true;
-        self.wake();
-    }
-
-    fn wake(&self) {
-        // Wakers run code of others: not under the lock.
-        let readers = std::mem::take(&mut self.lock().readers);
-        readers.into_iter().for_each(Waker::wake);
+        self.wakers.wake_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

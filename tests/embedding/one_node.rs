@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use zoolet::recipes::{Holding, Lock};
 use zoolet::{
-    AddWatchMode, Config, Consistency, CreateOptions, ErrorCode, ErrorKind, EventKind, LostReason, Node, Op, Request,
-    RequestError, Session, SessionOptions, SessionState, TimeToLive, Version, Wait, WatchItem, path,
+    AddWatchMode, Client, Config, Consistency, CreateOptions, Error, ErrorCode, ErrorKind, EventKind, LostReason, Node,
+    Op, Request, RequestError, Session, SessionOptions, SessionState, TimeToLive, Version, Wait, WatchItem, path,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -206,6 +206,17 @@ fn watchdog_takes_the_lock_of_a_hung_daemon() {
     assert_eq!(daemon.state(), SessionState::Lost(LostReason::Untouched));
     assert_eq!(grant.holding(), Holding::Lost);
     assert_eq!(others.holding(), Holding::Held);
+}
+
+/// Another session would only give the hung daemon its locks again.
+#[test]
+fn watchdog_ends_the_client_of_a_hung_daemon() {
+    let scratch = Scratch::new();
+    let node = start(&scratch);
+    let watchdog = Some(Duration::from_millis(300));
+    let client = Client::new(node.sessions(SessionOptions { watchdog, ..SessionOptions::default() }));
+    let ended = client.run(async |_| std::future::pending::<Result<(), Error>>().await).wait_timeout(PATIENCE).unwrap();
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::SessionLost(LostReason::Untouched));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use zoolet::config::{Ensemble, Server, SiteKey, TrustSource};
-use zoolet::recipes::{NodeCache, NodeChange};
+use zoolet::recipes::{ZnodeCache, ZnodeChange};
 use zoolet::status::{Alarm, AlarmKind, ServerRole, Summary};
 use zoolet::{Config, Consistency, CreateOptions, ErrorCode, ErrorKind, Node, Session, SessionOptions};
 use zoolet::{SessionState, Version, Wait, path};
@@ -155,9 +155,9 @@ fn session_on_a_member_without_a_leader_reads_and_ends_at_the_next_leader() {
     assert_eq!(late.state(), SessionState::ReadOnly);
     assert_eq!(late.get(path!("/config")).wait().unwrap().text(), Some("old"));
     // A cache that begins now reads too, and goes on over the same session.
-    let mut cache = NodeCache::new(late.clone(), path!("/config"));
+    let mut cache = ZnodeCache::new(late.clone(), path!("/config"));
     let mut read = || loop {
-        if let NodeChange::Now(now) = cache.next().wait_timeout(PATIENCE).expect("it reads").unwrap() {
+        if let ZnodeChange::Now(now) = cache.next().wait_timeout(PATIENCE).expect("it reads").unwrap() {
             return now.unwrap().text().unwrap().to_owned();
         }
     };

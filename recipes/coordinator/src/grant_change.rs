@@ -24,11 +24,13 @@ impl fmt::Display for FencingToken {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct GrantChange<'a> {
+    /// Number of this wait and its grant, unique in the process.
+    pub id: u64,
     /// Path of the lock, election or semaphore.
     pub path: &'a Path,
-    /// The participant's znode.
+    /// The participant's znode. In a semaphore, a wait and its grant have different ones.
     pub znode: &'a Path,
-    /// `None` while the participant waits.
+    /// The token at the grant; `None` while the participant waits.
     pub token: Option<FencingToken>,
     /// What has happened.
     pub step: GrantStep,
@@ -36,8 +38,8 @@ pub struct GrantChange<'a> {
 
 impl<'a> GrantChange<'a> {
     #[doc(hidden)]
-    pub const fn new(path: &'a Path, znode: &'a Path, token: Option<FencingToken>, step: GrantStep) -> Self {
-        Self { path, znode, token, step }
+    pub const fn new(id: u64, path: &'a Path, znode: &'a Path, token: Option<FencingToken>, step: GrantStep) -> Self {
+        Self { id, path, znode, token, step }
     }
 }
 

@@ -54,6 +54,7 @@ impl<T: Debug> Debug for Recorded<T> {
     }
 }
 
+#[deny(clippy::missing_trait_methods, reason = "each call must reach the session")]
 impl<C: Coordinator> Coordinator for Recorded<C> {
     type Ticket = C::Ticket;
     type Watch = C::Watch;

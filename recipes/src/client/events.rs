@@ -1,6 +1,7 @@
 //! The states of a client's sessions, as one stream.
 
 use super::Client;
+use crate::wakers::Slot;
 use crate::{Coordinator, OpenSession};
 use futures_core::Stream;
 use std::fmt;
@@ -33,6 +34,7 @@ pub struct SessionEvent {
 #[must_use = "it reports only while it is polled"]
 pub struct SessionEvents<O: OpenSession> {
     client: Client<O>,
+    slot: Slot,
     current: Option<(SessionId, u64, <O::Session as Coordinator>::States)>,
 }
 
@@ -43,8 +45,8 @@ impl<O: OpenSession> fmt::Debug for SessionEvents<O> {
 }
 
 impl<O: OpenSession> SessionEvents<O> {
-    pub(super) const fn new(client: Client<O>) -> Self {
-        Self { client, current: None }
+    pub(super) fn new(client: Client<O>) -> Self {
+        Self { slot: client.slot(), client, current: None }
     }
 
     /// Returns the next event; `None` when no session can be opened any more. Cancel-safe.
@@ -67,7 +69,9 @@ impl<O: OpenSession> Stream for SessionEvents<O> {
                 }
                 self.current = None;
             }
-            let Ok((number, session)) = ready!(self.client.poll_session(context)) else { return Poll::Ready(None) };
+            let Ok((number, session)) = ready!(self.client.poll_session(&self.slot, context)) else {
+                return Poll::Ready(None);
+            };
             self.current = Some((session.session(), number, session.states()));
         }
     }

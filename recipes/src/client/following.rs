@@ -1,7 +1,8 @@
 //! A stream that goes on with the next session.
 
 use super::Client;
-use crate::{ChildrenCache, Configuration, Coordinator, Error, NodeCache, Observer, OpenSession};
+use crate::wakers::Slot;
+use crate::{ChildrenCache, Configuration, Coordinator, Error, Observer, OpenSession, ZnodeCache};
 use futures_core::Stream;
 use std::fmt::{self, Debug};
 use std::future::{Future, poll_fn};
@@ -42,7 +43,7 @@ macro_rules! follows {
     };
 }
 
-follows!(NodeCache<C>, crate::NodeChange, poll_change);
+follows!(ZnodeCache<C>, crate::ZnodeChange, poll_change);
 follows!(ChildrenCache<C>, crate::Change, poll_change);
 follows!(Configuration<C, T>, crate::Update, poll_update);
 follows!(Observer<C>, Option<crate::Office>, poll_office);
@@ -53,6 +54,7 @@ follows!(Observer<C>, Option<crate::Office>, poll_office);
 #[must_use = "it follows only while it is polled"]
 pub struct Following<O: OpenSession, R> {
     client: Client<O>,
+    slot: Slot,
     recipe: R,
     /// Number of the session over which it follows; 0 before the first.
     number: u64,
@@ -71,8 +73,8 @@ impl<O: OpenSession, R> Debug for Following<O, R> {
 
 impl<O: OpenSession, R: Follow<Session = O::Session>> Following<O, R> {
     /// Follows with a recipe that has no session yet.
-    pub(super) const fn new(client: Client<O>, recipe: R) -> Self {
-        Self { client, recipe, number: 0, session: None, pause: None, is_over: false }
+    pub(super) fn new(client: Client<O>, recipe: R) -> Self {
+        Self { slot: client.slot(), client, recipe, number: 0, session: None, pause: None, is_over: false }
     }
 
     /// Returns the recipe, with what it knows.
@@ -105,13 +107,13 @@ impl<O: OpenSession, R: Follow<Session = O::Session>> Following<O, R> {
                 match ready!(self.recipe.poll_report(context)) {
                     Err(error) if error.is_session_over() => self.session = None,
                     Err(error) if error.is_temporary() => {
-                        self.pause = Some(super::pausing(session, &error));
+                        self.pause = Some(super::pausing(session, &error, u32::MAX));
                         continue;
                     }
                     report => return Poll::Ready(report),
                 }
             }
-            let opened = ready!(self.client.poll_session(context));
+            let opened = ready!(self.client.poll_session(&self.slot, context));
             self.is_over = opened.is_err();
             let (number, session) = opened?;
             (self.number, self.session, self.pause) = (number, Some(session.clone()), None);

@@ -72,7 +72,9 @@ impl<O: OpenSession> Membership<O> {
             }
             let Some((_, own)) = &mut self.own else { continue };
             match own.keep().await {
-                Err(error) if error.is_temporary() => super::pause(&self.client.session().await?, &error).await,
+                Err(error) if error.is_temporary() => {
+                    super::pausing(&self.client.session().await?, &error, u32::MAX).await
+                }
                 Err(error) if error.is_session_over() && !is_on(Mutation::MembershipNotRenewed) => {
                     joined = None;
                     tell(MemberEvent::Left(session));
@@ -106,7 +108,7 @@ impl<O: OpenSession> Membership<O> {
             };
             match put {
                 Err(_) if session.state().is_over() => {}
-                Err(error) if error.is_temporary() => super::pause(&session, &error).await,
+                Err(error) if error.is_temporary() => super::pausing(&session, &error, u32::MAX).await,
                 put => {
                     self.is_written = put.is_ok();
                     return put.map(|stat| (id, stat));

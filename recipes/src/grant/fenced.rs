@@ -84,12 +84,12 @@ impl<C: Coordinator> FencedWriter<C> {
                 return Err(ErrorKind::GrantLost(GrantEnd::Session));
             }
         }
-        let gaps = self.coordinator.gaps();
+        let sent = self.fate.stamp(&self.coordinator);
         match self.coordinator.submit(request).await {
             Ok(Reply::Multi(results)) => {
                 // The checks stood, as a write.
                 if zoolet_model::first_failure(&results).is_none() {
-                    self.fate.found(&self.coordinator, gaps);
+                    self.fate.found(&self.coordinator, sent);
                 }
                 Ok(results)
             }
@@ -168,11 +168,17 @@ impl<C: Coordinator> FencedWriter<C> {
     /// - [`ErrorKind::Refused`] with the server's answer.
     pub async fn put(&self, path: &Path, data: impl IntoData) -> Result<Stat, Error> {
         let data = data.into_data();
+        let mut failed = 0;
         loop {
             match self.put_once(path, data.clone()).await {
                 Err(error) if is_unknown(&error) => {
                     // Its end shows in the next write.
                     let _ = self.coordinator.connected().await;
+                    // At once the first time: another server leads by now.
+                    if failed > 0 || error.kind() == ErrorKind::Busy {
+                        self.coordinator.sleep(crate::ask::pause(&self.coordinator, failed)).await;
+                    }
+                    failed += 1;
                 }
                 Err(error) if error.is_session_over() => {
                     return Err(self.error(ErrorKind::GrantLost(GrantEnd::Session)));

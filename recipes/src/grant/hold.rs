@@ -44,7 +44,8 @@ impl<C: Coordinator> Hold<C> {
 
     /// As [`Grant::holding`](crate::Grant::holding).
     pub fn holding(&self) -> Holding {
-        holding(&self.coordinator, self.coordinator.state(), Some(&self.fate))
+        let c = &self.coordinator;
+        holding(c, c.state(), c.gaps(), Some(&self.fate))
     }
 
     /// As [`Grant::safe_until`](crate::Grant::safe_until).

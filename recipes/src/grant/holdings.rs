@@ -3,7 +3,7 @@
 use super::{Holding, holding};
 use crate::ask::is_disconnection;
 use crate::contention::is_withdrawn;
-use crate::line::Fate;
+use crate::line::{Fate, Stamp};
 use crate::mutation::{Mutation, is_on};
 use crate::{Coordinator, Instant};
 use futures_core::Stream;
@@ -18,6 +18,7 @@ use zoolet_model::{ErrorCode, EventKind, Reply, Request, RequestError, SessionSt
 ///
 /// A slow reader may miss intermediate states, but never the last.
 #[derive(Debug)]
+#[must_use = "it reports only while it is polled"]
 pub struct Holdings<C: Coordinator> {
     coordinator: C,
     znode: Text,
@@ -49,8 +50,8 @@ struct Confirming<T> {
     version: Option<i32>,
     /// End of the safe time if the znode has that version.
     safe_until: Instant,
-    /// [`Coordinator::gaps`] before it was sent.
-    gaps: u64,
+    /// What was known before it was sent.
+    sent: Stamp,
 }
 
 /// Bounds the drift between two clocks: 1 part in 1,000.
@@ -116,10 +117,10 @@ impl<C: Coordinator> Holdings<C> {
     fn confirm(&mut self) {
         let (now, timeout, version) = (self.coordinator.now(), self.coordinator.session_timeout(), self.version);
         let check = WriteOp::Check { path: self.znode.clone(), version: version.unwrap_or(-1) };
-        let gaps = self.coordinator.gaps();
+        let sent = self.fate.stamp(&self.coordinator);
         let ticket = self.coordinator.submit(Request::Multi(vec![check]));
         let safe_until = now.saturating_add(timeout - timeout / DRIFT_ONE_IN);
-        self.confirming = Some(Confirming { ticket, version, safe_until, gaps });
+        self.confirming = Some(Confirming { ticket, version, safe_until, sent });
         self.confirms_at = now.saturating_add(timeout / 8);
     }
 
@@ -128,13 +129,13 @@ impl<C: Coordinator> Holdings<C> {
         &mut self,
         answer: &Result<Reply, RequestError>,
         version: Option<i32>,
-        (safe_until, gaps): (Instant, u64),
+        (safe_until, sent): (Instant, Stamp),
         context: &Context<'_>,
     ) {
         let Ok(Reply::Multi(results)) = answer else { return };
         let failure = zoolet_model::first_failure(results);
         if failure.is_none() {
-            self.fate.found(&self.coordinator, gaps);
+            self.fate.found(&self.coordinator, sent);
         }
         match failure {
             // The session may be safe for less, for example if its server's leader hears late of
@@ -201,10 +202,10 @@ impl<C: Coordinator> Holdings<C> {
         if self.looking.is_none() && self.gaps != gaps && !is_on(Mutation::GapUnheard) && self.watch.take().is_some() {
             context.waker().wake_by_ref();
         }
-        if let Some(Confirming { ticket, version, safe_until, gaps }) = &mut self.confirming
+        if let Some(Confirming { ticket, version, safe_until, sent }) = &mut self.confirming
             && let Poll::Ready(answer) = Pin::new(ticket).poll(context)
         {
-            let (version, sent) = (*version, (*safe_until, *gaps));
+            let (version, sent) = (*version, (*safe_until, *sent));
             self.confirming = None;
             self.confirmed(&answer, version, sent, context);
         }
@@ -235,7 +236,12 @@ impl<C: Coordinator> Holdings<C> {
         // Without a watch, only checks extend the grant.
         let is_extended_by_checks = !self.hears_of_changes() && self.version.is_some();
         let extended = if is_extended_by_checks { safe_until.min(self.fate.safe_until()) } else { safe_until };
-        let must_check = self.fate.must_be_checked(self.coordinator.gaps());
+        let is_withdrawn = self.fate.is_withdrawn.load(Relaxed);
+        // Its end comes as an event of the watch, and nothing removes its doubt.
+        if is_withdrawn && self.hears_of_changes() {
+            return;
+        }
+        let must_check = !is_withdrawn && self.fate.must_be_checked(self.coordinator.gaps());
         let soon = if must_check { now } else { extended.saturating_sub(self.coordinator.session_timeout() / 4) };
         let soon = soon.max(self.confirms_at);
         if self.confirming.is_none() && now >= soon {
@@ -280,12 +286,7 @@ impl<C: Coordinator> Stream for Holdings<C> {
         if self.hears_of_changes() {
             self.extend(safe_until);
         }
-        let now = match holding(&self.coordinator, self.state, Some(&self.fate)) {
-            Holding::Held if self.fate.must_be_checked(gaps) && !is_on(Mutation::ResumedUnchecked) => {
-                Holding::Doubtful { safe_until: self.coordinator.safe_until() }
-            }
-            now => now,
-        };
+        let now = holding(&self.coordinator, self.state, gaps, Some(&self.fate));
         if matches!(now, Holding::Doubtful { .. }) {
             self.fate.doubt(&self.coordinator);
         }

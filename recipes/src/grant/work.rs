@@ -71,9 +71,10 @@ impl<C: Coordinator> Overseer<C> {
         .await
     }
 
-    /// Runs `work`, and does not poll it while the grant is in doubt.
-    pub(super) async fn pause<F: Future>(mut self, work: F) -> Result<F::Output, Error> {
-        let mut work = pin!(work);
+    /// Runs the future that `begin` returns once the grant is held, and does not poll it in doubt.
+    pub(super) async fn pause<F: Future>(mut self, begin: impl FnOnce() -> F) -> Result<F::Output, Error> {
+        self.held().await?;
+        let mut work = pin!(self.span.in_scope(begin));
         poll_fn(|context| match self.look(context) {
             Ok(true) => self.span.in_scope(|| work.as_mut().poll(context)).map(Ok),
             Ok(false) => Poll::Pending,

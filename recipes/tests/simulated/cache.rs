@@ -12,7 +12,7 @@ use crate::drawn::drawn;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use zoolet_model::{Path, SessionId};
-use zoolet_recipes::{Change, ChildrenCache, Configuration, Coordinator, NodeCache, NodeChange, catch_up};
+use zoolet_recipes::{Change, ChildrenCache, Configuration, Coordinator, ZnodeCache, ZnodeChange, catch_up};
 use zoolet_session::Version;
 use zoolet_sim::ensemble::{ClientContext, Fate, Next, Plan, Ran, Scenario, run_seeds_of};
 
@@ -71,7 +71,7 @@ async fn follow(context: &ClientContext<Noted>) -> Result<(), Next> {
     let c = || context.session.clone();
     let (all, one) = (PATH, child(0));
     let mut children = ChildrenCache::new(c(), &all);
-    let mut node = NodeCache::new(c(), &one);
+    let mut node = ZnodeCache::new(c(), &one);
     let parse = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or_default().parse::<u32>();
     let mut configuration = Configuration::new(c(), &one, None, parse);
     let mut newest: BTreeMap<String, i64> = BTreeMap::new();
@@ -104,7 +104,7 @@ async fn follow(context: &ClientContext<Noted>) -> Result<(), Next> {
             }
         }
         while let Some(change) = within(context, patience, node.next()).await {
-            let Some(NodeChange::Now(znode)) = heard(context, change)? else { continue };
+            let Some(ZnodeChange::Now(znode)) = heard(context, change)? else { continue };
             let version = znode.map(|znode| znode.stat.mzxid);
             if told == Some(version) {
                 context.record(Noted::Wrong(format!("{version:?} is told twice")));
@@ -260,12 +260,12 @@ fn node_cache_reports_a_gap_after_a_disconnect() {
         ..Scenario::peaceful(seed, 1)
     };
     let live = |context: ClientContext<Noted>| async move {
-        let mut node = NodeCache::new(context.session.clone(), &PATH);
-        assert_eq!(node.next().await, Ok(NodeChange::Now(None)));
-        assert_eq!(node.next().await, Ok(NodeChange::Gap));
+        let mut node = ZnodeCache::new(context.session.clone(), &PATH);
+        assert_eq!(node.next().await, Ok(ZnodeChange::Now(None)));
+        assert_eq!(node.next().await, Ok(ZnodeChange::Gap));
         assert_eq!(within(&context, Duration::from_secs(2), node.next()).await, None);
         context.session.create(&PATH, "8").await.unwrap();
-        assert!(matches!(node.next().await, Ok(NodeChange::Now(Some(_)))));
+        assert!(matches!(node.next().await, Ok(ZnodeChange::Now(Some(_)))));
         Next::Done
     };
     run_seeds_of(4, scenario, live, |_: &Ran<Noted>| Ok(()));

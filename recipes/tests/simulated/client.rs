@@ -246,7 +246,7 @@ fn closed_client_ends_the_calls_that_wait() {
             std::future::poll_fn(|cx| waiting.as_mut().poll(cx)).await
         };
         assert_eq!(waiting.map_err(|error| error.kind()).err(), Some(ErrorKind::Closed));
-        assert_eq!(client.node(&COUNTER).next().await.map_err(|error| error.kind()), Err(ErrorKind::Closed));
+        assert_eq!(client.znode(&COUNTER).next().await.map_err(|error| error.kind()), Err(ErrorKind::Closed));
         assert_eq!(client.events().next().await, None);
         Next::Done
     };

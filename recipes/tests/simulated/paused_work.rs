@@ -72,7 +72,7 @@ async fn work(context: &ClientContext<Noted>, grant: &Grant<Session>, rounds: u6
 /// Runs work that ends in doubt, and runs it again as soon as the session is connected.
 async fn run_again_and_again(context: &ClientContext<Noted>, grant: &Grant<Session>, rounds: u64) -> Result<(), Error> {
     loop {
-        match grant.run(acts(context, grant.hold(), rounds)).await {
+        match grant.run(acts(context, grant.handle(), rounds)).await {
             Err(error) if error.kind() == ErrorKind::Doubtful => {
                 if context.session.connected().await.is_err() {
                     return Err(ErrorKind::GrantLost(GrantEnd::Session).into());
@@ -192,7 +192,7 @@ fn handles_to_a_grant_that_was_given_up_say_that_it_is_lost() {
     let body = async |context: ClientContext<Noted>| {
         let lock = Lock::new(context.session.clone(), &Path::from_static(PARENT));
         let grant = lock.acquire().await.unwrap();
-        let hold = grant.hold();
+        let hold = grant.handle();
         let mut instants = hold.safe_instants();
         let first = grant.hold_for(|_| async { instants.next().await }).await.unwrap();
         assert!(first.is_some_and(|safe_until| !safe_until.has_passed(context.now())));

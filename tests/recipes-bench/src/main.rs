@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::LocalSet;
 use zoolet::config::{BoxMemory, Ensemble, Server, TrustSource};
-use zoolet::recipes::{Coordinator, Error, Lock, NodeCache, NodeChange, Queue};
+use zoolet::recipes::{Coordinator, Error, Lock, Queue, ZnodeCache, ZnodeChange};
 use zoolet::{
     Bytes, Config, Create, CreateKind, CreateMode, Node, Path, Request, RequestedAcl, SessionOptions, Wait, WriteOp,
 };
@@ -317,9 +317,9 @@ where
                 let (session, path) = (watching[number % watching.len()].clone(), path.clone());
                 let (seen, tell) = (Arc::clone(&seen), tell.clone());
                 watchers.spawn_local(async move {
-                    let mut cache = NodeCache::new(session, &path);
+                    let mut cache = ZnodeCache::new(session, &path);
                     loop {
-                        if cache.next().await? == NodeChange::Gap {
+                        if cache.next().await? == ZnodeChange::Gap {
                             continue;
                         }
                         if (seen.fetch_add(1, SeqCst) + 1).is_multiple_of(WATCHERS as u64) {

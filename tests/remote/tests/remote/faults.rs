@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use zookeeper_client::Client;
 use zoolet_model::{
-    Create, CreateKind, CreateMode, LostReason, Path, Reply, Request, RequestError, RequestedAcl, SessionState, WriteOp,
+    AddWatchMode, Create, CreateKind, CreateMode, LostReason, Path, Reply, Request, RequestError, RequestedAcl,
+    SessionState, WatchItem, WriteOp,
 };
 use zoolet_recipes::{Change, ChildrenCache, Coordinator, Holding, Instant, Lock, Remote};
 use zoolet_remote_tests::{LONG, Proxy, Server, below, children, connect, run, site, until, within};
@@ -289,6 +290,28 @@ fn cache_watches_again_after_a_server_without_room_refused_its_watch() {
     });
 }
 
+/// The gap is told once the watch is registered again: who reads then misses nothing later.
+#[test]
+fn watch_refused_at_a_reconnect_tells_its_gap_when_it_is_registered() {
+    let server = Server::start();
+    run(async {
+        let proxy = Proxy::start(server.address()).await;
+        let session = connect(proxy.address(), SHORT).await;
+        let path = site(&session).await;
+        let client = zoolet_recipes::Client::with_session(std::future::pending, session.clone());
+        let mut watch = client.watch(&path, AddWatchMode::Persistent);
+        assert!(tokio::time::timeout(Duration::from_millis(200), watch.next()).await.is_err(), "nothing has happened");
+        proxy.down();
+        becomes(&session, SessionState::Suspended).await;
+        proxy.refuse(ADD_WATCH, SYSTEM_ERROR);
+        proxy.up();
+        assert_eq!(within(watch.next()).await.unwrap(), WatchItem::Gap);
+        assert_eq!(proxy.requests(ADD_WATCH), 3, "at first, refused, and again");
+        within(server.session().await.submit(create(&path, ""))).await.unwrap();
+        assert!(matches!(within(watch.next()).await.unwrap(), WatchItem::Event(_)));
+    });
+}
+
 /// A client's stream repeats a watch that the server has no room for: its reader sees no error.
 #[test]
 fn stream_of_a_client_waits_for_room_for_its_watch() {
@@ -298,7 +321,7 @@ fn stream_of_a_client_waits_for_room_for_its_watch() {
         let session = connect(proxy.address(), SHORT).await;
         let path = site(&session).await;
         within(session.submit(create(&path, ""))).await.unwrap();
-        let client = zoolet_recipes::Client::with_session(|| std::future::pending(), session.clone());
+        let client = zoolet_recipes::Client::with_session(std::future::pending, session.clone());
         proxy.refuse(ADD_WATCH, SYSTEM_ERROR);
         let mut children = client.children(&path);
         assert_eq!(within(children.next()).await.unwrap(), Change::Complete);

@@ -8,9 +8,9 @@ use zoolet::Wait;
 use zoolet_model::Path;
 use zoolet_recipes::{
     Barrier, Change, ChildrenCache, Configuration, Contention, Coordinator, Counter, Done, DoubleBarrier, Election,
-    EventHandle, Gate, Group, Holding, Latch, Lock, NameService, NodeCache, NodeChange, Notification, Op, Outcome,
-    Participant, ParticipantLog, Permit, PersistentZnode, Priority, PriorityQueue, Queue, ReadWriteLock, Record,
-    Remote, Reset, Revoked, RollingRestart, Semaphore, Transaction, Update, Vote, catch_up,
+    EventHandle, Gate, Group, Holding, Latch, Lock, NameService, Notification, Op, Outcome, Participant,
+    ParticipantLog, Permit, PersistentZnode, Priority, PriorityQueue, Queue, ReadWriteLock, Record, Remote, Reset,
+    Revoked, RollingRestart, Semaphore, Transaction, Update, Vote, ZnodeCache, ZnodeChange, catch_up,
 };
 use zoolet_remote_tests::{PATIENCE, Server, below, children, run, site, until, within};
 
@@ -285,8 +285,8 @@ fn members_and_names_are_seen_by_the_other_session() {
 #[test]
 fn caches_and_configurations_show_changes_of_the_other_session() {
     with_two(async |one, two, path| {
-        let mut node = NodeCache::new(one.clone(), &path);
-        assert_eq!(within(node.next()).await.unwrap(), NodeChange::Now(None));
+        let mut node = ZnodeCache::new(one.clone(), &path);
+        assert_eq!(within(node.next()).await.unwrap(), ZnodeChange::Now(None));
         let parse = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or_default().parse::<u32>();
         let mut value = Configuration::new(one.clone(), &path, Some(1), parse);
         assert_eq!(within(value.next()).await.unwrap(), Update::Absent);
@@ -294,7 +294,7 @@ fn caches_and_configurations_show_changes_of_the_other_session() {
         within(writer.put()).await.unwrap();
         assert_eq!(within(value.next()).await.unwrap(), Update::Accepted("7".into()));
         assert_eq!(value.value(), Some(&7));
-        assert!(matches!(within(node.next()).await.unwrap(), NodeChange::Now(Some(znode)) if znode.bytes() == b"7"));
+        assert!(matches!(within(node.next()).await.unwrap(), ZnodeChange::Now(Some(znode)) if znode.bytes() == b"7"));
 
         let mut below_it = ChildrenCache::new(one.clone(), &path);
         while within(below_it.next()).await.unwrap() != Change::Complete {}

@@ -2,7 +2,7 @@
 //!
 //! One of the daemons leads and counts, and the next leader goes on with the next number. Each is a
 //! member that all others see, follows a setting, and works on jobs whose results are written once.
-//! All of this goes on when a session is lost. On Ctrl-C the daemon hands everything over at once.
+//! All of this goes on when a session is lost. On Ctrl-C or SIGTERM it hands everything over at once.
 //!
 //! `cargo run --example daemon -- NAME DIRECTORY`, or on each of several boxes
 //! `cargo run --example daemon -- NAME DIRECTORY NUMBER site.key HOST1 HOST2 HOST3`. Then use
@@ -12,10 +12,11 @@
 use std::fs;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use zoolet::config::{Ensemble, Server, TrustSource};
 use zoolet::recipes::{Change, Configuration, Election, Following, Hold, OpenSession, Queue, Update, Watched};
-use zoolet::{Client, Config, Coordinator, CoordinatorExt, Error, Node, Op, path};
+use zoolet::{Client, Config, Coordinator, CoordinatorExt, Error, ErrorKind, Node, Op, path};
 
 /// Maximum attempts at a job; after that an operator has to look at it.
 const ATTEMPTS_MAX: u32 = 3;
@@ -37,9 +38,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     config.clients = Some(([127, 0, 0, 1], 2180 + u16::from(config.server_id)).into());
     let node = Node::start_async(config).await?;
+    let mut terminated = signal(SignalKind::terminate())?;
     let mut roles = start(node.client(), name.clone(), FilePath::new(directory).join("interval_ms"));
     tokio::select! {
         interrupted = tokio::signal::ctrl_c() => interrupted?,
+        _ = terminated.recv() => {}
         // A role ends only if a request is refused for good, or the node has ended.
         Some(ended) = roles.join_next() => println!("{ended:?}"),
     }
@@ -75,7 +78,8 @@ async fn count<C: Coordinator>(term: Hold<C>, every: Watched<u64>) -> Result<(),
     // This server may not have applied the former leader's last write yet.
     session.sync().await?;
     let mut count = match session.get(counter).await {
-        Ok(znode) => znode.text().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0),
+        // Not counted from 0 again: an operator has to look at it.
+        Ok(znode) => znode.text().and_then(|text| text.parse::<u64>().ok()).ok_or(ErrorKind::Malformed)?,
         Err(error) if error.is_no_node() => 0,
         Err(error) => return Err(error),
     };
@@ -83,7 +87,7 @@ async fn count<C: Coordinator>(term: Hold<C>, every: Watched<u64>) -> Result<(),
         count += 1;
         // Fenced: a leader that was stopped for a while cannot write over its successor's number.
         term.fenced().put(counter, count.to_string()).await?;
-        session.sleep(Duration::from_millis(every.value().map_or(1_000, |ms| *ms))).await;
+        session.sleep(Duration::from_millis(every.value().map_or(1_000, |ms| (*ms).max(10)))).await;
     }
 }
 

@@ -177,6 +177,7 @@ pub use zoolet_model::{
     Stat, Text, TimeToLive, WatcherType, WriteOp, Zxid, open_acl,
 };
 /// Locks, elections, barriers, queues and the other recipes of ZooKeeper, over any [`Session`].
+#[doc(inline)]
 pub use zoolet_recipes as recipes;
 pub use zoolet_recipes::{Client, Coordinator, CoordinatorExt, GrantEnd, Instant};
 pub use zoolet_session::{

@@ -368,7 +368,8 @@ fn work_begins_again_in_its_term_after_an_error_that_passes() {
         ErrorKind::Refused(ErrorCode::NotReadOnly),
     ];
     // The last one is of another grant, which the work has lost.
-    let others = [ErrorKind::Refused(ErrorCode::SystemError), ErrorKind::GrantLost(GrantEnd::Broken)];
+    let no_room = ErrorKind::Refused(ErrorCode::SystemError);
+    let others = [no_room, ErrorKind::Full, ErrorKind::GrantLost(GrantEnd::Broken)];
     for kind in connection.into_iter().chain(others) {
         let mut ensemble = MemoryEnsemble::in_memory(1);
         let client = ensemble.client();

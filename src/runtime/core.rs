@@ -562,7 +562,7 @@ impl Core {
             Action::Complete(completion) => self.complete(completion),
             Action::Status { ticket: STREAMS_TICKET, mut status } => {
                 self.fill_in(&mut status);
-                self.shared.statuses.show(status.summary());
+                self.shared.statuses.show(status.summary(), std::time::Instant::now());
             }
             Action::Status { ticket, mut status } if ticket & OWN_TICKET != 0 => {
                 self.fill_in(&mut status);

@@ -293,6 +293,9 @@ impl Node {
     /// progress ([`Summary::is_news_after`](crate::status::Summary::is_news_after)), so an idle
     /// node yields nothing.
     ///
+    /// An alarm that each start and each election raises for a moment, such as
+    /// [`NotReached`](crate::status::AlarmKind::NotReached), shows once it has lasted 1 s.
+    ///
     /// Another role or leader shows at once, all else within 1 s, and on an idle standalone node
     /// within 5 s. While a stream exists, such a node wakes every 5 s. Without one it does not look
     /// at its state at all.
@@ -372,6 +375,11 @@ impl Node {
     /// ```
     pub fn client(&self) -> Client<Sessions> {
         Client::new(self.sessions(SessionOptions::default()))
+    }
+
+    /// As [`Node::client`], with these options for each of its sessions.
+    pub fn client_with(&self, options: SessionOptions) -> Client<Sessions> {
+        Client::new(self.sessions(options))
     }
 
     /// Returns what opens sessions of this process with these options, for a [`Client`].

@@ -8,7 +8,8 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use zoolet_machine::status::Summary;
+use std::time::{Duration, Instant};
+use zoolet_machine::status::{Alarm, AlarmKind, Summary};
 
 /// Minimum interval between two looks at the state, milliseconds.
 ///
@@ -20,6 +21,17 @@ pub(super) const LOOK_MS: u64 = 1_000;
 /// Only an idle server without other servers sleeps that long. Heartbeats come more often.
 pub(super) const WAKE_MS: u64 = 5_000;
 
+/// How long a state that each start and each election has for a moment must last to be an alarm.
+const ROUTINE_MAX: Duration = Duration::from_secs(1);
+
+/// Whether each start and each election raises this alarm for a moment.
+const fn is_routine(kind: AlarmKind) -> bool {
+    matches!(
+        kind,
+        AlarmKind::NotServing | AlarmKind::LeaderSilent | AlarmKind::NotHeardByLeader | AlarmKind::NotReached
+    )
+}
+
 /// The state of a node as the core last saw it, and the tasks that wait for a change.
 #[derive(Debug, Default)]
 pub(super) struct StatusFeed {
@@ -30,6 +42,8 @@ pub(super) struct StatusFeed {
 #[derive(Debug, Default)]
 struct Feed {
     latest: Option<Arc<Summary>>,
+    /// The routine alarms of the last look, and since when each look has had them.
+    routine: Vec<(Alarm, Instant)>,
     /// Looks so far.
     looks: u64,
     /// Whether a stream waits for its first look.
@@ -59,8 +73,19 @@ impl StatusFeed {
     }
 
     /// Shows the present state to all streams. Wakes their tasks if it is news.
-    pub(super) fn show(&self, summary: Summary) {
+    ///
+    /// A [routine](is_routine) alarm is shown once it has lasted.
+    pub(super) fn show(&self, mut summary: Summary, now: Instant) {
         let mut feed = lock(&self.state);
+        let former = std::mem::take(&mut feed.routine);
+        summary.alarms.retain(|alarm| {
+            if !is_routine(alarm.kind) {
+                return true;
+            }
+            let since = former.iter().find(|(other, _)| other.is_same_as(alarm)).map_or(now, |(_, since)| *since);
+            feed.routine.push((alarm.clone(), since));
+            now.duration_since(since) >= ROUTINE_MAX
+        });
         let is_news = feed.latest.as_ref().is_none_or(|latest| summary.is_news_after(latest));
         let is_awaited = std::mem::take(&mut feed.is_awaited);
         feed.latest = Some(Arc::new(summary));
@@ -159,27 +184,52 @@ mod tests {
 
     #[test]
     fn stream_shows_the_present_state_and_then_only_news() {
-        let (feed, core) = (Arc::new(StatusFeed::default()), Inbox::new());
+        let (feed, core, now) = (Arc::new(StatusFeed::default()), Inbox::new(), Instant::now());
         let mut first = feed.watch(&core);
         assert_eq!(next(&mut first), Poll::Pending);
-        feed.show(summary("leader", 1));
+        feed.show(summary("leader", 1), now);
         assert_eq!(next(&mut first), Poll::Ready(Some(ServerRole::Leader)));
-        feed.show(summary("leader", 2));
+        feed.show(summary("leader", 2), now);
         assert_eq!(next(&mut first), Poll::Pending);
         // A state from before is not the present one.
         let mut second = feed.watch(&core);
         assert_eq!(next(&mut second), Poll::Pending);
-        feed.show(summary("leader", 3));
+        feed.show(summary("leader", 3), now);
         assert_eq!(next(&mut second), Poll::Ready(Some(ServerRole::Leader)));
         // A slow task finds the newest state, and nothing if that is the one it knows.
-        feed.show(summary("", 3));
-        feed.show(summary("follower", 3));
+        feed.show(summary("", 3), now);
+        feed.show(summary("follower", 3), now);
         assert_eq!(next(&mut first), Poll::Ready(Some(ServerRole::Follower)));
-        feed.show(summary("leader", 3));
+        feed.show(summary("leader", 3), now);
         assert_eq!(next(&mut second), Poll::Pending);
         feed.end();
         assert_eq!((next(&mut first), next(&mut second)), (Poll::Ready(None), Poll::Ready(None)));
         drop((first, second));
         assert!(!feed.is_watched());
+    }
+
+    /// A daemon that prints alarms would otherwise print several at each start and election.
+    #[test]
+    fn state_of_each_start_is_an_alarm_only_once_it_lasts() {
+        let (feed, core, now) = (Arc::new(StatusFeed::default()), Inbox::new(), Instant::now());
+        let mut stream = feed.watch(&core);
+        let mut shown = |summary: Summary, at_ms: u64| {
+            assert!(summary.role != ServerRole::Looking || !summary.alarms.is_empty(), "the test raises an alarm");
+            feed.show(summary, now + Duration::from_millis(at_ms));
+            let next = pin!(stream.next()).poll(&mut Context::from_waker(Waker::noop()));
+            next.map(|item| item.unwrap().alarms.len())
+        };
+        let looking = || {
+            let mut status = Status::default();
+            status.alarms = zoolet_machine::status::alarms(&status);
+            status.summary()
+        };
+        assert_eq!(shown(looking(), 0), Poll::Ready(0));
+        assert_eq!(shown(looking(), 999), Poll::Pending);
+        assert_eq!(shown(looking(), 1_000), Poll::Ready(1));
+        // Another time begins anew.
+        assert_eq!(shown(summary("leader", 1), 2_000), Poll::Ready(0));
+        assert_eq!(shown(looking(), 3_000), Poll::Ready(0));
+        assert_eq!(shown(looking(), 4_000), Poll::Ready(1));
     }
 }

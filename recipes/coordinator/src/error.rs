@@ -231,8 +231,9 @@ impl Error {
     /// - [`ErrorKind::Doubtful`]: a fenced write was not sent, because there was no connection.
     /// - SystemError: the server has no room on its disk, for a watch, or for the request.
     /// - NotReadOnly: the server has no leader.
+    /// - [`ErrorKind::Full`]: the queue has its maximum of items.
     pub const fn is_temporary(&self) -> bool {
-        self.awaits_connection() || matches!(self.kind, ErrorKind::Refused(ErrorCode::SystemError))
+        self.awaits_connection() || matches!(self.kind, ErrorKind::Full | ErrorKind::Refused(ErrorCode::SystemError))
     }
 
     /// Whether the same call may succeed once the session is connected.

@@ -24,11 +24,13 @@ use std::time::Duration;
 #[cfg(feature = "serde")]
 use zoolet::recipes::Update;
 use zoolet::recipes::{
-    Contention, Coordinator, Election, GrantChange, GrantStep, Holding, Lock, MemberEvent, Recorded, Semaphore,
+    Contention, Coordinator, Election, FencingToken, GrantChange, GrantStep, Hold, Holding, Lock, MemberEvent,
+    Prepared, Recorded, Semaphore,
 };
 use zoolet::testing::{Fact, MemoryEnsemble, World, simulate};
 use zoolet::{
-    AddWatchMode, CreateOptions, ErrorCode, ErrorKind, GrantEnd, LostReason, Session, SessionState, WatchItem, path,
+    AclEntry, AddWatchMode, Client, CreateOptions, Error, ErrorCode, ErrorKind, GrantEnd, LostReason, Perms, Session,
+    SessionState, Version, WatchItem, path,
 };
 
 /// Returns the message of a panic.
@@ -394,6 +396,59 @@ fn work_begins_again_in_its_term_after_an_error_that_passes() {
         async |_| Err::<(), _>(ErrorKind::Refused(ErrorCode::NoAuth).into()),
     );
     assert_eq!(ensemble.run(refused).unwrap_err().code(), Some(ErrorCode::NoAuth));
+}
+
+/// An identity is that of each session, and work that must not pause begins again after a doubt.
+#[test]
+fn prepared_client_has_its_identity_in_each_session() {
+    let mut ensemble = MemoryEnsemble::in_memory(3);
+    let identify = async |session: Session| session.add_auth("digest", "operator:secret").await;
+    let client = Client::new(Prepared::new(ensemble.opener(), identify));
+    let other = ensemble.session();
+    let first = ensemble.run(client.session()).unwrap();
+    let own = [AclEntry { perms: Perms::ALL, scheme: "auth".into(), id: "".into() }];
+    ensemble.run(first.create_with(path!("/own"), None, &CreateOptions::persistent().acl(&own))).unwrap();
+    assert!(ensemble.run(other.set(path!("/own"), "x", Version::Any)).unwrap_err().is_no_auth());
+    ensemble.expire(&first);
+    let next = ensemble.run(client.session()).unwrap();
+    ensemble.run(next.set(path!("/own"), "y", Version::Any)).unwrap();
+}
+
+/// The work of `lead_restarting` is dropped in doubt, and begins again under the same token.
+#[test]
+fn restarting_work_begins_again_in_its_term_after_a_doubt() {
+    let mut ensemble = MemoryEnsemble::in_memory(3);
+    let client = ensemble.client();
+    let session = ensemble.run(client.session()).unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tell = Arc::clone(&told);
+    ensemble.spawn(&session, async move {
+        let election = |session| Election::new(session, path!("/leader"));
+        let work = |term: Hold<Session>| {
+            let (tell, token) = (Arc::clone(&tell), term.token());
+            async move {
+                let _dropped = Telling(Arc::clone(&tell), token);
+                tell.lock().unwrap().push(("begun", token));
+                std::future::pending::<Result<(), Error>>().await
+            }
+        };
+        panic!("{:?}", client.lead_restarting(election, work).await);
+    });
+    ensemble.advance(Duration::from_secs(1));
+    restart_all(&mut ensemble);
+    let told = told.lock().unwrap().clone();
+    let steps: Vec<_> = told.iter().map(|(step, _)| *step).collect();
+    assert_eq!(steps, ["begun", "dropped", "begun"]);
+    assert!(told.iter().all(|(_, token)| *token == told[0].1), "{told:?}");
+}
+
+/// Tells that the work under this token was dropped.
+struct Telling(Arc<Mutex<Vec<(&'static str, FencingToken)>>>, FencingToken);
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().push(("dropped", self.1));
+    }
 }
 
 /// A leader whose own box cannot do the work does not keep the office for ever.

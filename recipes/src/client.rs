@@ -7,8 +7,9 @@
 //! | to | use |
 //! |---|---|
 //! | be a member of a group | [`Client::member`] |
-//! | stand for election, and lead | [`Client::lead`] |
-//! | hold a lock, and work | [`Client::hold`] |
+//! | stand for election, and lead | [`Client::lead`], [`Client::lead_restarting`] |
+//! | hold a lock, and work | [`Client::hold`], [`Client::hold_restarting`] |
+//! | have an identity in each session | [`Prepared`](crate::Prepared) |
 //! | follow a znode, children, an office, a configuration | [`Client::znode`], [`Client::children`], [`Client::observe`], [`Client::configuration`] |
 //! | watch a znode or subtree | [`Client::watch`] |
 //! | anything else, once for each session | [`Client::run`] |
@@ -291,6 +292,30 @@ impl<O: OpenSession> Client<O> {
         }
     }
 
+    /// As [`Client::lead`], but the work is cancelled in doubt and begun anew after that.
+    ///
+    /// For work that holds something which its destructors must give up at once.
+    ///
+    /// # Errors
+    /// As [`Client::lead`].
+    pub async fn lead_restarting<T, F>(
+        &self,
+        mut election: impl FnMut(O::Session) -> Election<O::Session>,
+        work: impl FnMut(Hold<O::Session>) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let work = Mutex::new(work);
+        loop {
+            let session = self.session().await?;
+            let ended = election(session.clone()).lead_restarting(|term| patiently(&work, term)).await;
+            if let Some(done) = outcome(ended, &session).await {
+                return done;
+            }
+        }
+    }
+
     /// Waits for a lock, holds it, and works, over all sessions, until the work is done.
     ///
     /// As [`Client::lead`], for a lock: see [`Lock::hold`].
@@ -309,6 +334,28 @@ impl<O: OpenSession> Client<O> {
         loop {
             let session = self.session().await?;
             let ended = lock(session.clone()).hold(|hold| patiently(&work, hold)).await;
+            if let Some(done) = outcome(ended, &session).await {
+                return done;
+            }
+        }
+    }
+
+    /// As [`Client::hold`], but the work is cancelled in doubt and begun anew after that.
+    ///
+    /// # Errors
+    /// As [`Client::lead`].
+    pub async fn hold_restarting<T, F>(
+        &self,
+        mut lock: impl FnMut(O::Session) -> Lock<O::Session>,
+        work: impl FnMut(Hold<O::Session>) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let work = Mutex::new(work);
+        loop {
+            let session = self.session().await?;
+            let ended = lock(session.clone()).hold_restarting(|hold| patiently(&work, hold)).await;
             if let Some(done) = outcome(ended, &session).await {
                 return done;
             }

@@ -175,8 +175,25 @@ impl<C: Coordinator> Election<C> {
             };
             match leadership.lead(&mut work).await {
                 Err(error) if error.kind() == ErrorKind::GrantLost(GrantEnd::Broken) => {}
-                Err(error) => return Err(error),
-                Ok(output) => return Ok(output),
+                ended => return ended,
+            }
+        }
+    }
+
+    /// As [`Election::lead`], but the work is cancelled in doubt and begun anew after that, as by
+    /// [`Leadership::lead_restarting`].
+    ///
+    /// # Errors
+    /// As [`Election::lead`].
+    pub async fn lead_restarting<F: Future>(&self, mut work: impl FnMut(Hold<C>) -> F) -> Result<F::Output, Error> {
+        loop {
+            let leadership = match self.campaign().await {
+                Err(error) if error.kind() == ErrorKind::Broken => continue,
+                campaigned => campaigned?,
+            };
+            match leadership.lead_restarting(&mut work).await {
+                Err(error) if error.kind() == ErrorKind::GrantLost(GrantEnd::Broken) => {}
+                ended => return ended,
             }
         }
     }

@@ -89,5 +89,5 @@ pub use two_phase_commit::{Notification, Outcome, Participant, ParticipantLog, R
 pub use watched::Watched;
 pub use zoolet_coordinator::{
     Coordinator, CoordinatorExt, CreateOptions, Created, Done, Errand, Error, ErrorKind, FencingToken, GrantChange,
-    GrantEnd, GrantStep, Guid, Instant, Left, Op, OpenSession, Recorded, RecordedOpening, Znode,
+    GrantEnd, GrantStep, Guid, Instant, Left, Op, OpenSession, Prepared, Recorded, RecordedOpening, Znode,
 };

@@ -139,8 +139,25 @@ impl<C: Coordinator> Lock<C> {
             };
             match grant.hold_for(&mut work).await {
                 Err(error) if error.kind() == ErrorKind::GrantLost(GrantEnd::Broken) => {}
-                Err(error) => return Err(error),
-                Ok(output) => return Ok(output),
+                ended => return ended,
+            }
+        }
+    }
+
+    /// As [`Lock::hold`], but the work is cancelled in doubt and begun anew after that, as by
+    /// [`Grant::hold_restarting`].
+    ///
+    /// # Errors
+    /// As [`Lock::hold`].
+    pub async fn hold_restarting<F: Future>(&self, mut work: impl FnMut(Hold<C>) -> F) -> Result<F::Output, Error> {
+        loop {
+            let grant = match self.acquire().await {
+                Err(error) if error.kind() == ErrorKind::Broken => continue,
+                acquired => acquired?,
+            };
+            match grant.hold_restarting(&mut work).await {
+                Err(error) if error.kind() == ErrorKind::GrantLost(GrantEnd::Broken) => {}
+                ended => return ended,
             }
         }
     }

@@ -618,9 +618,15 @@ impl<C: Coordinator> Claim<C> {
         &self.content
     }
 
+    /// Returns the name of the item's znode, which no other item of the queue has.
+    pub fn name(&self) -> &str {
+        name_of(&self.item)
+    }
+
     /// Returns the number of claims of the item, this one included.
     ///
-    /// [Bury](Claim::bury) an item that kills each of its consumers.
+    /// A claim that was given back counts too. [Bury](Claim::bury) an item that kills each of its
+    /// consumers.
     pub fn attempts(&self) -> u32 {
         self.version.unsigned_abs()
     }
@@ -654,13 +660,22 @@ impl<C: Coordinator> Claim<C> {
     ///
     /// # Errors
     /// As [`Claim::complete`].
-    pub async fn bury(mut self) -> Result<(), Error> {
+    pub async fn bury(self) -> Result<(), Error> {
+        self.bury_with([]).await
+    }
+
+    /// As [`Claim::bury`], in one transaction with `also`, such as a note of the reason.
+    ///
+    /// # Errors
+    /// As [`Claim::complete`].
+    pub async fn bury_with(mut self, also: impl IntoIterator<Item = Op>) -> Result<(), Error> {
         self.check_session()?;
         make_persistent(&self.items.coordinator, &self.items.dead).await?;
         let name = name_of(&self.item);
         let grave = zoolet_model::path::child(self.items.dead.as_str(), name);
         let mut ops = self.end();
         ops.push(create(grave, Some(self.content.clone()), CreateKind::Persistent, false));
+        ops.extend(also.into_iter().map(WriteOp::from));
         self.transact(&ops).await
     }
 

@@ -79,8 +79,9 @@ use zoolet_model::{IntoData, Path, Request, WriteOp};
 ///
 /// A reader waits for earlier writers, a writer for every earlier participant. Neither is
 /// re-entrant. A reader cannot become a writer: two readers that tried would wait for each other. A
-/// writer can become a reader ([`ReadWriteLock::downgrade`]).
-#[derive(Debug)]
+/// writer can become a reader ([`ReadWriteLock::downgrade`]). Clones are handles to the same
+/// participant.
+#[derive(Clone, Debug)]
 pub struct ReadWriteLock<C: Coordinator> {
     readers: Arc<Line<C>>,
     writers: Arc<Line<C>>,

@@ -71,14 +71,14 @@ use zoolet_model::{ErrorCode, IntoData, Names, Path, Reply, Request, WriteOp};
 
 /// A semaphore whose size is in the tree.
 ///
-/// So its participants cannot disagree about the size.
-#[derive(Debug)]
+/// So its participants cannot disagree about the size. Clones are handles to the same participant.
+#[derive(Clone, Debug)]
 pub struct Semaphore<C: Coordinator> {
     path: Path,
     locks: Arc<Line<C>>,
     leases: Arc<Line<C>>,
     /// Resizes exactly once: any participant may change the size meanwhile.
-    once: Once<C>,
+    once: Arc<Once<C>>,
 }
 
 impl<C: Coordinator> Semaphore<C> {
@@ -88,7 +88,7 @@ impl<C: Coordinator> Semaphore<C> {
         let naming = Naming::default();
         Self {
             path: path.clone(),
-            once: Once::new(coordinator.clone(), path),
+            once: Arc::new(Once::new(coordinator.clone(), path)),
             locks: Line::new(coordinator.clone(), &locks, naming, Stands::Lock, 0, Bytes::new()),
             leases: Line::new(coordinator, &leases, naming, Stands::Lease, 0, Bytes::new()),
         }

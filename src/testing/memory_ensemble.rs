@@ -208,6 +208,20 @@ impl MemoryEnsemble {
         Client::new(self.world.opener(milliseconds(timeout), None))
     }
 
+    /// Returns what opens the sessions of [`MemoryEnsemble::client`], to be wrapped.
+    ///
+    /// ```
+    /// # use zoolet::testing::MemoryEnsemble;
+    /// # use zoolet::recipes::{GrantChange, Recorded};
+    /// # use zoolet::Client;
+    /// let mut ensemble = MemoryEnsemble::in_memory(1);
+    /// let client = Client::new(Recorded::new(ensemble.opener(), |change: &GrantChange<'_>| println!("{change:?}")));
+    /// assert!(ensemble.run(client.session()).is_ok());
+    /// ```
+    pub fn opener(&mut self) -> Opener {
+        self.world.opener(milliseconds(TIMEOUT), None)
+    }
+
     /// Returns a client in a server's process, like [`Node::client`](crate::Node::client).
     ///
     /// ```

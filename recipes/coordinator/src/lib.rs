@@ -14,6 +14,7 @@ mod instant;
 mod op;
 mod open_session;
 mod operations;
+mod prepared;
 mod recorded;
 mod znode;
 
@@ -27,5 +28,6 @@ pub use instant::Instant;
 pub use op::{Done, Op};
 pub use open_session::OpenSession;
 pub use operations::CoordinatorExt;
+pub use prepared::Prepared;
 pub use recorded::{Recorded, RecordedOpening};
 pub use znode::Znode;

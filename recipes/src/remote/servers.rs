@@ -3,9 +3,12 @@
 use super::Remote;
 use super::request::error;
 use crate::{Error, OpenSession};
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
+use zookeeper_client::{Client, Connector};
 use zoolet_model::{RequestError, Text};
 
 /// Session timeout if the program names none.
@@ -29,10 +32,21 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// match own.keep().await? {}
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Servers {
     addresses: String,
     session_timeout: Duration,
+    connector: Arc<dyn Fn() -> Connector + Send + Sync>,
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { addresses, session_timeout, .. } = self;
+        f.debug_struct("Servers")
+            .field("addresses", addresses)
+            .field("session_timeout", session_timeout)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Servers {
@@ -40,13 +54,22 @@ impl Servers {
     ///
     /// A root such as `/plant` may follow the last one. Sessions request a timeout of 10 s.
     pub fn new(addresses: impl Into<String>) -> Self {
-        Self { addresses: addresses.into(), session_timeout: SESSION_TIMEOUT }
+        let connector = Arc::new(Client::connector);
+        Self { addresses: addresses.into(), session_timeout: SESSION_TIMEOUT, connector }
     }
 
     /// Requests another session timeout.
     #[must_use]
     pub fn session_timeout(self, session_timeout: Duration) -> Self {
         Self { session_timeout, ..self }
+    }
+
+    /// Connects with this connector, which has identities, TLS and the like.
+    ///
+    /// The session timeout is that of [`Servers::session_timeout`].
+    #[must_use]
+    pub fn connecting(self, connector: impl Fn() -> Connector + Send + Sync + 'static) -> Self {
+        Self { connector: Arc::new(connector), ..self }
     }
 }
 
@@ -57,10 +80,10 @@ impl OpenSession for Servers {
     /// # Panics
     /// Its future panics outside of a tokio runtime.
     fn open_session(&self) -> Self::Opening {
-        let Self { addresses, session_timeout } = self.clone();
+        let Self { addresses, session_timeout, connector } = self.clone();
         Box::pin(async move {
             loop {
-                let connector = zookeeper_client::Client::connector().with_session_timeout(session_timeout);
+                let connector = connector().with_session_timeout(session_timeout);
                 match Remote::connect(connector, &addresses).await {
                     Ok(session) => return Ok(session),
                     Err(zookeeper_client::Error::BadArguments(_)) => {

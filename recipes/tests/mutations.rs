@@ -313,8 +313,8 @@ mod rules {
 
     #[test]
     fn trust_in_a_watch_after_a_gap_is_detected() {
-        let scenario = contention::of_one_small_server;
-        is_found(Mutation::GapUnheard, 10, scenario, contention::unwatched, contention::judge_unwatched);
+        let scenario = contention::of_three_small_servers;
+        is_found(Mutation::GapUnheard, 60, scenario, contention::unwatched_elsewhere, judge_drawn);
     }
 
     #[test]

@@ -198,6 +198,8 @@ const WAITS_S: f64 = 5.0;
 const CUT_S: f64 = 8.0;
 /// Second at which the revocation begins.
 const REVOKES_S: f64 = 8.5;
+/// Another revocation begins when the holder is back, and has checked its grant.
+const REVOKES_LATER_S: f64 = 13.0;
 /// Second at which client 1 takes all watches; the withdrawal has fired those of the holder by
 /// then.
 const FULL_S: f64 = 9.5;
@@ -276,14 +278,66 @@ async fn watch_something(context: &ClientContext<Noted>, number: usize) -> Optio
     }
 }
 
+/// A safe revocation of a holder that came back to a server without room for its watch:
+/// - Client 0 holds the lock, is cut off, and returns, often to another server.
+/// - Clients 1 to 3 take all watches of their servers meanwhile.
+/// - Client 4 is next in the line.
+/// - Client 5 revokes the grant safely once the holder has checked it.
+pub(crate) async fn unwatched_elsewhere(context: ClientContext<Noted>) -> Next {
+    match context.number {
+        0 => tell_often(&context).await,
+        number @ 1..=3 => {
+            until(&context, FULL_S).await;
+            let mut watches = Vec::new();
+            while let Some(watch) = watch_something(&context, watches.len()).await {
+                watches.push(watch);
+            }
+            // The revoker's server has room again for what the revoker waits for.
+            until(&context, if number == 2 { REVOKES_LATER_S - 0.1 } else { 25.0 }).await;
+        }
+        4 => {
+            until(&context, WAITS_S).await;
+            let grant = lock(&context).acquire().await.unwrap();
+            context.record(Noted::Granted(grant.token().0, Mode::Exclusive));
+            context.record(Noted::Placed(grant.token().0, grant.path().to_string()));
+            context.record(Noted::Released(grant.token().0));
+            grant.release().await.unwrap();
+        }
+        _ => {
+            until(&context, REVOKES_LATER_S).await;
+            let holder = first_of(&context, 2).await;
+            context.record(Noted::Withdrawing(holder.path.to_string()));
+            let (patience, timeout_max) = (Duration::from_millis(200), Duration::from_millis(TIMEOUT_MAX_MS.into()));
+            assert_eq!(line(&context).revoke_safely(&holder, patience, timeout_max, "full").await, Ok(Revoked::Broken));
+        }
+    }
+    Next::Done
+}
+
+/// A holder without a watch learns of a withdrawal only by its checks.
+#[test]
+fn withdrawn_holder_back_at_a_full_server_gets_no_later_safe_time() {
+    let refused = AtomicU64::new(0);
+    let judge = |ran: &Ran<Noted>| {
+        refused.fetch_add(was_refused(ran).into(), Relaxed);
+        judge_drawn(ran)
+    };
+    run_seeds_of(20, of_three_small_servers, unwatched_elsewhere, judge);
+    assert!(refused.load(Relaxed) > 0, "the holder always came back to a server with room");
+}
+
+pub(crate) fn of_three_small_servers(seed: u64) -> Scenario {
+    of_few_watches(seed, 3, &[1, 2, 3, 1, 2])
+}
+
 /// Servers with room for few watches.
 ///
 /// All clients but the holder live in server processes, where they cannot be cut off.
-fn of_few_watches(seed: u64, voters: u8, homes: [u8; 3]) -> Scenario {
-    let mut scenario = at_ease(seed, 4);
+fn of_few_watches(seed: u64, voters: u8, homes: &[u8]) -> Scenario {
+    let mut scenario = at_ease(seed, 1 + homes.len());
     (scenario.plan.voters, scenario.plan.observers) = (voters, 0);
     scenario.plan.limits.watches_max = 10;
-    scenario.homes = [None].into_iter().chain(homes.map(ServerId::new)).collect();
+    scenario.homes = [None].into_iter().chain(homes.iter().copied().map(ServerId::new)).collect();
     scenario.timeouts_ms = (TIMEOUT_MAX_MS, TIMEOUT_MAX_MS);
     // Each of the 40 fates strikes a drawn client, so some strike the holder. The cut outlasts the
     // wait for an answer, which is two thirds of the timeout, and ends before the session does.
@@ -293,7 +347,7 @@ fn of_few_watches(seed: u64, voters: u8, homes: [u8; 3]) -> Scenario {
 }
 
 pub(crate) fn of_one_small_server(seed: u64) -> Scenario {
-    of_few_watches(seed, 1, [1, 1, 1])
+    of_few_watches(seed, 1, &[1, 1, 1])
 }
 
 /// Whether the holder connected to a server that had no room for its watch.
@@ -340,7 +394,7 @@ fn holder_with_a_refused_watch_extends_its_safe_time_by_checks() {
         }
     };
     // The server that the holder was connected to before the cut still has room for its watch.
-    run_seeds_of(20, |seed| of_few_watches(seed, 3, [1, 2, 3]), body, judge);
+    run_seeds_of(20, |seed| of_few_watches(seed, 3, &[1, 2, 3]), body, judge);
     assert!(refused.load(Relaxed) > 0, "the holder always came back to a server with room");
 }
 

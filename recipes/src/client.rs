@@ -282,14 +282,12 @@ impl<O: OpenSession> Client<O> {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let work = Mutex::new(work);
-        loop {
-            let session = self.session().await?;
-            let ended = election(session.clone()).lead(|term| patiently(&work, term)).await;
-            if let Some(done) = outcome(ended, &session).await {
-                return done;
-            }
-        }
+        let work = &Mutex::new(work);
+        self.until_done(|session| {
+            let election = election(session);
+            async move { election.lead(|term| patiently(work, term)).await }
+        })
+        .await
     }
 
     /// As [`Client::lead`], but the work is cancelled in doubt and begun anew after that.
@@ -306,14 +304,12 @@ impl<O: OpenSession> Client<O> {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let work = Mutex::new(work);
-        loop {
-            let session = self.session().await?;
-            let ended = election(session.clone()).lead_restarting(|term| patiently(&work, term)).await;
-            if let Some(done) = outcome(ended, &session).await {
-                return done;
-            }
-        }
+        let work = &Mutex::new(work);
+        self.until_done(|session| {
+            let election = election(session);
+            async move { election.lead_restarting(|term| patiently(work, term)).await }
+        })
+        .await
     }
 
     /// Waits for a lock, holds it, and works, over all sessions, until the work is done.
@@ -330,14 +326,12 @@ impl<O: OpenSession> Client<O> {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let work = Mutex::new(work);
-        loop {
-            let session = self.session().await?;
-            let ended = lock(session.clone()).hold(|hold| patiently(&work, hold)).await;
-            if let Some(done) = outcome(ended, &session).await {
-                return done;
-            }
-        }
+        let work = &Mutex::new(work);
+        self.until_done(|session| {
+            let lock = lock(session);
+            async move { lock.hold(|hold| patiently(work, hold)).await }
+        })
+        .await
     }
 
     /// As [`Client::hold`], but the work is cancelled in doubt and begun anew after that.
@@ -352,10 +346,22 @@ impl<O: OpenSession> Client<O> {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let work = Mutex::new(work);
+        let work = &Mutex::new(work);
+        self.until_done(|session| {
+            let lock = lock(session);
+            async move { lock.hold_restarting(|hold| patiently(work, hold)).await }
+        })
+        .await
+    }
+
+    /// Makes an attempt with each session, until the work under a grant is done.
+    async fn until_done<T, F>(&self, mut attempt: impl FnMut(O::Session) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<Option<Result<T, Error>>, Error>>,
+    {
         loop {
             let session = self.session().await?;
-            let ended = lock(session.clone()).hold_restarting(|hold| patiently(&work, hold)).await;
+            let ended = attempt(session.clone()).await;
             if let Some(done) = outcome(ended, &session).await {
                 return done;
             }

@@ -56,6 +56,7 @@
 use crate::ask::{BROKEN, bytes, connected, create, data, is_disconnection};
 use crate::board::Board;
 use crate::feed::{Asking, AskingOnce};
+use crate::grant::InDoubt;
 use crate::line::Line;
 use crate::mutation::{Mutation, is_on};
 use crate::naming::{Stands, name_of};
@@ -167,17 +168,8 @@ impl<C: Coordinator> Election<C> {
     /// As [`Election::campaign`], except [`ErrorKind::Broken`]: then the
     /// candidate stands again. [`ErrorKind::GrantLost`] if the session
     /// ended during a term.
-    pub async fn lead<F: Future>(&self, mut work: impl FnMut(Hold<C>) -> F) -> Result<F::Output, Error> {
-        loop {
-            let leadership = match self.campaign().await {
-                Err(error) if error.kind() == ErrorKind::Broken => continue,
-                campaigned => campaigned?,
-            };
-            match leadership.lead(&mut work).await {
-                Err(error) if error.kind() == ErrorKind::GrantLost(GrantEnd::Broken) => {}
-                ended => return ended,
-            }
-        }
+    pub async fn lead<F: Future>(&self, work: impl FnMut(Hold<C>) -> F) -> Result<F::Output, Error> {
+        self.lead_with(InDoubt::Pause, work).await
     }
 
     /// As [`Election::lead`], but the work is cancelled in doubt and begun anew after that, as by
@@ -185,13 +177,21 @@ impl<C: Coordinator> Election<C> {
     ///
     /// # Errors
     /// As [`Election::lead`].
-    pub async fn lead_restarting<F: Future>(&self, mut work: impl FnMut(Hold<C>) -> F) -> Result<F::Output, Error> {
+    pub async fn lead_restarting<F: Future>(&self, work: impl FnMut(Hold<C>) -> F) -> Result<F::Output, Error> {
+        self.lead_with(InDoubt::Restart, work).await
+    }
+
+    async fn lead_with<F: Future>(
+        &self,
+        in_doubt: InDoubt,
+        mut work: impl FnMut(Hold<C>) -> F,
+    ) -> Result<F::Output, Error> {
         loop {
             let leadership = match self.campaign().await {
                 Err(error) if error.kind() == ErrorKind::Broken => continue,
                 campaigned => campaigned?,
             };
-            match leadership.lead_restarting(&mut work).await {
+            match leadership.grant.hold_with(in_doubt, &mut work).await {
                 Err(error) if error.kind() == ErrorKind::GrantLost(GrantEnd::Broken) => {}
                 ended => return ended,
             }

@@ -100,6 +100,7 @@ use crate::{Coordinator, Error, FencingToken, Instant};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+pub(crate) use work::InDoubt;
 use work::Overseer;
 use zoolet_model::{Path, Reply, Request, SessionState, Text};
 
@@ -289,6 +290,18 @@ impl<C: Coordinator> Grant<C> {
     /// written before.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Error> {
         self.overseer().run(work).await
+    }
+
+    /// As [`Grant::hold_for`] or [`Grant::hold_restarting`].
+    pub(crate) async fn hold_with<F: Future>(
+        &self,
+        in_doubt: InDoubt,
+        work: impl FnMut(Hold<C>) -> F,
+    ) -> Result<F::Output, Error> {
+        match in_doubt {
+            InDoubt::Pause => self.hold_for(work).await,
+            InDoubt::Restart => self.hold_restarting(work).await,
+        }
     }
 
     fn overseer(&self) -> Overseer<C> {

@@ -68,6 +68,7 @@
 //! ```
 
 use crate::ask::{First, at_once, bytes, first};
+use crate::grant::InDoubt;
 use crate::line::Line;
 use crate::mutation::{Mutation, is_on};
 use crate::naming::Stands;
@@ -131,17 +132,8 @@ impl<C: Coordinator> Lock<C> {
     /// # Errors
     /// As [`Lock::acquire`], except [`ErrorKind::Broken`]: then this waits for the lock again.
     /// [`ErrorKind::GrantLost`] if the session ended while the lock was held.
-    pub async fn hold<F: Future>(&self, mut work: impl FnMut(Hold<C>) -> F) -> Result<F::Output, Error> {
-        loop {
-            let grant = match self.acquire().await {
-                Err(error) if error.kind() == ErrorKind::Broken => continue,
-                acquired => acquired?,
-            };
-            match grant.hold_for(&mut work).await {
-                Err(error) if error.kind() == ErrorKind::GrantLost(GrantEnd::Broken) => {}
-                ended => return ended,
-            }
-        }
+    pub async fn hold<F: Future>(&self, work: impl FnMut(Hold<C>) -> F) -> Result<F::Output, Error> {
+        self.hold_with(InDoubt::Pause, work).await
     }
 
     /// As [`Lock::hold`], but the work is cancelled in doubt and begun anew after that, as by
@@ -149,13 +141,21 @@ impl<C: Coordinator> Lock<C> {
     ///
     /// # Errors
     /// As [`Lock::hold`].
-    pub async fn hold_restarting<F: Future>(&self, mut work: impl FnMut(Hold<C>) -> F) -> Result<F::Output, Error> {
+    pub async fn hold_restarting<F: Future>(&self, work: impl FnMut(Hold<C>) -> F) -> Result<F::Output, Error> {
+        self.hold_with(InDoubt::Restart, work).await
+    }
+
+    async fn hold_with<F: Future>(
+        &self,
+        in_doubt: InDoubt,
+        mut work: impl FnMut(Hold<C>) -> F,
+    ) -> Result<F::Output, Error> {
         loop {
             let grant = match self.acquire().await {
                 Err(error) if error.kind() == ErrorKind::Broken => continue,
                 acquired => acquired?,
             };
-            match grant.hold_restarting(&mut work).await {
+            match grant.hold_with(in_doubt, &mut work).await {
                 Err(error) if error.kind() == ErrorKind::GrantLost(GrantEnd::Broken) => {}
                 ended => return ended,
             }

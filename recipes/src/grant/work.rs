@@ -9,6 +9,15 @@ use std::task::{Context, Poll};
 use tracing::Span;
 use zoolet_model::Text;
 
+/// What happens to the work of a grant in doubt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum InDoubt {
+    /// It is not polled.
+    Pause,
+    /// It is dropped, and begun anew after the doubt.
+    Restart,
+}
+
 /// Follows a grant for its work.
 #[derive(Debug)]
 pub(super) struct Overseer<C: Coordinator> {

@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use zoolet::config::{Ensemble, Server, TrustSource};
 use zoolet::recipes::{Change, Configuration, Election, Following, Hold, OpenSession, Queue, Update, Watched};
-use zoolet::{Client, Config, Coordinator, CoordinatorExt, Error, ErrorKind, Node, Op, path};
+use zoolet::{Client, Config, Coordinator, CoordinatorExt, Error, Node, Op, path};
 
 /// Maximum attempts at a job; after that an operator has to look at it.
 const ATTEMPTS_MAX: u32 = 3;
@@ -78,8 +78,8 @@ async fn count<C: Coordinator>(term: Hold<C>, every: Watched<u64>) -> Result<(),
     // This server may not have applied the former leader's last write yet.
     session.sync().await?;
     let mut count = match session.get(counter).await {
-        // Not counted from 0 again: an operator has to look at it.
-        Ok(znode) => znode.text().and_then(|text| text.parse::<u64>().ok()).ok_or(ErrorKind::Malformed)?,
+        // Not counted from 0 again: the role ends with this error, and an operator has to look at it.
+        Ok(znode) => znode.text().unwrap_or_default().parse::<u64>().map_err(Error::other)?,
         Err(error) if error.is_no_node() => 0,
         Err(error) => return Err(error),
     };

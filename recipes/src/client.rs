@@ -231,7 +231,8 @@ impl<O: OpenSession> Client<O> {
     /// same one after an error that is [temporary](Error::is_temporary) or says that a grant was
     /// lost. So it is done at least once: a request whose reply was lost may have been carried out,
     /// and the work must allow that it is repeated. Work that must not begin again handles its own
-    /// errors, and returns them inside of `Ok`. Any other result is the result of this call.
+    /// errors, and returns them inside of `Ok`. Any other result is the result of this call, such as
+    /// an error of the program ([`Error::other`]).
     ///
     /// Before each further attempt there is a pause. It grows, if attempts fail one after the other,
     /// up to an eighth of the session timeout.

@@ -1,6 +1,7 @@
 //! The error of every call of a session or a recipe.
 
 use std::fmt;
+use std::sync::Arc;
 use zoolet_model::{ErrorCode, InvalidPath, LostReason, OpResult, Path, Request, RequestError, Text, WriteOp};
 
 /// Why a call of a session or a recipe failed.
@@ -11,10 +12,30 @@ use zoolet_model::{ErrorCode, InvalidPath, LostReason, OpResult, Path, Request, 
 pub struct Error {
     kind: ErrorKind,
     /// Boxed: an error is as small as a reply, and nothing is allocated on success.
-    context: Option<Box<Context>>,
+    cause: Option<Box<Cause>>,
 }
 
 /// What an error is about.
+#[derive(Clone)]
+enum Cause {
+    Call(Context),
+    Program(Arc<dyn std::error::Error + Send + Sync>),
+}
+
+impl PartialEq for Cause {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Call(one), Self::Call(other)) => one == other,
+            // Errors of programs cannot be compared, so only clones are equal.
+            (Self::Program(one), Self::Program(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Cause {}
+
+/// The call that an error is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Context {
     operation: &'static str,
@@ -30,7 +51,7 @@ impl Context {
     }
 
     pub(crate) fn error(self, kind: impl Into<ErrorKind>) -> Error {
-        Error { kind: kind.into(), context: Some(Box::new(self)) }
+        Error { kind: kind.into(), cause: Some(Box::new(Cause::Call(self))) }
     }
 }
 
@@ -84,6 +105,8 @@ pub enum ErrorKind {
     Malformed,
     /// Another participant uses another size, count or preference for the same path.
     Disagreement,
+    /// An error of the program: see [`Error::other`].
+    Other,
 }
 
 /// Why a grant is over.
@@ -99,7 +122,42 @@ pub enum GrantEnd {
 impl Error {
     /// Returns an error of this kind, for something that no operation or path describes.
     pub const fn new(kind: ErrorKind) -> Self {
-        Self { kind, context: None }
+        Self { kind, cause: None }
+    }
+
+    /// Returns an error of the program, for work under a recipe or a client.
+    ///
+    /// It is never temporary, so the work ends with it. Its text is that of `error`, and
+    /// [`Error::get_ref`] returns `error` again. An [`Error`] given to this function stays as it is.
+    ///
+    /// ```
+    /// use zoolet::Error;
+    ///
+    /// let failed = "12a".parse::<u64>().map_err(Error::other).unwrap_err();
+    /// assert_eq!(failed.to_string(), "invalid digit found in string");
+    /// assert!(failed.get_ref().is_some_and(|error| error.is::<std::num::ParseIntError>()));
+    /// assert_eq!(Error::other("the valve does not answer").to_string(), "the valve does not answer");
+    /// ```
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        match error.into().downcast::<Self>() {
+            Ok(own) => *own,
+            Err(error) => Self { kind: ErrorKind::Other, cause: Some(Box::new(Cause::Program(error.into()))) },
+        }
+    }
+
+    /// Returns the program's error that [`Error::other`] was given.
+    pub fn get_ref(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+        match self.cause.as_deref()? {
+            Cause::Program(error) => Some(&**error),
+            Cause::Call(_) => None,
+        }
+    }
+
+    fn context(&self) -> Option<&Context> {
+        match self.cause.as_deref()? {
+            Cause::Call(context) => Some(context),
+            Cause::Program(_) => None,
+        }
     }
 
     /// Returns the error of an operation on a path.
@@ -155,7 +213,7 @@ impl Error {
     #[must_use]
     #[doc(hidden)]
     pub fn counted_from(mut self, first: usize) -> Self {
-        if let Some(context) = &mut self.context {
+        if let Some(Cause::Call(context)) = self.cause.as_deref_mut() {
             context.index = context.index.and_then(|index| index.checked_sub(first));
         }
         self
@@ -176,17 +234,17 @@ impl Error {
 
     /// Returns what could not be done, such as `create`; `None` if the error is of no operation.
     pub fn operation(&self) -> Option<&'static str> {
-        self.context.as_ref().map(|context| context.operation)
+        self.context().map(|context| context.operation)
     }
 
     /// Returns the path that the operation was for.
     pub fn path(&self) -> Option<Path> {
-        Path::new(self.context.as_ref()?.path.clone()?).ok()
+        Path::new(self.context()?.path.clone()?).ok()
     }
 
     /// Returns the position of the operation that failed, counted from 0; `None` outside a multi.
     pub fn index(&self) -> Option<usize> {
-        self.context.as_ref()?.index
+        self.context()?.index
     }
 
     /// Whether the server has no such znode.
@@ -343,6 +401,7 @@ impl fmt::Display for ErrorKind {
             Self::Overflow => "the sum does not fit 64 bits; the counter is unchanged",
             Self::Malformed => "the recipe's znode holds data that the recipe did not write; use another path",
             Self::Disagreement => "another participant uses other settings for this path; all must use the same",
+            Self::Other => "the program reported an error",
         };
         f.write_str(text)
     }
@@ -350,7 +409,11 @@ impl fmt::Display for ErrorKind {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(context) = &self.context else { return fmt::Display::fmt(&self.kind, f) };
+        let context = match self.cause.as_deref() {
+            None => return fmt::Display::fmt(&self.kind, f),
+            Some(Cause::Program(error)) => return fmt::Display::fmt(error, f),
+            Some(Cause::Call(context)) => context,
+        };
         if let Some(index) = context.index {
             write!(f, "operation {index}: ")?;
         }
@@ -370,7 +433,10 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Error");
         shown.field("kind", &self.kind);
-        if let Some(Context { operation, path, index }) = self.context.as_deref() {
+        if let Some(error) = self.get_ref() {
+            shown.field("error", &error);
+        }
+        if let Some(Context { operation, path, index }) = self.context() {
             shown.field("operation", operation);
             if let Some(path) = path {
                 shown.field("path", path);
@@ -383,8 +449,12 @@ impl fmt::Debug for Error {
     }
 }
 
-/// The text of an error says all of it, so no error has a source.
-impl std::error::Error for Error {}
+/// The text of an error says all of it. So only the sources of a program's error are sources.
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.get_ref()?.source()
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -428,6 +498,42 @@ mod tests {
     fn doubtful_error_does_not_say_that_nothing_was_sent() {
         let text = ErrorKind::Doubtful.to_string();
         assert!(text.contains("in doubt") && !text.contains("sent"), "{text}");
+    }
+
+    #[derive(Debug)]
+    struct Jammed(std::num::ParseIntError);
+
+    impl fmt::Display for Jammed {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the valve is jammed")
+        }
+    }
+
+    impl std::error::Error for Jammed {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn programs_error_keeps_its_type_text_and_source() {
+        let parsed = "x".parse::<u8>().unwrap_err();
+        let error = Error::other(Jammed(parsed.clone()));
+        assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Other, "the valve is jammed"));
+        assert!(error.get_ref().is_some_and(|error| error.is::<Jammed>()));
+        let source = std::error::Error::source(&error).map(ToString::to_string);
+        assert_eq!(source, Some(parsed.to_string()), "a chain says each text once");
+        assert!(format!("{error:?}").contains("Jammed"));
+        assert!(!error.is_temporary() && !error.is_session_over() && error.path().is_none());
+        assert_eq!(error.clone(), error);
+        assert_ne!(error, Error::other(Jammed(parsed)));
+    }
+
+    #[test]
+    fn error_of_this_library_given_to_other_stays_as_it_is() {
+        let error = Error::at(ErrorKind::Suspended, "get", &"/door".into());
+        assert_eq!(Error::other(error.clone()), error);
+        assert_eq!(Error::other(Box::<dyn std::error::Error + Send + Sync>::from(error.clone())), error);
     }
 
     #[test]

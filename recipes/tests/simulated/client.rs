@@ -293,6 +293,36 @@ fn temporary_error_of_the_work_does_not_cost_the_office() {
     });
 }
 
+/// The work of a leader and on a session ends with an error of the program, begun only once.
+#[test]
+fn work_ends_with_the_error_of_the_program() {
+    let body = async |context: ClientContext<Told>| {
+        let client = Client::with_session(context.opener(), context.session.clone());
+        let jammed = |error: &Error| error.get_ref().is_some_and(|error| error.is::<std::num::ParseIntError>());
+        let mut begun = 0;
+        let led: Result<(), Error> = client
+            .lead(
+                |session| Election::new(session, &ELECTION),
+                |_| {
+                    begun += 1;
+                    async { "x".parse::<u64>().map(drop).map_err(Error::other) }
+                },
+            )
+            .await;
+        assert!(led.as_ref().is_err_and(jammed), "{led:?}");
+        let ran: Result<(), Error> = client
+            .run(|_| {
+                begun += 1;
+                async { "x".parse::<u64>().map(drop).map_err(Error::other) }
+            })
+            .await;
+        assert!(ran.as_ref().is_err_and(jammed), "{ran:?}");
+        assert_eq!(begun, 2);
+        Next::Done
+    };
+    run_seeds_of(2, |seed| Scenario::peaceful(seed, 1), body, |_| Ok(()));
+}
+
 fn led(told: &Told) -> Option<i64> {
     if let Told::Led(token) = told { Some(*token) } else { None }
 }

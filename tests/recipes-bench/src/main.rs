@@ -5,8 +5,8 @@
 //! - `zoolet-recipes-bench embedded DATA SERVERS SHAPE SECONDS` measures them in sessions at nodes
 //!   of this process.
 //!
-//! - `zoolet-recipes-bench office DATA TIMEOUT_MS TIMES` measures how long a daemon that leads cannot
-//!   write when the server leader dies.
+//! - `zoolet-recipes-bench office SHAPE DATA TIMEOUT_MS TIMES` measures how long a daemon that leads
+//!   cannot write when the server leader dies. SHAPE is `busy`, `idle`, `tcp` or `tcp-idle`.
 //!
 //! Prints one line of JSON. `tests/foreign/recipes-bench/run` runs both and explains shapes and
 //! figures.
@@ -60,8 +60,9 @@ fn main() -> Result<(), Failure> {
             figures
         }
         ["node", data, id, ref addresses @ ..] => office::serve(data, id.parse()?, addresses)?,
-        ["office", data, timeout_ms, times] => {
-            office::measure(&runtime, data, Duration::from_millis(timeout_ms.parse()?), times.parse()?)?
+        ["office", shape, data, timeout_ms, times] => {
+            let shape = office::Shape::named(shape).ok_or("SHAPE of office: busy, idle, tcp or tcp-idle")?;
+            office::measure(&runtime, data, shape, Duration::from_millis(timeout_ms.parse()?), times.parse()?)?
         }
         [hosts, shape, seconds] => {
             let connect = || {
@@ -72,7 +73,7 @@ fn main() -> Result<(), Failure> {
         }
         _ => {
             return Err(
-                "zoolet-recipes-bench [embedded DATA SERVERS | HOSTS] SHAPE SECONDS | office DATA TIMEOUT_MS TIMES"
+                "zoolet-recipes-bench [embedded DATA SERVERS | HOSTS] SHAPE SECONDS | office SHAPE DATA TIMEOUT_MS TIMES"
                     .into(),
             );
         }

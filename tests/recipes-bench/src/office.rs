@@ -1,31 +1,65 @@
 //! How long a daemon that leads cannot write when the server leader dies.
 //!
-//! The daemon's session is at another server, which lives on. It leads by `Client::lead`, and writes
-//! fenced all the time.
+//! The daemon's session is at another server, which lives on. It leads by `Client::lead`, and its
+//! writes are fenced.
 
 use crate::{Failure, free_addresses};
 use serde_json::{Value, json};
+use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
 use zoolet::config::{Ensemble, Server, TrustSource};
-use zoolet::recipes::{Client, Election, Hold};
-use zoolet::{Config, Error, Node, Session, SessionOptions, Wait, path};
+use zoolet::recipes::{Client, Coordinator, CoordinatorExt, Election, Hold, OpenSession};
+use zoolet::{Config, Error, Node, SessionOptions, Wait, path};
+use zoolet_recipes::remote::Servers;
 
 /// Pause between two writes of the daemon.
 const WRITES_EVERY: Duration = Duration::from_millis(5);
 /// Writes before the server leader is dropped.
 const WRITES_BEFORE: usize = 100;
+/// Time without writes of an idle daemon, before the server leader is dropped.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// How the daemon is connected, and when it writes.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    /// Over TCP to the server of its box, otherwise in its process.
+    tcp: bool,
+    /// Writes nothing for a second before the server leader dies, and then at once. Otherwise it
+    /// writes every 5 ms.
+    idle: bool,
+}
+
+impl Shape {
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let (tcp, idle) = match name {
+            "busy" => (false, false),
+            "idle" => (false, true),
+            "tcp" => (true, false),
+            "tcp-idle" => (true, true),
+            _ => return None,
+        };
+        Some(Self { tcp, idle })
+    }
+}
 
 /// Kills the server leader `times` times, each time of new servers.
-pub(crate) fn measure(runtime: &Runtime, data: &str, timeout: Duration, times: usize) -> Result<Value, Failure> {
+pub(crate) fn measure(
+    runtime: &Runtime,
+    data: &str,
+    shape: Shape,
+    timeout: Duration,
+    times: usize,
+) -> Result<Value, Failure> {
     let (mut gaps, mut terms) = (Vec::new(), Vec::new());
     for time in 0..times {
         // Where the daemon's own server is elected, new servers elect again.
         let (gap, begun) = loop {
-            if let Some(measured) = once(runtime, &format!("{data}/{time}"), timeout)? {
+            if let Some(measured) = once(runtime, &format!("{data}/{time}"), shape, timeout)? {
                 break measured;
             }
             std::fs::remove_dir_all(format!("{data}/{time}"))?;
@@ -52,22 +86,24 @@ impl Drop for Process {
 
 /// Runs server `id` of the servers at `addresses` until the process is killed.
 pub(crate) fn serve(data: &str, id: u8, addresses: &[&str]) -> Result<Value, Failure> {
-    Err(format!("{:?}", node(data, id, addresses)?.stopped().wait()).into())
+    Err(format!("{:?}", node(data, id, addresses, None)?.stopped().wait()).into())
 }
 
-fn node(data: &str, id: u8, addresses: &[&str]) -> Result<Node, Failure> {
+fn node(data: &str, id: u8, addresses: &[&str], clients: Option<SocketAddr>) -> Result<Node, Failure> {
     let members: Vec<_> = (1..).zip(addresses).map(|(id, address)| Server::new(id, address)).collect();
     let mut config = Config::new(format!("{data}/{id}"));
     config.server_id = id;
     config.settings.session_timeout_min_ms = 1000;
+    config.clients = clients;
     config.ensemble = Some(Ensemble::new(members, TrustSource::Loopback));
     Ok(Node::start(config)?)
 }
 
 /// Returns the longest gap between two writes of the daemon, and how many terms it began.
 ///
-/// `None` if the daemon's own server leads.
-fn once(runtime: &Runtime, data: &str, timeout: Duration) -> Result<Option<(Duration, u32)>, Failure> {
+/// Of an idle daemon it is the time from the death until its next write is done. `None` if the
+/// daemon's own server leads.
+fn once(runtime: &Runtime, data: &str, shape: Shape, timeout: Duration) -> Result<Option<(Duration, u32)>, Failure> {
     std::fs::create_dir_all(data)?;
     let addresses = free_addresses(3)?;
     let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
@@ -78,7 +114,8 @@ fn once(runtime: &Runtime, data: &str, timeout: Duration) -> Result<Option<(Dura
         Ok::<_, Failure>((id, Process(child)))
     };
     let mut processes = vec![process(1)?, process(2)?];
-    let own = node(data, 3, &addresses)?;
+    let clients = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let own = node(data, 3, &addresses, Some(clients))?;
     own.ready().wait()?;
     let leading = loop {
         let status = own.status().wait().ok_or("the node has ended")?;
@@ -88,17 +125,42 @@ fn once(runtime: &Runtime, data: &str, timeout: Duration) -> Result<Option<(Dura
             None => std::thread::sleep(Duration::from_millis(10)),
         }
     };
-    let client = Client::new(own.sessions(SessionOptions { timeout: Some(timeout), ..SessionOptions::default() }));
+    let dies = move || {
+        processes.retain(|(id, _)| *id != leading);
+        processes
+    };
+    let measured = if shape.tcp {
+        let servers = Servers::new(clients.to_string()).session_timeout(timeout);
+        lead_on(runtime, &Client::new(servers), shape, timeout, dies)?
+    } else {
+        let options = SessionOptions { timeout: Some(timeout), ..SessionOptions::default() };
+        lead_on(runtime, &Client::new(own.sessions(options)), shape, timeout, dies)?
+    };
+    drop(own);
+    std::fs::remove_dir_all(data)?;
+    Ok(Some(measured))
+}
+
+/// Lets a daemon lead while the server leader dies; returns what [`once`] does.
+fn lead_on<O: OpenSession, L>(
+    runtime: &Runtime,
+    client: &Client<O>,
+    shape: Shape,
+    timeout: Duration,
+    dies: impl FnOnce() -> L,
+) -> Result<(Duration, u32), Failure> {
     let (written, writes) = mpsc::channel();
     let terms = Arc::new(AtomicU32::new(0));
+    let awake = Arc::new(Semaphore::new(if shape.idle { WRITES_BEFORE + 1 } else { Semaphore::MAX_PERMITS }));
     let daemon = runtime.spawn({
-        let (client, terms) = (client.clone(), Arc::clone(&terms));
+        let (client, terms, awake) = (client.clone(), Arc::clone(&terms), Arc::clone(&awake));
         async move {
-            let work = |term: Hold<Session>| {
-                let written = written.clone();
+            let work = |term: Hold<O::Session>| {
+                let (written, awake) = (written.clone(), Arc::clone(&awake));
                 terms.fetch_add(1, SeqCst);
                 async move {
                     for count in 0_u64.. {
+                        awake.acquire().await.map_err(Error::other)?.forget();
                         term.fenced().put(path!("/count"), count.to_string()).await?;
                         if written.send(Instant::now()).is_err() {
                             break;
@@ -117,8 +179,16 @@ fn once(runtime: &Runtime, data: &str, timeout: Duration) -> Result<Option<(Dura
     }
     let session = runtime.block_on(client.session())?;
     assert_eq!(session.session_timeout(), timeout, "the server grants what was asked for");
-    let (dropped, mut longest) = (Instant::now(), Duration::ZERO);
-    processes.retain(|(id, _)| *id != leading);
+    if shape.idle {
+        std::thread::sleep(IDLE);
+    }
+    let dropped = Instant::now();
+    let _alive = dies();
+    if shape.idle {
+        last = Instant::now();
+        awake.add_permits(Semaphore::MAX_PERMITS / 2);
+    }
+    let mut longest = Duration::ZERO;
     // A lost office would come back after a session timeout at most, and an election.
     while last < dropped + timeout + Duration::from_secs(3) {
         let next = writes.recv_timeout(timeout + Duration::from_secs(20))?;
@@ -130,7 +200,5 @@ fn once(runtime: &Runtime, data: &str, timeout: Duration) -> Result<Option<(Dura
     }
     drop(writes);
     runtime.block_on(daemon)??;
-    drop((client, session, own, processes));
-    std::fs::remove_dir_all(data)?;
-    Ok(Some((longest, terms.load(SeqCst))))
+    Ok((longest, terms.load(SeqCst)))
 }

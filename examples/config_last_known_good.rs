@@ -7,11 +7,9 @@
 //! `cargo run --example config_last_known_good -- DIRECTORY`
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
-use std::fs::{self, File};
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use zoolet::recipes::{OpenSession, Update};
-use zoolet::{Client, Config, Error, Node, Wait, path};
+use zoolet::{Client, Config, Error, KeptFile, Node, Wait, path};
 
 /// Seconds between two measurements if no value was ever configured.
 const DEFAULT_INTERVAL: u32 = 60;
@@ -27,17 +25,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// Returns the last good value, without a node and without a quorum.
 pub fn kept_interval(directory: &Path) -> u32 {
-    fs::read(directory.join("interval")).ok().and_then(|data| parse(&data).ok()).unwrap_or(DEFAULT_INTERVAL)
+    kept(directory).read().ok().flatten().and_then(|data| parse(&data).ok()).unwrap_or(DEFAULT_INTERVAL)
 }
 
-/// Replaces the file in one step: after a crash the old or the new value is there.
-fn keep(directory: &Path, data: &[u8]) -> io::Result<()> {
-    let (new, path) = (directory.join("interval.new"), directory.join("interval"));
-    let mut file = File::create(&new)?;
-    file.write_all(data)?;
-    file.sync_all()?;
-    fs::rename(new, path)?;
-    File::open(directory)?.sync_all()
+fn kept(directory: &Path) -> KeptFile {
+    KeptFile::new(directory.join("interval"))
 }
 
 fn parse(data: &[u8]) -> Result<u32, String> {
@@ -55,13 +47,12 @@ pub async fn follow<O: OpenSession>(
     mut tell: impl FnMut(String),
 ) -> Result<(), Error> {
     let mut interval = kept_interval(directory);
-    let kept = Some(interval);
-    let mut following = client.configuration_with(path!("/conf/interval"), kept, parse);
+    let mut following = client.configuration_with(path!("/conf/interval"), Some(interval), parse);
     loop {
         let update = following.next().await?;
         interval = following.recipe().value().copied().unwrap_or(interval);
         tell(match update {
-            Update::Accepted(data) => match keep(directory, &data) {
+            Update::Accepted(data) => match kept(directory).write(data) {
                 Ok(()) => format!("measuring every {interval} s"),
                 Err(error) => format!("measuring every {interval} s, which cannot be kept: {error}"),
             },

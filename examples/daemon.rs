@@ -9,14 +9,13 @@
 //! zkCli at port 2180 + NUMBER, or 2181: `create /daemon/interval_ms 200`, `create -s /daemon/jobs/queue- weld`.
 #![allow(clippy::print_stdout, reason = "a program talks to whoever runs it")]
 
-use std::fs;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::Path as FilePath;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use zoolet::config::{Ensemble, Server, TrustSource};
 use zoolet::recipes::{Change, Configuration, Election, Following, Hold, OpenSession, Queue, Update, Watched};
-use zoolet::{Client, Config, Coordinator, CoordinatorExt, Error, Node, Op, path};
+use zoolet::{Client, Config, Coordinator, CoordinatorExt, Error, KeptFile, Node, Op, path};
 
 /// Maximum attempts at a job; after that an operator has to look at it.
 const ATTEMPTS_MAX: u32 = 3;
@@ -39,22 +38,24 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     config.clients = Some(([127, 0, 0, 1], 2180 + u16::from(config.server_id)).into());
     let node = Node::start_async(config).await?;
     let mut terminated = signal(SignalKind::terminate())?;
-    let mut roles = start(node.client(), name.clone(), FilePath::new(directory).join("interval_ms"));
+    let mut roles = start(node.client(), name.clone(), KeptFile::new(FilePath::new(directory).join("interval_ms")));
+    let mut ended = None;
     tokio::select! {
         interrupted = tokio::signal::ctrl_c() => interrupted?,
         _ = terminated.recv() => {}
-        // A role ends only if a request is refused for good, or the node has ended.
-        Some(ended) = roles.join_next() => println!("{ended:?}"),
+        // A role ends only if a request is refused for good, its work failed, or the node has ended.
+        over = roles.join_next() => ended = over,
     }
     // Drops the roles: the leader resigns, the member leaves, and a claimed job is free again.
     roles.shutdown().await;
     node.shutdown_async(Duration::from_secs(5)).await?;
+    ended.transpose()?.transpose()?;
     Ok(())
 }
 
 /// Starts all roles of the daemon, each as a task.
-fn start<O: OpenSession>(client: Client<O>, name: String, file: PathBuf) -> JoinSet<Result<(), Error>> {
-    let kept = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok());
+fn start<O: OpenSession>(client: Client<O>, name: String, file: KeptFile) -> JoinSet<Result<(), Error>> {
+    let kept = file.read().ok().flatten().and_then(|data| String::from_utf8(data).ok()?.trim().parse().ok());
     let setting = client.configuration(path!("/daemon/interval_ms"), Some(kept.unwrap_or(1_000)));
     let every = setting.recipe().watched();
     let mut roles = JoinSet::new();
@@ -109,10 +110,10 @@ async fn see<O: OpenSession>(client: Client<O>) -> Result<(), Error> {
 }
 
 /// Follows the setting, and keeps the last good value in a file, for a start without a quorum.
-async fn configure<O: OpenSession>(mut setting: Setting<O>, file: PathBuf) -> Result<(), Error> {
+async fn configure<O: OpenSession>(mut setting: Setting<O>, file: KeptFile) -> Result<(), Error> {
     loop {
         match setting.next().await? {
-            Update::Accepted(bytes) => drop(fs::write(&file, bytes).map_err(|error| println!("{error}"))),
+            Update::Accepted(bytes) => drop(file.write(bytes).map_err(|error| println!("{error}"))),
             Update::Rejected(reason) => println!("{reason}; the former value stays"),
             _ => {}
         }

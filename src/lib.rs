@@ -118,7 +118,7 @@ assert_ne!(before.ephemeral_owner, after.ephemeral_owner);
 //! | what each type says in each fault | [`SessionState`], [`recipes::Holding`] | `docs/explanation/daemon.md` |
 //! | the state of the server, and its alarms | [`status`], [`Node::watch_status`] | `docs/how-to/alarms.md` |
 //! | a full, read-only or damaged disk | [`status::DiskSummary`] | `docs/how-to/disk.md` |
-//! | configuration without a quorum | [`last_known_good()`] | `docs/how-to/subtree-file.md` |
+//! | configuration without a quorum | [`KeptFile`], [`last_known_good()`] | `docs/how-to/subtree-file.md` |
 //! | reads without a leader | [`SessionOptions::read_only`] | `docs/how-to/lost-site.md` |
 //! | a test of your program under faults | module `testing` | `docs/how-to/test-your-daemon.md` |
 //! | bounds and what happens at them | [`Limits`] | `docs/reference/limits.md` |
@@ -135,6 +135,7 @@ struct Embed;
 mod page_of_testing {}
 
 pub mod config;
+mod kept_file;
 mod last_known_good;
 mod obstacle;
 #[cfg(all(test, feature = "server"))]
@@ -146,6 +147,7 @@ pub mod testing;
 
 pub use bytes::Bytes;
 pub use config::{Config, Populate};
+pub use kept_file::KeptFile;
 pub use last_known_good::{LastKnownGood, LastKnownGoodError, last_known_good};
 #[cfg(feature = "port")]
 #[doc(hidden)]

@@ -186,9 +186,34 @@ impl<C: Coordinator> Queue<C> {
     /// # Errors
     /// - [`ErrorKind::Full`] at the bound. Each concurrent put may exceed the bound by one item.
     /// - [`ErrorKind::Exhausted`] if the sequence numbers below the path are used up.
-    /// - Fails if the session ends or a request is refused.
+    /// - Fails if a request is refused.
+    /// - Fails if the session ends. The item may have been put: see [`Queue::put_with`].
     pub async fn put(&self, item: impl IntoData) -> Result<(), Error> {
-        self.items.put(self.puts, "queue-", bytes(item)).await
+        self.put_with(item, []).await
+    }
+
+    /// As [`Queue::put`], in one transaction with `also`.
+    ///
+    /// If `also` creates a znode with the job's own name, the job is put once over all sessions: a
+    /// repeated put fails with NodeExists, because the first one was done.
+    ///
+    /// ```
+    /// # use zoolet::recipes::Queue;
+    /// # use zoolet::{Coordinator, Error, Op, path};
+    /// /// Puts a job, also if an earlier call has put it in a session that is over.
+    /// async fn put<C: Coordinator>(queue: &Queue<C>, job: &str) -> Result<(), Error> {
+    ///     let name = path!("/jobs-put").join(job)?;
+    ///     match queue.put_with(job, [Op::create(&name, "")]).await {
+    ///         Err(error) if error.is_node_exists() => Ok(()),
+    ///         put => put,
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Queue::put`], and the error of one of `also` with its index. Nothing was done then.
+    pub async fn put_with(&self, item: impl IntoData, also: impl IntoIterator<Item = Op>) -> Result<(), Error> {
+        self.items.put(self.puts, "queue-", bytes(item), also).await
     }
 
     /// Waits for the first item and takes it out.
@@ -246,7 +271,20 @@ impl<C: Coordinator> PriorityQueue<C> {
     /// # Errors
     /// As [`Queue::put`].
     pub async fn put(&self, priority: Priority, item: impl IntoData) -> Result<(), Error> {
-        self.items.put(self.puts, &format!("queue-{:02}", priority.0), bytes(item)).await
+        self.put_with(priority, item, []).await
+    }
+
+    /// As [`Queue::put_with`].
+    ///
+    /// # Errors
+    /// As [`Queue::put_with`].
+    pub async fn put_with(
+        &self,
+        priority: Priority,
+        item: impl IntoData,
+        also: impl IntoIterator<Item = Op>,
+    ) -> Result<(), Error> {
+        self.items.put(self.puts, &format!("queue-{:02}", priority.0), bytes(item), also).await
     }
 
     /// As [`Queue::take`].
@@ -297,24 +335,32 @@ impl<C: Coordinator> Items<C> {
         Ok(stat.map_or(0, |stat| stat.num_children.unsigned_abs()))
     }
 
-    async fn put(&self, puts: Puts, prefix: &str, item: Bytes) -> Result<(), Error> {
+    async fn put(
+        &self,
+        puts: Puts,
+        prefix: &str,
+        item: Bytes,
+        also: impl IntoIterator<Item = Op>,
+    ) -> Result<(), Error> {
         let kind = match puts.lifetime {
             Lifetime::Persistent => CreateKind::Persistent,
             Lifetime::Producer => CreateKind::Ephemeral,
         };
-        let op = create(self.child(prefix), Some(item), kind, true);
+        let mut ops = vec![create(self.child(prefix), Some(item), kind, true)];
+        ops.extend(also.into_iter().map(WriteOp::from));
         loop {
             if self.size().await? >= puts.items_max {
                 return Err(Error::at(ErrorKind::Full, "put into", self.path.text()));
             }
-            match self.once.transact(std::slice::from_ref(&op)).await? {
+            match self.once.transact(&ops).await? {
                 Ok(()) => return Ok(()),
-                Err((_, ErrorCode::NoNode)) => make_persistent(&self.coordinator, &self.path).await?,
+                Err((0, ErrorCode::NoNode)) => make_persistent(&self.coordinator, &self.path).await?,
                 // At the end of its range, the parent assigns the same number again and again.
-                Err((_, ErrorCode::NodeExists)) => {
+                Err((0, ErrorCode::NodeExists)) => {
                     return Err(Error::at(ErrorKind::Exhausted, "put into", self.path.text()));
                 }
-                Err((_, code)) => return Err(Error::at(code, "use the queue", self.path.text())),
+                Err((0, code)) => return Err(Error::at(code, "use the queue", self.path.text())),
+                Err((at, code)) => return Err(Error::of_multi(&ops, at, code).counted_from(1)),
             }
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 use zoolet_model::{Path, SessionId, Version};
-use zoolet_recipes::{Change, Client, Coordinator, Counter, Election, Error, Hold, Update};
+use zoolet_recipes::{Change, Client, Coordinator, Counter, Election, Error, Hold, Op, Queue, Update};
 use zoolet_session::Session;
 use zoolet_sim::ensemble::{ClientContext, Next, Opener, Ran, Scenario, run_seeds_of};
 
@@ -318,6 +318,25 @@ fn work_ends_with_the_error_of_the_program() {
             .await;
         assert!(ran.as_ref().is_err_and(jammed), "{ran:?}");
         assert_eq!(begun, 2);
+        Next::Done
+    };
+    run_seeds_of(2, |seed| Scenario::peaceful(seed, 1), body, |_| Ok(()));
+}
+
+/// A job that is put again, as in the next session, is in the queue once.
+#[test]
+fn job_put_with_its_name_is_in_the_queue_once() {
+    let body = async |context: ClientContext<Told>| {
+        let session = context.session.clone();
+        let queue = Queue::new(session.clone(), &Path::from_static("/jobs"));
+        let name = Path::from_static("/jobs-put/7");
+        let early = queue.put_with("job 7", [Op::create(&name, "")]).await.unwrap_err();
+        assert!(early.is_no_node() && early.index() == Some(0), "{early}");
+        session.ensure(&Path::from_static("/jobs-put")).await.unwrap();
+        queue.put_with("job 7", [Op::create(&name, "")]).await.unwrap();
+        let again = queue.put_with("job 7", [Op::create(&name, "")]).await.unwrap_err();
+        assert!(again.is_node_exists() && again.path() == Some(name), "{again}");
+        assert_eq!(queue.size().await.unwrap(), 1);
         Next::Done
     };
     run_seeds_of(2, |seed| Scenario::peaceful(seed, 1), body, |_| Ok(()));

@@ -83,6 +83,15 @@ impl Summary {
         self.role != ServerRole::Looking
     }
 
+    /// Returns the alarms of this state that `before` does not have: those that were raised since.
+    ///
+    /// `before.alarms_since(Some(now))` are those that have ended since. Without a state before,
+    /// all are returned.
+    pub fn alarms_since<'a>(&'a self, before: Option<&'a Self>) -> impl Iterator<Item = &'a Alarm> {
+        let before = before.map_or(&[][..], |before| &before.alarms);
+        self.alarms.iter().filter(|alarm| !before.iter().any(|other| alarm.is_same_as(other)))
+    }
+
     /// Returns whether the two differ in more than progress.
     ///
     /// A change is another
@@ -190,6 +199,18 @@ mod tests {
         change(&mut status);
         status.alarms = alarms(&status);
         status.summary()
+    }
+
+    #[test]
+    fn alarms_since_a_state_are_those_raised_after_it() {
+        let whole = summary(|_| ());
+        let full = summary(|s| s.refusal = Some(Refusal::Shortage(Shortage::Disk)));
+        let what = |alarms: &mut dyn Iterator<Item = &Alarm>| alarms.map(|alarm| alarm.kind).collect::<Vec<_>>();
+        let raised = what(&mut full.alarms_since(Some(&whole)));
+        assert!(!raised.is_empty());
+        assert_eq!(what(&mut full.alarms_since(None)), raised);
+        assert_eq!(what(&mut full.alarms_since(Some(&full))), []);
+        assert_eq!(what(&mut whole.alarms_since(Some(&full))), []);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use zoolet::config::{Ensemble, Server, TrustSource};
 use zoolet::recipes::{Change, Configuration, Election, Following, Hold, OpenSession, Queue, Update, Watched};
-use zoolet::{Client, Config, Coordinator, CoordinatorExt, Error, KeptFile, Node, Op, path};
+use zoolet::{Client, Config, Coordinator, CoordinatorExt, Error, KeptFile, Node, Op, Znode, path};
 
 /// Maximum attempts at a job; after that an operator has to look at it.
 const ATTEMPTS_MAX: u32 = 3;
@@ -43,8 +43,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tokio::select! {
         interrupted = tokio::signal::ctrl_c() => interrupted?,
         _ = terminated.recv() => {}
-        // A role ends only if a request is refused for good, its work failed, or the node has ended.
-        over = roles.join_next() => ended = over,
+        // A role ends if a request is refused for good, its work fails, or the node ends.
+        role = roles.join_next() => {
+            println!("{role:?}");
+            ended = role;
+        }
     }
     // Drops the roles: the leader resigns, the member leaves, and a claimed job is free again.
     roles.shutdown().await;
@@ -80,7 +83,7 @@ async fn count<C: Coordinator>(term: Hold<C>, every: Watched<u64>) -> Result<(),
     session.sync().await?;
     let mut count = match session.get(counter).await {
         // Not counted from 0 again: the role ends with this error, and an operator has to look at it.
-        Ok(znode) => znode.text().unwrap_or_default().parse::<u64>().map_err(Error::other)?,
+        Ok(znode) => number(&znode)?,
         Err(error) if error.is_no_node() => 0,
         Err(error) => return Err(error),
     };
@@ -90,6 +93,11 @@ async fn count<C: Coordinator>(term: Hold<C>, every: Watched<u64>) -> Result<(),
         term.fenced().put(counter, count.to_string()).await?;
         session.sleep(Duration::from_millis(every.value().map_or(1_000, |ms| (*ms).max(10)))).await;
     }
+}
+
+fn number(znode: &Znode) -> Result<u64, Error> {
+    let number = znode.text().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| Error::other(format!("/daemon/count holds {:?}; set a number", znode.text())))
 }
 
 /// Is a member of the group while the daemon runs, over all sessions.

@@ -118,7 +118,8 @@ assert_ne!(before.ephemeral_owner, after.ephemeral_owner);
 //! | what each type says in each fault | [`SessionState`], [`recipes::Holding`] | `docs/explanation/daemon.md` |
 //! | the state of the server, and its alarms | [`status`], [`Node::watch_status`] | `docs/how-to/alarms.md` |
 //! | a full, read-only or damaged disk | [`status::DiskSummary`] | `docs/how-to/disk.md` |
-//! | configuration without a quorum | [`KeptFile`], [`last_known_good()`] | `docs/how-to/subtree-file.md` |
+//! | a last good value in a file | [`KeptFile`] | `examples/daemon.rs` |
+//! | configuration without a quorum | [`last_known_good()`] | `docs/how-to/subtree-file.md` |
 //! | reads without a leader | [`SessionOptions::read_only`] | `docs/how-to/lost-site.md` |
 //! | a test of your program under faults | module `testing` | `docs/how-to/test-your-daemon.md` |
 //! | bounds and what happens at them | [`Limits`] | `docs/reference/limits.md` |

@@ -24,13 +24,13 @@ use std::time::Duration;
 #[cfg(feature = "serde")]
 use zoolet::recipes::Update;
 use zoolet::recipes::{
-    Contention, Coordinator, Election, FencingToken, GrantChange, GrantStep, Hold, Holding, Lock, MemberEvent,
-    Prepared, Recorded, Semaphore,
+    Contention, Coordinator, CoordinatorExt, Election, FencingToken, GrantChange, GrantStep, Hold, Holding, Lock,
+    MemberEvent, Prepared, Queue, Recorded, Semaphore,
 };
 use zoolet::testing::{Fact, MemoryEnsemble, World, simulate};
 use zoolet::{
-    AclEntry, AddWatchMode, Client, CreateOptions, Error, ErrorCode, ErrorKind, GrantEnd, LostReason, Perms, Session,
-    SessionState, Version, WatchItem, path,
+    AclEntry, AddWatchMode, Client, CreateOptions, Error, ErrorCode, ErrorKind, GrantEnd, LostReason, Op, Perms,
+    Session, SessionState, Version, WatchItem, path,
 };
 
 /// Returns the message of a panic.
@@ -867,4 +867,44 @@ fn json_configuration_keeps_its_last_good_value() {
         assert_eq!(set(bad), (false, "a".to_owned()), "{bad}");
     }
     assert_eq!(set(r#"{"name": "c", "litres": 1.5}"#), (true, "c".to_owned()));
+}
+
+#[test]
+fn job_put_in_a_session_that_is_over_is_not_put_again_by_the_next() {
+    let mut ensemble = MemoryEnsemble::in_memory(3);
+    let client = ensemble.client();
+    let first = ensemble.run(client.session()).unwrap();
+    ensemble.run(CoordinatorExt::ensure(&first, path!("/jobs-put"))).unwrap();
+    let name = || [Op::create(path!("/jobs-put/7"), "")];
+    let queue = Queue::new(first.clone(), path!("/jobs"));
+    ensemble.run(queue.put_with("job 7", name())).unwrap();
+    ensemble.expire(&first);
+    let next = ensemble.run(client.session()).unwrap();
+    assert_ne!(next.id(), first.id());
+    let queue = Queue::new(next, path!("/jobs"));
+    let again = ensemble.run(queue.put_with("job 7", name())).unwrap_err();
+    assert!(again.is_node_exists() && again.index() == Some(0), "{again}");
+    assert_eq!(ensemble.run(queue.size()).unwrap(), 1);
+}
+
+/// The program fails in the moment in which its session ends: the error is not lost.
+#[test]
+fn error_of_the_program_ends_the_work_also_when_its_session_is_over() {
+    let mut ensemble = MemoryEnsemble::in_memory(3);
+    let client = ensemble.client();
+    let session = ensemble.run(client.session()).unwrap();
+    let ended = Arc::new(Mutex::new(None));
+    let told = Arc::clone(&ended);
+    ensemble.spawn(&session, async move {
+        let fails = |session: Session| async move {
+            let mut states = session.states();
+            while states.next().await.is_some_and(|state| !state.is_over()) {}
+            Err::<(), _>(Error::other("the valve is jammed"))
+        };
+        *told.lock().unwrap() = client.run(fails).await.err();
+    });
+    ensemble.expire(&session);
+    run_until(&mut ensemble, |_| ended.lock().unwrap().is_some());
+    let error = ended.lock().unwrap().take().unwrap();
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Other, "the valve is jammed"));
 }

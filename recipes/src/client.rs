@@ -251,7 +251,7 @@ impl<O: OpenSession> Client<O> {
                 attempts.begin(&session);
                 match first(work(session.clone()), over(&session)).await {
                     First::Right(()) => break None,
-                    First::Left(Err(_)) if session.state().is_over() => break None,
+                    First::Left(Err(error)) if session.state().is_over() && !is_of_program(&error) => break None,
                     First::Left(Err(error)) if begins_again(&error) => attempts.failed(&session, &error).await,
                     First::Left(done) => break Some(done),
                 }
@@ -443,6 +443,11 @@ fn hex<C: Coordinator>(session: &C) -> impl fmt::Display {
     format!("{:#x}", session.session().0)
 }
 
+/// Whether the program failed, not a request. Such work is not begun again.
+fn is_of_program(error: &Error) -> bool {
+    error.kind() == ErrorKind::Other
+}
+
 /// Whether work begins again after this error, over the same session.
 const fn begins_again(error: &Error) -> bool {
     error.is_temporary() || error.is_grant_lost()
@@ -460,7 +465,7 @@ where
         let attempt = (work.lock().unwrap_or_else(PoisonError::into_inner))(hold.clone());
         match attempt.await {
             // A fenced write may have found out before the grant's listener.
-            Err(_) if hold.holding() == Holding::Lost => return None,
+            Err(error) if hold.holding() == Holding::Lost && !is_of_program(&error) => return None,
             Err(error) if begins_again(&error) => attempts.failed(hold.session(), &error).await,
             done => return Some(done),
         }

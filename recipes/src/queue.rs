@@ -194,15 +194,16 @@ impl<C: Coordinator> Queue<C> {
 
     /// As [`Queue::put`], in one transaction with `also`.
     ///
-    /// If `also` creates a znode with the job's own name, the job is put once over all sessions: a
-    /// repeated put fails with NodeExists, because the first one was done.
+    /// To put a job once over all sessions, let `also` create a znode with the job's own name. If
+    /// that name exists, the put fails with NodeExists and adds nothing, in any session.
     ///
     /// ```
     /// # use zoolet::recipes::Queue;
-    /// # use zoolet::{Coordinator, Error, Op, path};
-    /// /// Puts a job, also if an earlier call has put it in a session that is over.
-    /// async fn put<C: Coordinator>(queue: &Queue<C>, job: &str) -> Result<(), Error> {
-    ///     let name = path!("/jobs-put").join(job)?;
+    /// # use zoolet::{Coordinator, CoordinatorExt, Error, Op, path};
+    /// /// Puts the job with this number, unless it was put before, also in an earlier session.
+    /// async fn put_once<C: Coordinator>(session: &C, queue: &Queue<C>, number: u64, job: &str) -> Result<(), Error> {
+    ///     session.ensure(path!("/jobs-put")).await?;
+    ///     let name = path!("/jobs-put").join(number.to_string())?;
     ///     match queue.put_with(job, [Op::create(&name, "")]).await {
     ///         Err(error) if error.is_node_exists() => Ok(()),
     ///         put => put,
@@ -210,8 +211,13 @@ impl<C: Coordinator> Queue<C> {
     /// }
     /// ```
     ///
+    /// - The names stay. Delete a name only when nobody can put its job again.
+    /// - Items of [`Lifetime::Producer`] end with their session. Create their names as ephemerals.
+    /// - A full queue refuses a repeated put with [`ErrorKind::Full`] too.
+    ///
     /// # Errors
-    /// As [`Queue::put`], and the error of one of `also` with its index. Nothing was done then.
+    /// As [`Queue::put`]. If an operation of `also` is refused, the error has its position in `also`.
+    /// In both cases nothing was written, unless the session ended.
     pub async fn put_with(&self, item: impl IntoData, also: impl IntoIterator<Item = Op>) -> Result<(), Error> {
         self.items.put(self.puts, "queue-", bytes(item), also).await
     }

@@ -105,7 +105,7 @@ pub enum ErrorKind {
     Malformed,
     /// Another participant uses another size, count or preference for the same path.
     Disagreement,
-    /// An error of the program: see [`Error::other`].
+    /// The program failed, not a request: see [`Error::other`].
     Other,
 }
 
@@ -127,26 +127,37 @@ impl Error {
 
     /// Returns an error of the program, for work under a recipe or a client.
     ///
-    /// It is never temporary, so the work ends with it. Its text is that of `error`, and
-    /// [`Error::get_ref`] returns `error` again. An [`Error`] given to this function stays as it is.
+    /// Work that returns it is not begun again, also if its grant or session is over by then. Its
+    /// text is that of `error`, and [`Error::program_error`] returns `error` again.
+    ///
+    /// An [`Error`], [`RequestError`] or [`InvalidPath`] given to this function stays what it is. Do
+    /// not give one in a wrapper, such as that of a crate for errors: it would no longer be temporary.
     ///
     /// ```
     /// use zoolet::Error;
     ///
     /// let failed = "12a".parse::<u64>().map_err(Error::other).unwrap_err();
     /// assert_eq!(failed.to_string(), "invalid digit found in string");
-    /// assert!(failed.get_ref().is_some_and(|error| error.is::<std::num::ParseIntError>()));
+    /// assert!(failed.program_error().is_some_and(|error| error.is::<std::num::ParseIntError>()));
     /// assert_eq!(Error::other("the valve does not answer").to_string(), "the valve does not answer");
     /// ```
     pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        match error.into().downcast::<Self>() {
-            Ok(own) => *own,
+        let error = match error.into().downcast::<Self>() {
+            Ok(own) => return *own,
+            Err(error) => error,
+        };
+        let error = match error.downcast::<RequestError>() {
+            Ok(request) => return (*request).into(),
+            Err(error) => error,
+        };
+        match error.downcast::<InvalidPath>() {
+            Ok(path) => (*path).into(),
             Err(error) => Self { kind: ErrorKind::Other, cause: Some(Box::new(Cause::Program(error.into()))) },
         }
     }
 
     /// Returns the program's error that [`Error::other`] was given.
-    pub fn get_ref(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+    pub fn program_error(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
         match self.cause.as_deref()? {
             Cause::Program(error) => Some(&**error),
             Cause::Call(_) => None,
@@ -433,7 +444,7 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Error");
         shown.field("kind", &self.kind);
-        if let Some(error) = self.get_ref() {
+        if let Some(error) = self.program_error() {
             shown.field("error", &error);
         }
         if let Some(Context { operation, path, index }) = self.context() {
@@ -449,10 +460,11 @@ impl fmt::Debug for Error {
     }
 }
 
-/// The text of an error says all of it. So only the sources of a program's error are sources.
+/// The text of an error says all of it, also that of a program's error. So a source is only what is
+/// behind the program's error.
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.get_ref()?.source()
+        self.program_error()?.source()
     }
 }
 
@@ -520,7 +532,7 @@ mod tests {
         let parsed = "x".parse::<u8>().unwrap_err();
         let error = Error::other(Jammed(parsed.clone()));
         assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Other, "the valve is jammed"));
-        assert!(error.get_ref().is_some_and(|error| error.is::<Jammed>()));
+        assert!(error.program_error().is_some_and(|error| error.is::<Jammed>()));
         let source = std::error::Error::source(&error).map(ToString::to_string);
         assert_eq!(source, Some(parsed.to_string()), "a chain says each text once");
         assert!(format!("{error:?}").contains("Jammed"));
@@ -530,9 +542,11 @@ mod tests {
     }
 
     #[test]
-    fn error_of_this_library_given_to_other_stays_as_it_is() {
+    fn error_of_this_library_given_to_other_stays_what_it_is() {
         let error = Error::at(ErrorKind::Suspended, "get", &"/door".into());
         assert_eq!(Error::other(error.clone()), error);
+        assert!(Error::other(RequestError::ConnectionLoss).is_temporary());
+        assert_eq!(Error::other(Path::new("door").unwrap_err()).kind(), ErrorKind::InvalidPath);
         assert_eq!(Error::other(Box::<dyn std::error::Error + Send + Sync>::from(error.clone())), error);
     }
 

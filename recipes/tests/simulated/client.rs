@@ -298,7 +298,7 @@ fn temporary_error_of_the_work_does_not_cost_the_office() {
 fn work_ends_with_the_error_of_the_program() {
     let body = async |context: ClientContext<Told>| {
         let client = Client::with_session(context.opener(), context.session.clone());
-        let jammed = |error: &Error| error.get_ref().is_some_and(|error| error.is::<std::num::ParseIntError>());
+        let jammed = |error: &Error| error.program_error().is_some_and(|error| error.is::<std::num::ParseIntError>());
         let mut begun = 0;
         let led: Result<(), Error> = client
             .lead(

@@ -101,8 +101,8 @@ fn node(data: &str, id: u8, addresses: &[&str], clients: Option<SocketAddr>) -> 
 
 /// Returns the longest gap between two writes of the daemon, and how many terms it began.
 ///
-/// Of an idle daemon it is the time from the death until its next write is done. `None` if the
-/// daemon's own server leads.
+/// Of an idle daemon it is the time from the death until its next write is done, which begins at
+/// once. `None` if the daemon's own server leads.
 fn once(runtime: &Runtime, data: &str, shape: Shape, timeout: Duration) -> Result<Option<(Duration, u32)>, Failure> {
     std::fs::create_dir_all(data)?;
     let addresses = free_addresses(3)?;
@@ -185,14 +185,16 @@ fn lead_on<O: OpenSession, L>(
     let dropped = Instant::now();
     let _alive = dies();
     if shape.idle {
-        last = Instant::now();
+        last = dropped;
         awake.add_permits(Semaphore::MAX_PERMITS / 2);
     }
     let mut longest = Duration::ZERO;
     // A lost office would come back after a session timeout at most, and an election.
     while last < dropped + timeout + Duration::from_secs(3) {
         let next = writes.recv_timeout(timeout + Duration::from_secs(20))?;
-        longest = longest.max(next - last);
+        if !shape.idle || longest.is_zero() {
+            longest = longest.max(next - last);
+        }
         last = next;
         if last > dropped + Duration::from_secs(2) && terms.load(SeqCst) == 1 {
             break;

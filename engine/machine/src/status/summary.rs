@@ -83,13 +83,14 @@ impl Summary {
         self.role != ServerRole::Looking
     }
 
-    /// Returns the alarms of this state that `before` does not have: those that were raised since.
+    /// Returns the alarms raised since the state `before`. With `None`, returns all.
     ///
-    /// `before.alarms_since(Some(now))` are those that have ended since. Without a state before,
-    /// all are returned.
+    /// An alarm is the same if its kind and its server are. For the alarms that have ended, swap the
+    /// two states.
     pub fn alarms_since<'a>(&'a self, before: Option<&'a Self>) -> impl Iterator<Item = &'a Alarm> {
         let before = before.map_or(&[][..], |before| &before.alarms);
-        self.alarms.iter().filter(|alarm| !before.iter().any(|other| alarm.is_same_as(other)))
+        let is_in = |alarm: &Alarm| before.iter().any(|other| (other.kind, other.server) == (alarm.kind, alarm.server));
+        self.alarms.iter().filter(move |alarm| !is_in(alarm))
     }
 
     /// Returns whether the two differ in more than progress.

@@ -16,7 +16,6 @@ mod simulated;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -720,105 +719,6 @@ fn changes_of_grants_come_in_order_in_20_simulated_runs() {
     }
     let counts = (ends.get(), lost.get(), doubts.get());
     assert!(counts.0 > 100 && counts.1 > 0 && counts.2 > 1, "too few ends, losses and doubts: {counts:?}");
-}
-
-/// The spans that are open on this thread, and each line with the spans around it.
-#[derive(Default)]
-struct Log(Mutex<(Vec<String>, Vec<usize>, Vec<String>)>);
-
-impl Log {
-    fn fields(record: impl FnOnce(&mut dyn tracing::field::Visit)) -> String {
-        #[derive(Default)]
-        struct Fields(String);
-        impl tracing::field::Visit for Fields {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                // Times and znodes differ between runs.
-                if ["message", "path", "token"].contains(&field.name()) {
-                    let token = field.name() == "token";
-                    let _ = write!(
-                        self.0,
-                        " {}={}",
-                        field.name(),
-                        if token { "T".to_owned() } else { format!("{value:?}") }
-                    );
-                }
-            }
-        }
-        let mut fields = Fields::default();
-        record(&mut fields);
-        fields.0
-    }
-}
-
-impl tracing::Subscriber for Log {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target().starts_with("zoolet_recipes") || metadata.target().starts_with("testing")
-    }
-
-    fn new_span(&self, span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        let mut log = self.0.lock().unwrap();
-        let fields = Self::fields(|visit| span.record(visit));
-        log.0.push(format!("{}{fields}", span.metadata().name()));
-        tracing::span::Id::from_u64(log.0.len() as u64)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut log = self.0.lock().unwrap();
-        let parent = event.parent().map(|id| id.into_u64() as usize - 1).or_else(|| log.1.last().copied());
-        let span = parent.map_or_else(String::new, |id| log.0[id].clone());
-        let fields = Self::fields(|visit| event.record(visit));
-        log.2.push(format!("{} [{span}]{fields}", event.metadata().level()));
-    }
-
-    fn enter(&self, span: &tracing::span::Id) {
-        self.0.lock().unwrap().1.push(span.into_u64() as usize - 1);
-    }
-
-    fn exit(&self, _: &tracing::span::Id) {
-        self.0.lock().unwrap().1.pop();
-    }
-}
-
-/// Lines of the program's own work carry the path and token of the grant under which it runs.
-#[test]
-fn log_has_spans_of_waits_and_grants_around_the_work() {
-    let log = Arc::new(Log::default());
-    let dispatch = tracing::Dispatch::new(Arc::clone(&log));
-    tracing::dispatcher::with_default(&dispatch, || {
-        let mut ensemble = MemoryEnsemble::in_memory(3);
-        let session = ensemble.session();
-        let lock = Lock::new(session.clone(), path!("/locks/told"));
-        let grant = ensemble.run(lock.acquire()).unwrap();
-        ensemble.run(grant.hold_for(async |_| tracing::info!("working"))).unwrap();
-        let doubting = session.clone();
-        ensemble.spawn(&session, async move {
-            let _ = grant.hold_for(|_| std::future::pending::<()>()).await;
-            assert!(doubting.state().is_over());
-        });
-        restart_all(&mut ensemble);
-        ensemble.expire(&session);
-        ensemble.advance(Duration::from_secs(1));
-    });
-    let lines = log.0.lock().unwrap().2.clone();
-    let grant = "grant path=/locks/told token=T";
-    let of_grant = "path=/locks/told token=T";
-    assert_eq!(
-        lines,
-        [
-            "DEBUG [wait path=/locks/told] message=stands in line path=/locks/told".to_owned(),
-            format!("DEBUG [{grant}] message=granted {of_grant}"),
-            format!("INFO [{grant}] message=working"),
-            format!("INFO [doubt {of_grant}] message=the grant is in doubt {of_grant}"),
-            format!("INFO [doubt {of_grant}] message=the grant is held again {of_grant}"),
-            // The session loses its connection before it expires.
-            format!("INFO [doubt {of_grant}] message=the grant is in doubt {of_grant}"),
-            format!("WARN [{grant}] message=the grant is lost {of_grant}"),
-        ]
-    );
 }
 
 /// Another task reads each good value, and hears of the end.

@@ -3,10 +3,10 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Writes of all kept files of this process, one at a time.
-static WRITING: Mutex<()> = Mutex::new(());
+/// Writes of this process so far, for names that no two of them share.
+static WRITES: AtomicUsize = AtomicUsize::new(0);
 
 /// A small file that holds a program's last good value, over crashes and power losses.
 ///
@@ -31,8 +31,8 @@ pub struct KeptFile {
 impl KeptFile {
     /// Returns the file at `path`, which need not exist. Its directory must.
     ///
-    /// A write first creates a file beside it, whose name ends with the number of the process and
-    /// `.new`. A crash may leave that file.
+    /// A write first creates a file beside it, whose name ends with the numbers of the process and
+    /// of the write, and `.new`. A crash may leave that file, which no program reads.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -54,41 +54,91 @@ impl KeptFile {
         }
     }
 
-    /// Replaces the file's data. Waits for two syncs of the disk, and for other writers of this
-    /// process.
+    /// Replaces the file's data. Waits for two syncs of the disk: of the file and of its directory.
     ///
-    /// The new file has the permissions that a created file has. Data that the file has already is
-    /// not written again, which spares the flash.
+    /// The new file has the permissions that a created file has. If several writers write at once,
+    /// the file has the whole data of one of them. Data that the file has already is not written
+    /// again, which spares the flash. It is still synced, because an earlier write may have failed
+    /// or died before its last sync.
     ///
     /// # Errors
     /// The system's error, with the path. The file then has its former data. Only if the last step,
     /// the sync of the directory, fails, it may have the new data.
     pub fn write(&self, data: impl AsRef<[u8]>) -> io::Result<()> {
-        let data = data.as_ref();
-        let _one_at_a_time = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.read().is_ok_and(|former| former.as_deref() == Some(data)) {
-            return Ok(());
-        }
-        let mut new = self.path.clone().into_os_string();
-        new.push(format!(".{}.new", std::process::id()));
-        let new = PathBuf::from(new);
-        let replaced = write_durably(&new, data).and_then(|()| fs::rename(&new, &self.path));
-        if let Err(error) = replaced {
-            // Not there, or of no use.
-            let _ = fs::remove_file(&new);
-            return Err(about("write", &self.path, &error));
+        self.write_on(&System, data.as_ref())
+    }
+
+    fn write_on(&self, files: &impl Files, data: &[u8]) -> io::Result<()> {
+        let has_data = files.read(&self.path).is_ok_and(|former| former == data);
+        // Pages that a failed sync dropped stay lost, so the data is then written again.
+        if !has_data || files.sync(&self.path).is_err() {
+            self.replace(files, data).map_err(|error| about("write", &self.path, &error))?;
         }
         let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
-        let synced = File::open(directory).and_then(|directory| directory.sync_all());
-        synced.map_err(|error| about("sync", directory, &error))
+        files.sync_directory(directory).map_err(|error| about("sync", directory, &error))
+    }
+
+    fn replace(&self, files: &impl Files, data: &[u8]) -> io::Result<()> {
+        let mut new = self.path.clone().into_os_string();
+        new.push(format!(".{}.{}.new", std::process::id(), WRITES.fetch_add(1, Ordering::Relaxed)));
+        let new = PathBuf::from(new);
+        // Synced before it gets its name: no crash leaves the name to a part of the data.
+        let replaced = files.create(&new, data).and_then(|()| files.rename(&new, &self.path));
+        replaced.inspect_err(|_| {
+            // Not there, or of no use.
+            let _ = files.remove(&new);
+        })
     }
 }
 
-fn write_durably(path: &Path, data: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(data)?;
-    file.sync_all()
+/// The file operations of a write. The tests have them on a disk that fails and loses its power.
+trait Files {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+
+    /// Creates a file with this data, and syncs it.
+    fn create(&self, path: &Path, data: &[u8]) -> io::Result<()>;
+
+    fn sync(&self, path: &Path) -> io::Result<()>;
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()>;
+}
+
+/// The file system of this machine.
+///
+/// The store's `FsDisk` does not suit: its names are UTF-8, and its files have a fixed mode.
+struct System;
+
+impl Files for System {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        fs::read(path)
+    }
+
+    fn create(&self, path: &Path, data: &[u8]) -> io::Result<()> {
+        let mut file = File::create(path)?;
+        file.write_all(data)?;
+        file.sync_all()
+    }
+
+    fn sync(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
 }
 
 fn about(what: &str, path: &Path, error: &io::Error) -> io::Error {
@@ -98,6 +148,46 @@ fn about(what: &str, path: &Path, error: &io::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zoolet_sim::disk::{OperationKind, SimDisk};
+    use zoolet_store::disk::Disk;
+
+    /// One directory, whatever the paths say.
+    impl Files for SimDisk {
+        fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+            let file = self.open(path.to_str().unwrap())?;
+            let mut data = vec![0; usize::try_from(file.len()?).unwrap()];
+            file.read_at(0, &mut data).map(|()| data)
+        }
+
+        fn create(&self, path: &Path, data: &[u8]) -> io::Result<()> {
+            let file = Disk::create(self, path.to_str().unwrap())?;
+            file.write_at(0, data)?;
+            file.sync()
+        }
+
+        fn sync(&self, path: &Path) -> io::Result<()> {
+            self.open(path.to_str().unwrap())?.sync()
+        }
+
+        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+            Disk::rename(self, from.to_str().unwrap(), to.to_str().unwrap())
+        }
+
+        fn remove(&self, path: &Path) -> io::Result<()> {
+            Disk::remove(self, path.to_str().unwrap())
+        }
+
+        fn sync_directory(&self, _: &Path) -> io::Result<()> {
+            Disk::sync_directory(self)
+        }
+    }
+
+    /// Returns a disk whose file has `former`, and that file.
+    fn kept(seed: u64, former: &[u8]) -> (SimDisk, KeptFile) {
+        let (disk, file) = (SimDisk::new(seed), KeptFile::new("value"));
+        file.write_on(&disk, former).unwrap();
+        (disk, file)
+    }
 
     fn in_directory(name: &str, test: impl FnOnce(&Path)) {
         let directory = std::env::temp_dir().join(format!("zoolet-kept-{name}-{}", std::process::id()));
@@ -114,13 +204,12 @@ mod tests {
             file.write("first, and long").unwrap();
             file.write("second").unwrap();
             assert_eq!(file.read().unwrap().as_deref(), Some(&b"second"[..]));
+            assert_eq!(fs::read_dir(directory).unwrap().count(), 1);
             // A crash left a part of the third.
-            let unfinished = directory.join(format!("value.{}.new", std::process::id()));
-            fs::write(unfinished, "third, torn in the midd").unwrap();
+            fs::write(directory.join("value.1.2.new"), "third, torn in the midd").unwrap();
             assert_eq!(file.read().unwrap().as_deref(), Some(&b"second"[..]));
             file.write("4").unwrap();
             assert_eq!(file.read().unwrap().as_deref(), Some(&b"4"[..]));
-            assert_eq!(fs::read_dir(directory).unwrap().count(), 1);
             let missing = KeptFile::new(directory.join("missing").join("value")).write("x").unwrap_err();
             assert!(missing.to_string().contains("missing/value"), "{missing}");
         });
@@ -138,6 +227,62 @@ mod tests {
             });
             let data = file.read().unwrap().unwrap();
             assert!(data == [19] || data == vec![19; 5000], "{} bytes", data.len());
+            assert_eq!(fs::read_dir(directory).unwrap().count(), 1);
         });
+    }
+
+    /// Regression: a write that failed at the sync of the directory had renamed its file already. The
+    /// repeated write found its data there and reported success without a sync.
+    #[test]
+    fn repeated_write_is_durable_after_any_operation_of_the_first_failed() {
+        use OperationKind::{Create, Rename, Sync, SyncDirectory, Write};
+        for kind in [Create, Write, Sync, Rename, SyncDirectory] {
+            let (disk, file) = kept(1, b"old");
+            disk.fail(kind, io::ErrorKind::Other);
+            file.write_on(&disk, b"new").unwrap_err();
+            disk.heal();
+            file.write_on(&disk, b"new").unwrap();
+            assert_eq!(disk.durable_contents("value").as_deref(), Some(&b"new"[..]), "{kind:?}");
+            assert_eq!(disk.files().len(), 1, "{kind:?}");
+        }
+    }
+
+    /// The same, for a process that died before the sync.
+    #[test]
+    fn write_of_the_next_process_is_durable_whenever_the_former_died() {
+        for step in 0.. {
+            let (disk, file) = kept(1, b"old");
+            disk.set_crash_at(disk.steps() + step);
+            let is_done = file.write_on(&disk, b"new").is_ok();
+            let durable = disk.durable_contents("value").unwrap();
+            assert!(durable == b"new" || !is_done && durable == b"old", "step {step}: {durable:?}");
+            let disk = disk.after_process_crash();
+            file.write_on(&disk, b"new").unwrap();
+            assert_eq!(disk.durable_contents("value").as_deref(), Some(&b"new"[..]), "step {step}");
+            if is_done {
+                assert_eq!(step, 5, "a write creates, writes, syncs, renames and syncs the directory");
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn data_of_another_program_is_synced_but_not_written_again() {
+        let (disk, file) = (SimDisk::new(1), KeptFile::new("value"));
+        Disk::create(&disk, "value").unwrap().write_at(0, b"new").unwrap();
+        file.write_on(&disk, b"new").unwrap();
+        assert_eq!(disk.durable_contents("value").as_deref(), Some(&b"new"[..]));
+        assert_eq!(disk.counters().writes, 1);
+    }
+
+    #[test]
+    fn data_that_cannot_be_synced_is_written_again() {
+        let (disk, file) = kept(1, b"old");
+        disk.fail_with(|operation| {
+            (operation.kind == OperationKind::Sync && operation.name == "value").then_some(io::ErrorKind::Other)
+        });
+        Disk::open(&disk, "value").unwrap().write_at(0, b"new").unwrap();
+        file.write_on(&disk, b"new").unwrap();
+        assert_eq!(disk.durable_contents("value").as_deref(), Some(&b"new"[..]));
     }
 }

@@ -61,7 +61,7 @@ fn ensemble_survives_its_leader_and_keeps_data_over_a_restart() {
     Ensemble::signal(ensemble.child.id(), "TERM");
     assert!(ensemble.child.wait().unwrap().success());
     assert!(ensemble.is_gone(), "it waits for its servers");
-    let again = Ensemble::try_start(&scratch, &[]).unwrap();
+    let again = Ensemble::restart(&scratch);
     assert_eq!(again.servers(), servers);
     assert_eq!(Client::connect(again.clients[leader]).get("/kept").unwrap().as_deref(), Some(&b"yes"[..]));
 }
@@ -150,7 +150,7 @@ fn disk_trouble_of_a_server_is_an_alarm_on_other_servers() {
     std::fs::write(&profile, budget).unwrap();
     let before = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, format!("profile = \"{}\"\n{before}", profile.display())).unwrap();
-    let ensemble = Ensemble::try_start(&scratch, &[]).unwrap();
+    let ensemble = Ensemble::restart(&scratch);
     let mut client = Client::connect(ensemble.clients[0]);
     // One at a time: each create takes a block of the log.
     for number in 0..80 {

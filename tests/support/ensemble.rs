@@ -1,9 +1,13 @@
 //! A running `zoolet ensemble`.
 
-use super::{Scratch, zoolet};
+use super::{Scratch, eventually, zoolet};
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// Attempts of this process to start an ensemble, each on other ports.
+static ATTEMPTS: AtomicU16 = AtomicU16::new(0);
 
 /// A running ensemble and its output.
 pub(crate) struct Ensemble {
@@ -17,18 +21,35 @@ pub(crate) struct Ensemble {
 
 impl Ensemble {
     /// Starts an ensemble; when another process holds a port, retries with other ports.
+    ///
+    /// Tests of this process never share ports, so none takes those of another test's ensemble while
+    /// it restarts.
     pub(crate) fn start(scratch: &Scratch) -> Self {
-        let mut base = 20_000 + (std::process::id() % 20_000) as u16;
+        let first = 20_000 + (std::process::id() % 20_000) as u16;
         loop {
+            let base = first + 11 * ATTEMPTS.fetch_add(1, Ordering::Relaxed);
             if let Some(ensemble) = Self::try_start(scratch, &["--base-port", &base.to_string()]) {
                 return ensemble;
             }
             let _ = std::fs::remove_dir_all(scratch.join("zoolet-ensemble"));
-            base += 11;
         }
     }
 
-    pub(crate) fn try_start(scratch: &Scratch, arguments: &[&str]) -> Option<Self> {
+    /// Starts a stopped ensemble again, on its former ports.
+    ///
+    /// Another process may hold one of them for a moment, so a refused start is repeated.
+    pub(crate) fn restart(scratch: &Scratch) -> Self {
+        let mut again = None;
+        eventually("the ensemble starts again", || {
+            again = Self::try_start(scratch, &[]);
+            again.is_some()
+        });
+        again.unwrap()
+    }
+
+    /// Starts an ensemble; `None` if the command ends without a line, as it does when a port is in
+    /// use.
+    fn try_start(scratch: &Scratch, arguments: &[&str]) -> Option<Self> {
         let mut command = zoolet(&["ensemble"]);
         let mut child = command.args(arguments).current_dir(scratch.path()).stdout(Stdio::piped()).spawn().unwrap();
         let mut ensemble = Self {

@@ -7,6 +7,8 @@
 //! - [`history`] checks that the answers are linearizable.
 //! - [`agreement`] checks that all servers hold the same state afterwards.
 //! - [`gap`] measures how long no write was acknowledged.
+//! - [`programs`] runs clients in other languages, [`visitors`] more clients in this process.
+//! - [`notices`] judges what the clients of surviving servers noticed of a fault.
 //! - [`arguments`] serves the programs that measure.
 //!
 //! `tests/ensemble/README.md` says how to run them.
@@ -20,14 +22,17 @@ pub mod etcd;
 pub mod gap;
 pub mod history;
 pub mod load;
+pub mod notices;
 pub mod population;
 pub mod process;
 pub mod product;
+pub mod programs;
 pub mod relay;
 pub mod siege;
 pub mod site;
 pub mod slow;
 pub mod trial;
+pub mod visitors;
 
 /// A result whose error is text for people, because this is a test library.
 pub type Outcome<T> = Result<T, String>;

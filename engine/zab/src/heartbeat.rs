@@ -8,8 +8,8 @@ use crate::{Attempt, Epoch, Fault, Mutation, Notification, ServerId, Stance, Zab
 
 /// Missed heartbeat intervals before the sender is suspected: two may be lost.
 const MISSED_MAX: u64 = 3;
-/// Further delay allowed, in mean deviations of the heartbeats' arrival.
-const JITTERS: u64 = 4;
+/// Further delay allowed, in mean latenesses of late heartbeats.
+const LATENESSES: u64 = 4;
 
 impl Zab {
     pub(crate) fn interval_ms(&self) -> u32 {
@@ -25,17 +25,15 @@ impl Zab {
         round: u64,
         interval_ms: u32,
     ) -> Result<(), Fault> {
-        let busy_ms = self.timing.heartbeat_busy_ms;
         let Some(learning) = self.learning(now, from, attempt) else { return Ok(()) };
         if let Some(pinged) = learning.pinged_ms {
-            let (gap_ms, announced_ms) = (now.saturating_sub(pinged), u64::from(learning.interval_ms));
-            // A leader sends its questions, and its first announcements of the idle interval, at
-            // the busy pace. Such heartbeats are early on purpose and say nothing about the link.
-            let is_early = learning.interval_ms > busy_ms && gap_ms < announced_ms / 2;
-            if !is_early {
-                // A smoothed mean deviation, as in TCP: each new sample weighs one eighth.
-                let off_8ms = gap_ms.abs_diff(announced_ms).min(1000) * 8;
-                learning.jitter_8ms = (learning.jitter_8ms * 7 + off_8ms) / 8;
+            let gap_ms = now.saturating_sub(pinged);
+            // Only lateness says something about the link. A leader sends its questions, and its
+            // first announcements of the idle interval, early on purpose. An early gap also follows
+            // each late heartbeat: counted as 0, it would halve the mean on a link with jitter.
+            if let Some(late_ms) = gap_ms.checked_sub(u64::from(learning.interval_ms)) {
+                // A smoothed mean, as in TCP: each new sample weighs one eighth.
+                learning.lateness_8ms = (learning.lateness_8ms * 7 + late_ms.min(1000) * 8) / 8;
             }
         }
         learning.pinged_ms = Some(now);
@@ -199,7 +197,7 @@ impl Zab {
     /// Returns when the leader's silence becomes suspect.
     fn suspect_at_ms(&self) -> u64 {
         let State::Learning(learning) = &self.state else { return u64::MAX };
-        let patience_ms = MISSED_MAX * u64::from(learning.interval_ms) + JITTERS * learning.jitter_8ms / 8;
+        let patience_ms = MISSED_MAX * u64::from(learning.interval_ms) + LATENESSES * learning.lateness_8ms / 8;
         let patience_ms = if self.is_settled() { patience_ms } else { patience_ms.max(u64::from(self.timing.join_ms)) };
         learning.heard_ms + patience_ms
     }

@@ -24,8 +24,8 @@ pub(crate) struct Learning {
     /// When the leader last pinged, and its announced interval to the next ping.
     pub(crate) pinged_ms: Option<u64>,
     pub(crate) interval_ms: u32,
-    /// Mean deviation of heartbeats from their interval, in eighths of a millisecond.
-    pub(crate) jitter_8ms: u64,
+    /// Mean lateness of heartbeats that were not early, in eighths of a millisecond.
+    pub(crate) lateness_8ms: u64,
     pub(crate) suspects: bool,
     /// When this server repeats that it suspects the leader.
     pub(crate) retry_at_ms: u64,
@@ -241,7 +241,7 @@ impl Zab {
             heard_ms: now,
             pinged_ms: None,
             interval_ms: self.timing.heartbeat_busy_ms,
-            jitter_8ms: 0,
+            lateness_8ms: 0,
             suspects: false,
             retry_at_ms: now,
             reported: Zxid::ZERO,

@@ -1,0 +1,80 @@
+//! How soon learners suspect a dead leader, by the heartbeats that they heard before.
+
+use crate::net::server_id;
+use crate::net::stage::Stage;
+use zoolet_zab::{Role, Timing};
+
+/// Returns a busy ensemble of 3, led by server 3, at the moment of a heartbeat.
+fn busy() -> Stage {
+    let mut stage = Stage::new(&[1, 2, 3]);
+    stage.start(&[1, 2, 3]);
+    stage.connect_all();
+    stage.run(3000);
+    assert_eq!(stage.net.world.server(3).role, Role::Leading);
+    stage.net.set_busy(3, true);
+    stage.run(0);
+    stage
+}
+
+/// Asks the leader 100 questions, each 20 ms after the former. Each hastens the next heartbeat.
+fn hasten_heartbeats(stage: &mut Stage) {
+    for _ in 0..100 {
+        stage.net.confirm(3).unwrap();
+        stage.run(20);
+    }
+}
+
+/// Delivers every second heartbeat `late_ms` late, and the others at once.
+fn delay_heartbeats(stage: &mut Stage, late_ms: u64) {
+    let interval_ms = u64::from(Timing::default().heartbeat_busy_ms);
+    for _ in 0..100 {
+        stage.tick(interval_ms + late_ms);
+        stage.deliver_datagrams();
+        stage.tick(interval_ms - late_ms);
+        stage.deliver_datagrams();
+    }
+}
+
+/// Returns how long the learners follow a leader that dies now, milliseconds.
+fn patience_ms(mut stage: Stage) -> u64 {
+    stage.net.crash(3, 0, false);
+    let died_ms = stage.net.world.now;
+    while stage.net.world.server(1).zab().leader() == Some(server_id(3)) {
+        stage.run(1);
+        assert!(stage.net.world.now < died_ms + 10_000, "it is never suspected");
+    }
+    stage.net.world.now - died_ms
+}
+
+/// Three heartbeats of the busy interval.
+fn patience_without_lateness_ms() -> u64 {
+    3 * u64::from(Timing::default().heartbeat_busy_ms)
+}
+
+/// Regression: learners took heartbeats that questions hastened for a link of bad timing. They
+/// suspected a dead leader 160 ms later.
+#[test]
+fn hastened_busy_heartbeats_do_not_delay_suspecting_a_dead_leader() {
+    let mut stage = busy();
+    hasten_heartbeats(&mut stage);
+    let waited_ms = patience_ms(stage);
+    assert!(waited_ms <= patience_without_lateness_ms(), "{waited_ms} ms");
+}
+
+/// Each late heartbeat is followed by an early gap, which must not halve what the late one taught.
+#[test]
+fn late_busy_heartbeats_extend_patience_by_four_times_their_lateness() {
+    let mut stage = busy();
+    delay_heartbeats(&mut stage, 30);
+    let more_ms = patience_ms(stage) - patience_without_lateness_ms();
+    assert!((110..=120).contains(&more_ms), "{more_ms} ms");
+}
+
+#[test]
+fn hastened_busy_heartbeats_do_not_erase_the_learners_estimate_of_lateness() {
+    let mut stage = busy();
+    delay_heartbeats(&mut stage, 30);
+    hasten_heartbeats(&mut stage);
+    let waited_ms = patience_ms(stage);
+    assert!(waited_ms >= patience_without_lateness_ms() + 90, "{waited_ms} ms");
+}

@@ -573,6 +573,39 @@ fn recorded_session_hears_of_each_change_of_its_grants() {
     told(&["waits", "granted", "lost"]);
 }
 
+/// A write of the lost leader's time is done once, and nothing interrupts the session's owner.
+#[test]
+fn session_and_grant_in_a_surviving_member_do_not_notice_that_the_leader_changes() {
+    let mut ensemble = MemoryEnsemble::in_memory(3);
+    for round in 0..6 {
+        let leader = ensemble.leader().unwrap();
+        let others = ensemble.servers().into_iter().filter(|&server| server != leader);
+        let server = others.collect::<Vec<_>>()[round % 2];
+        let session = ensemble.session_in(server);
+        let (heard, told) = (Heard::default(), Arc::new(Mutex::new(Vec::new())));
+        let (mut states, states_told) = (session.states(), Arc::clone(&told));
+        ensemble.spawn(&session, async move {
+            while let Some(state) = states.next().await {
+                states_told.lock().unwrap().push(state);
+            }
+        });
+        let grant = ensemble.run(Lock::new(recorded(&session, &heard), path!("/locks/told")).acquire()).unwrap();
+        ensemble.spawn(&session, async move { drop(grant.hold_for(|_| std::future::pending::<()>()).await) });
+        ensemble.run(session.create(path!("/written"), None)).unwrap();
+        let write = session.set(path!("/written"), "1", Version::Any);
+        ensemble.kill(leader);
+        assert_eq!(ensemble.run(write).unwrap().version, 1);
+        ensemble.advance(Duration::from_secs(1));
+        assert_eq!(*told.lock().unwrap(), [SessionState::Connected]);
+        let steps: Vec<_> = heard.lock().unwrap().iter().map(|(name, _)| *name).collect();
+        assert_eq!(steps, ["waits", "granted"]);
+        ensemble.run(session.delete(path!("/written"), Version::Any)).unwrap();
+        ensemble.run(session.close()).unwrap();
+        ensemble.restart(leader);
+        ensemble.advance(Duration::from_secs(3));
+    }
+}
+
 /// A withdrawn grant stays in doubt until its end, and its holder does not ask again and again.
 #[test]
 fn withdrawn_grant_is_told_in_doubt_once_and_costs_no_writes() {

@@ -86,6 +86,8 @@ pub(super) struct Core {
     next_ping_ms: Option<u64>,
     closing_sessions: bool,
     is_handing_over: bool,
+    /// Whether this server led when it was told to hand over.
+    led_before_stop: bool,
     role: Role,
     serving: bool,
     /// Inputs that are taken from the inbox but not handled.
@@ -138,6 +140,7 @@ impl Core {
             next_ping_ms: None,
             closing_sessions: false,
             is_handing_over: false,
+            led_before_stop: false,
             role: Role::Looking,
             serving: false,
             disk_troubles: DiskTroubles::default(),
@@ -326,6 +329,7 @@ impl Core {
             }
             Input::HandOver => {
                 self.is_handing_over = true;
+                self.led_before_stop = self.server.leads();
                 self.server.hand_over(self.now);
             }
             Input::Stop => return Flow::End,
@@ -469,7 +473,9 @@ impl Core {
         self.shared.completions.push_all(self.completion_work.drain(..));
         self.server.account(&self.budget);
         self.tell_refusals();
-        if self.is_handing_over && !self.server.leads() {
+        // Its clients stay until the successor serves, so that they find a server that serves.
+        let is_succeeded = self.server.is_serving() || !self.led_before_stop;
+        if self.is_handing_over && !self.server.leads() && is_succeeded {
             self.shared.tell_handed_over();
         }
         self.tell_role();

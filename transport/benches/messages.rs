@@ -95,7 +95,7 @@ fn entries() {
         .map(|_| {
             let zxid = next;
             next = next.next().unwrap();
-            PeerEntry { zxid, payload: vec![7; 100].into(), origin: 0 }
+            PeerEntry { zxid, payload: vec![7; 100].into() }
         })
         .collect();
     let to = entries[BATCH - 1].zxid;

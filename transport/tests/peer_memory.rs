@@ -60,8 +60,8 @@ fn decoding_peer_frames_allocates_in_proportion_to_their_bytes() {
     an_ack_costs_its_box();
 }
 
-/// Maximum bytes of memory per byte received: an entry of 12 bytes becomes one `PeerEntry`.
-const PER_BYTE: usize = 4;
+/// Maximum bytes of memory per byte received: an entry of 4 bytes becomes one `PeerEntry`.
+const PER_BYTE: usize = size_of::<PeerEntry>() / 4;
 
 fn what_is_decoded_takes_no_more_than_what_came_justifies() {
     let mut random = Random::new(7);
@@ -176,7 +176,7 @@ fn entries(count: usize, payload_bytes: usize) -> PeerMessage {
         .map(|_| {
             let zxid = next;
             next = next.next().unwrap();
-            PeerEntry { zxid, payload: vec![7; payload_bytes].into(), origin: 0 }
+            PeerEntry { zxid, payload: vec![7; payload_bytes].into() }
         })
         .collect();
     let to = entries.last().unwrap().zxid;

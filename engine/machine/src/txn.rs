@@ -18,6 +18,19 @@ pub struct Header {
     pub ensemble_ms: u64,
     /// Whether the leader refuses writes beyond a hard limit. Only writes carry it.
     pub enforces_quotas: bool,
+    /// The learner that forwarded the entry. Only entries that a client requests carry it.
+    pub forwarder: Option<Forwarder>,
+}
+
+/// A learner that forwards an entry, and its number for the entry.
+///
+/// The learner finds the waiting request by the number, whichever leader sends the entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Forwarder {
+    /// The learner.
+    pub server: ServerId,
+    /// A number that the learner uses once. The first one of each process is random.
+    pub number: u64,
 }
 
 /// One operation on the tree, borrowed from the entry's bytes.
@@ -167,6 +180,8 @@ mod tag {
 
     /// Added to the tag of a write or multi under a leader that enforces quotas.
     pub(super) const ENFORCES_QUOTAS: u8 = 0x80;
+    /// Added to the tag of an entry that a learner forwarded. The forwarder follows the tag.
+    pub(super) const FORWARDED: u8 = 0x40;
 
     pub(super) const CREATE: u8 = 1;
     pub(super) const DELETE: u8 = 2;
@@ -191,64 +206,79 @@ impl Header {
     const fn quota_bit(self) -> u8 {
         if self.enforces_quotas { tag::ENFORCES_QUOTAS } else { 0 }
     }
+
+    /// Writes the tag with its bits, and the forwarder.
+    fn put_kind(self, buffer: &mut BytesMut, tag: u8) {
+        let quota_bit = if is_write(tag) { self.quota_bit() } else { 0 };
+        match self.forwarder.filter(|_| is_requested(tag)) {
+            None => buffer.put_u8(tag | quota_bit),
+            Some(Forwarder { server, number }) => {
+                buffer.put_slice(&[tag | quota_bit | tag::FORWARDED, server.as_u8()]);
+                buffer.put_u64_le(number);
+            }
+        }
+    }
 }
 
 /// Encodes an entry. The caller can reuse `buffer` for the next one.
 pub fn encode(header: Header, txn: &Txn<'_>, buffer: &mut BytesMut) -> Bytes {
     put_header(buffer, header);
     match txn {
-        Txn::NoOp => buffer.put_u8(tag::NO_OP),
+        Txn::NoOp => header.put_kind(buffer, tag::NO_OP),
         Txn::Write { session, identity, op } => {
-            buffer.put_u8(tag::WRITE | header.quota_bit());
+            header.put_kind(buffer, tag::WRITE);
             put_origin(buffer, *session, identity);
             put_op(buffer, op);
         }
         Txn::Multi { session, identity, ops } => {
-            buffer.put_u8(tag::MULTI | header.quota_bit());
+            header.put_kind(buffer, tag::MULTI);
             put_origin(buffer, *session, identity);
             put_length(buffer, ops.len());
             ops.iter().for_each(|op| put_op(buffer, op));
         }
         Txn::CreateSession { timeout_ms, secret, home } => {
             match home {
-                None => buffer.put_u8(tag::CREATE_SESSION),
-                Some(home) => buffer.put_slice(&[tag::CREATE_SESSION_AT_HOME, home.as_u8()]),
+                None => header.put_kind(buffer, tag::CREATE_SESSION),
+                Some(home) => {
+                    header.put_kind(buffer, tag::CREATE_SESSION_AT_HOME);
+                    buffer.put_u8(home.as_u8());
+                }
             }
             buffer.put_u32_le(*timeout_ms);
             buffer.put_slice(&secret.0);
         }
         Txn::CloseSession { session } => {
-            buffer.put_u8(tag::CLOSE_SESSION);
+            header.put_kind(buffer, tag::CLOSE_SESSION);
             buffer.put_i64_le(session.0);
         }
         Txn::RenewSession { session, timeout_ms } => {
-            buffer.put_u8(tag::RENEW_SESSION);
+            header.put_kind(buffer, tag::RENEW_SESSION);
             buffer.put_i64_le(session.0);
             buffer.put_u32_le(*timeout_ms);
         }
         Txn::UpgradeSession { session, timeout_ms, secret } => {
-            buffer.put_u8(tag::UPGRADE_SESSION);
+            header.put_kind(buffer, tag::UPGRADE_SESSION);
             buffer.put_i64_le(session.0);
             buffer.put_u32_le(*timeout_ms);
             buffer.put_slice(&secret.0);
         }
         Txn::Reap { path } => {
-            buffer.put_u8(tag::REAP);
+            header.put_kind(buffer, tag::REAP);
             put_bytes(buffer, path.as_bytes());
         }
         Txn::CountUsage { path } => {
-            buffer.put_u8(tag::COUNT_USAGE);
+            header.put_kind(buffer, tag::COUNT_USAGE);
             put_bytes(buffer, path.as_bytes());
         }
         Txn::Membership(config) => {
-            buffer.put_u8(tag::MEMBERSHIP);
+            header.put_kind(buffer, tag::MEMBERSHIP);
             put_bytes(buffer, config);
         }
     }
     buffer.split().freeze()
 }
 
-/// Copies an encoded entry, replacing its header by the leader's.
+/// Copies an encoded entry, replacing its header by the leader's. The forwarder stays.
 ///
 /// Appends to `buffer` and splits the copy off. Returns `None` when `payload` is shorter than a
 /// header.
@@ -266,9 +296,46 @@ pub fn stamp(header: Header, payload: &[u8], buffer: &mut BytesMut) -> Option<By
     Some(buffer.split().freeze())
 }
 
+/// Copies a forwarded entry, with another number of its forwarder.
+///
+/// Returns `None` for an entry without a forwarder.
+pub fn renumbered(payload: &[u8], number: u64, buffer: &mut BytesMut) -> Option<Bytes> {
+    forwarder(payload)?;
+    const AT: usize = Header::BYTES + 2;
+    buffer.reserve(payload.len());
+    buffer.put_slice(payload.get(..AT)?);
+    buffer.put_u64_le(number);
+    buffer.put_slice(payload.get(AT + size_of::<u64>()..)?);
+    Some(buffer.split().freeze())
+}
+
+/// Returns the learner that forwarded this entry; `None` for other entries.
+pub fn forwarder(payload: &[u8]) -> Option<Forwarder> {
+    let mut reader = Reader { rest: payload.get(Header::BYTES..)? };
+    reader.kind().ok()?.1
+}
+
 /// Returns whether this is the tag of a write or multi, whatever its leader enforces.
 const fn is_write(kind: u8) -> bool {
-    matches!(kind & !tag::ENFORCES_QUOTAS, tag::WRITE | tag::MULTI)
+    matches!(kind & !(tag::ENFORCES_QUOTAS | tag::FORWARDED), tag::WRITE | tag::MULTI)
+}
+
+/// Removes the bit of an enforcing leader from the tag of a write or multi.
+const fn without_quota_bit(kind: u8) -> u8 {
+    if is_write(kind) { kind & !tag::ENFORCES_QUOTAS } else { kind }
+}
+
+/// Returns whether this is the tag of an entry that a client requests, without its bits.
+const fn is_requested(tag: u8) -> bool {
+    matches!(
+        tag,
+        tag::WRITE
+            | tag::MULTI
+            | tag::CREATE_SESSION
+            | tag::CREATE_SESSION_AT_HOME
+            | tag::CLOSE_SESSION
+            | tag::UPGRADE_SESSION
+    )
 }
 
 /// Returns whether this is the tag of a write or multi under a leader that enforces quotas.
@@ -364,13 +431,10 @@ fn put_data(buffer: &mut BytesMut, data: Option<&[u8]>) {
 /// [`Undecodable`] for bytes that [`encode`] does not write, including trailing ones.
 pub fn decode(payload: &[u8]) -> Result<(Header, Txn<'_>), Undecodable> {
     let mut reader = Reader { rest: payload };
-    let mut header = Header { wall_ms: reader.i64()?, ensemble_ms: reader.u64()?, enforces_quotas: false };
-    let mut kind = reader.u8()?;
-    if is_write(kind) {
-        header.enforces_quotas = enforces_quotas(kind);
-        kind &= !tag::ENFORCES_QUOTAS;
-    }
-    let txn = match kind {
+    let mut header = Header { wall_ms: reader.i64()?, ensemble_ms: reader.u64()?, ..Header::default() };
+    let (kind, forwarder) = reader.kind()?;
+    (header.enforces_quotas, header.forwarder) = (enforces_quotas(kind), forwarder);
+    let txn = match without_quota_bit(kind) {
         tag::NO_OP => Txn::NoOp,
         tag::WRITE => {
             let (session, identity) = reader.origin()?;
@@ -406,11 +470,12 @@ pub fn decode(payload: &[u8]) -> Result<(Header, Txn<'_>), Undecodable> {
     if reader.rest.is_empty() { Ok((header, txn)) } else { Err(Undecodable) }
 }
 
-/// Decodes only the two times of the header; the rest may be undecodable.
+/// Decodes only the header; the rest may be undecodable.
 pub fn header(payload: &[u8]) -> Option<Header> {
     let mut reader = Reader { rest: payload.get(..Header::BYTES)? };
     let enforces_quotas = payload.get(Header::BYTES).is_some_and(|&kind| enforces_quotas(kind));
-    Some(Header { wall_ms: reader.i64().ok()?, ensemble_ms: reader.u64().ok()?, enforces_quotas })
+    let forwarder = forwarder(payload);
+    Some(Header { wall_ms: reader.i64().ok()?, ensemble_ms: reader.u64().ok()?, enforces_quotas, forwarder })
 }
 
 /// Returns the encoded configuration in a membership entry; `None` for other entries.
@@ -426,8 +491,8 @@ pub fn membership(payload: &[u8]) -> Option<&[u8]> {
 /// Returns the session that requested a change of the tree; `None` for other entries.
 pub fn writer(payload: &[u8]) -> Option<SessionId> {
     let mut reader = Reader { rest: payload.get(Header::BYTES..)? };
-    match reader.u8().ok()? {
-        kind if is_write(kind) => reader.i64().ok().map(SessionId),
+    match reader.kind().ok()? {
+        (kind, _) if is_write(kind) => reader.i64().ok().map(SessionId),
         _ => None,
     }
 }
@@ -447,6 +512,20 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or(Undecodable)?;
         self.rest = rest;
         Ok(*taken)
+    }
+
+    /// Reads the tag, without the bit of a forwarded entry, and the forwarder.
+    fn kind(&mut self) -> Result<(u8, Option<Forwarder>), Undecodable> {
+        let kind = self.u8()?;
+        if kind & tag::FORWARDED == 0 {
+            return Ok((kind, None));
+        }
+        let kind = kind & !tag::FORWARDED;
+        if !is_requested(without_quota_bit(kind)) {
+            return Err(Undecodable);
+        }
+        let server = ServerId::new(self.u8()?).ok_or(Undecodable)?;
+        Ok((kind, Some(Forwarder { server, number: self.u64()? })))
     }
 
     fn u8(&mut self) -> Result<u8, Undecodable> {
@@ -545,11 +624,11 @@ mod tests {
     use super::*;
 
     fn round_trip(txn: &Txn<'_>) {
-        let header = Header { wall_ms: -5, ensemble_ms: 77, enforces_quotas: false };
+        let header = Header { wall_ms: -5, ensemble_ms: 77, ..Header::default() };
         let bytes = encode(header, txn, &mut BytesMut::new());
         assert_eq!(decode(&bytes), Ok((header, txn.clone())));
         assert_eq!(super::header(&bytes), Some(header));
-        let later = Header { wall_ms: 9, ensemble_ms: 80, enforces_quotas: false };
+        let later = Header { wall_ms: 9, ensemble_ms: 80, ..Header::default() };
         let mut buffer = BytesMut::new();
         assert_eq!(decode(&stamp(later, &bytes, &mut buffer).unwrap()), Ok((later, txn.clone())));
         assert_eq!(stamp(later, &bytes[..Header::BYTES - 1], &mut buffer), None);
@@ -608,7 +687,7 @@ mod tests {
 
     #[test]
     fn golden_bytes_of_a_renewal() {
-        let header = Header { wall_ms: 1, ensemble_ms: 2, enforces_quotas: true };
+        let header = Header { wall_ms: 1, ensemble_ms: 2, enforces_quotas: true, forwarder: None };
         let txn = Txn::RenewSession { session: SessionId(3), timeout_ms: 40_000 };
         let mut expected = Vec::new();
         expected.extend(1i64.to_le_bytes());
@@ -641,6 +720,63 @@ mod tests {
     }
 
     #[test]
+    fn requested_entries_carry_their_forwarder_and_others_do_not() {
+        let learner = Forwarder { server: ServerId::new(3).unwrap(), number: 0x0102 };
+        let forwarded = Header { forwarder: Some(learner), ..Header::default() };
+        let (session, identity, secret) = (SessionId(1), Identity::default(), SessionSecret([9; 16]));
+        let op = Op::Check { path: "/c", version: 0 };
+        let mut buffer = BytesMut::new();
+        for txn in [
+            Txn::Write { session, identity: identity.clone(), op: op.clone() },
+            Txn::Multi { session, identity, ops: vec![op] },
+            Txn::CreateSession { timeout_ms: 4000, secret, home: None },
+            Txn::CreateSession { timeout_ms: 4000, secret, home: Some(ServerId::STANDALONE) },
+            Txn::CloseSession { session },
+            Txn::UpgradeSession { session, timeout_ms: 4000, secret },
+        ] {
+            let bytes = encode(forwarded, &txn, &mut buffer);
+            assert_eq!((decode(&bytes), forwarder(&bytes)), (Ok((forwarded, txn.clone())), Some(learner)));
+            assert_eq!(header(&bytes), Some(forwarded));
+            let stamp_header = Header { wall_ms: 5, ..Header::default() };
+            let stamped = stamp(stamp_header, &bytes, &mut buffer).unwrap();
+            assert_eq!(decode(&stamped), Ok((Header { wall_ms: 5, ..forwarded }, txn.clone())), "the forwarder stays");
+            let again = Header { forwarder: Some(Forwarder { number: 9, ..learner }), ..Header::default() };
+            assert_eq!(renumbered(&bytes, 9, &mut buffer).unwrap(), encode(again, &txn, &mut buffer));
+            let direct = encode(Header::default(), &txn, &mut buffer);
+            assert_eq!((forwarder(&direct), renumbered(&direct, 9, &mut buffer)), (None, None));
+            for cut in 0..bytes.len() {
+                assert_eq!(decode(&bytes[..cut]), Err(Undecodable), "{txn:?} cut at {cut}");
+                assert!(renumbered(&bytes[..cut], 9, &mut buffer).is_none() || cut >= Header::BYTES + 10);
+            }
+        }
+        for txn in [Txn::NoOp, Txn::Reap { path: "/c" }, Txn::Membership(b"three")] {
+            let bytes = encode(forwarded, &txn, &mut buffer);
+            assert_eq!(bytes, encode(Header::default(), &txn, &mut buffer));
+            let mut hostile = bytes.to_vec();
+            hostile[Header::BYTES] |= tag::FORWARDED;
+            hostile.splice(Header::BYTES + 1..Header::BYTES + 1, [3, 0, 0, 0, 0, 0, 0, 0, 0]);
+            assert_eq!((decode(&hostile), forwarder(&hostile), membership(&hostile)), (Err(Undecodable), None, None));
+        }
+    }
+
+    #[test]
+    fn golden_bytes_of_a_forwarded_close() {
+        let learner = Forwarder { server: ServerId::new(3).unwrap(), number: 0x0102 };
+        let header = Header { wall_ms: 1, ensemble_ms: 2, forwarder: Some(learner), ..Header::default() };
+        let expected: [&[u8]; 5] = [
+            &[1, 0, 0, 0, 0, 0, 0, 0],
+            &[2, 0, 0, 0, 0, 0, 0, 0],
+            &[0x45, 3],
+            &[2, 1, 0, 0, 0, 0, 0, 0],
+            &[7, 0, 0, 0, 0, 0, 0, 0],
+        ];
+        assert_eq!(
+            encode(header, &Txn::CloseSession { session: SessionId(7) }, &mut BytesMut::new()),
+            expected.concat()
+        );
+    }
+
+    #[test]
     fn golden_bytes_of_a_count() {
         let txn = Txn::CountUsage { path: "/k" };
         let expected: [&[u8]; 3] = [&[0; 16], &[12, 2, 0, 0, 0], b"/k"];
@@ -668,7 +804,7 @@ mod tests {
             identity: Identity { is_super: false, ip: Some([127, 0, 0, 1].into()), ids: vec![] },
             op: Op::SetData { path: "/k", data: Some(b"v"), version: -1 },
         };
-        let bytes = encode(Header { wall_ms: 3, ensemble_ms: 4, enforces_quotas: false }, &txn, &mut BytesMut::new());
+        let bytes = encode(Header { wall_ms: 3, ensemble_ms: 4, ..Header::default() }, &txn, &mut BytesMut::new());
         let expected: [&[u8]; 11] = [
             &[3, 0, 0, 0, 0, 0, 0, 0],
             &[4, 0, 0, 0, 0, 0, 0, 0],

@@ -115,6 +115,7 @@ impl Entries {
             wall_ms: self.random.bits() as i64,
             ensemble_ms: if self.random.one_in(16) { u64::MAX } else { self.random.below(1 << 40) },
             enforces_quotas: true,
+            forwarder: None,
         };
         let data: Vec<Option<Vec<u8>>> = (0..6)
             .map(|_| match self.random.below(5) {

@@ -29,7 +29,7 @@ const TABLE: &str = "../../docs/explanation/safety.md";
 ///
 /// A scenario in another file finds each of them broken. Seeds are tried only if `MUTATION` names
 /// the rule.
-const OF_SCENARIOS: [Mutation; 6] = [
+const OF_SCENARIOS: [Mutation; 7] = [
     // A read must meet the block with the flipped bit before a merge or a scrub does:
     // `page_unverified_mutation_serves_a_flipped_bit`.
     Mutation::PageUnverified,
@@ -48,6 +48,9 @@ const OF_SCENARIOS: [Mutation; 6] = [
     // 1,024 writes must wait at one learner:
     // `ends_unbounded_mutation_makes_the_leader_drop_the_link`.
     Mutation::EndsUnbounded,
+    // A leader must refuse a write and be lost with the refusal, but not with a write behind it:
+    // `lost_refusal_ignored_mutation_answers_the_later_write_first`.
+    Mutation::LostRefusalIgnored,
 ];
 /// Maximum length of a message in characters, enough to identify the check.
 const SAID: usize = 120;

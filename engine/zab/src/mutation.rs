@@ -149,6 +149,12 @@ mutations! {
     ServesTooEarly,
     /// A leader takes a write that a learner forwarded in an earlier attempt to join.
     OldForwardTaken,
+    /// A learner forwards a write again although the new leader's history has it.
+    ForwardedAgainBlindly,
+    /// A learner forwards the writes of a lost leader's time again in another order.
+    ForwardedAgainInReverse,
+    /// A learner answers a write although the refusal of an earlier one was lost.
+    LostRefusalIgnored,
     /// A local session is seen as global: its ephemerals are created without an upgrade.
     LocalSeenAsGlobal,
 }

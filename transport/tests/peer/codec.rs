@@ -210,7 +210,6 @@ fn largest_message_of_the_machine_fits_the_longest_frame() {
         let forward = PeerMessage::Forward {
             epoch: Epoch::ZERO,
             attempt: Attempt(1),
-            seq: 1,
             conn: ConnId(1),
             since: Attachment::default(),
             payload: vec![7; limits.payload_bytes_max()].into(),
@@ -242,7 +241,7 @@ fn entries(payloads: Vec<Bytes>) -> PeerMessage {
         .map(|payload| {
             let zxid = next.unwrap();
             next = zxid.next();
-            PeerEntry { zxid, payload, origin: 0 }
+            PeerEntry { zxid, payload }
         })
         .collect();
     let to = entries.last().unwrap().zxid;

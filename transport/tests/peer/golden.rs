@@ -123,10 +123,7 @@ fn messages(kind: Kind) -> Vec<Sample> {
     let all = match kind {
         Kind::Entries => {
             let (from, to) = (zxid(1, 2), zxid(1, 3));
-            let entries = vec![
-                PeerEntry { zxid: from, payload, origin: 0 },
-                PeerEntry { zxid: to, payload: Bytes::new(), origin: 0x33 },
-            ];
+            let entries = vec![PeerEntry { zxid: from, payload }, PeerEntry { zxid: to, payload: Bytes::new() }];
             vec![PeerMessage::Entries(Entries {
                 attempt,
                 epoch,
@@ -143,13 +140,13 @@ fn messages(kind: Kind) -> Vec<Sample> {
             meta: CheckpointMeta { zxid: zxid(1, 2), digest: 0xd1, totals: Bytes::from_static(b"totals") },
             chain: 0xcc,
         }],
-        Kind::Refused => vec![PeerMessage::Refused { seq: 0x44, code: ErrorCode::NoNode }],
+        Kind::Refused => vec![PeerMessage::Refused { number: 0x44, code: ErrorCode::NoNode }],
         Kind::Revalidated => {
             [None, Some(zxid(1, 2))].map(|up_to| PeerMessage::Revalidated { conn, session, up_to, since }).to_vec()
         }
         Kind::Moved => vec![PeerMessage::Moved { session, conn }],
         Kind::Alive => vec![PeerMessage::Alive { epoch, claim: Claim { session, conn, since } }],
-        Kind::Forward => vec![PeerMessage::Forward { epoch, attempt, seq: 0x44, conn, since, payload }],
+        Kind::Forward => vec![PeerMessage::Forward { epoch, attempt, conn, since, payload }],
         Kind::Revalidate => [None, Some(SessionSecret(*b"sixteen bytes .."))]
             .map(|secret| PeerMessage::Revalidate { epoch, conn, session, secret, timeout_ms: 0x1000 })
             .to_vec(),

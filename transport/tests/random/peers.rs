@@ -79,7 +79,7 @@ pub(crate) fn message(random: &mut Random, kind: Kind) -> Option<PeerMessage> {
             meta: CheckpointMeta { zxid: zxid(random), digest: wide(random), totals: payload(random) },
             chain: wide(random),
         },
-        Kind::Refused => PeerMessage::Refused { seq: number(random), code: *random.pick(&ErrorCode::ALL) },
+        Kind::Refused => PeerMessage::Refused { number: number(random), code: *random.pick(&ErrorCode::ALL) },
         Kind::Revalidated => PeerMessage::Revalidated {
             conn: conn(random),
             session: session(random),
@@ -91,7 +91,6 @@ pub(crate) fn message(random: &mut Random, kind: Kind) -> Option<PeerMessage> {
         Kind::Forward => PeerMessage::Forward {
             epoch: epoch(random),
             attempt: Attempt(number(random) as u32),
-            seq: number(random),
             conn: conn(random),
             since: since(random),
             payload: payload(random),
@@ -238,7 +237,7 @@ pub(crate) fn entries(random: &mut Random) -> Entries {
         .map(|_| {
             let zxid = next;
             next = next.next().unwrap();
-            PeerEntry { zxid, payload: payload(random), origin: number(random) }
+            PeerEntry { zxid, payload: payload(random) }
         })
         .collect();
     Entries {

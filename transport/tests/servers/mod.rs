@@ -384,6 +384,6 @@ pub(crate) fn entry(number: u64, bytes: usize) -> PeerMessage {
         to: zxid,
         committed: Zxid::ZERO,
         chain_before: 0,
-        entries: vec![PeerEntry { zxid, payload, origin: 0 }],
+        entries: vec![PeerEntry { zxid, payload }],
     })
 }

@@ -57,10 +57,6 @@ pub struct PeerEntry {
     pub zxid: Zxid,
     /// Header and body, encoded by `txn`.
     pub payload: Bytes,
-    /// Number under which the receiver forwarded it on this link; 0 for other entries.
-    ///
-    /// See [`PeerMessage::Forward`].
-    pub origin: u64,
 }
 
 /// All or part of a Proposal, with its entries.
@@ -102,9 +98,11 @@ pub enum PeerMessage {
         /// Chain hash after its last entry.
         chain: u128,
     },
-    /// Learner to leader: a client requests this entry.
+    /// Learner to leader: a client requests this entry, which names the learner as its
+    /// [forwarder](crate::txn::Forwarder).
     ///
-    /// The leader fills in the two times of its header.
+    /// The leader fills in the two times of its header. The entry returns in the history, or
+    /// [`PeerMessage::Refused`] does.
     Forward {
         /// The leader's epoch, as in every session message from a learner.
         ///
@@ -112,13 +110,8 @@ pub enum PeerMessage {
         epoch: Epoch,
         /// The learner's attempt to join that leader.
         ///
-        /// The leader drops entries of an earlier attempt: the learner has forgotten them, and may
-        /// serve their clients already.
+        /// The leader drops entries of an earlier attempt: the learner may have forwarded them again.
         attempt: Attempt,
-        /// The learner's number for it, from 1, never reused in one process.
-        ///
-        /// The entry returns with this number, or [`PeerMessage::Refused`] does.
-        seq: u64,
         /// The learner's connection that requests it.
         ///
         /// The leader accepts entries of a session only from its owner's connection.
@@ -131,7 +124,7 @@ pub enum PeerMessage {
     /// Leader to learner: the forwarded entry is not proposed and never will be.
     Refused {
         /// The learner's number for the entry.
-        seq: u64,
+        number: u64,
         /// Error for the client.
         code: ErrorCode,
     },
@@ -241,9 +234,9 @@ impl PeerMessage {
     /// Returns the estimated bytes that the message takes on the wire.
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Forward { payload, .. } => 48 + payload.len(),
+            Self::Forward { payload, .. } => 40 + payload.len(),
             Self::Entries(Entries { entries, .. }) => {
-                64 + entries.iter().map(|entry| 24 + entry.payload.len()).sum::<usize>()
+                64 + entries.iter().map(|entry| 16 + entry.payload.len()).sum::<usize>()
             }
             Self::Touch { sessions, of_this_process, .. } => {
                 16 + 32 * sessions.len() + 8 * of_this_process.as_ref().map_or(0, Vec::len)

@@ -64,6 +64,18 @@ impl Server {
             // committed entries and applies them as memory allows.
             return self.forwards.admission(need);
         }
+        if self.forwards.is_any_kept() {
+            // Their clients have waited longer, and may have requested this one behind them.
+            return Admission::Wait;
+        }
+        self.room(need)
+    }
+
+    /// Checks for a leader's room, whichever entries wait.
+    pub(super) fn room(&self, need: Need) -> Admission {
+        if self.upkeep.log_stalled.is_some() {
+            return Admission::Refuse;
+        }
         if need == Need::Write && self.upkeep.shortage().is_some() {
             return Admission::Refuse;
         }
@@ -95,7 +107,11 @@ impl Server {
     /// A leader drops the link of a learner that forwards more than its limit.
     pub(super) fn admission_of_end(&self) -> Admission {
         let is_bounded = self.leader().is_some() && !mutation::is_on(Mutation::EndsUnbounded);
-        if is_bounded { self.forwards.admission(Need::Session) } else { Admission::Go }
+        match self.forwards.admission(Need::Session) {
+            admission if is_bounded => admission,
+            _ if self.forwards.is_any_kept() && self.leads() => Admission::Wait,
+            _ => Admission::Go,
+        }
     }
 
     /// Returns the log bytes that may be in use when one more entry is admitted.
@@ -122,8 +138,10 @@ impl Server {
         }
     }
 
-    /// Retries writes that waited for room, learners' first because they have waited longer.
+    /// Retries writes that waited for room: those of a lost leader's time first, then learners',
+    /// because they have waited longer.
     pub(super) fn admit_waiting(&mut self) {
+        self.propose_kept();
         self.take_all_forwarded();
         if !self.waiting_for_room.is_empty() && self.admission(Need::Write) != Admission::Wait {
             self.ready.extend(std::mem::take(&mut self.waiting_for_room));

@@ -17,18 +17,21 @@ use zoolet_zab::{Mutation, mutation};
 
 impl Server {
     pub(super) fn on_connect(&mut self, conn: ConnId, peer: Option<IpAddr>, request: &ConnectRequest) {
-        // A client that has seen newer state must find another server: close its connection instead
-        // of refusing the session (surface 1.4).
-        let is_ahead = request.last_zxid_seen > self.state.applied().as_i64();
-        let is_ahead = is_ahead && !mutation::is_on(Mutation::ClientAheadTaken);
+        let is_ahead = self.is_behind(request);
         if !is_ahead && self.is_for_readers(request) {
             return self.on_reader(conn, peer, request);
         }
-        if !self.is_serving() || self.is_stale() || is_ahead {
+        let waits = !self.takes_requests() && self.keeps_newcomers(request);
+        if !waits && (!self.is_serving() || self.is_stale() || is_ahead) {
+            self.connections.remove(&conn);
             self.actions.push_back(Action::Close { conn });
             return;
         }
-        self.connections.insert(conn, Connection::new(peer, self.settings.skip_acl));
+        let joined = (self.now.mono_ms, self.negotiate(request.timeout_ms));
+        self.connections.insert(conn, Connection { joined, ..Connection::new(peer, self.settings.skip_acl) });
+        if waits {
+            return self.keep_newcomer(conn, request);
+        }
         if request.session == SessionId(0) && self.begins_local(peer) {
             self.begin_local(conn, request)
         } else if request.session == SessionId(0) {
@@ -38,6 +41,14 @@ impl Server {
         } else {
             self.continue_session(conn, request)
         }
+    }
+
+    /// Returns whether this client has seen newer state.
+    ///
+    /// Such a client must find another server: its connection is closed, and its session not refused
+    /// (surface 1.4).
+    pub(super) fn is_behind(&self, request: &ConnectRequest) -> bool {
+        request.last_zxid_seen > self.state.applied().as_i64() && !mutation::is_on(Mutation::ClientAheadTaken)
     }
 
     fn begin_session(&mut self, conn: ConnId, request: &ConnectRequest) {
@@ -134,8 +145,9 @@ impl Server {
         self.owners.of_this_process.remove(&session);
         self.owners.ended(session);
         self.state.memory().forget_keys(&key::ephemerals_prefix(session));
-        if let Origin::Request { conn, xid, .. } = origin {
+        if let Origin::Request { conn, xid, number } = origin {
             self.history.acknowledged += 1;
+            self.close_behind_a_lost_refusal(conn, number);
             self.reply(conn, xid, zxid.as_i64(), Ok(Reply::Empty));
             self.close(conn);
         }

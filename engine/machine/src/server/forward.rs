@@ -1,8 +1,12 @@
 //! Writes of a learner's clients: sent to the leader, returned as entries.
 //!
-//! The learner encodes an entry once; the leader fills in its times and proposes those bytes. A
-//! returning entry carries the learner's number for it, which identifies the waiting request. No
-//! write is sent twice: when the leader is lost, the outcome of every forward in flight is unknown.
+//! The learner encodes an entry once; the leader fills in its times and proposes those bytes. The
+//! entry names the learner and its number for the entry, which identifies the waiting request. So
+//! the learner knows the entry again, whichever leader sends it.
+//!
+//! When the leader is lost, the learner keeps its clients' entries. Once it serves again, an entry
+//! that is not in its history can never be committed any more, and the learner forwards it again
+//! (docs/design/sessions.md, "A lost leader").
 
 use super::Server;
 use super::admission::{Admission, Need, need_of};
@@ -12,7 +16,7 @@ use crate::seam::ids::ConnId;
 use crate::seam::ids::LinkId;
 use crate::seam::peer::{Attachment, Claim, PeerMessage};
 use crate::sessions::Place;
-use crate::txn::{self, Txn};
+use crate::txn::{self, Forwarder, Header, Txn};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use zoolet_model::{ErrorCode, ServerId, SessionId, Zxid};
@@ -30,20 +34,12 @@ const FORWARD_BYTES_MAX: usize = 2 << 20;
 /// Bytes allowed for each session entry beyond `FORWARDS_MAX`, rounded up.
 const SESSION_FORWARD_BYTES: usize = 256;
 
-/// An entry sent to the leader under one number.
+/// An entry forwarded under one number, and neither returned nor refused.
 #[derive(Debug)]
 struct Sent {
-    seq: u64,
-    bytes: usize,
-    /// `None` once the leader has answered.
-    asker: Option<Asker>,
-}
-
-/// The requester of an entry, and the number of its request.
-#[derive(Clone, Copy, Debug)]
-struct Asker {
-    origin: Origin,
     number: u64,
+    asker: Origin,
+    payload: Bytes,
 }
 
 /// An entry that a learner's client requests.
@@ -51,8 +47,6 @@ struct Asker {
 pub(super) struct Wanted {
     /// The attempt to join in which the learner sent the entry.
     pub(super) attempt: Attempt,
-    /// The learner's number for the entry.
-    pub(super) seq: u64,
     /// The requesting connection, and since when it holds its session.
     pub(super) conn: ConnId,
     pub(super) since: Attachment,
@@ -85,16 +79,17 @@ struct Joining {
 /// Forwarded entries in flight.
 #[derive(Debug, Default)]
 pub(super) struct Forwards {
-    /// The last number used. Numbers are never reused in one process, so a late answer matches no
-    /// request.
-    seq: u64,
+    /// The last number used. Each entry that is forwarded has its own, also one that is forwarded
+    /// again, so a late answer matches no request.
+    number: u64,
     /// Oldest first, by number.
     sent: VecDeque<Sent>,
-    /// Number of entries in `sent` that the leader has not answered.
-    unanswered: usize,
-    /// Number of entries that a leader has answered since the start.
-    answered_total: u64,
+    /// Payload bytes of `sent`.
     bytes: usize,
+    /// Number of entries with an answer, or given up, since the start.
+    answered_total: u64,
+    /// Number of entries forwarded again, because their leader was lost, since the start.
+    again: u64,
     /// Refused requests with their xid and error. Each is reported once all earlier requests of its
     /// connection are answered.
     refused: BTreeMap<(ConnId, u64), (i32, ErrorCode)>,
@@ -105,10 +100,27 @@ pub(super) struct Forwards {
 }
 
 impl Forwards {
+    /// Numbers entries from `number` on. It must differ between processes: entries that a former
+    /// process forwarded may still arrive.
+    pub(super) fn new(number: u64) -> Self {
+        // A process never comes to the end of the numbers.
+        Self { number: number >> 1, ..Self::default() }
+    }
+
     /// Returns the number of waiting entries.
     pub(super) fn len(&self) -> usize {
         let inbound = self.inbound.values().map(|inbound| inbound.waiting.len()).sum::<usize>();
-        self.unanswered + self.refused.len() + inbound
+        self.sent.len() + self.refused.len() + inbound
+    }
+
+    /// Returns the number of the next entry.
+    pub(super) fn next_number(&self) -> u64 {
+        self.number + 1
+    }
+
+    /// Returns whether entries of a lost leader's time wait to be proposed by this leader.
+    pub(super) fn is_any_kept(&self) -> bool {
+        !self.sent.is_empty()
     }
 
     /// Returns the number of sessions that learners' clients are creating.
@@ -116,61 +128,76 @@ impl Forwards {
         self.joining.len()
     }
 
-    /// Returns the payload bytes of learners' entries that wait for room at this leader.
+    /// Returns the payload bytes of entries in flight, and of learners' entries that wait for room at
+    /// this leader.
     pub(super) fn held_bytes(&self) -> usize {
-        self.inbound.values().map(|inbound| inbound.bytes).sum()
+        self.bytes + self.inbound.values().map(|inbound| inbound.bytes).sum::<usize>()
     }
 
     pub(super) fn admission(&self, need: Need) -> Admission {
         let has_room = match need {
-            Need::Session => self.unanswered < SESSION_FORWARDS_MAX,
-            Need::Write | Need::Delete => self.unanswered < FORWARDS_MAX && self.bytes < FORWARD_BYTES_MAX,
+            Need::Session => self.sent.len() < SESSION_FORWARDS_MAX,
+            Need::Write | Need::Delete => self.sent.len() < FORWARDS_MAX && self.bytes < FORWARD_BYTES_MAX,
         };
         if has_room { Admission::Go } else { Admission::Wait }
     }
 
-    fn answered(&mut self, seq: u64) -> Option<Asker> {
-        let at = self.sent.binary_search_by_key(&seq, |sent| sent.seq).ok()?;
-        let sent = self.sent.get_mut(at)?;
-        let asker = sent.asker.take()?;
-        self.unanswered -= 1;
+    /// Removes an entry that was returned or refused. Returns its requester.
+    fn answered(&mut self, number: u64) -> Option<Origin> {
+        let at = self.sent.binary_search_by_key(&number, |sent| sent.number).ok()?;
+        let sent = self.sent.remove(at)?;
         self.answered_total += 1;
-        self.bytes -= sent.bytes;
-        while self.sent.front().is_some_and(|sent| sent.asker.is_none()) {
-            self.sent.pop_front();
-        }
-        Some(asker)
+        self.bytes -= sent.payload.len();
+        Some(sent.asker)
     }
 
-    /// Forgets everything in flight: the leader is lost, or this server stops leading.
+    /// Removes the oldest entry.
+    fn pop(&mut self) -> Option<Sent> {
+        let number = self.sent.front()?.number;
+        let payload = self.sent.front()?.payload.clone();
+        Some(Sent { number, asker: self.answered(number)?, payload })
+    }
+
+    /// Keeps an entry until it returns or is refused.
+    fn keep(&mut self, sent: Sent) {
+        self.bytes += sent.payload.len();
+        let at = self.sent.partition_point(|other| other.number < sent.number);
+        self.sent.insert(at, sent);
+    }
+
+    /// Forgets everything in flight: this server stops leading, or its state is replaced.
     pub(super) fn clear(&mut self) {
         // Numbering continues.
-        *self = Self { seq: self.seq, answered_total: self.answered_total, ..Self::default() };
+        let Self { number, answered_total, again, .. } = *self;
+        *self = Self { number, answered_total, again, ..Self::default() };
     }
 
-    /// Returns the number of connections whose session entry the leader has not answered.
+    /// Forgets what learners forwarded to this server.
+    pub(super) fn forget_learners(&mut self) {
+        self.joining.clear();
+        self.inbound.clear();
+    }
+
+    /// Returns the number of connections whose session entry has neither returned nor been refused.
     pub(super) fn joining_here(&self) -> usize {
-        let askers = self.sent.iter().filter_map(|sent| sent.asker);
-        askers.filter(|asker| matches!(asker.origin, Origin::Connect { .. })).count()
+        self.sent.iter().filter(|sent| matches!(sent.asker, Origin::Connect { .. })).count()
     }
 
-    /// Returns the connections that requested writes that the leader has not answered.
+    /// Returns the connections that requested writes that have neither returned nor been refused.
     pub(super) fn writers(&self) -> impl Iterator<Item = ConnId> + '_ {
-        self.sent.iter().filter_map(|sent| sent.asker?.origin.writer())
+        self.sent.iter().filter_map(|sent| sent.asker.writer())
     }
 
-    /// Returns the number of entries that a leader has answered since the start.
+    /// Returns the number of entries with an answer, or given up, since the start.
     pub(super) fn answered_total(&self) -> u64 {
         self.answered_total
     }
 
     pub(super) fn derived(&self, derived: &mut Vec<Derived>) {
-        let unanswered = || self.sent.iter().filter(|sent| sent.asker.is_some());
         let inbound = || self.inbound.values();
         let waiting = inbound().flat_map(|inbound| &inbound.waiting).map(|wanted| wanted.payload.len());
         derived.extend([
-            Derived::new("forwards_unanswered", self.unanswered, unanswered().count()),
-            Derived::new("forward_bytes", self.bytes, unanswered().map(|sent| sent.bytes).sum()),
+            Derived::new("forward_bytes", self.bytes, self.sent.iter().map(|sent| sent.payload.len()).sum()),
             Derived::new("inbound_bytes", inbound().map(|inbound| inbound.bytes).sum(), waiting.sum()),
         ]);
     }
@@ -188,47 +215,148 @@ impl Forwards {
 
 /// On a learner.
 impl Server {
+    /// Returns the number of writes that were asked of a next leader again, since the start.
+    pub fn writes_asked_again(&self) -> u64 {
+        self.forwards.again
+    }
+
     /// Sends a client's entry to the leader. Returns false if it cannot be sent.
     ///
     /// That is the case without a leader, and for an entry without a requester: a learner proposes
     /// nothing by itself.
-    pub(super) fn forward(&mut self, payload: Bytes, origin: Origin) -> bool {
+    pub(super) fn forward(&mut self, payload: Bytes, asker: Origin) -> bool {
         let Some(leader) = self.leader().filter(|_| self.is_serving()) else { return false };
-        let (conn, number) = match origin {
-            Origin::Request { conn, .. } => {
-                let connection = self.connections.get(&conn);
-                (conn, connection.and_then(|connection| connection.proposed.back().copied()).unwrap_or(0))
-            }
-            Origin::Connect { conn, .. } | Origin::Upgrade { conn, .. } => (conn, 0),
-            Origin::None | Origin::Forwarded { .. } => return false,
+        let (Some(conn), Some(Forwarder { number, .. })) = (asker.conn(), txn::forwarder(&payload)) else {
+            return false;
         };
-        let (seq, bytes) = (self.forwards.seq + 1, payload.len());
         let session = self.connections.get(&conn).map(|connection| connection.session).unwrap_or_default();
         let since = self.sessions.since(session);
         let (epoch, attempt) = (self.zab.epoch(), self.zab.attempt());
-        let message = PeerMessage::Forward { epoch, attempt, seq, conn, since, payload };
-        if !self.send_to(leader, message) {
-            return false;
-        }
-        self.forwards.seq = seq;
-        self.forwards.sent.push_back(Sent { seq, bytes, asker: Some(Asker { origin, number }) });
-        self.forwards.unanswered += 1;
-        self.forwards.bytes += bytes;
+        self.forwards.number = number;
+        self.forwards.keep(Sent { number, asker, payload: payload.clone() });
+        // Without a link the leader is about to be lost, and the next one gets the entry.
+        self.send_to(leader, PeerMessage::Forward { epoch, attempt, conn, since, payload });
         true
     }
 
-    /// Returns the requester of a forwarded entry that is being appended here.
-    pub(super) fn claim_forwarded(&mut self, seq: u64) -> Origin {
-        let asker = self.forwards.answered(seq);
+    /// Returns the requester of an entry that is being appended here, if this server forwarded it.
+    pub(super) fn claim(&mut self, payload: &[u8]) -> Origin {
+        let forwarder = txn::forwarder(payload).filter(|forwarder| forwarder.server == self.zab.id());
+        let Some(Forwarder { number, .. }) = forwarder else { return Origin::None };
+        if !self.is_serving() && mutation::is_on(Mutation::ForwardedAgainBlindly) {
+            let sent = self.forwards.sent.iter().find(|sent| sent.number == number);
+            return sent.map_or(Origin::None, |sent| sent.asker);
+        }
+        let asker = self.forwards.answered(number);
         self.room_for_forwards();
-        asker.map_or(Origin::None, |asker| asker.origin)
+        asker.unwrap_or(Origin::None)
+    }
+
+    /// Keeps the entries that a new leader's history does not have. They were appended here.
+    pub(super) fn take_back(&mut self, cut: Vec<(Origin, Bytes)>) {
+        for (asker, payload) in cut {
+            if let (Some(_), Some(Forwarder { number, .. })) = (asker.conn(), txn::forwarder(&payload)) {
+                self.forwards.keep(Sent { number, asker, payload });
+            }
+        }
+    }
+
+    /// Forwards or proposes the entries of a lost leader's time again.
+    ///
+    /// Called when this server begins to serve, before any pipeline goes on. The first entry of the
+    /// leader's epoch is committed and applied here, so these entries can never be committed any
+    /// more.
+    pub(super) fn ask_again(&mut self) {
+        if self.leads() {
+            return self.propose_kept();
+        }
+        let mut kept = std::mem::take(&mut self.forwards.sent);
+        self.forwards.bytes = 0;
+        if mutation::is_on(Mutation::ForwardedAgainInReverse) {
+            kept.make_contiguous().reverse();
+        }
+        for Sent { asker, payload, .. } in kept {
+            let number = self.forwards.next_number();
+            let payload = txn::renumbered(&payload, number, self.history.buffer());
+            match payload.filter(|_| self.is_still_asked(asker)) {
+                Some(payload) if self.forward(payload.clone(), asker) => self.forwards.again += 1,
+                Some(_) | None => self.forwards.answered_total += 1,
+            }
+        }
+    }
+
+    /// Returns whether the requester of a kept entry still waits for it.
+    fn is_still_asked(&mut self, asker: Origin) -> bool {
+        match asker {
+            Origin::Request { conn, .. } => self.is_open(conn),
+            Origin::Connect { conn, .. } => {
+                let is_open = self.is_open(conn);
+                if !is_open {
+                    self.joining.lose(&mut self.sessions, conn);
+                }
+                is_open
+            }
+            // The request at the head of its pipeline asks again.
+            Origin::Upgrade { .. } | Origin::None | Origin::Forwarded => false,
+        }
+    }
+
+    /// Proposes kept entries while this leader has room. Its clients' other writes wait for that.
+    pub(super) fn propose_kept(&mut self) {
+        while self.is_serving()
+            && self.leads()
+            && let Some(Sent { asker, payload, .. }) = self.forwards.sent.front()
+        {
+            let (asker, payload) = (*asker, payload.clone());
+            let Ok((_, txn)) = txn::decode(&payload) else {
+                self.forwards.pop();
+                continue;
+            };
+            let admission = match need_of(&txn) {
+                _ if self.zab.is_handing_over() => Admission::Wait,
+                None => Admission::Go,
+                Some(need) => self.room(need),
+            };
+            if admission == Admission::Wait {
+                return;
+            }
+            self.forwards.pop();
+            if !self.is_still_asked(asker) {
+                continue;
+            }
+            let stamped = txn::stamp(self.history.header(self.now), &payload, self.history.buffer());
+            let is_proposed =
+                admission == Admission::Go && stamped.is_some_and(|stamped| self.propose_encoded(stamped, &txn, asker));
+            match &txn {
+                _ if !is_proposed => self.refuse(asker, ErrorCode::SystemError),
+                Txn::CloseSession { session } => {
+                    self.sessions.wrote(*session, self.zab.last());
+                    self.sessions.close(*session);
+                }
+                Txn::Write { session, .. } | Txn::Multi { session, .. } => {
+                    self.sessions.wrote(*session, self.zab.last());
+                }
+                _ => {}
+            }
+            self.forwards.again += u64::from(is_proposed);
+        }
     }
 
     /// Handles the leader's refusal of a forwarded entry.
-    pub(super) fn on_refused(&mut self, seq: u64, code: ErrorCode) {
-        let Some(Asker { origin, number }) = self.forwards.answered(seq) else { return };
-        match origin {
-            Origin::Request { conn, xid } if matches!(code, ErrorCode::SystemError | ErrorCode::BadArguments) => {
+    ///
+    /// It may come from a leader that was lost meanwhile: that leader will never propose the entry
+    /// under this number.
+    pub(super) fn on_refused(&mut self, number: u64, code: ErrorCode) {
+        let Some(asker) = self.forwards.answered(number) else { return };
+        self.refuse(asker, code);
+        self.room_for_forwards();
+    }
+
+    fn refuse(&mut self, asker: Origin, code: ErrorCode) {
+        match asker {
+            Origin::Request { conn, xid, number }
+                if matches!(code, ErrorCode::SystemError | ErrorCode::BadArguments) =>
+            {
                 if self.is_open(conn) {
                     self.forwards.refused.insert((conn, number), (xid, code));
                     self.ready.push_back(conn);
@@ -242,9 +370,8 @@ impl Server {
                 self.close(conn);
             }
             Origin::Upgrade { conn, session } => self.on_upgrade_refused(conn, session, code),
-            Origin::None | Origin::Forwarded { .. } => {}
+            Origin::None | Origin::Forwarded => {}
         }
-        self.room_for_forwards();
     }
 
     fn room_for_forwards(&mut self) {
@@ -260,6 +387,18 @@ impl Server {
         }
         let oldest = self.connections.get(&conn).and_then(|connection| connection.proposed.front());
         oldest.is_some_and(|&number| self.forwards.refused.contains_key(&(conn, number)))
+    }
+
+    /// Closes a connection whose oldest write without an answer is older than this one, which is
+    /// applied.
+    ///
+    /// A leader refused that older write, and was lost with the refusal. The next leader would take
+    /// the older write, behind this one.
+    pub(super) fn close_behind_a_lost_refusal(&mut self, conn: ConnId, number: u64) {
+        let oldest = self.connections.get(&conn).and_then(|connection| connection.proposed.front());
+        if oldest.is_some_and(|&oldest| oldest < number) && !mutation::is_on(Mutation::LostRefusalIgnored) {
+            self.close(conn);
+        }
     }
 
     /// Answers refused writes whose turn has come.
@@ -336,22 +475,25 @@ impl Server {
             if self.is_of_earlier_attempt(peer, &wanted) {
                 continue;
             }
-            let Wanted { attempt, seq, conn, since, payload } = wanted;
-            let verdict = match txn::decode(&payload) {
-                Ok((_, txn)) => self.answer_forwarded(peer, (seq, conn, since), &payload, &txn),
-                Err(txn::Undecodable) => Verdict::Fault("a forwarded entry does not decode"),
+            let Wanted { attempt, conn, since, payload } = wanted;
+            let (verdict, number) = match txn::decode(&payload) {
+                Ok((Header { forwarder: Some(Forwarder { server, number }), .. }, txn)) if server == peer => {
+                    (self.answer_forwarded(peer, (conn, since), &payload, &txn), number)
+                }
+                Ok(_) => (Verdict::Fault("a forwarded entry does not name the server that sent it"), 0),
+                Err(txn::Undecodable) => (Verdict::Fault("a forwarded entry does not decode"), 0),
             };
             match verdict {
                 Verdict::Proposed => {}
                 Verdict::Wait => {
                     if let Some(inbound) = self.forwards.inbound.get_mut(&peer) {
                         inbound.bytes += payload.len();
-                        inbound.waiting.push_front(Wanted { attempt, seq, conn, since, payload });
+                        inbound.waiting.push_front(Wanted { attempt, conn, since, payload });
                     }
                     return;
                 }
                 Verdict::Refuse(code) => {
-                    self.send_to(peer, PeerMessage::Refused { seq, code });
+                    self.send_to(peer, PeerMessage::Refused { number, code });
                 }
                 Verdict::Fault(reason) => return self.drop_learner(peer, link, reason),
             }
@@ -361,11 +503,11 @@ impl Server {
     fn answer_forwarded(
         &mut self,
         peer: ServerId,
-        from: (u64, ConnId, Attachment),
+        from: (ConnId, Attachment),
         payload: &Bytes,
         txn: &Txn<'_>,
     ) -> Verdict {
-        let (seq, conn, since) = from;
+        let (conn, since) = from;
         if self.zab.is_handing_over() {
             // Wait instead of refusing, because the hand-over may fail and this leader go on. The
             // learner hears of a refusal late. Requests that it forwards meanwhile for the same
@@ -411,12 +553,11 @@ impl Server {
                 return Verdict::Fault("no client requests an entry of the forwarded kind");
             }
         }
-        let Some(link) = self.forwards.inbound.get(&peer).map(|inbound| inbound.link) else { return Verdict::Proposed };
         let header = self.history.header(self.now);
         let Some(stamped) = txn::stamp(header, payload, self.history.buffer()) else {
             return Verdict::Fault("a forwarded entry has no header");
         };
-        if !self.propose_encoded(stamped, txn, Origin::Forwarded { peer, link, seq }) {
+        if !self.propose_encoded(stamped, txn, Origin::Forwarded) {
             // The epoch has no zxids left. The client reconnects and asks the next leader.
             return Verdict::Refuse(ErrorCode::SessionExpired);
         }

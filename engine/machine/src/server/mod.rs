@@ -25,6 +25,7 @@ mod stream;
 mod syncs;
 mod touch;
 mod upkeep;
+mod waiting;
 
 use crate::budget::{Budget, Part, watch_bytes_max};
 use crate::limits::{Limits, Settings};
@@ -185,7 +186,7 @@ impl Server {
             syncs: syncs::Syncs::default(),
             peers: Peers::default(),
             healths: health::Healths::default(),
-            forwards: Forwards::default(),
+            forwards: Forwards::new(secrets.first_number()),
             owners: Owners::default(),
             touches: Touches::default(),
             leaderless: read_only::Leaderless::new(now.mono_ms),

@@ -21,6 +21,8 @@ use zoolet_zab::{Epoch, Mutation, Round, mutation};
 #[derive(Clone, Copy, Debug)]
 struct Returning {
     session: SessionId,
+    secret: Option<SessionSecret>,
+    timeout_ms: u32,
     read_only_byte: bool,
     /// Attachment of this connection; the default value until the leader has answered.
     since: Attachment,
@@ -99,10 +101,15 @@ impl Owners {
         self.returning.len() + self.questions.len() + self.said_to_live.len()
     }
 
-    pub(super) fn clear(&mut self) {
-        self.returning.clear();
+    /// Forgets what only a leader knows.
+    pub(super) fn forget_leadership(&mut self) {
         self.questions = Questions::default();
         self.said_to_live.clear();
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.returning.clear();
+        self.forget_leadership();
     }
 
     pub(super) fn forget_connection(&mut self, conn: ConnId) {
@@ -127,16 +134,32 @@ impl Server {
         let secret = password.as_deref().and_then(|password| <[u8; 16]>::try_from(password).ok()).map(SessionSecret);
         let read_only_byte = request.read_only.is_some();
         let since = Attachment::default();
-        self.owners.returning.insert(conn, Returning { session, read_only_byte, since });
-        let is_asked = match self.leader() {
+        self.owners.returning.insert(conn, Returning { session, secret, timeout_ms, read_only_byte, since });
+        if !self.ask_leader_after(conn) {
+            self.close(conn);
+        }
+    }
+
+    /// Asks a new leader about the clients whose sessions its predecessor was checking.
+    pub(super) fn ask_after_sessions_again(&mut self) {
+        let returning: Vec<_> = self.owners.returning.keys().copied().collect();
+        for conn in returning {
+            if !self.ask_leader_after(conn) {
+                self.close(conn);
+            }
+        }
+    }
+
+    fn ask_leader_after(&mut self, conn: ConnId) -> bool {
+        let Some(&Returning { session, secret, timeout_ms, .. }) = self.owners.returning.get(&conn) else {
+            return false;
+        };
+        match self.leader() {
             Some(leader) => {
                 let epoch = self.zab.epoch();
                 self.send_to(leader, PeerMessage::Revalidate { epoch, conn, session, secret, timeout_ms })
             }
             None => self.ask(Place::Here(conn), session, secret, timeout_ms),
-        };
-        if !is_asked {
-            self.close(conn);
         }
     }
 
@@ -165,7 +188,7 @@ impl Server {
     /// Completes a session's return. Everything its client may have seen or done is applied here.
     pub(super) fn take_in(&mut self, conn: ConnId) {
         let Some(returning) = self.owners.returning.remove(&conn) else { return };
-        let Returning { session, read_only_byte, since } = returning;
+        let Returning { session, read_only_byte, since, .. } = returning;
         // Use the timeout that all servers have applied, not the requested one. A leader without
         // room for the renewal entry leaves the timeout unchanged.
         let Some((secret, timeout_ms)) = self.sessions.lookup(session).map(|live| (live.secret, live.timeout_ms))

@@ -177,10 +177,10 @@ impl Server {
             PeerMessage::Snapshot { message, transfer, meta, chain } => {
                 self.on_snapshot_announced(Incoming::new(peer, link, transfer, meta, chain), *message);
             }
-            PeerMessage::Forward { epoch, attempt, seq, conn, since, payload } if self.leads_in(epoch) => {
+            PeerMessage::Forward { epoch, attempt, conn, since, payload } if self.leads_in(epoch) => {
                 // Return early: the proposal goes to the log and the learners together with all
                 // others made before actions are polled.
-                return self.on_forward(peer, link, Wanted { attempt, seq, conn, since, payload });
+                return self.on_forward(peer, link, Wanted { attempt, conn, since, payload });
             }
             PeerMessage::Revalidate { epoch, conn, session, secret, timeout_ms } if self.leads_in(epoch) => {
                 self.on_revalidate(peer, conn, session, secret, timeout_ms);
@@ -193,13 +193,13 @@ impl Server {
             | PeerMessage::Revalidate { .. }
             | PeerMessage::Touch { .. }
             | PeerMessage::Alive { .. } => {}
-            PeerMessage::Refused { seq, code } if self.leader() == Some(peer) => self.on_refused(seq, code),
+            PeerMessage::Refused { number, code } => self.on_refused(number, code),
             PeerMessage::Revalidated { conn, session, up_to, since } if self.leader() == Some(peer) => {
                 self.on_revalidated(conn, session, up_to, since);
                 self.answer_syncs();
             }
             PeerMessage::Moved { session, conn } if self.leader() == Some(peer) => self.on_moved(session, conn),
-            PeerMessage::Refused { .. } | PeerMessage::Revalidated { .. } | PeerMessage::Moved { .. } => {}
+            PeerMessage::Revalidated { .. } | PeerMessage::Moved { .. } => {}
             PeerMessage::Digest { zxid, digest } => self.on_digest(peer, zxid, digest),
             PeerMessage::Health(health) => self.on_health(peer, health),
         }

@@ -66,6 +66,7 @@ impl Server {
         }
         self.end_reading();
         self.resume_following();
+        self.resume_after_hand_over();
         loop {
             while let Some(conn) = self.ready.pop_front() {
                 let syncs = self.syncs.len();
@@ -138,7 +139,7 @@ impl Server {
                 self.done(conn, head.xid, zxid, Err(ErrorCode::NotReadOnly))
             } else if !is_reader
                 && (self.touches.is_after_pause(head.number)
-                    || head.request.class().needs_leader() && !self.is_serving())
+                    || head.request.class().needs_leader() && !self.takes_requests())
             {
                 Step::Wait(head)
             } else if head.request.class().is_ordered() {
@@ -198,7 +199,7 @@ impl Server {
                 Class::Write(_) | Class::Multi(_) | Class::Refusal(_) => {
                     let (births, need) = (ephemerals::births(request), need(request));
                     // The bound on ephemerals per session is checked when the write's turn comes.
-                    if births > 0 || self.admission(need) != Admission::Go {
+                    if births > 0 || !self.takes_requests() || self.admission(need) != Admission::Go {
                         return;
                     }
                     let Some(connection) = self.connections.get_mut(&conn) else { return };
@@ -252,6 +253,14 @@ impl Server {
             self.reply(conn, xid, zxid, Err(ErrorCode::SystemError));
             self.ready.push_back(conn);
         }
+    }
+
+    /// Returns whether requests that need a leader may go on.
+    ///
+    /// A leader that hands over lets them wait: if the hand-over fails it goes on, else its
+    /// successor gets them.
+    pub(super) fn takes_requests(&self) -> bool {
+        self.is_serving() && !self.zab.is_handing_over()
     }
 
     pub(super) fn on_write_done(&mut self, conn: ConnId) {
@@ -334,9 +343,9 @@ impl Server {
             connection.phase = Phase::Leaving;
             connection.clear();
         }
-        let origin = Origin::Request { conn, xid: write.xid };
+        let origin = Origin::Request { conn, xid: write.xid, number: write.number };
         let proposed = ordered::with_txn(session, identity, &write.request, self.settings.ttl_znodes, |txn| {
-            let payload = self.history.encode(self.now, txn);
+            let payload = self.encode(txn);
             if payload.len() > self.limits.payload_bytes_max() {
                 // A small frame can produce a large entry: each `auth` ACL entry expands to one per
                 // identity. No log segment could hold this one.
@@ -505,9 +514,8 @@ impl Server {
 
     /// Answers a sync once a quorum confirms the leader and its commits are applied here.
     ///
-    /// The confirmation must start after the sync arrived. If the leader is lost meanwhile the
-    /// connection closes. Asking the next leader would be correct too, but an unanswered client
-    /// finds another server sooner.
+    /// The confirmation must start after the sync arrived. If the leader is lost meanwhile, the next
+    /// one is asked.
     fn sync(&mut self, conn: ConnId, head: Waiting) -> Step {
         let is_told = head.xid != PING_XID || self.tell_before_sync(conn);
         let Some(round) = self.confirm().filter(|_| is_told) else {

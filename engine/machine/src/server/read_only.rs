@@ -35,6 +35,12 @@ impl Leaderless {
         Self { electing_since_ms: Some(now_ms), lost_at_ms: Some(now_ms), current_ms: None, has_readers: false }
     }
 
+    /// Returns when this server last served with a leader, or its process began, in milliseconds.
+    /// `None` while it serves.
+    pub(super) fn lost_at_ms(&self) -> Option<u64> {
+        self.lost_at_ms
+    }
+
     /// Returns until when the state was known to be current before the present event.
     pub(super) fn current_ms(&self) -> Option<u64> {
         self.current_ms

@@ -54,8 +54,6 @@ pub(super) struct Stream {
     /// Entries sent and not yet acknowledged: for each message its last zxid and its bytes.
     in_flight: VecDeque<(Zxid, usize)>,
     in_flight_bytes: usize,
-    /// Entries that the peer forwarded and that are not sent yet, with the peer's numbers.
-    origins: VecDeque<(Zxid, u64)>,
 }
 
 impl Stream {
@@ -71,7 +69,6 @@ impl Stream {
             read_bytes: 0,
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
-            origins: VecDeque::new(),
         }
     }
 
@@ -118,19 +115,6 @@ impl Stream {
             self.in_flight.pop_front();
             self.in_flight_bytes -= bytes;
         }
-    }
-
-    /// Returns the peer's number for an entry that it forwarded. Returns 0 for any other entry.
-    fn origin_of(&mut self, zxid: Zxid) -> u64 {
-        while let Some(&(forwarded, seq)) = self.origins.front()
-            && forwarded <= zxid
-        {
-            self.origins.pop_front();
-            if forwarded == zxid {
-                return seq;
-            }
-        }
-        0
     }
 
     fn take_read(&mut self) -> Option<(Zxid, Bytes)> {
@@ -208,14 +192,6 @@ impl Server {
         self.peers.to_pump.insert(peer);
         self.pump_streams();
         true
-    }
-
-    /// Leader: records the learner's number of an entry that was forwarded on this link. The entry
-    /// returns with this number.
-    pub(super) fn note_origin(&mut self, peer: ServerId, link: LinkId, zxid: Zxid, seq: u64) {
-        if let Some(stream) = self.peers.stream(peer, link) {
-            stream.origins.push_back((zxid, seq));
-        }
     }
 
     /// Drops all queued items, because this server stopped leading or does not know its leader.
@@ -297,8 +273,7 @@ impl Server {
             stream.drop_read();
             sent.chain_before = chain;
             for entry in held.take_while(|entry| entry.zxid <= to && fits(entry.payload)) {
-                let origin = stream.origin_of(entry.zxid);
-                sent.entries.push(PeerEntry { zxid: entry.zxid, payload: entry.payload.clone(), origin });
+                sent.entries.push(PeerEntry { zxid: entry.zxid, payload: entry.payload.clone() });
             }
         } else {
             while stream.read.front().is_some_and(|(zxid, _)| *zxid < from) {
@@ -314,7 +289,7 @@ impl Server {
                 && fits(payload)
             {
                 let Some((zxid, payload)) = stream.take_read() else { break };
-                sent.entries.push(PeerEntry { zxid, payload, origin: stream.origin_of(zxid) });
+                sent.entries.push(PeerEntry { zxid, payload });
             }
         }
         sent.to = sent.entries.last()?.zxid;

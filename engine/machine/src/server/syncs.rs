@@ -60,10 +60,10 @@ impl Syncs {
         (first.key().0 <= applied).then(|| first.remove())
     }
 
-    /// Returns the connections of all items.
-    pub(super) fn conns(self) -> impl Iterator<Item = ConnId> {
-        let asked = self.asked.into_iter().map(|(_, conn, _)| conn);
-        asked.chain(self.known.into_values().map(|(conn, _)| conn))
+    /// Returns all items.
+    fn items(self) -> impl Iterator<Item = (ConnId, Awaits)> {
+        let asked = self.asked.into_iter().map(|(_, conn, awaits)| (conn, awaits));
+        asked.chain(self.known.into_values())
     }
 }
 
@@ -73,8 +73,30 @@ impl Server {
         for (conn, awaits) in self.syncs.asked_by(round) {
             match up_to {
                 Some(up_to) => self.syncs.wait(conn, awaits, up_to),
-                None => self.close(conn),
+                None => self.await_again(conn, awaits),
             }
+        }
+    }
+
+    /// Lets every waiting connection ask the next leader.
+    pub(super) fn await_all_again(&mut self) {
+        for (conn, awaits) in std::mem::take(&mut self.syncs).items() {
+            self.await_again(conn, awaits);
+        }
+    }
+
+    fn await_again(&mut self, conn: ConnId, awaits: Awaits) {
+        match awaits {
+            Awaits::Sync(_) => {
+                if let Some(connection) = self.connections.get_mut(&conn) {
+                    connection.blocked = false;
+                    self.ready.push_back(conn);
+                }
+            }
+            // The next leader is asked after the session when this server serves again.
+            Awaits::Session => {}
+            // Only a server that decides alone knows these writes.
+            Awaits::OwnWrites => self.close(conn),
         }
     }
 

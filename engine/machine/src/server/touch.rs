@@ -16,8 +16,8 @@ use zoolet_zab::{self as zab, Mutation, Round, mutation};
 /// Maximum delay before a learner relays a sign of life, in milliseconds. The leader adds this
 /// delay to the deadline of each session on a learner.
 const TELL_MS: u64 = 200;
-/// Longest grace period for connections while no leader is known, in milliseconds.
-const KEPT_MS: u64 = 2000;
+/// Longest time for which a server keeps connections while it serves nobody, in milliseconds.
+pub(super) const KEPT_MS: u64 = 2000;
 /// Lateness of a deadline that counts as a pause of this server, in milliseconds.
 const LATE_MS: u64 = 200;
 
@@ -52,17 +52,18 @@ pub(super) struct Touches {
     tell_at_ms: Option<u64>,
     /// Leader: the suspicion in progress.
     silence: Option<Silence>,
-    /// When this server lost its leader, in milliseconds. Set while connections are in their grace
-    /// period.
-    lost_at_ms: Option<u64>,
-    /// When the earliest grace period ends, in milliseconds.
-    keep_until_ms: Option<u64>,
+    /// When this server lost its leader, in milliseconds. Set until it serves again.
+    pub(super) lost_at_ms: Option<u64>,
+    /// Until when it keeps the connection that it closes next, in milliseconds.
+    pub(super) keep_until_ms: Option<u64>,
     /// Set after a pause of this server. State received from the leader may be as old as the pause.
     /// If this server led, another leader may have been elected meanwhile.
     paused: Option<Pause>,
     /// Learner: connections with pending work, held back while the leader has been silent for too
     /// long.
     pub(super) held_back: BTreeSet<ConnId>,
+    /// Leader: requests wait because it hands over.
+    pub(super) hands_over: bool,
 }
 
 /// A pause of this server that is not over. It ends once a quorum has confirmed the leader and its
@@ -209,23 +210,36 @@ impl Server {
 
     /// Handles a change of the protocol's role. Runs before any other work in the new role.
     ///
-    /// Requests sent to the former leader, or proposed by it, have an unknown outcome. The server
-    /// closes their connections, because any reply could be false.
-    pub(super) fn on_role(&mut self, role: zab::Role) {
+    /// A learner keeps its clients' requests: when it serves again, it knows which of them are in
+    /// the history, and asks the new leader for the others. What a former leader (`led`) has
+    /// proposed has an unknown outcome. It closes those connections, because any reply could be
+    /// false.
+    pub(super) fn on_role(&mut self, role: zab::Role, led: bool) {
         let has_unknown = |connection: &Connection| {
-            !connection.proposed.is_empty() || matches!(connection.phase, Phase::Joining | Phase::Leaving)
+            let is_asked = matches!(connection.phase, Phase::Joining | Phase::Leaving) && connection.newcomer.is_none();
+            led && (is_asked || !connection.proposed.is_empty())
         };
         // The state of a paused server may be as old as the pause, and the leader that could
         // confirm it is lost.
         let all = self.touches.paused.is_some();
         let unknown = self.connections.iter().filter(|(_, connection)| all || has_unknown(connection));
-        let unknown = unknown.map(|(&conn, _)| conn);
-        let unknown: Vec<_> = unknown.chain(std::mem::take(&mut self.syncs).conns()).collect();
-        self.forwards.clear();
-        self.owners.clear();
-        self.history.forget_origins();
-        self.lose_following();
-        self.joining.lose_all(&mut self.sessions);
+        let unknown: Vec<_> = unknown.map(|(&conn, _)| conn).collect();
+        if led {
+            self.forwards.clear();
+            self.owners.clear();
+            self.history.forget_origins();
+            self.lose_following();
+            self.joining.lose_all(&mut self.sessions);
+        } else {
+            self.forwards.forget_learners();
+            self.owners.forget_leadership();
+        }
+        self.history.waits_for_requests_of = None;
+        // A learner that begins or ceases to vote keeps its leader, and what it asked of it.
+        let is_lost = led || role == zab::Role::Looking || self.touches.lost_at_ms.is_some();
+        if is_lost {
+            self.await_all_again();
+        }
         self.sessions.forget_leadership();
         self.touches = Touches { lost_at_ms: self.touches.lost_at_ms, ..Touches::default() };
         unknown.into_iter().for_each(|conn| self.close(conn));
@@ -238,8 +252,9 @@ impl Server {
 
     /// Starts to serve clients once the first entry of the current leader's epoch is applied.
     pub(super) fn on_serving(&mut self) {
-        self.touches.lost_at_ms = None;
-        self.touches.keep_until_ms = None;
+        // A learner that begins or ceases to vote goes on with its leader.
+        let was_lost = self.leaderless.lost_at_ms().is_some();
+        (self.touches.lost_at_ms, self.touches.keep_until_ms) = (None, None);
         self.note_serving();
         self.settle_upgrades();
         if self.leads() {
@@ -251,29 +266,18 @@ impl Server {
         } else {
             // A new leader does not know which connections hold the sessions: report all of them.
             self.connections.values_mut().for_each(|connection| connection.heard = true);
-            self.tell_leader(Some(self.owners.of_this_process.iter().copied().collect()));
+            let of_this_process = was_lost.then(|| self.of_this_process());
+            self.tell_leader(of_this_process);
         }
         if self.leads() {
             self.end_all_orphans();
         }
-        self.ready.extend(self.connections.keys());
-    }
-
-    /// Closes connections whose grace period without a leader is over.
-    fn keep_connections(&mut self) {
-        let Some(lost_at_ms) = self.touches.lost_at_ms else { return };
-        let mut over = Vec::new();
-        self.touches.keep_until_ms = None;
-        for (&conn, connection) in self.connections.iter().filter(|(_, c)| c.phase != Phase::Closed && !c.is_reader) {
-            let timeout_ms = self.live(connection.session).map_or(0, |live| live.timeout_ms);
-            let until_ms = lost_at_ms + KEPT_MS.min(u64::from(timeout_ms) / 3);
-            if until_ms <= self.now.mono_ms {
-                over.push(conn);
-            } else {
-                self.touches.keep_until_ms = Some(self.touches.keep_until_ms.map_or(until_ms, |at| at.min(until_ms)));
-            }
+        if was_lost {
+            self.ask_again();
+            self.ask_after_sessions_again();
         }
-        over.into_iter().for_each(|conn| self.close(conn));
+        self.admit_newcomers();
+        self.ready.extend(self.connections.keys());
     }
 
     /// Returns whether the applied state may be too old for new clients.
@@ -385,6 +389,13 @@ impl Server {
         if self.connections.get(&conn).is_some_and(is_untold) && self.leader().is_some() {
             self.tell_leader(None);
         }
+    }
+
+    /// Returns the sessions that began in this process, or begin with an entry in the history.
+    fn of_this_process(&self) -> Vec<SessionId> {
+        let is_in_process = |conn| self.connections.get(&conn).is_some_and(|one| one.identity.ip.is_none());
+        let begin = self.history.beginning().filter(|&(_, conn)| is_in_process(conn)).map(|(session, _)| session);
+        self.owners.of_this_process.iter().copied().chain(begin).collect()
     }
 
     /// Reports live sessions to the leader. A client that waits for an answer counts as alive in

@@ -5,7 +5,7 @@ use crate::record::acl::Identity;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
-use zoolet_model::{AuthId, Request, SessionId};
+use zoolet_model::{AuthId, ConnectRequest, Request, SessionId};
 
 /// A request that has no outcome yet.
 #[derive(Debug)]
@@ -67,6 +67,10 @@ pub struct Connection {
     pub heard: bool,
     /// Whether it may only read: this server has no leader, or its disk accepts nothing.
     pub is_reader: bool,
+    /// The client's first request, while this server has no leader to decide on it.
+    pub newcomer: Option<Box<ConnectRequest>>,
+    /// When its client came, in milliseconds, and the timeout that it will be granted.
+    pub joined: (u64, u32),
 }
 
 impl Connection {
@@ -83,6 +87,8 @@ impl Connection {
             blocked: false,
             heard: false,
             is_reader: false,
+            newcomer: None,
+            joined: (0, 0),
         }
     }
 

@@ -75,7 +75,7 @@ impl Whole {
     }
 
     fn attempt(&mut self, txn: &Txn<'_>) -> Result<Applied, Stuck> {
-        let header = Header { wall_ms: 5, ensemble_ms: self.ensemble_ms, enforces_quotas: true };
+        let header = Header { wall_ms: 5, ensemble_ms: self.ensemble_ms, enforces_quotas: true, forwarder: None };
         let payload = txn::encode(header, txn, &mut BytesMut::new());
         let (totals, digest, zxid) = (self.totals, self.digest, Zxid::from_bits(self.zxid + 1).unwrap());
         apply(self, totals, digest, zxid, &payload, Buffers::default())

@@ -108,6 +108,21 @@ impl Kind {
         Self::ProspectDies,
     ];
 
+    /// Kinds that a leader does not survive, or after which it must be elected anew.
+    pub const LEADER_LOSSES: [Self; 11] = [
+        Self::Crash,
+        Self::PowerLoss,
+        Self::CrashInStep,
+        Self::PowerLossInStep,
+        Self::Pause,
+        Self::LogHang,
+        Self::Isolate,
+        Self::CutOneWay,
+        Self::Reset,
+        Self::GracefulStop,
+        Self::ProspectDies,
+    ];
+
     /// Returns whether the fault makes sense with one server.
     pub fn is_for_one(self) -> bool {
         !matches!(
@@ -167,6 +182,8 @@ pub struct Fault {
     pub kind: Kind,
     /// Microseconds until the fault is healed; `None` if nothing is to be healed.
     pub lasts_us: Option<u64>,
+    /// Whether it strikes the leader, if there is one.
+    pub at_leader: bool,
 }
 
 /// The kinds of faults of one run.
@@ -229,7 +246,8 @@ impl Mix {
                     is_it
                 });
                 let kind = found?.0;
-                Some(Fault { at_us: random.between(from_us, to_us), kind, lasts_us: kind.duration_us(random) })
+                let (at_us, lasts_us) = (random.between(from_us, to_us), kind.duration_us(random));
+                Some(Fault { at_us, kind, lasts_us, at_leader: false })
             })
             .collect();
         faults.sort_by_key(|fault| fault.at_us);

@@ -76,6 +76,8 @@ pub struct Plan {
     pub operations_min: u64,
     /// Kinds of faults, with weights.
     pub mix: Mix,
+    /// Whether every fault strikes the leader.
+    pub at_leader: bool,
     /// Model of the disk in every box.
     pub disk: DiskModel,
     /// Resource limits of every server.
@@ -154,6 +156,7 @@ impl Plan {
             faults_min: 5,
             operations_min: 300,
             mix,
+            at_leader: false,
             disk: *random.pick(&DiskModel::ALL),
             limits: limits(&mut random),
             load: Load::Anything,
@@ -181,6 +184,15 @@ impl Plan {
         let voters = *random.pick(&[3, 3, 5]);
         let mix = plan.mix.with(&[Kind::Wipe, Kind::Clone, Kind::Rot], 8);
         Self { voters, mix, ..plan }
+    }
+
+    /// Returns a plan for three or five voters that lose their leader every few seconds.
+    pub fn of_lost_leaders(seed: u64) -> Self {
+        let plan = Self::ensemble(seed);
+        let mut random = Random::new(seed ^ 0x1ead);
+        let voters = *random.pick(&[3, 3, 5]);
+        let mix = Mix::drawn(&Kind::LEADER_LOSSES, &mut random);
+        Self { voters, mix, at_leader: true, faults: (15, 30), early_faults: 0, ..plan }
     }
 
     /// Returns the plan of [`Plan::ensemble`] without faults.
@@ -419,7 +431,8 @@ impl Plan {
         let mut world = World::new(hosts, clients, links, wires, witness, founders, random.fork());
         world.owners = Owners::new(seed);
         let count = random.between(self.faults.0, self.faults.1 + 1);
-        for fault in self.mix.faults_from_birth(count, self.early_faults, self.safety_us, &mut random) {
+        for mut fault in self.mix.faults_from_birth(count, self.early_faults, self.safety_us, &mut random) {
+            fault.at_leader = self.at_leader;
             world.around.agenda.at(fault.at_us, Rank::News, Happening::Fault(fault));
         }
         world
@@ -443,7 +456,8 @@ impl Plan {
             let until_us = now_us + ROUND_US;
             // The plan's own kinds may all be unable to strike, such as a partition of one server.
             let mix = if round < OWN_ROUNDS || self.faults_min == 0 { &self.mix } else { &any };
-            for fault in mix.faults(3, now_us, until_us, &mut random) {
+            for mut fault in mix.faults(3, now_us, until_us, &mut random) {
+                fault.at_leader = self.at_leader;
                 world.around.agenda.at(fault.at_us, Rank::News, Happening::Fault(fault));
             }
             world.run_until(until_us);

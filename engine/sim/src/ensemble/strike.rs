@@ -77,6 +77,7 @@ impl World {
         let servers = self.servers();
         let victim = match fault.kind {
             Kind::ProspectDies => self.leading(&servers),
+            _ if fault.at_leader => self.leading(&servers),
             _ => Some(self.victim(&servers)),
         };
         let Some(victim) = victim else { return };
@@ -471,7 +472,7 @@ mod tests {
 
     fn strike(world: &mut World, kind: Kind, until_us: u64) {
         let now_us = world.now_us();
-        world.strike(Fault { at_us: now_us, kind, lasts_us: Some(until_us - now_us) });
+        world.strike(Fault { at_us: now_us, kind, lasts_us: Some(until_us - now_us), at_leader: false });
     }
 
     /// Strikes a server with two faults.

@@ -1,6 +1,6 @@
 //! Records what happens, for the oracles, the invariants and people.
 
-use super::coverage::Sightings;
+use super::coverage::{Feature, Sightings};
 use super::{Epochs, Trace};
 use crate::invariant::{self, Checks, Ghost, Queue, Seen};
 use crate::oracle::{History, Recorder};
@@ -232,6 +232,11 @@ impl Witness {
 
     pub(super) fn committed(&mut self, now_us: u64, zxid: Zxid, payload: &Bytes) {
         self.recorder.committed(now_us, zxid, payload);
+    }
+
+    /// Records that a server asked a new leader for the writes of a lost one's time.
+    pub(super) fn asked_again(&mut self, now_us: u64) {
+        self.sightings.see(now_us, Feature::AskedAgain);
     }
 
     /// Records and checks the state of a server after a turn.

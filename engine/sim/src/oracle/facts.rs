@@ -30,7 +30,7 @@ impl<'h> Entry<'h> {
             Ok((header, txn)) => (header, Some(txn)),
             Err(_) => (Header::default(), None),
         };
-        let Header { wall_ms, ensemble_ms, enforces_quotas } = header;
+        let Header { wall_ms, ensemble_ms, enforces_quotas, forwarder: _ } = header;
         Self { zxid: committed.zxid.as_i64(), at: committed.at, wall_ms, ensemble_ms, enforces_quotas, txn }
     }
 

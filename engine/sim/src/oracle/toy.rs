@@ -150,7 +150,7 @@ impl Toy {
 
     fn push(&mut self, zxid: Zxid, txn: &Txn<'_>, what: What) {
         let wall_ms = WALL_MS + (self.now_us / 1000) as i64;
-        let header = Header { wall_ms, ensemble_ms: self.now_us / 1000, enforces_quotas: false };
+        let header = Header { wall_ms, ensemble_ms: self.now_us / 1000, ..Header::default() };
         let payload = txn::encode(header, txn, &mut BytesMut::new());
         self.steps.push(Step::Entry { zxid, wall_ms, payload, what });
     }

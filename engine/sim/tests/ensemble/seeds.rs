@@ -77,6 +77,11 @@ fn an_ensemble_keeps_its_promises_under_faults() {
 }
 
 #[test]
+fn an_ensemble_that_loses_its_leader_again_and_again_keeps_its_promises() {
+    run(Plan::of_lost_leaders);
+}
+
+#[test]
 fn an_ensemble_whose_disks_are_lost_repairs_them_and_keeps_its_promises() {
     run(Plan::of_lost_disks);
 }

@@ -186,6 +186,9 @@ impl Members {
     /// Starts a server from its disk, linked to all running servers.
     pub fn start(&mut self, server: u8) {
         let Disk { recovered, entries } = self.disks[usize::from(server) - 1].clone();
+        // Each process has another seed.
+        let mut seed = [server; 32];
+        seed[..8].copy_from_slice(&self.next_link.to_le_bytes());
         let start = Start {
             limits: self.limits,
             settings: self.settings.clone(),
@@ -195,7 +198,7 @@ impl Members {
             recovered,
             base: None,
             chain_at_base: 0,
-            seed: [server; 32],
+            seed,
             log_bytes_used: 0,
         };
         let mut machine = Server::new(start, self.now);

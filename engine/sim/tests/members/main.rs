@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod checkpoint_hangs;
+mod failover;
 mod hand_over;
 mod history;
 mod operator;

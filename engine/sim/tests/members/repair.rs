@@ -410,7 +410,7 @@ fn directory_without_a_membership_is_born_on_the_next_start() {
     let epoch = Epoch::new(1).unwrap();
     let mut buffer = BytesMut::new();
     let mut encode = |ensemble_ms, txn: &Txn<'_>| -> Bytes {
-        txn::encode(Header { wall_ms: 5, ensemble_ms, enforces_quotas: false }, txn, &mut buffer)
+        txn::encode(Header { wall_ms: 5, ensemble_ms, ..Header::default() }, txn, &mut buffer)
     };
     let session = Txn::CreateSession { timeout_ms: 30_000, secret: SessionSecret([3; 16]), home: None };
     let records = vec![

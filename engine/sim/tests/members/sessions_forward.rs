@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::{Client, Members, Told, born, write};
+use bytes::{Bytes, BytesMut};
 use zoolet_machine::seam::event::Shortage;
-use zoolet_machine::{Event, Limits, PeerMessage, Settings};
+use zoolet_machine::{Event, Limits, PeerMessage, Settings, txn};
 use zoolet_model::{CreateKind, ErrorCode, Reply, Request, ServerId};
 use zoolet_sim::client::{create, get, set};
 use zoolet_zab::Attempt;
@@ -21,6 +22,12 @@ fn answers(told: &[Told]) -> Vec<(i32, Result<i32, ErrorCode>)> {
         Told::Connected(_) | Told::Notified(_) | Told::Closed => None,
     };
     told.iter().filter_map(answer).collect()
+}
+
+/// Returns the entry under a later number of its learner.
+fn later_entry(payload: &Bytes, later: u64) -> Bytes {
+    let number = txn::forwarder(payload).unwrap().number + later;
+    txn::renumbered(payload, number, &mut BytesMut::new()).unwrap()
 }
 
 fn forwards(members: &Members, from: u8) -> usize {
@@ -42,7 +49,7 @@ fn write_at_a_learner_is_answered_there_and_applied_everywhere() {
 }
 
 #[test]
-fn forwarded_entry_keeps_its_body_and_names_its_origin_only_there() {
+fn forwarded_entry_keeps_its_body_and_names_its_learner() {
     let mut members = Members::born(3);
     let server = members.learners()[0];
     let client = members.client(server, TIMEOUT_MS);
@@ -53,15 +60,17 @@ fn forwarded_entry_keeps_its_body_and_names_its_origin_only_there() {
         _ => None,
     });
     let back = members.said.iter().find_map(|(_, to, message)| match message {
-        PeerMessage::Entries(entries) if *to == server => {
-            entries.entries.iter().find(|entry| entry.origin != 0).cloned()
-        }
+        PeerMessage::Entries(entries) if *to == server => entries.entries.first().cloned(),
         _ => None,
     });
     let (sent, back) = (sent.unwrap(), back.unwrap());
     assert_eq!(sent[16..], back.payload[16..]);
-    assert!(members.said.iter().filter(|(_, to, _)| *to != server).all(|(_, _, message)| match message {
-        PeerMessage::Entries(entries) => entries.entries.iter().all(|entry| entry.origin == 0),
+    assert_eq!(txn::forwarder(&back.payload).map(|forwarder| forwarder.server.as_u8()), Some(server));
+    members.said.clear();
+    let at_leader = members.client(members.leader(), TIMEOUT_MS);
+    members.ask(&at_leader, born("/b")).unwrap();
+    assert!(members.said.iter().all(|(_, _, message)| match message {
+        PeerMessage::Entries(entries) => entries.entries.iter().all(|entry| txn::forwarder(&entry.payload).is_none()),
         _ => true,
     }));
 }
@@ -120,24 +129,24 @@ fn forward_of_an_earlier_attempt_to_join_is_dropped() {
     members.said.clear();
     members.ask(&client, born("/a")).unwrap();
     let forwarded = members.said.iter().find_map(|(_, _, message)| match message {
-        PeerMessage::Forward { epoch, attempt, seq, conn, since, .. } => Some((*epoch, *attempt, *seq, *conn, *since)),
+        PeerMessage::Forward { epoch, attempt, conn, since, .. } => Some((*epoch, *attempt, *conn, *since)),
         _ => None,
     });
-    let (epoch, now, seq, conn, since) = forwarded.unwrap();
+    let (epoch, now, conn, since) = forwarded.unwrap();
     let payload = members.said.iter().find_map(|(_, _, message)| match message {
         PeerMessage::Forward { payload, .. } => Some(payload.clone()),
         _ => None,
     });
     let payload = payload.unwrap();
-    let mut entries_after = |attempt, seq| {
+    let mut entries_after = |attempt, later| {
         let before = members.server(leader).zab().last().counter();
-        let payload = payload.clone();
-        members.inject(server, leader, PeerMessage::Forward { epoch, attempt, seq, conn, since, payload });
+        let payload = later_entry(&payload, later);
+        members.inject(server, leader, PeerMessage::Forward { epoch, attempt, conn, since, payload });
         members.settle();
         members.server(leader).zab().last().counter() - before
     };
-    assert_eq!(entries_after(Attempt(now.0 - 1), seq + 1), 0, "its learner takes the outcome for unknown");
-    assert_eq!(entries_after(now, seq + 2), 1);
+    assert_eq!(entries_after(Attempt(now.0 - 1), 1), 0, "its learner takes the outcome for unknown");
+    assert_eq!(entries_after(now, 2), 1);
 }
 
 /// Few runs of the simulator lose a link in that time.
@@ -161,19 +170,19 @@ fn leader_drops_a_learner_that_forwards_too_many_bytes() {
     members.send(&client, 1, Request::Write(set("/a", 900_000)));
     members.settle();
     let forwarded = members.said.iter().find_map(|(_, _, message)| match message {
-        PeerMessage::Forward { epoch, attempt, seq, conn, since, payload } => {
-            Some((*epoch, *attempt, *seq, *conn, *since, payload.clone()))
+        PeerMessage::Forward { epoch, attempt, conn, since, payload } => {
+            Some((*epoch, *attempt, *conn, *since, payload.clone()))
         }
         _ => None,
     });
-    let (epoch, attempt, seq, conn, since, payload) = forwarded.unwrap();
+    let (epoch, attempt, conn, since, payload) = forwarded.unwrap();
     let peer = ServerId::new(server).unwrap();
     let is_linked = |members: &Members| members.server(leader).zab().disk_of(peer).is_some();
     let mut sent = 0;
     while is_linked(&members) && sent < 100 {
         sent += 1;
-        let payload = payload.clone();
-        members.inject(server, leader, PeerMessage::Forward { epoch, attempt, seq: seq + sent, conn, since, payload });
+        let payload = later_entry(&payload, sent);
+        members.inject(server, leader, PeerMessage::Forward { epoch, attempt, conn, since, payload });
         members.settle();
     }
     assert!(!is_linked(&members), "{sent} MB, and no end");
@@ -265,12 +274,12 @@ fn resume_disks_and_expect_answers(members: &mut Members, client: &Client, count
 fn forwards_of_an_earlier_attempt_take_no_room_at_the_leader() {
     let (mut members, leader, server, client) = with_writes_that_wait(10);
     let forward = members.said.iter().rev().find(|said| matches!(said.2, PeerMessage::Forward { .. })).cloned();
-    let Some((_, _, PeerMessage::Forward { epoch, attempt, seq, conn, since, payload })) = forward else {
+    let Some((_, _, PeerMessage::Forward { epoch, attempt, conn, since, payload })) = forward else {
         panic!("nothing is forwarded")
     };
     for late in 1..=2000 {
-        let (attempt, seq, payload) = (Attempt(attempt.0 - 1), seq + late, payload.clone());
-        members.inject(server, leader, PeerMessage::Forward { epoch, attempt, seq, conn, since, payload });
+        let (attempt, payload) = (Attempt(attempt.0 - 1), later_entry(&payload, late));
+        members.inject(server, leader, PeerMessage::Forward { epoch, attempt, conn, since, payload });
     }
     members.settle();
     let peer = ServerId::new(server).unwrap();
@@ -333,49 +342,6 @@ fn write_behind_a_refused_one_takes_effect_after_a_disconnect() {
     let reader = members.client(server, TIMEOUT_MS);
     assert_eq!(members.ask(&reader, get("/b")), Err(ErrorCode::NoNode), "it was refused");
     assert_eq!(members.ask(&reader, get("/a")), Err(ErrorCode::NoNode), "the delete behind it was taken");
-}
-
-#[test]
-fn forward_in_flight_at_leader_loss_is_neither_answered_nor_resent() {
-    let mut members = Members::born(3);
-    let (leader, servers) = (members.leader(), members.learners());
-    let server = servers[0];
-    let (writer, idle) = (members.client(server, TIMEOUT_MS), members.client(server, TIMEOUT_MS));
-    members.ask(&writer, born("/a")).unwrap();
-    let before = forwards(&members, server);
-    members.hold(server, leader);
-    members.send(&writer, 1, born("/lost"));
-    members.settle();
-    members.stop(leader);
-    assert!(members.is_just_closed(&writer));
-    members.release_all();
-    members.until_all_serve();
-    members.advance(1000);
-    assert_eq!(forwards(&members, server), before);
-    assert_eq!(members.ask(&idle, get("/lost")), Err(ErrorCode::NoNode));
-    assert_eq!(members.ask(&idle, born("/lost")), Ok(Reply::Path("/lost".into())), "who waited for nothing goes on");
-}
-
-#[test]
-fn write_that_survives_its_leader_takes_effect_once_unanswered() {
-    let mut members = Members::born(3);
-    let (leader, servers) = (members.leader(), members.learners());
-    let server = servers[0];
-    let writer = members.client(server, TIMEOUT_MS);
-    members.ask(&writer, born("/a")).unwrap();
-    // Both learners have the entry, but the leader does not hear their acks.
-    members.send(&writer, 1, write("/a"));
-    members.deliver(server, leader);
-    members.hanging.insert(leader);
-    servers.iter().for_each(|&from| members.hold(from, leader));
-    members.settle();
-    members.stop(leader);
-    assert!(members.is_just_closed(&writer));
-    members.release_all();
-    members.until_all_serve();
-    let reader = members.client(server, TIMEOUT_MS);
-    let Ok(Reply::Data(_, stat)) = members.ask(&reader, get("/a")) else { panic!("it is there") };
-    assert_eq!(stat.version, 1);
 }
 
 #[test]

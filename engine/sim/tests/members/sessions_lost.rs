@@ -10,30 +10,7 @@ fn sync() -> Request {
 }
 
 #[test]
-fn leader_loss_closes_only_connections_that_wait_for_the_leader() {
-    let mut members = Members::born(3);
-    let (leader, servers) = (members.leader(), members.learners());
-    let server = servers[0];
-    let clients: Vec<_> = (0..4).map(|_| members.client(server, 30_000)).collect();
-    members.hold(server, leader);
-    members.send(&clients[0], 1, born("/a"));
-    members.send(&clients[1], 1, sync());
-    let joining = members.connect(server, ConnectRequest::for_new_session(30_000));
-    members.settle();
-    members.stop(leader);
-    assert!(members.is_just_closed(&clients[0]));
-    assert!(members.is_just_closed(&clients[1]));
-    assert!(matches!(members.take(server, joining)[..], [Told::Closed]));
-    members.release_all();
-    members.until_all_serve();
-    for client in &clients[2..] {
-        assert_eq!(members.ask(client, Request::Ping), Ok(Reply::Empty));
-    }
-    assert_eq!(members.ask(&clients[2], born("/b")), Ok(Reply::Path("/b".into())));
-}
-
-#[test]
-fn leaderless_server_keeps_connections_2_s_or_a_third_of_timeout() {
+fn reads_go_on_without_a_leader_for_2_s_or_three_tenths_of_the_timeout() {
     let mut members = Members::born(3);
     let (leader, servers) = (members.leader(), members.learners());
     let server = servers[0];
@@ -46,13 +23,11 @@ fn leaderless_server_keeps_connections_2_s_or_a_third_of_timeout() {
     assert!(members.ask(&long, get("/a")).is_ok());
     members.send(&short, 5, Request::Ping);
     members.send(&long, 6, born("/b"));
-    let refused = members.connect(server, ConnectRequest::for_new_session(4000));
-    assert!(matches!(members.take(server, refused)[..], [Told::Closed]));
-    members.advance(1490);
+    members.advance(1340);
     assert!(members.told(&short).is_empty());
     members.advance(10);
     assert!(members.is_just_closed(&short), "after {} ms", members.now.mono_ms - at);
-    members.advance(490);
+    members.advance(640);
     assert!(members.told(&long).is_empty());
     members.advance(10);
     assert!(members.is_just_closed(&long));

@@ -119,14 +119,18 @@ fn readers_wait_until_the_server_has_looked_for_a_leader_for_2_s() {
     let leader = members.leader();
     let server = members.learners()[0];
     unlink(&mut members, server);
-    let mut lost_ms = None;
     for _ in 0..2000 {
         members.advance(10);
         if members.status(server).role.is_empty() {
-            let since_ms = *lost_ms.get_or_insert(members.now.mono_ms);
-            let is_read = reader(&mut members, server).is_some();
-            assert!(!is_read || members.now.mono_ms - since_ms >= 1990, "too early");
-            if is_read {
+            let since_ms = members.now.mono_ms;
+            let [conn, impatient] = [9000, 3000].map(|timeout_ms| members.connect(server, for_reading(timeout_ms)));
+            members.advance(1980);
+            assert!(members.take(server, conn).is_empty(), "too early");
+            assert!(matches!(members.take(server, impatient)[..], [Told::Closed]));
+            members.advance(30);
+            let told = members.take(server, conn);
+            assert!(matches!(told[..], [Told::Connected(_)]), "{told:?} after {} ms", members.now.mono_ms - since_ms);
+            if reader(&mut members, server).is_some() {
                 let age_ms = members.status(server).read_only_ms.unwrap();
                 assert!((2000..PATIENCE_MS).contains(&age_ms), "{age_ms}");
                 members.advance(500);

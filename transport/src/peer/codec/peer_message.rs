@@ -14,7 +14,7 @@ use zoolet_zab::{Attempt, MEMBERS_MAX, Role};
 ///
 /// The message's header includes the kind.
 pub(super) const ENTRIES_BYTES: usize = 1 + 4 + 4 + 8 + 8 + 16 + 4;
-pub(super) const ENTRY_BYTES: usize = 8 + 4;
+pub(super) const ENTRY_BYTES: usize = 4;
 /// Bytes of a Touch message without its lists, including the kind.
 pub(super) const TOUCH_BYTES: usize = 1 + 4 + 4 + 1 + 4;
 /// Bytes of one claim in a Touch message.
@@ -53,16 +53,15 @@ pub(super) fn encode(message: &PeerMessage, out: &mut BytesMut) {
             out.put_u8(zab_message::kind_of(message).byte());
             zab_message::encode(message, out);
         }
-        PeerMessage::Forward { epoch, attempt, seq, conn, since, payload } => {
+        PeerMessage::Forward { epoch, attempt, conn, since, payload } => {
             out.put_u32_le(attempt.0);
             frame_writer::epoch(out, *epoch);
-            out.put_u64_le(*seq);
             out.put_u64_le(conn.0);
             frame_writer::attachment(out, *since);
             frame_writer::bytes(out, payload);
         }
-        PeerMessage::Refused { seq, code } => {
-            out.put_u64_le(*seq);
+        PeerMessage::Refused { number, code } => {
+            out.put_u64_le(*number);
             out.put_i32_le(code.code());
         }
         PeerMessage::Revalidate { epoch, conn, session, secret, timeout_ms } => {
@@ -159,10 +158,9 @@ fn put_entries(out: &mut BytesMut, message: &Entries) {
     out.put_u128_le(*chain_before);
     frame_writer::count(out, entries.len());
     let mut expected = Some(*from);
-    for PeerEntry { zxid, payload, origin } in entries {
+    for PeerEntry { zxid, payload } in entries {
         debug_assert_eq!(expected, Some(*zxid), "entries without gaps");
         expected = zxid.next();
-        out.put_u64_le(*origin);
         frame_writer::bytes(out, payload);
     }
 }
@@ -203,7 +201,7 @@ fn body(reader: &mut Reader) -> Read<PeerMessage> {
         | Kind::Pong) => PeerMessage::Zab(Box::new(zab_message::decode(kind, reader)?)),
         Kind::Entries => PeerMessage::Entries(entries(reader)?),
         Kind::Snapshot => snapshot(reader)?,
-        Kind::Refused => PeerMessage::Refused { seq: reader.u64()?, code: code(reader)? },
+        Kind::Refused => PeerMessage::Refused { number: reader.u64()?, code: code(reader)? },
         Kind::Revalidated => PeerMessage::Revalidated {
             conn: conn(reader)?,
             session: reader.session()?,
@@ -213,9 +211,9 @@ fn body(reader: &mut Reader) -> Read<PeerMessage> {
         Kind::Moved => PeerMessage::Moved { session: reader.session()?, conn: conn(reader)? },
         Kind::Alive => PeerMessage::Alive { epoch: reader.epoch()?, claim: claim(reader)? },
         Kind::Forward => {
-            let (attempt, epoch, seq) = (Attempt(reader.u32()?), reader.epoch()?, reader.u64()?);
+            let (attempt, epoch) = (Attempt(reader.u32()?), reader.epoch()?);
             let (conn, since) = (conn(reader)?, reader.attachment()?);
-            PeerMessage::Forward { epoch, attempt, seq, conn, since, payload: reader.counted_bytes()? }
+            PeerMessage::Forward { epoch, attempt, conn, since, payload: reader.counted_bytes()? }
         }
         Kind::Revalidate => PeerMessage::Revalidate {
             epoch: reader.epoch()?,
@@ -240,8 +238,7 @@ fn entries(reader: &mut Reader) -> Read<Entries> {
     for _ in 0..count {
         let zxid = next.ok_or_else(|| reader.invalid("entries beyond the end of an epoch"))?;
         next = zxid.next();
-        let origin = reader.u64()?;
-        entries.push(PeerEntry { zxid, payload: reader.counted_bytes()?, origin });
+        entries.push(PeerEntry { zxid, payload: reader.counted_bytes()? });
     }
     let to = entries.last().ok_or_else(|| reader.invalid("no entry"))?.zxid;
     Ok(Entries { attempt, epoch, from, to, committed, chain_before, entries })

@@ -42,7 +42,7 @@ impl Server {
             let Some(entry) = self.history.next() else { break };
             let asked_elsewhere = match entry.origin {
                 Origin::Request { .. } | Origin::Connect { .. } | Origin::Upgrade { .. } => None,
-                Origin::None | Origin::Forwarded { .. } => txn::writer(&entry.payload),
+                Origin::None | Origin::Forwarded => txn::writer(&entry.payload),
             };
             let since = self.state.memory_ref().stamp();
             let (totals, digest) = (*self.state.totals(), self.state.digest());

@@ -12,15 +12,14 @@ use crate::record::chain_after;
 use crate::seam::action::{FetchWhat, LogRecord};
 use crate::seam::event::Now;
 use crate::seam::ids::ConnId;
-use crate::seam::ids::LinkId;
 use crate::seam::peer::PeerEntry;
 use crate::status::ProposalBytes;
 use crate::tree::Buffers;
-use crate::txn::{Header, Txn, encode};
+use crate::txn::{Forwarder, Header, Txn, encode};
 use bytes::{Bytes, BytesMut};
 use log_queue::LogQueue;
 use std::collections::VecDeque;
-use zoolet_model::{ServerId, SessionId, Zxid};
+use zoolet_model::{SessionId, Zxid};
 use zoolet_zab::{Mutation, mutation};
 
 /// The requester that waits for an entry's outcome.
@@ -28,20 +27,28 @@ use zoolet_zab::{Mutation, mutation};
 pub(in crate::server) enum Origin {
     /// No requester here: another server's entry, this server's own, or one from before a restart.
     None,
-    /// A client's request.
-    Request { conn: ConnId, xid: i32 },
+    /// A client's request, with its number in this server.
+    Request { conn: ConnId, xid: i32, number: u64 },
     /// A connection whose session this entry creates.
     Connect { conn: ConnId, read_only_byte: bool },
     /// A connection whose local session this entry makes global.
     Upgrade { conn: ConnId, session: SessionId },
-    /// Leader: the learner that forwarded the entry, its link, and its number.
-    Forwarded { peer: ServerId, link: LinkId, seq: u64 },
+    /// Leader: a learner forwarded the entry.
+    Forwarded,
 }
 
 impl Origin {
     /// Returns the connection that requested the write.
     pub(in crate::server) fn writer(self) -> Option<ConnId> {
         if let Self::Request { conn, .. } = self { Some(conn) } else { None }
+    }
+
+    /// Returns the connection here that waits for the entry.
+    pub(in crate::server) fn conn(self) -> Option<ConnId> {
+        match self {
+            Self::Request { conn, .. } | Self::Connect { conn, .. } | Self::Upgrade { conn, .. } => Some(conn),
+            Self::None | Self::Forwarded => None,
+        }
     }
 }
 
@@ -204,6 +211,7 @@ impl History {
             wall_ms: now.wall_ms,
             ensemble_ms: ensemble_ms.saturating_add(passed_ms),
             enforces_quotas: self.enforces_quotas,
+            forwarder: None,
         }
     }
 
@@ -211,7 +219,6 @@ impl History {
     pub(in crate::server) fn forget_origins(&mut self) {
         self.entries.range_mut(self.kept..).for_each(|entry| entry.origin = Origin::None);
         self.proposed.iter_mut().for_each(|(_, _, origin)| *origin = Origin::None);
-        self.waits_for_requests_of = None;
     }
 
     /// Raises ensemble time to at least `ensemble_ms`.
@@ -280,9 +287,9 @@ impl History {
         }
     }
 
-    /// Encodes an entry with the leader's header.
-    pub(in crate::server) fn encode(&mut self, now: Now, txn: &Txn<'_>) -> Bytes {
-        let header = self.header(now);
+    /// Encodes an entry with the leader's header, and its forwarder if a learner encodes it.
+    pub(in crate::server) fn encode(&mut self, now: Now, txn: &Txn<'_>, forwarder: Option<Forwarder>) -> Bytes {
+        let header = Header { forwarder, ..self.header(now) };
         encode(header, txn, self.buffer())
     }
 
@@ -336,15 +343,17 @@ impl History {
         Some(passed)
     }
 
-    /// Removes the entries above `to`, none of which is applied. Returns their requesters.
-    fn truncate(&mut self, to: Zxid) -> Vec<Origin> {
+    /// Removes the entries above `to`, none of which is applied. Returns their requesters and
+    /// payloads.
+    fn truncate(&mut self, to: Zxid) -> Vec<(Origin, Bytes)> {
+        self.waits_for_requests_of = None;
         let mut cut = Vec::new();
         while self.entries.len() > self.kept
             && self.entries.back().is_some_and(|entry| entry.zxid > to)
             && let Some(entry) = self.entries.pop_back()
         {
             self.bytes -= entry.payload.len();
-            cut.push(entry.origin);
+            cut.push((entry.origin, entry.payload));
         }
         cut
     }
@@ -382,6 +391,14 @@ impl History {
         let entries = self.entries.range(self.kept..).map(|entry| entry.origin);
         let proposed = self.proposed.iter().map(|&(_, _, origin)| origin);
         entries.chain(proposed).filter(|origin| matches!(origin, Origin::Connect { .. })).count()
+    }
+
+    /// Returns the sessions that entries of this history will begin for connections here.
+    pub(in crate::server) fn beginning(&self) -> impl Iterator<Item = (SessionId, ConnId)> + '_ {
+        self.entries.range(self.kept..).filter_map(|entry| match entry.origin {
+            Origin::Connect { conn, .. } => Some((SessionId(entry.zxid.as_i64()), conn)),
+            _ => None,
+        })
     }
 
     /// Returns the connections that requested writes that are not applied.

@@ -49,8 +49,9 @@ impl Server {
     }
 
     fn on_outcome(&mut self, zxid: Zxid, origin: Origin, result: Result<Reply, ErrorCode>) {
-        if let Origin::Request { conn, xid } = origin {
+        if let Origin::Request { conn, xid, number } = origin {
             self.history.acknowledged += 1;
+            self.close_behind_a_lost_refusal(conn, number);
             self.reply(conn, xid, zxid.as_i64(), result);
             self.on_write_done(conn);
         }

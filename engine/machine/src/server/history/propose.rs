@@ -4,7 +4,7 @@ use super::Origin;
 use crate::server::Server;
 use crate::server::fetches::Waiter;
 use crate::tree::{self, Need};
-use crate::txn::{Txn, decode};
+use crate::txn::{Forwarder, Txn, decode};
 use bytes::Bytes;
 use zoolet_model::Zxid;
 use zoolet_zab as zab;
@@ -17,8 +17,15 @@ impl Server {
     ///
     /// Returns false if no leader takes the entry, or the epoch has no zxids left.
     pub(in crate::server) fn propose(&mut self, txn: &Txn<'_>, origin: Origin) -> bool {
-        let payload = self.history.encode(self.now, txn);
+        let payload = self.encode(txn);
         self.propose_encoded(payload, txn, origin)
+    }
+
+    /// Encodes an entry. A learner names itself as the forwarder.
+    pub(in crate::server) fn encode(&mut self, txn: &Txn<'_>) -> Bytes {
+        let number = self.forwards.next_number();
+        let forwarder = self.leader().map(|_| Forwarder { server: self.zab.id(), number });
+        self.history.encode(self.now, txn, forwarder)
     }
 
     pub(in crate::server) fn propose_encoded(&mut self, payload: Bytes, txn: &Txn<'_>, origin: Origin) -> bool {
@@ -39,9 +46,6 @@ impl Server {
         };
         self.note_write();
         self.prefetch(txn);
-        if let Origin::Forwarded { peer, link, seq } = origin {
-            self.note_origin(peer, link, zxid, seq);
-        }
         self.history.proposals.note(payload.len());
         self.history.bytes += payload.len();
         self.history.log.expect_entry(&payload);

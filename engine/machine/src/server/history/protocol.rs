@@ -27,7 +27,7 @@ impl Server {
                 }
                 zab::Action::Truncate { seq, to } => {
                     let cut = self.history.truncate(to);
-                    self.lose(&cut);
+                    self.take_back(cut);
                     self.history.log.fact(seq, LogRecord::Truncate { to });
                 }
                 zab::Action::SnapEnd { seq, zxid } => self.replace_state(seq, zxid),
@@ -66,8 +66,8 @@ impl Server {
                     (payload, origin, true)
                 }
                 (_, Some(incoming)) if incoming.zxid == zxid => {
-                    let Some(PeerEntry { payload, origin, .. }) = self.history.incoming.pop_front() else { return };
-                    let origin = if origin == 0 { Origin::None } else { self.claim_forwarded(origin) };
+                    let Some(PeerEntry { payload, .. }) = self.history.incoming.pop_front() else { return };
+                    let origin = self.claim(&payload);
                     // Entries that this release cannot decode are accepted too: apply is total.
                     if let Ok((header, txn)) = decode(&payload) {
                         self.history.follow_time(header.ensemble_ms, self.now);
@@ -85,9 +85,8 @@ impl Server {
         }
     }
 
-    /// Closes the connections that wait for these entries, because the outcome is unknown.
-    ///
-    /// The entries were cut off, or no server will report their outcome to this one.
+    /// Closes the connections that wait for these entries: a snapshot replaces them, and does not
+    /// tell their outcome.
     pub(in crate::server) fn lose(&mut self, cut: &[Origin]) {
         for origin in cut {
             match *origin {
@@ -97,7 +96,7 @@ impl Server {
                     self.close(conn);
                 }
                 // The upgrade is settled when this server serves again.
-                Origin::None | Origin::Upgrade { .. } | Origin::Forwarded { .. } => {}
+                Origin::None | Origin::Upgrade { .. } | Origin::Forwarded => {}
             }
         }
     }
@@ -107,8 +106,8 @@ impl Server {
         let config = [self.zab.pending_config(), Some(self.zab.config())];
         let config = config.into_iter().flatten().find(|config| config.version == zxid).map(zab::Config::encode);
         match config {
-            Some(config) => Some(self.history.encode(self.now, &Txn::Membership(&config))),
-            None if zxid.counter() == 0 => Some(self.history.encode(self.now, &Txn::NoOp)),
+            Some(config) => Some(self.history.encode(self.now, &Txn::Membership(&config), None)),
+            None if zxid.counter() == 0 => Some(self.history.encode(self.now, &Txn::NoOp, None)),
             None => None,
         }
     }
@@ -146,8 +145,9 @@ impl Server {
             }
             zab::Role::Following(_) | zab::Role::Observing(_) => {}
         }
+        let led = self.peers.led_since_ms.is_some();
         self.peers.led_since_ms = (role == zab::Role::Leading).then_some(self.now.mono_ms);
-        self.on_role(role);
+        self.on_role(role, led);
         self.forget_counting();
         self.serve_if_ready();
     }

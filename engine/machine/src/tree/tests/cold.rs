@@ -107,7 +107,7 @@ impl Cold {
 
     /// Applies and installs an entry; returns its outcome and the rounds of fetches for it.
     fn apply(&mut self, txn: &Txn<'_>) -> (Outcome, usize) {
-        let header = Header { wall_ms: 5, ensemble_ms: 5, enforces_quotas: true };
+        let header = Header { wall_ms: 5, ensemble_ms: 5, enforces_quotas: true, forwarder: None };
         let payload = txn::encode(header, txn, &mut BytesMut::new());
         self.zxid += 1;
         let (totals, digest, zxid) = (self.totals, self.digest, Zxid::from_bits(self.zxid).unwrap());

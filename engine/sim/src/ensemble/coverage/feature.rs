@@ -124,6 +124,8 @@ features! {
     ConfirmedRead = "confirmed read",
     /// A learner forwarded a write to its leader.
     ForwardedWrite = "forwarded write",
+    /// A write that a lost leader had not taken was asked of the next one.
+    AskedAgain = "write asked again",
     /// A leader confirmed to a learner that a session lives.
     Revalidation = "revalidation",
     /// An observer answered a read.

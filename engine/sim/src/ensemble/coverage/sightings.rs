@@ -18,7 +18,7 @@ pub(in crate::ensemble) struct Sightings {
 }
 
 impl Sightings {
-    pub(super) fn see(&mut self, at_us: u64, feature: Feature) {
+    pub(in crate::ensemble) fn see(&mut self, at_us: u64, feature: Feature) {
         self.at_us.entry(feature).or_default().insert(at_us);
     }
 

@@ -108,6 +108,8 @@ pub struct Process {
     /// Entries that were appended or recovered and not yet observed as applied.
     unapplied: BTreeMap<Zxid, Bytes>,
     applied: Zxid,
+    /// Writes that this process asked of a next leader again.
+    asked_again: u64,
     /// Whether its store was undamaged when it opened.
     pub(super) found_whole: bool,
 }
@@ -180,6 +182,7 @@ impl Process {
             installed: None,
             wakes_us: None,
             unapplied: BTreeMap::new(),
+            asked_again: 0,
             applied,
             found_whole,
         };
@@ -453,6 +456,10 @@ impl Process {
         let state =
             State { applied, digest, is_serving: self.server.is_serving(), role, epoch, committed, is_refusing };
         cx.around.has_changed |= cx.around.witness.state(cx.now_us, cx.id, state);
+        let asked_again = self.server.writes_asked_again();
+        if std::mem::replace(&mut self.asked_again, asked_again) < asked_again {
+            cx.around.witness.asked_again(cx.now_us);
+        }
         if has_applied {
             cx.around.witness.kept(cx.now_us, cx.id, &self.server);
         }

@@ -82,7 +82,9 @@ impl Process {
     /// The state is noted before, so a committed end of a session is known by now.
     pub(super) fn note_returns(&mut self, cx: &mut Context<'_>) {
         let zab = self.server.zab();
-        let leads = (zab.role() == Role::Leading).then(|| zab.epoch());
+        // A leader that does not serve yet lets the client wait, and closes the connection in time for
+        // it to ask another server.
+        let leads = (zab.role() == Role::Leading && self.server.is_serving()).then(|| zab.epoch());
         for session in self.returns.end_turn(leads) {
             cx.around.witness.sent_away(cx.now_us, cx.id, session);
         }

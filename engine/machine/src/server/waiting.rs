@@ -1,0 +1,100 @@
+//! Clients that wait while this server serves nobody: how long it keeps their connections.
+//!
+//! A server that loses its leader usually has another one within a fifth of a second. Its clients,
+//! and clients that come meanwhile, wait for that. They must not wait longer than their libraries
+//! do, which is a third of the session timeout: a server that is cut off closes their connections,
+//! so that they find another one.
+
+use super::Server;
+use super::touch::KEPT_MS;
+use crate::seam::ids::ConnId;
+use crate::sessions::{Connection, Phase};
+use zoolet_model::ConnectRequest;
+
+impl Server {
+    /// Returns how long a client with this session timeout waits for an answer, in milliseconds.
+    fn patience_of(&self, timeout_ms: u32) -> u64 {
+        KEPT_MS.min(self.settings.staleness_max_ms.into()).min(u64::from(timeout_ms) * 3 / 10)
+    }
+
+    /// Returns when this server stopped serving, or its process began, in milliseconds.
+    fn serves_nobody_since_ms(&self) -> u64 {
+        self.touches.lost_at_ms.or(self.leaderless.lost_at_ms()).unwrap_or(self.now.mono_ms)
+    }
+
+    /// Returns until when this server keeps a connection although it serves nobody, in milliseconds.
+    fn kept_until_ms(&self, connection: &Connection) -> u64 {
+        let lost_at_ms = self.serves_nobody_since_ms();
+        let (joined_ms, asked_ms) = connection.joined;
+        if connection.phase == Phase::Joining {
+            return (joined_ms.max(lost_at_ms) + self.patience_of(asked_ms)).min(lost_at_ms + KEPT_MS);
+        }
+        let timeout_ms = self.live(connection.session).map_or(0, |live| live.timeout_ms);
+        lost_at_ms + self.patience_of(timeout_ms)
+    }
+
+    /// Returns whether a client that comes now waits until this server serves.
+    ///
+    /// The state is too old for clients after a pause, or beside a leader that is silent.
+    pub(super) fn keeps_newcomers(&self, request: &ConnectRequest) -> bool {
+        let joined = (self.now.mono_ms, self.negotiate(request.timeout_ms));
+        let connection = Connection { joined, ..Connection::new(None, false) };
+        !self.failed && !self.is_stale() && self.kept_until_ms(&connection) > self.now.mono_ms
+    }
+
+    pub(super) fn keep_newcomer(&mut self, conn: ConnId, request: &ConnectRequest) {
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.newcomer = Some(Box::new(request.clone()));
+        }
+        self.keep_connections();
+    }
+
+    /// Lets clients in that came while this server served nobody.
+    pub(super) fn admit_newcomers(&mut self) {
+        let mut newcomers = Vec::new();
+        for (&conn, connection) in &mut self.connections {
+            if let Some(request) = connection.newcomer.take().filter(|_| connection.phase == Phase::Joining) {
+                newcomers.push((conn, connection.identity.ip, request));
+            }
+        }
+        for (conn, peer, request) in newcomers {
+            self.on_connect(conn, peer, &request);
+        }
+    }
+
+    /// Lets requests go on if a hand-over has failed, and this leader goes on.
+    pub(super) fn resume_after_hand_over(&mut self) {
+        let waited = std::mem::replace(&mut self.touches.hands_over, self.zab.is_handing_over());
+        if waited && self.leads() && self.takes_requests() {
+            self.admit_newcomers();
+            self.ready.extend(self.connections.keys());
+        }
+    }
+
+    /// Closes the connections that this server has kept long enough without serving them.
+    pub(super) fn keep_connections(&mut self) {
+        self.touches.keep_until_ms = None;
+        if self.takes_requests() {
+            return;
+        }
+        let mut over = Vec::new();
+        for (&conn, connection) in self.connections.iter().filter(|(_, c)| c.phase != Phase::Closed && !c.is_reader) {
+            let until_ms = self.kept_until_ms(connection);
+            if until_ms <= self.now.mono_ms {
+                over.push(conn);
+            } else {
+                self.touches.keep_until_ms = Some(self.touches.keep_until_ms.map_or(until_ms, |at| at.min(until_ms)));
+            }
+        }
+        for conn in over {
+            let connection = self.connections.get_mut(&conn);
+            let newcomer = connection.and_then(|one| Some((one.identity.ip, one.newcomer.take()?)));
+            match newcomer {
+                Some((peer, request)) if self.is_for_readers(&request) && !self.is_behind(&request) => {
+                    self.on_reader(conn, peer, &request)
+                }
+                Some(_) | None => self.close(conn),
+            }
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! Clients of the surviving servers when the leader is lost: each request is answered once, in order.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use crate::member_support::{Client, Members, Told, born, write};
+use zoolet_machine::PeerMessage;
+use zoolet_machine::seam::event::Shortage;
+use zoolet_machine::{Event, Limits, Settings};
+use zoolet_model::{ConnectRequest, CreateKind, ErrorCode, Reply, Request, ServerId, Text};
+use zoolet_sim::client::{create, delete, get};
+use zoolet_zab::Message;
+
+const TIMEOUT_MS: i32 = 30_000;
+
+fn sync() -> Request {
+    Request::Sync { path: Some(Text::from("/")) }
+}
+
+/// Returns each answer's xid with its error or the version shown; -1 if a success shows none.
+fn answers(told: &[Told]) -> Vec<(i32, Result<i32, ErrorCode>)> {
+    told.iter()
+        .map(|told| match told {
+            Told::Reply(xid, _, Ok(Reply::Data(_, stat) | Reply::Stat(stat))) => (*xid, Ok(stat.version)),
+            Told::Reply(xid, _, Ok(_)) => (*xid, Ok(-1)),
+            Told::Reply(xid, _, Err(code)) => (*xid, Err(*code)),
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+fn version_of(members: &mut Members, client: &Client, path: &str) -> i32 {
+    match members.ask(client, get(path)) {
+        Ok(Reply::Data(_, stat)) => stat.version,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn forwards(members: &Members, from: u8) -> usize {
+    let is_forward = |said: &&(u8, u8, PeerMessage)| said.0 == from && matches!(said.2, PeerMessage::Forward { .. });
+    members.said.iter().filter(is_forward).count()
+}
+
+/// Returns an ensemble with a client at each learner, and the znode `/a`.
+fn with_clients() -> (Members, u8, [Client; 2]) {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let clients = [0, 1].map(|at| members.client(servers[at], TIMEOUT_MS));
+    members.ask(&clients[0], born("/a")).unwrap();
+    (members, leader, clients)
+}
+
+/// Kills the leader. The others elect none until their link is released.
+fn lose(members: &mut Members, leader: u8) {
+    let others: Vec<_> = members.ids().filter(|&server| server != leader).collect();
+    members.cut(others[0], others[1]);
+    members.stop(leader);
+}
+
+/// One of the clients is at the server that leads next.
+#[test]
+fn write_that_its_leader_never_received_is_done_once_by_the_next_one() {
+    let (mut members, leader, clients) = with_clients();
+    for client in &clients {
+        members.hold(client.server, leader);
+        members.send(client, 1, write("/a"));
+        members.send(client, 2, get("/a"));
+    }
+    members.settle();
+    lose(&mut members, leader);
+    members.advance(500);
+    clients.iter().for_each(|client| assert!(members.told(client).is_empty(), "it waits"));
+    members.release_all();
+    members.until_all_serve();
+    members.settle();
+    let mut versions = Vec::new();
+    for client in &clients {
+        let told = answers(&members.told(client));
+        let [(1, Ok(written)), (2, Ok(read))] = told[..] else { panic!("{told:?}") };
+        assert!(read >= written, "a session reads its own write");
+        versions.push(written);
+    }
+    versions.sort_unstable();
+    assert_eq!(versions, [1, 2]);
+    let again: u64 = clients.iter().map(|client| members.server(client.server).writes_asked_again()).sum();
+    assert_eq!((version_of(&mut members, &clients[0], "/a"), again), (2, 2));
+}
+
+#[test]
+fn write_in_the_next_leaders_history_is_answered_and_not_done_again() {
+    let (mut members, leader, clients) = with_clients();
+    // Both learners have the entries, but the leader does not hear their acks.
+    for client in &clients {
+        members.send(client, 1, write("/a"));
+        members.deliver(client.server, leader);
+    }
+    members.hanging.insert(leader);
+    clients.iter().for_each(|client| members.hold(client.server, leader));
+    members.settle();
+    members.stop(leader);
+    members.release_all();
+    members.until_all_serve();
+    members.settle();
+    let mut told: Vec<_> = clients.iter().flat_map(|client| answers(&members.told(client))).collect();
+    told.sort_unstable_by_key(|(_, version)| version.unwrap());
+    assert_eq!(told, [(1, Ok(1)), (1, Ok(2))]);
+    let again: u64 = clients.iter().map(|client| members.server(client.server).writes_asked_again()).sum();
+    assert_eq!((version_of(&mut members, &clients[1], "/a"), again), (2, 0));
+}
+
+/// Only the server of the client, which is cut off meanwhile, has the entry on its disk.
+#[test]
+fn write_that_the_next_leader_cuts_off_is_done_once() {
+    let (mut members, leader, [client, other]) = with_clients();
+    members.hanging.insert(leader);
+    members.hold(leader, other.server);
+    members.send(&client, 1, write("/a"));
+    members.settle();
+    members.unlink(client.server, leader);
+    members.unlink(client.server, other.server);
+    members.stop(leader);
+    members.hanging.clear();
+    members.release_all();
+    members.cut(client.server, leader);
+    members.start(leader);
+    members.unlink(client.server, leader);
+    members.release_all();
+    for server in [leader, other.server] {
+        members.until_serves(server);
+    }
+    assert!(members.told(&client).is_empty());
+    let writer = members.client(leader, TIMEOUT_MS);
+    members.ask(&writer, write("/a")).unwrap();
+    members.link(client.server, leader);
+    members.link(client.server, other.server);
+    members.until_all_serve();
+    members.settle();
+    assert_eq!(answers(&members.told(&client)), [(1, Ok(2))]);
+    assert_eq!(members.server(client.server).writes_asked_again(), 1);
+    assert_eq!(version_of(&mut members, &other, "/a"), 2);
+}
+
+/// The leader has some of the writes, and has sent some of these.
+#[test]
+fn pipelined_writes_stay_in_order_over_a_lost_leader() {
+    for (received, returned) in [(0, 0), (4, 0), (4, 2), (8, 5)] {
+        let (mut members, leader, [client, _]) = with_clients();
+        members.hanging.extend(members.ids());
+        let mut xid = 0;
+        let mut send = |members: &mut Members, count: i32| {
+            for _ in 0..count {
+                members.send(&client, xid + 1, write("/a"));
+                members.send(&client, xid + 2, get("/a"));
+                xid += 2;
+            }
+        };
+        send(&mut members, returned);
+        members.settle();
+        members.hold(leader, client.server);
+        members.hold(leader, members.learners()[1]);
+        send(&mut members, received - returned);
+        members.settle();
+        members.hold(client.server, leader);
+        send(&mut members, 10 - received);
+        members.settle();
+        members.stop(leader);
+        members.hanging.clear();
+        members.release_all();
+        members.until_all_serve();
+        members.settle();
+        let expected: Vec<_> = (1..=20).map(|xid| (xid, Ok((xid + 1) / 2))).collect();
+        assert_eq!(answers(&members.told(&client)), expected, "{received} received, {returned} returned");
+        assert_eq!(members.server(client.server).writes_asked_again(), 10 - returned as u64);
+    }
+}
+
+/// The learner loses only its link. Its leader goes on in the same epoch.
+#[test]
+fn write_in_flight_over_a_lost_link_is_done_once() {
+    for is_received in [false, true] {
+        let (mut members, leader, [client, _]) = with_clients();
+        let (from, to) = if is_received { (leader, client.server) } else { (client.server, leader) };
+        members.hold(from, to);
+        members.send(&client, 1, write("/a"));
+        members.settle();
+        members.unlink(client.server, leader);
+        members.release_all();
+        members.link(client.server, leader);
+        members.until_all_serve();
+        members.settle();
+        assert_eq!(members.leader(), leader, "there was no election");
+        assert_eq!(answers(&members.told(&client)), [(1, Ok(1))], "received: {is_received}");
+        assert_eq!(members.server(client.server).writes_asked_again(), u64::from(!is_received));
+    }
+}
+
+#[test]
+fn syncs_and_handshakes_are_asked_of_the_next_leader() {
+    let (mut members, leader, [client, other]) = with_clients();
+    let mut returning = members.client(other.server, TIMEOUT_MS);
+    members.hold(client.server, leader);
+    members.send(&client, 1, sync());
+    members.send(&client, 2, get("/a"));
+    let joining = members.connect(client.server, ConnectRequest::for_new_session(TIMEOUT_MS));
+    members.leave(&returning);
+    members.come_back(&mut returning, client.server, 0);
+    members.settle();
+    lose(&mut members, leader);
+    let newcomer = members.connect(client.server, ConnectRequest::for_new_session(TIMEOUT_MS));
+    members.settle();
+    assert!(members.told(&client).is_empty());
+    members.release_all();
+    members.until_all_serve();
+    members.settle();
+    assert_eq!(answers(&members.told(&client)), [(1, Ok(-1)), (2, Ok(0))]);
+    let begun = [joining, newcomer].map(|conn| match members.take(client.server, conn)[..] {
+        [Told::Connected(reply)] => reply.session,
+        ref other => panic!("{other:?}"),
+    });
+    assert_ne!(begun[0], begun[1]);
+    assert!(matches!(members.told(&returning)[..], [Told::Connected(reply)] if reply.session == returning.session));
+    assert_eq!(members.server(client.server).sessions(), 5);
+}
+
+/// The session's beginning is in the history of the next leader.
+#[test]
+fn session_that_began_over_a_lost_leader_begins_once() {
+    let (mut members, leader, [client, other]) = with_clients();
+    let joining = members.connect(client.server, ConnectRequest::for_new_session(TIMEOUT_MS));
+    members.deliver(client.server, leader);
+    members.hanging.insert(leader);
+    [client.server, other.server].iter().for_each(|&from| members.hold(from, leader));
+    members.settle();
+    members.stop(leader);
+    members.release_all();
+    members.until_all_serve();
+    members.settle();
+    assert!(matches!(members.take(client.server, joining)[..], [Told::Connected(_)]));
+    assert_eq!(members.server(client.server).sessions(), 3);
+}
+
+#[test]
+fn session_that_its_owner_closes_over_a_lost_leader_ends_at_once() {
+    let (mut members, leader, [client, other]) = with_clients();
+    members.ask(&client, Request::Write(create("/e", 1, CreateKind::Ephemeral))).unwrap();
+    members.hold(client.server, leader);
+    members.send(&client, 1, Request::CloseSession);
+    members.settle();
+    members.stop(leader);
+    members.release_all();
+    members.until_all_serve();
+    members.settle();
+    let told = members.told(&client);
+    assert!(matches!(told[..], [Told::Reply(1, _, Ok(Reply::Empty)), Told::Closed]), "{told:?}");
+    assert_eq!(members.ask(&other, get("/e")), Err(ErrorCode::NoNode));
+}
+
+/// A client that has left hears no answer. Its write must not take effect behind its later work.
+#[test]
+fn write_of_a_client_that_has_left_is_not_done_by_the_next_leader() {
+    let (mut members, leader, [client, other]) = with_clients();
+    members.hold(client.server, leader);
+    members.send(&client, 1, write("/a"));
+    members.settle();
+    members.leave(&client);
+    members.stop(leader);
+    members.release_all();
+    members.until_all_serve();
+    members.settle();
+    assert_eq!(version_of(&mut members, &other, "/a"), 0);
+    assert_eq!(members.server(client.server).under_way(), usize::from(other.server == client.server));
+}
+
+fn refuse_writes(members: &mut Members, leader: u8) {
+    members.handle(leader, Event::Space { shortage: Some(Shortage::Disk) });
+}
+
+/// The leader refuses a write and takes the one behind it, which only deletes. It is lost with the
+/// refusal, and the next leader has the later one in its history.
+fn lose_a_refusal() -> Vec<Told> {
+    let (mut members, leader, [client, other]) = with_clients();
+    refuse_writes(&mut members, leader);
+    members.hold(leader, client.server);
+    members.send(&client, 1, born("/b"));
+    members.send(&client, 2, Request::Write(delete("/a")));
+    members.settle();
+    members.stop(leader);
+    members.release_all();
+    members.until_all_serve();
+    members.settle();
+    assert_eq!(members.ask(&other, get("/a")), Err(ErrorCode::NoNode), "the later one was done");
+    members.told(&client)
+}
+
+#[test]
+fn write_behind_a_lost_refusal_is_not_answered_before_it() {
+    let told = lose_a_refusal();
+    assert!(matches!(told[..], [Told::Closed]), "{told:?}");
+}
+
+#[cfg(feature = "mutations")]
+#[test]
+#[should_panic(expected = "Reply(2")]
+fn lost_refusal_ignored_mutation_answers_the_later_write_first() {
+    zoolet_zab::mutation::set(Some(zoolet_zab::Mutation::LostRefusalIgnored));
+    write_behind_a_lost_refusal_is_not_answered_before_it();
+}
+
+/// The refusal arrives although its leader leads no longer.
+#[test]
+fn refusal_of_a_leader_that_is_lost_meanwhile_is_answered() {
+    let (mut members, leader, [client, other]) = with_clients();
+    refuse_writes(&mut members, leader);
+    members.hold(leader, client.server);
+    members.send(&client, 1, born("/b"));
+    members.settle();
+    members.unlink(client.server, other.server);
+    members.unlink(leader, other.server);
+    members.command(leader, |server, now| server.hand_over(now));
+    members.release_all();
+    for (a, b) in [(client.server, other.server), (leader, other.server)] {
+        members.link(a, b);
+    }
+    members.until_all_serve();
+    members.settle();
+    assert_eq!(answers(&members.told(&client)), [(1, Err(ErrorCode::SystemError))]);
+}
+
+#[test]
+fn clients_wait_for_2_s_or_three_tenths_of_their_timeout() {
+    let (mut members, leader, [long, other]) = with_clients();
+    let short = members.client(long.server, 5000);
+    members.hold(long.server, leader);
+    members.send(&long, 1, write("/a"));
+    members.send(&short, 1, write("/a"));
+    members.settle();
+    members.stop(other.server);
+    members.stop(leader);
+    let at_ms = members.now.mono_ms;
+    members.advance(1000);
+    let newcomers = [5000, TIMEOUT_MS].map(|timeout_ms| {
+        let conn = members.connect(long.server, ConnectRequest::for_new_session(timeout_ms));
+        Client { conn, ..long }
+    });
+    let mut closed_ms = [0; 4];
+    let waiting = [short, long, newcomers[0], newcomers[1]];
+    for _ in 0..300 {
+        members.advance(10);
+        for (client, closed_ms) in waiting.iter().zip(&mut closed_ms) {
+            if members.is_just_closed(client) {
+                *closed_ms = members.now.mono_ms - at_ms;
+            }
+        }
+    }
+    assert_eq!(closed_ms, [1500, 2000, 2000, 2000]);
+    let late = members.connect(long.server, ConnectRequest::for_new_session(TIMEOUT_MS));
+    assert!(matches!(members.take(long.server, late)[..], [Told::Closed]), "it finds another server sooner");
+    waiting.iter().for_each(|client| members.leave(client));
+    members.release_all();
+    members.start(leader);
+    members.until_serves(leader);
+    members.advance(500);
+    let reader = members.client(leader, TIMEOUT_MS);
+    assert_eq!(version_of(&mut members, &reader, "/a"), 0, "a client that was sent away is not served afterwards");
+}
+
+/// The next leader has no room for the writes of the lost one's time at once.
+#[test]
+fn next_leader_without_room_takes_kept_writes_in_order_before_later_ones() {
+    let limits = Limits { outstanding_bytes_max: 300, ..Limits::default() };
+    let mut members = Members::born_with(3, Settings::default(), limits);
+    let (leader, servers) = (members.leader(), members.learners());
+    let clients: Vec<_> = servers.iter().map(|&server| members.client(server, TIMEOUT_MS)).collect();
+    members.ask(&clients[0], born("/a")).unwrap();
+    members.ask(&clients[1], born("/b")).unwrap();
+    for (client, path) in clients.iter().zip(["/a", "/b"]) {
+        members.hold(client.server, leader);
+        (1..=20).for_each(|xid| members.send(client, xid, write(path)));
+    }
+    members.settle();
+    members.stop(leader);
+    members.release_all();
+    members.until_all_serve();
+    for (client, path) in clients.iter().zip(["/a", "/b"]) {
+        (21..=30).for_each(|xid| members.send(client, xid, write(path)));
+    }
+    members.settle();
+    for client in &clients {
+        assert_eq!(answers(&members.told(client)), (1..=30).map(|xid| (xid, Ok(xid))).collect::<Vec<_>>());
+    }
+}
+
+fn is_named_successor(said: &(u8, u8, PeerMessage)) -> bool {
+    matches!(&said.2, PeerMessage::Zab(message) if matches!(**message, Message::HandOver { .. }))
+}
+
+/// Clients of the leader too: their server has another leader then.
+#[test]
+fn hand_over_answers_all_clients_and_closes_no_connection() {
+    let (mut members, leader, [client, other]) = with_clients();
+    let own = members.client(leader, TIMEOUT_MS);
+    let all = [own, client, other];
+    members.hanging.extend(members.ids());
+    all.iter().for_each(|client| members.send(client, 1, write("/a")));
+    members.settle();
+    members.command(leader, |server, now| server.hand_over(now));
+    all.iter().for_each(|client| members.send(client, 2, write("/a")));
+    let newcomer = members.connect(leader, ConnectRequest::for_new_session(TIMEOUT_MS));
+    members.settle();
+    assert!(members.server(leader).leads());
+    members.hanging.clear();
+    members.settle();
+    members.until_all_serve();
+    members.settle();
+    assert!(members.said.iter().any(is_named_successor) && members.leader() != leader);
+    let told = all.map(|client| answers(&members.told(&client)));
+    assert!(told.iter().all(|told| matches!(told[..], [(1, Ok(_)), (2, Ok(_))])), "{told:?}");
+    assert!(matches!(members.take(leader, newcomer)[..], [Told::Connected(_)]));
+    assert_eq!(version_of(&mut members, &own, "/a"), 6);
+}
+
+#[test]
+fn clients_of_a_leader_go_on_after_a_hand_over_that_failed() {
+    let (mut members, leader, [client, other]) = with_clients();
+    let own = members.client(leader, TIMEOUT_MS);
+    members.hanging.extend([leader, client.server, other.server]);
+    members.send(&own, 1, write("/a"));
+    members.settle();
+    members.command(leader, |server, now| server.hand_over(now));
+    members.send(&own, 2, write("/a"));
+    members.send(&client, 2, write("/a"));
+    let newcomer = members.connect(leader, ConnectRequest::for_new_session(TIMEOUT_MS));
+    for _ in 0..200 {
+        members.advance(10);
+        if !members.server(leader).zab().is_handing_over() {
+            break;
+        }
+    }
+    members.hanging.clear();
+    members.settle();
+    assert_eq!(members.leader(), leader);
+    assert!(!members.said.iter().any(is_named_successor));
+    assert!(matches!(answers(&members.told(&own))[..], [(1, Ok(1)), (2, Ok(_))]));
+    assert!(matches!(answers(&members.told(&client))[..], [(2, Ok(_))]));
+    assert!(matches!(members.take(leader, newcomer)[..], [Told::Connected(_)]));
+    assert_eq!(version_of(&mut members, &own, "/a"), 3);
+}
+
+/// Entries of a former process may arrive late, and carry its numbers.
+#[test]
+fn server_numbers_its_forwards_anew_in_each_process() {
+    let (mut members, _, [client, _]) = with_clients();
+    let number = |members: &Members| {
+        let forward = members.said.iter().rev().find_map(|said| match &said.2 {
+            PeerMessage::Forward { payload, .. } if said.0 == client.server => zoolet_machine::txn::forwarder(payload),
+            _ => None,
+        });
+        let forwarder = forward.unwrap();
+        assert_eq!(Some(forwarder.server), ServerId::new(client.server));
+        forwarder.number
+    };
+    members.ask(&client, write("/a")).unwrap();
+    let former = number(&members);
+    members.stop(client.server);
+    members.start(client.server);
+    members.until_all_serve();
+    let next = members.client(client.server, TIMEOUT_MS);
+    members.ask(&next, write("/a")).unwrap();
+    assert!(number(&members).abs_diff(former) > 1 << 20);
+    assert!(forwards(&members, client.server) > 0);
+}

@@ -270,7 +270,7 @@ numbers! {
     join_ms: Millis, 100..=600_000, "learners",
         "a server that its leader has not admitted yet leaves it after this silence";
     quorum_ms: Millis, 200..=600_000, "leader",
-        "a leader steps down after this time without a majority";
+        "a leader steps down after this time without a majority, or after five pings that no majority answers";
     // Below one second, a card that erases a block would count as hanging.
     disk_stall_ms: Millis, 1000..=600_000, "leader",
         "a leader hands over after its disk stalls this long, if another server's disk is faster";

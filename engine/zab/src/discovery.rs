@@ -24,6 +24,12 @@ pub(crate) struct Prospect {
     /// When this server gives up, unless there is progress.
     pub(crate) give_up_at_ms: u64,
     pub(crate) ping_at_ms: u64,
+    /// When the last ping was planned or sent.
+    pub(crate) pinged_ms: u64,
+    /// Until when only `quorum_ms` of silence ends this leadership.
+    ///
+    /// A server that was paused, or just began to lead, hears pongs late.
+    pub(crate) patient_until_ms: u64,
     /// Number of heartbeats in a row that announced the idle interval.
     pub(crate) idle_pings: u64,
     /// The voter that should lead next, and when the hand-over times out.
@@ -59,6 +65,8 @@ impl Zab {
             is_established: false,
             give_up_at_ms,
             ping_at_ms: now,
+            pinged_ms: now,
+            patient_until_ms: now + u64::from(self.timing.quorum_ms),
             idle_pings: 0,
             handing_over: None,
             is_handed_over: false,
@@ -152,7 +160,7 @@ impl Zab {
         let Some(learner) = self.learner(from) else { return false };
         let is_mine = is_epoch && (learner.attempt == attempt || mutation::is_on(Mutation::StaleAttemptCounts));
         if is_mine {
-            learner.heard_ms = now;
+            self.hear_learner(now, from);
         }
         is_mine
     }

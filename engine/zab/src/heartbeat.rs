@@ -2,6 +2,7 @@
 //!
 //! Heartbeats never wait for a disk; they carry how long the disk has made no progress.
 
+use crate::discovery::Prospect;
 use crate::peer::{Learner, Peer};
 use crate::zab::State;
 use crate::{Attempt, Epoch, Fault, Mutation, Notification, ServerId, Stance, Zab, mutation};
@@ -10,6 +11,13 @@ use crate::{Attempt, Epoch, Fault, Mutation, Notification, ServerId, Stance, Zab
 const MISSED_MAX: u64 = 3;
 /// Further delay allowed, in mean latenesses of late heartbeats.
 const LATENESSES: u64 = 4;
+/// Unanswered pings at the busy pace before a leader counts a learner as silent.
+///
+/// More than [`MISSED_MAX`]: a leader that steps down stops everybody's writes, and a learner may
+/// suspect its leader without leaving it.
+const UNANSWERED_MAX: u64 = 5;
+/// Further delay of a pong allowed, in mean delays of the learner's pongs.
+const DELAYS: u64 = 4;
 
 impl Zab {
     pub(crate) fn interval_ms(&self) -> u32 {
@@ -61,9 +69,10 @@ impl Zab {
             && let Some(learner) = self.learner(from)
             && (learner.attempt == attempt || mutation::is_on(Mutation::StaleAttemptCounts))
         {
-            learner.heard_ms = now;
+            learner.note_delay(now);
             learner.ponged = learner.ponged.max(round.min(asked));
             (learner.disk_age_ms, learner.has_room) = (disk_age_ms, has_room);
+            self.hear_learner(now, from);
         }
         Ok(())
     }
@@ -101,6 +110,7 @@ impl Zab {
             State::Looking { .. } => {}
             State::Leading(prospect) => {
                 prospect.give_up_at_ms = prospect.give_up_at_ms.saturating_add(late_ms);
+                prospect.patient_until_ms = now + u64::from(self.timing.quorum_ms);
                 let learners = self.peers.iter_mut().filter_map(|peer| peer.learner.as_mut());
                 learners.for_each(|learner| excuse(&mut learner.heard_ms));
             }
@@ -122,13 +132,16 @@ impl Zab {
         // Datagrams may be lost, so open questions are repeated at the busy pace.
         let is_asking = self.answered < self.asked;
         let (is_busy, timing) = (self.is_busy, self.timing);
+        let State::Leading(prospect) = &self.state else { return };
+        let is_doubting = self.doubt_at_ms(prospect).is_some_and(|at_ms| at_ms <= now);
         let State::Leading(prospect) = &mut self.state else { return };
-        if prospect.ping_at_ms <= now {
+        if prospect.ping_at_ms <= now || is_doubting {
+            prospect.pinged_ms = now;
             prospect.idle_pings = if is_busy { 0 } else { prospect.idle_pings.saturating_add(1) };
             // The idle interval is announced several times at the busy pace. A learner that misses
             // the first announcement hears another one before it suspects the leader.
             let is_announcing = prospect.idle_pings < MISSED_MAX;
-            let is_hurried = is_busy || is_asking || is_announcing;
+            let is_hurried = is_busy || is_asking || is_announcing || is_doubting;
             let interval_ms = if is_hurried { timing.heartbeat_busy_ms } else { timing.heartbeat_idle_ms };
             prospect.ping_at_ms = now + u64::from(interval_ms);
             let learners = self.peers.iter_mut().filter_map(|peer| peer.learner.as_mut());
@@ -163,10 +176,35 @@ impl Zab {
     }
 
     fn hears_quorum_of_learners(&self, now: u64) -> bool {
-        let quorum_ms = u64::from(self.timing.quorum_ms);
-        self.is_quorum(true, |peer| {
-            peer.learner.as_ref().is_some_and(|learner| now.saturating_sub(learner.heard_ms) <= quorum_ms)
-        })
+        self.is_quorum(true, |peer| peer.learner.as_ref().is_some_and(|learner| !self.is_silent(now, learner)))
+    }
+
+    /// Returns whether the leader has heard a learner neither lately nor in answer to its pings.
+    fn is_silent(&self, now: u64, learner: &Learner) -> bool {
+        let State::Leading(prospect) = &self.state else { return false };
+        if now.saturating_sub(learner.heard_ms) > u64::from(self.timing.quorum_ms) {
+            return true;
+        }
+        let busy_ms = u64::from(self.timing.heartbeat_busy_ms);
+        let patience_ms = UNANSWERED_MAX * busy_ms + DELAYS * learner.delay_8ms / 8;
+        let is_unanswered = learner.pinged_ms.is_some_and(|pinged_ms| now.saturating_sub(pinged_ms) >= patience_ms);
+        prospect.is_established && prospect.patient_until_ms <= now && is_unanswered
+    }
+
+    /// Notes a message of a learner's attempt.
+    pub(crate) fn hear_learner(&mut self, now: u64, from: ServerId) {
+        if let Some(learner) = self.learner(from) {
+            (learner.heard_ms, learner.pinged_ms) = (now, None);
+        }
+    }
+
+    /// Returns when this leader begins to doubt that a quorum hears it; `None` once one answered.
+    ///
+    /// It then pings at the busy pace, and soon knows whether a quorum is silent.
+    fn doubt_at_ms(&self, prospect: &Prospect) -> Option<u64> {
+        let has_answered = |peer: &Peer| peer.learner.as_ref().is_some_and(|learner| learner.pinged_ms.is_none());
+        let is_sure = !prospect.is_established || self.is_quorum(true, has_answered);
+        (!is_sure).then(|| prospect.pinged_ms + u64::from(self.timing.heartbeat_busy_ms))
     }
 
     fn judge_leader(&mut self, now: u64) {
@@ -249,6 +287,7 @@ impl Zab {
                 if !prospect.is_established {
                     at = at.min(prospect.give_up_at_ms);
                 }
+                at = at.min(self.doubt_at_ms(prospect).unwrap_or(u64::MAX));
                 if let Some((_, until_ms)) = prospect.handing_over {
                     at = at.min(until_ms);
                 }

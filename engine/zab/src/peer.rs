@@ -2,6 +2,9 @@
 
 use crate::{Attempt, Credentials, Epoch, Incarnation, LinkId, Notification, ServerId, Zxid};
 
+/// Longest delay of a pong that counts, in milliseconds: a longer one says nothing about the link.
+const DELAY_MS_MAX: u64 = 1000;
+
 /// A peer with a live link.
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -41,6 +44,10 @@ pub(crate) struct Learner {
     pub(crate) stage: Stage,
     /// When its last message in this attempt came.
     pub(crate) heard_ms: u64,
+    /// When the oldest ping since then was sent.
+    pub(crate) pinged_ms: Option<u64>,
+    /// Mean delay of its pongs, in eighths of a millisecond.
+    pub(crate) delay_8ms: u64,
     /// Newest confirmation round it answered.
     pub(crate) ponged: u64,
     pub(crate) owes_ping: bool,
@@ -106,6 +113,8 @@ impl Learner {
             attempt,
             stage: Stage::Asked { accepted },
             heard_ms: now,
+            pinged_ms: None,
+            delay_8ms: 0,
             ponged: 0,
             owes_ping: true,
             disk_age_ms: 0,
@@ -114,6 +123,16 @@ impl Learner {
             sync_next: None,
             owes_synced: None,
             owes_hand_over: false,
+        }
+    }
+
+    /// Notes how long a pong took.
+    ///
+    /// A smoothed mean, as in TCP: each new sample weighs one eighth.
+    pub(crate) fn note_delay(&mut self, now: u64) {
+        if let Some(pinged_ms) = self.pinged_ms {
+            let took_8ms = now.saturating_sub(pinged_ms).min(DELAY_MS_MAX) * 8;
+            self.delay_8ms = (self.delay_8ms * 7 + took_8ms) / 8;
         }
     }
 

@@ -127,7 +127,10 @@ impl Zab {
     }
 
     pub(crate) fn message_to_learner(&mut self, now: u64, at: usize) -> Option<Message> {
-        let State::Leading(prospect) = &self.state else { return None };
+        let State::Leading(prospect) = &mut self.state else { return None };
+        if self.peers[at].learner.as_ref().is_some_and(|learner| learner.owes_ping) {
+            prospect.pinged_ms = now;
+        }
         let (epoch, is_closed) = (prospect.epoch, prospect.is_closed);
         let interval_ms = self.interval_ms();
         let disk_age_ms = u32::try_from(self.appends.age_ms(now)).unwrap_or(u32::MAX);
@@ -138,6 +141,7 @@ impl Zab {
         let learner = self.peers[at].learner.as_mut()?;
         let attempt = learner.attempt;
         if core::mem::take(&mut learner.owes_ping) {
+            learner.pinged_ms.get_or_insert(now);
             let epoch = epoch.unwrap_or(Epoch::ZERO);
             return Some(Message::Ping { attempt, epoch, round, interval_ms, disk_age_ms });
         }

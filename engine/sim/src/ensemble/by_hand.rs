@@ -35,6 +35,18 @@ impl World {
         self.uncut(other, one);
     }
 
+    /// Cuts one way: nothing that `from` sends reaches `to`, until [`World::mend_way`].
+    pub fn cut_way(&mut self, from: ServerId, to: ServerId) {
+        self.around.has_changed = true;
+        self.cut(from, to);
+    }
+
+    /// Undoes one [`World::cut_way`]; the cut ends when all are undone.
+    pub fn mend_way(&mut self, from: ServerId, to: ServerId) {
+        self.around.has_changed = true;
+        self.uncut(from, to);
+    }
+
     /// Lets no disk operation of a server end for this many microseconds.
     pub fn hang_disk(&mut self, server: ServerId, for_us: u64) {
         self.around.has_changed = true;

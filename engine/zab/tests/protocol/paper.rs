@@ -409,6 +409,55 @@ fn leader_that_hears_no_quorum_stops_leading() {
     assert_ne!(role(&stage, 3), Role::Leading);
 }
 
+/// Returns voters under load, led by the last one, long after it began to lead.
+fn busy(voters: &[u8]) -> Stage {
+    let mut stage = led(voters);
+    stage.net.set_busy(*voters.last().unwrap(), true);
+    stage.run(3000);
+    stage
+}
+
+#[test]
+fn busy_leader_steps_down_after_five_unanswered_pings() {
+    let mut stage = busy(&[1, 2, 3]);
+    stage.cut(1, 3, true);
+    stage.cut(2, 3, true);
+    let pings = sent(&stage, 3, 1, "Ping");
+    stage.run(245);
+    assert_eq!(role(&stage, 3), Role::Leading);
+    stage.run(55);
+    assert_ne!(role(&stage, 3), Role::Leading);
+    assert_eq!(sent(&stage, 3, 1, "Ping") - pings, 5);
+}
+
+#[test]
+fn idle_leader_pings_at_the_busy_pace_once_a_quorum_owes_it_a_pong() {
+    let mut stage = led(&[1, 2, 3]);
+    stage.run(3000);
+    stage.cut(1, 3, true);
+    stage.run(1000);
+    assert_eq!(role(&stage, 3), Role::Leading, "a quorum answers");
+    let pings = sent(&stage, 3, 2, "Ping");
+    stage.run(3500);
+    assert_eq!(sent(&stage, 3, 2, "Ping") - pings, 10, "one lost learner is no reason to hurry");
+    stage.cut(2, 3, true);
+    stage.run(350 + 250);
+    assert_ne!(role(&stage, 3), Role::Leading);
+}
+
+#[test]
+fn leader_that_was_paused_steps_down_late() {
+    let mut stage = busy(&[1, 2, 3]);
+    stage.net.world.now += 300;
+    stage.run(5);
+    stage.cut(1, 3, true);
+    stage.cut(2, 3, true);
+    stage.run(1500);
+    assert_eq!(role(&stage, 3), Role::Leading);
+    stage.run(1000);
+    assert_ne!(role(&stage, 3), Role::Leading);
+}
+
 #[test]
 fn follower_that_alone_misses_its_leader_keeps_following() {
     let mut stage = led(&[1, 2, 3]);

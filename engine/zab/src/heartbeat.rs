@@ -11,6 +11,12 @@ use crate::{Attempt, Epoch, Fault, Mutation, Notification, ServerId, Stance, Zab
 const MISSED_MAX: u64 = 3;
 /// Further delay allowed, in mean latenesses of late heartbeats.
 const LATENESSES: u64 = 4;
+/// Busy intervals of suspicion or of being unheard before a learner counts as cut off.
+///
+/// A quorum that misses the leader too has elected another one by then.
+const ALONE: u64 = 3;
+/// Busy intervals by which the ping that precedes an answer may be late.
+const LATE: u64 = 2;
 /// Unanswered pings at the busy pace before a leader counts a learner as silent.
 ///
 /// More than [`MISSED_MAX`]: a leader that steps down stops everybody's writes, and a learner may
@@ -87,7 +93,14 @@ impl Zab {
     /// Handles a notification from this learner's leader.
     pub(crate) fn meet_leader(&mut self, now: u64, said: &Notification) {
         let State::Learning(learning) = &mut self.state else { return };
-        learning.heard_ms = now;
+        learning.hear(now);
+        let is_heard = said.hears.contains(self.id);
+        learning.unheard_ms = if is_heard { None } else { learning.unheard_ms.or(Some(now)) };
+        if !is_heard {
+            // The leader may have said so before the link recovered, and its next ping may be far
+            // off. Round 0 confirms no question.
+            learning.owes_pong.get_or_insert(0);
+        }
         let is_settled = learning.epoch != Epoch::ZERO;
         let leads = matches!(said.stance, Stance::Leading { .. });
         // A leader that stopped and leads again has another epoch and knows nothing of the attempt
@@ -114,7 +127,10 @@ impl Zab {
                 let learners = self.peers.iter_mut().filter_map(|peer| peer.learner.as_mut());
                 learners.for_each(|learner| excuse(&mut learner.heard_ms));
             }
-            State::Learning(learning) => excuse(&mut learning.heard_ms),
+            State::Learning(learning) => {
+                excuse(&mut learning.heard_ms);
+                learning.awaits_ms.iter_mut().for_each(excuse);
+            }
         }
     }
 
@@ -161,6 +177,7 @@ impl Zab {
         if !self.hears_quorum_of_learners(now) {
             return self.become_looking(now);
         }
+        self.tell_missed(now);
         let age_ms = self.appends.age_ms(now);
         if age_ms >= u64::from(self.timing.disk_stall_ms)
             && let Some(faster) = self.successor(now, age_ms / 4)
@@ -191,10 +208,25 @@ impl Zab {
         prospect.is_established && prospect.patient_until_ms <= now && is_unanswered
     }
 
-    /// Notes a message of a learner's attempt.
+    /// Tells each learner when this leader begins to miss its pongs.
+    ///
+    /// A learner that hears its leader cannot know otherwise that its own messages are lost.
+    fn tell_missed(&mut self, now: u64) {
+        for at in 0..self.peers.len() {
+            let is_missed = self.peers[at].learner.as_ref().is_some_and(|learner| self.is_silent(now, learner));
+            let Peer { learner, owes_notification, .. } = &mut self.peers[at];
+            if is_missed && let Some(learner) = learner {
+                *owes_notification |= !core::mem::replace(&mut learner.is_missed, true);
+            }
+        }
+    }
+
+    /// Notes a message of a learner's attempt; tells the learner if this leader had missed it.
     pub(crate) fn hear_learner(&mut self, now: u64, from: ServerId) {
-        if let Some(learner) = self.learner(from) {
+        let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == from) else { return };
+        if let Some(learner) = &mut peer.learner {
             (learner.heard_ms, learner.pinged_ms) = (now, None);
+            peer.owes_notification |= core::mem::take(&mut learner.is_missed);
         }
     }
 
@@ -221,7 +253,9 @@ impl Zab {
             return self.become_looking(now);
         }
         if !learning.suspects || learning.retry_at_ms <= now {
-            learning.suspects = true;
+            if !core::mem::replace(&mut learning.suspects, true) {
+                learning.suspected_ms = now;
+            }
             learning.retry_at_ms = now + retry_ms;
             self.tell_everybody();
         }
@@ -238,6 +272,32 @@ impl Zab {
         let patience_ms = MISSED_MAX * u64::from(learning.interval_ms) + LATENESSES * learning.lateness_8ms / 8;
         let patience_ms = if self.is_settled() { patience_ms } else { patience_ms.max(u64::from(self.timing.join_ms)) };
         learning.heard_ms + patience_ms
+    }
+
+    /// Returns from when on this learner counts as cut off from its leader, in milliseconds.
+    ///
+    /// `None` while it and its leader hear each other. A learner that is cut off follows its leader
+    /// until a quorum misses the leader too, or the link is lost. Its clients should not wait for
+    /// the leader's answers.
+    pub fn cut_off_at_ms(&self) -> Option<u64> {
+        let State::Learning(learning) = &self.state else { return None };
+        let (busy_ms, idle_ms) = (u64::from(self.timing.heartbeat_busy_ms), u64::from(self.timing.heartbeat_idle_ms));
+        let suspected_ms = learning.suspects.then_some(learning.suspected_ms);
+        let alone_at_ms =
+            suspected_ms.into_iter().chain(learning.unheard_ms).map(|since_ms| since_ms + ALONE * busy_ms);
+        // A leader that got the request also pings at the busy pace.
+        let answer_at_ms = learning.awaits_ms.map(|since_ms| since_ms + idle_ms + LATE * busy_ms);
+        alone_at_ms.chain(answer_at_ms).min().filter(|_| self.is_settled())
+    }
+
+    /// Command: tells that a request went to the leader, whose answer a client awaits.
+    ///
+    /// Such a learner counts as cut off after one idle interval without a ping. It does not suspect
+    /// its leader earlier: a leader far away is not silent.
+    pub fn expect_leader(&mut self, now: u64) {
+        if let State::Learning(learning) = &mut self.state {
+            learning.awaits_ms.get_or_insert(now);
+        }
     }
 
     /// Leaves a suspected leader if a quorum misses it too.

@@ -48,6 +48,8 @@ pub(crate) struct Learner {
     pub(crate) pinged_ms: Option<u64>,
     /// Mean delay of its pongs, in eighths of a millisecond.
     pub(crate) delay_8ms: u64,
+    /// The leader misses its pongs, and has told it so.
+    pub(crate) is_missed: bool,
     /// Newest confirmation round it answered.
     pub(crate) ponged: u64,
     pub(crate) owes_ping: bool,
@@ -115,6 +117,7 @@ impl Learner {
             heard_ms: now,
             pinged_ms: None,
             delay_8ms: 0,
+            is_missed: false,
             ponged: 0,
             owes_ping: true,
             disk_age_ms: 0,

@@ -22,6 +22,7 @@ impl Zab {
             return Ok(Round(self.asked));
         }
         self.asked += 1;
+        self.expect_leader(now);
         if matches!(self.state, State::Leading(_)) {
             self.confirm_rounds();
             if self.answered < self.asked {

@@ -26,7 +26,13 @@ pub(crate) struct Learning {
     pub(crate) interval_ms: u32,
     /// Mean lateness of heartbeats that were not early, in eighths of a millisecond.
     pub(crate) lateness_8ms: u64,
+    /// The leader has been silent for too long, since `suspected_ms`.
     pub(crate) suspects: bool,
+    pub(crate) suspected_ms: u64,
+    /// Since when this server waits for the leader's answer, without having heard it.
+    pub(crate) awaits_ms: Option<u64>,
+    /// Since when the leader says that it does not hear this server.
+    pub(crate) unheard_ms: Option<u64>,
     /// When this server repeats that it suspects the leader.
     pub(crate) retry_at_ms: u64,
     /// Last entry acknowledged.
@@ -45,6 +51,13 @@ pub(crate) struct Learning {
     pub(crate) owes_pong: Option<u64>,
     /// Newest question sent to the leader.
     pub(crate) sync_sent: u64,
+}
+
+impl Learning {
+    /// Notes that the leader was heard.
+    pub(crate) fn hear(&mut self, now: u64) {
+        (self.heard_ms, self.awaits_ms) = (now, None);
+    }
 }
 
 /// A learner's progress in joining.
@@ -247,6 +260,9 @@ impl Zab {
             interval_ms: self.timing.heartbeat_busy_ms,
             lateness_8ms: 0,
             suspects: false,
+            suspected_ms: now,
+            awaits_ms: None,
+            unheard_ms: None,
             retry_at_ms: now,
             reported: Zxid::ZERO,
             settles_at: Zxid::ZERO,
@@ -265,7 +281,7 @@ impl Zab {
                 if learning.leader == from
                     && (learning.attempt == attempt || mutation::is_on(Mutation::StaleAttemptCounts)) =>
             {
-                learning.heard_ms = now;
+                learning.hear(now);
                 Some(learning)
             }
             State::Learning(_) | State::Looking { .. } | State::Leading(_) => None,
@@ -626,9 +642,13 @@ impl Zab {
     /// This server must know that the epoch's first entry is committed, and have caught up with the
     /// commits at the time it joined.
     pub(crate) fn maybe_settle(&mut self) {
-        let State::Learning(learning) = &self.state else { return };
+        let State::Learning(learning) = &mut self.state else { return };
         if learning.step == Step::Led && self.committed >= learning.settles_at {
             let leader = learning.leader;
+            if self.role == Role::Looking {
+                // Notifications from before this server joined do not count.
+                learning.unheard_ms = None;
+            }
             let is_voter = self.is_voter();
             self.set_role(if is_voter { Role::Following(leader) } else { Role::Observing(leader) });
         }

@@ -56,7 +56,8 @@ pub(crate) enum State {
 /// 1. **handle**: report an event. Call [`Zab::handle_deadline`] last, after every readable
 ///    message.
 /// 2. **commands**: [`Zab::start`], [`Zab::propose`], [`Zab::confirm`], [`Zab::reconfigure`],
-///    [`Zab::hand_over`], [`Zab::set_busy`], [`Zab::set_disk_refuses`], [`Zab::set_has_room`].
+///    [`Zab::hand_over`], [`Zab::set_busy`], [`Zab::set_disk_refuses`], [`Zab::set_has_room`],
+///    [`Zab::expect_leader`].
 /// 3. **poll**: after every call, call [`Zab::poll_action`] until it returns `None`.
 /// 4. **getters**: the rest; they change nothing.
 ///
@@ -593,10 +594,15 @@ impl Zab {
     }
 
     /// Returns the peers heard within `fresh_ms`.
+    ///
+    /// A leader names exactly those of its learners whose pongs it does not miss.
     pub(crate) fn hears(&self, now: u64) -> Servers {
         let mut hears = Servers::NOBODY;
-        let fresh = self.peers.iter().filter(|peer| peer.is_fresh(now, self.timing.fresh_ms));
-        fresh.for_each(|peer| hears.insert(peer.id));
+        let is_heard = |peer: &&Peer| match &peer.learner {
+            Some(learner) => !learner.is_missed,
+            None => peer.is_fresh(now, self.timing.fresh_ms),
+        };
+        self.peers.iter().filter(is_heard).for_each(|peer| hears.insert(peer.id));
         hears
     }
 

@@ -22,7 +22,7 @@ impl Server {
             return self.on_reader(conn, peer, request);
         }
         let waits = !self.takes_requests() && self.keeps_newcomers(request);
-        if !waits && (!self.is_serving() || self.is_stale() || is_ahead) {
+        if !waits && (!self.is_serving() || self.is_stale() || self.sends_on(peer) || is_ahead) {
             self.connections.remove(&conn);
             self.actions.push_back(Action::Close { conn });
             return;

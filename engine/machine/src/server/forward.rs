@@ -234,6 +234,7 @@ impl Server {
         let (epoch, attempt) = (self.zab.epoch(), self.zab.attempt());
         self.forwards.number = number;
         self.forwards.keep(Sent { number, asker, payload: payload.clone() });
+        self.zab.expect_leader(self.now.mono_ms);
         // Without a link the leader is about to be lost, and the next one gets the entry.
         self.send_to(leader, PeerMessage::Forward { epoch, attempt, conn, since, payload });
         true

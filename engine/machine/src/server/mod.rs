@@ -2,6 +2,7 @@
 
 mod admission;
 mod connect;
+mod cut_off;
 mod derived;
 mod due;
 mod ephemerals;
@@ -256,6 +257,7 @@ impl Server {
             self.receive();
             self.apply_committed();
             self.on_sessions_due();
+            self.send_waiting_on();
             self.on_upkeep_due();
             self.on_due();
             self.count_usages_if_due();
@@ -296,6 +298,7 @@ impl Server {
             .chain(self.due_deadline())
             .chain(self.receive_at_ms())
             .chain(self.counting_deadline())
+            .chain(self.cut_off_deadline())
             .min()
     }
 

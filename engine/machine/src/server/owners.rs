@@ -157,6 +157,7 @@ impl Server {
         match self.leader() {
             Some(leader) => {
                 let epoch = self.zab.epoch();
+                self.zab.expect_leader(self.now.mono_ms);
                 self.send_to(leader, PeerMessage::Revalidate { epoch, conn, session, secret, timeout_ms })
             }
             None => self.ask(Place::Here(conn), session, secret, timeout_ms),

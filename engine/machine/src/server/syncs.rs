@@ -60,6 +60,12 @@ impl Syncs {
         (first.key().0 <= applied).then(|| first.remove())
     }
 
+    /// Returns the connections of all items, which stay.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = ConnId> {
+        let asked = self.asked.iter().map(|&(_, conn, _)| conn);
+        asked.chain(self.known.values().map(|&(conn, _)| conn))
+    }
+
     /// Returns all items.
     fn items(self) -> impl Iterator<Item = (ConnId, Awaits)> {
         let asked = self.asked.into_iter().map(|(_, conn, awaits)| (conn, awaits));

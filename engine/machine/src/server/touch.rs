@@ -59,6 +59,8 @@ pub(super) struct Touches {
     /// Set after a pause of this server. State received from the leader may be as old as the pause.
     /// If this server led, another leader may have been elected meanwhile.
     paused: Option<Pause>,
+    /// Learner: when it may next look for clients that wait for a leader from which it is cut off.
+    pub(super) send_on_at_ms: u64,
     /// Learner: connections with pending work, held back while the leader has been silent for too
     /// long.
     pub(super) held_back: BTreeSet<ConnId>,

@@ -1,12 +1,15 @@
 //! Networks in which some servers hear each other one way only.
 //!
 //! - A leader that sends and hears nothing is replaced.
+//! - A follower that misses its leader alone sends its waiting clients on to other servers.
 //! - Links that fail again and again cause no storm of elections.
 //!
 //! `ENSEMBLE_MINUTES=60` simulates an hour of random cuts, best with `--release`. The default is as
 //! much as a plain `cargo test` has time for.
 #![allow(clippy::print_stderr, reason = "what the runs measured, for people")]
 
+use std::time::Duration;
+use zoolet_machine::ConnId;
 use zoolet_session::{CreateOptions, Session};
 use zoolet_sim::ensemble::{DATA_BYTES, DiskModel, Load, MS, Path, Plan, SECOND, Site, Trace, World, conclude};
 use zoolet_sim::oracle::{ClientId, History, Operation};
@@ -51,10 +54,12 @@ fn idle(voters: u8, seed: u64) -> (World, Vec<(ClientId, Session)>) {
 /// Lets each session write.
 fn write(world: &mut World, sessions: &[(ClientId, Session)]) {
     for (client, session) in sessions {
-        let session = session.clone();
+        let (session, clock) = (session.clone(), world.clock_of(*client));
         world.spawn(*client, async move {
             static PATH: zoolet_model::Path = zoolet_model::Path::from_static("/mine-");
-            while session.create_with(&PATH, None, &CreateOptions::default().sequential()).await.is_err() {}
+            while session.create_with(&PATH, None, &CreateOptions::default().sequential()).await.is_err() {
+                clock.timer(clock.now() + Duration::from_millis(20)).await;
+            }
         });
     }
 }
@@ -79,6 +84,27 @@ fn needs_leader(operation: &&Operation) -> bool {
 fn first_answer_us(history: &History, from_us: u64) -> Option<u64> {
     let since = history.operations.iter().filter(needs_leader).filter(|asked| asked.invoked.us >= from_us);
     since.filter_map(|asked| Some(asked.answer.as_ref()?.at.us - from_us)).min()
+}
+
+/// Returns the connections of clients at a server, and the longest that one of their requests
+/// waited.
+///
+/// Only requests that need a leader and were sent since `from_us` count.
+fn longest_wait_us(history: &History, at: ServerId, from_us: u64, now_us: u64) -> (usize, u64) {
+    let since = history.operations.iter().filter(needs_leader).filter(|asked| asked.invoked.us >= from_us);
+    let mut waited: Vec<(ConnId, u64)> = since
+        .filter_map(|asked| {
+            let connection = history.connection_of(asked);
+            let answered_us = asked.answer.as_ref().map(|answer| answer.at.us);
+            let ended_us = connection.ended.map(|(at, _)| at.us);
+            let over_us = answered_us.or(ended_us).unwrap_or(now_us);
+            (connection.server == at && !connection.embedded).then_some((connection.id, over_us - asked.invoked.us))
+        })
+        .collect();
+    let longest_us = waited.iter().map(|&(_, us)| us).max().unwrap_or(0);
+    waited.sort_unstable();
+    waited.dedup_by_key(|(conn, _)| *conn);
+    (waited.len(), longest_us)
 }
 
 #[test]
@@ -120,6 +146,64 @@ fn idle_deaf_leader_is_replaced_and_a_write_is_answered_within_850_ms() {
         worst_us = worst_us.max(waited_us);
     }
     assert!(worst_us <= WAIT_US + 350 * MS, "{worst_us} us");
+}
+
+#[test]
+fn idle_follower_that_misses_its_leader_sends_waiting_clients_on() {
+    let (mut worst_us, mut clients) = (0, 0);
+    for (voters, seed) in [3, 5].into_iter().flat_map(|voters| (0..SEEDS).map(move |seed| (voters, seed))) {
+        let (mut world, sessions) = idle(voters, seed);
+        let leader = world.leader().unwrap();
+        let follower = others(&world, leader)[0];
+        let from_us = world.now_us();
+        world.part(leader, follower);
+        write(&mut world, &sessions);
+        run_for(&mut world, 4 * SECOND);
+        let (count, longest_us) = longest_wait_us(world.witness().recorder.so_far(), follower, from_us, world.now_us());
+        eprintln!("{voters} voters, seed {seed}: idle: {count} connections, {longest_us} us");
+        (worst_us, clients) = (worst_us.max(longest_us), clients + count);
+    }
+    assert!(worst_us <= WAIT_US && clients > 10, "{clients} clients, {worst_us} us");
+}
+
+/// Cuts a follower from its leader alone, and asserts that its clients do not wait long.
+fn waiting_clients_go_on(ways: &[(bool, bool)]) {
+    let (mut worst_us, mut clients) = (0, 0);
+    for &(hears, is_heard) in ways {
+        for (voters, seed) in [3, 5].into_iter().flat_map(|voters| (0..SEEDS).map(move |seed| (voters, seed))) {
+            let mut world = busy(voters, seed);
+            let leader = world.leader().unwrap();
+            let follower = others(&world, leader)[0];
+            let epochs = world.witness().epochs.established();
+            let cuts = [(leader, follower, hears), (follower, leader, is_heard)];
+            let cuts = cuts.into_iter().filter(|(.., is_well)| !is_well);
+            cuts.clone().for_each(|(from, to, _)| world.cut_way(from, to));
+            run_for(&mut world, 4 * SECOND);
+            let (count, longest_us) =
+                longest_wait_us(world.witness().recorder.so_far(), follower, CUT_US, world.now_us());
+            eprintln!(
+                "{voters} voters, seed {seed}: hears {hears}, is heard {is_heard}: {count} connections, {longest_us} us"
+            );
+            (worst_us, clients) = (worst_us.max(longest_us), clients + count);
+            assert_eq!(world.leader(), Some(leader), "{voters} voters, seed {seed}: one follower deposes no leader");
+            cuts.for_each(|(from, to, _)| world.mend_way(from, to));
+            run_for(&mut world, 6 * SECOND);
+            assert_eq!(world.witness().epochs.established(), epochs, "{voters} voters, seed {seed}");
+            assert_eq!(world.witness().said(follower).unwrap().role, Role::Following(leader));
+            conclude(seed, world).unwrap_or_else(|failure| panic!("{failure}"));
+        }
+    }
+    assert!(worst_us <= WAIT_US && clients > 10, "{clients} clients, {worst_us} us");
+}
+
+#[test]
+fn follower_that_alone_does_not_hear_its_leader_sends_waiting_clients_on() {
+    waiting_clients_go_on(&[(false, true), (false, false)]);
+}
+
+#[test]
+fn follower_that_its_leader_alone_does_not_hear_sends_waiting_clients_on() {
+    waiting_clients_go_on(&[(true, false)]);
 }
 
 fn minutes() -> u64 {

@@ -146,21 +146,19 @@ fn server_disconnects_its_clients_when_a_snapshot_replaces_its_state() {
     assert!(matches!(boxes.at(away).told.get(&conn).map(Vec::as_slice), Some([Told::Closed])));
 }
 
-/// A snapshot does not tell which writes it contains.
+/// A snapshot does not tell which writes it contains. The server closes the connection.
 #[test]
-fn write_in_flight_whose_outcome_a_snapshot_hides_closes_its_connection() {
+fn write_in_flight_at_a_server_that_gets_a_snapshot_is_not_done_afterwards() {
     let mut boxes = Boxes::born(3, small_limits());
     let (leader, away) = (boxes.leader(), boxes.learners()[0]);
     write_much(&mut boxes, leader, 5);
     let conn = boxes.connect(away);
-    let began_ms = boxes.now.mono_ms;
     boxes.send(away, conn, set("/a1", 77));
     boxes.isolate(away);
     write_much(&mut boxes, leader, 300);
-    assert!(boxes.at(away).told.get(&conn).is_none_or(Vec::is_empty), "it waits");
     boxes.rejoin(away);
     boxes.until_equal();
-    assert!(boxes.now.mono_ms - began_ms < 2000 && boxes.was_said(leader, away, said_snap));
+    assert!(boxes.was_said(leader, away, said_snap));
     assert!(matches!(boxes.at(away).told.get(&conn).map(Vec::as_slice), Some([Told::Closed])));
     boxes.advance(1000);
     let reader = boxes.connect(away);

@@ -458,6 +458,54 @@ fn leader_that_was_paused_steps_down_late() {
     assert_ne!(role(&stage, 3), Role::Leading);
 }
 
+fn is_cut_off(stage: &Stage, id: u8) -> bool {
+    let server = stage.net.world.server(id);
+    server.zab().cut_off_at_ms().is_some_and(|at_ms| at_ms <= server.now(stage.net.world.now))
+}
+
+#[test]
+fn learner_that_does_not_hear_its_leader_is_cut_off_until_it_does() {
+    let mut stage = busy(&[1, 2, 3]);
+    stage.cut(3, 1, true);
+    stage.run(250);
+    assert!(!is_cut_off(&stage, 1));
+    stage.run(100);
+    assert!(is_cut_off(&stage, 1) && !is_cut_off(&stage, 2));
+    assert_eq!(role(&stage, 1), Role::Following(server_id(3)));
+    stage.cut(3, 1, false);
+    stage.run(60);
+    assert!(!is_cut_off(&stage, 1));
+}
+
+#[test]
+fn learner_that_awaits_an_answer_is_cut_off_after_one_idle_interval() {
+    let mut stage = led(&[1, 2, 3]);
+    stage.run(3000);
+    stage.cut(3, 1, true);
+    stage.net.confirm(1).unwrap();
+    stage.run(440);
+    assert!(!is_cut_off(&stage, 1));
+    stage.run(20);
+    assert!(is_cut_off(&stage, 1));
+    stage.cut(3, 1, false);
+    stage.run(400);
+    assert!(!is_cut_off(&stage, 1));
+}
+
+#[test]
+fn learner_that_its_leader_does_not_hear_is_cut_off_until_it_does() {
+    let mut stage = busy(&[1, 2, 3]);
+    stage.cut(1, 3, true);
+    stage.run(350);
+    assert!(!is_cut_off(&stage, 1));
+    stage.run(150);
+    assert!(is_cut_off(&stage, 1) && !is_cut_off(&stage, 2));
+    assert_eq!(role(&stage, 1), Role::Following(server_id(3)));
+    stage.cut(1, 3, false);
+    stage.run(110);
+    assert!(!is_cut_off(&stage, 1));
+}
+
 #[test]
 fn follower_that_alone_misses_its_leader_keeps_following() {
     let mut stage = led(&[1, 2, 3]);

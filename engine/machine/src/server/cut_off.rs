@@ -1,0 +1,72 @@
+//! A learner that is cut off from its leader alone sends its waiting clients on.
+//!
+//! The learner goes on following, because a quorum hears the leader: an election would stop
+//! everybody's writes. Requests that need the leader would wait here for seconds. So the learner
+//! closes their connections, and the clients reach another server. Connections without such
+//! requests, and reads, stay until the state is too old. So do clients in this process, which know
+//! no other server.
+
+use super::Server;
+use crate::sessions::{Connection, Phase};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use zoolet_model::{Class, Request};
+
+/// Interval at which a learner that is cut off looks for waiting clients, in milliseconds.
+const LOOK_MS: u64 = 50;
+
+/// Returns whether a request gets its outcome from the leader.
+fn asks_leader(request: &Request) -> bool {
+    let class = request.class();
+    class.is_ordered() || matches!(class, Class::Sync)
+}
+
+/// Returns whether a client may find what it needs at another server.
+fn may_leave(connection: &Connection) -> bool {
+    !connection.is_reader && connection.identity.ip.is_some()
+}
+
+/// Returns whether a connection waits for the leader.
+fn waits_for_leader(connection: &Connection) -> bool {
+    match connection.phase {
+        Phase::Joining | Phase::Leaving => true,
+        Phase::Open => {
+            !connection.proposed.is_empty() || connection.waiting.iter().any(|waiting| asks_leader(&waiting.request))
+        }
+        Phase::Closed => false,
+    }
+}
+
+impl Server {
+    /// Returns whether this learner and its leader have not heard each other for too long.
+    fn is_cut_off(&self) -> bool {
+        self.zab.cut_off_at_ms().is_some_and(|at_ms| at_ms <= self.now.mono_ms)
+    }
+
+    /// Returns whether a new client should go to another server, because this one is cut off.
+    pub(super) fn sends_on(&self, client: Option<IpAddr>) -> bool {
+        client.is_some() && self.is_cut_off()
+    }
+
+    /// Returns when [`Server::send_waiting_on`] must run, in milliseconds.
+    pub(super) fn cut_off_deadline(&self) -> Option<u64> {
+        let is_open = |connection: &Connection| connection.phase != Phase::Closed && may_leave(connection);
+        let at_ms = self.zab.cut_off_at_ms().filter(|_| self.connections.values().any(is_open))?;
+        Some(at_ms.max(self.touches.send_on_at_ms))
+    }
+
+    /// Closes the connections that wait for a leader from which this learner is cut off.
+    pub(super) fn send_waiting_on(&mut self) {
+        let now_ms = self.now.mono_ms;
+        if !self.is_cut_off() || now_ms < self.touches.send_on_at_ms {
+            return;
+        }
+        self.touches.send_on_at_ms = now_ms + LOOK_MS;
+        let blocked: BTreeSet<_> = self.syncs.waiting().collect();
+        let waiting = self.connections.iter().filter(|(conn, connection)| {
+            may_leave(connection) && (waits_for_leader(connection) || blocked.contains(conn))
+        });
+        let waiting: Vec<_> = waiting.map(|(&conn, _)| conn).collect();
+        waiting.into_iter().for_each(|conn| self.close(conn));
+    }
+}

@@ -29,7 +29,7 @@ const TABLE: &str = "../../docs/explanation/safety.md";
 ///
 /// A scenario in another file finds each of them broken. Seeds are tried only if `MUTATION` names
 /// the rule.
-const OF_SCENARIOS: [Mutation; 7] = [
+const OF_SCENARIOS: [Mutation; 9] = [
     // A read must meet the block with the flipped bit before a merge or a scrub does:
     // `page_unverified_mutation_serves_a_flipped_bit`.
     Mutation::PageUnverified,
@@ -51,6 +51,11 @@ const OF_SCENARIOS: [Mutation; 7] = [
     // A leader must refuse a write and be lost with the refusal, but not with a write behind it:
     // `lost_refusal_ignored_mutation_answers_the_later_write_first`.
     Mutation::LostRefusalIgnored,
+    // A leader without a quorum leads for 0.3 s only. A client must ask it for a sync in that time:
+    // `confirm_without_quorum_mutation_answers_a_sync_of_a_leader_without_one`. Or a learner must
+    // come back to it with a newer promise: the core's explorer finds that.
+    Mutation::ConfirmWithoutQuorum,
+    Mutation::FollowOlderEpoch,
 ];
 /// Maximum length of a message in characters, enough to identify the check.
 const SAID: usize = 120;

@@ -57,7 +57,7 @@ where
 
 /// Asserts that the runs met enough faults and fates:
 /// - each fate of clients, deaths of servers, and cut links: at least one for every four runs;
-/// - requests whose outcome their client never learned: at least one for each run.
+/// - requests whose outcome their client never learned: at least one for every second run.
 fn must_have_met(statistics: &Statistics) {
     let least = statistics.runs / 4;
     for fate in Fate::NAMES {
@@ -78,7 +78,7 @@ fn must_have_met(statistics: &Statistics) {
     for (what, kinds) in [("deaths of servers", &deaths), ("cuts", &cuts)] {
         assert!(struck(kinds) >= least, "{what}: {} in {statistics}", struck(kinds));
     }
-    assert!(statistics.lost >= statistics.runs, "{statistics}");
+    assert!(statistics.lost >= statistics.runs / 2, "{statistics}");
 }
 
 /// Whether this run promises until which instant a session is safe.

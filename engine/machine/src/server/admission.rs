@@ -59,14 +59,14 @@ impl Server {
         if self.upkeep.log_stalled.is_some() {
             return Admission::Refuse;
         }
+        // The clients of kept writes have waited longer, and may have requested this write behind them.
+        if need != Need::Session && self.forwards.is_any_kept() && self.is_serving() {
+            return Admission::Wait;
+        }
         if self.leader().is_some() {
             // The leader refuses writes that its disk has no room for. A learner accepts all
             // committed entries and applies them as memory allows.
             return self.forwards.admission(need);
-        }
-        if self.forwards.is_any_kept() {
-            // Their clients have waited longer, and may have requested this one behind them.
-            return Admission::Wait;
         }
         self.room(need)
     }
@@ -108,8 +108,8 @@ impl Server {
     pub(super) fn admission_of_end(&self) -> Admission {
         let is_bounded = self.leader().is_some() && !mutation::is_on(Mutation::EndsUnbounded);
         match self.forwards.admission(Need::Session) {
+            _ if self.forwards.is_any_kept() && self.is_serving() => Admission::Wait,
             admission if is_bounded => admission,
-            _ if self.forwards.is_any_kept() && self.leads() => Admission::Wait,
             _ => Admission::Go,
         }
     }

@@ -34,10 +34,11 @@ const FORWARD_BYTES_MAX: usize = 2 << 20;
 /// Bytes allowed for each session entry beyond `FORWARDS_MAX`, rounded up.
 const SESSION_FORWARD_BYTES: usize = 256;
 
-/// An entry forwarded under one number, and neither returned nor refused.
+/// An entry forwarded to a leader under one number, and neither returned nor refused.
 #[derive(Debug)]
 struct Sent {
     number: u64,
+    to: ServerId,
     asker: Origin,
     payload: Bytes,
 }
@@ -84,8 +85,11 @@ pub(super) struct Forwards {
     number: u64,
     /// Oldest first, by number.
     sent: VecDeque<Sent>,
-    /// Payload bytes of `sent`.
+    /// The first of `sent` that wait to be asked of a new leader: they are those of a lost one's time.
+    kept: usize,
+    /// Payload bytes of `sent`, and those of the kept ones.
     bytes: usize,
+    kept_bytes: usize,
     /// Number of entries with an answer, or given up, since the start.
     answered_total: u64,
     /// Number of entries forwarded again, because their leader was lost, since the start.
@@ -118,9 +122,14 @@ impl Forwards {
         self.number + 1
     }
 
-    /// Returns whether entries of a lost leader's time wait to be proposed by this leader.
+    /// Returns whether entries of a lost leader's time wait to be asked of the new one.
     pub(super) fn is_any_kept(&self) -> bool {
-        !self.sent.is_empty()
+        self.kept > 0
+    }
+
+    /// Keeps everything in flight for the next leader.
+    pub(super) fn keep_all(&mut self) {
+        (self.kept, self.kept_bytes) = (self.sent.len(), self.bytes);
     }
 
     /// Returns the number of sessions that learners' clients are creating.
@@ -135,31 +144,39 @@ impl Forwards {
     }
 
     pub(super) fn admission(&self, need: Need) -> Admission {
+        let (in_flight, bytes) = (self.sent.len() - self.kept, self.bytes - self.kept_bytes);
         let has_room = match need {
-            Need::Session => self.sent.len() < SESSION_FORWARDS_MAX,
-            Need::Write | Need::Delete => self.sent.len() < FORWARDS_MAX && self.bytes < FORWARD_BYTES_MAX,
+            Need::Session => in_flight < SESSION_FORWARDS_MAX,
+            Need::Write | Need::Delete => in_flight < FORWARDS_MAX && bytes < FORWARD_BYTES_MAX,
         };
         if has_room { Admission::Go } else { Admission::Wait }
     }
 
-    /// Removes an entry that was returned or refused. Returns its requester.
-    fn answered(&mut self, number: u64) -> Option<Origin> {
-        let at = self.sent.binary_search_by_key(&number, |sent| sent.number).ok()?;
+    fn position(&self, number: u64) -> Option<usize> {
+        self.sent.binary_search_by_key(&number, |sent| sent.number).ok()
+    }
+
+    /// Removes an entry that was returned, refused or given up, or that is asked again.
+    fn remove(&mut self, at: usize) -> Option<Sent> {
         let sent = self.sent.remove(at)?;
+        let bytes = sent.payload.len();
         self.answered_total += 1;
-        self.bytes -= sent.payload.len();
-        Some(sent.asker)
+        self.bytes -= bytes;
+        if at < self.kept {
+            self.kept -= 1;
+            self.kept_bytes -= bytes;
+        }
+        Some(sent)
     }
 
-    /// Removes the oldest entry.
-    fn pop(&mut self) -> Option<Sent> {
-        let number = self.sent.front()?.number;
-        let payload = self.sent.front()?.payload.clone();
-        Some(Sent { number, asker: self.answered(number)?, payload })
+    /// Removes the kept entry that is asked next.
+    fn pop_kept(&mut self) -> Option<Sent> {
+        let last = self.kept.checked_sub(1)?;
+        self.remove(if mutation::is_on(Mutation::ForwardedAgainInReverse) { last } else { 0 })
     }
 
-    /// Keeps an entry until it returns or is refused.
-    fn keep(&mut self, sent: Sent) {
+    /// Holds an entry until it returns or is refused.
+    fn hold(&mut self, sent: Sent) {
         self.bytes += sent.payload.len();
         let at = self.sent.partition_point(|other| other.number < sent.number);
         self.sent.insert(at, sent);
@@ -233,7 +250,7 @@ impl Server {
         let since = self.sessions.since(session);
         let (epoch, attempt) = (self.zab.epoch(), self.zab.attempt());
         self.forwards.number = number;
-        self.forwards.keep(Sent { number, asker, payload: payload.clone() });
+        self.forwards.hold(Sent { number, to: leader, asker, payload: payload.clone() });
         self.zab.expect_leader(self.now.mono_ms);
         // Without a link the leader is about to be lost, and the next one gets the entry.
         self.send_to(leader, PeerMessage::Forward { epoch, attempt, conn, since, payload });
@@ -248,40 +265,38 @@ impl Server {
             let sent = self.forwards.sent.iter().find(|sent| sent.number == number);
             return sent.map_or(Origin::None, |sent| sent.asker);
         }
-        let asker = self.forwards.answered(number);
+        let sent = self.forwards.position(number).and_then(|at| self.forwards.remove(at));
         self.room_for_forwards();
-        asker.unwrap_or(Origin::None)
+        sent.map_or(Origin::None, |sent| sent.asker)
     }
 
     /// Keeps the entries that a new leader's history does not have. They were appended here.
     pub(super) fn take_back(&mut self, cut: Vec<(Origin, Bytes)>) {
         for (asker, payload) in cut {
-            if let (Some(_), Some(Forwarder { number, .. })) = (asker.conn(), txn::forwarder(&payload)) {
-                self.forwards.keep(Sent { number, asker, payload });
+            if let (Some(_), Some(Forwarder { server, number })) = (asker.conn(), txn::forwarder(&payload)) {
+                self.forwards.hold(Sent { number, to: server, asker, payload });
             }
         }
+        self.forwards.keep_all();
     }
 
-    /// Forwards or proposes the entries of a lost leader's time again.
+    /// Forwards or proposes the entries of a lost leader's time again, while there is room.
     ///
     /// Called when this server begins to serve, before any pipeline goes on. The first entry of the
     /// leader's epoch is committed and applied here, so these entries can never be committed any
-    /// more.
+    /// more. Other writes of this server's clients wait behind them.
     pub(super) fn ask_again(&mut self) {
         if self.leads() {
             return self.propose_kept();
         }
-        let mut kept = std::mem::take(&mut self.forwards.sent);
-        self.forwards.bytes = 0;
-        if mutation::is_on(Mutation::ForwardedAgainInReverse) {
-            kept.make_contiguous().reverse();
-        }
-        for Sent { asker, payload, .. } in kept {
+        while self.is_serving()
+            && self.forwards.admission(Need::Write) == Admission::Go
+            && let Some(Sent { asker, payload, .. }) = self.forwards.pop_kept()
+        {
             let number = self.forwards.next_number();
             let payload = txn::renumbered(&payload, number, self.history.buffer());
-            match payload.filter(|_| self.is_still_asked(asker)) {
-                Some(payload) if self.forward(payload.clone(), asker) => self.forwards.again += 1,
-                Some(_) | None => self.forwards.answered_total += 1,
+            if let Some(payload) = payload.filter(|_| self.is_still_asked(asker)) {
+                self.forwards.again += u64::from(self.forward(payload, asker));
             }
         }
     }
@@ -310,7 +325,7 @@ impl Server {
         {
             let (asker, payload) = (*asker, payload.clone());
             let Ok((_, txn)) = txn::decode(&payload) else {
-                self.forwards.pop();
+                self.forwards.pop_kept();
                 continue;
             };
             let admission = match need_of(&txn) {
@@ -321,7 +336,7 @@ impl Server {
             if admission == Admission::Wait {
                 return;
             }
-            self.forwards.pop();
+            self.forwards.pop_kept();
             if !self.is_still_asked(asker) {
                 continue;
             }
@@ -346,9 +361,10 @@ impl Server {
     /// Handles the leader's refusal of a forwarded entry.
     ///
     /// It may come from a leader that was lost meanwhile: that leader will never propose the entry
-    /// under this number.
-    pub(super) fn on_refused(&mut self, number: u64, code: ErrorCode) {
-        let Some(asker) = self.forwards.answered(number) else { return };
+    /// under this number. Another server's word does not count.
+    pub(super) fn on_refused(&mut self, peer: ServerId, number: u64, code: ErrorCode) {
+        let at = self.forwards.position(number).filter(|&at| self.forwards.sent[at].to == peer);
+        let Some(Sent { asker, .. }) = at.and_then(|at| self.forwards.remove(at)) else { return };
         self.refuse(asker, code);
         self.room_for_forwards();
     }
@@ -376,7 +392,10 @@ impl Server {
     }
 
     fn room_for_forwards(&mut self) {
-        if !self.waiting_for_room.is_empty() && self.forwards.admission(Need::Write) == Admission::Go {
+        if self.forwards.is_any_kept() && !self.leads() {
+            self.ask_again();
+        }
+        if !self.waiting_for_room.is_empty() && self.admission(Need::Write) == Admission::Go {
             self.ready.extend(std::mem::take(&mut self.waiting_for_room));
         }
     }
@@ -451,7 +470,7 @@ impl Server {
         self.take_forwarded(peer);
     }
 
-    /// Returns whether the learner has left since it sent this entry, and treats its outcome as unknown.
+    /// Returns whether the learner has left since it sent this entry. It may ask for the entry again.
     fn is_of_earlier_attempt(&self, peer: ServerId, wanted: &Wanted) -> bool {
         self.zab.attempt_of(peer) != Some(wanted.attempt) && !mutation::is_on(Mutation::OldForwardTaken)
     }

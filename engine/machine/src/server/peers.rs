@@ -193,7 +193,7 @@ impl Server {
             | PeerMessage::Revalidate { .. }
             | PeerMessage::Touch { .. }
             | PeerMessage::Alive { .. } => {}
-            PeerMessage::Refused { number, code } => self.on_refused(number, code),
+            PeerMessage::Refused { number, code } => self.on_refused(peer, number, code),
             PeerMessage::Revalidated { conn, session, up_to, since } if self.leader() == Some(peer) => {
                 self.on_revalidated(conn, session, up_to, since);
                 self.answer_syncs();

@@ -137,10 +137,7 @@ impl Server {
             let step = if is_reader && self.is_refused_to_reader(conn, &head.request) {
                 let zxid = self.state.applied().as_i64();
                 self.done(conn, head.xid, zxid, Err(ErrorCode::NotReadOnly))
-            } else if !is_reader
-                && (self.touches.is_after_pause(head.number)
-                    || head.request.class().needs_leader() && !self.takes_requests())
-            {
+            } else if !is_reader && (self.touches.is_after_pause(head.number) || self.waits_for_leader(conn, &head)) {
                 Step::Wait(head)
             } else if head.request.class().is_ordered() {
                 self.step_write(conn, head, &identity, writes_pending)
@@ -253,6 +250,16 @@ impl Server {
             self.reply(conn, xid, zxid, Err(ErrorCode::SystemError));
             self.ready.push_back(conn);
         }
+    }
+
+    /// Returns whether a request waits until requests that need a leader may go on.
+    ///
+    /// A ping before a proposed write does not: the write's entry waits for it, and with the entry
+    /// everything that this server must apply before it serves.
+    fn waits_for_leader(&self, conn: ConnId, head: &Waiting) -> bool {
+        let last_write = self.connections.get(&conn).and_then(|connection| connection.proposed.back());
+        let holds_up_write = last_write.is_some_and(|&write| head.number < write);
+        head.request.class().needs_leader() && !self.takes_requests() && !holds_up_write
     }
 
     /// Returns whether requests that need a leader may go on.

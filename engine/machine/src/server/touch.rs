@@ -64,8 +64,8 @@ pub(super) struct Touches {
     /// Learner: connections with pending work, held back while the leader has been silent for too
     /// long.
     pub(super) held_back: BTreeSet<ConnId>,
-    /// Leader: requests wait because it hands over.
-    pub(super) hands_over: bool,
+    /// Leader: since when requests wait because it hands over, in milliseconds.
+    pub(super) hands_over_ms: Option<u64>,
 }
 
 /// A pause of this server that is not over. It ends once a quorum has confirmed the leader and its
@@ -235,6 +235,9 @@ impl Server {
         } else {
             self.forwards.forget_learners();
             self.owners.forget_leadership();
+            if role == zab::Role::Looking {
+                self.forwards.keep_all();
+            }
         }
         self.history.waits_for_requests_of = None;
         // A learner that begins or ceases to vote keeps its leader, and what it asked of it.
@@ -258,7 +261,9 @@ impl Server {
         let was_lost = self.leaderless.lost_at_ms().is_some();
         (self.touches.lost_at_ms, self.touches.keep_until_ms) = (None, None);
         self.note_serving();
-        self.settle_upgrades();
+        if was_lost {
+            self.settle_upgrades();
+        }
         if self.leads() {
             // Entries of a former epoch may be stamped ahead of this server's clock.
             self.history.continue_time(self.state.totals().ensemble_ms, self.now);
@@ -268,8 +273,7 @@ impl Server {
         } else {
             // A new leader does not know which connections hold the sessions: report all of them.
             self.connections.values_mut().for_each(|connection| connection.heard = true);
-            let of_this_process = was_lost.then(|| self.of_this_process());
-            self.tell_leader(of_this_process);
+            self.tell_leader(was_lost.then(|| self.owners.of_this_process.iter().copied().collect()));
         }
         if self.leads() {
             self.end_all_orphans();
@@ -391,13 +395,6 @@ impl Server {
         if self.connections.get(&conn).is_some_and(is_untold) && self.leader().is_some() {
             self.tell_leader(None);
         }
-    }
-
-    /// Returns the sessions that began in this process, or begin with an entry in the history.
-    fn of_this_process(&self) -> Vec<SessionId> {
-        let is_in_process = |conn| self.connections.get(&conn).is_some_and(|one| one.identity.ip.is_none());
-        let begin = self.history.beginning().filter(|&(_, conn)| is_in_process(conn)).map(|(session, _)| session);
-        self.owners.of_this_process.iter().copied().chain(begin).collect()
     }
 
     /// Reports live sessions to the leader. A client that waits for an answer counts as alive in

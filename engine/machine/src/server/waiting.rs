@@ -8,7 +8,8 @@
 use super::Server;
 use super::touch::KEPT_MS;
 use crate::seam::ids::ConnId;
-use crate::sessions::{Connection, Phase};
+use crate::sessions::{Connection, Phase, Waiting};
+use std::collections::VecDeque;
 use zoolet_model::ConnectRequest;
 
 impl Server {
@@ -19,7 +20,8 @@ impl Server {
 
     /// Returns when this server stopped serving, or its process began, in milliseconds.
     fn serves_nobody_since_ms(&self) -> u64 {
-        self.touches.lost_at_ms.or(self.leaderless.lost_at_ms()).unwrap_or(self.now.mono_ms)
+        let since_ms = self.touches.lost_at_ms.or(self.leaderless.lost_at_ms()).or(self.touches.hands_over_ms);
+        since_ms.unwrap_or(self.now.mono_ms)
     }
 
     /// Returns until when this server keeps a connection although it serves nobody, in milliseconds.
@@ -42,11 +44,12 @@ impl Server {
         !self.failed && !self.is_stale() && self.kept_until_ms(&connection) > self.now.mono_ms
     }
 
+    /// Lets a new client wait. Thousands may come at once, so no other connection is examined.
     pub(super) fn keep_newcomer(&mut self, conn: ConnId, request: &ConnectRequest) {
-        if let Some(connection) = self.connections.get_mut(&conn) {
-            connection.newcomer = Some(Box::new(request.clone()));
-        }
-        self.keep_connections();
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        connection.newcomer = Some(Box::new(request.clone()));
+        let until_ms = self.connections.get(&conn).map(|connection| self.kept_until_ms(connection));
+        self.touches.keep_until_ms = self.touches.keep_until_ms.into_iter().chain(until_ms).min();
     }
 
     /// Lets clients in that came while this server served nobody.
@@ -54,18 +57,35 @@ impl Server {
         let mut newcomers = Vec::new();
         for (&conn, connection) in &mut self.connections {
             if let Some(request) = connection.newcomer.take().filter(|_| connection.phase == Phase::Joining) {
-                newcomers.push((conn, connection.identity.ip, request));
+                newcomers.push((conn, connection.identity.ip, request, std::mem::take(&mut connection.waiting)));
             }
         }
-        for (conn, peer, request) in newcomers {
+        for (conn, peer, request, waiting) in newcomers {
             self.on_connect(conn, peer, &request);
+            self.give_back(conn, waiting);
+        }
+    }
+
+    /// Gives a connection the requests that its client sent while it waited to be let in.
+    fn give_back(&mut self, conn: ConnId, waiting: VecDeque<Waiting>) {
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && connection.phase != Phase::Closed
+        {
+            connection.waiting = waiting;
         }
     }
 
     /// Lets requests go on if a hand-over has failed, and this leader goes on.
     pub(super) fn resume_after_hand_over(&mut self) {
-        let waited = std::mem::replace(&mut self.touches.hands_over, self.zab.is_handing_over());
-        if waited && self.leads() && self.takes_requests() {
+        if self.zab.is_handing_over() {
+            if self.touches.hands_over_ms.is_none() {
+                self.touches.hands_over_ms = Some(self.now.mono_ms);
+                self.keep_connections();
+            }
+            return;
+        }
+        if self.touches.hands_over_ms.take().is_some() && self.leads() && self.takes_requests() {
+            self.touches.keep_until_ms = None;
             self.admit_newcomers();
             self.ready.extend(self.connections.keys());
         }
@@ -88,10 +108,12 @@ impl Server {
         }
         for conn in over {
             let connection = self.connections.get_mut(&conn);
-            let newcomer = connection.and_then(|one| Some((one.identity.ip, one.newcomer.take()?)));
+            let newcomer = connection
+                .and_then(|one| Some((one.identity.ip, one.newcomer.take()?, std::mem::take(&mut one.waiting))));
             match newcomer {
-                Some((peer, request)) if self.is_for_readers(&request) && !self.is_behind(&request) => {
-                    self.on_reader(conn, peer, &request)
+                Some((peer, request, waiting)) if self.is_for_readers(&request) && !self.is_behind(&request) => {
+                    self.on_reader(conn, peer, &request);
+                    self.give_back(conn, waiting);
                 }
                 Some(_) | None => self.close(conn),
             }

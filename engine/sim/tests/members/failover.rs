@@ -172,6 +172,69 @@ fn pipelined_writes_stay_in_order_over_a_lost_leader() {
     }
 }
 
+/// An entry waits for the requests before it. A ping among them must not wait for the entry's
+/// leader. The writes are in the history of the next leader, which one of the clients is at.
+#[test]
+fn ping_between_pipelined_writes_does_not_hold_up_the_next_leader() {
+    let (mut members, leader, clients) = with_clients();
+    for client in &clients {
+        for (xid, request) in [(1, write("/a")), (-2, Request::Ping), (2, write("/a"))] {
+            members.send(client, xid, request);
+        }
+        members.deliver(client.server, leader);
+    }
+    members.hanging.insert(leader);
+    clients.iter().for_each(|client| members.hold(client.server, leader));
+    members.settle();
+    members.stop(leader);
+    members.release_all();
+    members.advance(100);
+    members.ids().filter(|&server| server != leader).for_each(|server| assert!(members.server(server).is_serving()));
+    for client in &clients {
+        let told = answers(&members.told(client));
+        assert!(matches!(told[..], [(1, Ok(_)), (-2, Ok(-1)), (2, Ok(_))]), "{told:?}");
+    }
+}
+
+/// The entry with which a server serves again begins a session, or reveals a lost refusal.
+#[test]
+fn last_entry_before_a_server_serves_again_is_finished_first() {
+    let (mut members, leader, [client, _]) = with_clients();
+    members.hanging.extend([leader, client.server, members.learners()[1]]);
+    let (conn, request) = (members.conn(), ConnectRequest::for_new_session(TIMEOUT_MS));
+    members.handle(client.server, Event::Connect { conn, peer: None, request });
+    members.settle();
+    members.unlink(client.server, leader);
+    members.hanging.clear();
+    members.settle();
+    members.link(client.server, leader);
+    members.until_all_serve();
+    members.advance(1000);
+    let told = members.take(client.server, conn);
+    assert!(matches!(told[..], [Told::Connected(_)]), "{told:?}");
+    assert_eq!(members.server(leader).sessions(), 3, "its server names it among the sessions of its process");
+}
+
+#[test]
+fn write_whose_refusal_is_lost_with_the_link_is_not_done_behind_a_later_one() {
+    let (mut members, leader, [client, other]) = with_clients();
+    refuse_writes(&mut members, leader);
+    members.hold(leader, client.server);
+    members.send(&client, 1, born("/b"));
+    members.send(&client, 2, Request::Write(delete("/a")));
+    members.settle();
+    members.unlink(client.server, leader);
+    members.handle(leader, Event::Space { shortage: None });
+    members.release_all();
+    members.link(client.server, leader);
+    members.until_all_serve();
+    members.settle();
+    assert_eq!(members.leader(), leader, "there was no election");
+    assert!(matches!(members.told(&client)[..], [Told::Closed]));
+    assert_eq!(members.ask(&other, get("/a")), Err(ErrorCode::NoNode), "the later one was done");
+    assert_eq!(members.ask(&other, get("/b")), Err(ErrorCode::NoNode));
+}
+
 /// The learner loses only its link. Its leader goes on in the same epoch.
 #[test]
 fn write_in_flight_over_a_lost_link_is_done_once() {
@@ -378,7 +441,14 @@ fn next_leader_without_room_takes_kept_writes_in_order_before_later_ones() {
     members.settle();
     members.stop(leader);
     members.release_all();
+    // Newcomers wait for no write.
+    let newcomers = servers.iter().map(|&server| (server, ConnectRequest::for_new_session(TIMEOUT_MS)));
+    let newcomers: Vec<_> = newcomers.map(|(server, request)| (server, members.connect(server, request))).collect();
     members.until_all_serve();
+    members.settle();
+    for (server, conn) in newcomers {
+        assert!(matches!(members.take(server, conn)[..], [Told::Connected(_)]));
+    }
     for (client, path) in clients.iter().zip(["/a", "/b"]) {
         (21..=30).for_each(|xid| members.send(client, xid, write(path)));
     }
@@ -386,6 +456,40 @@ fn next_leader_without_room_takes_kept_writes_in_order_before_later_ones() {
     for client in &clients {
         assert_eq!(answers(&members.told(client)), (1..=30).map(|xid| (xid, Ok(xid))).collect::<Vec<_>>());
     }
+}
+
+/// Only the isolated leader has these entries: more than one learner may have in flight.
+#[test]
+fn many_writes_that_a_leader_cuts_off_are_asked_again_as_room_allows() {
+    let (mut members, leader, [client, other]) = with_clients();
+    members.hanging.insert(leader);
+    members.hold(leader, other.server);
+    for from in 0..3 {
+        (1..=700).for_each(|xid| members.send(&client, from * 700 + xid, write("/a")));
+        members.settle();
+    }
+    members.unlink(client.server, leader);
+    members.unlink(client.server, other.server);
+    members.stop(leader);
+    members.hanging.clear();
+    members.release_all();
+    members.cut(client.server, leader);
+    members.start(leader);
+    members.unlink(client.server, leader);
+    members.release_all();
+    members.until_serves(other.server);
+    // The next leader has no room for a while.
+    let next = members.leader_of(&[leader, other.server]);
+    members.hanging.extend([leader, other.server]);
+    members.link(client.server, leader);
+    members.link(client.server, other.server);
+    members.settle();
+    members.advance(100);
+    members.hanging.clear();
+    members.until_all_serve();
+    members.settle();
+    assert!(members.server(next).leads(), "it dropped no link");
+    assert_eq!(answers(&members.told(&client)), (1..=2100).map(|xid| (xid, Ok(xid))).collect::<Vec<_>>());
 }
 
 fn is_named_successor(said: &(u8, u8, PeerMessage)) -> bool {

@@ -88,6 +88,15 @@ fn leader_cut_from_its_quorum_answers_no_sync() {
     assert!(members.is_just_closed(&reader));
 }
 
+/// A leader without a quorum leads too shortly for random runs.
+#[cfg(feature = "mutations")]
+#[test]
+#[should_panic(expected = "members.told(&reader).is_empty()")]
+fn confirm_without_quorum_mutation_answers_a_sync_of_a_leader_without_one() {
+    zoolet_zab::mutation::set(Some(zoolet_zab::Mutation::ConfirmWithoutQuorum));
+    leader_cut_from_its_quorum_answers_no_sync();
+}
+
 #[test]
 fn learner_cut_from_its_leader_closes_its_connections_after_3_s() {
     let mut members = Members::born(3);

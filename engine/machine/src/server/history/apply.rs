@@ -52,6 +52,8 @@ impl Server {
                     if let Some(session) = asked_elsewhere {
                         self.leave_to_its_owner(session);
                     }
+                    // Last: what the entry ends or begins must be known to a server that serves.
+                    self.serve_if_ready();
                 }
                 Err(Stuck::Missing(missing)) => {
                     self.history.waiting_for_base = true;
@@ -75,7 +77,6 @@ impl Server {
         self.note_reapable();
         self.note_digest(zxid);
         self.note_own_lag();
-        self.serve_if_ready();
         for fired in &applied.fired {
             self.fire(zxid, fired);
         }

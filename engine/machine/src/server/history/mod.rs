@@ -393,14 +393,6 @@ impl History {
         entries.chain(proposed).filter(|origin| matches!(origin, Origin::Connect { .. })).count()
     }
 
-    /// Returns the sessions that entries of this history will begin for connections here.
-    pub(in crate::server) fn beginning(&self) -> impl Iterator<Item = (SessionId, ConnId)> + '_ {
-        self.entries.range(self.kept..).filter_map(|entry| match entry.origin {
-            Origin::Connect { conn, .. } => Some((SessionId(entry.zxid.as_i64()), conn)),
-            _ => None,
-        })
-    }
-
     /// Returns the connections that requested writes that are not applied.
     pub(in crate::server) fn writers(&self) -> impl Iterator<Item = ConnId> + '_ {
         let entries = self.entries.range(self.kept..).map(|entry| entry.origin);

@@ -39,9 +39,8 @@ const OF_SCENARIOS: [Mutation; 9] = [
     // A disk must hang for longer than that tolerance:
     // `stall_counts_mutation_deletes_a_renewed_ttl_znode`.
     Mutation::StallCounts,
-    // A learner must lose its leader and return within the epoch while a write is in flight, and its
-    // session must return before that commits:
-    // `serves_too_early_mutation_shows_a_returning_session_its_former_value` and
+    // A learner must lose its leader and return within the epoch while a write is in flight:
+    // `serves_too_early_mutation_does_a_write_in_flight_twice` and
     // `old_forward_taken_mutation_proposes_an_entry_of_an_earlier_attempt`.
     Mutation::ServesTooEarly,
     Mutation::OldForwardTaken,

@@ -39,6 +39,17 @@ fn forwards(members: &Members, from: u8) -> usize {
     members.said.iter().filter(is_forward).count()
 }
 
+/// Returns the number of the last entry that a leader received from this server.
+fn last_number(members: &Members, from: u8) -> u64 {
+    let forward = members.said.iter().rev().find_map(|said| match &said.2 {
+        PeerMessage::Forward { payload, .. } if said.0 == from => zoolet_machine::txn::forwarder(payload),
+        _ => None,
+    });
+    let forwarder = forward.unwrap();
+    assert_eq!(Some(forwarder.server), ServerId::new(from));
+    forwarder.number
+}
+
 /// Returns an ensemble with a client at each learner, and the znode `/a`.
 fn with_clients() -> (Members, u8, [Client; 2]) {
     let mut members = Members::born(3);
@@ -268,6 +279,9 @@ fn syncs_and_handshakes_are_asked_of_the_next_leader() {
     members.settle();
     lose(&mut members, leader);
     let newcomer = members.connect(client.server, ConnectRequest::for_new_session(TIMEOUT_MS));
+    for conn in [joining, newcomer] {
+        members.send(&Client { conn, ..client }, 1, get("/a"));
+    }
     members.settle();
     assert!(members.told(&client).is_empty());
     members.release_all();
@@ -275,7 +289,7 @@ fn syncs_and_handshakes_are_asked_of_the_next_leader() {
     members.settle();
     assert_eq!(answers(&members.told(&client)), [(1, Ok(-1)), (2, Ok(0))]);
     let begun = [joining, newcomer].map(|conn| match members.take(client.server, conn)[..] {
-        [Told::Connected(reply)] => reply.session,
+        [Told::Connected(reply), Told::Reply(1, _, Ok(_))] => reply.session,
         ref other => panic!("{other:?}"),
     });
     assert_ne!(begun[0], begun[1]);
@@ -388,6 +402,21 @@ fn refusal_of_a_leader_that_is_lost_meanwhile_is_answered() {
 }
 
 #[test]
+fn only_the_leader_that_got_an_entry_can_refuse_it() {
+    let (mut members, leader, [client, other]) = with_clients();
+    members.ask(&client, write("/a")).unwrap();
+    let number = last_number(&members, client.server) + 1;
+    members.hold(client.server, leader);
+    members.send(&client, 1, write("/a"));
+    for from in [other.server, leader] {
+        members.inject(from, client.server, PeerMessage::Refused { number, code: ErrorCode::SystemError });
+        members.settle();
+        let expected = if from == leader { vec![(1, Err(ErrorCode::SystemError))] } else { vec![] };
+        assert_eq!(answers(&members.told(&client)), expected);
+    }
+}
+
+#[test]
 fn clients_wait_for_2_s_or_three_tenths_of_their_timeout() {
     let (mut members, leader, [long, other]) = with_clients();
     let short = members.client(long.server, 5000);
@@ -431,7 +460,7 @@ fn next_leader_without_room_takes_kept_writes_in_order_before_later_ones() {
     let limits = Limits { outstanding_bytes_max: 300, ..Limits::default() };
     let mut members = Members::born_with(3, Settings::default(), limits);
     let (leader, servers) = (members.leader(), members.learners());
-    let clients: Vec<_> = servers.iter().map(|&server| members.client(server, TIMEOUT_MS)).collect();
+    let clients = [0, 1].map(|at| members.client(servers[at], TIMEOUT_MS));
     members.ask(&clients[0], born("/a")).unwrap();
     members.ask(&clients[1], born("/b")).unwrap();
     for (client, path) in clients.iter().zip(["/a", "/b"]) {
@@ -439,11 +468,22 @@ fn next_leader_without_room_takes_kept_writes_in_order_before_later_ones() {
         (1..=20).for_each(|xid| members.send(client, xid, write(path)));
     }
     members.settle();
+    members.hanging.extend(&servers);
     members.stop(leader);
     members.release_all();
-    // Newcomers wait for no write.
     let newcomers = servers.iter().map(|&server| (server, ConnectRequest::for_new_session(TIMEOUT_MS)));
-    let newcomers: Vec<_> = newcomers.map(|(server, request)| (server, members.connect(server, request))).collect();
+    let mut newcomers: Vec<_> = newcomers.map(|(server, request)| (server, members.connect(server, request))).collect();
+    for _ in 0..1000 {
+        members.advance(10);
+        servers.iter().for_each(|&server| members.persist_once(server));
+        newcomers.retain(|&(server, conn)| !matches!(members.take(server, conn)[..], [Told::Connected(_)]));
+        if newcomers.len() < 2 {
+            break;
+        }
+    }
+    let mut told = clients.each_ref().map(|client| answers(&members.told(client)));
+    assert!(told.iter().all(|told| told.len() < 10), "a newcomer at the leader waits for no write");
+    members.hanging.clear();
     members.until_all_serve();
     members.settle();
     for (server, conn) in newcomers {
@@ -453,21 +493,32 @@ fn next_leader_without_room_takes_kept_writes_in_order_before_later_ones() {
         (21..=30).for_each(|xid| members.send(client, xid, write(path)));
     }
     members.settle();
-    for client in &clients {
-        assert_eq!(answers(&members.told(client)), (1..=30).map(|xid| (xid, Ok(xid))).collect::<Vec<_>>());
+    for (client, told) in clients.iter().zip(&mut told) {
+        told.extend(answers(&members.told(client)));
+        assert_eq!(*told, (1..=30).map(|xid| (xid, Ok(xid))).collect::<Vec<_>>());
+    }
+}
+
+fn send_2100(members: &mut Members, client: &Client, path: &str) {
+    for from in 0..3 {
+        (1..=700).for_each(|xid| members.send(client, from * 700 + xid, write(path)));
+        members.settle();
     }
 }
 
 /// Only the isolated leader has these entries: more than one learner may have in flight.
 #[test]
 fn many_writes_that_a_leader_cuts_off_are_asked_again_as_room_allows() {
-    let (mut members, leader, [client, other]) = with_clients();
+    // Room for about 1,400 entries.
+    let limits = Limits { outstanding_bytes_max: 100_000, ..Limits::default() };
+    let mut members = Members::born_with(3, Settings::default(), limits);
+    let (leader, servers) = (members.leader(), members.learners());
+    let [client, other] = [0, 1].map(|at| members.client(servers[at], TIMEOUT_MS));
+    members.ask(&client, born("/a")).unwrap();
+    members.ask(&client, born("/b")).unwrap();
     members.hanging.insert(leader);
     members.hold(leader, other.server);
-    for from in 0..3 {
-        (1..=700).for_each(|xid| members.send(&client, from * 700 + xid, write("/a")));
-        members.settle();
-    }
+    send_2100(&mut members, &client, "/a");
     members.unlink(client.server, leader);
     members.unlink(client.server, other.server);
     members.stop(leader);
@@ -478,9 +529,11 @@ fn many_writes_that_a_leader_cuts_off_are_asked_again_as_room_allows() {
     members.unlink(client.server, leader);
     members.release_all();
     members.until_serves(other.server);
-    // The next leader has no room for a while.
+    // The next leader has no room for a while, because of its own client.
     let next = members.leader_of(&[leader, other.server]);
+    let own = members.client(next, TIMEOUT_MS);
     members.hanging.extend([leader, other.server]);
+    send_2100(&mut members, &own, "/b");
     members.link(client.server, leader);
     members.link(client.server, other.server);
     members.settle();
@@ -489,7 +542,9 @@ fn many_writes_that_a_leader_cuts_off_are_asked_again_as_room_allows() {
     members.until_all_serve();
     members.settle();
     assert!(members.server(next).leads(), "it dropped no link");
-    assert_eq!(answers(&members.told(&client)), (1..=2100).map(|xid| (xid, Ok(xid))).collect::<Vec<_>>());
+    for client in [&client, &own] {
+        assert_eq!(answers(&members.told(client)), (1..=2100).map(|xid| (xid, Ok(xid))).collect::<Vec<_>>());
+    }
 }
 
 fn is_named_successor(said: &(u8, u8, PeerMessage)) -> bool {
@@ -548,26 +603,41 @@ fn clients_of_a_leader_go_on_after_a_hand_over_that_failed() {
     assert_eq!(version_of(&mut members, &own, "/a"), 3);
 }
 
+/// A hand-over may take 1 s.
+#[test]
+fn client_with_a_short_timeout_leaves_a_leader_that_hands_over() {
+    let settings = Settings { session_timeout_min_ms: 1000, ..Settings::default() };
+    let mut members = Members::born_with(3, settings, Limits::default());
+    let leader = members.leader();
+    let [short, long] = [1000, TIMEOUT_MS].map(|timeout_ms| members.client(leader, timeout_ms));
+    members.ask(&long, born("/a")).unwrap();
+    members.hanging.extend(members.ids());
+    members.send(&long, 1, write("/a"));
+    members.settle();
+    members.command(leader, |server, now| server.hand_over(now));
+    members.send(&short, 1, write("/a"));
+    members.advance(290);
+    assert!(members.told(&short).is_empty());
+    members.advance(20);
+    assert!(members.server(leader).zab().is_handing_over() && members.is_just_closed(&short));
+    members.hanging.clear();
+    members.settle();
+    members.until_all_serve();
+    members.settle();
+    assert_eq!(answers(&members.told(&long)), [(1, Ok(1))]);
+}
+
 /// Entries of a former process may arrive late, and carry its numbers.
 #[test]
 fn server_numbers_its_forwards_anew_in_each_process() {
     let (mut members, _, [client, _]) = with_clients();
-    let number = |members: &Members| {
-        let forward = members.said.iter().rev().find_map(|said| match &said.2 {
-            PeerMessage::Forward { payload, .. } if said.0 == client.server => zoolet_machine::txn::forwarder(payload),
-            _ => None,
-        });
-        let forwarder = forward.unwrap();
-        assert_eq!(Some(forwarder.server), ServerId::new(client.server));
-        forwarder.number
-    };
     members.ask(&client, write("/a")).unwrap();
-    let former = number(&members);
+    let former = last_number(&members, client.server);
     members.stop(client.server);
     members.start(client.server);
     members.until_all_serve();
     let next = members.client(client.server, TIMEOUT_MS);
     members.ask(&next, write("/a")).unwrap();
-    assert!(number(&members).abs_diff(former) > 1 << 20);
+    assert!(last_number(&members, client.server).abs_diff(former) > 1 << 20);
     assert!(forwards(&members, client.server) > 0);
 }

@@ -17,12 +17,12 @@ use zoolet_zab::{Mutation, mutation};
 
 impl Server {
     pub(super) fn on_connect(&mut self, conn: ConnId, peer: Option<IpAddr>, request: &ConnectRequest) {
-        let is_ahead = self.is_behind(request);
-        if !is_ahead && self.is_for_readers(request) {
+        let is_behind = self.is_behind(request);
+        if !is_behind && self.is_for_readers(request) {
             return self.on_reader(conn, peer, request);
         }
         let waits = !self.takes_requests() && self.keeps_newcomers(request);
-        if !waits && (!self.is_serving() || self.is_stale() || self.sends_on(peer) || is_ahead) {
+        if !waits && (!self.is_serving() || self.is_stale() || self.sends_on(peer) || is_behind) {
             self.connections.remove(&conn);
             self.actions.push_back(Action::Close { conn });
             return;

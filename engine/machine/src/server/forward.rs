@@ -211,10 +211,11 @@ impl Forwards {
     }
 
     pub(super) fn derived(&self, derived: &mut Vec<Derived>) {
-        let inbound = || self.inbound.values();
+        let (kept, inbound) = (self.sent.iter().take(self.kept), || self.inbound.values());
         let waiting = inbound().flat_map(|inbound| &inbound.waiting).map(|wanted| wanted.payload.len());
         derived.extend([
             Derived::new("forward_bytes", self.bytes, self.sent.iter().map(|sent| sent.payload.len()).sum()),
+            Derived::new("kept_forward_bytes", self.kept_bytes, kept.map(|sent| sent.payload.len()).sum()),
             Derived::new("inbound_bytes", inbound().map(|inbound| inbound.bytes).sum(), waiting.sum()),
         ]);
     }

@@ -1,9 +1,9 @@
 //! Clients that wait while this server serves nobody: how long it keeps their connections.
 //!
 //! A server that loses its leader usually has another one within a fifth of a second. Its clients,
-//! and clients that come meanwhile, wait for that. They must not wait longer than their libraries
-//! do, which is a third of the session timeout: a server that is cut off closes their connections,
-//! so that they find another one.
+//! and clients that come meanwhile, wait for that. A client library waits for an answer for a third
+//! of the session timeout. A server that has no leader by then closes the connection, so that the
+//! client finds another server.
 
 use super::Server;
 use super::touch::KEPT_MS;

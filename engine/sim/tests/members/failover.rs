@@ -66,6 +66,19 @@ fn lose(members: &mut Members, leader: u8) {
     members.stop(leader);
 }
 
+/// Restarts the leader, which goes on with the second server. The first one is cut off from both.
+fn restart_apart(members: &mut Members, leader: u8, [apart, other]: [u8; 2]) {
+    members.unlink(apart, leader);
+    members.unlink(apart, other);
+    members.stop(leader);
+    members.hanging.clear();
+    members.release_all();
+    members.cut(apart, leader);
+    members.start(leader);
+    members.unlink(apart, leader);
+    members.release_all();
+}
+
 /// One of the clients is at the server that leads next.
 #[test]
 fn write_that_its_leader_never_received_is_done_once_by_the_next_one() {
@@ -125,15 +138,7 @@ fn write_that_the_next_leader_cuts_off_is_done_once() {
     members.hold(leader, other.server);
     members.send(&client, 1, write("/a"));
     members.settle();
-    members.unlink(client.server, leader);
-    members.unlink(client.server, other.server);
-    members.stop(leader);
-    members.hanging.clear();
-    members.release_all();
-    members.cut(client.server, leader);
-    members.start(leader);
-    members.unlink(client.server, leader);
-    members.release_all();
+    restart_apart(&mut members, leader, [client.server, other.server]);
     for server in [leader, other.server] {
         members.until_serves(server);
     }
@@ -519,15 +524,7 @@ fn many_writes_that_a_leader_cuts_off_are_asked_again_as_room_allows() {
     members.hanging.insert(leader);
     members.hold(leader, other.server);
     send_2100(&mut members, &client, "/a");
-    members.unlink(client.server, leader);
-    members.unlink(client.server, other.server);
-    members.stop(leader);
-    members.hanging.clear();
-    members.release_all();
-    members.cut(client.server, leader);
-    members.start(leader);
-    members.unlink(client.server, leader);
-    members.release_all();
+    restart_apart(&mut members, leader, [client.server, other.server]);
     members.until_serves(other.server);
     // The next leader has no room for a while, because of its own client.
     let next = members.leader_of(&[leader, other.server]);

@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::{Client, Members, Told, born, write};
-use zoolet_machine::{Limits, Settings};
-use zoolet_model::{CreateKind, ErrorCode, Reply, Request, SessionId};
+use zoolet_machine::{Limits, PeerMessage, Settings};
+use zoolet_model::{CreateKind, ErrorCode, Reply, Request, ServerId, SessionId};
 use zoolet_sim::client::{create, get, set};
+use zoolet_zab::{Kind, Role};
 
 const TIMEOUT_MS: i32 = 6000;
 
@@ -273,6 +274,28 @@ fn upgrade_is_proposed_once_although_its_server_rejoined_the_leader() {
     assert!(matches!(&told[..], [Told::Reply(1, _, Ok(_))]), "{told:?}");
     assert_eq!(owner(&mut members, &client, "/e"), Some(client.session));
     assert!(members.ids().all(|id| members.server(id).sessions() == 1));
+}
+
+/// The learner keeps its leader, so what it asked stays asked.
+#[test]
+fn upgrade_is_proposed_once_although_its_server_ceases_to_vote_meanwhile() {
+    let mut members = ensemble(true);
+    let (leader, learners) = (members.leader(), members.learners());
+    let server = learners[0];
+    let client = members.client(server, 20_000);
+    members.hold(server, leader);
+    members.send(&client, 1, ephemeral("/e"));
+    let kinds = [(leader, Kind::Voter), (learners[1], Kind::Voter), (server, Kind::Observer)];
+    let kinds = kinds.map(|(server, kind)| (ServerId::new(server).unwrap(), kind));
+    members.command(leader, |leader, now| leader.reconfigure(now, &kinds)).unwrap();
+    members.settle();
+    assert!(matches!(members.server(server).zab().role(), Role::Observing(_)) && members.server(server).is_serving());
+    members.release(server, leader);
+    members.settle();
+    let told = members.told(&client);
+    assert!(matches!(&told[..], [Told::Reply(1, _, Ok(_))]), "{told:?}");
+    let forwards = members.said.iter().filter(|said| matches!(said.2, PeerMessage::Forward { .. })).count();
+    assert_eq!(forwards, 2, "the upgrade and the write");
 }
 
 /// Few runs of the simulator let a server return to its leader with a write in flight.

@@ -140,6 +140,8 @@ keys! {
     MemtableBytes = "memtable_bytes", Memory, Bytes;
     /// Memory for recently used records.
     RecordCacheBytes = "record_cache_bytes", Memory, Bytes;
+    /// Memory for a second record cache, less the memory that clients and links use; 0: none.
+    SpareCacheBytes = "spare_cache_bytes", Memory, Bytes;
     /// Memory for blocks of the base.
     BaseCacheBytes = "base_cache_bytes", Memory, Bytes;
     /// Disk space reserved for deletions: four memtables, which a checkpoint may need.

@@ -223,6 +223,10 @@ numbers! {
         "changes newer than the base; at the limit a checkpoint starts";
     record_cache_bytes: Bytes, 64 * KIB..=2 * GIB, "tree",
         "recently used records, in memory";
+    spare_cache_bytes: Bytes, 0..=2 * GIB, "tree",
+        "second record cache, in memory that is reserved for clients and links and not in use: this less the bytes of \
+         identities, sessions and watches, and less the bounds of connections and links; off if less than 512 KiB is \
+         left";
     base_cache_bytes: Bytes, 64 * KIB..=2 * GIB, "base",
         "recently used blocks of the base, in memory";
     disk_reserve_bytes: Bytes, 0..=4095 * MIB, "disk",

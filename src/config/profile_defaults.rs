@@ -209,6 +209,9 @@ pub fn limits(profile: &Profile) -> Result<Limits, ConfigError> {
 pub fn parts(limits: &Limits, peers: usize) -> Vec<(Part, u64)> {
     let budget = Budget::new(limits);
     budget.allow(Part::Links, zoolet_transport::peer::link_bytes_max(limits, peers));
+    // The other parts' unused memory is counted already. With every part at its limit, the spare
+    // cache has only the bytes above the sum of those limits.
+    budget.allow(Part::SpareCache, budget.spare_bytes_own(limits));
     Part::ALL.into_iter().filter(|part| part.is_memory()).map(|part| (part, budget.limit(part))).collect()
 }
 

@@ -178,12 +178,20 @@ fn status(node: &Node) -> Option<Status> {
     node.status().wait_timeout(PATIENCE).expect("an answer").map(|status| status.server)
 }
 
-fn wait_until(context: &str, mut holds: impl FnMut() -> bool) {
+fn wait_until(context: &str, holds: impl FnMut() -> bool) {
+    assert!(holds_in_time(holds), "{context}: it does not come");
+}
+
+/// Waits for a condition. Returns false if it does not hold in time.
+fn holds_in_time(mut holds: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < until, "{context}: it does not come");
+        if Instant::now() >= until {
+            return false;
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
+    true
 }
 
 /// Returns a working disk with a node's data, in redb and in runs.
@@ -318,8 +326,10 @@ fn node_raises_an_alarm_while_its_disk_hangs() {
         });
         std::thread::scope(|threads| {
             threads.spawn(|| (0..KEYS).for_each(|number| write(&writer, number).unwrap()));
-            wait_until("an alarm", is_alarmed);
+            let is_raised = holds_in_time(is_alarmed);
+            let status = status(&node).unwrap();
             drop(release);
+            assert!(is_raised, "{kind:?}: no alarm: {:?}, {:?}", status.alarms, status.disk);
         });
         wait_until("no alarm", || !is_alarmed());
     }

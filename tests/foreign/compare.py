@@ -20,6 +20,7 @@ RATE, P50 = "per_second", "p50"
 SHAPES = {
     "sets-1000": ("sets, 8 x 64, 100 bytes, 1,000 keys", "--op set --keys 1000", RATE),
     "sets-1m": ("sets, 8 x 64, 100 bytes, {many:,} keys", "--op set --keys {many}", RATE),
+    "gets-1m": ("gets, 8 x 64, 100 bytes, {many:,} keys", "--op get --keys {many}", RATE),
     "gets": ("gets, 8 x 64, 100 bytes, 1,000 keys", "--op get --keys 1000", RATE),
     "one-set": ("one client, one set at a time, p50", "--op set --keys 1000 --connections 1 --outstanding 1", P50, "leader"),
     "one-set-follower": ("the same through a follower, p50", "--op set --keys 1000 --connections 1 --outstanding 1", P50, "follower"),
@@ -197,7 +198,8 @@ def main():
     parser.add_argument("--runs", type=int, default=5, help="measured runs of each shape and server (5)")
     parser.add_argument("--seconds", type=int, default=8, help="of each run (8)")
     parser.add_argument("--warmup", type=int, default=15, help="seconds of each shape before its first run (15)")
-    parser.add_argument("--keys-many", type=int, default=1_000_000, help="keys of sets-1m (1000000)")
+    parser.add_argument("--keys-many", type=int, default=1_000_000, help="keys of sets-1m and gets-1m (1000000)")
+    parser.add_argument("--profile", default="emmc/512m", help="of zoolet (emmc/512m, its default)")
     parser.add_argument("--heap", default="1000m", help="of the JVM (1000m, what ZooKeeper's own script gives)")
     parser.add_argument("--servers", type=int, default=1, help="of each product: an ensemble if more than one (1)")
     parser.add_argument("--observers", type=int, default=0, help="and so many that do not vote (0)")
@@ -218,7 +220,7 @@ def main():
     with tempfile.TemporaryDirectory(dir=options.data, prefix="zoolet-compare-") as work:
         work = pathlib.Path(work)
         try:
-            servers.append(Server("zoolet", [zoolet, "serve", "--log", "warn", "--config"], options.port, work / "zoolet", *count))
+            servers.append(Server("zoolet", [zoolet, "serve", "--log", "warn", "--profile", options.profile, "--config"], options.port, work / "zoolet", *count))
             # The heap size of ZooKeeper's start script; apache-zookeeper beside this file is for
             # small trees.
             os.environ["JVM_OPTIONS"] = f"-Xmx{options.heap}"

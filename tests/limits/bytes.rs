@@ -11,7 +11,7 @@ use crate::support::*;
 use bytes::BytesMut;
 use std::io::Write;
 use std::time::Duration;
-use zoolet_model::{CreateKind, Request, WriteOp};
+use zoolet_model::{CreateKind, Request, SetWatches, WriteOp};
 use zoolet_transport::wire::client_side::encode_request;
 
 const MIB: u64 = 1 << 20;
@@ -149,4 +149,36 @@ fn memory_of_memtable_and_record_cache_is_charged() {
     let cached = server.figure("budget_record_cache_bytes") - cached_before;
     assert_charged("record cache", cached, server.anonymous_bytes() - before);
     assert_charged("memtable", charged, resident);
+}
+
+#[test]
+fn memory_of_the_spare_cache_is_charged_and_shrinks_when_watches_grow() {
+    const ZNODES: usize = 100_000;
+    const SPARE: u64 = 16 * MIB;
+    let scratch = Scratch::new();
+    let lines = format!("{PLAIN}\nconnections_max = 16\nmemtable_bytes = 1048576\nspare_cache_bytes = {SPARE}");
+    let server = Server::start_with(&scratch, &with_roomy_frames(&lines));
+    let mut client = server.client();
+    populate(&mut client, 0..1000);
+    let (before, charged_before) = (server.anonymous_bytes(), server.figure("budget_spare_cache_bytes"));
+    populate(&mut client, 1000..ZNODES);
+    client.create("/last", b"").unwrap();
+    eventually("the base has them", || server.figure("budget_memtable_bytes") < MIB);
+    let charged = server.figure("budget_spare_cache_bytes");
+    assert!(charged > SPARE - MIB, "the spare cache is not full: {charged} bytes");
+    let resident = server.anonymous_bytes() - before;
+    println!("spare cache: {} KiB charged, {} KiB resident", charged >> 10, resident >> 10);
+    // The other resident bytes are tables of the base and freed memory of the memtable.
+    assert!(resident < charged - charged_before + 4 * MIB, "{resident} bytes are resident");
+
+    let before = server.anonymous_bytes();
+    for first in (0..ZNODES).step_by(10_000) {
+        let exist = (first..first + 10_000).map(|number| format!("/absent-{number}").into()).collect();
+        client.ask(&Request::SetWatches(SetWatches { exist, ..SetWatches::default() })).unwrap();
+    }
+    let [spare, watches] = ["spare_cache_bytes", "watch_bytes"].map(|part| server.figure(&format!("budget_{part}")));
+    println!("then {} KiB, and {} KiB of watches", spare >> 10, watches >> 10);
+    assert!(watches > 8 * MIB && spare + watches <= SPARE, "{spare} and {watches}");
+    let grown = server.anonymous_bytes().saturating_sub(before);
+    assert!(grown < 2 * MIB, "{grown} bytes more are resident");
 }

@@ -39,6 +39,13 @@ pub const fn allocated(bytes: usize) -> usize {
     if taken < 32 { 32 } else { taken }
 }
 
+/// Parts whose unused bytes the spare cache may use.
+///
+/// The machine bounds the spare cache after each turn. Other threads charge connections and links,
+/// whose whole limit therefore counts as used.
+pub const LENDERS: [Part; 5] =
+    [Part::ConnectionBytes, Part::IdentityBytes, Part::SessionBytes, Part::WatchBytes, Part::Links];
+
 /// A counted resource. Each part has its own unit and limit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Part {
@@ -74,6 +81,11 @@ pub enum Part {
     Memtable,
     /// Bytes of recently used records, and of znodes fetched to be counted for quotas.
     RecordCache,
+    /// Bytes of the spare cache: records in memory that is reserved for the parts in [`LENDERS`] and
+    /// not in use.
+    ///
+    /// The machine changes the limit whenever those parts grow or shrink.
+    SpareCache,
     /// Bytes of the base in memory.
     ///
     /// It includes the base's blocks, the tables and filters of its runs, and redb. The limit
@@ -87,7 +99,7 @@ pub enum Part {
 
 impl Part {
     /// Every part, in the order of [`Budget::snapshot`].
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Connections,
         Self::ConnectionBytes,
         Self::IdentityBytes,
@@ -104,6 +116,7 @@ impl Part {
         Self::Outbound,
         Self::Memtable,
         Self::RecordCache,
+        Self::SpareCache,
         Self::Base,
         Self::Log,
         Self::Disk,
@@ -128,6 +141,7 @@ impl Part {
             Self::Outbound => "outbound_bytes",
             Self::Memtable => "memtable_bytes",
             Self::RecordCache => "record_cache_bytes",
+            Self::SpareCache => "spare_cache_bytes",
             Self::Base => "base_memory_bytes",
             Self::Log => "log_bytes",
             Self::Disk => "disk_bytes",
@@ -161,6 +175,7 @@ impl Part {
             // Admission waits at twice the size that starts a checkpoint.
             Self::Memtable => u64::from(limits.memtable_bytes) * 2,
             Self::RecordCache => limits.record_cache_bytes.into(),
+            Self::SpareCache => limits.spare_cache_bytes.into(),
             Self::Base => base_bytes_max(limits),
             Self::Log => u64::from(limits.log_segment_bytes) * u64::from(limits.log_segments),
             Self::Disk => limits.disk_bytes_max,
@@ -311,6 +326,23 @@ impl Budget {
         counter.peak.fetch_max(amount, Relaxed);
     }
 
+    /// Returns the maximum bytes of the spare cache at this moment.
+    ///
+    /// It is [`Limits::spare_cache_bytes`] less the bytes of [`LENDERS`].
+    pub fn spare_bytes_max(&self, limits: &Limits) -> u64 {
+        let held = |part| match part {
+            Part::ConnectionBytes | Part::Links => self.limit(part),
+            _ => self.current(part),
+        };
+        u64::from(limits.spare_cache_bytes).saturating_sub(LENDERS.map(held).iter().sum())
+    }
+
+    /// Returns the bound of the spare cache when every part in [`LENDERS`] is at its limit.
+    pub fn spare_bytes_own(&self, limits: &Limits) -> u64 {
+        let lent = LENDERS.map(|part| self.limit(part));
+        u64::from(limits.spare_cache_bytes).saturating_sub(lent.iter().sum())
+    }
+
     /// Returns every counter, for metrics.
     pub fn snapshot(&self) -> [Reading; Part::ALL.len()] {
         Part::ALL.map(|part| {
@@ -351,6 +383,20 @@ mod tests {
             let checksums = checksummed_bytes_max(&limits) / CHECKSUMMED_BYTES * 4;
             assert!(checksummed_bytes_max(&limits) >= 1 << 30);
             assert!(base_bytes_max(&limits) >= 2 * (checksums + u64::from(base_cache_bytes)));
+        }
+    }
+
+    #[test]
+    fn spare_cache_keeps_only_its_own_bytes_when_every_lender_is_at_its_limit() {
+        for spare_cache_bytes in [0, 1, 16 << 20, u32::MAX] {
+            let limits = Limits { spare_cache_bytes, ..Limits::default() };
+            let budget = Budget::new(&limits);
+            budget.allow(Part::Links, 1 << 20);
+            for part in LENDERS {
+                assert!(budget.spare_bytes_own(&limits) <= budget.spare_bytes_max(&limits));
+                budget.set(part, budget.limit(part));
+            }
+            assert_eq!(budget.spare_bytes_own(&limits), budget.spare_bytes_max(&limits));
         }
     }
 

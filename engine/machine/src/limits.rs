@@ -55,6 +55,11 @@ pub struct Limits {
     pub memtable_bytes: u32,
     /// Bytes of recently used records.
     pub record_cache_bytes: u32,
+    /// Bytes of a second record cache, less the bytes of identities, sessions and watches, and less
+    /// the bounds of connections and links. Off if less than 512 KiB is left.
+    ///
+    /// So the cache is in memory that is reserved for clients and links and not in use.
+    pub spare_cache_bytes: u32,
     /// Bytes of the base's blocks kept in memory.
     pub base_cache_bytes: u32,
     /// Bytes of disk space reserved for deletions; 0 reserves none.
@@ -123,6 +128,7 @@ impl Default for Limits {
             outbound_bytes_total_max: 32 << 20,
             memtable_bytes: 8 << 20,
             record_cache_bytes: 4 << 20,
+            spare_cache_bytes: 0,
             base_cache_bytes: 4 << 20,
             disk_reserve_bytes: 32 << 20,
             disk_bytes_max: 2 << 30,

@@ -52,6 +52,9 @@ pub struct Machine {
     now: Now,
 }
 
+/// `spare_cache_bytes` of which the default bound of connections leaves 1 MiB.
+pub const SPARE_CACHE_BYTES: u32 = 33 << 20;
+
 /// Returns very small bounds. A few writes rotate the log, freeze the memtable and overflow the
 /// cache.
 pub fn tiny_limits() -> Limits {

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
+use zoolet_machine::budget::Budget;
 use zoolet_machine::record::key::{self, Key};
 use zoolet_machine::record::znode::Znode;
 use zoolet_machine::seam::action::{
@@ -134,6 +135,7 @@ pub struct World {
     seed: u64,
     now: Now,
     server: Server,
+    budget: Budget,
     /// All appends since the last crash, durable or not, behind those that survived it.
     log: Vec<Logged>,
     persisted: AppendSeq,
@@ -196,6 +198,7 @@ impl World {
         let now = Now { mono_ms: 1000, wall_ms: WALL_MS };
         let server = Server::new(start(&conditions, seed, &log, &durable), now);
         let mut world = Self {
+            budget: Budget::new(&conditions.limits),
             random: Random::new(seed),
             conditions,
             seed,
@@ -424,6 +427,7 @@ impl World {
     }
 
     fn carry_out(&mut self) {
+        self.server.account(&self.budget);
         while let Some(action) = self.server.poll_action() {
             match action {
                 Action::Append(append) => self.append(append),

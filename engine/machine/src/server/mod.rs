@@ -351,13 +351,19 @@ impl Server {
         self.fetches.asked
     }
 
-    /// Charges every table and queue of the machine to its part of the budget.
+    /// Charges every table and queue of the machine to its part of the budget, and bounds the spare
+    /// cache by what the other parts leave.
     ///
     /// The caller invokes this once per turn.
-    pub fn account(&self, budget: &Budget) {
+    pub fn account(&mut self, budget: &Budget) {
         for (part, amount) in self.held() {
             budget.set(part, amount);
         }
+        let spare = budget.spare_bytes_max(&self.limits);
+        let memory = self.state.memory();
+        memory.allow_spare(spare as usize);
+        budget.allow(Part::SpareCache, spare);
+        budget.set(Part::SpareCache, memory.spare_bytes() as u64);
     }
 
     /// Returns the amount held for each part of the budget that the machine uses.

@@ -32,6 +32,7 @@ impl Server {
         }
         let (since_zxid, count) = (watches.relative_zxid, wanted(watches).count());
         while head.done < count {
+            let watch_bytes = self.watches.bytes();
             let since = self.state.memory_ref().stamp();
             let Request::SetWatches(watches) = &head.request else { return Step::Wait(head) };
             let events = match self.missed(wanted(watches).skip(head.done).take(PATHS_AT_ONCE), since_zxid) {
@@ -50,6 +51,9 @@ impl Server {
                 }
             }
             head.done += events.len();
+            // One turn may register a million watches.
+            let added = self.watches.bytes().saturating_sub(watch_bytes);
+            self.state.memory().allow_less_spare(added);
         }
         self.done(conn, head.xid, zxid, Ok(Reply::Empty))
     }

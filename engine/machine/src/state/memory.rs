@@ -1,12 +1,13 @@
 //! Memory above the base: the active memtable, the frozen memtable and the record cache.
 
 use crate::derived::Derived;
-use crate::record::key::{self, Key};
+use crate::record::key::{self, Key, KeyHash};
 use crate::seam::action::{FIRST_KEYS_BYTES_MAX, FIRST_KEYS_MAX};
 use crate::seam::ids::Generation;
 use crate::state::buffer_pool::BufferPool;
 use crate::state::cache::{RecordCache, Stamp};
 use crate::state::changes::Changes;
+use crate::state::spare::SpareCache;
 use crate::state::weights::Weights;
 use crate::state::{Change, First, Found, Stuck, View};
 use crate::tree::Room;
@@ -16,9 +17,11 @@ use std::sync::Arc;
 
 /// Applied state newer than the base, and recently used records of the base.
 ///
-/// A lookup goes through three layers, newest first: active memtable, frozen memtable, cache. Three
-/// rules ensure that an answer from the base is never older than memory:
-/// - The cache holds only keys that neither memtable holds.
+/// A lookup goes through four layers: active memtable, frozen memtable, record cache, spare cache.
+/// These rules ensure that no answer is older than the applied state:
+/// - The record cache holds only keys that neither memtable holds.
+/// - Each change and each answer of the base also goes into the spare cache. For each key it holds
+///   the newest record, or its absence, or no entry.
 /// - The base is asked only for keys unknown to all layers, with one fetch per key at a time.
 /// - A record changes only while it is in memory.
 #[derive(Debug)]
@@ -26,6 +29,7 @@ pub struct Memory {
     active: Changes,
     frozen: Option<Arc<Changes>>,
     cache: RecordCache,
+    spare: SpareCache,
     /// The base's keys under each fetched prefix, in the current generation.
     ranges: BTreeMap<Key, Vec<Key>>,
     /// The base's first keys from the last fetched key on, in the current generation.
@@ -53,6 +57,7 @@ impl Memory {
             active: Changes::with_seed(seed),
             frozen: None,
             cache: RecordCache::new(cache_bytes_max, seed),
+            spare: SpareCache::new(KeyHash::new(seed)),
             ranges: BTreeMap::new(),
             first: None,
             weights: Weights::default(),
@@ -86,12 +91,28 @@ impl Memory {
         self.cache.bytes()
     }
 
+    /// Returns the bytes of the spare cache.
+    pub fn spare_bytes(&self) -> usize {
+        self.spare.bytes()
+    }
+
+    /// Sets the bound of the spare cache, which drops its oldest records above it.
+    pub fn allow_spare(&mut self, bytes_max: usize) {
+        self.spare.allow(bytes_max);
+    }
+
+    /// Lowers the bound of the spare cache until [`Memory::allow_spare`].
+    pub(crate) fn allow_less_spare(&mut self, bytes: usize) {
+        self.spare.allow_less(bytes);
+    }
+
     pub(crate) fn derived(&self, derived: &mut Vec<Derived>) {
         let frozen = |bytes: fn(&Changes) -> usize| self.frozen.as_deref().map_or(0, bytes);
         derived.extend([
             Derived::new("memtable_bytes", self.active.bytes(), self.active.counted_bytes()),
             Derived::new("frozen_bytes", frozen(Changes::bytes), frozen(Changes::counted_bytes)),
             Derived::new("cache_bytes", self.cache.bytes(), self.cache.counted_bytes()),
+            Derived::new("spare_bytes", self.spare.bytes(), self.spare.counted_bytes()),
             Derived::new("weights_bytes", self.weights.bytes(), self.weights.counted_bytes()),
         ]);
     }
@@ -109,6 +130,7 @@ impl Memory {
     }
 
     fn set(&mut self, key: Key, existed: bool, after: Option<Bytes>) {
+        self.keep_spare(&key, after.as_deref());
         let Self { active, cache, .. } = self;
         match after {
             Some(record) => active.set(key, record, existed, |key| cache.remove(key)),
@@ -160,6 +182,7 @@ impl Memory {
     /// Caches the base's answer for a key unknown to memory.
     pub fn fetched(&mut self, key: Key, record: Option<Bytes>) {
         debug_assert!(self.active.get(&key).is_none(), "a record changes only while it is in memory");
+        self.keep_spare(&key, record.as_deref());
         self.cache.insert(key, record);
     }
 
@@ -254,6 +277,13 @@ impl Memory {
         self.ranges.remove(prefix);
     }
 
+    /// Tells the spare cache a record of a znode or of its data. Others are not looked up here.
+    fn keep_spare(&mut self, key: &[u8], record: Option<&[u8]>) {
+        if matches!(key.first(), Some(&(key::ZNODE | key::DATA))) {
+            self.spare.insert(key, record);
+        }
+    }
+
     /// Returns what the memtables hold for a key: a record or its absence.
     fn newest(&self, key: &[u8]) -> Option<&Option<Bytes>> {
         self.active.get(key).or_else(|| self.frozen.as_ref().and_then(|frozen| frozen.get(key)))
@@ -277,7 +307,7 @@ impl View for Memory {
     fn record(&mut self, key: &[u8]) -> Found {
         let known = match self.newest(key) {
             Some(record) => Some(record.clone()),
-            None => self.cache.lookup(key),
+            None => self.cache.lookup(key).or_else(|| self.spare.lookup(key)),
         };
         match known {
             Some(Some(record)) => Found::Record(record),
@@ -289,7 +319,7 @@ impl View for Memory {
     fn holds(&mut self, key: &[u8]) -> Option<bool> {
         match self.newest(key) {
             Some(record) => Some(record.is_some()),
-            None => self.cache.lookup(key).map(|record| record.is_some()),
+            None => self.cache.lookup(key).map(|record| record.is_some()).or_else(|| self.spare.holds(key)),
         }
     }
 
@@ -412,6 +442,38 @@ mod tests {
         assert_eq!(found(&mut memory, "a"), record("active"));
         memory.thaw(Generation(1));
         assert_eq!(found(&mut memory, "a"), record("active"));
+    }
+
+    #[test]
+    fn spare_cache_answers_with_the_newest_record_of_every_kind() {
+        let mut memory = Memory::new(0, 1);
+        memory.allow_spare(1 << 20);
+        for text in ["n/a", "d/a"] {
+            memory.fetched(key(text), Some(Bytes::from_static(b"old")));
+            install(&mut memory, &[(text, true, Some("new"))]);
+            memory.freeze();
+            memory.thaw(Generation(1));
+            assert_eq!(found(&mut memory, text), record("new"));
+            install(&mut memory, &[(text, true, None)]);
+            memory.freeze();
+            memory.thaw(Generation(2));
+            assert_eq!((found(&mut memory, text), memory.holds(text.as_bytes())), (Found::Absent, Some(false)));
+        }
+    }
+
+    #[test]
+    fn failed_checkpoint_leaves_the_newest_record_in_the_spare_cache() {
+        let mut memory = Memory::new(0, 1);
+        memory.allow_spare(1 << 20);
+        memory.fetched(key("n/a"), Some(Bytes::from_static(b"base")));
+        install(&mut memory, &[("n/a", true, Some("frozen")), ("n/b", false, Some("frozen"))]);
+        drop(memory.freeze());
+        install(&mut memory, &[("n/a", true, Some("newest")), ("n/b", true, None)]);
+        memory.unfreeze();
+        drop(memory.freeze());
+        memory.thaw(Generation(1));
+        assert_eq!(found(&mut memory, "n/a"), record("newest"));
+        assert_eq!(found(&mut memory, "n/b"), Found::Absent);
     }
 
     #[test]

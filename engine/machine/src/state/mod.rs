@@ -5,6 +5,7 @@ mod cache;
 mod changes;
 mod memory;
 mod overlay;
+mod spare;
 mod view;
 mod weights;
 

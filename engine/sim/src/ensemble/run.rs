@@ -16,6 +16,7 @@ use super::{
     Clock, Coverage, DRIFT_PPM_MAX, DiskModel, Epochs, Habits, Kind, MS, Mix, Network, Path, Rank, SECOND, SimLinks,
     Speed, Trace, Wires,
 };
+use crate::machine::SPARE_CACHE_BYTES;
 use crate::oracle::{self, ClientId, End, History, Promises, Violation, load};
 use crate::reference::{COUNTED_AT_ONCE, digest_of};
 use crate::workload::{Random, SUPER_USER, Workload};
@@ -205,7 +206,7 @@ impl Plan {
 ///
 /// Some runs get larger limits.
 fn limits(random: &mut Random) -> Limits {
-    Limits {
+    let limits = Limits {
         memtable_bytes: random.logarithmic(4 << 10, 64 << 10) as u32,
         record_cache_bytes: random.logarithmic(1 << 10, 32 << 10) as u32,
         base_cache_bytes: 64 << 10,
@@ -213,7 +214,11 @@ fn limits(random: &mut Random) -> Limits {
         log_segments: random.between(8, 13) as u32,
         disk_reserve_bytes: if random.one_in(2) { 128 << 10 } else { 0 },
         ..Limits::default()
-    }
+    };
+    // A quarter of the runs have a spare cache. The choice draws no random number, so that the other
+    // runs stay as they were.
+    let has_spare_cache = limits.record_cache_bytes.is_multiple_of(4);
+    Limits { spare_cache_bytes: if has_spare_cache { SPARE_CACHE_BYTES } else { 0 }, ..limits }
 }
 
 /// Totals of one run or of several.

@@ -92,6 +92,7 @@ fn limits(profile: &Profile) -> Limits {
     Limits {
         memtable_bytes: bytes(Key::MemtableBytes),
         record_cache_bytes: bytes(Key::RecordCacheBytes),
+        spare_cache_bytes: bytes(Key::SpareCacheBytes),
         base_cache_bytes: bytes(Key::BaseCacheBytes),
         log_segment_bytes: bytes(Key::LogSegmentBytes),
         log_segments: u32::try_from(profile.get(Key::LogBytes) / profile.get(Key::LogSegmentBytes)).unwrap(),

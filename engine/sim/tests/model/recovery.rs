@@ -8,6 +8,7 @@ use zoolet_machine::{ConnId, Limits};
 use zoolet_model::{ConnectRequest, Zxid};
 use zoolet_sim::{
     entries::Entries,
+    machine::SPARE_CACHE_BYTES,
     one_server::{Conditions, Entry, Sent, World},
     workload::{Random, Workload},
 };
@@ -17,6 +18,7 @@ fn conditions(random: &mut Random) -> Conditions {
     let limits = Limits {
         memtable_bytes: *random.pick(&[512, 4 << 10, 64 << 10, 8 << 20]),
         record_cache_bytes: *random.pick(&[0, 1 << 10, 4 << 20]),
+        spare_cache_bytes: *random.pick(&[0, SPARE_CACHE_BYTES]),
         ..Limits::default()
     };
     Conditions {

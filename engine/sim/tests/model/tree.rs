@@ -15,6 +15,7 @@ use zoolet_machine::txn::{self, Header, Txn};
 use zoolet_machine::{ConnId, Limits, Settings};
 use zoolet_model::{ConnectRequest, ErrorCode, Reply, Request, SessionId, SessionSecret, Zxid};
 use zoolet_sim::{
+    machine::SPARE_CACHE_BYTES,
     one_server::{Conditions, Entry, Sent, World},
     reference::{COUNTED_AT_ONCE, RefOutput, Reference, digest_of},
     workload::{SUPER_USER, Workload},
@@ -635,6 +636,7 @@ fn conditions(workload: &mut Workload) -> Conditions {
     let limits = Limits {
         memtable_bytes: *random.pick(&[1 << 10, 4 << 10, 16 << 10, 8 << 20]),
         record_cache_bytes: *random.pick(&[0, 512, 8 << 10, 4 << 20]),
+        spare_cache_bytes: *random.pick(&[0, SPARE_CACHE_BYTES]),
         ..Limits::default()
     };
     Conditions {

@@ -8,12 +8,12 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
-use zoolet_machine::budget::Part;
+use zoolet_machine::budget::{LENDERS, Part};
 use zoolet_machine::record::key::Key;
 use zoolet_machine::seam::action::{Append, Completion, FetchWhat, FirstKeys, Generation};
 use zoolet_machine::seam::event::Fetched;
 use zoolet_machine::{Action, Budget, ConnId, Event, Limits, Now, Server, Settings, Start};
-use zoolet_model::{ConnectRequest, CreateKind, ErrorCode, Request, ServerId, Zxid};
+use zoolet_model::{ConnectRequest, CreateKind, ErrorCode, Request, ServerId, SetWatches, Zxid};
 use zoolet_sim::client::{NOW, TIMEOUT_MS, create};
 use zoolet_zab::{Config, Incarnation, Recovered, Timing};
 
@@ -232,6 +232,43 @@ fn pending_read_completions_are_bounded_and_later_reads_queue() {
     assert_eq!(held.holds(Part::Completing), 0);
     assert_eq!(answered.len() as u64, CONNECTIONS);
     assert!(answered.into_values().all(|xids| xids.into_iter().eq(1..=READS)), "each in order");
+}
+
+/// The cache grows again when links need less.
+#[test]
+fn spare_cache_shrinks_when_watches_or_links_grow() {
+    const ZNODES: i32 = 8000;
+    let small = Limits { memtable_bytes: 64 << 10, record_cache_bytes: 64 << 10, ..Limits::default() };
+    let connections_max = CONNECTIONS as u32;
+    let mut held = Held::start(Limits { spare_cache_bytes: 4 << 20, connections_max, ..small });
+    let path = |number: i32| format!("/{number}");
+    for number in 0..ZNODES {
+        held.request(1, number, Request::Write(create(path(number), 300, CreateKind::Persistent)));
+    }
+    let fetched_by_reads = |held: &mut Held| {
+        let before = held.server.fetches_asked();
+        for number in 0..ZNODES {
+            held.request(1, number, Request::GetData { path: path(number).into(), watch: false });
+        }
+        held.server.fetches_asked() - before
+    };
+    assert_eq!(fetched_by_reads(&mut held), 0, "all of them are in memory");
+
+    let spare = held.holds(Part::SpareCache);
+    let exist = (0..20_000).map(|number| format!("/absent-{number}").into()).collect();
+    held.request(2, 1, Request::SetWatches(SetWatches { exist, ..SetWatches::default() }));
+    let taken: u64 = LENDERS.map(|part| held.holds(part)).iter().sum();
+    assert!(taken > 1 << 20 && held.holds(Part::SpareCache) < spare, "{taken}");
+    assert!(held.holds(Part::SpareCache) + taken <= 4 << 20);
+    assert!(fetched_by_reads(&mut held) > 0, "some are no longer in memory");
+
+    held.budget.allow(Part::Links, 4 << 20);
+    held.request(2, 2, Request::Ping);
+    assert_eq!(held.holds(Part::SpareCache), 0);
+    held.budget.allow(Part::Links, 0);
+    held.request(2, 3, Request::Ping);
+    fetched_by_reads(&mut held);
+    assert!(held.holds(Part::SpareCache) > 1 << 20);
 }
 
 /// Regression: the paths were charged nothing, so one client could fill the memory with lists.

@@ -36,7 +36,7 @@ impl Run {
     }
 
     /// Checks that the machine's memory stays within its bounds, plus one request's share.
-    fn nothing_grows(&self) {
+    fn nothing_grows(&mut self) {
         let budget = Budget::new(&self.conditions.limits);
         self.server.account(&budget);
         for part in Part::ALL.into_iter().filter(|part| *part != Part::Log) {

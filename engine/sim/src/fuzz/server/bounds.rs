@@ -1,5 +1,6 @@
 //! Bounds and settings that the bytes of a run choose.
 
+use crate::machine::SPARE_CACHE_BYTES;
 use crate::reference::COUNTED_AT_ONCE;
 use crate::workload::Random;
 use zoolet_machine::{Limits, Settings};
@@ -9,7 +10,7 @@ use zoolet_machine::{Limits, Settings};
 pub(super) fn tiny(random: &mut Random) -> Limits {
     let small = crate::machine::tiny_limits();
     let mut one_of = |usual: u32, others: &[u32]| if random.one_in(4) { *random.pick(others) } else { usual };
-    Limits {
+    let limits = Limits {
         sessions_max: one_of(8, &[1, 2]),
         watches_max: one_of(1000, &[0, 1, 5]),
         outstanding_bytes_max: one_of(1 << 16, &[1, 300, 4000]),
@@ -20,7 +21,13 @@ pub(super) fn tiny(random: &mut Random) -> Limits {
         // starts when half of all segments are in use.
         log_segments: one_of(8, &[6, 7, 9]),
         ..small
-    }
+    };
+    Limits { spare_cache_bytes: spare_cache_bytes(&limits), ..limits }
+}
+
+/// Returns [`SPARE_CACHE_BYTES`] if the record cache has at most 300 bytes, otherwise 0.
+fn spare_cache_bytes(limits: &Limits) -> u32 {
+    if limits.record_cache_bytes <= 300 { SPARE_CACHE_BYTES } else { 0 }
 }
 
 pub(super) fn settings(random: &mut Random) -> Settings {

@@ -77,6 +77,18 @@ class Process:
         words = {line.split(":")[0]: line.split() for line in lines}
         return int(words["VmRSS"][1]) / 1024, int(words["VmHWM"][1]) / 1024
 
+    def turns(self):
+        """Returns how often the present threads left a processor, and the CPU time of all threads in microseconds."""
+        process, switches = pathlib.Path(f"/proc/{self.process.pid}"), 0
+        for thread in (process / "task").iterdir():
+            try:
+                lines = (thread / "status").read_text().splitlines()
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # The thread has ended.
+            switches += sum(int(line.split()[1]) for line in lines if "ctxt_switches:" in line)
+        user, system = (process / "stat").read_text().rpartition(")")[2].split()[11:13]
+        return switches, (int(user) + int(system)) * 1e6 / os.sysconf("SC_CLK_TCK")
+
     def stop(self):
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGTERM)
@@ -109,6 +121,11 @@ class Server:
         figures = self.at("leader").figures()
         return float(figures["log_fdatasyncs"] if "log_fdatasyncs" in figures else figures["cnt_fsynctime"])
 
+    def turns(self):
+        """Returns thread switches and CPU microseconds of all servers, and the UDP datagrams of this machine."""
+        each = [process.turns() for process in self.processes]
+        return sum(switches for switches, _ in each), sum(cpu for _, cpu in each), datagrams()
+
     def memory_mib(self):
         """Returns the current and peak memory of the largest server."""
         each = [process.memory_mib() for process in self.processes]
@@ -129,20 +146,27 @@ class Server:
     def bench(self, zoolet, words, seconds, role=None):
         command = [zoolet, "bench", "--server", self.hosts(role), "--json", "--keep", *words.split()]
         command += ["--duration", f"{seconds}s", "--warmup", "0s", "--session-timeout", "30s"]
-        syncs = self.fdatasyncs()
+        syncs, turns = self.fdatasyncs(), self.turns()
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         if not done.stdout:
             sys.exit(f"{self.name}: {' '.join(command)} failed")
         report = json.loads(done.stdout)
         if report["failure"] or report["errors"]:
             print(f"{self.name}: {report['errors']} errors {report['errors_by_name']} {report['failure']}", file=sys.stderr)
-        after = self.fdatasyncs()
-        report["fdatasyncs"] = after - syncs
+        turned = self.turns()
+        report["turns"] = [(now - before) / report["requests"] for now, before in zip(turned, turns)]
+        report["fdatasyncs"] = self.fdatasyncs() - syncs
         return report
 
     def stop(self):
         for process in self.processes:
             process.stop()
+
+
+def datagrams():
+    """Counts the UDP datagrams that this machine has sent."""
+    names, values = (line.split() for line in pathlib.Path("/proc/net/snmp").read_text().splitlines() if line.startswith("Udp:"))
+    return int(values[names.index("OutDatagrams")])
 
 
 def number(value):
@@ -190,7 +214,8 @@ def measure(servers, zoolet, shape, options):
     syncs = " / ".join(writes_per_fdatasync(reports[server.name]) for server in servers)
     p99 = " / ".join(number(statistics.median(r["latency_us"]["p99"] for r in reports[s.name]) / 1000) for s in servers)
     row = [what, *(spread(values) + unit for values in cells), f"{ratio:.2f}", p99, syncs]
-    return "| " + " | ".join(row) + " |"
+    turns = [" / ".join(number(statistics.median(r["turns"][at] for r in reports[s.name])) for s in servers) for at in range(3)]
+    return ["| " + " | ".join(cells) + " |" for cells in (row, [what, *turns])]
 
 
 def main():
@@ -203,6 +228,7 @@ def main():
     parser.add_argument("--heap", default="1000m", help="of the JVM (1000m, what ZooKeeper's own script gives)")
     parser.add_argument("--servers", type=int, default=1, help="of each product: an ensemble if more than one (1)")
     parser.add_argument("--observers", type=int, default=0, help="and so many that do not vote (0)")
+    parser.add_argument("--before", metavar="BINARY", help="another zoolet binary, compared instead of ZooKeeper")
     parser.add_argument("--port", type=int, default=23280, help="the first of two hundred (23280)")
     parser.add_argument("--data", help="directory for both servers' data (the system's temporary one)")
     parser.add_argument("shapes", nargs="*", metavar="SHAPE", help=", ".join(SHAPES))
@@ -214,30 +240,41 @@ def main():
         parser.error(f"allowed shapes: {', '.join(SHAPES)}" if unknown else "--runs: at least 1")
     zoolet = os.environ.get("ZOOLET", str(TREE / "target/release/zoolet"))
     default = [shape for shape in SHAPES if options.servers > 1 or shape != "one-set-follower"]
+    shapes = options.shapes or default
     servers, count = [], (options.servers, options.observers)
     # Stops the servers on SIGTERM too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(dir=options.data, prefix="zoolet-compare-") as work:
         work = pathlib.Path(work)
         try:
-            servers.append(Server("zoolet", [zoolet, "serve", "--log", "warn", "--profile", options.profile, "--config"], options.port, work / "zoolet", *count))
-            # The heap size of ZooKeeper's start script; apache-zookeeper beside this file is for
-            # small trees.
-            os.environ["JVM_OPTIONS"] = f"-Xmx{options.heap}"
-            java = [str(HERE / "zookeeper-java"), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]
-            servers.append(Server("zookeeper", java, options.port + 100, work / "zookeeper", *count))
-            rows = [measure(servers, zoolet, shape, options) for shape in options.shapes or default]
+            serve = ["serve", "--log", "warn", "--profile", options.profile, "--config"]
+            servers.append(Server("zoolet", [zoolet, *serve], options.port, work / "zoolet", *count))
+            if options.before:
+                servers.append(Server("before", [options.before, *serve], options.port + 100, work / "before", *count))
+            else:
+                # The heap size of ZooKeeper's start script; apache-zookeeper beside this file is
+                # for small trees.
+                os.environ["JVM_OPTIONS"] = f"-Xmx{options.heap}"
+                java = [str(HERE / "zookeeper-java"), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]
+                servers.append(Server("ZooKeeper", java, options.port + 100, work / "zookeeper", *count))
+            rows = [measure(servers, zoolet, shape, options) for shape in shapes]
             memory = [server.memory_mib() for server in servers]
         finally:
             for server in servers:
                 server.stop()
-    print(f"\nMedians of {options.runs} alternating runs of {options.seconds} s (extremes); JVM warmed {options.warmup} s a shape.\n")
-    print("| load | zoolet | ZooKeeper | zoolet / ZooKeeper | p99 ms | acknowledged writes per fdatasync |")
+    mine, other = (server.name for server in servers)
+    print(f"\nMedians of {options.runs} alternating runs of {options.seconds} s (extremes); {options.warmup} s of warm-up for each shape.\n")
+    print(f"| load | {mine} | {other} | {mine} / {other} | p99 ms | acknowledged writes per fdatasync |")
     print("|---|---|---|---|---|---|")
-    print("\n".join(rows))
+    print("\n".join(row for row, _ in rows))
     for what, at in (("resident afterwards", 0), ("resident at most", 1)):
-        mine, theirs = memory[0][at], memory[1][at]
-        print(f"| {what} | {mine:.1f} MiB | {theirs:.1f} MiB | {mine / theirs:.2f} | | |")
+        here, there = memory[0][at], memory[1][at]
+        print(f"| {what} | {here:.1f} MiB | {there:.1f} MiB | {here / there:.2f} | | |")
+    print(f"\nFor each request, {mine} / {other}. Thread switches and CPU time are those of all servers, datagrams those of the machine.\n")
+    print("| load | thread switches | CPU us | UDP datagrams |")
+    print("|---|---|---|---|")
+    # Leaves out the shapes with many keys: the figures would include their creation.
+    print("\n".join(turns for shape, (_, turns) in zip(shapes, rows) if "{many}" not in SHAPES[shape][1]))
 
 
 main()

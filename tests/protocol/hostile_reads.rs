@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "tests may unwrap, what they share too")]
 
 use crate::support::*;
-use zoolet_model::{CreateKind, ReadOp, Request, WriteOp};
+use zoolet_model::{CreateKind, ReadOp, Request, SessionId, WriteOp};
 
 /// Memory that a machine of 512 MB can spare for the whole process.
 const RESIDENT_BYTES_MAX: u64 = 160 << 20;
@@ -29,6 +29,14 @@ fn assert_bounded(server: &Server) {
     assert!(peak < RESIDENT_BYTES_MAX, "{} MB", peak >> 20);
 }
 
+/// Connects with the longest session timeout.
+///
+/// The client sends all its requests at once, and the answers may take longer than a usual timeout
+/// on a busy machine.
+fn hostile_client(server: &Server) -> Client {
+    Client::connect_with(server.address, &hello(SessionId(0), None, 40_000)).unwrap()
+}
+
 /// Sends from another thread, so that neither side waits for the other to read.
 fn pipeline(client: &mut Client, requests: &[Request], mut answered: impl FnMut(i32)) {
     let mut stream = client.stream.try_clone().unwrap();
@@ -48,7 +56,7 @@ fn pipeline(client: &mut Client, requests: &[Request], mut answered: impl FnMut(
 fn thousands_of_large_tree_counts_and_lists_take_bounded_memory() {
     let scratch = Scratch::new();
     let server = Server::start_with(&scratch, "");
-    let mut hostile = server.client();
+    let mut hostile = hostile_client(&server);
     populate(&mut hostile, "/large");
     let count = Request::GetAllChildrenNumber { path: "/".into() };
     let list = Request::GetChildren { path: "/large".into(), watch: false, with_stat: false };
@@ -61,7 +69,7 @@ fn thousands_of_large_tree_counts_and_lists_take_bounded_memory() {
 fn replies_of_hundreds_of_megabytes_are_refused_in_bounded_memory() {
     let scratch = Scratch::new();
     let server = Server::start_with(&scratch, "");
-    let mut hostile = server.client();
+    let mut hostile = hostile_client(&server);
     hostile.create("/large", &vec![b'x'; 1_000_000]).unwrap();
     let read = ReadOp::GetData { path: "/large".into() };
     let requests = vec![Request::MultiRead(vec![read; 400]); 10];

@@ -24,7 +24,7 @@ impl Zab {
     /// - [`Refused::HandingOver`] during a hand-over.
     /// - [`Refused::EpochFull`] after 2^40 entries.
     pub fn propose(&mut self, now: u64) -> Result<Zxid, Refused> {
-        let State::Leading(prospect) = &self.state else { return Err(Refused::NotLeading) };
+        let State::Leading(prospect) = &mut self.state else { return Err(Refused::NotLeading) };
         if !prospect.is_established {
             return Err(Refused::NotLeading);
         }
@@ -32,6 +32,7 @@ impl Zab {
             return Err(Refused::HandingOver);
         }
         let zxid = self.history.last().next().ok_or(Refused::EpochFull)?;
+        prospect.commit_hold.propose(now);
         self.append(now, zxid, zxid);
         Ok(zxid)
     }
@@ -79,6 +80,7 @@ impl Zab {
         self.voters.propose(config);
         self.record_configs(now);
         self.append(now, zxid, zxid);
+        self.hasten_commit(zxid);
         Ok(zxid)
     }
 
@@ -213,6 +215,9 @@ impl Zab {
         });
         if let Some(held) = held.max() {
             self.commit(now, held);
+            if let State::Leading(prospect) = &mut self.state {
+                prospect.commit_hold.commit(now, self.timing.commit_hold_entries);
+            }
         } else {
             // This server's log may just have reached entries that the others committed.
             self.commit(now, self.committed);

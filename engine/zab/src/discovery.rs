@@ -2,6 +2,7 @@
 //!
 //! It gives up if a voter that promised has more history.
 
+use crate::commit_hold::CommitHold;
 use crate::peer::{Learner, Stage};
 use crate::sent_by_disk::SentByDisk;
 use crate::zab::{State, Todo};
@@ -32,6 +33,8 @@ pub(crate) struct Prospect {
     pub(crate) patient_until_ms: u64,
     /// Number of heartbeats in a row that announced the idle interval.
     pub(crate) idle_pings: u64,
+    /// Whether Commits wait for the next Proposal.
+    pub(crate) commit_hold: CommitHold,
     /// The voter that should lead next, and when the hand-over times out.
     pub(crate) handing_over: Option<(ServerId, u64)>,
     /// That voter has every entry, and the learners are being told.
@@ -68,6 +71,7 @@ impl Zab {
             pinged_ms: now,
             patient_until_ms: now + u64::from(self.timing.quorum_ms),
             idle_pings: 0,
+            commit_hold: CommitHold::default(),
             handing_over: None,
             is_handed_over: false,
         });

@@ -114,7 +114,7 @@ impl Zab {
     ///
     /// If its deadline was handled more than `late_ms` late, it heard no peer in that time.
     pub(crate) fn excuse_lateness(&mut self, now: u64) {
-        let Some(late_ms) = self.next_deadline().and_then(|due| now.checked_sub(due)) else { return };
+        let Some(late_ms) = self.heartbeat_deadline().and_then(|due| now.checked_sub(due)) else { return };
         if late_ms <= u64::from(self.timing.late_ms) {
             return;
         }
@@ -151,6 +151,7 @@ impl Zab {
         let State::Leading(prospect) = &self.state else { return };
         let is_doubting = self.doubt_at_ms(prospect).is_some_and(|at_ms| at_ms <= now);
         let State::Leading(prospect) = &mut self.state else { return };
+        prospect.commit_hold.judge(now);
         if prospect.ping_at_ms <= now || is_doubting {
             prospect.pinged_ms = now;
             prospect.idle_pings = if is_busy { 0 } else { prospect.idle_pings.saturating_add(1) };
@@ -330,6 +331,11 @@ impl Zab {
 
     /// Returns when to call [`Zab::handle_deadline`]; `None` if only other events matter.
     pub fn next_deadline(&self) -> Option<u64> {
+        let held_until_ms = self.holds_commits_until_ms();
+        self.heartbeat_deadline().map(|at| held_until_ms.map_or(at, |until_ms| at.min(until_ms)))
+    }
+
+    fn heartbeat_deadline(&self) -> Option<u64> {
         if !self.is_started {
             return None;
         }

@@ -11,6 +11,7 @@
 mod action;
 mod appends;
 mod broadcast;
+mod commit_hold;
 mod discovery;
 mod election;
 mod heartbeat;

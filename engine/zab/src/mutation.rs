@@ -87,6 +87,8 @@ mutations! {
     CompletionAba,
     /// A follower leaves its leader as soon as it suspects it.
     LeaveAlone,
+    /// A leader that holds Commits back never ends the hold by itself.
+    HeldForEver,
     /// A reply leaves before its entry is durable.
     ReplyBeforePersist,
     /// A recovered tail is applied before it is committed.

@@ -65,6 +65,8 @@ pub(crate) struct Learner {
     /// Number of the question to answer.
     pub(crate) owes_synced: Option<u64>,
     pub(crate) owes_hand_over: bool,
+    /// The Commit of this entry, and of earlier ones, does not wait for the next Proposal.
+    pub(crate) expects: Zxid,
 }
 
 /// A learner's progress.
@@ -126,6 +128,7 @@ impl Learner {
             sync_next: None,
             owes_synced: None,
             owes_hand_over: false,
+            expects: Zxid::ZERO,
         }
     }
 

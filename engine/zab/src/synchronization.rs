@@ -195,6 +195,7 @@ impl Zab {
 
     fn next_on_stream(&mut self, at: usize, attempt: Attempt, epoch: Epoch, goal: Zxid) -> Option<Message> {
         let (history, committed) = (&self.history, self.committed);
+        let holds_commits = self.holds_commits_until_ms().is_some();
         let learner = self.peers[at].learner.as_mut()?;
         let Stage::Streaming(stream) = &mut learner.stage else { return None };
         match stream.opening.take() {
@@ -214,6 +215,7 @@ impl Zab {
             // committed yet. It must not serve their clients without them.
             let returns = stream.sent.epoch() == epoch && !mutation::is_on(Mutation::ServesTooEarly);
             let serves_from = if returns { history.last() } else { committed };
+            learner.expects = learner.expects.max(serves_from).max(Zxid::first_of(epoch));
             return Some(Message::NewLeader { attempt, epoch, serves_from });
         }
         let room = WINDOW.saturating_sub(history.distance(stream.acked, stream.sent));
@@ -226,7 +228,8 @@ impl Zab {
             (stream.sent, stream.reported) = (to, committed);
             return Some(Message::Proposal { attempt, epoch, from, to, committed });
         }
-        if stream.reported < committed && stream.sent >= goal {
+        let may_wait = holds_commits && stream.reported >= learner.expects && learner.owes_synced.is_none();
+        if stream.reported < committed && stream.sent >= goal && !may_wait {
             stream.reported = committed;
             return Some(Message::Commit { attempt, epoch, to: committed });
         }

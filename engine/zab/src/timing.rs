@@ -47,6 +47,9 @@ pub struct Timing {
     ///
     /// Peers are not blamed for silence in that time.
     pub late_ms: u32,
+    /// Number of consecutive entries, each proposed within 2 ms of the commit before it, after which
+    /// a Commit waits for the next Proposal.
+    pub commit_hold_entries: u32,
 }
 
 impl Default for Timing {
@@ -65,6 +68,7 @@ impl Default for Timing {
             room_ms: 10_000,
             hand_over_ms: 1000,
             late_ms: 50,
+            commit_hold_entries: 256,
         }
     }
 }

@@ -582,6 +582,7 @@ impl Server {
             // The epoch has no zxids left. The client reconnects and asks the next leader.
             return Verdict::Refuse(ErrorCode::SessionExpired);
         }
+        self.zab.expect_commit(peer, self.zab.last());
         self.note_forwarded(Place::There(peer, conn), txn);
         Verdict::Proposed
     }

@@ -300,6 +300,7 @@ impl Server {
         match place {
             Place::Here(conn) => self.on_revalidated(conn, session, up_to, since),
             Place::There(peer, conn) => {
+                self.zab.expect_commit(peer, up_to.unwrap_or_default());
                 self.send_to(peer, PeerMessage::Revalidated { conn, session, up_to, since });
             }
             Place::Nowhere | Place::Left => {}

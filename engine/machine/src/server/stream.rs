@@ -5,7 +5,7 @@ use crate::derived::Derived;
 use crate::record::chain_after;
 use crate::seam::action::{Action, ReadLog};
 use crate::seam::ids::{LinkId, ReadId};
-use crate::seam::peer::{ENTRIES_BYTES_MAX, Entries, LogRange, LogReadFailure, PeerEntry, PeerMessage};
+use crate::seam::peer::{ENTRIES_BYTES_MAX, Entries, Lane, LogRange, LogReadFailure, PeerEntry, PeerMessage};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use zoolet_model::{ServerId, Zxid};
@@ -187,6 +187,14 @@ impl Server {
 
     /// Queues a message behind everything sent before. Returns false without a link to the peer.
     pub(super) fn send_to(&mut self, peer: ServerId, message: PeerMessage) -> bool {
+        let Some(stream) = self.peers.stream_of(peer) else { return false };
+        let link = stream.link;
+        // The learner must know what is committed before it handles this message.
+        if message.lane() == Lane::Log
+            && let Some(commit) = self.zab.take_commit(peer)
+        {
+            self.say(peer, link, commit);
+        }
         let Some(stream) = self.peers.stream_of(peer) else { return false };
         stream.items.push_back(Item::Message(message));
         self.peers.to_pump.insert(peer);

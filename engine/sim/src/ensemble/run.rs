@@ -141,6 +141,15 @@ impl Default for Site {
     }
 }
 
+impl Site {
+    /// Returns the default site. In half of the runs, a leader soon holds Commits back.
+    fn drawn(seed: u64) -> Self {
+        let usual = Timing::default();
+        let commit_hold_entries = if seed.is_multiple_of(2) { 2 } else { usual.commit_hold_entries };
+        Self { timing: Timing { commit_hold_entries, ..usual }, ..Self::default() }
+    }
+}
+
 impl Plan {
     /// Returns a plan for one server, drawn from `seed`.
     pub fn standalone(seed: u64) -> Self {
@@ -163,7 +172,7 @@ impl Plan {
             load: Load::Anything,
             sessions: Sessions::drawn(seed),
             read_only: Random::new(seed ^ 0x2d900).one_in(4),
-            site: Site::default(),
+            site: Site::drawn(seed),
         }
     }
 }

@@ -4,6 +4,7 @@
 mod checkpoint_hangs;
 mod failover;
 mod hand_over;
+mod held_commits;
 mod history;
 mod operator;
 mod quotas;

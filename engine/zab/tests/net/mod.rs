@@ -351,6 +351,14 @@ impl Net {
         self.turn(id, |zab, now| zab.hand_over(now));
     }
 
+    pub(crate) fn expect_commit(&mut self, id: u8, peer: ServerId, zxid: Zxid) {
+        self.turn(id, |zab, _| zab.expect_commit(peer, zxid));
+    }
+
+    pub(crate) fn take_commit(&mut self, id: u8, peer: ServerId) -> Option<Message> {
+        self.turn(id, |zab, _| zab.take_commit(peer))
+    }
+
     pub(crate) fn set_has_room(&mut self, id: u8, has_room: bool) {
         self.say(|_| format!("the disk of {id} {}", if has_room { "has room" } else { "is full" }));
         self.turn(id, |zab, now| zab.set_has_room(now, has_room));

@@ -2,6 +2,7 @@
 //! runs.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+mod commits;
 mod explore;
 mod heartbeats;
 mod model;

@@ -123,7 +123,7 @@ impl Server {
         // Most events of a busy server arrive within the same millisecond, and nothing passes then.
         let has_passed = gap_ms > 0;
         if has_passed && self.refuses_renewals() {
-            self.history.skip_time(gap_ms, now);
+            self.history.skip_time(gap_ms, self.now, now);
         } else if gap_ms > LATE_MS {
             self.skip_pause(now, gap_ms);
         }
@@ -179,7 +179,8 @@ impl Server {
             gap_ms.saturating_sub(u64::from(self.zab.timing().heartbeat_idle_ms))
         };
         if paused_ms > LATE_MS {
-            self.history.skip_time(if self.is_alone() { paused_ms } else { gap_ms }, now);
+            let skipped_ms = if self.is_alone() { paused_ms } else { gap_ms };
+            self.history.skip_time(skipped_ms, self.now, now);
         }
     }
 

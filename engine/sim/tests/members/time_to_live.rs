@@ -183,6 +183,25 @@ fn renewal_that_waits_for_a_hanging_disk_counts() {
     renewal_outlives_a_hanging_disk(&mut alone_with_ttl_znode(), 1, 1);
 }
 
+/// The write carries the time at which it came. Time goes on from there after the pause, and for at
+/// most a second while the write waits for the disk.
+#[test]
+fn pause_while_a_write_waits_does_not_turn_time_back() {
+    const IDLE_MS: u64 = TTL_MS / 2;
+    let mut members = alone_with_ttl_znode();
+    let client = members.client(1, 200_000);
+    members.advance(IDLE_MS);
+    members.hanging.insert(1);
+    members.send(&client, 1, Request::Write(create("/w".to_owned(), 1, CreateKind::Persistent)));
+    members.jump(OUTAGE_MS);
+    members.judge();
+    members.hanging.clear();
+    members.settle();
+    let told = members.told(&client);
+    assert!(matches!(told[..], [Told::Reply(1, _, Ok(_))]), "{told:?}");
+    lives_for_its_time_at(&mut members, 1, TTL_MS - IDLE_MS - 1000);
+}
+
 /// Heartbeats wait for no disk, so the leader goes on leading.
 #[test]
 fn renewal_that_waits_for_a_followers_hanging_disk_counts() {

@@ -238,11 +238,13 @@ impl History {
         self.ensemble = (ensemble_ms, now.mono_ms);
     }
 
-    /// Leaves this much of the time since the last update out of ensemble time.
+    /// Leaves `paused_ms` of the time between `before` and `now` out of ensemble time.
     ///
-    /// Never more than has passed until `now`: time would stand still afterwards.
-    pub(in crate::server) fn skip_time(&mut self, paused_ms: u64, now: Now) {
-        self.ensemble.1 = (self.ensemble.1 + paused_ms).min(now.mono_ms);
+    /// Ensemble time never falls below its value at `before`, which entries may carry already. Nor
+    /// does this skip beyond `now`: ensemble time would stand still until the clock has caught up.
+    pub(in crate::server) fn skip_time(&mut self, paused_ms: u64, before: Now, now: Now) {
+        let from_ms = self.ensemble.1.max(before.mono_ms);
+        self.ensemble = (self.header(before).ensemble_ms, (from_ms + paused_ms).min(now.mono_ms));
     }
 
     /// Stops ensemble time once entries wait and none has been applied for `stall_ms`.
@@ -257,7 +259,7 @@ impl History {
         let Some(Oldest { since_ms, .. }) = self.oldest else { return };
         let end_ms = reached_ms.max(since_ms.saturating_add(stall_ms));
         let excess_ms = self.header(now).ensemble_ms.saturating_sub(end_ms);
-        self.skip_time(excess_ms, now);
+        self.skip_time(excess_ms, before, now);
         self.oldest = self.oldest.map(|oldest| Oldest { is_stalled: excess_ms > 0, ..oldest });
     }
 
@@ -416,5 +418,26 @@ impl History {
     pub(in crate::server) fn bring(&mut self, entries: impl Iterator<Item = PeerEntry>) {
         self.incoming.clear();
         self.incoming.extend(entries);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skipped_time_never_turns_ensemble_time_back() {
+        let at = |mono_ms| Now { mono_ms, wall_ms: 0 };
+        let mut history = History::new(&Limits::default(), 500, 0, (Zxid::ZERO, 0), 0, at(1000));
+        history.resume_time(at(1000));
+        let (before, now) = (at(1040), at(2100));
+        let reads = |history: &History| [before, now, at(2110)].map(|then| history.header(then).ensemble_ms);
+        assert_eq!(reads(&history), [540, 1600, 1610]);
+        history.skip_time(1000, before, now);
+        assert_eq!(reads(&history), [540, 600, 610]);
+        history.skip_time(50, before, now);
+        assert_eq!(reads(&history), [540, 550, 560], "the second skip comes on top of the first");
+        history.skip_time(5000, before, now);
+        assert_eq!(reads(&history), [540, 540, 550], "time goes on at once");
     }
 }

@@ -203,79 +203,133 @@ impl Header {
     /// Bytes of the header, before the tag.
     const BYTES: usize = 16;
 
+    /// Encodes both times: wall clock, then ensemble time.
+    fn times(self) -> [u8; Self::BYTES] {
+        let mut times = [0; Self::BYTES];
+        times[..8].copy_from_slice(&self.wall_ms.to_le_bytes());
+        times[8..].copy_from_slice(&self.ensemble_ms.to_le_bytes());
+        times
+    }
+
     const fn quota_bit(self) -> u8 {
         if self.enforces_quotas { tag::ENFORCES_QUOTAS } else { 0 }
     }
 
     /// Writes the tag with its bits, and the forwarder.
-    fn put_kind(self, buffer: &mut BytesMut, tag: u8) {
+    fn put_kind(self, pieces: &mut Pieces<'_>, tag: u8) {
         let quota_bit = if is_write(tag) { self.quota_bit() } else { 0 };
         match self.forwarder.filter(|_| is_requested(tag)) {
-            None => buffer.put_u8(tag | quota_bit),
+            None => pieces.put([tag | quota_bit]),
             Some(Forwarder { server, number }) => {
-                buffer.put_slice(&[tag | quota_bit | tag::FORWARDED, server.as_u8()]);
-                buffer.put_u64_le(number);
+                pieces.put([tag | quota_bit | tag::FORWARDED, server.as_u8()]);
+                pieces.put(number.to_le_bytes());
             }
         }
     }
 }
 
+/// Encodes an entry. It gathers short fields on the stack, because one write to a `BytesMut` costs
+/// as much as several copies there.
+struct Pieces<'a> {
+    buffer: &'a mut BytesMut,
+    gathered: [u8; GATHERED],
+    count: usize,
+}
+
+/// Size of the place on the stack, in bytes.
+const GATHERED: usize = 64;
+
+impl<'a> Pieces<'a> {
+    fn new(buffer: &'a mut BytesMut) -> Self {
+        Self { buffer, gathered: [0; GATHERED], count: 0 }
+    }
+
+    /// Appends a field of fixed length.
+    fn put<const N: usize>(&mut self, piece: [u8; N]) {
+        const { assert!(N <= GATHERED) };
+        if self.count + N > GATHERED {
+            self.write_gathered();
+        }
+        if let Some(place) = self.gathered[self.count..].first_chunk_mut() {
+            *place = piece;
+            self.count += N;
+        }
+    }
+
+    /// Appends a field of any length.
+    fn put_slice(&mut self, bytes: &[u8]) {
+        self.write_gathered();
+        self.buffer.put_slice(bytes);
+    }
+
+    fn write_gathered(&mut self) {
+        self.buffer.put_slice(&self.gathered[..self.count]);
+        self.count = 0;
+    }
+
+    fn finish(mut self) -> Bytes {
+        self.write_gathered();
+        self.buffer.split().freeze()
+    }
+}
+
 /// Encodes an entry. The caller can reuse `buffer` for the next one.
 pub fn encode(header: Header, txn: &Txn<'_>, buffer: &mut BytesMut) -> Bytes {
-    put_header(buffer, header);
+    let mut entry = Pieces::new(buffer);
+    entry.put(header.times());
     match txn {
-        Txn::NoOp => header.put_kind(buffer, tag::NO_OP),
+        Txn::NoOp => header.put_kind(&mut entry, tag::NO_OP),
         Txn::Write { session, identity, op } => {
-            header.put_kind(buffer, tag::WRITE);
-            put_origin(buffer, *session, identity);
-            put_op(buffer, op);
+            header.put_kind(&mut entry, tag::WRITE);
+            put_origin(&mut entry, *session, identity);
+            put_op(&mut entry, op);
         }
         Txn::Multi { session, identity, ops } => {
-            header.put_kind(buffer, tag::MULTI);
-            put_origin(buffer, *session, identity);
-            put_length(buffer, ops.len());
-            ops.iter().for_each(|op| put_op(buffer, op));
+            header.put_kind(&mut entry, tag::MULTI);
+            put_origin(&mut entry, *session, identity);
+            put_length(&mut entry, ops.len());
+            ops.iter().for_each(|op| put_op(&mut entry, op));
         }
         Txn::CreateSession { timeout_ms, secret, home } => {
             match home {
-                None => header.put_kind(buffer, tag::CREATE_SESSION),
+                None => header.put_kind(&mut entry, tag::CREATE_SESSION),
                 Some(home) => {
-                    header.put_kind(buffer, tag::CREATE_SESSION_AT_HOME);
-                    buffer.put_u8(home.as_u8());
+                    header.put_kind(&mut entry, tag::CREATE_SESSION_AT_HOME);
+                    entry.put([home.as_u8()]);
                 }
             }
-            buffer.put_u32_le(*timeout_ms);
-            buffer.put_slice(&secret.0);
+            entry.put(timeout_ms.to_le_bytes());
+            entry.put(secret.0);
         }
         Txn::CloseSession { session } => {
-            header.put_kind(buffer, tag::CLOSE_SESSION);
-            buffer.put_i64_le(session.0);
+            header.put_kind(&mut entry, tag::CLOSE_SESSION);
+            entry.put(session.0.to_le_bytes());
         }
         Txn::RenewSession { session, timeout_ms } => {
-            header.put_kind(buffer, tag::RENEW_SESSION);
-            buffer.put_i64_le(session.0);
-            buffer.put_u32_le(*timeout_ms);
+            header.put_kind(&mut entry, tag::RENEW_SESSION);
+            entry.put(session.0.to_le_bytes());
+            entry.put(timeout_ms.to_le_bytes());
         }
         Txn::UpgradeSession { session, timeout_ms, secret } => {
-            header.put_kind(buffer, tag::UPGRADE_SESSION);
-            buffer.put_i64_le(session.0);
-            buffer.put_u32_le(*timeout_ms);
-            buffer.put_slice(&secret.0);
+            header.put_kind(&mut entry, tag::UPGRADE_SESSION);
+            entry.put(session.0.to_le_bytes());
+            entry.put(timeout_ms.to_le_bytes());
+            entry.put(secret.0);
         }
         Txn::Reap { path } => {
-            header.put_kind(buffer, tag::REAP);
-            put_bytes(buffer, path.as_bytes());
+            header.put_kind(&mut entry, tag::REAP);
+            put_bytes(&mut entry, path.as_bytes());
         }
         Txn::CountUsage { path } => {
-            header.put_kind(buffer, tag::COUNT_USAGE);
-            put_bytes(buffer, path.as_bytes());
+            header.put_kind(&mut entry, tag::COUNT_USAGE);
+            put_bytes(&mut entry, path.as_bytes());
         }
         Txn::Membership(config) => {
-            header.put_kind(buffer, tag::MEMBERSHIP);
-            put_bytes(buffer, config);
+            header.put_kind(&mut entry, tag::MEMBERSHIP);
+            put_bytes(&mut entry, config);
         }
     }
-    buffer.split().freeze()
+    entry.finish()
 }
 
 /// Copies an encoded entry, replacing its header by the leader's. The forwarder stays.
@@ -285,7 +339,7 @@ pub fn encode(header: Header, txn: &Txn<'_>, buffer: &mut BytesMut) -> Bytes {
 pub fn stamp(header: Header, payload: &[u8], buffer: &mut BytesMut) -> Option<Bytes> {
     let body = payload.get(Header::BYTES..)?;
     buffer.reserve(payload.len());
-    put_header(buffer, header);
+    buffer.put_slice(&header.times());
     match body.split_first() {
         Some((kind, rest)) if is_write(*kind) => {
             buffer.put_u8((kind & !tag::ENFORCES_QUOTAS) | header.quota_bit());
@@ -343,86 +397,83 @@ const fn enforces_quotas(kind: u8) -> bool {
     is_write(kind) && kind & tag::ENFORCES_QUOTAS != 0
 }
 
-fn put_header(buffer: &mut BytesMut, header: Header) {
-    buffer.put_i64_le(header.wall_ms);
-    buffer.put_u64_le(header.ensemble_ms);
-}
-
-fn put_origin(buffer: &mut BytesMut, session: SessionId, identity: &Identity) {
-    buffer.put_i64_le(session.0);
-    buffer.put_u8(u8::from(identity.is_super));
+fn put_origin(entry: &mut Pieces<'_>, session: SessionId, identity: &Identity) {
+    entry.put(session.0.to_le_bytes());
+    entry.put([u8::from(identity.is_super)]);
     match identity.ip {
-        None => buffer.put_u8(0),
+        None => entry.put([0]),
         Some(IpAddr::V4(ip)) => {
-            buffer.put_u8(4);
-            buffer.put_slice(&ip.octets());
+            entry.put([4]);
+            entry.put(ip.octets());
         }
         Some(IpAddr::V6(ip)) => {
-            buffer.put_u8(6);
-            buffer.put_slice(&ip.octets());
+            entry.put([6]);
+            entry.put(ip.octets());
         }
     }
-    put_length(buffer, identity.ids.len());
+    put_length(entry, identity.ids.len());
     for AuthId { scheme, id } in &identity.ids {
-        put_bytes(buffer, scheme.as_bytes());
-        put_bytes(buffer, id.as_bytes());
+        put_bytes(entry, scheme.as_bytes());
+        put_bytes(entry, id.as_bytes());
     }
 }
 
-fn put_op(buffer: &mut BytesMut, op: &Op<'_>) {
+fn put_op(entry: &mut Pieces<'_>, op: &Op<'_>) {
     match op {
         Op::Create { path, data, acl, kind, sequential, with_stat } => {
-            buffer.put_u8(tag::CREATE);
-            buffer.put_u8((u8::from(*sequential) * tag::SEQUENTIAL) | (u8::from(*with_stat) * tag::WITH_STAT));
+            let flags = (u8::from(*sequential) * tag::SEQUENTIAL) | (u8::from(*with_stat) * tag::WITH_STAT);
+            entry.put([tag::CREATE, flags]);
             match kind {
-                CreateKind::Persistent => buffer.put_u8(tag::PERSISTENT),
-                CreateKind::Ephemeral => buffer.put_u8(tag::EPHEMERAL),
-                CreateKind::Container => buffer.put_u8(tag::CONTAINER),
+                CreateKind::Persistent => entry.put([tag::PERSISTENT]),
+                CreateKind::Ephemeral => entry.put([tag::EPHEMERAL]),
+                CreateKind::Container => entry.put([tag::CONTAINER]),
                 CreateKind::Ttl { ttl_ms } => {
-                    buffer.put_u8(tag::TTL);
-                    buffer.put_u64_le(*ttl_ms);
+                    entry.put([tag::TTL]);
+                    entry.put(ttl_ms.to_le_bytes());
                 }
             }
-            put_bytes(buffer, path.as_bytes());
-            put_bytes(buffer, acl);
-            put_data(buffer, *data);
+            put_bytes(entry, path.as_bytes());
+            put_bytes(entry, acl);
+            put_data(entry, *data);
         }
-        Op::Delete { path, version } => put_versioned(buffer, tag::DELETE, *version, path),
+        Op::Delete { path, version } => put_versioned(entry, tag::DELETE, *version, path),
         Op::SetData { path, data, version } => {
-            put_versioned(buffer, tag::SET_DATA, *version, path);
-            put_data(buffer, *data);
+            put_versioned(entry, tag::SET_DATA, *version, path);
+            put_data(entry, *data);
         }
         Op::SetAcl { path, acl, version } => {
-            put_versioned(buffer, tag::SET_ACL, *version, path);
-            put_bytes(buffer, acl);
+            put_versioned(entry, tag::SET_ACL, *version, path);
+            put_bytes(entry, acl);
         }
-        Op::Check { path, version } => put_versioned(buffer, tag::CHECK, *version, path),
+        Op::Check { path, version } => put_versioned(entry, tag::CHECK, *version, path),
         Op::Refused(code) => {
-            buffer.put_u8(tag::REFUSED);
-            buffer.put_i32_le(code.code());
+            entry.put([tag::REFUSED]);
+            entry.put(code.code().to_le_bytes());
         }
     }
 }
 
-fn put_versioned(buffer: &mut BytesMut, tag: u8, version: i32, path: &str) {
-    buffer.put_u8(tag);
-    buffer.put_i32_le(version);
-    put_bytes(buffer, path.as_bytes());
+fn put_versioned(entry: &mut Pieces<'_>, tag: u8, version: i32, path: &str) {
+    entry.put([tag]);
+    entry.put(version.to_le_bytes());
+    put_bytes(entry, path.as_bytes());
 }
 
-fn put_length(buffer: &mut BytesMut, length: usize) {
+fn put_length(entry: &mut Pieces<'_>, length: usize) {
     // Every length came from a frame, whose own length has 31 bits.
-    buffer.put_u32_le(u32::try_from(length).unwrap_or(u32::MAX));
+    entry.put(u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
 }
 
-fn put_bytes(buffer: &mut BytesMut, bytes: &[u8]) {
-    put_length(buffer, bytes.len());
-    buffer.put_slice(bytes);
+fn put_bytes(entry: &mut Pieces<'_>, bytes: &[u8]) {
+    put_length(entry, bytes.len());
+    if !bytes.is_empty() {
+        entry.put_slice(bytes);
+    }
 }
 
-fn put_data(buffer: &mut BytesMut, data: Option<&[u8]>) {
-    buffer.put_u8(u8::from(data.is_some()));
-    put_bytes(buffer, data.unwrap_or_default());
+fn put_data(entry: &mut Pieces<'_>, data: Option<&[u8]>) {
+    entry.put([u8::from(data.is_some())]);
+    put_bytes(entry, data.unwrap_or_default());
 }
 
 /// Decodes an entry. Total: any bytes give an entry or [`Undecodable`].
@@ -673,6 +724,30 @@ mod tests {
         round_trip(&Txn::Reap { path: "/c" });
         round_trip(&Txn::CountUsage { path: "/c" });
         round_trip(&Txn::Membership(b"three"));
+    }
+
+    /// More short fields in a row than the place on the stack holds.
+    #[test]
+    fn long_rows_of_short_fields_round_trip() {
+        let ip = Some("2001:db8::7".parse().unwrap());
+        let identity = Identity { is_super: false, ip, ids: Vec::new() };
+        let session = SessionId(7);
+        for count in 0..40 {
+            let ops = vec![Op::Refused(ErrorCode::NoNode); count];
+            round_trip(&Txn::Multi { session, identity: identity.clone(), ops });
+        }
+        let create = Op::Create {
+            path: "/a",
+            data: None,
+            acl: &[],
+            kind: CreateKind::Ttl { ttl_ms: 9 },
+            sequential: false,
+            with_stat: false,
+        };
+        let forwarder = Some(Forwarder { server: ServerId::STANDALONE, number: u64::MAX - 1 });
+        let header = Header { wall_ms: 1, ensemble_ms: 2, enforces_quotas: true, forwarder };
+        let txn = Txn::Write { session, identity, op: create };
+        assert_eq!(decode(&encode(header, &txn, &mut BytesMut::new())), Ok((header, txn.clone())));
     }
 
     #[test]

@@ -110,6 +110,7 @@ pub enum OneShot {
 
 impl Request {
     /// Returns the class of the request.
+    #[inline]
     pub fn class(&self) -> Class<'_> {
         match self {
             Self::Write(op) => Class::Write(op),

@@ -209,7 +209,8 @@ pub fn parent_and_name(path: &str) -> Option<(&str, &str)> {
     if path == "/" {
         return None;
     }
-    let slash = path.rfind('/')?;
+    // Names are short: a search byte by byte is done before a search by words has begun.
+    let slash = path.bytes().rposition(|byte| byte == b'/')?;
     Some((if slash == 0 { "/" } else { &path[..slash] }, &path[slash + 1..]))
 }
 
@@ -225,11 +226,25 @@ pub fn child(parent: &str, name: &str) -> Text {
 
 /// Returns whether `path` obeys every rule of surface 7.4.
 pub fn is_valid(path: &str) -> bool {
-    if path == "/" {
+    if path == "/" || is_plain(path.as_bytes()) {
         return true;
     }
     let Some(rest) = path.strip_prefix('/') else { return false };
     rest.split('/').all(|name| !matches!(name, "" | "." | "..")) && rest.chars().all(is_legal)
+}
+
+/// Recognises the common valid paths in one pass: printable ASCII, no empty name, no name that begins
+/// with a dot. `false` decides nothing: `/.a` is valid too.
+fn is_plain(path: &[u8]) -> bool {
+    let mut before = 0;
+    for &byte in path {
+        let is_bad_start = before == b'/' && matches!(byte, b'/' | b'.');
+        if is_bad_start || !matches!(byte, b' '..=b'~') {
+            return false;
+        }
+        before = byte;
+    }
+    path.first() == Some(&b'/') && before != b'/'
 }
 
 fn is_legal(c: char) -> bool {
@@ -289,6 +304,7 @@ const fn is_dots_or_empty(path: &[u8], from: usize, to: usize) -> bool {
 mod tests {
     use super::*;
     use alloc::string::ToString;
+    use alloc::vec::Vec;
 
     #[test]
     fn path_rules_equal_zookeepers() {
@@ -320,6 +336,23 @@ mod tests {
         ] {
             assert!(!is_valid(bad) && !is_valid_bytes(bad.as_bytes()), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn quick_check_of_a_path_agrees_with_the_rules() {
+        let characters = ['/', '.', 'a', '~', ' ', '\u{1f}', '\u{7f}', '\u{e9}'];
+        let mut paths = Vec::from([String::new()]);
+        for _ in 0..5 {
+            let longer = paths.iter().flat_map(|path| characters.map(|c| [path, &*String::from(c)].concat()));
+            paths.extend(longer.collect::<Vec<_>>());
+            paths.sort();
+            paths.dedup();
+        }
+        for path in &paths {
+            assert_eq!(is_valid(path), is_valid_bytes(path.as_bytes()), "{path:?}");
+            assert!(!is_plain(path.as_bytes()) || is_valid_bytes(path.as_bytes()), "{path:?}");
+        }
+        assert!(["/a", "/a/b~ c", "/zookeeper/quota"].iter().all(|path| is_plain(path.as_bytes())));
     }
 
     #[test]

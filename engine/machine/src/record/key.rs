@@ -101,12 +101,27 @@ pub fn with_znode<R>(path: &str, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
 
 fn with_placed<R>(tag: u8, path: &str, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
     let (parent, name) = parts(path)?;
+    let (path, slash) = (path.as_bytes(), parent.len());
+    // The key is the path behind the tag, with 0x00 in place of the last slash. In the keys of the
+    // root and its children 0x00 is an extra byte instead.
+    if slash > 1 {
+        let mut key = [0; KEY_ON_STACK];
+        if let Some(place) = key.get_mut(..=path.len()) {
+            place[0] = tag;
+            place[1..].copy_from_slice(path);
+            place[1 + slash] = 0;
+            return Some(look(place));
+        }
+    }
     Some(with_concat([&[tag], parent.as_bytes(), &[0], name.as_bytes()], look))
 }
 
-/// Calls `look` with the concatenated parts; allocates only beyond 256 bytes.
+/// Length of the longest key that is built on the stack, in bytes.
+const KEY_ON_STACK: usize = 256;
+
+/// Calls `look` with the concatenated parts; allocates only beyond [`KEY_ON_STACK`].
 fn with_concat<R, const N: usize>(parts: [&[u8]; N], look: impl FnOnce(&[u8]) -> R) -> R {
-    let mut key = [0; 256];
+    let mut key = [0; KEY_ON_STACK];
     let mut bytes = 0;
     for part in parts {
         let Some(place) = key.get_mut(bytes..bytes + part.len()) else { return look(&parts.concat()) };
@@ -130,12 +145,15 @@ pub fn push_placed(key: &mut Vec<u8>, tag: u8, path: &str) -> bool {
 
 /// Splits a valid path into parent and name; both are empty for the root.
 fn parts(path: &str) -> Option<(&str, &str)> {
-    if path == "/" {
-        return Some(("", ""));
+    let bytes = path.as_bytes();
+    match *bytes {
+        [b'/'] => return Some(("", "")),
+        // `//a` would otherwise be `a` in `/`.
+        [b'/', next, ..] if next != b'/' => {}
+        _ => return None,
     }
-    // `//a` would otherwise be `a` in `/`.
-    let possible = path.starts_with('/') && !path.starts_with("//") && !path.contains('\0');
-    parent_and_name(path).filter(|(_, name)| possible && !name.is_empty())
+    let (parent, name) = parent_and_name(path)?;
+    (!name.is_empty() && !bytes.contains(&0)).then_some((parent, name))
 }
 
 /// Returns the key prefix of `path`'s children; the child's name follows it.
@@ -251,8 +269,21 @@ mod tests {
     }
 
     #[test]
+    fn key_is_its_parts_in_order_whatever_its_length() {
+        let mut paths = vec!["/".to_owned(), "/a".into(), "/a/b".into(), "/\u{e9}/\u{20ac}".into()];
+        for length in 250..262 {
+            paths.extend([format!("/{}", "n".repeat(length - 1)), format!("/{}/n", "p".repeat(length - 3))]);
+        }
+        for path in &paths {
+            let mut expected = Vec::new();
+            assert!(push_placed(&mut expected, ZNODE, path));
+            assert_eq!(znode(path).as_deref(), Some(&*expected), "{path}");
+        }
+    }
+
+    #[test]
     fn text_that_cannot_name_a_znode_has_no_key() {
-        for path in ["", "a", "foo/bar", "/a/", "//x/", "/a\0b", "//", "//a"] {
+        for path in ["", "a", "foo/bar", "/a/", "//x/", "/a\0b", "/\0", "/\0/a", "//", "//a", "//a/b"] {
             assert_eq!(znode(path), None, "{path:?}");
         }
         assert_eq!(znode("/").as_deref(), Some(&b"n\0"[..]));

@@ -2,7 +2,9 @@
 
 use crate::record::acl;
 use bytes::Bytes;
-use rkyv::{Archive, Serialize, rancor::Failure, ser::writer::Buffer, with::InlineAsBox};
+use rkyv::api::low::{LowSerializer, to_bytes_in_with_alloc};
+use rkyv::ser::{allocator::SubAllocator, writer::Buffer};
+use rkyv::{Archive, Serialize, rancor::Failure, with::InlineAsBox};
 use zoolet_model::{AclEntry, CreateKind, ServerId, SessionId, SessionSecret, Stat, TimeToLive};
 
 /// Longest data stored inside a znode's record, in bytes. Longer data has a separate record, so
@@ -479,10 +481,8 @@ impl Totals {
     }
 }
 
-type Serializer<'a, 'b> = rkyv::rancor::Strategy<
-    rkyv::ser::Serializer<Buffer<'b>, rkyv::ser::allocator::ArenaHandle<'a>, rkyv::ser::sharing::Share>,
-    Failure,
->;
+/// Serializes straight into the given buffer, without scratch memory.
+type Serializer<'a, 'b> = LowSerializer<Buffer<'b>, SubAllocator<'a>, Failure>;
 
 /// Length that most records do not exceed, in bytes.
 const SHORT: usize = 256;
@@ -512,8 +512,8 @@ fn write(before: &[u8], value: &impl for<'a, 'b> Serialize<Serializer<'a, 'b>>, 
     let (first, place) = place.split_at_mut(before.len());
     first.copy_from_slice(before);
     let bytes = place.len();
-    let written = rkyv::api::high::to_bytes_in::<_, Failure>(value, Buffer::from(place));
-    debug_assert!(written.is_ok_and(|written| written.len() == bytes), "the place has the record's size");
+    let written = to_bytes_in_with_alloc::<_, _, Failure>(value, Buffer::from(place), SubAllocator::new(&mut []));
+    assert!(written.is_ok_and(|written| written.len() == bytes), "the place has the record's size");
 }
 
 /// Returns a short record in a single allocation, including its reference count.

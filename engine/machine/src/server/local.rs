@@ -140,11 +140,11 @@ impl Server {
     }
 
     /// Closes a session that asked for it. No other server knows it, so there is no entry.
-    pub(super) fn close_local(&mut self, conn: ConnId, head: Waiting) -> Step {
+    pub(super) fn close_local(&mut self, conn: ConnId, head: &Waiting) -> Step {
         let Some(connection) = self.connections.get(&conn) else { return Step::Done };
         let session = connection.session;
         if !connection.proposed.is_empty() {
-            return Step::Wait(head);
+            return Step::Wait;
         }
         self.reply(conn, head.xid, self.state.applied().as_i64(), Ok(Reply::Empty));
         self.close(conn);
@@ -153,22 +153,22 @@ impl Server {
     }
 
     /// Makes the session of a request for ephemerals global. The request waits for that.
-    pub(super) fn upgrade(&mut self, conn: ConnId, head: Waiting, writes_pending: bool) -> Step {
+    pub(super) fn upgrade(&mut self, conn: ConnId, head: &Waiting, writes_pending: bool) -> Step {
         let Some(session) = self.connections.get(&conn).map(|connection| connection.session) else {
             return Step::Done;
         };
         if self.locals.is_upgrading(session) {
-            return Step::Wait(head);
+            return Step::Wait;
         }
-        let Some(live) = self.locals.table().lookup(session) else { return Step::Wait(head) };
+        let Some(live) = self.locals.table().lookup(session) else { return Step::Wait };
         let txn = Txn::UpgradeSession { session, timeout_ms: live.timeout_ms, secret: live.secret };
         let admission = if self.locals.is_refused(session) { Admission::Refuse } else { self.admission(Need::Session) };
         match admission {
             Admission::Wait => {
                 self.waiting_for_room.insert(conn);
-                Step::Wait(head)
+                Step::Wait
             }
-            Admission::Refuse if writes_pending => Step::Wait(head),
+            Admission::Refuse if writes_pending => Step::Wait,
             Admission::Refuse => {
                 self.locals.answer_refusal(session);
                 self.reply(conn, head.xid, self.state.applied().as_i64(), Err(ErrorCode::SystemError));
@@ -180,7 +180,7 @@ impl Server {
                     return Step::Done;
                 }
                 self.locals.begin_upgrade(session, self.zab.epoch());
-                Step::Wait(head)
+                Step::Wait
             }
         }
     }

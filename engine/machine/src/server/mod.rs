@@ -33,7 +33,7 @@ use crate::limits::{Limits, Settings};
 use crate::seam::action::Action;
 use crate::seam::event::{Event, Now};
 use crate::seam::ids::ConnId;
-use crate::sessions::{Connection, LocalSessions, Secrets, SessionTable};
+use crate::sessions::{Connections, LocalSessions, Secrets, SessionTable};
 use crate::watch::WatchTable;
 use fetches::Fetches;
 use forward::Forwards;
@@ -42,7 +42,7 @@ use owners::Owners;
 use peers::Peers;
 use refusals::{Joining, Refusing};
 use state::State;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use touch::Touches;
 use upkeep::Upkeep;
 use xxhash_rust::xxh3::xxh3_128;
@@ -106,7 +106,7 @@ pub struct Server {
     state: State,
     sessions: SessionTable,
     locals: LocalSessions,
-    connections: BTreeMap<ConnId, Connection>,
+    connections: Connections,
     watches: WatchTable,
     fetches: Fetches,
     upkeep: Upkeep,
@@ -176,7 +176,7 @@ impl Server {
             state,
             sessions,
             locals: LocalSessions::new(id, &secrets),
-            connections: BTreeMap::new(),
+            connections: Connections::default(),
             watches: WatchTable::new(limits.watches_max, watch_bytes_max(&limits) as usize, hash_seed),
             fetches: Fetches::default(),
             requests: 0,

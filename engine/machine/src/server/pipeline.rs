@@ -34,9 +34,19 @@ pub(super) enum Step {
     /// The request has an outcome or is proposed: continue with the next.
     Done,
     /// The request waits, and so do all behind it.
-    Wait(Waiting),
+    Wait,
     /// Like `Wait`, but only the completion it waits for can unblock the pipeline.
-    Block(Waiting),
+    Block,
+}
+
+/// How the request at the head of a pipeline proceeds.
+enum Turn {
+    /// It proposes no entry: a read, watch, auth, ping or sync.
+    Local,
+    /// It takes its place in the order of writes: a write, a multi or the end of a session.
+    Ordered,
+    /// It is refused: its client is a reader, and read-only service does not include the request.
+    RefuseToReader,
 }
 
 impl Server {
@@ -116,41 +126,38 @@ impl Server {
     }
 
     /// Decides requests in order until one has to wait.
+    ///
+    /// A waiting request is judged many times, so it stays in the queue while it is judged.
     fn determine(&mut self, conn: ConnId) {
         loop {
             let Some(connection) = self.connections.get_mut(&conn) else { return };
-            if connection.phase != Phase::Open || connection.blocked {
-                return;
-            }
-            let passed = connection.passed;
-            let Some(head) = connection.pop() else {
+            if connection.waiting.is_empty() && connection.waiting.capacity() > IDLE_ROOM {
                 // Free the queue after a burst of thousands of requests: most connections are idle.
-                if connection.waiting.capacity() > IDLE_ROOM {
-                    connection.waiting = VecDeque::new();
-                }
-                return;
-            };
-            let identity = connection.identity.clone();
+                connection.waiting = VecDeque::new();
+            }
+            let Some(turn) = self.connections.get(&conn).and_then(|connection| self.turn(connection)) else { return };
+            let Some(connection) = self.connections.get_mut(&conn) else { return };
+            let passed = connection.passed;
+            let Some(mut head) = connection.pop() else { return };
             let writes_pending = !connection.proposed.is_empty();
-            let writes_before = connection.has_writes_before(head.number);
-            let is_reader = connection.is_reader;
-            let step = if is_reader && self.is_refused_to_reader(conn, &head.request) {
-                let zxid = self.state.applied().as_i64();
-                self.done(conn, head.xid, zxid, Err(ErrorCode::NotReadOnly))
-            } else if !is_reader && (self.touches.is_after_pause(head.number) || self.waits_for_leader(conn, &head)) {
-                Step::Wait(head)
-            } else if head.request.class().is_ordered() {
-                self.step_write(conn, head, &identity, writes_pending)
-            } else if writes_before {
-                // A session sees its own earlier writes.
-                Step::Wait(head)
-            } else {
-                self.step_local(conn, head, &identity)
+            let step = match turn {
+                Turn::Ordered => {
+                    let identity = connection.identity.clone();
+                    self.step_write(conn, &head, &identity, writes_pending)
+                }
+                Turn::Local => {
+                    let identity = connection.identity.clone();
+                    self.step_local(conn, &mut head, &identity)
+                }
+                Turn::RefuseToReader => {
+                    let zxid = self.state.applied().as_i64();
+                    self.done(conn, head.xid, zxid, Err(ErrorCode::NotReadOnly))
+                }
             };
-            let (head, blocked) = match step {
+            let blocked = match step {
                 Step::Done => continue,
-                Step::Wait(head) => (head, false),
-                Step::Block(head) => (head, true),
+                Step::Wait => false,
+                Step::Block => true,
             };
             if let Some(connection) = self.connections.get_mut(&conn) {
                 connection.waiting.push_front(head);
@@ -159,6 +166,29 @@ impl Server {
             }
             return;
         }
+    }
+
+    /// Decides how the request at the head of a pipeline proceeds.
+    ///
+    /// Returns `None` if the request must wait, the pipeline is blocked or not open, or its queue is
+    /// empty.
+    fn turn(&self, connection: &Connection) -> Option<Turn> {
+        let head = connection.waiting.front()?;
+        if connection.phase != Phase::Open || connection.blocked {
+            return None;
+        }
+        if connection.is_reader {
+            if self.is_refused_to_reader(connection, &head.request) {
+                return Some(Turn::RefuseToReader);
+            }
+        } else if self.touches.is_after_pause(head.number) || self.waits_for_leader(connection, head) {
+            return None;
+        }
+        if head.request.class().is_ordered() {
+            return Some(Turn::Ordered);
+        }
+        // A session sees its own earlier writes.
+        (!connection.has_writes_before(head.number)).then_some(Turn::Local)
     }
 
     /// Proposes writes that stand behind reads which wait for an earlier write.
@@ -256,9 +286,8 @@ impl Server {
     ///
     /// A ping before a proposed write does not: the write's entry waits for it, and with the entry
     /// everything that this server must apply before it serves.
-    fn waits_for_leader(&self, conn: ConnId, head: &Waiting) -> bool {
-        let last_write = self.connections.get(&conn).and_then(|connection| connection.proposed.back());
-        let holds_up_write = last_write.is_some_and(|&write| head.number < write);
+    fn waits_for_leader(&self, connection: &Connection, head: &Waiting) -> bool {
+        let holds_up_write = connection.proposed.back().is_some_and(|&write| head.number < write);
         head.request.class().needs_leader() && !self.takes_requests() && !holds_up_write
     }
 
@@ -286,7 +315,7 @@ impl Server {
         }
     }
 
-    fn step_write(&mut self, conn: ConnId, head: Waiting, identity: &Identity, writes_pending: bool) -> Step {
+    fn step_write(&mut self, conn: ConnId, head: &Waiting, identity: &Identity, writes_pending: bool) -> Step {
         let session = self.connections.get(&conn).map_or(SessionId::NONE, |connection| connection.session);
         let is_local = self.locals.contains(session);
         if is_local && matches!(head.request, Request::CloseSession) {
@@ -308,10 +337,10 @@ impl Server {
             Admission::Go => {}
             Admission::Wait => {
                 self.waiting_for_room.insert(conn);
-                return Step::Wait(head);
+                return Step::Wait;
             }
             // Answers leave in order: this refusal waits for the writes before it.
-            Admission::Refuse if writes_pending => return Step::Wait(head),
+            Admission::Refuse if writes_pending => return Step::Wait,
             Admission::Refuse => {
                 // It may have waited for records before.
                 self.let_go(Waiter::Request(conn, head.number));
@@ -323,19 +352,19 @@ impl Server {
             let since = self.state.memory_ref().stamp();
             match self.room_for_ephemerals(conn, births) {
                 Ok(Room::Enough) => self.let_go(Waiter::Request(conn, head.number)),
-                Ok(Room::Perhaps) => return Step::Wait(head),
-                Ok(Room::None) if writes_pending => return Step::Wait(head),
+                Ok(Room::Perhaps) => return Step::Wait,
+                Ok(Room::None) if writes_pending => return Step::Wait,
                 Ok(Room::None) => {
                     self.let_go(Waiter::Request(conn, head.number));
                     self.reply(conn, head.xid, self.state.applied().as_i64(), Err(ErrorCode::SystemError));
                     return Step::Done;
                 }
                 // If the base fails this request is refused, and answers leave in order.
-                Err(_) if writes_pending => return Step::Wait(head),
+                Err(_) if writes_pending => return Step::Wait,
                 Err(stuck) => return self.stuck(conn, head, stuck, since),
             }
         }
-        self.propose_write(conn, &head, identity, births);
+        self.propose_write(conn, head, identity, births);
         Step::Done
     }
 
@@ -372,9 +401,9 @@ impl Server {
     }
 
     /// Handles requests that propose nothing: reads, watches, auth, ping and sync.
-    fn step_local(&mut self, conn: ConnId, head: Waiting, identity: &Arc<Identity>) -> Step {
+    fn step_local(&mut self, conn: ConnId, head: &mut Waiting, identity: &Identity) -> Step {
         let zxid = self.state.applied().as_i64();
-        let Waiting { xid, ref request, .. } = head;
+        let (xid, request) = (head.xid, &head.request);
         let (zxid, result) = match request {
             Request::Ping => return self.done(conn, PING_XID, zxid, Ok(Reply::Empty)),
             Request::Auth { scheme, auth } => return self.auth(conn, xid, scheme.as_deref(), auth.as_deref()),
@@ -414,7 +443,7 @@ impl Server {
         Step::Done
     }
 
-    fn read(&mut self, conn: ConnId, head: Waiting, identity: &Identity) -> Step {
+    fn read(&mut self, conn: ConnId, head: &Waiting, identity: &Identity) -> Step {
         // Sampled before the read, so that it is never newer than the data (surface 1.7).
         let zxid = self.state.applied().as_i64();
         let Class::Read(read) = head.request.class() else {
@@ -424,7 +453,7 @@ impl Server {
             // Completions in flight already fill one client's share of memory: wait until some were
             // sent.
             self.waiting_for_room.insert(conn);
-            return Step::Wait(head);
+            return Step::Wait;
         }
         let since = self.state.memory_ref().stamp();
         let Some(connection) = self.connections.get(&conn) else { return Step::Done };
@@ -441,7 +470,7 @@ impl Server {
         let room = u64::from(self.limits.outbound_bytes_max) * if all_wait_for_it { 2 } else { 1 };
         if matches!(decided, Ok(Determined::Pending(_))) && self.completing_bytes >= room {
             self.waiting_for_room.insert(conn);
-            return Step::Wait(head);
+            return Step::Wait;
         }
         let watched = head.request.one_shot_watch().filter(|(_, kind)| match &decided {
             Ok(_) => true,
@@ -471,12 +500,12 @@ impl Server {
         }
     }
 
-    pub(super) fn stuck(&mut self, conn: ConnId, head: Waiting, stuck: Stuck, since: Stamp) -> Step {
+    pub(super) fn stuck(&mut self, conn: ConnId, head: &Waiting, stuck: Stuck, since: Stamp) -> Step {
         match stuck {
             Stuck::Missing(missing) => self.fetch_all(missing, Waiter::Request(conn, head.number), since),
             Stuck::Damaged(what) => self.fail(what.into()),
         }
-        Step::Block(head)
+        Step::Block
     }
 
     fn watch(&mut self, conn: ConnId, path: &str, kind: WatchKind) -> Result<(), ErrorCode> {
@@ -523,14 +552,14 @@ impl Server {
     ///
     /// The confirmation must start after the sync arrived. If the leader is lost meanwhile, the next
     /// one is asked.
-    fn sync(&mut self, conn: ConnId, head: Waiting) -> Step {
+    fn sync(&mut self, conn: ConnId, head: &Waiting) -> Step {
         let is_told = head.xid != PING_XID || self.tell_before_sync(conn);
         let Some(round) = self.confirm().filter(|_| is_told) else {
             self.close(conn);
             return Step::Done;
         };
         self.syncs.ask(conn, head.number, round);
-        Step::Block(head)
+        Step::Block
     }
 
     /// Starts a quorum confirmation of the leader. `None` if no leader is known.

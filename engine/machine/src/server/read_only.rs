@@ -138,10 +138,7 @@ impl Server {
     }
 
     /// Returns whether this reader's request must be refused.
-    pub(super) fn is_refused_to_reader(&self, conn: ConnId, request: &Request) -> bool {
-        let Some(connection) = self.connections.get(&conn).filter(|connection| connection.is_reader) else {
-            return false;
-        };
+    pub(super) fn is_refused_to_reader(&self, connection: &Connection, request: &Request) -> bool {
         let ends_local = *request == Request::CloseSession && self.locals.contains(connection.session);
         is_refused(request) && !ends_local
     }

@@ -22,8 +22,8 @@ impl Server {
     ///
     /// Missed events are sent; the other watches are registered (surface 5.5). Room for all of them
     /// is checked before the first is registered.
-    pub(super) fn set_watches(&mut self, conn: ConnId, mut head: Waiting) -> Step {
-        let Request::SetWatches(watches) = &head.request else { return Step::Wait(head) };
+    pub(super) fn set_watches(&mut self, conn: ConnId, head: &mut Waiting) -> Step {
+        let Request::SetWatches(watches) = &head.request else { return Step::Wait };
         let zxid = self.state.applied().as_i64();
         if head.done == 0 && !self.watches.has_room_for(wanted(watches).map(|(path, ..)| path.as_str())) {
             // It may have been here before, and fetched something.
@@ -34,7 +34,7 @@ impl Server {
         while head.done < count {
             let watch_bytes = self.watches.bytes();
             let since = self.state.memory_ref().stamp();
-            let Request::SetWatches(watches) = &head.request else { return Step::Wait(head) };
+            let Request::SetWatches(watches) = &head.request else { return Step::Wait };
             let events = match self.missed(wanted(watches).skip(head.done).take(PATHS_AT_ONCE), since_zxid) {
                 Ok(events) => events,
                 Err(stuck) => return self.stuck(conn, head, stuck, since),

@@ -188,6 +188,10 @@ impl View for State {
         self.memory.record(key)
     }
 
+    fn record_with_key(&mut self, key: &[u8]) -> (Found, Option<Key>) {
+        if key.first() == Some(&key::SESSION) { (self.record(key), None) } else { self.memory.record_with_key(key) }
+    }
+
     fn holds(&mut self, key: &[u8]) -> Option<bool> {
         if key.first() == Some(&key::SESSION) {
             return Some(session_of(key).is_some_and(|id| self.sessions.contains_key(&id)));

@@ -273,7 +273,7 @@ impl Server {
             }
         } else {
             // A new leader does not know which connections hold the sessions: report all of them.
-            self.connections.values_mut().for_each(|connection| connection.heard = true);
+            self.connections.iter_mut().for_each(|(_, connection)| connection.heard = true);
             self.tell_leader(was_lost.then(|| self.owners.of_this_process.iter().copied().collect()));
         }
         if self.leads() {

@@ -55,7 +55,7 @@ impl Server {
     /// Lets clients in that came while this server served nobody.
     pub(super) fn admit_newcomers(&mut self) {
         let mut newcomers = Vec::new();
-        for (&conn, connection) in &mut self.connections {
+        for (&conn, connection) in self.connections.iter_mut() {
             if let Some(request) = connection.newcomer.take().filter(|_| connection.phase == Phase::Joining) {
                 newcomers.push((conn, connection.identity.ip, request, std::mem::take(&mut connection.waiting)));
             }

@@ -2,12 +2,14 @@
 
 mod auth;
 mod connection;
+mod connections;
 mod guesses;
 mod local;
 mod table;
 
 pub use auth::{Proved, Secrets, digest_id, names_super, prove};
 pub use connection::{Connection, Phase, Waiting, identity_bytes};
+pub use connections::Connections;
 pub use guesses::Guesses;
 pub use local::LocalSessions;
 pub use table::{Live, Place, SessionTable};

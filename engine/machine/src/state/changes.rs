@@ -83,9 +83,15 @@ impl Changes {
         self.records.get(key)
     }
 
+    /// Returns the record or its absence, with the stored copy of the key; `None` if the key is
+    /// unchanged here.
+    pub(super) fn entry(&self, key: &[u8]) -> Option<(&Key, &Option<Bytes>)> {
+        self.records.get_key_value(key)
+    }
+
     /// Returns the stored copy of the key, to share its allocation.
     pub(super) fn key(&self, key: &[u8]) -> Option<&Key> {
-        self.records.get_key_value(key).map(|(key, _)| key)
+        self.entry(key).map(|(key, _)| key)
     }
 
     /// Iterates in arbitrary order.
@@ -138,12 +144,24 @@ impl Changes {
     ///
     /// This is the case for a record created here.
     pub(super) fn remove(&mut self, key: &[u8]) -> bool {
-        if self.names.get(key) == Some(&Life::Born) {
-            self.forget(key);
-            return false;
+        match self.names.remove_entry(key) {
+            Some((key, Life::Born)) => {
+                self.bytes -= name_cost(&key);
+                self.forget_record(&key);
+                false
+            }
+            Some((key, Life::Dead | Life::Reborn)) => {
+                if let Some(record) = self.records.get_mut(&key) {
+                    self.bytes -= record.take().map_or(0, |record| record_cost(&record));
+                }
+                self.names.insert(key, Life::Dead);
+                true
+            }
+            None => {
+                self.unset(key.into());
+                true
+            }
         }
-        self.unset(key.into());
-        true
     }
 
     fn unset(&mut self, key: Key) {
@@ -172,11 +190,15 @@ impl Changes {
     }
 
     fn forget(&mut self, key: &[u8]) {
-        if let Some((key, record)) = self.records.remove_entry(key) {
-            self.bytes -= key_cost(&key) + record.map_or(0, |record| record_cost(&record));
-        }
+        self.forget_record(key);
         if let Some((key, _)) = self.names.remove_entry(key) {
             self.bytes -= name_cost(&key);
+        }
+    }
+
+    fn forget_record(&mut self, key: &[u8]) {
+        if let Some((key, record)) = self.records.remove_entry(key) {
+            self.bytes -= key_cost(&key) + record.map_or(0, |record| record_cost(&record));
         }
     }
 

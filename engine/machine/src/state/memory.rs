@@ -289,6 +289,15 @@ impl Memory {
         self.active.get(key).or_else(|| self.frozen.as_ref().and_then(|frozen| frozen.get(key)))
     }
 
+    /// Returns what the layers below the active memtable know of a key: a record, its absence, or
+    /// nothing.
+    fn known_below(&mut self, key: &[u8]) -> Option<Option<Bytes>> {
+        match self.frozen.as_ref().and_then(|frozen| frozen.get(key)) {
+            Some(record) => Some(record.clone()),
+            None => self.cache.lookup(key).or_else(|| self.spare.lookup(key)),
+        }
+    }
+
     /// Returns the stamp to pass to [`Memory::keep_from`].
     ///
     /// A caller that looks up records and then waits for others uses it to find the same records
@@ -303,16 +312,27 @@ impl Memory {
     }
 }
 
+fn found(known: Option<Option<Bytes>>) -> Found {
+    match known {
+        Some(Some(record)) => Found::Record(record),
+        Some(None) => Found::Absent,
+        None => Found::Unknown,
+    }
+}
+
 impl View for Memory {
     fn record(&mut self, key: &[u8]) -> Found {
-        let known = match self.newest(key) {
+        found(match self.active.get(key) {
             Some(record) => Some(record.clone()),
-            None => self.cache.lookup(key).or_else(|| self.spare.lookup(key)),
-        };
-        match known {
-            Some(Some(record)) => Found::Record(record),
-            Some(None) => Found::Absent,
-            None => Found::Unknown,
+            None => self.known_below(key),
+        })
+    }
+
+    fn record_with_key(&mut self, key: &[u8]) -> (Found, Option<Key>) {
+        match self.active.entry(key) {
+            Some((key, Some(record))) => (Found::Record(record.clone()), Some(key.clone())),
+            Some((_, None)) => (Found::Absent, None),
+            None => (found(self.known_below(key)), None),
         }
     }
 
@@ -442,6 +462,25 @@ mod tests {
         assert_eq!(found(&mut memory, "a"), record("active"));
         memory.thaw(Generation(1));
         assert_eq!(found(&mut memory, "a"), record("active"));
+    }
+
+    #[test]
+    fn record_is_the_same_with_its_key_and_the_key_is_the_one_looked_up() {
+        let mut memory = Memory::new(1 << 20, 1);
+        install(&mut memory, &[("frozen", false, Some("1")), ("dead", false, Some("1"))]);
+        memory.freeze();
+        memory.fetched(key("cached"), Some(Bytes::from_static(b"2")));
+        install(&mut memory, &[("active", false, Some("3")), ("dead", true, None)]);
+        let expected = [("frozen", "1"), ("cached", "2"), ("active", "3")];
+        for (text, data) in expected {
+            assert_eq!(memory.record_with_key(text.as_bytes()).0, record(data), "{text}");
+        }
+        for text in ["frozen", "dead", "cached", "active", "unknown"] {
+            let (found, stored) = memory.record_with_key(text.as_bytes());
+            assert_eq!(found, memory.record(text.as_bytes()), "{text}");
+            assert!(stored.is_none_or(|stored| *stored == *text.as_bytes()), "{text}");
+        }
+        assert!(memory.record_with_key(b"active").1.is_some(), "a set of a busy znode builds no key");
     }
 
     #[test]

@@ -29,12 +29,20 @@ impl Change {
 const LOOKED_THROUGH: usize = 16;
 
 /// The changes of one entry: each key once, in the order of first change.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Overlay {
     changes: Vec<(Key, Change)>,
-    /// Index of each key in `changes`, once there are many.
-    places: HashMap<Key, usize>,
+    /// Index of each key in `changes`, once there are many. `None` until there have been many.
+    places: Option<HashMap<Key, usize>>,
 }
+
+impl PartialEq for Overlay {
+    fn eq(&self, other: &Self) -> bool {
+        self.changes == other.changes
+    }
+}
+
+impl Eq for Overlay {}
 
 impl Overlay {
     /// Returns the change that an earlier part of the entry made to a record.
@@ -49,10 +57,11 @@ impl Overlay {
             return;
         }
         if self.changes.len() == LOOKED_THROUGH {
-            self.places = self.changes.iter().enumerate().map(|(at, (key, _))| (key.clone(), at)).collect();
+            let all = self.changes.iter().enumerate().map(|(at, (key, _))| (key.clone(), at));
+            self.places.get_or_insert_default().extend(all);
         }
         if self.changes.len() >= LOOKED_THROUGH {
-            self.places.insert(key.clone(), self.changes.len());
+            self.places.get_or_insert_default().insert(key.clone(), self.changes.len());
         }
         self.changes.push((key, change));
     }
@@ -61,13 +70,19 @@ impl Overlay {
         if self.changes.len() <= LOOKED_THROUGH {
             return self.changes.iter().position(|(changed, _)| **changed == *key);
         }
-        self.places.get(key).copied()
+        self.places.as_ref()?.get(key).copied()
     }
 
     /// Removes all changes.
     pub(crate) fn clear(&mut self) {
         self.changes.clear();
-        self.places.clear();
+        self.forget_places();
+    }
+
+    fn forget_places(&mut self) {
+        if let Some(places) = &mut self.places {
+            places.clear();
+        }
     }
 
     /// Iterates over the changes in the order of first change.
@@ -77,7 +92,7 @@ impl Overlay {
 
     /// Removes and returns all changes in the order of first change. The memory stays allocated.
     pub fn drain(&mut self) -> impl Iterator<Item = (Key, Change)> + '_ {
-        self.places.clear();
+        self.forget_places();
         self.changes.drain(..)
     }
 
@@ -119,8 +134,13 @@ mod tests {
                 overlay.iter().map(|(found, _)| found.clone()).collect::<Vec<_>>(),
                 (0..many).map(key).collect::<Vec<_>>()
             );
+            let before = overlay.clone();
             overlay.clear();
             assert!(overlay.is_empty() && overlay.get(&key(0)).is_none());
+            before.iter().for_each(|(key, change)| overlay.put(key.clone(), change.clone()));
+            assert!(overlay == before && (0..many).all(|number| overlay.get(&key(number)) == Some(&expected)));
+            assert_eq!(overlay.drain().count(), many);
+            assert!(overlay == Overlay::default() && (0..many).all(|number| overlay.get(&key(number)).is_none()));
         }
     }
 }

@@ -31,6 +31,13 @@ pub trait View {
     /// Looks up a record.
     fn record(&mut self, key: &[u8]) -> Found;
 
+    /// Looks up a record, and returns the stored key if the lookup met one.
+    ///
+    /// Without it the caller gets the key from [`View::key`].
+    fn record_with_key(&mut self, key: &[u8]) -> (Found, Option<Key>) {
+        (self.record(key), None)
+    }
+
     /// Returns whether a record exists; `None` if the base must be read.
     fn holds(&mut self, key: &[u8]) -> Option<bool> {
         match self.record(key) {

@@ -14,6 +14,7 @@ use crate::state::Overlay;
 use crate::state::{Stuck, View};
 use crate::txn::{self, Op, Txn};
 use bytes::Bytes;
+use std::mem;
 use zoolet_model::{CreateKind, ErrorCode, EventKind, Perms, SessionId, Stat, Text, Zxid, path};
 use zoolet_zab::{Mutation, mutation};
 
@@ -40,24 +41,24 @@ pub struct Applied {
 /// Empty buffers for trying an entry, reused between entries.
 #[derive(Debug, Default)]
 pub struct Buffers {
-    changes: Overlay,
-    fired: Vec<Fired>,
-    names: Names,
+    pub(super) changes: Overlay,
+    pub(super) fired: Vec<Fired>,
+    pub(super) names: Names,
 }
 
 /// Maximum capacity of reused buffers, in items. Larger buffers are freed.
 const BUFFERED: usize = 64;
 
 impl Applied {
-    /// Returns the buffers, emptied, for the next entry.
-    pub fn into_buffers(self) -> Buffers {
-        let Self { mut changes, mut fired, names, .. } = self;
+    /// Takes the buffers, emptied, for the next entry.
+    pub fn take_buffers(&mut self) -> Buffers {
+        let Self { changes, fired, names, .. } = self;
         if changes.capacity() > BUFFERED || fired.capacity() > BUFFERED {
             return Buffers::default();
         }
         changes.clear();
         fired.clear();
-        Buffers { changes, fired, names }
+        Buffers { changes: mem::take(changes), fired: mem::take(fired), names: mem::take(names) }
     }
 }
 
@@ -118,20 +119,15 @@ pub fn apply(
     payload: &Bytes,
     buffers: Buffers,
 ) -> Result<Applied, Stuck> {
-    let Buffers { changes, fired, names } = buffers;
     let Ok((header, txn)) = txn::decode(payload) else {
+        let Buffers { changes, fired, names } = buffers;
         let (outcome, exceeded, counts) = (Outcome::Nothing, None, false);
         return Ok(Applied { outcome, changes, fired, totals, digest, exceeded, counts, names });
     };
-    let mut attempt = Attempt {
-        zxid: zxid.as_i64(),
-        changes,
-        fired,
-        names,
-        totals: Totals { ensemble_ms: totals.ensemble_ms.max(header.ensemble_ms), ..totals },
-        digest,
-        ..Attempt::new(view, payload, header)
-    };
+    let mut attempt = Attempt::new(view, payload, header, buffers);
+    attempt.zxid = zxid.as_i64();
+    attempt.totals = Totals { ensemble_ms: totals.ensemble_ms.max(header.ensemble_ms), ..totals };
+    attempt.digest = digest;
     let outcome = attempt.run(&txn).and_then(|outcome| attempt.count_tally().map(|()| outcome));
     if matches!(outcome, Err(Stop::Missing)) {
         attempt.want(&txn);

@@ -3,6 +3,7 @@
 //! The rules of each operation are in [`mod@super::apply`]. This module keeps records, digest and
 //! totals consistent.
 
+use super::apply::Buffers;
 use super::fired::Fired;
 use super::needs::{Names, foreseen_names, needs};
 use super::quota::{Tally, foreseen_quotas};
@@ -38,6 +39,8 @@ impl From<ErrorCode> for Stop {
 #[derive(Debug)]
 pub(super) struct Loaded {
     record: Bytes,
+    /// The stored key, if the lookup met one.
+    key: Option<Key>,
 }
 
 impl Loaded {
@@ -79,16 +82,17 @@ pub(super) struct Attempt<'a, V> {
 
 impl<'a, V: View> Attempt<'a, V> {
     /// Creates an attempt without changes, on a state with empty totals.
-    pub(super) fn new(view: &'a mut V, payload: &'a Bytes, header: Header) -> Self {
+    pub(super) fn new(view: &'a mut V, payload: &'a Bytes, header: Header, buffers: Buffers) -> Self {
         let room = view.counted_at_once();
+        let Buffers { changes, fired, names } = buffers;
         Self {
             view,
             payload,
             zxid: 0,
             header,
-            changes: Overlay::default(),
-            fired: Vec::new(),
-            names: Names::default(),
+            changes,
+            fired,
+            names,
             totals: Totals::default(),
             digest: 0,
             tally: Tally::default(),
@@ -137,20 +141,24 @@ impl<'a, V: View> Attempt<'a, V> {
     }
 
     pub(super) fn load(&mut self, path: &str) -> Result<Option<Loaded>, Stop> {
-        match key::with_znode(path, |key| self.get(key)) {
-            Some(found) => Ok(found?.map(|record| Loaded { record })),
+        match key::with_znode(path, |key| self.get_with_key(key)) {
+            Some(found) => Ok(found?.map(|(record, key)| Loaded { record, key })),
             None => Ok(None),
         }
     }
 
     pub(super) fn get(&mut self, key: &[u8]) -> Result<Option<Bytes>, Stop> {
+        Ok(self.get_with_key(key)?.map(|(record, _)| record))
+    }
+
+    fn get_with_key(&mut self, key: &[u8]) -> Result<Option<(Bytes, Option<Key>)>, Stop> {
         if let Some(change) = self.changes.get(key) {
-            return Ok(change.after.clone());
+            return Ok(change.after.clone().map(|record| (record, None)));
         }
-        match self.view.record(key) {
-            Found::Record(record) => Ok(Some(record)),
-            Found::Absent => Ok(None),
-            Found::Unknown => {
+        match self.view.record_with_key(key) {
+            (Found::Record(record), key) => Ok(Some((record, key))),
+            (Found::Absent, _) => Ok(None),
+            (Found::Unknown, _) => {
                 self.missing.push(FetchWhat::Record(key.into()));
                 Err(Stop::Missing)
             }
@@ -174,8 +182,9 @@ impl<'a, V: View> Attempt<'a, V> {
     /// `is_brief` means that the record may be replaced or deleted soon, for example by the next
     /// child's creation.
     fn put_znode(&mut self, path: &str, before: Option<&Loaded>, after: Option<&Znode<'_>>, is_brief: bool) {
+        let found = before.and_then(|loaded| loaded.key.clone());
         // The key exists: the znode was loaded by this path, or the path was validated.
-        if let Some(key) = key::with_znode(path, |key| self.view.key(key)) {
+        if let Some(key) = found.or_else(|| key::with_znode(path, |key| self.view.key(key))) {
             let before = before.map(|loaded| record_hash(&key, &loaded.record));
             let after =
                 after.map(

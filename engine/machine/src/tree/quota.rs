@@ -9,6 +9,7 @@
 //! only if its path is counted already, because the count will see its effect otherwise. So the
 //! usage is exact when the count ends, through any writes and changes of leader.
 
+use super::apply::Buffers;
 use super::attempt::{Attempt, Loaded, Stop};
 use super::needs::parent_of;
 use crate::record::key::{self, Key};
@@ -166,6 +167,10 @@ impl<V: View> Attempt<'_, V> {
     /// A missing record does not stop the others from being looked up. So one round of fetches
     /// brings the records of all siblings.
     pub(super) fn count_tally(&mut self) -> Result<(), Stop> {
+        if self.tally.changes.is_empty() {
+            self.tally.walk = None;
+            return Ok(());
+        }
         let changes = std::mem::take(&mut self.tally.changes);
         if let (Some(walk), [changed]) = (self.tally.walk.take(), &*changes)
             && walk.path == changed.path
@@ -406,7 +411,7 @@ pub(super) fn stats_of(subtree: &str) -> String {
 /// usually find all of them there.
 pub fn foreseen_quotas(txn: &Txn<'_>, view: &mut impl View, missing: &mut Vec<FetchWhat>) {
     let payload = Bytes::new();
-    let mut attempt = Attempt::new(view, &payload, Header::default());
+    let mut attempt = Attempt::new(view, &payload, Header::default(), Buffers::default());
     attempt.missing = std::mem::take(missing);
     attempt.foresee(txn);
     *missing = attempt.missing;

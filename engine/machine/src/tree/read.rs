@@ -118,19 +118,20 @@ fn exists_checked(view: &mut impl View, identity: &Identity, path: &str) -> Resu
     if path.contains('\0') {
         return Err(ErrorCode::BadArguments.into());
     }
-    let record = readable(view, identity, Perms::READ, path)?;
-    Ok(decode(&record)?.stat())
+    let record = existing(view, path)?;
+    Ok(readable(identity, Perms::READ, &record)?.stat())
 }
 
 /// Returns a znode's time to live. It needs the permissions of exists, which shows the Stat.
 fn time_to_live(view: &mut impl View, identity: &Identity, path: &str, ensemble_ms: u64) -> Result<TimeToLive, Stop> {
-    let record = readable(view, identity, Perms::READ, path)?;
-    Ok(decode(&record)?.time_to_live(ensemble_ms))
+    let record = existing(view, path)?;
+    Ok(readable(identity, Perms::READ, &record)?.time_to_live(ensemble_ms))
 }
 
 fn data(view: &mut impl View, identity: &Identity, path: &str) -> Result<Determined, Stop> {
-    let record = readable(view, identity, Perms::READ, path)?;
-    Ok(match known_data(view, path, &record)? {
+    let record = existing(view, path)?;
+    let znode = readable(identity, Perms::READ, &record)?;
+    Ok(match known_data(view, path, &record, &znode)? {
         Ok((data, stat)) => Determined::Reply(Reply::Data(data, stat)),
         Err((key, stat)) => Determined::Pending(Pending::Data { key, stat }),
     })
@@ -139,8 +140,7 @@ fn data(view: &mut impl View, identity: &Identity, path: &str) -> Result<Determi
 type KnownData = Result<(Option<Bytes>, Stat), (Key, Stat)>;
 
 /// Returns the data if it is in memory, or else its key.
-fn known_data(view: &mut impl View, path: &str, record: &Bytes) -> Result<KnownData, Stop> {
-    let znode = decode(record)?;
+fn known_data(view: &mut impl View, path: &str, record: &Bytes, znode: &Znode<'_>) -> Result<KnownData, Stop> {
     let stat = znode.stat();
     Ok(match znode.data {
         Data::Null => Ok((None, stat)),
@@ -165,7 +165,9 @@ fn known_data(view: &mut impl View, path: &str, record: &Bytes) -> Result<KnownD
 /// The fetch that is needed to answer.
 pub(crate) fn waits_for_bytes(view: &mut impl View, path: &str) -> Result<bool, FetchWhat> {
     let known = match find(view, path) {
-        Ok(Some(record)) => known_data(view, path, &record).map(|known| known.is_err()),
+        Ok(Some(record)) => {
+            decode(&record).and_then(|znode| known_data(view, path, &record, &znode)).map(|known| known.is_err())
+        }
         Ok(None) => return Ok(false),
         Err(stop) => Err(stop),
     };
@@ -178,8 +180,8 @@ pub(crate) fn waits_for_bytes(view: &mut impl View, path: &str) -> Result<bool, 
 }
 
 fn children(view: &mut impl View, identity: &Identity, path: &str, with_stat: bool) -> Result<Determined, Stop> {
-    let record = readable(view, identity, Perms::READ, path)?;
-    let stat = decode(&record)?.stat();
+    let record = existing(view, path)?;
+    let stat = readable(identity, Perms::READ, &record)?.stat();
     Ok(match known_children(view, path, stat.num_children) {
         Ok(names) if with_stat => Determined::Reply(Reply::NamesStat(names, stat)),
         Ok(names) => Determined::Reply(Reply::Names(names)),
@@ -204,8 +206,8 @@ fn known_children(view: &mut impl View, path: &str, num_children: i32) -> Result
 }
 
 fn get_acl(view: &mut impl View, identity: &Identity, path: &str) -> Result<Reply, Stop> {
-    let record = readable(view, identity, Perms::READ.union(Perms::ADMIN), path)?;
-    let znode = decode(&record)?;
+    let record = existing(view, path)?;
+    let znode = readable(identity, Perms::READ.union(Perms::ADMIN), &record)?;
     let mut entries = znode.acl_entries().map_err(|_| Stop::Damaged("an ACL does not decode"))?;
     if !identity.may(Perms::ADMIN, znode.acl) {
         acl::redact(&mut entries);
@@ -228,8 +230,8 @@ fn ephemerals(view: &mut impl View, session: SessionId, prefix: Option<&Text>) -
 }
 
 fn descendants(view: &mut impl View, identity: &Identity, path: &str) -> Result<Determined, Stop> {
-    let record = readable(view, identity, Perms::READ, root_if_empty(path))?;
-    if decode(&record)?.num_children == 0 {
+    let record = existing(view, root_if_empty(path))?;
+    if readable(identity, Perms::READ, &record)?.num_children == 0 {
         return Ok(Determined::Reply(Reply::Count(0)));
     }
     // Keys below `/` all start like those of its children. The empty path also reads the root, but
@@ -278,26 +280,32 @@ fn multi(view: &mut impl View, identity: &Identity, reads: &[ReadOp]) -> Decided
 }
 
 fn data_of_many(view: &mut impl View, identity: &Identity, path: &str) -> Result<PendingRead, Stop> {
-    let record = readable(view, identity, Perms::READ, path)?;
-    Ok(match known_data(view, path, &record)? {
+    let record = existing(view, path)?;
+    let znode = readable(identity, Perms::READ, &record)?;
+    Ok(match known_data(view, path, &record, &znode)? {
         Ok((data, stat)) => PendingRead::Ready(ReadResult::Data(data, stat)),
         Err((key, stat)) => PendingRead::Data { key, stat },
     })
 }
 
 fn children_of_many(view: &mut impl View, identity: &Identity, path: &str) -> Result<PendingRead, Stop> {
-    let record = readable(view, identity, Perms::READ, path)?;
-    let num_children = decode(&record)?.num_children;
+    let record = existing(view, path)?;
+    let num_children = readable(identity, Perms::READ, &record)?.num_children;
     Ok(match known_children(view, path, num_children) {
         Ok(names) => PendingRead::Ready(ReadResult::Children(names)),
         Err(listing) => PendingRead::Children { listing },
     })
 }
 
-/// Returns the record of an existing znode that grants `identity` any of `perms`.
-fn readable(view: &mut impl View, identity: &Identity, perms: Perms, path: &str) -> Result<Bytes, Stop> {
-    let record = find(view, path)?.ok_or(ErrorCode::NoNode)?;
-    if identity.may(perms, decode(&record)?.acl) { Ok(record) } else { Err(ErrorCode::NoAuth.into()) }
+/// Returns the record of an existing znode.
+fn existing(view: &mut impl View, path: &str) -> Result<Bytes, Stop> {
+    find(view, path)?.ok_or(Stop::Failed(ErrorCode::NoNode))
+}
+
+/// Decodes the record of a znode that grants `identity` any of `perms`.
+fn readable<'r>(identity: &Identity, perms: Perms, record: &'r [u8]) -> Result<Znode<'r>, Stop> {
+    let znode = decode(record)?;
+    if identity.may(perms, znode.acl) { Ok(znode) } else { Err(ErrorCode::NoAuth.into()) }
 }
 
 fn find(view: &mut impl View, path: &str) -> Result<Option<Bytes>, Stop> {

@@ -47,8 +47,8 @@ impl Server {
             let since = self.state.memory_ref().stamp();
             let (totals, digest) = (*self.state.totals(), self.state.digest());
             match tree::apply(&mut self.state, totals, digest, entry.zxid, &entry.payload, buffers) {
-                Ok(applied) => {
-                    self.on_applied(applied);
+                Ok(mut applied) => {
+                    self.on_applied(&mut applied);
                     if let Some(session) = asked_elsewhere {
                         self.leave_to_its_owner(session);
                     }
@@ -69,11 +69,11 @@ impl Server {
     }
 
     /// Installs an entry's changes, fires watches and answers its requester, all in one step.
-    fn on_applied(&mut self, mut applied: Applied) {
+    fn on_applied(&mut self, applied: &mut Applied) {
         let Some((zxid, origin)) = self.history.pass() else { return };
         self.let_go(Waiter::Apply);
-        self.note_due(zxid, &applied);
-        self.state.install(zxid, &mut applied);
+        self.note_due(zxid, applied);
+        self.state.install(zxid, applied);
         self.note_reapable();
         self.note_digest(zxid);
         self.note_own_lag();
@@ -84,7 +84,7 @@ impl Server {
         if let Some(exceeded) = applied.exceeded.take() {
             self.note_exceeded(origin, exceeded);
         }
-        self.history.buffers = applied.into_buffers();
+        self.history.buffers = applied.take_buffers();
         self.finish_entry(zxid, origin, outcome);
         self.maybe_checkpoint();
     }

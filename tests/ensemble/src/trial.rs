@@ -72,16 +72,6 @@ impl Trial {
         self.load.acknowledged() == before
     }
 
-    /// Returns the epoch of the ensemble. Each election begins a new one.
-    ///
-    /// # Errors
-    /// No server leads.
-    pub fn epoch(&self) -> Outcome<u64> {
-        let leader = self.site.wait_for_leader()?;
-        let status = self.site.server(leader).status();
-        status.map(|status| status.epoch).ok_or_else(|| format!("server {leader} does not lead any more"))
-    }
-
     /// Starts a server that was killed, and waits until it serves.
     ///
     /// # Errors

@@ -2,11 +2,18 @@
 //!
 //! The relay only carries UDP, between servers that can be told where to find each other. Cables
 //! carry any traffic. All cables end in one bridge, which clients use too. So a server that is cut
-//! off is cut off from clients as well.
+//! off is cut off from clients as well. A cut way only concerns two servers, so clients go on.
 
 use crate::{Outcome, said};
-use std::net::Ipv4Addr;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::process::Command;
+
+/// A hardware address that no interface has.
+const NOWHERE: &str = "02:00:00:00:00:00";
 
 /// The bridge, and a namespace for each server. Removed when dropped.
 pub(super) struct Cables {
@@ -33,8 +40,8 @@ impl Cables {
     }
 
     fn lay_one(&self, id: u8, bridge: &str) -> Outcome<()> {
-        let (namespace, cable, plug) = (self.namespace(id), self.cable(id), format!("{}p", self.cable(id)));
-        let inside = |words: &[&str]| ip(&[&["-n", namespace.as_str()], words].concat());
+        let (namespace, cable, plug) = (self.namespace(id), self.cable(id), self.plug_of(id));
+        let inside = |words: &[&str]| self.inside(id, words);
         ip(&["netns", "add", &namespace])?;
         ip(&["link", "add", &cable, "type", "veth", "peer", "name", &plug])?;
         ip(&["link", "set", &plug, "netns", &namespace])?;
@@ -66,6 +73,16 @@ impl Cables {
         format!("zl{}c{id}", self.mark)
     }
 
+    /// Returns the name of a cable's end in the server's namespace.
+    fn plug_of(&self, id: u8) -> String {
+        format!("{}p", self.cable(id))
+    }
+
+    /// Runs `ip` in a server's namespace.
+    fn inside(&self, id: u8, words: &[&str]) -> Outcome<()> {
+        ip(&[&["-n", self.namespace(id).as_str()], words].concat())
+    }
+
     /// Pulls a server's cable out of the bridge. Its own end stays up, so the server is not
     /// notified.
     pub(super) fn pull(&self, id: u8) -> Outcome<()> {
@@ -75,6 +92,34 @@ impl Cables {
     /// Plugs the cable in again.
     pub(super) fn plug(&self, id: u8) -> Outcome<()> {
         ip(&["link", "set", &self.cable(id), "master", &self.bridge()])
+    }
+
+    /// Cuts the way from one server to another.
+    ///
+    /// The sender gets a false hardware address for the receiver. So its packets leave on its cable
+    /// and no interface takes them, and the sender's socket sees no error. A rule that drops packets
+    /// at the sender would return an error to the socket. Only ARP still passes.
+    pub(super) fn cut_way(&self, from: u8, to: u8) -> Outcome<()> {
+        let (address, plug) = (self.address(to).to_string(), self.plug_of(from));
+        self.inside(from, &["neigh", "replace", &address, "lladdr", NOWHERE, "nud", "permanent", "dev", &plug])
+    }
+
+    /// Mends the way. The sender asks for the receiver's hardware address with its next packet.
+    pub(super) fn mend_way(&self, from: u8, to: u8) -> Outcome<()> {
+        self.inside(from, &["neigh", "del", &self.address(to).to_string(), "dev", &self.plug_of(from)])
+    }
+
+    /// Binds a UDP socket at a server's address, in its namespace.
+    pub(super) fn bind(&self, id: u8, port: u16) -> Outcome<UdpSocket> {
+        let path = PathBuf::from("/run/netns").join(self.namespace(id));
+        let namespace = File::open(&path).map_err(said(path.display()))?;
+        let address = (self.address(id), port);
+        // A thread of its own enters the namespace. The socket stays there when the thread ends.
+        let bound = std::thread::spawn(move || {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+            UdpSocket::bind(address)
+        });
+        bound.join().map_err(|_| "the thread that binds panicked".to_owned())?.map_err(said(format!("{address:?}")))
     }
 
     /// Returns the bytes and packets that a server has sent, with Ethernet headers.

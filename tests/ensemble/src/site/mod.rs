@@ -11,12 +11,12 @@ pub use site_server::{Role, Server, Status, copy_all};
 pub use subnet::Subnet;
 
 use crate::product::Product;
-use crate::relay::{self, Relay};
+use crate::relay::{self, Faults, Pair, Relay};
 use crate::{Outcome, said};
 use cables::Cables;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -235,6 +235,46 @@ impl Site {
         }
     }
 
+    /// Drops every packet that server `from` sends to server `to`, until [`Site::mend_way`].
+    ///
+    /// The opposite direction, other servers and clients are not affected. The sender sees no error.
+    ///
+    /// # Errors
+    /// The plan has neither relay nor cables, or the way cannot be cut.
+    pub fn cut_way(&self, from: u8, to: u8) -> Outcome<()> {
+        match (&self.cables, &self.relay) {
+            (Some(cables), _) => cables.cut_way(from, to),
+            (None, Some(relay)) => {
+                relay.set(Pair::new(from, to), Faults::CUT);
+                Ok(())
+            }
+            (None, None) => Err("there are no cables between these servers".to_owned()),
+        }
+    }
+
+    /// Ends [`Site::cut_way`]. With a relay, the way also loses its other faults.
+    ///
+    /// # Errors
+    /// As [`Site::cut_way`], or the way is not cut.
+    pub fn mend_way(&self, from: u8, to: u8) -> Outcome<()> {
+        match (&self.cables, &self.relay) {
+            (Some(cables), _) => cables.mend_way(from, to),
+            (None, Some(relay)) => {
+                relay.set(Pair::new(from, to), Faults::default());
+                Ok(())
+            }
+            (None, None) => Err("there are no cables between these servers".to_owned()),
+        }
+    }
+
+    /// Binds a UDP socket beside a server: at its address, and at its end of its cable.
+    ///
+    /// # Errors
+    /// The plan has no cables, or the port is in use.
+    pub fn bind_beside(&self, id: u8, port: u16) -> Outcome<UdpSocket> {
+        self.cables.as_ref().ok_or_else(|| "there are no cables".to_owned())?.bind(id, port)
+    }
+
     /// Returns the bytes and packets that a server has sent over its cable, with all headers.
     ///
     /// # Errors
@@ -290,6 +330,16 @@ impl Site {
     pub fn followers(&self) -> Outcome<Vec<u8>> {
         let leader = self.wait_for_leader()?;
         Ok(self.ids().into_iter().filter(|id| *id != leader && !self.plan.observers.contains(id)).collect())
+    }
+
+    /// Returns the epoch of the ensemble. Each election begins a new one.
+    ///
+    /// # Errors
+    /// No server leads.
+    pub fn epoch(&self) -> Outcome<u64> {
+        let leader = self.wait_for_leader()?;
+        let status = self.server(leader).status();
+        status.map(|status| status.epoch).ok_or_else(|| format!("server {leader} does not lead any more"))
     }
 
     /// Waits until every server that is started and not frozen serves.

@@ -86,7 +86,7 @@ impl Zab {
         let hears_me = said.hears.contains(self.id);
         let is_settled = !matches!(self.state, State::Looking { .. });
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == from) {
-            peer.said = Some((said, now));
+            peer.note_said(now, said);
             // A settled server tells a looking peer where to go. A looking peer that has not heard
             // this server yet gets a notification in any case.
             let looks = matches!(said.stance, Stance::Looking { .. });

@@ -9,8 +9,6 @@ use crate::{Attempt, Epoch, Fault, Mutation, Notification, ServerId, Stance, Zab
 
 /// Missed heartbeat intervals before the sender is suspected: two may be lost.
 const MISSED_MAX: u64 = 3;
-/// Further delay allowed, in mean latenesses of late heartbeats.
-const LATENESSES: u64 = 4;
 /// Busy intervals of suspicion or of being unheard before a learner counts as cut off.
 ///
 /// A quorum that misses the leader too has elected another one by then.
@@ -268,11 +266,22 @@ impl Zab {
     }
 
     /// Returns when the leader's silence becomes suspect.
+    ///
+    /// Late heartbeats extend the patience, because this server's own link may be the cause. Once
+    /// another follower begins to suspect the leader as well, they do not: the followers would else
+    /// suspect a dead leader one after the other, and the first one would count as cut off.
     fn suspect_at_ms(&self) -> u64 {
         let State::Learning(learning) = &self.state else { return u64::MAX };
-        let patience_ms = MISSED_MAX * u64::from(learning.interval_ms) + LATENESSES * learning.lateness_8ms / 8;
-        let patience_ms = if self.is_settled() { patience_ms } else { patience_ms.max(u64::from(self.timing.join_ms)) };
-        learning.heard_ms + patience_ms
+        let silent_ms = MISSED_MAX * u64::from(learning.interval_ms);
+        let patience_ms = silent_ms + learning.allowance_ms();
+        if !self.is_settled() {
+            return learning.heard_ms + patience_ms.max(u64::from(self.timing.join_ms));
+        }
+        // A suspicion from before the last heartbeat tells nothing about the silence since then.
+        let others_ms = self.peers.iter().filter_map(|peer| peer.suspects_since_ms(learning.leader));
+        let second_ms = others_ms.filter(|&since_ms| since_ms > learning.heard_ms).min();
+        let alone_at_ms = learning.heard_ms + patience_ms;
+        second_ms.map_or(alone_at_ms, |since_ms| alone_at_ms.min(since_ms.max(learning.heard_ms + silent_ms)))
     }
 
     /// Returns from when on this learner counts as cut off from its leader, in milliseconds.
@@ -287,7 +296,8 @@ impl Zab {
         let alone_at_ms =
             suspected_ms.into_iter().chain(learning.unheard_ms).map(|since_ms| since_ms + ALONE * busy_ms);
         // A leader that got the request also pings at the busy pace.
-        let answer_at_ms = learning.awaits_ms.map(|since_ms| since_ms + idle_ms + LATE * busy_ms);
+        let patience_ms = idle_ms + LATE * busy_ms + learning.allowance_ms();
+        let answer_at_ms = learning.awaits_ms.map(|since_ms| since_ms + patience_ms);
         alone_at_ms.chain(answer_at_ms).min().filter(|_| self.is_settled())
     }
 

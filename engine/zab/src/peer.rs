@@ -1,6 +1,6 @@
 //! A server's knowledge of its peers.
 
-use crate::{Attempt, Credentials, Epoch, Incarnation, LinkId, Notification, ServerId, Zxid};
+use crate::{Attempt, Credentials, Epoch, Incarnation, LinkId, Notification, ServerId, Stance, Zxid};
 
 /// Longest delay of a pong that counts, in milliseconds: a longer one says nothing about the link.
 const DELAY_MS_MAX: u64 = 1000;
@@ -15,6 +15,8 @@ pub(crate) struct Peer {
     pub(crate) heard_ms: Option<u64>,
     /// Its last notification, and when that came.
     pub(crate) said: Option<(Notification, u64)>,
+    /// Since when its notifications say that it suspects its leader.
+    pub(crate) suspects_ms: Option<u64>,
     /// A notification to this peer is due.
     pub(crate) owes_notification: bool,
     /// Its state as a learner of this server; `None` until it asks to join.
@@ -23,11 +25,24 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn new(id: ServerId, link: LinkId, disk: Incarnation) -> Self {
-        Self { id, link, disk, heard_ms: None, said: None, owes_notification: true, learner: None }
+        Self { id, link, disk, heard_ms: None, said: None, suspects_ms: None, owes_notification: true, learner: None }
     }
 
     pub(crate) fn is_fresh(&self, now: u64, fresh_ms: u32) -> bool {
         self.heard_ms.is_some_and(|heard| now.saturating_sub(heard) <= u64::from(fresh_ms))
+    }
+
+    /// Notes a notification from it.
+    pub(crate) fn note_said(&mut self, now: u64, said: Notification) {
+        let suspects = matches!(said.stance, Stance::Following { suspects: true, .. });
+        self.suspects_ms = suspects.then(|| self.suspects_ms.unwrap_or(now));
+        self.said = Some((said, now));
+    }
+
+    /// Returns since when it suspects this leader.
+    pub(crate) fn suspects_since_ms(&self, of: ServerId) -> Option<u64> {
+        let (said, _) = self.said.as_ref()?;
+        self.suspects_ms.filter(|_| matches!(said.stance, Stance::Following { leader, .. } if leader == of))
     }
 
     /// Returns its last notification if that is at most `fresh_ms` old.

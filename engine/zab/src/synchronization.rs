@@ -53,10 +53,18 @@ pub(crate) struct Learning {
     pub(crate) sync_sent: u64,
 }
 
+/// Delay of a heartbeat that is allowed, in mean latenesses of late heartbeats.
+const LATENESSES: u64 = 4;
+
 impl Learning {
     /// Notes that the leader was heard.
     pub(crate) fn hear(&mut self, now: u64) {
         (self.heard_ms, self.awaits_ms) = (now, None);
+    }
+
+    /// Returns by how much heartbeats may be late, from how late they were.
+    pub(crate) fn allowance_ms(&self) -> u64 {
+        LATENESSES * self.lateness_8ms / 8
     }
 }
 

@@ -160,6 +160,22 @@ impl Stage {
         self.collect();
     }
 
+    /// Delivers the datagrams in flight to one server.
+    pub(crate) fn deliver_datagrams_to(&mut self, to: u8) {
+        self.collect();
+        let links = &self.net.world.links;
+        let is_for_it = |(link, end, _): &(LinkId, usize, Message)| {
+            links.get(link).is_some_and(|link| link.end_of(to) == Some(*end))
+        };
+        let (now, later) = std::mem::take(&mut self.datagrams).into_iter().partition(is_for_it);
+        self.datagrams = later;
+        let now: Vec<_> = now;
+        for (link, end, message) in now {
+            self.net.datagram(link, end, message);
+        }
+        self.collect();
+    }
+
     /// Delivers and persists everything, without letting time pass.
     pub(crate) fn settle(&mut self) {
         for _ in 0..100_000 {

@@ -35,6 +35,42 @@ fn delay_heartbeats(stage: &mut Stage, late_ms: u64) {
     }
 }
 
+/// Delivers every second heartbeat to learner 2 `late_ms` late. Everything else is delivered at once.
+fn delay_heartbeats_of_learner_2(stage: &mut Stage, late_ms: u64) {
+    let interval_ms = u64::from(Timing::default().heartbeat_busy_ms);
+    for _ in 0..100 {
+        stage.tick(interval_ms);
+        stage.deliver_datagrams_to(1);
+        stage.deliver_datagrams_to(3);
+        stage.tick(late_ms);
+        stage.deliver_datagrams();
+        stage.tick(interval_ms - late_ms);
+        stage.deliver_datagrams();
+        stage.deliver_datagrams();
+    }
+}
+
+/// Lets the heartbeats come later and later, up to 200 ms. Each is little later than those before it,
+/// so learner 2 does not suspect the leader.
+fn delay_heartbeats_more_and_more(stage: &mut Stage) {
+    for late_ms in (10..200).step_by(5) {
+        for _ in 0..4 {
+            stage.tick(u64::from(Timing::default().heartbeat_busy_ms) + late_ms);
+            stage.settle();
+        }
+        assert!(follows(stage, 2), "heartbeats come {late_ms} ms late");
+    }
+}
+
+fn is_cut_off(stage: &Stage, id: u8) -> bool {
+    let server = stage.net.world.server(id);
+    server.zab().cut_off_at_ms().is_some_and(|at_ms| at_ms <= server.now(stage.net.world.now))
+}
+
+fn follows(stage: &Stage, id: u8) -> bool {
+    stage.net.world.server(id).zab().leader() == Some(server_id(3))
+}
+
 /// Returns how long the learners follow a leader that dies now, milliseconds.
 fn patience_ms(mut stage: Stage) -> u64 {
     stage.net.crash(3, 0, false);
@@ -77,4 +113,47 @@ fn hastened_busy_heartbeats_do_not_erase_the_learners_estimate_of_lateness() {
     hasten_heartbeats(&mut stage);
     let waited_ms = patience_ms(stage);
     assert!(waited_ms >= patience_without_lateness_ms() + 90, "{waited_ms} ms");
+}
+
+/// Regression: learner 1 suspected the dead leader, and learner 2, whose heartbeats had been late,
+/// did not for another 180 ms. Meanwhile learner 1 counted as cut off, and closed its clients'
+/// connections.
+#[test]
+fn learner_with_late_heartbeats_suspects_a_dead_leader_with_the_first_one() {
+    let mut stage = busy();
+    delay_heartbeats_of_learner_2(&mut stage, 45);
+    assert!(follows(&stage, 1) && follows(&stage, 2));
+    stage.net.crash(3, 0, false);
+    let died_ms = stage.net.world.now;
+    while follows(&stage, 1) || follows(&stage, 2) {
+        stage.run(1);
+        let waited_ms = stage.net.world.now - died_ms;
+        assert!(waited_ms <= patience_without_lateness_ms(), "{waited_ms} ms");
+        assert!(!is_cut_off(&stage, 1) && !is_cut_off(&stage, 2), "after {waited_ms} ms");
+    }
+}
+
+/// Otherwise one learner that is cut off for long would make the others leave a leader whose
+/// heartbeats are late as usual.
+#[test]
+fn old_suspicion_of_another_learner_does_not_shorten_patience() {
+    let mut stage = busy();
+    stage.cut(3, 1, true);
+    stage.run(1000);
+    delay_heartbeats_more_and_more(&mut stage);
+}
+
+/// A learner must not send its clients away before it would suspect the leader.
+#[test]
+fn unanswered_request_does_not_cut_off_a_learner_before_it_suspects_its_leader() {
+    let mut stage = busy();
+    delay_heartbeats_more_and_more(&mut stage);
+    stage.net.crash(3, 0, false);
+    stage.net.expect_leader(1);
+    let died_ms = stage.net.world.now;
+    while follows(&stage, 1) {
+        stage.run(1);
+        assert!(!is_cut_off(&stage, 1), "after {} ms", stage.net.world.now - died_ms);
+    }
+    assert!(stage.net.world.now - died_ms > 450, "the patience is too short to show anything");
 }

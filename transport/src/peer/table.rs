@@ -1,7 +1,7 @@
 //! State of the peers, for operators.
 
 use super::instruction_queue::lock;
-use quinn::Connection;
+use quinn::{Connection, ConnectionStats};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -38,7 +38,7 @@ pub struct PeerFigures {
     pub links: u64,
     /// Why there is no link, or why the previous link ended at once.
     pub refusal: Option<Refusal>,
-    /// When the last lasting link ended, or the start. `None` while a link exists.
+    /// When the peer was last heard on a lasting link, or the start. `None` while a link exists.
     pub missing_since: Option<Instant>,
 }
 
@@ -74,12 +74,9 @@ struct Row {
 
 impl Row {
     /// Updates `heard_at` if the link received frames since the last look.
-    ///
-    /// Counts frames, because only the peer can produce them. Anyone can send packets.
     fn look(&mut self) {
         let Some(connection) = &self.link else { return };
-        let came = connection.stats().frame_rx;
-        let frames = came.acks + came.ping + came.datagram + came.stream;
+        let frames = heard_frames(&connection.stats());
         if std::mem::replace(&mut self.frames, frames) != frames {
             self.figures.heard_at = Some(Instant::now());
         }
@@ -94,6 +91,14 @@ impl Row {
         }
         figures
     }
+}
+
+/// Returns the number of ACK, PING, DATAGRAM and STREAM frames that a connection has received.
+///
+/// Only the peer can produce frames. Anyone can send packets.
+pub(super) fn heard_frames(stats: &ConnectionStats) -> u64 {
+    let came = &stats.frame_rx;
+    came.acks + came.ping + came.datagram + came.stream
 }
 
 impl PeerTable {
@@ -143,8 +148,9 @@ impl PeerTable {
         let mut rows = lock(&self.0);
         let row = rows.entry(peer).or_default();
         row.figures.is_linked = false;
-        row.figures.heard_at = None;
-        row.figures.missing_since.get_or_insert_with(Instant::now);
+        // A silent link ends long after the peer was last heard. An alarm must not count anew then.
+        let heard_at = row.figures.heard_at.take();
+        row.figures.missing_since.get_or_insert_with(|| heard_at.unwrap_or_else(Instant::now));
         if let Some(connection) = row.link.take() {
             row.figures.add(&connection);
         }
@@ -188,6 +194,7 @@ impl PeerTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn link_refusal_is_shown_only_until_a_link_is_up() {
@@ -202,5 +209,17 @@ mod tests {
         table.unlinked(peer);
         table.given_up(peer, "it dropped the link".to_owned());
         assert!(told().is_some());
+    }
+
+    /// Regression: an alarm of a silent peer ended with the link, and came again 2 s later.
+    #[test]
+    fn peer_is_missing_since_it_was_last_heard() {
+        let (table, peer) = (PeerTable::default(), ServerId::new(2).unwrap());
+        table.expect(peer);
+        table.stands(peer);
+        let heard_at = Instant::now().checked_sub(Duration::from_secs(1));
+        lock(&table.0).get_mut(&peer).unwrap().figures.heard_at = heard_at;
+        table.unlinked(peer);
+        assert_eq!(table.figures()[&peer].missing_since, heard_at);
     }
 }

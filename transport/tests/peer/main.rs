@@ -4,6 +4,7 @@
 
 mod bulk;
 mod codec;
+mod cut;
 mod fuzz;
 mod golden;
 mod links;

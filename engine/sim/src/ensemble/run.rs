@@ -412,7 +412,8 @@ impl Plan {
         let founders = members.clone();
         let with = Configuration { limits: self.limits, settings, members, timing: self.site.timing };
         let network = Network {
-            idle_timeout_us: random.between(2, 5) * SECOND,
+            // The transport ends a link after 1 to 4 s of silence.
+            idle_timeout_us: random.between(1, 4) * SECOND,
             dial_us: random.logarithmic(5 * MS, 100 * MS),
             dial_us_max: 2 * SECOND,
             has_stateless_resets: random.one_in(2),

@@ -25,9 +25,11 @@ pub(super) enum Closing {
     ///
     /// A peer of a release without this code shows the text that comes with it.
     Failed,
+    /// The peer no longer answers.
+    Silent,
 }
 
-const ALL: [Closing; 7] = [
+const ALL: [Closing; 8] = [
     Closing::Going,
     Closing::Duplicate,
     Closing::NoMember,
@@ -35,6 +37,7 @@ const ALL: [Closing; 7] = [
     Closing::Protocol,
     Closing::Dropped,
     Closing::Failed,
+    Closing::Silent,
 ];
 
 /// Maximum bytes of a close's text, both sent and read.
@@ -50,6 +53,7 @@ impl Closing {
             Self::Protocol => 5,
             Self::Dropped => 6,
             Self::Failed => 7,
+            Self::Silent => 8,
         }
     }
 
@@ -105,7 +109,7 @@ pub(super) fn refusal_line(links: &Links, who: &str, error: &ConnectionError) ->
 pub(super) fn is_unwanted(error: &ConnectionError) -> bool {
     match Closing::of(error) {
         Some(Closing::NoMember | Closing::DoesNotRead | Closing::Protocol | Closing::Dropped | Closing::Failed) => true,
-        Some(Closing::Going | Closing::Duplicate) | None => false,
+        Some(Closing::Going | Closing::Duplicate | Closing::Silent) | None => false,
     }
 }
 
@@ -134,8 +138,9 @@ pub(super) fn end_of_link(error: &ConnectionError) -> String {
         (Some(Closing::Protocol), _) => format!("it reports a protocol error: {}", text()),
         (Some(Closing::Dropped), _) => format!("it dropped the link: {}", text()),
         (Some(Closing::Failed), _) => format!("it reports a failure of its own: {}", text()),
+        (Some(Closing::Silent), _) => "it reports that it heard nothing from this server".to_owned(),
         (None, ConnectionError::TimedOut) => "it did not answer in time".to_owned(),
-        (None, ConnectionError::Reset) => "it restarted".to_owned(),
+        (None, ConnectionError::Reset) => "it no longer knows this link".to_owned(),
         (None, error) => error.to_string().escape_debug().collect(),
     }
 }
@@ -151,11 +156,11 @@ mod tests {
 
     #[test]
     fn each_reason_has_a_code_of_its_own() {
-        assert_eq!(ALL.map(Closing::code), [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(ALL.map(Closing::code), [1, 2, 3, 4, 5, 6, 7, 8]);
         for closing in ALL {
             assert_eq!(Closing::of(&closed_with(closing.code(), String::new())), Some(closing));
         }
-        assert_eq!(Closing::of(&closed_with(8, String::new())), None, "a code of a later release");
+        assert_eq!(Closing::of(&closed_with(9, String::new())), None, "a code of a later release");
     }
 
     /// Regression: a task that panicked closed the link as if the peer had violated the protocol.

@@ -4,18 +4,18 @@ use super::closing::{self, Closing};
 use super::link::{ANSWERED, ASK, Link};
 use super::members::Member;
 use super::queue::SendQueue;
+use super::silence::{Silence, Traffic};
 use super::{Links, sending};
 use crate::peer::codec::{self, CodecError, Frames, Opening};
 use bytes::{Bytes, BytesMut};
 use quinn::{ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, WriteError};
 use std::mem;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep;
 use zoolet_machine::Event;
 use zoolet_machine::seam::peer::{Lane, PeerMessage};
-use zoolet_model::ServerId;
 
 /// Stream priorities, as in quinn: higher values are sent first.
 ///
@@ -33,7 +33,7 @@ pub(super) const LASTING: Duration = Duration::from_secs(1);
 
 /// Interval of checking a link for received frames. Bounds the error of
 /// [`PeerFigures::heard_at`](crate::peer::PeerFigures::heard_at).
-const LOOK: Duration = Duration::from_millis(500);
+pub(super) const LOOK: Duration = Duration::from_millis(500);
 
 /// Maximum number of packets read at once.
 const CHUNKS: usize = 32;
@@ -46,6 +46,8 @@ const DATAGRAMS: usize = 32;
 pub(super) enum End {
     /// The connection ended.
     Over(ConnectionError),
+    /// The peer no longer answers.
+    Silent,
     /// The peer violated the protocol.
     Wrong(String),
     /// A task of this server failed.
@@ -111,7 +113,7 @@ pub(super) async fn run(
     tasks.spawn(read_lane(links.clone(), link.clone()));
     tasks.spawn(read_datagrams(links.clone(), link.clone()));
     tasks.spawn(sending::serve(links.clone(), link.clone()));
-    tasks.spawn(look(links.clone(), link.peer));
+    tasks.spawn(look(links.clone(), link.clone()));
     let ended = tokio::select! {
         ended = tasks.join_next() => ended,
         () = sleep(LASTING) => {
@@ -131,11 +133,15 @@ pub(super) async fn run(
     drop(up);
 }
 
-/// Refreshes the time at which the peer was last heard.
-async fn look(links: Arc<Links>, peer: ServerId) -> End {
+/// Refreshes the time at which the peer was last heard, until the peer no longer answers.
+async fn look(links: Arc<Links>, link: Arc<Link>) -> End {
+    let mut silence = Silence::new(Instant::now(), Traffic::of(&link.connection));
     loop {
         sleep(LOOK).await;
-        links.table.look(peer);
+        links.table.look(link.peer);
+        if silence.lasts(Instant::now(), Traffic::of(&link.connection)) {
+            return End::Silent;
+        }
     }
 }
 
@@ -143,20 +149,10 @@ fn report(links: &Links, member: &Member, link: &Link, end: End) {
     match end {
         // The code that closed the connection is responsible for logging the reason.
         End::Over(ConnectionError::LocallyClosed) => {}
-        End::Over(error) => {
-            let (peer, remote) = (link.peer, link.remote);
-            let why = closing::end_of_link(&error);
-            let line = closing::line_of_end(peer, remote, &error);
-            match closing::refusal_line(links, &remote.to_string(), &error) {
-                Some(refusal) => links.table.closed(peer, refusal),
-                None if closing::is_unwanted(&error) => links.table.closed(peer, line.clone()),
-                None => {}
-            }
-            if member.is_flapping() {
-                links.warnings.warn((peer, "gone", why), &line);
-            } else {
-                tracing::info!("{line}");
-            }
+        End::Over(error) => report_over(links, member, link, &error),
+        End::Silent => {
+            report_over(links, member, link, &ConnectionError::TimedOut);
+            Closing::Silent.close(&link.connection, "it heard nothing from this server");
         }
         End::Wrong(what) => {
             links.warn_of_link(link, "wrong", &what);
@@ -166,6 +162,22 @@ fn report(links: &Links, member: &Member, link: &Link, end: End) {
             links.warn_of_link(link, "failed", &what);
             Closing::Failed.close(&link.connection, &what);
         }
+    }
+}
+
+fn report_over(links: &Links, member: &Member, link: &Link, error: &ConnectionError) {
+    let (peer, remote) = (link.peer, link.remote);
+    let why = closing::end_of_link(error);
+    let line = closing::line_of_end(peer, remote, error);
+    match closing::refusal_line(links, &remote.to_string(), error) {
+        Some(refusal) => links.table.closed(peer, refusal),
+        None if closing::is_unwanted(error) => links.table.closed(peer, line.clone()),
+        None => {}
+    }
+    if member.is_flapping() {
+        links.warnings.warn((peer, "gone", why), &line);
+    } else {
+        tracing::info!("{line}");
     }
 }
 

@@ -32,6 +32,7 @@ mod rate;
 mod receiving;
 mod resolver;
 mod sending;
+mod silence;
 mod warnings;
 
 pub(super) use link::LANES;

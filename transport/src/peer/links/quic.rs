@@ -26,13 +26,15 @@ const LANES_MAX: u32 = 2;
 /// A dropped snapshot is soon followed by another.
 const CALLS_MAX: u32 = 4;
 
-/// Time without packets after which a link is closed.
+/// Time without packets after which QUIC closes a connection.
 ///
-/// Heartbeats above QUIC detect a dead peer much earlier.
+/// [`silence`](super::silence) ends a link earlier.
 const IDLE: Duration = Duration::from_secs(5);
 /// Interval of QUIC's keep-alive, at a cost of two packets of 70 bytes.
 ///
 /// Needed only between two learners, which exchange no messages. Heartbeats suppress it.
+///
+/// Without it [`silence`](super::silence) would not notice that such a link is dead.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
 /// Assumed round-trip time of a path without measurements.

@@ -641,7 +641,7 @@ pub(super) mod tests {
         };
         assert_eq!(raised(|s| lost(s, 1_900)), [""; 0]);
         assert_eq!(raised(|s| lost(s, 34_900)), ["server 2 has not been reached for 34 s: no UDP reply"]);
-        // The link lasts until 5 s pass without a packet.
+        // The link lasts for 1 to 4 s without a packet.
         assert_eq!(raised(|s| s.peers[0].heard_ms = Some(2_600)), ["server 2 has not been heard for 2 s"]);
         let between_learners = |heard_ms| {
             raised(|s| (s.role, s.leader, s.peers[0].heard_ms) = ("follower", ServerId::new(3), Some(heard_ms)))

@@ -178,7 +178,7 @@ mod tests {
                 "no leader: 1 of 3 voters answer and count, 2 are needed; emptied or replaced: 2",
             ),
             (said(&[3], |_| ()), "no leader: 2 of 3 voters answer and elect one"),
-            // The network failed a moment ago; links end only after 5 s.
+            // The network failed a moment ago; links end only after 1 to 4 s.
             (
                 said(&[2, 3], |s| s.peers.iter_mut().for_each(|peer| peer.heard_ms = Some(2_100))),
                 "no leader: 1 of 3 voters answer and count, 2 are needed; not reached: 2, 3",

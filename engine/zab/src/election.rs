@@ -96,7 +96,10 @@ impl Zab {
             State::Looking { .. } => {}
             State::Leading(_) => self.meet_as_leader(now, from, &said),
             State::Learning(learning) if learning.leader == from => self.meet_leader(now, &said),
-            State::Learning(_) => self.maybe_leave(now),
+            State::Learning(_) => {
+                self.make_sure(now, from);
+                self.maybe_leave(now);
+            }
         }
         Ok(())
     }
@@ -116,6 +119,8 @@ impl Zab {
                     self.become_looking(now);
                 }
             }
+            // A learner's notification may ask for a heartbeat, see `Zab::make_sure`.
+            Stance::Following { .. } if prospect.is_established => self.answer_learners(now),
             Stance::Leading { .. } | Stance::Following { .. } => {}
         }
     }

@@ -8,7 +8,7 @@ use crate::zab::State;
 use crate::{Attempt, Epoch, Fault, Mutation, Notification, ServerId, Stance, Zab, mutation};
 
 /// Missed heartbeat intervals before the sender is suspected: two may be lost.
-const MISSED_MAX: u64 = 3;
+pub(crate) const MISSED_MAX: u64 = 3;
 /// Busy intervals of suspicion or of being unheard before a learner counts as cut off.
 ///
 /// A quorum that misses the leader too has elected another one by then.
@@ -20,7 +20,8 @@ const LATE: u64 = 2;
 /// More than [`MISSED_MAX`]: a leader that steps down stops everybody's writes, and a learner may
 /// suspect its leader without leaving it.
 const UNANSWERED_MAX: u64 = 5;
-/// Further delay of a pong allowed, in mean delays of the learner's pongs.
+/// Allowance for a late pong, in mean delays of the learner's pongs; also for a late answer of the
+/// leader, in the shortest delay of its answers.
 const DELAYS: u64 = 4;
 
 impl Zab {
@@ -81,6 +82,18 @@ impl Zab {
         Ok(())
     }
 
+    /// Command: lets a leader ping three times at the busy pace, from now on.
+    ///
+    /// For each request of a learner, because the learner judges its leader by whether it answers.
+    /// Whether the request can be served does not matter. Two of the pings may be lost.
+    pub fn answer_learners(&mut self, now: u64) {
+        let busy_ms = u64::from(self.timing.heartbeat_busy_ms);
+        if let State::Leading(prospect) = &mut self.state {
+            prospect.ping_at_ms = prospect.ping_at_ms.min(now.max(prospect.pinged_ms + busy_ms));
+            prospect.idle_pings = 0;
+        }
+    }
+
     /// Makes planned pings go out with the next poll.
     pub(crate) fn hasten_pings(&mut self, now: u64) {
         if let State::Leading(prospect) = &mut self.state {
@@ -127,7 +140,8 @@ impl Zab {
             }
             State::Learning(learning) => {
                 excuse(&mut learning.heard_ms);
-                learning.awaits_ms.iter_mut().for_each(excuse);
+                // The answer may have arrived in the pause, and is read next.
+                learning.awaits_ms.iter_mut().for_each(|since_ms| *since_ms = now);
             }
         }
     }
@@ -241,7 +255,7 @@ impl Zab {
     fn judge_leader(&mut self, now: u64) {
         let retry_ms = u64::from(self.timing.retry_ms);
         let is_settled = self.is_settled();
-        let suspect_at_ms = self.suspect_at_ms();
+        let (suspect_at_ms, answer_ms) = (self.suspect_at_ms(), self.answer_ms());
         let State::Learning(learning) = &mut self.state else { return };
         if now < suspect_at_ms {
             learning.suspects = false;
@@ -253,7 +267,10 @@ impl Zab {
         }
         if !learning.suspects || learning.retry_at_ms <= now {
             if !core::mem::replace(&mut learning.suspects, true) {
-                learning.suspected_ms = now;
+                // The other learners ask the leader only now, and each waits for its answer as long
+                // as this server did.
+                let early_ms = answer_ms.filter(|_| now < learning.silent_at_ms());
+                learning.suspected_ms = now + early_ms.unwrap_or(0);
             }
             learning.retry_at_ms = now + retry_ms;
             self.tell_everybody();
@@ -270,18 +287,47 @@ impl Zab {
     /// Late heartbeats extend the patience, because this server's own link may be the cause. Once
     /// another follower begins to suspect the leader as well, they do not: the followers would else
     /// suspect a dead leader one after the other, and the first one would count as cut off.
+    ///
+    /// A leader answers a request at once. So a follower also suspects it if the answer is late.
     fn suspect_at_ms(&self) -> u64 {
         let State::Learning(learning) = &self.state else { return u64::MAX };
-        let silent_ms = MISSED_MAX * u64::from(learning.interval_ms);
-        let patience_ms = silent_ms + learning.allowance_ms();
+        let alone_at_ms = learning.silent_at_ms() + learning.allowance_ms();
         if !self.is_settled() {
-            return learning.heard_ms + patience_ms.max(u64::from(self.timing.join_ms));
+            return alone_at_ms.max(learning.heard_ms + u64::from(self.timing.join_ms));
         }
+        let unanswered_at_ms = learning.awaits_ms.zip(self.answer_ms()).map(|(since_ms, ms)| since_ms + ms);
+        let alone_at_ms = unanswered_at_ms.map_or(alone_at_ms, |at_ms| alone_at_ms.min(at_ms));
         // A suspicion from before the last heartbeat tells nothing about the silence since then.
         let others_ms = self.peers.iter().filter_map(|peer| peer.suspects_since_ms(learning.leader));
         let second_ms = others_ms.filter(|&since_ms| since_ms > learning.heard_ms).min();
-        let alone_at_ms = learning.heard_ms + patience_ms;
-        second_ms.map_or(alone_at_ms, |since_ms| alone_at_ms.min(since_ms.max(learning.heard_ms + silent_ms)))
+        second_ms.map_or(alone_at_ms, |since_ms| alone_at_ms.min(since_ms.max(learning.silent_at_ms())))
+    }
+
+    /// Returns how long an answer of the leader may take before this voter suspects it.
+    ///
+    /// `None` if that would reach an idle interval, because an early suspicion then gains little.
+    /// Also `None` for an observer, which leaves a leader as soon as it suspects it.
+    fn answer_ms(&self) -> Option<u64> {
+        let State::Learning(learning) = &self.state else { return None };
+        let busy_ms = u64::from(self.timing.heartbeat_busy_ms);
+        let answer_ms = MISSED_MAX * busy_ms + DELAYS * learning.answer_ms? + learning.allowance_ms();
+        (answer_ms < u64::from(self.timing.heartbeat_idle_ms) && self.is_voter()).then_some(answer_ms)
+    }
+
+    /// Asks the leader for a heartbeat when another learner begins to suspect it.
+    ///
+    /// At the idle pace this server would otherwise notice a dead leader much later.
+    pub(crate) fn make_sure(&mut self, now: u64, other: ServerId) {
+        let (busy_ms, is_judging) = (self.timing.heartbeat_busy_ms, self.answer_ms().is_some());
+        let State::Learning(learning) = &mut self.state else { return };
+        let leader = learning.leader;
+        let since_ms = self.peers.iter().find(|peer| peer.id == other).and_then(|peer| peer.suspects_since_ms(leader));
+        let is_news = since_ms.is_some_and(|since_ms| since_ms > learning.heard_ms);
+        if !is_news || !is_judging || learning.interval_ms <= busy_ms || learning.awaits_ms.is_some() {
+            return;
+        }
+        learning.awaits_ms = Some(now);
+        self.peers.iter_mut().filter(|peer| peer.id == leader).for_each(|peer| peer.owes_notification = true);
     }
 
     /// Returns from when on this learner counts as cut off from its leader, in milliseconds.
@@ -295,16 +341,18 @@ impl Zab {
         let suspected_ms = learning.suspects.then_some(learning.suspected_ms);
         let alone_at_ms =
             suspected_ms.into_iter().chain(learning.unheard_ms).map(|since_ms| since_ms + ALONE * busy_ms);
-        // A leader that got the request also pings at the busy pace.
+        // A leader that got the request also pings at the busy pace. The other learners ask it when
+        // this server begins to suspect it, and wait as long.
         let patience_ms = idle_ms + LATE * busy_ms + learning.allowance_ms();
+        let patience_ms = self.answer_ms().map_or(patience_ms, |ms| patience_ms.max(2 * ms + ALONE * busy_ms));
         let answer_at_ms = learning.awaits_ms.map(|since_ms| since_ms + patience_ms);
         alone_at_ms.chain(answer_at_ms).min().filter(|_| self.is_settled())
     }
 
     /// Command: tells that a request went to the leader, whose answer a client awaits.
     ///
-    /// Such a learner counts as cut off after one idle interval without a ping. It does not suspect
-    /// its leader earlier: a leader far away is not silent.
+    /// The leader pings at once, see [`Zab::answer_learners`]. So without a ping this learner soon
+    /// suspects its leader, and counts as cut off a little later.
     pub fn expect_leader(&mut self, now: u64) {
         if let State::Learning(learning) = &mut self.state {
             learning.awaits_ms.get_or_insert(now);

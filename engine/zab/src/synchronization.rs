@@ -3,6 +3,7 @@
 //! Diff, catch-up and live stream use one cursor per learner, so no entry is lost between them.
 
 use crate::broadcast::WINDOW;
+use crate::heartbeat::MISSED_MAX;
 use crate::peer::{Opening, Stage, Stream};
 use crate::zab::{State, Todo};
 use crate::{
@@ -26,11 +27,16 @@ pub(crate) struct Learning {
     pub(crate) interval_ms: u32,
     /// Mean lateness of heartbeats that were not early, in eighths of a millisecond.
     pub(crate) lateness_8ms: u64,
-    /// The leader has been silent for too long, since `suspected_ms`.
+    /// The leader has been silent for too long.
     pub(crate) suspects: bool,
+    /// From when on other learners would have suspected it too.
     pub(crate) suspected_ms: u64,
     /// Since when this server waits for the leader's answer, without having heard it.
     pub(crate) awaits_ms: Option<u64>,
+    /// When this server sent the joining message that the leader has not answered yet.
+    pub(crate) asked_ms: Option<u64>,
+    /// Shortest delay of the leader's answers to those messages: at least one round trip.
+    pub(crate) answer_ms: Option<u64>,
     /// Since when the leader says that it does not hear this server.
     pub(crate) unheard_ms: Option<u64>,
     /// When this server repeats that it suspects the leader.
@@ -60,6 +66,20 @@ impl Learning {
     /// Notes that the leader was heard.
     pub(crate) fn hear(&mut self, now: u64) {
         (self.heard_ms, self.awaits_ms) = (now, None);
+    }
+
+    /// Notes the answer to a message of joining.
+    ///
+    /// The leader may have waited for a quorum, so the shortest delay says most about the path.
+    fn note_answer(&mut self, now: u64) {
+        let Some(asked_ms) = self.asked_ms.take() else { return };
+        let delay_ms = now.saturating_sub(asked_ms);
+        self.answer_ms = Some(self.answer_ms.map_or(delay_ms, |shortest_ms| shortest_ms.min(delay_ms)));
+    }
+
+    /// Returns when the leader has missed [`MISSED_MAX`] heartbeats.
+    pub(crate) fn silent_at_ms(&self) -> u64 {
+        self.heard_ms + MISSED_MAX * u64::from(self.interval_ms)
     }
 
     /// Returns by how much heartbeats may be late, from how late they were.
@@ -273,6 +293,8 @@ impl Zab {
             suspects: false,
             suspected_ms: now,
             awaits_ms: None,
+            asked_ms: None,
+            answer_ms: None,
             unheard_ms: None,
             retry_at_ms: now,
             reported: Zxid::ZERO,
@@ -336,8 +358,11 @@ impl Zab {
             return Some(Message::Pong { attempt, epoch, round, disk_age_ms, has_room });
         }
         match &mut learning.step {
+            Step::Asking { is_sent: true } => None,
             Step::Asking { is_sent } => {
-                (!core::mem::replace(is_sent, true)).then_some(Message::FollowerInfo { attempt, accepted, credentials })
+                *is_sent = true;
+                learning.asked_ms = Some(now);
+                Some(Message::FollowerInfo { attempt, accepted, credentials })
             }
             Step::Promising { is_sent } => {
                 let is_reportable = is_ackable || mutation::is_on(Mutation::AckEpochBeforePromise);
@@ -346,6 +371,7 @@ impl Zab {
                 }
                 // The promise was appended after all entries, so the whole history is durable too
                 // (D3).
+                learning.asked_ms = Some(now);
                 let (committed, tail) = (self.committed, self.history.above(self.committed));
                 Some(Message::AckEpoch { attempt, epoch, credentials, committed, tail, is_damaged: !is_whole })
             }
@@ -376,6 +402,7 @@ impl Zab {
         if !matches!(learning.step, Step::Asking { .. }) {
             return Err(Fault::Protocol("LeaderInfo twice"));
         }
+        learning.note_answer(now);
         if epoch < accepted && !mutation::is_on(Mutation::FollowOlderEpoch) {
             self.become_looking(now);
             return Ok(());
@@ -410,6 +437,7 @@ impl Zab {
         if at != last && !mutation::is_on(Mutation::NoTrunc) {
             return Err(Fault::Protocol("Diff that does not start where this history ends"));
         }
+        learning.note_answer(now);
         learning.step = Step::Syncing;
         learning.reported = last;
         if mutation::is_on(Mutation::EpochBeforeHistory) {
@@ -435,6 +463,7 @@ impl Zab {
         if !is_mine || is_committed {
             return Err(Fault::Protocol("Trunc of committed entries, or to one that is not here"));
         }
+        learning.note_answer(now);
         learning.step = Step::Syncing;
         learning.reported = to;
         if mutation::is_on(Mutation::EpochBeforeHistory) {
@@ -472,6 +501,7 @@ impl Zab {
         if matches!(learning.step, Step::Asking { .. } | Step::Promising { is_sent: false }) {
             return Err(Fault::Protocol("Snap without AckEpoch"));
         }
+        learning.note_answer(now);
         learning.step = Step::Snapping { at_least, config };
         Ok(())
     }

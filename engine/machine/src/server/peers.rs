@@ -178,11 +178,13 @@ impl Server {
                 self.on_snapshot_announced(Incoming::new(peer, link, transfer, meta, chain), *message);
             }
             PeerMessage::Forward { epoch, attempt, conn, since, payload } if self.leads_in(epoch) => {
+                self.zab.answer_learners(self.now.mono_ms);
                 // Return early: the proposal goes to the log and the learners together with all
                 // others made before actions are polled.
                 return self.on_forward(peer, link, Wanted { attempt, conn, since, payload });
             }
             PeerMessage::Revalidate { epoch, conn, session, secret, timeout_ms } if self.leads_in(epoch) => {
+                self.zab.answer_learners(self.now.mono_ms);
                 self.on_revalidate(peer, conn, session, secret, timeout_ms);
             }
             PeerMessage::Touch { epoch, sessions, of_this_process } if self.leads_in(epoch) => {

@@ -148,6 +148,24 @@ fn idle_deaf_leader_is_replaced_and_a_write_is_answered_within_850_ms() {
     assert!(worst_us <= WAIT_US + 350 * MS, "{worst_us} us");
 }
 
+/// Regression: each follower waited for three heartbeats of the idle pace.
+#[test]
+fn idle_mute_leader_is_replaced_and_a_write_is_answered_within_500_ms() {
+    let mut worst_us = 0;
+    for (voters, seed) in [3, 5].into_iter().flat_map(|voters| (0..SEEDS).map(move |seed| (voters, seed))) {
+        let (mut world, sessions) = idle(voters, seed);
+        let mute = world.leader().unwrap();
+        let from_us = world.now_us();
+        others(&world, mute).into_iter().for_each(|to| world.cut_way(mute, to));
+        write(&mut world, &sessions);
+        run_for(&mut world, 5 * SECOND);
+        let waited_us = first_answer_us(world.witness().recorder.so_far(), from_us).unwrap();
+        eprintln!("{voters} voters, seed {seed}: idle mute leader, {waited_us} us without an answer");
+        worst_us = worst_us.max(waited_us);
+    }
+    assert!(worst_us <= WAIT_US, "{worst_us} us");
+}
+
 #[test]
 fn idle_follower_that_misses_its_leader_sends_waiting_clients_on() {
     let (mut worst_us, mut clients) = (0, 0);

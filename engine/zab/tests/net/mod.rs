@@ -364,6 +364,10 @@ impl Net {
         self.turn(id, |zab, now| zab.set_has_room(now, has_room));
     }
 
+    pub(crate) fn answer_learners(&mut self, id: u8) {
+        self.turn(id, |zab, now| zab.answer_learners(now));
+    }
+
     pub(crate) fn expect_leader(&mut self, id: u8) {
         self.turn(id, |zab, now| zab.expect_leader(now));
     }

@@ -2,10 +2,10 @@
 
 use super::link::End;
 use super::log::Record;
-use super::{Net, Wake, server_id};
+use super::{Item, Net, Wake, server_id};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use zoolet_zab::{Config, EnsembleId, Epoch, Kind, LinkId, Member, Message, Timing, Zxid};
+use zoolet_zab::{Config, EnsembleId, Epoch, Kind, LinkId, Member, Message, Stance, Timing, Zxid};
 
 pub(crate) struct Stage {
     pub(crate) net: Net,
@@ -174,6 +174,37 @@ impl Stage {
             self.net.datagram(link, end, message);
         }
         self.collect();
+    }
+
+    /// Returns whether a message in flight says that its sender suspects its leader.
+    pub(crate) fn is_suspicion_in_flight(&self) -> bool {
+        let is_suspicion = |item: &Item| {
+            let Item::Letter(letter) = item else { return false };
+            let Message::Notification(said) = &letter.message else { return false };
+            matches!(said.stance, Stance::Following { suspects: true, .. })
+        };
+        self.net.world.links.values().any(|link| link.streams.iter().flatten().any(is_suspicion))
+    }
+
+    /// Delivers and persists the messages in flight. The answers to them stay in flight.
+    pub(crate) fn deliver_once(&mut self) {
+        self.collect();
+        let datagrams = std::mem::take(&mut self.datagrams);
+        let links = self.net.world.links.iter();
+        let waiting: Vec<_> =
+            links.flat_map(|(link, it)| [0, 1].map(|end| (*link, end, it.streams[end].len()))).collect();
+        for (link, end, count) in waiting {
+            for _ in 0..count {
+                self.net.deliver(link, end);
+            }
+        }
+        for (link, end, message) in datagrams {
+            self.net.datagram(link, end, message);
+        }
+        let ids: Vec<u8> = self.net.world.servers.keys().copied().collect();
+        for id in ids {
+            self.persist_all(id);
+        }
     }
 
     /// Delivers and persists everything, without letting time pass.

@@ -16,6 +16,30 @@ fn busy() -> Stage {
     stage
 }
 
+/// Returns an idle ensemble of 3, led by server 3, between two heartbeats.
+///
+/// Every message arrives `hop_ms` after it was sent.
+fn idle(hop_ms: u64) -> Stage {
+    let mut stage = Stage::new(&[1, 2, 3]);
+    stage.start(&[1, 2, 3]);
+    stage.connect_all();
+    hops(&mut stage, hop_ms, 6000);
+    assert_eq!(stage.net.world.server(3).role, Role::Leading);
+    assert!(follows(&stage, 1) && follows(&stage, 2));
+    stage
+}
+
+/// Lets `ms` milliseconds pass, in which every message arrives `hop_ms` after it was sent.
+fn hops(stage: &mut Stage, hop_ms: u64, ms: u64) {
+    if hop_ms == 0 {
+        return stage.run(ms);
+    }
+    for _ in 0..ms / hop_ms {
+        stage.tick(hop_ms);
+        stage.deliver_once();
+    }
+}
+
 /// Asks the leader 100 questions, each 20 ms after the former. Each hastens the next heartbeat.
 fn hasten_heartbeats(stage: &mut Stage) {
     for _ in 0..100 {
@@ -156,4 +180,96 @@ fn unanswered_request_does_not_cut_off_a_learner_before_it_suspects_its_leader()
         assert!(!is_cut_off(&stage, 1), "after {} ms", stage.net.world.now - died_ms);
     }
     assert!(stage.net.world.now - died_ms > 450, "the patience is too short to show anything");
+}
+
+/// Regression: each learner of an idle ensemble waited for three heartbeats, 1,050 ms. The client's
+/// server counted as cut off after 450 ms, and closed the connection of the client.
+#[test]
+fn idle_learners_leave_a_dead_leader_before_the_one_with_a_request_is_cut_off() {
+    for hop_ms in [0, 5, 20] {
+        let mut stage = idle(hop_ms);
+        stage.net.crash(3, 0, false);
+        stage.net.expect_leader(1);
+        let died_ms = stage.net.world.now;
+        // Three busy intervals, and four times the delay of an answer.
+        let answer_ms = patience_without_lateness_ms() + 4 * 2 * hop_ms;
+        while follows(&stage, 1) || follows(&stage, 2) {
+            hops(&mut stage, hop_ms, hop_ms.max(1));
+            let waited_ms = stage.net.world.now - died_ms;
+            // The first learner waits for the answer to its request, then the other one for an
+            // answer of its own.
+            assert!(waited_ms <= 2 * answer_ms + 3 * hop_ms + 1, "{waited_ms} ms, messages take {hop_ms} ms");
+            let is_cut_off = is_cut_off(&stage, 1) || is_cut_off(&stage, 2);
+            assert!(!is_cut_off, "after {waited_ms} ms, messages take {hop_ms} ms");
+        }
+    }
+}
+
+#[test]
+fn idle_leader_that_answers_the_other_learner_keeps_leading() {
+    let mut stage = idle(0);
+    let epoch = stage.net.world.server(3).zab().epoch();
+    stage.cut(3, 1, true);
+    stage.net.confirm(1).unwrap();
+    let asked_ms = stage.net.world.now;
+    while !is_cut_off(&stage, 1) {
+        stage.run(1);
+        assert!(stage.net.world.now - asked_ms <= 500, "the client waits for more than 500 ms");
+    }
+    stage.run(5000);
+    assert!(follows(&stage, 1) && follows(&stage, 2));
+    assert_eq!((stage.net.world.server(3).role, stage.net.world.server(3).zab().epoch()), (Role::Leading, epoch));
+}
+
+/// The learners ask the leader now and then, together or alone.
+#[test]
+fn idle_leader_with_a_long_round_trip_is_not_suspected() {
+    for hop_ms in [5, 20, 50, 70, 80, 90, 100] {
+        let mut stage = idle(hop_ms);
+        for round in 0..50 {
+            stage.net.confirm(1).unwrap();
+            if round % 3 != 0 {
+                stage.net.confirm(2).unwrap();
+            }
+            for _ in 0..(700 + 10 * round) / hop_ms {
+                stage.tick(hop_ms);
+                assert!(!stage.is_suspicion_in_flight(), "messages take {hop_ms} ms");
+                stage.deliver_once();
+            }
+            assert!(!is_cut_off(&stage, 1) && !is_cut_off(&stage, 2), "messages take {hop_ms} ms");
+        }
+    }
+}
+
+/// Heartbeats are datagrams.
+#[test]
+fn idle_leader_whose_first_answers_are_lost_keeps_leading() {
+    let mut stage = idle(0);
+    let epoch = stage.net.world.server(3).zab().epoch();
+    stage.cut(3, 1, true);
+    stage.net.expect_leader(1);
+    stage.run(patience_without_lateness_ms() - 1);
+    // Learner 1 suspects the leader with the next step, and learner 2 asks it.
+    stage.loses_datagrams = true;
+    stage.run(u64::from(2 * Timing::default().heartbeat_busy_ms) - 1);
+    stage.loses_datagrams = false;
+    stage.run(3000);
+    assert!(follows(&stage, 2));
+    assert_eq!(stage.net.world.server(3).zab().epoch(), epoch);
+}
+
+/// The server of a client answers for the protocol, because a refusal is none of its messages.
+#[test]
+fn idle_leader_that_refuses_every_request_keeps_leading() {
+    let mut stage = idle(0);
+    let epoch = stage.net.world.server(3).zab().epoch();
+    for _ in 0..3000 {
+        stage.net.answer_learners(3);
+        stage.net.expect_leader(1);
+        stage.net.expect_leader(2);
+        stage.run(1);
+        assert!(!stage.is_suspicion_in_flight());
+        assert!(!is_cut_off(&stage, 1) && !is_cut_off(&stage, 2));
+    }
+    assert_eq!(stage.net.world.server(3).zab().epoch(), epoch);
 }

@@ -11,6 +11,9 @@
 //! - `stop`: SIGTERM, and a new start after the leader has ended.
 //! - `idle`: kill -9 with no load. At that moment a client sends one write to a follower, and the
 //!   time until its acknowledgement counts.
+//! - `idle-deaf`: as `idle`, but instead of the kill the relay drops everything that the others
+//!   send to the leader. zoolet only.
+//! - `idle-mute`: the same with everything that the leader sends to the others.
 #![allow(clippy::print_stdout, reason = "a program that reports to people")]
 
 use std::process::ExitCode;
@@ -24,6 +27,8 @@ use zoolet_powercut::random::Random;
 
 /// Time of load before a fault. Up to the same time again is drawn and added.
 const BEFORE: Duration = Duration::from_millis(1000);
+/// Time without writes after which the leader pings at the idle pace.
+const QUIET: Duration = Duration::from_millis(3000);
 /// Time of load after a fault.
 const AFTER: Duration = Duration::from_millis(1000);
 
@@ -35,16 +40,26 @@ enum Fault {
     Relay,
     Stop,
     Idle,
+    IdleDeaf,
+    IdleMute,
 }
 
-const FAULTS: [(&str, Fault); 6] = [
+const FAULTS: [(&str, Fault); 8] = [
     ("kill", Fault::Kill),
     ("freeze", Fault::Freeze),
     ("cable", Fault::Cable),
     ("relay", Fault::Relay),
     ("stop", Fault::Stop),
     ("idle", Fault::Idle),
+    ("idle-deaf", Fault::IdleDeaf),
+    ("idle-mute", Fault::IdleMute),
 ];
+
+impl Fault {
+    fn is_idle(self) -> bool {
+        matches!(self, Self::Idle | Self::IdleDeaf | Self::IdleMute)
+    }
+}
 
 struct Options {
     product: Product,
@@ -100,7 +115,7 @@ fn measure(options: &Options) -> Outcome<()> {
     plan.settings.clone_from(&options.settings);
     plan.between = match options.fault {
         Fault::Cable => Between::Cables,
-        Fault::Relay => Between::Relay(1),
+        Fault::Relay | Fault::IdleDeaf | Fault::IdleMute => Between::Relay(1),
         Fault::Kill | Fault::Freeze | Fault::Stop | Fault::Idle => Between::Nothing,
     };
     let mut site = Site::start(plan)?;
@@ -111,7 +126,7 @@ fn measure(options: &Options) -> Outcome<()> {
     for run in 1..=options.runs {
         site.wait_for_all()?;
         let (gap, note) = match options.fault {
-            Fault::Idle => (idle(&mut site)?, String::new()),
+            fault if fault.is_idle() => (idle(&mut site, fault, &mut random)?, String::new()),
             _ => under_load(&mut site, options, &mut random)?,
         };
         println!("run {run}: {} ms{note}", gap.as_millis());
@@ -167,36 +182,44 @@ fn under_load(site: &mut Site, options: &Options, random: &mut Random) -> Outcom
 }
 
 fn strike(site: &mut Site, fault: Fault, leader: u8) -> Outcome<()> {
-    let server = site.server_mut(leader);
+    let mut others = (1..=site.plan.servers).filter(|server| *server != leader);
     match fault {
-        Fault::Kill | Fault::Idle => server.kill(),
-        Fault::Freeze => server.freeze(),
-        Fault::Stop => server.send_terminate(),
+        Fault::Kill => site.server_mut(leader).kill(),
+        // The client's write need not wait for the end of the process.
+        Fault::Idle => site.server_mut(leader).send_kill(),
+        Fault::Freeze => site.server_mut(leader).freeze(),
+        Fault::Stop => site.server_mut(leader).send_terminate(),
         Fault::Cable | Fault::Relay => site.pull_cable(leader)?,
+        Fault::IdleDeaf => others.try_for_each(|other| site.cut_way(other, leader))?,
+        Fault::IdleMute => others.try_for_each(|other| site.cut_way(leader, other))?,
     }
     Ok(())
 }
 
 fn heal(site: &mut Site, fault: Fault, leader: u8) -> Outcome<()> {
     match fault {
-        Fault::Kill | Fault::Idle => site.server_mut(leader).start()?,
+        Fault::Kill => site.server_mut(leader).start()?,
+        Fault::Idle => {
+            site.server_mut(leader).reap();
+            site.server_mut(leader).start()?;
+        }
         Fault::Freeze => site.server_mut(leader).thaw(),
         Fault::Stop => {}
         Fault::Cable | Fault::Relay => site.plug_in(leader)?,
+        Fault::IdleDeaf | Fault::IdleMute => site.relay()?.heal(),
     }
     // A former leader reports that it leads until it notices that it does not.
     std::thread::sleep(AFTER);
     site.wait_for_all()
 }
 
-fn idle(site: &mut Site) -> Outcome<Duration> {
+fn idle(site: &mut Site, fault: Fault, random: &mut Random) -> Outcome<Duration> {
     let leader = site.wait_for_leader()?;
     let follower = site.followers()?.into_iter().next().ok_or("no follower")?;
     let idler = Idler::connect(&site.plan.product, site.server(follower).client(), PATIENCE)?;
-    std::thread::sleep(BEFORE);
-    site.server_mut(leader).send_kill();
+    std::thread::sleep(QUIET + BEFORE.mul_f64(random.below(1000) as f64 / 1000.0));
+    strike(site, fault, leader)?;
     let took = idler.write(PATIENCE)?;
-    site.server_mut(leader).reap();
-    heal(site, Fault::Idle, leader)?;
+    heal(site, fault, leader)?;
     Ok(took)
 }

@@ -184,7 +184,6 @@ impl Server {
                 return self.on_forward(peer, link, Wanted { attempt, conn, since, payload });
             }
             PeerMessage::Revalidate { epoch, conn, session, secret, timeout_ms } if self.leads_in(epoch) => {
-                self.zab.answer_learners(self.now.mono_ms);
                 self.on_revalidate(peer, conn, session, secret, timeout_ms);
             }
             PeerMessage::Touch { epoch, sessions, of_this_process } if self.leads_in(epoch) => {

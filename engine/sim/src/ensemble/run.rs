@@ -412,7 +412,7 @@ impl Plan {
         let founders = members.clone();
         let with = Configuration { limits: self.limits, settings, members, timing: self.site.timing };
         let network = Network {
-            // The transport ends a link after 1 to 4 s of silence.
+            // Draws 1, 2 or 3 s. The transport ends a link after 1 to 4 s of silence.
             idle_timeout_us: random.between(1, 4) * SECOND,
             dial_us: random.logarithmic(5 * MS, 100 * MS),
             dial_us_max: 2 * SECOND,

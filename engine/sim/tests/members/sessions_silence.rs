@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::{Client, Members, Told};
-use zoolet_machine::seam::event::List;
-use zoolet_machine::{Limits, PeerMessage, Settings};
+use zoolet_machine::seam::event::{List, Shortage};
+use zoolet_machine::{Event, Limits, PeerMessage, Settings};
 use zoolet_model::{CreateKind, ErrorCode, Reply, Request, Text};
 use zoolet_sim::client::{create, get};
 use zoolet_zab::Timing;
@@ -324,6 +324,49 @@ fn heartbeats_are_frequent_while_a_short_session_exists() {
         }
         assert!(pings(&mut members, learner) >= 15);
     }
+}
+
+/// Time in which an idle leader answers a request with three pings.
+const ANSWER_MS: u64 = 150;
+
+/// Returns an idle ensemble, a learner, and its client.
+///
+/// No heartbeat of the idle pace is due in the next milliseconds.
+fn idle_learner() -> (Members, u8, Client) {
+    let mut members = Members::born(3);
+    let learner = members.learners()[0];
+    let client = members.client(learner, 9000);
+    members.advance(3000);
+    pings(&mut members, learner);
+    while pings(&mut members, learner) == 0 {
+        members.advance(1);
+    }
+    members.advance(u64::from(Timing::default().heartbeat_busy_ms));
+    assert_eq!(pings(&mut members, learner), 0);
+    (members, learner, client)
+}
+
+/// A learner suspects an idle leader that does not answer. Two of the answers may be lost. A refusal
+/// does not count, because it is no message of the protocol.
+#[test]
+fn idle_leader_pings_a_learner_whose_write_it_refuses() {
+    let (mut members, learner, client) = idle_learner();
+    let leader = members.leader();
+    members.handle(leader, Event::Space { shortage: Some(Shortage::Disk) });
+    members.send(&client, 1, Request::Write(create("/refused", 1, CreateKind::Persistent)));
+    members.advance(ANSWER_MS);
+    assert!(pings(&mut members, learner) >= 3);
+    let told = members.told(&client);
+    assert!(matches!(told[..], [Told::Reply(1, _, Err(_))]), "{told:?}");
+}
+
+/// The leader confirms that it leads before it answers, which takes pings.
+#[test]
+fn idle_leader_pings_a_learner_whose_client_returns() {
+    let (mut members, learner, mut client) = idle_learner();
+    members.come_back(&mut client, learner, 0);
+    members.advance(ANSWER_MS);
+    assert!(pings(&mut members, learner) >= 3);
 }
 
 /// Returns the intervals announced to a learner since the last call, milliseconds.

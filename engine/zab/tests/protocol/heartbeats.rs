@@ -258,7 +258,7 @@ fn idle_leader_whose_first_answers_are_lost_keeps_leading() {
     assert_eq!(stage.net.world.server(3).zab().epoch(), epoch);
 }
 
-/// The server of a client answers for the protocol, because a refusal is none of its messages.
+/// The caller refuses each request. So only pings answer it.
 #[test]
 fn idle_leader_that_refuses_every_request_keeps_leading() {
     let mut stage = idle(0);

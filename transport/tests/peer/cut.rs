@@ -1,6 +1,6 @@
 //! A link whose path is cut.
 
-use crate::servers::{Plan, commit, entry};
+use crate::servers::{Plan, Server, commit, entry};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
@@ -45,6 +45,14 @@ impl Path {
     }
 }
 
+/// Starts two servers, of which the second one knows the first one by a path.
+fn pair() -> (Server, Path, Server) {
+    let one = Plan::new(1).knows(2, &[]).start();
+    let path = Path::to(one.address);
+    let two = Plan::new(2).knows(1, &[&path.address.to_string()]).start();
+    (one, path, two)
+}
+
 /// Hands each datagram of a socket to `deliver`, unless the path is cut.
 fn carry(socket: UdpSocket, is_cut: Arc<AtomicBool>, deliver: impl Fn(&[u8], SocketAddr) + Send + 'static) {
     thread::spawn(move || {
@@ -63,9 +71,7 @@ fn carry(socket: UdpSocket, is_cut: Arc<AtomicBool>, deliver: impl Fn(&[u8], Soc
 /// timeout. The leader was lost meanwhile, and neither follower knew that the other missed it too.
 #[test]
 fn cut_link_with_unacknowledged_messages_ends_before_quics_idle_timeout() {
-    let one = Plan::new(1).knows(2, &[]).start();
-    let path = Path::to(one.address);
-    let two = Plan::new(2).knows(1, &[&path.address.to_string()]).start();
+    let (one, path, two) = pair();
     for round in 1..=3 {
         let (to_two, to_one) = (one.linked(2), two.linked(1));
         two.send(1, to_one, commit(round));
@@ -96,9 +102,7 @@ fn cut_link_with_unacknowledged_messages_ends_before_quics_idle_timeout() {
 /// A message that follows a received one closely counts as a question once QUIC repeats it.
 #[test]
 fn cut_link_with_one_unacknowledged_message_ends_before_quics_idle_timeout() {
-    let one = Plan::new(1).knows(2, &[]).start();
-    let path = Path::to(one.address);
-    let two = Plan::new(2).knows(1, &[&path.address.to_string()]).start();
+    let (one, path, two) = pair();
     for round in 1..=3 {
         let (to_two, to_one) = (one.linked(2), two.linked(1));
         two.send(1, to_one, commit(round));

@@ -1,6 +1,6 @@
 //! A link whose path is cut.
 
-use crate::servers::{Plan, Server, commit, entry};
+use crate::servers::{Plan, Server, commit, entry, free_address};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
@@ -116,4 +116,31 @@ fn cut_link_with_one_unacknowledged_message_ends_before_quics_idle_timeout() {
         path.set_cut(false);
         two.unlinked(1, to_one);
     }
+}
+
+/// Regression: the reason told the operator to open UDP, although there had been a link.
+#[test]
+fn loss_of_a_linked_peer_is_not_blamed_on_a_firewall() {
+    let (_one, path, two) = pair();
+    let to_one = two.linked(1);
+    path.set_cut(true);
+    two.unlinked(1, to_one);
+    let line = two.refusal(1, "no UDP reply");
+    let address = path.address;
+    assert_eq!(
+        line,
+        format!("no UDP reply from {address} since the link ended: check that server 1 runs, and the network to it")
+    );
+}
+
+/// The peer dialled this server, so the configured address may never have been right.
+#[test]
+fn address_that_never_answered_is_suspected_after_a_link_from_elsewhere() {
+    let nobody = free_address();
+    let one = Plan::new(1).knows(2, &[&nobody.to_string()]).start();
+    let two = Plan::new(2).knows(1, &[&one.address.to_string()]).start();
+    one.linked(2);
+    drop(two);
+    let line = one.refusal(2, "no UDP reply");
+    assert!(line.contains(&format!("open UDP {}", nobody.port())), "{line}");
 }

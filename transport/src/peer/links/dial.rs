@@ -32,6 +32,8 @@ enum Outcome {
     NoWay(String),
     /// No answer.
     Silence,
+    /// No answer from the address of the last link.
+    Lost,
     /// A server answered, with any result.
     Answered,
     /// Another server answered, or this one; the line says which.
@@ -126,7 +128,8 @@ async fn try_address(links: &Arc<Links>, member: &Arc<Member>, name: &str, addre
     let connection = match timeout(REPLY, connecting).await {
         Ok(Ok(connection)) => connection,
         Ok(Err(ConnectionError::TimedOut)) | Err(_) => {
-            return no_way(links, address).map_or(Outcome::Silence, Outcome::NoWay);
+            let silence = if member.was_linked_at(address) { Outcome::Lost } else { Outcome::Silence };
+            return no_way(links, address).map_or(silence, Outcome::NoWay);
         }
         Ok(Err(error)) => {
             links.note_end(member, name, &error);
@@ -228,6 +231,10 @@ impl Silence {
                 return;
             }
             Outcome::Silence => format!("no UDP reply from {name} (ZooKeeper used TCP here; open UDP {})", port(name)),
+            // UDP passed earlier, so a firewall is not the likely cause.
+            Outcome::Lost => format!(
+                "no UDP reply from {name} since the link ended: check that server {id} runs, and the network to it"
+            ),
             Outcome::NoWay(why) => format!("cannot dial server {id} at {name}: {why}"),
             Outcome::NoSuchName(error) => format!("cannot resolve {name}, the address of server {id}: {error}"),
         };

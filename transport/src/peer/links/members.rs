@@ -25,6 +25,8 @@ pub(super) struct Member {
     link: watch::Sender<Option<Arc<Link>>>,
     /// Addresses of recent attempts and links, newest last.
     found_at: std::sync::Mutex<Vec<SocketAddr>>,
+    /// Address of the last link.
+    linked_at: std::sync::Mutex<Option<SocketAddr>>,
     /// Set if the last link ended before it counted as lasting.
     is_flapping: AtomicBool,
     /// Serializes the decisions about the member's link.
@@ -36,7 +38,8 @@ impl Member {
         let addresses = member.addresses.clone();
         let (link, found_at) = (watch::Sender::new(None), Default::default());
         let is_flapping = AtomicBool::new(false);
-        Self { id: member.id, addresses, dialling, link, found_at, is_flapping, deciding: Mutex::new(()) }
+        let linked_at = Default::default();
+        Self { id: member.id, addresses, dialling, link, found_at, linked_at, is_flapping, deciding: Mutex::new(()) }
     }
 
     /// Records an address of the member, from a name lookup or a link.
@@ -66,7 +69,13 @@ impl Member {
 
     /// Sets the member's link. The caller has locked `deciding`, and there is no link.
     pub(super) fn on_linked(&self, link: Arc<Link>) {
+        *lock(&self.linked_at) = Some(link.remote);
         self.link.send_replace(Some(link));
+    }
+
+    /// Returns whether the last link led to `address`.
+    pub(super) fn was_linked_at(&self, address: SocketAddr) -> bool {
+        lock(&self.linked_at).is_some_and(|linked| same_address(linked, address))
     }
 
     /// Removes the link with this id.
@@ -112,4 +121,9 @@ impl Member {
     pub(super) async fn lock_decision(&self) -> MutexGuard<'_, ()> {
         self.deciding.lock().await
     }
+}
+
+/// Returns whether two addresses are the same, also if one of them is IPv4 written as IPv6.
+fn same_address(one: SocketAddr, other: SocketAddr) -> bool {
+    one.port() == other.port() && one.ip().to_canonical() == other.ip().to_canonical()
 }

@@ -92,6 +92,7 @@ fn frozen_follower_does_not_hold_up_writes() {
     let mut trial = trial(6);
     let leader = trial.wait_for_leader().unwrap();
     for follower in trial.followers().unwrap() {
+        let said_before = trial.server(follower).said().len();
         trial.server_mut(follower).freeze();
         trial.progress().unwrap();
         // Longer than any server waits for it.
@@ -99,6 +100,12 @@ fn frozen_follower_does_not_hold_up_writes() {
         trial.progress().unwrap();
         trial.server_mut(follower).thaw();
         trial.progress().unwrap();
+        trial.wait_for_all().unwrap();
+        // Without this line its log blames the others, which it could not hear.
+        let log = trial.server(follower).said().split_off(said_before);
+        let seconds = log.split_once("this server did not run for ").and_then(|(_, rest)| rest.split_once(" s"));
+        let seconds: f64 = seconds.expect(&log).0.parse().unwrap();
+        assert!(seconds >= 2.4, "a check is due every 0.5 s: {log}");
     }
     assert_eq!(trial.wait_for_leader().unwrap(), leader, "a leader that has its quorum leads on");
     trial.finish().unwrap();

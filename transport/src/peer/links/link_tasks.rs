@@ -135,11 +135,21 @@ pub(super) async fn run(
 
 /// Refreshes the time at which the peer was last heard, until the peer no longer answers.
 async fn look(links: Arc<Links>, link: Arc<Link>) -> End {
-    let mut silence = Silence::new(Instant::now(), Traffic::of(&link.connection));
+    let began = Instant::now();
+    let mut silence = Silence::new(began, Traffic::of(&link.connection));
+    links.own_pause.begin(began);
     loop {
         sleep(LOOK).await;
+        let now = Instant::now();
+        if let Some(pause) = links.own_pause.end(now) {
+            let seconds = pause.as_secs_f64();
+            let line =
+                format!("this server did not run for {seconds:.1} s or longer: its peers may have ended their links");
+            // Pauses of another length are another matter, so that short ones cannot hide a long one.
+            links.warnings.warn(("paused", pause.as_secs()), &line);
+        }
         links.table.look(link.peer);
-        if silence.lasts(Instant::now(), Traffic::of(&link.connection)) {
+        if silence.lasts(now, Traffic::of(&link.connection)) {
             return End::Silent;
         }
     }

@@ -8,6 +8,7 @@
 //! | `greeting` | the first messages of a connection, and their proofs |
 //! | `admission` | which connection becomes the link |
 //! | `link`, `link_tasks` | a link, and its tasks from PeerUp to PeerDown |
+//! | `silence`, `own_pause` | a peer that no longer answers, and a pause of this server |
 //! | `queue` | bytes that wait to be written |
 //! | `dispatch` | routes instructions to their links |
 //! | `sending`, `receiving`, `rate` | snapshots |
@@ -26,6 +27,7 @@ mod hints;
 mod link;
 mod link_tasks;
 mod members;
+mod own_pause;
 mod queue;
 mod quic;
 mod rate;
@@ -45,6 +47,7 @@ use super::trust::Gate;
 use closing::Closing;
 use hints::Hints;
 use members::Member;
+use own_pause::OwnPause;
 use queue::Room;
 use quinn::{Endpoint, TokioRuntime};
 use rate::Rate;
@@ -89,6 +92,7 @@ pub(super) struct Links {
     links_begun: AtomicU64,
     bulk: Rate,
     incoming: Incoming,
+    own_pause: OwnPause,
     started: Instant,
 }
 
@@ -132,6 +136,7 @@ impl Links {
             links_begun: AtomicU64::new(0),
             bulk: Rate::new(settings.bulk_bytes_per_second, Instant::now()),
             incoming: Incoming::default(),
+            own_pause: OwnPause::new(Instant::now()),
             started: Instant::now(),
             settings,
         })

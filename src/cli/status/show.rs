@@ -97,9 +97,9 @@ fn leader(status: &Value) -> String {
     }
 }
 
-/// Maximum age of a shown round trip, in milliseconds.
+/// Age in milliseconds above which a round trip is hidden and a zxid is shown with its age.
 ///
-/// An older one may no longer hold.
+/// Either may no longer hold.
 const FRESH_MS: u64 = 1_000;
 
 /// Formats a peer: its reported state, its link, and its lag.
@@ -129,7 +129,11 @@ fn peer(out: &mut String, status: &Value, peer: &Value) {
     let said = of_peer("site").filter(|_| is_heard(3_500)).map_or(String::new(), |said| {
         let refusal = said["refusal"].as_str().map_or(String::new(), |why| format!(", {why}"));
         let disk: String = items(&said["disk"]).iter().map(|trouble| format!(", {}", word(trouble))).collect();
-        format!("{}, zxid {}{refusal}{disk}; ", word(&said["role"]), word(&said["zxid"]))
+        // While nothing changes, a server says nothing new.
+        let is_same = said["zxid"] == status["zxid"];
+        let age = said["said_ms"].as_u64().filter(|ms| *ms > FRESH_MS && !is_same);
+        let age = age.map_or(String::new(), |ms| format!(" ({} s old)", tenths(ms)));
+        format!("{}, zxid {}{age}{refusal}{disk}; ", word(&said["role"]), word(&said["zxid"]))
     });
     let _ = writeln!(out, "  server {} {}: {said}{link}{lag}", peer["id"], word(&peer["address"]));
 }
@@ -173,7 +177,7 @@ mod tests {
             [
                 "127.0.0.1:2181: server 2, leader; epoch 3, zxid 0x30000000010, 0 behind; 1 sessions, 2 connections, 5 znodes; \
                  fdatasync p50 0.2 p99 0.9 max 12.0 ms",
-                "  server 1 127.0.0.1:2888: follower, zxid 0x3000000000f, the disk is full, its disk is slow; heard 0.3 s ago, round trip 0.1 ms, 7 behind",
+                "  server 1 127.0.0.1:2888: follower, zxid 0x3000000000f (9.0 s old), the disk is full, its disk is slow; heard 0.3 s ago, round trip 0.1 ms, 7 behind",
                 "  ALARM: the disk is slow",
                 "    another medium",
                 "127.0.0.1:2181: refused",
@@ -187,6 +191,10 @@ mod tests {
         status["peers"][0]["heard_ms"] = json!(4_260);
         let shown = text(&[answer(Ok(status.clone()))]);
         assert!(shown.contains("  server 1 127.0.0.1:2888: heard 4.2 s ago\n"), "{shown}");
+        status["peers"][0]["heard_ms"] = json!(300);
+        status["site"][0]["zxid"] = status["zxid"].clone();
+        let shown = text(&[answer(Ok(status.clone()))]);
+        assert!(shown.contains("follower, zxid 0x30000000010, the disk is full"), "of any age: {shown}");
         status["peers"][0]["heard_ms"] = Value::Null;
         status["site"] = json!([]);
         let shown = text(&[answer(Ok(status))]);

@@ -205,6 +205,19 @@ impl Ensemble {
                 silent.join(", ")
             ));
         }
+        for (place, member) in self.members.iter().enumerate() {
+            let Some(client) = &member.client else { continue };
+            // On machines of its own each server may have this address.
+            if address::loopback(client).is_some() && !self.is_on_loopback() {
+                continue;
+            }
+            if let Some(other) = self.members[..place].iter().find(|other| other.client.as_ref() == Some(client)) {
+                lines.push(format!(
+                    "servers {} and {} have the same client address, {client}: clients reach only one of them there",
+                    other.id, member.id
+                ));
+            }
+        }
         lines
     }
 
@@ -369,6 +382,17 @@ mod tests {
         assert!(pinned.check(1).unwrap_err().to_string().contains("a server has none"));
         pinned.members[1].key = Some("zk1b".to_owned());
         pinned.check(1).unwrap();
+    }
+
+    #[test]
+    fn servers_of_several_machines_may_share_a_loopback_client_address() {
+        let with = |client: &str| {
+            let mut ensemble = ensemble(&["gw-a", "gw-b", "gw-c"], site_key());
+            ensemble.members.iter_mut().for_each(|member| member.client = Some(client.to_owned()));
+            ensemble.warnings()
+        };
+        assert_eq!(with("127.0.0.1:2181"), [""; 0]);
+        assert_eq!(with("gw-a:2181").len(), 2);
     }
 
     #[test]

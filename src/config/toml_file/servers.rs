@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn client_addresses_of_only_some_servers_are_warned_of() {
+    fn missing_or_duplicate_client_addresses_are_warned_of() {
         let warnings = |text: &str| {
             let over = Overrides { server_id: Some(1), ..Overrides::default() };
             read(Path::new("zoolet.toml"), text, &over).unwrap().warnings
@@ -342,7 +342,12 @@ mod tests {
         let expected =
             "the client address of servers 1, 3 is missing, so conf shows none; give it for all servers or for none";
         assert_eq!(warnings(&one), [expected]);
-        assert_eq!((warnings(LOCAL), warnings(&with(&with(&one, 1), 3))), (vec![], vec![]));
+        let all = with(&with(&one, 1), 3);
+        assert_eq!((warnings(LOCAL), warnings(&all)), (vec![], vec![]));
+        let same = all.replace("127.0.0.1:3\"", "127.0.0.1:2\"");
+        let expected =
+            "servers 2 and 3 have the same client address, 127.0.0.1:2: clients reach only one of them there";
+        assert_eq!(warnings(&same), [expected]);
     }
 
     #[test]

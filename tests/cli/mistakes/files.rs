@@ -59,11 +59,13 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         case.is_warned_of(&[], case.zoolet(&["serve", "--config", "zoolet.toml", "--id", "1"]));
     }),
     ("where clients reach a server is said of one of three", |case| {
-        keygen(case, "site.key");
-        site(case, &[1, 2, 3], &["a", "b", "c"]);
-        let written = std::fs::read_to_string(case.scratch.join("zoolet.toml")).unwrap();
-        case.write("zoolet.toml", &written.replace("id = 2\n", "id = 2\nclient = \"gw-b.invalid:2181\"\n"));
-        case.is_warned_of(&[], case.zoolet(&["serve", "--config", "zoolet.toml", "--id", "1"]));
+        warns_of_client_addresses(case, &[(2, "gw-b.invalid:2181")]);
+    }),
+    ("two servers with the same client address", |case| {
+        warns_of_client_addresses(
+            case,
+            &[(1, "gw-a.invalid:2181"), (2, "gw-b.invalid:2181"), (3, "gw-b.invalid:2181")],
+        );
     }),
     ("status of a file with several servers of this machine, and it does not say where each is asked", |case| {
         let server = |id| format!("[[server]]\nid = {id}\nhost = \"127.0.0.1:{id}\"\n");
@@ -122,6 +124,18 @@ fn one_of(case: &Case<'_>, own: &str, ids: &[u8], hosts: &[&str]) {
     keygen(case, "site.key");
     site(case, ids, hosts);
     case.is_refused(&[], &["serve", "--config", "zoolet.toml", "--id", own]);
+}
+
+/// Starts server 1 from a file with these client addresses.
+fn warns_of_client_addresses(case: &Case<'_>, clients: &[(u8, &str)]) {
+    keygen(case, "site.key");
+    site(case, &[1, 2, 3], &["a", "b", "c"]);
+    let mut text = std::fs::read_to_string(case.scratch.join("zoolet.toml")).unwrap();
+    for (id, client) in clients {
+        text = text.replace(&format!("id = {id}\n"), &format!("id = {id}\nclient = \"{client}\"\n"));
+    }
+    case.write("zoolet.toml", &text);
+    case.is_warned_of(&[], case.zoolet(&["serve", "--config", "zoolet.toml", "--id", "1"]));
 }
 
 pub(crate) fn keygen(case: &Case<'_>, name: &str) {

@@ -1,17 +1,22 @@
 //! The server processes of an ensemble.
 
 use super::plan::{Plan, Planned};
-use crate::cli::Exit;
+use crate::cli::{Exit, complain};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Interval between checks whether a process has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Time before [`Children::stop`] names the servers that still run.
+///
+/// A leader takes up to 1.5 s to hand over.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// Bytes at the end of a log that are searched for its last line.
 const LINE_MAX: usize = 4096;
@@ -68,7 +73,10 @@ impl Children {
     }
 
     /// Sends SIGTERM to all processes, and waits for their end.
-    pub(super) async fn stop(&mut self) {
+    ///
+    /// After [`QUIET`] it names the servers that still run. `kill_at` is when the caller kills them.
+    pub(super) async fn stop(&mut self, kill_at: Instant) {
+        let mut name_at = Some(Instant::now() + QUIET);
         for running in &self.0 {
             if let Some(pid) = i32::try_from(running.child.id()).ok().and_then(Pid::from_raw) {
                 // It fails only if the process has already ended.
@@ -77,8 +85,17 @@ impl Children {
         }
         while !self.0.is_empty() {
             self.0.retain_mut(|running| matches!(running.child.try_wait(), Ok(None)));
+            if !self.0.is_empty() && name_at.take_if(|at| *at <= Instant::now()).is_some() {
+                complain(&self.waits(kill_at.saturating_duration_since(Instant::now())));
+            }
             tokio::time::sleep(LOOK_EVERY).await;
         }
+    }
+
+    fn waits(&self, left: Duration) -> String {
+        let ids: Vec<String> = self.0.iter().map(|running| running.id.to_string()).collect();
+        let seconds = left.as_secs_f64().round();
+        format!("still running: server {}; killed in {seconds} s, or now with Ctrl-C", ids.join(", "))
     }
 
     /// Kills all processes at once.
@@ -109,18 +126,21 @@ fn obituary(running: &Running, status: ExitStatus) -> String {
     let (id, log) = (running.id, running.log.display());
     match last_line(&running.log) {
         Some(last) => format!("server {id} ended ({status}): {last}; its log is {log}"),
-        None => format!("server {id} ended ({status}) without a message; its log is {log}"),
+        None => format!("server {id} ended ({status}); its log is {log}"),
     }
 }
 
-/// Returns the last line of a log, but never a server's first line.
+/// Returns the last line of a log, if it may explain the end of its server.
 ///
-/// A server prints its first line when it serves, so that line explains no end.
+/// A server prints its first line when it serves, so that line explains no end. Lines of the
+/// level `WARN` or lower do not either.
 fn last_line(log: &Path) -> Option<String> {
     let bytes = fs::read(log).ok()?;
     let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LINE_MAX)..]).into_owned();
     let is_banner = |line: &str| line.starts_with(concat!("zoolet ", env!("CARGO_PKG_VERSION"), " "));
-    end.lines().rev().find(|line| !line.trim().is_empty() && !is_banner(line)).map(str::to_owned)
+    let last = end.lines().rev().find(|line| !line.trim().is_empty() && !is_banner(line))?;
+    let level = last.split_whitespace().nth(1);
+    (!matches!(level, Some("TRACE" | "DEBUG" | "INFO" | "WARN"))).then(|| last.to_owned())
 }
 
 #[cfg(test)]
@@ -128,7 +148,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_line_of_an_ended_servers_log_is_quoted_unless_its_banner() {
+    fn servers_that_still_run_are_named_with_the_time_they_have() {
+        let running = |id| {
+            let child = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
+            Running { id, child, log: PathBuf::new() }
+        };
+        let mut children = Children(vec![running(2), running(3)]);
+        let line = children.waits(Duration::from_millis(8_990));
+        assert_eq!(line, "still running: server 2, 3; killed in 9 s, or now with Ctrl-C");
+        children.kill();
+    }
+
+    #[test]
+    fn last_line_of_an_ended_servers_log_is_quoted_if_it_may_explain_the_end() {
         let banner =
             concat!("zoolet ", env!("CARGO_PKG_VERSION"), " serves ZooKeeper clients of this machine on 127.0.0.1:1");
         let log = std::env::temp_dir().join(format!("zoolet-obituary-{}", std::process::id()));
@@ -137,6 +169,11 @@ mod tests {
             (String::new(), None),
             (format!("{banner}\nzoolet: the disk failed\n\n"), Some("zoolet: the disk failed")),
             (format!("zoolet: the port is taken\n{banner}\n"), Some("zoolet: the port is taken")),
+            (format!("{banner}\n2026-11-29T15:00:00.000000Z  INFO zoolet::peer: linked to server 2\n"), None),
+            (
+                "2026-11-29T15:00:00.000000Z ERROR zoolet: the log failed\n".to_owned(),
+                Some("2026-11-29T15:00:00.000000Z ERROR zoolet: the log failed"),
+            ),
         ] {
             fs::write(&log, &said).unwrap();
             assert_eq!(last_line(&log).as_deref(), last, "{said:?}");

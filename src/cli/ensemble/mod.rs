@@ -38,10 +38,11 @@ pub(super) fn ensemble(options: &Options) -> Result<(), Exit> {
             () = signals.next() => Ok(()),
             failure = watch(&plan, &mut children) => Err(failure),
         };
+        let kill_at = Instant::now() + STOP_PATIENCE;
         tokio::select! {
             () = signals.next() => children.kill(),
-            () = tokio::time::sleep(STOP_PATIENCE) => children.kill(),
-            () = children.stop() => {}
+            () = tokio::time::sleep_until(kill_at.into()) => children.kill(),
+            () = children.stop(kill_at) => {}
         }
         outcome
     })
@@ -62,7 +63,7 @@ async fn watch(plan: &Plan, children: &mut Children) -> Exit {
             }
         }
         if children.are_gone() {
-            return Exit::failed("all servers have ended");
+            return Exit::failed("all servers that this command started have ended");
         }
         if Instant::now() < ask_at {
             continue;

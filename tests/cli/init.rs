@@ -261,9 +261,9 @@ fn populating_a_read_only_disk_fails() {
 #[test]
 fn status_wait_reports_readiness_or_the_missing_part() {
     let scratch = Scratch::new();
+    let toml = |address: &str| format!("data = \"d\"\nclients = \"{address}\"\n");
     let address = own_address(2);
-    let toml = format!("data = \"d\"\nclients = \"{address}\"\n");
-    std::fs::write(scratch.join("zoolet.toml"), &toml).unwrap();
+    std::fs::write(scratch.join("zoolet.toml"), toml(&address)).unwrap();
     let wait = |time| run(&scratch, &["status", "--config", "zoolet.toml", "--wait", time]);
     let missing = wait("10ms");
     let said = String::from_utf8(missing.stderr).unwrap();
@@ -276,7 +276,8 @@ fn status_wait_reports_readiness_or_the_missing_part() {
     let seconds = said.strip_prefix(&expected).unwrap_or_else(|| panic!("{said}"));
     assert!(seconds.starts_with("1 s:") || seconds.starts_with("2 s:"), "{said}");
     drop(silent);
-    let server = serve(&scratch, &toml);
+    // Another address: a process that another test starts at this moment may keep the port open.
+    let server = serve(&scratch, &toml(&own_address(3)));
     let ready = wait("20s");
     let said = String::from_utf8(ready.stdout).unwrap();
     assert!(ready.status.success() && said.contains("server 1, standalone"), "{said}");

@@ -1,6 +1,6 @@
 //! A link whose path is cut.
 
-use crate::servers::{Plan, Server, commit, entry, free_address};
+use crate::servers::{Plan, Server, commit, entry, free_address, lines};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
@@ -121,16 +121,21 @@ fn cut_link_with_one_unacknowledged_message_ends_before_quics_idle_timeout() {
 /// Regression: the reason told the operator to open UDP, although there had been a link.
 #[test]
 fn loss_of_a_linked_peer_is_not_blamed_on_a_firewall() {
+    lines::keep();
     let (_one, path, two) = pair();
     let to_one = two.linked(1);
     path.set_cut(true);
     two.unlinked(1, to_one);
     let line = two.refusal(1, "no UDP reply");
     let address = path.address;
+    // The log is told 10 s later, because a peer that restarts is no fault.
+    let logged = format!("no UDP reply from {address} ");
+    assert_eq!(lines::with(&[&logged]), [""; 0]);
     assert_eq!(
         line,
         format!("no UDP reply from {address} since the link ended: check that server 1 runs, and the network to it")
     );
+    lines::wait(&[&logged]);
 }
 
 /// The peer dialled this server, so the configured address may never have been right.

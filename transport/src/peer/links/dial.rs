@@ -242,6 +242,9 @@ impl Silence {
         let since = *self.since.entry(name.to_owned()).or_insert(now);
         if now.duration_since(since) >= SILENCE {
             links.note_refusal(member, line);
+        } else if matches!(outcome, Outcome::Lost) {
+            // The status knows it at once. A log would have this line at every restart of a peer.
+            links.table.refused(member.id, line);
         }
     }
 }

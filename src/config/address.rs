@@ -38,6 +38,24 @@ fn bare_host(host: &str) -> Option<&str> {
     (!host.is_empty() && host.len() <= 253 && host.bytes().all(is_name)).then_some(host)
 }
 
+/// Returns whether two `host:port` are the same, however they are written.
+///
+/// Names are not resolved. Malformed text is compared as it is.
+pub(super) fn is_same(one: &str, other: &str) -> bool {
+    let (Some((one_host, one_port)), Some((other_host, other_port))) = (split(one), split(other)) else {
+        return one == other;
+    };
+    let is_same_host = match (one_host.parse::<IpAddr>(), other_host.parse::<IpAddr>()) {
+        (Ok(one), Ok(other)) => one.to_canonical() == other.to_canonical(),
+        (Err(_), Err(_)) => {
+            let bare = |name: &str| name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+            bare(one_host) == bare(other_host)
+        }
+        _ => false,
+    };
+    is_same_host && one_port == other_port
+}
+
 /// Returns whether the host of `host:port` is a loopback address or `localhost`.
 pub(super) fn is_loopback(text: &str) -> bool {
     loopback(text).is_some()
@@ -55,6 +73,21 @@ pub(super) fn loopback(text: &str) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_are_compared_as_hosts_and_not_as_text() {
+        for (one, other) in [
+            ("gw-b:2181", "GW-B:2181"),
+            ("gw-b:2181", "gw-b.:2181"),
+            ("[2001:DB8::2]:2181", "[2001:db8:0::2]:2181"),
+            ("[::ffff:10.0.0.1]:2181", "10.0.0.1:2181"),
+        ] {
+            assert!(is_same(one, other), "{one} {other}");
+        }
+        for (one, other) in [("gw-b:2181", "gw-c:2181"), ("gw-b:2181", "gw-b:2182"), ("10.0.0.1:1", "gw-b:1")] {
+            assert!(!is_same(one, other), "{one} {other}");
+        }
+    }
 
     #[test]
     fn hosts_are_names_or_addresses_and_ports_are_not_0() {

@@ -118,6 +118,11 @@ impl Server {
         self.election_ports.get(place).copied().unwrap_or_else(other)
     }
 
+    /// Returns whether one of its addresses is `text`, however it is written.
+    fn has_address(&self, text: &str) -> bool {
+        self.addresses.iter().any(|address| address::is_same(address, text))
+    }
+
     /// Returns whether all its addresses are loopback addresses.
     ///
     /// `localhost` is one. Other names are not resolved, because their addresses may change.
@@ -211,7 +216,8 @@ impl Ensemble {
             if address::loopback(client).is_some() && !self.is_on_loopback() {
                 continue;
             }
-            if let Some(other) = self.members[..place].iter().find(|other| other.client.as_ref() == Some(client)) {
+            let is_same = |other: &&Server| other.client.as_ref().is_some_and(|other| address::is_same(other, client));
+            if let Some(other) = self.members[..place].iter().find(is_same) {
                 lines.push(format!(
                     "servers {} and {} have the same client address, {client}: clients reach only one of them there",
                     other.id, member.id
@@ -276,7 +282,7 @@ impl Ensemble {
             if address::split(text).is_none() {
                 return refuse(format!("server {id}: address {text}: allowed is host:port, the port from 1 to 65535"));
             }
-            if let Some(other) = before.iter().find(|other| other.addresses.contains(text)) {
+            if let Some(other) = before.iter().find(|other| other.has_address(text)) {
                 return refuse(format!(
                     "servers {} and {id} have the same address, {text}: give every server a different one",
                     other.id
@@ -409,7 +415,7 @@ mod tests {
             (wrong(1, |e| e.members[1].addresses.clear()), "server 2 has no host: give its address for the others"),
             (wrong(1, |e| e.members[1].addresses.push("gw-b:0".to_owned())), "server 2: address gw-b:0: allowed is"),
             (
-                wrong(1, |e| e.members[1].addresses.push("gw-a:2888".to_owned())),
+                wrong(1, |e| e.members[1].addresses.push("GW-A:2888".to_owned())),
                 "servers 1 and 2 have the same address",
             ),
             (wrong(1, |e| e.members.iter_mut().for_each(|m| m.is_observer = true)), "no server votes"),

@@ -104,13 +104,18 @@ async fn try_name(links: &Arc<Links>, member: &Arc<Member>, name: &str) -> Outco
     // A name resolves to at least one address, so this value is always replaced.
     let mut outcome = Outcome::NoWay(String::new());
     for address in addresses {
-        member.on_found(SocketAddr::new(address.ip().to_canonical(), address.port()));
+        member.on_found(canonical(address));
         outcome = outcome.max(try_address(links, member, name, address).await);
         if member.link().is_some() {
             break;
         }
     }
     outcome
+}
+
+/// Converts an IPv4 address that is written as IPv6 to IPv4, as in the addresses of links.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 async fn try_address(links: &Arc<Links>, member: &Arc<Member>, name: &str, address: SocketAddr) -> Outcome {
@@ -128,7 +133,7 @@ async fn try_address(links: &Arc<Links>, member: &Arc<Member>, name: &str, addre
     let connection = match timeout(REPLY, connecting).await {
         Ok(Ok(connection)) => connection,
         Ok(Err(ConnectionError::TimedOut)) | Err(_) => {
-            let silence = if member.was_linked_at(address) { Outcome::Lost } else { Outcome::Silence };
+            let silence = if member.was_linked_at(canonical(address)) { Outcome::Lost } else { Outcome::Silence };
             return no_way(links, address).map_or(silence, Outcome::NoWay);
         }
         Ok(Err(error)) => {
@@ -232,9 +237,9 @@ impl Silence {
             }
             Outcome::Silence => format!("no UDP reply from {name} (ZooKeeper used TCP here; open UDP {})", port(name)),
             // UDP passed earlier, so a firewall is not the likely cause.
-            Outcome::Lost => format!(
-                "no UDP reply from {name} since the link ended: check that server {id} runs, and the network to it"
-            ),
+            Outcome::Lost => {
+                format!("no UDP reply from {name} since the link ended: server {id} is down or unreachable")
+            }
             Outcome::NoWay(why) => format!("cannot dial server {id} at {name}: {why}"),
             Outcome::NoSuchName(error) => format!("cannot resolve {name}, the address of server {id}: {error}"),
         };

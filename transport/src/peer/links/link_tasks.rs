@@ -4,8 +4,8 @@ use super::closing::{self, Closing};
 use super::link::{ANSWERED, ASK, Link};
 use super::members::Member;
 use super::queue::SendQueue;
-use super::silence::{Silence, Traffic};
-use super::{Links, sending};
+use super::silence::{Found, Silence, Traffic};
+use super::{Links, lock, sending, silence};
 use crate::peer::codec::{self, CodecError, Frames, Opening};
 use bytes::{Bytes, BytesMut};
 use quinn::{ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, WriteError};
@@ -135,24 +135,28 @@ pub(super) async fn run(
 
 /// Refreshes the time at which the peer was last heard, until the peer no longer answers.
 async fn look(links: Arc<Links>, link: Arc<Link>) -> End {
-    let began = Instant::now();
-    let mut silence = Silence::new(began, Traffic::of(&link.connection));
-    links.own_pause.begin(began);
+    let mut silence = Silence::new(Instant::now(), Traffic::of(&link.connection));
     loop {
         sleep(LOOK).await;
-        let now = Instant::now();
-        if let Some(pause) = links.own_pause.end(now) {
-            let seconds = pause.as_secs_f64();
-            let line =
-                format!("this server did not run for {seconds:.1} s or longer: its peers may have ended their links");
-            // Pauses of another length are another matter, so that short ones cannot hide a long one.
-            links.warnings.warn(("paused", pause.as_secs()), &line);
-        }
         links.table.look(link.peer);
-        if silence.lasts(now, Traffic::of(&link.connection)) {
-            return End::Silent;
+        let now = Instant::now();
+        match silence.check(now, Traffic::of(&link.connection)) {
+            Found::Nothing => {}
+            Found::Pause(least) => warn_of_pause(&links, now, least),
+            Found::Silence => return End::Silent,
         }
     }
+}
+
+/// Warns that this server did not run for `least` or longer.
+fn warn_of_pause(links: &Links, now: Instant, least: Duration) {
+    if !silence::is_news(&mut lock(&links.pause_found), now) {
+        return;
+    }
+    let seconds = least.as_secs_f64();
+    let line = format!("this server did not run for {seconds:.1} s or longer: its peers may have ended their links");
+    // The rate limit of a short pause does not hold back a much longer one.
+    links.warnings.warn(("paused", least.as_secs().max(1).ilog2()), &line);
 }
 
 fn report(links: &Links, member: &Member, link: &Link, end: End) {

@@ -73,9 +73,9 @@ impl Member {
         self.link.send_replace(Some(link));
     }
 
-    /// Returns whether the last link led to `address`.
+    /// Returns whether the last link was to `address`, which is not IPv4 written as IPv6.
     pub(super) fn was_linked_at(&self, address: SocketAddr) -> bool {
-        lock(&self.linked_at).is_some_and(|linked| same_address(linked, address))
+        *lock(&self.linked_at) == Some(address)
     }
 
     /// Removes the link with this id.
@@ -121,9 +121,4 @@ impl Member {
     pub(super) async fn lock_decision(&self) -> MutexGuard<'_, ()> {
         self.deciding.lock().await
     }
-}
-
-/// Returns whether two addresses are the same, also if one of them is IPv4 written as IPv6.
-fn same_address(one: SocketAddr, other: SocketAddr) -> bool {
-    one.port() == other.port() && one.ip().to_canonical() == other.ip().to_canonical()
 }

@@ -8,7 +8,7 @@
 //! | `greeting` | the first messages of a connection, and their proofs |
 //! | `admission` | which connection becomes the link |
 //! | `link`, `link_tasks` | a link, and its tasks from PeerUp to PeerDown |
-//! | `silence`, `own_pause` | a peer that no longer answers, and a pause of this server |
+//! | `silence` | a peer that no longer answers, and a pause of this server |
 //! | `queue` | bytes that wait to be written |
 //! | `dispatch` | routes instructions to their links |
 //! | `sending`, `receiving`, `rate` | snapshots |
@@ -27,7 +27,6 @@ mod hints;
 mod link;
 mod link_tasks;
 mod members;
-mod own_pause;
 mod queue;
 mod quic;
 mod rate;
@@ -47,7 +46,6 @@ use super::trust::Gate;
 use closing::Closing;
 use hints::Hints;
 use members::Member;
-use own_pause::OwnPause;
 use queue::Room;
 use quinn::{Endpoint, TokioRuntime};
 use rate::Rate;
@@ -57,8 +55,8 @@ use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::net::{SocketAddr, UdpSocket};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -84,6 +82,8 @@ pub(super) struct Links {
     names: Names,
     /// Lines about members.
     warnings: Warnings,
+    /// Last time at which a link found that this server had been paused.
+    pause_found: Mutex<Option<Instant>>,
     /// Lines about unproved peers. Separate, so that a flood of them cannot crowd out a member's
     /// line.
     of_strangers: Warnings,
@@ -92,7 +92,6 @@ pub(super) struct Links {
     links_begun: AtomicU64,
     bulk: Rate,
     incoming: Incoming,
-    own_pause: OwnPause,
     started: Instant,
 }
 
@@ -130,13 +129,13 @@ impl Links {
             budget,
             names: Names::default(),
             warnings: Warnings::default(),
+            pause_found: Mutex::default(),
             of_strangers: Warnings::default(),
             hints: Hints::read(settings.hints.clone()),
             members,
             links_begun: AtomicU64::new(0),
             bulk: Rate::new(settings.bulk_bytes_per_second, Instant::now()),
             incoming: Incoming::default(),
-            own_pause: OwnPause::new(Instant::now()),
             started: Instant::now(),
             settings,
         })

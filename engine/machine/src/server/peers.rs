@@ -184,6 +184,9 @@ impl Server {
                 return self.on_forward(peer, link, Wanted { attempt, conn, since, payload });
             }
             PeerMessage::Revalidate { epoch, conn, session, secret, timeout_ms } if self.leads_in(epoch) => {
+                // The pings of its confirmation end with the first quorum. All of those to this
+                // learner may be lost.
+                self.zab.answer_learners(self.now.mono_ms);
                 self.on_revalidate(peer, conn, session, secret, timeout_ms);
             }
             PeerMessage::Touch { epoch, sessions, of_this_process } if self.leads_in(epoch) => {

@@ -76,6 +76,24 @@ fn servers_end_when_the_ensemble_command_is_killed() {
 }
 
 #[test]
+fn servers_that_do_not_stop_are_named_and_killed() {
+    let scratch = Scratch::new();
+    let mut ensemble = Ensemble::start(&scratch);
+    let frozen = ensemble.processes.iter().position(|(_, leads)| !leads).unwrap();
+    Ensemble::signal(ensemble.processes[frozen].0, "STOP");
+    Ensemble::signal(ensemble.child.id(), "TERM");
+    eventually("the command tells what it waits for", || ensemble.errors().contains("zoolet: still running: server"));
+    eventually("the two others end", || {
+        let ended = |process: u32| !std::path::Path::new(&format!("/proc/{process}")).exists();
+        (0..3).all(|server| server == frozen || ended(ensemble.processes[server].0))
+    });
+    Ensemble::signal(ensemble.child.id(), "TERM");
+    assert!(ensemble.child.wait().unwrap().success());
+    let errors = ensemble.errors();
+    assert!(errors.ends_with(&format!("\nzoolet: killed: server {}\n", frozen + 1)), "{errors}");
+}
+
+#[test]
 fn refused_ensemble_and_status_commands_print_one_line() {
     let scratch = Scratch::new();
     let ensemble = Ensemble::start(&scratch);

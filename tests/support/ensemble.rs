@@ -1,8 +1,10 @@
 //! A running `zoolet ensemble`.
 
 use super::{Scratch, eventually, zoolet};
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -13,6 +15,8 @@ static ATTEMPTS: AtomicU16 = AtomicU16::new(0);
 pub(crate) struct Ensemble {
     pub(crate) child: Child,
     stdout: BufReader<ChildStdout>,
+    /// File that receives the command's standard error.
+    errors: PathBuf,
     /// Client address of each server.
     pub(crate) clients: Vec<SocketAddr>,
     /// The process id of each server, and whether it leads.
@@ -50,11 +54,15 @@ impl Ensemble {
     /// Starts an ensemble; `None` if the command ends without a line, as it does when a port is in
     /// use.
     fn try_start(scratch: &Scratch, arguments: &[&str]) -> Option<Self> {
+        let errors = scratch.join("ensemble.err");
         let mut command = zoolet(&["ensemble"]);
-        let mut child = command.args(arguments).current_dir(scratch.path()).stdout(Stdio::piped()).spawn().unwrap();
+        command.args(arguments).current_dir(scratch.path());
+        command.stdout(Stdio::piped()).stderr(File::create(&errors).unwrap());
+        let mut child = command.spawn().unwrap();
         let mut ensemble = Self {
             stdout: BufReader::new(child.stdout.take().unwrap()),
             child,
+            errors,
             clients: Vec::new(),
             processes: Vec::new(),
         };
@@ -79,6 +87,11 @@ impl Ensemble {
         (!line.is_empty()).then_some(line)
     }
 
+    /// Returns the command's standard error so far.
+    pub(crate) fn errors(&self) -> String {
+        fs::read_to_string(&self.errors).unwrap()
+    }
+
     pub(crate) fn signal(process: u32, name: &str) {
         let status = Command::new("kill").args([&format!("-{name}"), &process.to_string()]).status();
         assert!(status.unwrap().success());
@@ -94,8 +107,10 @@ impl Ensemble {
 }
 
 impl Drop for Ensemble {
+    #[allow(clippy::print_stderr, reason = "a failed test shows it")]
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        eprint!("{}", self.errors());
     }
 }

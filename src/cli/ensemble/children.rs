@@ -86,24 +86,26 @@ impl Children {
         while !self.0.is_empty() {
             self.0.retain_mut(|running| matches!(running.child.try_wait(), Ok(None)));
             if !self.0.is_empty() && name_at.take_if(|at| *at <= Instant::now()).is_some() {
-                complain(&self.waits(kill_at.saturating_duration_since(Instant::now())));
+                complain(&still_running(&self.ids(), kill_at.saturating_duration_since(Instant::now())));
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
-    fn waits(&self, left: Duration) -> String {
-        let ids: Vec<String> = self.0.iter().map(|running| running.id.to_string()).collect();
-        let seconds = left.as_secs_f64().round();
-        format!("still running: server {}; killed in {seconds} s, or now with Ctrl-C", ids.join(", "))
-    }
-
-    /// Kills all processes at once.
+    /// Kills the remaining processes, and names their servers.
     pub(super) fn kill(&mut self) {
+        self.0.retain_mut(|running| matches!(running.child.try_wait(), Ok(None)));
+        if !self.0.is_empty() {
+            complain(&format!("killed: {}", servers(&self.ids())));
+        }
         for mut running in self.0.drain(..) {
             let _ = running.child.kill();
             let _ = running.child.wait();
         }
+    }
+
+    fn ids(&self) -> Vec<u8> {
+        self.0.iter().map(|running| running.id).collect()
     }
 }
 
@@ -120,6 +122,19 @@ fn spawn(program: &Path, plan: &Plan, server: &Planned) -> io::Result<Child> {
         // A terminal sends Ctrl-C to a whole process group. Only this process should receive it.
         .process_group(0)
         .spawn()
+}
+
+/// Returns the line about servers that have not ended yet. The caller kills them after `left`.
+fn still_running(ids: &[u8], left: Duration) -> String {
+    let seconds = left.as_secs_f64().round();
+    format!("still running: {}; killed in {seconds} s, or now with Ctrl-C", servers(ids))
+}
+
+/// Returns "server 2" or "servers 2, 3".
+fn servers(ids: &[u8]) -> String {
+    let noun = if ids.len() == 1 { "server" } else { "servers" };
+    let ids: Vec<String> = ids.iter().map(u8::to_string).collect();
+    format!("{noun} {}", ids.join(", "))
 }
 
 fn obituary(running: &Running, status: ExitStatus) -> String {
@@ -149,14 +164,8 @@ mod tests {
 
     #[test]
     fn servers_that_still_run_are_named_with_the_time_they_have() {
-        let running = |id| {
-            let child = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
-            Running { id, child, log: PathBuf::new() }
-        };
-        let mut children = Children(vec![running(2), running(3)]);
-        let line = children.waits(Duration::from_millis(8_990));
-        assert_eq!(line, "still running: server 2, 3; killed in 9 s, or now with Ctrl-C");
-        children.kill();
+        let line = still_running(&[2, 3], Duration::from_millis(8_990));
+        assert_eq!(line, "still running: servers 2, 3; killed in 9 s, or now with Ctrl-C");
     }
 
     #[test]

@@ -364,21 +364,24 @@ impl CheckpointThread<'_> {
                     free_bytes,
                     missing_bytes,
                     left_out,
-                    "the disk is full: writes are refused, deletes are accepted, until missing_bytes more are free"
+                    "the disk is full: a leader or a standalone server refuses writes, except deletes, until \
+                     missing_bytes more are free"
                 ),
                 Some(Lack { of: Shortage::Bound, missing_bytes, .. }) => warn!(
                     missing_bytes,
                     left_out,
-                    "the data directory is as large as disk_bytes_max allows: writes are refused, deletes are accepted, until it shrinks by missing_bytes or \
-                     disk_bytes_max grows by as much"
+                    "the data directory is as large as disk_bytes_max allows: a leader or a standalone server refuses \
+                     writes, except deletes, until the directory shrinks by missing_bytes or disk_bytes_max grows by \
+                     as much"
                 ),
                 Some(Lack { of: Shortage::Memory, missing_bytes, .. }) => warn!(
                     missing_bytes,
                     left_out,
-                    "the tree is as large as its memory allows: writes are refused, deletes are accepted, until the used part of the base's file shrinks by missing_bytes or \
-                     base_cache_bytes grows by missing_bytes / 512"
+                    "the tree is as large as its memory allows: a leader or a standalone server refuses writes, except \
+                     deletes, until the used part of the base's file shrinks by missing_bytes or base_cache_bytes \
+                     grows by missing_bytes / 512"
                 ),
-                None => info!("space is available again: writes are accepted"),
+                None => info!("space is available again: this server no longer refuses writes"),
             }
         }
     }

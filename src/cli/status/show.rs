@@ -97,7 +97,7 @@ fn leader(status: &Value) -> String {
     }
 }
 
-/// Age in milliseconds above which a round trip is hidden and a zxid is shown with its age.
+/// Age in milliseconds above which a round trip is hidden, and a zxid is shown with its age.
 ///
 /// Either may no longer hold.
 const FRESH_MS: u64 = 1_000;
@@ -129,9 +129,11 @@ fn peer(out: &mut String, status: &Value, peer: &Value) {
     let said = of_peer("site").filter(|_| is_heard(3_500)).map_or(String::new(), |said| {
         let refusal = said["refusal"].as_str().map_or(String::new(), |why| format!(", {why}"));
         let disk: String = items(&said["disk"]).iter().map(|trouble| format!(", {}", word(trouble))).collect();
+        // The report may be older than the loss of that leader.
+        let is_not_followed = said["role"] == "leader" && status["leader"] != peer["id"];
         // While nothing changes, a server says nothing new.
-        let is_same = said["zxid"] == status["zxid"];
-        let age = said["said_ms"].as_u64().filter(|ms| *ms > FRESH_MS && !is_same);
+        let is_old = |ms: &u64| *ms > FRESH_MS && said["zxid"] != status["zxid"];
+        let age = said["said_ms"].as_u64().filter(|ms| is_not_followed || is_old(ms));
         let age = age.map_or(String::new(), |ms| format!(" ({} s old)", tenths(ms)));
         format!("{}, zxid {}{age}{refusal}{disk}; ", word(&said["role"]), word(&said["zxid"]))
     });
@@ -195,6 +197,13 @@ mod tests {
         status["site"][0]["zxid"] = status["zxid"].clone();
         let shown = text(&[answer(Ok(status.clone()))]);
         assert!(shown.contains("follower, zxid 0x30000000010, the disk is full"), "of any age: {shown}");
+        status["site"][0]["role"] = json!("leader");
+        status["site"][0]["said_ms"] = json!(800);
+        let shown = text(&[answer(Ok(status.clone()))]);
+        assert!(shown.contains("leader, zxid 0x30000000010 (0.8 s old), the disk is full"), "another leads: {shown}");
+        status["leader"] = json!(1);
+        let shown = text(&[answer(Ok(status.clone()))]);
+        assert!(shown.contains("leader, zxid 0x30000000010, the disk is full"), "it leads: {shown}");
         status["peers"][0]["heard_ms"] = Value::Null;
         status["site"] = json!([]);
         let shown = text(&[answer(Ok(status))]);

@@ -3,6 +3,8 @@
 These are a rustc with the source of its standard library, and Zig.
 """
 
+import hashlib
+import lzma
 import os
 import pathlib
 import re
@@ -53,6 +55,23 @@ def flags():
     renamed = {TREE: "zoolet", pathlib.Path(sysroot).resolve() / "lib/rustlib/src/rust": "rust", source(sysroot).resolve(): "rust"}
     renamed |= {place: "crates" for place in sorted(home.glob("registry/src/*"))}
     return flags + [f"--remap-path-prefix={place}={to}" for place, to in renamed.items()]
+
+
+def guided(row, features):
+    """Returns the flags of rustc for profile-guided optimization; none if the row has no profile."""
+    name = row.get("profdata")
+    if not name or features != "full":
+        return []
+    packed = (HERE / name).read_bytes()
+    # Cargo does not look into the file. Another name makes it recompile everything.
+    version = hashlib.sha256(packed).hexdigest()[:16]
+    file = target_directory() / "cross" / f"{version}.profdata"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_suffix(f".{os.getpid()}")
+        part.write_bytes(lzma.decompress(packed))
+        part.replace(file)
+    return [f"-Cprofile-use={file}", "-Cllvm-args=-pgo-warn-missing-function"]
 
 
 def parts(row):

@@ -111,6 +111,7 @@ impl Drop for Ensemble {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        eprint!("{}", self.errors());
+        // A missing file must not panic here: in a failed test, a second panic aborts.
+        eprint!("{}", fs::read_to_string(&self.errors).unwrap_or_default());
     }
 }

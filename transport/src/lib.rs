@@ -8,3 +8,11 @@ pub mod json;
 pub mod peer;
 #[cfg(feature = "port")]
 pub mod wire;
+
+/// Converts an IPv4-mapped IPv6 address to IPv4; returns other addresses unchanged.
+///
+/// A dual-stack socket reports IPv4 peers as IPv4-mapped.
+#[cfg(any(feature = "peer", feature = "port"))]
+fn canonical(address: std::net::SocketAddr) -> std::net::SocketAddr {
+    std::net::SocketAddr::new(address.ip().to_canonical(), address.port())
+}

@@ -343,9 +343,8 @@ impl Port {
     /// Starts the task of an accepted socket, or closes it at a limit.
     fn welcome(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr, tasks: &mut JoinSet<()>) {
         self.traffic.on_accepted();
-        // A dual-stack socket shows an IPv4 client as an IPv6 one; limits and ACLs mean the IPv4
-        // address.
-        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        // Limits and ACLs compare IPv4 clients by their IPv4 address.
+        let peer = crate::canonical(peer);
         let slot = self.slot(peer.ip()).or_else(|limit| {
             let own = stream.local_addr().ok().map(|own| own.ip().to_canonical());
             if is_here(peer.ip(), own) { self.words_slot(limit) } else { Err(limit) }

@@ -54,8 +54,7 @@ pub(super) async fn run(links: Arc<Links>) {
 }
 
 fn open(links: &Arc<Links>, limit: &Arc<HandshakeLimit>, incoming: Incoming, tasks: &mut JoinSet<()>) {
-    let remote = incoming.remote_address();
-    let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
+    let remote = crate::canonical(incoming.remote_address());
     if let Err(refused) = links.gate.check_address(remote) {
         links.warn_of(remote, &refused);
         return incoming.refuse();

@@ -5,6 +5,7 @@ use super::closing::{self, Closing, refusal_line};
 use super::greeting::Failed;
 use super::link_tasks::LASTING;
 use super::members::Member;
+use crate::canonical;
 use crate::peer::trust::{Gate, RefusalReason};
 use quinn::{Connecting, ConnectionError, Endpoint};
 use std::collections::HashMap;
@@ -111,11 +112,6 @@ async fn try_name(links: &Arc<Links>, member: &Arc<Member>, name: &str) -> Outco
         }
     }
     outcome
-}
-
-/// Converts an IPv4 address that is written as IPv6 to IPv4, as in the addresses of links.
-fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 async fn try_address(links: &Arc<Links>, member: &Arc<Member>, name: &str, address: SocketAddr) -> Outcome {

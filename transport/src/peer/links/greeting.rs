@@ -184,9 +184,7 @@ fn proven(
     hello: Hello,
 ) -> Proven {
     quic::open_windows(&connection, window_bytes);
-    let remote = connection.remote_address();
-    // A dual-stack socket shows an IPv4 peer as an IPv6 address.
-    let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
+    let remote = crate::canonical(connection.remote_address());
     Proven { connection, say, hear, guest, hello, remote, heard: Instant::now() }
 }
 

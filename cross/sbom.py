@@ -6,12 +6,15 @@ import os
 import pathlib
 import subprocess
 import tomllib
+import urllib.parse
 import uuid
 from datetime import datetime, timezone
 
 TREE = pathlib.Path(__file__).resolve().parent.parent
 # Beginnings of the names of licence files, in lower case.
 TEXTS = ("licen", "copying", "copyright", "notice", "unlicense")
+# Licences that a crate's manifest omits: those of another project's sources in the crate.
+BUNDLED = {"tikv-jemalloc-sys": "BSD-2-Clause"}
 
 
 def crates(features, triple):
@@ -69,12 +72,17 @@ def component(package, kind):
         "name": package["name"],
         "version": package["version"],
         "purl": purl(key),
-        # Old crates write "/" for OR.
-        "licenses": [{"expression": package["license"].replace("/", " OR ")}],
+        "licenses": [{"expression": licence(package)}],
     }
     if package["checksum"]:
         described["hashes"] = [{"alg": "SHA-256", "content": package["checksum"]}]
     return described
+
+
+def licence(package):
+    # Old crates write "/" for OR.
+    own, bundled = package["license"].replace("/", " OR "), BUNDLED.get(package["name"])
+    return f"({own}) AND {bundled}" if bundled else own
 
 
 def of_toolchain(part):
@@ -84,7 +92,8 @@ def of_toolchain(part):
 
 
 def purl(key):
-    return "pkg:cargo/{}@{}".format(*key)
+    name, version = key
+    return f"pkg:cargo/{name}@{urllib.parse.quote(version, safe='')}"
 
 
 def texts(known, linked):
@@ -94,11 +103,12 @@ def texts(known, linked):
         if package["source"] is None:
             continue
         directory = pathlib.Path(package["manifest_path"]).parent
-        found = [file for file in sorted(directory.iterdir()) if file.is_file() and file.name.lower().startswith(TEXTS)]
+        # Some crates contain sources of another project, with its licence text in a subdirectory.
+        found = [file for file in sorted(directory.rglob("*")) if is_text(file)]
         for file in found:
             of_text.setdefault(plain(file.read_text(errors="replace")), []).append(f"{name} {version}")
         if not found:
-            without.append(f"{name} {version} ({package['license']})")
+            without.append(f"{name} {version} ({licence(package)})")
     for part in linked:
         of_text.setdefault(plain(part["text"]), []).append(f"{part['name']} {part['version']}")
     pieces = ["licences.txt names the licence of every part of zoolet; these are the texts, as they come with the sources.\n"]
@@ -106,6 +116,10 @@ def texts(known, linked):
     if without:
         pieces.append(f"{'=' * 100}\nThe sources of these come without a text: {', '.join(without)}\n")
     return "\n".join(pieces)
+
+
+def is_text(file):
+    return file.is_file() and file.name.lower().startswith(TEXTS) and file.suffix != ".rs"
 
 
 def plain(text):

@@ -29,6 +29,12 @@ def cargo():
     return os.environ.get("CARGO") or str(rustc.with_name("cargo"))
 
 
+def inherited():
+    """Returns the environment without the variables that choose C code or the flags of its compiler."""
+    choosing = ("CFLAGS", "CPPFLAGS", "LDFLAGS", "MAKEFLAGS", "JEMALLOC")
+    return {name: value for name, value in os.environ.items() if not any(word in name for word in choosing)}
+
+
 def environment(row):
     rustc, _ = compiler()
     name = row["triple"].replace("-", "_")
@@ -63,7 +69,8 @@ def guided(row, features):
     if not name or features != "full":
         return []
     packed = (HERE / name).read_bytes()
-    # Cargo does not look into the file. Another name makes it recompile everything.
+    # When the content of the profile changes, Cargo recompiles only the crates of this tree. Another file
+    # name makes Cargo recompile all crates.
     version = hashlib.sha256(packed).hexdigest()[:16]
     file = target_directory() / "cross" / f"{version}.profdata"
     if not file.exists():

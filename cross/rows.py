@@ -26,7 +26,15 @@ def buildable():
 def words(row, features):
     """Returns the arguments of `cargo`."""
     command = ["build", "--locked", "--profile", profile(features), "--package", "zoolet", "--bin", "zoolet", "--target", row["triple"]]
-    return command + ["--no-default-features", "--features", ",".join(FEATURE_SETS[features]["features"])]
+    return command + ["--no-default-features", "--features", ",".join(cargo_features(row, features))]
+
+
+def cargo_features(row, features):
+    """Returns the features of the crate zoolet."""
+    has_jemalloc = row["allocator"] == "jemalloc" and features == "full"
+    if has_jemalloc and not row["triple"].startswith("x86_64-"):
+        sys.exit(f"{row['triple']}: the feature jemalloc has no effect for this target")
+    return FEATURE_SETS[features]["features"] + (["jemalloc"] if has_jemalloc else [])
 
 
 def profile(features):

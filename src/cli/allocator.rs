@@ -1,4 +1,10 @@
-//! Limits the free memory that the C library's allocator keeps.
+//! The allocator of the binary, and limits to the free memory that it keeps.
+//!
+//! A binary for Linux on x86-64 with the feature `jemalloc` uses jemalloc. Other binaries use the
+//! allocator of the C library.
+
+#[cfg(all(feature = "jemalloc", target_arch = "x86_64", target_os = "linux"))]
+mod jemalloc;
 
 /// Number of glibc's arenas.
 ///
@@ -19,7 +25,8 @@ const MAPPED_FROM_BYTES: i32 = 128 << 10;
 /// Configures glibc's allocator; must run before the process has other threads.
 ///
 /// Does nothing if the environment configures the allocator (`MALLOC_ARENA_MAX`,
-/// `MALLOC_MMAP_THRESHOLD_`, `GLIBC_TUNABLES`), or with another C library: musl has no arenas.
+/// `MALLOC_MMAP_THRESHOLD_`, `GLIBC_TUNABLES`), or with another allocator: musl's has no settings,
+/// and jemalloc has its own.
 pub(super) fn keep_little() {
     #[cfg(target_env = "gnu")]
     if !["MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"]
@@ -34,4 +41,13 @@ pub(super) fn keep_little() {
             libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_FROM_BYTES);
         }
     }
+}
+
+/// Lets jemalloc return free memory to the kernel at intervals; does not end.
+///
+/// Other allocators need no call.
+pub(super) async fn return_free_memory() {
+    #[cfg(all(feature = "jemalloc", target_arch = "x86_64", target_os = "linux"))]
+    jemalloc::return_free_memory().await;
+    std::future::pending().await
 }

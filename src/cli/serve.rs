@@ -278,6 +278,7 @@ fn run(node: Node, end_of_input: EndOfInput, stop: Stop) -> Result<(), Exit> {
             () = stop.asked() => None,
             () = end_of_input.wait() => None,
             () = notify::keep_notified(&node) => None,
+            () = allocator::return_free_memory() => None,
             failure = node.stopped() => failure,
         }
     });

@@ -143,15 +143,28 @@ fn create(path: &Path, populate: Populate) -> Result<(), StartError> {
     }
     may_populate(path, populate, "does not exist.")?;
     // Private, because not every user of the machine may read data that ACLs protect from clients.
-    let made = fs::DirBuilder::new().mode(0o700).create(path);
-    made.map_err(|error| cannot_create(path, parent, &error))?;
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => {}
+        // Another start has created it meanwhile, and may not have synced the parent yet.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            adopt(path, populate)?;
+            return sync_entry(path, parent);
+        }
+        Err(error) => return Err(cannot_create(path, parent, &error)),
+    }
     // A umask may have removed rights of the owner as well.
     let restricted = fs::set_permissions(path, Permissions::from_mode(0o700)).or_else(|error| match error.kind() {
         // The file system has no modes.
         io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported => Ok(()),
         _ => Err(error),
     });
-    restricted.and_then(|()| File::open(parent)?.sync_all()).map_err(|error| disk_error(path, &error))
+    restricted.map_err(|error| disk_error(path, &error))?;
+    sync_entry(path, parent)
+}
+
+/// Makes the entry of the directory `path` in its parent durable.
+fn sync_entry(path: &Path, parent: &Path) -> Result<(), StartError> {
+    File::open(parent).and_then(|parent| parent.sync_all()).map_err(|error| disk_error(path, &error))
 }
 
 /// Returns the error for a data directory whose parent does not exist.
@@ -266,14 +279,31 @@ impl From<io::Error> for Unfit {
 
 /// Returns whether the directory has our data; false if it counts as empty.
 fn is_ours(path: &Path) -> Result<bool, Unfit> {
-    match fs::read(path.join(MARKER)) {
-        Ok(bytes) => {
-            let refusal = Marker::parse(&bytes).refusal();
-            return refusal.map_or(Ok(true), |refusal| Err(Unfit::Content(refusal.to_owned())));
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error.into()),
+    if has_marker(path)? {
+        return Ok(true);
     }
+    let strangers = check_for_strangers(path);
+    // Another start may have written its marker, and then other files, after the first look.
+    if strangers.is_err() && has_marker(path)? {
+        return Ok(true);
+    }
+    strangers.map(|()| false)
+}
+
+/// Returns whether the directory has our marker, in a format that this release can read.
+fn has_marker(path: &Path) -> Result<bool, Unfit> {
+    match fs::read(path.join(MARKER)) {
+        Ok(bytes) => match Marker::parse(&bytes).refusal() {
+            None => Ok(true),
+            Some(refusal) => Err(Unfit::Content(refusal.to_owned())),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Checks that a directory without our marker has only files of [`NOT_DATA`].
+fn check_for_strangers(path: &Path) -> Result<(), Unfit> {
     let entries: Result<Vec<_>, _> = fs::read_dir(path).and_then(Iterator::collect);
     let names: Vec<String> = entries?.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     if names.iter().any(|name| name == "version-2") {
@@ -292,7 +322,7 @@ fn is_ours(path: &Path) -> Result<bool, Unfit> {
             "is not empty and not zoolet's (it holds {stranger:?}): name a directory for zoolet alone"
         )));
     }
-    Ok(false)
+    Ok(())
 }
 
 fn may_populate(path: &Path, populate: Populate, what: &str) -> Result<(), StartError> {
@@ -425,6 +455,7 @@ pub(super) fn is_refusal(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
 
     fn temporary(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("zoolet-data-{}-{name}", std::process::id()));
@@ -473,6 +504,46 @@ mod tests {
         assert!(refusal(&child, Populate::Never).contains("is its file system mounted?"));
         fs::write(root.join("file"), "").unwrap();
         assert!(refusal(&root.join("file"), Populate::IfEmpty).contains("is not a directory"));
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    /// Regression: a start failed with "File exists" if another one created the directory meanwhile.
+    #[test]
+    fn simultaneous_first_starts_succeed_or_report_in_use() {
+        const STARTS: usize = 4;
+        let root = temporary("turns");
+        for round in 0..50 {
+            let (config, barrier) = (Config::new(root.join(round.to_string())), Barrier::new(STARTS));
+            thread::scope(|scope| {
+                for _ in 0..STARTS {
+                    scope.spawn(|| {
+                        barrier.wait();
+                        match open(&config) {
+                            // The lock is free again for the next one.
+                            Ok(opened) => drop(opened),
+                            Err(StartError::InUse(_)) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    });
+                }
+            });
+        }
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn directory_that_another_start_claims_meanwhile_is_not_refused() {
+        let root = temporary("claimed");
+        for round in 0..50 {
+            let path = root.join(round.to_string());
+            fs::create_dir(&path).unwrap();
+            thread::scope(|scope| {
+                let start = scope.spawn(|| drop(open(&Config::new(&path)).unwrap()));
+                while !start.is_finished() {
+                    assert!(is_ours(&path).is_ok(), "refused in round {round}");
+                }
+            });
+        }
         fs::remove_dir_all(root).unwrap();
     }
 

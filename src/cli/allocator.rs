@@ -24,9 +24,9 @@ const MAPPED_FROM_BYTES: i32 = 128 << 10;
 
 /// Configures glibc's allocator; must run before the process has other threads.
 ///
-/// Does nothing if the environment configures the allocator (`MALLOC_ARENA_MAX`,
-/// `MALLOC_MMAP_THRESHOLD_`, `GLIBC_TUNABLES`), or with another allocator: musl's has no settings,
-/// and jemalloc has its own.
+/// Does nothing if the environment configures it (`MALLOC_ARENA_MAX`, `MALLOC_MMAP_THRESHOLD_`,
+/// `GLIBC_TUNABLES`), or with musl, whose allocator has no settings. With jemalloc it is needed
+/// too: glibc itself still uses its own allocator.
 pub(super) fn keep_little() {
     #[cfg(target_env = "gnu")]
     if !["MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"]

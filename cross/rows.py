@@ -33,7 +33,7 @@ def cargo_features(row, features):
     """Returns the features of the crate zoolet."""
     has_jemalloc = row["allocator"] == "jemalloc" and features == "full"
     if has_jemalloc and not row["triple"].startswith("x86_64-"):
-        sys.exit(f"{row['triple']}: the feature jemalloc has no effect for this target")
+        sys.exit(f"{row['triple']}: jemalloc needs x86-64; set allocator in cross/targets.toml")
     return FEATURE_SETS[features]["features"] + (["jemalloc"] if has_jemalloc else [])
 
 

@@ -13,8 +13,9 @@ from datetime import datetime, timezone
 TREE = pathlib.Path(__file__).resolve().parent.parent
 # Beginnings of the names of licence files, in lower case.
 TEXTS = ("licen", "copying", "copyright", "notice", "unlicense")
-# Licences that a crate's manifest omits: those of another project's sources in the crate.
-BUNDLED = {"tikv-jemalloc-sys": "BSD-2-Clause"}
+# The licence of each foreign crate, and of other projects' sources in it. A test compares it with
+# Cargo's metadata (tests/cli/licences.rs).
+LICENCES = TREE / "src/cli/licences.txt"
 
 
 def crates(features, triple):
@@ -80,9 +81,14 @@ def component(package, kind):
 
 
 def licence(package):
+    if package["source"] is None:
+        return package["license"]
+    lines = (line.split(": ") for line in LICENCES.read_text().splitlines() if ": " in line)
+    expression = dict(lines).get(f"{package['name']} {package['version']}")
+    if expression is None:
+        raise SystemExit(f"{LICENCES} has no {package['name']} {package['version']}; run ZOOLET_WRITE=1 cargo test --test cli licences")
     # Old crates write "/" for OR.
-    own, bundled = package["license"].replace("/", " OR "), BUNDLED.get(package["name"])
-    return f"({own}) AND {bundled}" if bundled else own
+    return expression.replace("/", " OR ")
 
 
 def of_toolchain(part):

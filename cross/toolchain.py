@@ -30,9 +30,11 @@ def cargo():
 
 
 def inherited():
-    """Returns the environment without the variables that choose C code or the flags of its compiler."""
-    choosing = ("CFLAGS", "CPPFLAGS", "LDFLAGS", "MAKEFLAGS", "JEMALLOC")
-    return {name: value for name, value in os.environ.items() if not any(word in name for word in choosing)}
+    """Returns the environment without variables that change how C code is compiled."""
+    words = ("CFLAGS", "CPPFLAGS", "LDFLAGS", "MAKEFLAGS", "JEMALLOC", "CONFIG_SITE", "CRATE_CC", "_cv_")
+    # The crate cc reads names with the hyphens of a target before those that `environment` sets.
+    others = [name for name in os.environ if re.match("(CC|CXX|AR|RANLIB)(_|$)", name)]
+    return {name: value for name, value in os.environ.items() if name not in others and not any(word in name for word in words)}
 
 
 def environment(row):

@@ -11,7 +11,7 @@ const BUNDLED: [(&str, &str); 1] = [("tikv-jemalloc-sys", "BSD-2-Clause")];
 /// After a change of dependencies: `ZOOLET_WRITE=1 cargo test --test cli licences`.
 #[test]
 fn list_of_licences_matches_the_dependencies() {
-    // The binary for x86-64 and musl has all crates of the others.
+    // The binary for x86-64 and musl has all crates of the other binaries.
     let tree = ["tree", "--locked", "-p", "zoolet", "-F", "jemalloc", "--target", "x86_64-unknown-linux-musl"];
     let tree = tree.into_iter().chain(["-e", "normal", "--prefix", "none", "--format", "{p}\t{l}"]);
     let output = Command::new(env!("CARGO")).args(tree).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
@@ -21,8 +21,8 @@ fn list_of_licences_matches_the_dependencies() {
     let crates: BTreeSet<String> = text.lines().filter(|line| !line.contains("(/")).filter_map(line).collect();
     let mut list = String::from(
         "zoolet is licensed under MIT OR Apache-2.0, at your choice. It is built from these crates, each under its own\n\
-         licence; their texts come with their sources, in the registry of Rust packages. Which of them a binary\n\
-         contains depends on its target and features.\n\n",
+         licence; their texts come with their sources, in the registry of Rust packages. Each binary contains those\n\
+         that its target and features need.\n\n",
     );
     crates.iter().for_each(|line| list.push_str(line));
     if std::env::var_os("ZOOLET_WRITE").is_some() {

@@ -28,9 +28,10 @@ const CHECKSUMMED_BYTES: u64 = 4 << 10;
 /// Minimum memory for checksums of redb's file: enough for 1 GiB of file.
 const CHECKSUM_BYTES_MIN: u64 = 1 << 20;
 
-/// Returns the bytes that the system's allocator takes for an allocation.
+/// Returns the bytes that glibc's allocator takes for an allocation.
 ///
-/// The allocator uses granules of 16 bytes, at least two of them, and keeps 8 bytes for itself.
+/// The allocator uses granules of 16 bytes, at least two of them, and keeps 8 bytes for itself. Other
+/// allocators differ: jemalloc rounds up to one of four sizes per power of two.
 pub const fn allocated(bytes: usize) -> usize {
     if bytes == 0 {
         return 0;

@@ -36,8 +36,8 @@ impl LogRateLimit {
     /// Returns the number of lines suppressed before this one, or `None` to suppress it.
     ///
     /// The number covers this `matter` and the untracked matters since the last admitted line. A
-    /// matter is a cause and its object. It contains no figure that changes. To admit a line
-    /// whose figure has become much larger, include the figure's order of magnitude.
+    /// matter is a cause and its object. It contains no figure that changes, except a rounded
+    /// logarithm: then a line whose figure has become much larger is admitted.
     pub fn admit(&mut self, matter: impl Hash, now_ms: u64) -> Option<u64> {
         let mut hasher = DefaultHasher::new();
         matter.hash(&mut hasher);

@@ -162,7 +162,13 @@ impl Server {
         }
         let Some(live) = self.locals.table().lookup(session) else { return Step::Wait };
         let txn = Txn::UpgradeSession { session, timeout_ms: live.timeout_ms, secret: live.secret };
-        let admission = if self.locals.is_refused(session) { Admission::Refuse } else { self.admission(Need::Session) };
+        let admission = match self.admission(Need::Session) {
+            _ if self.locals.is_refused(session) => Admission::Refuse,
+            // Kept writes may be this session's, and an entry of a global session may not come before
+            // them.
+            _ if self.forwards.is_any_kept() && self.is_serving() => Admission::Wait,
+            admission => admission,
+        };
         match admission {
             Admission::Wait => {
                 self.waiting_for_room.insert(conn);

@@ -32,7 +32,10 @@ impl Server {
             return (joined_ms.max(lost_at_ms) + self.patience_of(asked_ms)).min(lost_at_ms + KEPT_MS);
         }
         let timeout_ms = self.live(connection.session).map_or(0, |live| live.timeout_ms);
-        lost_at_ms + self.patience_of(timeout_ms)
+        let until_ms = lost_at_ms + self.patience_of(timeout_ms);
+        // Reads are answered meanwhile. The age of the state counts from when it was last current.
+        let outdated_ms = |current_ms| current_ms + u64::from(self.settings.staleness_max_ms);
+        self.leaderless.lost_at_ms().map_or(until_ms, |current_ms| until_ms.min(outdated_ms(current_ms)))
     }
 
     /// Returns whether a client that comes now waits until this server serves.

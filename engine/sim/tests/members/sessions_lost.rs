@@ -117,6 +117,21 @@ fn learner_cut_from_its_leader_closes_its_connections_after_3_s() {
     assert!(members.client(server, 4000).session.0 != 0);
 }
 
+/// Regression: the 2 s for which a server without a leader keeps its clients began when its link ended.
+#[test]
+fn silence_before_a_link_ends_counts_as_age_of_the_state() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let reader = members.client(servers[0], 30_000);
+    members.hold(leader, servers[0]);
+    members.advance(2500);
+    members.unlink(servers[0], leader);
+    members.unlink(servers[0], servers[1]);
+    assert_eq!(members.ask(&reader, get("/a")), Err(ErrorCode::NoNode));
+    members.advance(600);
+    assert!(members.is_just_closed(&reader));
+}
+
 #[test]
 fn paused_learner_never_answers_from_its_state_before_the_pause() {
     let mut members = Members::born(3);

@@ -87,6 +87,11 @@ pub(super) struct Forwards {
     sent: VecDeque<Sent>,
     /// The first of `sent` that wait to be asked of a new leader: they are those of a lost one's time.
     kept: usize,
+    /// Numbers of the kept entries, in the order of their requests. Some may have an answer by now.
+    ///
+    /// An entry that was asked again has a larger number than one that still waits for that, although
+    /// it may be older.
+    kept_order: VecDeque<u64>,
     /// Payload bytes of `sent`, and those of the kept ones.
     bytes: usize,
     kept_bytes: usize,
@@ -130,6 +135,9 @@ impl Forwards {
     /// Keeps everything in flight for the next leader.
     pub(super) fn keep_all(&mut self) {
         (self.kept, self.kept_bytes) = (self.sent.len(), self.bytes);
+        let mut order: Vec<_> = self.sent.iter().map(|sent| (sent.asker.request(), sent.number)).collect();
+        order.sort_unstable();
+        self.kept_order = order.into_iter().map(|(_, number)| number).collect();
     }
 
     /// Returns the number of sessions that learners' clients are creating.
@@ -137,10 +145,12 @@ impl Forwards {
         self.joining.len()
     }
 
-    /// Returns the payload bytes of entries in flight, and of learners' entries that wait for room at
-    /// this leader.
+    /// Returns the bytes of entries in flight, and of learners' entries that wait for room at this
+    /// leader, with their places in the tables.
     pub(super) fn held_bytes(&self) -> usize {
-        self.bytes + self.inbound.values().map(|inbound| inbound.bytes).sum::<usize>()
+        let here = self.bytes + self.sent.len() * size_of::<Sent>() + self.kept_order.len() * size_of::<u64>();
+        let inbound = |inbound: &Inbound| inbound.bytes + inbound.waiting.len() * size_of::<Wanted>();
+        here + self.inbound.values().map(inbound).sum::<usize>()
     }
 
     pub(super) fn admission(&self, need: Need) -> Admission {
@@ -165,14 +175,32 @@ impl Forwards {
         if at < self.kept {
             self.kept -= 1;
             self.kept_bytes -= bytes;
+            if self.kept == 0 {
+                self.kept_order = VecDeque::new();
+            }
         }
         Some(sent)
     }
 
+    /// Returns the position of the kept entry that is asked next.
+    fn next_kept(&mut self) -> Option<usize> {
+        if mutation::is_on(Mutation::ForwardedAgainInReverse) {
+            return self.kept.checked_sub(1);
+        }
+        while let Some(&number) = self.kept_order.front() {
+            if let Some(at) = self.position(number) {
+                return Some(at);
+            }
+            self.kept_order.pop_front();
+        }
+        None
+    }
+
     /// Removes the kept entry that is asked next.
     fn pop_kept(&mut self) -> Option<Sent> {
-        let last = self.kept.checked_sub(1)?;
-        self.remove(if mutation::is_on(Mutation::ForwardedAgainInReverse) { last } else { 0 })
+        let at = self.next_kept()?;
+        self.kept_order.pop_front();
+        self.remove(at)
     }
 
     /// Holds an entry until it returns or is refused.
@@ -288,6 +316,7 @@ impl Server {
     /// more. Other writes of this server's clients wait behind them.
     pub(super) fn ask_again(&mut self) {
         if self.leads() {
+            self.lose_departed();
             return self.propose_kept();
         }
         while self.is_serving()
@@ -298,6 +327,19 @@ impl Server {
             let payload = txn::renumbered(&payload, number, self.history.buffer());
             if let Some(payload) = payload.filter(|_| self.is_still_asked(asker)) {
                 self.forwards.again += u64::from(self.forward(payload, asker));
+            }
+        }
+    }
+
+    /// Gives up the sessions that clients have asked for and left. They count as sessions until then.
+    fn lose_departed(&mut self) {
+        let asking = self.forwards.sent.iter().filter_map(|sent| match sent.asker {
+            Origin::Connect { conn, .. } => Some(conn),
+            Origin::Request { .. } | Origin::Upgrade { .. } | Origin::None | Origin::Forwarded => None,
+        });
+        for conn in asking.collect::<Vec<_>>() {
+            if !self.is_open(conn) {
+                self.joining.lose(&mut self.sessions, conn);
             }
         }
     }
@@ -322,7 +364,8 @@ impl Server {
     pub(super) fn propose_kept(&mut self) {
         while self.is_serving()
             && self.leads()
-            && let Some(Sent { asker, payload, .. }) = self.forwards.sent.front()
+            && let Some(at) = self.forwards.next_kept()
+            && let Some(Sent { asker, payload, .. }) = self.forwards.sent.get(at)
         {
             let (asker, payload) = (*asker, payload.clone());
             let Ok((_, txn)) = txn::decode(&payload) else {
@@ -331,6 +374,8 @@ impl Server {
             };
             let admission = match need_of(&txn) {
                 _ if self.zab.is_handing_over() => Admission::Wait,
+                // The lost leader may have begun other sessions than those that this server asked for.
+                _ if matches!(txn, Txn::CreateSession { .. }) && self.has_too_many_sessions() => Admission::Refuse,
                 None => Admission::Go,
                 Some(need) => self.room(need),
             };
@@ -529,6 +574,11 @@ impl Server {
         txn: &Txn<'_>,
     ) -> Verdict {
         let (conn, since) = from;
+        if !self.is_serving() {
+            // A learner may serve before this leader has applied its own history, which may begin the
+            // session.
+            return Verdict::Wait;
+        }
         if self.zab.is_handing_over() {
             // Wait instead of refusing, because the hand-over may fail and this leader go on. The
             // learner hears of a refusal late. Requests that it forwards meanwhile for the same

@@ -114,6 +114,15 @@ impl Server {
         is_full
     }
 
+    /// Returns whether there are more sessions than `sessions_max`, and counts a refusal if so.
+    ///
+    /// Sessions that clients of this server are joining count.
+    pub(super) fn has_too_many_sessions(&mut self) -> bool {
+        let has_too_many = self.sessions_taken() > self.limits.sessions_max as usize;
+        self.refusing.refusals.sessions += u64::from(has_too_many);
+        has_too_many
+    }
+
     /// Returns whether a super-user proof may be checked now.
     ///
     /// A client in this process is not rate limited: it has full access to the server anyway.

@@ -4,6 +4,7 @@
 use crate::member_support::{Client, Members, Told, born, write};
 use zoolet_machine::PeerMessage;
 use zoolet_machine::seam::event::Shortage;
+use zoolet_machine::txn::{self, Txn};
 use zoolet_machine::{Event, Limits, Settings};
 use zoolet_model::{ConnectRequest, CreateKind, ErrorCode, Reply, Request, ServerId, Text};
 use zoolet_sim::client::{create, delete, get};
@@ -42,7 +43,7 @@ fn forwards(members: &Members, from: u8) -> usize {
 /// Returns the number of the last entry that a leader received from this server.
 fn last_number(members: &Members, from: u8) -> u64 {
     let forward = members.said.iter().rev().find_map(|said| match &said.2 {
-        PeerMessage::Forward { payload, .. } if said.0 == from => zoolet_machine::txn::forwarder(payload),
+        PeerMessage::Forward { payload, .. } if said.0 == from => txn::forwarder(payload),
         _ => None,
     });
     let forwarder = forward.unwrap();
@@ -319,6 +320,86 @@ fn session_that_began_over_a_lost_leader_begins_once() {
     assert_eq!(members.server(client.server).sessions(), 3);
 }
 
+/// Regression: a leader that had not applied the beginning of a session refused the session's entries,
+/// as those of an expired one. Either learner is the one that leads next.
+#[test]
+fn leader_that_has_not_applied_a_session_yet_lets_its_writes_wait() {
+    let mut slow_led = Vec::new();
+    for first in [0, 1] {
+        let (mut members, leader, clients) = with_clients();
+        let (client, slow) = (&clients[first], clients[1 - first].server);
+        members.mute.insert(slow);
+        // The base must tell whether a znode exists, so the slow server applies nothing more.
+        members.ask(client, born("/fetched")).unwrap();
+        let young = members.client(client.server, TIMEOUT_MS);
+        members.cut(client.server, leader);
+        members.send(&young, 1, write("/a"));
+        members.stop(leader);
+        members.release_all();
+        members.advance(1000);
+        members.mute.clear();
+        members.until_all_serve();
+        members.settle();
+        assert!(matches!(answers(&members.told(&young))[..], [(1, Ok(_))]), "server {slow} was slow");
+        slow_led.push(members.leader() == slow);
+    }
+    assert!(slow_led.contains(&true), "the slow server never led");
+}
+
+/// Either learner is the one that leads next.
+#[test]
+fn sessions_max_holds_for_sessions_that_a_lost_leader_did_not_begin() {
+    let mut leaders = Vec::new();
+    for first in [0, 1] {
+        let limits = Limits { sessions_max: 3, ..Limits::default() };
+        let mut members = Members::born_with(3, Settings::default(), limits);
+        let (leader, servers) = (members.leader(), members.learners());
+        let [here, there] = [servers[first], servers[1 - first]];
+        members.client(here, TIMEOUT_MS);
+        members.client(there, TIMEOUT_MS);
+        members.hold(here, leader);
+        let waiting = members.connect(here, ConnectRequest::for_new_session(TIMEOUT_MS));
+        members.settle();
+        let third = members.connect(there, ConnectRequest::for_new_session(TIMEOUT_MS));
+        members.settle();
+        assert!(matches!(members.take(there, third)[..], [Told::Connected(_)]));
+        members.stop(leader);
+        members.release_all();
+        members.until_all_serve();
+        members.settle();
+        assert_eq!(members.server(here).sessions(), 3, "server {here} had the waiting client");
+        assert!(matches!(members.take(here, waiting)[..], [Told::Closed]));
+        leaders.push(members.leader() == here);
+    }
+    assert!(leaders.contains(&true) && leaders.contains(&false), "its server led in one round");
+}
+
+/// Regression: the client that had left counted, and the other one was refused.
+#[test]
+fn client_that_left_while_its_session_was_asked_of_a_lost_leader_takes_no_place() {
+    let mut leaders = Vec::new();
+    for first in [0, 1] {
+        let limits = Limits { sessions_max: 4, ..Limits::default() };
+        let mut members = Members::born_with(3, Settings::default(), limits);
+        let (leader, servers) = (members.leader(), members.learners());
+        let [here, there] = [servers[first], servers[1 - first]];
+        members.client(here, TIMEOUT_MS);
+        members.client(there, TIMEOUT_MS);
+        members.hold(here, leader);
+        let stays = members.connect(here, ConnectRequest::for_new_session(TIMEOUT_MS));
+        let leaves = members.connect(here, ConnectRequest::for_new_session(TIMEOUT_MS));
+        members.handle(here, Event::Disconnected { conn: leaves });
+        members.client(there, TIMEOUT_MS);
+        members.stop(leader);
+        members.release_all();
+        members.until_all_serve();
+        members.settle();
+        assert!(matches!(members.take(here, stays)[..], [Told::Connected(_)]));
+        leaders.push(members.leader() == here);
+    }
+    assert!(leaders.contains(&true), "its server never led");
+}
+
 #[test]
 fn session_that_its_owner_closes_over_a_lost_leader_ends_at_once() {
     let (mut members, leader, [client, other]) = with_clients();
@@ -511,22 +592,23 @@ fn send_2100(members: &mut Members, client: &Client, path: &str) {
     }
 }
 
-/// Only the isolated leader has these entries: more than one learner may have in flight.
-#[test]
-fn many_writes_that_a_leader_cuts_off_are_asked_again_as_room_allows() {
+/// Returns an ensemble whose leader cut off 2,100 writes of a client: more than a learner may have in
+/// flight. Their server has asked for as many as it may, and the leader has no room, because of 2,100
+/// writes of its own client.
+fn cut_off_2100(settings: Settings) -> (Members, [Client; 2]) {
     // Room for about 1,400 entries.
     let limits = Limits { outstanding_bytes_max: 100_000, ..Limits::default() };
-    let mut members = Members::born_with(3, Settings::default(), limits);
+    let mut members = Members::born_with(3, settings, limits);
     let (leader, servers) = (members.leader(), members.learners());
     let [client, other] = [0, 1].map(|at| members.client(servers[at], TIMEOUT_MS));
     members.ask(&client, born("/a")).unwrap();
     members.ask(&client, born("/b")).unwrap();
     members.hanging.insert(leader);
     members.hold(leader, other.server);
+    // Only the leader, which is cut off, has these entries.
     send_2100(&mut members, &client, "/a");
     restart_apart(&mut members, leader, [client.server, other.server]);
     members.until_serves(other.server);
-    // The next leader has no room for a while, because of its own client.
     let next = members.leader_of(&[leader, other.server]);
     let own = members.client(next, TIMEOUT_MS);
     members.hanging.extend([leader, other.server]);
@@ -535,13 +617,50 @@ fn many_writes_that_a_leader_cuts_off_are_asked_again_as_room_allows() {
     members.link(client.server, other.server);
     members.settle();
     members.advance(100);
+    assert_eq!(members.server(client.server).writes_asked_again(), 1024);
+    (members, [client, own])
+}
+
+/// Makes all servers serve, and checks that each write of a client is done once, in order.
+fn all_2100_are_done(members: &mut Members, client: &Client) {
     members.hanging.clear();
     members.until_all_serve();
     members.settle();
-    assert!(members.server(next).leads(), "it dropped no link");
-    for client in [&client, &own] {
-        assert_eq!(answers(&members.told(client)), (1..=2100).map(|xid| (xid, Ok(xid))).collect::<Vec<_>>());
-    }
+    assert_eq!(answers(&members.told(client)), (1..=2100).map(|xid| (xid, Ok(xid))).collect::<Vec<_>>());
+}
+
+#[test]
+fn many_writes_that_a_leader_cuts_off_are_asked_again_as_room_allows() {
+    let (mut members, [client, own]) = cut_off_2100(Settings::default());
+    all_2100_are_done(&mut members, &client);
+    assert_eq!(answers(&members.told(&own)), (1..=2100).map(|xid| (xid, Ok(xid))).collect::<Vec<_>>());
+    assert!(members.server(own.server).leads(), "it dropped no link");
+}
+
+/// Regression: the writes that had been asked again went behind those that had not.
+#[test]
+fn writes_asked_again_of_a_leader_that_is_lost_too_stay_in_order() {
+    let (mut members, [client, own]) = cut_off_2100(Settings::default());
+    members.stop(own.server);
+    all_2100_are_done(&mut members, &client);
+}
+
+/// Regression: the entry that makes a local session global overtook writes that waited to be asked
+/// again, also those of that session.
+#[test]
+fn upgrade_of_a_local_session_waits_behind_kept_writes() {
+    let settings = Settings { local_sessions: true, local_sessions_upgrade: true, ..Settings::default() };
+    let (mut members, [client, _]) = cut_off_2100(settings);
+    let local = members.client(client.server, TIMEOUT_MS);
+    members.send(&local, 1, Request::Write(create("/e", 1, CreateKind::Ephemeral)));
+    members.settle();
+    let is_upgrade = |said: &(u8, u8, PeerMessage)| match &said.2 {
+        PeerMessage::Forward { payload, .. } => matches!(txn::decode(payload), Ok((_, Txn::UpgradeSession { .. }))),
+        _ => false,
+    };
+    assert!(!members.said.iter().any(is_upgrade), "it waits");
+    all_2100_are_done(&mut members, &client);
+    assert_eq!(answers(&members.told(&local)), [(1, Ok(-1))]);
 }
 
 fn is_named_successor(said: &(u8, u8, PeerMessage)) -> bool {

@@ -43,6 +43,12 @@ impl Origin {
         if let Self::Request { conn, .. } = self { Some(conn) } else { None }
     }
 
+    /// Returns the number of the request, which is larger than those of earlier requests; `None` if no
+    /// write of a session asked for the entry.
+    pub(in crate::server) fn request(self) -> Option<u64> {
+        if let Self::Request { number, .. } = self { Some(number) } else { None }
+    }
+
     /// Returns the connection here that waits for the entry.
     pub(in crate::server) fn conn(self) -> Option<ConnId> {
         match self {

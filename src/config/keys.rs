@@ -266,7 +266,7 @@ numbers! {
     /// The table `[timing]`.
     TIMING: Timing, |timing| timing;
     heartbeat_busy_ms: Millis, 10..=60_000, "leader",
-        "interval between heartbeats during writes, or with short sessions";
+        "interval between heartbeats until 1 s after a write, and while a session's timeout is below 4 s";
     heartbeat_idle_ms: Millis, 10..=60_000, "leader",
         "interval between heartbeats otherwise";
     fresh_ms: Millis, 100..=600_000, "elections",

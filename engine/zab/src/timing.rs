@@ -7,7 +7,7 @@ pub struct Timing {
     pub heartbeat_busy_ms: u32,
     /// Heartbeat interval otherwise.
     ///
-    /// A fixed 50 ms would cost an idle site of three servers 982 MB a day.
+    /// A fixed 50 ms would cost an idle site of three servers 1.1 GB a day.
     pub heartbeat_idle_ms: u32,
     /// Delay before a server repeats that it is looking, or that it suspects its leader.
     pub retry_ms: u32,

@@ -255,7 +255,7 @@ impl Zab {
     fn judge_leader(&mut self, now: u64) {
         let retry_ms = u64::from(self.timing.retry_ms);
         let is_settled = self.is_settled();
-        let (suspect_at_ms, answer_ms) = (self.suspect_at_ms(), self.answer_ms());
+        let (suspect_at_ms, grace_ms) = (self.suspect_at_ms(), self.grace_ms());
         let State::Learning(learning) = &mut self.state else { return };
         if now < suspect_at_ms {
             learning.suspects = false;
@@ -267,10 +267,7 @@ impl Zab {
         }
         if !learning.suspects || learning.retry_at_ms <= now {
             if !core::mem::replace(&mut learning.suspects, true) {
-                // The other learners ask the leader only now, and each waits for its answer as long
-                // as this server did.
-                let early_ms = answer_ms.filter(|_| now < learning.silent_at_ms());
-                learning.suspected_ms = now + early_ms.unwrap_or(0);
+                learning.suspected_ms = now + grace_ms;
             }
             learning.retry_at_ms = now + retry_ms;
             self.tell_everybody();
@@ -314,6 +311,16 @@ impl Zab {
         (answer_ms < u64::from(self.timing.heartbeat_idle_ms) && self.is_voter()).then_some(answer_ms)
     }
 
+    /// Returns how much later the other learners may suspect a dead leader than this one.
+    ///
+    /// At the idle pace they ask the leader once this learner suspects it, and each waits for the answer
+    /// about as long as this server would. Those that do not ask may have heard one heartbeat more.
+    fn grace_ms(&self) -> u64 {
+        let State::Learning(learning) = &self.state else { return 0 };
+        let is_idle = learning.interval_ms > self.timing.heartbeat_busy_ms;
+        if is_idle { self.answer_ms().unwrap_or(learning.interval_ms.into()) } else { 0 }
+    }
+
     /// Asks the leader for a heartbeat when another learner begins to suspect it.
     ///
     /// At the idle pace this server would otherwise notice a dead leader much later.
@@ -342,10 +349,11 @@ impl Zab {
         let alone_at_ms =
             suspected_ms.into_iter().chain(learning.unheard_ms).map(|since_ms| since_ms + ALONE * busy_ms);
         // A leader that got the request also pings at the busy pace. The other learners ask it when
-        // this server begins to suspect it, and wait as long.
+        // this server begins to suspect it, and wait as long. A request that hastens no suspicion hastens
+        // no cut-off either: this server would send its clients away before it suspects a dead leader.
         let patience_ms = idle_ms + LATE * busy_ms + learning.allowance_ms();
-        let patience_ms = self.answer_ms().map_or(patience_ms, |ms| patience_ms.max(2 * ms + ALONE * busy_ms));
-        let answer_at_ms = learning.awaits_ms.map(|since_ms| since_ms + patience_ms);
+        let asked_ms = learning.awaits_ms.zip(self.answer_ms());
+        let answer_at_ms = asked_ms.map(|(since_ms, ms)| since_ms + patience_ms.max(2 * ms + ALONE * busy_ms));
         alone_at_ms.chain(answer_at_ms).min().filter(|_| self.is_settled())
     }
 

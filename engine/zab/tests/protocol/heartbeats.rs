@@ -205,6 +205,46 @@ fn idle_learners_leave_a_dead_leader_before_the_one_with_a_request_is_cut_off() 
     }
 }
 
+/// Regression: on links with a longer delay, the learner with a request counted as cut off after 450 ms,
+/// and suspected the leader after 1,050 ms.
+#[test]
+fn request_over_a_slow_link_does_not_hasten_the_cut_off() {
+    for hop_ms in [30, 50, 100] {
+        let mut stage = idle(hop_ms);
+        stage.net.crash(3, 0, false);
+        stage.net.expect_leader(1);
+        let died_ms = stage.net.world.now;
+        while follows(&stage, 1) || follows(&stage, 2) {
+            hops(&mut stage, hop_ms, hop_ms);
+            let waited_ms = stage.net.world.now - died_ms;
+            assert!(waited_ms < 5000, "messages take {hop_ms} ms");
+            let is_cut_off = is_cut_off(&stage, 1) || is_cut_off(&stage, 2);
+            assert!(!is_cut_off, "after {waited_ms} ms, messages take {hop_ms} ms");
+        }
+    }
+}
+
+/// Regression: learner 1 had missed the last heartbeat. So it suspected the dead leader first, and
+/// counted as cut off before learner 2 suspected it.
+#[test]
+fn learner_that_missed_the_last_heartbeat_is_not_cut_off_from_a_dead_leader() {
+    for hop_ms in [0, 20, 30, 50, 100] {
+        let mut stage = idle(hop_ms);
+        stage.cut(3, 1, true);
+        // One heartbeat.
+        hops(&mut stage, hop_ms, u64::from(Timing::default().heartbeat_idle_ms));
+        stage.net.crash(3, 0, false);
+        let died_ms = stage.net.world.now;
+        while follows(&stage, 1) || follows(&stage, 2) {
+            hops(&mut stage, hop_ms, hop_ms.max(1));
+            let waited_ms = stage.net.world.now - died_ms;
+            assert!(waited_ms < 5000, "messages take {hop_ms} ms");
+            let is_cut_off = is_cut_off(&stage, 1) || is_cut_off(&stage, 2);
+            assert!(!is_cut_off, "after {waited_ms} ms, messages take {hop_ms} ms");
+        }
+    }
+}
+
 #[test]
 fn idle_leader_that_answers_the_other_learner_keeps_leading() {
     let mut stage = idle(0);

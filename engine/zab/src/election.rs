@@ -84,18 +84,26 @@ impl Zab {
             self.record_configs(now);
         }
         let hears_me = said.hears.contains(self.id);
-        let is_settled = !matches!(self.state, State::Looking { .. });
+        let is_looking = matches!(self.state, State::Looking { .. });
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == from) {
             peer.note_said(now, said);
-            // A settled server tells a looking peer where to go. A looking peer that has not heard
-            // this server yet gets a notification in any case.
+            // A server that is not looking tells a looking peer where to go. A looking peer that has
+            // not heard this server yet gets a notification in any case.
             let looks = matches!(said.stance, Stance::Looking { .. });
-            peer.owes_notification |= looks && (is_settled || !hears_me);
+            peer.owes_notification |= looks && (!is_looking || !hears_me);
         }
         match &self.state {
             State::Looking { .. } => {}
             State::Leading(_) => self.meet_as_leader(now, from, &said),
             State::Learning(learning) if learning.leader == from => self.meet_leader(now, &said),
+            // A quorum promised the newer epoch, so this learner's leader can commit nothing more.
+            State::Learning(learning)
+                if self.is_settled()
+                    && said.stance == (Stance::Leading { established: true })
+                    && said.epoch > learning.epoch =>
+            {
+                self.become_looking(now);
+            }
             State::Learning(_) => {
                 self.make_sure(now, from);
                 self.maybe_leave(now);

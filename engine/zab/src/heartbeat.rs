@@ -275,7 +275,7 @@ impl Zab {
         self.maybe_leave(now);
     }
 
-    fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.role != crate::Role::Looking
     }
 

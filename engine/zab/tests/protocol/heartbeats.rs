@@ -245,6 +245,31 @@ fn learner_that_missed_the_last_heartbeat_is_not_cut_off_from_a_dead_leader() {
     }
 }
 
+/// Regression: an observer followed a dead leader of the idle pace for 1,050 ms, although a new leader
+/// had told it of its epoch. Writes of the observer's clients waited for that.
+#[test]
+fn observer_follows_a_new_leader_as_soon_as_it_hears_of_it() {
+    let mut stage = Stage::new(&[1, 2, 3]);
+    stage.spare(4);
+    stage.start(&[1, 2, 3, 4]);
+    stage.connect_all();
+    stage.run(6000);
+    assert!(follows(&stage, 4));
+    stage.net.crash(3, 0, false);
+    stage.net.expect_leader(1);
+    let died_ms = stage.net.world.now;
+    let new = loop {
+        let leads = |id: &u8| stage.net.world.server(*id).role == Role::Leading;
+        if let Some(id) = [1, 2].into_iter().find(leads) {
+            break id;
+        }
+        stage.run(1);
+        assert!(stage.net.world.now - died_ms < 1000, "nobody leads");
+    };
+    stage.run(1);
+    assert_eq!(stage.net.world.server(4).zab().leader(), Some(server_id(new)));
+}
+
 #[test]
 fn idle_leader_that_answers_the_other_learner_keeps_leading() {
     let mut stage = idle(0);

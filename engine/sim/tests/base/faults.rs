@@ -178,6 +178,51 @@ fn small_durable_merge_step_is_never_mistaken_for_its_larger_retry() {
     assert_holds(&base, &model, "merged");
 }
 
+/// Regression: the sync of a header failed, so the header was in the page cache only. The next process
+/// took it for durable: it published a manifest that named it, and overwrote the only durable copy.
+#[test]
+fn header_whose_sync_failed_is_not_trusted_after_a_restart() {
+    for seed in 0..8 {
+        let disk = SimDisk::new(seed);
+        let base = create(&disk);
+        let (mut model, mut random) = (Model::default(), Random::new(seed));
+        for _ in 0..2 {
+            base.checkpoint(&model.random_checkpoint(&mut random, 60, 100)).unwrap();
+        }
+        let is_header_written = AtomicBool::new(false);
+        disk.fail_with(move |operation| {
+            let is_header = operation.name.ends_with(".crc") && operation.offset == 0;
+            if operation.kind == OperationKind::Write && is_header {
+                is_header_written.store(true, Ordering::Relaxed);
+            }
+            let is_hit = operation.kind == OperationKind::Sync && operation.name.ends_with(".crc");
+            (is_hit && is_header_written.load(Ordering::Relaxed)).then_some(io::ErrorKind::Other)
+        });
+        assert!(merge(&base, true).is_err());
+        drop(base);
+        let mut next = model.clone();
+        let checkpoint = next.random_checkpoint(&mut random, 60, 100);
+        for step in 0.. {
+            let disk = disk.after_process_crash();
+            let base = open(&disk).unwrap();
+            disk.set_crash_at(disk.steps() + step);
+            let written = base.checkpoint(&checkpoint);
+            let _ = merge(&base, true);
+            drop(base);
+            for loss in 0..3 {
+                let context = format!("seed {seed}, step {step}, loss {loss}: {written:?}");
+                let base = open(&disk.after_power_loss(loss)).unwrap_or_else(|error| panic!("{context}: {error}"));
+                let is_next = written.is_ok() || base.meta() == next.meta();
+                assert_holds(&base, if is_next { &next } else { &model }, &context);
+            }
+            if !disk.crashed() {
+                assert!(step > 50, "only {step} steps");
+                break;
+            }
+        }
+    }
+}
+
 /// Returns whether a read-only file system refuses the operation.
 ///
 /// It refuses every change. It also refuses to open files for writing, which is how the store opens

@@ -123,10 +123,14 @@ impl Home {
             // redb would treat the empty file as a new database.
             return Err(BaseError::Damaged(format!("{home_name} is empty")));
         }
-        let side = Side::open(side.clone(), self.id, self.ledger.clone()).map_err(|error| error.of(&side_name))?;
         if !self.ledger.sync_failed() {
-            side.sync()?;
+            // A process that crashed may have left the header in the page cache only. If a sync of it
+            // failed, the page cache may show it forever without it being on the device. So it is synced
+            // and read back from the device.
+            self.ledger.sync(&**side)?;
+            side.forget_cached()?;
         }
+        let side = Side::open(side.clone(), self.id, self.ledger.clone()).map_err(|error| error.of(&side_name))?;
         side.truncate(bytes.div_ceil(BLOCK as u64));
         let backend = Backend::new(self.disk.clone(), base.clone(), side, self.ledger.clone());
         Opened::open(backend, self.cache_bytes).map_err(|error| error.of(&home_name))

@@ -109,7 +109,7 @@ impl Side {
         Self { file, id, ledger, header: Mutex::new(header), table: RwLock::default() }
     }
 
-    /// Reads the header and the table.
+    /// Reads the header and the table, which must be durable.
     pub(super) fn open(file: Arc<dyn DiskFile>, id: u64, ledger: Arc<Ledger>) -> Result<Self, BaseError> {
         let header = Header::read(&*file, id)?;
         let table = Table::read(&*file, id)?;
@@ -121,8 +121,7 @@ impl Side {
         self.id
     }
 
-    /// Makes durable the content that `open` read: after a crash of the process it may exist in the
-    /// page cache only.
+    /// Makes everything written durable.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.ledger.sync(&*self.file)
     }

@@ -195,6 +195,41 @@ fn log_ring_full_of_unapplied_entries_stalls_until_a_checkpoint() {
     }
 }
 
+/// Regression: the log called the first batch of a segment appended although the segment before it was
+/// not ended. If the new segment was lost then, nobody noticed.
+#[test]
+fn first_batch_of_a_segment_is_not_appended_before_the_former_segment_ends() {
+    for strategy in BOTH {
+        let disk = SimDisk::new(1);
+        let mut log = create(&disk, small(strategy));
+        append(&mut log, open_epoch(1), Zxid::ZERO).unwrap();
+        // In a young log, each segment's name is greater than those before.
+        let newest = Mutex::new(String::new());
+        disk.fail_with(move |operation| {
+            let mut newest = newest.lock().unwrap();
+            let is_end = operation.kind == OperationKind::Write && operation.name < newest.as_str();
+            if operation.kind == OperationKind::Write && !is_end {
+                *newest = operation.name.to_owned();
+            }
+            is_end.then_some(io::ErrorKind::StorageFull)
+        });
+        let stalls = (1..15).find(|counter| {
+            let before = log.appended();
+            let outcome = append(&mut log, vec![entry(zxid(1, *counter), 3000)], Zxid::ZERO);
+            let is_stalled = matches!(outcome, Err(AppendError::Stalled(_)));
+            assert_eq!(log.appended() == before, is_stalled, "{outcome:?}");
+            is_stalled
+        });
+        let last = stalls.expect("it stalls when it rotates");
+        disk.heal();
+        append(&mut log, vec![entry(zxid(1, last), 3000)], Zxid::ZERO).unwrap();
+        assert_eq!(zxids(&log, zxid(1, 0)), counters(1, 1..=last));
+        drop(log);
+        let (log, opened) = try_open(&disk.after_power_loss(0), small(strategy)).unwrap();
+        assert_eq!((log.appended(), zxids(&log, zxid(1, 0))), (opened.appended, counters(1, 1..=last)));
+    }
+}
+
 #[test]
 fn repeating_a_persisted_append_writes_nothing() {
     let disk = SimDisk::new(1);

@@ -173,7 +173,7 @@ fn segment_end_lost_in_a_crash_is_rewritten_before_the_next_ack() {
                 ];
                 append(&mut log, records, Zxid::ZERO).unwrap();
                 for name in image.list().unwrap() {
-                    let image = image.after_process_crash();
+                    let image = image.after_power_loss(0);
                     image.remove(&name).unwrap();
                     match start(&image, options(strategy), Zxid::ZERO) {
                         Ok(found) => assert_eq!(found.last(), Some(&Zxid::first_of(accepted)), "step {step}, {name}"),

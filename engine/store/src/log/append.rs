@@ -242,7 +242,7 @@ impl Log {
         {
             if let Some(before) = self.ring.live.back() {
                 let next = Header { watermark: self.facts.watermark, ..header };
-                self.end = End::of(before, self.tail, &self.options, next)?;
+                self.end = End::of(before, self.tail, &self.options, next, self.appended())?;
             }
             self.ring.live.push_back(Segment {
                 name: spare.name,

@@ -11,11 +11,14 @@ use super::{
 };
 use crate::disk::DiskFile;
 use std::sync::Arc;
+use zoolet_zab::AppendSeq;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// An end that is not durable yet.
 pub(super) struct End {
+    /// Last append that was reported. Those after it are reported once this end is durable.
+    pub(super) reported: AppendSeq,
     file: Arc<dyn DiskFile>,
     at: u64,
     header: Header,
@@ -24,13 +27,15 @@ pub(super) struct End {
 impl End {
     /// Returns the end of `segment`, whose batches end at `tail`.
     ///
-    /// `next` is the header of a batch that follows them. Returns `None` if the file is full to its
-    /// last block, as files written before the first release can be.
+    /// `next` is the header of a batch that follows them, and `reported` the last append that was
+    /// reported. Returns `None` if the file is full to its last block, as files written before the
+    /// first release can be.
     pub(super) fn of(
         segment: &Segment,
         tail: u64,
         options: &LogOptions,
         next: Header,
+        reported: AppendSeq,
     ) -> Result<Option<Self>, AppendError> {
         let file_bytes = segment.file.len().map_err(AppendError::Fatal)?;
         let at = last_block(file_bytes).max(tail);
@@ -39,7 +44,7 @@ impl End {
         }
         let header =
             Header { is_first: false, is_end: true, payload_bytes: 0, incarnation: segment.incarnation, ..next };
-        Ok(Some(Self { file: segment.file.clone(), at, header }))
+        Ok(Some(Self { reported, file: segment.file.clone(), at, header }))
     }
 
     /// Makes the end durable. Returns the bytes written.

@@ -176,9 +176,11 @@ impl Log {
         &self.facts
     }
 
-    /// Returns the number of the last durable record.
+    /// Returns the number of the last record that may be acknowledged.
+    ///
+    /// It is the last durable one, unless the segment before the newest is not ended yet.
     pub fn appended(&self) -> AppendSeq {
-        AppendSeq(self.next_seq.0 - 1)
+        self.end.as_ref().map_or(AppendSeq(self.next_seq.0 - 1), |end| end.reported)
     }
 
     /// Returns counts of operations since the log was opened.

@@ -159,6 +159,9 @@ impl Log {
         let Some(before) = self.ring.live.len().checked_sub(2).and_then(|position| self.ring.live.get(position)) else {
             return Ok(None);
         };
+        // As with the tail, an end that the page cache shows may not be on the device.
+        let on_device = before.file.sync().and_then(|()| before.file.forget_cached());
+        on_device.map_err(|error| LogError::io(&before.name, error))?;
         let mut reader = Reader::new(&before.name, &*before.file)?;
         if end::find(&mut reader, before.incarnation, self.facts.disk_incarnation)?.is_some() {
             return Ok(None);
@@ -169,7 +172,8 @@ impl Log {
         });
         match walked {
             Ok((walk, tail)) if (walk.next_seq, walk.facts.chain) == (start.append_seq, start.chain) => {
-                End::of(before, tail, &self.options, start).map_err(|error| error.of_recovery(&before.name))
+                let reported = self.appended();
+                End::of(before, tail, &self.options, start, reported).map_err(|error| error.of_recovery(&before.name))
             }
             // The damaged part may not be needed any more. A reader that needs it gets the error.
             Ok(_) | Err(LogError::Damaged { .. } | LogError::Unsupported { .. }) => Ok(None),

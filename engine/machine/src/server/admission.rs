@@ -60,7 +60,7 @@ impl Server {
             return Admission::Refuse;
         }
         // The clients of kept writes have waited longer, and may have requested this write behind them.
-        if need != Need::Session && self.forwards.is_any_kept() && self.is_serving() {
+        if need != Need::Session && self.asks_kept_first() {
             return Admission::Wait;
         }
         if self.leader().is_some() {
@@ -108,7 +108,7 @@ impl Server {
     pub(super) fn admission_of_end(&self) -> Admission {
         let is_bounded = self.leader().is_some() && !mutation::is_on(Mutation::EndsUnbounded);
         match self.forwards.admission(Need::Session) {
-            _ if self.forwards.is_any_kept() && self.is_serving() => Admission::Wait,
+            _ if self.asks_kept_first() => Admission::Wait,
             admission if is_bounded => admission,
             _ => Admission::Go,
         }

@@ -331,6 +331,13 @@ impl Server {
         }
     }
 
+    /// Returns whether other writes of this server's clients wait behind kept entries.
+    ///
+    /// Before this server serves, its clients' writes wait anyway.
+    pub(super) fn asks_kept_first(&self) -> bool {
+        self.forwards.is_any_kept() && self.is_serving()
+    }
+
     /// Gives up the sessions that clients have asked for and left. They count as sessions until then.
     fn lose_departed(&mut self) {
         let asking = self.forwards.sent.iter().filter_map(|sent| match sent.asker {

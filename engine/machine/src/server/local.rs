@@ -166,7 +166,7 @@ impl Server {
             _ if self.locals.is_refused(session) => Admission::Refuse,
             // Kept writes may be this session's, and an entry of a global session may not come before
             // them.
-            _ if self.forwards.is_any_kept() && self.is_serving() => Admission::Wait,
+            _ if self.asks_kept_first() => Admission::Wait,
             admission => admission,
         };
         match admission {

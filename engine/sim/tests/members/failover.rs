@@ -5,7 +5,7 @@ use crate::member_support::{Client, Members, Told, born, write};
 use zoolet_machine::PeerMessage;
 use zoolet_machine::seam::event::Shortage;
 use zoolet_machine::txn::{self, Txn};
-use zoolet_machine::{Event, Limits, Settings};
+use zoolet_machine::{ConnId, Event, Limits, Settings};
 use zoolet_model::{ConnectRequest, CreateKind, ErrorCode, Reply, Request, ServerId, Text};
 use zoolet_sim::client::{create, delete, get};
 use zoolet_zab::Message;
@@ -67,6 +67,14 @@ fn lose(members: &mut Members, leader: u8) {
     members.stop(leader);
 }
 
+/// Kills the leader, and lets the others serve under a next one.
+fn lose_and_elect(members: &mut Members, leader: u8) {
+    members.stop(leader);
+    members.release_all();
+    members.until_all_serve();
+    members.settle();
+}
+
 /// Restarts the leader, which goes on with the second server. The first one is cut off from both.
 fn restart_apart(members: &mut Members, leader: u8, [apart, other]: [u8; 2]) {
     members.unlink(apart, leader);
@@ -120,10 +128,7 @@ fn write_in_the_next_leaders_history_is_answered_and_not_done_again() {
     members.hanging.insert(leader);
     clients.iter().for_each(|client| members.hold(client.server, leader));
     members.settle();
-    members.stop(leader);
-    members.release_all();
-    members.until_all_serve();
-    members.settle();
+    lose_and_elect(&mut members, leader);
     let mut told: Vec<_> = clients.iter().flat_map(|client| answers(&members.told(client))).collect();
     told.sort_unstable_by_key(|(_, version)| version.unwrap());
     assert_eq!(told, [(1, Ok(1)), (1, Ok(2))]);
@@ -312,10 +317,7 @@ fn session_that_began_over_a_lost_leader_begins_once() {
     members.hanging.insert(leader);
     [client.server, other.server].iter().for_each(|&from| members.hold(from, leader));
     members.settle();
-    members.stop(leader);
-    members.release_all();
-    members.until_all_serve();
-    members.settle();
+    lose_and_elect(&mut members, leader);
     assert!(matches!(members.take(client.server, joining)[..], [Told::Connected(_)]));
     assert_eq!(members.server(client.server).sessions(), 3);
 }
@@ -346,29 +348,39 @@ fn leader_that_has_not_applied_a_session_yet_lets_its_writes_wait() {
     assert!(slow_led.contains(&true), "the slow server never led");
 }
 
+/// A connection to `here` whose client asks for a session.
+struct Asking {
+    leader: u8,
+    here: u8,
+    there: u8,
+    conn: ConnId,
+}
+
+/// Returns an ensemble with a session at each learner, and room for `sessions_max`. A client at one
+/// learner asks for another session, and the leader does not hear of it.
+fn with_a_client_asking(first: usize, sessions_max: u32) -> (Members, Asking) {
+    let limits = Limits { sessions_max, ..Limits::default() };
+    let mut members = Members::born_with(3, Settings::default(), limits);
+    let (leader, servers) = (members.leader(), members.learners());
+    let [here, there] = [servers[first], servers[1 - first]];
+    members.client(here, TIMEOUT_MS);
+    members.client(there, TIMEOUT_MS);
+    members.hold(here, leader);
+    let conn = members.connect(here, ConnectRequest::for_new_session(TIMEOUT_MS));
+    (members, Asking { leader, here, there, conn })
+}
+
 /// Either learner is the one that leads next.
 #[test]
 fn sessions_max_holds_for_sessions_that_a_lost_leader_did_not_begin() {
     let mut leaders = Vec::new();
     for first in [0, 1] {
-        let limits = Limits { sessions_max: 3, ..Limits::default() };
-        let mut members = Members::born_with(3, Settings::default(), limits);
-        let (leader, servers) = (members.leader(), members.learners());
-        let [here, there] = [servers[first], servers[1 - first]];
-        members.client(here, TIMEOUT_MS);
+        let (mut members, Asking { leader, here, there, conn }) = with_a_client_asking(first, 3);
+        members.settle();
         members.client(there, TIMEOUT_MS);
-        members.hold(here, leader);
-        let waiting = members.connect(here, ConnectRequest::for_new_session(TIMEOUT_MS));
-        members.settle();
-        let third = members.connect(there, ConnectRequest::for_new_session(TIMEOUT_MS));
-        members.settle();
-        assert!(matches!(members.take(there, third)[..], [Told::Connected(_)]));
-        members.stop(leader);
-        members.release_all();
-        members.until_all_serve();
-        members.settle();
+        lose_and_elect(&mut members, leader);
         assert_eq!(members.server(here).sessions(), 3, "server {here} had the waiting client");
-        assert!(matches!(members.take(here, waiting)[..], [Told::Closed]));
+        assert!(matches!(members.take(here, conn)[..], [Told::Closed]));
         leaders.push(members.leader() == here);
     }
     assert!(leaders.contains(&true) && leaders.contains(&false), "its server led in one round");
@@ -379,22 +391,12 @@ fn sessions_max_holds_for_sessions_that_a_lost_leader_did_not_begin() {
 fn client_that_left_while_its_session_was_asked_of_a_lost_leader_takes_no_place() {
     let mut leaders = Vec::new();
     for first in [0, 1] {
-        let limits = Limits { sessions_max: 4, ..Limits::default() };
-        let mut members = Members::born_with(3, Settings::default(), limits);
-        let (leader, servers) = (members.leader(), members.learners());
-        let [here, there] = [servers[first], servers[1 - first]];
-        members.client(here, TIMEOUT_MS);
-        members.client(there, TIMEOUT_MS);
-        members.hold(here, leader);
-        let stays = members.connect(here, ConnectRequest::for_new_session(TIMEOUT_MS));
+        let (mut members, Asking { leader, here, there, conn }) = with_a_client_asking(first, 4);
         let leaves = members.connect(here, ConnectRequest::for_new_session(TIMEOUT_MS));
         members.handle(here, Event::Disconnected { conn: leaves });
         members.client(there, TIMEOUT_MS);
-        members.stop(leader);
-        members.release_all();
-        members.until_all_serve();
-        members.settle();
-        assert!(matches!(members.take(here, stays)[..], [Told::Connected(_)]));
+        lose_and_elect(&mut members, leader);
+        assert!(matches!(members.take(here, conn)[..], [Told::Connected(_)]));
         leaders.push(members.leader() == here);
     }
     assert!(leaders.contains(&true), "its server never led");
@@ -407,10 +409,7 @@ fn session_that_its_owner_closes_over_a_lost_leader_ends_at_once() {
     members.hold(client.server, leader);
     members.send(&client, 1, Request::CloseSession);
     members.settle();
-    members.stop(leader);
-    members.release_all();
-    members.until_all_serve();
-    members.settle();
+    lose_and_elect(&mut members, leader);
     let told = members.told(&client);
     assert!(matches!(told[..], [Told::Reply(1, _, Ok(Reply::Empty)), Told::Closed]), "{told:?}");
     assert_eq!(members.ask(&other, get("/e")), Err(ErrorCode::NoNode));
@@ -424,10 +423,7 @@ fn write_of_a_client_that_has_left_is_not_done_by_the_next_leader() {
     members.send(&client, 1, write("/a"));
     members.settle();
     members.leave(&client);
-    members.stop(leader);
-    members.release_all();
-    members.until_all_serve();
-    members.settle();
+    lose_and_elect(&mut members, leader);
     assert_eq!(version_of(&mut members, &other, "/a"), 0);
     assert_eq!(members.server(client.server).under_way(), usize::from(other.server == client.server));
 }
@@ -445,10 +441,7 @@ fn lose_a_refusal() -> Vec<Told> {
     members.send(&client, 1, born("/b"));
     members.send(&client, 2, Request::Write(delete("/a")));
     members.settle();
-    members.stop(leader);
-    members.release_all();
-    members.until_all_serve();
-    members.settle();
+    lose_and_elect(&mut members, leader);
     assert_eq!(members.ask(&other, get("/a")), Err(ErrorCode::NoNode), "the later one was done");
     members.told(&client)
 }

@@ -52,7 +52,8 @@ pub(super) struct Touches {
     tell_at_ms: Option<u64>,
     /// Leader: the suspicion in progress.
     silence: Option<Silence>,
-    /// When this server lost its leader, in milliseconds. Set until it serves again.
+    /// When this server lost its leader, or began the hand-over before that, in milliseconds. Set
+    /// until it serves again.
     pub(super) lost_at_ms: Option<u64>,
     /// Until when it keeps the connection that it closes next, in milliseconds.
     pub(super) keep_until_ms: Option<u64>,
@@ -247,7 +248,9 @@ impl Server {
             self.await_all_again();
         }
         self.sessions.forget_leadership();
-        self.touches = Touches { lost_at_ms: self.touches.lost_at_ms, ..Touches::default() };
+        // Clients of a leader that handed over have waited since the hand-over began.
+        let lost_at_ms = self.touches.lost_at_ms.or(self.touches.hands_over_ms);
+        self.touches = Touches { lost_at_ms, ..Touches::default() };
         unknown.into_iter().for_each(|conn| self.close(conn));
         if role == zab::Role::Looking {
             self.touches.lost_at_ms.get_or_insert(self.now.mono_ms);

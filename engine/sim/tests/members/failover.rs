@@ -495,6 +495,20 @@ fn only_the_leader_that_got_an_entry_can_refuse_it() {
     }
 }
 
+/// Returns after how many milliseconds each of the connections is closed; 0 for one that stays.
+fn closing_times<const N: usize>(members: &mut Members, clients: &[Client; N], since_ms: u64) -> [u64; N] {
+    let mut closed_ms = [0; N];
+    for _ in 0..400 {
+        members.advance(10);
+        for (client, closed_ms) in clients.iter().zip(&mut closed_ms) {
+            if members.is_just_closed(client) {
+                *closed_ms = members.now.mono_ms - since_ms;
+            }
+        }
+    }
+    closed_ms
+}
+
 #[test]
 fn clients_wait_for_2_s_or_three_tenths_of_their_timeout() {
     let (mut members, leader, [long, other]) = with_clients();
@@ -511,17 +525,8 @@ fn clients_wait_for_2_s_or_three_tenths_of_their_timeout() {
         let conn = members.connect(long.server, ConnectRequest::for_new_session(timeout_ms));
         Client { conn, ..long }
     });
-    let mut closed_ms = [0; 4];
     let waiting = [short, long, newcomers[0], newcomers[1]];
-    for _ in 0..300 {
-        members.advance(10);
-        for (client, closed_ms) in waiting.iter().zip(&mut closed_ms) {
-            if members.is_just_closed(client) {
-                *closed_ms = members.now.mono_ms - at_ms;
-            }
-        }
-    }
-    assert_eq!(closed_ms, [1500, 2000, 2000, 2000]);
+    assert_eq!(closing_times(&mut members, &waiting, at_ms), [1500, 2000, 2000, 2000]);
     let late = members.connect(long.server, ConnectRequest::for_new_session(TIMEOUT_MS));
     assert!(matches!(members.take(long.server, late)[..], [Told::Closed]), "it finds another server sooner");
     waiting.iter().for_each(|client| members.leave(client));
@@ -734,6 +739,53 @@ fn client_with_a_short_timeout_leaves_a_leader_that_hands_over() {
     members.until_all_serve();
     members.settle();
     assert_eq!(answers(&members.told(&long)), [(1, Ok(1))]);
+}
+
+/// Regression: the wait began anew when the hand-over ended. No server takes the lead afterwards.
+#[test]
+fn wait_for_a_leader_counts_from_the_beginning_of_a_hand_over() {
+    let (mut members, leader, [client, other]) = with_clients();
+    let waiting = [5000, TIMEOUT_MS].map(|timeout_ms| members.client(leader, timeout_ms));
+    let in_flight = members.client(leader, TIMEOUT_MS);
+    // The successor lacks these entries.
+    members.hanging.extend([leader, client.server, other.server]);
+    members.send(&client, 1, write("/a"));
+    members.send(&in_flight, 1, write("/a"));
+    members.settle();
+    let at_ms = members.now.mono_ms;
+    members.command(leader, |server, now| server.hand_over(now));
+    waiting.iter().for_each(|client| members.send(client, 1, write("/a")));
+    members.advance(900);
+    assert!(members.server(leader).zab().is_handing_over());
+    members.cut(client.server, other.server);
+    [client.server, other.server].iter().for_each(|&learner| members.hold(leader, learner));
+    // The leader's own disk goes on hanging, so it does not apply the entries.
+    members.hanging.retain(|&server| server == leader);
+    members.settle();
+    assert!(!members.server(leader).leads(), "it has named its successor");
+    assert!(members.is_just_closed(&in_flight), "the leader does not know what becomes of its write");
+    assert_eq!(closing_times(&mut members, &waiting, at_ms), [1500, 2000]);
+}
+
+/// Meanwhile the leader had the requests of the client.
+#[test]
+fn wait_for_a_leader_begins_anew_after_a_moment_with_one() {
+    let (mut members, leader, [client, other]) = with_clients();
+    members.cut(client.server, leader);
+    members.unlink(client.server, other.server);
+    members.send(&client, 1, write("/a"));
+    members.settle();
+    members.unlink(client.server, leader);
+    members.advance(1500);
+    members.release_all();
+    members.hanging.extend([leader, other.server]);
+    members.link(client.server, leader);
+    members.until_serves(client.server);
+    members.settle();
+    assert_eq!(members.server(client.server).writes_asked_again(), 1);
+    members.unlink(client.server, leader);
+    let at_ms = members.now.mono_ms;
+    assert_eq!(closing_times(&mut members, &[client], at_ms), [2000]);
 }
 
 /// Entries of a former process may arrive late, and carry its numbers.

@@ -74,6 +74,17 @@ impl Questions {
         self.confirmed.extend(self.asked.drain(..count).map(|question| (up_to, question)));
     }
 
+    /// Drops the questions of a learner, whose place is one of its connections.
+    fn forget_learner(&mut self, learner: ServerId) {
+        let stays = |question: &Question| !matches!(question.place, Place::There(peer, _) if peer == learner);
+        self.asked.retain(stays);
+        self.confirmed.retain(|(_, question)| stays(question));
+        self.ending.retain(|_, waiting| {
+            waiting.retain(|(_, question)| stays(question));
+            !waiting.is_empty()
+        });
+    }
+
     fn next(&mut self, applied: Zxid) -> Option<(Zxid, Question)> {
         let is_ready = self.confirmed.front().is_some_and(|(up_to, _)| *up_to <= applied);
         if is_ready { self.confirmed.pop_front() } else { None }
@@ -114,6 +125,14 @@ impl Owners {
 
     pub(super) fn forget_connection(&mut self, conn: ConnId) {
         self.returning.remove(&conn);
+    }
+
+    /// Drops the questions that a learner asked over a link that is lost.
+    ///
+    /// The learner asks again if it still has these clients. If it has restarted, its connections have
+    /// the same numbers again, and an answer would let another client in.
+    pub(super) fn forget_learner(&mut self, learner: ServerId) {
+        self.questions.forget_learner(learner);
     }
 
     /// Requeues the questions that waited for this session's end.

@@ -324,6 +324,7 @@ impl Server {
     /// Forgets a peer whose link is gone.
     pub(super) fn on_peer_lost(&mut self, peer: ServerId) {
         self.forwards.forget_learner(peer);
+        self.owners.forget_learner(peer);
     }
 
     /// Resets session state after a snapshot replaced the tree and all connections were closed.

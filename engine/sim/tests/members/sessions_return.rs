@@ -6,7 +6,7 @@
 use crate::member_support::{Client, Members, Told, born, write};
 use zoolet_machine::seam::peer::{Attachment, Claim};
 use zoolet_machine::{Event, PeerMessage};
-use zoolet_model::{CreateKind, ErrorCode, EventKind, Reply, Request, SessionId, SetWatches, Text};
+use zoolet_model::{ConnectRequest, CreateKind, ErrorCode, EventKind, Reply, Request, SessionId, SetWatches, Text};
 use zoolet_sim::client::{create, get};
 
 const TIMEOUT_MS: i32 = 9000;
@@ -476,6 +476,68 @@ fn session_end_is_not_reported_before_it_is_committed() {
     members.hanging.clear();
     members.settle();
     assert!(is_over(&mut members, &new));
+}
+
+/// Lets the leader apply nothing more, so that it answers no question about a session.
+fn stop_answers(members: &mut Members, leader: u8, client: &Client) {
+    members.mute.insert(leader);
+    members.ask(client, born("/fetched")).unwrap();
+}
+
+#[test]
+fn question_about_a_session_is_answered_once_over_a_lost_link() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let old = members.client(servers[1], TIMEOUT_MS);
+    members.ask(&old, born("/a")).unwrap();
+    stop_answers(&mut members, leader, &old);
+    let mut new = old;
+    members.come_back(&mut new, servers[0], 0);
+    members.settle();
+    members.unlink(servers[0], leader);
+    members.link(servers[0], leader);
+    members.until_all_serve();
+    members.ask(&old, write("/a")).unwrap();
+    assert!(members.told(&new).is_empty());
+    members.mute.clear();
+    members.settle();
+    let count = |is_one: fn(&PeerMessage) -> bool| members.said.iter().filter(|said| is_one(&said.2)).count();
+    let questions = count(|message| matches!(message, PeerMessage::Revalidate { .. }));
+    let answers = count(|message| matches!(message, PeerMessage::Revalidated { .. }));
+    assert_eq!((questions, answers), (2, 1));
+    assert!(is_continued(&mut members, &new) && members.is_just_closed(&old));
+    assert_eq!(version(members.ask(&new, get("/a"))), 1, "the session sees its write on the old connection");
+    assert_eq!(version(members.ask(&new, write("/a"))), 2);
+}
+
+/// Regression: a restarted server took the answer to its former process for its own. The connections of
+/// both have the same numbers.
+#[test]
+fn answer_to_a_former_process_lets_no_client_with_a_wrong_secret_in() {
+    let mut members = Members::born(3);
+    let (leader, servers) = (members.leader(), members.learners());
+    let owner = members.client(servers[1], TIMEOUT_MS);
+    stop_answers(&mut members, leader, &owner);
+    let mut former = owner;
+    members.come_back(&mut former, servers[0], 0);
+    members.settle();
+    members.stop(servers[0]);
+    members.start(servers[0]);
+    members.until_all_serve();
+    let request = ConnectRequest {
+        last_zxid_seen: 0,
+        timeout_ms: TIMEOUT_MS,
+        session: owner.session,
+        password: Some(vec![0; 16].into()),
+        read_only: None,
+    };
+    members.handle(servers[0], Event::Connect { conn: former.conn, peer: Some([127, 0, 0, 1].into()), request });
+    members.settle();
+    members.mute.clear();
+    members.settle();
+    let told = members.told(&former);
+    assert!(matches!(told[..], [Told::Connected(reply), Told::Closed] if reply.session == SessionId(0)), "{told:?}");
+    assert_eq!(version(members.ask(&owner, get("/fetched"))), 0, "the owner keeps its connection");
 }
 
 #[test]

@@ -71,6 +71,18 @@ impl Server {
         self.room(need)
     }
 
+    /// Checks for room for a new client's session.
+    ///
+    /// Thousands of clients may wait for their sessions. While writes wait too, a learner asks for at
+    /// most 256 sessions at once, so that the writes go on.
+    pub(super) fn admission_of_newcomer(&self) -> Admission {
+        let writes_wait = self.asks_kept_first() || !self.waiting_for_room.is_empty();
+        match self.admission(Need::Session) {
+            Admission::Go if writes_wait && self.forwards.begins_many() => Admission::Wait,
+            admission => admission,
+        }
+    }
+
     /// Checks for a leader's room, whichever entries wait.
     pub(super) fn room(&self, need: Need) -> Admission {
         if self.upkeep.log_stalled.is_some() {

@@ -1,7 +1,7 @@
 //! Connections and the sessions they carry.
 
 use super::Server;
-use super::admission::{Admission, Need};
+use super::admission::Admission;
 use super::fetches::Waiter;
 use super::history::Origin;
 use crate::network::Source;
@@ -52,16 +52,22 @@ impl Server {
     }
 
     fn begin_session(&mut self, conn: ConnId, request: &ConnectRequest) {
-        let secret = SessionSecret(self.secrets.next_secret());
         // A connection without an address comes from this process, and its session ends with the
         // process.
         let client = self.connections.get(&conn).and_then(|connection| connection.identity.ip);
         let home = client.is_none().then(|| self.zab.id());
         let source = client.map(|client| Source::of(client, self.seed));
+        let admission = self.admission_of_newcomer();
+        if !self.has_room_for_session(client, source) || admission == Admission::Refuse {
+            return self.close(conn);
+        }
+        if admission == Admission::Wait {
+            return self.keep_newcomer(conn, request);
+        }
+        let secret = SessionSecret(self.secrets.next_secret());
         let txn = Txn::CreateSession { timeout_ms: self.negotiate(request.timeout_ms), secret, home };
-        let refused = !self.has_room_for_session(client, source) || self.admission(Need::Session) != Admission::Go;
         let origin = Origin::Connect { conn, read_only_byte: request.read_only.is_some() };
-        if refused || !self.propose(&txn, origin) {
+        if !self.propose(&txn, origin) {
             return self.close(conn);
         }
         self.joining.begin(&mut self.sessions, conn, source);
@@ -171,12 +177,14 @@ impl Server {
 
     fn forget(&mut self, conn: ConnId) {
         self.tell_before_end(conn);
+        self.newcomers.remove(&conn);
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.phase = Phase::Closed;
         let has_writes = !connection.proposed.is_empty();
         let session = connection.session;
         let head = connection.waiting.front().map(|head| head.number);
         connection.clear();
+        connection.newcomer = None;
         self.identity_bytes -= connection.forget_identities();
         self.sessions.detach(session, conn);
         self.leave_local(session, conn, has_writes);

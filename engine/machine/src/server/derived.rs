@@ -97,10 +97,12 @@ impl Server {
     pub fn derived(&self) -> Vec<Derived> {
         let identities = self.connections.values().flat_map(|connection| &connection.identity.ids);
         let idle = self.connections.values().filter(|connection| connection.proposed.is_empty());
+        let newcomers = self.connections.values().filter(|connection| connection.newcomer.is_some());
         let joining = self.history.joining() + self.forwards.joining_here();
         let mut derived = vec![
             Derived::new("identity_bytes", self.identity_bytes, identities.map(identity_bytes).sum()),
             Derived::new("births_of_idle", idle.map(|connection| connection.births as usize).sum(), 0),
+            Derived::new("newcomers", self.newcomers.len(), newcomers.count()),
             Derived::new("sessions_joining", self.joining.len(), joining),
             Derived::new(
                 "sessions_of_sources",

@@ -118,6 +118,8 @@ pub struct Server {
     ready: VecDeque<ConnId>,
     /// Connections whose next request waits for room.
     waiting_for_room: BTreeSet<ConnId>,
+    /// Connections whose clients wait to be let in, in the order in which they came.
+    newcomers: BTreeSet<ConnId>,
     /// Bytes of the identities of all connections.
     identity_bytes: usize,
     /// Bytes that completions in flight hold now and will hold once they are assembled.
@@ -182,6 +184,7 @@ impl Server {
             requests: 0,
             ready: VecDeque::new(),
             waiting_for_room: BTreeSet::new(),
+            newcomers: BTreeSet::new(),
             identity_bytes: 0,
             completing_bytes: 0,
             syncs: syncs::Syncs::default(),
@@ -244,6 +247,7 @@ impl Server {
         }
         if !self.failed {
             self.run_ready();
+            self.admit_newcomers_with_room();
         }
         #[cfg(feature = "mutations")]
         self.actions.extend(self.history.late_events.drain(..));
@@ -262,6 +266,7 @@ impl Server {
             self.on_due();
             self.count_usages_if_due();
             self.run_ready();
+            self.admit_newcomers_with_room();
         }
     }
 
@@ -340,7 +345,8 @@ impl Server {
     /// It adds up connections, requests, fetches and their waiters, entries, and bytes of
     /// completions.
     pub fn under_way(&self) -> usize {
-        let waiting = self.ready.len() + self.waiting_for_room.len() + self.syncs.len() + self.joining.len();
+        let lacking_room = self.waiting_for_room.len() + self.newcomers.len();
+        let waiting = self.ready.len() + lacking_room + self.syncs.len() + self.joining.len();
         let unanswered = self.fetches.len() + self.history.len() + self.completing_bytes as usize;
         let across = self.forwards.len() + self.owners.len() + self.peers.under_way();
         self.connections.len() + waiting + unanswered + across

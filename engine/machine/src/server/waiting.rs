@@ -4,12 +4,17 @@
 //! and clients that come meanwhile, wait for that. A client library waits for an answer for a third
 //! of the session timeout. A server that has no leader by then closes the connection, so that the
 //! client finds another server.
+//!
+//! A server that serves again may have thousands of these clients, and less room for their sessions.
+//! Each of them gets its session when there is room for it, or is closed when its wait ends.
 
 use super::Server;
+use super::admission::Admission;
 use super::touch::KEPT_MS;
 use crate::seam::ids::ConnId;
-use crate::sessions::{Connection, Phase, Waiting};
+use crate::sessions::{Connection, Newcomer, Phase, Waiting};
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use zoolet_model::ConnectRequest;
 
 impl Server {
@@ -49,24 +54,52 @@ impl Server {
 
     /// Lets a new client wait. Thousands may come at once, so no other connection is examined.
     pub(super) fn keep_newcomer(&mut self, conn: ConnId, request: &ConnectRequest) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        connection.newcomer = Some(Box::new(request.clone()));
         let until_ms = self.connections.get(&conn).map(|connection| self.kept_until_ms(connection));
-        self.touches.keep_until_ms = self.touches.keep_until_ms.into_iter().chain(until_ms).min();
+        let (Some(until_ms), Some(connection)) = (until_ms, self.connections.get_mut(&conn)) else { return };
+        connection.newcomer = Some(Box::new(Newcomer { request: request.clone(), until_ms }));
+        self.newcomers.insert(conn);
+        self.close_no_later_than(until_ms);
+    }
+
+    fn close_no_later_than(&mut self, until_ms: u64) {
+        self.touches.keep_until_ms = self.touches.keep_until_ms.into_iter().chain([until_ms]).min();
     }
 
     /// Lets clients in that came while this server served nobody.
     pub(super) fn admit_newcomers(&mut self) {
-        let mut newcomers = Vec::new();
-        for (&conn, connection) in self.connections.iter_mut() {
-            if let Some(request) = connection.newcomer.take().filter(|_| connection.phase == Phase::Joining) {
-                newcomers.push((conn, connection.identity.ip, request, std::mem::take(&mut connection.waiting)));
-            }
+        for conn in std::mem::take(&mut self.newcomers) {
+            self.admit_newcomer(conn);
         }
-        for (conn, peer, request, waiting) in newcomers {
-            self.on_connect(conn, peer, &request);
-            self.give_back(conn, waiting);
+    }
+
+    /// Lets clients in that wait for room for their sessions. Those that came first go first.
+    pub(super) fn admit_newcomers_with_room(&mut self) {
+        while !self.newcomers.is_empty()
+            && self.takes_requests()
+            && self.admission_of_newcomer() == Admission::Go
+            && let Some(conn) = self.newcomers.pop_first()
+        {
+            self.admit_newcomer(conn);
         }
+    }
+
+    fn admit_newcomer(&mut self, conn: ConnId) {
+        let Some((peer, newcomer, waiting)) = self.take_newcomer(conn) else { return };
+        self.on_connect(conn, peer, &newcomer.request);
+        self.give_back(conn, waiting);
+        if let Some(again) = self.connections.get_mut(&conn).and_then(|connection| connection.newcomer.as_mut()) {
+            // It lacks room. The wait is still the same one.
+            again.until_ms = newcomer.until_ms;
+            self.close_no_later_than(newcomer.until_ms);
+        }
+    }
+
+    /// Returns what a waiting client has sent, with its address.
+    fn take_newcomer(&mut self, conn: ConnId) -> Option<(Option<IpAddr>, Box<Newcomer>, VecDeque<Waiting>)> {
+        self.newcomers.remove(&conn);
+        let connection = self.connections.get_mut(&conn)?;
+        let newcomer = connection.newcomer.take()?;
+        Some((connection.identity.ip, newcomer, std::mem::take(&mut connection.waiting)))
     }
 
     /// Gives a connection the requests that its client sent while it waited to be let in.
@@ -97,29 +130,37 @@ impl Server {
     /// Closes the connections that this server has kept long enough without serving them.
     pub(super) fn keep_connections(&mut self) {
         self.touches.keep_until_ms = None;
-        if self.takes_requests() {
-            return;
-        }
         let mut over = Vec::new();
-        for (&conn, connection) in self.connections.iter().filter(|(_, c)| c.phase != Phase::Closed && !c.is_reader) {
-            let until_ms = self.kept_until_ms(connection);
+        for (conn, until_ms) in self.kept() {
             if until_ms <= self.now.mono_ms {
                 over.push(conn);
-            } else {
-                self.touches.keep_until_ms = Some(self.touches.keep_until_ms.map_or(until_ms, |at| at.min(until_ms)));
+                continue;
+            }
+            self.close_no_later_than(until_ms);
+            if let Some(newcomer) = self.connections.get_mut(&conn).and_then(|one| one.newcomer.as_mut()) {
+                newcomer.until_ms = until_ms;
             }
         }
         for conn in over {
-            let connection = self.connections.get_mut(&conn);
-            let newcomer = connection
-                .and_then(|one| Some((one.identity.ip, one.newcomer.take()?, std::mem::take(&mut one.waiting))));
-            match newcomer {
-                Some((peer, request, waiting)) if self.is_for_readers(&request) && !self.is_behind(&request) => {
-                    self.on_reader(conn, peer, &request);
+            match self.take_newcomer(conn) {
+                Some((peer, newcomer, waiting))
+                    if self.is_for_readers(&newcomer.request) && !self.is_behind(&newcomer.request) =>
+                {
+                    self.on_reader(conn, peer, &newcomer.request);
                     self.give_back(conn, waiting);
                 }
                 Some(_) | None => self.close(conn),
             }
         }
+    }
+
+    /// Returns the connections that this server keeps without serving them, and until when.
+    fn kept(&self) -> Vec<(ConnId, u64)> {
+        if self.takes_requests() {
+            let newcomer = |conn: &ConnId| self.connections.get(conn)?.newcomer.as_ref();
+            return self.newcomers.iter().filter_map(|conn| Some((*conn, newcomer(conn)?.until_ms))).collect();
+        }
+        let kept = self.connections.iter().filter(|(_, one)| one.phase != Phase::Closed && !one.is_reader);
+        kept.map(|(&conn, connection)| (conn, self.kept_until_ms(connection))).collect()
     }
 }

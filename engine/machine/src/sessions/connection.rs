@@ -39,6 +39,15 @@ pub enum Phase {
     Closed,
 }
 
+/// A client that waits for a leader, or for room for its session.
+#[derive(Debug)]
+pub struct Newcomer {
+    /// The client's first request.
+    pub request: ConnectRequest,
+    /// When its connection is closed, if the server serves by then, in milliseconds.
+    pub until_ms: u64,
+}
+
 /// A connection's pipeline, which gives requests their outcomes strictly in order.
 ///
 /// A read gets its outcome once every earlier write is applied, a write once every earlier read is
@@ -67,8 +76,8 @@ pub struct Connection {
     pub heard: bool,
     /// Whether it may only read: this server has no leader, or its disk accepts nothing.
     pub is_reader: bool,
-    /// The client's first request, while this server has no leader to decide on it.
-    pub newcomer: Option<Box<ConnectRequest>>,
+    /// Set while the client waits until this server can decide on its first request.
+    pub newcomer: Option<Box<Newcomer>>,
     /// When its client came, in milliseconds, and the timeout that it will be granted.
     pub joined: (u64, u32),
 }

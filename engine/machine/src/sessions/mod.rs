@@ -8,7 +8,7 @@ mod local;
 mod table;
 
 pub use auth::{Proved, Secrets, digest_id, names_super, prove};
-pub use connection::{Connection, Phase, Waiting, identity_bytes};
+pub use connection::{Connection, Newcomer, Phase, Waiting, identity_bytes};
 pub use connections::Connections;
 pub use guesses::Guesses;
 pub use local::LocalSessions;

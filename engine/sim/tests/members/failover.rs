@@ -6,7 +6,7 @@ use zoolet_machine::PeerMessage;
 use zoolet_machine::seam::event::Shortage;
 use zoolet_machine::txn::{self, Txn};
 use zoolet_machine::{ConnId, Event, Limits, Settings};
-use zoolet_model::{ConnectRequest, CreateKind, ErrorCode, Reply, Request, ServerId, Text};
+use zoolet_model::{ConnectRequest, CreateKind, ErrorCode, Reply, Request, ServerId, SessionId, Text};
 use zoolet_sim::client::{create, delete, get};
 use zoolet_zab::Message;
 
@@ -659,6 +659,106 @@ fn upgrade_of_a_local_session_waits_behind_kept_writes() {
     assert!(!members.said.iter().any(is_upgrade), "it waits");
     all_2100_are_done(&mut members, &client);
     assert_eq!(answers(&members.told(&local)), [(1, Ok(-1))]);
+}
+
+/// More sessions than a learner may ask for at once, with or without writes in flight.
+const NEWCOMERS: usize = 1400;
+
+fn connect_many(members: &mut Members, server: u8, count: usize, timeout_ms: i32) -> Vec<Client> {
+    let connect = |_| Client {
+        conn: members.connect(server, ConnectRequest::for_new_session(timeout_ms)),
+        ..Client { server, conn: ConnId(0), session: SessionId::NONE, secret: [0; 16], timeout_ms }
+    };
+    (0..count).map(connect).collect()
+}
+
+/// Returns how many of these connections got a session, and how many were closed without an answer.
+fn begun_and_closed(members: &mut Members, newcomers: &[Client]) -> (usize, usize) {
+    let (mut begun, mut closed) = (0, 0);
+    for newcomer in newcomers {
+        match members.told(newcomer)[..] {
+            [Told::Connected(reply)] if reply.session != SessionId::NONE => begun += 1,
+            [Told::Closed] => closed += 1,
+            [] => {}
+            ref other => panic!("{other:?}"),
+        }
+    }
+    (begun, closed)
+}
+
+/// Regression: a server that served again closed the connections for which it had no room at once.
+#[test]
+fn each_of_many_clients_that_came_without_a_leader_begins_a_session() {
+    let (mut members, leader, clients) = with_clients();
+    lose(&mut members, leader);
+    let newcomers = clients.map(|client| connect_many(&mut members, client.server, NEWCOMERS, TIMEOUT_MS));
+    members.release_all();
+    members.until_all_serve();
+    members.settle();
+    for newcomers in newcomers {
+        assert_eq!(begun_and_closed(&mut members, &newcomers), (NEWCOMERS, 0));
+    }
+}
+
+/// The kept writes are asked first, and leave room for 256 sessions.
+#[test]
+fn clients_that_came_without_a_leader_begin_sessions_beside_kept_writes() {
+    let (mut members, leader, clients) = with_clients();
+    clients.iter().for_each(|client| members.hold(client.server, leader));
+    for client in &clients {
+        (1..=2100).for_each(|xid| members.send(client, xid, write("/a")));
+    }
+    lose(&mut members, leader);
+    let newcomers = clients.map(|client| connect_many(&mut members, client.server, 400, TIMEOUT_MS));
+    members.release_all();
+    members.until_all_serve();
+    members.settle();
+    for (client, newcomers) in clients.iter().zip(newcomers) {
+        assert_eq!(begun_and_closed(&mut members, &newcomers), (400, 0));
+        let written = answers(&members.told(client));
+        assert!(
+            written.iter().map(|(xid, _)| *xid).eq(1..=2100) && written.is_sorted_by_key(|(_, done)| done.unwrap())
+        );
+    }
+    assert_eq!(version_of(&mut members, &clients[0], "/a"), 4200);
+}
+
+/// Thousands of sessions begin without holding up the writes whose clients have waited longer.
+#[test]
+fn kept_writes_and_many_new_sessions_share_the_room() {
+    let (mut members, [client, _]) = cut_off_2100(Settings::default());
+    let newcomers = connect_many(&mut members, client.server, 3000, TIMEOUT_MS);
+    all_2100_are_done(&mut members, &client);
+    assert_eq!(begun_and_closed(&mut members, &newcomers), (3000, 0));
+    let begins_session = members.said.iter().filter(|said| said.0 == client.server).filter_map(|said| match &said.2 {
+        PeerMessage::Forward { payload, .. } => {
+            Some(matches!(txn::decode(payload), Ok((_, Txn::CreateSession { .. }))))
+        }
+        _ => None,
+    });
+    let begins_session: Vec<_> = begins_session.collect();
+    let last_write = begins_session.iter().rposition(|begins_session| !begins_session).unwrap();
+    let begun_before = begins_session[..last_write].iter().filter(|begins_session| **begins_session).count();
+    assert!((256..1500).contains(&begun_before), "{begun_before} sessions were asked before the last write");
+}
+
+/// The server serves, but its leader has no room for the writes before these sessions.
+#[test]
+fn client_that_waits_for_room_for_its_session_is_closed_when_its_wait_ends() {
+    let (mut members, [client, _]) = cut_off_2100(Settings { session_timeout_min_ms: 1000, ..Settings::default() });
+    let newcomers = connect_many(&mut members, client.server, 400, 2000);
+    members.advance(200);
+    let leaves = newcomers.last().unwrap();
+    members.leave(leaves);
+    let patient = connect_many(&mut members, client.server, 1, TIMEOUT_MS);
+    members.advance(390);
+    assert_eq!(begun_and_closed(&mut members, &newcomers), (0, 0));
+    members.advance(10);
+    assert_eq!(begun_and_closed(&mut members, &newcomers), (0, 143));
+    assert!(members.server(client.server).is_serving());
+    all_2100_are_done(&mut members, &client);
+    assert_eq!(begun_and_closed(&mut members, &newcomers), (256, 0));
+    assert_eq!(begun_and_closed(&mut members, &patient), (1, 0));
 }
 
 fn is_named_successor(said: &(u8, u8, PeerMessage)) -> bool {

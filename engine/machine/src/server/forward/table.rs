@@ -21,6 +21,12 @@ pub(super) struct Sent {
     pub(super) payload: Bytes,
 }
 
+impl Sent {
+    fn begins_session(&self) -> bool {
+        matches!(self.asker, Origin::Connect { .. })
+    }
+}
+
 /// An entry that a learner's client requests.
 #[derive(Debug)]
 pub(in crate::server) struct Wanted {
@@ -73,6 +79,8 @@ pub(in crate::server) struct Forwards {
     /// Payload bytes of `sent`, and those of the kept ones.
     bytes: usize,
     kept_bytes: usize,
+    /// Number of `sent` that begin sessions and are in flight, so not kept.
+    begins: usize,
     /// Number of entries with an answer, or given up, since the start.
     answered_total: u64,
     /// Number of entries forwarded again, because their leader was lost, since the start.
@@ -112,7 +120,7 @@ impl Forwards {
 
     /// Keeps everything in flight for the next leader.
     pub(in crate::server) fn keep_all(&mut self) {
-        (self.kept, self.kept_bytes) = (self.sent.len(), self.bytes);
+        (self.kept, self.kept_bytes, self.begins) = (self.sent.len(), self.bytes, 0);
         let mut order: Vec<_> = self.sent.iter().map(|sent| (sent.asker.request(), sent.number)).collect();
         order.sort_unstable();
         self.kept_order = order.into_iter().map(|(_, number)| number).collect();
@@ -140,6 +148,11 @@ impl Forwards {
         if has_room { Admission::Go } else { Admission::Wait }
     }
 
+    /// Returns whether sessions that begin use at least the room that writes cannot use.
+    pub(in crate::server) fn begins_many(&self) -> bool {
+        self.begins >= SESSION_FORWARDS_MAX - FORWARDS_MAX
+    }
+
     pub(super) fn position(&self, number: u64) -> Option<usize> {
         self.sent.binary_search_by_key(&number, |sent| sent.number).ok()
     }
@@ -156,6 +169,8 @@ impl Forwards {
             if self.kept == 0 {
                 self.kept_order = VecDeque::new();
             }
+        } else {
+            self.begins -= usize::from(sent.begins_session());
         }
         Some(sent)
     }
@@ -184,6 +199,7 @@ impl Forwards {
     /// Holds an entry until it returns or is refused.
     pub(super) fn hold(&mut self, sent: Sent) {
         self.bytes += sent.payload.len();
+        self.begins += usize::from(sent.begins_session());
         let at = self.sent.partition_point(|other| other.number < sent.number);
         self.sent.insert(at, sent);
     }
@@ -203,7 +219,7 @@ impl Forwards {
 
     /// Returns the number of connections whose session entry has neither returned nor been refused.
     pub(in crate::server) fn joining_here(&self) -> usize {
-        self.sent.iter().filter(|sent| matches!(sent.asker, Origin::Connect { .. })).count()
+        self.sent.iter().filter(|sent| sent.begins_session()).count()
     }
 
     /// Returns the connections that requested writes that have neither returned nor been refused.
@@ -217,10 +233,12 @@ impl Forwards {
     }
 
     pub(in crate::server) fn derived(&self, derived: &mut Vec<Derived>) {
+        let begins = self.sent.iter().skip(self.kept).filter(|sent| sent.begins_session());
         let (kept, inbound) = (self.sent.iter().take(self.kept), || self.inbound.values());
         let waiting = inbound().flat_map(|inbound| &inbound.waiting).map(|wanted| wanted.payload.len());
         derived.extend([
             Derived::new("forward_bytes", self.bytes, self.sent.iter().map(|sent| sent.payload.len()).sum()),
+            Derived::new("forwards_that_begin_sessions", self.begins, begins.count()),
             Derived::new("kept_forward_bytes", self.kept_bytes, kept.map(|sent| sent.payload.len()).sum()),
             Derived::new("inbound_bytes", inbound().map(|inbound| inbound.bytes).sum(), waiting.sum()),
         ]);

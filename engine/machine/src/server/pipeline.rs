@@ -156,7 +156,11 @@ impl Server {
             };
             let blocked = match step {
                 Step::Done => continue,
-                Step::Wait => false,
+                // It may wait for long, and asks for its records again then.
+                Step::Wait => {
+                    self.let_go(Waiter::Request(conn, head.number));
+                    false
+                }
                 Step::Block => true,
             };
             if let Some(connection) = self.connections.get_mut(&conn) {

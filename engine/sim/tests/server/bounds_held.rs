@@ -234,6 +234,39 @@ fn pending_read_completions_are_bounded_and_later_reads_queue() {
     assert!(answered.into_values().all(|xids| xids.into_iter().eq(1..=READS)), "each in order");
 }
 
+/// Regression: the cache kept every record read since, as long as the request waited for room.
+#[test]
+fn request_waiting_for_room_does_not_keep_records_in_the_cache() {
+    const ZNODES: i32 = 3000;
+    const BYTES: usize = 16 << 10;
+    let small = Limits { memtable_bytes: 8 << 10, record_cache_bytes: 64 << 10, ..Limits::default() };
+    let mut held = Held::start(Limits { outbound_bytes_max: BYTES as u32, spare_cache_bytes: 0, ..small });
+    let path = |number: i32| format!("/{number}");
+    for number in 0..ZNODES {
+        held.request(1, number, Request::Write(create(path(number), 100, CreateKind::Persistent)));
+    }
+    held.request(1, ZNODES, Request::Write(create("/large", BYTES, CreateKind::Persistent)));
+    // The large data fills the room for replies while the base reads the znode whose children are
+    // requested.
+    held.request(2, -30, Request::Exists { path: "/large".into(), watch: false });
+    let fetches = held.server.fetches_asked();
+    let children = Request::GetChildren { path: path(0).into(), watch: false, with_stat: false };
+    let large = Request::GetData { path: "/large".into(), watch: false };
+    held.server.handle(NOW, Event::Request { conn: ConnId(1), xid: -10, request: children });
+    held.request(2, -20, large);
+    assert_eq!((held.completions.len(), held.server.fetches_asked() - fetches), (1, 1));
+    let bound = held.budget.limit(Part::RecordCache);
+    for number in 1..ZNODES {
+        held.request(3, number, Request::Exists { path: path(number).into(), watch: false });
+        assert!(held.holds(Part::RecordCache) <= bound + 1024, "{} at {number}", held.holds(Part::RecordCache));
+    }
+    assert_ne!(held.replies.last(), Some(&(ConnId(1), -10)));
+    // The request reads its record again.
+    let Completion { bytes, .. } = held.completions.remove(0);
+    held.handle(Event::Completed { bytes });
+    assert_eq!(held.replies.last(), Some(&(ConnId(1), -10)));
+}
+
 /// The cache grows again when links need less.
 #[test]
 fn spare_cache_shrinks_when_watches_or_links_grow() {

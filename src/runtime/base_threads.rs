@@ -13,7 +13,6 @@ use zoolet_machine::Event;
 use zoolet_machine::seam::action::{Completion, Fetch, Generation};
 use zoolet_machine::seam::event::BaseFailure;
 use zoolet_machine::seam::log_rate_limit::LogRateLimit;
-use zoolet_machine::state::Changes;
 use zoolet_model::{ErrorCode, Reply};
 use zoolet_session::Link;
 use zoolet_store::base::BaseReader;
@@ -27,11 +26,9 @@ pub(super) enum BaseWork {
     /// Lend a reader of this generation to another thread.
     #[cfg(feature = "ensemble")]
     Lend(Generation, Arc<LentReader>),
-    /// Drop what a checkpoint made superfluous. That takes milliseconds, which the core does not
-    /// have.
+    /// Drop the readers of earlier generations.
     Release {
         below: Generation,
-        garbage: Option<Arc<Changes>>,
     },
 }
 
@@ -95,10 +92,7 @@ pub(super) fn run(mailbox: &Mailbox<BaseWork>, core: &Inbox, at_disk: &AtDisk) {
                 }
                 #[cfg(feature = "ensemble")]
                 BaseWork::Lend(generation, lent) => lent.set(reader(&readers, generation).cloned()),
-                BaseWork::Release { below, garbage } => {
-                    readers = readers.split_off(&below);
-                    drop(garbage);
-                }
+                BaseWork::Release { below } => readers = readers.split_off(&below),
             }
         }
         core.push_all(answers.drain(..));
@@ -140,6 +134,7 @@ mod tests {
     use std::time::Duration;
     use zoolet_machine::record::key;
     use zoolet_machine::seam::action::{Checkpoint, CheckpointMeta, FetchId, FetchWhat};
+    use zoolet_machine::state::Changes;
     use zoolet_model::Zxid;
     use zoolet_sim::disk::{OperationKind, SimDisk};
     use zoolet_store::base::{Base, Options};

@@ -11,14 +11,15 @@ use super::log_thread::{self, LogWork};
 use super::{Inbox, Input, Mailbox, clock, data, lock};
 use std::cell::Cell;
 use std::hash::Hash;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tracing::{debug, error, info, warn};
 use zoolet_machine::Event;
 use zoolet_machine::seam::action::{Checkpoint, Generation};
 use zoolet_machine::seam::event::{BaseFailure, Shortage};
 use zoolet_machine::seam::log_rate_limit::LogRateLimit;
+use zoolet_machine::state::Changes;
 use zoolet_machine::status::{BaseTrouble, DATA_DIRECTORY_GONE, Lack};
 use zoolet_store::Reserve;
 use zoolet_store::base::{Base, BaseError, BaseReader, Patrol};
@@ -42,6 +43,8 @@ pub(super) enum CheckpointWork {
     Remove(Base),
     /// The log has used the reserve.
     LookForSpace,
+    /// A memtable that the base holds now. It comes before the next checkpoint.
+    Drop(Arc<Changes>),
 }
 
 /// State of the checkpoint thread, mostly shared with other threads.
@@ -183,6 +186,7 @@ impl CheckpointThread<'_> {
                     #[cfg(feature = "ensemble")]
                     CheckpointWork::Remove(base) => base.retire(),
                     CheckpointWork::LookForSpace => {}
+                    CheckpointWork::Drop(memtable) => drop(memtable),
                 }
                 merging = true;
             }

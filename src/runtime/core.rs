@@ -560,9 +560,14 @@ impl Core {
                 self.shared.checkpoint.push(CheckpointWork::Write(checkpoint));
             }
             Action::ReleaseGenerations { below, garbage } => {
-                self.base_work.push(BaseWork::Release { below, garbage: None });
-                // Dropping the garbage takes milliseconds, and no entry should wait for that.
-                self.completion_work.push(BaseWork::Release { below, garbage });
+                self.base_work.push(BaseWork::Release { below });
+                self.completion_work.push(BaseWork::Release { below });
+                // Dropping the memtable takes milliseconds, and no entry should wait for that. The
+                // checkpoint thread drops it before the next checkpoint, so at most one such memtable
+                // is beyond the bound of memory.
+                if let Some(memtable) = garbage {
+                    self.shared.checkpoint.push(CheckpointWork::Drop(memtable));
+                }
             }
             Action::Fail(reason) => return Err(Failure::Failed(reason)),
             Action::Complete(completion) => self.complete(completion),

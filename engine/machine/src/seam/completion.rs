@@ -1,5 +1,6 @@
 //! Completes replies off the core thread, after their outcome was decided.
 
+use crate::budget::allocated;
 use crate::record::key::end_of_prefix;
 use crate::seam::action::{BaseRead, Completion, Listing, Pending, PendingRead};
 use crate::seam::event::BaseFailure;
@@ -50,6 +51,11 @@ pub(crate) fn many(results: Vec<ReadResult>, broken: bool) -> Reply {
     if broken { Reply::MultiReadBroken(results) } else { Reply::MultiRead(results) }
 }
 
+/// Bytes of a completion beside its names and data.
+///
+/// They cover the completion, its places in the mailbox and in its connection's order, and the
+/// reply. Without them, counts would be free, and any number of them could wait.
+const COMPLETION_BYTES: u64 = 512;
 /// Estimated bytes of one name in a reply.
 const NAME_BYTES: u64 = 32;
 /// Estimated bytes of one path in a reply.
@@ -60,13 +66,14 @@ const NEWER_BYTES: u64 = 64;
 impl Pending {
     /// Returns the estimated bytes of this completion and its reply.
     pub(crate) fn bytes(&self) -> u64 {
-        match self {
-            Self::Data { stat, .. } => data_bytes(stat),
+        let content = match self {
+            Self::Data { key, stat } => allocated(key.len()) as u64 + data_bytes(stat),
             Self::Children { listing, .. } => listing.bytes(NAME_BYTES),
             Self::Paths { listing } => listing.bytes(PATH_BYTES),
             Self::Count { listings } => listings.iter().map(|listing| listing.bytes(NAME_BYTES)).sum(),
             Self::Many { reads, .. } => reads.iter().map(PendingRead::bytes).sum(),
-        }
+        };
+        COMPLETION_BYTES + content
     }
 
     /// Sets the maximum number of paths in a list of ephemerals. Other reads do not ask for it.
@@ -115,7 +122,8 @@ fn large(base: &dyn BaseRead, key: &[u8], stat: &Stat) -> Result<Bytes, BaseFail
 
 impl Listing {
     fn bytes(&self, each: u64) -> u64 {
-        self.newer.len() as u64 * NEWER_BYTES + u64::from(self.expected) * each
+        let texts = allocated(self.prefix.len()) + allocated(self.filter.len());
+        texts as u64 + self.newer.len() as u64 * NEWER_BYTES + u64::from(self.expected) * each
     }
 
     fn names(&self, base: &dyn BaseRead) -> Result<Names, BaseFailure> {

@@ -331,6 +331,28 @@ fn ephemerals_list_is_charged_for_each_ephemeral_of_the_session() {
     assert!(held.holds(Part::Completing) < least, "this session owns none");
 }
 
+/// Regression: a count was charged nothing once the base held all znodes, so any number could wait.
+#[test]
+fn counts_waiting_for_the_base_are_bounded() {
+    const COUNTS: i32 = 100;
+    let mut held = Held::start(Limits { outbound_bytes_max: 64 << 10, memtable_bytes: 8 << 10, ..Limits::default() });
+    held.request(1, 0, Request::Write(create("/a", 10 << 10, CreateKind::Persistent)));
+    for xid in 1..=COUNTS {
+        for conn in 1..=CONNECTIONS {
+            held.request(conn, xid, Request::GetAllChildrenNumber { path: "/".into() });
+        }
+    }
+    assert!(held.completions.len() <= 128, "{} are begun", held.completions.len());
+    assert!(held.holds(Part::Completing) >= held.budget.limit(Part::Completing));
+    let mut answered = 0;
+    while !held.completions.is_empty() {
+        let Completion { bytes, .. } = held.completions.remove(0);
+        answered += 1;
+        held.handle(Event::Completed { bytes });
+    }
+    assert_eq!((answered, held.holds(Part::Completing)), (COUNTS * CONNECTIONS as i32, 0));
+}
+
 const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 

@@ -1,11 +1,11 @@
 //! Background work of a server: checkpoints, reaping of containers, and status.
 
 use super::Server;
-use super::admission::Need;
+use super::admission::{Admission, Need};
 use super::fetches::Waiter;
 use super::history::Origin;
 use crate::record::key::{self, Key};
-use crate::seam::action::{Action, FetchWhat};
+use crate::seam::action::{Action, FIRST_KEYS_MAX, FetchWhat};
 use crate::seam::checkpoint::{Checkpoint, CheckpointMeta};
 use crate::seam::event::{List, Now};
 use crate::seam::health::Shortage;
@@ -27,8 +27,8 @@ const CHECKPOINT_RETRY_MAX_MS: u64 = 30_000;
 ///
 /// A checkpoint under load on a slow card holds writes for a few seconds.
 const HELD_MS: u64 = 10_000;
-/// Maximum containers proposed for reaping in one turn.
-const REAP_AT_ONCE: usize = 64;
+/// Maximum containers proposed for reaping in one turn: as many as one answer of the base names.
+const REAP_AT_ONCE: usize = FIRST_KEYS_MAX;
 
 #[derive(Debug)]
 pub(super) struct Upkeep {
@@ -53,7 +53,10 @@ pub(super) struct Upkeep {
     reap_at_ms: u64,
     /// Whether any container was reapable at the last look.
     reapable: bool,
+    /// Containers still to propose, as far as the last fetch found them.
     to_reap: VecDeque<Key>,
+    /// The key from which this check of all containers goes on. `None`: the next check starts over.
+    reap_from: Option<Key>,
     pub(super) log_stalled: Option<Stall>,
     pub(super) sessions_expired: u64,
 }
@@ -84,6 +87,7 @@ impl Upkeep {
             reap_at_ms: now.mono_ms + u64::from(container_check_interval_ms),
             reapable: false,
             to_reap: VecDeque::new(),
+            reap_from: None,
             log_stalled: None,
             sessions_expired: 0,
         }
@@ -129,6 +133,7 @@ impl Upkeep {
         (self.writing, self.wanted, self.held_since_ms) = (None, None, None);
         (self.checkpoint_failure, self.retry_ms) = (None, CHECKPOINT_RETRY_MS);
         self.to_reap.clear();
+        self.reap_from = None;
     }
 
     /// Returns the next deadline. The reaper sets no deadline while nothing is reapable, so an idle
@@ -288,37 +293,52 @@ impl Server {
         if reapable && !was_reapable && self.upkeep.to_reap.is_empty() && slept_ms > 0 {
             let interval_ms = u64::from(self.settings.container_check_interval_ms).max(1);
             self.upkeep.reap_at_ms += slept_ms.next_multiple_of(interval_ms);
+            self.upkeep.reap_from = None;
         }
     }
 
     /// Proposes the deletion of containers that have lost all their children.
     ///
-    /// Applying the entry decides whether a container is still reapable.
+    /// A check of all containers takes one answer of the base after another. Applying the entry
+    /// decides whether a container is still reapable.
     pub(super) fn reap(&mut self) {
+        // The answer of the base may come after this server has lost the lead.
+        if !(self.is_serving() && self.leads()) {
+            return;
+        }
         let interval_ms = u64::from(self.settings.container_check_interval_ms);
-        if self.upkeep.to_reap.is_empty() {
+        while self.upkeep.to_reap.is_empty() {
             if self.state.totals().reapable == 0 {
                 return;
             }
-            let prefix: Key = [key::REAPABLE].into();
-            let Some(keys) = self.state.keys_under(&prefix) else {
+            let from = self.upkeep.reap_from.clone().unwrap_or_else(|| [key::REAPABLE].into());
+            let Some(first) = self.state.memory().first_keys(&from) else {
                 self.upkeep.reap_at_ms = self.now.mono_ms + interval_ms;
-                return self.fetch(FetchWhat::KeysUnder(prefix), Waiter::Reaper);
+                return self.fetch(FetchWhat::FirstKeys(from), Waiter::Reaper);
             };
-            self.state.memory().forget_keys(&prefix);
-            self.upkeep.to_reap = keys.into();
-        }
-        for _ in 0..REAP_AT_ONCE {
-            if self.admission(super::admission::Need::Delete) != super::admission::Admission::Go {
+            // Until the next checkpoint the base also has the keys of reaped containers. An answer
+            // that names only those leads to the next one.
+            self.upkeep.to_reap = first.keys.into();
+            self.upkeep.reap_from = first.next;
+            if self.upkeep.reap_from.is_none() {
                 break;
             }
+        }
+        let mut proposed = 0;
+        while self.admission(Need::Delete) == Admission::Go {
             let Some(key) = self.upkeep.to_reap.pop_front() else { break };
             if let Ok(path) = std::str::from_utf8(&key[1..]) {
                 self.propose(&Txn::Reap { path }, Origin::None);
+                proposed += 1;
             }
         }
-        let pause_ms = 60_000 * REAP_AT_ONCE as u64 / u64::from(self.settings.containers_per_minute_max.max(1));
-        let pause_ms = if self.upkeep.to_reap.is_empty() { interval_ms } else { pause_ms.max(1) };
+        let is_batch_over = self.upkeep.to_reap.is_empty();
+        let pause_ms = if is_batch_over && self.upkeep.reap_from.is_none() {
+            interval_ms
+        } else {
+            let counted = if is_batch_over { proposed } else { REAP_AT_ONCE };
+            (60_000 * counted as u64 / u64::from(self.settings.containers_per_minute_max.max(1))).max(1)
+        };
         self.upkeep.reap_at_ms = self.now.mono_ms + pause_ms;
     }
 

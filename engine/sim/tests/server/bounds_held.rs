@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
 use zoolet_machine::budget::{LENDERS, Part};
-use zoolet_machine::record::key::Key;
-use zoolet_machine::seam::action::{Append, Completion, FetchWhat, FirstKeys, Generation};
+use zoolet_machine::record::key::{self, Key};
+use zoolet_machine::seam::action::{Append, Completion, FIRST_KEYS_MAX, FetchWhat, FirstKeys, Generation};
 use zoolet_machine::seam::event::Fetched;
 use zoolet_machine::{Action, Budget, ConnId, Event, Limits, Now, Server, Settings, Start};
 use zoolet_model::{ConnectRequest, CreateKind, ErrorCode, Request, ServerId, SetWatches, Zxid};
-use zoolet_sim::client::{NOW, TIMEOUT_MS, create};
+use zoolet_sim::client::{NOW, TIMEOUT_MS, create, delete};
 use zoolet_zab::{Config, Incarnation, Recovered, Timing};
 
 const CONNECTIONS: u64 = 20;
@@ -33,6 +33,8 @@ struct Held {
     /// Connections whose request was refused, with the error.
     refused: Vec<(ConnId, ErrorCode)>,
     closed: Vec<ConnId>,
+    /// Prefixes of which all keys were fetched.
+    prefixes: Vec<Key>,
     now: Now,
 }
 
@@ -65,6 +67,7 @@ impl Held {
             replies: Vec::new(),
             refused: Vec::new(),
             closed: Vec::new(),
+            prefixes: Vec::new(),
             now: NOW,
         };
         held.server.start(NOW);
@@ -139,9 +142,14 @@ impl Held {
                     FetchWhat::Weights { .. } => Fetched::Weights(Vec::new(), true),
                     FetchWhat::Record(key) => Fetched::Record(self.base.get(&key).cloned()),
                     FetchWhat::KeysUnder(prefix) => {
-                        Fetched::Keys(self.base.keys().filter(|key| key.starts_with(&prefix)).cloned().collect())
+                        let found = self.base.keys().filter(|key| key.starts_with(&prefix)).cloned().collect();
+                        self.prefixes.push(prefix);
+                        Fetched::Keys(found)
                     }
-                    FetchWhat::FirstKeys(from) => FirstKeys::of(self.base.range(from..).map(|(key, _)| key)),
+                    FetchWhat::FirstKeys(from) => {
+                        let has_tag = |key: &&Key| key[0] == from[0];
+                        FirstKeys::of(self.base.range(from.clone()..).map(|(key, _)| key).take_while(has_tag))
+                    }
                 };
                 self.server.handle(self.now, Event::Fetched { id: fetch.id, result: Ok(found) });
             }
@@ -351,6 +359,36 @@ fn counts_waiting_for_the_base_are_bounded() {
         held.handle(Event::Completed { bytes });
     }
     assert_eq!((answered, held.holds(Part::Completing)), (COUNTS * CONNECTIONS as i32, 0));
+}
+
+/// Regression: one answer of the base named all containers, of which there may be millions.
+#[test]
+fn reaper_learns_containers_in_portions_and_reaps_all() {
+    const CONTAINERS: usize = 5 * FIRST_KEYS_MAX + 1;
+    let limits = Limits { memtable_bytes: 8 << 10, ..Limits::default() };
+    let settings = Settings { container_check_interval_ms: 1000, ..Settings::default() };
+    let mut held = Held::start_with(limits, settings);
+    let mut xid = 0;
+    let mut request = |held: &mut Held, request: Request| {
+        xid += 1;
+        held.request(1, xid, request);
+    };
+    let path = |number: usize| format!("/{number}");
+    for number in 0..CONTAINERS {
+        request(&mut held, Request::Write(create(path(number), 0, CreateKind::Container)));
+        request(&mut held, Request::Write(create(path(number) + "/a", 0, CreateKind::Persistent)));
+        request(&mut held, Request::Write(delete(path(number) + "/a")));
+    }
+    let marks = held.base.keys().filter(|key| key[0] == key::REAPABLE).count();
+    assert!(marks > 4 * FIRST_KEYS_MAX, "{marks} are in the base");
+    held.refused.clear();
+    held.pass(5000);
+    for number in 0..CONTAINERS {
+        request(&mut held, Request::Exists { path: path(number).into(), watch: false });
+    }
+    assert_eq!(held.refused, [(ConnId(1), ErrorCode::NoNode); CONTAINERS]);
+    let of_all: Key = [key::REAPABLE].into();
+    assert!(!held.prefixes.contains(&of_all), "an answer named all containers");
 }
 
 const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));

@@ -119,6 +119,9 @@ impl SpareCache {
         }
         if fits {
             self.append(hash, key, record);
+            // The tables of the index double at about the same time, and a segment holds thousands of
+            // records.
+            self.allow(self.bytes_max);
         }
     }
 
@@ -524,6 +527,24 @@ mod tests {
         let small = fill(&mut cache, 300_000);
         assert!(small < large / 2, "{small} of {large}");
         assert!(is_held(&mut cache, 599_999) && is_held(&mut cache, 595_000));
+    }
+
+    /// Regression: the tables of the index double at about the same time. In a full cache that took up
+    /// to 1 MiB beyond the bound, until the next segment began.
+    #[test]
+    fn index_that_doubles_within_a_segment_stays_within_the_bound() {
+        for segments in 4..24 {
+            let mut cache = cache(segments * SEGMENT);
+            let mut most = 0;
+            for number in 0..200_000u32 {
+                cache.insert(&number.to_le_bytes(), None);
+                most = most.max(cache.bytes());
+            }
+            assert!(most <= segments * SEGMENT, "{} bytes beyond {segments} segments", most - segments * SEGMENT);
+            assert!(most > (segments - 2) * SEGMENT, "{most} bytes of {segments} segments");
+            assert_eq!(cache.bytes(), cache.counted_bytes());
+            assert_eq!(cache.lookup(&199_999u32.to_le_bytes()), Some(None));
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ type Records = HashMap<Key, Option<Bytes>, KeyHash>;
 /// A caller that waits for several records must find all of them when the last one arrives, even in
 /// a cache too small for them. It notes the [`RecordCache::stamp`] at its lookups. The records
 /// found are in that generation or a later one, and these generations stay while the caller waits.
-/// Only records for waiting callers can exceed the bound.
+/// So while a caller waits, all records used since its lookups stay, and the cache exceeds its bound.
 #[derive(Debug)]
 pub(super) struct RecordCache {
     young: Records,

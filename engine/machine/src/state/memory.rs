@@ -23,7 +23,8 @@ use std::sync::Arc;
 /// - Each change and each answer of the base also goes into the spare cache. For each key it holds
 ///   the newest record, or its absence, or no entry.
 /// - The base is asked only for keys unknown to all layers, with one fetch per key at a time.
-/// - A record changes only while it is in memory.
+/// - A znode's record changes only while it is in memory. Large data and marks are written without a
+///   lookup, and are never fetched as records.
 #[derive(Debug)]
 pub struct Memory {
     active: Changes,

@@ -7,8 +7,8 @@
 //!
 //! The cache fills its segments in turn. When it needs room, it empties the oldest segment: each
 //! record that was read since its last move goes into a new segment, and the rest is dropped. So a
-//! walk that reads each record once evicts no record that is read repeatedly, as long as such records
-//! take less than the cache.
+//! walk that reads each record once hardly evicts records that are read repeatedly: at most 1/16 of
+//! them, as long as they take less than half of the cache.
 
 use crate::record::key::KeyHash;
 use bytes::Bytes;
@@ -463,6 +463,36 @@ mod tests {
         }
         let held = hot.filter(|&number| is_held(&mut cache, number)).count();
         assert!(held == 2000, "{held} of 2000");
+    }
+
+    /// Hot records that fill four segments in a row do not fit into the segments that replace these.
+    #[test]
+    fn walk_evicts_at_most_a_sixteenth_of_the_hot_records_and_later_none() {
+        let (mut cache, record, hot) = (cache(16 * SEGMENT), [5; 100], 0..16_000);
+        assert!((8..9).contains(&(hot.len() * taken(&key(0), Some(&record)) / SEGMENT)), "half of the cache");
+        let mut walked = 100_000;
+        let mut walk = |cache: &mut SpareCache| {
+            let mut evicted = 0;
+            for number in std::iter::repeat_n(hot.clone(), 10).flatten() {
+                if number % 3 == 0 {
+                    walked += 1;
+                    cache.insert(&key(walked), Some(&record));
+                }
+                if !is_held(cache, number) {
+                    evicted += 1;
+                    cache.insert(&key(number), Some(&record));
+                    is_held(cache, number);
+                }
+            }
+            evicted
+        };
+        for number in hot.clone() {
+            cache.insert(&key(number), Some(&record));
+            is_held(&mut cache, number);
+        }
+        let evicted = walk(&mut cache);
+        assert!((1..=hot.len() / 16).contains(&evicted), "{evicted}");
+        assert_eq!(walk(&mut cache), 0);
     }
 
     #[test]

@@ -13,9 +13,18 @@ use super::admission::Admission;
 use super::touch::KEPT_MS;
 use crate::seam::ids::ConnId;
 use crate::sessions::{Connection, Newcomer, Phase, Waiting};
+use bytes::Bytes;
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use zoolet_model::ConnectRequest;
+use zoolet_model::{ConnectRequest, SessionSecret};
+
+/// Returns a copy of a request that holds no part of the frame in which it came.
+///
+/// No session has a password of another length than a secret has, so such a password is left out.
+fn without_frame(request: &ConnectRequest) -> ConnectRequest {
+    let password = request.password.as_deref().filter(|password| password.len() == size_of::<SessionSecret>());
+    ConnectRequest { password: password.map(Bytes::copy_from_slice), ..request.clone() }
+}
 
 impl Server {
     /// Returns how long a client with this session timeout waits for an answer, in milliseconds.
@@ -56,7 +65,7 @@ impl Server {
     pub(super) fn keep_newcomer(&mut self, conn: ConnId, request: &ConnectRequest) {
         let until_ms = self.connections.get(&conn).map(|connection| self.kept_until_ms(connection));
         let (Some(until_ms), Some(connection)) = (until_ms, self.connections.get_mut(&conn)) else { return };
-        connection.newcomer = Some(Box::new(Newcomer { request: request.clone(), until_ms }));
+        connection.newcomer = Some(Box::new(Newcomer { request: without_frame(request), until_ms }));
         self.newcomers.insert(conn);
         self.close_no_later_than(until_ms);
     }

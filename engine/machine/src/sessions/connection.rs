@@ -42,7 +42,7 @@ pub enum Phase {
 /// A client that waits for a leader, or for room for its session.
 #[derive(Debug)]
 pub struct Newcomer {
-    /// The client's first request.
+    /// The client's first request, apart from its frame.
     pub request: ConnectRequest,
     /// When its connection is closed, if the server serves by then, in milliseconds.
     pub until_ms: u64,

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::member_support::{Client, Members, Told, born, write};
+use bytes::Bytes;
 use zoolet_machine::PeerMessage;
 use zoolet_machine::seam::event::Shortage;
 use zoolet_machine::txn::{self, Txn};
@@ -493,6 +494,39 @@ fn only_the_leader_that_got_an_entry_can_refuse_it() {
         let expected = if from == leader { vec![(1, Err(ErrorCode::SystemError))] } else { vec![] };
         assert_eq!(answers(&members.told(&client)), expected);
     }
+}
+
+/// A client may send a password of kilobytes, and a frame is kept as long as any part of it.
+#[test]
+fn client_that_waits_for_a_leader_keeps_no_part_of_its_first_frame() {
+    let (mut members, leader, [mut client, other]) = with_clients();
+    lose(&mut members, leader);
+    let mut waiting = Vec::new();
+    for (session, password) in [
+        (client.session, client.secret.to_vec()),
+        (client.session, vec![7; 16]),
+        (client.session, vec![7; 3000]),
+        (SessionId::NONE, vec![7; 3000]),
+    ] {
+        let frame = Bytes::from(password);
+        let password = Some(frame.slice(..));
+        let request = ConnectRequest { session, password, ..ConnectRequest::for_new_session(TIMEOUT_MS) };
+        waiting.push(members.connect(other.server, request));
+        assert!(frame.is_unique(), "{} bytes are kept", frame.len());
+    }
+    members.release_all();
+    members.until_all_serve();
+    members.settle();
+    let told: Vec<_> = waiting.iter().map(|&conn| members.take(other.server, conn)).collect();
+    let sessions = told.iter().map(|told| match told[0] {
+        Told::Connected(reply) => reply.session,
+        ref other => panic!("{other:?}"),
+    });
+    let sessions: Vec<_> = sessions.collect();
+    assert_eq!(sessions[..3], [client.session, SessionId::NONE, SessionId::NONE]);
+    assert!(sessions[3] != SessionId::NONE && told[0].len() == 1 && told[3].len() == 1);
+    (client.server, client.conn) = (other.server, waiting[0]);
+    assert_eq!(version_of(&mut members, &client, "/a"), 0);
 }
 
 /// Returns after how many milliseconds each of the connections is closed; 0 for one that stays.

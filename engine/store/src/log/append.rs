@@ -275,7 +275,7 @@ impl Log {
 
     /// Ends the segment before the newest. Nothing is acknowledged from a new segment before the
     /// one before it records that a next one exists.
-    fn end_segment(&mut self) -> Result<(), AppendError> {
+    pub(super) fn end_segment(&mut self) -> Result<(), AppendError> {
         if let Some(end) = &self.end {
             self.counters.padding_bytes += end.write(self.facts.disk_incarnation)?;
             self.counters.fdatasyncs += 1;

@@ -1,7 +1,7 @@
 //! Creates and opens a log: finds the live segments, the tail, and missing durable records.
 
 use super::{
-    BLOCK_BYTES, Counters, Facts, Log, LogError, LogOptions, Opened,
+    AppendError, BLOCK_BYTES, Counters, Facts, Log, LogError, LogOptions, Opened,
     batch::{Header, VERSION},
     end::{self, End},
     entries::Cut,
@@ -116,6 +116,12 @@ impl Log {
         let opened = Opened { facts: walk.facts.clone(), appended: AppendSeq(walk.next_seq - 1), torn_tail };
         let mut log = Self::new(disk, options, walk.facts, AppendSeq(walk.next_seq), ring, tail);
         log.end = log.missing_end(start)?;
+        match log.end_segment() {
+            // A disk that takes no writes now must not keep a server from reading. The next append
+            // writes the end.
+            Ok(()) | Err(AppendError::Stalled(_)) => {}
+            Err(error) => return Err(error.of_recovery("")),
+        }
         log.find_cuts()?;
         Ok((log, opened))
     }
@@ -154,7 +160,7 @@ impl Log {
 
     /// Returns the end that the segment before the newest lacks, if a crash prevented it.
     ///
-    /// `start` is the header with which the newest segment starts. The next append writes the end.
+    /// `start` is the header with which the newest segment starts.
     fn missing_end(&self, start: Header) -> Result<Option<End>, LogError> {
         let Some(before) = self.ring.live.len().checked_sub(2).and_then(|position| self.ring.live.get(position)) else {
             return Ok(None);

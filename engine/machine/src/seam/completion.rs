@@ -58,6 +58,8 @@ pub(crate) fn many(results: Vec<ReadResult>, broken: bool) -> Reply {
 const COMPLETION_BYTES: u64 = 512;
 /// Estimated bytes of one name in a reply.
 const NAME_BYTES: u64 = 32;
+/// Bytes of one read of a multiRead beside its data, at least as many as in the reply.
+const READ_BYTES: u64 = 128;
 /// Estimated bytes of one path in a reply.
 const PATH_BYTES: u64 = 64;
 /// Estimated bytes of one entry in [`Listing::newer`]: B-tree entry and allocation.
@@ -94,12 +96,14 @@ fn data_bytes(stat: &Stat) -> u64 {
 
 impl PendingRead {
     fn bytes(&self) -> u64 {
-        match self {
-            Self::Ready(ReadResult::Data(_, stat)) | Self::Data { stat, .. } => data_bytes(stat),
+        let content = match self {
+            Self::Ready(ReadResult::Data(_, stat)) => data_bytes(stat),
+            Self::Data { key, stat } => allocated(key.len()) as u64 + data_bytes(stat),
             Self::Ready(ReadResult::Children(names)) => names.encoded().len() as u64,
             Self::Ready(ReadResult::Failed(_)) => 0,
             Self::Children { listing } => listing.bytes(NAME_BYTES),
-        }
+        };
+        READ_BYTES + content
     }
 
     fn run(&self, base: &dyn BaseRead) -> Result<ReadResult, BaseFailure> {

@@ -272,8 +272,8 @@ fn multi(view: &mut impl View, identity: &Identity, reads: &[ReadOp]) -> Decided
         return Err(Stuck::Missing(missing));
     }
     let ready = |read: &PendingRead| if let PendingRead::Ready(result) = read { Some(result.clone()) } else { None };
-    let in_memory = results.len() <= READS_IN_MEMORY_MAX;
-    Ok(Ok(match results.iter().map(ready).collect::<Option<Vec<_>>>().filter(|_| in_memory) {
+    let few = (results.len() <= READS_IN_MEMORY_MAX).then_some(&results);
+    Ok(Ok(match few.and_then(|few| few.iter().map(ready).collect::<Option<Vec<_>>>()) {
         Some(results) => Determined::Reply(many(results, broken)),
         None => Determined::Pending(Pending::Many { reads: results, broken }),
     }))

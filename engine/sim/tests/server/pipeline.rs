@@ -163,6 +163,26 @@ fn entry_survives_four_failed_fetches_of_each_record() {
     assert!(answers_after(5).is_err(), "it cannot be skipped");
 }
 
+/// Regression: reads of a multiRead without data cost nothing, so one request could make the server
+/// hold a hundred bytes for each of 70,000 of them.
+#[test]
+fn multi_read_is_charged_for_each_read() {
+    let limits = Limits { outbound_bytes_max: 64 << 10, ..Limits::default() };
+    let mut machine = Machine::connected(&SimDisk::new(1), limits);
+    for (count, is_allowed) in [(500, true), (1000, false)] {
+        let read = ReadOp::GetData { path: Text::from("/no") };
+        send(&mut machine, vec![Request::MultiRead(vec![read; count])]);
+        machine.settle().unwrap();
+        let told: Vec<_> = machine.told.drain(..).collect();
+        let is_as_expected = match &told[..] {
+            [Told::Reply(_, 1, _, Ok(Reply::MultiRead(results)))] => is_allowed && results.len() == count,
+            [Told::Reply(_, 1, _, Err(ErrorCode::BadArguments))] => !is_allowed,
+            _ => false,
+        };
+        assert!(is_as_expected, "{count} reads");
+    }
+}
+
 /// Surface 2.5, with at most eight reads, which a server completes at once, and with many more.
 #[test]
 fn broken_multi_read_returns_the_results_before_its_unreadable_op() {

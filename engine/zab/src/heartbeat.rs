@@ -314,7 +314,8 @@ impl Zab {
     /// Returns how much later the other learners may suspect a dead leader than this one.
     ///
     /// At the idle pace they ask the leader once this learner suspects it, and each waits for the answer
-    /// about as long as this server would. Those that do not ask may have heard one heartbeat more.
+    /// about as long as this learner would. A learner that does not ask may have heard one heartbeat
+    /// more, and then suspects the leader one interval later.
     fn grace_ms(&self) -> u64 {
         let State::Learning(learning) = &self.state else { return 0 };
         let is_idle = learning.interval_ms > self.timing.heartbeat_busy_ms;
@@ -349,8 +350,9 @@ impl Zab {
         let alone_at_ms =
             suspected_ms.into_iter().chain(learning.unheard_ms).map(|since_ms| since_ms + ALONE * busy_ms);
         // A leader that got the request also pings at the busy pace. The other learners ask it when
-        // this server begins to suspect it, and wait as long. A request that hastens no suspicion hastens
-        // no cut-off either: this server would send its clients away before it suspects a dead leader.
+        // this server begins to suspect it, and wait as long. A request that does not make this learner
+        // suspect its leader earlier must not cut it off earlier: it would send clients away from a
+        // leader that it does not suspect yet.
         let patience_ms = idle_ms + LATE * busy_ms + learning.allowance_ms();
         let asked_ms = learning.awaits_ms.zip(self.answer_ms());
         let answer_at_ms = asked_ms.map(|(since_ms, ms)| since_ms + patience_ms.max(2 * ms + ALONE * busy_ms));

@@ -132,6 +132,11 @@ impl Upkeep {
         self.base = Some((meta, chain));
         (self.writing, self.wanted, self.held_since_ms) = (None, None, None);
         (self.checkpoint_failure, self.retry_ms) = (None, CHECKPOINT_RETRY_MS);
+        self.forget_reaping();
+    }
+
+    /// Ends the check of containers. The next one begins with the first container.
+    pub(super) fn forget_reaping(&mut self) {
         self.to_reap.clear();
         self.reap_from = None;
     }

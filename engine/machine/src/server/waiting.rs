@@ -26,6 +26,9 @@ fn without_frame(request: &ConnectRequest) -> ConnectRequest {
     ConnectRequest { password: password.map(Bytes::copy_from_slice), ..request.clone() }
 }
 
+/// Waits of new clients end at multiples of this time.
+const TOGETHER_MS: u64 = 50;
+
 impl Server {
     /// Returns how long a client with this session timeout waits for an answer, in milliseconds.
     fn patience_of(&self, timeout_ms: u32) -> u64 {
@@ -63,7 +66,8 @@ impl Server {
 
     /// Lets a new client wait. Thousands may come at once, so no other connection is examined.
     pub(super) fn keep_newcomer(&mut self, conn: ConnId, request: &ConnectRequest) {
-        let until_ms = self.connections.get(&conn).map(|connection| self.kept_until_ms(connection));
+        // Clients that come one after the other are closed together. Each closing looks at all of them.
+        let until_ms = self.connections.get(&conn).map(|one| self.kept_until_ms(one) / TOGETHER_MS * TOGETHER_MS);
         let (Some(until_ms), Some(connection)) = (until_ms, self.connections.get_mut(&conn)) else { return };
         connection.newcomer = Some(Box::new(Newcomer { request: without_frame(request), until_ms }));
         self.newcomers.insert(conn);
@@ -81,11 +85,12 @@ impl Server {
         }
     }
 
-    /// Lets clients in that wait for room for their sessions. Those that came first go first.
+    /// Lets clients in that wait for room for their sessions. Those that came first go first. If the
+    /// server has begun to refuse sessions, it closes their connections.
     pub(super) fn admit_newcomers_with_room(&mut self) {
         while !self.newcomers.is_empty()
             && self.takes_requests()
-            && self.admission_of_newcomer() == Admission::Go
+            && self.admission_of_newcomer() != Admission::Wait
             && let Some(conn) = self.newcomers.pop_first()
         {
             self.admit_newcomer(conn);

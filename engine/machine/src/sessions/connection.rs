@@ -44,7 +44,8 @@ pub enum Phase {
 pub struct Newcomer {
     /// The client's first request, apart from its frame.
     pub request: ConnectRequest,
-    /// When its connection is closed, if the server serves by then, in milliseconds.
+    /// When its wait ends and its connection is closed, in milliseconds. Used while the server serves;
+    /// without a leader it is computed anew.
     pub until_ms: u64,
 }
 

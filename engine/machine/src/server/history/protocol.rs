@@ -149,6 +149,7 @@ impl Server {
         self.peers.led_since_ms = (role == zab::Role::Leading).then_some(self.now.mono_ms);
         self.on_role(role, led);
         self.forget_counting();
+        self.upkeep.forget_reaping();
         self.serve_if_ready();
     }
 

@@ -329,7 +329,7 @@ impl Core {
             }
             Input::HandOver => {
                 self.is_handing_over = true;
-                self.led_before_stop = self.server.leads();
+                self.led_before_stop |= self.server.leads();
                 self.server.hand_over(self.now);
             }
             Input::Stop => return Flow::End,
@@ -473,9 +473,7 @@ impl Core {
         self.shared.completions.push_all(self.completion_work.drain(..));
         self.server.account(&self.budget);
         self.tell_refusals();
-        // Its clients stay until the successor serves, so that they find a server that serves.
-        let is_succeeded = self.server.is_serving() || !self.led_before_stop;
-        if self.is_handing_over && !self.server.leads() && is_succeeded {
+        if self.is_handing_over && self.is_succeeded() {
             self.shared.tell_handed_over();
         }
         self.tell_role();
@@ -484,6 +482,15 @@ impl Core {
             self.on_serving_changed();
         }
         Ok(())
+    }
+
+    /// Returns whether another server leads, and the clients of a former leader may go.
+    ///
+    /// They stay until the successor serves, so that they find a server that serves. The writes that
+    /// waited for it are sent to it only then, so their clients stay until these are answered.
+    fn is_succeeded(&self) -> bool {
+        let is_done = || self.server.is_serving() && !self.server.owes_answers();
+        !self.server.leads() && (!self.led_before_stop || is_done())
     }
 
     /// Logs a change of role, because operators look for the leader first.

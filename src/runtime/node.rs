@@ -36,7 +36,8 @@ use zoolet_zab::{Incarnation, Recovered};
 /// Threads that need longer do no harm: they hold the directory's lock until they end.
 const DROP_PATIENCE: Duration = Duration::from_millis(80);
 
-/// Maximum wait of a shutdown for another server to lead. The protocol waits for less.
+/// Maximum wait of a shutdown for another server to lead, and for the answers to clients that waited
+/// for that. The protocol waits for less.
 const HAND_OVER_MAX: Duration = Duration::from_millis(1500);
 
 /// Longest deadline of a shutdown: a century, which every clock can count.
@@ -391,7 +392,7 @@ impl Node {
     ///
     /// A shutdown
     /// - closes the sessions of this process,
-    /// - lets another server lead, if this one does,
+    /// - lets another server lead, if this one does, and answers the clients that waited for that,
     /// - sends clients all queued answers, makes everything durable and ends the threads,
     /// - frees the data directory for the next node.
     ///
@@ -672,6 +673,10 @@ impl fmt::Display for ShutdownError {
 }
 
 impl std::error::Error for ShutdownError {}
+
+#[cfg(test)]
+#[cfg(all(feature = "ensemble", feature = "port"))]
+mod stopping_leader;
 
 #[cfg(test)]
 mod tests {

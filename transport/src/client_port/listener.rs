@@ -215,6 +215,8 @@ impl ClientPort {
             }
         }
         drop(listeners);
+        // Answers that the engine gave before the stop.
+        outbox.deliver();
         port.close_all();
         let _ = timeout(port.linger(), async {
             while !lock(&port.connections).is_empty() {

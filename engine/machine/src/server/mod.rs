@@ -33,7 +33,7 @@ use crate::limits::{Limits, Settings};
 use crate::seam::action::Action;
 use crate::seam::event::{Event, Now};
 use crate::seam::ids::ConnId;
-use crate::sessions::{Connections, LocalSessions, Secrets, SessionTable};
+use crate::sessions::{Connection, Connections, LocalSessions, Phase, Secrets, SessionTable};
 use crate::watch::WatchTable;
 use fetches::Fetches;
 use forward::Forwards;
@@ -93,7 +93,8 @@ pub struct Start {
 ///    [`Server::digest`], [`Server::applied`], [`Server::sessions`], [`Server::sessions_taken`],
 ///    [`Server::refusals`], [`Server::quota_refusals`], [`Server::fetches_asked`], [`Server::account`], [`Server::counts`],
 ///    [`Server::derived`], [`Server::zab`], [`Server::leads`], [`Server::leader`],
-///    [`Server::under_way`], [`Server::refusal`], [`Server::refusing_writes`].
+///    [`Server::under_way`], [`Server::owes_answers`], [`Server::refusal`],
+///    [`Server::refusing_writes`].
 ///
 /// The server reads no clock, never blocks and spawns nothing. Equal events give equal actions.
 #[derive(Debug)]
@@ -350,6 +351,19 @@ impl Server {
         let unanswered = self.fetches.len() + self.history.len() + self.completing_bytes as usize;
         let across = self.forwards.len() + self.owners.len() + self.peers.under_way();
         self.connections.len() + waiting + unanswered + across
+    }
+
+    /// Returns whether a client waits for an answer or for its session.
+    ///
+    /// A server that stops keeps its connections until it owes nothing. A client whose connection
+    /// closes earlier does not learn whether its write is done.
+    pub fn owes_answers(&self) -> bool {
+        let waits = |connection: &Connection| match connection.phase {
+            Phase::Joining | Phase::Leaving => true,
+            Phase::Open => connection.outstanding() > 0,
+            Phase::Closed => false,
+        };
+        self.completing_bytes > 0 || self.connections.values().any(waits)
     }
 
     /// Returns the number of fetches from the base since the start.

@@ -401,6 +401,32 @@ impl Members {
         }
     }
 
+    /// Lets servers work in steps, one delivery or sync at a time, until the condition holds.
+    #[allow(dead_code, reason = "not every test needs it")]
+    pub fn until(&mut self, holds: impl Fn(&Self) -> bool) {
+        for _ in 0..1000 {
+            for server in self.ids().filter(|&server| self.runs(server)).collect::<Vec<_>>() {
+                self.persist(server);
+                if holds(self) {
+                    return;
+                }
+                self.judge_one(server);
+                if holds(self) {
+                    return;
+                }
+            }
+            for (from, to) in self.wires.keys().copied().collect::<Vec<_>>() {
+                self.deliver(from, to);
+                if holds(self) {
+                    return;
+                }
+            }
+            self.now.mono_ms += 1;
+            self.now.wall_ms += 1;
+        }
+        panic!("it does not come");
+    }
+
     /// Delivers the messages on one wire.
     pub fn deliver(&mut self, from: u8, to: u8) -> bool {
         if self.held.contains(&(from, to)) || self.paused.contains(&to) || !self.runs(to) {

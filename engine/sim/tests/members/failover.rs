@@ -824,6 +824,50 @@ fn hand_over_answers_all_clients_and_closes_no_connection() {
     assert_eq!(version_of(&mut members, &own, "/a"), 6);
 }
 
+/// Regression: a stop closed the clients of a former leader as soon as that server served again. Their
+/// writes had just been sent to the successor, so the clients did not learn that these were done.
+#[test]
+fn former_leader_owes_answers_when_it_serves_and_none_after_it_settled() {
+    let (mut members, leader, _) = with_clients();
+    let own = members.client(leader, TIMEOUT_MS);
+    assert!(!members.server(leader).owes_answers());
+    members.hanging.extend(members.ids());
+    members.send(&own, 1, write("/a"));
+    members.settle();
+    assert!(members.server(leader).owes_answers(), "a write in flight");
+    members.command(leader, |server, now| server.hand_over(now));
+    members.send(&own, 2, write("/a"));
+    let newcomer = members.connect(leader, ConnectRequest::for_new_session(TIMEOUT_MS));
+    members.hanging.clear();
+    members.until(|members| !members.server(leader).leads() && members.server(leader).is_serving());
+    assert_eq!(answers(&members.told(&own)), [(1, Ok(1))]);
+    assert!(members.server(leader).owes_answers(), "a write and a client that wait");
+    members.settle();
+    assert_eq!(answers(&members.told(&own)), [(2, Ok(2))]);
+    assert!(matches!(members.take(leader, newcomer)[..], [Told::Connected(_)]));
+    assert!(!members.server(leader).owes_answers());
+}
+
+/// A stop must not close a client that waits for its session alone.
+#[test]
+fn server_owes_an_answer_to_a_client_that_joins_or_leaves() {
+    let (mut members, leader, [client, _]) = with_clients();
+    let server = client.server;
+    members.hold(server, leader);
+    let joining = members.connect(server, ConnectRequest::for_new_session(TIMEOUT_MS));
+    members.settle();
+    assert!(members.server(server).owes_answers());
+    members.release_all();
+    assert!(matches!(members.take(server, joining)[..], [Told::Connected(_)]));
+    assert!(!members.server(server).owes_answers());
+    members.hold(server, leader);
+    members.send(&client, 1, Request::CloseSession);
+    members.settle();
+    assert!(members.server(server).owes_answers());
+    members.release_all();
+    assert!(!members.server(server).owes_answers());
+}
+
 #[test]
 fn clients_of_a_leader_go_on_after_a_hand_over_that_failed() {
     let (mut members, leader, [client, other]) = with_clients();

@@ -325,6 +325,7 @@ impl Core {
             Input::CloseSessions => {
                 self.closing_sessions = true;
                 self.embedded.close_all();
+                self.redial.iter().for_each(|(_, link)| link.close_unheard());
                 self.tell_if_closed();
             }
             Input::HandOver => {
@@ -688,8 +689,13 @@ impl Core {
         self.tell_if_closed();
     }
 
+    /// Tells the shutdown once no session of this process can hold anything.
+    ///
+    /// A session without a connection is connected again when the server serves, to end it. Without
+    /// a leader, the shutdown waits for those that may own ephemerals.
     fn tell_if_closed(&self) {
-        if self.closing_sessions && self.embedded.is_empty() {
+        let holds = |(_, link): &(u64, Arc<Link>)| link.holds_until_end();
+        if self.closing_sessions && self.embedded.is_empty() && !self.redial.iter().any(holds) {
             self.shared.tell_sessions_closed();
         }
     }

@@ -398,9 +398,12 @@ impl Node {
     ///
     /// Sessions of clients survive. They continue with the next node that opens the directory.
     ///
+    /// A session of this process may own ephemerals once it has requested one. If this server has no
+    /// leader, it waits for one to end such sessions, for half of `deadline`.
+    ///
     /// # Errors
-    /// - [`ShutdownError::Late`]: `deadline` passed, and the node ended abruptly. That is safe, but
-    ///   ephemerals of this process stay until this node is back, or their sessions time out.
+    /// - [`ShutdownError::Late`]: the node did not finish in time. That is safe, but ephemerals of
+    ///   this process may stay until this node is back, or their sessions time out.
     /// - [`ShutdownError::Failed`]: the node had failed.
     /// - [`ShutdownError::AlreadyShutDown`]: another call shuts the node down. This call has waited
     ///   for its end, or for `deadline` if that comes first.

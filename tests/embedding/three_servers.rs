@@ -14,7 +14,7 @@ use zoolet::config::{Ensemble, Server, SiteKey, TrustSource};
 use zoolet::recipes::{ZnodeCache, ZnodeChange};
 use zoolet::status::{Alarm, AlarmKind, ServerRole, Summary};
 use zoolet::{Config, Consistency, CreateOptions, ErrorCode, ErrorKind, Node, Session, SessionOptions};
-use zoolet::{SessionState, Version, Wait, path};
+use zoolet::{SessionState, ShutdownError, Version, Wait, path};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The longest session timeout of a node with the default settings. It exceeds `PATIENCE`.
@@ -180,6 +180,81 @@ fn session_on_a_member_without_a_leader_reads_and_ends_at_the_next_leader() {
     drop(back);
     while states.next().wait_timeout(PATIENCE).expect("it reads") != Some(SessionState::ReadOnly) {}
     gateway.shutdown(PATIENCE).unwrap();
+}
+
+fn create_lock(session: &Session) {
+    session.create_with(path!("/lock"), None, &CreateOptions::ephemeral()).wait().unwrap();
+}
+
+/// Returns a node without a leader, and its session, which owns `/lock`.
+fn holder_without_a_leader(site: &Site) -> (Node, Session) {
+    let mut nodes: Vec<_> = (1..=3).map(|id| site.start(id)).collect();
+    wait_until_served(&nodes);
+    let (node, options) = (nodes.remove(2), SessionOptions { timeout: Some(TIMEOUT_MAX), ..SessionOptions::default() });
+    let session = node.session_with(&options).wait_timeout(PATIENCE).unwrap().unwrap();
+    create_lock(&session);
+    (node, session)
+}
+
+fn wait_for_state(session: &Session, state: SessionState) {
+    let mut states = session.states();
+    loop {
+        let next = states.next().wait_timeout(PATIENCE).expect("it comes");
+        match next {
+            Some(next) if next == state => return,
+            Some(_) => {}
+            None => panic!("not {state:?}, but {:?}", session.state()),
+        }
+    }
+}
+
+/// Regression: the server had closed the session's connection, and the shutdown missed the session.
+#[test]
+fn shutdown_without_a_leader_ends_sessions_at_the_next_leader() {
+    let site = Site::new();
+    let (node, session) = holder_without_a_leader(&site);
+    wait_for_state(&session, SessionState::Suspended);
+    let stopping = node.shutdown_async(PATIENCE);
+    // It ends for its owner first.
+    wait_for_state(&session, SessionState::Closed);
+    let back = site.start(1);
+    assert_eq!(stopping.wait_timeout(PATIENCE).unwrap(), Ok(()));
+    // Not the third server again: its next process would end the sessions of the former one.
+    let nodes = [back, site.start(2)];
+    wait_until_served(&nodes);
+    let seen = self::session(&nodes[0]);
+    seen.sync().wait().unwrap();
+    assert_eq!(seen.exists(path!("/lock")).wait().unwrap(), None);
+}
+
+/// Regression: the shutdown was clean, although the session's end was not sent.
+#[test]
+fn shutdown_without_a_leader_is_late_while_a_session_owns_ephemerals() {
+    let site = Site::new();
+    let (node, session) = holder_without_a_leader(&site);
+    wait_for_state(&session, SessionState::Suspended);
+    assert_eq!(node.shutdown(Duration::from_secs(1)), Err(ShutdownError::Late));
+    // The shutdown begins while the server still keeps its connections, and goes on after that.
+    let site = Site::new();
+    let (node, session) = holder_without_a_leader(&site);
+    assert_eq!(node.shutdown(Duration::from_secs(6)), Err(ShutdownError::Late));
+    assert_eq!(session.state(), SessionState::Closed);
+}
+
+/// An embedder's daemon need not wait for a leader if it has nothing to free.
+#[test]
+fn shutdown_without_a_leader_does_not_wait_for_sessions_without_ephemerals() {
+    let site = Site::new();
+    let mut nodes: Vec<_> = (1..=3).map(|id| site.start(id)).collect();
+    wait_until_served(&nodes);
+    let node = nodes.remove(2);
+    let session = session(&node);
+    session.create(path!("/kept"), "1").wait().unwrap();
+    drop(nodes);
+    wait_for_state(&session, SessionState::Suspended);
+    let began = Instant::now();
+    node.shutdown(PATIENCE * 2).unwrap();
+    assert!(began.elapsed() < PATIENCE, "it waited for half of its deadline");
 }
 
 #[test]

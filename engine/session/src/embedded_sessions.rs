@@ -58,16 +58,17 @@ impl EmbeddedSessions {
         self.links.values().map(|link| u64::from(link.timeout_ms() / PINGS_IN_TIMEOUT).max(1)).min()
     }
 
-    /// Asks every session to close, for a clean shutdown.
+    /// Asks every connected session to close, for a clean shutdown.
     pub fn close_all(&self) {
         self.links.values().for_each(|link| link.close_unheard());
     }
 
-    /// Returns whether no session is connected or connecting.
+    /// Returns whether a shutdown need not wait for a session that is connected or connecting.
     ///
-    /// A closed session that read without a leader does not count: its end waits for one.
+    /// A closed session that read without a leader ends on its next connection. A shutdown waits
+    /// for that if the session may own ephemerals.
     pub fn is_empty(&self) -> bool {
-        self.links.values().all(|link| link.waits_to_end())
+        self.links.values().all(|link| link.waits_to_end() && !link.holds_until_end())
     }
 
     /// Ends every session: the node is gone.

@@ -62,6 +62,8 @@ struct State {
     end_xid: Option<i32>,
     /// The machine serves this connection without a leader.
     is_reader: bool,
+    /// The owner has requested an ephemeral.
+    may_own_ephemerals: bool,
     timeout_ms: u32,
     session: SessionId,
     secret: Option<SessionSecret>,
@@ -136,6 +138,7 @@ impl Link {
                 is_end_due: false,
                 end_xid: None,
                 is_reader: false,
+                may_own_ephemerals: false,
                 timeout_ms,
                 session: SessionId(0),
                 secret: None,

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use zoolet_coordinator::Errand;
 use zoolet_machine::ConnId;
-use zoolet_model::{Request, RequestError, SessionId, SessionState, Text};
+use zoolet_model::{CreateKind, CreateMode, Request, RequestError, SessionId, SessionState, Text, WriteOp};
 
 impl Link {
     pub(crate) fn id(&self) -> SessionId {
@@ -34,6 +34,14 @@ impl Link {
     pub fn may_read_only(&self) -> bool {
         let state = lock(&self.state);
         state.may_read_only && !state.closing
+    }
+
+    /// Returns whether other clients wait for the end of this session.
+    ///
+    /// The session is over for its owner. Its ephemerals stay until a server answers its end.
+    pub fn holds_until_end(&self) -> bool {
+        let state = lock(&self.state);
+        state.is_end_due && state.may_own_ephemerals
     }
 
     /// Returns whether the session's end waits for a leader while the session still reads.
@@ -137,6 +145,7 @@ impl Link {
 
     fn send(&self, state: &mut State, conn: ConnId, slot: SlotId, request: Request) -> Wakers {
         let mut wakers = Wakers::default();
+        state.may_own_ephemerals |= creates_ephemeral(&request);
         if request == Request::CloseSession {
             wakers = self.begin_to_close(state, SessionState::Closed);
             state.end_xid = Some(slot.xid());
@@ -183,8 +192,8 @@ impl Link {
         self.submit(Request::CloseSession, None)
     }
 
-    /// Closes the session after its last handle was dropped.
-    pub(crate) fn close_unheard(&self) {
+    /// Closes the session without its owner, who waits for no answer.
+    pub fn close_unheard(&self) {
         let mut state = lock(&self.state);
         let wakers = self.close_as(&mut state, SessionState::Closed);
         drop(state);
@@ -264,4 +273,10 @@ impl Link {
         let result = work(&mut state.slots);
         (result, self.send_queued(&mut state))
     }
+}
+
+/// Returns whether the session may own a znode that this request creates.
+fn creates_ephemeral(request: &Request) -> bool {
+    let is_ephemeral = |mode| matches!(mode, CreateMode::Valid { kind: CreateKind::Ephemeral, .. });
+    request.ops().iter().any(|write| matches!(write, WriteOp::Create(create) if is_ephemeral(create.mode)))
 }

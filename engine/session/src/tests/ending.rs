@@ -104,6 +104,40 @@ fn end_is_sent_again_until_the_server_answers_it() {
     }
 }
 
+fn create(kind: CreateKind) -> WriteOp {
+    let mode = CreateMode::Valid { kind, sequential: false };
+    WriteOp::Create(Create { path: "/1".into(), data: None, acl: None, mode, with_stat: false })
+}
+
+/// A shutdown without a leader waits for such a session, because others wait for its ephemerals.
+#[test]
+fn closed_session_holds_ephemerals_until_the_server_answers_its_end() {
+    let kept = [Request::Write(create(CreateKind::Persistent)), delete("/1")];
+    let ephemerals = [create(CreateKind::Ephemeral), create(CreateKind::Persistent)].to_vec();
+    let owned = [Request::Write(create(CreateKind::Ephemeral)), Request::Multi(ephemerals)];
+    let requests = kept.map(|request| (request, false)).into_iter().chain(owned.map(|request| (request, true)));
+    for (request, holds) in requests {
+        let (mut machine, session) = Machine::connected();
+        drop(submit(&session, request));
+        machine.requests();
+        assert!(machine.embedded.close(machine.conn).is_some());
+        assert!(!machine.link.holds_until_end(), "it is not closed");
+        machine.link.close_unheard();
+        for _ in 0..2 {
+            assert_eq!(machine.link.holds_until_end(), holds);
+            machine.dial();
+            assert_eq!(machine.accept(7), [Request::CloseSession]);
+            assert_eq!((machine.link.holds_until_end(), machine.embedded.is_empty()), (holds, false));
+            assert!(machine.embedded.close(machine.conn).is_some(), "the server has not answered");
+        }
+        machine.dial();
+        machine.accept(7);
+        machine.link.reply(XID_END, 2, Ok(Reply::Empty));
+        assert!(!machine.link.holds_until_end());
+        assert!(machine.embedded.close(machine.conn).is_none() && machine.embedded.is_empty());
+    }
+}
+
 #[test]
 fn end_that_the_server_answered_is_not_sent_again() {
     for is_dropped in [true, false] {

@@ -12,7 +12,8 @@ use zoolet_coordinator::{Coordinator, Errand, Guid, Instant};
 use zoolet_machine::budget::Part;
 use zoolet_machine::{Budget, ConnId, Event, Limits};
 use zoolet_model::{
-    ConnectReply, ConnectRequest, EventKind, OpResult, ReadOp, SessionSecret, Text, WatchEvent, WriteOp,
+    ConnectReply, ConnectRequest, Create, CreateKind, CreateMode, EventKind, OpResult, ReadOp, SessionSecret, Text,
+    WatchEvent, WriteOp,
 };
 
 /// A path from a literal.

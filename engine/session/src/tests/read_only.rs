@@ -66,6 +66,23 @@ fn session_dropped_while_it_only_reads_ends_on_the_next_connection() {
 }
 
 #[test]
+fn shutdown_waits_for_a_session_that_only_reads_and_may_own_ephemerals() {
+    let (mut machine, session) = Machine::connected();
+    let mode = CreateMode::Valid { kind: CreateKind::Ephemeral, sequential: false };
+    let create = Create { path: "/1".into(), data: None, acl: None, mode, with_stat: false };
+    drop(submit(&session, Request::Write(WriteOp::Create(create))));
+    machine.link.allow_read_only();
+    assert!(machine.embedded.close(machine.conn).is_some());
+    machine.requests();
+    machine.dial();
+    machine.link.connected(machine.conn, &reply(7, Some(3000)));
+    machine.embedded.close_all();
+    assert!(!machine.embedded.is_empty());
+    ends_on_the_next_connection(&mut machine, &[]);
+    assert!(machine.embedded.is_empty());
+}
+
+#[test]
 fn session_closed_while_it_only_reads_ends_on_the_next_connection() {
     let (mut machine, session) = reading();
     assert_eq!(session.close().wait().unwrap_err().kind(), ErrorKind::Suspended, "as without a connection");

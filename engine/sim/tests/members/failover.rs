@@ -848,6 +848,30 @@ fn former_leader_owes_answers_when_it_serves_and_none_after_it_settled() {
     assert!(!members.server(leader).owes_answers());
 }
 
+/// Regression: the acknowledgement that committed a write also let the leader hand over. It closed the
+/// writer's connection, because it had not applied the write yet.
+#[test]
+fn write_committed_by_the_acknowledgement_that_ends_a_leadership_is_answered() {
+    for at in [0, 1] {
+        let (mut members, leader, clients) = with_clients();
+        let own = members.client(leader, TIMEOUT_MS);
+        members.hanging.extend(members.ids());
+        members.send(&own, 1, write("/a"));
+        members.settle();
+        members.command(leader, |server, now| server.hand_over(now));
+        members.hanging.remove(&leader);
+        members.settle();
+        assert!(members.server(leader).leads() && answers(&members.told(&own)).is_empty());
+        members.hanging.remove(&clients[at].server);
+        members.settle();
+        members.hanging.clear();
+        members.settle();
+        members.until_all_serve();
+        assert_eq!(answers(&members.told(&own)), [(1, Ok(1))], "server {} acknowledges", clients[at].server);
+        members.ask(&own, write("/a")).unwrap();
+    }
+}
+
 /// A stop must not close a client that waits for its session alone.
 #[test]
 fn server_owes_an_answer_to_a_client_that_joins_or_leaves() {

@@ -122,6 +122,11 @@ impl Server {
     }
 
     fn become_role(&mut self, role: zab::Role) {
+        if self.peers.led_since_ms.is_some() {
+            // The acknowledgement that commits an entry may also end the hand-over. The outcome of that
+            // entry is known, so its client gets the answer.
+            self.apply_committed();
+        }
         self.history.serving = false;
         self.due = DueReaper::default();
         self.history.serves_from = self.zab.committed();

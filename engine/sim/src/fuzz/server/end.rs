@@ -6,6 +6,9 @@ use zoolet_machine::{Budget, Event};
 
 /// Maximum number of turns in which all work in flight must end.
 const TURNS_MAX: u32 = 20_000;
+/// Time in which a server that stepped aside must lead again, in ms: its longest pause between two
+/// attempts is 2 s.
+const LEADS_AGAIN_MS_MAX: u64 = 5000;
 
 impl Run {
     /// Completes all work in flight at once, successfully.
@@ -39,9 +42,23 @@ impl Run {
         let persisted = self.persisted;
         self.persisted_up_to(persisted, 0);
         self.settle();
+        self.lead_again();
         for (conn, client) in self.clients.iter().filter(|(_, client)| !client.closed) {
             assert!(client.connected, "{conn:?} never heard anything: {:?}", self.server);
             assert!(client.unanswered.is_empty(), "{conn:?} waits for {:?}: {:?}", client.unanswered, self.server);
+        }
+    }
+
+    /// Lets time pass until the server leads. It has stepped aside if an append took 1 s, and its new
+    /// clients wait until it leads again.
+    fn lead_again(&mut self) {
+        let latest_ms = self.now.mono_ms + LEADS_AGAIN_MS_MAX;
+        while !self.failed && !self.server.is_serving() {
+            let due_ms = self.server.next_deadline().filter(|&due_ms| due_ms <= latest_ms);
+            let due_ms = due_ms.unwrap_or_else(|| panic!("it never leads again: {:?}", self.server));
+            self.now.mono_ms = self.now.mono_ms.max(due_ms);
+            self.deadline();
+            self.settle();
         }
     }
 

@@ -20,13 +20,24 @@ impl Server {
             && self.history.next().is_some_and(|entry| entry.zxid <= self.zab.applicable())
     }
 
+    /// Applies committed entries, and continues what waited for them.
+    pub(in crate::server) fn apply_committed(&mut self) {
+        if self.apply_entries() {
+            self.answer_syncs();
+            self.end_known_orphans();
+            self.maybe_resume();
+            self.admit_waiting();
+        }
+    }
+
     /// Applies committed entries in order, from memory.
     ///
     /// An entry waits if it needs a record from the base. It also waits if its session has an
-    /// earlier request without an outcome.
-    pub(in crate::server) fn apply_committed(&mut self) {
+    /// earlier request without an outcome. Returns false if nothing can be applied before an event
+    /// that applies entries itself.
+    pub(in crate::server) fn apply_entries(&mut self) -> bool {
         if self.history.waits() {
-            return;
+            return false;
         }
         for _ in 0..APPLY_MAX {
             let Some(entry) = self.history.next().filter(|entry| entry.zxid <= self.zab.applicable()) else {
@@ -57,15 +68,16 @@ impl Server {
                 }
                 Err(Stuck::Missing(missing)) => {
                     self.history.waiting_for_base = true;
-                    return self.fetch_all(missing, Waiter::Apply, since);
+                    self.fetch_all(missing, Waiter::Apply, since);
+                    return false;
                 }
-                Err(Stuck::Damaged(what)) => return self.fail(what.into()),
+                Err(Stuck::Damaged(what)) => {
+                    self.fail(what.into());
+                    return false;
+                }
             }
         }
-        self.answer_syncs();
-        self.end_known_orphans();
-        self.maybe_resume();
-        self.admit_waiting();
+        true
     }
 
     /// Installs an entry's changes, fires watches and answers its requester, all in one step.

@@ -342,7 +342,7 @@ impl Zab {
         if self.learning_in(now, from, attempt, epoch).is_none() {
             return Ok(());
         }
-        let is_mine = to == self.id && self.appends.persisted >= last && self.is_voter();
+        let is_mine = to == self.id && self.appends.persisted >= last && self.is_voter() && !self.is_installing;
         let stand_at_ms = if is_mine { now } else { now + u64::from(self.timing.fresh_ms) };
         self.look_from(now, stand_at_ms);
         if is_mine {

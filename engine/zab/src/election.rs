@@ -49,12 +49,15 @@ impl Zab {
             stands.then_some((said.credentials, peer.id))
         };
         let myself = self.can_stand(now).then(|| (self.credentials(), self.id));
-        self.peers.iter().filter_map(stands).chain(myself).max_by(|a, b| better(*a, *b)).map(|(_, id)| id)
+        let best = self.peers.iter().filter_map(stands).chain(myself).max_by(|a, b| better(*a, *b))?;
+        // The others would wait for the history of a server that votes and has more.
+        let has_enough = !self.is_installing || best.0 >= self.credentials();
+        has_enough.then_some(best.1)
     }
 
     /// Returns whether this server may stand for election.
     ///
-    /// It must be a voter, be fit, and hear a quorum that hears it.
+    /// It must be a voter, be fit, have a state to serve from, and hear a quorum that hears it.
     fn can_stand(&self, now: u64) -> bool {
         let hears_me =
             |peer: &Peer| peer.fresh(now, self.timing.fresh_ms).is_some_and(|said| said.hears.contains(self.id));
@@ -62,7 +65,7 @@ impl Zab {
         let is_born =
             |peer: &Peer| peer.fresh(now, self.timing.fresh_ms).is_some_and(|said| said.ensemble != EnsembleId::UNBORN);
         let may_lead = self.ensemble != EnsembleId::UNBORN || !self.peers.iter().any(is_born);
-        self.is_voter() && self.is_fit(now) && may_lead && self.is_quorum(true, hears_me)
+        self.is_voter() && self.is_fit(now) && !self.is_installing && may_lead && self.is_quorum(true, hears_me)
     }
 
     fn is_fit(&self, now: u64) -> bool {

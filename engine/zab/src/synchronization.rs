@@ -348,7 +348,9 @@ impl Zab {
         let disk_age_ms = u32::try_from(self.appends.age_ms(now)).unwrap_or(u32::MAX);
         let durable =
             if mutation::is_on(Mutation::AckBeforePersist) { self.history.last() } else { self.appends.persisted };
-        let has_room = self.appends.has_lasting_room(now, self.timing.room_ms);
+        // To its leader, a server that installs a snapshot is a successor like one without room: it is
+        // taken if there is no other.
+        let has_room = self.appends.has_lasting_room(now, self.timing.room_ms) && !self.is_installing;
         let (asked, is_whole) = (self.asked, self.is_whole);
         let log_durable = self.appends.durable;
         let State::Learning(learning) = &mut self.state else { return None };

@@ -57,7 +57,8 @@ pub(crate) enum State {
 ///    message.
 /// 2. **commands**: [`Zab::start`], [`Zab::propose`], [`Zab::confirm`], [`Zab::reconfigure`],
 ///    [`Zab::hand_over`], [`Zab::set_busy`], [`Zab::set_disk_refuses`], [`Zab::set_has_room`],
-///    [`Zab::answer_learners`], [`Zab::expect_leader`], [`Zab::expect_commit`], [`Zab::take_commit`].
+///    [`Zab::set_installing`], [`Zab::answer_learners`], [`Zab::expect_leader`],
+///    [`Zab::expect_commit`], [`Zab::take_commit`].
 /// 3. **poll**: after every call, call [`Zab::poll_action`] until it returns `None`. It returns
 ///    every message but the one of [`Zab::take_commit`].
 /// 4. **getters**: the rest; they change nothing.
@@ -94,6 +95,8 @@ pub struct Zab {
     pub(crate) applied: Zxid,
     pub(crate) floor: Zxid,
     pub(crate) is_whole: bool,
+    /// A snapshot replaces the state, so this server could not serve if it led.
+    pub(crate) is_installing: bool,
     pub(crate) role: Role,
     pub(crate) state: State,
     pub(crate) peers: Vec<Peer, PEERS_MAX>,
@@ -150,6 +153,7 @@ impl Zab {
             applied: committed,
             floor: recovered.floor,
             is_whole: recovered.is_whole,
+            is_installing: false,
             role: Role::Looking,
             state: State::Looking { stand_at_ms: 0, retry_at_ms: 0 },
             peers: Vec::new(),
@@ -488,6 +492,15 @@ impl Zab {
     /// votes, acknowledges entries and may be elected.
     pub fn set_has_room(&mut self, now: u64, has_room: bool) {
         self.appends.set_room(now, has_room);
+    }
+
+    /// Command: sets whether a snapshot replaces this server's state.
+    ///
+    /// Meanwhile it could not serve if it led, so it does not stand for election. It acknowledges
+    /// entries, and votes for a server with as much history.
+    pub fn set_installing(&mut self, now: u64, is_installing: bool) {
+        self.is_installing = is_installing;
+        self.reconsider(now);
     }
 }
 

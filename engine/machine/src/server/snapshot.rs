@@ -256,6 +256,7 @@ impl Server {
         self.lose(&cut);
         self.history.is_replaced = true;
         self.peers.installing = Some(Installing { seq, is_named: false, is_asked: false, base, state, meta, chain });
+        self.zab.set_installing(self.now.mono_ms, true);
         // Clients of the old state may have missed any number of changes.
         self.close_all();
     }
@@ -292,7 +293,7 @@ impl Server {
 
     /// Installs the snapshot, but not while a checkpoint of the old state is being written.
     ///
-    /// That checkpoint would end up in the new base.
+    /// That checkpoint would end up in the new base. It may hang.
     pub(super) fn install_when_quiet(&mut self) {
         let is_quiet = !self.upkeep.is_writing();
         let due = self.peers.installing.as_mut().filter(|it| is_quiet && it.is_named && !it.is_asked);
@@ -305,6 +306,8 @@ impl Server {
 
     pub(super) fn on_snapshot_installed(&mut self, generation: Generation) {
         let Some(Installing { state, meta, chain, .. }) = self.peers.installing.take() else { return };
+        debug_assert!(!self.leads(), "a server that installs a snapshot does not stand for election");
+        self.zab.set_installing(self.now.mono_ms, false);
         self.close_all();
         let cache_bytes_max = self.limits.record_cache_bytes as usize;
         self.state = State::new(Some(state), cache_bytes_max, self.settings.counted_at_once(), self.seed);

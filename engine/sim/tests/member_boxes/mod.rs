@@ -310,6 +310,14 @@ impl Boxes {
         self.carry_out(server);
     }
 
+    /// Runs an operator's command.
+    pub fn command<T>(&mut self, server: u8, command: impl FnOnce(&mut Server, Now) -> T) -> T {
+        let now = self.now;
+        let outcome = command(&mut self.at_mut(server).server, now);
+        self.carry_out(server);
+        outcome
+    }
+
     fn carry_out(&mut self, server: u8) {
         while let Some(action) = self.at_mut(server).server.poll_action() {
             self.carry_out_one(server, action);

@@ -4,7 +4,7 @@
 use crate::member_boxes::{Boxes, Told, small_limits};
 use zoolet_machine::status::{Alarm, Refusal, alarms};
 use zoolet_machine::{ConnId, Limits};
-use zoolet_model::{CreateKind, Request};
+use zoolet_model::{CreateKind, ErrorCode, Request};
 use zoolet_sim::client::create;
 
 fn znode(number: u32) -> Request {
@@ -124,4 +124,79 @@ fn standalone_server_whose_checkpoint_hangs_raises_an_alarm() {
     assert_eq!(raised(&mut boxes, 1, "writes wait"), []);
     let told = boxes.told(1, conn);
     assert!(matches!(told[..], [Told::Reply(Ok(_))]), "{told:?}");
+}
+
+/// Returns three servers of which one, the second value, waits to install a snapshot behind its
+/// hanging checkpoint. The other learner is the third value.
+fn installing_behind_a_checkpoint() -> (Boxes, u8, u8) {
+    let mut boxes = Boxes::born(3, small_limits());
+    let (leader, learners) = (boxes.leader(), boxes.learners());
+    // Of two equal histories, that of the higher id is elected.
+    let (other, installs) = (learners[0], learners[1]);
+    let conn = boxes.connect(leader);
+    boxes.checkpoints_hang.insert(installs);
+    let mut number = 0;
+    let mut write = |boxes: &mut Boxes| {
+        assert!(boxes.ask(leader, conn, znode(number)).is_ok());
+        number += 1;
+    };
+    while !boxes.is_checkpoint_unfinished(installs) {
+        write(&mut boxes);
+    }
+    boxes.isolate(installs);
+    (0..300).for_each(|_| write(&mut boxes));
+    boxes.rejoin(installs);
+    boxes.until("its history is that of the leader", |boxes| {
+        boxes.server(installs).zab().last() == boxes.server(leader).zab().last()
+    });
+    assert!(!boxes.server(installs).is_serving());
+    (boxes, installs, other)
+}
+
+/// Regression: the server was elected, and led without serving for as long as its checkpoint hung.
+#[test]
+fn server_that_installs_behind_a_hanging_checkpoint_is_not_elected() {
+    let (mut boxes, installs, other) = installing_behind_a_checkpoint();
+    boxes.kill(boxes.leader());
+    boxes.until("the other serves", |boxes| boxes.server(other).is_serving());
+    assert_eq!(boxes.leader(), other);
+    let conn = boxes.connect(other);
+    assert!(boxes.ask(other, conn, znode(5000)).is_ok(), "the server that installs acknowledges");
+    boxes.end_checkpoint(installs);
+    boxes.until_equal();
+}
+
+/// Regression: a leader that stopped handed over to that server.
+#[test]
+fn leader_does_not_hand_over_to_a_server_that_installs() {
+    let (mut boxes, installs, other) = installing_behind_a_checkpoint();
+    let leader = boxes.leader();
+    // It reports this with its next answer to a ping.
+    boxes.advance(1_000);
+    boxes.command(leader, |server, now| server.hand_over(now));
+    boxes.until("another serves", |boxes| boxes.server(other).leads() && boxes.server(other).is_serving());
+    boxes.end_checkpoint(installs);
+    boxes.until_equal();
+    assert_eq!(boxes.leader(), other);
+}
+
+/// Another server may not lead then: it may lack acknowledged entries.
+#[test]
+fn server_that_installs_gives_no_vote_to_a_server_with_less_history() {
+    let (mut boxes, installs, other) = installing_behind_a_checkpoint();
+    let leader = boxes.leader();
+    boxes.isolate(other);
+    boxes.cut.retain(|&(from, to)| (from, to) != (leader, installs) && (from, to) != (installs, leader));
+    let conn = boxes.connect(leader);
+    assert!(boxes.ask(leader, conn, znode(5000)).is_ok());
+    boxes.kill(leader);
+    boxes.rejoin(other);
+    boxes.advance(5_000);
+    for server in [installs, other] {
+        assert!(!boxes.server(server).leads(), "{server}");
+    }
+    boxes.end_checkpoint(installs);
+    boxes.until_equal();
+    let conn = boxes.connect(other);
+    assert_eq!(boxes.ask(other, conn, znode(5000)), Err(ErrorCode::NodeExists));
 }

@@ -301,6 +301,7 @@ impl Core {
             }
             self.now = clock::now();
             if events >= TURN_EVENTS || began.elapsed() >= TURN {
+                self.server.ping_on_time(self.now);
                 self.carry_out()?;
                 (events, began) = (0, Instant::now());
             }

@@ -94,6 +94,21 @@ impl Zab {
         }
     }
 
+    /// Command: lets a leader that has more messages to read send the pings that are due.
+    ///
+    /// [`Zab::handle_deadline`] comes only after every readable message, and learners would suspect a
+    /// leader that reads for long. Nothing is judged here: the learners' answers may be unread.
+    pub fn ping_on_time(&mut self, now: u64) {
+        let busy_ms = u64::from(self.timing.heartbeat_busy_ms);
+        let State::Leading(prospect) = &mut self.state else { return };
+        // The planned time stays, so the next deadline notices that it comes late.
+        if prospect.ping_at_ms <= now && prospect.pinged_ms + busy_ms <= now {
+            prospect.pinged_ms = now;
+            let learners = self.peers.iter_mut().filter_map(|peer| peer.learner.as_mut());
+            learners.for_each(|learner| learner.owes_ping = true);
+        }
+    }
+
     /// Makes planned pings go out with the next poll.
     pub(crate) fn hasten_pings(&mut self, now: u64) {
         if let State::Leading(prospect) = &mut self.state {

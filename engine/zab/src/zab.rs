@@ -57,8 +57,8 @@ pub(crate) enum State {
 ///    message.
 /// 2. **commands**: [`Zab::start`], [`Zab::propose`], [`Zab::confirm`], [`Zab::reconfigure`],
 ///    [`Zab::hand_over`], [`Zab::set_busy`], [`Zab::set_disk_refuses`], [`Zab::set_has_room`],
-///    [`Zab::set_installing`], [`Zab::answer_learners`], [`Zab::expect_leader`],
-///    [`Zab::expect_commit`], [`Zab::take_commit`].
+///    [`Zab::set_installing`], [`Zab::ping_on_time`], [`Zab::answer_learners`],
+///    [`Zab::expect_leader`], [`Zab::expect_commit`], [`Zab::take_commit`].
 /// 3. **poll**: after every call, call [`Zab::poll_action`] until it returns `None`. It returns
 ///    every message but the one of [`Zab::take_commit`].
 /// 4. **getters**: the rest; they change nothing.

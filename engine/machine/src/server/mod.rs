@@ -271,6 +271,15 @@ impl Server {
         }
     }
 
+    /// Handle: lets a leader that has more events to handle ping its learners on time.
+    pub fn ping_on_time(&mut self, now: Now) {
+        self.on_time(now);
+        if !self.failed {
+            self.zab.ping_on_time(now.mono_ms);
+            self.follow_zab();
+        }
+    }
+
     /// Poll: returns the next action.
     pub fn poll_action(&mut self) -> Option<Action> {
         while self.actions.is_empty() && !self.failed {

@@ -368,6 +368,10 @@ impl Net {
         self.turn(id, |zab, now| zab.answer_learners(now));
     }
 
+    pub(crate) fn ping_on_time(&mut self, id: u8) {
+        self.turn(id, |zab, now| zab.ping_on_time(now));
+    }
+
     pub(crate) fn expect_leader(&mut self, id: u8) {
         self.turn(id, |zab, now| zab.expect_leader(now));
     }

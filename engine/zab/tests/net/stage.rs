@@ -268,6 +268,23 @@ impl Stage {
         self.net.world.now = end;
     }
 
+    /// Lets `ms` milliseconds pass in which one server handles events of its clients: it reads no
+    /// message and no deadline comes. The others get its datagrams.
+    pub(crate) fn work(&mut self, busy: u8, ms: u64) {
+        let others: Vec<u8> = self.net.world.servers.keys().copied().filter(|&id| id != busy).collect();
+        for _ in 0..ms {
+            self.net.world.now += 1;
+            self.net.ping_on_time(busy);
+            for &id in &others {
+                self.deliver_datagrams_to(id);
+                if self.net.next_deadline(id).is_some_and(|at| at <= self.net.world.now) {
+                    self.net.deadline(id);
+                }
+                self.collect();
+            }
+        }
+    }
+
     fn next_deadline(&self) -> Option<(u64, u8)> {
         let running = self.net.world.servers.values().filter(|server| server.runs());
         running.filter_map(|server| Some((self.net.next_deadline(server.id)?, server.id))).min()

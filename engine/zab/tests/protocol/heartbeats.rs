@@ -338,3 +338,18 @@ fn idle_leader_that_refuses_every_request_keeps_leading() {
     }
     assert_eq!(stage.net.world.server(3).zab().epoch(), epoch);
 }
+
+/// Regression: the learners suspected a leader that worked off thousands of requests: it sent no
+/// heartbeat before it had handled all of them.
+#[test]
+fn leader_that_works_off_requests_sends_its_heartbeats_on_time() {
+    let mut stage = busy();
+    stage.work(3, 1000);
+    assert!(follows(&stage, 1) && follows(&stage, 2));
+    // The answers of its learners were unread meanwhile. It does not take them for silent.
+    stage.net.deadline(3);
+    assert_eq!(stage.net.world.server(3).role, Role::Leading);
+    stage.run(1000);
+    assert_eq!(stage.net.world.server(3).role, Role::Leading);
+    assert!(follows(&stage, 1) && follows(&stage, 2));
+}

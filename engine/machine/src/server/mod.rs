@@ -189,7 +189,7 @@ impl Server {
             identity_bytes: 0,
             completing_bytes: 0,
             syncs: syncs::Syncs::default(),
-            peers: Peers::default(),
+            peers: Peers::new(secrets.first_number()),
             healths: health::Healths::default(),
             forwards: Forwards::new(secrets.first_number()),
             owners: Owners::default(),

@@ -43,7 +43,8 @@ pub(super) struct Peers {
     pub(super) to_pump: BTreeSet<ServerId>,
     /// Log reads since the start.
     pub(super) reads: u64,
-    /// Snapshots sent since the start.
+    /// The last number of a transfer. Each process of a server has other numbers: a transfer of its
+    /// former process may still be waiting for its end at the peer.
     pub(super) transfers: u64,
     /// Transfers in flight with the last entry of each snapshot. The log continues from that entry.
     pub(super) sending: BTreeMap<TransferId, (ServerId, LinkId, Zxid)>,
@@ -70,6 +71,12 @@ pub(super) struct Peers {
 }
 
 impl Peers {
+    /// Numbers transfers from `number` on. It must differ between processes.
+    pub(super) fn new(number: u64) -> Self {
+        // A process never comes to the end of the numbers.
+        Self { transfers: number >> 1, ..Self::default() }
+    }
+
     /// Returns the stream of exactly this link.
     pub(super) fn stream(&mut self, peer: ServerId, link: LinkId) -> Option<&mut Stream> {
         self.streams.get_mut(&peer).filter(|stream| stream.link == link)

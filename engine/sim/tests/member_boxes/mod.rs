@@ -193,6 +193,9 @@ impl Boxes {
         let incarnation = u128::from(self.number()) << 64;
         let disk = self.disk(server).clone();
         let store = Store::open_member(Arc::new(disk), Strategy::Recycle, &self.limits, incarnation).unwrap();
+        // Each process has another seed.
+        let mut seed = [server; 32];
+        seed[..16].copy_from_slice(&incarnation.to_le_bytes());
         let start = Start {
             limits: self.limits,
             settings: self.settings.clone(),
@@ -202,7 +205,7 @@ impl Boxes {
             recovered: store.recovered.clone(),
             base: store.state.clone(),
             chain_at_base: store.chain_at_base,
-            seed: [server; 32],
+            seed,
             log_bytes_used: store.log.used_bytes(),
         };
         let mut machine = Server::new(start, self.now);

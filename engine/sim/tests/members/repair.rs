@@ -46,6 +46,35 @@ fn server_with_a_lost_base_gets_a_snapshot_and_votes_again() {
     boxes.until_equal();
 }
 
+/// Regression: the leader's next process numbered its transfers from 1 again. When the learner
+/// cancelled the first of them, it removed a base that waited for its installation.
+#[test]
+fn each_process_numbers_its_transfers_anew() {
+    let mut boxes = Boxes::born(3, small_limits());
+    let (leader, away) = (boxes.leader(), boxes.learners()[0]);
+    let mut numbers = Vec::new();
+    for _ in 0..2 {
+        boxes.isolate(away);
+        write_much(&mut boxes, leader, 300);
+        boxes.said.clear();
+        boxes.rejoin(away);
+        boxes.until_equal();
+        numbers.extend(boxes.said.iter().find_map(|(_, _, message)| match message {
+            PeerMessage::Snapshot { transfer, .. } => Some(*transfer),
+            _ => None,
+        }));
+        // The next process of the same server leads again.
+        boxes.kill(leader);
+        boxes.start(leader);
+        boxes.until_equal();
+        let other = boxes.leader();
+        boxes.command(other, |server, now| server.hand_over(now));
+        boxes.until("it leads again", |boxes| boxes.server(leader).leads());
+        boxes.until_equal();
+    }
+    assert!(numbers.len() == 2 && numbers[0] != numbers[1], "{numbers:?}");
+}
+
 /// Regression: seeds 83 and 239 of lost disks. The learner waited forever for the rest of a
 /// snapshot, because its link stayed up.
 #[test]

@@ -36,7 +36,7 @@ impl Zab {
         attempt: Attempt,
         epoch: Epoch,
         round: u64,
-        interval_ms: u32,
+        (interval_ms, quorum_age_ms): (u32, u32),
     ) -> Result<(), Fault> {
         let Some(learning) = self.learning(now, from, attempt) else { return Ok(()) };
         if let Some(pinged) = learning.pinged_ms {
@@ -50,6 +50,8 @@ impl Zab {
             }
         }
         learning.pinged_ms = Some(now);
+        // Too late by the time that the ping was under way.
+        learning.quorum_heard_ms = learning.quorum_heard_ms.max(now.checked_sub(quorum_age_ms.into()));
         learning.interval_ms = interval_ms.clamp(1, 60_000);
         if learning.epoch == epoch {
             learning.owes_pong = Some(learning.owes_pong.map_or(round, |owed| owed.max(round)));
@@ -218,6 +220,13 @@ impl Zab {
         if is_full && let Some(roomy) = self.successor_with_room(now) {
             self.hand_over_to(now, roomy);
         }
+    }
+
+    /// Returns for how long this leader has not heard a quorum, in milliseconds; 0 before it is
+    /// established.
+    pub(crate) fn quorum_age_ms(&self, now: u64) -> u32 {
+        let heard_ms = self.quorum_heard_ms(now).unwrap_or(now);
+        u32::try_from(now.saturating_sub(heard_ms)).unwrap_or(u32::MAX)
     }
 
     fn hears_quorum_of_learners(&self, now: u64) -> bool {

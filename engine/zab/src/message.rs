@@ -233,10 +233,8 @@ pub enum Message {
         round: u64,
         /// Maximum time until the next Ping, in milliseconds.
         interval_ms: u32,
-        /// Time for which the leader's log has made no progress, in milliseconds.
-        ///
-        /// 0 if no append is pending and the disk does not refuse appends. No learner reads it.
-        disk_age_ms: u32,
+        /// Time since the leader last heard a quorum, in milliseconds; 0 before it is established.
+        quorum_age_ms: u32,
     },
     /// Answers a Ping, as a datagram.
     Pong {

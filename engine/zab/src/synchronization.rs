@@ -25,6 +25,8 @@ pub(crate) struct Learning {
     /// When the leader last pinged, and its announced interval to the next ping.
     pub(crate) pinged_ms: Option<u64>,
     pub(crate) interval_ms: u32,
+    /// When the leader last heard a quorum, from its pings; `None` before the first.
+    pub(crate) quorum_heard_ms: Option<u64>,
     /// Mean lateness of heartbeats that were not early, in eighths of a millisecond.
     pub(crate) lateness_8ms: u64,
     /// The leader has been silent for too long.
@@ -168,13 +170,14 @@ impl Zab {
     }
 
     pub(crate) fn message_to_learner(&mut self, now: u64, at: usize) -> Option<Message> {
+        let owes_ping = self.peers[at].learner.as_ref().is_some_and(|learner| learner.owes_ping);
+        let quorum_age_ms = if owes_ping { self.quorum_age_ms(now) } else { 0 };
         let State::Leading(prospect) = &mut self.state else { return None };
-        if self.peers[at].learner.as_ref().is_some_and(|learner| learner.owes_ping) {
+        if owes_ping {
             prospect.pinged_ms = now;
         }
         let (epoch, is_closed) = (prospect.epoch, prospect.is_closed);
         let interval_ms = self.interval_ms();
-        let disk_age_ms = u32::try_from(self.appends.age_ms(now)).unwrap_or(u32::MAX);
         let (round, last, committed) = (self.asked, self.history.last(), self.committed);
         let is_announced = self.is_promise_durable() || mutation::is_on(Mutation::LeaderInfoBeforePromise);
         let gets_all = self.counts(&self.peers[at]);
@@ -184,7 +187,7 @@ impl Zab {
         if core::mem::take(&mut learner.owes_ping) {
             learner.pinged_ms.get_or_insert(now);
             let epoch = epoch.unwrap_or(Epoch::ZERO);
-            return Some(Message::Ping { attempt, epoch, round, interval_ms, disk_age_ms });
+            return Some(Message::Ping { attempt, epoch, round, interval_ms, quorum_age_ms });
         }
         let epoch = epoch?;
         match learner.stage {
@@ -289,6 +292,7 @@ impl Zab {
             heard_ms: now,
             pinged_ms: None,
             interval_ms: self.timing.heartbeat_busy_ms,
+            quorum_heard_ms: None,
             lateness_8ms: 0,
             suspects: false,
             suspected_ms: now,

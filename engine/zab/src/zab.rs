@@ -288,10 +288,15 @@ impl Zab {
         Some(self.peer(peer)?.learner.as_ref()?.attempt)
     }
 
-    /// Returns when this leader last heard a quorum, in milliseconds.
+    /// Returns when the leader last heard a quorum, as far as this server knows, in milliseconds.
     ///
-    /// `None` unless this server leads and a quorum of it and its learners exists.
+    /// Until then no other leader can have been established. `None` without a leader, and if this server
+    /// leads without a quorum of learners.
     pub fn quorum_heard_ms(&self, now: u64) -> Option<u64> {
+        if let State::Learning(learning) = &self.state {
+            let heard_ms = self.leader_heard_ms(now)?;
+            return Some(learning.quorum_heard_ms.map_or(heard_ms, |quorum_ms| quorum_ms.min(heard_ms)));
+        }
         if self.role != Role::Leading {
             return None;
         }
@@ -406,8 +411,8 @@ impl Zab {
             Message::Sync { attempt, epoch, round } => self.on_sync(now, from, attempt, epoch, round),
             Message::Synced { attempt, epoch, round, up_to } => self.on_synced(now, from, attempt, epoch, round, up_to),
             Message::HandOver { attempt, epoch, to, last } => self.on_hand_over(now, from, attempt, epoch, to, last),
-            Message::Ping { attempt, epoch, round, interval_ms, .. } => {
-                self.on_ping(now, from, attempt, epoch, round, interval_ms)
+            Message::Ping { attempt, epoch, round, interval_ms, quorum_age_ms } => {
+                self.on_ping(now, from, attempt, epoch, round, (interval_ms, quorum_age_ms))
             }
             Message::Pong { attempt, epoch, round, disk_age_ms, has_room } => {
                 self.on_pong(now, from, attempt, epoch, round, (disk_age_ms, has_room))

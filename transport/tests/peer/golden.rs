@@ -95,7 +95,7 @@ fn samples(kind: Kind) -> Vec<Sample> {
         Kind::Sync => one(Message::Sync { attempt, epoch, round }),
         Kind::Synced => one(Message::Synced { attempt, epoch, round, up_to: zxid(1, 2) }),
         Kind::HandOver => one(Message::HandOver { attempt, epoch, to: server(2), last: zxid(1, 2) }),
-        Kind::Ping => one(Message::Ping { attempt, epoch, round, interval_ms: 0x50, disk_age_ms: 0x60 }),
+        Kind::Ping => one(Message::Ping { attempt, epoch, round, interval_ms: 0x50, quorum_age_ms: 0x60 }),
         Kind::Pong => [true, false]
             .map(|has_room| Message::Pong { attempt, epoch, round, disk_age_ms: 0x60, has_room })
             .map(|message| Sample::Message(PeerMessage::Zab(Box::new(message))))

@@ -174,8 +174,8 @@ fn protocol(random: &mut Random, kind: Kind) -> Option<Message> {
         Kind::Synced => Message::Synced { attempt, epoch, round: number(random), up_to: zxid(random) },
         Kind::HandOver => Message::HandOver { attempt, epoch, to: server(random), last: zxid(random) },
         Kind::Ping => {
-            let (interval_ms, disk_age_ms) = (number(random) as u32, number(random) as u32);
-            Message::Ping { attempt, epoch, round: number(random), interval_ms, disk_age_ms }
+            let (interval_ms, quorum_age_ms) = (number(random) as u32, number(random) as u32);
+            Message::Ping { attempt, epoch, round: number(random), interval_ms, quorum_age_ms }
         }
         Kind::Pong => {
             let (disk_age_ms, has_room) = (number(random) as u32 >> 1, random.one_in(2));

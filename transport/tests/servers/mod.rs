@@ -370,7 +370,7 @@ pub(crate) fn commit(number: u64) -> PeerMessage {
 /// A heartbeat.
 pub(crate) fn ping(round: u64) -> PeerMessage {
     let (attempt, epoch) = (Attempt(1), Zxid::from_bits(1 << 32).unwrap().epoch());
-    PeerMessage::Zab(Box::new(Message::Ping { attempt, epoch, round, interval_ms: 350, disk_age_ms: 0 }))
+    PeerMessage::Zab(Box::new(Message::Ping { attempt, epoch, round, interval_ms: 350, quorum_age_ms: 0 }))
 }
 
 /// A message on the log lane with a payload of `bytes` bytes.

@@ -23,7 +23,7 @@ const LATE_MS: u64 = 200;
 
 /// Maximum delay before the leader learns that a follower's session is alive, in milliseconds.
 ///
-/// A learner answers clients until its leader has been silent for `staleness_max_ms`. A deposed
+/// A learner answers clients until `staleness_max_ms` after its leader last heard a quorum. A deposed
 /// leader answers until it has missed its quorum for `quorum_ms`. Signs of life relayed before such
 /// an outage have arrived.
 pub fn liveness_delay_max_ms(settings: &Settings, timing: &zab::Timing) -> u64 {
@@ -316,7 +316,7 @@ impl Server {
     /// Returns until when the learner's state is known to be current, in milliseconds.
     pub(super) fn current_ms(&self) -> Option<u64> {
         self.leader()?;
-        let heard_ms = self.zab.leader_heard_ms(self.now.mono_ms)?;
+        let heard_ms = self.zab.quorum_heard_ms(self.now.mono_ms)?;
         let stalled_ms = self.upkeep.log_stalled.filter(|_| self.behind() > 0).map(|stall| stall.since_ms);
         Some([stalled_ms, self.healths.lacks_since_ms()].into_iter().flatten().fold(heard_ms, u64::min))
     }

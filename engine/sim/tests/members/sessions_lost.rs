@@ -132,6 +132,37 @@ fn silence_before_a_link_ends_counts_as_age_of_the_state() {
     assert!(members.is_just_closed(&reader));
 }
 
+/// Regression: the age of the state began when the learner last heard its leader. That leader may lead
+/// on for 2 s without a quorum, so another one may have led for 2 s by then.
+///
+/// Sessions would end earlier than their owners believe: they count on `staleness_max_ms`.
+#[test]
+fn learner_answers_for_staleness_max_after_its_leader_heard_a_quorum() {
+    let mut members = Members::born(5);
+    let (leader, servers) = (members.leader(), members.learners());
+    let reader = members.client(servers[0], 30_000);
+    members.advance(100);
+    for &other in &servers[1..] {
+        members.cut(leader, other);
+        members.cut(servers[0], other);
+    }
+    let cut_ms = members.now.mono_ms;
+    // A leader that just began is patient.
+    members.advance(1500);
+    assert!(members.server(leader).leads());
+    members.cut(leader, servers[0]);
+    let mut answered_ms = 0;
+    for _ in 0..500 {
+        members.send(&reader, 1, get("/a"));
+        members.settle();
+        if members.told(&reader).iter().any(|told| matches!(told, Told::Reply(..))) {
+            answered_ms = members.now.mono_ms - cut_ms;
+        }
+        members.advance(10);
+    }
+    assert!((2500..=3000).contains(&answered_ms), "{answered_ms} ms");
+}
+
 #[test]
 fn paused_learner_never_answers_from_its_state_before_the_pause() {
     let mut members = Members::born(3);

@@ -38,8 +38,8 @@ impl fmt::Display for Short<'_, Message> {
             Message::Sync { round, .. } => write!(f, "Sync {round}"),
             Message::Synced { round, up_to, .. } => write!(f, "Synced {round} up to {up_to:?}"),
             Message::HandOver { to, last, .. } => write!(f, "HandOver to {} at {last:?}", to.as_u8()),
-            Message::Ping { round, interval_ms, disk_age_ms, .. } => {
-                write!(f, "Ping round {round} every {interval_ms} ms, disk {disk_age_ms} ms")
+            Message::Ping { round, interval_ms, quorum_age_ms, .. } => {
+                write!(f, "Ping round {round} every {interval_ms} ms, quorum {quorum_age_ms} ms ago")
             }
             Message::Pong { round, disk_age_ms, has_room, .. } => {
                 let room = if *has_room { "" } else { ", no room" };

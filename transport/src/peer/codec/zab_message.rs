@@ -93,11 +93,11 @@ pub(super) fn encode(message: &Message, out: &mut BytesMut) {
             out.put_u8(to.as_u8());
             frame_writer::zxid(out, *last);
         }
-        Message::Ping { attempt, epoch, round, interval_ms, disk_age_ms } => {
+        Message::Ping { attempt, epoch, round, interval_ms, quorum_age_ms } => {
             begin(out, *attempt, *epoch);
             out.put_u64_le(*round);
             out.put_u32_le(*interval_ms);
-            out.put_u32_le(*disk_age_ms);
+            out.put_u32_le(*quorum_age_ms);
         }
         Message::Pong { attempt, epoch, round, disk_age_ms, has_room } => {
             begin(out, *attempt, *epoch);
@@ -173,8 +173,8 @@ pub(super) fn decode(kind: Kind, reader: &mut Reader) -> Read<Message> {
         Kind::Synced => Message::Synced { attempt, epoch, round: reader.u64()?, up_to: reader.zxid()? },
         Kind::HandOver => Message::HandOver { attempt, epoch, to: reader.server()?, last: reader.zxid()? },
         Kind::Ping => {
-            let (round, interval_ms, disk_age_ms) = (reader.u64()?, reader.u32()?, reader.u32()?);
-            Message::Ping { attempt, epoch, round, interval_ms, disk_age_ms }
+            let (round, interval_ms, quorum_age_ms) = (reader.u64()?, reader.u32()?, reader.u32()?);
+            Message::Ping { attempt, epoch, round, interval_ms, quorum_age_ms }
         }
         Kind::Pong => {
             let (round, age) = (reader.u64()?, reader.u32()?);

@@ -314,7 +314,8 @@ pub(crate) async fn unwatched_elsewhere(context: ClientContext<Noted>) -> Next {
     Next::Done
 }
 
-/// A holder without a watch learns of a withdrawal only by its checks.
+/// A holder without a watch learns of a withdrawal only by its checks, and by the missed events that
+/// come with each refusal to register its watch.
 #[test]
 fn withdrawn_holder_back_at_a_full_server_gets_no_later_safe_time() {
     let refused = AtomicU64::new(0);
@@ -362,7 +363,8 @@ pub(crate) fn judge_unwatched(ran: &Ran<Noted>) -> Result<(), String> {
     if was_refused(ran) { judge_drawn(ran) } else { Err("the watch of the holder was never refused".to_owned()) }
 }
 
-/// The server refuses to register the watch again, so no event tells the holder of the withdrawal.
+/// The server refuses to register the watch again. Only the missed events that come with each refusal,
+/// and its own checks, tell the holder of the withdrawal.
 #[test]
 fn withdrawn_holder_without_a_watch_gets_no_later_safe_time() {
     run_seeds_of(10, of_one_small_server, unwatched, judge_unwatched);

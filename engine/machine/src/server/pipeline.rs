@@ -56,7 +56,7 @@ impl Server {
             return;
         }
         self.requests += 1;
-        connection.waiting.push_back(Waiting { number: self.requests, xid, request, done: 0 });
+        connection.waiting.push_back(Waiting { number: self.requests, xid, request, done: 0, lacks_room: false });
         if self.locals.contains(connection.session) || connection.is_reader {
             self.locals.table_mut().touch(connection.session, self.now.mono_ms);
             return self.ready.push_back(conn);

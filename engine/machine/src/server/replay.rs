@@ -21,14 +21,15 @@ impl Server {
     /// Continues the setWatches at the head of a pipeline, a batch of paths at a time.
     ///
     /// Missed events are sent; the other watches are registered (surface 5.5). Room for all of them
-    /// is checked before the first is registered.
+    /// is checked before the first is registered. Without that room none is registered, and the
+    /// request is refused after the missed events. A client that waits for one of these events, for
+    /// example for a lock, would otherwise wait forever.
     pub(super) fn set_watches(&mut self, conn: ConnId, head: &mut Waiting) -> Step {
         let Request::SetWatches(watches) = &head.request else { return Step::Wait };
         let zxid = self.state.applied().as_i64();
-        if head.done == 0 && !self.watches.has_room_for(wanted(watches).map(|(path, ..)| path.as_str())) {
-            // It may have been here before, and fetched something.
-            self.let_go(Waiter::Request(conn, head.number));
-            return self.done(conn, head.xid, zxid, Err(ErrorCode::SystemError));
+        if head.done == 0 {
+            let watches = wanted(watches).map(|(path, kind, _)| (path.as_str(), kind));
+            head.lacks_room = !self.watches.has_room_for(conn, watches);
         }
         let (since_zxid, count) = (watches.relative_zxid, wanted(watches).count());
         while head.done < count {
@@ -43,7 +44,7 @@ impl Server {
             for ((path, kind, _), event) in wanted(watches).skip(head.done).zip(&events) {
                 if let Some(kind) = *event {
                     self.notify(conn, WatchEvent { kind, path: path.clone(), zxid: -1 });
-                } else if self.watches.add(conn, path, kind).is_err() {
+                } else if !head.lacks_room && self.watches.add(conn, path, kind).is_err() {
                     // Other clients took the room during the fetches. Closing the connection
                     // removes all its watches.
                     self.close(conn);
@@ -55,7 +56,8 @@ impl Server {
             let added = self.watches.bytes().saturating_sub(watch_bytes);
             self.state.memory().allow_less_spare(added);
         }
-        self.done(conn, head.xid, zxid, Ok(Reply::Empty))
+        let result = if head.lacks_room { Err(ErrorCode::SystemError) } else { Ok(Reply::Empty) };
+        self.done(conn, head.xid, zxid, result)
     }
 
     /// Returns the missed event of each watch, if any.
@@ -77,12 +79,12 @@ impl Server {
     }
 }
 
-fn each(paths: &[Text], kind: WatchKind, set_by: Option<Remembered>) -> impl Iterator<Item = Wanted<'_>> {
+fn each(paths: &[Text], kind: WatchKind, set_by: Option<Remembered>) -> impl Iterator<Item = Wanted<'_>> + Clone {
     paths.iter().map(move |path| (path, kind, set_by))
 }
 
 /// Returns the watches in the order in which ZooKeeper examines them.
-fn wanted(watches: &SetWatches) -> impl Iterator<Item = Wanted<'_>> {
+fn wanted(watches: &SetWatches) -> impl Iterator<Item = Wanted<'_>> + Clone {
     let SetWatches { data, exist, child, persistent, persistent_recursive, .. } = watches;
     each(data, WatchKind::Data, Some(Remembered::Data))
         .chain(each(exist, WatchKind::Data, Some(Remembered::Absence)))

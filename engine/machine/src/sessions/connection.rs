@@ -19,6 +19,8 @@ pub struct Waiting {
     pub request: Request,
     /// Paths already processed, for a setWatches.
     pub done: usize,
+    /// Whether the server has no room for the watches of a setWatches, so that it registers none.
+    pub lacks_room: bool,
 }
 
 /// Returns the bytes that one identity takes.

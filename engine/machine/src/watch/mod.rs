@@ -181,19 +181,35 @@ impl WatchTable {
         ]);
     }
 
-    /// Returns whether watches on all `paths` may be added, assuming that each is new.
-    pub fn has_room_for<'a>(&self, paths: impl Iterator<Item = &'a str>) -> bool {
-        let (mut watches, mut bytes) = (self.watches as usize, self.bytes());
-        for path in paths {
-            watches += 1;
+    /// Returns whether `conn` may add all these watches. Those that it has already need no room.
+    ///
+    /// A watch that is named twice counts twice. Usually `conn` has none of them, so the table looks
+    /// them up only if it has no room for all.
+    pub fn has_room_for<'a>(&self, conn: ConnId, watches: impl Iterator<Item = (&'a str, WatchKind)> + Clone) -> bool {
+        let lacks = |&(path, kind): &(&str, WatchKind)| !self.kinds(conn, path).intersects(kind.into());
+        self.has_room_for_new(watches.clone())
+            || self.connections.contains_key(&conn) && self.has_room_for_new(watches.filter(lacks))
+    }
+
+    fn has_room_for_new<'a>(&self, watches: impl Iterator<Item = (&'a str, WatchKind)>) -> bool {
+        let (mut count, mut bytes) = (0, 0);
+        for (path, _) in watches {
+            count += 1;
             bytes += paths::PATH_BYTES + allocated(path.len());
         }
-        watches <= self.watches_max as usize && bytes <= self.bytes_max
+        let has_room = || self.watches as usize + count <= self.watches_max as usize;
+        // The table may be larger than its bound: its arrays grow in steps.
+        count == 0 || has_room() && self.bytes() + bytes <= self.bytes_max
+    }
+
+    /// Returns the kinds that `conn` watches on `path`.
+    fn kinds(&self, conn: ConnId, path: &str) -> KindSet {
+        self.paths.find(path).map_or(KindSet::EMPTY, |id| self.paths.watchers(id).kinds(conn))
     }
 
     /// Returns whether `conn` watches `path` with this kind; `Any` matches every kind.
     pub fn contains(&self, conn: ConnId, path: &str, kind: WatcherType) -> bool {
-        self.paths.find(path).is_some_and(|id| self.paths.watchers(id).kinds(conn).intersects(KindSet::from(kind)))
+        self.kinds(conn, path).intersects(kind.into())
     }
 
     /// Registers a watch.

@@ -192,6 +192,22 @@ fn full_watch_table_refuses_new_watches_and_accepts_repeated_ones() {
     table.add(ConnId(1), "/c", Data).unwrap();
 }
 
+/// Regression: the watches of a setWatches that the connection already had counted a second time.
+#[test]
+fn only_watches_that_a_connection_lacks_need_room() {
+    let long = format!("/{}", "x".repeat(8000));
+    for (watches_max, bytes_max) in [(2, usize::MAX), (1000, 24_000)] {
+        let mut table = WatchTable::new(watches_max, bytes_max, 0);
+        table.add(ConnId(1), &long, Data).unwrap();
+        table.add(ConnId(1), "/b", Child).unwrap();
+        let has_room = |conn, watches: &[(&str, WatchKind)]| table.has_room_for(ConnId(conn), watches.iter().copied());
+        assert!(has_room(1, &[(&long, Data), ("/b", Child)]));
+        assert!(!has_room(1, &[("/b", Child), (&long, Persistent)]), "of another kind");
+        assert!(!has_room(2, &[(&long, Data)]), "of another connection");
+        assert!(has_room(2, &[]));
+    }
+}
+
 #[test]
 fn events_are_delivered_in_order_of_connection_number() {
     for connections in [2u64, 5, 16, 17, 300] {
@@ -299,6 +315,13 @@ fn watch_table_equals_a_naive_set_under_random_operations() {
             14 => {
                 table.drop_connection(ConnId(conn));
                 plain.retain(|&(c, _, _)| c != conn);
+            }
+            15 => {
+                let wanted: Vec<_> = (0..below(8)).map(|_| (paths[below(paths.len())], below(4))).collect();
+                let lacks = wanted.iter().filter(|&&(path, kind)| !plain.contains(&(conn, path, kind))).count();
+                let fits = lacks == 0 || plain.len() + lacks <= 150;
+                let wanted = wanted.iter().map(|&(path, kind)| (path, EVERY_KIND[kind]));
+                assert_eq!(table.has_room_for(ConnId(conn), wanted), fits, "step {step}");
             }
             _ => {
                 let event = EVERY_EVENT[below(4)];

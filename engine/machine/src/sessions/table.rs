@@ -54,6 +54,11 @@ pub struct Live {
 }
 
 impl Live {
+    /// Moves the deadline to the end of a timeout that begins at `now_ms`, but never to an earlier time.
+    fn extend(&mut self, timeout_ms: u32, now_ms: u64) {
+        self.deadline_ms = self.deadline_ms.max(deadline(timeout_ms, now_ms));
+    }
+
     /// Returns the connection of this server that the session is on.
     pub fn conn(&self) -> Option<ConnId> {
         if let Place::Here(conn) = self.place { Some(conn) } else { None }
@@ -278,7 +283,7 @@ impl SessionTable {
     /// Extends a session's deadline after a sign of life.
     pub fn touch(&mut self, id: SessionId, now_ms: u64) {
         if let Some(live) = self.sessions.get_mut(&id) {
-            live.deadline_ms = live.deadline_ms.max(deadline(live.timeout_ms, now_ms));
+            live.extend(live.timeout_ms, now_ms);
         }
     }
 
@@ -288,18 +293,19 @@ impl SessionTable {
     pub fn begin_renewal(&mut self, id: SessionId, timeout_ms: u32, zxid: Zxid, now_ms: u64) {
         if let Some(live) = self.sessions.get_mut(&id) {
             (live.next_timeout_ms, live.last_write) = (timeout_ms, zxid);
-            live.deadline_ms = live.deadline_ms.max(deadline(timeout_ms, now_ms));
+            live.extend(timeout_ms, now_ms);
         }
     }
 
-    /// Gives every session its full timeout again, when serving begins or after a pause.
+    /// Gives every session at least its full timeout again, when serving begins or after a pause.
     ///
-    /// No client could reach this server meanwhile. All sessions are refiled, because a deadline in
-    /// the past would look as if this server were late.
+    /// No client could reach this server meanwhile. A session keeps a later deadline: a learner may
+    /// have reported it just before, or a renewal with a longer timeout may be in flight. All sessions
+    /// are refiled, because a deadline in the past would look as if this server were late.
     pub fn touch_all(&mut self, now_ms: u64) {
         self.due.clear();
         for (&id, live) in self.sessions.iter_mut().filter(|(_, live)| !live.closing) {
-            live.deadline_ms = deadline(live.timeout_ms, now_ms);
+            live.extend(live.timeout_ms, now_ms);
             live.filed_ms = live.deadline_ms;
             self.due.insert((live.filed_ms, id));
         }
@@ -450,6 +456,20 @@ mod tests {
         assert_eq!(table.next_deadline(), Some(51_001));
         assert_eq!(table.expired(51_000), None);
         assert_eq!(table.expired(51_001), Some(A));
+    }
+
+    /// Regression: a learner may report a sign of life before a new leader serves. Such a session lost
+    /// the time that makes up for the delay of the report.
+    #[test]
+    fn touch_all_takes_no_time_from_a_session() {
+        let mut table = table();
+        table.touch(A, 50_200);
+        table.begin_renewal(B, 5000, Zxid::ZERO, 49_000);
+        table.touch_all(50_000);
+        assert_eq!(table.next_deadline(), Some(51_201));
+        assert_eq!(table.deadlines(50_000), [(1201, A), (4001, B)]);
+        assert_eq!(table.expired(51_200), None);
+        assert_eq!(table.expired(51_201), Some(A));
     }
 
     #[test]

@@ -154,7 +154,8 @@ impl Connection {
                 // and knows whether a stall of this process was the reason.
                 let unread = || (state.progress + state.timeout, CloseReason::DoesNotRead(state.out.queued()));
                 let unfinished = state.turn.map(|since| (since + TURN, CloseReason::HoldsUp(inbound.len())));
-                (read_bytes, state.write_blocked.then(unread).or(unfinished))
+                let unread = state.write_blocked.then(unread);
+                (read_bytes, unread.into_iter().chain(unfinished).min_by_key(|(deadline, _)| *deadline))
             }
         };
         if let Some((deadline, why)) = ends

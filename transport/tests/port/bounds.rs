@@ -237,6 +237,41 @@ fn incomplete_frames_release_the_byte_limit_when_their_sessions_end() {
     assert_eq!(client.xid(), 1);
 }
 
+/// Returns a server, and a client with the turn of large requests. The client reads nothing, and its
+/// request is not complete.
+fn with_a_deaf_client_that_has_the_turn(linger_ms: u32) -> (Server, Client, zoolet_machine::ConnId) {
+    // Less is queued for the client than the share above which its requests are not read.
+    let limits = Limits {
+        outbound_bytes_max: 256 << 20,
+        outbound_bytes_total_max: 512 << 20,
+        outstanding_bytes_max: 64 << 10,
+        ..small()
+    };
+    let server = Server::with(PortSettings { limits, linger_ms, ..PortSettings::default() }, 30_000);
+    let mut deaf = server.client();
+    let conn = server.machine.seen().connects[0].0;
+    // 40 MB of events, more than the system buffers for a socket.
+    let event = WatchEvent { kind: EventKind::NodeCreated, path: Text::from("x".repeat(1_000_000)), zxid: 3 };
+    server.machine.push((0..40).map(|_| Output::Notify { conn, event: event.clone() }));
+    eventually("the socket is full", || server.budget.current(Part::Outbound) > 0);
+    deaf.write(&encoded(1, &Request::Write(set_data(100_000)))[..90_000]);
+    eventually("the bound is reached", || server.budget.current(Part::Outstanding) >= 90_000);
+    assert!(server.budget.current(Part::Outbound) > 0, "the socket is still full");
+    (server, deaf, conn)
+}
+
+/// Regression: the time to take answers replaced the time for the rest of a request. A client that
+/// took no answers kept the turn until its session timeout, and no large request of others arrived.
+#[test]
+fn client_that_reads_nothing_does_not_keep_the_turn_of_large_requests() {
+    let (server, _deaf, conn) = with_a_deaf_client_that_has_the_turn(2000);
+    let mut other = server.client();
+    other.send(1, &Request::Write(set_data(100_000)));
+    assert_eq!(other.xid(), 1, "long before the deaf client's session ends");
+    server.machine.wait("the drop", |seen| seen.disconnects == [conn]);
+    eventually("it is counted", || server.traffic.read().dropped == 1);
+}
+
 /// A request of about `bytes` bytes that the stand-in holds back.
 fn hold_with(bytes: usize) -> Request {
     let data = Some(vec![0; bytes].into());

@@ -136,7 +136,11 @@ impl Connection {
         let (read_bytes, ends) = match state.phase {
             Phase::Over(why) => return Err(why),
             Phase::Closing { .. } if state.out.is_empty() => return Err(CloseReason::Asked),
-            Phase::Closing { since } => (0, Some((since + port.linger(), CloseReason::Lingered))),
+            Phase::Closing { since } => {
+                // The rest of its request is not read.
+                passed = port.pass_turn(self.id);
+                (0, Some((since + port.linger(), CloseReason::Lingered)))
+            }
             // Nothing is decoded before the answer to Connect. Reading shows when the client
             // leaves.
             Phase::Connecting { since, .. } => {

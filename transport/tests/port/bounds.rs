@@ -272,6 +272,19 @@ fn client_that_reads_nothing_does_not_keep_the_turn_of_large_requests() {
     eventually("it is counted", || server.traffic.read().dropped == 1);
 }
 
+/// Regression: a connection that the server closed kept the turn for as long as bytes were queued for
+/// its client.
+#[test]
+fn connection_being_closed_passes_on_the_turn_of_large_requests() {
+    let (server, deaf, conn) = with_a_deaf_client_that_has_the_turn(60_000);
+    server.machine.push([Output::Close { conn }]);
+    let mut other = server.client();
+    other.send(1, &Request::Write(set_data(100_000)));
+    assert_eq!(other.xid(), 1, "long before the queued bytes are dropped");
+    drop(deaf);
+    server.machine.wait("the end", |seen| seen.disconnects == [conn]);
+}
+
 /// A request of about `bytes` bytes that the stand-in holds back.
 fn hold_with(bytes: usize) -> Request {
     let data = Some(vec![0; bytes].into());

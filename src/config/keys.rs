@@ -259,7 +259,7 @@ numbers! {
     containers_per_minute_max: Count, 1..=1_000_000, "leader",
         "empty containers deleted per minute, at most (znode.container.maxPerMinute)";
     staleness_max_ms: Millis, 200..=DAY_MS, "sessions",
-        "a server stops serving after this silence of its leader";
+        "a server stops serving once its leader has not heard a quorum for this time";
 }
 
 numbers! {

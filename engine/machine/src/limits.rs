@@ -172,8 +172,8 @@ pub struct Settings {
     pub read_only: bool,
     /// Staleness above which a learner serves no clients, milliseconds.
     ///
-    /// Its state is that old when it has not heard its leader, or not applied a known commit, for
-    /// that time.
+    /// Its state is that old when its leader has not heard a quorum, as far as it knows, or when it has
+    /// not applied a known commit, for that time.
     pub staleness_max_ms: u32,
     /// ZooKeeper's enforceQuota: a write beyond a hard limit is refused. The leader's setting counts.
     pub enforce_quotas: bool,

@@ -76,7 +76,7 @@ pub(crate) fn ping(timeout: Duration, liveness_delay_max: Duration) -> (Request,
 /// server tells the leader within 200 ms which sessions it heard, and the leader waits 200 ms
 /// longer for them. Two cases delay the news further:
 ///
-/// - A server that hears nothing from its leader goes on answering for `staleness_max_ms`.
+/// - A server goes on answering for `staleness_max_ms` after its leader last heard a quorum.
 /// - A deposed leader goes on answering for 2 s, until it misses its quorum.
 ///
 /// Requests sent in that time are answered although the server that expires sessions never hears of

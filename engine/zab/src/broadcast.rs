@@ -125,8 +125,8 @@ impl Zab {
 
     /// Returns the voter that should lead next.
     ///
-    /// Its log must have made progress within `disk_age_max_ms`. Caught-up voters with disk room
-    /// come first, then the voter with the most entries.
+    /// Its log must have made progress within `disk_age_max_ms`. Caught-up voters that could admit
+    /// writes come first, then the voter with the most entries.
     pub(crate) fn successor(&self, now: u64, disk_age_max_ms: u64) -> Option<ServerId> {
         self.next_leader(now, disk_age_max_ms).map(|(id, _)| id)
     }

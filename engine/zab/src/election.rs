@@ -50,7 +50,7 @@ impl Zab {
         };
         let myself = self.can_stand(now).then(|| (self.credentials(), self.id));
         let best = self.peers.iter().filter_map(stands).chain(myself).max_by(|a, b| better(*a, *b))?;
-        // The others would wait for the history of a server that votes and has more.
+        // A new leader gives up if a voter that promised has more history.
         let has_enough = !self.is_installing || best.0 >= self.credentials();
         has_enough.then_some(best.1)
     }

@@ -50,7 +50,7 @@ impl Zab {
             }
         }
         learning.pinged_ms = Some(now);
-        // Too late by the time that the ping was under way.
+        // The ping's travel time is not known, so this time is too late by it.
         learning.quorum_heard_ms = learning.quorum_heard_ms.max(now.checked_sub(quorum_age_ms.into()));
         learning.interval_ms = interval_ms.clamp(1, 60_000);
         if learning.epoch == epoch {
@@ -96,7 +96,7 @@ impl Zab {
         }
     }
 
-    /// Command: lets a leader that has more messages to read send the pings that are due.
+    /// Command: sends a leader's pings that are due, while messages are still unread.
     ///
     /// [`Zab::handle_deadline`] comes only after every readable message, and learners would suspect a
     /// leader that reads for long. Nothing is judged here: the learners' answers may be unread.
@@ -222,8 +222,8 @@ impl Zab {
         }
     }
 
-    /// Returns for how long this leader has not heard a quorum, in milliseconds; 0 before it is
-    /// established.
+    /// Returns for how long this leader has not heard a quorum, in milliseconds; 0 if it is not
+    /// established, or has no quorum of learners.
     pub(crate) fn quorum_age_ms(&self, now: u64) -> u32 {
         let heard_ms = self.quorum_heard_ms(now).unwrap_or(now);
         u32::try_from(now.saturating_sub(heard_ms)).unwrap_or(u32::MAX)

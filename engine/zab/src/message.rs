@@ -233,7 +233,8 @@ pub enum Message {
         round: u64,
         /// Maximum time until the next Ping, in milliseconds.
         interval_ms: u32,
-        /// Time since the leader last heard a quorum, in milliseconds; 0 before it is established.
+        /// Time since the leader last heard a quorum, in milliseconds; 0 if the leader is not established,
+        /// or has no quorum of learners.
         quorum_age_ms: u32,
     },
     /// Answers a Ping, as a datagram.
@@ -248,7 +249,8 @@ pub enum Message {
         ///
         /// 0 if no append is pending and the disk does not refuse appends.
         disk_age_ms: u32,
-        /// Whether the learner's disk has room, so it could admit writes as leader.
+        /// Whether the learner's disk has room and no snapshot replaces its state, so it could admit
+        /// writes as leader.
         has_room: bool,
     },
 }

@@ -352,8 +352,8 @@ impl Zab {
         let disk_age_ms = u32::try_from(self.appends.age_ms(now)).unwrap_or(u32::MAX);
         let durable =
             if mutation::is_on(Mutation::AckBeforePersist) { self.history.last() } else { self.appends.persisted };
-        // To its leader, a server that installs a snapshot is a successor like one without room: it is
-        // taken if there is no other.
+        // A server that installs a snapshot reports no room. So its leader names it as successor only if
+        // there is no other, and it then refuses the lead.
         let has_room = self.appends.has_lasting_room(now, self.timing.room_ms) && !self.is_installing;
         let (asked, is_whole) = (self.asked, self.is_whole);
         let log_durable = self.appends.durable;

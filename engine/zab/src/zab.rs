@@ -290,8 +290,8 @@ impl Zab {
 
     /// Returns when the leader last heard a quorum, as far as this server knows, in milliseconds.
     ///
-    /// Until then no other leader can have been established. `None` without a leader, and if this server
-    /// leads without a quorum of learners.
+    /// No other leader can have been established before that time. `None` if this server has no leader,
+    /// or leads without a quorum of learners.
     pub fn quorum_heard_ms(&self, now: u64) -> Option<u64> {
         if let State::Learning(learning) = &self.state {
             let heard_ms = self.leader_heard_ms(now)?;

@@ -239,8 +239,8 @@ fn incomplete_frames_release_the_byte_limit_when_their_sessions_end() {
 
 /// Returns a server, and a client with the turn of large requests. The client reads nothing, and its
 /// request is not complete.
-fn with_a_deaf_client_that_has_the_turn(linger_ms: u32) -> (Server, Client, zoolet_machine::ConnId) {
-    // Less is queued for the client than the share above which its requests are not read.
+fn with_a_client_that_reads_nothing_and_has_the_turn(linger_ms: u32) -> (Server, Client, zoolet_machine::ConnId) {
+    // The answers queued for the client stay below the bound above which its requests are not read.
     let limits = Limits {
         outbound_bytes_max: 256 << 20,
         outbound_bytes_total_max: 512 << 20,
@@ -264,7 +264,7 @@ fn with_a_deaf_client_that_has_the_turn(linger_ms: u32) -> (Server, Client, zool
 /// took no answers kept the turn until its session timeout, and no large request of others arrived.
 #[test]
 fn client_that_reads_nothing_does_not_keep_the_turn_of_large_requests() {
-    let (server, _deaf, conn) = with_a_deaf_client_that_has_the_turn(2000);
+    let (server, _deaf, conn) = with_a_client_that_reads_nothing_and_has_the_turn(2000);
     let mut other = server.client();
     other.send(1, &Request::Write(set_data(100_000)));
     assert_eq!(other.xid(), 1, "long before the deaf client's session ends");
@@ -276,7 +276,7 @@ fn client_that_reads_nothing_does_not_keep_the_turn_of_large_requests() {
 /// its client.
 #[test]
 fn connection_being_closed_passes_on_the_turn_of_large_requests() {
-    let (server, deaf, conn) = with_a_deaf_client_that_has_the_turn(60_000);
+    let (server, deaf, conn) = with_a_client_that_reads_nothing_and_has_the_turn(60_000);
     server.machine.push([Output::Close { conn }]);
     let mut other = server.client();
     other.send(1, &Request::Write(set_data(100_000)));

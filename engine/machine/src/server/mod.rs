@@ -84,7 +84,8 @@ pub struct Start {
 ///
 /// It has four kinds of methods:
 /// 1. **handle**: [`Server::handle`] for each event, then [`Server::handle_deadline`] once
-///    everything readable was handled. So silence is judged only after all pending input.
+///    everything readable was handled. So silence is judged only after all pending input. Between two
+///    portions of many events, [`Server::ping_on_time`].
 /// 2. **commands**: [`Server::start`], once, after every entry of the log was handed in as
 ///    [`Event::Recovered`]; [`Server::hand_over`] before a stop; [`Server::reconfigure`].
 /// 3. **poll**: [`Server::poll_action`] until it returns `None`. The caller carries out actions in
@@ -271,7 +272,7 @@ impl Server {
         }
     }
 
-    /// Handle: lets a leader that has more events to handle ping its learners on time.
+    /// Handle: sends a leader's heartbeats that are due, while events are still unhandled.
     pub fn ping_on_time(&mut self, now: Now) {
         self.on_time(now);
         if !self.failed {

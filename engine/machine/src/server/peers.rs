@@ -71,9 +71,9 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// Numbers transfers from `number` on. It must differ between processes.
+    /// Derives the transfer numbers from `number`, which must differ between processes.
     pub(super) fn new(number: u64) -> Self {
-        // A process never comes to the end of the numbers.
+        // Halved, so that a process never comes to the end of the numbers.
         Self { transfers: number >> 1, ..Self::default() }
     }
 

@@ -78,8 +78,8 @@ impl Server {
     /// Returns the age of the state that readers see, in milliseconds; `None` unless this server
     /// serves readers.
     ///
-    /// The age is the time since this server last heard a leader or its disk first refused a commit,
-    /// whichever is earlier.
+    /// The age is the time since the leader last heard a quorum, as far as this server knows, or since
+    /// its disk first refused a commit, whichever is earlier.
     pub fn read_only_ms(&self) -> Option<u64> {
         let since_ms = self.leaderless.lost_at_ms.into_iter().chain(self.current_ms()).min();
         self.serves_readers().then(|| since_ms.map_or(0, |since_ms| self.now.mono_ms.saturating_sub(since_ms)))

@@ -20,9 +20,9 @@ type Wanted<'a> = (&'a Text, WatchKind, Option<Remembered>);
 impl Server {
     /// Continues the setWatches at the head of a pipeline, a batch of paths at a time.
     ///
-    /// Missed events are sent; the other watches are registered (surface 5.5). Room for all of them
-    /// is checked before the first is registered. Without that room none is registered, and the
-    /// request is refused after the missed events. A client that waits for one of these events, for
+    /// Missed events are sent; the other watches are registered (surface 5.5). Room for those that the
+    /// connection lacks is checked before the first is registered. Without that room none is registered,
+    /// and the request is refused after the missed events. A client that waits for one of these events, for
     /// example for a lock, would otherwise wait forever.
     pub(super) fn set_watches(&mut self, conn: ConnId, head: &mut Waiting) -> Step {
         let Request::SetWatches(watches) = &head.request else { return Step::Wait };

@@ -192,7 +192,7 @@ fn full_watch_table_refuses_new_watches_and_accepts_repeated_ones() {
     table.add(ConnId(1), "/c", Data).unwrap();
 }
 
-/// Regression: the watches of a setWatches that the connection already had counted a second time.
+/// Regression: the check counted again the watches that the connection had.
 #[test]
 fn only_watches_that_a_connection_lacks_need_room() {
     let long = format!("/{}", "x".repeat(8000));

@@ -131,7 +131,7 @@ fn standalone_server_whose_checkpoint_hangs_raises_an_alarm() {
 fn installing_behind_a_checkpoint() -> (Boxes, u8, u8) {
     let mut boxes = Boxes::born(3, small_limits());
     let (leader, learners) = (boxes.leader(), boxes.learners());
-    // Of two equal histories, that of the higher id is elected.
+    // Of two servers with equal histories, the one with the higher id is elected.
     let (other, installs) = (learners[0], learners[1]);
     let conn = boxes.connect(leader);
     boxes.checkpoints_hang.insert(installs);
@@ -166,12 +166,12 @@ fn server_that_installs_behind_a_hanging_checkpoint_is_not_elected() {
     boxes.until_equal();
 }
 
-/// Regression: a leader that stopped handed over to that server.
+/// Regression: a leader that stopped handed over to a server that was installing a snapshot.
 #[test]
 fn leader_does_not_hand_over_to_a_server_that_installs() {
     let (mut boxes, installs, other) = installing_behind_a_checkpoint();
     let leader = boxes.leader();
-    // It reports this with its next answer to a ping.
+    // The server reports its installation with its next pong.
     boxes.advance(1_000);
     boxes.command(leader, |server, now| server.hand_over(now));
     boxes.until("another serves", |boxes| boxes.server(other).leads() && boxes.server(other).is_serving());
@@ -180,7 +180,7 @@ fn leader_does_not_hand_over_to_a_server_that_installs() {
     assert_eq!(boxes.leader(), other);
 }
 
-/// Another server may not lead then: it may lack acknowledged entries.
+/// The other server must not lead: it may lack acknowledged entries.
 #[test]
 fn server_that_installs_gives_no_vote_to_a_server_with_less_history() {
     let (mut boxes, installs, other) = installing_behind_a_checkpoint();

@@ -49,7 +49,7 @@ fn server_with_a_lost_base_gets_a_snapshot_and_votes_again() {
 /// Regression: the leader's next process numbered its transfers from 1 again. When the learner
 /// cancelled the first of them, it removed a base that waited for its installation.
 #[test]
-fn each_process_numbers_its_transfers_anew() {
+fn processes_of_a_server_use_different_transfer_numbers() {
     let mut boxes = Boxes::born(3, small_limits());
     let (leader, away) = (boxes.leader(), boxes.learners()[0]);
     let mut numbers = Vec::new();

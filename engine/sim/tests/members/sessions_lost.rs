@@ -132,10 +132,10 @@ fn silence_before_a_link_ends_counts_as_age_of_the_state() {
     assert!(members.is_just_closed(&reader));
 }
 
-/// Regression: the age of the state began when the learner last heard its leader. That leader may lead
-/// on for 2 s without a quorum, so another one may have led for 2 s by then.
+/// Regression: the age of the state began when the learner last heard its leader. A leader that just
+/// began leads on for 2 s without a quorum, so another one may have led for almost 2 s by then.
 ///
-/// Sessions would end earlier than their owners believe: they count on `staleness_max_ms`.
+/// The owner of a session counts on `staleness_max_ms`. Its session could end before it expected that.
 #[test]
 fn learner_answers_for_staleness_max_after_its_leader_heard_a_quorum() {
     let mut members = Members::born(5);

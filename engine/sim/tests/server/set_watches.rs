@@ -114,7 +114,7 @@ fn events_and_results(got: Vec<Sent>) -> (Vec<Created>, Vec<Result<Reply, ErrorC
     (events, results)
 }
 
-/// Regression: the watches that the connection already had counted a second time. A session that
+/// Regression: the check of the room counted again the watches that the connection had. A session that
 /// sets its watches again after its queue of events overflowed was refused.
 #[test]
 fn set_watches_on_the_connection_that_has_the_watches_needs_no_room() {

@@ -26,8 +26,8 @@ pub const METRICS: &[Metric] = &[
         "read_only_age",
         Ms,
         Sometimes(|now| now.status.read_only_ms.map(Value::Number)),
-        "while it serves clients that ask to read only: time since it last heard a leader or its disk first refused a \
-         commit, whichever is earlier; after a start without a leader, time since the start",
+        "while it serves clients that ask to read only: time since its leader last heard a quorum, as far as it knows, or \
+         its disk first refused a commit, whichever is earlier; after a start without a leader, time since the start",
     ),
     row(
         Text,

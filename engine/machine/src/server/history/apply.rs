@@ -20,7 +20,7 @@ impl Server {
             && self.history.next().is_some_and(|entry| entry.zxid <= self.zab.applicable())
     }
 
-    /// Applies committed entries, and continues what waited for them.
+    /// Applies committed entries. Then syncs, orphans and waiting writes go on.
     pub(in crate::server) fn apply_committed(&mut self) {
         if self.apply_entries() {
             self.answer_syncs();
@@ -33,8 +33,8 @@ impl Server {
     /// Applies committed entries in order, from memory.
     ///
     /// An entry waits if it needs a record from the base. It also waits if its session has an
-    /// earlier request without an outcome. Returns false if nothing can be applied before an event
-    /// that applies entries itself.
+    /// earlier request without an outcome. Returns false if the next entry waits for an event that
+    /// applies entries again, or the state is damaged: what follows applied entries is skipped then.
     pub(in crate::server) fn apply_entries(&mut self) -> bool {
         if self.history.waits() {
             return false;

@@ -124,7 +124,8 @@ impl Server {
     fn become_role(&mut self, role: zab::Role) {
         if self.peers.led_since_ms.is_some() {
             // The acknowledgement that commits an entry may also end the hand-over. The outcome of that
-            // entry is known, so its client gets the answer. It proposes nothing any more.
+            // entry is known, so its client gets the answer. This server can propose nothing any more, so
+            // it does no other work of a leader.
             self.apply_entries();
         }
         self.history.serving = false;

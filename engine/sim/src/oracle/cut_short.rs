@@ -90,8 +90,8 @@ mod tests {
     use zoolet_machine::record::acl::Identity;
     use zoolet_machine::txn::{self, Header, Op, Txn};
     use zoolet_model::{
-        ConnectReply, ConnectRequest, CreateKind, EventKind, Reply, Request, ServerId, SessionId, SessionSecret,
-        SetWatches, WatchEvent, WriteOp, Zxid,
+        ConnectReply, ConnectRequest, CreateKind, ErrorCode, EventKind, Reply, Request, ServerId, SessionId,
+        SessionSecret, SetWatches, WatchEvent, WriteOp, Zxid,
     };
 
     const READER: ConnId = ConnId(1);
@@ -177,6 +177,26 @@ mod tests {
                 }
             };
             assert_eq!(verdict(told), expected, "{count}");
+        }
+    }
+
+    /// Only a server whose base failed may withhold events.
+    #[test]
+    fn refused_set_watches_delivers_all_missed_events() {
+        const WITHHELD: Option<&str> = Some("no answer shows a change before the event that tells of it");
+        for (count, base_fails, expected) in
+            [(0, false, WITHHELD), (1, false, WITHHELD), (2, false, None), (3, false, UNASKED), (0, true, None)]
+        {
+            let told = |recorder: &mut Recorder| {
+                make_b(recorder);
+                recorder.refusing(5, ServerId::STANDALONE, base_fails);
+                ask_for_watches(recorder, 6);
+                for path in ["/a", "/b", "/c"].into_iter().take(count) {
+                    tell(recorder, 7, EventKind::NodeCreated, path, -1);
+                }
+                recorder.answered(7, READER, 1, 4, Err(ErrorCode::SystemError));
+            };
+            assert_eq!(verdict(told), expected, "{count} events, base fails: {base_fails}");
         }
     }
 

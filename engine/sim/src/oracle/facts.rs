@@ -153,6 +153,13 @@ impl<'h> Facts<'h> {
         &self.history.connections[at]
     }
 
+    /// Returns whether the server's base may have failed while it decided this operation.
+    pub(super) fn base_may_fail(&self, operation: &Operation) -> bool {
+        let spans = self.history.refusing.get(&self.history.connection_of(operation).server);
+        let answered_us = operation.answer.as_ref().map_or(u64::MAX, |answer| answer.at.us);
+        spans.into_iter().flatten().any(|span| span.from_us <= answered_us && operation.invoked.us <= span.to_us)
+    }
+
     /// Yields every operation of a session, connection by connection, in the order of requests.
     pub(super) fn operations_of<'f>(&'f self, session: &'f Session) -> impl Iterator<Item = usize> + 'f {
         session.connections.iter().flat_map(|&at| self.history.connections[at].operations.iter().copied())

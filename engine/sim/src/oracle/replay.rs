@@ -204,6 +204,11 @@ impl Replay<'_, '_> {
         let connection = asked.connection;
         let Some(answer) = &asked.answer else { return Ok(()) };
         if is_refused(asked) {
+            if let Request::SetWatches(watches) = &asked.request
+                && answer.result == Err(ErrorCode::SystemError)
+            {
+                self.refused_set_watches(connection, watches, !self.facts.base_may_fail(asked));
+            }
             self.scripts[connection].answer(operation);
             self.perhaps_watch(operation);
             return Ok(());
@@ -254,8 +259,19 @@ impl Replay<'_, '_> {
     fn set_watches(&mut self, connection: usize, watches: &SetWatches) {
         for (path, kind, absent) in listed(watches) {
             match missed(&self.tree, kind, absent, path, watches.relative_zxid) {
-                Some(kind) => self.scripts[connection].owe_made_up(kind, path),
+                Some(kind) => self.scripts[connection].owe_made_up(kind, path, true),
                 None => self.watches.add(connection, path, kind, true),
+            }
+        }
+    }
+
+    /// Adds the missed events of a setWatches that was refused.
+    ///
+    /// `must` is false if the base may have failed: then the server does not know the events.
+    fn refused_set_watches(&mut self, connection: usize, watches: &SetWatches, must: bool) {
+        for (path, kind, absent) in listed(watches) {
+            if let Some(kind) = missed(&self.tree, kind, absent, path, watches.relative_zxid) {
+                self.scripts[connection].owe_made_up(kind, path, must);
             }
         }
     }
@@ -268,7 +284,7 @@ impl Replay<'_, '_> {
             let fits = one.fits(tree, *zxid);
             if fits {
                 let script = &mut scripts[one.connection];
-                one.told.iter().for_each(|event| script.owe_made_up(event.kind, &event.path));
+                one.told.iter().for_each(|event| script.owe_made_up(event.kind, &event.path, true));
                 script.answer(one.operation);
             }
             !fits

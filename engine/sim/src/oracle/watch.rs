@@ -136,8 +136,8 @@ impl Script {
     }
 
     /// Adds the event of a change that setWatches found to be missed.
-    pub(super) fn owe_made_up(&mut self, kind: EventKind, path: &Text) {
-        self.lines.push(Line::Event { kind, path: path.to_string(), zxid: -1, optional: false });
+    pub(super) fn owe_made_up(&mut self, kind: EventKind, path: &Text, must: bool) {
+        self.lines.push(Line::Event { kind, path: path.to_string(), zxid: -1, optional: !must });
     }
 }
 

@@ -257,7 +257,10 @@ impl SessionTable {
     pub fn forget_leadership(&mut self) {
         for (&id, live) in &mut self.sessions {
             live.last_write = Zxid::ZERO;
-            live.next_timeout_ms = live.timeout_ms;
+            if std::mem::replace(&mut live.next_timeout_ms, live.timeout_ms) > live.timeout_ms {
+                // The longer timeout may never commit. The next leader gives the session a full one.
+                live.deadline_ms = 0;
+            }
             match live.place {
                 Place::There(..) | Place::Left => live.place = Place::Nowhere,
                 Place::Here(_) | Place::Nowhere => {}
@@ -470,6 +473,18 @@ mod tests {
         assert_eq!(table.deadlines(50_000), [(1201, A), (4001, B)]);
         assert_eq!(table.expired(51_200), None);
         assert_eq!(table.expired(51_201), Some(A));
+    }
+
+    /// Regression: a session kept the deadline of a longer timeout that was never committed.
+    #[test]
+    fn deadline_of_a_lost_renewal_is_forgotten() {
+        let mut table = table();
+        table.begin_renewal(A, 40_000, Zxid::ZERO, 49_000);
+        table.forget_leadership();
+        table.touch_all(50_000);
+        let timeout_ms = table.lookup(A).unwrap().timeout_ms;
+        assert!(timeout_ms < 40_000);
+        assert_eq!(table.deadlines(50_000).iter().find(|(_, id)| *id == A), Some(&(u64::from(timeout_ms) + 1, A)));
     }
 
     #[test]

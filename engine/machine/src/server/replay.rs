@@ -42,7 +42,10 @@ impl Server {
             };
             self.let_go(Waiter::Request(conn, head.number));
             for ((path, kind, _), event) in wanted(watches).skip(head.done).zip(&events) {
-                if let Some(kind) = *event {
+                if head.lacks_room && self.watches.has(conn, path, kind) {
+                    // A session in this process repeats a refused request. The connection has set this
+                    // watch meanwhile, and the client knows the state of then.
+                } else if let Some(kind) = *event {
                     self.notify(conn, WatchEvent { kind, path: path.clone(), zxid: -1 });
                 } else if !head.lacks_room && self.watches.add(conn, path, kind).is_err() {
                     // Other clients took the room during the fetches. Closing the connection

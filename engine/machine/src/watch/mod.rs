@@ -186,7 +186,7 @@ impl WatchTable {
     /// A watch that is named twice counts twice. Usually `conn` has none of them, so the table looks
     /// them up only if it has no room for all.
     pub fn has_room_for<'a>(&self, conn: ConnId, watches: impl Iterator<Item = (&'a str, WatchKind)> + Clone) -> bool {
-        let lacks = |&(path, kind): &(&str, WatchKind)| !self.kinds(conn, path).intersects(kind.into());
+        let lacks = |&(path, kind): &(&str, WatchKind)| !self.has(conn, path, kind);
         self.has_room_for_new(watches.clone())
             || self.connections.contains_key(&conn) && self.has_room_for_new(watches.filter(lacks))
     }
@@ -200,6 +200,11 @@ impl WatchTable {
         let has_room = || self.watches as usize + count <= self.watches_max as usize;
         // The table may be larger than its bound: its arrays grow in steps.
         count == 0 || has_room() && self.bytes() + bytes <= self.bytes_max
+    }
+
+    /// Returns whether `conn` has this watch.
+    pub fn has(&self, conn: ConnId, path: &str, kind: WatchKind) -> bool {
+        self.kinds(conn, path).intersects(kind.into())
     }
 
     /// Returns the kinds that `conn` watches on `path`.

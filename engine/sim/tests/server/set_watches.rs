@@ -132,6 +132,21 @@ fn set_watches_on_the_connection_that_has_the_watches_needs_no_room() {
     assert_eq!(events_and_results(world.take(READER)).0, [(2, false)]);
 }
 
+/// A session in process repeats a refused request. Meanwhile it may have read a znode again, and set
+/// its watch.
+#[test]
+fn refused_set_watches_sends_no_event_for_a_watch_that_the_connection_has() {
+    let mut world = with_room_for(1, 20);
+    make(&mut world, 1);
+    world.request(READER, 1, Request::Exists { path: path(1), watch: true });
+    world.run_until_quiet();
+    world.take(READER);
+    let exist = (1..4).map(path).collect();
+    world.request(READER, 2, Request::SetWatches(SetWatches { exist, ..SetWatches::default() }));
+    world.run_until_quiet();
+    assert_eq!(events_and_results(world.take(READER)), (vec![], vec![Err(ErrorCode::SystemError)]));
+}
+
 /// Regression: a refused client heard of no change that it had missed. If it waited for a lock, it
 /// waited forever.
 ///

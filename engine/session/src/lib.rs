@@ -113,8 +113,8 @@ impl Session {
     /// Returns how old the state that reads show may be; `None` while it is current.
     ///
     /// It counts from the moment when the server's leader last heard a quorum, as far as the server
-    /// knows, or when its disk first refused a commit. Only a session in the state [`SessionState::ReadOnly`] reads an outdated
-    /// state.
+    /// knows, or when its disk first refused a commit. Only a session in the state
+    /// [`SessionState::ReadOnly`] reads an outdated state.
     pub fn outdated_for(&self) -> Option<Duration> {
         self.link().outdated_for()
     }

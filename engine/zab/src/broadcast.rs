@@ -4,7 +4,9 @@
 
 use crate::peer::{Learner, Peer, Stage, Stream};
 use crate::zab::State;
-use crate::{Attempt, Config, Epoch, Fault, Member, Mutation, Refused, Role, ServerId, Zab, Zxid, mutation};
+use crate::{
+    Attempt, CANNOT_LEAD_MS, Config, Epoch, Fault, Member, Mutation, Refused, Role, ServerId, Zab, Zxid, mutation,
+};
 
 /// Maximum entries sent to a learner beyond its last acknowledged one.
 pub(crate) const WINDOW: u64 = 4096;
@@ -125,8 +127,8 @@ impl Zab {
 
     /// Returns the voter that should lead next.
     ///
-    /// Its log must have made progress within `disk_age_max_ms`. Caught-up voters that could admit
-    /// writes come first, then the voter with the most entries.
+    /// Its log must have made progress within `disk_age_max_ms`. Caught-up voters with disk room
+    /// come first, then the voter with the most entries.
     pub(crate) fn successor(&self, now: u64, disk_age_max_ms: u64) -> Option<ServerId> {
         self.next_leader(now, disk_age_max_ms).map(|(id, _)| id)
     }
@@ -143,6 +145,7 @@ impl Zab {
             let lives = |learner: &Learner| {
                 now.saturating_sub(learner.heard_ms) <= u64::from(self.timing.fresh_ms)
                     && u64::from(learner.disk_age_ms) <= disk_age_max_ms
+                    && learner.disk_age_ms < CANNOT_LEAD_MS
                     && matches!(learner.stage, Stage::Streaming(Stream { is_led: true, .. }))
             };
             self.counts(peer) && learner.is_some_and(lives)

@@ -50,8 +50,11 @@ impl Zab {
             }
         }
         learning.pinged_ms = Some(now);
+        // The leader has no quorum at `u32::MAX`, and tells nothing.
+        let age_ms = Some(quorum_age_ms).filter(|&age_ms| age_ms != u32::MAX);
         // The ping's travel time is not known, so this time is too late by it.
-        learning.quorum_heard_ms = learning.quorum_heard_ms.max(now.checked_sub(quorum_age_ms.into()));
+        let heard_ms = age_ms.and_then(|age_ms| now.checked_sub(age_ms.into()));
+        learning.quorum_heard_ms = learning.quorum_heard_ms.max(heard_ms);
         learning.interval_ms = interval_ms.clamp(1, 60_000);
         if learning.epoch == epoch {
             learning.owes_pong = Some(learning.owes_pong.map_or(round, |owed| owed.max(round)));
@@ -222,11 +225,11 @@ impl Zab {
         }
     }
 
-    /// Returns for how long this leader has not heard a quorum, in milliseconds; 0 if it is not
+    /// Returns for how long this leader has not heard a quorum, in milliseconds; `u32::MAX` if it is not
     /// established, or has no quorum of learners.
     pub(crate) fn quorum_age_ms(&self, now: u64) -> u32 {
-        let heard_ms = self.quorum_heard_ms(now).unwrap_or(now);
-        u32::try_from(now.saturating_sub(heard_ms)).unwrap_or(u32::MAX)
+        let age_ms = self.quorum_heard_ms(now).map(|heard_ms| now.saturating_sub(heard_ms));
+        age_ms.and_then(|age_ms| u32::try_from(age_ms).ok()).unwrap_or(u32::MAX)
     }
 
     fn hears_quorum_of_learners(&self, now: u64) -> bool {

@@ -32,7 +32,7 @@ mod zxid;
 
 pub use action::{Action, Fault, Role, Round};
 pub use member::{CONFIG_BYTES_MAX, Config, Kind, MEMBERS_MAX, Member};
-pub use message::{Credentials, Message, Notification, Servers, Stance};
+pub use message::{CANNOT_LEAD_MS, Credentials, Message, Notification, Servers, Stance};
 pub use mutation::Mutation;
 pub use quorum::Voters;
 pub use recovered::Recovered;

@@ -15,6 +15,9 @@ pub struct Credentials {
     pub last: Zxid,
 }
 
+/// The age of the log that a learner reports while it could not serve as leader, in milliseconds.
+pub const CANNOT_LEAD_MS: u32 = u32::MAX >> 1;
+
 /// The activity of a [`Notification`]'s sender.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Stance {
@@ -233,8 +236,8 @@ pub enum Message {
         round: u64,
         /// Maximum time until the next Ping, in milliseconds.
         interval_ms: u32,
-        /// Time since the leader last heard a quorum, in milliseconds; 0 if the leader is not established,
-        /// or has no quorum of learners.
+        /// Time since the leader last heard a quorum, in milliseconds; `u32::MAX` if the leader is not
+        /// established, or has no quorum of learners.
         quorum_age_ms: u32,
     },
     /// Answers a Ping, as a datagram.
@@ -247,10 +250,10 @@ pub enum Message {
         round: u64,
         /// Time for which the learner's log has made no progress, in milliseconds.
         ///
-        /// 0 if no append is pending and the disk does not refuse appends.
+        /// 0 if no append is pending and the disk does not refuse appends; at least [`CANNOT_LEAD_MS`] while
+        /// a snapshot replaces the learner's state.
         disk_age_ms: u32,
-        /// Whether the learner's disk has room and no snapshot replaces its state, so it could admit
-        /// writes as leader.
+        /// Whether the learner's disk has room, so it could admit writes as leader.
         has_room: bool,
     },
 }

@@ -69,7 +69,7 @@ pub(crate) struct Learner {
     pub(crate) ponged: u64,
     pub(crate) owes_ping: bool,
     pub(crate) disk_age_ms: u32,
-    /// Whether it could admit writes as leader, by its last Pong.
+    /// Whether its disk has room for writes, by its last Pong.
     pub(crate) has_room: bool,
     /// Its oldest unanswered question: its own number, and the round that answers it.
     ///

@@ -7,8 +7,8 @@ use crate::heartbeat::MISSED_MAX;
 use crate::peer::{Opening, Stage, Stream};
 use crate::zab::{State, Todo};
 use crate::{
-    AppendSeq, Attempt, Config, EnsembleId, Epoch, Fault, LinkId, Message, Mutation, Role, ServerId, Spans, Zab, Zxid,
-    mutation,
+    AppendSeq, Attempt, CANNOT_LEAD_MS, Config, EnsembleId, Epoch, Fault, LinkId, Message, Mutation, Role, ServerId,
+    Spans, Zab, Zxid, mutation,
 };
 
 /// A server that is joining a leader or has joined it.
@@ -350,11 +350,10 @@ impl Zab {
         let (accepted, credentials) = (self.accepted, self.credentials());
         let is_promised = self.is_promise_durable() || mutation::is_on(Mutation::AckEpochBeforePromise);
         let disk_age_ms = u32::try_from(self.appends.age_ms(now)).unwrap_or(u32::MAX);
+        let disk_age_ms = if self.is_installing { CANNOT_LEAD_MS } else { disk_age_ms };
         let durable =
             if mutation::is_on(Mutation::AckBeforePersist) { self.history.last() } else { self.appends.persisted };
-        // A server that installs a snapshot reports no room. So its leader names it as successor only if
-        // there is no other, and it then refuses the lead.
-        let has_room = self.appends.has_lasting_room(now, self.timing.room_ms) && !self.is_installing;
+        let has_room = self.appends.has_lasting_room(now, self.timing.room_ms);
         let (asked, is_whole) = (self.asked, self.is_whole);
         let log_durable = self.appends.durable;
         let State::Learning(learning) = &mut self.state else { return None };

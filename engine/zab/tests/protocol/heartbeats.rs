@@ -353,3 +353,24 @@ fn leader_that_works_off_requests_sends_its_heartbeats_on_time() {
     assert_eq!(stage.net.world.server(3).role, Role::Leading);
     assert!(follows(&stage, 1) && follows(&stage, 2));
 }
+
+/// A leader that is not established tells nothing of a quorum. On a box that has run for 50 days, its
+/// pings must not date the learners' state back.
+#[test]
+fn pings_before_an_election_ends_do_not_age_the_learners_state() {
+    let mut stage = Stage::new(&[1, 2, 3]);
+    stage.net.world.now = 2 * u64::from(u32::MAX);
+    stage.start(&[1, 2, 3]);
+    stage.connect_all();
+    for _ in 0..3000 {
+        stage.tick(1);
+        stage.deliver_once();
+        for id in [1, 2] {
+            let server = stage.net.world.server(id);
+            let now = server.now(stage.net.world.now);
+            let heard_ms = server.zab().quorum_heard_ms(now);
+            assert!(heard_ms.is_none_or(|at_ms| now - at_ms < 3000), "{id}: {heard_ms:?} at {now}");
+        }
+    }
+    assert!(follows(&stage, 1) && follows(&stage, 2));
+}

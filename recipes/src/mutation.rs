@@ -41,6 +41,8 @@ mutations! {
     GuidReused,
     /// A transaction whose reply was lost is repeated, even if its receipt exists.
     ReceiptIgnored,
+    /// A refused repeat passes for a transaction that was not done, even if its receipt exists.
+    RefusalBelieved,
     /// A take from a queue does not claim the item in its transaction.
     ClaimNotInTake,
     /// A site votes before its log has the vote.

@@ -4,12 +4,13 @@
 //! since. So each of these transactions also creates an ephemeral znode with a unique name, the
 //! receipt. If the receipt exists, the transaction was done. The next transaction deletes the last
 //! receipt. A refusal of the receipt is an error of the session: it says nothing about the recipe's
-//! own operations.
+//! own operations. It says nothing about an earlier attempt whose reply was lost, either: then the
+//! receipt is looked up.
 
-use crate::ask::{beside, connected, create, is_disconnection, make_container};
+use crate::ask::{ask, beside, connected, create, is_disconnection, make_container};
 use crate::barrier::make_parent;
 use crate::mutation::{Mutation, is_on};
-use crate::{Coordinator, Errand, Error, Guid};
+use crate::{Coordinator, Errand, Error, ErrorKind, Guid};
 use std::sync::{Mutex, PoisonError};
 use zoolet_model::{CreateKind, ErrorCode, Path, Reply, Request, RequestError, Text, WriteOp};
 
@@ -79,6 +80,10 @@ impl<C: Coordinator> Once<C> {
                     }
                     continue;
                 }
+                Err(RequestError::Refused(_)) if is_doubtful && self.has_receipt(&path).await? => {
+                    self.keep(under_way.done());
+                    return Ok(Ok(()));
+                }
                 Err(error) => return Err(Error::at(error, "write the receipt", &path)),
             };
             return Ok(match zoolet_model::first_failure(&results) {
@@ -86,13 +91,16 @@ impl<C: Coordinator> Once<C> {
                     self.keep(under_way.done());
                     Ok(())
                 }
-                Some((0, ErrorCode::NodeExists)) if is_doubtful => {
-                    self.keep(under_way.done());
-                    Ok(())
-                }
                 Some((0, ErrorCode::NoNode)) => {
                     make_container(c, &self.receipts).await?;
                     continue;
+                }
+                // A refusal that precedes the look for the path, such as by an ACL, tells nothing.
+                Some((0, code))
+                    if is_doubtful && (code == ErrorCode::NodeExists || self.has_receipt(&path).await?) =>
+                {
+                    self.keep(under_way.done());
+                    Ok(())
                 }
                 // Another client deleted the last receipt.
                 Some((1, ErrorCode::NoNode)) if before == 2 => {
@@ -105,6 +113,31 @@ impl<C: Coordinator> Once<C> {
                     Err((at.ok_or_else(|| Error::at(code, "write the receipt", &path))?, code))
                 }
             });
+        }
+    }
+
+    /// Whether the receipt at `path` exists, so that a transaction in doubt was done.
+    ///
+    /// It asks by a write: an attempt that was still in flight is then done, or never will be. A
+    /// full disk accepts this write, because it only checks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConnectionLoss`] if this is refused too: the transaction may have been done or
+    /// not. Fails if the session is over.
+    async fn has_receipt(&self, path: &Text) -> Result<bool, Error> {
+        if is_on(Mutation::RefusalBelieved) {
+            return Ok(false);
+        }
+        let in_doubt = || Error::at(ErrorKind::ConnectionLoss, "look for the receipt", path);
+        let check = Request::Multi(vec![WriteOp::Check { path: path.clone(), version: -1 }]);
+        match ask(&self.coordinator, &check).await {
+            Ok(Reply::Multi(results)) => match zoolet_model::first_failure(&results) {
+                None => Ok(true),
+                Some((_, ErrorCode::NoNode)) => Ok(false),
+                Some(_) => Err(in_doubt()),
+            },
+            Err(error) if error.is_session_over() => Err(error),
+            Ok(_) | Err(_) => Err(in_doubt()),
         }
     }
 

@@ -230,6 +230,11 @@ mod rules {
     }
 
     #[test]
+    fn refused_repeat_believed_despite_its_receipt_is_detected() {
+        is_found(Mutation::RefusalBelieved, 30, counter::of_full_disks, counter::add, counter::judge);
+    }
+
+    #[test]
     fn take_of_a_claimed_item_is_detected() {
         let scenario = |seed| Scenario::drawn(seed, queue::CLIENTS);
         is_found(

@@ -64,7 +64,8 @@ pub enum ErrorKind {
     /// The request was sent, and the connection ended before its answer.
     ///
     /// A write may have been done or not. Recipes resolve that themselves where they can. It
-    /// remains for a caller's write, such as a fenced one.
+    /// remains for a caller's write, such as a fenced one, and for a recipe whose server then
+    /// refuses to resolve it.
     ConnectionLoss,
     /// The request was not sent: the session has no connection.
     Suspended,

@@ -14,9 +14,9 @@ use crate::drawn::{drawn_of, some_stay_away};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use zoolet_model::{EventKind, Path};
-use zoolet_recipes::Counter;
+use zoolet_recipes::{Counter, Error};
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Fate, Kind, MS, Mix, Next, Ran, SECOND, Scenario, run_seeds_of};
 
 const PATH: &str = "/line/counter";
 
@@ -28,6 +28,8 @@ pub(crate) enum Noted {
     Added(i64),
     /// The value was not this one, so nothing was done.
     NotSet(i64),
+    /// The server refused the addition, so nothing was done.
+    Refused,
     /// This znode of the client's session was left behind.
     Left(String),
 }
@@ -61,6 +63,7 @@ async fn additions(context: &ClientContext<Noted>) -> Result<Next, Next> {
             _ => vec![counter.add(1).await],
         };
         for result in results {
+            note_refusal(context, &result);
             if let Some(before) = heard(context, result)? {
                 context.record(Noted::Added(before));
             }
@@ -77,7 +80,9 @@ async fn set(context: &ClientContext<Noted>, counter: &Counter<Session>) -> Resu
     let Some(now) = heard(context, counter.value().await)? else { return Ok(()) };
     let now = now - context.below(2) as i64;
     context.record(Noted::Adding);
-    match heard(context, counter.compare_and_set(now, now + 1).await)? {
+    let result = counter.compare_and_set(now, now + 1).await;
+    note_refusal(context, &result);
+    match heard(context, result)? {
         Some(true) => context.record(Noted::Added(now)),
         Some(false) => context.record(Noted::NotSet(now)),
         None => {}
@@ -85,10 +90,16 @@ async fn set(context: &ClientContext<Noted>, counter: &Counter<Session>) -> Resu
     Ok(())
 }
 
+fn note_refusal<T>(context: &ClientContext<Noted>, result: &Result<T, Error>) {
+    if result.as_ref().is_err_and(|error| error.code().is_some()) {
+        context.record(Noted::Refused);
+    }
+}
+
 /// Checks the values in the tree against those that clients were told.
 ///
 /// Each value is returned to one client at most, the one that made the step. No client made more
-/// steps than it tried.
+/// steps than it tried and was not refused.
 pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
     let mut steps: BTreeMap<i64, usize> = BTreeMap::new();
     let (mut value, mut raised) = (0, vec![(-1, 0)]);
@@ -110,7 +121,7 @@ pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
         if theirs.is_empty() {
             break;
         }
-        let refused = theirs.iter().filter(|fact| matches!(fact.what, Noted::NotSet(_))).count();
+        let refused = theirs.iter().filter(|fact| matches!(fact.what, Noted::NotSet(_) | Noted::Refused)).count();
         let tried = theirs.iter().filter(|fact| fact.what == Noted::Adding).count() - refused;
         let done = steps.values().filter(|by| **by == client).count();
         if done > tried {
@@ -118,7 +129,7 @@ pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
         }
         for fact in theirs {
             match &fact.what {
-                Noted::Adding => {}
+                Noted::Adding | Noted::Refused => {}
                 // The value was past the expected one before the client learned so.
                 Noted::NotSet(expected)
                     if raised.iter().any(|(from, at_us)| from == expected && *at_us <= fact.at_us) => {}
@@ -136,6 +147,21 @@ pub(crate) fn judge(ran: &Ran<Noted>) -> Result<(), String> {
 #[test]
 fn every_addition_is_done_once_and_values_are_unique() {
     drawn_of(50, |seed| some_stay_away(seed, 4), add, judge);
+}
+
+/// Many replies are lost while disks are full: a server may refuse the repeat of an addition that was
+/// done.
+pub(crate) fn of_full_disks(seed: u64) -> Scenario {
+    let mut scenario = Scenario::drawn(seed, 4);
+    scenario.plan.mix = Mix::of(&[Kind::DiskFull]);
+    scenario.plan.faults = (10, 14);
+    scenario.fates = (0..150).map(|at| (2 * SECOND + at * 100 * MS, Fate::LostReply)).collect();
+    scenario
+}
+
+#[test]
+fn refused_addition_was_not_done_although_replies_are_lost() {
+    run_seeds_of(30, of_full_disks, add, judge);
 }
 
 /// Regression: an addition that was dropped forgot the receipt of the one before. A transaction

@@ -1,13 +1,14 @@
 //! A session whose requests, replies and random bits a test controls.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use zoolet_model::{AddWatchMode, Path, Reply, Request, RequestError, SessionId, SessionState};
+use zoolet_model::{AddWatchMode, ErrorCode, Path, Reply, Request, RequestError, SessionId, SessionState};
 use zoolet_recipes::{Coordinator, Errand, Instant};
 use zoolet_session::Session;
 
@@ -39,6 +40,20 @@ impl fmt::Debug for Answer {
     }
 }
 
+/// A fault that befalls a transaction of a session with a [script](Intercepted::scripted).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// The connection ends before a server has the request.
+    RequestLost,
+    /// The server answers the request, and the connection ends before the reply arrives.
+    ReplyLost,
+    /// The server has no room on its disk.
+    Refused,
+}
+
+/// The faults that befall the next transactions, in order.
+pub(crate) type Script = Arc<Mutex<VecDeque<Fault>>>;
+
 /// A session that submits its requests through a function of the test.
 ///
 /// Reads that register a watch are submitted unchanged.
@@ -59,6 +74,28 @@ impl fmt::Debug for Intercepted {
 impl Intercepted {
     pub(crate) fn new(session: &Session, submit: impl Fn(Session, Request) -> Answer + Send + Sync + 'static) -> Self {
         Self { session: session.clone(), submit: Arc::new(submit), bits: None, errands: Arc::default() }
+    }
+
+    /// Returns a session whose transactions meet the faults of `script`.
+    ///
+    /// Once the script is empty, transactions are submitted unchanged, as other requests always are.
+    pub(crate) fn scripted(session: &Session, script: &Script) -> Self {
+        let script = Arc::clone(script);
+        Self::new(session, move |session, request| {
+            let fault = match request {
+                Request::Multi(_) => script.lock().unwrap().pop_front(),
+                _ => None,
+            };
+            match fault {
+                None => Answer::of(&session, request),
+                Some(Fault::RequestLost) => Answer::new(ready(Err(RequestError::ConnectionLoss))),
+                Some(Fault::ReplyLost) => {
+                    let answer = Answer::of(&session, request);
+                    Answer::new(async move { answer.await.and(Err(RequestError::ConnectionLoss)) })
+                }
+                Some(Fault::Refused) => Answer::new(ready(Err(RequestError::Refused(ErrorCode::SystemError)))),
+            }
+        })
     }
 
     /// Returns a session that submits every request unchanged, and draws these random bits.

@@ -3,17 +3,19 @@
 //! A refused create leaves no znode, so nothing is left to be cleared away.
 
 use crate::apart::within;
-use crate::intercepted::{Answer, Intercepted};
+use crate::intercepted::{Answer, Fault, Intercepted, Script};
 use std::future::ready;
 use std::sync::Mutex;
 use std::time::Duration;
 use zoolet_model::{ErrorCode, OpResult, Path, Reply, Request, RequestError as SessionError, WriteOp};
-use zoolet_recipes::{Barrier, DoubleBarrier, Gate, Group};
+use zoolet_recipes::{Barrier, DoubleBarrier, Error, ErrorKind, Gate, Group, Queue};
 use zoolet_session::Session;
 use zoolet_sim::ensemble::{ClientContext, Next, Scenario, run_seeds_of};
 
 const PARENT: &str = "/parent";
 const CHILD: Path = Path::from_static("/parent/child");
+const QUEUE: Path = Path::from_static("/jobs");
+const RECEIPTS: Path = Path::from_static("/jobs-receipts");
 const REFUSED: SessionError = SessionError::Refused(ErrorCode::SystemError);
 
 /// Returns a session whose server refuses to create the parent.
@@ -123,5 +125,61 @@ fn refused_receipt_is_not_reported_as_a_closed_barrier() {
         context.session.delete(&CHILD, zoolet_session::Version::Any).await.unwrap();
         assert!(other.close().await.unwrap_err().is_node_exists());
         assert_eq!(context.session.exists(&CHILD).await.unwrap(), None);
+    });
+}
+
+/// Puts a second item into a queue while these faults befall the transactions.
+///
+/// Returns the result of that call and the number of items. Asserts that no receipt is left once the
+/// queue is dropped.
+async fn second_put(context: &ClientContext<()>, faults: &[Fault]) -> (Result<(), Error>, usize) {
+    let script = Script::default();
+    let queue = Queue::new(Intercepted::scripted(&context.session, &script), &QUEUE);
+    queue.put("weld 17").await.unwrap();
+    script.lock().unwrap().extend(faults);
+    let result = queue.put("weld 18").await;
+    assert_eq!(*script.lock().unwrap(), [], "{result:?}");
+    drop(queue);
+    // The errands of the dropped queue and transaction run first.
+    let names = context.session.children(&QUEUE).await.unwrap();
+    for name in names.iter() {
+        let item = QUEUE.join(name).unwrap();
+        context.session.delete(&item, zoolet_session::Version::Any).await.unwrap();
+    }
+    let receipts = context.session.children(&RECEIPTS).await;
+    assert!(receipts.as_ref().map_or_else(|error| error.is_no_node(), |names| names.is_empty()), "{receipts:?}");
+    (result, names.len())
+}
+
+/// Regression: the call failed as if the item had not been put. The caller put it again.
+#[test]
+fn transaction_done_before_its_repeat_is_refused_succeeds() {
+    each(async |context| {
+        let done = second_put(&context, &[Fault::ReplyLost, Fault::Refused]).await;
+        assert_eq!(done, (Ok(()), 2));
+        // The look at the receipt loses its reply as well.
+        let done = second_put(&context, &[Fault::ReplyLost, Fault::Refused, Fault::ReplyLost]).await;
+        assert_eq!(done, (Ok(()), 2));
+        let done = second_put(&context, &[Fault::ReplyLost, Fault::Refused, Fault::RequestLost]).await;
+        assert_eq!(done, (Ok(()), 2));
+    });
+}
+
+#[test]
+fn transaction_lost_before_its_repeat_is_refused_was_not_done() {
+    each(async |context| {
+        let (result, items) = second_put(&context, &[Fault::RequestLost, Fault::Refused]).await;
+        assert_eq!((result.unwrap_err().kind(), items), (REFUSED.into(), 1));
+    });
+}
+
+/// Regression: the error said that nothing had been done.
+#[test]
+fn transaction_whose_receipt_cannot_be_looked_up_stays_in_doubt() {
+    each(async |context| {
+        for (first, items) in [(Fault::ReplyLost, 2), (Fault::RequestLost, 1)] {
+            let (result, found) = second_put(&context, &[first, Fault::Refused, Fault::Refused]).await;
+            assert_eq!((result.unwrap_err().kind(), found), (ErrorKind::ConnectionLoss, items));
+        }
     });
 }

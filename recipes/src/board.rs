@@ -71,11 +71,17 @@ impl Board {
         text.into()
     }
 
+    /// Whether an audit line says that this place was taken away.
+    pub(crate) fn audits(&self, session: i64, name: &str) -> bool {
+        let taken = taken(session, name);
+        self.audit.iter().any(|line| line.starts_with(&taken))
+    }
+
     /// Adds an audit line with at most 200 characters of `why`. Drops the oldest lines beyond the
     /// bound.
     pub(crate) fn audit(&mut self, session: i64, name: &str, why: &str) {
         let why: String = why.chars().filter(|c| !c.is_control()).take(200).collect();
-        self.audit.push(format!("{AUDIT}{session:#x} of {name}: {why}"));
+        self.audit.push(format!("{}{why}", taken(session, name)));
         let mut room = AUDIT_BYTES_MAX;
         let is_kept = |line: &&String| {
             let left = room.checked_sub(line.len() + 1);
@@ -85,6 +91,11 @@ impl Board {
         let kept = self.audit.iter().rev().take_while(is_kept).count();
         self.audit.drain(..self.audit.len() - kept);
     }
+}
+
+/// Returns the start of the audit line of a place that was taken away.
+fn taken(session: i64, name: &str) -> String {
+    format!("{AUDIT}{session:#x} of {name}: ")
 }
 
 fn parse_held(line: &str) -> Option<(u32, Mode)> {
@@ -116,6 +127,10 @@ mod tests {
         assert!(text.len() <= AUDIT_BYTES_MAX);
         assert!(text.lines().all(|line| line.starts_with("session 0x15 of a-lock-0000000001: reason ")), "{text}");
         assert!(text.ends_with("reason 99of two lines\n"), "{text}");
+        let audits = |session, name| board.audits(session, name);
+        assert!(
+            audits(0x15, "a-lock-0000000001") && !audits(0x15, "a-lock-000000000") && !audits(1, "a-lock-0000000001")
+        );
     }
 
     #[test]

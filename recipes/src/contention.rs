@@ -12,7 +12,8 @@
 //!   time.
 //! - [`Contention::revoke_safely`] does the same, but waits before it breaks the grant. It waits
 //!   until every `safe_until` that the holder has read has passed, so hardware that obeys it has
-//!   stopped.
+//!   stopped. The transaction that breaks the grant checks that the announcement still stands.
+//! - [`Revoked::Released`] never hides a break by the same call.
 //!
 //! # Does not guarantee
 //! - The list may be outdated when the caller reads it.
@@ -32,8 +33,15 @@
 //!
 //! # Failures
 //! - **The holder goes meanwhile**: [`Revoked::Released`].
-//! - **The reply to a break is lost**: the retry finds the place gone and returns
-//!   [`Revoked::Released`]. The audit line is written.
+//! - **The reply to a break is lost**: the retry finds the place gone. It returns
+//!   [`Revoked::Broken`] if the audit names the place, and otherwise [`Revoked::Released`].
+//! - **The reply to a break is lost, and the retry is refused**: the audit tells whether the grant
+//!   was broken.
+//! - **The reply to a break is lost, and the audit cannot be read**: the call fails with
+//!   `ConnectionLoss`, and the grant may have been broken or not. Either the server refuses that
+//!   request as well, or the ensemble has deleted the path, a container without children.
+//! - **Another client overwrites `withdrawn`**, as Curator's revoker does: the grant is withdrawn
+//!   again, and the wait begins anew.
 //! - **Two operators break two grants at once**: both audit lines are kept.
 //!
 //! # Example
@@ -51,17 +59,17 @@
 //! }
 //! ```
 
-use crate::ask::{First, ask, data, first};
+use crate::ask::{First, ask, connected, data, first, is_disconnection, write_through};
 use crate::board::Board;
 use crate::election::{office_of, token_in};
 use crate::line::{DOWNGRADED, Line, Standing, wait_gone};
 use crate::mutation::{Mutation, is_on};
 use crate::naming::Stands;
-use crate::{Coordinator, Error, Mode, Naming};
+use crate::{Coordinator, Error, ErrorKind, Mode, Naming};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use zoolet_model::{ErrorCode, Path, Reply, Request, SessionId, Stat, Text, WriteOp};
+use zoolet_model::{ErrorCode, Path, Reply, Request, RequestError, SessionId, Stat, Text, WriteOp};
 
 /// Asks the holder for a release, in the documentation's word.
 const UNLOCK: &[u8] = b"unlock";
@@ -206,27 +214,42 @@ impl<C: Coordinator> Contention<C> {
             false => Some(UNLOCK),
         })
         .await
+        .map(drop)
+    }
+
+    /// Announces that the grant will be broken safely.
+    ///
+    /// Returns the version of its znode, which shows the announcement; `None` if it is gone.
+    async fn withdraw(&self, contender: &Contender) -> Result<Option<i32>, Error> {
+        self.tell(contender, |content, stat| match is_downgraded(content, stat) {
+            // Another write would make another revoker wait anew.
+            _ if is_withdrawn(content, stat) => None,
+            true => Some(DOWNGRADED_WITHDRAWN),
+            false => Some(WITHDRAWN),
+        })
+        .await
     }
 
     /// Writes a word into a contender's znode, for its owner to read.
     ///
-    /// `word` chooses it by the present data; `None` writes nothing.
+    /// `word` chooses it by the present data; `None` writes nothing. Returns the version of the znode
+    /// with that word; `None` if the contender is gone.
     async fn tell(
         &self,
         contender: &Contender,
         word: impl Fn(Option<&Bytes>, &Stat) -> Option<&'static [u8]>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<i32>, Error> {
         loop {
-            // The contender is gone.
             let Some((content, stat)) = data(self.line.coordinator(), contender.path.text()).await? else {
-                return Ok(());
+                return Ok(None);
             };
-            let Some(word) = word(content.as_ref(), &stat) else { return Ok(()) };
+            let Some(word) = word(content.as_ref(), &stat) else { return Ok(Some(stat.version)) };
             let data = Some(Bytes::from_static(word));
             let op = WriteOp::SetData { path: contender.path.text().clone(), data, version: stat.version };
             match ask(self.line.coordinator(), &Request::Write(op)).await {
-                Ok(_) => return Ok(()),
-                Err(error) if error.is_no_node() => return Ok(()),
+                Ok(Reply::Stat(stat)) => return Ok(Some(stat.version)),
+                Ok(_) => return Err(Error::unexpected()),
+                Err(error) if error.is_no_node() => return Ok(None),
                 // The contender has just become a reader, or this write was done and its reply
                 // lost.
                 Err(error) if error.is_bad_version() => {}
@@ -258,6 +281,10 @@ impl<C: Coordinator> Contention<C> {
     /// that the holder has read has passed. Until then the grant stands, and no other participant
     /// is granted the same.
     ///
+    /// If another client writes to the holder's znode meanwhile, the holder may have missed the
+    /// withdrawal. Then the grant is withdrawn again, and the wait begins anew. A downgrade by the
+    /// holder is such a write as well.
+    ///
     /// `timeout_max` is the longest session timeout that a holder may have negotiated: the servers'
     /// `maxSessionTimeout`. Followers of Apache ZooKeeper may lag by `syncLimit` ticks: add those
     /// to `timeout_max` there. Holders must take their instants from
@@ -278,16 +305,18 @@ impl<C: Coordinator> Contention<C> {
         if self.is_gone_within(contender, patience).await? {
             return Ok(Revoked::Released);
         }
-        self.tell(contender, |content, stat| {
-            Some(if is_downgraded(content, stat) { DOWNGRADED_WITHDRAWN } else { WITHDRAWN })
-        })
-        .await?;
-        // The wait begins at the answer to the withdrawal, which is later than the withdrawal
-        // itself.
         let timeout_max = if is_on(Mutation::WithdrawnAtOnce) { Duration::ZERO } else { timeout_max };
-        match self.is_gone_within(contender, timeout_max).await? {
-            true => Ok(Revoked::Released),
-            false => self.break_grant(contender, why).await,
+        loop {
+            let Some(version) = self.withdraw(contender).await? else { return Ok(Revoked::Released) };
+            // The wait begins at the answer to the withdrawal, which is later than the withdrawal
+            // itself.
+            if self.is_gone_within(contender, timeout_max).await? {
+                return Ok(Revoked::Released);
+            }
+            let version = if is_on(Mutation::WithdrawalUnchecked) { -1 } else { version };
+            if let Some(revoked) = self.break_at(contender, version, why).await? {
+                return Ok(revoked);
+            }
         }
     }
 
@@ -306,32 +335,96 @@ impl<C: Coordinator> Contention<C> {
     /// audit lines are kept, up to 1 KiB. The time of the newest is the path's mtime.
     ///
     /// # Errors
-    /// Fails if the session ends or a request is refused.
+    /// - [`ErrorKind::ConnectionLoss`] if the reply was lost and the audit line cannot be looked up:
+    ///   the grant may have been broken or not.
+    /// - Fails if the session ends or a request is refused.
     pub async fn break_grant(&self, contender: &Contender, why: &str) -> Result<Revoked, Error> {
+        self.break_at(contender, -1, why).await?.ok_or(Error::unexpected())
+    }
+
+    /// Does [`Contention::break_grant`] if the grant's znode has this version; -1 is any.
+    ///
+    /// Returns `None` if it has another version.
+    async fn break_at(&self, contender: &Contender, version: i32, why: &str) -> Result<Option<Revoked>, Error> {
         let coordinator = self.line.coordinator();
         let parent = self.line.parent().text();
         let name = contender.path.name();
+        // The czxid of the parent, once the reply to an attempt was lost.
+        let mut doubtful = None;
         loop {
             // Read before the office: taking office meanwhile raises this version.
-            let Some((written, stat)) = data(coordinator, parent).await? else { return Ok(Revoked::Released) };
+            let Some((written, stat)) = data(coordinator, parent).await? else {
+                return if doubtful.is_some() { Err(in_doubt(contender)) } else { Ok(Some(Revoked::Released)) };
+            };
             let mut board = Board::of(written.as_deref().unwrap_or_default());
             board.audit(contender.session.0, name, why);
             let mut ops = vec![
-                WriteOp::Delete { path: contender.path.text().clone(), version: -1 },
+                WriteOp::Delete { path: contender.path.text().clone(), version },
                 WriteOp::SetData { path: parent.clone(), data: Some(board.data()), version: stat.version },
             ];
             ops.extend(self.office_of(contender).await?.map(|path| WriteOp::Delete { path, version: -1 }));
-            let request = Request::Multi(ops);
-            let Reply::Multi(results) = ask(coordinator, &request).await? else { return Err(Error::unexpected()) };
-            match zoolet_model::first_failure(&results) {
-                None => return Ok(Revoked::Broken),
-                Some((0, ErrorCode::NoNode)) => return Ok(Revoked::Released),
+            let results = match coordinator.submit(Request::Multi(ops)).await {
+                Ok(Reply::Multi(results)) => results,
+                Ok(_) => return Err(Error::unexpected()),
+                Err(error) if is_disconnection(error) => {
+                    connected(coordinator).await?;
+                    if error == RequestError::ConnectionLoss {
+                        doubtful = doubtful.or(Some(stat.czxid));
+                    }
+                    continue;
+                }
+                // The refusal says nothing about an attempt whose reply was lost.
+                Err(error @ RequestError::Refused(_)) => {
+                    return match doubtful {
+                        Some(czxid) if self.is_audited(contender, czxid).await? => Ok(Some(Revoked::Broken)),
+                        _ => Err(Error::at(error, "break the grant", contender.path.text())),
+                    };
+                }
+                Err(error) => return Err(Error::at(error, "break the grant", contender.path.text())),
+            };
+            return match zoolet_model::first_failure(&results) {
+                None => Ok(Some(Revoked::Broken)),
+                Some((0, ErrorCode::NoNode)) => match doubtful {
+                    Some(czxid) if self.is_audited(contender, czxid).await? => Ok(Some(Revoked::Broken)),
+                    _ => Ok(Some(Revoked::Released)),
+                },
+                Some((0, ErrorCode::BadVersion)) => Ok(None),
                 // Another process has written a line, or the contender took office.
-                Some((1, ErrorCode::BadVersion)) => {}
-                Some((_, code)) => return Err(Error::at(code, "break the grant", contender.path.text())),
-            }
+                Some((1, ErrorCode::BadVersion)) => continue,
+                Some((_, code)) => Err(Error::at(code, "break the grant", contender.path.text())),
+            };
         }
     }
+
+    /// Whether the audit names the contender, so that an operator has broken its place.
+    ///
+    /// It begins with a write: an attempt that was still in flight is then done, or never will be.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConnectionLoss`] if a request is refused, or the audit went with the parent of
+    /// this czxid: the place may have been broken or not. Fails if the session is over.
+    async fn is_audited(&self, contender: &Contender, czxid: i64) -> Result<bool, Error> {
+        if is_on(Mutation::AuditUnread) {
+            return Ok(false);
+        }
+        let looks = async {
+            write_through(self.line.coordinator()).await?;
+            data(self.line.coordinator(), self.line.parent().text()).await
+        };
+        match looks.await {
+            Ok(Some((written, stat))) if stat.czxid == czxid => {
+                let board = Board::of(written.as_deref().unwrap_or_default());
+                Ok(board.audits(contender.session.0, contender.path.name()))
+            }
+            Err(error) if error.is_session_over() => Err(error),
+            Ok(_) | Err(_) => Err(in_doubt(contender)),
+        }
+    }
+}
+
+/// Returns the error of a break whose outcome is unknown.
+fn in_doubt(contender: &Contender) -> Error {
+    Error::at(ErrorKind::ConnectionLoss, "break the grant", contender.path.text())
 }
 
 impl<C: Coordinator> Contention<C> {

@@ -63,6 +63,10 @@ mutations! {
     PreferenceUnchecked,
     /// A grant is broken as soon as it is withdrawn.
     WithdrawnAtOnce,
+    /// A place that is gone passes for released, even if the audit says that it was broken.
+    AuditUnread,
+    /// A grant is broken although another client has overwritten its withdrawal.
+    WithdrawalUnchecked,
     /// A withdrawn grant goes on reporting later instants.
     WithdrawalUnheard,
     /// A holder trusts a watch that its server may have refused to register again.

@@ -312,6 +312,18 @@ mod rules {
     }
 
     #[test]
+    fn own_break_reported_as_a_release_is_detected() {
+        let (scenario, body) = (contention::of_lost_replies, contention::cycle);
+        is_found(Mutation::AuditUnread, 20, scenario, body, contention::judge_operated);
+    }
+
+    #[test]
+    fn break_despite_an_overwritten_withdrawal_is_detected() {
+        let scenario = contention::of_one_small_server;
+        is_found(Mutation::WithdrawalUnchecked, 10, scenario, contention::overwritten, judge_drawn);
+    }
+
+    #[test]
     fn withdrawn_grant_that_extends_its_safe_time_is_detected() {
         is_found(Mutation::WithdrawalUnheard, 40, contention::of_short_sessions, contention::safely, judge_drawn);
     }

@@ -5,14 +5,18 @@ use crate::exclusion::{
     Noted, REGISTER, act, again_and_again, at_ease, give_up, is_over, judge, judge_drawn, note_leaks, unless_broken,
     until, within, write,
 };
+use crate::intercepted::{Answer, Fault, Intercepted, Script};
+use std::future::Future;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use zoolet_model::{ErrorCode, Path, Request, RequestError as SessionError};
+use zoolet_model::{ErrorCode, EventKind, Path, Request, RequestError as SessionError, Version};
 use zoolet_recipes::{
-    Contender, Contention, Coordinator, ErrorKind, Grant, GrantEnd, Holding, Lock, Mode, ReadWriteLock, Revoked,
+    Contender, Contention, Coordinator, Error, ErrorKind, Grant, GrantEnd, Holding, Lock, Mode, ReadWriteLock, Revoked,
 };
 use zoolet_session::Session;
-use zoolet_sim::ensemble::{ClientContext, Fate, Next, Ran, SECOND, Scenario, run_seeds_of};
+use zoolet_sim::ensemble::{ClientContext, Fate, MS, Next, Ran, SECOND, Scenario, run_seeds_of};
+use zoolet_sim::oracle::Changed;
 use zoolet_zab::ServerId;
 
 const PARENT: &str = "/locks/valve";
@@ -91,10 +95,18 @@ async fn operate(context: ClientContext<Noted>) -> Next {
                 context.record(Noted::Breaking(chosen.path.to_string()));
                 line.revoke(chosen, Duration::from_millis(context.below(1500)), &why).await
             }
-            _ => line.ask_to_release(chosen).await.map(|()| Revoked::Released),
+            _ => {
+                let _ = line.ask_to_release(chosen).await;
+                continue;
+            }
         };
-        if outcome == Ok(Revoked::Broken) {
-            note_missing_audit(&context, chosen, &why).await;
+        match outcome {
+            Ok(Revoked::Broken) => note_missing_audit(&context, chosen, &why).await,
+            Ok(Revoked::Released) => {
+                let session = Coordinator::session(&context.session);
+                context.record(Noted::ToldReleased(chosen.path.to_string(), session));
+            }
+            Err(_) => {}
         }
     }
     Next::Done
@@ -116,9 +128,111 @@ pub(crate) async fn cycle(context: ClientContext<Noted>) -> Next {
     if context.number == OPERATOR { operate(context).await } else { work(context).await }
 }
 
+/// Checks [`judge_drawn`]'s rules, and that no call which reported a release has broken the place.
+///
+/// Only that call counts. A break of an earlier session may come late, and a participant's place may
+/// have the same path again after its parent was reaped.
+pub(crate) fn judge_operated(ran: &Ran<Noted>) -> Result<(), String> {
+    judge_drawn(ran)?;
+    let changes = ran.changed()?;
+    for (at, fact) in ran.facts.iter().enumerate() {
+        let Noted::ToldReleased(path, session) = &fact.what else { continue };
+        let began = Noted::Breaking(path.clone());
+        let began_us = ran.facts[..at].iter().rfind(|before| before.what == began).map_or(0, |began| began.at_us);
+        let is_broken = |change: &&Changed| {
+            change.path == *path
+                && change.kind == EventKind::NodeDeleted
+                && change.session == Some(*session)
+                && (began_us..=fact.at_us).contains(&change.at_us)
+        };
+        if let Some(broken) = changes.iter().find(is_broken) {
+            return Err(format!("the operator was told that {path} was given up, and broke it: {broken:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns a drawn scenario in which many replies are lost.
+pub(crate) fn of_lost_replies(seed: u64) -> Scenario {
+    let mut scenario = Scenario::drawn(seed, OPERATOR + 1);
+    scenario.fates = (0..80).map(|at| (2 * SECOND + at * 200 * MS, Fate::LostReply)).collect();
+    scenario
+}
+
+#[test]
+fn operator_is_not_told_that_a_grant_it_broke_was_released() {
+    run_seeds_of(20, of_lost_replies, cycle, judge_operated);
+}
+
 #[test]
 fn broken_grant_writes_no_more_and_is_audited() {
-    drawn_of(40, |seed| some_stay_away(seed, OPERATOR + 1), cycle, judge_drawn);
+    drawn_of(40, |seed| some_stay_away(seed, OPERATOR + 1), cycle, judge_operated);
+}
+
+fn each<W: Future<Output = ()>>(body: impl Fn(ClientContext<Noted>) -> W + Copy + Sync + 'static) {
+    let live = move |context: ClientContext<Noted>| async move {
+        body(context).await;
+        Next::Done
+    };
+    run_seeds_of(4, |seed| Scenario::peaceful(seed, 1), live, |_| Ok(()));
+}
+
+/// Breaks a grant while these faults befall the transactions.
+async fn break_with(context: &ClientContext<Noted>, faults: &[Fault]) -> Result<Revoked, Error> {
+    let grant = lock(context).acquire().await.unwrap();
+    let holder = first_of(context, 1).await;
+    let script = Script::default();
+    let line = Contention::new(Intercepted::scripted(&context.session, &script), &Path::from_static(PARENT));
+    script.lock().unwrap().extend(faults);
+    let result = line.break_grant(&holder, "stuck").await;
+    assert_eq!(*script.lock().unwrap(), [], "{result:?}");
+    let stands = context.session.exists(&holder.path).await.unwrap().is_some();
+    assert_eq!(stands, faults[0] == Fault::RequestLost && result.is_err(), "{result:?}");
+    grant.release().await.unwrap();
+    result
+}
+
+/// Regression: the retry found the place gone, and the operator was told that the holder had
+/// released it. A holder that is broken may go on, and one that has released its grant does not.
+#[test]
+fn grant_broken_by_an_attempt_with_a_lost_reply_is_broken() {
+    each(async |context| {
+        assert_eq!(break_with(&context, &[Fault::ReplyLost]).await, Ok(Revoked::Broken));
+        assert_eq!(break_with(&context, &[Fault::RequestLost]).await, Ok(Revoked::Broken));
+    });
+}
+
+/// Regression: the call failed as if the grant stood.
+#[test]
+fn grant_broken_before_the_repeat_is_refused_is_broken() {
+    each(async |context| {
+        assert_eq!(break_with(&context, &[Fault::ReplyLost, Fault::Refused]).await, Ok(Revoked::Broken));
+        let refused = break_with(&context, &[Fault::RequestLost, Fault::Refused]).await.unwrap_err();
+        assert_eq!(refused.code(), Some(ErrorCode::SystemError));
+        let in_doubt = break_with(&context, &[Fault::ReplyLost, Fault::Refused, Fault::Refused]).await.unwrap_err();
+        assert_eq!(in_doubt.kind(), ErrorKind::ConnectionLoss);
+    });
+}
+
+/// The holder releases its grant after the first attempt was lost, and before the second.
+#[test]
+fn grant_released_between_two_attempts_to_break_it_is_released() {
+    each(async |context| {
+        let grant = lock(&context).acquire().await.unwrap();
+        let holder = first_of(&context, 1).await;
+        let left = Mutex::new(Some(grant));
+        let session = Intercepted::new(&context.session, move |session, request| {
+            match left.lock().unwrap().take_if(|_| matches!(request, Request::Multi(_))) {
+                None => Answer::of(&session, request),
+                Some(grant) => Answer::new(async move {
+                    grant.release().await.unwrap();
+                    Err(SessionError::ConnectionLoss)
+                }),
+            }
+        });
+        let line = Contention::new(session, &Path::from_static(PARENT));
+        assert_eq!(line.break_grant(&holder, "stuck").await, Ok(Revoked::Released));
+    });
 }
 
 /// Longest session timeout in the tests of safe revocation, in milliseconds.
@@ -200,8 +314,8 @@ const CUT_S: f64 = 8.0;
 const REVOKES_S: f64 = 8.5;
 /// Another revocation begins when the holder is back, and has checked its grant.
 const REVOKES_LATER_S: f64 = 13.0;
-/// Second at which client 1 takes all watches; the withdrawal has fired those of the holder by
-/// then.
+/// Second at which client 1 takes all watches or overwrites the withdrawal. The withdrawal has fired
+/// the watches of the holder by then.
 const FULL_S: f64 = 9.5;
 
 /// Holds the lock, and records every 100 ms until when its hardware may run.
@@ -236,17 +350,35 @@ async fn take_all_watches(context: &ClientContext<Noted>) {
     until(context, 18.0).await;
 }
 
-/// A safe revocation while the holder's watch cannot be registered again:
+/// A safe revocation while the holder's watch cannot be registered again: client 1 takes all
+/// remaining watches of the server.
+pub(crate) async fn unwatched(context: ClientContext<Noted>) -> Next {
+    revoked_while_cut_off(context, async |context| take_all_watches(context).await).await
+}
+
+/// A safe revocation while client 1 revokes the same grant as Curator does: it overwrites any data.
+pub(crate) async fn overwritten(context: ClientContext<Noted>) -> Next {
+    revoked_while_cut_off(context, async |context| {
+        let holder = first_of(context, 2).await;
+        context.session.set(&holder.path, "__REVOKE__", Version::Any).await.unwrap();
+    })
+    .await
+}
+
+/// A safe revocation of a holder that is cut off:
 /// - Client 0 holds the lock and is cut off.
-/// - Client 1 takes all remaining watches of the server before client 0 is back.
+/// - Client 1 does something before client 0 is back.
 /// - Client 2 is next in the line.
 /// - Client 3 revokes the grant safely while client 0 is cut off.
-pub(crate) async fn unwatched(context: ClientContext<Noted>) -> Next {
+async fn revoked_while_cut_off(
+    context: ClientContext<Noted>,
+    meanwhile: impl AsyncFnOnce(&ClientContext<Noted>),
+) -> Next {
     match context.number {
         0 => tell_often(&context).await,
         1 => {
             until(&context, FULL_S).await;
-            take_all_watches(&context).await;
+            meanwhile(&context).await;
         }
         2 => {
             until(&context, WAITS_S).await;
@@ -368,6 +500,13 @@ pub(crate) fn judge_unwatched(ran: &Ran<Noted>) -> Result<(), String> {
 #[test]
 fn withdrawn_holder_without_a_watch_gets_no_later_safe_time() {
     run_seeds_of(10, of_one_small_server, unwatched, judge_unwatched);
+}
+
+/// Regression: a holder that was cut off while its grant was withdrawn came back, read Curator's
+/// word, and reported later instants. The grant was broken all the same.
+#[test]
+fn overwritten_withdrawal_is_repeated_before_the_grant_is_broken() {
+    run_seeds_of(10, of_one_small_server, overwritten, judge_drawn);
 }
 
 /// While the grant is not withdrawn, checks of its znode replace the watch.

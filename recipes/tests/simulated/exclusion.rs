@@ -7,7 +7,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
-use zoolet_model::{EventKind, Path, Version};
+use zoolet_model::{EventKind, Path, SessionId, Version};
 use zoolet_recipes::{Contention, Coordinator, Error, ErrorKind, FencedWriter, Grant, Holding, Instant, Mode};
 use zoolet_sim::ensemble::{ClientContext, Next, Ran, Scenario};
 use zoolet_sim::oracle::Changed;
@@ -46,6 +46,9 @@ pub(crate) enum Noted {
     Placed(i64, String),
     /// The client is about to delete this place of another client.
     Breaking(String),
+    /// The client of this session was told that this place, which it was about to delete, was given
+    /// up.
+    ToldReleased(String, SessionId),
     /// The client is about to take away this place of another client safely.
     ///
     /// The place goes only after every instant that its holder was told has passed.
@@ -531,6 +534,7 @@ fn nothing_else_is_wrong(ran: &Ran<Noted>, grants: &[Granted]) -> Result<(), Str
             | Noted::Released(_)
             | Noted::Placed(..)
             | Noted::Breaking(_)
+            | Noted::ToldReleased(..)
             | Noted::Withdrawing(_)
             | Noted::Saw(None) => {}
         }

@@ -3,6 +3,7 @@
 //! The owner of a resource charges its counter.
 
 use crate::limits::Limits;
+use crate::sessions::Waiting;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes promised for one idle connection: task, socket registration, place in the machine.
@@ -13,6 +14,11 @@ pub const CONNECTION_BYTES_MAX: u64 = 8 << 10;
 const IDENTITY_BYTES_MAX: u64 = 1 << 10;
 /// Bytes promised for one session, without its record, which the memtable is charged for.
 pub const SESSION_BYTES_MAX: u64 = 512;
+/// Bytes that an unanswered request takes beside its frame: its places in two queues.
+///
+/// Those are the machine's queue of its connection and the queue of whoever charges the request. A
+/// queue that grows has up to twice the places that it needs.
+pub const REQUEST_BYTES: usize = 2 * (size_of::<Waiting>() + 24);
 /// Bytes budgeted for each watch that a server may hold.
 ///
 /// A watch on a usual path takes less than 100. The client chooses the path, which may be as long
@@ -64,7 +70,7 @@ pub enum Part {
     Watches,
     /// Bytes of the watch table.
     WatchBytes,
-    /// Bytes of requests read and not yet answered.
+    /// Bytes of requests read and not yet answered, and [`REQUEST_BYTES`] for each.
     Outstanding,
     /// Bytes of entries proposed and not yet applied.
     Unapplied,

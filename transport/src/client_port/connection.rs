@@ -48,6 +48,8 @@ pub(super) struct State {
     pub(super) write_blocked: bool,
     /// Requests submitted but not answered, in order.
     pub(super) waiting: VecDeque<Waiting>,
+    /// Number of pings in `waiting`.
+    pub(super) waiting_pings: usize,
     /// Estimated bytes of the answers to `waiting`.
     pub(super) expected_bytes: u64,
     /// Estimated bytes of the next answer to a read.
@@ -89,7 +91,12 @@ pub(super) struct Waiting {
     pub(super) bytes: u32,
     /// This request's part of `expected_bytes`.
     pub(super) expected: u32,
+    /// Whether it is a ping.
+    pub(super) is_ping: bool,
 }
+
+// `REQUEST_BYTES` counts a place of this size.
+const _: () = assert!(size_of::<Waiting>() <= 24);
 
 impl Connection {
     pub(super) fn new(id: ConnId, peer: SocketAddr, write: OwnedWriteHalf) -> Self {
@@ -100,6 +107,7 @@ impl Connection {
             out_charged: 0,
             write_blocked: false,
             waiting: VecDeque::new(),
+            waiting_pings: 0,
             expected_bytes: 0,
             read_bytes: FIRST_READ_BYTES,
             paused: false,
@@ -248,7 +256,7 @@ impl Connection {
         let mut state = lock(&self.state);
         self.over(&mut state, port, CloseReason::Asked);
         let waiting = std::mem::take(&mut state.waiting);
-        state.expected_bytes = 0;
+        (state.waiting_pings, state.expected_bytes) = (0, 0);
         port.traffic.on_released(waiting.len() as u64);
         port.budget.release(Part::Outstanding, waiting.iter().map(|request| u64::from(request.bytes)).sum());
     }
@@ -355,6 +363,7 @@ impl State {
             let Some(request) = self.waiting.pop_front() else { break };
             bytes += u64::from(request.bytes);
             self.expected_bytes -= u64::from(request.expected);
+            self.waiting_pings -= usize::from(request.is_ping);
             port.traffic.on_released(1);
             // The batch's time can precede the decoding of a request: the batch was already on its
             // way.

@@ -24,7 +24,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep_until, timeout};
-use zoolet_machine::budget::Part;
+use zoolet_machine::budget::{Part, REQUEST_BYTES};
 use zoolet_machine::network::network;
 use zoolet_machine::seam::event::List;
 use zoolet_machine::{Budget, ConnId, Event, Limits, Status};
@@ -467,7 +467,7 @@ impl Port {
     /// send a small request. Otherwise other clients could shut it out.
     pub(super) fn may_hold(&self, bytes: usize, nothing_in_flight: bool) -> bool {
         let held = self.budget.current(Part::Outstanding);
-        held + bytes as u64 <= self.budget.limit(Part::Outstanding)
+        held + (bytes + REQUEST_BYTES) as u64 <= self.budget.limit(Part::Outstanding)
             || held == 0
             || nothing_in_flight && bytes <= super::inbound::LOOKAHEAD_BYTES
     }

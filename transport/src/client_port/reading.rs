@@ -9,9 +9,17 @@ use super::listener::{Deliveries, Port};
 use super::lock;
 use crate::wire::{DecodeOptions, decode_request};
 use std::time::{Duration, Instant};
-use zoolet_machine::budget::Part;
+use zoolet_machine::budget::{Part, REQUEST_BYTES};
 use zoolet_machine::{Event, Limits};
 use zoolet_model::{AskedAcl, Class, Read, Request, Text, WriteOp};
+
+/// Number of a connection's pings that need no room in the limit of all outstanding bytes.
+///
+/// A client gives up its server after two unanswered pings.
+const FREE_PINGS: usize = 4;
+
+/// Bytes of a ping's frame.
+const PING_BYTES: usize = 12;
 
 /// Time limit for a large request to become complete during its turn.
 const TURN: Duration = Duration::from_secs(1);
@@ -77,7 +85,7 @@ impl Connection {
                     inbound.take(next);
                     continue;
                 }
-                Ping::Unanswered => state.waiting.len() < 2 * limits.outstanding_max as usize,
+                Ping::Unanswered => state.may_ping(port),
                 Ping::No => {
                     let may_hold = port.may_hold(next.bytes, state.waiting.is_empty()) || port.has_turn(self.id);
                     may_hold && !state.is_congested(limits)
@@ -90,10 +98,10 @@ impl Connection {
                 // submitted ahead of it.
                 state.held_up.get_or_insert(now);
                 while state.is_held_up(now)
-                    && state.waiting.len() < 2 * limits.outstanding_max as usize
+                    && state.may_ping(port)
                     && let Some(xid) = inbound.take_ping(frame_bytes_max)
                 {
-                    state.admit(port, decoded_us, 12, &Request::Ping);
+                    state.admit(port, decoded_us, PING_BYTES, &Request::Ping);
                     events.push(Event::Request { conn: self.id, xid, request: Request::Ping });
                 }
                 break Ok(Decoded::OneMustWait);
@@ -215,13 +223,21 @@ impl State {
         self.held_up.is_some_and(|since| now >= since + self.ping_patience())
     }
 
+    /// Whether another ping may be admitted.
+    fn may_ping(&self, port: &Port) -> bool {
+        self.waiting.len() < 2 * port.settings.limits.outstanding_max as usize
+            && (self.waiting_pings < FREE_PINGS || port.may_hold(PING_BYTES, false))
+    }
+
     /// Charges a submitted request and adds it to `waiting`.
     fn admit(&mut self, port: &Port, decoded_us: u64, bytes: usize, request: &Request) {
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let bytes = u32::try_from(bytes + REQUEST_BYTES).unwrap_or(u32::MAX);
         let expected = self.expect(request);
+        let is_ping = matches!(request, Request::Ping);
+        self.waiting_pings += usize::from(is_ping);
         port.budget.charge(Part::Outstanding, bytes.into());
         self.expected_bytes += u64::from(expected);
-        self.waiting.push_back(Waiting { decoded_us, bytes, expected });
+        self.waiting.push_back(Waiting { decoded_us, bytes, expected, is_ping });
     }
 
     /// Whether so much waits for this client that its requests are not read.

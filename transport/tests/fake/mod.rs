@@ -153,7 +153,9 @@ impl Machine {
 
     /// Answers the held requests; returns their number.
     pub(crate) fn release(&self) -> usize {
-        let held = std::mem::take(&mut self.seen().held);
+        // Locked until they are pushed: no answer to a later ping may overtake them.
+        let mut seen = self.seen();
+        let held = std::mem::take(&mut seen.held);
         let count = held.len();
         self.push(held.into_iter().map(|(conn, xid)| match xid {
             -2 => reply(conn, xid, Ok(Reply::Empty)),

@@ -3,7 +3,7 @@
 use crate::fake::{Client, Server, encoded, eventually, get, handshake};
 use bytes::BytesMut;
 use zoolet_machine::Limits;
-use zoolet_machine::budget::Part;
+use zoolet_machine::budget::{Part, REQUEST_BYTES};
 use zoolet_model::*;
 use zoolet_transport::client_port::*;
 
@@ -208,6 +208,36 @@ fn unanswered_bytes_are_bounded_without_blocking_small_requests() {
     }
     let peak = server.budget.snapshot()[Part::Outstanding as usize].peak;
     assert!(peak <= (1 << 20) + 100_000, "{peak} bytes were held");
+}
+
+/// Regression: a waiting ping was charged 12 bytes and took hundreds, and no limit of bytes held
+/// pings back.
+#[test]
+fn unanswered_pings_are_charged_their_memory_and_bounded() {
+    const CLIENTS: usize = 20;
+    const PINGS: usize = 1000;
+    let limits = Limits { outstanding_max: 1000, outstanding_bytes_max: 64 << 10, ..small() };
+    let server = Server::limited(limits);
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| server.client()).collect();
+    for client in &mut clients {
+        let mut stream = BytesMut::from(&encoded(1, &get("/hold"))[..]);
+        (0..PINGS).for_each(|_| stream.extend_from_slice(&encoded(-2, &Request::Ping)));
+        client.write(&stream);
+    }
+    eventually("the bound is reached", || server.budget.is_full(Part::Outstanding));
+    server.machine.wait("some pings of each client", |seen| seen.pings >= 2 * CLIENTS);
+    eventually("all are answered in the end", || {
+        server.machine.release();
+        server.machine.seen().pings == CLIENTS * PINGS
+    });
+    for client in &mut clients {
+        assert_eq!(client.xid(), 1);
+        assert!((0..PINGS).all(|_| client.xid() == -2));
+    }
+    eventually("all is given back", || server.budget.current(Part::Outstanding) == 0);
+    let peak = server.budget.snapshot()[Part::Outstanding as usize].peak;
+    let beyond = CLIENTS * 6 * (REQUEST_BYTES + 4096 / 6);
+    assert!(peak <= (64 << 10) + beyond as u64, "{peak} bytes were held");
 }
 
 /// Incomplete frames may fill the limit, but only until their sessions expire: the engine never

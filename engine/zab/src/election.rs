@@ -110,6 +110,7 @@ impl Zab {
             State::Learning(_) => {
                 self.make_sure(now, from);
                 self.maybe_leave(now);
+                self.tell_heard(from);
             }
         }
         Ok(())

@@ -4,6 +4,7 @@
 
 use crate::discovery::Prospect;
 use crate::peer::{Learner, Peer};
+use crate::synchronization::Learning;
 use crate::zab::State;
 use crate::{Attempt, Epoch, Fault, Mutation, Notification, ServerId, Stance, Zab, mutation};
 
@@ -290,11 +291,11 @@ impl Zab {
         }
         if !is_settled || mutation::is_on(Mutation::LeaveAlone) {
             // This server has not settled yet, so returning to the election loses nothing.
-            return self.become_looking(now);
+            return self.leave_silent_leader(now);
         }
         if !learning.suspects || learning.retry_at_ms <= now {
             if !core::mem::replace(&mut learning.suspects, true) {
-                learning.suspected_ms = now + grace_ms;
+                (learning.suspected_ms, learning.grace_ms) = (now, grace_ms);
             }
             learning.retry_at_ms = now + retry_ms;
             self.tell_everybody();
@@ -310,17 +311,19 @@ impl Zab {
     ///
     /// Late heartbeats extend the patience, because this server's own link may be the cause. Once
     /// another follower begins to suspect the leader as well, they do not: the followers would else
-    /// suspect a dead leader one after the other, and the first one would count as cut off.
+    /// suspect a dead leader one after the other, and clients of the first one would wait longer. The
+    /// same holds for a follower that is still joining, which is more patient alone.
     ///
     /// A leader answers a request at once. So a follower also suspects it if the answer is late.
     fn suspect_at_ms(&self) -> u64 {
         let State::Learning(learning) = &self.state else { return u64::MAX };
         let alone_at_ms = learning.silent_at_ms() + learning.allowance_ms();
-        if !self.is_settled() {
-            return alone_at_ms.max(learning.heard_ms + u64::from(self.timing.join_ms));
-        }
-        let unanswered_at_ms = learning.awaits_ms.zip(self.answer_ms()).map(|(since_ms, ms)| since_ms + ms);
-        let alone_at_ms = unanswered_at_ms.map_or(alone_at_ms, |at_ms| alone_at_ms.min(at_ms));
+        let alone_at_ms = if self.is_settled() {
+            let unanswered_at_ms = learning.awaits_ms.zip(self.answer_ms()).map(|(since_ms, ms)| since_ms + ms);
+            unanswered_at_ms.map_or(alone_at_ms, |at_ms| alone_at_ms.min(at_ms))
+        } else {
+            alone_at_ms.max(learning.heard_ms + u64::from(self.timing.join_ms))
+        };
         // A suspicion from before the last heartbeat tells nothing about the silence since then.
         let others_ms = self.peers.iter().filter_map(|peer| peer.suspects_since_ms(learning.leader));
         let second_ms = others_ms.filter(|&since_ms| since_ms > learning.heard_ms).min();
@@ -365,17 +368,47 @@ impl Zab {
         self.peers.iter_mut().filter(|peer| peer.id == leader).for_each(|peer| peer.owes_notification = true);
     }
 
+    /// Tells a learner that suspects this server's leader that this server hears it.
+    ///
+    /// So the other one knows that a quorum follows the leader, see [`Zab::cut_off_at_ms`]. A server that
+    /// is still joining does not know whether the leader is alive.
+    pub(crate) fn tell_heard(&mut self, other: ServerId) {
+        let State::Learning(learning) = &self.state else { return };
+        if learning.suspects || !self.is_settled() {
+            return;
+        }
+        let leader = learning.leader;
+        let suspecting =
+            self.peers.iter_mut().filter(|peer| peer.id == other && peer.suspects_since_ms(leader).is_some());
+        suspecting.for_each(|peer| peer.owes_notification = true);
+    }
+
+    /// Returns whether a quorum still follows the leader that this learner suspects.
+    fn is_followed(&self, learning: &Learning) -> bool {
+        self.is_quorum(false, |peer| {
+            peer.id == learning.leader || peer.hears_since(learning.suspected_ms, learning.leader, learning.epoch)
+        })
+    }
+
+    /// Returns since when this learner suspects its leader without knowing whether a quorum follows it,
+    /// in milliseconds.
+    ///
+    /// The leader may be dead, or this server may be cut off from everybody. Its clients wait as they
+    /// wait for a new leader.
+    pub fn doubts_since_ms(&self) -> Option<u64> {
+        let State::Learning(learning) = &self.state else { return None };
+        let is_doubtful = learning.suspects && self.is_settled() && !self.is_followed(learning);
+        is_doubtful.then_some(learning.suspected_ms)
+    }
+
     /// Returns from when on this learner counts as cut off from its leader, in milliseconds.
     ///
-    /// `None` while it and its leader hear each other. A learner that is cut off follows its leader
-    /// until a quorum misses the leader too, or the link is lost. Its clients should not wait for
-    /// the leader's answers.
+    /// `None` while it and its leader hear each other, and while it does not know that a quorum follows
+    /// the leader. A learner that is cut off follows its leader until a quorum misses the leader too, or
+    /// the link is lost. Its clients should not wait for the leader's answers.
     pub fn cut_off_at_ms(&self) -> Option<u64> {
         let State::Learning(learning) = &self.state else { return None };
         let (busy_ms, idle_ms) = (u64::from(self.timing.heartbeat_busy_ms), u64::from(self.timing.heartbeat_idle_ms));
-        let suspected_ms = learning.suspects.then_some(learning.suspected_ms);
-        let alone_at_ms =
-            suspected_ms.into_iter().chain(learning.unheard_ms).map(|since_ms| since_ms + ALONE * busy_ms);
         // A leader that got the request also pings at the busy pace. The other learners ask it when
         // this server begins to suspect it, and wait as long. A request that does not make this learner
         // suspect its leader earlier must not cut it off earlier: it would send clients away from a
@@ -383,7 +416,11 @@ impl Zab {
         let patience_ms = idle_ms + LATE * busy_ms + learning.allowance_ms();
         let asked_ms = learning.awaits_ms.zip(self.answer_ms());
         let answer_at_ms = asked_ms.map(|(since_ms, ms)| since_ms + patience_ms.max(2 * ms + ALONE * busy_ms));
-        alone_at_ms.chain(answer_at_ms).min().filter(|_| self.is_settled())
+        let silent_at_ms = learning.suspected_ms + learning.grace_ms + ALONE * busy_ms;
+        let silent_at_ms = answer_at_ms.map_or(silent_at_ms, |at_ms| silent_at_ms.min(at_ms));
+        let silent_at_ms = Some(silent_at_ms).filter(|_| learning.suspects && self.is_followed(learning));
+        let unheard_at_ms = learning.unheard_ms.map(|since_ms| since_ms + ALONE * busy_ms);
+        silent_at_ms.into_iter().chain(unheard_at_ms).min().filter(|_| self.is_settled())
     }
 
     /// Command: tells that a request went to the leader, whose answer a client awaits.
@@ -420,8 +457,19 @@ impl Zab {
             peer.id != leader && said.is_some_and(|said| said.stance == Stance::Leading { established: true })
         });
         if is_led_elsewhere || self.is_quorum(true, misses) || !self.is_voter() {
-            self.become_looking(now);
+            self.leave_silent_leader(now);
         }
+    }
+
+    /// Returns to the election, and joins the silent leader again only if it says again that it leads.
+    ///
+    /// What a leader said shortly before it died is still fresh.
+    fn leave_silent_leader(&mut self, now: u64) {
+        if let State::Learning(learning) = &self.state {
+            let leader = learning.leader;
+            self.peers.iter_mut().filter(|peer| peer.id == leader).for_each(|peer| peer.said = None);
+        }
+        self.become_looking(now);
     }
 
     /// Returns when to call [`Zab::handle_deadline`]; `None` if only other events matter.

@@ -45,6 +45,14 @@ impl Peer {
         self.suspects_ms.filter(|_| matches!(said.stance, Stance::Following { leader, .. } if leader == of))
     }
 
+    /// Returns whether it has said since `since_ms` that it hears this leader of this epoch.
+    pub(crate) fn hears_since(&self, since_ms: u64, leader: ServerId, epoch: Epoch) -> bool {
+        let hears = Stance::Following { leader, suspects: false };
+        self.said
+            .as_ref()
+            .is_some_and(|(said, at_ms)| *at_ms >= since_ms && said.stance == hears && said.epoch == epoch)
+    }
+
     /// Returns its last notification if that is at most `fresh_ms` old.
     pub(crate) fn fresh(&self, now: u64, fresh_ms: u32) -> Option<&Notification> {
         let (said, at) = self.said.as_ref()?;

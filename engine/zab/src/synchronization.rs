@@ -31,8 +31,9 @@ pub(crate) struct Learning {
     pub(crate) lateness_8ms: u64,
     /// The leader has been silent for too long.
     pub(crate) suspects: bool,
-    /// From when on other learners would have suspected it too.
+    /// Since when this server suspects it, and how much later other learners may suspect it too.
     pub(crate) suspected_ms: u64,
+    pub(crate) grace_ms: u64,
     /// Since when this server waits for the leader's answer, without having heard it.
     pub(crate) awaits_ms: Option<u64>,
     /// When this server sent the joining message that the leader has not answered yet.
@@ -296,6 +297,7 @@ impl Zab {
             lateness_8ms: 0,
             suspects: false,
             suspected_ms: now,
+            grace_ms: 0,
             awaits_ms: None,
             asked_ms: None,
             answer_ms: None,

@@ -60,8 +60,11 @@ pub(super) struct Touches {
     /// Set after a pause of this server. State received from the leader may be as old as the pause.
     /// If this server led, another leader may have been elected meanwhile.
     paused: Option<Pause>,
-    /// Learner: when it may next look for clients that wait for a leader from which it is cut off.
+    /// Learner: when it may next look for clients that wait for a leader that it does not hear.
     pub(super) send_on_at_ms: u64,
+    /// Learner: since when it suspects its leader and does not know whether a quorum follows it, in
+    /// milliseconds.
+    pub(super) doubts_since_ms: Option<u64>,
     /// Learner: connections with pending work, held back while the leader has been silent for too
     /// long.
     pub(super) held_back: BTreeSet<ConnId>,
@@ -249,7 +252,9 @@ impl Server {
         }
         self.sessions.forget_leadership();
         // Clients of a leader that handed over have waited since the hand-over began.
-        let lost_at_ms = self.touches.lost_at_ms.or(self.touches.hands_over_ms);
+        // Those of a learner that heard nobody have waited since it began to doubt.
+        let Touches { lost_at_ms, hands_over_ms, doubts_since_ms, .. } = self.touches;
+        let lost_at_ms = lost_at_ms.or(hands_over_ms).or(doubts_since_ms.filter(|_| role == zab::Role::Looking));
         self.touches = Touches { lost_at_ms, ..Touches::default() };
         unknown.into_iter().for_each(|conn| self.close(conn));
         if role == zab::Role::Looking {

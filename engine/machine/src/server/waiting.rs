@@ -10,7 +10,7 @@
 
 use super::Server;
 use super::admission::Admission;
-use super::touch::KEPT_MS;
+use super::touch::{KEPT_MS, Touches};
 use crate::seam::ids::ConnId;
 use crate::sessions::{Connection, Newcomer, Phase, Waiting};
 use bytes::Bytes;
@@ -35,14 +35,16 @@ impl Server {
         KEPT_MS.min(self.settings.staleness_max_ms.into()).min(u64::from(timeout_ms) * 3 / 10)
     }
 
-    /// Returns when this server stopped serving, or its process began, in milliseconds.
+    /// Returns when this server stopped serving, began to doubt its leader, or its process began, in
+    /// milliseconds.
     fn serves_nobody_since_ms(&self) -> u64 {
-        let since_ms = self.touches.lost_at_ms.or(self.leaderless.lost_at_ms()).or(self.touches.hands_over_ms);
+        let Touches { lost_at_ms, hands_over_ms, doubts_since_ms, .. } = self.touches;
+        let since_ms = lost_at_ms.or(self.leaderless.lost_at_ms()).or(hands_over_ms).or(doubts_since_ms);
         since_ms.unwrap_or(self.now.mono_ms)
     }
 
     /// Returns until when this server keeps a connection although it serves nobody, in milliseconds.
-    fn kept_until_ms(&self, connection: &Connection) -> u64 {
+    pub(super) fn kept_until_ms(&self, connection: &Connection) -> u64 {
         let lost_at_ms = self.serves_nobody_since_ms();
         let (joined_ms, asked_ms) = connection.joined;
         if connection.phase == Phase::Joining {

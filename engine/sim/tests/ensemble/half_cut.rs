@@ -12,7 +12,7 @@ use std::time::Duration;
 use zoolet_machine::ConnId;
 use zoolet_session::{CreateOptions, Session};
 use zoolet_sim::ensemble::{DATA_BYTES, DiskModel, Load, MS, Path, Plan, SECOND, Site, Trace, World, conclude};
-use zoolet_sim::oracle::{ClientId, History, Operation};
+use zoolet_sim::oracle::{ClientId, End, History, Operation};
 use zoolet_sim::workload::Random;
 use zoolet_zab::{Role, ServerId};
 
@@ -310,4 +310,56 @@ fn leaders_that_are_deaf_again_and_again_change_at_most_every_2_s() {
             assert!(begun <= 30, "{voters} voters, {down_ms} ms deaf, {up_ms} ms not: {begun} epochs");
         }
     }
+}
+
+/// Cuts a follower off from everybody for a while.
+///
+/// Returns the connections with a request that needs a leader, the longest wait of one, and when the
+/// server closed connections: in microseconds since the cut.
+fn cut_off_from_all(voters: u8, seed: u64, for_us: u64) -> (usize, u64, Vec<u64>) {
+    let mut world = busy(voters, seed);
+    let leader = world.leader().unwrap();
+    let follower = others(&world, leader)[0];
+    let epochs = world.witness().epochs.established();
+    others(&world, follower).into_iter().for_each(|other| world.part(other, follower));
+    run_for(&mut world, for_us);
+    others(&world, follower).into_iter().for_each(|other| world.join(other, follower));
+    run_for(&mut world, 6 * SECOND);
+    assert_eq!(world.witness().epochs.established(), epochs, "{voters} voters, seed {seed}");
+    assert_eq!(world.witness().said(follower).unwrap().role, Role::Following(leader));
+    let history = world.witness().recorder.so_far();
+    let there = history.connections.iter().filter(|one| one.server == follower && !one.embedded);
+    let ended = there.filter_map(|one| one.ended.filter(|(at, _)| at.us >= CUT_US));
+    let closed = ended.filter(|(_, end)| *end == End::ByServer).map(|(at, _)| at.us - CUT_US).collect();
+    let (clients, longest_us) = longest_wait_us(history, follower, CUT_US, world.now_us());
+    conclude(seed, world).unwrap_or_else(|failure| panic!("{failure}"));
+    (clients, longest_us, closed)
+}
+
+/// Regression: it counted as cut off from its leader alone, and closed connections after 0.3 s.
+#[test]
+fn follower_that_hears_nobody_for_a_second_keeps_its_clients() {
+    let mut all = 0;
+    for (voters, seed) in [3, 5].into_iter().flat_map(|voters| (0..SEEDS).map(move |seed| (voters, seed))) {
+        let (clients, longest_us, closed) = cut_off_from_all(voters, seed, SECOND);
+        eprintln!("{voters} voters, seed {seed}: {clients} clients wait for {longest_us} us");
+        assert_eq!(closed, [0; 0], "{voters} voters, seed {seed}");
+        all += clients;
+    }
+    assert!(all > 10, "{all} clients");
+}
+
+/// Regression: the 2 s counted from the end of the silent link, 2 s after the cut.
+#[test]
+fn follower_that_hears_nobody_sends_its_clients_on_after_2_s() {
+    let mut all = 0;
+    for (voters, seed) in [3, 5].into_iter().flat_map(|voters| (0..SEEDS).map(move |seed| (voters, seed))) {
+        let (clients, longest_us, closed) = cut_off_from_all(voters, seed, 5 * SECOND);
+        eprintln!("{voters} voters, seed {seed}: {clients} clients wait for {longest_us} us, closed at {closed:?}");
+        // The server suspects its leader after 0.15 s.
+        assert!(closed.iter().all(|&us| us >= 2 * SECOND), "{voters} voters, seed {seed}");
+        assert!(longest_us <= 2300 * MS, "{voters} voters, seed {seed}: {longest_us} us");
+        all += clients;
+    }
+    assert!(all > 10, "{all} clients");
 }

@@ -91,6 +91,13 @@ fn is_cut_off(stage: &Stage, id: u8) -> bool {
     server.zab().cut_off_at_ms().is_some_and(|at_ms| at_ms <= server.now(stage.net.world.now))
 }
 
+fn doubts_since_ms(stage: &Stage, id: u8) -> Option<u64> {
+    let server = stage.net.world.server(id);
+    // The clocks of servers differ.
+    let ahead_ms = server.now(stage.net.world.now) - stage.net.world.now;
+    Some(server.zab().doubts_since_ms()? - ahead_ms)
+}
+
 fn follows(stage: &Stage, id: u8) -> bool {
     stage.net.world.server(id).zab().leader() == Some(server_id(3))
 }
@@ -243,6 +250,57 @@ fn learner_that_missed_the_last_heartbeat_is_not_cut_off_from_a_dead_leader() {
             assert!(!is_cut_off, "after {waited_ms} ms, messages take {hop_ms} ms");
         }
     }
+}
+
+/// Regression: a learner that heard nobody counted as cut off from its leader alone. After 0.3 s its
+/// clients lost their connections, although the others may have lost the leader too.
+#[test]
+fn learner_that_hears_nobody_does_not_count_as_cut_off() {
+    let mut stage = busy();
+    let began_ms = stage.net.world.now;
+    stage.cut(3, 1, true);
+    stage.cut(2, 1, true);
+    stage.run(1000);
+    assert!(follows(&stage, 1) && !is_cut_off(&stage, 1));
+    let doubts_ms = doubts_since_ms(&stage, 1).expect("it suspects its leader") - began_ms;
+    assert!((100..=200).contains(&doubts_ms), "since {doubts_ms} ms after the cut");
+    // The other learner says that it hears the leader.
+    stage.cut(2, 1, false);
+    stage.run(200);
+    assert!(follows(&stage, 1) && is_cut_off(&stage, 1));
+    assert_eq!(doubts_since_ms(&stage, 1), None);
+    stage.cut(3, 1, false);
+    stage.run(200);
+    assert!(follows(&stage, 1) && !is_cut_off(&stage, 1));
+    assert_eq!(doubts_since_ms(&stage, 1), None);
+}
+
+/// Regression: a new leader died while one learner was still joining it. That learner waited for
+/// `join_ms`. Meanwhile the other one counted as cut off from its leader alone, and its clients lost
+/// their connections.
+#[test]
+fn learner_is_not_cut_off_from_a_dead_leader_that_another_one_was_joining() {
+    let mut stage = busy();
+    stage.net.crash(2, 0, false);
+    stage.run(1000);
+    stage.start(&[2]);
+    stage.connect_all();
+    for _ in 0..100 {
+        if follows(&stage, 2) {
+            break;
+        }
+        stage.tick(1);
+        stage.deliver_once();
+    }
+    assert!(follows(&stage, 2) && stage.net.world.server(2).role == Role::Looking, "it joins");
+    stage.net.crash(3, 0, false);
+    let died_ms = stage.net.world.now;
+    while follows(&stage, 1) || follows(&stage, 2) {
+        stage.run(1);
+        assert!(!is_cut_off(&stage, 1));
+    }
+    let waited_ms = stage.net.world.now - died_ms;
+    assert!(waited_ms <= patience_without_lateness_ms() + 1, "they follow it for {waited_ms} ms");
 }
 
 /// Regression: an observer followed a dead leader of the idle pace for 1,050 ms, although a new leader
